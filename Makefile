@@ -1,0 +1,54 @@
+# cudnn_backend_py: every target makes its own environment.
+PYTHON ?= python3
+ENV := .venv
+BIN := $(ENV)/bin
+CUDNN := 9.19.0
+
+.PHONY: help demo test check test-pure test-library test-gpu bench regen regen-check clean
+
+help: ## Show this help
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+
+demo: .demo/ready ## Read why the forum thread's graph is refused on an L40S (no GPU needed)
+	@.demo/bin/cudnn-backend explain examples/forum_two_matmul.py --cudnn $(CUDNN) --target l40s; \
+	code=$$?; test $$code -eq 1 || { echo "expected exit code 1 (not supported), got $$code"; exit 1; }
+
+.demo/ready: pyproject.toml setup.py cudnn_backend_py/native/driver_stub.c
+	$(PYTHON) -m venv .demo
+	.demo/bin/python -m pip install --quiet -e .
+	.demo/bin/cudnn-backend cudnn install $(CUDNN)
+	touch $@
+
+$(ENV)/ready: pyproject.toml setup.py cudnn_backend_py/native/driver_stub.c
+	$(PYTHON) -m venv $(ENV)
+	$(BIN)/python -m pip install --quiet -e '.[cu12,dev]' 'nvidia-cudnn-cu12==9.28.0.42'
+	$(BIN)/cudnn-backend cudnn install --quiet $(CUDNN)
+	touch $@
+
+test: check test-pure test-library ## Lint, types, and every test that needs no GPU
+
+check: $(ENV)/ready ## Lint, format, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test-pure: $(ENV)/ready ## Tests that load no library
+	$(BIN)/python -m pytest -q -n 2 tests/pure
+
+test-library: $(ENV)/ready ## Tests on the real cuDNN, without a GPU
+	CUDNN_BACKEND_REQUIRE=library $(BIN)/python -m pytest -q -n 2 tests/library
+
+test-gpu: ## Tests on a GPU, with a record under logs/ (uses the current environment)
+	$(PYTHON) -m cudnn_backend_py record logs
+
+bench: $(ENV)/ready ## Import time and cost of a verdict, to logs/
+	$(BIN)/python benchmarks/verdict_cost.py --output logs/verdict-cost.json
+
+regen: $(ENV)/ready ## Rewrite cudnn_backend_py/generated from the pinned header
+	$(BIN)/python -m cudnn_backend_py.codegen
+
+regen-check: $(ENV)/ready ## Say whether generated files are stale
+	$(BIN)/python -m cudnn_backend_py.codegen --check
+
+clean: ## Remove both environments
+	rm -rf $(ENV) .demo build *.egg-info

@@ -1,0 +1,137 @@
+"""Script and understand NVIDIA cuDNN's graph engine from Python.
+
+Level 0 is the C API, one to one: :class:`Descriptor`, :mod:`capi`, the enums. Level 1 is graphs as values:
+:class:`GraphBuilder`, :func:`explain`, :func:`build_plan`, :func:`execute`.
+
+Importing this package loads no library; names are imported when first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# Public name -> (module, name there); None takes the module itself.
+_PUBLIC: dict[str, tuple[str, str | None]] = {
+    "Attr": ("generated.enums", "AttributeName"),
+    "AttributeName": ("generated.enums", "AttributeName"),
+    "AttributeType": ("generated.enums", "AttributeType"),
+    "BehaviorNote": ("generated.enums", "BehaviorNote"),
+    "DataType": ("generated.enums", "DataType"),
+    "DescriptorType": ("generated.enums", "DescriptorType"),
+    "HeurMode": ("generated.enums", "HeurMode"),
+    "KnobType": ("generated.enums", "KnobType"),
+    "NumericalNote": ("generated.enums", "NumericalNote"),
+    "PointwiseMode": ("generated.enums", "PointwiseMode"),
+    "ReduceTensorOp": ("generated.enums", "ReduceTensorOp"),
+    "Severity": ("generated.enums", "Severity"),
+    "Status": ("generated.enums", "Status"),
+    "TensorReordering": ("generated.enums", "TensorReordering"),
+    "enums": ("generated.enums", None),
+    "CudnnBackendError": ("errors", "CudnnBackendError"),
+    "CudnnStatusError": ("errors", "CudnnStatusError"),
+    "EnvironmentNotReady": ("errors", "EnvironmentNotReady"),
+    "GraphError": ("errors", "GraphError"),
+    "NotSupported": ("errors", "NotSupported"),
+    "UsageError": ("errors", "UsageError"),
+    "Descriptor": ("native", "Descriptor"),
+    "Handle": ("native", "Handle"),
+    "capi": ("native.capi", None),
+    "capture_log": ("native", "capture_log"),
+    "library": ("native", "library"),
+    "Graph": ("graph", "Graph"),
+    "GraphBuilder": ("graph", "GraphBuilder"),
+    "Matmul": ("graph", "Matmul"),
+    "Operation": ("graph", "Operation"),
+    "Parameters": ("graph", "Parameters"),
+    "Pointwise": ("graph", "Pointwise"),
+    "Reduction": ("graph", "Reduction"),
+    "Tensor": ("graph", "Tensor"),
+    "attention": ("graph.attention", None),
+    "graph_from_json": ("graph", "graph_from_json"),
+    "graph_to_json": ("graph", "graph_to_json"),
+    "load_graph": ("graph", "load_graph"),
+    "save_graph": ("graph", "save_graph"),
+    "Target": ("target", "Target"),
+    "read_device": ("target", "read_device"),
+    "open_target": ("target", "open_target"),
+    "EngineConfig": ("engine", "EngineConfig"),
+    "OperationGraph": ("engine", "OperationGraph"),
+    "Plan": ("plan", "Plan"),
+    "build_plan": ("plan", "build_plan"),
+    "load_plan": ("plan", "load_plan"),
+    "execute": ("execution", "execute"),
+    "Verdict": ("diagnose", "Verdict"),
+    "explain": ("diagnose", "explain"),
+}
+
+__all__ = ["__version__", *_PUBLIC]
+
+if TYPE_CHECKING:
+    from .diagnose import Verdict as Verdict
+    from .diagnose import explain as explain
+    from .engine import EngineConfig as EngineConfig
+    from .engine import OperationGraph as OperationGraph
+    from .errors import CudnnBackendError as CudnnBackendError
+    from .errors import CudnnStatusError as CudnnStatusError
+    from .errors import EnvironmentNotReady as EnvironmentNotReady
+    from .errors import GraphError as GraphError
+    from .errors import NotSupported as NotSupported
+    from .errors import UsageError as UsageError
+    from .execution import execute as execute
+    from .generated import enums as enums
+    from .generated.enums import AttributeName as AttributeName
+    from .generated.enums import AttributeType as AttributeType
+    from .generated.enums import BehaviorNote as BehaviorNote
+    from .generated.enums import DataType as DataType
+    from .generated.enums import DescriptorType as DescriptorType
+    from .generated.enums import HeurMode as HeurMode
+    from .generated.enums import KnobType as KnobType
+    from .generated.enums import NumericalNote as NumericalNote
+    from .generated.enums import PointwiseMode as PointwiseMode
+    from .generated.enums import ReduceTensorOp as ReduceTensorOp
+    from .generated.enums import Severity as Severity
+    from .generated.enums import Status as Status
+    from .generated.enums import TensorReordering as TensorReordering
+    from .graph import Graph as Graph
+    from .graph import GraphBuilder as GraphBuilder
+    from .graph import Matmul as Matmul
+    from .graph import Operation as Operation
+    from .graph import Parameters as Parameters
+    from .graph import Pointwise as Pointwise
+    from .graph import Reduction as Reduction
+    from .graph import Tensor as Tensor
+    from .graph import attention as attention
+    from .graph import graph_from_json as graph_from_json
+    from .graph import graph_to_json as graph_to_json
+    from .graph import load_graph as load_graph
+    from .graph import save_graph as save_graph
+    from .native import Descriptor as Descriptor
+    from .native import Handle as Handle
+    from .native import capi as capi
+    from .native import capture_log as capture_log
+    from .native import library as library
+    from .plan import Plan as Plan
+    from .plan import build_plan as build_plan
+    from .plan import load_plan as load_plan
+    from .target import Target as Target
+    from .target import open_target as open_target
+    from .target import read_device as read_device
+
+    Attr = AttributeName
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _PUBLIC[name]
+    found = import_module(f".{module}", __name__)
+    value = found if attribute is None else getattr(found, attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,117 @@
+"""Where a buffer lies: DLPack, ``__cuda_array_interface__``, or an address, read without copying."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import UsageError
+
+__all__ = ["DeviceBuffer", "device_buffer"]
+
+DL_CUDA, DL_CUDA_MANAGED = 2, 13
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceBuffer:
+    """A device buffer; what its source does not say is None. ``size_bytes`` is its reach with its strides."""
+
+    ptr: int
+    size_bytes: int | None = None
+    element_bits: int | None = None
+    type_text: str = ""
+    device: int | None = None
+
+
+class _DLDevice(ctypes.Structure):
+    _fields_ = (("kind", ctypes.c_int32), ("ordinal", ctypes.c_int32))
+
+
+class _DLDataType(ctypes.Structure):
+    _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device", _DLDevice),
+        ("ndim", ctypes.c_int32),
+        ("dtype", _DLDataType),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.restype = ctypes.c_void_p
+_capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+_DL_TYPES = ("int", "uint", "float", "opaque", "bfloat", "complex", "bool")
+
+
+def device_buffer(source: Any, name: str) -> DeviceBuffer:
+    """Return where `source` lies on the device.
+
+    Raises
+    ------
+    UsageError
+        ``buffer-not-on-device`` for host memory, ``buffer-not-understood`` for anything else, ``null-pointer``.
+    """
+    if isinstance(source, int) and not isinstance(source, bool):
+        buffer = DeviceBuffer(source)
+    elif hasattr(source, "__dlpack__"):
+        buffer = _from_dlpack(source, name)
+    elif hasattr(source, "__cuda_array_interface__"):
+        buffer = _from_array_interface(source)
+    else:
+        raise UsageError(
+            f"buffer {name!r} is a {type(source).__name__}: no DLPack, no __cuda_array_interface__, no address",
+            code="buffer-not-understood",
+        )
+    if buffer.ptr <= 0:
+        raise UsageError(f"buffer {name!r} has the address {buffer.ptr}", code="null-pointer")
+    return buffer
+
+
+def _from_dlpack(source: Any, name: str) -> DeviceBuffer:
+    kind, _ = source.__dlpack_device__()
+    if int(kind) not in (DL_CUDA, DL_CUDA_MANAGED):
+        raise UsageError(
+            f"buffer {name!r} is in host memory (DLPack device {int(kind)}), CUDA memory is needed",
+            code="buffer-not-on-device",
+            fix="move it to the GPU, or give a NumPy array to be copied",
+        )
+    detached = source.detach() if hasattr(source, "detach") else source
+    capsule = detached.__dlpack__(stream=-1)
+    # The capsule stays unconsumed and frees itself; `source` keeps the memory.
+    tensor = ctypes.cast(_capsule_pointer(capsule, b"dltensor"), ctypes.POINTER(_DLTensor)).contents
+    rank = tensor.ndim
+    shape = tensor.shape[:rank]
+    strides = tensor.strides[:rank] if tensor.strides else None
+    bits = tensor.dtype.bits * tensor.dtype.lanes
+    code = tensor.dtype.code
+    type_text = f"{_DL_TYPES[code] if code < len(_DL_TYPES) else code}{tensor.dtype.bits}"
+    size = _reach(shape, strides) * bits // 8
+    return DeviceBuffer((tensor.data or 0) + tensor.byte_offset, size, bits, type_text, tensor.device.ordinal)
+
+
+def _from_array_interface(source: Any) -> DeviceBuffer:
+    interface = source.__cuda_array_interface__
+    type_text = interface["typestr"]
+    item_bytes = int(type_text[2:])
+    strides = interface.get("strides")
+    elements = None if strides is None else [stride // item_bytes for stride in strides]
+    size = _reach(interface["shape"], elements) * item_bytes
+    return DeviceBuffer(int(interface["data"][0]), size, item_bytes * 8, type_text)
+
+
+def _reach(shape: Any, strides: Any) -> int:
+    """Return the elements from the first to the last one; `strides` None is row-major."""
+    count: int = 1
+    for dim in shape:
+        count *= dim
+    if strides is None or count == 0:
+        return count
+    return 1 + sum(int(dim - 1) * int(stride) for dim, stride in zip(shape, strides, strict=True))

@@ -1,0 +1,334 @@
+"""The command ``cudnn-backend``."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from .errors import CudnnBackendError, GraphError
+
+if TYPE_CHECKING:
+    from .graph import Graph
+    from .plan import Plan
+
+__all__ = ["main"]
+
+NOT_JUDGED = 2
+
+
+def _console(*, stderr: bool = False) -> Console:
+    return Console(stderr=stderr, highlight=False, soft_wrap=True)
+
+
+def _fail(error: CudnnBackendError) -> NoReturn:
+    _console(stderr=True).print(error.render(), markup=False)
+    raise SystemExit(NOT_JUDGED)
+
+
+class _Group(click.Group):
+    """Prints our errors whole, without a traceback, and exits 2: the question could not be answered."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except CudnnBackendError as error:
+            _fail(error)
+
+
+def _with_version(function: Any) -> Any:
+    """Add ``--cudnn VERSION``: the same command in a child process that loads that cuDNN."""
+    return click.option(
+        "--cudnn",
+        "cudnn_version",
+        metavar="VERSION",
+        expose_value=False,
+        is_eager=True,
+        callback=_judge_in_child,
+        help="Judge with this cuDNN, installed by 'cudnn-backend cudnn install VERSION', in a child process.",
+    )(function)
+
+
+def _judge_in_child(ctx: click.Context, _parameter: click.Parameter, version: str | None) -> None:
+    if version is None or ctx.resilient_parsing:
+        return
+    from . import versions
+
+    installed = versions.find_installed(version)
+    if installed is None:
+        from .errors import EnvironmentNotReady
+
+        have = ", ".join(item.short for item in versions.list_installed()) or "none"
+        raise EnvironmentNotReady(
+            f"cuDNN {version} is not installed",
+            code="cudnn-version-not-installed",
+            where=f"installed are: {have}",
+            fix=f"cudnn-backend cudnn install {version}",
+        )
+    command = [sys.executable, "-m", "cudnn_backend_py", *_without_option(sys.argv[1:], "--cudnn")]
+    child = subprocess.run(command, env=versions.child_environment(installed), check=False)
+    if child.returncode < 0:
+        name = signal.Signals(-child.returncode).name
+        _console(stderr=True).print(f"COULD NOT BE JUDGED: cuDNN {version} crashed with {name}", markup=False)
+        raise SystemExit(NOT_JUDGED)
+    raise SystemExit(child.returncode)
+
+
+def _without_option(arguments: list[str], option: str) -> list[str]:
+    kept = []
+    skip = False
+    for argument in arguments:
+        if skip:
+            skip = False
+        elif argument == option:
+            skip = True
+        elif not argument.startswith(f"{option}="):
+            kept.append(argument)
+    return kept
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="cudnn-backend-py")
+def main() -> None:
+    """Script and understand cuDNN's graph engine. Exit codes: 0 yes, 1 no, 2 could not be judged."""
+
+
+def load_graph_file(path: str) -> Graph:
+    """Return the graph in a JSON file, or the one a Python file's ``graph()`` function returns.
+
+    Raises
+    ------
+    GraphError
+        ``graph-file`` if the file has neither.
+    """
+    from .graph import Graph, load_graph
+
+    if not Path(path).is_file():
+        raise GraphError(f"there is no file {path}", code="graph-file")
+    if Path(path).suffix == ".json":
+        return load_graph(path)
+    names = runpy.run_path(path, run_name="__cudnn_backend__")
+    function = names.get("graph")
+    graph = function() if callable(function) else None
+    if not isinstance(graph, Graph):
+        raise GraphError(
+            f"{path} has no function graph() that returns a Graph",
+            code="graph-file",
+            fix="define 'def graph() -> Graph', or give a graph JSON",
+        )
+    return graph
+
+
+@main.command()
+@click.argument("graph_file", metavar="GRAPH")
+@click.option(
+    "--target", "targets", multiple=True, metavar="NAME", help="A described GPU (l40s, sm89, a JSON file); repeatable."
+)
+@click.option("--mode", "modes", multiple=True, metavar="MODE", help="Heuristics mode: A, B, FALLBACK; repeatable.")
+@click.option(
+    "--build/--no-build", default=False, help="Also build a plan: compilation can fail where the check passed."
+)
+@click.option("--save-plan", type=click.Path(dir_okay=False), help="With --build and one target: write the plan here.")
+@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@_with_version
+def explain(
+    graph_file: str,
+    targets: tuple[str, ...],
+    modes: tuple[str, ...],
+    build: bool,
+    save_plan: str | None,
+    style: str,
+) -> None:
+    """Say whether cuDNN supports GRAPH and why, in its own words.
+
+    GRAPH is a Python file with a function graph(), or a graph JSON. Without --target the GPU of this machine is asked.
+    With several targets the exit code is the largest of theirs.
+    """
+    from .diagnose import explain as ask
+    from .diagnose.explain import DEFAULT_MODES
+    from .diagnose.render import render
+
+    if save_plan is not None and (not build or len(targets) > 1):
+        raise click.UsageError("--save-plan goes with --build and at most one --target")
+    graph = load_graph_file(graph_file)
+    plans: list[Plan] = []
+    verdicts = [
+        ask(graph, name, mode=modes or DEFAULT_MODES, build=build, plans=plans) for name in (targets or (None,))
+    ]
+    if style == "json":
+        data = [verdict.to_dict() for verdict in verdicts]
+        click.echo(json.dumps(data if len(data) > 1 else data[0], indent=1))
+    else:
+        console = _console()
+        for verdict in verdicts:
+            console.print(render(verdict))
+    if save_plan is not None and plans:
+        plans[0].save(save_plan)
+        _console(stderr=True).print(f"plan {plans[0].tag} written to {save_plan}", markup=False)
+    raise SystemExit(max(verdict.exit_code for verdict in verdicts))
+
+
+@main.command()
+@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@_with_version
+def info(style: str) -> None:
+    """Show library, version, path and how it was found, NVRTC, driver or stub, GPUs, known targets."""
+    facts = collect_info()
+    if style == "json":
+        click.echo(json.dumps(facts, indent=1))
+        return
+    for key, value in facts.items():
+        text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        click.echo(f"{key + ':':<26}{text}")
+
+
+def collect_info() -> dict[str, Any]:
+    """Return what ``cudnn-backend info`` shows; what cannot be had is said in its place."""
+    from . import __version__, versions
+    from .errors import EnvironmentNotReady
+    from .native import library, load_driver
+    from .target import list_profiles, read_device
+
+    driver = load_driver()
+    facts: dict[str, Any] = {"cudnn_backend_py": __version__, "python": sys.version.split()[0]}
+    try:
+        lib = library()
+    except EnvironmentNotReady as error:
+        facts["cudnn"] = f"not found; {error.sections.get('where', '')}".replace("\n", "; ")
+    else:
+        facts |= {
+            "cudnn": lib.version_text,
+            "path": lib.path,
+            "found by": lib.place.how,
+            "built for CUDA": f"{lib.cuda_version // 1000}.{lib.cuda_version // 10 % 100}",
+            "nvrtc": lib.nvrtc.path or f"not found; {lib.nvrtc.found}".replace("\n", "; "),
+        }
+    facts["driver"] = f"{driver.kind}, {driver.path or 'no file'}" + (f" ({driver.note})" if driver.note else "")
+    facts["driver version"] = driver.version or "none"
+    facts["gpus"] = [read_device(index)["deviceName"] for index in range(driver.devices)] or "none in this process"
+    facts["cudnn versions installed"] = [item.version for item in versions.list_installed()] or "none"
+    facts["known targets"] = [f"{profile.name} (sm_{profile.sm})" for profile in list_profiles()]
+    return facts
+
+
+@main.group()
+def target() -> None:
+    """List and show described GPUs; read the one at hand."""
+
+
+@target.command("list")
+def list_targets() -> None:
+    """List the described GPUs."""
+    from .target import list_profiles
+
+    table = Table("name", "GPU", "arch", "also called", "shared memory per block", "SMs")
+    for profile in list_profiles():
+        table.add_row(
+            profile.name,
+            profile.title,
+            f"sm_{profile.sm}",
+            ", ".join(profile.aliases),
+            str(profile.properties["maxSharedMemoryPerBlockOptin"]),
+            str(profile.properties["multiProcessorCount"]),
+        )
+    _console().print(table)
+
+
+@target.command("show")
+@click.argument("name")
+@click.option("--device-json", is_flag=True, help="Only what cuDNN is given.")
+def show_target(name: str, device_json: bool) -> None:
+    """Show a described GPU with the source of every number."""
+    from .target import find_profile
+
+    profile = find_profile(name)
+    if device_json:
+        click.echo(profile.json())
+        return
+    table = Table("property", "value", "source", title=f"{profile.title} ({profile.name})")
+    for key, value in profile.properties.items():
+        table.add_row(key, str(value), profile.sources.get(key, ""))
+    console = _console()
+    console.print(table)
+    for key, text in profile.citations.items():
+        console.print(f"{key}: {text}", markup=False)
+
+
+@target.command("read")
+@click.option("--device", "ordinal", default=0, show_default=True, help="Ordinal of the GPU.")
+@_with_version
+def read_target(ordinal: int) -> None:
+    """Print the properties of a GPU of this machine, as JSON that --target takes."""
+    from .target import read_device
+
+    click.echo(json.dumps(read_device(ordinal), indent=1))
+
+
+def _cuda(major: str | None) -> Literal["12", "13"] | None:
+    return None if major is None else "12" if major == "12" else "13"
+
+
+@main.group()
+def cudnn() -> None:
+    """Keep several cuDNN versions side by side in a private cache."""
+
+
+@cudnn.command("install")
+@click.argument("version")
+@click.option("--cuda", type=click.Choice(["12", "13"]), help="CUDA major version of the wheel.")
+@click.option("--quiet", is_flag=True, help="No progress bar.")
+def install_version(version: str, cuda: str | None, quiet: bool) -> None:
+    """Fetch cuDNN VERSION (9.19.0): the small jit wheel, or the full one where there is none."""
+    from . import versions
+
+    installed = versions.install(version, cuda=_cuda(cuda), progress=not quiet)
+    click.echo(
+        f"cuDNN {installed.version} ({installed.flavor}, CUDA {installed.cuda}) is at {installed.path}, "
+        f"{installed.size_bytes / 1e6:.0f} MB"
+    )
+
+
+@cudnn.command("list")
+def list_versions() -> None:
+    """List the installed versions."""
+    from . import versions
+
+    table = Table("version", "CUDA", "wheel", "MB", "path")
+    for item in versions.list_installed():
+        table.add_row(item.version, item.cuda, item.flavor, f"{item.size_bytes / 1e6:.0f}", str(item.path))
+    _console().print(table)
+
+
+@cudnn.command("remove")
+@click.argument("version")
+@click.option("--cuda", type=click.Choice(["12", "13"]))
+def remove_version(version: str, cuda: str | None) -> None:
+    """Remove an installed version."""
+    from . import versions
+
+    removed = versions.remove(version, cuda=_cuda(cuda))
+    click.echo(f"removed cuDNN {removed.version} (CUDA {removed.cuda})")
+
+
+@main.command()
+@click.argument("output", type=click.Path(file_okay=False))
+@click.option("--pytest-arguments", default="tests/gpu", show_default=True, help="What pytest is given.")
+def record(output: str, pytest_arguments: str) -> None:
+    """Run the GPU tests and write a record of the run into the folder OUTPUT (logs/)."""
+    from .record import record_run
+
+    path, code = record_run(Path(output), pytest_arguments.split())
+    click.echo(f"record written to {path}")
+    raise SystemExit(code)
+
+
+if __name__ == "__main__":
+    main()

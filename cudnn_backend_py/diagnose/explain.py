@@ -1,0 +1,360 @@
+"""``explain``: ask cuDNN about a graph on a target, a control graph first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from ..engine import EngineConfig, Heuristics, OperationGraph, heur_mode
+from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, UsageError
+from ..generated.enums import DataType, HeurMode
+from ..graph import Graph, GraphBuilder
+from ..native import Library, library
+from ..plan import Plan, build_plan
+from ..target import Profile, Target, using
+from .rules import find_cause
+from .verdict import Basis, Candidate, Cause, Control, Outcome, Verdict
+from .words import Reason, read_refusals
+
+__all__ = ["control_graph", "explain"]
+
+DEFAULT_MODES = (HeurMode.A, HeurMode.FALLBACK)
+
+_DEVICELESS_LIMIT = (
+    "no device was asked: engines that need its cluster occupancy may be missing from the list, "
+    "and what only execution shows is not known"
+)
+_controls: dict[tuple[int, bool, str], Control] = {}
+_TOO_NEW = ("attribute-newer-than-library", "descriptor-newer-than-library", "function-newer-than-library")
+
+
+@lru_cache(maxsize=1)
+def control_graph() -> Graph:
+    """Return the graph that is asked first: a small float16 matrix product, supported wherever cuDNN judges."""
+    g = GraphBuilder("control", io_type=DataType.HALF)
+    g.matmul(g.tensor("a", (1, 64, 64)), g.tensor("b", (1, 64, 64)), name="c", virtual=False)
+    return g.graph()
+
+
+def explain(
+    graph: Graph,
+    target: str | Profile | Target | None = None,
+    *,
+    mode: HeurMode | str | Sequence[HeurMode | str] = DEFAULT_MODES,
+    build: bool = False,
+    plans: list[Plan] | None = None,
+) -> Verdict:
+    """Return cuDNN's verdict on `graph` with the reasons of every candidate.
+
+    Parameters
+    ----------
+    target
+        The name of a described GPU (``l40s``, ``sm89``), a profile, an open target, or None for the GPU of this
+        process.
+    mode
+        Heuristics modes to ask, in order; A and FALLBACK if not given.
+    build
+        Finalize the plans of the surviving configs until one builds: compilation can still fail then.
+    plans
+        Receives the plan that was built, so that it need not be built again.
+
+    Raises
+    ------
+    UsageError
+        ``unknown-target``, ``unknown-enumerator``. What the environment lacks is a verdict, not an exception.
+    """
+    asked = [mode] if isinstance(mode, (HeurMode, str)) else list(mode)
+    modes = tuple(heur_mode(item) for item in asked)
+    try:
+        lib = library()
+    except EnvironmentNotReady as error:
+        return _without_library(graph, target, modes, error)
+    try:
+        with using(target, on=lib) as chosen:
+            return _Question(graph, chosen, modes, build, plans).verdict()
+    except UsageError:
+        raise
+    except CudnnBackendError as error:
+        return _not_judged(graph, str(target or "gpu"), lib, modes, error)
+
+
+class _Question:
+    """One graph on one open target."""
+
+    def __init__(
+        self, graph: Graph, target: Target, modes: tuple[HeurMode, ...], build: bool, plans: list[Plan] | None
+    ) -> None:
+        self.graph = graph
+        self.target = target
+        self.modes = modes
+        self.build = build
+        self.plans = plans
+        self.environment = _environment(target, build)
+
+    def verdict(self) -> Verdict:
+        control = self._control()
+        if not control.supported:
+            cause = Cause(
+                "control-graph-refused",
+                "this environment refuses a graph that is known to be supported",
+                Basis.MEASURED,
+                "so nothing it says about the graph can be believed",
+                "see the control graph's reasons and 'cudnn-backend info'",
+            )
+            return self._make(Outcome.NOT_JUDGED, "environment", control, (), control.reasons, cause)
+        try:
+            operation_graph = OperationGraph(self.graph, self.target)
+        except UsageError as error:
+            if error.code not in _TOO_NEW:
+                raise
+            cause = Cause(error.code, error.headline, Basis.RULE, "", error.sections.get("fix", ""))
+            return self._make(Outcome.NOT_SUPPORTED, "operation graph", control, (), (), cause)
+        except CudnnStatusError as error:
+            return self._refused_graph(control, error)
+        return self._ask(control, operation_graph)
+
+    def _control(self) -> Control:
+        """Return the control graph's answer, asked once per process, library and target."""
+        key = (id(self.target.library), self.target.is_live, self.target.profile.json())
+        if key not in _controls:
+            _controls[key] = self._ask_control()
+        return _controls[key]
+
+    def _ask_control(self) -> Control:
+        graph = control_graph()
+        try:
+            question = OperationGraph(graph, self.target)
+            answers = [question.heuristics(mode) for mode in (HeurMode.A,)]
+            if not answers[0].configs:
+                answers.append(question.heuristics(HeurMode.FALLBACK))
+        except CudnnStatusError as error:
+            return Control(graph.name, False, _error_reasons(error))
+        reasons = tuple(
+            reason for answer in answers for refusal in read_refusals(answer.answer.text) for reason in refusal.reasons
+        )
+        supported = any(answer.configs for answer in answers)
+        return Control(graph.name, supported, () if supported else reasons)
+
+    def _refused_graph(self, control: Control, error: CudnnStatusError) -> Verdict:
+        number = int(error.status)
+        reasons = _error_reasons(error)
+        judged = 2000 <= number < 4000
+        cause = Cause(
+            "operation-graph-refused",
+            error.headline if not error.last_error else f"{error.headline}: {error.last_error.strip().splitlines()[0]}",
+            Basis.RULE,
+            "cuDNN refused the operation graph itself, before any engine was asked",
+        )
+        outcome = Outcome.NOT_SUPPORTED if judged else Outcome.NOT_JUDGED
+        return self._make(outcome, "operation graph", control, (), reasons, cause)
+
+    def _ask(self, control: Control, operation_graph: OperationGraph) -> Verdict:
+        candidates: list[Candidate] = []
+        survivors: list[tuple[int, EngineConfig]] = []
+        loose: list[Reason] = []
+        for mode in self.modes:
+            try:
+                answer = operation_graph.heuristics(mode)
+            except CudnnStatusError as error:
+                loose += _error_reasons(error)
+                if not 2000 <= int(error.status) < 4000:
+                    failed = Cause("heuristics-failed", error.headline, Basis.RULE)
+                    return self._make(Outcome.NOT_JUDGED, "heuristics", control, candidates, tuple(loose), failed)
+                continue
+            for config in answer.configs:
+                survivors.append((len(candidates), config))
+                candidates.append(_supported(config, mode))
+            refused, unnamed = _refused(answer, mode)
+            candidates += refused
+            loose += unnamed
+        if not survivors:
+            cause = find_cause(
+                [item for item in candidates if item.state == "refused"],
+                self.graph,
+                self.target,
+                [mode.name for mode in self.modes],
+            )
+            if cause is not None and cause.code == "driver-library-unusable":
+                return self._make(Outcome.NOT_JUDGED, "environment", control, candidates, tuple(loose), cause)
+            return self._make(Outcome.NOT_SUPPORTED, "heuristics", control, candidates, tuple(loose), cause)
+        if self.build:
+            return self._build(control, candidates, survivors, tuple(loose))
+        return self._make(Outcome.SUPPORTED, "heuristics", control, candidates, tuple(loose), None)
+
+    def _build(
+        self,
+        control: Control,
+        candidates: list[Candidate],
+        survivors: list[tuple[int, EngineConfig]],
+        loose: tuple[Reason, ...],
+    ) -> Verdict:
+        for index, config in survivors:
+            try:
+                plan = build_plan(config)
+            except CudnnStatusError as error:
+                candidates[index] = _change(candidates[index], "build failed", _error_reasons(error))
+                continue
+            candidates[index] = _change(candidates[index], "built", (), plan.workspace_bytes)
+            if self.plans is not None:
+                self.plans.append(plan)
+            return self._make(Outcome.SUPPORTED, "plan", control, candidates, loose, None)
+        cause = Cause(
+            "no-plan-builds",
+            f"{len(survivors)} engine configs passed their support check and none of their plans can be built",
+            Basis.MEASURED,
+            "; ".join(self.environment),
+        )
+        blameless = self.target.library.nvrtc.path is None or not self._control_builds()
+        outcome = Outcome.NOT_JUDGED if blameless else Outcome.NOT_SUPPORTED
+        return self._make(outcome, "environment" if blameless else "plan", control, candidates, loose, cause)
+
+    def _control_builds(self) -> bool:
+        """Return whether some plan of the control graph builds; asked only when the graph's own did not."""
+        question = OperationGraph(control_graph(), self.target)
+        for mode in DEFAULT_MODES:
+            for config in question.heuristics(mode).configs:
+                try:
+                    build_plan(config).close()
+                except CudnnStatusError:
+                    continue
+                return True
+        return False
+
+    def _make(
+        self,
+        outcome: Outcome,
+        stage: str,
+        control: Control,
+        candidates: Sequence[Candidate],
+        reasons: tuple[Reason, ...],
+        cause: Cause | None,
+    ) -> Verdict:
+        target = self.target
+        lib = target.library
+        return Verdict(
+            outcome=outcome,
+            stage=stage,
+            graph=self.graph.name,
+            graph_text=str(self.graph),
+            target=target.name,
+            target_title=target.profile.title,
+            sm=target.sm,
+            live=target.is_live,
+            cudnn=lib.version_text,
+            library=lib.path,
+            driver=lib.driver.kind,
+            modes=tuple(mode.name for mode in self.modes),
+            control=control,
+            candidates=tuple(candidates),
+            reasons=reasons,
+            cause=cause,
+            environment=self.environment,
+            limits=() if target.is_live else (_DEVICELESS_LIMIT,),
+        )
+
+
+def _supported(config: EngineConfig, mode: HeurMode) -> Candidate:
+    return Candidate(
+        mode=mode.name,
+        engine=config.engine,
+        knobs={getattr(knob, "c_name", str(knob)): value for knob, value in config.knobs.items()},
+        state="supported",
+        behavior_notes=tuple(getattr(note, "name", str(note)) for note in config.behavior_notes),
+        numerical_notes=tuple(getattr(note, "name", str(note)) for note in config.numerical_notes),
+    )
+
+
+def _change(
+    candidate: Candidate, state: str, reasons: tuple[Reason, ...], workspace_bytes: int | None = None
+) -> Candidate:
+    return Candidate(
+        candidate.mode,
+        candidate.engine,
+        candidate.knobs,
+        state,
+        reasons,
+        workspace_bytes,
+        candidate.behavior_notes,
+        candidate.numerical_notes,
+    )
+
+
+def _refused(answer: Heuristics, mode: HeurMode) -> tuple[list[Candidate], list[Reason]]:
+    """Return the refused candidates of an answer, and the reasons that belong to none."""
+    refused: list[Candidate] = []
+    unnamed: list[Reason] = []
+    for refusal in read_refusals(answer.answer.text):
+        if refusal.engine is None:
+            unnamed += refusal.reasons
+        else:
+            refused.append(Candidate(mode.name, refusal.engine, refusal.knobs, "refused", refusal.reasons))
+    missing = answer.candidates - len(answer.configs) - len(refused)
+    if answer.answer.truncated:
+        unnamed.append(Reason("", "cuDNN's explanation was longer than 64 KiB and is cut off here"))
+    refused += [Candidate(mode.name, None, {}, "refused") for _ in range(max(0, missing))]
+    return refused, unnamed
+
+
+def _error_reasons(error: CudnnStatusError) -> tuple[Reason, ...]:
+    parsed = tuple(reason for refusal in read_refusals(error.last_error) for reason in refusal.reasons)
+    name = getattr(error.status, "c_name", str(int(error.status)))
+    if not parsed:
+        return (Reason(name, f"{error.function} said nothing more"),)
+    if not parsed[0].status:
+        return (Reason(name, parsed[0].text), *parsed[1:])
+    return parsed
+
+
+def _environment(target: Target, build: bool) -> tuple[str, ...]:
+    """Return what is unusual about this environment, each as one line."""
+    lib = target.library
+    notes = []
+    if lib.driver.kind == "stub":
+        notes.append("libcuda.so.1 is this package's stub: enough for verdicts and plans, nothing can run")
+    elif lib.driver.kind == "missing":
+        notes.append(f"there is no libcuda.so.1: {lib.driver.note}")
+    elif lib.driver.devices == 0:
+        notes.append("the CUDA driver is installed but sees no GPU")
+    if lib.nvrtc.path is None:
+        notes.append(f"NVRTC for CUDA {lib.cuda_version // 1000} was not found: no plan can be built")
+    return tuple(notes)
+
+
+def _without_library(graph: Graph, target: object, modes: tuple[HeurMode, ...], error: EnvironmentNotReady) -> Verdict:
+    return _blank(graph, str(target or "gpu"), modes, error, cudnn="none", path="", driver="not asked")
+
+
+def _not_judged(
+    graph: Graph, target: str, lib: Library, modes: tuple[HeurMode, ...], error: CudnnBackendError
+) -> Verdict:
+    return _blank(graph, target, modes, error, cudnn=lib.version_text, path=lib.path, driver=lib.driver.kind)
+
+
+def _blank(
+    graph: Graph,
+    target: str,
+    modes: tuple[HeurMode, ...],
+    error: CudnnBackendError,
+    *,
+    cudnn: str,
+    path: str,
+    driver: str,
+) -> Verdict:
+    reasons = _error_reasons(error) if isinstance(error, CudnnStatusError) else ()
+    detail = error.sections.get("where", "")
+    return Verdict(
+        outcome=Outcome.NOT_JUDGED,
+        stage="environment",
+        graph=graph.name,
+        graph_text=str(graph),
+        target=target,
+        target_title=target,
+        sm=0,
+        live=False,
+        cudnn=cudnn,
+        library=path,
+        driver=driver,
+        modes=tuple(mode.name for mode in modes),
+        reasons=reasons,
+        cause=Cause(error.code, error.headline, Basis.MEASURED, detail, error.sections.get("fix", "")),
+    )

@@ -1,0 +1,101 @@
+"""Render a verdict as text."""
+
+from __future__ import annotations
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from .verdict import Candidate, Outcome, Verdict
+
+__all__ = ["render", "render_text"]
+
+_STYLE = {
+    Outcome.SUPPORTED: "bold green",
+    Outcome.NOT_SUPPORTED: "bold red",
+    Outcome.NOT_JUDGED: "bold yellow",
+}
+_STATE_STYLE = {"supported": "green", "built": "green", "refused": "red", "build failed": "red"}
+
+
+def _line(label: str, text: str) -> Text:
+    return Text.assemble((f"{label + ':':<13}", "bold"), text)
+
+
+def _indented(text: str, columns: int, style: str = "") -> Text:
+    return Text("\n".join(" " * columns + line for line in text.splitlines()), style)
+
+
+def _candidate(candidate: Candidate) -> list[RenderableType]:
+    name = "engine not named" if candidate.engine is None else f"engine {candidate.engine}"
+    knobs = " ".join(f"{key.removeprefix('CUDNN_KNOB_TYPE_')}={value}" for key, value in candidate.knobs.items())
+    head = Text.assemble(f"{candidate.mode:<9}", (name, "bold"), f" {knobs} ".rstrip() + " ")
+    head.append(candidate.state, _STATE_STYLE.get(candidate.state, ""))
+    notes = [*candidate.behavior_notes, *candidate.numerical_notes]
+    if candidate.workspace_bytes is not None:
+        notes.insert(0, f"workspace {candidate.workspace_bytes} bytes")
+    if notes:
+        head.append(f" ({', '.join(notes)})", "dim")
+    lines: list[RenderableType] = [head]
+    for depth, reason in enumerate(candidate.reasons):
+        lines.append(_indented(str(reason), 4 if depth == 0 else 6, "" if depth == 0 else "dim"))
+    return lines
+
+
+def render(verdict: Verdict) -> Group:
+    """Return the verdict as something rich prints: the answer, the cause, then every candidate in cuDNN's words."""
+    where = f"{verdict.target_title} (sm_{verdict.sm})" if verdict.sm else verdict.target_title
+    parts: list[RenderableType] = [
+        Text.assemble(
+            (verdict.outcome.value.upper(), _STYLE[verdict.outcome]),
+            f": graph {verdict.graph!r} on {where}, cuDNN {verdict.cudnn}",
+        )
+    ]
+    if verdict.cause is not None:
+        cause = verdict.cause
+        parts.append(_line("cause", f"[{cause.basis.value}] {cause.headline}"))
+        if cause.detail:
+            parts.append(_indented(cause.detail, 13))
+        if cause.remedy:
+            parts.append(_line("what to do", cause.remedy.replace("\n", " ")))
+        parts.append(_line("rule", cause.code))
+    parts.append(_line("asked", f"heuristics {', '.join(verdict.modes)}; came to stage {verdict.stage!r}"))
+    parts.append(_line("judged by", f"{verdict.library or 'no library'}, driver: {verdict.driver}"))
+    if verdict.control is not None:
+        state = "supported" if verdict.control.supported else "REFUSED"
+        parts.append(
+            _line(
+                "control",
+                f"graph {verdict.control.graph!r} is {state} here: the environment "
+                + ("can judge" if verdict.control.supported else "cannot judge"),
+            )
+        )
+        parts += [_indented(str(reason), 13, "dim") for reason in verdict.control.reasons]
+    parts += [_line("environment", note) for note in verdict.environment]
+    parts += [_line("limits", note) for note in verdict.limits]
+    parts.append(Text(""))
+    parts.append(Text(verdict.graph_text))
+    if verdict.candidates:
+        taken = sum(candidate.state in ("supported", "built") for candidate in verdict.candidates)
+        parts.append(
+            Text(
+                f"\n{taken} of {len(verdict.candidates)} candidate engine configs left; "
+                "cuDNN's words, innermost reason first",
+                "bold",
+            )
+        )
+        for candidate in verdict.candidates:
+            parts += _candidate(candidate)
+    elif verdict.stage == "heuristics":
+        parts.append(Text("\ncuDNN offered no engine config and gave no reason", "bold"))
+    if verdict.reasons:
+        parts.append(Text("\ncuDNN's words that name no engine config", "bold"))
+        parts += [_indented(str(reason), 4) for reason in verdict.reasons]
+    return Group(*parts)
+
+
+def render_text(verdict: Verdict, width: int = 160) -> str:
+    """Return the verdict as plain text."""
+    console = Console(width=width, no_color=True, highlight=False, soft_wrap=True)
+    with console.capture() as captured:
+        console.print(render(verdict), soft_wrap=True)
+    return captured.get()

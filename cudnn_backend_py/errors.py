@@ -1,0 +1,171 @@
+"""The exception family: what was wrong, the value found, the value needed, cuDNN's words, what to do.
+
+Every exception is one line as ``str(exc)`` (``code: headline``); the rest is attached as a note, so logs stay
+short and tracebacks show everything. All of them pickle, so a child process can hand one to its parent.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from .generated.enums import AttributeName, DescriptorType, Status
+
+__all__ = [
+    "CudnnBackendError",
+    "CudnnStatusError",
+    "EnvironmentNotReady",
+    "GraphError",
+    "NotSupported",
+    "UsageError",
+]
+
+_SECTIONS = ("where", "cudnn", "cause", "fix", "more")
+
+
+class CudnnBackendError(Exception):
+    """Base of everything this package raises on purpose.
+
+    Parameters
+    ----------
+    headline
+        One sentence that stands alone and names the object and the values found and needed.
+    code
+        Kebab-case name of the fault, stable across releases.
+    where, cudnn, cause, fix, more
+        The sections of the full message, in this order; empty ones are left out.
+    """
+
+    def __init__(self, headline: str, *, code: str, **sections: str | None) -> None:
+        unknown = set(sections) - set(_SECTIONS)
+        if unknown:
+            raise TypeError(f"unknown message sections {sorted(unknown)}, known are {list(_SECTIONS)}")
+        super().__init__(f"{code}: {headline}")
+        self.headline = headline
+        self.code = code
+        self.sections = {name: text for name in _SECTIONS if (text := sections.get(name))}
+        if self.sections:
+            self.add_note(self._body())
+
+    def _body(self) -> str:
+        lines = []
+        for name, text in self.sections.items():
+            first, *rest = text.splitlines()
+            lines.append(f"  {name + ':':<7} {first}")
+            lines += [f"          {line}" for line in rest]
+        return "\n".join(lines)
+
+    def render(self) -> str:
+        """Return the whole message: the headline, then the sections."""
+        return f"{self}\n{self._body()}" if self.sections else str(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the message as plain data."""
+        return {
+            "type": type(self).__name__,
+            "code": self.code,
+            "headline": self.headline,
+            **self.sections,
+            **self._fields(),
+        }
+
+    def _fields(self) -> dict[str, Any]:
+        return {}
+
+    def _arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments that make an equal exception."""
+        return {"code": self.code, **self.sections}
+
+    @classmethod
+    def _rebuild(cls, headline: str, arguments: dict[str, Any]) -> Self:
+        return cls(headline, **arguments)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self)._rebuild, (self.headline, self._arguments()))
+
+
+class EnvironmentNotReady(CudnnBackendError, OSError):
+    """The machine cannot answer: no libcudnn, no driver library, no NVRTC, mixed sub-libraries."""
+
+    def __str__(self) -> str:  # OSError would print errno and file name
+        return f"{self.code}: {self.headline}"
+
+
+class GraphError(CudnnBackendError, ValueError):
+    """A graph value is wrong in itself; found before any cuDNN call."""
+
+
+class UsageError(CudnnBackendError, ValueError):
+    """A call that C must not see: wrong element type, wrong count, closed or finalized descriptor."""
+
+
+class CudnnStatusError(CudnnBackendError):
+    """A cuDNN function answered something other than ``CUDNN_STATUS_SUCCESS``.
+
+    Attributes
+    ----------
+    status
+        The status as :class:`~cudnn_backend_py.generated.enums.Status`, or a plain ``int`` newer than our header.
+    function
+        Name of the C function.
+    last_error
+        Text of ``cudnnGetLastErrorString`` read right after the call in the same thread; ``""`` if there was none.
+    descriptor, attribute
+        What the call was about, where it was about a descriptor.
+    """
+
+    def __init__(
+        self,
+        headline: str,
+        *,
+        code: str = "cudnn-status",
+        status: Status | int,
+        function: str,
+        last_error: str = "",
+        descriptor: DescriptorType | None = None,
+        attribute: AttributeName | None = None,
+        **sections: str | None,
+    ) -> None:
+        self.status = status
+        self.function = function
+        self.last_error = last_error
+        self.descriptor = descriptor
+        self.attribute = attribute
+        sections.pop("cudnn", None)
+        words = last_error.rstrip() or "no last-error text"
+        super().__init__(headline, code=code, cudnn=f"{status_text(status)}, {function}\n{words}", **sections)
+
+    def _fields(self) -> dict[str, Any]:
+        return {
+            "status": int(self.status),
+            "status_name": self.status.c_name if isinstance(self.status, Status) else None,
+            "function": self.function,
+            "last_error": self.last_error,
+            "descriptor": self.descriptor.c_name if self.descriptor is not None else None,
+            "attribute": self.attribute.c_name if self.attribute is not None else None,
+        }
+
+    def _arguments(self) -> dict[str, Any]:
+        return {
+            "code": self.code,
+            "status": self.status,
+            "function": self.function,
+            "last_error": self.last_error,
+            "descriptor": self.descriptor,
+            "attribute": self.attribute,
+            **{name: text for name, text in self.sections.items() if name != "cudnn"},
+        }
+
+
+class NotSupported(CudnnStatusError):
+    """cuDNN answered one of ``CUDNN_STATUS_NOT_SUPPORTED*`` (3000 to 3999).
+
+    ``verdict`` carries the explanation where one was asked for.
+    """
+
+    verdict: Any = None
+
+
+def status_text(status: Status | int) -> str:
+    """Return ``NAME (number)``, also for numbers newer than our header."""
+    name = status.c_name if isinstance(status, Status) else "status unknown to this package"
+    return f"{name} ({int(status)})"

@@ -1,0 +1,331 @@
+"""Run a plan: buffers, by-value scalars, workspace, stream, variant pack.
+
+NumPy arrays are copied in and out through cuda-python, so that a script needs no framework. Everything else is
+taken where it lies: DLPack, ``__cuda_array_interface__``, or an address.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .buffers import DeviceBuffer, device_buffer
+from .errors import CudnnBackendError, EnvironmentNotReady, UsageError
+from .generated.enums import AttributeName as Attr
+from .generated.enums import DataType, DescriptorType
+from .graph.ir import ELEMENT_BITS, Tensor
+from .native import Descriptor
+from .plan import Plan
+
+__all__ = ["VariantPack", "execute", "variant_pack"]
+
+_SCALAR_TYPES: dict[DataType, Any] = {
+    DataType.FLOAT: np.float32,
+    DataType.DOUBLE: np.float64,
+    DataType.HALF: np.float16,
+    DataType.INT32: np.int32,
+    DataType.INT64: np.int64,
+    DataType.UINT32: np.uint32,
+    DataType.INT8: np.int8,
+    DataType.UINT8: np.uint8,
+}
+
+# What a NumPy array may hold for a data type; types NumPy lacks travel as integers of their size, or as ml_dtypes.
+_NUMPY_TYPES: dict[DataType, tuple[str, ...]] = {
+    DataType.FLOAT: ("float32",),
+    DataType.DOUBLE: ("float64",),
+    DataType.HALF: ("float16",),
+    DataType.BFLOAT16: ("bfloat16", "uint16"),
+    DataType.INT8: ("int8",),
+    DataType.UINT8: ("uint8",),
+    DataType.INT32: ("int32",),
+    DataType.UINT32: ("uint32",),
+    DataType.INT64: ("int64",),
+    DataType.BOOLEAN: ("uint8",),
+    DataType.BYTE_BOOLEAN: ("bool", "uint8"),
+    DataType.FP8_E4M3: ("float8_e4m3fn", "uint8"),
+    DataType.FP8_E5M2: ("float8_e5m2", "uint8"),
+    DataType.FP8_E8M0: ("float8_e8m0fnu", "uint8"),
+}
+
+
+@dataclass(slots=True)
+class VariantPack:
+    """A finalized variant pack and what must outlive it: host scalars and the buffers of the caller.
+
+    C: ``CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR``.
+    """
+
+    descriptor: Descriptor
+    holds: list[Any] = field(default_factory=list)
+
+
+def _by_key(plan: Plan, buffers: Mapping[str | int, Any]) -> dict[int, Any]:
+    """Return the buffers by uid; names and uids are both taken."""
+    known: dict[Any, Tensor] = {}
+    for tensor in plan.graph.variant_pack_tensors:
+        known[tensor.name] = known[tensor.uid] = tensor
+    by_uid: dict[int, Any] = {}
+    for key, buffer in buffers.items():
+        if key not in known:
+            names = ", ".join(tensor.name for tensor in plan.graph.variant_pack_tensors)
+            raise UsageError(
+                f"the graph has no tensor {key!r} in memory", code="unknown-buffer", where=f"it has {names}"
+            )
+        tensor = known[key]
+        if tensor.uid in by_uid:
+            raise UsageError(f"tensor {tensor.name!r} was given twice, by name and by uid", code="buffer-twice")
+        by_uid[tensor.uid] = buffer
+    missing = [
+        tensor.name
+        for tensor in plan.graph.variant_pack_tensors
+        if tensor.uid not in by_uid and not (tensor.by_value and tensor.value is not None)
+    ]
+    if missing:
+        raise UsageError(f"no buffer was given for {', '.join(missing)}", code="missing-buffer")
+    return by_uid
+
+
+def _scalar(tensor: Tensor, value: Any) -> NDArray[Any]:
+    kind = _SCALAR_TYPES.get(tensor.data_type)
+    if kind is None:
+        raise UsageError(
+            f"by-value tensor {tensor.name!r} is {tensor.data_type.name}, which has no host scalar here",
+            code="by-value-type",
+        )
+    array = np.asarray(value, dtype=kind)
+    if array.size != 1:
+        raise UsageError(f"by-value tensor {tensor.name!r} takes one number, got {array.size}", code="by-value-size")
+    return array
+
+
+def variant_pack(plan: Plan, buffers: Mapping[str | int, Any], *, workspace_ptr: int = 0) -> VariantPack:
+    """Return a variant pack over device buffers.
+
+    Parameters
+    ----------
+    buffers
+        For each tensor in memory, by name or uid: an object with DLPack or ``__cuda_array_interface__``, or a device
+        address; a number for a by-value tensor (left out if the graph holds its value).
+    workspace_ptr
+        Device address of at least ``plan.workspace_bytes`` bytes.
+
+    Raises
+    ------
+    UsageError
+        ``unknown-buffer``, ``missing-buffer``, ``buffer-twice``, ``buffer-not-on-device``, ``buffer-type``,
+        ``buffer-too-small``, ``buffer-misaligned``, ``by-value-type``, ``by-value-size``, ``workspace-missing``.
+    """
+    by_uid = _by_key(plan, buffers)
+    if plan.workspace_bytes and not workspace_ptr:
+        raise UsageError(
+            f"the plan needs a workspace of {plan.workspace_bytes} bytes, got none", code="workspace-missing"
+        )
+    uids, pointers, holds = [], [], []
+    for tensor in plan.graph.variant_pack_tensors:
+        if tensor.by_value:
+            array = _scalar(tensor, by_uid.get(tensor.uid, tensor.value))
+            holds.append(array)
+            pointers.append(int(array.ctypes.data))
+        else:
+            buffer = device_buffer(by_uid[tensor.uid], tensor.name)
+            _check_buffer(tensor, buffer)
+            holds.append(by_uid[tensor.uid])
+            pointers.append(buffer.ptr)
+        uids.append(tensor.uid)
+    pack = Descriptor(DescriptorType.VARIANT_PACK, on=plan.target.library)
+    pack.set(Attr.VARIANT_PACK_UNIQUE_IDS, uids).set(Attr.VARIANT_PACK_DATA_POINTERS, pointers)
+    pack.set(Attr.VARIANT_PACK_WORKSPACE, workspace_ptr or None)
+    return VariantPack(pack.finalize(), holds)
+
+
+def _check_buffer(tensor: Tensor, buffer: DeviceBuffer) -> None:
+    name = tensor.name
+    if buffer.ptr % tensor.alignment:
+        raise UsageError(
+            f"buffer {name!r} lies at {buffer.ptr:#x}, a multiple of {tensor.alignment} bytes is needed",
+            code="buffer-misaligned",
+        )
+    if buffer.element_bits is not None and tensor.data_type is not DataType.BOOLEAN:
+        needed = ELEMENT_BITS[tensor.data_type]
+        if buffer.element_bits != needed and needed >= 8:
+            raise UsageError(
+                f"buffer {name!r} has elements of {buffer.element_bits} bits ({buffer.type_text}), "
+                f"{tensor.data_type.name} has {needed}",
+                code="buffer-type",
+            )
+    if buffer.size_bytes is not None and buffer.size_bytes < tensor.span_bytes:
+        raise UsageError(
+            f"buffer {name!r} reaches over {buffer.size_bytes} bytes, {tensor.type_text} with strides "
+            f"{tensor.strides} needs {tensor.span_bytes}",
+            code="buffer-too-small",
+        )
+
+
+def execute(
+    plan: Plan,
+    buffers: Mapping[str | int, Any],
+    *,
+    workspace_ptr: int | None = None,
+    stream: int | None = None,
+) -> None:
+    """Run a plan on the GPU of this process.
+
+    C: ``cudnnBackendExecute``. With device buffers only, the call returns before the device has finished; with any
+    NumPy array it waits, and outputs given as NumPy arrays have been filled.
+
+    Parameters
+    ----------
+    buffers
+        As for :func:`variant_pack`; a NumPy array is copied to the device and, if the graph writes that tensor, back.
+        Its memory must be laid out as the tensor's strides say, or be C-contiguous with the tensor's dims, in which
+        case it is rearranged.
+    workspace_ptr
+        Device address of the workspace; allocated for the call if not given.
+    stream
+        Address of a CUDA stream; the handle's own if not given.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``plan-without-device`` for a plan of a described target; ``cuda-python-missing`` where memory has to be
+        allocated or copied and cuda-python is not installed.
+    UsageError
+        As :func:`variant_pack`; ``array-shape``, ``array-type`` for NumPy arrays.
+    CudnnStatusError
+        What cuDNN refuses at launch.
+    """
+    handle = plan.target.handle
+    if handle is None:
+        raise EnvironmentNotReady(
+            f"this plan was made for the described target {plan.target.name}, which cannot run",
+            code="plan-without-device",
+            fix="save it and load it where the GPU is, or build it there with target None",
+        )
+    by_uid = _by_key(plan, buffers)
+    with _DeviceMemory() as memory:
+        placed: dict[str | int, Any] = {}
+        back: list[tuple[Tensor, NDArray[Any], int]] = []
+        written = {tensor.uid for tensor in plan.graph.outputs}
+        for tensor in plan.graph.variant_pack_tensors:
+            buffer = by_uid.get(tensor.uid)
+            if tensor.by_value or not isinstance(buffer, np.ndarray):
+                if buffer is not None:
+                    placed[tensor.uid] = buffer
+                continue
+            image = _memory_image(tensor, buffer)
+            address = memory.copy_in(image)
+            placed[tensor.uid] = address
+            if tensor.uid in written:
+                back.append((tensor, buffer, address))
+        if workspace_ptr is None:
+            workspace_ptr = memory.allocate(plan.workspace_bytes)
+        pack = variant_pack(plan, placed, workspace_ptr=workspace_ptr)
+        if stream is not None:
+            handle.set_stream(stream)
+        plan.descriptor.execute(handle, pack.descriptor)
+        if memory.in_use:
+            memory.synchronize(handle.stream)
+        for tensor, array, address in back:
+            _take_back(tensor, array, memory.copy_out(address, tensor.span_bytes))
+
+
+def _check_array(tensor: Tensor, array: NDArray[Any]) -> None:
+    accepted = _NUMPY_TYPES.get(tensor.data_type, ())
+    if array.dtype.name not in accepted:
+        raise UsageError(
+            f"array {tensor.name!r} is {array.dtype.name}, "
+            f"{tensor.data_type.name} takes {' or '.join(accepted) or 'none'}",
+            code="array-type",
+        )
+    if array.shape != tensor.dims:
+        raise UsageError(f"array {tensor.name!r} has shape {array.shape}, {tensor.dims} is needed", code="array-shape")
+
+
+def _strided(tensor: Tensor, image: NDArray[Any]) -> NDArray[Any]:
+    step = image.itemsize
+    return np.lib.stride_tricks.as_strided(image, tensor.dims, tuple(stride * step for stride in tensor.strides))
+
+
+def _memory_image(tensor: Tensor, array: NDArray[Any]) -> NDArray[Any]:
+    """Return the bytes of device memory for an array: its elements where the tensor's strides put them."""
+    _check_array(tensor, array)
+    image = np.zeros(tensor.span_elements, dtype=array.dtype)
+    _strided(tensor, image)[...] = array
+    return image
+
+
+def _take_back(tensor: Tensor, array: NDArray[Any], raw: bytes) -> None:
+    image = np.frombuffer(raw, dtype=array.dtype)
+    array[...] = _strided(tensor, image)
+
+
+class _DeviceMemory:
+    """Device memory for one call, through cuda-python; freed at the end."""
+
+    def __init__(self) -> None:
+        self._addresses: list[int] = []
+        self._runtime: Any = None
+
+    @property
+    def in_use(self) -> bool:
+        return bool(self._addresses)
+
+    def __enter__(self) -> _DeviceMemory:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        for address in self._addresses:
+            self._call("cudaFree", address)
+        self._addresses.clear()
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        if self._runtime is None:
+            self._runtime = _cuda_runtime()
+        error, *values = getattr(self._runtime, name)(*arguments)
+        if int(error) != 0:
+            raise CudnnBackendError(f"{name} answered {error!s}", code="cuda-runtime")
+        return values[0] if values else None
+
+    def allocate(self, size_bytes: int) -> int:
+        if not size_bytes:
+            return 0
+        address = int(self._call("cudaMalloc", size_bytes))
+        self._addresses.append(address)
+        return address
+
+    def copy_in(self, image: NDArray[Any]) -> int:
+        address = self.allocate(image.nbytes)
+        self._call("cudaMemcpy", address, image.ctypes.data, image.nbytes, self._kind("HostToDevice"))
+        return address
+
+    def copy_out(self, address: int, size_bytes: int) -> bytes:
+        host = ctypes.create_string_buffer(size_bytes)
+        self._call("cudaMemcpy", ctypes.addressof(host), address, size_bytes, self._kind("DeviceToHost"))
+        return host.raw
+
+    def synchronize(self, stream: int) -> None:
+        self._call("cudaStreamSynchronize", stream)
+
+    def _kind(self, name: str) -> Any:
+        if self._runtime is None:
+            self._runtime = _cuda_runtime()
+        return getattr(self._runtime.cudaMemcpyKind, f"cudaMemcpy{name}")
+
+
+def _cuda_runtime() -> Any:
+    try:
+        from cuda.bindings import runtime
+    except ImportError as error:
+        raise EnvironmentNotReady(
+            "copying arrays and allocating workspace needs cuda-python",
+            code="cuda-python-missing",
+            cause=str(error),
+            fix="pip install 'cudnn-backend-py[cu12]' or [cu13], or give device buffers and workspace_ptr",
+        ) from None
+    return runtime

@@ -1,0 +1,24 @@
+"""The only hand-written ctypes of the package: finding, loading and calling libcudnn."""
+
+from . import capi
+from .build import build
+from .descriptor import Descriptor, Handle
+from .driver import Driver, load_driver
+from .library import Answer, Library, library, loaded_library
+from .log import Log, LogRecord, capture_log
+
+__all__ = [
+    "Answer",
+    "Descriptor",
+    "Driver",
+    "Handle",
+    "Library",
+    "Log",
+    "LogRecord",
+    "build",
+    "capi",
+    "capture_log",
+    "library",
+    "load_driver",
+    "loaded_library",
+]

@@ -1,0 +1,86 @@
+"""The CUDA driver library this process judges with: the real one, our stub, or none.
+
+cuDNN's runtime-compiled engines resolve ``libcuda.so.1`` before they judge anything. Where no driver is installed
+the stub built from ``driver_stub.c`` takes that SONAME. It is tried only after the loader found no real library.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+__all__ = ["Driver", "load_driver"]
+
+SONAME = "libcuda.so.1"
+STUB_MARK = "cudnn_backend_py_driver_stub"
+CUDA_SUCCESS = 0
+
+_lock = threading.Lock()
+_driver: Driver | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """What answers to ``libcuda.so.1`` here.
+
+    ``version`` is ``cuDriverGetVersion``'s number (13000 for CUDA 13.0), ``devices`` the number of GPUs it sees,
+    ``note`` says why, where the answer is not the plain one.
+    """
+
+    kind: Literal["real", "stub", "missing"]
+    path: str | None
+    version: int | None
+    devices: int
+    note: str = ""
+
+
+def stub_path() -> Path | None:
+    """Return the driver stub built with the package, or None if its build failed."""
+    built = sorted(Path(__file__).parent.glob("_driver_stub*.so"))
+    return built[0] if built else None
+
+
+def load_driver() -> Driver:
+    """Load the driver library once per process and say what it is; a missing one is an answer, not an error."""
+    global _driver
+    with _lock:
+        if _driver is None:
+            _driver = _load()
+        return _driver
+
+
+def _load() -> Driver:
+    try:
+        library = ctypes.CDLL(SONAME)
+    except OSError as absent:
+        return _load_stub(str(absent))
+    if hasattr(library, STUB_MARK):
+        return Driver("stub", SONAME, _version(library), 0, "found on the loader path")
+    return Driver("real", SONAME, _version(library), _count_devices(library))
+
+
+def _load_stub(why: str) -> Driver:
+    path = stub_path()
+    if path is None:
+        note = f"{why}; the driver stub was not built with this installation (it needs a C compiler)"
+        return Driver("missing", None, None, 0, note)
+    try:
+        library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        return Driver("missing", None, None, 0, f"{why}; the driver stub cannot be loaded: {error}")
+    return Driver("stub", str(path), _version(library), 0, why)
+
+
+def _version(library: ctypes.CDLL) -> int | None:
+    number = ctypes.c_int()
+    return number.value if library.cuDriverGetVersion(ctypes.byref(number)) == CUDA_SUCCESS else None
+
+
+def _count_devices(library: ctypes.CDLL) -> int:
+    count = ctypes.c_int()
+    if library.cuInit(0) != CUDA_SUCCESS or library.cuDeviceGetCount(ctypes.byref(count)) != CUDA_SUCCESS:
+        return 0
+    return count.value

@@ -1,0 +1,138 @@
+"""Find shared libraries: libcudnn, NVRTC, the CUDA driver. Nothing is loaded here.
+
+Each candidate place is visited in order and remembered with what was there, so that a failure can list them all.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Place", "cudnn_places", "find_loaded", "library_folders", "nvrtc_places"]
+
+CUDNN_SONAME = "libcudnn.so.9"
+LIBRARY_VARIABLE = "CUDNN_BACKEND_LIBRARY"
+NVRTC_VARIABLE = "CUDNN_BACKEND_NVRTC"
+
+# Folder of the wheel below site-packages, and the distributions that own it.
+CUDNN_WHEELS = (
+    ("nvidia/cudnn/lib", "nvidia-cudnn-cu12 / nvidia-cudnn-cu13"),
+    ("nvidia/cudnn_jit/lib", "nvidia-cudnn-jit-cu12 / nvidia-cudnn-jit-cu13"),
+)
+NVRTC_WHEELS = (
+    ("nvidia/cuda_nvrtc/lib", "nvidia-cuda-nvrtc-cu12"),
+    ("nvidia/cu13/lib", "nvidia-cuda-nvrtc"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One place that was looked at.
+
+    ``path`` is a file to load, or a bare SONAME to leave to the loader; ``None`` if nothing was there.
+    """
+
+    how: str
+    path: str | None
+    found: str
+
+    def __str__(self) -> str:
+        return f"{self.how}: {self.found}"
+
+
+def find_loaded(stem: str) -> list[str]:
+    """Return the paths of libraries already mapped into this process whose file name starts with `stem`.
+
+    Source: ``/proc/self/maps``; empty where that does not exist.
+    """
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return []
+    paths = {line.split(maxsplit=5)[5] for line in lines if f"/{stem}" in line}
+    return sorted(path for path in paths if Path(path).name.startswith(stem))
+
+
+def _in_wheels(soname: str, wheels: tuple[tuple[str, str], ...]) -> Iterator[Place]:
+    for folder, owner in wheels:
+        hits = [path for base in sys.path if (path := Path(base or ".") / folder / soname).is_file()]
+        if hits:
+            yield from (Place(f"wheel {owner}", str(hit.resolve()), str(hit)) for hit in hits)
+        else:
+            yield Place(f"wheel {owner}", None, f"no {folder}/{soname} on sys.path")
+
+
+def library_folders() -> list[Path]:
+    """Return the folders of the system where libraries usually are, those that exist."""
+    machine = platform.machine()
+    folders = [Path(item) for item in os.environ.get("LD_LIBRARY_PATH", "").split(":") if item]
+    folders += [
+        Path(os.environ[name]) / sub
+        for name in ("CUDNN_HOME", "CUDNN_PATH", "CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX")
+        if name in os.environ
+        for sub in ("lib64", "lib")
+    ]
+    folders += [
+        Path("/usr/local/cuda/lib64"),
+        Path(f"/usr/lib/{machine}-linux-gnu"),
+        Path("/usr/lib64"),
+        Path("/usr/lib"),
+        Path("/usr/local/lib"),
+    ]
+    return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
+
+
+def _in_system(soname: str) -> Iterator[Place]:
+    for folder in library_folders():
+        path = folder / soname
+        if path.is_file():
+            yield Place("system", str(path), str(path))
+        else:
+            yield Place("system", None, f"no {path}")
+    yield Place("dynamic loader", soname, f"{soname} left to the loader's own search")
+
+
+def _named(how: str, value: str, soname: str) -> Place:
+    path = Path(value).expanduser()
+    if path.is_dir():
+        path /= soname
+    if path.is_file():
+        return Place(how, str(path.resolve()), str(path))
+    return Place(how, None, f"{value} does not exist or holds no {soname}")
+
+
+def cudnn_places(explicit: str | os.PathLike[str] | None = None) -> Iterator[Place]:
+    """Yield where libcudnn may be, best first.
+
+    An explicit path or ``CUDNN_BACKEND_LIBRARY`` ends the search: asked for one library, never take another.
+    """
+    if explicit is not None:
+        yield _named("explicit path", os.fspath(explicit), CUDNN_SONAME)
+        return
+    if value := os.environ.get(LIBRARY_VARIABLE):
+        yield _named(f"environment variable {LIBRARY_VARIABLE}", value, CUDNN_SONAME)
+        return
+    yield Place("explicit path", None, "none given")
+    yield Place(f"environment variable {LIBRARY_VARIABLE}", None, "not set")
+    loaded = find_loaded("libcudnn.so")
+    if loaded:
+        yield Place("already loaded in this process", loaded[0], loaded[0])
+    else:
+        yield Place("already loaded in this process", None, "no libcudnn.so in /proc/self/maps")
+    yield from _in_wheels(CUDNN_SONAME, CUDNN_WHEELS)
+    yield from _in_system(CUDNN_SONAME)
+
+
+def nvrtc_places(cuda_major: int) -> Iterator[Place]:
+    """Yield where the NVRTC of CUDA `cuda_major` (the one libcudnn was built for) may be, best first."""
+    soname = f"libnvrtc.so.{cuda_major}"
+    if value := os.environ.get(NVRTC_VARIABLE):
+        yield _named(f"environment variable {NVRTC_VARIABLE}", value, soname)
+    for path in find_loaded(soname):
+        yield Place("already loaded in this process", path, path)
+    yield from _in_wheels(soname, NVRTC_WHEELS)
+    yield from _in_system(soname)

@@ -1,0 +1,302 @@
+"""The one loaded libcudnn of this process and its checked functions.
+
+Every function of ``cudnn_graph.h`` becomes a ctypes function with the header's argument types when it is first
+used, and every one that returns a status gets the same check, so no caller can forget it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import CudnnStatusError, EnvironmentNotReady, NotSupported, UsageError
+from ..generated.enums import Status
+from ..generated.prototypes import FUNCTIONS
+from .driver import Driver, load_driver
+from .find import LIBRARY_VARIABLE, Place, cudnn_places, find_loaded, nvrtc_places
+
+__all__ = ["Answer", "Library", "library", "loaded_library"]
+
+LAST_ERROR_BYTES = 65536
+
+SUCCESS = int(Status.SUCCESS)
+
+
+class Pointer(ctypes.c_void_p):
+    """An opaque pointer that accepts only its own kind: no integers, no None, no other handle."""
+
+    @classmethod
+    def from_param(cls, value: Any) -> Any:
+        if isinstance(value, cls):
+            return value
+        raise TypeError(f"needs a {cls.__name__}, got {type(value).__name__}")
+
+
+class DescriptorPointer(Pointer):
+    """``cudnnBackendDescriptor_t``."""
+
+
+class HandlePointer(Pointer):
+    """``cudnnHandle_t``."""
+
+
+class Fraction(ctypes.Structure):
+    """``cudnnFraction_t``."""
+
+    _fields_ = (("numerator", ctypes.c_int64), ("denominator", ctypes.c_int64))
+
+
+class DebugInfo(ctypes.Structure):
+    """``cudnnDebug_t``: what cuDNN says about a log message."""
+
+    _fields_ = (
+        ("cudnn_version", ctypes.c_uint),
+        ("status", ctypes.c_int),
+        ("time_sec", ctypes.c_uint),
+        ("time_usec", ctypes.c_uint),
+        ("time_delta", ctypes.c_uint),
+        ("handle", ctypes.c_void_p),
+        ("stream", ctypes.c_void_p),
+        ("pid", ctypes.c_ulonglong),
+        ("tid", ctypes.c_ulonglong),
+        ("device", ctypes.c_int),
+        ("reserved", ctypes.c_int * 15),
+    )
+
+
+LogCallback = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(DebugInfo), ctypes.c_void_p)
+
+_C_TYPES: dict[str, Any] = {
+    "void": None,
+    "int64_t": ctypes.c_int64,
+    "size_t": ctypes.c_size_t,
+    "unsigned": ctypes.c_uint,
+    "const char *": ctypes.c_char_p,
+    "char *": ctypes.c_char_p,
+    "const void *": ctypes.c_void_p,
+    "void *": ctypes.c_void_p,
+    "void **": ctypes.POINTER(ctypes.c_void_p),
+    "int *": ctypes.POINTER(ctypes.c_int),
+    "unsigned *": ctypes.POINTER(ctypes.c_uint),
+    "int64_t *": ctypes.POINTER(ctypes.c_int64),
+    "size_t *": ctypes.POINTER(ctypes.c_size_t),
+    "cudnnHandle_t": HandlePointer,
+    "cudnnHandle_t *": ctypes.POINTER(HandlePointer),
+    "cudnnBackendDescriptor_t": DescriptorPointer,
+    "cudnnBackendDescriptor_t const": DescriptorPointer,
+    "cudnnBackendDescriptor_t *": ctypes.POINTER(DescriptorPointer),
+    "cudaStream_t": ctypes.c_void_p,
+    "cudaStream_t *": ctypes.POINTER(ctypes.c_void_p),
+    "cudaGraph_t": ctypes.c_void_p,
+    "cudnnCallback_t": LogCallback,
+    "cudnnCallback_t *": ctypes.POINTER(ctypes.c_void_p),
+    "cudnnStatus_t *": ctypes.POINTER(ctypes.c_int),
+    "cudnnRuntimeTag_t *": ctypes.c_void_p,
+}
+
+
+def _c_type(spelling: str) -> Any:
+    """Return the ctypes type of a C type in the header; every plain enum is an int."""
+    if spelling in _C_TYPES:
+        return _C_TYPES[spelling]
+    if "*" in spelling:
+        raise AssertionError(f"no ctypes type for {spelling!r}: add it to _C_TYPES")
+    return ctypes.c_int
+
+
+@dataclass(slots=True)
+class Answer:
+    """What ``cudnnGetLastErrorString`` said after a question; ``truncated`` if it filled the buffer."""
+
+    text: str = ""
+    truncated: bool = False
+
+
+class Library:
+    """A loaded libcudnn: its version, where it came from, and its functions under their C names.
+
+    The functions are attributes (``library.cudnnBackendFinalize``) that take ctypes values and raise
+    :class:`CudnnStatusError`; :mod:`cudnn_backend_py.native.capi` has the same ones with Python values.
+    """
+
+    def __init__(self, cdll: ctypes.CDLL, place: Place, driver: Driver) -> None:
+        self._cdll = cdll
+        self._thread = threading.local()
+        self.place = place
+        self.driver = driver
+        self.path = (find_loaded("libcudnn.so") or [place.path or ""])[0]
+        number = int(self.cudnnGetVersion())
+        self.version = (number // 10000, number // 100 % 100, number % 100)
+        self.cuda_version = int(self.cudnnGetCudartVersion())
+        self.nvrtc = _load_nvrtc(self.cuda_version // 1000)
+
+    @property
+    def version_text(self) -> str:
+        """The version as ``9.28.0``."""
+        return ".".join(map(str, self.version))
+
+    def __repr__(self) -> str:
+        return f"<cuDNN {self.version_text} at {self.path}>"
+
+    def __getattr__(self, name: str) -> Any:
+        function = self._bind(name)
+        setattr(self, name, function)
+        return function
+
+    def _bind(self, name: str) -> Any:
+        prototype = FUNCTIONS.get(name)
+        if prototype is None:
+            raise AttributeError(name)
+        try:
+            function = self._cdll[name]
+        except AttributeError:
+            since = ".".join(map(str, prototype.since or ()))
+            raise UsageError(
+                f"{name} needs cuDNN {since}, the loaded library is {self.version_text}",
+                code="function-newer-than-library",
+                where=self.path,
+                fix=f"load a cuDNN of at least {since} (cudnn-backend cudnn install {since})",
+            ) from None
+        function.argtypes = [_c_type(parameter.c_type) for parameter in prototype.parameters]
+        if prototype.returns == "cudnnStatus_t":
+            function.restype = ctypes.c_int
+            function.errcheck = self._check(name)
+        else:
+            function.restype = _c_type(prototype.returns)
+        return function
+
+    def _check(self, name: str) -> Any:
+        def errcheck(status: int, _function: Any, _arguments: Any) -> int:
+            if status == SUCCESS:
+                return status
+            raise self.status_error(status, name)
+
+        return errcheck
+
+    def status_error(self, number: int, function: str) -> CudnnStatusError:
+        """Return the exception for a status, with cuDNN's last-error text taken from this thread."""
+        answer = self._read_last_error()
+        status: Status | int = Status(number) if number in _STATUSES else number
+        kind = NotSupported if 3000 <= number < 4000 else CudnnStatusError
+        name = status.name if isinstance(status, Status) else f"status {number}"
+        return kind(f"{function} answered {name}", status=status, function=function, last_error=answer.text)
+
+    def _read_last_error(self) -> Answer:
+        buffer = getattr(self._thread, "buffer", None)
+        if buffer is None:
+            buffer = self._thread.buffer = ctypes.create_string_buffer(LAST_ERROR_BYTES)
+        buffer[0] = b"\0"
+        self.cudnnGetLastErrorString(buffer, LAST_ERROR_BYTES)
+        raw = buffer.value
+        return Answer(raw.decode("utf-8", "replace"), truncated=len(raw) >= LAST_ERROR_BYTES - 1)
+
+    @contextmanager
+    def asking(self) -> Iterator[Answer]:
+        """Ask cuDNN something and keep what it says beside its status: drain, ask, read, in this thread.
+
+        C: ``cudnnGetLastErrorString``. The text is per thread, cleared by reading and left in place by later
+        successful calls, so an old one must be drained before the question. Status errors pass through with
+        their own text.
+
+        Yields
+        ------
+        Answer
+            Filled when the block ends.
+        """
+        answer = Answer()
+        self._read_last_error()
+        try:
+            yield answer
+        except CudnnStatusError as error:
+            answer.text = error.last_error
+            raise
+        heard = self._read_last_error()
+        answer.text, answer.truncated = heard.text, heard.truncated
+
+
+_STATUSES = {int(status) for status in Status}
+
+_lock = threading.Lock()
+_library: Library | None = None
+
+
+def loaded_library() -> Library | None:
+    """Return the library if this process has loaded one through this package; load nothing."""
+    return _library
+
+
+def library(path: str | os.PathLike[str] | None = None) -> Library:
+    """Load libcudnn once per process and return it.
+
+    Parameters
+    ----------
+    path
+        The file, or the folder that holds ``libcudnn.so.9``. Without it: ``CUDNN_BACKEND_LIBRARY``, a libcudnn
+        this process has already loaded, the wheels of cu12, cu13 and jit, the system.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``cudnn-library-not-found``, with every place looked at; ``cudnn-library-already-loaded`` if another one
+        is in use: a process holds one libcudnn.
+    """
+    global _library
+    with _lock:
+        if _library is None:
+            _library = _load(path)
+        elif path is not None:
+            _check_same(_library, path)
+        return _library
+
+
+def _check_same(loaded: Library, path: str | os.PathLike[str]) -> None:
+    place = next(cudnn_places(path))
+    if place.path != loaded.path:
+        raise EnvironmentNotReady(
+            f"cuDNN {loaded.version_text} is loaded, so {os.fspath(path)} cannot be",
+            code="cudnn-library-already-loaded",
+            where=f"loaded from {loaded.path}",
+            fix=f"start another process with {LIBRARY_VARIABLE}={os.fspath(path)}",
+        )
+
+
+def _load(path: str | os.PathLike[str] | None) -> Library:
+    driver = load_driver()
+    places = []
+    for place in cudnn_places(path):
+        if place.path is None:
+            places.append(place)
+            continue
+        try:
+            cdll = ctypes.CDLL(place.path)
+        except OSError as error:
+            places.append(Place(place.how, None, f"{place.path} cannot be loaded: {error}"))
+            continue
+        return Library(cdll, place, driver)
+    raise EnvironmentNotReady(
+        "no libcudnn.so.9 can be loaded",
+        code="cudnn-library-not-found",
+        where="\n".join(map(str, places)),
+        fix="pip install 'cudnn-backend-py[jit-cu12]' (small), or [cu12], or cudnn-backend cudnn install VERSION,\n"
+        f"or set {LIBRARY_VARIABLE} to the path of libcudnn.so.9",
+    )
+
+
+def _load_nvrtc(cuda_major: int) -> Place:
+    """Load the NVRTC cuDNN will ask for by SONAME, so that it is found wherever it is installed."""
+    looked = []
+    for place in nvrtc_places(cuda_major):
+        if place.path is not None:
+            try:
+                ctypes.CDLL(place.path, mode=ctypes.RTLD_GLOBAL)
+            except OSError as error:
+                looked.append(f"{place.path} cannot be loaded: {error}")
+                continue
+            return place
+        looked.append(str(place))
+    return Place("NVRTC", None, "\n".join(looked))

@@ -1,0 +1,251 @@
+"""cuDNN's log, as text and as records, without touching the environment.
+
+cuDNN sends its log to ``CUDNN_LOGDEST_DBG`` or to one callback per process (``cudnnSetCallback``), never to both,
+and giving the callback back makes it open the file anew, which empties it. So where the environment asks for a log,
+our callback, once installed, stays and writes on to the same destination in cuDNN's own form.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import logging
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TextIO
+
+from ..generated.enums import Severity
+from .library import Library, LogCallback, library
+
+__all__ = ["Log", "LogRecord", "capture_log"]
+
+_HEADER = re.compile(r"CuDNN \(v(?P<version>\d+)(?: (?P<build>\d+))?\) function (?P<function>\w+)\(\) called:")
+_TIME = re.compile(r"^Time: (?P<time>\S+)", re.MULTILINE)
+_JSON_LINE = re.compile(r"^\s*(?P<key>\w+): type=json; val=(?P<json>.*?);?$", re.MULTILINE)
+_REASON = re.compile(r"^\s*(?:Warning|Error): (?P<status>CUDNN_STATUS_\w+); Reason: (?P<reason>.*)$", re.MULTILINE)
+
+_LOGGING_LEVEL = {
+    Severity.FATAL: logging.CRITICAL,
+    Severity.ERROR: logging.ERROR,
+    Severity.WARNING: logging.WARNING,
+    Severity.INFO: logging.INFO,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """One message of cuDNN's log, verbatim in ``text``.
+
+    ``thread`` and ``process`` are the system's ids; ``json()`` and ``reasons()`` read the parts that have structure.
+    """
+
+    severity: Severity
+    text: str
+    thread: int
+    process: int
+
+    @property
+    def function(self) -> str | None:
+        """Name of the cuDNN function that spoke, e.g. ``cudnnBackendFinalize``."""
+        match = _HEADER.search(self.text)
+        return match["function"] if match else None
+
+    @property
+    def version(self) -> int | None:
+        """cuDNN's version number, 92800 for 9.28.0."""
+        match = _HEADER.search(self.text)
+        return int(match["version"]) if match else None
+
+    @property
+    def time(self) -> str | None:
+        """ISO time of the message, as cuDNN wrote it."""
+        match = _TIME.search(self.text)
+        return match["time"] if match else None
+
+    def json(self) -> list[tuple[str, Any]]:
+        """Return the JSON values in the message with their keys, such as ``("apiLog", {...})``."""
+        found = []
+        for match in _JSON_LINE.finditer(self.text):
+            with contextlib.suppress(json.JSONDecodeError):
+                found.append((match["key"], json.loads(match["json"])))
+        return found
+
+    def reasons(self) -> list[tuple[str, str]]:
+        """Return the (status name, reason) lines in the message, in cuDNN's order."""
+        return [(match["status"], match["reason"]) for match in _REASON.finditer(self.text)]
+
+
+@dataclass(slots=True)
+class Log:
+    """What was logged in a block: a growing list of records."""
+
+    records: list[LogRecord] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """All messages, verbatim, one after the other."""
+        return "\n".join(record.text for record in self.records)
+
+    def json(self, key: str | None = None) -> list[Any]:
+        """Return the JSON values logged in the block, those under `key` or all."""
+        return [value for record in self.records for name, value in record.json() if key in (None, name)]
+
+    def operation_graphs(self) -> list[dict[str, Any]]:
+        """Return each operation graph that was finalized in the block, as cuDNN describes it."""
+        return [
+            value["operationGraph"]
+            for record in self.records
+            if record.function == "cudnnBackendFinalizeGraphVisualize"
+            for key, value in record.json()
+            if key == "apiLog"
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Capture:
+    log: Log
+    level: Severity
+    thread: int | None
+    logger: logging.Logger | None
+
+    def take(self, record: LogRecord) -> None:
+        if record.severity > self.level or self.thread not in (None, record.thread):
+            return
+        self.log.records.append(record)
+        if self.logger is not None:
+            self.logger.log(_LOGGING_LEVEL[record.severity], "%s", record.text)
+
+
+class _Hub:
+    """The one callback of the process and who listens to it."""
+
+    def __init__(self, lib: Library) -> None:
+        self._library = lib
+        self._lock = threading.Lock()
+        self._captures: tuple[_Capture, ...] = ()
+        self._installed = False
+        self._callback = LogCallback(self._receive)
+        self._previous: tuple[int, int | None, int | None] = (0, None, None)
+        self._chained: Any = None
+        self._environment_mask = 0
+
+    def add(self, capture: _Capture) -> None:
+        with self._lock:
+            if not self._installed:
+                self._remember()
+            self._captures = (*self._captures, capture)
+            self._install()
+
+    def remove(self, capture: _Capture) -> None:
+        with self._lock:
+            self._captures = tuple(item for item in self._captures if item is not capture)
+            if self._captures or self._environment_mask:
+                self._install()
+                return
+            mask, user_data, function = self._previous
+            self._library.cudnnSetCallback(mask, user_data, LogCallback(function or 0))
+            self._installed = False
+
+    def _remember(self) -> None:
+        """Remember who listened before: a callback of somebody else, or the environment's destination."""
+        mask, user_data, function = ctypes.c_uint(), ctypes.c_void_p(), ctypes.c_void_p()
+        self._library.cudnnGetCallback(ctypes.byref(mask), ctypes.byref(user_data), ctypes.byref(function))
+        self._previous = (mask.value, user_data.value, function.value)
+        self._chained = LogCallback(function.value) if function.value else None
+        wanted = os.environ.get("CUDNN_LOGDEST_DBG") and not function.value
+        self._environment_mask = mask.value if wanted else 0
+
+    def _install(self) -> None:
+        mask = self._previous[0]
+        for capture in self._captures:
+            mask |= sum(1 << level for level in range(1, capture.level + 1))
+        self._library.cudnnSetCallback(mask, self._previous[1], self._callback)
+        self._installed = True
+
+    def _receive(self, severity: int, user_data: int | None, info: Any, message: int) -> None:
+        try:
+            if self._chained is not None and self._previous[0] & 1 << severity:
+                self._chained(severity, user_data, info, message)
+            debug = info.contents
+            record = LogRecord(Severity(severity), _read_strings(message), debug.tid, debug.pid)
+            if self._environment_mask & 1 << severity:
+                _write_on(record)
+            for capture in self._captures:
+                capture.take(record)
+        except Exception:  # an exception cannot cross into C
+            logging.getLogger(__name__).exception("the cuDNN log callback failed")
+
+
+def _read_strings(address: int) -> str:
+    """Return cuDNN's message: NUL-terminated lines up to an empty one. cuDNN keeps the memory during the call."""
+    lines = []
+    while line := ctypes.string_at(address):
+        lines.append(line.decode("utf-8", "replace"))
+        address += len(line) + 1
+    return "\n".join(lines)
+
+
+def _write_on(record: LogRecord) -> None:
+    """Write a message where ``CUDNN_LOGDEST_DBG`` wants it, in the form cuDNN writes it."""
+    destination = os.environ.get("CUDNN_LOGDEST_DBG", "")
+    letter = record.severity.name[0]
+    first, *rest = record.text.splitlines() or [""]
+    text = "\n".join([f"\n{letter}! {first}", *(f"{letter.lower()}! {line}" for line in rest), "\n"])
+    stream: TextIO
+    if destination in ("stdout", "stderr"):
+        stream = sys.stdout if destination == "stdout" else sys.stderr
+        stream.write(text + "\n")
+        stream.flush()
+    elif destination:
+        with open(destination.replace("%i", str(os.getpid())), "a", encoding="utf-8") as stream:
+            stream.write(text + "\n")
+
+
+_hubs: dict[int, _Hub] = {}
+_hubs_lock = threading.Lock()
+
+
+@contextmanager
+def capture_log(
+    level: Severity = Severity.INFO,
+    *,
+    this_thread_only: bool = False,
+    logger: logging.Logger | str | None = None,
+    on: Library | None = None,
+) -> Iterator[Log]:
+    """Capture cuDNN's log of a block.
+
+    C: ``cudnnSetCallback``. The environment is not touched: what ``CUDNN_LOGLEVEL_DBG`` and ``CUDNN_LOGDEST_DBG``
+    ask for goes on, a callback somebody else installed still hears everything, and blocks may nest.
+
+    Parameters
+    ----------
+    level
+        The least severe messages wanted: ``Severity.ERROR``, ``WARNING`` or ``INFO``.
+    this_thread_only
+        Leave out what other threads caused.
+    logger
+        A ``logging`` logger (or its name) every message is forwarded to as well.
+
+    Yields
+    ------
+    Log
+        Grows while the block runs and stays readable after it.
+    """
+    lib = on or library()
+    with _hubs_lock:
+        hub = _hubs.setdefault(id(lib), _Hub(lib))
+    chosen = logging.getLogger(logger) if isinstance(logger, str) else logger
+    thread = threading.get_native_id() if this_thread_only else None
+    capture = _Capture(Log(), level, thread, chosen)
+    hub.add(capture)
+    try:
+        yield capture.log
+    finally:
+        hub.remove(capture)

@@ -1,0 +1,146 @@
+"""Execution plans: build, measure, save, load."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from .engine import EngineConfig
+from .errors import EnvironmentNotReady, GraphError
+from .generated.enums import AttributeName as Attr
+from .generated.enums import DescriptorType
+from .graph import Graph, graph_from_json, graph_to_json
+from .native import Descriptor
+from .target import Target, open_target
+
+__all__ = ["Plan", "build_plan", "load_plan"]
+
+SCHEMA = "cudnn-backend-py/plan"
+SCHEMA_VERSION = 1
+
+
+class Plan:
+    """A finalized execution plan: one engine config, compiled for one target.
+
+    C: ``CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR``. Owns: its descriptor. Borrows: the target's handle.
+    """
+
+    def __init__(self, descriptor: Descriptor, graph: Graph, target: Target, tag: str) -> None:
+        self.descriptor = descriptor
+        self.graph = graph
+        self.target = target
+        self.tag = tag
+
+    def __repr__(self) -> str:
+        return f"<Plan {self.tag} of {self.graph.name!r} for {self.target.name}, {self.workspace_bytes} bytes>"
+
+    @cached_property
+    def workspace_bytes(self) -> int:
+        """Bytes of device memory the plan needs while it runs."""
+        return int(self.descriptor.get(Attr.EXECUTION_PLAN_WORKSPACE_SIZE))
+
+    def json(self) -> str:
+        """Return cuDNN's own serialization, compiled kernels included.
+
+        C: ``CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION``.
+        """
+        return str(self.descriptor.get(Attr.EXECUTION_PLAN_JSON_REPRESENTATION))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan with its graph, cuDNN version and target, so that a load can check them."""
+        text = self.json()
+        record = {
+            "schema": SCHEMA,
+            "version": SCHEMA_VERSION,
+            "cudnn": self.target.library.version_text,
+            "target": self.target.name,
+            "sm": self.target.sm,
+            "tag": self.tag,
+            "sha256": hashlib.sha256(text.encode()).hexdigest(),
+            "graph": graph_to_json(self.graph),
+            "plan": text,
+        }
+        Path(path).write_text(json.dumps(record) + "\n", encoding="utf-8")
+
+    def close(self) -> None:
+        """Let go of the plan; harmless when repeated. Work on the device must have finished."""
+        self.descriptor.close()
+
+
+def build_plan(config: EngineConfig) -> Plan:
+    """Finalize the execution plan of an engine config; this compiles its kernels.
+
+    Raises
+    ------
+    CudnnStatusError
+        Also for configs that passed their support check: a failed compilation shows only here.
+    """
+    target = config.graph.target
+    plan = Descriptor(DescriptorType.EXECUTION_PLAN, on=target.library)
+    if target.handle is not None:
+        plan.set(Attr.EXECUTION_PLAN_HANDLE, target.handle)
+    plan.set(Attr.EXECUTION_PLAN_ENGINE_CONFIG, config.descriptor)
+    if target.device is not None:
+        plan.set(Attr.EXECUTION_PLAN_DEVICEPROP, target.device)
+    return Plan(plan.finalize(), config.graph.graph, target, config.tag)
+
+
+def load_plan(path: str | os.PathLike[str], target: Target | str | None = None) -> Plan:
+    """Read a plan that :meth:`Plan.save` wrote and make it ready on `target` (the GPU of this process by default).
+
+    A plan holds code that runs on the GPU: load only files you trust.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``plan-version-mismatch``, ``plan-architecture-mismatch``: cuDNN reads plans of its own version only, and the
+        code inside is for one architecture.
+    GraphError
+        ``plan-file`` if the file is no plan or was changed since.
+    """
+    record = _read_record(path)
+    chosen = open_target(target)
+    lib = chosen.library
+    if record["cudnn"] != lib.version_text:
+        raise EnvironmentNotReady(
+            f"{os.fspath(path)} was saved by cuDNN {record['cudnn']}, the loaded library is {lib.version_text}",
+            code="plan-version-mismatch",
+            fix=f"load cuDNN {record['cudnn']}, or build the plan again",
+        )
+    if record["sm"] != chosen.sm:
+        raise EnvironmentNotReady(
+            f"{os.fspath(path)} holds code for sm_{record['sm']}, the target is sm_{chosen.sm}",
+            code="plan-architecture-mismatch",
+            fix="build the plan for this target",
+        )
+    graph = graph_from_json(record["graph"])
+    plan = Descriptor(DescriptorType.EXECUTION_PLAN, on=lib)
+    if chosen.handle is not None:
+        plan.set(Attr.EXECUTION_PLAN_HANDLE, chosen.handle)
+    elif chosen.device is not None:
+        plan.set(Attr.EXECUTION_PLAN_DEVICEPROP, chosen.device)
+    plan.set(Attr.EXECUTION_PLAN_JSON_REPRESENTATION, record["plan"])
+    return Plan(plan.finalize(), graph, chosen, record["tag"])
+
+
+def _read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
+    try:
+        record = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise GraphError(f"{os.fspath(path)} is no plan file: {error}", code="plan-file") from None
+    if not isinstance(record, dict) or (record.get("schema"), record.get("version")) != (
+        SCHEMA,
+        SCHEMA_VERSION,
+    ):
+        raise GraphError(
+            f"{os.fspath(path)} is no plan file of version {SCHEMA_VERSION}",
+            code="plan-file",
+            fix="plan files are written by Plan.save and 'cudnn-backend explain --build --save-plan'",
+        )
+    if hashlib.sha256(str(record.get("plan")).encode()).hexdigest() != record.get("sha256"):
+        raise GraphError(f"{os.fspath(path)} was changed since it was saved", code="plan-file")
+    return record

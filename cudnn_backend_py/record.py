@@ -1,0 +1,75 @@
+"""Run the GPU tests and keep a small record: machine, driver, cuDNN, commit, counts, figures."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+__all__ = ["record_run"]
+
+FIGURES_VARIABLE = "CUDNN_BACKEND_FIGURES"
+
+
+def record_run(folder: Path, arguments: list[str]) -> tuple[Path, int]:
+    """Run pytest with `arguments`, write one JSON into `folder`, return (its path, pytest's exit code).
+
+    Tests add measured figures by appending JSON lines to the file named in ``CUDNN_BACKEND_FIGURES``.
+    """
+    import os
+
+    from .cli import collect_info
+
+    with tempfile.TemporaryDirectory() as scratch:
+        results, figures = Path(scratch) / "junit.xml", Path(scratch) / "figures.jsonl"
+        command = [sys.executable, "-m", "pytest", f"--junitxml={results}", *arguments]
+        environment = {**os.environ, FIGURES_VARIABLE: str(figures), "CUDNN_BACKEND_REQUIRE": "gpu"}
+        run = subprocess.run(command, env=environment, check=False)
+        record = {
+            "schema": "cudnn-backend-py/record",
+            "version": 1,
+            "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+            "commit": _commit(),
+            "machine": platform.machine(),
+            "environment": {
+                key: value for key, value in collect_info().items() if key not in ("known targets", "path")
+            },
+            "arguments": arguments,
+            "counts": _counts(results),
+            "figures": _figures(figures),
+        }
+    folder.mkdir(parents=True, exist_ok=True)
+    gpus = record["environment"].get("gpus")  # type: ignore[attr-defined]
+    device = gpus[0] if isinstance(gpus, list) else "no-gpu"
+    version = str(record["environment"].get("cudnn", "none")).split(";")[0]  # type: ignore[attr-defined]
+    name = f"{device}-cudnn-{version}".lower().replace(" ", "-")
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    return path, run.returncode
+
+
+def _commit() -> str:
+    found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    return found.stdout.strip() or "unknown"
+
+
+def _counts(results: Path) -> dict[str, int]:
+    if not results.is_file():
+        return {}
+    suites = ElementTree.parse(results).getroot().iter("testsuite")
+    names = ("tests", "failures", "errors", "skipped")
+    counts = dict.fromkeys(names, 0)
+    for suite in suites:
+        for name in names:
+            counts[name] += int(suite.get(name, 0))
+    return counts
+
+
+def _figures(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []

@@ -1,0 +1,168 @@
+"""What a graph is judged on: the GPU in this process, or a described one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import EnvironmentNotReady, UsageError
+from ..generated.enums import AttributeName as Attr
+from ..generated.enums import DescriptorType
+from ..native import Descriptor, Handle, Library, library
+from .profiles import Profile, check_properties, find_profile, list_profiles, load_profile
+
+__all__ = [
+    "Profile",
+    "Target",
+    "find_profile",
+    "list_profiles",
+    "load_profile",
+    "open_target",
+    "read_device",
+    "using",
+]
+
+
+@dataclass(slots=True, eq=False)
+class Target:
+    """What a question is asked about.
+
+    A described target holds a finalized ``CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR`` and needs no GPU; a live one holds a
+    handle on the current CUDA device. ``close`` lets go of either.
+    """
+
+    profile: Profile
+    device: Descriptor | None = None
+    handle: Handle | None = None
+    library: Library = field(default_factory=library)
+
+    @property
+    def name(self) -> str:
+        """Canonical name of the profile, or ``gpu`` for the one in this process."""
+        return self.profile.name
+
+    @property
+    def sm(self) -> int:
+        """The architecture, 89 for sm_89."""
+        return self.profile.sm
+
+    @property
+    def is_live(self) -> bool:
+        """Whether this is a GPU in this process."""
+        return self.handle is not None
+
+    def __str__(self) -> str:
+        kind = "the GPU in this process" if self.is_live else "described, no GPU asked"
+        return f"{self.profile.title} (sm_{self.sm}, {kind})"
+
+    def close(self) -> None:
+        """Let go of the handle or the device descriptor; harmless when repeated."""
+        for held in (self.handle, self.device):
+            if held is not None:
+                held.close()
+
+
+def open_target(name: str | Profile | Target | None = None, *, on: Library | None = None) -> Target:
+    """Return the target called `name`, ready to be asked about; close it when done.
+
+    Parameters
+    ----------
+    name
+        A profile's name or alias (``l40s``, ``sm89``), the path of a device JSON file, a :class:`Profile`, or
+        ``gpu`` / None for the current CUDA device of this process.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``no-gpu`` if the GPU of this process is asked for and there is none; ``device-description-unavailable``
+        if cuDNN is older than 9.8 or cannot load the libraries it judges with.
+    UsageError
+        ``unknown-target``.
+    """
+    if isinstance(name, Target):
+        return name
+    lib = on or library()
+    if name is None or name == "gpu":
+        return _live(lib)
+    profile = name if isinstance(name, Profile) else find_profile(name)
+    return _described(profile, lib)
+
+
+def _live(lib: Library) -> Target:
+    if lib.driver.kind != "real" or lib.driver.devices == 0:
+        raise EnvironmentNotReady(
+            "there is no GPU in this process",
+            code="no-gpu",
+            where=f"libcuda.so.1: {lib.driver.kind}, {lib.driver.devices} devices",
+            fix="name a described target, such as target='sm89' or --target l40s (cudnn-backend target list)",
+        )
+    return Target(_profile_of_device(lib), handle=Handle(on=lib), library=lib)
+
+
+def _described(profile: Profile, lib: Library) -> Target:
+    check_properties(profile.properties, profile.name)
+    if lib.version < (9, 8, 0):
+        raise EnvironmentNotReady(
+            f"cuDNN {lib.version_text} cannot judge for a described GPU, 9.8.0 is the first that can",
+            code="device-description-unavailable",
+            fix="use a newer cuDNN (--cudnn 9.19.0), or run on the GPU itself",
+        )
+    device = Descriptor(DescriptorType.DEVICEPROP, on=lib)
+    device.set(Attr.DEVICEPROP_JSON_REPRESENTATION, profile.json()).finalize()
+    return Target(profile, device=device, library=lib)
+
+
+def read_device(ordinal: int = 0, *, on: Library | None = None) -> dict[str, Any]:
+    """Return the properties of a GPU of this process, as cuDNN describes them.
+
+    C: ``CUDNN_ATTR_DEVICEPROP_DEVICE_ID``, ``CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION`` (since 9.8.0).
+
+    Raises
+    ------
+    UsageError
+        ``unknown-device`` if there are not so many GPUs.
+    """
+    lib = on or library()
+    if not 0 <= ordinal < lib.driver.devices or lib.driver.kind != "real":
+        raise UsageError(
+            f"there is no GPU {ordinal}, this process sees {lib.driver.devices}",
+            code="unknown-device",
+            where=f"libcuda.so.1: {lib.driver.kind}",
+        )
+    with Descriptor(DescriptorType.DEVICEPROP, on=lib) as device:
+        device.set(Attr.DEVICEPROP_DEVICE_ID, ordinal).finalize()
+        properties: dict[str, Any] = json.loads(device.get(Attr.DEVICEPROP_JSON_REPRESENTATION))
+    return properties
+
+
+def _profile_of_device(lib: Library) -> Profile:
+    if lib.version < (9, 8, 0):
+        return Profile("gpu", "the current GPU", (), {"deviceVer": 0}, {}, {})
+    properties = read_device(current_device(), on=lib)
+    return Profile("gpu", properties["deviceName"], (), properties, dict.fromkeys(properties, "measured"), {})
+
+
+def current_device() -> int:
+    """Return the ordinal of the current CUDA device, 0 if no context is current.
+
+    C: ``cuCtxGetDevice``.
+    """
+    import ctypes
+
+    cuda = ctypes.CDLL("libcuda.so.1")
+    device = ctypes.c_int()
+    return device.value if cuda.cuCtxGetDevice(ctypes.byref(device)) == 0 else 0
+
+
+@contextlib.contextmanager
+def using(name: str | Profile | Target | None, *, on: Library | None = None) -> Iterator[Target]:
+    """Yield a target and close it if it was made here."""
+    chosen = open_target(name, on=on)
+    try:
+        yield chosen
+    finally:
+        if chosen is not name:
+            chosen.close()

@@ -1,0 +1,222 @@
+"""The generated files as data: sealed, complete, and right in samples. No header, no library."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+
+import cudnn_backend_py.generated
+from cudnn_backend_py.generated import attributes, descriptors, enums, prototypes
+from cudnn_backend_py.generated.enums import AttributeName as A
+from cudnn_backend_py.generated.enums import AttributeType as T
+from cudnn_backend_py.generated.enums import DescriptorType as D
+
+GENERATED = Path(cudnn_backend_py.generated.__file__).parent
+FILES = sorted(path for path in GENERATED.iterdir() if path.is_file())
+EVERY_ENUM = sorted(enums.ENUMS.items())
+
+
+def seal_holds(text: str) -> bool:
+    found = re.search(r"^.*seal: sha256:([0-9a-f]{64}).*\n", text, re.M)
+    return found is not None and hashlib.sha256(text.replace(found[0], "").encode()).hexdigest() == found[1]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_seal_holds(path: Path) -> None:
+    assert seal_holds(path.read_text())
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_seal_breaks_at_one_changed_letter(path: Path) -> None:
+    text = path.read_text()
+    assert not seal_holds(text[:-2] + ("y" if text[-2] != "y" else "z") + text[-1:])
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_banner_names_command_and_header_version(path: Path) -> None:
+    head = "\n".join(path.read_text().splitlines()[:5])
+    assert "python -m cudnn_backend_py.codegen" in head
+    assert "9.28.0" in head
+
+
+def test_report_has_no_problems() -> None:
+    report = (GENERATED / "REPORT.md").read_text()
+    assert "## Problems\n\nNone.\n" in report
+    covered = re.findall(r"^\| ([a-z ]+) \| (\d+) \| (\d+) \| (\d+) \|$", report, re.M)
+    assert covered == [
+        ("enums", "34", "34", "0"),
+        ("enumerators", "763", "763", "0"),
+        ("functions", "24", "24", "0"),
+        ("descriptor types", "51", "51", "0"),
+        ("attributes", "383", "383", "0"),
+    ]
+
+
+# --------------------------------------------------------------------------------------------- enums
+
+
+@pytest.mark.parametrize(("c_name", "cls"), EVERY_ENUM)
+def test_c_names_begin_with_cudnn_and_are_unique(c_name: str, cls: type[enums.CudnnEnum]) -> None:
+    names = [member.c_name for member in cls]
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch(r"CUDNN_\w+", name) for name in names)
+    assert c_name == cls.__doc__.removesuffix(".")  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "c_name"),
+    [
+        (enums.Status.NOT_SUPPORTED_SHAPE, 3002, "CUDNN_STATUS_NOT_SUPPORTED_SHAPE"),
+        (enums.DataType.HALF, 2, "CUDNN_DATA_HALF"),
+        (enums.HeurMode.A, 3, "CUDNN_HEUR_MODE_A"),
+        (enums.HeurMode.MODES_COUNT, 4, "CUDNN_HEUR_MODES_COUNT"),
+        (enums.GenStatsMode.SUM_SQSUM, 0, "CUDNN_GENSTATS_SUM_SQSUM"),
+        (enums.OperationGraphMode.AUTO, -1, "CUDNN_OPERATIONGRAPH_MODE_AUTO"),
+        (enums.ConvolutionMode.CROSS_CORRELATION, 1, "CUDNN_CROSS_CORRELATION"),
+        (D.OPERATION_SDPA_FWD, 41, "CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR"),
+        (A.OPERATION_SDPA_BWD_DODDESC, 2862, "CUDNN_ATTR_OPERATION_SDPA_BWD_DODDESC"),
+        (T.NAN_PROPOGATION, 10, "CUDNN_TYPE_NAN_PROPOGATION"),
+    ],
+)
+def test_values_and_c_names(member: enums.CudnnEnum, value: int, c_name: str) -> None:
+    assert (int(member), member.c_name) == (value, c_name)
+
+
+def test_since_is_read_or_none() -> None:
+    assert A.OPERATION_SDPA_BWD_DBIAS_DESC.since == (9, 28, 0)
+    assert D.DEVICEPROP.since == (9, 8, 0)
+    assert enums.Status.SUCCESS.since == (9, 0, 0)
+    assert enums.OperationGraphMode.SDPA_FWD.since is None
+    assert enums.CudaGraphRetention.NONE.since == (9, 28, 0)
+
+
+def test_deprecated_by_token_by_comment_by_type_and_by_alias() -> None:
+    assert A.OPERATIONGRAPH_HANDLE.deprecated
+    assert enums.ActivationMode.RELU.deprecated
+    assert enums.ErrQueryMode.RAWCODE.deprecated
+    assert not enums.Status.BAD_PARAM.deprecated
+    alias = enums.Status.ALLOC_FAILED
+    assert alias is enums.Status.INTERNAL_ERROR_HOST_ALLOCATION_FAILED
+    assert not alias.deprecated
+    assert "CUDNN_STATUS_ALLOC_FAILED" in enums.DEPRECATED
+
+
+def test_constants() -> None:
+    assert enums.HEADER_VERSION == (9, 28, 0)
+    assert enums.DIM_MAX == 8
+    assert (enums.SEV_ERROR_EN, enums.SEV_WARNING_EN, enums.SEV_INFO_EN) == (2, 4, 8)
+
+
+# ---------------------------------------------------------------------------------------- prototypes
+
+
+def test_prototypes_in_samples() -> None:
+    get = prototypes.FUNCTIONS["cudnnBackendGetAttribute"]
+    assert [p.c_type for p in get.parameters] == [
+        "cudnnBackendDescriptor_t",
+        "cudnnBackendAttributeName_t",
+        "cudnnBackendAttributeType_t",
+        "int64_t",
+        "int64_t *",
+        "void *",
+    ]
+    assert prototypes.FUNCTIONS["cudnnGetErrorString"].returns == "const char *"
+    assert prototypes.FUNCTIONS["cudnnGetVersion"].parameters == ()
+    assert prototypes.FUNCTIONS["cudnnGetCallback"].parameters[1].c_type == "void **"
+    assert prototypes.FUNCTIONS["cudnnBackendInitialize"].deprecated
+    assert prototypes.FUNCTIONS["cudnnGetExecutionPlanWorkspaceSize"].since == (9, 23, 0)
+    assert prototypes.STRUCTS["cudnnDebug_t"][-1] == prototypes.Parameter("reserved", "int[15]")
+    assert [p.c_type for p in prototypes.CALLBACKS["cudnnCallback_t"].parameters][2] == "const cudnnDebug_t *"
+
+
+# --------------------------------------------------------------------------------------- descriptors
+
+
+def test_every_descriptor_type_has_a_value_class() -> None:
+    assert set(descriptors.DESCRIPTORS) == set(D)
+    assert len({cls.__name__ for cls in descriptors.DESCRIPTORS.values()}) == len(D) == 51
+
+
+def test_every_attribute_has_facts_and_an_owner() -> None:
+    assert set(attributes.ATTRIBUTE_FACTS) == set(attributes.ATTRIBUTE_OWNER) == set(A)
+    assert sum(map(len, attributes.ATTRIBUTES.values())) == len(A) == 383
+
+
+@pytest.mark.parametrize("kind", list(D), ids=lambda kind: kind.name)
+def test_fields_are_the_settable_attributes(kind: D) -> None:
+    cls = descriptors.DESCRIPTORS[kind]
+    rows = attributes.ATTRIBUTES[kind]
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    names = [facts.field for facts in rows]
+    assert len(set(names)) == len(names)
+    assert set(fields) == {facts.field for facts in rows if facts.role != "output"}
+    for facts in rows:
+        if facts.field in fields:
+            assert (fields[facts.field].default is dataclasses.MISSING) == facts.required
+    assert cls.kind is kind
+    assert cls.attributes is rows
+
+
+@pytest.mark.parametrize("facts", attributes.ATTRIBUTE_FACTS.values(), ids=lambda facts: facts.attribute.name)
+def test_facts_are_consistent(facts: attributes.AttributeFacts) -> None:
+    assert facts.types
+    assert facts.max_count is None or 0 <= facts.min_count <= facts.max_count
+    assert (T.BACKEND_DESCRIPTOR in facts.types) == bool(facts.element)
+    assert facts.since == facts.attribute.since
+    assert not (facts.required and facts.role == "output")
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        (A.OPERATION_MATMUL_ADESC, "a"),
+        (A.OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC, "gemm_m_override"),
+        (A.OPERATION_MATMUL_DESC, "matmul"),
+        (A.OPERATION_POINTWISE_PW_DESCRIPTOR, "pointwise"),
+        (A.OPERATION_CONVOLUTION_FORWARD_CONV_DESC, "convolution"),
+        (A.OPERATION_REDUCTION_DESC, "reduction"),
+        (A.OPERATION_POINTWISE_DXDESC, "dx"),
+        (A.TENSOR_UNIQUE_ID, "unique_id"),
+        (A.OPERATION_SDPA_BWD_DODDESC, "d_o"),
+        (A.OPERATION_BN_FINALIZE_EXP_AVERATE_FACTOR_DESC, "exp_average_factor"),
+        (A.OPERATION_SDPA_FWD_SEQ_LEN_KVDESC, "seq_len_kv"),
+        (A.OPERATION_CONTRACT_BAND_MAX_TOKEN_VALUE, "max_token_value"),
+    ],
+)
+def test_field_names(name: A, field: str) -> None:
+    assert attributes.ATTRIBUTE_FACTS[name].field == field
+
+
+def test_header_mistakes_are_cured() -> None:
+    facts = attributes.ATTRIBUTE_FACTS
+    assert facts[A.OPERATION_REDUCTION_DESC].element == (D.REDUCTION,)
+    assert facts[A.RESAMPLE_NAN_PROPAGATION].types == (T.NAN_PROPOGATION,)
+    assert facts[A.CONVOLUTION_CONV_MODE].types == (T.CONVOLUTION_MODE,)
+    assert facts[A.OPERATIONGRAPH_IS_SAME_TOPOLOGY].element == (D.OPERATIONGRAPH,)
+
+
+def test_operations_of_a_graph_are_the_operation_descriptors() -> None:
+    element = attributes.ATTRIBUTE_FACTS[A.OPERATIONGRAPH_OPS].element
+    assert set(element) == {kind for kind in D if kind.name.startswith("OPERATION_")}
+    assert D.OPERATIONGRAPH not in element
+
+
+def test_enum_of_type_covers_every_enum_valued_type() -> None:
+    plain = {
+        T.HANDLE, T.BOOLEAN, T.INT64, T.FLOAT, T.DOUBLE, T.VOID_PTR,
+        T.BACKEND_DESCRIPTOR, T.INT32, T.CHAR, T.FRACTION,
+    }  # fmt: skip
+    assert set(attributes.ENUM_OF_TYPE) == set(T) - plain
+    assert attributes.ENUM_OF_TYPE[T.HEUR_MODE] is enums.HeurMode
+
+
+def test_values_are_frozen_and_compare() -> None:
+    matmul = descriptors.Matmul(comp_type=enums.DataType.FLOAT)
+    assert matmul == descriptors.Matmul(comp_type=enums.DataType.FLOAT)
+    assert dataclasses.replace(matmul, padding_value=1.0) != matmul
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        matmul.comp_type = enums.DataType.HALF  # type: ignore[misc]

@@ -1,0 +1,571 @@
+"""The version cache, with tiny wheels and the real pip on a folder of them: no network, no cuDNN."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import multiprocessing
+import os
+import stat
+import sys
+import time
+import zipfile
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from cudnn_backend_py import versions
+from cudnn_backend_py.errors import EnvironmentNotReady, UsageError
+
+LIBRARY = "nvidia/cudnn_jit/lib/libcudnn.so.9"
+GRAPH_LIBRARY = "nvidia/cudnn_jit/lib/libcudnn_graph.so.9"
+JIT_FILES = {LIBRARY: b"the library", GRAPH_LIBRARY: b"the graph library" * 1000}
+FULL_FILES = {"nvidia/cudnn/lib/libcudnn.so.9": b"the full library"}
+NVRTC_FILES = {"nvidia/cuda_nvrtc/lib/libnvrtc.so.12": b"nvrtc"}
+
+
+def record_hash(content: bytes) -> str:
+    return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+
+
+def make_wheel(
+    folder: Path,
+    project: str = "nvidia-cudnn-jit-cu12",
+    version: str = "9.19.0.56",
+    files: dict[str, bytes] = JIT_FILES,
+    recorded: dict[str, str | None] | None = None,
+) -> Path:
+    """Write a wheel; ``recorded`` overrides the hashes in its RECORD, None leaves the file out of it."""
+    stem = f"{project.replace('-', '_')}-{version}"
+    information = {
+        f"{stem}.dist-info/METADATA": b"Metadata-Version: 2.1\nName: %b\nVersion: %b\n"
+        % (project.encode(), version.encode()),
+        f"{stem}.dist-info/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    contents = {**files, **information}
+    hashes = {name: record_hash(content) for name, content in contents.items()} | (recorded or {})
+    lines = [f"{name},{value}," for name, value in hashes.items() if value is not None]
+    folder.mkdir(exist_ok=True)
+    wheel = folder / f"{stem}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, content in contents.items():
+            archive.writestr(name, content)
+        archive.writestr(f"{stem}.dist-info/RECORD", "\n".join([*lines, f"{stem}.dist-info/RECORD,,", ""]))
+    return wheel
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that is all pip looks at."""
+    folder = tmp_path / "index"
+    make_wheel(folder)
+    make_wheel(folder, "nvidia-cuda-nvrtc-cu12", "12.9.86", NVRTC_FILES)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    return folder
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def no_environment_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "_environment_nvrtc", lambda cuda: None)
+
+
+def place(root: Path, version: str = "9.19.0.56", cuda: str = "12", wheel: Path | None = None) -> versions.Installed:
+    """Put a version into the cache without pip."""
+    root.mkdir(mode=0o700, exist_ok=True)
+    if wheel is None:
+        wheel = make_wheel(root.parent / "placed", f"nvidia-cudnn-jit-cu{cuda}", version)
+    folder = root / f"{version}-cu{cuda}"
+    versions._place_wheel(wheel, folder, versions._CUDNN_FILE, versions._progress(False))
+    installed = versions._load_installed(folder)
+    assert installed is not None
+    return installed
+
+
+def place_nvrtc(root: Path) -> Path:
+    """Put an NVRTC for CUDA 12 into the cache without pip."""
+    wheel = make_wheel(root.parent / "placed", "nvidia-cuda-nvrtc-cu12", "12.9.86", NVRTC_FILES)
+    folder = root / "nvrtc-cu12"
+    versions._place_wheel(wheel, folder, versions._NVRTC_FILE["12"], versions._progress(False))
+    return folder / versions._NVRTC_FILE["12"]
+
+
+# install, through the real pip
+
+
+def test_install_makes_a_private_checked_folder(
+    index: Path, root: Path, no_environment_nvrtc: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = os.umask(0)
+    try:
+        installed = versions.install("9.19.0", cuda="12", root=root, progress=True)
+    finally:
+        os.umask(before)
+    folder = root / "9.19.0.56-cu12"
+    assert installed == versions.Installed(
+        version="9.19.0.56",
+        cuda="12",
+        flavor="jit",
+        path=folder,
+        library=folder / LIBRARY,
+        nvrtc=root / "nvrtc-cu12/nvidia/cuda_nvrtc/lib/libnvrtc.so.12",
+        size_bytes=sum(map(len, JIT_FILES.values())),
+    )
+    assert installed.short == "9.19.0"
+    for private in (root, folder, root / "nvrtc-cu12"):
+        assert stat.S_IMODE(private.stat().st_mode) == 0o700
+
+    files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    metadata = json.loads(files.pop("installed.json"))
+    assert files == JIT_FILES  # nothing outside nvidia/
+    wheel = index / "nvidia_cudnn_jit_cu12-9.19.0.56-py3-none-any.whl"
+    assert metadata["wheel"] == wheel.name
+    assert metadata["wheel_sha256"] == hashlib.sha256(wheel.read_bytes()).hexdigest()
+    assert {path.name for path in root.iterdir()} == {"9.19.0.56-cu12", "nvrtc-cu12"}  # no staging
+
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "downloading" in err
+    assert "extracting" in err
+
+
+@pytest.mark.parametrize(
+    ("asked", "project", "exact"),
+    [
+        ((9, 19, 0), "nvidia-cudnn-jit-cu12", "9.19.0.56"),  # the newest build; full has it too
+        ((9, 19, 0, 9), "nvidia-cudnn-jit-cu12", "9.19.0.9"),
+        ((9, 19), "nvidia-cudnn-cu12", "9.19.10.2"),  # the newest as numbers, not as text; only full has it
+    ],
+)
+def test_newest_match_is_chosen_and_jit_before_full(
+    index: Path, monkeypatch: pytest.MonkeyPatch, asked: tuple[int, ...], project: str, exact: str
+) -> None:
+    make_wheel(index, version="9.19.0.9")
+    make_wheel(index, version="9.19.9.1")
+    make_wheel(index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES)
+    make_wheel(index, "nvidia-cudnn-cu12", "9.19.10.2", FULL_FILES)
+    make_wheel(index, "nvidia-cudnn-jit-cu13", "9.19.11.1")
+    monkeypatch.setenv("PIP_QUIET", "1")  # a user's setting that would silence the list
+    assert versions._choose_wheel(asked, "12") == (project, exact)
+
+
+def test_install_takes_the_full_wheel_where_there_is_no_jit(index: Path, root: Path) -> None:
+    make_wheel(index, "nvidia-cudnn-cu12", "9.8.0.87", FULL_FILES)
+    installed = versions.install("9.8.0", cuda="12", root=root, progress=False)
+    assert (installed.version, installed.flavor) == ("9.8.0.87", "full")
+    assert installed.library.read_bytes() == b"the full library"
+
+
+def test_install_of_unknown_version_lists_nearest_first(index: Path, root: Path) -> None:
+    for version in ("9.18.0.77", "9.20.0.48", "9.28.0.42", "8.9.7.29"):
+        make_wheel(index, version=version)
+    with pytest.raises(EnvironmentNotReady, match=r"cuDNN 9\.19\.3 for CUDA 12 .* 4 versions") as caught:
+        versions.install("9.19.3", cuda="12", root=root, progress=False)
+    assert caught.value.code == "cudnn-version-not-found"
+    assert caught.value.sections["fix"].endswith("9.19.0.56, 9.20.0.48, 9.18.0.77, 9.28.0.42")
+    assert list(root.iterdir()) == []
+
+
+def test_install_without_any_wheel_quotes_pip(index: Path, root: Path) -> None:
+    with pytest.raises(EnvironmentNotReady) as caught:
+        versions.install("9.19.0", cuda="13", root=root, progress=False)
+    assert caught.value.code == "cudnn-index-empty"
+    assert "No matching distribution found for nvidia-cudnn-jit-cu13" in caught.value.sections["cause"]
+
+
+def test_install_without_pip_says_what_to_do(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pip", None)
+    with pytest.raises(EnvironmentNotReady) as caught:
+        versions.install("9.19.0", root=root, progress=False)
+    assert caught.value.code == "pip-missing"
+    assert "ensurepip" in caught.value.sections["fix"]
+
+
+def test_install_with_wrong_hash_in_index_leaves_nothing(
+    index: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = index / "nvidia_cudnn_jit_cu12-9.19.0.56-py3-none-any.whl"
+    page = tmp_path / "page.html"
+    page.write_text(f'<!DOCTYPE html><a href="{wheel.as_uri()}#sha256={"0" * 64}">{wheel.name}</a>')
+    monkeypatch.setenv("PIP_FIND_LINKS", str(page))
+    with pytest.raises(EnvironmentNotReady) as caught:
+        versions.install("9.19.0", cuda="12", root=root, progress=False)
+    assert caught.value.code == "wheel-download-failed"
+    assert "HASHES" in caught.value.sections["cause"]
+    assert list(root.iterdir()) == []
+
+
+def test_install_with_wrong_hash_in_record_leaves_nothing(index: Path, root: Path) -> None:
+    make_wheel(index, recorded={GRAPH_LIBRARY: record_hash(b"other")})
+    with pytest.raises(EnvironmentNotReady, match="damaged or forged") as caught:
+        versions.install("9.19.0", cuda="12", root=root, progress=False)
+    assert caught.value.code == "wheel-damaged"
+    assert GRAPH_LIBRARY in caught.value.sections["cause"]
+    assert list(root.iterdir()) == []
+
+
+def test_install_refuses_a_foreign_folder_in_the_way(index: Path, root: Path) -> None:
+    (root / "9.19.0.56-cu12").mkdir(parents=True)
+    root.chmod(0o700)
+    (root / "9.19.0.56-cu12/mine.txt").write_text("keep")
+    with pytest.raises(EnvironmentNotReady) as caught:
+        versions.install("9.19.0", cuda="12", root=root, progress=False)
+    assert caught.value.code == "cache-folder-foreign"
+    assert (root / "9.19.0.56-cu12/mine.txt").read_text() == "keep"
+
+
+def test_concurrent_installs_agree(index: Path, root: Path) -> None:
+    with ProcessPoolExecutor(3, mp_context=multiprocessing.get_context("spawn")) as pool:
+        running = [pool.submit(versions.install, "9.19.0", cuda="12", root=root, progress=False) for _ in range(3)]
+        first, second, third = (one.result() for one in running)
+    assert first == second == third
+    assert versions.list_installed(root) == [first]
+    assert list(root.glob(".*")) == []
+
+
+def test_install_of_what_is_there_needs_no_pip(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = place(root)
+    place_nvrtc(root)
+    monkeypatch.setitem(sys.modules, "pip", None)
+    installed = versions.install("9.19.0", cuda="12", root=root, progress=False)
+    assert installed.library == there.library
+
+
+def test_install_of_what_is_there_finds_a_changed_file(root: Path) -> None:
+    place(root).library.write_bytes(b"the Library")
+    place_nvrtc(root)
+    with pytest.raises(EnvironmentNotReady) as caught:
+        versions.install("9.19.0", cuda="12", root=root, progress=False)
+    assert caught.value.code == "installed-files-changed"
+
+
+def test_install_takes_environment_nvrtc_when_there_is_one(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvrtc = tmp_path / "site/nvidia/cuda_nvrtc/lib/libnvrtc.so.12"
+    nvrtc.parent.mkdir(parents=True)
+    nvrtc.write_bytes(b"")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    place(root)
+    installed = versions.install("9.19.0", cuda="12", root=root, progress=False)
+    assert installed.nvrtc == nvrtc
+    assert not (root / "nvrtc-cu12").exists()
+
+
+def test_install_adds_nvrtc_that_was_lost_in_silence(
+    index: Path, root: Path, no_environment_nvrtc: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert place(root).nvrtc is None
+    installed = versions.install("9.19.0", cuda="12", root=root, progress=False)
+    assert installed.nvrtc is not None
+    assert installed.nvrtc.read_bytes() == b"nvrtc"
+    assert capfd.readouterr() == ("", "")
+
+
+def test_stale_staging_is_removed_and_fresh_is_kept(root: Path) -> None:
+    root.mkdir(mode=0o700)
+    for name, age_s in (("old", 25 * 3600), ("new", 60)):
+        (root / f".staging-{name}").mkdir()
+        os.utime(root / f".staging-{name}", (time.time() - age_s,) * 2)
+    versions._remove_stale_staging(root)
+    assert [path.name for path in root.iterdir()] == [".staging-new"]
+
+
+@pytest.mark.parametrize("version", ["", "9", "9.19.0.56.1", "9.19.x", "9.19.0rc1", "9.19.", "../9.19", "9.19\n"])
+def test_malformed_version_is_refused(root: Path, version: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        versions.install(version, root=root, progress=False)
+    assert caught.value.code == "cudnn-version-malformed"
+    assert not root.exists()
+
+
+def test_unknown_cuda_major_is_refused(root: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        versions.install("9.19.0", cuda="11", root=root, progress=False)  # type: ignore[arg-type]
+    assert caught.value.code == "cuda-major-unknown"
+
+
+# Wheels that must not enter
+
+
+def damaged_truncated(folder: Path) -> Path:
+    wheel = make_wheel(folder)
+    wheel.write_bytes(wheel.read_bytes()[:-200])
+    return wheel
+
+
+def damaged_flipped_byte(folder: Path) -> Path:
+    wheel = make_wheel(folder)
+    wheel.write_bytes(wheel.read_bytes().replace(b"the graph", b"The graph", 1))
+    return wheel
+
+
+def damaged_symlink(folder: Path) -> Path:
+    wheel = make_wheel(folder)
+    with zipfile.ZipFile(wheel, "a") as archive:
+        link = zipfile.ZipInfo("nvidia/link")
+        link.external_attr = (stat.S_IFLNK | 0o777) << 16
+        archive.writestr(link, "/etc")
+    return wheel
+
+
+def damaged_no_record(folder: Path) -> Path:
+    wheel = folder / "nvidia_cudnn_jit_cu12-9.19.0.56-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr(LIBRARY, b"the library")
+    return wheel
+
+
+def damaged_duplicate(folder: Path) -> Path:
+    wheel = make_wheel(folder)
+    with zipfile.ZipFile(wheel, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
+        archive.writestr(LIBRARY, b"another library")
+    return wheel
+
+
+@pytest.mark.parametrize(
+    ("make", "cause"),
+    [
+        (damaged_truncated, "BadZipFile"),
+        (damaged_flipped_byte, "BadZipFile: Bad CRC-32"),
+        (damaged_symlink, "symbolic link"),
+        (damaged_no_record, "0 RECORD files"),
+        (damaged_duplicate, "two files of the same name"),
+        (lambda folder: make_wheel(folder, recorded={LIBRARY: None}), f"no SHA-256 for {LIBRARY}"),
+        (lambda folder: make_wheel(folder, recorded={LIBRARY: "md5=x"}), f"no SHA-256 for {LIBRARY}"),
+        (lambda folder: make_wheel(folder, recorded={LIBRARY: record_hash(b"")}), f"SHA-256 of {LIBRARY}"),
+        (lambda folder: make_wheel(folder, recorded={"nvidia/gone": "sha256=x"}), "missing: nvidia/gone"),
+        (lambda folder: make_wheel(folder, files={"other/file": b""}), "no nvidia/ tree"),
+        (lambda folder: make_wheel(folder, files={GRAPH_LIBRARY: b""}), "not one nvidia/*/lib/libcudnn.so.9"),
+        (lambda folder: make_wheel(folder, files=JIT_FILES | {"nvidia/../../evil": b""}), "leads out"),
+        (lambda folder: make_wheel(folder, files=JIT_FILES | {"../evil": b""}), "leads out"),
+        (lambda folder: make_wheel(folder, files=JIT_FILES | {"/tmp/evil": b""}), "leads out"),
+        (lambda folder: make_wheel(folder, files=JIT_FILES | {"nvidia/..\\evil": b""}), "leads out"),
+    ],
+)
+def test_bad_wheel_is_refused_and_leaves_nothing(tmp_path: Path, make, cause: str) -> None:
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    wheel = make(wheels)
+    with pytest.raises(EnvironmentNotReady) as caught:
+        place(tmp_path / "cache", wheel=wheel)
+    assert caught.value.code == "wheel-damaged"
+    assert cause in caught.value.sections["cause"]
+    assert list((tmp_path / "cache").iterdir()) == []
+    assert {path.name for path in tmp_path.rglob("evil")} == set()
+
+
+def test_loser_of_a_race_discards_its_copy(root: Path) -> None:
+    inode = place(root).library.stat().st_ino
+    assert place(root).library.stat().st_ino == inode
+    assert [path.name for path in root.iterdir()] == ["9.19.0.56-cu12"]
+
+
+# The folder
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770])
+def test_root_others_can_write_is_refused(root: Path, mode: int) -> None:
+    place(root)
+    root.chmod(mode)
+    for action in (
+        lambda: versions.install("9.19.0", root=root, progress=False),
+        lambda: versions.list_installed(root),
+        lambda: versions.find_installed("9.19.0", root=root),
+        lambda: versions.newest(root=root),
+        lambda: versions.remove("9.19.0", root=root),
+    ):
+        with pytest.raises(EnvironmentNotReady, match=f"has mode {mode:04o}, needed is 0700") as caught:
+            action()
+        assert caught.value.code == "cache-not-private"
+
+
+def test_root_of_another_user_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place(root)
+    me = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: me + 1)
+    with pytest.raises(EnvironmentNotReady, match=f"belongs to user id {me}, needed is {me + 1}") as caught:
+        versions.install("9.19.0", root=root, progress=False)
+    assert caught.value.code == "cache-not-private"
+
+
+def test_default_root_is_taken_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDNN_BACKEND_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    assert versions.default_root().parts[-2:] == ("cudnn-backend-py", "cudnn")
+    monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(tmp_path / "cache"))
+    assert versions.default_root() == tmp_path / "cache"
+    installed = place(tmp_path / "cache")
+    assert versions.list_installed() == [installed]
+
+
+def test_relative_root_gives_absolute_paths(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place(root)
+    monkeypatch.chdir(root.parent)
+    [installed] = versions.list_installed(Path(root.name))
+    assert installed.library.is_absolute()
+
+
+def test_default_cuda_follows_the_nvrtc_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert versions.default_cuda() == "12"
+    for cuda, name, expected in (
+        ("13", "nvidia/cu13/lib/libnvrtc.so.13", "13"),
+        ("12", "nvidia/cuda_nvrtc/lib/libnvrtc.so.12", "12"),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_bytes(b"")
+        assert versions.default_cuda() == expected, cuda
+
+
+# list, find, newest, remove, verify
+
+
+def test_list_is_sorted_by_number_and_passes_over_foreign_folders(root: Path) -> None:
+    for version in ("9.19.0.56", "9.8.0.87", "9.19.0.9"):
+        place(root, version)
+    place(root, "9.8.0.87", "13")
+    (root / "9.1.0.70-cu12").mkdir()
+    (root / "9.2.0.82-cu12").mkdir()
+    (root / "9.2.0.82-cu12/installed.json").write_text('{"files": []}')
+    (root / "9.3.0.75-cu12").mkdir()
+    (root / "9.3.0.75-cu12/installed.json").write_text("{")
+    (root / "9.19.0.56-cu12").rename(root / "9.19.0.57-cu12")  # not what its metadata says
+    (root / "notes.txt").write_text("")
+    found = [(one.version, one.cuda) for one in versions.list_installed(root)]
+    assert found == [("9.8.0.87", "12"), ("9.8.0.87", "13"), ("9.19.0.9", "12")]
+
+
+def test_missing_root_lists_nothing_and_is_not_made(root: Path) -> None:
+    assert versions.list_installed(root) == []
+    assert versions.newest(root=root) is None
+    assert versions.find_installed("9.19", root=root) is None
+    assert not root.exists()
+
+
+def test_find_takes_the_newest_match(root: Path) -> None:
+    old, new = place(root, "9.19.0.56"), place(root, "9.19.1.2")
+    other = place(root, "9.20.0.48", "13")
+    assert versions.find_installed("9.19", root=root) == new
+    assert versions.find_installed("9.19.0", root=root) == old
+    assert versions.find_installed("9.1", root=root) is None
+    assert versions.find_installed("9.20", root=root) == other
+    assert versions.find_installed("9.20", cuda="12", root=root) is None
+    assert versions.newest(root=root) == other
+    assert versions.newest(cuda="12", root=root) == new
+
+
+@pytest.mark.parametrize("cuda", ["12", "13"])
+def test_find_prefers_the_default_cuda(root: Path, monkeypatch: pytest.MonkeyPatch, cuda: str) -> None:
+    both = {name: place(root, cuda=name) for name in ("12", "13")}
+    monkeypatch.setattr(versions, "default_cuda", lambda: cuda)
+    assert versions.find_installed("9.19.0", root=root) == both[cuda]
+
+
+def test_remove_takes_one_version(root: Path) -> None:
+    old, new = place(root, "9.19.0.56"), place(root, "9.19.1.2")
+    with pytest.raises(UsageError, match="names 2 installed versions") as caught:
+        versions.remove("9.19", root=root)
+    assert caught.value.code == "cudnn-version-ambiguous"
+    assert versions.remove("9.19.0", root=root) == old
+    assert [path.name for path in root.iterdir()] == [new.path.name]
+    with pytest.raises(EnvironmentNotReady) as absent:
+        versions.remove("9.19.0", root=root)
+    assert absent.value.code == "cudnn-version-not-installed"
+    assert new.path.name in absent.value.sections["cause"]
+
+
+def test_remove_of_the_last_version_takes_its_nvrtc(root: Path, no_environment_nvrtc: None) -> None:
+    place(root, "9.19.0.56")
+    place(root, "9.20.0.48")
+    place(root, "9.20.0.48", "13")
+    nvrtc = place_nvrtc(root)
+    versions.remove("9.19.0", root=root)
+    assert nvrtc.is_file()
+    versions.remove("9.20.0", cuda="12", root=root)
+    assert [path.name for path in root.iterdir()] == ["9.20.0.48-cu13"]
+
+
+def test_verify_accepts_what_was_installed(root: Path) -> None:
+    versions.verify(place(root))
+
+
+@pytest.mark.parametrize(
+    ("change", "difference"),
+    [
+        (lambda path: (path / LIBRARY).write_bytes(b"the Library"), f"changed: {LIBRARY}"),
+        (lambda path: (path / LIBRARY).unlink(), f"missing: {LIBRARY}"),
+        (lambda path: (path / "nvidia/extra.so").write_bytes(b""), "added: nvidia/extra.so"),
+        (lambda path: (path / "nvidia/extra").symlink_to("/"), "added: nvidia/extra"),
+        (lambda path: (path / "installed.json").unlink(), "installed.json is unreadable"),
+        (lambda path: (path / "installed.json").write_text("[]"), "installed.json is unreadable"),
+    ],
+)
+def test_verify_names_the_difference(root: Path, change, difference: str) -> None:
+    installed = place(root)
+    change(installed.path)
+    with pytest.raises(EnvironmentNotReady, match="as it was installed, 1 difference") as caught:
+        versions.verify(installed)
+    assert caught.value.code == "installed-files-changed"
+    assert difference in caught.value.sections["cause"]
+
+
+def test_verify_refuses_a_file_replaced_by_a_link(root: Path, tmp_path: Path) -> None:
+    installed = place(root)
+    installed.library.rename(tmp_path / "elsewhere")
+    installed.library.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(EnvironmentNotReady) as caught:
+        versions.verify(installed)
+    assert f"not a plain file: {LIBRARY}" in caught.value.sections["cause"]
+
+
+def test_verify_checks_the_cached_nvrtc(root: Path, no_environment_nvrtc: None) -> None:
+    place(root)
+    nvrtc = place_nvrtc(root)
+    installed = versions.newest(root=root)
+    assert installed is not None
+    versions.verify(installed)
+    nvrtc.write_bytes(b"NVRTC")
+    with pytest.raises(EnvironmentNotReady, match="nvrtc-cu12 is not as it was installed"):
+        versions.verify(installed)
+
+
+# A child's environment
+
+
+def test_child_environment_names_both_libraries(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDNN_BACKEND_NVRTC", "stale")
+    monkeypatch.setattr(versions, "_environment_nvrtc", lambda cuda: Path("/n/libnvrtc.so.12"))
+    installed = place(root)
+    child = versions.child_environment(installed)
+    expected = {"CUDNN_BACKEND_LIBRARY": str(installed.library), "CUDNN_BACKEND_NVRTC": "/n/libnvrtc.so.12"}
+    assert child == {**os.environ, **expected}
+    assert os.environ["CUDNN_BACKEND_NVRTC"] == "stale"
+
+
+def test_child_environment_without_nvrtc_passes_no_stale_one(
+    root: Path, monkeypatch: pytest.MonkeyPatch, no_environment_nvrtc: None
+) -> None:
+    monkeypatch.setenv("CUDNN_BACKEND_NVRTC", "stale")
+    assert "CUDNN_BACKEND_NVRTC" not in versions.child_environment(place(root))
+
+
+@pytest.mark.parametrize(
+    ("log", "size_bytes"),
+    [
+        ("  Downloading a-1-py3-none-any.whl (18.5 MB)\n", 18_500_000),
+        ("  Downloading a-1-py3-none-any.whl (340 kB)\n", 340_000),
+        ("  Downloading a-1-py3-none-any.whl.metadata (1.9 kB)\n", None),
+        ("Processing a-1-py3-none-any.whl\n", None),
+    ],
+)
+def test_announced_size_is_read_from_pip(log: str, size_bytes: int | None) -> None:
+    assert versions._announced_bytes(log) == size_bytes
