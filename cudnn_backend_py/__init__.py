@@ -55,6 +55,7 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "load_graph": ("graph", "load_graph"),
     "save_graph": ("graph", "save_graph"),
     "Target": ("target", "Target"),
+    "find_profile": ("target", "find_profile"),
     "read_device": ("target", "read_device"),
     "open_target": ("target", "open_target"),
     "EngineConfig": ("engine", "EngineConfig"),
@@ -117,6 +118,7 @@ if TYPE_CHECKING:
     from .plan import build_plan as build_plan
     from .plan import load_plan as load_plan
     from .target import Target as Target
+    from .target import find_profile as find_profile
     from .target import open_target as open_target
     from .target import read_device as read_device
 

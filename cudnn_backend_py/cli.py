@@ -214,7 +214,10 @@ def collect_info() -> dict[str, Any]:
     facts["driver"] = f"{driver.kind}, {driver.path or 'no file'}" + (f" ({driver.note})" if driver.note else "")
     facts["driver version"] = driver.version or "none"
     facts["gpus"] = [read_device(index)["deviceName"] for index in range(driver.devices)] or "none in this process"
-    facts["cudnn versions installed"] = [item.version for item in versions.list_installed()] or "none"
+    try:
+        facts["cudnn versions installed"] = [item.version for item in versions.list_installed()] or "none"
+    except ImportError as error:
+        facts["cudnn versions installed"] = f"not known: {error}"
     facts["known targets"] = [f"{profile.name} (sm_{profile.sm})" for profile in list_profiles()]
     return facts
 

@@ -20,7 +20,7 @@ from .generated.enums import (
 )
 from .graph.ir import Graph
 from .lower import lower
-from .native import Answer, Descriptor, build
+from .native import Answer, Descriptor, build, capture_log
 from .target import Target
 
 __all__ = ["EngineConfig", "Heuristics", "Knob", "OperationGraph", "heur_mode"]
@@ -109,14 +109,25 @@ class EngineConfig:
 class Heuristics:
     """What cuDNN answered to a heuristics query.
 
-    ``candidates`` were considered, ``configs`` survived their support check, in cuDNN's order, and ``answer`` is its
-    last-error text with the reasons of the others.
+    ``candidates`` were considered, ``configs`` survived their support check, in cuDNN's order, and ``answer`` has the
+    reasons of the others: cuDNN's last-error text if none survived, else what it logs, where that was asked for.
     """
 
     mode: HeurMode
     candidates: int
     configs: list[EngineConfig] = field(default_factory=list)
     answer: Answer = field(default_factory=Answer)
+
+
+def _logged_refusals(question: Descriptor) -> str:
+    """Return the reasons cuDNN logs while it answers a heuristics query: those of every refused candidate."""
+    with capture_log(this_thread_only=True, on=question.library) as log:
+        question.get(Attr.ENGINEHEUR_RESULTS)
+    said = [record.body for record in log.records if (record.function or "").endswith(_CHECKS)]
+    return "\n".join(said)
+
+
+_CHECKS = "_engine_config_support_checks"
 
 
 class OperationGraph:
@@ -144,11 +155,17 @@ class OperationGraph:
             self.descriptor.set(Attr.OPERATIONGRAPH_HANDLE, target.handle)
         self.descriptor.finalize()
 
-    def heuristics(self, mode: HeurMode | str = HeurMode.A) -> Heuristics:
+    def heuristics(self, mode: HeurMode | str = HeurMode.A, *, reasons: bool = False) -> Heuristics:
         """Ask cuDNN for engine configs.
 
         C: ``CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR``, ``CUDNN_ATTR_ENGINEHEUR_RESULTS``. An empty list is an answer;
         the reasons are in ``answer``.
+
+        Parameters
+        ----------
+        reasons
+            Also learn why candidates were refused where others survived. The last-error text is empty then, so the
+            query is repeated under a log capture.
         """
         chosen = heur_mode(mode)
         lib = self.target.library
@@ -160,6 +177,8 @@ class OperationGraph:
             question.finalize()
             candidates = question.count(Attr.ENGINEHEUR_RESULTS)
             found = question.get(Attr.ENGINEHEUR_RESULTS) if candidates else ()
+        if reasons and found and len(found) < candidates and not answer.text:
+            answer = Answer(_logged_refusals(question))
         configs = [EngineConfig(descriptor, self, chosen) for descriptor in found]
         return Heuristics(chosen, candidates, configs, answer)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -14,6 +15,16 @@ from xml.etree import ElementTree
 
 __all__ = ["record_run"]
 
+_KEPT = (
+    "cudnn_backend_py",
+    "python",
+    "cudnn",
+    "found by",
+    "built for CUDA",
+    "driver",
+    "driver version",
+    "gpus",
+)
 FIGURES_VARIABLE = "CUDNN_BACKEND_FIGURES"
 
 
@@ -22,8 +33,6 @@ def record_run(folder: Path, arguments: list[str]) -> tuple[Path, int]:
 
     Tests add measured figures by appending JSON lines to the file named in ``CUDNN_BACKEND_FIGURES``.
     """
-    import os
-
     from .cli import collect_info
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -37,24 +46,28 @@ def record_run(folder: Path, arguments: list[str]) -> tuple[Path, int]:
             "date": datetime.now(UTC).strftime("%Y-%m-%d"),
             "commit": _commit(),
             "machine": platform.machine(),
-            "environment": {
-                key: value for key, value in collect_info().items() if key not in ("known targets", "path")
-            },
+            "environment": {key: value for key, value in collect_info().items() if key in _KEPT},
             "arguments": arguments,
             "counts": _counts(results),
             "figures": _figures(figures),
         }
     folder.mkdir(parents=True, exist_ok=True)
-    gpus = record["environment"].get("gpus")  # type: ignore[attr-defined]
-    device = gpus[0] if isinstance(gpus, list) else "no-gpu"
-    version = str(record["environment"].get("cudnn", "none")).split(";")[0]  # type: ignore[attr-defined]
-    name = f"{device}-cudnn-{version}".lower().replace(" ", "-")
-    path = folder / f"{name}.json"
+    path = folder / f"{_name(record['environment'])}.json"
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     return path, run.returncode
 
 
+def _name(environment: Any) -> str:
+    gpus = environment.get("gpus")
+    device = gpus[0] if isinstance(gpus, list) else "no-gpu"
+    version = str(environment.get("cudnn", "none")).split(";")[0]
+    return f"{device}-cudnn-{version}".lower().replace(" ", "-")
+
+
 def _commit() -> str:
+    """Return the commit the run is of; ``CUDNN_BACKEND_COMMIT`` says it where the sources travel without git."""
+    if named := os.environ.get("CUDNN_BACKEND_COMMIT"):
+        return named
     found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     return found.stdout.strip() or "unknown"
 

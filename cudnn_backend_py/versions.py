@@ -35,7 +35,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Literal, NoReturn
 
-import platformdirs
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
@@ -113,6 +112,8 @@ def default_root() -> Path:
     """Return the folder of all versions: ``CUDNN_BACKEND_CACHE``, else one in the user's cache folder."""
     if override := os.environ.get("CUDNN_BACKEND_CACHE"):
         return Path(override)
+    import platformdirs  # only the cache needs it: judging and running do not
+
     return platformdirs.user_cache_path("cudnn-backend-py") / "cudnn"
 
 

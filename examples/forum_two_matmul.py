@@ -36,13 +36,13 @@ def graph() -> Graph:
 
 def main() -> None:
     """Run the graph on the GPU of this process and print the error against float64."""
-    from cudnn_backend_py import build_plan, execute, explain, open_target
-    from cudnn_backend_py.engine import OperationGraph
+    from cudnn_backend_py import OperationGraph, build_plan, execute, explain, open_target
 
-    with_gpu = explain(graph())
-    print(with_gpu.outcome)
-    if not with_gpu.supported:
-        raise SystemExit(with_gpu.exit_code)
+    verdict = explain(graph())
+    print(verdict.outcome)
+    if not verdict.supported:
+        print(verdict.cause.headline if verdict.cause else "cuDNN gave no reason")
+        raise SystemExit(verdict.exit_code)
     target = open_target()
     plan = build_plan(OperationGraph(graph(), target).heuristics("A").configs[0])
     rng = np.random.default_rng(0)

@@ -12,7 +12,7 @@ from ..graph import Graph, GraphBuilder
 from ..native import Library, library
 from ..plan import Plan, build_plan
 from ..target import Profile, Target, using
-from .rules import find_cause
+from .rules import UNJUDGED, find_cause
 from .verdict import Basis, Candidate, Cause, Control, Outcome, Verdict
 from .words import Reason, read_refusals
 
@@ -154,7 +154,7 @@ class _Question:
         loose: list[Reason] = []
         for mode in self.modes:
             try:
-                answer = operation_graph.heuristics(mode)
+                answer = operation_graph.heuristics(mode, reasons=True)
             except CudnnStatusError as error:
                 loose += _error_reasons(error)
                 if not 2000 <= int(error.status) < 4000:
@@ -174,7 +174,7 @@ class _Question:
                 self.target,
                 [mode.name for mode in self.modes],
             )
-            if cause is not None and cause.code == "driver-library-unusable":
+            if cause is not None and cause.code in UNJUDGED:
                 return self._make(Outcome.NOT_JUDGED, "environment", control, candidates, tuple(loose), cause)
             return self._make(Outcome.NOT_SUPPORTED, "heuristics", control, candidates, tuple(loose), cause)
         if self.build:
@@ -291,7 +291,9 @@ def _refused(answer: Heuristics, mode: HeurMode) -> tuple[list[Candidate], list[
     missing = answer.candidates - len(answer.configs) - len(refused)
     if answer.answer.truncated:
         unnamed.append(Reason("", "cuDNN's explanation was longer than 64 KiB and is cut off here"))
-    refused += [Candidate(mode.name, None, {}, "refused") for _ in range(max(0, missing))]
+    if missing > 0:
+        text = f"{missing} of {answer.candidates} candidates of mode {mode.name} were neither returned nor explained"
+        unnamed.append(Reason("", text))
     return refused, unnamed
 
 

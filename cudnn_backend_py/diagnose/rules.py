@@ -15,7 +15,16 @@ from ..target import Target, open_target
 from .verdict import Basis, Candidate, Cause
 from .words import Reason
 
-__all__ = ["RULES", "find_cause"]
+__all__ = ["NEEDS_DEVICE", "RULES", "UNJUDGED", "find_cause"]
+
+# Causes that say nothing about the graph.
+UNJUDGED = frozenset({"driver-library-unusable", "device-needed"})
+
+# What cuDNN says where an engine asks the device itself; measured by comparing with the verdicts on an H100.
+NEEDS_DEVICE = {
+    "cga_count == 0": "how many thread-block clusters fit on the device",
+    "create_cublas_handle": "a cuBLASLt handle, which only a device gives",
+}
 
 Rule = Callable[[Sequence[Candidate], Graph, Target, Sequence[str]], Cause | None]
 
@@ -157,6 +166,32 @@ def driver_library_unusable(
     headline = f"cuDNN cannot use libcuda.so.1 here ({driver.kind})"
     remedy = "reinstall this package where a C compiler is, so that the driver stub is built"
     return Cause("driver-library-unusable", headline, Basis.RULE, driver.note, remedy)
+
+
+@_rule
+def device_needed(refused: Sequence[Candidate], graph: Graph, target: Target, modes: Sequence[str]) -> Cause | None:
+    """An engine was refused only because no device could be asked, so the graph may be supported on the GPU itself.
+
+    Fault
+        "No GPC available" or a cuBLASLt handle that cannot be created, for a described target.
+    Evidence
+        On an H100 with cuDNN 9.19 these engines are offered live and refused so without a device; everything else is
+        equal.
+    Remedy
+        Ask on the GPU.
+    Since
+        Seen with 9.19 and 9.28.
+    """
+    if target.is_live:
+        return None
+    for candidate in refused:
+        for reason in candidate.reasons:
+            for words, what in NEEDS_DEVICE.items():
+                if words in reason.text:
+                    headline = f"engine {candidate.engine} asks the device for {what}, and none is here"
+                    detail = "so this refusal says nothing about the graph; the other candidates were refused for it"
+                    return Cause("device-needed", headline, Basis.RULE, detail, "ask on a machine with the GPU")
+    return None
 
 
 @_rule

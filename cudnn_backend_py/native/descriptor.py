@@ -17,6 +17,7 @@ from typing import Any, Self
 from ..errors import CudnnStatusError, UsageError
 from ..generated.attributes import ATTRIBUTE_FACTS, ATTRIBUTE_OWNER, ATTRIBUTES, AttributeFacts
 from ..generated.enums import AttributeName, AttributeType, DescriptorType
+from .hazards import check_before_finalize, check_before_set
 from .library import DescriptorPointer, HandlePointer, Library, library
 from .values import C_TYPES, from_c, matches, to_c
 
@@ -33,6 +34,12 @@ class _Owner:
         self.needs: dict[AttributeName | None, tuple[_Owner, ...]] = {None: needs}
         finalizer: Any = weakref.finalize(self, destroy, pointer)
         finalizer.atexit = False
+
+    def held_pointer(self) -> Any:
+        """Return the pointer as a value that holds this owner, so that close() in another thread frees nothing."""
+        pointer = type(self.pointer)(self.pointer.value)
+        pointer.owner = self
+        return pointer
 
 
 def _version_text(version: tuple[int, ...]) -> str:
@@ -76,8 +83,8 @@ class Handle:
 
     @property
     def pointer(self) -> HandlePointer:
-        """The ``cudnnHandle_t``."""
-        pointer: HandlePointer = self.owner.pointer
+        """The ``cudnnHandle_t``; the native handle lives as long as this value."""
+        pointer: HandlePointer = self.owner.held_pointer()
         return pointer
 
     def set_stream(self, stream: int) -> Self:
@@ -135,7 +142,7 @@ class Descriptor:
     (2, 8, 64)
     """
 
-    __slots__ = ("__weakref__", "_finalized", "_library", "_lock", "_owner", "kind")
+    __slots__ = ("__weakref__", "_finalized", "_given", "_library", "_lock", "_owner", "kind")
 
     def __init__(self, kind: DescriptorType, *, on: Library | None = None) -> None:
         if not isinstance(kind, DescriptorType):
@@ -155,6 +162,7 @@ class Descriptor:
         self.kind = kind
         self._library = lib
         self._finalized = False
+        self._given: dict[AttributeName, Sequence[Any]] = {}
         self._lock = threading.Lock()
         self._owner: _Owner | None = _Owner(pointer, lib.cudnnBackendDestroyDescriptor)
 
@@ -171,9 +179,14 @@ class Descriptor:
 
     @property
     def pointer(self) -> DescriptorPointer:
-        """The ``cudnnBackendDescriptor_t``."""
-        pointer: DescriptorPointer = self.owner.pointer
+        """The ``cudnnBackendDescriptor_t``; the native descriptor lives as long as this value."""
+        pointer: DescriptorPointer = self.owner.held_pointer()
         return pointer
+
+    @property
+    def library(self) -> Library:
+        """The library it belongs to."""
+        return self._library
 
     @property
     def finalized(self) -> bool:
@@ -233,6 +246,7 @@ class Descriptor:
         self._check_count(values, facts)
         owners: tuple[_Owner, ...] = ()
         try:
+            check_before_set(attribute, values)
             if element is AttributeType.BACKEND_DESCRIPTOR:
                 owners = tuple(self._child(item, facts) for item in values)
                 array = to_c([owner.pointer for owner in owners], element)
@@ -253,6 +267,7 @@ class Descriptor:
                 raise _about(error, self.kind, attribute) from None
             if owners:
                 owner.needs[attribute] = owners
+            self._given[attribute] = () if owners or element is AttributeType.CHAR else tuple(array)
         return self
 
     def finalize(self) -> Self:
@@ -268,10 +283,15 @@ class Descriptor:
             What cuDNN refuses, with its words.
         """
         with self._lock:
+            owner = self.owner
             if self._finalized:
                 raise self._misuse(f"this {self.kind.c_name} is already finalized", "descriptor-finalized", None)
             try:
-                self._library.cudnnBackendFinalize(self.pointer)
+                check_before_finalize(self.kind, self._given)
+            except UsageError as error:
+                raise self._misuse(error.headline, error.code, None, error.sections.get("fix")) from None
+            try:
+                self._library.cudnnBackendFinalize(owner.pointer)
             except CudnnStatusError as error:
                 raise _about(error, self.kind) from None
             self._finalized = True
@@ -290,7 +310,7 @@ class Descriptor:
             What cuDNN refuses, such as reading an attribute of a descriptor that is not finalized.
         """
         facts = self._facts(attribute)
-        element = type or facts.types[0]
+        element = self._read_type(facts, type)
         with self._lock:
             try:
                 return self._get(attribute, facts, element)
@@ -298,8 +318,10 @@ class Descriptor:
                 raise _about(error, self.kind, attribute) from None
 
     def _get(self, attribute: AttributeName, facts: AttributeFacts, element: AttributeType) -> Any:
+        owner = self.owner
         single = facts.max_count == 1
-        count = 1 if single else self.count(attribute, element)
+        # cuDNN answers a count of 0 for knob choices it does hold, so a bounded attribute is asked for its bound.
+        count = facts.max_count if facts.max_count is not None else self._count(owner, attribute, element)
         children: list[Descriptor] = []
         if element is AttributeType.BACKEND_DESCRIPTOR:
             kind = facts.element[0]
@@ -308,7 +330,7 @@ class Descriptor:
         else:
             array = (C_TYPES[element] * max(1, count))()
         written = ctypes.c_int64()
-        self._library.cudnnBackendGetAttribute(self.pointer, attribute, element, count, ctypes.byref(written), array)
+        self._library.cudnnBackendGetAttribute(owner.pointer, attribute, element, count, ctypes.byref(written), array)
         held = min(count, written.value)
         if element is AttributeType.CHAR:
             return bytes(array.raw[:held]).split(b"\0", 1)[0].decode()
@@ -325,11 +347,16 @@ class Descriptor:
         C: ``cudnnBackendGetAttribute`` with a requested count of 0. For ``ENGINEHEUR_RESULTS`` these are the
         candidates; how many survive their support check is known only from ``get``.
         """
-        facts = self._facts(attribute)
+        kind = self._read_type(self._facts(attribute), element)
+        with self._lock:
+            try:
+                return self._count(self.owner, attribute, kind)
+            except CudnnStatusError as error:
+                raise _about(error, self.kind, attribute) from None
+
+    def _count(self, owner: _Owner, attribute: AttributeName, element: AttributeType) -> int:
         held = ctypes.c_int64()
-        self._library.cudnnBackendGetAttribute(
-            self.pointer, attribute, element or facts.types[0], 0, ctypes.byref(held), None
-        )
+        self._library.cudnnBackendGetAttribute(owner.pointer, attribute, element, 0, ctypes.byref(held), None)
         return held.value
 
     def _adopt(self, source: Descriptor) -> None:
@@ -378,16 +405,19 @@ class Descriptor:
             )
         return facts
 
+    def _read_type(self, facts: AttributeFacts, asked: AttributeType | None) -> AttributeType:
+        if asked is None:
+            return facts.types[0]
+        if not isinstance(asked, AttributeType) or asked not in facts.types:
+            accepted = " or ".join(kind.c_name for kind in facts.types)
+            raise self._misuse(
+                f"{facts.attribute.c_name} takes {accepted}, not {asked!r}", "wrong-element-type", facts.attribute
+            )
+        return asked
+
     def _element_type(self, values: Sequence[Any], facts: AttributeFacts, asked: AttributeType | None) -> AttributeType:
         if asked is not None:
-            if asked not in facts.types:
-                accepted = " or ".join(kind.c_name for kind in facts.types)
-                raise self._misuse(
-                    f"{facts.attribute.c_name} takes {accepted}, not {asked!r}",
-                    "wrong-element-type",
-                    facts.attribute,
-                )
-            return asked
+            return self._read_type(facts, asked)
         if len(facts.types) == 1 or not values:
             return facts.types[0]
         for kind in facts.types:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Place", "cudnn_places", "find_loaded", "library_folders", "nvrtc_places"]
+__all__ = ["Place", "cublaslt_places", "cudnn_places", "find_loaded", "library_folders", "nvrtc_places"]
 
 CUDNN_SONAME = "libcudnn.so.9"
 LIBRARY_VARIABLE = "CUDNN_BACKEND_LIBRARY"
@@ -26,6 +26,10 @@ CUDNN_WHEELS = (
 NVRTC_WHEELS = (
     ("nvidia/cuda_nvrtc/lib", "nvidia-cuda-nvrtc-cu12"),
     ("nvidia/cu13/lib", "nvidia-cuda-nvrtc"),
+)
+CUBLAS_WHEELS = (
+    ("nvidia/cublas/lib", "nvidia-cublas-cu12"),
+    ("nvidia/cu13/lib", "nvidia-cublas"),
 )
 
 
@@ -135,4 +139,13 @@ def nvrtc_places(cuda_major: int) -> Iterator[Place]:
     for path in find_loaded(soname):
         yield Place("already loaded in this process", path, path)
     yield from _in_wheels(soname, NVRTC_WHEELS)
+    yield from _in_system(soname)
+
+
+def cublaslt_places(cuda_major: int) -> Iterator[Place]:
+    """Yield where the cuBLASLt of CUDA `cuda_major` may be, best first."""
+    soname = f"libcublasLt.so.{cuda_major}"
+    for path in find_loaded(soname):
+        yield Place("already loaded in this process", path, path)
+    yield from _in_wheels(soname, CUBLAS_WHEELS)
     yield from _in_system(soname)

@@ -18,7 +18,7 @@ from ..errors import CudnnStatusError, EnvironmentNotReady, NotSupported, UsageE
 from ..generated.enums import Status
 from ..generated.prototypes import FUNCTIONS
 from .driver import Driver, load_driver
-from .find import LIBRARY_VARIABLE, Place, cudnn_places, find_loaded, nvrtc_places
+from .find import LIBRARY_VARIABLE, Place, cublaslt_places, cudnn_places, find_loaded, nvrtc_places
 
 __all__ = ["Answer", "Library", "library", "loaded_library"]
 
@@ -133,7 +133,11 @@ class Library:
         number = int(self.cudnnGetVersion())
         self.version = (number // 10000, number // 100 % 100, number % 100)
         self.cuda_version = int(self.cudnnGetCudartVersion())
-        self.nvrtc = _load_nvrtc(self.cuda_version // 1000)
+        cuda_major = self.cuda_version // 1000
+        self.nvrtc = _load_first("NVRTC", nvrtc_places(cuda_major))
+        # Full wheels abort the process on some graphs where libcublasLt cannot be loaded; the jit wheels have no use
+        # for it.
+        self.cublaslt = _load_first("cuBLASLt", cublaslt_places(cuda_major))
 
     @property
     def version_text(self) -> str:
@@ -287,10 +291,10 @@ def _load(path: str | os.PathLike[str] | None) -> Library:
     )
 
 
-def _load_nvrtc(cuda_major: int) -> Place:
-    """Load the NVRTC cuDNN will ask for by SONAME, so that it is found wherever it is installed."""
+def _load_first(name: str, places: Iterator[Place]) -> Place:
+    """Load the first of `places` that can be, so that cuDNN finds it by SONAME wherever it is installed."""
     looked = []
-    for place in nvrtc_places(cuda_major):
+    for place in places:
         if place.path is not None:
             try:
                 ctypes.CDLL(place.path, mode=ctypes.RTLD_GLOBAL)
@@ -299,4 +303,4 @@ def _load_nvrtc(cuda_major: int) -> Place:
                 continue
             return place
         looked.append(str(place))
-    return Place("NVRTC", None, "\n".join(looked))
+    return Place(name, None, "\n".join(looked))

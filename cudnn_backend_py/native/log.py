@@ -68,6 +68,11 @@ class LogRecord:
         match = _TIME.search(self.text)
         return match["time"] if match else None
 
+    @property
+    def body(self) -> str:
+        """The message without its first line (who spoke) and its last two (when, and from where)."""
+        return "\n".join(self.text.splitlines()[1:-2])
+
     def json(self) -> list[tuple[str, Any]]:
         """Return the JSON values in the message with their keys, such as ``("apiLog", {...})``."""
         found = []

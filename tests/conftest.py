@@ -1,0 +1,87 @@
+"""What is not here is said once: no libcudnn means tests/library is not run, no GPU means tests/gpu is not run.
+
+``CUDNN_BACKEND_REQUIRE=library,gpu`` turns "not run" into a failure. Nothing is loaded in this process: a child
+looks for the driver, so that ``pytest tests/pure`` stays free of libraries.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from cudnn_backend_py.native.find import CUDNN_SONAME, cudnn_places
+
+TESTS = Path(__file__).parent
+REQUIRE_VARIABLE = "CUDNN_BACKEND_REQUIRE"
+_LOAD = f"import ctypes; ctypes.CDLL({CUDNN_SONAME!r})"
+_DRIVER = "from cudnn_backend_py.native import load_driver as d; print(d().kind, d().devices)"
+
+
+def _library_absence() -> str | None:
+    """Return why there is no libcudnn, None if there is one; one that is there and broken is not absent."""
+    places = [place.path for place in cudnn_places()]
+    if any(path and os.path.isabs(path) for path in places):
+        return None
+    if (
+        CUDNN_SONAME in places
+        and subprocess.run([sys.executable, "-c", _LOAD], stderr=subprocess.DEVNULL).returncode == 0
+    ):
+        return None
+    return f"no {CUDNN_SONAME} was found"
+
+
+def _gpu_absence() -> str | None:
+    """Return why there is no GPU, None if the real driver sees one."""
+    kind, devices = subprocess.run([sys.executable, "-c", _DRIVER], stdout=subprocess.PIPE, check=True).stdout.split()
+    if kind == b"real" and int(devices):
+        return None
+    return f"no GPU: libcuda.so.1 is {kind.decode()}, {int(devices)} devices"
+
+
+RINGS: dict[str, Callable[[], str | None]] = {"library": cache(_library_absence), "gpu": cache(_gpu_absence)}
+
+
+def _asked(arguments: Iterable[str], ring: str) -> bool:
+    """Return whether the command line reaches into the folder of a ring."""
+    folder = TESTS / ring
+    paths = [Path(argument.split("::")[0]).resolve() for argument in arguments]
+    return any(path == folder or path in folder.parents or folder in path.parents for path in paths)
+
+
+def _not_run(config: pytest.Config) -> dict[str, str]:
+    asked = [ring for ring in RINGS if _asked(config.args, ring)]
+    return {ring: why for ring in asked if (why := RINGS[ring]()) is not None}
+
+
+class _NotRun(pytest.File):
+    """A test file of a ring that is not run; it is not even imported."""
+
+    def collect(self) -> Iterable[pytest.Item]:
+        return ()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    required = os.environ.get(REQUIRE_VARIABLE, "").split(",")
+    for ring, why in _not_run(session.config).items():
+        if ring in required:
+            pytest.exit(f"{REQUIRE_VARIABLE} asks for tests/{ring}: {why}", returncode=1)
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    for ring, absence in RINGS.items():
+        if TESTS / ring in module_path.parents and absence() is not None:
+            return _NotRun.from_parent(parent, path=module_path)
+    return None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    missing = _not_run(config)
+    if missing:
+        text = ", ".join(f"tests/{ring} ({why})" for ring, why in missing.items())
+        terminalreporter.write_line(f"not run: {text}", yellow=True)

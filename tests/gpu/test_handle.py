@@ -1,0 +1,98 @@
+"""Handles, streams, fork, the driver and the log on a machine with a GPU."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from cudnn_backend_py import Attr, Handle, OperationGraph, UsageError, capture_log, library, open_target
+from cudnn_backend_py.target import read_device
+from examples import flash_forward
+from tests.gpu.test_execute import check_flash, first_plan
+from tests.support.figures import add_figure
+
+AOT_PLAN_VARIABLE = "CUDNN_BACKEND_AOT_PLAN"
+
+
+def test_the_real_driver_is_used() -> None:
+    driver = library().driver
+    assert driver.kind == "real"
+    assert driver.devices >= 1
+
+
+def test_device_can_be_read_and_judged_by_its_own_description(tmp_path: Path) -> None:
+    import json
+
+    properties = read_device(0)
+    assert properties["deviceVer"] >= 800
+    path = tmp_path / "here.json"
+    path.write_text(json.dumps(properties))
+    target = open_target(str(path))
+    assert target.profile.title == properties["deviceName"]
+    assert OperationGraph(flash_forward.graph(), target).heuristics("A").configs
+
+
+def test_handle_streams_and_close() -> None:
+    with Handle() as handle:
+        assert handle.stream == 0
+    handle.close()
+    with pytest.raises(UsageError, match="descriptor-closed"):
+        _ = handle.pointer
+
+
+def test_handle_made_before_fork_is_refused_after_it() -> None:
+    handle = Handle()
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            _ = handle.pointer
+            os.write(write, b"no error")
+        except UsageError as error:
+            os.write(write, error.code.encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        assert pipe.read() == b"handle-after-fork"
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    handle.close()
+
+
+def test_log_names_the_execution() -> None:
+    target = open_target()
+    plan = first_plan(flash_forward.graph(), target)
+    with capture_log() as log:
+        check_flash(plan)
+    assert "cudnnBackendExecute" in {record.function for record in log.records}
+    target.close()
+
+
+def aot_plans() -> list[str]:
+    """Return the plan files made on a machine without a GPU, if the run was given some."""
+    return [path for path in os.environ.get(AOT_PLAN_VARIABLE, "").split(":") if path]
+
+
+@pytest.mark.parametrize("path", aot_plans())
+def test_plan_made_without_a_gpu_runs_here(path: str) -> None:
+    import time
+
+    from cudnn_backend_py import load_plan
+
+    target = open_target()
+    start = time.perf_counter()
+    plan = load_plan(path, target)
+    load_ms = (time.perf_counter() - start) * 1e3
+    error = check_flash(plan)
+    live = first_plan(flash_forward.graph(), target)
+    add_figure(
+        "plan built without a GPU",
+        engine=plan.tag,
+        load_ms=round(load_ms, 2),
+        relative_frobenius=error,
+        live_engine=live.tag,
+        live_relative_frobenius=check_flash(live),
+    )
+    assert int(plan.descriptor.get(Attr.EXECUTION_PLAN_WORKSPACE_SIZE)) == live.workspace_bytes

@@ -1,0 +1,69 @@
+"""``import cudnn_backend_py`` costs nothing: no library, no NumPy, no other module of the package."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import cudnn_backend_py
+
+LOOK = """
+import json, sys
+{statement}
+maps = [line.split(maxsplit=5)[-1].strip() for line in open("/proc/self/maps")]
+names = [path.rsplit("/", 1)[-1] for path in maps if path.startswith("/")]
+stems = ("libcudnn", "libcuda", "libnvrtc", "_driver_stub", "libcublas")
+print(json.dumps({{
+    "libraries": sorted(name for name in set(names) if name.startswith(stems)),
+    "ours": sorted(name for name in sys.modules if name.split(".")[0] == "cudnn_backend_py"),
+    "heavy": sorted({{name.split(".")[0] for name in sys.modules}} & {{"numpy", "rich", "click", "platformdirs", "ctypes"}}),
+}}))
+"""
+
+ALL_NAMES = "import cudnn_backend_py; [getattr(cudnn_backend_py, name) for name in cudnn_backend_py.__all__]"
+LOAD_THE_STUB = "import ctypes; from cudnn_backend_py.native.driver import stub_path; path = stub_path(); path and ctypes.CDLL(path)"
+
+
+def look(statement: str) -> dict[str, Any]:
+    """Return what a fresh interpreter holds after a statement."""
+    code = LOOK.format(statement=statement)
+    run = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
+    found: dict[str, Any] = json.loads(run.stdout)
+    return found
+
+
+def test_import_loads_nothing() -> None:
+    assert look("import cudnn_backend_py") == {"libraries": [], "ours": ["cudnn_backend_py"], "heavy": []}
+
+
+def test_dir_loads_nothing() -> None:
+    assert look("import cudnn_backend_py; dir(cudnn_backend_py)")["ours"] == ["cudnn_backend_py"]
+
+
+def test_every_public_name_resolves_without_a_library() -> None:
+    assert look(ALL_NAMES)["libraries"] == []
+
+
+def test_graphs_need_neither_library_nor_numpy() -> None:
+    found = look(
+        "from cudnn_backend_py import attention; attention.sdpa_forward(batch=1, heads=1, seq_q=8, head_dim=8)"
+    )
+    assert (found["libraries"], found["heavy"]) == ([], [])
+
+
+def test_a_loaded_library_would_be_seen() -> None:
+    from cudnn_backend_py.native.driver import stub_path
+
+    stub = stub_path()
+    assert look(LOAD_THE_STUB)["libraries"] == ([stub.name] if stub else [])
+
+
+def test_dir_lists_all_and_nothing_else() -> None:
+    assert dir(cudnn_backend_py) == sorted(cudnn_backend_py.__all__)
+    assert len(set(cudnn_backend_py.__all__)) == len(cudnn_backend_py.__all__)
+
+
+def test_unknown_name_is_an_attribute_error() -> None:
+    assert not hasattr(cudnn_backend_py, "no_such_name")

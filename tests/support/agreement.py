@@ -1,0 +1,41 @@
+"""Engine-config lists of the zoo on a target; ``python -m tests.support.agreement TARGET FILE`` writes them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from cudnn_backend_py import explain
+from tests.support.zoo import ZOO
+
+
+def judge(target: str | None) -> dict[str, Any]:
+    """Return for each graph the outcome and, per mode, the surviving configs in cuDNN's order."""
+    found = {}
+    for name, make in ZOO.items():
+        verdict = explain(make(), target)
+        configs: dict[str, list[str]] = {mode: [] for mode in verdict.modes}
+        for candidate in verdict.candidates:
+            if candidate.state == "supported":
+                knobs = ",".join(
+                    f"{key.removeprefix('CUDNN_KNOB_TYPE_')}={value}" for key, value in candidate.knobs.items()
+                )
+                configs[candidate.mode].append(f"engine {candidate.engine} {knobs}".strip())
+        refused = {
+            f"{candidate.mode} engine {candidate.engine}": str(candidate.reasons[0])
+            for candidate in verdict.candidates
+            if candidate.state == "refused" and candidate.reasons
+        }
+        found[name] = {"outcome": str(verdict.outcome), "configs": configs, "refused": refused}
+    return found
+
+
+if __name__ == "__main__":
+    from cudnn_backend_py import library
+
+    Path(sys.argv[2]).write_text(
+        json.dumps({"cudnn": library().version_text, "target": sys.argv[1], "graphs": judge(sys.argv[1])}, indent=1)
+        + "\n"
+    )

@@ -1,0 +1,69 @@
+"""Run Python in a child process, as tests do that a crash, another cuDNN or another environment must not reach."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cudnn_backend_py.versions import child_environment, find_installed
+
+__all__ = ["ROOT", "Finished", "older_cudnn", "run_code", "run_python"]
+
+ROOT = Path(__file__).parents[2]
+OLDER = "9.19.0"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a child ended and what it wrote."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def ending(self) -> str:
+        """``exit code N`` or the name of the signal that killed it."""
+        return f"exit code {self.code}" if self.code >= 0 else signal.Signals(-self.code).name
+
+
+def run_python(
+    arguments: Sequence[str],
+    *,
+    environment: Mapping[str, str] | None = None,
+    cwd: Path = ROOT,
+    timeout_s: float = 120,
+    check: bool = False,
+) -> Finished:
+    """Run this Python with `arguments`; `environment` replaces the whole environment."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        env=dict(os.environ if environment is None else environment),
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    finished = Finished(done.returncode, done.stdout, done.stderr)
+    if check and finished.code:
+        raise AssertionError(f"the child ended with {finished.ending}\n{finished.stdout}\n{finished.stderr}")
+    return finished
+
+
+def run_code(code: str, **options: object) -> Finished:
+    """Run a program given as text; it must end well."""
+    return run_python(["-c", code], check=True, **options)  # type: ignore[arg-type]
+
+
+def older_cudnn() -> dict[str, str]:
+    """Return the environment of a child that loads cuDNN 9.19.0."""
+    installed = find_installed(OLDER)
+    if installed is None:
+        raise AssertionError(f"cuDNN {OLDER} is not installed: cudnn-backend cudnn install {OLDER}")
+    return child_environment(installed)

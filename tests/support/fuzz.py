@@ -1,0 +1,246 @@
+"""Random calls on descriptors of every type: ``python -m tests.support.fuzz SEED CALLS_PER_TYPE LOG``.
+
+Each call is written to LOG before it is made, so that the last line after a crash is the call that crashed. Values
+are half plausible and half nonsense; descriptors are open, finalized and closed ones of every kind. Only the
+package's own exceptions may come out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import sys
+from collections import Counter
+from typing import Any, TextIO
+
+from cudnn_backend_py import (
+    Attr,
+    AttributeType,
+    CudnnBackendError,
+    Descriptor,
+    DescriptorType,
+    HeurMode,
+    OperationGraph,
+    build_plan,
+    library,
+    open_target,
+)
+from cudnn_backend_py.generated.attributes import ATTRIBUTES, ENUM_OF_TYPE, AttributeFacts
+from cudnn_backend_py.lower import lower
+from cudnn_backend_py.native import build
+from tests.support.zoo import ZOO
+
+KINDS = [kind for kind in DescriptorType if kind is not DescriptorType.INTERMEDIATE_INFO]
+INTEGERS = (0, 1, 2, 3, 4, 7, 8, 16, 64, 128, -1, -2, 2**15, 2**31 - 1, 2**31, -(2**31), 2**40, 2**62, 2**63 - 1)
+TOO_LARGE = (2**63, -(2**63) - 1, 2**64, 10**30)
+REALS = (0.0, 1.0, -1.0, 0.5, 1e300, -1e300, 1e-300, math.inf, -math.inf, math.nan)
+TEXTS = (
+    "",
+    "x",
+    "{}",
+    "[]",
+    "null",
+    "{",
+    "\u00e9",
+    "a\0b",
+    "0" * 300,
+    '{"deviceName":"' + "n" * 300 + '"}',
+    "[" * 2000,
+)
+
+
+class Fuzzer:
+    """Makes calls from one seed."""
+
+    def __init__(self, seed: int, log: TextIO) -> None:
+        self.random = random.Random(seed)
+        self.log = log
+        self.outcomes: Counter[str] = Counter()
+        self.calls: Counter[str] = Counter()
+        self.texts = list(TEXTS)
+        self.good: dict[DescriptorType, list[Descriptor]] = {kind: [] for kind in DescriptorType}
+        self.pool: dict[DescriptorType, list[Descriptor]] = {kind: [] for kind in DescriptorType}
+        self._specimens()
+
+    def _specimens(self) -> None:
+        """Make finalized descriptors of as many kinds as real graphs have."""
+        target = open_target("sm90")
+        assert target.device is not None
+        self.good[DescriptorType.DEVICEPROP].append(target.device)
+        self.texts.append(target.profile.json())
+        built: dict[int, Descriptor] = {}
+        values: list[Any] = []
+        for name, make in ZOO.items():
+            try:
+                values.append(lower(make()))
+                for value in values[-1]:
+                    build(value, on=target.library, built=built)
+                graph = OperationGraph(make(), target)
+            except CudnnBackendError:
+                continue
+            self.good[DescriptorType.OPERATIONGRAPH].append(graph.descriptor)
+            question = Descriptor(DescriptorType.ENGINEHEUR).set(Attr.ENGINEHEUR_OPERATION_GRAPH, graph.descriptor)
+            question.set(Attr.ENGINEHEUR_MODE, HeurMode.A).set(Attr.ENGINEHEUR_DEVICEPROP, target.device)
+            self.good[DescriptorType.ENGINEHEUR].append(question.finalize())
+            configs = graph.heuristics("A").configs[:2]
+            for config in configs:
+                self.good[DescriptorType.ENGINECFG].append(config.descriptor)
+                engine = config.descriptor.get(Attr.ENGINECFG_ENGINE)
+                self.good[DescriptorType.ENGINE].append(engine)
+                self.good[DescriptorType.KNOB_CHOICE] += config.descriptor.get(Attr.ENGINECFG_KNOB_CHOICES)
+                self.good[DescriptorType.KNOB_INFO] += engine.get(Attr.ENGINE_KNOB_INFO)
+            if name in ("matmul_f16", "sdpa_forward") or not self.good[DescriptorType.EXECUTION_PLAN]:
+                for config in configs:
+                    try:
+                        plan = build_plan(config)
+                    except CudnnBackendError:
+                        continue
+                    self.good[DescriptorType.EXECUTION_PLAN].append(plan.descriptor)
+                    self.texts.append(plan.json())
+                    break
+        for descriptor in built.values():
+            self.good[descriptor.kind].append(descriptor)
+        pack = Descriptor(DescriptorType.VARIANT_PACK).set(Attr.VARIANT_PACK_UNIQUE_IDS, (1, 2))
+        self.good[DescriptorType.VARIANT_PACK].append(
+            pack.set(Attr.VARIANT_PACK_DATA_POINTERS, (4096, 8192)).finalize()
+        )
+
+    def any_descriptor(self, kind: DescriptorType | None = None) -> Descriptor:
+        """Return an open, finalized or closed descriptor."""
+        kind = kind or self.random.choice(KINDS)
+        choice = self.random.random()
+        if choice < 0.6 and self.good[kind]:
+            return self.random.choice(self.good[kind])
+        if choice < 0.9 and self.pool[kind]:
+            return self.random.choice(self.pool[kind])
+        fresh = Descriptor(kind)
+        if choice > 0.95:
+            fresh.close()
+        return fresh
+
+    def plausible(self, facts: AttributeFacts) -> Any:
+        """Return a value the attribute should take, of one of its types and a count in its bounds."""
+        kind = self.random.choice(facts.types)
+        if kind is AttributeType.CHAR:
+            return self.text()
+        high = facts.max_count or max(3, facts.min_count)
+        count = self.random.randint(facts.min_count, max(high, facts.min_count))
+        values = tuple(self.element(kind, facts) for _ in range(count))
+        return values[0] if count == 1 and self.random.random() < 0.5 else values
+
+    def element(self, kind: AttributeType, facts: AttributeFacts) -> Any:
+        """Return one element of a type."""
+        if kind is AttributeType.BACKEND_DESCRIPTOR:
+            return self.any_descriptor(self.random.choice([k for k in facts.element if k in KINDS] or [None]))
+        if kind in ENUM_OF_TYPE:
+            return self.random.choice(list(ENUM_OF_TYPE[kind]))
+        if kind is AttributeType.BOOLEAN:
+            return self.random.random() < 0.5
+        if kind in (AttributeType.FLOAT, AttributeType.DOUBLE):
+            return self.random.choice(REALS)
+        if kind is AttributeType.FRACTION:
+            return (self.random.choice(INTEGERS), self.random.choice(INTEGERS))
+        if kind is AttributeType.VOID_PTR:
+            return self.random.choice((None, 0, 4096, 2**40))
+        return self.random.choice(INTEGERS)
+
+    def text(self) -> str:
+        """Return a text: nonsense, a good one, or a good one with one change."""
+        text = self.random.choice(self.texts)
+        if self.random.random() < 0.5 and len(text) > 100:
+            place = self.random.randrange(len(text))
+            text = self.random.choice((text[:place], text[:place] + self.random.choice('x"{},9') + text[place + 1 :]))
+        return text
+
+    def nonsense(self, depth: int = 0) -> Any:
+        """Return any value at all."""
+        r = self.random
+        makers = [
+            lambda: r.choice(INTEGERS),
+            lambda: r.choice(TOO_LARGE),
+            lambda: r.choice(REALS),
+            lambda: r.random() < 0.5,
+            lambda: None,
+            self.text,
+            lambda: b"bytes",
+            self.any_descriptor,
+            object,
+            lambda: {"a": 1},
+            lambda: 1 + 2j,
+            lambda: r.choice(list(r.choice(list(ENUM_OF_TYPE.values())))),
+        ]
+        if depth < 2:
+            makers += [lambda: [self.nonsense(depth + 1) for _ in range(r.choice((0, 1, 2, 3, 9)))]] * 3
+        return r.choice(makers)()
+
+    def call(self, kind: DescriptorType) -> None:
+        """Make one random call on a descriptor of `kind` and keep count of how it ended."""
+        r = self.random
+        pool = self.pool[kind]
+        if not pool or r.random() < 0.15:
+            pool.append(Descriptor(kind))
+            if len(pool) > 6:
+                pool.pop(r.randrange(6))
+        own = [facts.attribute for facts in ATTRIBUTES[kind]]
+        attribute: Any = r.choice(own) if own and r.random() < 0.85 else r.choice(list(Attr))
+        if r.random() < 0.02:
+            attribute = self.nonsense()
+        descriptor = r.choice(pool) if r.random() < 0.8 or not self.good[kind] else r.choice(self.good[kind])
+        facts = next((item for item in ATTRIBUTES[kind] if item.attribute == attribute), None)
+        what = r.random()
+        element_type: Any = None
+        if r.random() < 0.15:
+            element_type = r.choice(list(AttributeType)) if r.random() < 0.9 else self.nonsense()
+        if what < 0.62:
+            value = self.plausible(facts) if facts is not None and r.random() < 0.65 else self.nonsense()
+            self.make("set", descriptor, attribute, value, element_type)
+        elif what < 0.82:
+            self.make("get", descriptor, attribute, None, element_type)
+        elif what < 0.86:
+            self.make("count", descriptor, attribute, None, element_type)
+        elif what < 0.98:
+            self.make("finalize", descriptor, None, None, None)
+        elif descriptor in pool:
+            self.make("close", descriptor, None, None, None)
+
+    def make(self, verb: str, descriptor: Descriptor, attribute: Any, value: Any, element_type: Any) -> None:
+        """Write the call down, make it, count its outcome."""
+        number = sum(self.calls.values())
+        text = f"{number} {verb} {descriptor!r} {attribute!r} {repr(value)[:200]} type={element_type!r}"
+        self.log.write(text + "\n")
+        self.log.flush()
+        self.calls[descriptor.kind.name] += 1
+        try:
+            if verb == "set":
+                descriptor.set(attribute, value, type=element_type)
+            elif verb == "get":
+                descriptor.get(attribute, type=element_type)
+            elif verb == "count":
+                descriptor.count(attribute, element_type)
+            elif verb == "finalize":
+                descriptor.finalize()
+            else:
+                descriptor.close()
+        except CudnnBackendError as error:
+            str(error)
+            self.outcomes[f"{verb} {error.code}"] += 1
+        except Exception as error:
+            raise AssertionError(f"{type(error).__name__} came out of: {text}") from error
+        else:
+            self.outcomes[f"{verb} done"] += 1
+
+
+def main(seed: int, calls_per_type: int, log_path: str, kinds: list[str]) -> None:
+    """Make the calls, type after type in turns, and print what was counted as JSON."""
+    with open(log_path, "w", encoding="utf-8", errors="backslashreplace") as log:
+        fuzzer = Fuzzer(seed, log)
+        chosen = [DescriptorType[name] for name in kinds] or KINDS
+        for _ in range(calls_per_type):
+            for kind in chosen:
+                fuzzer.call(kind)
+    print(json.dumps({"cudnn": library().version_text, "calls": fuzzer.calls, "outcomes": fuzzer.outcomes}))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4:])
