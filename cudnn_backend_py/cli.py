@@ -115,9 +115,14 @@ def load_graph_file(path: str) -> Graph:
         raise GraphError(f"there is no file {path}", code="graph-file")
     if Path(path).suffix == ".json":
         return load_graph(path)
-    names = runpy.run_path(path, run_name="__cudnn_backend__")
-    function = names.get("graph")
-    graph = function() if callable(function) else None
+    try:
+        names = runpy.run_path(path, run_name="__cudnn_backend__")
+        function = names.get("graph")
+        graph = function() if callable(function) else None
+    except CudnnBackendError:
+        raise
+    except Exception as error:  # whatever a user's file may raise
+        raise GraphError(f"{path} fails with {type(error).__name__}: {error}", code="graph-file") from error
     if not isinstance(graph, Graph):
         raise GraphError(
             f"{path} has no function graph() that returns a Graph",
@@ -181,6 +186,8 @@ def explain(
 @_with_version
 def info(style: str) -> None:
     """Show library, version, path and how it was found, NVRTC, driver or stub, GPUs, known targets."""
+    from .info import collect_info
+
     facts = collect_info()
     if style == "json":
         click.echo(json.dumps(facts, indent=1))
@@ -188,38 +195,6 @@ def info(style: str) -> None:
     for key, value in facts.items():
         text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
         click.echo(f"{key + ':':<26}{text}")
-
-
-def collect_info() -> dict[str, Any]:
-    """Return what ``cudnn-backend info`` shows; what cannot be had is said in its place."""
-    from . import __version__, versions
-    from .errors import EnvironmentNotReady
-    from .native import library, load_driver
-    from .target import list_profiles, read_device
-
-    driver = load_driver()
-    facts: dict[str, Any] = {"cudnn_backend_py": __version__, "python": sys.version.split()[0]}
-    try:
-        lib = library()
-    except EnvironmentNotReady as error:
-        facts["cudnn"] = f"not found; {error.sections.get('where', '')}".replace("\n", "; ")
-    else:
-        facts |= {
-            "cudnn": lib.version_text,
-            "path": lib.path,
-            "found by": lib.place.how,
-            "built for CUDA": f"{lib.cuda_version // 1000}.{lib.cuda_version // 10 % 100}",
-            "nvrtc": lib.nvrtc.path or f"not found; {lib.nvrtc.found}".replace("\n", "; "),
-        }
-    facts["driver"] = f"{driver.kind}, {driver.path or 'no file'}" + (f" ({driver.note})" if driver.note else "")
-    facts["driver version"] = driver.version or "none"
-    facts["gpus"] = [read_device(index)["deviceName"] for index in range(driver.devices)] or "none in this process"
-    try:
-        facts["cudnn versions installed"] = [item.version for item in versions.list_installed()] or "none"
-    except ImportError as error:
-        facts["cudnn versions installed"] = f"not known: {error}"
-    facts["known targets"] = [f"{profile.name} (sm_{profile.sm})" for profile in list_profiles()]
-    return facts
 
 
 @main.group()

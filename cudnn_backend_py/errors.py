@@ -80,7 +80,7 @@ class CudnnBackendError(Exception):
         return cls(headline, **arguments)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self)._rebuild, (self.headline, self._arguments()))
+        return (type(self)._rebuild, (self.headline, self._arguments()), self.__dict__)
 
 
 class EnvironmentNotReady(CudnnBackendError, OSError):

@@ -6,7 +6,6 @@ taken where it lies: DLPack, ``__cuda_array_interface__``, or an address.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,6 +35,7 @@ _SCALAR_TYPES: dict[DataType, Any] = {
 }
 
 # What a NumPy array may hold for a data type; types NumPy lacks travel as integers of their size, or as ml_dtypes.
+# Types of less than a byte are packed in memory, which a NumPy array of the tensor's dims is not.
 _NUMPY_TYPES: dict[DataType, tuple[str, ...]] = {
     DataType.FLOAT: ("float32",),
     DataType.DOUBLE: ("float64",),
@@ -46,7 +46,6 @@ _NUMPY_TYPES: dict[DataType, tuple[str, ...]] = {
     DataType.INT32: ("int32",),
     DataType.UINT32: ("uint32",),
     DataType.INT64: ("int64",),
-    DataType.BOOLEAN: ("uint8",),
     DataType.BYTE_BOOLEAN: ("bool", "uint8"),
     DataType.FP8_E4M3: ("float8_e4m3fn", "uint8"),
     DataType.FP8_E5M2: ("float8_e5m2", "uint8"),
@@ -98,9 +97,17 @@ def _scalar(tensor: Tensor, value: Any) -> NDArray[Any]:
             f"by-value tensor {tensor.name!r} is {tensor.data_type.name}, which has no host scalar here",
             code="by-value-type",
         )
-    array = np.asarray(value, dtype=kind)
-    if array.size != 1:
-        raise UsageError(f"by-value tensor {tensor.name!r} takes one number, got {array.size}", code="by-value-size")
+    given = np.asarray(value)
+    if given.size != 1:
+        raise UsageError(f"by-value tensor {tensor.name!r} takes one number, got {given.size}", code="by-value-size")
+    with np.errstate(over="ignore", invalid="ignore"):
+        array = given.astype(kind) if given.dtype.kind in "biuf" else np.empty(0, kind)
+    fits = array.size == 1 and (array.dtype.kind == "f" or bool(np.all(array == given)))
+    if not fits:
+        raise UsageError(
+            f"by-value tensor {tensor.name!r} is {tensor.data_type.name}, which cannot hold {value!r}",
+            code="by-value-type",
+        )
     return array
 
 
@@ -232,14 +239,16 @@ def execute(
         if memory.in_use:
             memory.synchronize(handle.stream)
         for tensor, array, address in back:
-            _take_back(tensor, array, memory.copy_out(address, tensor.span_bytes))
+            image = np.empty(tensor.span_elements, array.dtype)
+            memory.copy_out(address, image)
+            _take_back(tensor, array, image)
 
 
 def _check_array(tensor: Tensor, array: NDArray[Any]) -> None:
     accepted = _NUMPY_TYPES.get(tensor.data_type, ())
-    if array.dtype.name not in accepted:
+    if array.dtype.name not in accepted or not array.dtype.isnative:
         raise UsageError(
-            f"array {tensor.name!r} is {array.dtype.name}, "
+            f"array {tensor.name!r} is {array.dtype.name}{'' if array.dtype.isnative else ' in foreign byte order'}, "
             f"{tensor.data_type.name} takes {' or '.join(accepted) or 'none'}",
             code="array-type",
         )
@@ -260,8 +269,7 @@ def _memory_image(tensor: Tensor, array: NDArray[Any]) -> NDArray[Any]:
     return image
 
 
-def _take_back(tensor: Tensor, array: NDArray[Any], raw: bytes) -> None:
-    image = np.frombuffer(raw, dtype=array.dtype)
+def _take_back(tensor: Tensor, array: NDArray[Any], image: NDArray[Any]) -> None:
     array[...] = _strided(tensor, image)
 
 
@@ -304,10 +312,8 @@ class _DeviceMemory:
         self._call("cudaMemcpy", address, image.ctypes.data, image.nbytes, self._kind("HostToDevice"))
         return address
 
-    def copy_out(self, address: int, size_bytes: int) -> bytes:
-        host = ctypes.create_string_buffer(size_bytes)
-        self._call("cudaMemcpy", ctypes.addressof(host), address, size_bytes, self._kind("DeviceToHost"))
-        return host.raw
+    def copy_out(self, address: int, image: NDArray[Any]) -> None:
+        self._call("cudaMemcpy", image.ctypes.data, address, image.nbytes, self._kind("DeviceToHost"))
 
     def synchronize(self, stream: int) -> None:
         self._call("cudaStreamSynchronize", stream)

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from .info import collect_info
+
 __all__ = ["record_run"]
 
 _KEPT = (
@@ -33,8 +35,6 @@ def record_run(folder: Path, arguments: list[str]) -> tuple[Path, int]:
 
     Tests add measured figures by appending JSON lines to the file named in ``CUDNN_BACKEND_FIGURES``.
     """
-    from .cli import collect_info
-
     with tempfile.TemporaryDirectory() as scratch:
         results, figures = Path(scratch) / "junit.xml", Path(scratch) / "figures.jsonl"
         command = [sys.executable, "-m", "pytest", f"--junitxml={results}", *arguments]

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from ..engine import EngineConfig, Heuristics, OperationGraph, heur_mode
 from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, UsageError
-from ..generated.enums import DataType, HeurMode
+from ..generated.enums import DataType, HeurMode, Status
 from ..graph import Graph, GraphBuilder
 from ..native import Library, library
 from ..plan import Plan, build_plan
@@ -21,8 +21,12 @@ __all__ = ["control_graph", "explain"]
 DEFAULT_MODES = (HeurMode.A, HeurMode.FALLBACK)
 
 _DEVICELESS_LIMIT = (
-    "no device was asked: engines that need its cluster occupancy may be missing from the list, "
-    "and what only execution shows is not known"
+    "no device was asked: for matmul and convolution graphs mode A may propose other knob choices than on the GPU, "
+    "engines that ask for its cluster occupancy may be missing, and what only execution shows is not known"
+)
+_JIT_LIMIT = (
+    "this is the jit wheel: engines the full wheel has compiled ahead of time, for convolutions and norms among them, "
+    "are not in it"
 )
 _controls: dict[tuple[int, bool, str], Control] = {}
 _TOO_NEW = ("attribute-newer-than-library", "descriptor-newer-than-library", "function-newer-than-library")
@@ -188,25 +192,40 @@ class _Question:
         survivors: list[tuple[int, EngineConfig]],
         loose: tuple[Reason, ...],
     ) -> Verdict:
+        statuses = []
         for index, config in survivors:
             try:
                 plan = build_plan(config)
             except CudnnStatusError as error:
+                statuses.append(int(error.status))
                 candidates[index] = _change(candidates[index], "build failed", _error_reasons(error))
                 continue
             candidates[index] = _change(candidates[index], "built", (), plan.workspace_bytes)
             if self.plans is not None:
                 self.plans.append(plan)
             return self._make(Outcome.SUPPORTED, "plan", control, candidates, loose, None)
-        cause = Cause(
-            "no-plan-builds",
-            f"{len(survivors)} engine configs passed their support check and none of their plans can be built",
-            Basis.MEASURED,
-            "; ".join(self.environment),
-        )
-        blameless = self.target.library.nvrtc.path is None or not self._control_builds()
-        outcome = Outcome.NOT_JUDGED if blameless else Outcome.NOT_SUPPORTED
-        return self._make(outcome, "environment" if blameless else "plan", control, candidates, loose, cause)
+        cause, about_graph = self._why_no_plan(statuses)
+        outcome = Outcome.NOT_SUPPORTED if about_graph else Outcome.NOT_JUDGED
+        return self._make(outcome, "plan" if about_graph else "environment", control, candidates, loose, cause)
+
+    def _why_no_plan(self, statuses: list[int]) -> tuple[Cause, bool]:
+        """Return why no plan could be built, and whether that says something about the graph."""
+        lib = self.target.library
+        if Status.EXECUTION_FAILED_CUDA_DRIVER in statuses and not self.target.is_live:
+            headline = f"the CUDA driver of this machine does not load kernels compiled for sm_{self.target.sm}"
+            cause = Cause(
+                "driver-refuses-architecture",
+                headline,
+                Basis.RULE,
+                "the kernels were compiled; a driver that sees a GPU takes code for that GPU only",
+                "hide the GPU (CUDA_VISIBLE_DEVICES=), ask without --build, or build on a machine without a GPU",
+            )
+            return cause, False
+        if lib.nvrtc.path is None or not self._control_builds():
+            headline = "no plan can be built in this environment, not even the control graph's"
+            return Cause("control-plan-fails", headline, Basis.MEASURED, "; ".join(self.environment)), False
+        headline = f"{len(statuses)} engine configs passed their support check and none of their plans can be built"
+        return Cause("no-plan-builds", headline, Basis.MEASURED, "the control graph's plan can be built here"), True
 
     def _control_builds(self) -> bool:
         """Return whether some plan of the control graph builds; asked only when the graph's own did not."""
@@ -249,7 +268,7 @@ class _Question:
             reasons=reasons,
             cause=cause,
             environment=self.environment,
-            limits=() if target.is_live else (_DEVICELESS_LIMIT,),
+            limits=_limits(target),
         )
 
 
@@ -305,6 +324,14 @@ def _error_reasons(error: CudnnStatusError) -> tuple[Reason, ...]:
     if not parsed[0].status:
         return (Reason(name, parsed[0].text), *parsed[1:])
     return parsed
+
+
+def _limits(target: Target) -> tuple[str, ...]:
+    """Return what this verdict does not know."""
+    limits = [] if target.is_live else [_DEVICELESS_LIMIT]
+    if "/cudnn_jit/" in target.library.path:
+        limits.append(_JIT_LIMIT)
+    return tuple(limits)
 
 
 def _environment(target: Target, build: bool) -> tuple[str, ...]:

@@ -86,7 +86,8 @@ def render(verdict: Verdict) -> Group:
         for candidate in verdict.candidates:
             parts += _candidate(candidate)
     elif verdict.stage == "heuristics":
-        parts.append(Text("\ncuDNN offered no engine config and gave no reason", "bold"))
+        silence = "" if verdict.reasons else " and gave no reason"
+        parts.append(Text(f"\ncuDNN offered no engine config{silence}", "bold"))
     if verdict.reasons:
         parts.append(Text("\ncuDNN's words that name no engine config", "bold"))
         parts += [_indented(str(reason), 4) for reason in verdict.reasons]
@@ -95,7 +96,7 @@ def render(verdict: Verdict) -> Group:
 
 def render_text(verdict: Verdict, width: int = 160) -> str:
     """Return the verdict as plain text."""
-    console = Console(width=width, no_color=True, highlight=False, soft_wrap=True)
+    console = Console(width=width, color_system=None, force_jupyter=False, highlight=False, soft_wrap=True)
     with console.capture() as captured:
         console.print(render(verdict), soft_wrap=True)
     return captured.get()

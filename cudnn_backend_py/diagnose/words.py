@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 __all__ = ["Reason", "Refusal", "read_refusals"]
 
 _REASON = re.compile(r"^\s*(?:Warning|Error): (?P<status>CUDNN_STATUS_\w+); Reason: (?P<text>.*)$")
-_CONFIG = re.compile(r'^\s*(?:engineConfig: type=json; val=)?(?P<json>\{"engineId".*\});?\s*$')
+_CONFIG = re.compile(r'^\s*(?:engineConfig: type=json; val=)?(?P<json>\{.*"engineId".*)$')
+_SEPARATOR = re.compile(r"^\s*=== error stack \(\d+/\d+\) ===\s*$")
+
+_Config = tuple[int, int | None, dict[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +55,28 @@ class Refusal:
 def read_refusals(text: str) -> list[Refusal]:
     """Return the refusals in a last-error text, in cuDNN's order.
 
-    Lines that are neither a config nor a reason stay with the reason above them, so nothing is lost.
+    Lines that are neither a config nor a reason stay with the reason above them, and a config that is cut off is the
+    first reason of a refusal without engine, so nothing is lost but the separators of the log.
     """
     refusals: list[Refusal] = []
-    config: dict[str, object] | None = None
+    config: _Config | None = None
     reasons: list[Reason] = []
 
     def flush() -> None:
         if config is not None or reasons:
-            refusals.append(_refusal(config, tuple(reasons)))
+            engine, sm, knobs = config or (None, None, {})
+            refusals.append(Refusal(engine, sm, knobs, tuple(reasons)))
         reasons.clear()
 
     for line in text.splitlines():
         if match := _CONFIG.match(line):
             flush()
             config = _parse(match["json"])
+            if config is None:
+                reasons.append(Reason("", line.strip()))
         elif match := _REASON.match(line):
             reasons.append(Reason(match["status"], match["text"].strip()))
-        elif line.strip() and not line.lstrip().startswith("==="):
+        elif line.strip() and not _SEPARATOR.match(line):
             if reasons:
                 last = reasons.pop()
                 reasons.append(Reason(last.status, f"{last.text}\n{line.strip()}"))
@@ -79,20 +86,12 @@ def read_refusals(text: str) -> list[Refusal]:
     return refusals
 
 
-def _parse(text: str) -> dict[str, object]:
+def _parse(text: str) -> _Config | None:
+    """Return engine, architecture and knobs of a config, or None if it is not whole."""
     try:
-        value = json.loads(text)
-    except json.JSONDecodeError:
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _refusal(config: Mapping[str, object] | None, reasons: tuple[Reason, ...]) -> Refusal:
-    config = config or {}
-    engine, sm, knobs = config.get("engineId"), config.get("smVersion"), config.get("knobChoices")
-    return Refusal(
-        engine if isinstance(engine, int) else None,
-        sm // 10 if isinstance(sm, int) else None,
-        {str(key): int(value) for key, value in knobs.items()} if isinstance(knobs, dict) else {},
-        reasons,
-    )
+        config = json.loads(text.strip().removesuffix(";"))
+        knobs = {str(key): int(value) for key, value in config.get("knobChoices", {}).items()}
+        sm = config.get("smVersion")
+        return int(config["engineId"]), None if sm is None else int(sm) // 10, knobs
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 from ..errors import GraphError
@@ -56,16 +57,12 @@ class GraphBuilder:
         self._uids: set[int] = set()
         self.ops: list[Op] = []
 
-    def _fresh_name(self, wanted: str | None, stem: str) -> str:
-        if wanted is not None:
-            self._names.add(wanted)
-            return wanted
+    def _free_name(self, stem: str) -> str:
         number = 0
         name = stem
         while name in self._names:
             number += 1
             name = f"{stem}{number}"
-        self._names.add(name)
         return name
 
     def _fresh_uid(self) -> int:
@@ -89,12 +86,20 @@ class GraphBuilder:
         reordering: TensorReordering = TensorReordering.NONE,
         ragged_offset: Tensor | None = None,
     ) -> Tensor:
-        """Return a new tensor; strides are in elements, ``packed`` is row-major."""
-        number = self._fresh_uid() if uid is None else uid
-        self._uids.add(number)
-        return Tensor(
-            name=self._fresh_name(name, name),
-            uid=number,
+        """Return a new tensor; strides are in elements, ``packed`` is row-major.
+
+        Raises
+        ------
+        GraphError
+            ``name-twice``, ``uid-twice`` if the builder gave it to another tensor, and what a tensor can have wrong.
+        """
+        if name in self._names:
+            raise GraphError(f"graph {self.name!r} already has a tensor {name!r}", code="name-twice")
+        if uid in self._uids:
+            raise GraphError(f"uid {uid} for tensor {name!r} belongs to another tensor already", code="uid-twice")
+        tensor = Tensor(
+            name=name,
+            uid=self._fresh_uid() if uid is None else uid,
             dims=tuple(dims),
             strides=packed_strides(tuple(dims)) if strides == "packed" else tuple(strides),
             data_type=self.io_type if data_type is None else data_type,
@@ -105,6 +110,9 @@ class GraphBuilder:
             reordering=reordering,
             ragged_offset=ragged_offset,
         )
+        self._names.add(name)
+        self._uids.add(tensor.uid)
+        return tensor
 
     def scalar(
         self,
@@ -115,9 +123,10 @@ class GraphBuilder:
         data_type: DataType | None = None,
     ) -> Tensor:
         """Return a by-value tensor of one element, all dims and strides 1; `value` None is given at execution."""
-        kind = data_type or (DataType.INT32 if isinstance(value, int) else DataType.FLOAT)
+        fitting = DataType.INT32 if isinstance(value, int) else DataType.FLOAT
+        kind = fitting if data_type is None else data_type
         ones = (1,) * rank
-        return self.tensor(self._fresh_name(name, "c"), ones, kind, strides=ones, by_value=True, value=value)
+        return self.tensor(name or self._free_name("c"), ones, kind, strides=ones, by_value=True, value=value)
 
     def _result(self, stem: str, dims: tuple[int, ...], options: dict[str, Any]) -> Tensor:
         """Return the tensor an operation writes: the one given as ``out``, or a new one, virtual by default."""
@@ -125,12 +134,27 @@ class GraphBuilder:
         if out is not None:
             if options:
                 raise GraphError(f"out= is given, so {', '.join(options)} has no effect", code="options-with-out")
+            _check_types(Tensor, out=out)
             assert isinstance(out, Tensor)
             return out
         options.setdefault("virtual", True)
         options.setdefault("data_type", self.intermediate_type if options["virtual"] else self.io_type)
-        name = self._fresh_name(options.pop("name", None), stem)
+        name = options.pop("name", None) or self._free_name(stem)
         return self.tensor(name, options.pop("dims", dims), **options)
+
+    def _add(self, make: Callable[[Tensor], Op], stem: str, dims: tuple[int, ...], options: dict[str, Any]) -> Tensor:
+        """Add the operation made for its result and return that; a refused one leaves name and uid free."""
+        uid, is_new = self._uid, options.get("out") is None
+        result = self._result(stem, dims, options)
+        try:
+            self.ops.append(make(result))
+        except GraphError:
+            if is_new:
+                self._uid = uid
+                self._names.discard(result.name)
+                self._uids.discard(result.uid)
+            raise
+        return result
 
     def matmul(
         self,
@@ -144,21 +168,23 @@ class GraphBuilder:
         **result: Any,
     ) -> Tensor:
         """Add c = a @ b and return c; `result` are the options of :meth:`tensor`, or ``out=`` a tensor."""
+        _check_types(Tensor, a=a, b=b)
         batch = tuple(max(pair) for pair in zip(a.dims[:-2], b.dims[:-2], strict=False))
-        c = self._result("mm", (*batch, a.dims[-2], b.dims[-1]) if a.rank > 1 and b.rank > 1 else (), result)
-        self.ops.append(
-            Matmul(
-                name=f"{c.name}",
+        dims = (*batch, a.dims[-2], b.dims[-1]) if a.rank > 1 and b.rank > 1 else (1,)
+
+        def make(c: Tensor) -> Matmul:
+            return Matmul(
+                name=c.name,
                 a=a,
                 b=b,
                 c=c,
-                compute_type=compute_type or self.compute_type,
+                compute_type=self.compute_type if compute_type is None else compute_type,
                 m_override=m_override,
                 n_override=n_override,
                 k_override=k_override,
             )
-        )
-        return c
+
+        return self._add(make, "mm", dims, result)
 
     def pointwise(
         self,
@@ -178,6 +204,9 @@ class GraphBuilder:
         Comparisons and logic default to boolean results and computation, GEN_INDEX to int32 results; `parameters`
         are the activation's numbers (``relu_lower_clip``, ``elu_alpha``, ``swish_beta`` ...).
         """
+        _check_types(PointwiseMode, mode=mode)
+        _check_types(Tensor, x=x)
+        _check_types((Tensor, type(None)), b=b, t=t, dy=dy)
         boolean = mode.name.startswith(_COMPARES)
         if "out" not in result:
             if boolean:
@@ -187,14 +216,17 @@ class GraphBuilder:
         given = [item for item in (x, b, t, dy) if item is not None]
         rank = max(item.rank for item in given)
         dims = tuple(max(item.dims[i] for item in given if item.rank == rank) for i in range(rank))
-        y = self._result(mode.name.lower(), dims, result)
         writes = "dx" if "dx" in pointwise_ports(mode) else "y"
-        kind = compute_type or (DataType.BOOLEAN if boolean else self.compute_type)
-        tensors: dict[str, Any] = {"x": x, "b": b, "t": t, "dy": dy, writes: y}
-        self.ops.append(
-            Pointwise(name=y.name, mode=mode, compute_type=kind, axis=axis, **tensors, **(parameters or {}))
-        )
-        return y
+        kind = compute_type
+        if kind is None:  # DataType.FLOAT is 0, so "or" will not do
+            kind = DataType.BOOLEAN if boolean else self.compute_type
+        ports: dict[str, Any] = {"x": x, "b": b, "t": t, "dy": dy}
+        numbers = parameters or {}
+
+        def make(y: Tensor) -> Pointwise:
+            return Pointwise(name=y.name, mode=mode, compute_type=kind, axis=axis, **{**ports, writes: y, **numbers})
+
+        return self._add(make, mode.name.lower(), dims, result)
 
     def reduction(
         self,
@@ -207,18 +239,19 @@ class GraphBuilder:
         **result: Any,
     ) -> Tensor:
         """Add a reduction of `x` to `dims` (1 where a dim is reduced) and return its result."""
-        y = self._result(f"reduce_{operator.name.lower()}", dims, result)
-        self.ops.append(
-            Reduction(
+        _check_types(ReduceTensorOp, operator=operator)
+
+        def make(y: Tensor) -> Reduction:
+            return Reduction(
                 name=y.name,
                 operator=operator,
                 x=x,
                 y=y,
-                compute_type=compute_type or self.compute_type,
+                compute_type=self.compute_type if compute_type is None else compute_type,
                 deterministic=deterministic,
             )
-        )
-        return y
+
+        return self._add(make, f"reduce_{operator.name.lower()}", dims, result)
 
     def operation(self, kind: DescriptorType, name: str | None = None, **fields: Any) -> Operation:
         """Add any other operation, with the fields of its descriptor, and return it."""
@@ -230,3 +263,10 @@ class GraphBuilder:
     def graph(self) -> Graph:
         """Return the graph; checks it as a whole."""
         return Graph(tuple(self.ops), self.name)
+
+
+def _check_types(kind: type | tuple[type, ...], **arguments: object) -> None:
+    needed = kind[0] if isinstance(kind, tuple) else kind
+    for name, value in arguments.items():
+        if not isinstance(value, kind):
+            raise GraphError(f"{name}= is {value!r}, {needed.__name__} is needed", code="wrong-field-type")

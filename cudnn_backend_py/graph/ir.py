@@ -6,13 +6,15 @@ saved. What can be known wrong without cuDNN is refused here, naming the tensor,
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from types import MappingProxyType
 from typing import Any
 
 from ..errors import GraphError
-from ..generated.descriptors import DESCRIPTORS
+from ..generated.descriptors import DESCRIPTORS, ENUM_OF_TYPE, AttributeFacts
 from ..generated.enums import (
     DIM_MAX,
     AttributeType,
@@ -120,8 +122,13 @@ class Tensor:
     vector_dim: int = -1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dims", tuple(self.dims))
-        object.__setattr__(self, "strides", tuple(self.strides))
+        for name in ("dims", "strides"):
+            given = getattr(self, name)
+            if not isinstance(given, (tuple, list)):
+                raise GraphError(
+                    f"tensor {self.name!r} has {name} {given!r}, a tuple of int is needed", code="dims-type"
+                )
+            object.__setattr__(self, name, tuple(given))
         _check_tensor(self)
 
     @property
@@ -165,6 +172,10 @@ def _check_tensor(tensor: Tensor) -> None:
         )
         return GraphError(headline, code=code, where=where, fix=fix)
 
+    if wrong := _wrong_type(tensor, but=("dims", "strides", "uid", "data_type")):
+        raise fault(f"tensor {tensor.name!r} has {wrong}", "wrong-field-type")
+    if not isinstance(tensor.data_type, DataType):
+        raise fault(f"tensor {tensor.name!r} has data type {tensor.data_type!r}, a DataType is needed", "data-type")
     for name in ("dims", "strides"):
         for value in getattr(tensor, name):
             if isinstance(value, bool) or not isinstance(value, int):
@@ -192,7 +203,7 @@ def _check_tensor(tensor: Tensor) -> None:
             f"tensor {tensor.name!r} reaches over {tensor.span_elements} elements, its size does not fit 64 bits",
             "tensor-size-overflow",
         )
-    if not isinstance(tensor.uid, int) or not 0 <= tensor.uid < 1 << 63:
+    if isinstance(tensor.uid, bool) or not isinstance(tensor.uid, int) or not 0 <= tensor.uid < 1 << 63:
         raise fault(
             f"tensor {tensor.name!r} has uid {tensor.uid!r}, an int of 0 or more is needed",
             "uid-out-of-range",
@@ -206,8 +217,27 @@ def _check_tensor(tensor: Tensor) -> None:
         raise fault(f"tensor {tensor.name!r} is virtual and by value, it can be one of them", "virtual-by-value")
     if tensor.value is not None and not tensor.by_value:
         raise fault(f"tensor {tensor.name!r} has a value but is not by value", "value-without-by-value")
-    if not isinstance(tensor.data_type, DataType):
-        raise fault(f"tensor {tensor.name!r} has data type {tensor.data_type!r}, a DataType is needed", "data-type")
+    if tensor.vector_count < 1 or (tensor.vector_count > 1 and not 0 <= tensor.vector_dim < tensor.rank):
+        raise fault(
+            f"tensor {tensor.name!r} has vectors of {tensor.vector_count} along dim {tensor.vector_dim}, "
+            f"1 or more along one of its {tensor.rank} dims are needed",
+            "vector-out-of-range",
+        )
+
+
+def _wrong_type(holder: Any, but: tuple[str, ...] = ()) -> str | None:
+    """Return what is wrong about the first field of a dataclass that is not of its annotated type, or None."""
+    for item in fields(holder):
+        if item.name in but:
+            continue
+        value = getattr(holder, item.name)
+        names = str(item.type).split(" | ")
+        needed = [name for name in names if name != "None"]
+        fits = value is None and "None" in names
+        fits = fits or isinstance(value, tuple(_ANNOTATED[name] for name in needed))
+        if not fits or (isinstance(value, bool) and "bool" not in names):
+            return f"{item.name} {value!r}, {' or '.join(needed)} is needed"
+    return None
 
 
 class Op:
@@ -228,6 +258,14 @@ class Op:
     def is_output(self, port: str) -> bool:
         """Return whether the operation writes this port."""
         return port.split("[")[0] in OUTPUT_PORTS[self.kind]
+
+    def subgraphs(self) -> Iterator[Graph]:
+        """Yield the graphs among its parameters, those of an operation inside it included."""
+        for value in self.parameters().values():
+            if isinstance(value, Graph):
+                yield value
+            elif isinstance(value, Op):
+                yield from value.subgraphs()
 
     def inputs(self) -> dict[str, Tensor]:
         """Return the tensors it reads, by port."""
@@ -250,15 +288,16 @@ class Op:
         inputs = [
             tensor.name if port in ("a", "b", "x") else f"{port}={tensor.name}"
             for port, tensor in self.inputs().items()
+            if "." not in port
         ]
         extra = [
             f"{key}={_text(value)}"
             for key, value in self.parameters().items()
             if value is not None and key not in ("mode", "operator") and plain.get(key) != value
         ]
-        outputs = self.outputs()
-        left = ", ".join(tensor.name for tensor in outputs.values())
-        types = ", ".join(tensor.type_text for tensor in outputs.values())
+        outputs = [tensor for port, tensor in self.outputs().items() if "." not in port]
+        left = ", ".join(tensor.name for tensor in outputs)
+        types = ", ".join(tensor.type_text for tensor in outputs)
         return f"{left} = {self.verb()}({', '.join(inputs + extra)}) : {types}"
 
 
@@ -267,6 +306,13 @@ def _text(value: Any) -> str:
         return value.name
     if isinstance(value, Graph):
         return "{" + "; ".join(map(str, value.ops)) + "}"
+    if isinstance(value, Op):
+        return "{" + str(value) + "}"
+    if isinstance(value, Parameters):
+        parts = (f"{key}={_text(item)}" for key, item in value.fields.items())
+        return f"{value.kind.name.lower()}({', '.join(parts)})"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_text, value))}]"
     return str(value)
 
 
@@ -274,6 +320,12 @@ class _FixedOp(Op):
     """An operation whose ports and parameters are its dataclass fields."""
 
     __slots__ = ()
+
+    def _check_types(self) -> None:
+        if wrong := _wrong_type(self):
+            raise GraphError(
+                f"operation {self.name!r} has {wrong}", code="wrong-field-type", where=f"a {type(self).__name__}"
+            )
 
     def ports(self) -> Iterator[tuple[str, Tensor]]:
         for item in fields(self):  # type: ignore[arg-type]
@@ -312,6 +364,7 @@ class Matmul(_FixedOp):
         return DescriptorType.OPERATION_MATMUL
 
     def __post_init__(self) -> None:
+        self._check_types()
         a, b, c = self.a.dims, self.b.dims, self.c.dims
         if not len(a) == len(b) == len(c) >= 2:
             raise _shape_fault(self, "matmul-rank-mismatch", "a, b and c have different ranks, or fewer than 2 dims")
@@ -371,6 +424,7 @@ class Pointwise(_FixedOp):
         return DescriptorType.OPERATION_POINTWISE
 
     def __post_init__(self) -> None:
+        self._check_types()
         needed = pointwise_ports(self.mode)
         given = {port for port, _ in self.ports()}
         if given != needed:
@@ -432,6 +486,7 @@ class Reduction(_FixedOp):
         return DescriptorType.OPERATION_REDUCTION
 
     def __post_init__(self) -> None:
+        self._check_types()
         x, y = self.x, self.y
         if x.rank != y.rank or any(big % small for big, small in zip(x.dims, y.dims, strict=True)):
             raise _shape_fault(
@@ -441,16 +496,25 @@ class Reduction(_FixedOp):
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """A parameter descriptor of a generic operation, such as a convolution's: kind and fields."""
+    """A parameter descriptor of a generic operation, such as a convolution's: kind and fields.
+
+    ``fields`` becomes read-only, in the order of the generated descriptor value, without what is None.
+    """
 
     kind: DescriptorType
     fields: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check_fields(self.kind, self.fields, f"parameters {self.kind.name}")
+        if not isinstance(self.kind, DescriptorType):
+            raise _kind_fault("parameters have", self.kind)
+        given = _checked_fields(self.kind, self.fields, f"parameters {self.kind.name}")
+        object.__setattr__(self, "fields", given)
 
     def __hash__(self) -> int:
-        return hash((self.kind, tuple(sorted(self.fields))))
+        return hash((self.kind, tuple(self.fields.items())))
+
+    def __reduce__(self) -> tuple[Any, ...]:  # a mappingproxy does not pickle
+        return (Parameters, (self.kind, dict(self.fields)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -458,7 +522,8 @@ class Operation(Op):
     """Any other operation: ``fields`` are those of its generated descriptor value.
 
     A field holds a :class:`Tensor` or a tuple of them, a number, an enumerator, :class:`Parameters` for a parameter
-    descriptor, or a :class:`Graph` for a sub-graph.
+    descriptor, a :class:`Graph` for a sub-graph, or an :class:`Operation` inside this one, whose ports are then
+    called ``softmax.x``. ``fields`` becomes read-only, as in :class:`Parameters`.
     """
 
     type: DescriptorType
@@ -470,28 +535,81 @@ class Operation(Op):
         return self.type
 
     def __post_init__(self) -> None:
+        if not isinstance(self.type, DescriptorType):
+            raise _kind_fault(f"operation {self.name!r} has", self.type)
         if not self.kind.name.startswith("OPERATION_"):
-            raise GraphError(f"{self.kind.c_name} is no operation", code="not-an-operation", where=self.name)
-        _check_fields(self.kind, self.fields, f"operation {self.name!r}")
+            raise GraphError(f"{self.kind.c_name} is no operation", code="not-an-operation", where=str(self.name))
+        if not isinstance(self.name, str):
+            raise GraphError(f"an operation has name {self.name!r}, str is needed", code="wrong-field-type")
+        given = _checked_fields(self.kind, self.fields, f"operation {self.name!r}")
+        object.__setattr__(self, "fields", given)
 
     def __hash__(self) -> int:
-        return hash((self.kind, self.name, tuple(sorted(self.fields))))
+        return hash((self.kind, self.name, tuple(self.fields.items())))
+
+    def __reduce__(self) -> tuple[Any, ...]:  # a mappingproxy does not pickle
+        return (Operation, (self.type, self.name, dict(self.fields)))
 
     def ports(self) -> Iterator[tuple[str, Tensor]]:
         for name, value in self.fields.items():
             if isinstance(value, Tensor):
                 yield name, value
+            elif isinstance(value, Operation):
+                yield from ((f"{name}.{port}", tensor) for port, tensor in value.ports())
             elif isinstance(value, tuple) and value and isinstance(value[0], Tensor):
                 yield from ((f"{name}[{index}]", item) for index, item in enumerate(value))
+
+    def is_output(self, port: str) -> bool:
+        head, _, inner = port.partition(".")
+        if inner:
+            nested = self.fields[head]
+            assert isinstance(nested, Operation)
+            return nested.is_output(inner)
+        return Op.is_output(self, port)
 
     def parameters(self) -> dict[str, Any]:
         tensors = {port.split("[")[0] for port, _ in self.ports()}
         return {name: value for name, value in self.fields.items() if name not in tensors}
 
 
-def _check_fields(kind: DescriptorType, given: Mapping[str, Any], where: str) -> None:
+# The types an annotation in this file names.
+_ANNOTATED: dict[str, type | tuple[type, ...]] = {
+    "str": str,
+    "int": int,
+    "bool": bool,
+    "float": (float, int),
+    "Tensor": Tensor,
+    "DataType": DataType,
+    "TensorReordering": TensorReordering,
+    "PointwiseMode": PointwiseMode,
+    "ReduceTensorOp": ReduceTensorOp,
+}
+
+# What a field may hold for an attribute's element type, and what that is called.
+_ELEMENTS: dict[AttributeType, tuple[str, type | tuple[type, ...]]] = {
+    AttributeType.BOOLEAN: ("bool", bool),
+    AttributeType.INT32: ("int", int),
+    AttributeType.INT64: ("int", int),
+    AttributeType.VOID_PTR: ("int", int),
+    AttributeType.FLOAT: ("float", (float, int)),
+    AttributeType.DOUBLE: ("float", (float, int)),
+    AttributeType.FRACTION: ("(numerator, denominator)", tuple),
+    **{kind: (enum.__name__, enum) for kind, enum in ENUM_OF_TYPE.items()},
+}
+
+
+def _kind_fault(who: str, kind: object) -> GraphError:
+    return GraphError(f"{who} type {kind!r}, a DescriptorType is needed", code="wrong-field-type")
+
+
+def _checked_fields(kind: DescriptorType, given: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """Return the fields of a descriptor, checked, read-only, in its order, lists as tuples, without None."""
+    if not isinstance(given, Mapping):
+        raise GraphError(
+            f"{where} has fields {given!r}, a mapping of names to values is needed", code="wrong-field-type"
+        )
     facts = {item.field: item for item in DESCRIPTORS[kind].attributes if item.role != "output"}
-    unknown = sorted(set(given) - set(facts))
+    unknown = sorted(map(str, set(given) - set(facts)))
     if unknown:
         raise GraphError(
             f"{kind.c_name} has no field {', '.join(unknown)}",
@@ -502,17 +620,61 @@ def _check_fields(kind: DescriptorType, given: Mapping[str, Any], where: str) ->
     missing = [name for name, item in facts.items() if item.required and given.get(name) is None]
     if missing:
         raise GraphError(f"{kind.c_name} needs {', '.join(missing)}", code="missing-field", where=where)
-    for name, value in given.items():
-        tensor_expected = facts[name].types == (AttributeType.BACKEND_DESCRIPTOR,)
-        items = value if isinstance(value, tuple) else (value,)
-        if tensor_expected and not all(
-            isinstance(item, (Tensor, Parameters, Operation, Graph, type(None))) for item in items
-        ):
+    checked = {name: _tuples(given[name]) for name in facts if given.get(name) is not None}
+    for name, value in checked.items():
+        several = isinstance(value, tuple) and facts[name].max_count != 1
+        if not all(_fits(item, facts[name]) for item in (value if several else (value,))):
             raise GraphError(
-                f"field {name} of {kind.c_name} is {value!r}, a Tensor, Parameters or Graph is needed",
+                f"field {name} of {kind.c_name} is {_brief(value)}, {_needed(facts[name])} is needed",
                 code="wrong-field-type",
                 where=where,
             )
+    return MappingProxyType(checked)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, (list, tuple)) else value
+
+
+def _fits(item: Any, facts: AttributeFacts) -> bool:
+    for kind in facts.types:
+        if kind is AttributeType.BACKEND_DESCRIPTOR:
+            if _descriptor_type(item) in facts.element:
+                return True
+        elif isinstance(item, _ELEMENTS[kind][1]) and (kind is AttributeType.BOOLEAN or not isinstance(item, bool)):
+            return True
+    return False
+
+
+def _descriptor_type(item: Any) -> DescriptorType | None:
+    if isinstance(item, Tensor):
+        return DescriptorType.TENSOR
+    if isinstance(item, Graph):
+        return DescriptorType.OPERATIONGRAPH
+    return item.kind if isinstance(item, (Parameters, Operation)) else None
+
+
+def _needed(facts: AttributeFacts) -> str:
+    words: list[str] = []
+    for kind in facts.types:
+        if kind is not AttributeType.BACKEND_DESCRIPTOR:
+            words.append(_ELEMENTS[kind][0])
+            continue
+        for element in facts.element:
+            plain = {DescriptorType.TENSOR: "Tensor", DescriptorType.OPERATIONGRAPH: "Graph"}.get(element)
+            stem = "Operation" if element.name.startswith("OPERATION_") else "Parameters"
+            words.append(plain or f"{stem} {element.name}")
+    one = " or ".join(dict.fromkeys(words))
+    return one if facts.max_count == 1 else f"{one}, or a tuple of them,"
+
+
+def _brief(value: Any) -> str:
+    """Return the value as in a message: a graph value by its type and name."""
+    if isinstance(value, Parameters):
+        return f"Parameters {value.kind.name}"
+    if isinstance(value, (Tensor, Op, Graph)):
+        return f"{type(value).__name__} {value.name!r}"
+    return repr(value)
 
 
 def _names(ports: set[str]) -> str:
@@ -533,7 +695,8 @@ class Graph:
     Raises
     ------
     GraphError
-        ``empty-graph``, ``uid-twice``, ``name-twice``, ``tensor-produced-twice``, ``missing-producer``, ``cycle``.
+        ``empty-graph``, ``not-an-operation``, ``uid-twice``, ``name-twice``, ``tensor-produced-twice``,
+        ``missing-producer``, ``cycle``.
     """
 
     ops: tuple[Op, ...]
@@ -541,20 +704,21 @@ class Graph:
     is_subgraph: bool = False
 
     def __post_init__(self) -> None:
+        for op in self.ops:
+            if not isinstance(op, Op):
+                raise GraphError(f"graph {self.name!r} holds {op!r}, an operation is needed", code="not-an-operation")
         object.__setattr__(self, "ops", _sorted_ops(tuple(self.ops), self.name, self.is_subgraph))
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """Every tensor, in the order operations touch them, ragged offsets included."""
+        """Every tensor, in the order operations touch them; ragged offsets and those of sub-graphs included."""
         seen: dict[int, Tensor] = {}
         for op in self.ops:
-            for _, tensor in op.ports():
-                seen.setdefault(tensor.uid, tensor)
-                if tensor.ragged_offset is not None:
-                    seen.setdefault(tensor.ragged_offset.uid, tensor.ragged_offset)
-            for value in op.parameters().values():
-                if isinstance(value, Graph):
-                    seen.update((tensor.uid, tensor) for tensor in value.tensors if tensor.uid not in seen)
+            for _, tensor, _ in _touched(op):
+                touched: Tensor | None = tensor
+                while touched is not None:
+                    seen.setdefault(touched.uid, touched)
+                    touched = touched.ragged_offset
         return tuple(seen.values())
 
     def tensor(self, key: str | int) -> Tensor:
@@ -568,7 +732,7 @@ class Graph:
     @property
     def outputs(self) -> tuple[Tensor, ...]:
         """The tensors in memory that operations write."""
-        return tuple(tensor for op in self.ops for tensor in op.outputs().values() if not tensor.virtual)
+        return tuple(tensor for op in self.ops for _, tensor, written in _touched(op) if written and not tensor.virtual)
 
     @property
     def variant_pack_tensors(self) -> tuple[Tensor, ...]:
@@ -582,48 +746,84 @@ class Graph:
         return "\n".join(lines)
 
 
+def _touched(op: Op) -> Iterator[tuple[str, Tensor, bool]]:
+    """Yield (port, tensor, whether it is written), sub-graphs included; a port inside of something has a dot."""
+    for port, tensor in op.ports():
+        yield port, tensor, op.is_output(port)
+    for graph in op.subgraphs():
+        for inner in graph.ops:
+            for port, tensor, written in _touched(inner):
+                yield f"{graph.name}.{port}", tensor, written
+
+
 def _sorted_ops(ops: tuple[Op, ...], name: str, is_subgraph: bool) -> tuple[Op, ...]:
+    """Return the operations in an order in which nothing is read before it is written, otherwise as given."""
     if not ops:
         raise GraphError(f"graph {name!r} has no operations", code="empty-graph")
-    tensors: dict[int, Tensor] = {}
-    names: dict[str, int] = {}
-    producer: dict[int, Op] = {}
-    for op in ops:
-        for port, tensor in op.ports():
-            _register(tensor, tensors, names)
-            if op.is_output(port):
-                if tensor.uid in producer:
-                    raise GraphError(
-                        f"tensor {tensor.name!r} is written by {producer[tensor.uid].name!r} and by {op.name!r}",
-                        code="tensor-produced-twice",
-                        where=f"graph {name!r}",
-                    )
-                producer[tensor.uid] = op
-    waiting = list(ops)
-    made: set[int] = set()
-    ordered: list[Op] = []
-    while waiting:
-        ready = [op for op in waiting if all(t.uid in made or t.uid not in producer for t in op.inputs().values())]
-        if not ready:
-            raise GraphError(
-                f"the operations {', '.join(repr(op.name) for op in waiting)} wait for each other",
-                code="cycle",
-                where=f"graph {name!r}",
-            )
-        first = ready[0]
-        waiting.remove(first)
-        ordered.append(first)
-        made.update(tensor.uid for tensor in first.outputs().values())
-    for op in ordered:
-        for port, tensor in op.inputs().items():
-            if tensor.virtual and tensor.uid not in producer and not is_subgraph:
+    producer = _producers(ops, name)
+    waits_for: list[set[int]] = []
+    for index, op in enumerate(ops):
+        sources = set()
+        for port, tensor, written in _touched(op):
+            source = producer.get(tensor.uid)
+            # What a sub-graph writes and reads itself does not make its operation wait.
+            if source is not None and not written and not (source == index and "." in port):
+                sources.add(source)
+            inside = is_subgraph or "." in port  # there the enclosing operation gives what nobody writes
+            if tensor.virtual and not written and source is None and not inside:
                 raise GraphError(
                     f"virtual tensor {tensor.name!r} is read by {op.name!r} ({port}) but no operation writes it",
                     code="missing-producer",
                     where=f"graph {name!r}",
                     fix="let an operation of the graph write it, or make it a tensor in memory (virtual=False)",
                 )
+        waits_for.append(sources)
+    feeds: dict[int, list[int]] = {}
+    for index, sources in enumerate(waits_for):
+        for source in sources:
+            feeds.setdefault(source, []).append(index)
+    ready = [index for index, sources in enumerate(waits_for) if not sources]
+    ordered: list[Op] = []
+    while ready:
+        first = heapq.heappop(ready)
+        ordered.append(ops[first])
+        for index in feeds.get(first, ()):
+            waits_for[index].discard(first)
+            if not waits_for[index]:
+                heapq.heappush(ready, index)
+    if len(ordered) < len(ops):
+        names = ", ".join(repr(ops[index].name) for index in _cycle(waits_for))
+        raise GraphError(f"the operations {names} wait for each other", code="cycle", where=f"graph {name!r}")
     return tuple(ordered)
+
+
+def _producers(ops: tuple[Op, ...], name: str) -> dict[int, int]:
+    """Return which operation writes each tensor, by uid; checks that uids and names belong to one tensor each."""
+    tensors: dict[int, Tensor] = {}
+    names: dict[str, int] = {}
+    producer: dict[int, int] = {}
+    for index, op in enumerate(ops):
+        for _, tensor, written in _touched(op):
+            _register(tensor, tensors, names)
+            if written and tensor.uid in producer:
+                raise GraphError(
+                    f"tensor {tensor.name!r} is written by {ops[producer[tensor.uid]].name!r} and by {op.name!r}",
+                    code="tensor-produced-twice",
+                    where=f"graph {name!r}",
+                )
+            if written:
+                producer[tensor.uid] = index
+    return producer
+
+
+def _cycle(waits_for: list[set[int]]) -> list[int]:
+    """Return the operations of one cycle, in the order given, where each still waits for some other."""
+    index = next(index for index, sources in enumerate(waits_for) if sources)
+    path: list[int] = []
+    while index not in path:
+        path.append(index)
+        index = min(waits_for[index])
+    return sorted(path[path.index(index) :])
 
 
 def _register(tensor: Tensor, tensors: dict[int, Tensor], names: dict[str, int]) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import GraphError
 from ..generated import enums
@@ -17,6 +18,9 @@ __all__ = ["SCHEMA_VERSION", "graph_from_json", "graph_to_json", "load_graph", "
 SCHEMA = "cudnn-backend-py/graph"
 SCHEMA_VERSION = 1
 
+T = TypeVar("T")
+E = TypeVar("E", bound=CudnnEnum)
+
 _FIXED: dict[str, type[Matmul] | type[Pointwise] | type[Reduction]] = {
     "matmul": Matmul,
     "pointwise": Pointwise,
@@ -24,6 +28,11 @@ _FIXED: dict[str, type[Matmul] | type[Pointwise] | type[Reduction]] = {
 }
 _FIXED_NAMES = {kind: name for name, kind in _FIXED.items()}
 _ENUMS = {enum.__name__: enum for enum in CudnnEnum.__subclasses__()}
+
+
+_JSON_NAMES: dict[type, str] = {list: "a list", dict: "an object", str: "text", bool: "true or false"}
+# Strict JSON has no word for these.
+_NOT_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
 def _encode(value: Any) -> Any:
@@ -38,9 +47,16 @@ def _encode(value: Any) -> Any:
         }
     if isinstance(value, Graph):
         return {"graph": graph_to_json(value)}
+    if isinstance(value, Op):
+        return {"operation": _encode_op(value)}
     if isinstance(value, tuple):
         return [_encode(item) for item in value]
-    return value
+    return _encode_number(value)
+
+
+def _encode_number(value: Any) -> Any:
+    """Return the value, or the word for a number strict JSON does not have."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _encode_tensor(tensor: Tensor) -> dict[str, Any]:
@@ -49,18 +65,17 @@ def _encode_tensor(tensor: Tensor) -> dict[str, Any]:
         value = getattr(tensor, item.name)
         if item.default is not MISSING and value == item.default:
             continue
-        if item.name == "ragged_offset":
+        if isinstance(value, (CudnnEnum, Tensor)):
             record[item.name] = value.name
         else:
-            record[item.name] = value.name if isinstance(value, CudnnEnum) else value
-    record["dims"], record["strides"] = list(tensor.dims), list(tensor.strides)
+            record[item.name] = list(value) if isinstance(value, tuple) else _encode_number(value)
     return record
 
 
 def _encode_op(op: Op) -> dict[str, Any]:
     if isinstance(op, Operation):
         record = {"operation": op.kind.name, "name": op.name}
-        record.update((key, _encode(value)) for key, value in op.fields.items() if value is not None)
+        record.update((key, _encode(value)) for key, value in op.fields.items())
         return record
     assert isinstance(op, (Matmul, Pointwise, Reduction))
     record = {"operation": _FIXED_NAMES[type(op)], "name": op.name}
@@ -72,7 +87,7 @@ def _encode_op(op: Op) -> dict[str, Any]:
 
 
 def graph_to_json(graph: Graph) -> dict[str, Any]:
-    """Return the graph as plain data, ready for ``json.dumps``."""
+    """Return the graph as plain data, ready for ``json.dumps``; strict JSON, infinite numbers are words."""
     return {
         "schema": SCHEMA,
         "version": SCHEMA_VERSION,
@@ -99,76 +114,145 @@ def graph_from_json(data: Any) -> Graph:
             f"graph JSON of version {data.get('version')!r}, this package reads {SCHEMA_VERSION}",
             code="graph-json",
         )
-    try:
-        tensors = _decode_tensors(data["tensors"])
-        ops = tuple(_decode_op(record, tensors) for record in data["operations"])
-        return Graph(ops, data.get("name", "graph"), bool(data.get("subgraph", False)))
-    except GraphError:
-        raise
-    except KeyError as missing:
-        raise GraphError(f"graph JSON lacks {missing}", code="graph-json") from None
-    except (TypeError, ValueError, AttributeError) as error:
-        raise GraphError(f"graph JSON is malformed: {error}", code="graph-json") from None
+    tensors = _decode_tensors(_part(data, "tensors", list, "the graph"))
+    records = _part(data, "operations", list, "the graph")
+    ops = tuple(_decode_op(record, tensors, f"operation {index}") for index, record in enumerate(records))
+    name = _part({"name": "graph", **data}, "name", str, "the graph")
+    return Graph(ops, name, _part({"subgraph": False, **data}, "subgraph", bool, "the graph"))
 
 
-def _decode_tensors(records: list[dict[str, Any]]) -> dict[str, Tensor]:
+def _fault(headline: str) -> GraphError:
+    return GraphError(f"graph JSON: {headline}", code="graph-json")
+
+
+def _part(record: Any, key: str, kind: type[T], where: str) -> T:
+    """Return ``record[key]``, which is of that type."""
+    if not isinstance(record, dict):
+        raise _fault(f"{where} is {record!r}, an object is needed")
+    if key not in record:
+        raise _fault(f"{where} lacks {key!r}")
+    value = record[key]
+    if not isinstance(value, kind):
+        raise _fault(f"{key!r} of {where} is {value!r}, {_JSON_NAMES[kind]} is needed")
+    return value
+
+
+def _member(enum: type[E], name: Any, where: str) -> E:
+    if not isinstance(name, str) or name not in enum.__members__:
+        raise _fault(f"{where} is {name!r}, which is no {enum.__name__}")
+    return enum[name]
+
+
+def _named(name: Any, tensors: dict[str, Tensor], where: str) -> Tensor:
+    if not isinstance(name, str) or name not in tensors:
+        raise _fault(f"{where} is the tensor {name!r}, which the graph does not have")
+    return tensors[name]
+
+
+def _check_keys(record: dict[str, Any], kind: type[Any], where: str) -> None:
+    """Check that the record has the fields of a dataclass: all that have no default, and no others."""
+    known = {item.name: item.default is MISSING for item in fields(kind)}
+    for key in record:
+        if key not in known:
+            raise _fault(f"{where} has no field {key!r}")
+    for key, needed in known.items():
+        if needed and key not in record:
+            raise _fault(f"{where} lacks {key!r}")
+
+
+def _decode_tensors(records: list[Any]) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
-    waiting = list(records)
-    while waiting:
-        ready = [record for record in waiting if record.get("ragged_offset") in (None, *tensors)]
-        if not ready:
-            raise GraphError(
-                f"graph JSON: the ragged offset of {waiting[0]['name']!r} is no tensor of the graph",
-                code="graph-json",
-            )
-        for record in ready:
-            waiting.remove(record)
-            values = dict(record)
-            values["data_type"] = enums.DataType[values["data_type"]]
-            if "reordering" in values:
-                values["reordering"] = enums.TensorReordering[values["reordering"]]
-            if values.get("ragged_offset") is not None:
-                values["ragged_offset"] = tensors[values["ragged_offset"]]
-            for key in ("dims", "strides"):
-                values[key] = tuple(values[key])
-            if values["name"] in tensors:
-                raise GraphError(f"graph JSON: two tensors are called {values['name']!r}", code="name-twice")
-            tensors[values["name"]] = Tensor(**values)
+    waiting = {}
+    for index, record in enumerate(records):
+        name = _part(record, "name", str, f"tensor {index}")
+        if name in waiting:
+            raise GraphError(f"graph JSON: two tensors are called {name!r}", code="name-twice")
+        waiting[name] = record
+    for name in waiting:
+        # A ragged offset may come after the tensor it belongs to, so each tensor is decoded after its own.
+        chain = [name]
+        while (offset := waiting[chain[-1]].get("ragged_offset")) is not None:
+            if not isinstance(offset, str) or offset not in waiting or offset in chain:
+                raise _fault(f"the ragged offset of {chain[-1]!r} is {offset!r}, which is no tensor of the graph")
+            chain.append(offset)
+        for link in reversed(chain):
+            if link not in tensors:
+                tensors[link] = _decode_tensor(waiting[link], tensors, f"tensor {link!r}")
     return tensors
 
 
-def _decode(value: Any, tensors: dict[str, Tensor]) -> Any:
+def _decode_tensor(record: dict[str, Any], tensors: dict[str, Tensor], where: str) -> Tensor:
+    _check_keys(record, Tensor, where)
+    values = dict(record)
+    values["data_type"] = _member(enums.DataType, values["data_type"], f"data_type of {where}")
+    if "reordering" in values:
+        values["reordering"] = _member(enums.TensorReordering, values["reordering"], f"reordering of {where}")
+    if values.get("ragged_offset") is not None:
+        values["ragged_offset"] = tensors[values["ragged_offset"]]
+    if "value" in values:
+        values["value"] = _decode_number(values["value"])
+    return Tensor(**values)
+
+
+def _decode_number(value: Any) -> Any:
+    return _NOT_FINITE.get(value, value) if isinstance(value, str) else value
+
+
+def _decode(value: Any, tensors: dict[str, Tensor], where: str) -> Any:
     if isinstance(value, list):
-        return tuple(_decode(item, tensors) for item in value)
+        return tuple(_decode(item, tensors, f"{where}[{index}]") for index, item in enumerate(value))
     if not isinstance(value, dict):
-        return value
+        return _decode_number(value)
     if "tensor" in value:
-        return tensors[value["tensor"]]
+        return _named(value["tensor"], tensors, where)
     if "enum" in value:
-        return _ENUMS[value["enum"]][value["value"]]
+        enum = _ENUMS.get(_part(value, "enum", str, where))
+        if enum is None:
+            raise _fault(f"{where} is of the enum {value['enum']!r}, which is not known")
+        return _member(enum, value.get("value"), where)
     if "graph" in value:
         return graph_from_json(value["graph"])
-    parts = {key: _decode(item, tensors) for key, item in value["fields"].items()}
-    return Parameters(DescriptorType[value["parameters"]], parts)
+    if "operation" in value:
+        return _decode_op(value["operation"], tensors, where)
+    if "parameters" in value:
+        kind = _member(DescriptorType, value["parameters"], where)
+        parts = _part(value, "fields", dict, where)
+        return Parameters(kind, {key: _decode(item, tensors, f"{where}.{key}") for key, item in parts.items()})
+    raise _fault(f"{where} is {value!r}, none of tensor, enum, graph, operation and parameters")
 
 
-def _decode_op(record: dict[str, Any], tensors: dict[str, Tensor]) -> Op:
-    kind = record["operation"]
-    values = {key: _decode(value, tensors) for key, value in record.items() if key != "operation"}
-    if kind in _FIXED:
-        return _FIXED[kind](**values)
-    return Operation(DescriptorType[kind], values.pop("name"), values)
+def _decode_op(record: Any, tensors: dict[str, Tensor], where: str) -> Op:
+    word = _part(record, "operation", str, where)
+    name = _part(record, "name", str, where)
+    where = f"operation {name!r}"
+    values = {
+        key: _decode(value, tensors, f"{key} of {where}")
+        for key, value in record.items()
+        if key not in ("operation", "name")
+    }
+    kind = _FIXED.get(word)
+    if kind is None:
+        return Operation(_member(DescriptorType, word, f"the kind of {where}"), name, values)
+    values["name"] = name
+    _check_keys(values, kind, where)
+    return kind(**values)
 
 
 def save_graph(graph: Graph, path: str | Path) -> None:
     """Write the graph as JSON."""
-    Path(path).write_text(json.dumps(graph_to_json(graph), indent=1) + "\n", encoding="utf-8")
+    Path(path).write_text(json.dumps(graph_to_json(graph), indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def load_graph(path: str | Path) -> Graph:
-    """Read a graph from a JSON file."""
+    """Read a graph from a JSON file.
+
+    Raises
+    ------
+    GraphError
+        As :func:`graph_from_json`.
+    """
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise GraphError(f"{path} is no JSON: {error}", code="graph-json") from None
     return graph_from_json(data)

@@ -3,7 +3,7 @@
 from . import capi
 from .build import build
 from .descriptor import Descriptor, Handle
-from .driver import Driver, load_driver
+from .driver import Driver, current_device, load_driver
 from .library import Answer, Library, library, loaded_library
 from .log import Log, LogRecord, capture_log
 
@@ -18,6 +18,7 @@ __all__ = [
     "build",
     "capi",
     "capture_log",
+    "current_device",
     "library",
     "load_driver",
     "loaded_library",

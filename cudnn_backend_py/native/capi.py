@@ -15,8 +15,9 @@ A C program can be followed line by line::
 from __future__ import annotations
 
 import ctypes
+import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import UsageError
 from ..generated.enums import AttributeName, AttributeType, DescriptorType, ErrQueryMode, Status
@@ -53,10 +54,43 @@ __all__ = [
 _installed_callback: Any = None  # cuDNN keeps only the address
 
 
-def _address(value: int, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+def _address(value: Any, what: str) -> int:
+    if value is None or (isinstance(value, int) and not 0 < value < 1 << 64):
         raise UsageError(f"{what} needs an address, got {value!r}", code="null-pointer")
-    return value
+    return _number(value, what, wide=True)
+
+
+def _number(value: Any, what: str, *, wide: bool = False) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise UsageError(f"{what} is an int, got {value!r} ({type(value).__name__})", code="wrong-argument")
+    number = operator.index(value)
+    if not -(1 << 63) <= number < 1 << 64 or (not wide and not -(1 << 31) <= number < 1 << 32):
+        raise UsageError(f"{what} {number} does not fit its C type", code="integer-overflow")
+    return number
+
+
+_Owning = TypeVar("_Owning", Descriptor, Handle)
+
+
+def _checked(value: Any, kind: type[_Owning]) -> _Owning:
+    """Return `value` if it is a descriptor or handle of this package; an address of another's is not taken."""
+    if isinstance(value, kind):
+        return value
+    null = value is None or (isinstance(value, int) and value == 0)
+    raise UsageError(
+        f"a {kind.__name__} is needed, got {value!r} ({type(value).__name__})",
+        code="null-pointer" if null else "wrong-argument",
+    )
+
+
+def _arguments(handle: Handle, plan: Descriptor, variant_pack: Descriptor) -> tuple[Any, Any, Any]:
+    """Return the pointers of the three arguments every function that runs a plan takes."""
+    for descriptor, kind in (
+        (_checked(plan, Descriptor), DescriptorType.EXECUTION_PLAN),
+        (_checked(variant_pack, Descriptor), DescriptorType.VARIANT_PACK),
+    ):
+        descriptor.check_usable(kind)
+    return _checked(handle, Handle).pointer, plan.pointer, variant_pack.pointer
 
 
 def cudnnGetVersion() -> int:
@@ -76,7 +110,7 @@ def cudnnGetCudartVersion() -> int:
 
 def cudnnGetErrorString(status: Status | int) -> str:
     """Return cuDNN's name of a status."""
-    text: bytes = library().cudnnGetErrorString(int(status))
+    text: bytes = library().cudnnGetErrorString(_number(status, "a status"))
     return text.decode()
 
 
@@ -88,7 +122,7 @@ def cudnnGetLastErrorString() -> str:
 def cudnnGetProperty(kind: int) -> int:
     """Return one part of the version: 0 major, 1 minor, 2 patch (``libraryPropertyType``)."""
     value = ctypes.c_int()
-    library().cudnnGetProperty(kind, ctypes.byref(value))
+    library().cudnnGetProperty(_number(kind, "libraryPropertyType"), ctypes.byref(value))
     return value.value
 
 
@@ -104,23 +138,25 @@ def cudnnCreate() -> Handle:
 
 def cudnnDestroy(handle: Handle) -> None:
     """Let go of a handle."""
-    handle.close()
+    _checked(handle, Handle).close()
 
 
 def cudnnSetStream(handle: Handle, stream: int) -> None:
     """Set the CUDA stream (address; 0 is the default stream)."""
-    handle.set_stream(stream)
+    _checked(handle, Handle).set_stream(_number(stream, "cudaStream_t", wide=True))
 
 
 def cudnnGetStream(handle: Handle) -> int:
     """Return the CUDA stream's address."""
-    return handle.stream
+    return _checked(handle, Handle).stream
 
 
 def cudnnQueryRuntimeError(handle: Handle, mode: ErrQueryMode) -> Status:
     """Return the status a kernel left behind. Deprecated by cuDNN."""
     status = ctypes.c_int()
-    library().cudnnQueryRuntimeError(handle.pointer, ctypes.byref(status), int(mode), None)
+    library().cudnnQueryRuntimeError(
+        _checked(handle, Handle).pointer, ctypes.byref(status), _number(mode, "cudnnErrQueryMode_t"), None
+    )
     return Status(status.value)
 
 
@@ -132,8 +168,11 @@ def cudnnSetCallback(
     ``capture_log`` is the comfortable way. ``None`` gives the log back to the environment's destination.
     """
     global _installed_callback
+    if function is not None and not callable(function):
+        raise UsageError(f"cudnnCallback_t is a function, got {function!r}", code="wrong-argument")
     callback = LogCallback(function) if function is not None else LogCallback()
-    library().cudnnSetCallback(mask, user_data, callback)
+    address = None if user_data is None else _address(user_data, "user data")
+    library().cudnnSetCallback(_number(mask, "a severity mask"), address, callback)
     _installed_callback = callback
 
 
@@ -151,17 +190,17 @@ def cudnnBackendCreateDescriptor(kind: DescriptorType) -> Descriptor:
 
 def cudnnBackendDestroyDescriptor(descriptor: Descriptor) -> None:
     """Let go of a descriptor."""
-    descriptor.close()
+    _checked(descriptor, Descriptor).close()
 
 
 def cudnnBackendInitialize(descriptor: Descriptor) -> None:
-    """Make a descriptor ready for use again; deprecated by cuDNN, which does it on creation."""
-    library().cudnnBackendInitialize(descriptor.pointer)
+    """Empty an open descriptor; deprecated by cuDNN, which makes new ones ready on creation."""
+    _checked(descriptor, Descriptor).initialize()
 
 
 def cudnnBackendFinalize(descriptor: Descriptor) -> None:
     """Finalize a descriptor."""
-    descriptor.finalize()
+    _checked(descriptor, Descriptor).finalize()
 
 
 def cudnnBackendSetAttribute(
@@ -172,10 +211,13 @@ def cudnnBackendSetAttribute(
     elements: Sequence[Any] | str,
 ) -> None:
     """Set an attribute of `count` elements."""
+    _checked(descriptor, Descriptor)
+    if not isinstance(elements, Sequence):
+        raise UsageError(f"the elements are a sequence, got {elements!r}", code="wrong-argument")
     held = len(elements) + 1 if isinstance(elements, str) else len(elements)
     if held != count:
         raise UsageError(
-            f"{attribute.c_name}: a count of {count} was given with {held} elements",
+            f"{getattr(attribute, 'c_name', attribute)}: a count of {count} was given with {held} elements",
             code="wrong-element-count",
         )
     descriptor.set(attribute, elements, type=element_type)
@@ -185,6 +227,9 @@ def cudnnBackendGetAttribute(
     descriptor: Descriptor, attribute: AttributeName, element_type: AttributeType, requested: int
 ) -> tuple[int, Any]:
     """Return (element count, elements); with `requested` 0 only the count."""
+    _checked(descriptor, Descriptor)
+    if _number(requested, "the requested count", wide=True) < 0:
+        raise UsageError(f"a count of {requested} was requested", code="wrong-element-count")
     if requested == 0:
         return descriptor.count(attribute, element_type), ()
     value = descriptor.get(attribute, type=element_type)
@@ -195,24 +240,24 @@ def cudnnBackendGetAttribute(
 def cudnnGetExecutionPlanWorkspaceSize(handle: Handle, plan: Descriptor, variant_pack: Descriptor) -> int:
     """Return the workspace in bytes this plan needs with this variant pack. Since cuDNN 9.23."""
     size = ctypes.c_size_t()
-    library().cudnnGetExecutionPlanWorkspaceSize(handle.pointer, plan.pointer, variant_pack.pointer, ctypes.byref(size))
+    function = library().cudnnGetExecutionPlanWorkspaceSize
+    function(*_arguments(handle, plan, variant_pack), ctypes.byref(size))
     return size.value
 
 
 def cudnnBackendExecute(handle: Handle, plan: Descriptor, variant_pack: Descriptor) -> None:
     """Run a plan on the handle's stream."""
+    _arguments(handle, plan, variant_pack)
     plan.execute(handle, variant_pack)
 
 
 def cudnnBackendPopulateCudaGraph(handle: Handle, plan: Descriptor, variant_pack: Descriptor, graph: int) -> None:
     """Add the plan's nodes to a ``cudaGraph_t``, given by its address."""
-    library().cudnnBackendPopulateCudaGraph(
-        handle.pointer, plan.pointer, variant_pack.pointer, _address(graph, "cudaGraph_t")
-    )
+    address = _address(graph, "cudaGraph_t")
+    library().cudnnBackendPopulateCudaGraph(*_arguments(handle, plan, variant_pack), address)
 
 
 def cudnnBackendUpdateCudaGraph(handle: Handle, plan: Descriptor, variant_pack: Descriptor, graph: int) -> None:
     """Give a populated ``cudaGraph_t`` the pointers of another variant pack."""
-    library().cudnnBackendUpdateCudaGraph(
-        handle.pointer, plan.pointer, variant_pack.pointer, _address(graph, "cudaGraph_t")
-    )
+    address = _address(graph, "cudaGraph_t")
+    library().cudnnBackendUpdateCudaGraph(*_arguments(handle, plan, variant_pack), address)

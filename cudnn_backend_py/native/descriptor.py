@@ -17,7 +17,7 @@ from typing import Any, Self
 from ..errors import CudnnStatusError, UsageError
 from ..generated.attributes import ATTRIBUTE_FACTS, ATTRIBUTE_OWNER, ATTRIBUTES, AttributeFacts
 from ..generated.enums import AttributeName, AttributeType, DescriptorType
-from .hazards import check_before_finalize, check_before_set
+from .hazards import check_before_finalize, check_before_get, check_before_set, constant_buffer
 from .library import DescriptorPointer, HandlePointer, Library, library
 from .values import C_TYPES, from_c, matches, to_c
 
@@ -245,16 +245,22 @@ class Descriptor:
         element = self._element_type(values, facts, type)
         self._check_count(values, facts)
         owners: tuple[_Owner, ...] = ()
+        kinds: tuple[DescriptorType, ...] | None = None
         try:
             check_before_set(attribute, values)
             if element is AttributeType.BACKEND_DESCRIPTOR:
                 owners = tuple(self._child(item, facts) for item in values)
                 array = to_c([owner.pointer for owner in owners], element)
+                kinds = tuple(item.kind for item in values)
             elif element is AttributeType.HANDLE:
                 owners = tuple(_handle_owner(item) for item in values)
                 array = to_c([owner.pointer for owner in owners], element)
             elif element is AttributeType.CHAR:
                 array = ctypes.create_string_buffer(values[0].encode())
+                kinds = ()
+            elif attribute is AttributeName.TENSOR_CONSTANT_VALUE:
+                constant = constant_buffer(values[0])  # lives until the call returns; cuDNN copies the element
+                array = to_c([ctypes.addressof(constant)], element)
             else:
                 array = to_c(values, element)
         except UsageError as error:
@@ -267,7 +273,27 @@ class Descriptor:
                 raise _about(error, self.kind, attribute) from None
             if owners:
                 owner.needs[attribute] = owners
-            self._given[attribute] = () if owners or element is AttributeType.CHAR else tuple(array)
+            self._given[attribute] = tuple(array) if kinds is None else kinds
+        return self
+
+    def initialize(self) -> Self:
+        """Forget every attribute that was set, and return the descriptor.
+
+        C: ``cudnnBackendInitialize``, which cuDNN deprecates. A finalized descriptor is refused: what already uses
+        it would be left with an empty one.
+
+        Raises
+        ------
+        UsageError
+            ``descriptor-closed``, ``descriptor-finalized``.
+        """
+        with self._lock:
+            owner = self.owner
+            if self._finalized:
+                raise self._misuse(f"this {self.kind.c_name} is finalized", "descriptor-finalized", None)
+            self._library.cudnnBackendInitialize(owner.pointer)
+            self._given.clear()
+            owner.needs.clear()
         return self
 
     def finalize(self) -> Self:
@@ -311,6 +337,7 @@ class Descriptor:
         """
         facts = self._facts(attribute)
         element = self._read_type(facts, type)
+        self._check_readable(attribute)
         with self._lock:
             try:
                 return self._get(attribute, facts, element)
@@ -348,6 +375,7 @@ class Descriptor:
         candidates; how many survive their support check is known only from ``get``.
         """
         kind = self._read_type(self._facts(attribute), element)
+        self._check_readable(attribute, count_only=True)
         with self._lock:
             try:
                 return self._count(self.owner, attribute, kind)
@@ -369,18 +397,33 @@ class Descriptor:
 
         C: ``cudnnBackendExecute``. Borrows: the variant pack's device buffers, until the stream has passed.
         """
-        for descriptor, kind in (
-            (self, DescriptorType.EXECUTION_PLAN),
-            (variant_pack, DescriptorType.VARIANT_PACK),
-        ):
-            if descriptor.kind is not kind or not descriptor.finalized:
-                raise self._misuse(f"{descriptor!r} is no finalized {kind.c_name}", "wrong-descriptor-kind", None)
+        self.check_usable(DescriptorType.EXECUTION_PLAN)
+        if not isinstance(variant_pack, Descriptor):
+            raise self._misuse(f"{variant_pack!r} is no Descriptor", "wrong-argument", None)
+        variant_pack.check_usable(DescriptorType.VARIANT_PACK)
+        plan, pack, running = self.owner, variant_pack.owner, _handle_owner(handle)
         try:
-            self._library.cudnnBackendExecute(handle.pointer, self.pointer, variant_pack.pointer)
+            self._library.cudnnBackendExecute(running.pointer, plan.pointer, pack.pointer)
         except CudnnStatusError as error:
             raise _about(error, self.kind) from None
 
     # checks
+
+    def check_usable(self, kind: DescriptorType) -> None:
+        """Check that this is an open, finalized descriptor of `kind`.
+
+        Raises
+        ------
+        UsageError
+            ``wrong-descriptor-kind``, ``descriptor-closed``, ``descriptor-not-finalized``.
+        """
+        if self.kind is not kind:
+            raise self._misuse(
+                f"a {kind.c_name} is needed, this is a {self.kind.c_name}", "wrong-descriptor-kind", None
+            )
+        _ = self.owner
+        if not self._finalized:
+            raise self._misuse(f"this {kind.c_name} is not finalized", "descriptor-not-finalized", None)
 
     def _facts(self, attribute: AttributeName) -> AttributeFacts:
         if not isinstance(attribute, AttributeName):
@@ -404,6 +447,12 @@ class Descriptor:
                 fix=f"load a cuDNN of at least {needed} (cudnn-backend cudnn install {needed})",
             )
         return facts
+
+    def _check_readable(self, attribute: AttributeName, *, count_only: bool = False) -> None:
+        try:
+            check_before_get(attribute, count_only=count_only)
+        except UsageError as error:
+            raise self._misuse(error.headline, error.code, attribute) from None
 
     def _read_type(self, facts: AttributeFacts, asked: AttributeType | None) -> AttributeType:
         if asked is None:

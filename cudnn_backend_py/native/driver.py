@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-__all__ = ["Driver", "load_driver"]
+__all__ = ["Driver", "current_device", "load_driver"]
 
 SONAME = "libcuda.so.1"
 STUB_MARK = "cudnn_backend_py_driver_stub"
@@ -84,3 +84,12 @@ def _count_devices(library: ctypes.CDLL) -> int:
     if library.cuInit(0) != CUDA_SUCCESS or library.cuDeviceGetCount(ctypes.byref(count)) != CUDA_SUCCESS:
         return 0
     return count.value
+
+
+def current_device() -> int:
+    """Return the ordinal of the current CUDA device, 0 if no context is current.
+
+    C: ``cuCtxGetDevice``. Only where :func:`load_driver` found the real driver.
+    """
+    device = ctypes.c_int()
+    return device.value if ctypes.CDLL(SONAME).cuCtxGetDevice(ctypes.byref(device)) == CUDA_SUCCESS else 0

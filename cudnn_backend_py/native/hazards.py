@@ -5,27 +5,44 @@ Every row was seen to crash the process or to corrupt its memory; the version it
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import UsageError
+from ..generated.enums import DIM_MAX, DescriptorType, OperationGraphMode
 from ..generated.enums import AttributeName as Attr
-from ..generated.enums import DescriptorType
 
-__all__ = ["DEVICE_NAME_BYTES", "check_before_finalize", "check_before_set"]
+__all__ = ["DEVICE_NAME_BYTES", "check_before_finalize", "check_before_get", "check_before_set", "constant_buffer"]
 
 DEVICE_NAME_BYTES = 255  # 9.28: a deviceName of 256 bytes or more is copied past its buffer
 
-Given = Mapping[Attr, Sequence[Any]]
-ANY_OF = tuple[Attr, ...]
+Given = Mapping[Attr, Sequence[Any]]  # what was set; of a child its kind
 
-# 9.28: finalizing without any of these reads through a null pointer.
-_NEEDED: dict[DescriptorType, ANY_OF] = {
+# 9.28: finalizing without any of these can read through a null pointer.
+_NEEDED: dict[DescriptorType, tuple[Attr, ...]] = {
     DescriptorType.ENGINECFG: (Attr.ENGINECFG_ENGINE,),
     DescriptorType.EXECUTION_PLAN: (Attr.EXECUTION_PLAN_ENGINE_CONFIG, Attr.EXECUTION_PLAN_JSON_REPRESENTATION),
+    DescriptorType.OPERATIONGRAPH: (Attr.OPERATIONGRAPH_OPS,),
+    DescriptorType.OPERATION_CONCAT: (Attr.OPERATION_CONCAT_INPUT_DESCS,),
 }
+
+
+def _refuse_training_mode(_attribute: Attr, values: Sequence[Any]) -> None:
+    """9.28: the heuristics of a graph marked so, whose norm is for inference, die."""
+    if values[0] == OperationGraphMode.NORM_FWD_TRAIN:
+        raise UsageError(
+            "CUDNN_OPERATIONGRAPH_MODE_NORM_FWD_TRAIN kills cuDNN on a graph whose norm is for inference",
+            code="graph-mode-mismatch",
+        )
+
+
+def _check_concat_axis(_attribute: Attr, values: Sequence[Any]) -> None:
+    """9.28: an axis beyond 32 bits is cut to fit, passes the check and is then used whole."""
+    if isinstance(values[0], int) and not 0 <= values[0] < DIM_MAX:
+        raise UsageError(f"axis {values[0]} is none of the {DIM_MAX} possible dims", code="axis-out-of-range")
 
 
 def _refuse_cpp_object(attribute: Attr, _values: Sequence[Any]) -> None:
@@ -34,6 +51,11 @@ def _refuse_cpp_object(attribute: Attr, _values: Sequence[Any]) -> None:
         f"{attribute.c_name} takes the address of a C++ std::vector, which Python cannot make",
         code="attribute-takes-cpp-object",
     )
+
+
+def _check_json(attribute: Attr, values: Sequence[Any]) -> None:
+    """9.28: text nested some 100,000 deep overflows the stack of cuDNN's parser; Python's stops before."""
+    _pairs(attribute, values[0])
 
 
 def _check_device_json(attribute: Attr, values: Sequence[Any]) -> None:
@@ -58,7 +80,11 @@ def _pairs(attribute: Attr, text: str) -> list[tuple[str, Any]]:
 _BEFORE_SET: dict[Attr, Callable[[Attr, Sequence[Any]], None]] = {
     Attr.VARIANT_PACK_OVERRIDE_SHAPES: _refuse_cpp_object,
     Attr.VARIANT_PACK_OVERRIDE_STRIDES: _refuse_cpp_object,
+    Attr.OPERATION_CONCAT_AXIS: _check_concat_axis,
+    Attr.OPERATIONGRAPH_MODE: _refuse_training_mode,
     Attr.DEVICEPROP_JSON_REPRESENTATION: _check_device_json,
+    Attr.EXECUTION_PLAN_JSON_REPRESENTATION: _check_json,
+    Attr.KERNEL_CACHE_JSON_REPRESENTATION: _check_json,
 }
 
 
@@ -68,11 +94,35 @@ def check_before_set(attribute: Attr, values: Sequence[Any]) -> None:
     Raises
     ------
     UsageError
-        ``attribute-takes-cpp-object``, ``device-name-too-long``, ``not-json``.
+        ``attribute-takes-cpp-object``, ``axis-out-of-range``, ``device-name-too-long``, ``graph-mode-mismatch``,
+        ``not-json``.
     """
     check = _BEFORE_SET.get(attribute)
     if check is not None:
         check(attribute, values)
+
+
+def constant_buffer(value: Any) -> ctypes.Array[ctypes.c_char]:
+    """Return host memory that holds the element of a constant tensor, given as its bytes.
+
+    9.28 reads as many bytes as the data type has from any address it is given, so addresses are not taken.
+
+    Raises
+    ------
+    UsageError
+        ``constant-not-bytes``.
+    """
+    if not isinstance(value, bytes) or not 1 <= len(value) <= LARGEST_ELEMENT_BYTES:
+        shown = f"{len(value)} bytes" if isinstance(value, bytes) else f"{value!r} ({type(value).__name__})"
+        raise UsageError(
+            f"{Attr.TENSOR_CONSTANT_VALUE.c_name} takes the bytes of one element, got {shown}",
+            code="constant-not-bytes",
+            fix="for example struct.pack('f', 0.5)",
+        )
+    return ctypes.create_string_buffer(value, LARGEST_ELEMENT_BYTES)
+
+
+LARGEST_ELEMENT_BYTES = 32
 
 
 def _check_tensor(given: Given) -> None:
@@ -88,9 +138,45 @@ def _check_tensor(given: Given) -> None:
         )
 
 
-LARGEST_ELEMENT_BYTES = 32
+def _check_plan(given: Given) -> None:
+    """9.28: a plan read from JSON asks its device for the architecture, and there is none."""
+    if Attr.EXECUTION_PLAN_JSON_REPRESENTATION in given and not (
+        Attr.EXECUTION_PLAN_HANDLE in given or Attr.EXECUTION_PLAN_DEVICEPROP in given
+    ):
+        raise UsageError(
+            "this execution plan from JSON has neither CUDNN_ATTR_EXECUTION_PLAN_HANDLE nor "
+            "CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP",
+            code="attribute-missing",
+            fix="set one of them before finalize()",
+        )
 
-_BEFORE_FINALIZE: dict[DescriptorType, Callable[[Given], None]] = {DescriptorType.TENSOR: _check_tensor}
+
+# 9.28: with a mode set by hand cuDNN takes the graph for one of these operations without looking.
+_MODE_NEEDS = {
+    OperationGraphMode.CONV_FORWARD: DescriptorType.OPERATION_CONVOLUTION_FORWARD,
+    OperationGraphMode.CONV_BWD_DATA: DescriptorType.OPERATION_CONVOLUTION_BACKWARD_DATA,
+    OperationGraphMode.CONV_BWD_FILTER: DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER,
+    OperationGraphMode.NORM_BWD: DescriptorType.OPERATION_NORM_BACKWARD,
+}
+
+
+def _check_graph_mode(given: Given) -> None:
+    for number in given.get(Attr.OPERATIONGRAPH_MODE, ()):
+        mode = OperationGraphMode(number)
+        needed = _MODE_NEEDS.get(mode)
+        if needed is not None and needed not in given[Attr.OPERATIONGRAPH_OPS]:
+            raise UsageError(
+                f"{mode.c_name} is for a graph with a {needed.c_name}, this one has none",
+                code="graph-mode-mismatch",
+                fix="leave CUDNN_ATTR_OPERATIONGRAPH_MODE to cuDNN (AUTO)",
+            )
+
+
+_BEFORE_FINALIZE: dict[DescriptorType, Callable[[Given], None]] = {
+    DescriptorType.TENSOR: _check_tensor,
+    DescriptorType.EXECUTION_PLAN: _check_plan,
+    DescriptorType.OPERATIONGRAPH: _check_graph_mode,
+}
 
 
 def check_before_finalize(kind: DescriptorType, given: Given) -> None:
@@ -99,7 +185,7 @@ def check_before_finalize(kind: DescriptorType, given: Given) -> None:
     Raises
     ------
     UsageError
-        ``attribute-missing``, ``tensor-size-overflow``.
+        ``attribute-missing``, ``tensor-size-overflow``, ``graph-mode-mismatch``.
     """
     needed = _NEEDED.get(kind, ())
     if needed and not any(attribute in given for attribute in needed):
@@ -108,3 +194,20 @@ def check_before_finalize(kind: DescriptorType, given: Given) -> None:
     check = _BEFORE_FINALIZE.get(kind)
     if check is not None:
         check(given)
+
+
+# 9.28: reading it dies, whether it was set or not; asking how many elements it has dies.
+_UNREADABLE = {Attr.TENSOR_RAGGED_OFFSET_DESC}
+_UNCOUNTABLE = {Attr.OPERATIONGRAPH_IS_SAME_TOPOLOGY, Attr.KERNEL_CACHE_IS_ENGINECFG_KERNEL_CACHED}
+
+
+def check_before_get(attribute: Attr, *, count_only: bool = False) -> None:
+    """Refuse to read an attribute that is known to kill cuDNN.
+
+    Raises
+    ------
+    UsageError
+        ``attribute-not-readable``.
+    """
+    if attribute in (_UNCOUNTABLE if count_only else _UNREADABLE):
+        raise UsageError(f"reading {attribute.c_name} kills the process in cuDNN", code="attribute-not-readable")

@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import EnvironmentNotReady, UsageError
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import DescriptorType
-from ..native import Descriptor, Handle, Library, library
+from ..native import Descriptor, Handle, Library, current_device, library
 from .profiles import Profile, check_properties, find_profile, list_profiles, load_profile
 
 __all__ = [
@@ -143,18 +143,6 @@ def _profile_of_device(lib: Library) -> Profile:
         return Profile("gpu", "the current GPU", (), {"deviceVer": 0}, {}, {})
     properties = read_device(current_device(), on=lib)
     return Profile("gpu", properties["deviceName"], (), properties, dict.fromkeys(properties, "measured"), {})
-
-
-def current_device() -> int:
-    """Return the ordinal of the current CUDA device, 0 if no context is current.
-
-    C: ``cuCtxGetDevice``.
-    """
-    import ctypes
-
-    cuda = ctypes.CDLL("libcuda.so.1")
-    device = ctypes.c_int()
-    return device.value if cuda.cuCtxGetDevice(ctypes.byref(device)) == 0 else 0
 
 
 @contextlib.contextmanager

@@ -118,17 +118,27 @@ def check_properties(properties: Mapping[str, Any], where: str) -> dict[str, Any
 
 
 def load_profile(path: Path) -> Profile:
-    """Read a profile, or a bare device description as cuDNN prints it."""
-    data = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(data, dict):
-        raise GraphError(f"{path} holds no JSON object", code="device-property-missing")
-    bare = "properties" not in data
-    properties = check_properties(data if bare else data["properties"], str(path))
+    """Read a profile, or a bare device description as cuDNN prints it.
+
+    Raises
+    ------
+    GraphError
+        ``device-json`` for what is no JSON object, and what :func:`check_properties` refuses.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise GraphError(f"{path} is no JSON: {error}", code="device-json") from None
+    bare = not isinstance(data, dict) or "properties" not in data
+    given = data if bare else data["properties"]
+    if not isinstance(given, dict):
+        raise GraphError(f"{path} holds no device description: an object of properties is needed", code="device-json")
+    properties = check_properties(given, str(path))
     if bare:
         return Profile(path.stem, properties["deviceName"], (), properties, {}, {})
     return Profile(
-        name=data["name"],
-        title=data["title"],
+        name=data.get("name", path.stem),
+        title=data.get("title", properties["deviceName"]),
         aliases=tuple(data.get("aliases", ())),
         properties=properties,
         sources=data.get("sources", {}),

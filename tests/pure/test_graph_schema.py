@@ -19,6 +19,7 @@ from cudnn_backend_py import (
     DescriptorType,
     Graph,
     GraphBuilder,
+    Operation,
     Parameters,
     PointwiseMode,
     ReduceTensorOp,
@@ -105,15 +106,24 @@ def with_subgraph() -> Graph:
     return g.graph()
 
 
+def nested_operation() -> Graph:
+    g = GraphBuilder("nested_operation")
+    q, k, v, o = (g.tensor(name, (1, 2, 8, 16)) for name in "qkvo")
+    x, y = (g.tensor(name, (1, 2, 8, 8), DataType.FLOAT, virtual=True) for name in "xy")
+    softmax = Operation(DescriptorType.OPERATION_SOFTMAX, "softmax", {"x": x, "y": y})
+    g.operation(DescriptorType.OPERATION_SDPA_FWD, q=q, k=k, v=v, o=o, softmax=softmax)
+    return g.graph()
+
+
 def causal_attention() -> Graph:
     return attention.sdpa_forward(batch=2, heads=4, kv_heads=2, seq_q=32, head_dim=16, causal=True, stats=True)
 
 
-GRAPHS = [two_matmuls, ragged, overrides, activation, convolution, with_subgraph, causal_attention]
+GRAPHS = [two_matmuls, ragged, overrides, activation, convolution, with_subgraph, nested_operation, causal_attention]
 
 
 def written(graph: Graph) -> Any:
-    return json.loads(json.dumps(graph_to_json(graph)))
+    return json.loads(json.dumps(graph_to_json(graph), allow_nan=False))
 
 
 @pytest.mark.parametrize("make", GRAPHS, ids=lambda make: make.__name__)

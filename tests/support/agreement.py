@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from cudnn_backend_py import explain
+from cudnn_backend_py.target import Profile
 from tests.support.zoo import ZOO
 
 
-def judge(target: str | None) -> dict[str, Any]:
+def judge(target: str | Profile | None) -> dict[str, Any]:
     """Return for each graph the outcome and, per mode, the surviving configs in cuDNN's order."""
     found = {}
     for name, make in ZOO.items():

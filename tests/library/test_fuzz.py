@@ -1,0 +1,72 @@
+"""Random calls on descriptors of every type: only our exceptions come out, and the process lives."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import DescriptorType
+from tests.support.child import older_cudnn, run_python
+
+CALLS_PER_TYPE = 2000  # for each of five seeds: 10,000 calls on every type
+CREATABLE = {kind.name for kind in DescriptorType} - {"INTERMEDIATE_INFO"}
+OUTCOMES = {
+    "set done",
+    "set wrong-element-type",
+    "set wrong-element-count",
+    "set attribute-of-another-descriptor",
+    "set attribute-read-only",
+    "set descriptor-closed",
+    "set descriptor-finalized",
+    "set wrong-descriptor-kind",
+    "set child-not-finalized",
+    "set unknown-enumerator",
+    "set integer-overflow",
+    "set cudnn-status",
+    "get done",
+    "get cudnn-status",
+    "get wrong-element-type",
+    "finalize done",
+    "finalize cudnn-status",
+    "finalize descriptor-finalized",
+    "finalize attribute-missing",
+    "close done",
+}
+
+
+def fuzz(seed: int, calls: int, folder: Path, environment: dict[str, str] | None = None) -> dict[str, Any]:
+    """Run the fuzzer in a child; fail with the seed and the last calls if it dies or anything else comes out."""
+    log = folder / f"calls-{seed}.log"
+    arguments = ["-m", "tests.support.fuzz", str(seed), str(calls), str(log)]
+    done = run_python(arguments, environment=environment, timeout_s=300)
+    if done.code:
+        last = log.read_text(encoding="utf-8").splitlines()[-12:] if log.exists() else []
+        pytest.fail(
+            f"seed {seed} ended with {done.ending}\n{done.stderr[-3000:]}\nthe last calls were\n" + "\n".join(last)
+        )
+    counted: dict[str, Any] = json.loads(done.stdout)
+    return counted
+
+
+@pytest.mark.parametrize("seed", [101, 102, 103, 104, 105])
+def test_random_calls_raise_only_our_exceptions(seed: int, tmp_path: Path) -> None:
+    counted = fuzz(seed, CALLS_PER_TYPE, tmp_path)
+    assert set(counted["calls"]) == CREATABLE
+    assert min(counted["calls"].values()) > 0.95 * CALLS_PER_TYPE
+    assert set(counted["outcomes"]) >= OUTCOMES  # the calls are of every sort, not all refused at the door
+
+
+def test_random_calls_on_an_older_library(tmp_path: Path) -> None:
+    counted = fuzz(106, 500, tmp_path, older_cudnn())
+    assert counted["cudnn"] == "9.19.0"
+    assert counted["outcomes"]["set attribute-newer-than-library"] > 10
+
+
+def test_a_child_that_dies_is_reported_with_its_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the table of hazards switched off the fuzzer does kill cuDNN, and the report says where."""
+    monkeypatch.setenv("FUZZ_WITHOUT_HAZARDS", "1")
+    with pytest.raises(pytest.fail.Exception, match=r"(?s)seed 101 ended with SIG.*finalize <Descriptor"):
+        fuzz(101, 300, tmp_path)

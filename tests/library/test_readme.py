@@ -1,0 +1,143 @@
+"""README.md is true: its Python runs, its commands run or at least exist, what it shows is what comes."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import pytest
+
+from cudnn_backend_py.cli import main
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+RUNNABLE = ("explain", "info", "target")
+LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
+
+
+@dataclass(frozen=True)
+class Block:
+    language: str
+    text: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"line {self.line}"
+
+
+def read_blocks(page: str) -> list[Block]:
+    found = re.finditer(r"^```(\w+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    return [Block(match[1], match[2], page.count("\n", 0, match.start()) + 1) for match in found]
+
+
+BLOCKS = read_blocks(README)
+PYTHON = [block for block in BLOCKS if block.language == "python"]
+
+
+def commands(*languages: str) -> list[str]:
+    """Return the ``cudnn-backend`` lines of shell blocks, without prompt and comment."""
+    lines = [
+        line.removeprefix("$ ") for block in BLOCKS if block.language in languages for line in block.text.splitlines()
+    ]
+    return [line for line in lines if line.startswith("cudnn-backend ")]
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    """Run in the checkout, with this Python's scripts in front and every GPU hidden."""
+    scripts = str(Path(sys.executable).parent)
+    environment = {
+        **os.environ,
+        "PATH": f"{scripts}{os.pathsep}{os.environ.get('PATH', '')}",
+        "CUDA_VISIBLE_DEVICES": "",
+        "COLUMNS": "200",
+    }
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
+
+
+def pattern(shown: str) -> str:
+    """Return the regular expression of a shown line, ``...`` standing for anything."""
+    return ".*".join(re.escape(part) for part in shown.split("..."))
+
+
+def first_untrue(shown: str, printed: str) -> str | None:
+    """Return the first shown line the printed ones lack, None if all come in this order with gaps only at ``...``."""
+    lines = printed.splitlines()
+    at, gap = 0, False
+    for line in shown.splitlines():
+        if line.strip() == "...":
+            gap = True
+            continue
+        reach = lines[at:] if gap else lines[at : at + 1]
+        hit = next((index for index, text in enumerate(reach) if re.fullmatch(pattern(line), text)), None)
+        if hit is None:
+            return line
+        at, gap = at + hit + 1, False
+    return None
+
+
+@pytest.mark.parametrize("block", PYTHON, ids=str)
+def test_python_block_prints_what_it_says(block: Block) -> None:
+    done = run(sys.executable, "-W", "error", "-c", block.text)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == re.findall(r"# -> (.*)$", block.text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", commands("sh"))
+def test_command_runs(command: str) -> None:
+    arguments = shlex.split(command, comments=True)
+    assert arguments[1] in RUNNABLE, f"{command!r} belongs into a console block"
+    done = run(*arguments)
+    assert done.returncode in ((0, 1) if arguments[1] == "explain" else (0,)), done.stderr
+    assert done.stdout
+
+
+@pytest.mark.parametrize("command", commands("sh", "console"))
+def test_command_and_its_options_exist(command: str) -> None:
+    _, *arguments = shlex.split(command.partition(" > ")[0], comments=True)
+    found: click.Command = main
+    while isinstance(found, click.Group):
+        name = arguments.pop(0)
+        assert name in found.commands, f"cudnn-backend has no {name!r}"
+        found = found.commands[name]
+    context = click.Context(found, info_name=command)
+    _, left, _ = found.make_parser(context).parse_args(args=list(arguments))
+    assert not left
+    for file in (argument for argument in arguments if argument.startswith("examples/")):
+        assert (ROOT / file).is_file()
+
+
+def test_demo_prints_what_is_shown() -> None:
+    [shown] = [block.text for block in BLOCKS if block.language == "text"]
+    [recipe] = re.findall(r"bin/(cudnn-backend explain .*?);", (ROOT / "Makefile").read_text())
+    [version] = re.findall(r"^CUDNN := (\S+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    done = run(*shlex.split(recipe.replace("$(CUDNN)", version)))
+    assert done.returncode == 1, done.stderr
+    assert first_untrue(shown, done.stdout) is None
+
+
+def test_shown_output_that_is_not_printed_is_found() -> None:
+    printed = "a\nb 1 c\nd\n"
+    assert first_untrue("a\nb ... c\nd\n", printed) is None
+    assert first_untrue("a\n...\nd\n", printed) is None
+    assert first_untrue("a\nd\n", printed) == "d"
+    assert first_untrue("...\nd\na\n", printed) == "a"
+
+
+def test_make_targets_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"(?:`|\$ )make ([a-z-]+)", README)) <= targets
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))]
+)
+def test_links_lead_somewhere(page: str) -> None:
+    path = ROOT / page
+    dead = [link for link in LINK.findall(path.read_text(encoding="utf-8")) if not (path.parent / link).exists()]
+    assert not dead

@@ -1,0 +1,266 @@
+"""Where buffers lie, what a scalar may be, and arrays to device memory and back, as far as no device is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cudnn_backend_py import DataType, UsageError
+from cudnn_backend_py.buffers import DeviceBuffer, device_buffer
+from cudnn_backend_py.execution import _check_buffer, _memory_image, _scalar, _take_back
+from cudnn_backend_py.graph import Tensor
+from tests.support.graphs import tensor
+
+
+class Interface:
+    """An object in device memory by its ``__cuda_array_interface__``, as frameworks hand it over."""
+
+    def __init__(self, ptr: int, shape: tuple[int, ...], typestr: str, strides: tuple[int, ...] | None = None) -> None:
+        self.__cuda_array_interface__: dict[str, Any] = {
+            "version": 3,
+            "shape": shape,
+            "typestr": typestr,
+            "data": (ptr, False),
+            "strides": strides,
+        }
+
+
+# ------------------------------------------------------------------------------------- where a buffer lies
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (4096, DeviceBuffer(4096)),
+        (1 << 47, DeviceBuffer(1 << 47)),
+        (Interface(4096, (4, 8), "<f2"), DeviceBuffer(4096, 64, 16, "<f2")),
+        (Interface(4096, (4, 8), "<f2", (32, 2)), DeviceBuffer(4096, (3 * 16 + 7 + 1) * 2, 16, "<f2")),
+        (Interface(4096, (4, 8), "<f4", (0, 4)), DeviceBuffer(4096, 32, 32, "<f4")),
+        (Interface(4096, (4, 0), "|i1"), DeviceBuffer(4096, 0, 8, "|i1")),
+        (Interface(4096, (), "<f8"), DeviceBuffer(4096, 8, 64, "<f8")),
+        (Interface(4096, (2,), "<c16"), DeviceBuffer(4096, 32, 128, "<c16")),
+    ],
+)
+def test_where_a_buffer_lies(source: object, expected: DeviceBuffer) -> None:
+    assert device_buffer(source, "q") == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (
+            np.zeros((4, 8), np.float16),
+            "buffer-not-on-device: buffer 'q' is in host memory (DLPack device 1), CUDA memory is needed",
+        ),
+        (0, "null-pointer: buffer 'q' has the address 0"),
+        (-8, "null-pointer: buffer 'q' has the address -8"),
+        (Interface(0, (4,), "<f4"), "null-pointer: buffer 'q' has the address 0"),
+        *(
+            (
+                source,
+                f"buffer-not-understood: buffer 'q' is a {type(source).__name__}: no DLPack, "
+                "no __cuda_array_interface__, no address",
+            )
+            for source in (None, True, 1.5, "0x1000", b"", [1.0], object())
+        ),
+    ],
+)
+def test_what_is_no_device_buffer(source: object, message: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        device_buffer(source, "q")
+    assert str(raised.value) == message
+
+
+HALF = tensor("q", 4, 8, data_type=DataType.HALF, strides=(16, 1))
+
+
+@pytest.mark.parametrize(
+    ("described", "buffer"),
+    [
+        (HALF, DeviceBuffer(4096)),
+        (HALF, DeviceBuffer(4096, 112, 16, "float16")),
+        (HALF, DeviceBuffer(4096, 9999, 16, "bfloat16")),
+        (tensor("b", 9, data_type=DataType.BOOLEAN), DeviceBuffer(4096, 2, 8, "uint8")),
+        (tensor("i", 8, data_type=DataType.INT4), DeviceBuffer(4096, 4, 8, "uint8")),
+        (tensor("a", 8, alignment=2), DeviceBuffer(4098, 32, 32)),
+    ],
+)
+def test_buffers_that_fit(described: Tensor, buffer: DeviceBuffer) -> None:
+    _check_buffer(described, buffer)
+
+
+@pytest.mark.parametrize(
+    ("described", "buffer", "message"),
+    [
+        (HALF, DeviceBuffer(4098), "buffer-misaligned: buffer 'q' lies at 0x1002, a multiple of 16 bytes is needed"),
+        (
+            HALF,
+            DeviceBuffer(4096, 224, 32, "float32"),
+            "buffer-type: buffer 'q' has elements of 32 bits (float32), HALF has 16",
+        ),
+        (
+            HALF,
+            DeviceBuffer(4096, 111, 16, "float16"),
+            "buffer-too-small: buffer 'q' reaches over 111 bytes, f16[4,8] with strides (16, 1) needs 112",
+        ),
+        (
+            tensor("b", 9, data_type=DataType.BOOLEAN),
+            DeviceBuffer(4096, 1, 8, "uint8"),
+            "buffer-too-small: buffer 'b' reaches over 1 bytes, bool[9] with strides (1,) needs 2",
+        ),
+    ],
+)
+def test_buffers_that_do_not_fit(described: Tensor, buffer: DeviceBuffer, message: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        _check_buffer(described, buffer)
+    assert str(raised.value) == message
+
+
+# ------------------------------------------------------------------------------------- scalars
+
+
+def scalar(data_type: DataType) -> Tensor:
+    return tensor("c", 1, 1, data_type=data_type, by_value=True)
+
+
+@pytest.mark.parametrize(
+    ("data_type", "value", "dtype"),
+    [
+        (DataType.FLOAT, 0.125, np.float32),
+        (DataType.FLOAT, 3, np.float32),
+        (DataType.FLOAT, -np.inf, np.float32),
+        (DataType.FLOAT, np.float64(0.1), np.float32),
+        (DataType.HALF, np.array([[0.5]]), np.float16),
+        (DataType.HALF, 1e9, np.float16),
+        (DataType.DOUBLE, 0.1, np.float64),
+        (DataType.INT32, 7, np.int32),
+        (DataType.INT32, 7.0, np.int32),
+        (DataType.INT64, 1 << 40, np.int64),
+        (DataType.UINT8, 255, np.uint8),
+        (DataType.INT8, -128, np.int8),
+    ],
+)
+def test_scalars(data_type: DataType, value: Any, dtype: type[Any]) -> None:
+    made = _scalar(scalar(data_type), value)
+    assert (made.dtype, made.size, made.flags.c_contiguous) == (np.dtype(dtype), 1, True)
+    with np.errstate(over="ignore"):
+        assert made.item() == np.asarray(value).astype(dtype).item()
+
+
+@pytest.mark.parametrize(
+    ("data_type", "value", "message"),
+    [
+        (DataType.BFLOAT16, 1.0, "by-value-type: by-value tensor 'c' is BFLOAT16, which has no host scalar here"),
+        (DataType.FLOAT, [1.0, 2.0], "by-value-size: by-value tensor 'c' takes one number, got 2"),
+        (DataType.FLOAT, [], "by-value-size: by-value tensor 'c' takes one number, got 0"),
+        (DataType.FLOAT, None, "by-value-type: by-value tensor 'c' is FLOAT, which cannot hold None"),
+        (DataType.FLOAT, "one", "by-value-type: by-value tensor 'c' is FLOAT, which cannot hold 'one'"),
+        (DataType.INT32, 1.5, "by-value-type: by-value tensor 'c' is INT32, which cannot hold 1.5"),
+        (DataType.INT32, float("nan"), "by-value-type: by-value tensor 'c' is INT32, which cannot hold nan"),
+        (DataType.INT32, 1 << 31, f"by-value-type: by-value tensor 'c' is INT32, which cannot hold {1 << 31}"),
+        (DataType.INT64, 1 << 70, f"by-value-type: by-value tensor 'c' is INT64, which cannot hold {1 << 70}"),
+        (DataType.UINT8, -1, "by-value-type: by-value tensor 'c' is UINT8, which cannot hold -1"),
+        (DataType.INT8, 300, "by-value-type: by-value tensor 'c' is INT8, which cannot hold 300"),
+    ],
+)
+def test_scalars_that_do_not_fit(data_type: DataType, value: Any, message: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        _scalar(scalar(data_type), value)
+    assert str(raised.value) == message
+
+
+# ------------------------------------------------------------------------------------- arrays
+
+LAYOUTS = {
+    "packed": tensor("t", 2, 3, 4),
+    "transposed": tensor("t", 2, 3, 4, strides=(12, 1, 3)),
+    "with gaps": tensor("t", 2, 3, 4, strides=(100, 10, 2)),
+    "bshd": tensor("t", 2, 3, 5, 4, strides=(60, 4, 12, 1)),
+    "one element": tensor("t", 1, 1, strides=(7, 7)),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("arrange", [np.ascontiguousarray, np.asfortranarray, lambda a: a[::-1][::-1]])
+def test_arrays_there_and_back(name: str, arrange: Callable[[Any], Any]) -> None:
+    described = LAYOUTS[name]
+    size = int(np.prod(described.dims))
+    array = arrange(np.arange(1, size + 1, dtype=np.float32).reshape(described.dims))
+    image = _memory_image(described, array)
+    assert image.nbytes == described.span_bytes
+    for index in np.ndindex(*described.dims):
+        assert image[sum(i * stride for i, stride in zip(index, described.strides, strict=True))] == array[index]
+    assert np.count_nonzero(image) == size
+    back = arrange(np.full(described.dims, np.nan, np.float32))
+    _take_back(described, back, image)
+    assert np.array_equal(back, array)
+
+
+def test_a_broadcast_tensor_has_one_element_in_memory() -> None:
+    described = tensor("t", 3, 4, strides=(0, 1))
+    array = np.broadcast_to(np.arange(4, dtype=np.float32), (3, 4))
+    image = _memory_image(described, array)
+    assert image.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("data_type", "dtype"),
+    [
+        (DataType.HALF, np.float16),
+        (DataType.BFLOAT16, np.uint16),
+        (DataType.DOUBLE, np.float64),
+        (DataType.INT64, np.int64),
+        (DataType.UINT32, np.uint32),
+        (DataType.BYTE_BOOLEAN, np.bool_),
+        (DataType.FP8_E4M3, np.uint8),
+    ],
+)
+def test_bytes_of_an_array_are_those_of_the_tensor(data_type: DataType, dtype: type[Any]) -> None:
+    described = tensor("t", 3, 5, data_type=data_type)
+    image = _memory_image(described, np.ones((3, 5), dtype))
+    assert (image.dtype, image.nbytes) == (np.dtype(dtype), described.span_bytes)
+
+
+@pytest.mark.parametrize(
+    ("described", "array", "message"),
+    [
+        (tensor("t", 4), np.zeros(4), "array-type: array 't' is float64, FLOAT takes float32"),
+        (
+            tensor("t", 4, data_type=DataType.BFLOAT16),
+            np.zeros(4, np.float16),
+            "array-type: array 't' is float16, BFLOAT16 takes bfloat16 or uint16",
+        ),
+        (
+            tensor("t", 4),
+            np.zeros(4, np.dtype(np.float32).newbyteorder()),
+            "array-type: array 't' is float32 in foreign byte order, FLOAT takes float32",
+        ),
+        (
+            tensor("t", 8, data_type=DataType.BOOLEAN),
+            np.zeros(8, np.uint8),
+            "array-type: array 't' is uint8, BOOLEAN takes none",
+        ),
+        (
+            tensor("t", 8, data_type=DataType.FP4_E2M1),
+            np.zeros(8, np.uint8),
+            "array-type: array 't' is uint8, FP4_E2M1 takes none",
+        ),
+        (
+            tensor("t", 4, 2),
+            np.zeros(8, np.float32),
+            "array-shape: array 't' has shape (8,), (4, 2) is needed",
+        ),
+        (
+            tensor("t", 4, 2),
+            np.zeros((2, 4), np.float32),
+            "array-shape: array 't' has shape (2, 4), (4, 2) is needed",
+        ),
+    ],
+)
+def test_arrays_that_do_not_fit(described: Tensor, array: Any, message: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        _memory_image(described, array)
+    assert str(raised.value) == message

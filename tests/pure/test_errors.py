@@ -1,0 +1,235 @@
+"""The exception family: form of the message, plain data, pickling, and the list of codes. Loads no library."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import json
+import pickle
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import cudnn_backend_py
+from cudnn_backend_py import errors
+from cudnn_backend_py.errors import (
+    CudnnBackendError,
+    CudnnStatusError,
+    EnvironmentNotReady,
+    GraphError,
+    NotSupported,
+    UsageError,
+    status_text,
+)
+from cudnn_backend_py.generated.enums import AttributeName, DescriptorType, Status
+
+PACKAGE = Path(cudnn_backend_py.__path__[0])
+GOLDEN_CODES = Path(__file__).parent / "golden" / "codes.txt"
+
+SECTIONS = {
+    "more": "cudnn-backend info",
+    "fix": "give one stride per dim",
+    "cause": "[rule] ranks differ",
+    "cudnn": "was not asked",
+    "where": "tensor 'k'\ndims    (2, 4)\nstrides (4,)",
+}
+WHOLE = """\
+strides-rank-mismatch: tensor 'k' has 2 dims but 1 strides
+  where:  tensor 'k'
+          dims    (2, 4)
+          strides (4,)
+  cudnn:  was not asked
+  cause:  [rule] ranks differ
+  fix:    give one stride per dim
+  more:   cudnn-backend info"""
+HEADLINE, BODY = WHOLE.split("\n", 1)
+PLAIN = [CudnnBackendError, EnvironmentNotReady, GraphError, UsageError]
+
+
+def plain(kind: type[CudnnBackendError]) -> CudnnBackendError:
+    return kind("tensor 'k' has 2 dims but 1 strides", code="strides-rank-mismatch", **SECTIONS)
+
+
+def of_status(kind: type[CudnnStatusError], status: Status | int = Status.NOT_SUPPORTED_SHAPE) -> CudnnStatusError:
+    return kind(
+        "finalize was refused",
+        code="plan-refused",
+        status=status,
+        function="cudnnBackendFinalize",
+        last_error="Warning: first\nWarning: second\n",
+        descriptor=DescriptorType.ENGINECFG,
+        attribute=AttributeName.ENGINECFG_ENGINE,
+        where="engine 3",
+    )
+
+
+def of_every_class() -> Iterator[CudnnBackendError]:
+    for kind in PLAIN:
+        yield plain(kind)
+        yield kind("no sections", code="bare")
+    for status_kind in (CudnnStatusError, NotSupported):
+        yield of_status(status_kind)
+        yield of_status(status_kind, 3999)
+        yield status_kind("silent", status=Status.BAD_PARAM, function="cudnnCreate")
+
+
+def test_every_public_class_is_covered_here() -> None:
+    assert {type(error).__name__ for error in of_every_class()} == set(errors.__all__)
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+def test_message_is_headline_then_sections_in_order(kind: type[CudnnBackendError]) -> None:
+    error = plain(kind)
+    assert str(error) == HEADLINE
+    assert error.__notes__ == [BODY]
+    assert error.render() == WHOLE
+
+
+def test_empty_sections_are_left_out() -> None:
+    error = GraphError("nothing to add", code="bare", where="", fix=None)
+    assert error.sections == {}
+    assert not hasattr(error, "__notes__")
+    assert error.render() == str(error) == "bare: nothing to add"
+
+
+@pytest.mark.parametrize("kind", [GraphError, EnvironmentNotReady])
+def test_unknown_section_is_refused(kind: type[CudnnBackendError]) -> None:
+    with pytest.raises(TypeError, match=r"unknown message sections \['hint'\], known are \['where', 'cudnn'"):
+        kind("x", code="bare", hint="turn it off and on")
+
+
+def test_to_dict_of_a_plain_error() -> None:
+    assert plain(GraphError).to_dict() == {
+        "type": "GraphError",
+        "code": "strides-rank-mismatch",
+        "headline": "tensor 'k' has 2 dims but 1 strides",
+        **SECTIONS,
+    }
+
+
+def test_status_error_quotes_cudnn() -> None:
+    error = of_status(NotSupported)
+    assert error.render() == (
+        "plan-refused: finalize was refused\n"
+        "  where:  engine 3\n"
+        "  cudnn:  CUDNN_STATUS_NOT_SUPPORTED_SHAPE (3002), cudnnBackendFinalize\n"
+        "          Warning: first\n"
+        "          Warning: second"
+    )
+    assert error.to_dict() == {
+        "type": "NotSupported",
+        "code": "plan-refused",
+        "headline": "finalize was refused",
+        "where": "engine 3",
+        "cudnn": "CUDNN_STATUS_NOT_SUPPORTED_SHAPE (3002), cudnnBackendFinalize\nWarning: first\nWarning: second",
+        "status": 3002,
+        "status_name": "CUDNN_STATUS_NOT_SUPPORTED_SHAPE",
+        "function": "cudnnBackendFinalize",
+        "last_error": "Warning: first\nWarning: second\n",
+        "descriptor": "CUDNN_BACKEND_ENGINECFG_DESCRIPTOR",
+        "attribute": "CUDNN_ATTR_ENGINECFG_ENGINE",
+    }
+
+
+def test_silent_cudnn_is_said_to_be_silent() -> None:
+    error = CudnnStatusError("refused", status=Status.BAD_PARAM, function="cudnnCreate")
+    assert error.code == "cudnn-status"
+    assert error.sections == {"cudnn": "CUDNN_STATUS_BAD_PARAM (2000), cudnnCreate\nno last-error text"}
+    fields = error.to_dict()
+    assert (fields["last_error"], fields["descriptor"], fields["attribute"]) == ("", None, None)
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [(Status.SUCCESS, "CUDNN_STATUS_SUCCESS (0)"), (3999, "status unknown to this package (3999)")],
+)
+def test_status_text(status: Status | int, text: str) -> None:
+    assert status_text(status) == text
+
+
+@pytest.mark.parametrize("error", list(of_every_class()), ids=lambda error: f"{type(error).__name__}-{error.code}")
+@pytest.mark.parametrize("twin_of", [lambda e: pickle.loads(pickle.dumps(e)), copy.copy, copy.deepcopy])
+def test_copies_and_pickles_whole(error: CudnnBackendError, twin_of: object) -> None:
+    assert callable(twin_of)
+    error.add_note("a note of the caller")
+    twin = twin_of(error)
+    assert type(twin) is type(error)
+    assert twin.__dict__ == error.__dict__
+    assert (str(twin), twin.render(), twin.to_dict()) == (str(error), error.render(), error.to_dict())
+    assert twin.__notes__ == error.__notes__
+    json.dumps(twin.to_dict(), allow_nan=False)
+
+
+def test_not_supported_keeps_its_verdict_when_pickled() -> None:
+    error = of_status(NotSupported)
+    assert isinstance(error, NotSupported)
+    assert error.verdict is None
+    error.verdict = {"outcome": "not supported"}
+    assert pickle.loads(pickle.dumps(error)).verdict == {"outcome": "not supported"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "base"),
+    [
+        (EnvironmentNotReady, OSError),
+        (GraphError, ValueError),
+        (UsageError, ValueError),
+        (NotSupported, CudnnStatusError),
+        (CudnnStatusError, CudnnBackendError),
+    ],
+)
+def test_family(kind: type[Exception], base: type[Exception]) -> None:
+    assert issubclass(kind, base)
+    assert issubclass(kind, CudnnBackendError)
+
+
+# ------------------------------------------------------------------------------------------------ codes
+
+
+def _places_of_code(tree: ast.Module) -> dict[str, int]:
+    """Return the functions of a module that take a code, and where among the arguments of a call."""
+    places = {"Cause": 0}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            names = [item.arg for item in node.args.args if item.arg not in ("self", "cls")]
+            if "code" in names:
+                places[node.name] = names.index("code")
+    return places
+
+
+def _codes_of(path: Path) -> Iterator[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    places = _places_of_code(tree)
+    for node in ast.walk(tree):
+        given: list[ast.expr | None] = []
+        if isinstance(node, ast.Call):
+            given += [item.value for item in node.keywords if item.arg == "code"]
+            name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+            if name in places and len(node.args) > places[name]:
+                given.append(node.args[places[name]])
+        elif isinstance(node, ast.FunctionDef):
+            given += [
+                default
+                for item, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+                if item.arg == "code"
+            ]
+        for value in given:
+            for part in ast.walk(value) if value is not None else ():
+                if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                    yield part.value
+
+
+def codes_in_use() -> set[str]:
+    paths = (path for path in PACKAGE.rglob("*.py") if "generated" not in path.parts)
+    return {code for path in paths for code in _codes_of(path)}
+
+
+def test_codes_are_kebab_case() -> None:
+    assert [code for code in sorted(codes_in_use()) if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", code)] == []
+
+
+def test_no_code_changed_its_name() -> None:
+    """A code is never renamed or reused; a new one is added to golden/codes.txt by hand."""
+    assert sorted(codes_in_use()) == GOLDEN_CODES.read_text(encoding="utf-8").split()

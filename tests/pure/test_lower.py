@@ -1,0 +1,237 @@
+"""Graph values to descriptor values: exact values, one value per tensor, nothing set that was not asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, Operation
+from cudnn_backend_py.generated import descriptors as d
+from cudnn_backend_py.generated.enums import (
+    ConvolutionMode,
+    PointwiseMode,
+    ReduceTensorOp,
+    TensorReordering,
+)
+from cudnn_backend_py.graph import Matmul, Pointwise, Reduction
+from cudnn_backend_py.lower import lower
+from tests.support.graphs import convolution, relu, sdpa, tensor
+from tests.support.zoo import ZOO
+
+F32, F16 = DataType.FLOAT, DataType.HALF
+P = PointwiseMode
+
+
+def walk(value: Any) -> Iterator[d.DescriptorValue]:
+    """Yield every descriptor value inside, as often as it is referred to."""
+    if isinstance(value, tuple):
+        for item in value:
+            yield from walk(item)
+    elif isinstance(value, d.DescriptorValue):
+        yield value
+        for item in dataclasses.fields(value):
+            yield from walk(getattr(value, item.name))
+
+
+def set_fields(value: d.DescriptorValue) -> set[str]:
+    return {item.name for item in dataclasses.fields(value) if getattr(value, item.name) is not None}
+
+
+def test_values_of_a_small_graph() -> None:
+    g = GraphBuilder("small", io_type=F16)
+    a, b = g.tensor("a", (1, 8, 64)), g.tensor("b", (1, 64, 16), strides=(1024, 1, 64), alignment=2)
+    s = g.pointwise(P.MUL, g.matmul(a, b), g.scalar(0.5, rank=3))
+    g.reduction(ReduceTensorOp.MAX, s, (1, 8, 1), virtual=False, data_type=F32, deterministic=True)
+
+    def lowered(uid: int, dims: tuple[int, ...], strides: tuple[int, ...], kind: DataType, **more: Any) -> d.Tensor:
+        more = {"byte_alignment": 16} | more
+        return d.Tensor(unique_id=uid, data_type=kind, dimensions=dims, strides=strides, **more)
+
+    product = lowered(3, (1, 8, 16), (128, 16, 1), F32, is_virtual=True)
+    scaled = lowered(5, (1, 8, 16), (128, 16, 1), F32, is_virtual=True)
+    assert lower(g.graph()) == (
+        d.OperationMatmul(
+            matmul=d.Matmul(comp_type=F32),
+            a=lowered(1, (1, 8, 64), (512, 64, 1), F16),
+            b=lowered(2, (1, 64, 16), (1024, 1, 64), F16, byte_alignment=2),
+            c=product,
+        ),
+        d.OperationPointwise(
+            pointwise=d.Pointwise(mode=P.MUL, math_prec=F32),
+            x=product,
+            b=lowered(4, (1, 1, 1), (1, 1, 1), F32, is_by_value=True),
+            y=scaled,
+        ),
+        d.OperationReduction(
+            reduction=d.Reduction(operator=ReduceTensorOp.MAX, comp_type=F32, is_deterministic=True),
+            x=scaled,
+            y=lowered(6, (1, 8, 1), (8, 1, 1), F32),
+        ),
+    )
+
+
+def test_unset_attributes_stay_unset() -> None:
+    value = lower(Graph((relu(tensor("x", 4), tensor("y", 4)),)))[0]
+    assert isinstance(value, d.OperationPointwise)
+    assert set_fields(value) == {"pointwise", "x", "y"}
+    assert set_fields(value.pointwise) == {"mode", "math_prec"}
+    assert value.x is not None
+    assert set_fields(value.x) == {"unique_id", "data_type", "byte_alignment", "dimensions", "strides"}
+
+
+def test_every_option_of_a_tensor_arrives() -> None:
+    offset = tensor("offset", 3)
+    x = tensor(
+        "x", 2, 32, data_type=DataType.INT8, alignment=4, reordering=TensorReordering.INT8x32, ragged_offset=offset,
+        vector_count=4, vector_dim=1, virtual=True,
+    )  # fmt: skip
+    (value,) = lower(Graph((relu(x, tensor("y", 2, 32)),), is_subgraph=True))
+    assert isinstance(value, d.OperationPointwise)
+    made = value.x
+    assert made is not None
+    assert made == d.Tensor(
+        unique_id=x.uid,
+        data_type=DataType.INT8,
+        byte_alignment=4,
+        dimensions=(2, 32),
+        strides=(32, 1),
+        is_virtual=True,
+        reordering_mode=TensorReordering.INT8x32,
+        ragged_offset=made.ragged_offset,
+        vector_count=4,
+        vectorized_dimension=1,
+    )
+    assert made.ragged_offset is not None
+    assert made.ragged_offset.unique_id == offset.uid
+
+
+def test_every_option_of_the_operations_arrives() -> None:
+    x, y, b = tensor("x", 2, 4, 4), tensor("y", 2, 4, 4), tensor("b", 2, 4, 4)
+    m, n, k = (tensor(name, 2, 1, 1, data_type=DataType.INT32) for name in "mnk")
+    numbers = {
+        "relu_lower_clip": 0.1,
+        "relu_upper_clip": 6.0,
+        "relu_lower_clip_slope": 0.2,
+        "elu_alpha": 0.3,
+        "softplus_beta": 0.4,
+        "swish_beta": 0.5,
+    }
+    ops = (
+        Matmul(name="m", a=x, b=b, c=y, m_override=m, n_override=n, k_override=k, padding_value=0.0, compute_type=F16),
+        Pointwise(name="g", mode=P.GEN_INDEX, x=y, y=tensor("g", 2, 4, 4), axis=2, alpha1=2.0, alpha2=3.0, **numbers),  # type: ignore[arg-type]
+        Pointwise(name="bwd", mode=P.RELU_BWD, dy=b, x=x, dx=tensor("dx", 2, 4, 4)),
+        Pointwise(name="sel", mode=P.BINARY_SELECT, x=x, b=b, t=tensor("t", 2, 4, 4), y=tensor("s", 2, 4, 4)),
+    )
+    product, index, backward, select = lower(Graph(ops))
+    assert isinstance(product, d.OperationMatmul)
+    assert product.matmul == d.Matmul(comp_type=F16, padding_value=0.0)
+    overrides = (product.gemm_m_override, product.gemm_n_override, product.gemm_k_override)
+    assert [made.unique_id for made in overrides if made is not None] == [m.uid, n.uid, k.uid]
+    assert isinstance(index, d.OperationPointwise)
+    assert index.pointwise == d.Pointwise(mode=P.GEN_INDEX, math_prec=F32, axis=2, **numbers)  # type: ignore[arg-type]
+    assert (index.alpha1, index.alpha2) == (2.0, 3.0)
+    assert set_fields(backward) == {"pointwise", "x", "dy", "dx"}
+    assert set_fields(select) == {"pointwise", "x", "b", "t", "y"}
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_one_value_for_each_tensor(name: str) -> None:
+    graph = ZOO[name]()
+    seen: dict[int, d.Tensor] = {}
+    for value in walk(lower(graph)):
+        if isinstance(value, d.Tensor):
+            assert seen.setdefault(value.unique_id, value) is value
+    assert set(seen) == {item.uid for item in graph.tensors}
+    assert all(seen[item.uid].dimensions == item.dims for item in graph.tensors)
+
+
+def test_order_is_the_graphs() -> None:
+    x, v, y = tensor("x", 4), tensor("v", 4, virtual=True), tensor("y", 4)
+    first, second = lower(Graph((relu(v, y), relu(x, v))))
+    assert isinstance(first, d.OperationPointwise)
+    assert isinstance(second, d.OperationPointwise)
+    assert first.y is second.x
+    assert first.y is not None
+    assert first.y.unique_id == v.uid
+
+
+def test_matmuls_share_equal_parameters_only() -> None:
+    def matmul(name: str, **options: Any) -> Matmul:
+        return Matmul(name=name, a=tensor("a", 4, 4), b=tensor("b", 4, 4), c=tensor(name, 4, 4), **options)
+
+    values = lower(
+        Graph((matmul("c"), matmul("d"), matmul("e", compute_type=F16), matmul("f", padding_value=0.0)), "g")
+    )
+    parameters = [value.matmul for value in values if isinstance(value, d.OperationMatmul)]
+    assert parameters[0] is parameters[1]
+    assert parameters == [
+        d.Matmul(comp_type=F32),
+        d.Matmul(comp_type=F32),
+        d.Matmul(comp_type=F16),
+        d.Matmul(comp_type=F32, padding_value=0.0),
+    ]
+
+
+def test_parameters_of_a_generic_operation() -> None:
+    (value,) = lower(Graph((convolution(),)))
+    assert isinstance(value, d.OperationConvolutionForward)
+    assert value.convolution == d.Convolution(
+        comp_type=F32,
+        conv_mode=ConvolutionMode.CROSS_CORRELATION,
+        dilations=(1, 1),
+        filter_strides=(1, 1),
+        post_paddings=(0, 0),
+        pre_paddings=(0, 0),
+        spatial_dims=2,
+    )
+    assert (value.alpha, value.beta, value.x.dimensions) == (1.0, 0.0, (1, 8, 6, 6))
+
+
+def test_tuples_of_tensors() -> None:
+    a, b, c = tensor("a", 2, 4), tensor("b", 2, 4), tensor("c", 4, 4)
+    op = Operation(DescriptorType.OPERATION_CONCAT, "join", {"axis": 0, "input": [a, b], "output": c})
+    (value,) = lower(Graph((op,)))
+    assert isinstance(value, d.OperationConcat)
+    assert [item.unique_id for item in value.input] == [a.uid, b.uid]
+
+
+def test_sub_graph_and_operation_inside() -> None:
+    graph = Graph((sdpa(),))
+    (value,) = lower(graph)
+    assert isinstance(value, d.OperationSdpaFwd)
+    assert isinstance(value.subgraph, d.OperationGraph)
+    divide, squash = value.subgraph.ops
+    assert isinstance(divide, d.OperationPointwise)
+    assert isinstance(squash, d.OperationPointwise)
+    assert divide.y is squash.x
+    assert (divide.x is not None and divide.x.unique_id) == value.subgraph_input_uid
+    assert (squash.y is not None and squash.y.unique_id) == value.subgraph_output_uid
+    assert isinstance(value.softmax, d.OperationSoftmax)
+    assert value.softmax.stats is not None
+    assert value.softmax.stats.unique_id == graph.tensor("stats").uid
+    assert set_fields(value.subgraph) == {"ops"}
+
+
+def test_a_tensor_shared_with_a_sub_graph_is_one_value() -> None:
+    score, shifted = (tensor(name, 1, 2, 128, 128, virtual=True) for name in ("score", "shifted"))
+    bias = tensor("bias", 1, 2, 128, 128, virtual=True)
+    add = Pointwise(name="add", mode=P.ADD, x=score, b=bias, y=shifted)
+    inner = Graph((add,), is_subgraph=True)
+    attention = sdpa(subgraph=inner, subgraph_output_uid=shifted.uid)
+    make, fused = lower(Graph((attention, relu(tensor("source", 1, 2, 128, 128), bias))))
+    assert isinstance(make, d.OperationPointwise)
+    assert isinstance(fused, d.OperationSdpaFwd)
+    assert fused.subgraph is not None
+    assert isinstance(fused.subgraph.ops[0], d.OperationPointwise)
+    assert fused.subgraph.ops[0].b is make.y
+
+
+def test_reduction_without_wish_for_determinism_sets_nothing() -> None:
+    op = Reduction(name="r", operator=ReduceTensorOp.ADD, x=tensor("x", 4, 4), y=tensor("y", 4, 1))
+    (value,) = lower(Graph((op,)))
+    assert isinstance(value, d.OperationReduction)
+    assert value.reduction == d.Reduction(operator=ReduceTensorOp.ADD, comp_type=F32)
+    assert set_fields(value) == {"reduction", "x", "y"}

@@ -1,0 +1,93 @@
+"""What an installation gets, as far as that can be told without building one."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import runpy
+import sys
+import tomllib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "cudnn_backend_py"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
+PATTERNS: list[str] = PROJECT["tool"]["setuptools"]["package-data"]["cudnn_backend_py"]
+
+
+def project_name(requirement: str) -> str:
+    return re.split(r"[<>=!~;\[ ]", requirement, maxsplit=1)[0]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_package_data_pattern_matches_files(pattern: str) -> None:
+    assert list(PACKAGE.glob(pattern))
+
+
+def test_every_file_that_is_no_python_is_package_data() -> None:
+    made = (".py", ".pyc", ".so")
+    files = {path for path in PACKAGE.rglob("*") if path.is_file() and path.suffix not in made}
+    assert files == {path for pattern in PATTERNS for path in PACKAGE.glob(pattern)}
+
+
+def test_every_folder_with_python_is_a_package() -> None:
+    assert {path.parent for path in PACKAGE.rglob("*.py")} == {path.parent for path in PACKAGE.rglob("__init__.py")}
+
+
+def test_only_the_package_is_installed() -> None:
+    [pattern] = PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
+    folders = [path.name for path in ROOT.iterdir() if path.is_dir()]
+    assert [name for name in fnmatch.filter(folders, pattern) if not name.endswith(".egg-info")] == [PACKAGE.name]
+
+
+def test_driver_stub_is_optional_and_has_the_drivers_soname(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, Any] = {}
+    recorder = SimpleNamespace(
+        Extension=lambda name, **rest: SimpleNamespace(name=name, **rest), setup=lambda **rest: seen.update(rest)
+    )
+    monkeypatch.setitem(sys.modules, "setuptools", recorder)
+    runpy.run_path(str(ROOT / "setup.py"))
+    [stub] = seen["ext_modules"]
+    assert stub.name == "cudnn_backend_py.native._driver_stub"
+    assert stub.optional is True
+    assert "-Wl,-soname,libcuda.so.1" in stub.extra_link_args
+    assert all((ROOT / source).is_file() for source in stub.sources)
+
+
+def test_base_installation_brings_no_nvidia_library() -> None:
+    assert {project_name(item) for item in PROJECT["project"]["dependencies"]} == {
+        "numpy",
+        "click",
+        "rich",
+        "platformdirs",
+    }
+
+
+@pytest.mark.parametrize(("extra", "major"), [("cu12", 12), ("cu13", 13), ("jit-cu12", 12), ("jit-cu13", 13)])
+def test_cudnn_extra_has_one_cudnn_and_the_nvrtc_of_its_cuda(extra: str, major: int) -> None:
+    names = [project_name(item) for item in EXTRAS[extra]]
+    jit = "jit-" if extra.startswith("jit-") else ""
+    assert [name for name in names if "cudnn" in name] == [f"nvidia-cudnn-{jit}cu{major}"]
+    nvrtc = {12: "nvidia-cuda-nvrtc-cu12", 13: "nvidia-cuda-nvrtc"}[major]
+    assert [name for name in names if "nvrtc" in name] == [nvrtc]
+
+
+def test_test_and_dev_extras_bring_no_cudnn() -> None:
+    assert not [item for extra in ("test", "dev") for item in EXTRAS[extra] if "nvidia" in item]
+
+
+def test_version_is_said_once_more_and_alike() -> None:
+    [said] = re.findall(r'^__version__ = "(.+)"$', (PACKAGE / "__init__.py").read_text(), re.MULTILINE)
+    assert said == PROJECT["project"]["version"]
+
+
+def test_python_versions_of_ci_are_those_of_the_classifiers() -> None:
+    text = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+    tested = set(re.findall(r'"(3\.\d+)"', text))
+    known = {item.rpartition(" ")[2] for item in PROJECT["project"]["classifiers"] if re.search(r":: 3\.\d+$", item)}
+    assert tested == known

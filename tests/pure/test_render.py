@@ -1,0 +1,168 @@
+"""Verdicts as text, plain data and exit code, from verdicts made by hand. Loads no library."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from cudnn_backend_py.diagnose import Basis, Candidate, Cause, Control, Outcome, Reason, Verdict, render_text
+
+GOLDEN = Path(__file__).parent / "golden"
+S = "CUDNN_STATUS_NOT_SUPPORTED"
+
+NOT_SUPPORTED = Verdict(
+    outcome=Outcome.NOT_SUPPORTED,
+    stage="heuristics",
+    graph="two_matmul",
+    graph_text="graph two_matmul\n  q : f16[1,64,64] (uid 1)\n  o = matmul(q, q) : f16[1,64,64]",
+    target="l40s",
+    target_title="NVIDIA L40S",
+    sm=89,
+    live=False,
+    cudnn="9.19.0",
+    library="/opt/cudnn/libcudnn.so.9",
+    driver="stub",
+    modes=("A", "FALLBACK"),
+    control=Control("control", True),
+    candidates=(
+        Candidate(
+            "A",
+            0,
+            {"CUDNN_KNOB_TYPE_KERNEL_CFG": 0, "CUDNN_KNOB_TYPE_TILE_M": -1},
+            "refused",
+            (
+                Reason(
+                    f"{S}_SHARED_MEMORY_INSUFFICIENT", "Kernel request [bold]too large[/bold] at: requested > limit"
+                ),
+                Reason(S, "finalize_internal()\nsecond line"),
+            ),
+        ),
+        Candidate("FALLBACK", None, {}, "refused"),
+    ),
+    reasons=(Reason("", "CuDNN said something else"),),
+    cause=Cause(
+        "shared-memory-per-block-insufficient",
+        "engine 0 needs 106496 bytes, sm_89 has 101376 bytes at most",
+        Basis.MEASURED,
+        "this is on-chip shared memory\nnot free memory",
+        "judge for a GPU with more:\nsm80 or sm90",
+    ),
+    environment=("libcuda.so.1 is this package's stub",),
+    limits=("no device was asked",),
+)
+SUPPORTED = dataclasses.replace(
+    NOT_SUPPORTED,
+    outcome=Outcome.SUPPORTED,
+    stage="plan",
+    target="gpu",
+    target_title="NVIDIA H100",
+    sm=90,
+    live=True,
+    candidates=(
+        Candidate("A", 3, {}, "build failed", (Reason("CUDNN_STATUS_INTERNAL_ERROR", "NVRTC"),)),
+        Candidate("A", 5, {"CUDNN_KNOB_TYPE_TILE_M": 2}, "built", (), 4096, ("RUNTIME_COMPILATION",), ("TENSOR_CORE",)),
+        Candidate("FALLBACK", 1, {}, "supported"),
+    ),
+    reasons=(),
+    cause=None,
+    environment=(),
+    limits=(),
+)
+NOT_JUDGED = dataclasses.replace(
+    NOT_SUPPORTED,
+    outcome=Outcome.NOT_JUDGED,
+    stage="environment",
+    sm=0,
+    cudnn="none",
+    library="",
+    driver="not asked",
+    control=Control("control", False, (Reason("CUDNN_STATUS_INTERNAL_ERROR", "no driver"),)),
+    candidates=(),
+    reasons=(),
+    cause=Cause("cudnn-library-not-found", "no libcudnn.so.9 was found", Basis.MEASURED),
+    limits=(),
+)
+SILENT = dataclasses.replace(
+    NOT_SUPPORTED, control=None, candidates=(), reasons=(), cause=None, environment=(), limits=()
+)
+VERDICTS = {
+    "supported": (SUPPORTED, 0),
+    "not_supported": (NOT_SUPPORTED, 1),
+    "silent": (SILENT, 1),
+    "not_judged": (NOT_JUDGED, 2),
+}
+
+
+@pytest.mark.parametrize("name", VERDICTS)
+def test_text(name: str) -> None:
+    assert render_text(VERDICTS[name][0]) == (GOLDEN / f"verdict_{name}.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "variables", [{"FORCE_COLOR": "1"}, {"TERM": "xterm-256color", "COLORTERM": "truecolor"}, {"COLUMNS": "20"}]
+)
+def test_text_is_plain_whatever_the_terminal(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+    plain = render_text(NOT_SUPPORTED)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert render_text(NOT_SUPPORTED) == plain
+    assert "\x1b" not in plain
+
+
+def test_long_lines_are_not_broken() -> None:
+    long = "x" * 400
+    verdict = dataclasses.replace(NOT_SUPPORTED, reasons=(Reason("", long),))
+    assert f"    {long}\n" in render_text(verdict, width=80)
+
+
+def test_silence_is_only_claimed_where_nothing_was_said() -> None:
+    text = render_text(dataclasses.replace(SILENT, reasons=(Reason("", "one word"),)))
+    assert "\ncuDNN offered no engine config\n\ncuDNN's words that name no engine config\n    one word\n" in text
+
+
+@pytest.mark.parametrize("name", VERDICTS)
+def test_exit_code_and_supported(name: str) -> None:
+    verdict, code = VERDICTS[name]
+    assert verdict.exit_code == code
+    assert verdict.supported is (code == 0)
+
+
+def test_every_outcome_has_an_exit_code() -> None:
+    codes = {outcome: dataclasses.replace(SILENT, outcome=outcome).exit_code for outcome in Outcome}
+    assert codes == {Outcome.SUPPORTED: 0, Outcome.NOT_SUPPORTED: 1, Outcome.NOT_JUDGED: 2}
+
+
+@pytest.mark.parametrize("name", VERDICTS)
+def test_data_is_strict_json_and_whole(name: str) -> None:
+    verdict = VERDICTS[name][0]
+    data = json.loads(json.dumps(verdict.to_dict(), allow_nan=False))
+    assert data.pop("schema") == "cudnn-backend-py/verdict"
+    assert data.pop("version") == 1
+    assert set(data) == {item.name for item in dataclasses.fields(Verdict)}
+    assert data["outcome"] == verdict.outcome.value
+
+
+def test_data_of_what_is_inside() -> None:
+    data = json.loads(json.dumps(NOT_SUPPORTED.to_dict()))
+    assert data["candidates"][0] == {
+        "mode": "A",
+        "engine": 0,
+        "knobs": {"CUDNN_KNOB_TYPE_KERNEL_CFG": 0, "CUDNN_KNOB_TYPE_TILE_M": -1},
+        "state": "refused",
+        "reasons": [
+            {
+                "status": f"{S}_SHARED_MEMORY_INSUFFICIENT",
+                "text": "Kernel request [bold]too large[/bold] at: requested > limit",
+            },
+            {"status": S, "text": "finalize_internal()\nsecond line"},
+        ],
+        "workspace_bytes": None,
+        "behavior_notes": [],
+        "numerical_notes": [],
+    }
+    assert data["cause"]["basis"] == "measured"
+    assert data["control"] == {"graph": "control", "supported": True, "reasons": []}
+    assert data["modes"] == ["A", "FALLBACK"]

@@ -1,0 +1,361 @@
+"""Graphs to JSON and back: nothing is lost, the JSON is strict, and what is malformed is named. Loads no library."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import (
+    DataType,
+    DescriptorType,
+    Graph,
+    GraphError,
+    Operation,
+    graph_from_json,
+    graph_to_json,
+    load_graph,
+    save_graph,
+)
+from cudnn_backend_py.generated.enums import PointwiseMode, ReduceTensorOp, TensorReordering
+from cudnn_backend_py.graph import Matmul, Pointwise, Reduction, sdpa_forward
+from cudnn_backend_py.graph.ir import pointwise_ports
+from tests.support.graphs import convolution, relu, sdpa, tensor
+from tests.support.zoo import ZOO
+
+P = PointwiseMode
+
+
+def there_and_back(graph: Graph) -> Graph:
+    return graph_from_json(json.loads(json.dumps(graph_to_json(graph), allow_nan=False)))
+
+
+def pointwise(mode: PointwiseMode) -> Graph:
+    ports: dict[str, Any] = {port: tensor(port, 4, 8) for port in pointwise_ports(mode)}
+    return Graph((Pointwise(name="p", mode=mode, axis=1 if mode is P.GEN_INDEX else None, **ports),))
+
+
+def ragged() -> Graph:
+    offset = tensor("offset", 5, 1, data_type=DataType.INT64)
+    x, y = (tensor(name, 4, 8, ragged_offset=offset) for name in "xy")
+    return Graph((relu(x, y),), "ragged")
+
+
+def everything_unusual() -> Graph:
+    x = tensor(
+        "x", 2, 32, data_type=DataType.INT8, alignment=4, reordering=TensorReordering.INT8x32, vector_count=4,
+        vector_dim=1, strides=(0, 1),
+    )  # fmt: skip
+    b = tensor("b", 1, 1, by_value=True, value=-3, data_type=DataType.INT32)
+    y = tensor("y", 2, 32)
+    numbers = {"relu_lower_clip": -math.inf, "relu_upper_clip": math.inf, "swish_beta": 0.1, "alpha1": 2.0, "alpha2": 0}
+    op = Pointwise(name="p", mode=P.ADD, x=x, b=b, y=y, compute_type=DataType.INT32, **numbers)  # type: ignore[arg-type]
+    return Graph((op,), "unusual")
+
+
+GRAPHS: dict[str, Callable[[], Graph]] = {
+    **ZOO,
+    **{f"mode {mode.name}": lambda mode=mode: pointwise(mode) for mode in P},  # type: ignore[misc]
+    "causal": lambda: sdpa_forward(batch=1, heads=2, seq_q=64, head_dim=64, causal=True, stats=True),
+    "convolution": lambda: Graph((convolution(),), "conv"),
+    "sdpa": lambda: Graph((sdpa(),), "flash"),
+    "sub-graph": lambda: Graph((relu(tensor("v", 4, virtual=True), tensor("w", 4, virtual=True)),), "s", True),
+    "ragged": ragged,
+    "unusual": everything_unusual,
+    "overrides": lambda: Graph(
+        (
+            Matmul(
+                name="m",
+                a=tensor("a", 2, 4, 8),
+                b=tensor("b", 2, 8, 4),
+                c=tensor("c", 2, 4, 4),
+                k_override=tensor("k", 2, 1, 1, data_type=DataType.INT32),
+                padding_value=-0.0,
+            ),
+        )
+    ),
+    "concat": lambda: Graph(
+        (
+            Operation(
+                DescriptorType.OPERATION_CONCAT,
+                "join",
+                {"axis": 0, "input": (tensor("a", 2, 4), tensor("b", 2, 4)), "output": tensor("c", 4, 4)},
+            ),
+        )
+    ),
+    "reductions": lambda: Graph(
+        tuple(
+            Reduction(name=f"r{op.value}", operator=op, x=tensor("x", 4, 8), y=tensor(f"y{op.value}", 4, 1))
+            for op in ReduceTensorOp
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_round_trip(name: str) -> None:
+    graph = GRAPHS[name]()
+    twin = there_and_back(graph)
+    assert twin == graph
+    assert str(twin) == str(graph)
+    assert twin.tensors == graph.tensors
+    assert twin.is_subgraph == graph.is_subgraph
+
+
+@pytest.mark.parametrize(("value", "written"), [(-math.inf, "-inf"), (math.inf, "inf"), (math.nan, "nan"), (1.5, 1.5)])
+def test_numbers_json_does_not_have_are_words(value: float, written: object) -> None:
+    x, y = tensor("x", 1, by_value=True, value=value), tensor("y", 1)
+    graph = Graph((Pointwise(name="p", mode=P.RELU_FWD, x=x, y=y, relu_upper_clip=value),))
+    data = graph_to_json(graph)
+    assert data["tensors"][0]["value"] == written
+    assert data["operations"][0]["relu_upper_clip"] == written
+    twin = there_and_back(graph)
+    clip = twin.ops[0].parameters()["relu_upper_clip"]
+    for number in (twin.tensor("x").value, clip):
+        assert isinstance(number, float)
+        assert number == value or (math.isnan(number) and math.isnan(value))
+    assert graph_to_json(twin) == data
+
+
+def test_data_of_a_small_graph() -> None:
+    x, y = tensor("x", 4, 8, uid=1), tensor("y", 4, 8, uid=2, alignment=4)
+    assert graph_to_json(Graph((relu(x, y),), "small")) == {
+        "schema": "cudnn-backend-py/graph",
+        "version": 1,
+        "name": "small",
+        "subgraph": False,
+        "tensors": [
+            {"name": "x", "uid": 1, "dims": [4, 8], "strides": [8, 1], "data_type": "FLOAT"},
+            {"name": "y", "uid": 2, "dims": [4, 8], "strides": [8, 1], "data_type": "FLOAT", "alignment": 4},
+        ],
+        "operations": [
+            {
+                "operation": "pointwise",
+                "name": "y",
+                "mode": {"enum": "PointwiseMode", "value": "RELU_FWD"},
+                "x": {"tensor": "x"},
+                "y": {"tensor": "y"},
+                "compute_type": {"enum": "DataType", "value": "FLOAT"},
+            }
+        ],
+    }
+
+
+def test_nested_values_have_their_own_forms() -> None:
+    data = graph_to_json(Graph((sdpa(), convolution())))
+    attention, forward = data["operations"]
+    assert attention["softmax"]["operation"]["operation"] == "OPERATION_SOFTMAX"
+    assert attention["softmax"]["operation"]["stats"] == {"tensor": "stats"}
+    assert attention["subgraph"]["graph"]["subgraph"] is True
+    assert forward["convolution"]["parameters"] == "CONVOLUTION"
+    assert forward["convolution"]["fields"]["dilations"] == [1, 1]
+
+
+def test_order_of_tensors_in_the_file_does_not_matter() -> None:
+    data = graph_to_json(ragged())
+    data["tensors"].reverse()
+    assert graph_from_json(data) == ragged()
+
+
+def test_save_and_load(tmp_path: Path) -> None:
+    graph = GRAPHS["causal"]()
+    path = tmp_path / "graph.json"
+    save_graph(graph, path)
+    assert load_graph(str(path)) == graph
+    json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda word: pytest.fail(f"{word} is no strict JSON"))
+
+
+@pytest.mark.parametrize("content", [b"{", b"", b"\xff\xfe{}"])
+def test_a_file_that_is_no_json(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "graph.json"
+    path.write_bytes(content)
+    with pytest.raises(GraphError) as raised:
+        load_graph(path)
+    assert raised.value.code == "graph-json"
+    assert raised.value.headline.startswith(f"{path} is no JSON: ")
+
+
+# ------------------------------------------------------------------------------------- malformed
+
+Change = Callable[[dict[str, Any]], object]
+WHERE = "operation 'y'"
+MALFORMED: list[tuple[str, str, Change]] = [
+    (
+        "graph-json",
+        "this is no graph JSON: schema is 'x', 'cudnn-backend-py/graph' is needed",
+        lambda g: g.update(schema="x"),
+    ),
+    ("graph-json", "graph JSON of version 2, this package reads 1", lambda g: g.update(version=2)),
+    ("graph-json", "graph JSON of version None, this package reads 1", lambda g: g.pop("version")),
+    ("graph-json", "graph JSON: the graph lacks 'tensors'", lambda g: g.pop("tensors")),
+    ("graph-json", "graph JSON: the graph lacks 'operations'", lambda g: g.pop("operations")),
+    ("graph-json", "graph JSON: 'tensors' of the graph is {}, a list is needed", lambda g: g.update(tensors={})),
+    ("graph-json", "graph JSON: 'name' of the graph is 3, text is needed", lambda g: g.update(name=3)),
+    (
+        "graph-json",
+        "graph JSON: 'subgraph' of the graph is 'no', true or false is needed",
+        lambda g: g.update(subgraph="no"),
+    ),
+    ("empty-graph", "graph 'ragged' has no operations", lambda g: g.update(operations=[])),
+    ("graph-json", "graph JSON: tensor 1 is 'x', an object is needed", lambda g: g["tensors"].insert(1, "x")),
+    ("graph-json", "graph JSON: tensor 0 lacks 'name'", lambda g: g["tensors"][0].pop("name")),
+    ("graph-json", "graph JSON: tensor 'x' lacks 'uid'", lambda g: g["tensors"][0].pop("uid")),
+    ("graph-json", "graph JSON: tensor 'x' has no field 'size'", lambda g: g["tensors"][0].update(size=1)),
+    ("name-twice", "graph JSON: two tensors are called 'x'", lambda g: g["tensors"].append(g["tensors"][0])),
+    (
+        "graph-json",
+        "graph JSON: data_type of tensor 'x' is 'FP17', which is no DataType",
+        lambda g: g["tensors"][0].update(data_type="FP17"),
+    ),
+    (
+        "graph-json",
+        "graph JSON: data_type of tensor 'x' is 0, which is no DataType",
+        lambda g: g["tensors"][0].update(data_type=0),
+    ),
+    (
+        "graph-json",
+        "graph JSON: reordering of tensor 'x' is 'F8', which is no TensorReordering",
+        lambda g: g["tensors"][0].update(reordering="F8"),
+    ),
+    ("dims-type", "tensor 'x' has dims 4, a tuple of int is needed", lambda g: g["tensors"][0].update(dims=4)),
+    ("dims-type", "tensor 'x' has dims of float, int is needed", lambda g: g["tensors"][0].update(dims=[4.0, 8])),
+    (
+        "wrong-field-type",
+        "tensor 'x' has value 'four', float or int is needed",
+        lambda g: g["tensors"][0].update(value="four", by_value=True),
+    ),
+    (
+        "graph-json",
+        "graph JSON: the ragged offset of 'x' is 'gone', which is no tensor of the graph",
+        lambda g: g["tensors"][0].update(ragged_offset="gone"),
+    ),
+    (
+        "graph-json",
+        "graph JSON: the ragged offset of 'x' is 'x', which is no tensor of the graph",
+        lambda g: g["tensors"][0].update(ragged_offset="x"),
+    ),
+    (
+        "graph-json",
+        "graph JSON: the ragged offset of 'x' is ['y'], which is no tensor of the graph",
+        lambda g: g["tensors"][0].update(ragged_offset=["y"]),
+    ),
+    ("graph-json", "graph JSON: operation 0 is [], an object is needed", lambda g: g.update(operations=[[]])),
+    ("graph-json", "graph JSON: operation 0 lacks 'operation'", lambda g: g["operations"][0].pop("operation")),
+    ("graph-json", "graph JSON: operation 0 lacks 'name'", lambda g: g["operations"][0].pop("name")),
+    (
+        "graph-json",
+        f"graph JSON: the kind of {WHERE} is 'matmull', which is no DescriptorType",
+        lambda g: g["operations"][0].update(operation="matmull"),
+    ),
+    (
+        "not-an-operation",
+        "CUDNN_BACKEND_TENSOR_DESCRIPTOR is no operation",
+        lambda g: g["operations"][0].update(operation="TENSOR"),
+    ),
+    ("graph-json", f"graph JSON: {WHERE} has no field 'w'", lambda g: g["operations"][0].update(w={"tensor": "x"})),
+    ("graph-json", f"graph JSON: {WHERE} lacks 'mode'", lambda g: g["operations"][0].pop("mode")),
+    (
+        "graph-json",
+        f"graph JSON: mode of {WHERE} is 'GELU', which is no PointwiseMode",
+        lambda g: g["operations"][0]["mode"].update(value="GELU"),
+    ),
+    (
+        "graph-json",
+        f"graph JSON: mode of {WHERE} is None, which is no PointwiseMode",
+        lambda g: g["operations"][0]["mode"].pop("value"),
+    ),
+    (
+        "graph-json",
+        f"graph JSON: mode of {WHERE} is of the enum 'Mode', which is not known",
+        lambda g: g["operations"][0]["mode"].update(enum="Mode"),
+    ),
+    (
+        "wrong-field-type",
+        "operation 'y' has mode <DataType.HALF: 2>, PointwiseMode is needed",
+        lambda g: g["operations"][0].update(mode={"enum": "DataType", "value": "HALF"}),
+    ),
+    (
+        "graph-json",
+        f"graph JSON: x of {WHERE} is the tensor 'q', which the graph does not have",
+        lambda g: g["operations"][0].update(x={"tensor": "q"}),
+    ),
+    (
+        "graph-json",
+        f"graph JSON: x of {WHERE} is the tensor ['x'], which the graph does not have",
+        lambda g: g["operations"][0].update(x={"tensor": ["x"]}),
+    ),
+    (
+        "graph-json",
+        f"graph JSON: x of {WHERE} is {{'ten': 'x'}}, none of tensor, enum, graph, operation and parameters",
+        lambda g: g["operations"][0].update(x={"ten": "x"}),
+    ),
+    (
+        "graph-json",
+        f"graph JSON: x of {WHERE} is 'CONV', which is no DescriptorType",
+        lambda g: g["operations"][0].update(x={"parameters": "CONV"}),
+    ),
+    (
+        "graph-json",
+        f"graph JSON: x of {WHERE} lacks 'fields'",
+        lambda g: g["operations"][0].update(x={"parameters": "CONVOLUTION"}),
+    ),
+    ("wrong-field-type", "operation 'y' has x 'x', Tensor is needed", lambda g: g["operations"][0].update(x="x")),
+]
+
+
+@pytest.mark.parametrize(("code", "headline", "change"), MALFORMED, ids=[headline for _, headline, _ in MALFORMED])
+def test_malformed_is_named(code: str, headline: str, change: Change) -> None:
+    data = graph_to_json(ragged())
+    change(data)
+    with pytest.raises(GraphError) as raised:
+        graph_from_json(data)
+    assert str(raised.value) == f"{code}: {headline}"
+
+
+@pytest.mark.parametrize("data", [None, [], "graph", 3, {}])
+def test_what_is_no_graph_at_all(data: object) -> None:
+    with pytest.raises(GraphError, match="graph-json: this is no graph JSON: schema is "):
+        graph_from_json(data)
+
+
+def test_a_fault_inside_a_sub_graph_is_named() -> None:
+    data = graph_to_json(Graph((sdpa(),)))
+    data["operations"][0]["subgraph"]["graph"]["operations"][0]["mode"]["value"] = "HALVE"
+    with pytest.raises(GraphError, match="mode of operation 'half' is 'HALVE', which is no PointwiseMode"):
+        graph_from_json(data)
+
+
+def places(data: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield (container, key) of everything in the data."""
+    for key, value in list(data.items() if isinstance(data, dict) else enumerate(data)):
+        yield data, key
+        if isinstance(value, (dict, list)):
+            yield from places(value)
+
+
+def test_damaged_data_is_refused_as_a_graph_error_or_read() -> None:
+    """Two thousand random damages: never another exception, and what is read is a graph that is written again."""
+    chance = random.Random(11)
+    whole = [graph_to_json(GRAPHS[name]()) for name in ("sdpa", "convolution", "ragged", "unusual", "concat")]
+    junk: list[Any] = [None, True, -1, 0, 2**70, 1.5, "", "x", "inf", [], [[]], {}, {"tensor": "x"}, {"enum": 3}, ["x"]]
+    refused = 0
+    for _ in range(2000):
+        data = copy.deepcopy(chance.choice(whole))
+        holder, key = chance.choice(list(places(data)))
+        if chance.random() < 0.3:
+            del holder[key]
+        else:
+            holder[key] = copy.deepcopy(chance.choice(junk))
+        try:
+            graph = graph_from_json(data)
+        except GraphError:
+            refused += 1
+        else:
+            assert there_and_back(graph) == graph
+    assert refused > 1000

@@ -1,0 +1,154 @@
+"""Finding a described GPU by name or file, and refusing a description cuDNN could stumble over."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import GraphError, UsageError
+from cudnn_backend_py.target import Profile, find_profile, list_profiles, load_profile
+from cudnn_backend_py.target.profiles import NAME_BYTES, PROPERTY_TYPES, check_properties
+
+OPTIONAL = {"smCountOrigin", "oversizedSharedMemoryPerBlock", "memoryBusWidth"}
+L40S = find_profile("l40s")
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("l40s", "l40s"),
+        ("L40S", "l40s"),
+        ("sm89", "l40s"),
+        ("sm_89", "l40s"),
+        ("SM-89", "l40s"),
+        ("SM_90", "h100-sxm"),
+        ("h100_sxm", "h100-sxm"),
+        ("RTX_4090", "rtx-4090"),
+        ("sm121", "gb10"),
+    ],
+)
+def test_names(name: str, found: str) -> None:
+    assert find_profile(name).name == found
+
+
+@pytest.mark.parametrize("profile", list_profiles(), ids=lambda profile: profile.name)
+def test_every_profile_is_found_by_all_its_names(profile: Profile) -> None:
+    for name in (profile.name, *profile.aliases):
+        assert find_profile(name) is profile
+        assert find_profile(name.upper()) is profile
+    assert profile.sm == profile.properties["deviceVer"] // 10
+    assert json.loads(profile.json()) == profile.properties
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("l4os", "did you mean l40s"),
+        ("h20", "did you mean h200"),
+        ("sm891", "did you mean sm89"),
+        ("voodoo2", "give one of these, or a JSON file"),
+        ("", "give one of these, or a JSON file"),
+        ("nowhere.json", "give one of these, or a JSON file"),
+    ],
+)
+def test_unknown_names(name: str, fix: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        find_profile(name)
+    error = raised.value
+    assert str(error) == f"unknown-target: no target is called {name!r}"
+    assert error.sections["fix"].startswith(fix)
+    known = error.sections["where"].removeprefix("known: ").split(", ")
+    assert known == sorted({name for profile in list_profiles() for name in (profile.name, *profile.aliases)})
+
+
+def test_bare_description_file(tmp_path: Path) -> None:
+    path = tmp_path / "MyCard.json"
+    path.write_text(L40S.json(), encoding="utf-8")
+    profile = find_profile(str(path))
+    assert profile == Profile("MyCard", L40S.properties["deviceName"], (), L40S.properties, {}, {})
+    assert profile.sm == 89
+
+
+def test_profile_file_needs_properties_only(tmp_path: Path) -> None:
+    path = tmp_path / "card.json"
+    path.write_text(json.dumps({"properties": dict(L40S.properties), "aliases": ["mine"]}), encoding="utf-8")
+    profile = load_profile(path)
+    assert (profile.name, profile.title, profile.aliases) == ("card", L40S.properties["deviceName"], ("mine",))
+
+
+@pytest.mark.parametrize(
+    ("content", "headline"),
+    [
+        (b"{", "is no JSON: Expecting property name"),
+        (b"\xff", "is no JSON: 'utf-8' codec"),
+        (b"[]", "holds no device description: an object of properties is needed"),
+        (b'{"properties": 3}', "holds no device description: an object of properties is needed"),
+    ],
+)
+def test_files_that_are_no_description(tmp_path: Path, content: bytes, headline: str) -> None:
+    path = tmp_path / "card.json"
+    path.write_bytes(content)
+    with pytest.raises(GraphError) as raised:
+        load_profile(path)
+    assert str(raised.value).startswith(f"device-json: {path} {headline}")
+
+
+def properties(**changed: Any) -> dict[str, Any]:
+    return {**L40S.properties, **changed}
+
+
+def test_optional_properties_are_filled_in() -> None:
+    given = {name: value for name, value in properties().items() if name not in OPTIONAL}
+    assert check_properties(given, "here") == {**given, **dict.fromkeys(OPTIONAL, 0)}
+    assert set(given) | OPTIONAL == set(PROPERTY_TYPES)
+
+
+def test_unknown_properties_are_kept() -> None:
+    assert check_properties(properties(clusterSize=8), "here")["clusterSize"] == 8
+
+
+@pytest.mark.parametrize(
+    "name", sorted(set(PROPERTY_TYPES) - {"smCountOrigin", "oversizedSharedMemoryPerBlock", "memoryBusWidth"})
+)
+def test_missing_property_is_named(name: str) -> None:
+    given = properties()
+    del given[name]
+    with pytest.raises(GraphError) as raised:
+        check_properties(given, "card.json")
+    assert str(raised.value) == f"device-property-missing: the device description lacks {name}"
+    assert raised.value.sections["where"] == "card.json"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "needed"),
+    [
+        ("warpSize", "32", "int"),
+        ("warpSize", 32.0, "int"),
+        ("supportCoopLaunch", True, "int"),
+        ("warpSize", None, "int"),
+        ("deviceName", 3, "str"),
+        ("maxGridSize", 3, "list"),
+        ("maxGridSize", [1, 2], "three integers"),
+        ("maxBlockSize", [1, 2, 3.0], "three integers"),
+        ("maxBlockSize", [1, 2, True], "three integers"),
+    ],
+)
+def test_property_of_wrong_type(name: str, value: object, needed: str) -> None:
+    with pytest.raises(GraphError) as raised:
+        check_properties(properties(**{name: value}), "here")
+    verb = "are" if needed == "three integers" else "is"
+    assert str(raised.value) == f"device-property-type: device property {name} is {value!r}, {needed} {verb} needed"
+
+
+@pytest.mark.parametrize("letter", ["x", "é"])
+def test_device_name_counts_in_bytes(letter: str) -> None:
+    each = len(letter.encode())
+    longest = letter * (NAME_BYTES // each)
+    assert check_properties(properties(deviceName=longest), "here")["deviceName"] == longest
+    with pytest.raises(GraphError) as raised:
+        check_properties(properties(deviceName=longest + letter), "here")
+    size = len(longest) * each + each
+    assert str(raised.value) == f"device-name-too-long: deviceName has {size} bytes, at most {NAME_BYTES} are safe"

@@ -1,0 +1,264 @@
+"""cuDNN's words, read: the texts under golden/words/ were said by cuDNN 9.19.0 and 9.28.0 with described targets.
+
+The name of a file says graph, version, architecture and heuristics mode; ``log-`` is the log block instead of the
+last-error text. ``forum`` is examples/forum_two_matmul.py, ``flash20`` is sdpa_forward with a head dimension of 20.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cudnn_backend_py.diagnose import Reason, Refusal, read_refusals
+
+FOLDER = Path(__file__).parent / "golden" / "words"
+TEXTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.txt"))}
+S = "CUDNN_STATUS_"
+SHARED_MEMORY = "Kernel request for shared memory is exceeding the shared memory in the GPU"
+CONFIG = '{"engineId":3,"smVersion":900,"knobChoices":{"CUDNN_KNOB_TYPE_KERNEL_CFG":7}}'
+
+
+def arch(what: str, expression: str) -> tuple[str, str, str]:
+    return ("NOT_SUPPORTED_ARCH_MISMATCH", f"only {what} is supported for this engine", expression)
+
+
+HOPPER = arch("Hopper", "!(900 <= deviceVer && deviceVer < 1000)")
+BLACKWELL = arch("Blackwell", "!(1000 <= deviceVer && deviceVer < 1200)")
+SM12X = arch("sm12x", "!(900 <= deviceVer)")
+RUBIN = arch("Rubin", "!(1070 <= deviceVer && deviceVer < 1100)")
+TOO_MUCH = (
+    "NOT_SUPPORTED_SHARED_MEMORY_INSUFFICIENT",
+    SHARED_MEMORY,
+    "requested_smem_exceed_arch_limit(this->getDeviceProp(), this->shared_mem_size[kernelNumRunning])",
+)
+REMOVED = (
+    "NOT_SUPPORTED_GRAPH_PATTERN",
+    "non-flash composite MHA fprop is no longer supported (removed with the xmma512 engine)",
+    "!is_flash_fprop",
+)
+HEAD_DIM = (
+    "NOT_SUPPORTED_SHAPE",
+    "Embedding dim per head for q and k is not a multiple of 8",
+    "d_qk % 8 != 0",
+)
+Row = tuple[int, int, int, tuple[str, str, str | None]]
+# For each text: engine, knobs, reasons, and the innermost reason as status, statement, expression.
+READ: dict[str, tuple[int, list[Row]]] = {
+    "forum-9.19.0-sm89-A": (89, [(0, 1, 5, TOO_MUCH)]),
+    "forum-9.19.0-sm89-FALLBACK": (
+        89,
+        [
+            (0, 1, 5, TOO_MUCH),
+            (1, 1, 6, ("INTERNAL_ERROR_UNEXPECTED_VALUE", "The mode for fused attention was not found.", None)),
+            (2, 1, 4, HOPPER),
+            (3, 1, 4, BLACKWELL),
+            (4, 1, 4, SM12X),
+            (5, 2, 4, BLACKWELL),
+            (6, 2, 4, HOPPER),
+            (
+                7,
+                2,
+                5,
+                ("NOT_SUPPORTED_GRAPH_PATTERN", "the chosen engine does not support this graph pattern", "true"),
+            ),
+        ],
+    ),
+    "forum-9.28.0-sm89-FALLBACK": (
+        89,
+        [
+            (1, 5, 5, REMOVED),
+            (2, 5, 4, HOPPER),
+            (3, 5, 4, BLACKWELL),
+            (4, 5, 4, SM12X),
+            (16, 5, 4, RUBIN),
+            (5, 6, 4, BLACKWELL),
+            (6, 6, 4, HOPPER),
+            (7, 6, 5, REMOVED),
+            (17, 6, 4, RUBIN),
+            (20, 6, 4, SM12X),
+        ],
+    ),
+    "forum-9.28.0-sm100-FALLBACK": (
+        100,
+        [
+            (1, 5, 5, REMOVED),
+            (2, 5, 4, HOPPER),
+            (3, 5, 5, REMOVED),
+            (4, 5, 5, REMOVED),
+            (16, 5, 4, RUBIN),
+            (5, 6, 5, REMOVED),
+            (6, 6, 4, HOPPER),
+            (7, 6, 5, REMOVED),
+            (17, 6, 4, RUBIN),
+            (20, 6, 5, REMOVED),
+        ],
+    ),
+    "flash20-9.19.0-sm90-A": (90, [(2, 1, 10, HEAD_DIM), (2, 1, 10, HEAD_DIM), (1, 1, 10, HEAD_DIM)]),
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_last_error_texts(name: str) -> None:
+    sm, rows = READ[name]
+    refusals = read_refusals(TEXTS[name])
+    found = []
+    for refusal in refusals:
+        assert refusal.sm == sm
+        assert refusal.engine is not None
+        innermost = refusal.innermost
+        assert innermost is not None
+        words = (innermost.status.removeprefix(S), innermost.statement, innermost.expression)
+        found.append((refusal.engine, len(refusal.knobs), len(refusal.reasons), words))
+    assert found == rows
+
+
+def test_every_text_is_read_here() -> None:
+    assert {name for name in TEXTS if not name.startswith("log-")} == set(READ)
+
+
+def test_one_refusal_whole() -> None:
+    (refusal,) = read_refusals(TEXTS["forum-9.19.0-sm89-A"])
+    assert refusal == Refusal(
+        engine=0,
+        sm=89,
+        knobs={"CUDNN_KNOB_TYPE_KERNEL_CFG": 0},
+        reasons=(
+            Reason(f"{S}{TOO_MUCH[0]}", f"{SHARED_MEMORY} at: {TOO_MUCH[2]}"),
+            Reason(f"{S}{TOO_MUCH[0]}", "kernelGeneration()"),
+            Reason(
+                f"{S}NOT_SUPPORTED",
+                "(CUDNN_STATUS_NOT_INITIALIZED == status) || (CUDNN_STATUS_NOT_SUPPORTED == ((status) / 1000 * 1000))",
+            ),
+            Reason(f"{S}NOT_SUPPORTED", "ptr->isSupported()"),
+            Reason(f"{S}NOT_SUPPORTED", "finalize_internal()"),
+        ),
+    )
+
+
+def test_log_block_with_prefixes() -> None:
+    """The log indents, begins with a header, counts the stacks and writes ``engineConfig: type=json; val=``."""
+    head, refusal = read_refusals(TEXTS["log-forum-9.19.0-sm89-A"])
+    assert (head.engine, head.sm, head.knobs) == (None, None, {})
+    assert head.reasons[0].text.splitlines() == [
+        "CuDNN (v91900 56) function cudnnBackendGetAttribute_CUDNN_ATTR_ENGINEHEUR_RESULTS_"
+        "engine_config_support_checks() called:",
+        "Warning: No viable engine configs among (1) heuristics result(s).",
+    ]
+    (same,) = read_refusals(TEXTS["forum-9.19.0-sm89-A"])
+    assert (refusal.engine, refusal.sm, refusal.knobs) == (same.engine, same.sm, same.knobs)
+    assert refusal.reasons[:-1] == same.reasons[:-1]
+    last = refusal.reasons[-1].text.splitlines()
+    assert last[0] == "finalize_internal()"
+    assert [line.split("=")[0].split(":")[0] for line in last[1:]] == ["Time", "Process"]
+
+
+def test_log_block_without_config() -> None:
+    (refusal,) = read_refusals(TEXTS["log-forum-9.28.0-sm89-A"])
+    assert refusal.engine is None
+    assert [reason.status for reason in refusal.reasons] == ["", *[f"{S}NOT_SUPPORTED_GRAPH_PATTERN"] * 2]
+
+
+def found_again(line: str, refusals: list[Refusal]) -> bool:
+    """Return whether a line of the text is in what was read."""
+    words = line.strip()
+    for refusal in refusals:
+        for reason in refusal.reasons:
+            whole = f"Warning: {reason.status}; Reason: {reason.text}" if reason.status else reason.text
+            if words in [part.strip() for part in whole.splitlines()]:
+                return True
+        knobs = ",".join(f'"{key}":{value}' for key, value in refusal.knobs.items())
+        config = f'{{"engineId":{refusal.engine},"smVersion":{(refusal.sm or 0) * 10},"knobChoices":{{{knobs}}}}}'
+        if words in (config, f"engineConfig: type=json; val={config};"):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_no_line_is_lost(name: str) -> None:
+    refusals = read_refusals(TEXTS[name])
+    lost = [line for line in TEXTS[name].splitlines() if line.strip() and not found_again(line, refusals)]
+    assert [line for line in lost if "=== error stack (" not in line] == []
+
+
+@pytest.mark.parametrize("name", READ)
+def test_no_line_is_lost_wherever_the_text_is_cut(name: str) -> None:
+    """cuDNN's buffer ends somewhere: the whole lines before are read as ever, and the rest is kept."""
+    text = TEXTS[name][:1400]
+    for end in range(len(text) + 1):
+        cut = text[:end]
+        refusals = read_refusals(cut)
+        lines = [line for line in cut.splitlines() if line.strip()]
+        assert all(found_again(line, refusals) for line in lines), end
+        whole = read_refusals(TEXTS[name])
+        assert [item.engine for item in refusals if item.engine is not None] == [
+            item.engine for item in whole[: sum(line.startswith("{") and line.endswith("}}") for line in lines)]
+        ]
+
+
+@pytest.mark.parametrize("text", ["", "\n", "  \n\n \t\n"])
+def test_no_words(text: str) -> None:
+    assert read_refusals(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("something new", [Refusal(None, None, {}, (Reason("", "something new"),))]),
+        ("one\ntwo\n", [Refusal(None, None, {}, (Reason("", "one\ntwo"),))]),
+        (
+            "Error: CUDNN_STATUS_BAD_PARAM; Reason: dims at: rank > 8",
+            [Refusal(None, None, {}, (Reason(f"{S}BAD_PARAM", "dims at: rank > 8"),))],
+        ),
+        (CONFIG, [Refusal(3, 90, {"CUDNN_KNOB_TYPE_KERNEL_CFG": 7})]),
+        ('{"engineId":3}', [Refusal(3, None)]),
+        ('{"smVersion":1210,"engineId":3,"knobChoices":{}}', [Refusal(3, 121)]),
+        (
+            f"Warning: {S}BAD_PARAM; Reason: alone\n{CONFIG}\nWarning: {S}NOT_SUPPORTED; Reason: x\n  more of x\n",
+            [
+                Refusal(None, None, {}, (Reason(f"{S}BAD_PARAM", "alone"),)),
+                Refusal(3, 90, {"CUDNN_KNOB_TYPE_KERNEL_CFG": 7}, (Reason(f"{S}NOT_SUPPORTED", "x\nmore of x"),)),
+            ],
+        ),
+        (
+            f'{CONFIG}\nWarning: {S}NOT_SUPPORTED; Reason: x\n{{"engineId":4,"smVer',
+            [
+                Refusal(3, 90, {"CUDNN_KNOB_TYPE_KERNEL_CFG": 7}, (Reason(f"{S}NOT_SUPPORTED", "x"),)),
+                Refusal(None, None, {}, (Reason("", '{"engineId":4,"smVer'),)),
+            ],
+        ),
+        (
+            '{"engineId":4,"knobChoices":{"K":"many"}}',
+            [Refusal(None, None, {}, (Reason("", '{"engineId":4,"knobChoices":{"K":"many"}}'),))],
+        ),
+        (
+            '{"engineId":4,"knobChoices":[1]}',
+            [Refusal(None, None, {}, (Reason("", '{"engineId":4,"knobChoices":[1]}'),))],
+        ),
+        ("=== not a stack ===", [Refusal(None, None, {}, (Reason("", "=== not a stack ==="),))]),
+        ("    === error stack (1/2) ===", []),
+    ],
+)
+def test_unusual_lines(text: str, expected: list[Refusal]) -> None:
+    assert read_refusals(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "statement", "expression"),
+    [
+        ("d is odd at: d % 2 != 0", "d is odd", "d % 2 != 0"),
+        ("kernelGeneration()", "kernelGeneration()", None),
+        ("a at: b at: c", "a", "b at: c"),
+        ("look at the shape", "look at the shape", None),
+        ("nothing after at: ", "nothing after", None),
+    ],
+)
+def test_statement_and_expression(text: str, statement: str, expression: str | None) -> None:
+    reason = Reason("", text)
+    assert (reason.statement, reason.expression) == (statement, expression)
+
+
+def test_text_of_a_reason() -> None:
+    assert str(Reason("STATUS", "why")) == "STATUS: why"
+    assert str(Reason("", "why")) == "why"
+    assert Refusal(None, None).innermost is None

@@ -1,0 +1,76 @@
+"""Small graph values that the pure tests share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cudnn_backend_py import DataType, DescriptorType, Graph, Operation, Parameters
+from cudnn_backend_py.generated.enums import ConvolutionMode, PointwiseMode
+from cudnn_backend_py.graph import Pointwise, Tensor, packed_strides
+
+__all__ = ["CONVOLUTION", "FILTER", "IMAGE", "RESULT", "convolution", "relu", "sdpa", "tensor"]
+
+F32, F16 = DataType.FLOAT, DataType.HALF
+D, P = DescriptorType, PointwiseMode
+
+
+def tensor(name: str, *dims: int, uid: Any = None, **options: Any) -> Tensor:
+    """Return a packed float32 tensor whose uid is made from its name."""
+    number = int.from_bytes(name.encode()[:7], "little") if uid is None else uid
+    fields: dict[str, Any] = {"name": name, "uid": number, "dims": dims, "strides": packed_strides(dims)}
+    return Tensor(**fields | {"data_type": F32} | options)
+
+
+def relu(x: Tensor, y: Tensor, name: str | None = None) -> Pointwise:
+    return Pointwise(name=name or y.name, mode=P.RELU_FWD, x=x, y=y)
+
+
+CONVOLUTION: dict[str, Any] = {
+    "comp_type": F32,
+    "conv_mode": ConvolutionMode.CROSS_CORRELATION,
+    "dilations": (1, 1),
+    "filter_strides": (1, 1),
+    "post_paddings": (0, 0),
+    "pre_paddings": (0, 0),
+    "spatial_dims": 2,
+}
+IMAGE, FILTER, RESULT = tensor("image", 1, 8, 6, 6), tensor("filter", 16, 8, 3, 3), tensor("result", 1, 16, 4, 4)
+
+
+def convolution(**changed: Any) -> Operation:
+    parts = {
+        "alpha": 1.0,
+        "beta": 0.0,
+        "convolution": Parameters(D.CONVOLUTION, CONVOLUTION),
+        "w": FILTER,
+        "x": IMAGE,
+        "y": RESULT,
+    }
+    return Operation(D.OPERATION_CONVOLUTION_FORWARD, "conv", parts | changed)
+
+
+def sdpa(**changed: Any) -> Operation:
+    """Return a fused attention operation with a sub-graph that squashes the scores, and a softmax inside."""
+    q, k, v, o = (tensor(name, 1, 2, 128, 64, data_type=F16) for name in "qkvo")
+    score, half, squashed = (tensor(name, 1, 2, 128, 128, virtual=True) for name in ("score", "half", "squash"))
+    cap = tensor("cap", 1, 1, 1, 1, by_value=True, value=20.0)
+    inner = Graph(
+        (
+            Pointwise(name="squash", mode=P.TANH_FWD, x=half, y=squashed),
+            Pointwise(name="half", mode=P.DIV, x=score, b=cap, y=half),
+        ),
+        "score_mod",
+        is_subgraph=True,
+    )
+    softmax = Operation(
+        D.OPERATION_SOFTMAX,
+        "softmax",
+        {
+            "x": tensor("in", 1, 2, 128, 128, virtual=True),
+            "y": tensor("out", 1, 2, 128, 128, virtual=True),
+            "stats": tensor("stats", 1, 2, 128, 1),
+        },
+    )
+    parts: dict[str, Any] = {"q": q, "k": k, "v": v, "o": o, "subgraph": inner, "softmax": softmax}
+    parts |= {"subgraph_input_uid": score.uid, "subgraph_output_uid": squashed.uid}
+    return Operation(D.OPERATION_SDPA_FWD, "sdpa", parts | changed)
