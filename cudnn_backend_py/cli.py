@@ -97,6 +97,7 @@ def _without_option(arguments: list[str], option: str) -> list[str]:
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="cudnn-backend-py")
+@_with_version
 def main() -> None:
     """Script and understand cuDNN's graph engine. Exit codes: 0 yes, 1 no, 2 could not be judged."""
 
@@ -297,6 +298,7 @@ def remove_version(version: str, cuda: str | None) -> None:
 
 
 @main.command()
+@_with_version
 @click.argument("output", type=click.Path(file_okay=False))
 @click.option("--pytest-arguments", default="tests/gpu", show_default=True, help="What pytest is given.")
 def record(output: str, pytest_arguments: str) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Self
 from ..errors import CudnnStatusError, UsageError
 from ..generated.attributes import ATTRIBUTE_FACTS, ATTRIBUTE_OWNER, ATTRIBUTES, AttributeFacts
 from ..generated.enums import AttributeName, AttributeType, DescriptorType
+from .driver import current_device
 from .hazards import check_before_finalize, check_before_get, check_before_set, constant_buffer
 from .library import DescriptorPointer, HandlePointer, Library, library
 from .values import C_TYPES, from_c, matches, to_c
@@ -27,10 +28,11 @@ __all__ = ["Descriptor", "Handle"]
 class _Owner:
     """One live native object; destroyed when the last holder lets go, never at interpreter exit."""
 
-    __slots__ = ("__weakref__", "needs", "pointer")
+    __slots__ = ("__weakref__", "device", "needs", "pointer")
 
     def __init__(self, pointer: Any, destroy: Callable[[Any], Any], needs: tuple[_Owner, ...] = ()) -> None:
         self.pointer = pointer
+        self.device: int | None = None  # ordinal of the GPU it is bound to, through a handle
         self.needs: dict[AttributeName | None, tuple[_Owner, ...]] = {None: needs}
         finalizer: Any = weakref.finalize(self, destroy, pointer)
         finalizer.atexit = False
@@ -51,7 +53,7 @@ def _closed(what: str) -> UsageError:
 
 
 class Handle:
-    """A cuDNN handle on the current CUDA device.
+    """A cuDNN handle on the current CUDA device, whose ordinal is ``device``.
 
     C: ``cudnnCreate``, ``cudnnDestroy``. It needs a GPU. Destroying it waits for the device.
 
@@ -66,7 +68,9 @@ class Handle:
         pointer = HandlePointer()
         self._library.cudnnCreate(ctypes.byref(pointer))
         self._pid = os.getpid()
+        self.device = current_device()
         self._owner: _Owner | None = _Owner(pointer, _destroyer(self._library.cudnnDestroy, self._pid))
+        self._owner.device = self.device
 
     @property
     def owner(self) -> _Owner:
@@ -267,12 +271,14 @@ class Descriptor:
             raise self._misuse(error.headline, error.code, attribute) from None
         with self._lock:
             owner = self.owner
+            device = self._one_device(owner, owners, attribute)
             try:
                 self._library.cudnnBackendSetAttribute(owner.pointer, attribute, element, len(array), array)
             except CudnnStatusError as error:
                 raise _about(error, self.kind, attribute) from None
             if owners:
                 owner.needs[attribute] = owners
+                owner.device = device
             self._given[attribute] = tuple(array) if kinds is None else kinds
         return self
 
@@ -391,6 +397,7 @@ class Descriptor:
         """Mark as filled and finalized by cuDNN from `source`, which must outlive it."""
         self._finalized = True
         self.owner.needs[None] = (source.owner,)
+        self.owner.device = source.owner.device
 
     def execute(self, handle: Handle, variant_pack: Descriptor) -> None:
         """Run this execution plan on the handle's stream; returns before the device has finished.
@@ -402,12 +409,26 @@ class Descriptor:
             raise self._misuse(f"{variant_pack!r} is no Descriptor", "wrong-argument", None)
         variant_pack.check_usable(DescriptorType.VARIANT_PACK)
         plan, pack, running = self.owner, variant_pack.owner, _handle_owner(handle)
+        self._one_device(plan, (running,), None)
         try:
             self._library.cudnnBackendExecute(running.pointer, plan.pointer, pack.pointer)
         except CudnnStatusError as error:
             raise _about(error, self.kind) from None
 
     # checks
+
+    def _one_device(self, owner: _Owner, others: Sequence[_Owner], attribute: AttributeName | None) -> int | None:
+        """Return the GPU that all of these are bound to, None if none is bound."""
+        devices = {item.device for item in (owner, *others) if item.device is not None}
+        if len(devices) > 1:
+            raise self._misuse(
+                f"this {self.kind.c_name} is bound to GPU {owner.device}, what it is given to GPU "
+                f"{', '.join(sorted(str(item.device) for item in others if item.device != owner.device))}",
+                "handle-of-another-device",
+                attribute,
+                fix="make handle, graph and plan while the same device is current",
+            )
+        return devices.pop() if devices else None
 
     def check_usable(self, kind: DescriptorType) -> None:
         """Check that this is an open, finalized descriptor of `kind`.

@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from cudnn_backend_py import Attr, Handle, OperationGraph, UsageError, capture_log, library, open_target
+from cudnn_backend_py import (
+    Attr,
+    Descriptor,
+    DescriptorType,
+    Handle,
+    OperationGraph,
+    UsageError,
+    capture_log,
+    library,
+    open_target,
+)
 from cudnn_backend_py.target import read_device
 from examples import flash_forward
 from tests.gpu.test_execute import check_flash, first_plan
@@ -40,6 +50,33 @@ def test_handle_streams_and_close() -> None:
     handle.close()
     with pytest.raises(UsageError, match="descriptor-closed"):
         _ = handle.pointer
+
+
+def test_a_handle_of_another_gpu_is_refused() -> None:
+    from cuda.bindings import runtime
+
+    target = open_target()
+    plan = first_plan(flash_forward.graph(), target)
+    last = library().driver.devices - 1
+    assert int(runtime.cudaSetDevice(last)[0]) == 0
+    try:
+        with Handle() as other:
+            assert other.device == last
+            pack = Descriptor(DescriptorType.VARIANT_PACK)
+            pack.set(Attr.VARIANT_PACK_UNIQUE_IDS, (1,)).set(Attr.VARIANT_PACK_DATA_POINTERS, (1024,)).finalize()
+            if last == 0:
+                plan.descriptor.check_usable(DescriptorType.EXECUTION_PLAN)
+            else:
+                with pytest.raises(UsageError, match="bound to GPU 0, what it is given to GPU 1"):
+                    plan.descriptor.execute(other, pack)
+                config = Descriptor(DescriptorType.EXECUTION_PLAN).set(Attr.EXECUTION_PLAN_HANDLE, other)
+                best = OperationGraph(flash_forward.graph(), target).heuristics("A").configs[0]
+                with pytest.raises(UsageError, match="handle-of-another-device"):
+                    config.set(Attr.EXECUTION_PLAN_ENGINE_CONFIG, best.descriptor)
+    finally:
+        runtime.cudaSetDevice(0)
+    check_flash(plan)
+    target.close()
 
 
 def test_handle_made_before_fork_is_refused_after_it() -> None:

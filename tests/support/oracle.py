@@ -1,246 +1,268 @@
-"""The structural oracle: is the graph cuDNN says it finalized the graph we wrote, up to renaming?
+"""The structural oracle: is the graph cuDNN says it was given the graph we meant, up to renaming of uids?
 
-cuDNN logs every operation graph it finalizes as JSON. Both sides are brought to that form and compared by colour
-refinement (Weisfeiler and Leman): tensors and nodes are labelled by what they are, then over and over by what they
-touch, so names and order play no part.
+cuDNN logs every operation graph it finalizes (``Log.operation_graphs()``). Both sides become a network of tensors and
+operations with plain attributes; colours spread along the links (Weisfeiler-Lehman) until they tell items apart, and
+the first step at which the colours of the two sides differ names the first difference. Equal colours are then proved
+by a one-to-one mapping of tensors.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from cudnn_backend_py import DescriptorType, Graph, OperationGraph, Target, capture_log
-from cudnn_backend_py.generated.enums import CudnnEnum, PointwiseMode
-from cudnn_backend_py.graph import Matmul, Operation, Pointwise, Reduction, Tensor
-from cudnn_backend_py.graph.ir import Op
+from cudnn_backend_py import Graph
+from cudnn_backend_py.graph import Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor
 
-__all__ = ["as_logged", "assert_same_graph", "logged_graph"]
+__all__ = ["assert_same_graph", "difference"]
 
-D = DescriptorType
-_LARGEST = 1.7976931348623157e308
-
-# Port or field of ours -> key in cuDNN's log. A field that maps to None is not logged.
-_CONVOLUTION = {
-    "comp_type": "mathPrec",
-    "conv_mode": "mode",
-    "dilations": "dilation",
-    "filter_strides": "stride",
-    "pre_paddings": "pad",
-    "post_paddings": None,
-    "spatial_dims": None,
-    "alpha": "alpha",
-    "beta": "beta",
+NO_CLIP = 1.7976931348623157e308  # what cuDNN holds as upper clip of a ReLU without one
+_PORTS = {
+    "matA": "a",
+    "matB": "b",
+    "matC": "c",
+    "mOverride": "m_override",
+    "nOverride": "n_override",
+    "kOverride": "k_override",
 }
-_GENERIC: dict[DescriptorType, dict[str, str | None]] = {
-    D.OPERATION_CONVOLUTION_FORWARD: {**_CONVOLUTION, "x": "X", "w": "W", "y": "Y"},
-    D.OPERATION_CONVOLUTION_BACKWARD_DATA: {**_CONVOLUTION, "dx": "dX", "w": "W", "dy": "dY"},
-    D.OPERATION_CONVOLUTION_BACKWARD_FILTER: {**_CONVOLUTION, "x": "X", "dw": "dW", "dy": "dY"},
-    D.OPERATION_NORM_FORWARD: {
-        "mode": "mode",
-        "phase": "fmode",
-        "x": "X",
-        "y": "Y",
-        "scale": "Scale",
-        "bias": "Bias",
-        "epsilon": "epsilonDesc",
-        "mean": "Mean",
-        "inv_variance": "InvVariance",
-    },
-    D.OPERATION_SDPA_FWD: {
-        "q": "Q",
-        "k": "K",
-        "v": "V",
-        "o": "O",
-        "stats": "stats",
-        "scale": "scale",
-        "subgraph": "subgraph",
-        "subgraph_input_uid": "subgraphInputUid",
-        "subgraph_output_uid": "subgraphOutputUid",
-        "softmax": "softmax",
-    },
-    D.OPERATION_SOFTMAX: {"x": "X", "y": "Y", "stats": "statsDesc", "max": "maxDesc", "sum_exp": "sumExpDesc"},
-    D.OPERATION_RNG: {
-        "y": "Y",
-        "offset": "offset",
-        "seed": "seedTensor",
-        "distribution": "distribution",
-        "bernoulli_dist_probability": "bernoulli_dist_probability",
-    },
-}
+_SPATIAL = {"pre_paddings": "pad", "filter_strides": "stride", "dilations": "dilation"}
 
 
-def logged_graph(graph: Graph, target: Target) -> dict[str, Any]:
-    """Return what cuDNN logs when it finalizes the graph."""
-    with capture_log(this_thread_only=True) as log:
-        OperationGraph(graph, target)
-    return log.operation_graphs()[-1]
+@dataclass(frozen=True)
+class Item:
+    """A tensor or an operation: how to call it, its own attributes, and what it is linked to by which port."""
+
+    label: str
+    attributes: tuple[tuple[str, Any], ...]
+    links: tuple[tuple[str, str], ...]
 
 
-def as_logged(graph: Graph) -> dict[str, Any]:
-    """Return our graph in the form of cuDNN's log."""
-    return {"tensors": [_tensor(tensor) for tensor in graph.tensors], "nodes": [_node(op) for op in graph.ops]}
+Network = Mapping[str, Item]  # by a key of its side: "t:uid" or "o:number"
 
 
-def _tensor(tensor: Tensor) -> dict[str, Any]:
-    record: dict[str, Any] = {
-        "name": str(tensor.uid),
-        "dataType": tensor.data_type.c_name,
-        "dim": list(tensor.dims),
-        "stride": list(tensor.strides),
-        "isVirtual": tensor.virtual,
-        "isByValue": tensor.by_value,
-        "vectCount": tensor.vector_count,
-        "vectDim": tensor.vector_dim,
-        "ptrAlignment": tensor.alignment,
+def _item(label: str, attributes: Mapping[str, Any], links: Iterable[tuple[str, str]]) -> Item:
+    plain = {key: tuple(value) if isinstance(value, list) else value for key, value in attributes.items()}
+    return Item(label, tuple(sorted(plain.items())), tuple(sorted(links)))
+
+
+def _port(name: str) -> str:
+    """Return one spelling for a port: ours is snake_case, the log's is mixed."""
+    known = _PORTS.get(name, name)
+    return known.replace("_", "").lower().removesuffix("desc")
+
+
+# Ours
+
+
+def _meant_tensor(tensor: Tensor) -> Item:
+    attributes = {
+        "data type": tensor.data_type.c_name,
+        "dims": tensor.dims,
+        "strides": tensor.strides,
+        "virtual": tensor.virtual,
+        "by value": tensor.by_value,
+        "alignment": tensor.alignment,
         "reordering": tensor.reordering.c_name,
+        "vector": (tensor.vector_count, tensor.vector_dim),
     }
-    if tensor.ragged_offset is not None:
-        record["isRagged"] = [_tensor(tensor.ragged_offset)]
-    return record
+    ragged = tensor.ragged_offset
+    return _item(f"tensor {tensor.name!r}", attributes, [("ragged offset", f"t:{ragged.uid}")] if ragged else [])
 
 
-def _uid(tensor: Tensor | None) -> str | None:
-    return None if tensor is None else str(tensor.uid)
-
-
-def _node(op: Op) -> dict[str, Any]:
-    node: dict[str, Any] = {"operation": op.kind.c_name}
+def _meant_parameters(op: Op) -> dict[str, Any]:
     if isinstance(op, Matmul):
-        node |= {"mathPrec": op.compute_type.c_name, "matA": _uid(op.a), "matB": _uid(op.b), "matC": _uid(op.c)}
-        node |= {f"{key}Override": _uid(getattr(op, f"{key}_override")) for key in "mnk"}
-    elif isinstance(op, Pointwise):
-        node |= _pointwise(op)
-    elif isinstance(op, Reduction):
-        node |= {"reductionOp": op.operator.c_name, "mathPrec": op.compute_type.c_name}
-        node |= {"isDeterministic": bool(op.deterministic), "X": _uid(op.x), "Y": _uid(op.y)}
-    else:
-        assert isinstance(op, Operation)
-        names = _GENERIC[op.kind]
-        parts: dict[str, Any] = {}
-        for field, value in op.fields.items():
-            parts |= dict(value.fields) if hasattr(value, "fields") and not isinstance(value, Op) else {field: value}
-        node |= {str(names[field]): _value(value) for field, value in parts.items() if names[field] is not None}
-    return {key: value for key, value in node.items() if value is not None}
-
-
-def _pointwise(op: Pointwise) -> dict[str, Any]:
-    node: dict[str, Any] = {
-        "pointwiseMode": op.mode.c_name,
-        "mathPrec": op.compute_type.c_name,
-        "alpha1": 1.0 if op.alpha1 is None else op.alpha1,
-        "alpha2": 1.0 if op.alpha2 is None else op.alpha2,
-        "axis": op.axis,
-        **{key: _uid(getattr(op, port)) for port, key in zip(("x", "b", "t", "y"), "XBTY", strict=True)},
-        "dX": _uid(op.dx),
-        "dY": _uid(op.dy),
-    }
-    family = op.mode.name.rsplit("_", 1)[0]
-    if op.mode in (PointwiseMode.RELU_FWD, PointwiseMode.RELU_BWD):
-        node["lowerClip"] = op.relu_lower_clip or 0.0
-        node["upperClip"] = _LARGEST if op.relu_upper_clip is None else op.relu_upper_clip
-        node["lowerClipSlope"] = op.relu_lower_clip_slope or 0.0
-    elif family == "ELU":
-        node["alpha"] = 1.0 if op.elu_alpha is None else op.elu_alpha
-    elif family in ("SWISH", "SOFTPLUS"):
-        beta = op.swish_beta if family == "SWISH" else op.softplus_beta
-        node["beta"] = 1.0 if beta is None else beta
-    return node
-
-
-def _value(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return str(value.uid)
-    if isinstance(value, CudnnEnum):
-        return value.c_name
-    if isinstance(value, Graph):
-        return as_logged(value)
-    if isinstance(value, Op):
-        return _node(value)
-    return list(value) if isinstance(value, tuple) else value
-
-
-def assert_same_graph(graph: Graph, logged: dict[str, Any]) -> None:
-    """Fail, naming the first difference, if cuDNN's graph is not ours up to renaming."""
-    ours, theirs = as_logged(graph), logged
-    _same("tensors", map(_tensor_label, _tensors(ours)), map(_tensor_label, _tensors(theirs)))
-    _same("operations", map(_node_label, ours["nodes"]), map(_node_label, theirs["nodes"]))
-    _same("links", _refined(ours), _refined(theirs))
-
-
-def _tensors(logged: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the tensors of a graph, those inside ragged links once, those of sub-graphs not."""
-    inner = {tensor["name"] for node in logged["nodes"] for tensor in node.get("subgraph", {}).get("tensors", ())}
-    offsets = {offset["name"] for tensor in logged["tensors"] for offset in tensor.get("isRagged", ())}
-    return [tensor for tensor in logged["tensors"] if tensor["name"] not in offsets | inner]
-
-
-def _same(what: str, ours: Iterable[str], theirs: Iterable[str]) -> None:
-    left, right = Counter(ours), Counter(theirs)
-    assert left == right, f"{what} differ; only ours: {list(left - right)[:3]}; only cuDNN's: {list(right - left)[:3]}"
-
-
-def _plain(value: Any) -> Any:
-    """Return a value without names, for labels: tensors inside by what they are, sub-graphs by their structure."""
-    if isinstance(value, dict) and "nodes" in value:
-        return sorted(_refined(value))
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in sorted(value.items()) if key != "name"}
-    return [_plain(item) for item in value] if isinstance(value, list) else value
-
-
-def _tensor_label(tensor: dict[str, Any]) -> str:
-    return json.dumps(_plain(tensor), sort_keys=True)
-
-
-def _is_link(key: str, value: Any) -> bool:
-    return (isinstance(value, str) and value.isdecimal()) or key.endswith("Uid")
-
-
-def _links(node: dict[str, Any]) -> list[tuple[str, str]]:
-    found = []
-    for key, value in node.items():
-        if _is_link(key, value):
-            found.append((key, str(value)))
-        elif isinstance(value, dict) and "nodes" not in value:
-            found += [(f"{key}.{inner}", uid) for inner, uid in _links(value)]
+        return {"compute type": op.compute_type.c_name}
+    if isinstance(op, Reduction):
+        return {
+            "compute type": op.compute_type.c_name,
+            "operator": op.operator.c_name,
+            "deterministic": bool(op.deterministic),
+        }
+    if isinstance(op, Pointwise):
+        return _pointwise_parameters(op)
+    assert isinstance(op, Operation)
+    found = {name: _plain(value) for name, value in op.fields.items() if name in ("alpha", "beta", "mode", "phase")}
+    convolution = op.fields.get("convolution")
+    if isinstance(convolution, Parameters):
+        fields = convolution.fields
+        found |= {log_name: tuple(fields[name]) for name, log_name in _SPATIAL.items()}
+        found |= {"mode": fields["conv_mode"].c_name, "compute type": fields["comp_type"].c_name}
     return found
 
 
-def _node_label(node: dict[str, Any]) -> str:
-    parts = {}
-    for key, value in sorted(node.items()):
-        if _is_link(key, value):
-            parts[key] = "tensor"
-        elif isinstance(value, dict) and "nodes" not in value:
-            parts[key] = json.loads(_node_label(value))
-        else:
-            parts[key] = _plain(value)
-    return json.dumps(parts, sort_keys=True)
+def _plain(value: Any) -> Any:
+    return getattr(value, "c_name", value)
 
 
-def _hash(*parts: Any) -> str:
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+def _pointwise_parameters(op: Pointwise) -> dict[str, Any]:
+    def default(value: float | None, otherwise: float) -> float:
+        return otherwise if value is None else float(value)
+
+    found: dict[str, Any] = {
+        "mode": op.mode.c_name,
+        "compute type": op.compute_type.c_name,
+        "alpha1": default(op.alpha1, 1.0),
+        "alpha2": default(op.alpha2, 1.0),
+    }
+    if op.axis is not None:
+        found["axis"] = op.axis
+    stem = op.mode.name.removesuffix("_FWD").removesuffix("_BWD")
+    if stem == "RELU":
+        found["upperClip"] = default(op.relu_upper_clip, NO_CLIP)
+        found["lowerClip"] = default(op.relu_lower_clip, 0.0)
+        found["lowerClipSlope"] = default(op.relu_lower_clip_slope, 0.0)
+    elif stem == "ELU":
+        found["alpha"] = default(op.elu_alpha, 1.0)
+    elif stem == "SOFTPLUS":
+        found["beta"] = default(op.softplus_beta, 1.0)
+    elif stem == "SWISH":
+        found["beta"] = default(op.swish_beta, 1.0)
+    return found
 
 
-def _refined(logged: dict[str, Any]) -> list[str]:
-    tensors = {tensor["name"]: _tensor_label(tensor) for tensor in logged["tensors"]}
-    for node in logged["nodes"]:
-        for tensor in node.get("subgraph", {}).get("tensors", ()):
-            tensors.setdefault(tensor["name"], _tensor_label(tensor))
-    nodes = [_node_label(node) for node in logged["nodes"]]
-    links = [_links(node) for node in logged["nodes"]]
-    for _ in range(len(nodes) + 1):
-        nodes = [
-            _hash(label, sorted((key, tensors[uid]) for key, uid in link))
-            for label, link in zip(nodes, links, strict=True)
-        ]
-        touched: dict[str, list[tuple[str, str]]] = {name: [] for name in tensors}
-        for label, link in zip(nodes, links, strict=True):
-            for key, uid in link:
-                touched[uid].append((key, label))
-        tensors = {name: _hash(label, sorted(touched[name])) for name, label in tensors.items()}
-    return nodes
+def _meant(graph: Graph) -> Network:
+    network = {f"t:{tensor.uid}": _meant_tensor(tensor) for tensor in graph.tensors}
+    for number, op in enumerate(graph.ops):
+        links = [(_port(port), f"t:{tensor.uid}") for port, tensor in op.ports()]
+        attributes = {"operation": op.kind.c_name, **_meant_parameters(op)}
+        network[f"o:{number}"] = _item(f"operation {op.name!r}", attributes, links)
+    return network
+
+
+# The log's
+
+
+def _logged_tensor(record: Mapping[str, Any]) -> Item:
+    attributes = {
+        "data type": record["dataType"],
+        "dims": record["dim"],
+        "strides": record["stride"],
+        "virtual": record["isVirtual"],
+        "by value": record["isByValue"],
+        "alignment": record["ptrAlignment"],
+        "reordering": record["reordering"],
+        "vector": (record["vectCount"], record["vectDim"]),
+    }
+    links = [("ragged offset", f"t:{offset['name']}") for offset in record.get("isRagged", ())]
+    return _item(f"logged tensor {record['name']}", attributes, links)
+
+
+_RENAMED = {
+    "mathPrec": "compute type",
+    "pointwiseMode": "mode",
+    "reductionOp": "operator",
+    "isDeterministic": "deterministic",
+    "fmode": "phase",
+}
+
+
+def _logged(data: Mapping[str, Any]) -> Network:
+    network: dict[str, Item] = {}
+    for record in data["tensors"]:
+        for one in (record, *record.get("isRagged", ())):
+            network.setdefault(f"t:{one['name']}", _logged_tensor(one))
+    for number, record in enumerate(data["nodes"]):
+        ports = {key: value for key, value in record.items() if f"t:{value}" in network and isinstance(value, str)}
+        attributes = {_RENAMED.get(key, key): value for key, value in record.items() if key not in ports}
+        links = [(_port(key), f"t:{value}") for key, value in ports.items()]
+        network[f"o:{number}"] = _item(f"logged operation {number}", attributes, links)
+    return network
+
+
+# Comparing
+
+
+def _neighbours(network: Network) -> dict[str, list[tuple[str, str]]]:
+    """Return for each item the items it is linked with, in either direction, and the port."""
+    found: dict[str, list[tuple[str, str]]] = {key: [] for key in network}
+    for key, item in network.items():
+        for port, other in item.links:
+            found[key].append((f"{port} of it", other))
+            found[other].append((f"it is {port} of", key))
+    return found
+
+
+def _spread(colours: Mapping[str, Any], neighbours: Mapping[str, list[tuple[str, str]]]) -> dict[str, int]:
+    return {
+        key: hash((colours[key], tuple(sorted((port, colours[other]) for port, other in neighbours[key]))))
+        for key in colours
+    }
+
+
+def difference(graph: Graph, logged: Mapping[str, Any]) -> str | None:
+    """Return the first difference between the graph meant and the one cuDNN logged, None if they are the same."""
+    mine, theirs = _meant(graph), _logged(logged)
+    for what in "to":
+        counts = [sum(key.startswith(what) for key in side) for side in (mine, theirs)]
+        if counts[0] != counts[1]:
+            kind = "tensors" if what == "t" else "operations"
+            return f"{counts[0]} {kind} are meant, {counts[1]} are logged"
+    colours = [{key: hash((key[0], item.attributes)) for key, item in side.items()} for side in (mine, theirs)]
+    links = [_neighbours(side) for side in (mine, theirs)]
+    for step in range(len(mine) + 1):
+        odd = _odd_ones(colours)
+        if odd is not None:
+            return _say(mine[odd[0]], theirs[odd[1]], mine, theirs, step)
+        if step and len(set(colours[0].values())) == len(mine):
+            break
+        colours = [_spread(side, near) for side, near in zip(colours, links, strict=True)]
+    return None if _mapping(mine, theirs, *colours) is not None else "no one-to-one mapping of the tensors fits"
+
+
+def _odd_ones(colours: list[dict[str, int]]) -> tuple[str, str] | None:
+    """Return an item of each side whose colour the other side has not so often, tensors first."""
+    counts = [Counter(side.values()) for side in colours]
+    if counts[0] == counts[1]:
+        return None
+    left, right = counts[0] - counts[1], counts[1] - counts[0]
+    for kind in "to":
+        mine = [key for key, colour in colours[0].items() if key.startswith(kind) and left[colour]]
+        theirs = [key for key, colour in colours[1].items() if key.startswith(kind) and right[colour]]
+        if mine and theirs:
+            return mine[0], theirs[0]
+    raise AssertionError("the sides have equally many items of each kind, so both have an odd one")
+
+
+def _say(mine: Item, theirs: Item, ours: Network, logs: Network, step: int) -> str:
+    wanted, found = dict(mine.attributes), dict(theirs.attributes)
+    if wanted != found:
+        key = next(key for key in sorted({*wanted, *found}) if wanted.get(key) != found.get(key))
+        return f"{mine.label} has {key} {wanted.get(key)}, nothing logged fits: {theirs.label} has {found.get(key)}"
+    links = ", ".join(f"{port}={ours[key].label}" for port, key in mine.links) or "as they are"
+    other = ", ".join(f"{port}={logs[key].label}" for port, key in theirs.links) or "as they are"
+    return f"the links of {mine.label} ({links}) fit nothing logged, {theirs.label} has ({other}); seen at step {step}"
+
+
+def _mapping(
+    mine: Network, theirs: Network, left: Mapping[str, int], right: Mapping[str, int]
+) -> dict[str, str] | None:
+    """Return which logged item each of ours is, by backtracking over items of equal colour."""
+    order = sorted(mine, key=lambda key: (key[0] == "t", key))
+    choices = {key: [other for other in theirs if right[other] == left[key]] for key in order}
+
+    def extend(index: int, known: dict[str, str]) -> dict[str, str] | None:
+        if index == len(order):
+            return known
+        key = order[index]
+        for other in choices[key]:
+            pairs = {key: other}
+            fits = [port for port, _ in mine[key].links] == [port for port, _ in theirs[other].links]
+            for (_, child), (_, twin) in zip(mine[key].links, theirs[other].links, strict=False):
+                fits = fits and {**known, **pairs}.get(child, twin) == twin
+                pairs[child] = twin
+            merged = known | pairs
+            if fits and len(set(merged.values())) == len(merged) and known.get(key, other) == other:
+                done = extend(index + 1, merged)
+                if done is not None:
+                    return done
+        return None
+
+    return extend(0, {})
+
+
+def assert_same_graph(graph: Graph, logged: Mapping[str, Any]) -> None:
+    """Fail with the first difference if cuDNN was given another graph than meant."""
+    found = difference(graph, logged)
+    assert found is None, found
