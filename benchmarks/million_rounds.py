@@ -1,6 +1,6 @@
 """A million rounds of create, set, finalize, get, destroy: memory before, on the way and after.
 
-    python benchmarks/million_rounds.py --output logs/million-rounds.json
+python benchmarks/million_rounds.py --output logs/million-rounds.json
 """
 
 from __future__ import annotations

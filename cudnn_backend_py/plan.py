@@ -52,7 +52,6 @@ class Plan:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan with its graph, cuDNN version and target, so that a load can check them."""
-        text = self.json()
         record = {
             "schema": SCHEMA,
             "version": SCHEMA_VERSION,
@@ -60,10 +59,10 @@ class Plan:
             "target": self.target.name,
             "sm": self.target.sm,
             "tag": self.tag,
-            "sha256": hashlib.sha256(text.encode()).hexdigest(),
             "graph": graph_to_json(self.graph),
-            "plan": text,
+            "plan": self.json(),
         }
+        record["sha256"] = _digest(record)
         Path(path).write_text(json.dumps(record) + "\n", encoding="utf-8")
 
     def close(self) -> None:
@@ -127,10 +126,16 @@ def load_plan(path: str | os.PathLike[str], target: Target | str | None = None) 
     return Plan(plan.finalize(), graph, chosen, record["tag"])
 
 
+def _digest(record: dict[str, Any]) -> str:
+    """Return the hash of everything in a plan file but the hash itself."""
+    rest = {key: value for key, value in record.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
 def _read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         record = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise GraphError(f"{os.fspath(path)} is no plan file: {error}", code="plan-file") from None
     if not isinstance(record, dict) or (record.get("schema"), record.get("version")) != (
         SCHEMA,
@@ -141,6 +146,6 @@ def _read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
             code="plan-file",
             fix="plan files are written by Plan.save and 'cudnn-backend explain --build --save-plan'",
         )
-    if hashlib.sha256(str(record.get("plan")).encode()).hexdigest() != record.get("sha256"):
+    if _digest(record) != record.get("sha256"):
         raise GraphError(f"{os.fspath(path)} was changed since it was saved", code="plan-file")
     return record

@@ -28,6 +28,7 @@ _JIT_LIMIT = (
     "this is the jit wheel: engines the full wheel has compiled ahead of time, for convolutions and norms among them, "
     "are not in it"
 )
+_DRIVER_REMEDY = "install the CUDA driver, or this package where a C compiler is, so that its driver stub is built"
 _controls: dict[tuple[int, bool, str], Control] = {}
 _TOO_NEW = ("attribute-newer-than-library", "descriptor-newer-than-library", "function-newer-than-library")
 
@@ -103,9 +104,11 @@ class _Question:
                 "this environment refuses a graph that is known to be supported",
                 Basis.MEASURED,
                 "so nothing it says about the graph can be believed",
-                "see the control graph's reasons and 'cudnn-backend info'",
+                _DRIVER_REMEDY
+                if self.target.library.driver.kind == "missing"
+                else "see the control graph's reasons and 'cudnn-backend info'",
             )
-            return self._make(Outcome.NOT_JUDGED, "environment", control, (), control.reasons, cause)
+            return self._make(Outcome.NOT_JUDGED, "environment", control, (), (), cause)
         try:
             operation_graph = OperationGraph(self.graph, self.target)
         except UsageError as error:
@@ -137,7 +140,7 @@ class _Question:
             reason for answer in answers for refusal in read_refusals(answer.answer.text) for reason in refusal.reasons
         )
         supported = any(answer.configs for answer in answers)
-        return Control(graph.name, supported, () if supported else reasons)
+        return Control(graph.name, supported, () if supported else tuple(dict.fromkeys(reasons)))
 
     def _refused_graph(self, control: Control, error: CudnnStatusError) -> Verdict:
         number = int(error.status)

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import EnvironmentNotReady, UsageError
+from ..errors import CudnnStatusError, EnvironmentNotReady, UsageError
 from ..generated.enums import AttributeName as Attr
-from ..generated.enums import DescriptorType
+from ..generated.enums import DescriptorType, Status
 from ..native import Descriptor, Handle, Library, current_device, library
 from .profiles import Profile, check_properties, find_profile, list_profiles, load_profile
 
@@ -111,7 +111,19 @@ def _described(profile: Profile, lib: Library) -> Target:
             fix="use a newer cuDNN (--cudnn 9.19.0), or run on the GPU itself",
         )
     device = Descriptor(DescriptorType.DEVICEPROP, on=lib)
-    device.set(Attr.DEVICEPROP_JSON_REPRESENTATION, profile.json()).finalize()
+    device.set(Attr.DEVICEPROP_JSON_REPRESENTATION, profile.json())
+    try:
+        device.finalize()
+    except CudnnStatusError as error:
+        if error.status is not Status.SUBLIBRARY_LOADING_FAILED:
+            raise
+        raise EnvironmentNotReady(
+            f"cuDNN {lib.version_text} cannot load the libraries it judges with",
+            code="device-description-unavailable",
+            where=f"libcuda.so.1: {lib.driver.kind}; {lib.driver.note}\nNVRTC: {lib.nvrtc.path or lib.nvrtc.found}",
+            cause=f"{error.headline}\n{error.last_error}",
+            fix="install the CUDA driver, or this package where a C compiler is, so that its driver stub is built",
+        ) from None
     return Target(profile, device=device, library=lib)
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import GraphError, UsageError
+from ..native.hazards import DEVICE_NAME_BYTES
 
 __all__ = ["Profile", "find_profile", "list_profiles", "load_profile"]
 
 FOLDER = Path(__file__).parent / "profiles"
-NAME_BYTES = 255  # measured: cuDNN 9.28 copies a deviceName of 256 bytes or more past its buffer
 
 # The keys cuDNN 9.8 to 9.28 ask for or understand, and the type of each.
 PROPERTY_TYPES: dict[str, type] = {
@@ -107,9 +107,9 @@ def check_properties(properties: Mapping[str, Any], where: str) -> dict[str, Any
                 where=where,
             )
     length = len(filled["deviceName"].encode())
-    if length > NAME_BYTES:
+    if length > DEVICE_NAME_BYTES:
         raise GraphError(
-            f"deviceName has {length} bytes, at most {NAME_BYTES} are safe",
+            f"deviceName has {length} bytes, at most {DEVICE_NAME_BYTES} are safe",
             code="device-name-too-long",
             where=where,
             cause="[measured] cuDNN 9.28 copies a longer name past its buffer",

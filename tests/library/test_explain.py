@@ -1,276 +1,380 @@
-"""Verdicts: the forum thread's graph, flash attention on every architecture, and what cannot be judged."""
+"""Verdicts from end to end: the forum graph, flash forward, broken environments."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
-import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cudnn_backend_py import DataType, DescriptorType, GraphBuilder, explain, library, load_plan
-from cudnn_backend_py.diagnose import render_text
-from cudnn_backend_py.engine import OperationGraph
-from cudnn_backend_py.graph import save_graph, sdpa_forward
-from cudnn_backend_py.native.find import LIBRARY_VARIABLE
-from cudnn_backend_py.target import open_target
-from examples import flash_forward, forum_two_matmul
+from cudnn_backend_py import DescriptorType, EnvironmentNotReady, Graph, GraphBuilder, explain, library
+from cudnn_backend_py.diagnose import Basis, Outcome, Verdict, control_graph
+from cudnn_backend_py.graph import sdpa_forward
 from tests.support.child import ROOT, Finished, older_cudnn, run_code, run_python
 
 FORUM = "examples/forum_two_matmul.py"
-OLDER = "9.19.0"
-SHARED_MEMORY_SM89 = 101376
+FLASH_TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100")
+EMPTY = {"PATH": os.environ.get("PATH", "")}
 
 
-def command(*arguments: str, **options: Any) -> Finished:
-    return run_python(["-m", "cudnn_backend_py", *arguments], **options)
+def command(*arguments: str, environment: dict[str, str] | None = None, cwd: Path = ROOT) -> Finished:
+    return run_python(["-m", "cudnn_backend_py", "explain", *arguments], environment=environment, cwd=cwd)
 
 
-def test_forum_graph_needs_more_shared_memory_than_sm89_has() -> None:
-    answer = command("explain", FORUM, "--cudnn", OLDER, "--target", "sm89", "--format", "json")
-    assert answer.code == 1
-    verdict = json.loads(answer.stdout)
-    assert verdict["outcome"] == "not supported"
-    first = verdict["candidates"][0]
-    assert (first["mode"], first["engine"]) == ("A", 0)
-    assert first["reasons"][0]["status"] == "CUDNN_STATUS_NOT_SUPPORTED_SHARED_MEMORY_INSUFFICIENT"
-    cause = verdict["cause"]
-    assert cause["code"] == "shared-memory-per-block-insufficient"
-    assert cause["basis"] == "measured"
-    assert cause["headline"] == (
-        "engine 0 needs 153600 bytes (150 KiB) of shared memory per block, sm_89 has 101376 bytes (99 KiB) at most"
-    )
-    assert "not the free memory of the GPU" in cause["detail"]
+def as_json(*arguments: str, **options: Any) -> tuple[int, dict[str, Any]]:
+    done = command(*arguments, "--format", "json", **options)
+    verdict: dict[str, Any] = json.loads(done.stdout)
+    return done.code, verdict
 
 
-def test_forum_verdict_as_text_names_status_engine_and_limit() -> None:
-    answer = command("explain", FORUM, "--cudnn", OLDER, "--target", "l40s")
-    assert answer.code == 1
-    assert answer.stdout.startswith("NOT SUPPORTED: graph 'forum_two_matmul' on NVIDIA L40S (sm_89), cuDNN 9.19.0\n")
-    cause = next(line for line in answer.stdout.splitlines() if line.startswith("cause:"))
-    assert "shared memory per block" in cause
-    assert str(SHARED_MEMORY_SM89) in cause
-    assert "A        engine 0 KERNEL_CFG=0 refused\n    CUDNN_STATUS_NOT_SUPPORTED_SHARED_MEMORY_INSUFFICIENT: " in (
-        answer.stdout
-    )
+def flash() -> Graph:
+    return sdpa_forward(batch=2, heads=4, seq_q=512, head_dim=64, causal=True, stats=True)
+
+
+# The forum graph: refused on an L40S by 9.19.0, for shared memory; supported by its neighbours; removed later.
+
+
+def test_forum_graph_on_sm89_with_9_19_text() -> None:
+    done = command(FORUM, "--cudnn", "9.19.0", "--target", "sm89")
+    assert done.code == 1, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("NOT SUPPORTED: graph 'forum_two_matmul' on NVIDIA L40S (sm_89), cuDNN 9.19.0")
+    cause = next(line for line in lines if line.startswith("cause:"))
+    assert "[measured]" in cause
+    assert "engine 0 needs" in cause
+    assert "101376" in cause
+    assert "CUDNN_STATUS_NOT_SUPPORTED_SHARED_MEMORY_INSUFFICIENT" in done.stdout
+    assert done.stderr == ""
+
+
+def test_forum_graph_on_sm89_with_9_19_as_json() -> None:
+    code, verdict = as_json(FORUM, "--cudnn", "9.19.0", "--target", "sm89")
+    assert code == 1
+    assert (verdict["schema"], verdict["version"]) == ("cudnn-backend-py/verdict", 1)
+    assert (verdict["outcome"], verdict["cudnn"], verdict["sm"]) == ("not supported", "9.19.0", 89)
+    engine_0 = [candidate for candidate in verdict["candidates"] if candidate["engine"] == 0]
+    assert engine_0
+    assert engine_0[0]["state"] == "refused"
+    statuses = [reason["status"] for reason in engine_0[0]["reasons"]]
+    assert "CUDNN_STATUS_NOT_SUPPORTED_SHARED_MEMORY_INSUFFICIENT" in statuses
+    assert verdict["cause"]["code"] == "shared-memory-per-block-insufficient"
+    assert verdict["cause"]["basis"] == "measured"
+    assert "101376" in verdict["cause"]["headline"]
+    assert verdict["control"]["supported"] is True
 
 
 @pytest.mark.parametrize("target", ["sm80", "sm90"])
-def test_forum_graph_is_supported_where_shared_memory_suffices(target: str) -> None:
-    answer = command("explain", FORUM, f"--cudnn={OLDER}", "--target", target)
-    assert answer.code == 0
-    assert answer.stdout.startswith("SUPPORTED: ")
+def test_forum_graph_is_supported_on_its_neighbours_with_9_19(target: str) -> None:
+    code, verdict = as_json(FORUM, "--cudnn", "9.19.0", "--target", target)
+    assert (code, verdict["outcome"]) == (0, "supported")
+    assert any(candidate["engine"] == 0 for candidate in verdict["candidates"] if candidate["state"] == "supported")
 
 
-def test_newest_cudnn_removed_the_pattern() -> None:
-    verdict = explain(forum_two_matmul.graph(), "sm89")
-    assert verdict.exit_code == 1
-    assert verdict.cause is not None
-    assert verdict.cause.code == "pattern-removed"
-    assert "no longer supported" in verdict.cause.headline
+def test_several_targets_give_several_verdicts_and_the_worst_code() -> None:
+    done = command(FORUM, "--cudnn", "9.19.0", "--target", "sm80", "--target", "sm89", "--format", "json")
+    assert done.code == 1
+    assert [verdict["outcome"] for verdict in json.loads(done.stdout)] == ["supported", "not supported"]
 
 
-FLASH_TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100")
+def test_forum_graph_was_removed_from_the_newest() -> None:
+    code, verdict = as_json(FORUM, "--target", "sm80")
+    assert (code, verdict["outcome"], verdict["cause"]["code"]) == (1, "not supported", "pattern-removed")
+    assert "no longer supported" in verdict["cause"]["headline"]
 
 
-def check_flash(folder: Path) -> None:
-    """Judge, build, save and load causal flash forward with statistics for every architecture; run in any process."""
-    graph = flash_forward.graph()
-    for name in FLASH_TARGETS:
-        target = open_target(name)
-        plans: list[Any] = []
-        verdict = explain(graph, target, build=True, plans=plans)
-        assert verdict.supported, render_text(verdict)
-        assert verdict.stage == "plan"
-        plans[0].save(folder / f"{name}.json")
-        loaded = load_plan(folder / f"{name}.json", target)
-        assert loaded.graph == graph
-        assert loaded.workspace_bytes == plans[0].workspace_bytes
-        target.close()
-
-
-def test_causal_flash_with_stats_builds_everywhere(tmp_path: Path) -> None:
-    check_flash(tmp_path)
-
-
-def test_causal_flash_with_stats_builds_everywhere_with_an_older_cudnn(tmp_path: Path) -> None:
+def test_the_measured_need_is_what_the_words_say() -> None:
+    """The limit found by asking again is believed by cuDNN: one KiB less and the graph is refused."""
+    _, verdict = as_json(FORUM, "--cudnn", "9.19.0", "--target", "sm89")
+    needed = int(re.findall(r"needs (\d+) bytes", verdict["cause"]["headline"])[0])
     code = (
-        "import pathlib; from cudnn_backend_py import library; from tests.library.test_explain import check_flash; "
-        f"assert library().version == (9, 19, 0); check_flash(pathlib.Path({str(tmp_path)!r}))"
+        "import dataclasses\n"
+        "from cudnn_backend_py import explain, find_profile\n"
+        "from cudnn_backend_py.cli import load_graph_file\n"
+        f"graph = load_graph_file({FORUM!r})\n"
+        "base = find_profile('sm89')\n"
+        f"for limit in ({needed}, {needed - 1024}):\n"
+        "    properties = {**base.properties, 'maxSharedMemoryPerBlockOptin': limit}\n"
+        "    print(explain(graph, dataclasses.replace(base, properties=properties)).outcome)"
     )
-    run_code(code, environment=older_cudnn(), timeout_s=180)
-    assert len(list(tmp_path.glob("*.json"))) == len(FLASH_TARGETS)
+    assert run_code(code, environment=older_cudnn()).stdout.split("\n")[:2] == ["supported", "not supported"]
 
 
-def test_refused_candidates_keep_their_reasons_where_others_survive() -> None:
-    verdict = explain(flash_forward.graph(), "sm80")
-    refused = [candidate for candidate in verdict.candidates if candidate.state == "refused"]
-    assert verdict.supported
-    assert refused
-    assert all(candidate.reasons for candidate in refused)
-    assert any(candidate.knobs for candidate in verdict.candidates if candidate.state == "supported")
+# Flash forward, judged, built, saved and loaded
+
+FLASH_PROGRAM = f"""
+import json, sys
+from pathlib import Path
+from cudnn_backend_py import explain, load_plan, library
+from tests.library.test_explain import flash
+folder = Path(sys.argv[1])
+found = []
+for target in {FLASH_TARGETS!r}:
+    plans = []
+    verdict = explain(flash(), target, build=True, plans=plans)
+    plan = plans[0]
+    plan.save(folder / f"{{target}}.json")
+    loaded = load_plan(folder / f"{{target}}.json", target)
+    built = [candidate.engine for candidate in verdict.candidates if candidate.state == "built"]
+    found.append([target, verdict.sm, str(verdict.outcome), verdict.stage, len(built),
+                  loaded.workspace_bytes == plan.workspace_bytes, loaded.tag == plan.tag])
+print(json.dumps([library().version_text, found]))
+"""
 
 
-def test_every_mode_can_be_asked() -> None:
-    verdict = explain(flash_forward.graph(), "sm90", mode=("A", "B", "FALLBACK"))
-    assert verdict.modes == ("A", "B", "FALLBACK")
-    assert {candidate.mode for candidate in verdict.candidates} == {"A", "B", "FALLBACK"}
+@pytest.mark.parametrize("older", [True, False], ids=["9.19.0", "newest"])
+def test_flash_forward_is_built_saved_and_loaded_everywhere(older: bool, tmp_path: Path) -> None:
+    environment = older_cudnn() if older else None
+    done = run_python(["-c", FLASH_PROGRAM, str(tmp_path)], environment=environment, timeout_s=300, check=True)
+    version, found = json.loads(done.stdout)
+    assert (version == "9.19.0") is older
+    assert found == [[target, int(target[2:]), "supported", "plan", 1, True, True] for target in FLASH_TARGETS]
+    for target in FLASH_TARGETS:
+        assert json.loads((tmp_path / f"{target}.json").read_text())["cudnn"] == version
 
 
-def test_a_graph_json_is_judged_like_its_python_file(tmp_path: Path) -> None:
-    save_graph(flash_forward.graph(), tmp_path / "graph.json")
-    answer = command("explain", str(tmp_path / "graph.json"), "--target", "sm90", "--format", "json")
-    assert answer.code == 0
-    verdict = json.loads(answer.stdout)
-    assert (
-        verdict["candidates"] == json.loads(json.dumps(explain(flash_forward.graph(), "sm90").to_dict()))["candidates"]
-    )
+def test_plan_written_by_the_command(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    done = command("examples/flash_forward.py", "--target", "sm90", "--build", "--save-plan", str(path))
+    assert done.code == 0
+    assert json.loads(path.read_text())["sm"] == 90
+    assert f"written to {path}" in done.stderr.replace("\n", " ")
 
 
-def test_several_targets_exit_with_the_worst() -> None:
-    answer = command("explain", "examples/flash_forward.py", "--target", "sm90", "--target", "sm75", "--format", "json")
-    assert answer.code == 1
-    assert [verdict["outcome"] for verdict in json.loads(answer.stdout)] == ["supported", "not supported"]
+# Exit code 2: could not be judged, never "not supported"
+
+
+def assert_not_judged(code: int, verdict: dict[str, Any], cause: str) -> None:
+    assert (code, verdict["outcome"], verdict["stage"]) == (2, "could not be judged", "environment")
+    assert verdict["cause"]["code"] == cause
+
+
+def test_no_gpu_and_no_target() -> None:
+    assert_not_judged(*as_json(FORUM), "no-gpu")
+    done = command(FORUM)
+    assert done.code == 2
+    assert done.stdout.startswith("COULD NOT BE JUDGED")
+    assert "NOT SUPPORTED" not in done.stdout
+
+
+def test_version_that_is_not_installed() -> None:
+    done = command(FORUM, "--cudnn", "9.3.1", "--target", "sm80")
+    assert done.code == 2
+    assert "cudnn-version-not-installed" in done.stderr
+    assert "cudnn-backend cudnn install 9.3.1" in done.stderr
+
+
+def test_unknown_target_lists_no_verdict() -> None:
+    done = command(FORUM, "--target", "sm_9000")
+    assert done.code == 2
+    assert "unknown-target" in done.stderr
+
+
+def test_library_that_does_not_exist(tmp_path: Path) -> None:
+    environment = {**os.environ, "CUDNN_BACKEND_LIBRARY": str(tmp_path / "nowhere")}
+    code, verdict = as_json(FORUM, "--target", "sm80", environment=environment)
+    assert_not_judged(code, verdict, "cudnn-library-not-found")
+    assert str(tmp_path / "nowhere") in verdict["cause"]["detail"]
+
+
+def test_library_that_is_no_library(tmp_path: Path) -> None:
+    (tmp_path / "libcudnn.so.9").write_bytes(b"not ELF")
+    environment = {**os.environ, "CUDNN_BACKEND_LIBRARY": str(tmp_path)}
+    code, verdict = as_json(FORUM, "--target", "sm80", environment=environment)
+    assert_not_judged(code, verdict, "cudnn-library-not-found")
+    assert "cannot be loaded" in verdict["cause"]["detail"]
+
+
+@pytest.fixture(scope="module")
+def without_stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the package as an installation without a C compiler leaves it: no driver stub."""
+    folder = tmp_path_factory.mktemp("without_stub")
+    ignored = shutil.ignore_patterns("*.so", "__pycache__")
+    shutil.copytree(ROOT / "cudnn_backend_py", folder / "cudnn_backend_py", ignore=ignored)
+    shutil.copytree(ROOT / "examples", folder / "examples", ignore=ignored)
+    return folder
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("explain", FORUM), "there is no GPU in this process"),
-        (("explain", FORUM, "--target", "sm90", "--cudnn", "9.1.1"), "cudnn-version-not-installed"),
-        (("explain", FORUM, "--target", "sm8"), "unknown-target"),
-        (("explain", "README.md", "--target", "sm90"), "graph-file"),
-        (("explain", "nothing.json", "--target", "sm90"), "there is no file nothing.json"),
-        (("explain", FORUM, "--target", "sm90", "--mode", "C"), "no heuristics mode is called 'C'"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else None,
+    ("older", "cause"), [(True, "control-graph-refused"), (False, "device-description-unavailable")]
 )
-def test_what_cannot_be_judged_exits_with_2(arguments: tuple[str, ...], words: str) -> None:
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-    answer = command(*arguments, environment=environment)
-    assert answer.code == 2
-    assert words in answer.stdout + answer.stderr
-    assert "Traceback" not in answer.stderr
+@pytest.mark.parametrize("graph", [FORUM, "examples/flash_forward.py"])
+def test_without_a_driver_library(without_stub: Path, older: bool, cause: str, graph: str) -> None:
+    environment = older_cudnn() if older else None
+    code, verdict = as_json(graph, "--target", "sm80", environment=environment, cwd=without_stub)
+    assert verdict["driver"] == "missing"
+    assert_not_judged(code, verdict, cause)
+    assert "driver stub" in verdict["cause"]["remedy"]
+    if older:
+        assert verdict["control"]["supported"] is False
+        reasons = [(reason["status"], reason["text"]) for reason in verdict["control"]["reasons"]]
+        assert len(set(reasons)) == len(reasons)
+        assert any("libcuda == nullptr" in text for _, text in reasons)
 
 
-def test_without_any_driver_library_nothing_is_called_unsupported(tmp_path: Path) -> None:
-    shutil.copytree(
-        ROOT / "cudnn_backend_py", tmp_path / "cudnn_backend_py", ignore=shutil.ignore_patterns("*.so", "__pycache__")
+def test_control_graph_refused_says_nothing_about_the_graph() -> None:
+    """A described GPU too old for every engine (Pascal) refuses the control graph as well."""
+    program = (
+        "import dataclasses\n"
+        "from cudnn_backend_py import explain, find_profile\n"
+        "from cudnn_backend_py.diagnose import control_graph\n"
+        "base = find_profile('t4')\n"
+        "properties = {**base.properties, 'deviceVer': 600}\n"
+        "old = dataclasses.replace(base, name='old', properties=properties)\n"
+        "verdict = explain(control_graph(), old)\n"
+        "print(verdict.outcome, verdict.exit_code, verdict.cause.code, verdict.control.supported, sep='|')"
     )
-    shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    for environment in (dict(os.environ), older_cudnn()):
-        environment["PYTHONPATH"] = str(tmp_path)
-        answer = command("explain", FORUM, "--target", "sm89", cwd=tmp_path, environment=environment)
-        if "driver: real" in answer.stdout:
-            continue  # a machine with a driver has nothing missing
-        assert answer.code == 2, answer.stdout
-        assert answer.stdout.startswith("COULD NOT BE JUDGED"), answer.stdout
-        assert "there is no libcuda.so.1" in answer.stdout or "SUBLIBRARY_LOADING_FAILED" in answer.stdout
+    outcome = run_code(program, environment=older_cudnn()).stdout.strip()
+    assert outcome == "could not be judged|2|control-graph-refused|False"
 
 
-def test_a_missing_library_lists_every_place(tmp_path: Path) -> None:
-    environment = {**os.environ, LIBRARY_VARIABLE: str(tmp_path)}
-    answer = command("explain", FORUM, "--target", "sm90", environment=environment)
-    assert answer.code == 2
-    assert f"{tmp_path} does not exist or holds no libcudnn.so.9" in answer.stdout
+# Verdicts in this process
 
-    isolated = f"""
-import sys
-sys.path[:] = [item for item in sys.path if "site-packages" not in item] + [{str(tmp_path)!r}]
-import cudnn_backend_py.native as native
+
+def test_the_control_graph_is_supported_on_every_kind_of_target() -> None:
+    for target in FLASH_TARGETS:
+        verdict = explain(control_graph(), target)
+        assert verdict.supported, target
+        assert verdict.control is not None
+        assert verdict.control.supported
+
+
+def test_verdict_names_what_deviceless_judging_cannot_know() -> None:
+    verdict = explain(flash(), "sm90")
+    assert not verdict.live
+    assert any("no device was asked" in limit for limit in verdict.limits)
+    assert any("stub" in line for line in verdict.environment)
+
+
+def test_refused_candidates_carry_reasons_innermost_first() -> None:
+    verdict = explain(sdpa_forward(batch=2, heads=4, seq_q=512, head_dim=20), "sm90")
+    assert verdict.outcome is Outcome.NOT_SUPPORTED
+    assert verdict.exit_code == 1
+    texts = [candidate.reasons[0].text for candidate in verdict.candidates if candidate.reasons]
+    assert any("multiple of 8" in text for text in texts)
+    assert verdict.cause is not None
+    assert verdict.cause.basis in (Basis.RULE, Basis.MEASURED, Basis.GUESS)
+
+
+def rope() -> Graph:
+    """Return a graph with an operation cuDNN 9.19 does not know."""
+    from cudnn_backend_py.generated.descriptors import DESCRIPTORS
+
+    g = GraphBuilder("rope")
+    fields: dict[str, Any] = {}
+    for facts in DESCRIPTORS[DescriptorType.OPERATION_ROPE_FWD].attributes:
+        if facts.role == "output" or not facts.required:
+            continue
+        fields[facts.field] = g.tensor(facts.field, (2, 4, 128, 64)) if facts.element else 64
+    g.operation(DescriptorType.OPERATION_ROPE_FWD, "rope", **fields)
+    return g.graph()
+
+
+def test_graph_newer_than_the_library() -> None:
+    program = (
+        "from cudnn_backend_py import explain\n"
+        "from tests.library.test_explain import rope\n"
+        "verdict = explain(rope(), 'sm90')\n"
+        "print(verdict.outcome, verdict.stage, verdict.cause.code, verdict.cause.headline, sep='|')"
+    )
+    outcome, stage, code, headline = run_code(program, environment=older_cudnn()).stdout.strip().split("|")
+    assert (outcome, stage, code) == ("not supported", "operation graph", "descriptor-newer-than-library")
+    assert headline == "CUDNN_BACKEND_OPERATION_ROPE_FWD_DESCRIPTOR needs cuDNN 9.24.0, the loaded library is 9.19.0"
+
+
+def test_attribute_newer_than_the_library() -> None:
+    program = (
+        "from cudnn_backend_py import explain\n"
+        "from tests.library.test_explain import newer_attribute\n"
+        "verdict = explain(newer_attribute(), 'sm90')\n"
+        "print(verdict.outcome, verdict.cause.code, verdict.cause.headline, sep='|')"
+    )
+    outcome, code, headline = run_code(program, environment=older_cudnn()).stdout.strip().split("|")
+    assert (outcome, code) == ("not supported", "attribute-newer-than-library")
+    assert re.fullmatch(r"CUDNN_ATTR_OPERATION_SDPA_FWD_\w+ needs cuDNN 9\.2\d\.0, .* is 9\.19\.0", headline)
+
+
+def newer_attribute() -> Graph:
+    """Return unified attention with the newest of its tensors that 9.19 does not know."""
+    from cudnn_backend_py.generated.descriptors import DESCRIPTORS
+
+    g = GraphBuilder("newer")
+    facts = DESCRIPTORS[DescriptorType.OPERATION_SDPA_FWD].attributes
+    newest = max((item for item in facts if item.element == (DescriptorType.TENSOR,)), key=lambda item: item.since)
+    assert newest.since > (9, 19, 0)
+    names = [item.field for item in facts if item.required] + [newest.field]
+    g.operation(DescriptorType.OPERATION_SDPA_FWD, "sdpa", **{name: g.tensor(name, (2, 4, 128, 64)) for name in names})
+    return g.graph()
+
+
+# One library per process; a library that is nowhere
+
+
+def test_a_second_library_in_the_process_is_refused() -> None:
+    other = older_cudnn()["CUDNN_BACKEND_LIBRARY"]
+    first = library()
+    with pytest.raises(EnvironmentNotReady) as caught:
+        library(other)
+    assert caught.value.code == "cudnn-library-already-loaded"
+    assert first.version_text in caught.value.headline
+    assert other in caught.value.headline
+    assert library(first.path) is library() is first
+
+
+def places(done: Finished) -> Iterable[str]:
+    return [line.strip() for line in done.stdout.splitlines()]
+
+
+NOT_FOUND = """
+from cudnn_backend_py.native import library
+from cudnn_backend_py.errors import EnvironmentNotReady
 try:
-    native.library()
-except OSError as error:
-    print(error.render())
-"""
-    bare = {key: value for key, value in os.environ.items() if key != LIBRARY_VARIABLE}
-    shutil.copytree(ROOT / "cudnn_backend_py", tmp_path / "cudnn_backend_py")
-    text = run_python(["-S", "-c", isolated], environment=bare, cwd=tmp_path, check=True).stdout
-    assert text.startswith("cudnn-library-not-found: no libcudnn.so.9 can be loaded")
-    for place in (
-        "explicit path: none given",
-        f"environment variable {LIBRARY_VARIABLE}: not set",
-        "already loaded in this process: no libcudnn.so",
-        "wheel nvidia-cudnn-cu12",
-        "wheel nvidia-cudnn-jit-cu12",
-        "system: no ",
-        "dynamic loader: libcudnn.so.9 cannot be loaded",
-    ):
-        assert place in text, place
-
-
-def test_two_libraries_in_one_process_are_refused() -> None:
-    other = older_cudnn()[LIBRARY_VARIABLE]
-    text = run_code(
-        f"""
-from cudnn_backend_py import EnvironmentNotReady, library
-print(library().version_text)
-try:
-    library({other!r})
+    library()
 except EnvironmentNotReady as error:
     print(error.code)
-print(library(library().path) is library())
+    print(error.sections["where"])
+    print(error.sections["fix"])
 """
-    ).stdout
-    assert text.split() == [library().version_text, "cudnn-library-already-loaded", "True"]
 
 
-def test_a_graph_newer_than_the_library_says_which_version_it_needs(tmp_path: Path) -> None:
-    g = GraphBuilder("softmax", io_type=DataType.FLOAT)
-    g.operation(DescriptorType.OPERATION_SOFTMAX, x=g.tensor("x", (1, 2, 8, 8)), y=g.tensor("y", (1, 2, 8, 8)))
-    save_graph(g.graph(), tmp_path / "softmax.json")
-    answer = command(
-        "explain", str(tmp_path / "softmax.json"), "--target", "sm90", "--cudnn", OLDER, "--format", "json"
-    )
-    assert answer.code == 1
-    cause = json.loads(answer.stdout)["cause"]
-    assert cause["code"] == "descriptor-newer-than-library"
-    assert "needs cuDNN 9.20.0, the loaded library is 9.19.0" in cause["headline"]
+def test_library_not_found_lists_every_place() -> None:
+    """No site-packages, no environment: nothing to find, and each place that was looked at is named."""
+    done = run_python(["-S", "-c", NOT_FOUND], environment=EMPTY, check=True)
+    lines = list(places(done))
+    assert lines[0] == "cudnn-library-not-found"
+    text = "\n".join(lines)
+    for place in (
+        "explicit path: none given",
+        "environment variable CUDNN_BACKEND_LIBRARY: not set",
+        "already loaded in this process: no libcudnn.so",
+        "wheel nvidia-cudnn-cu12 / nvidia-cudnn-cu13: no nvidia/cudnn/lib/libcudnn.so.9 on sys.path",
+        "wheel nvidia-cudnn-jit-cu12 / nvidia-cudnn-jit-cu13: no nvidia/cudnn_jit/lib/libcudnn.so.9 on sys.path",
+        "system: no /usr/lib",
+        "dynamic loader: libcudnn.so.9 cannot be loaded",
+        "CUDNN_BACKEND_LIBRARY to the path of libcudnn.so.9",
+    ):
+        assert place in text, text
 
 
-def test_cudnns_own_refusal_of_the_operation_graph_is_a_verdict() -> None:
-    g = GraphBuilder("overlap", io_type=DataType.HALF)
-    x = g.tensor("x", (1, 8, 8), alignment=1)
-    y = g.tensor("y", (1, 8, 8))
-    g.operation(DescriptorType.OPERATION_RESHAPE, x=x, y=g.tensor("z", (1, 4, 4)))
-    g.operation(DescriptorType.OPERATION_TRANSPOSE, x=y, y=g.tensor("w", (1, 8, 8)), permutation=(0, 0, 0))
-    verdict = explain(g.graph(), "sm90")
-    assert verdict.exit_code == 1
-    assert verdict.stage in ("operation graph", "heuristics")
-    assert verdict.control is not None
-    assert verdict.control.supported
-
-
-def test_a_device_that_cannot_be_asked_is_not_called_unsupported() -> None:
-    """Double-precision matmul has only a cuBLASLt engine on the full wheel, which needs a device to say more."""
-    g = GraphBuilder("double", io_type=DataType.DOUBLE, intermediate_type=DataType.DOUBLE, compute_type=DataType.DOUBLE)
-    g.matmul(g.tensor("a", (2, 64, 64)), g.tensor("b", (2, 64, 64)), name="c", virtual=False)
-    verdict = explain(g.graph(), "h100-sxm")
-    said = {reason.text for candidate in verdict.candidates for reason in candidate.reasons[:1]}
-    needs_device = any("create_cublas_handle" in text or "cga_count == 0" in text for text in said)
-    assert (verdict.outcome == "could not be judged") == needs_device
-
-
-def test_candidates_are_those_the_engine_layer_sees() -> None:
-    graph = sdpa_forward(batch=1, heads=2, seq_q=256, head_dim=64, causal=True)
-    target = open_target("sm90")
-    seen = [config.tag for config in OperationGraph(graph, target).heuristics("A").configs]
-    told = [
-        candidate.engine for candidate in explain(graph, target, mode="A").candidates if candidate.state != "refused"
+def test_library_named_but_missing_is_not_replaced_by_another() -> None:
+    done = run_python(["-c", NOT_FOUND], environment={**os.environ, "CUDNN_BACKEND_LIBRARY": "/nowhere"}, check=True)
+    lines = list(places(done))
+    assert lines[:2] == [
+        "cudnn-library-not-found",
+        "environment variable CUDNN_BACKEND_LIBRARY: /nowhere does not exist or holds no libcudnn.so.9",
     ]
-    assert [int(tag.split("_")[0].removeprefix("eng")) for tag in seen] == told
-    target.close()
 
 
-def test_info_says_what_judges() -> None:
-    answer = command("info", "--format", "json")
-    assert answer.code == 0
-    facts = json.loads(answer.stdout)
-    assert facts["cudnn"] == library().version_text
-    assert facts["python"] == sys.version.split()[0]
-    assert any(name.startswith("l40s ") for name in facts["known targets"])
-    older = json.loads(command("info", "--format", "json", "--cudnn", OLDER).stdout)
-    assert older["cudnn"] == OLDER
+def test_folders_of_the_loader_path_are_looked_at(tmp_path: Path) -> None:
+    done = run_python(["-S", "-c", NOT_FOUND], environment={**EMPTY, "LD_LIBRARY_PATH": str(tmp_path)}, check=True)
+    assert f"system: no {tmp_path}/libcudnn.so.9" in places(done)
+
+
+def test_verdict_is_plain_data() -> None:
+    verdict = explain(flash(), "sm90")
+    assert isinstance(verdict, Verdict)
+    assert json.loads(json.dumps(verdict.to_dict()))["graph"] == "sdpa_forward"

@@ -472,7 +472,7 @@ def _of_each_type() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("kind", "attribute", "count"), [*_of_each_type()])
-@pytest.mark.parametrize("wrong", [object(), 1 + 2j, b"bytes", {"a": 1}, print], ids=str)
+@pytest.mark.parametrize("wrong", [object(), 1 + 2j, b"bytes", {"a": 1}, print], ids=lambda value: type(value).__name__)
 def test_wrong_element_type_is_refused_for_each_type(kind: D, attribute: Attr, count: int, wrong: Any) -> None:
     with pytest.raises(UsageError, match=r"is no |takes text|std::vector|takes the bytes") as caught:
         Descriptor(kind).set(attribute, [wrong] * count)

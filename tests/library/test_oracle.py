@@ -14,6 +14,7 @@ from cudnn_backend_py import (
     DataType,
     Graph,
     GraphBuilder,
+    NotSupported,
     OperationGraph,
     PointwiseMode,
     ReduceTensorOp,
@@ -97,12 +98,27 @@ def test_every_graph_of_the_zoo(name: str) -> None:
     assert_same_graph(ZOO[name](), logged(ZOO[name]()))
 
 
-@pytest.mark.parametrize("operator", list(ReduceTensorOp), ids=lambda operator: operator.name)
-@pytest.mark.parametrize("deterministic", [None, True])
-def test_every_reduction(operator: ReduceTensorOp, deterministic: bool | None) -> None:
+# Declared upstream, not taken by 9.28: the descriptor answers NOT_SUPPORTED and says nothing.
+UNTAKEN = {ReduceTensorOp.AVG, ReduceTensorOp.NORM1, ReduceTensorOp.NORM2, ReduceTensorOp.MUL_NO_ZEROS}
+
+
+def reduced(operator: ReduceTensorOp, deterministic: bool | None) -> Graph:
     g = GraphBuilder(io_type=DataType.FLOAT)
     g.reduction(operator, g.tensor("x", (4, 64, 128)), (4, 64, 1), deterministic=deterministic, virtual=False)
-    assert_same_graph(g.graph(), logged(g.graph()))
+    return g.graph()
+
+
+@pytest.mark.parametrize("operator", sorted(UNTAKEN), ids=lambda operator: operator.name)
+def test_reductions_cudnn_does_not_take(operator: ReduceTensorOp) -> None:
+    with pytest.raises(NotSupported, match="CUDNN_BACKEND_REDUCTION_DESCRIPTOR"):
+        OperationGraph(reduced(operator, None), open_target("sm90"))
+
+
+@pytest.mark.parametrize("operator", sorted(set(ReduceTensorOp) - UNTAKEN), ids=lambda operator: operator.name)
+@pytest.mark.parametrize("deterministic", [None, True])
+def test_every_reduction(operator: ReduceTensorOp, deterministic: bool | None) -> None:
+    graph = reduced(operator, deterministic)
+    assert_same_graph(graph, logged(graph))
 
 
 @pytest.mark.parametrize(
@@ -241,7 +257,7 @@ CHANGES: dict[str, tuple[Callable[[], Graph], Callable[[], Graph], str]] = {
     "virtual": (
         lambda: flash(stats=True),
         lambda: flash(stats=False),
-        "tensor 'stats' has virtual True",
+        "has virtual True",
     ),
     "one mode": (
         lambda: flash(causal=True),
@@ -315,7 +331,8 @@ def test_every_single_value_of_the_log_matters(make: Callable[[], Graph]) -> Non
             same = False
         if same:
             unnoticed.append(path)
-    assert not [path for path in unnoticed if "isRagged" not in path]
+    # A ragged offset's uid stands nowhere else in the log: another one is a renaming.
+    assert not [path for path in unnoticed if path[2:] != ("isRagged", 0, "name")]
 
 
 def test_helpers_change_what_they_say() -> None:

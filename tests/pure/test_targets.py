@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import GraphError, UsageError
+from cudnn_backend_py.native.hazards import DEVICE_NAME_BYTES
 from cudnn_backend_py.target import Profile, find_profile, list_profiles, load_profile
-from cudnn_backend_py.target.profiles import NAME_BYTES, PROPERTY_TYPES, check_properties
+from cudnn_backend_py.target.profiles import PROPERTY_TYPES, check_properties
 
 OPTIONAL = {"smCountOrigin", "oversizedSharedMemoryPerBlock", "memoryBusWidth"}
 L40S = find_profile("l40s")
@@ -146,9 +147,11 @@ def test_property_of_wrong_type(name: str, value: object, needed: str) -> None:
 @pytest.mark.parametrize("letter", ["x", "é"])
 def test_device_name_counts_in_bytes(letter: str) -> None:
     each = len(letter.encode())
-    longest = letter * (NAME_BYTES // each)
+    longest = letter * (DEVICE_NAME_BYTES // each)
     assert check_properties(properties(deviceName=longest), "here")["deviceName"] == longest
     with pytest.raises(GraphError) as raised:
         check_properties(properties(deviceName=longest + letter), "here")
     size = len(longest) * each + each
-    assert str(raised.value) == f"device-name-too-long: deviceName has {size} bytes, at most {NAME_BYTES} are safe"
+    assert (
+        str(raised.value) == f"device-name-too-long: deviceName has {size} bytes, at most {DEVICE_NAME_BYTES} are safe"
+    )

@@ -202,7 +202,7 @@ def difference(graph: Graph, logged: Mapping[str, Any]) -> str | None:
     colours = [{key: hash((key[0], item.attributes)) for key, item in side.items()} for side in (mine, theirs)]
     links = [_neighbours(side) for side in (mine, theirs)]
     for step in range(len(mine) + 1):
-        odd = _odd_ones(colours)
+        odd = _odd_ones(colours, mine, theirs)
         if odd is not None:
             return _say(mine[odd[0]], theirs[odd[1]], mine, theirs, step)
         if step and len(set(colours[0].values())) == len(mine):
@@ -211,8 +211,8 @@ def difference(graph: Graph, logged: Mapping[str, Any]) -> str | None:
     return None if _mapping(mine, theirs, *colours) is not None else "no one-to-one mapping of the tensors fits"
 
 
-def _odd_ones(colours: list[dict[str, int]]) -> tuple[str, str] | None:
-    """Return an item of each side whose colour the other side has not so often, tensors first."""
+def _odd_ones(colours: list[dict[str, int]], ours: Network, logs: Network) -> tuple[str, str] | None:
+    """Return two items, as alike as can be, whose colours the other side has not so often, tensors first."""
     counts = [Counter(side.values()) for side in colours]
     if counts[0] == counts[1]:
         return None
@@ -220,8 +220,9 @@ def _odd_ones(colours: list[dict[str, int]]) -> tuple[str, str] | None:
     for kind in "to":
         mine = [key for key, colour in colours[0].items() if key.startswith(kind) and left[colour]]
         theirs = [key for key, colour in colours[1].items() if key.startswith(kind) and right[colour]]
-        if mine and theirs:
-            return mine[0], theirs[0]
+        pairs = [(len(set(ours[a].attributes) ^ set(logs[b].attributes)), a, b) for a in mine for b in theirs]
+        if pairs:
+            return min(pairs, key=lambda pair: pair[0])[1:]
     raise AssertionError("the sides have equally many items of each kind, so both have an odd one")
 
 

@@ -1,0 +1,358 @@
+"""cuDNN's log as text and as records; whoever listened before goes on hearing everything."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import logging
+import os
+import re
+import threading
+from pathlib import Path
+
+import pytest
+
+from cudnn_backend_py import (
+    CudnnStatusError,
+    DataType,
+    Descriptor,
+    DescriptorType,
+    Graph,
+    GraphBuilder,
+    OperationGraph,
+    Severity,
+    capi,
+    capture_log,
+    library,
+    open_target,
+)
+from cudnn_backend_py.native import Log
+from cudnn_backend_py.native.library import LogCallback
+from tests.support.child import Finished, older_cudnn, run_python
+
+
+def quiet_environment(**changed: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("CUDNN_LOG")}
+    return kept | changed
+
+
+def two_matmul() -> Graph:
+    g = GraphBuilder("two", io_type=DataType.HALF)
+    s = g.matmul(g.tensor("q", (1, 16, 64)), g.tensor("k", (1, 64, 16)), data_type=DataType.HALF)
+    g.matmul(s, g.tensor("v", (1, 16, 64)), name="o", virtual=False)
+    return g.graph()
+
+
+def fail() -> None:
+    """Make cuDNN log an error."""
+    with pytest.raises(CudnnStatusError):
+        Descriptor(DescriptorType.TENSOR).finalize()
+
+
+def functions(log: Log) -> list[str | None]:
+    return [record.function for record in log.records]
+
+
+def test_records_say_who_spoke_when_and_what() -> None:
+    with capture_log() as log:
+        Descriptor(DescriptorType.MATMUL).close()
+    first = log.records[0]
+    assert first.function == "cudnnBackendCreateDescriptor"
+    assert first.severity is Severity.INFO
+    assert first.version == library().cudnnGetVersion()
+    assert first.thread == threading.get_native_id()
+    assert first.process == os.getpid()
+    assert first.time is not None
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+", first.time)
+    assert f"CUDNN_BACKEND_MATMUL_DESCRIPTOR ({DescriptorType.MATMUL.value})" in first.text
+    assert "cudnnBackendDestroyDescriptor" in functions(log)
+
+
+def test_text_is_every_message_verbatim() -> None:
+    with capture_log() as log:
+        fail()
+    assert log.text == "\n".join(record.text for record in log.records)
+    assert "Tensor must have at least 1 dimension" in log.text
+
+
+def test_reasons_are_read_innermost_first() -> None:
+    with capture_log(Severity.ERROR) as log:
+        fail()
+    (record,) = log.records
+    assert record.severity is Severity.ERROR
+    reasons = record.reasons()
+    assert reasons[0][0] == "CUDNN_STATUS_BAD_PARAM"
+    assert reasons[0][1].startswith("Tensor must have at least 1 dimension")
+    assert reasons[-1] == ("CUDNN_STATUS_BAD_PARAM", "ptrDesc->finalize()")
+
+
+def test_levels_leave_out_what_is_less_severe() -> None:
+    heard = {}
+    for level in (Severity.ERROR, Severity.WARNING, Severity.INFO):
+        with capture_log(level) as log:
+            fail()
+            target = open_target("t4")
+            OperationGraph(two_matmul(), target).heuristics("FALLBACK")
+        heard[level] = {record.severity for record in log.records}
+    assert heard == {
+        Severity.ERROR: {Severity.ERROR},
+        Severity.WARNING: {Severity.ERROR, Severity.WARNING},
+        Severity.INFO: {Severity.ERROR, Severity.WARNING, Severity.INFO},
+    }
+
+
+def test_operation_graphs_are_those_finalized_in_the_block() -> None:
+    target = open_target("sm90")
+    OperationGraph(two_matmul(), target)
+    with capture_log() as log:
+        OperationGraph(two_matmul(), target)
+        OperationGraph(two_matmul(), target)
+    graphs = log.operation_graphs()
+    assert [len(graph["nodes"]) for graph in graphs] == [2, 2]
+    assert [len(graph["tensors"]) for graph in graphs] == [5, 5]
+    assert log.json("apiLog")
+
+
+def test_json_that_is_none_is_left_out() -> None:
+    with capture_log() as log:
+        fail()
+    assert log.json() == []
+
+
+def test_captures_nest_and_end_in_any_order() -> None:
+    outer, inner = capture_log(), capture_log(Severity.ERROR)
+    heard_outer = outer.__enter__()
+    Descriptor(DescriptorType.MATMUL)
+    heard_inner = inner.__enter__()
+    fail()
+    outer.__exit__(None, None, None)
+    count = len(heard_outer.records)
+    fail()
+    inner.__exit__(None, None, None)
+    fail()
+    assert len(heard_outer.records) == count > 4
+    assert [record.severity for record in heard_inner.records] == [Severity.ERROR] * 2
+
+
+def test_the_log_stays_readable_and_grows_no_more() -> None:
+    with capture_log() as log:
+        Descriptor(DescriptorType.MATMUL)
+    before = len(log.records)
+    Descriptor(DescriptorType.MATMUL)
+    assert len(log.records) == before > 0
+
+
+def test_this_thread_only_leaves_out_the_others() -> None:
+    def elsewhere() -> None:
+        Descriptor(DescriptorType.REDUCTION)
+
+    with capture_log() as everything, capture_log(this_thread_only=True) as mine:
+        Descriptor(DescriptorType.MATMUL)
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+    assert "REDUCTION" in everything.text
+    assert "REDUCTION" not in mine.text
+    assert "MATMUL" in mine.text
+    assert {record.thread for record in mine.records} == {threading.get_native_id()}
+
+
+def test_messages_are_forwarded_to_logging(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "mine"), capture_log(logger="mine") as log:
+        fail()
+    assert [record.getMessage() for record in caplog.records] == [record.text for record in log.records]
+    assert {record.levelno for record in caplog.records} == {logging.INFO, logging.ERROR}
+    assert {record.name for record in caplog.records} == {"mine"}
+
+
+def test_a_logger_object_is_taken_too(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG), capture_log(logger=logging.getLogger("another")):
+        Descriptor(DescriptorType.MATMUL)
+    assert {record.name for record in caplog.records} == {"another"}
+
+
+class Bad(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        raise RuntimeError(f"no {record.name}")
+
+
+def test_an_exception_in_a_logger_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("bad")
+    logger.addFilter(Bad())
+    caplog.set_level(logging.INFO, "bad")
+    with capture_log() as outer, capture_log(logger=logger) as log, capture_log() as inner:
+        Descriptor(DescriptorType.MATMUL)
+    names = functions(outer)
+    assert "cudnnBackendCreateDescriptor" in names
+    assert "cudnnBackendCreateDescriptor" in functions(log)
+    assert "cudnnBackendCreateDescriptor" in functions(inner)
+    assert {record.name for record in caplog.records} == {"cudnn_backend_py.native.log"}
+    assert "RuntimeError: no bad" in caplog.text
+
+
+def test_an_exception_in_the_block_passes_and_ends_the_capture() -> None:
+    with pytest.raises(KeyError), capture_log() as log:
+        raise KeyError("mine")
+    before = len(log.records)
+    Descriptor(DescriptorType.MATMUL)
+    assert len(log.records) == before
+
+
+def test_a_foreign_callback_hears_everything_before_during_and_after() -> None:
+    heard: list[str] = []
+
+    def foreign(severity: int, user_data: int | None, _info: object, message: int) -> None:
+        heard.append(f"{severity} {user_data} {ctypes.string_at(message).decode()}")
+
+    def count() -> int:
+        return sum("cudnnBackendCreateDescriptor() called" in line for line in heard)
+
+    capi.cudnnSetCallback(0b1110, foreign, 4711)
+    mask, user_data, address = capi.cudnnGetCallback()
+    try:
+        Descriptor(DescriptorType.MATMUL)
+        alone = count()
+        with capture_log(Severity.ERROR) as log:
+            Descriptor(DescriptorType.MATMUL)
+            during = count()
+        Descriptor(DescriptorType.MATMUL)
+        after = count()
+        assert (alone, during, after) == (2, 4, 6)  # cuDNN announces a call and its status
+        assert {line.split()[1] for line in heard} == {"4711"}
+        assert log.records == []
+        assert capi.cudnnGetCallback() == (mask, user_data, address)
+    finally:
+        capi.cudnnSetCallback(0, None)
+
+
+def test_a_foreign_callback_installed_during_a_capture_stays() -> None:
+    heard: list[int] = []
+    with capture_log():
+        capi.cudnnSetCallback(0b1110, lambda severity, *_: heard.append(severity))
+        theirs = capi.cudnnGetCallback()
+    assert capi.cudnnGetCallback() == theirs
+    Descriptor(DescriptorType.MATMUL)
+    assert heard
+    capi.cudnnSetCallback(0, None)
+
+
+def test_a_foreign_callback_that_raises_kills_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    raised: list[object] = []
+    monkeypatch.setattr("sys.unraisablehook", lambda unraisable: raised.append(unraisable.exc_type))
+
+    def foreign(*_: object) -> None:
+        raise ValueError("foreign")
+
+    capi.cudnnSetCallback(0b1110, foreign)
+    with capture_log() as log:
+        Descriptor(DescriptorType.MATMUL)
+    capi.cudnnSetCallback(0, None)
+    assert set(raised) == {ValueError}
+    assert "cudnnBackendCreateDescriptor" in functions(log)
+
+
+def test_strings_of_a_message_are_read_to_the_empty_one() -> None:
+    from cudnn_backend_py.native.log import _read_strings
+
+    memory = ctypes.create_string_buffer(b"one\0two \xff\0\0not this\0")
+    assert _read_strings(ctypes.addressof(memory)) == "one\ntwo \ufffd"
+    assert LogCallback is not None
+
+
+# The environment's own log, in child processes
+
+PROGRAM = """
+from cudnn_backend_py import Descriptor, DescriptorType, CudnnBackendError, capture_log
+Descriptor(DescriptorType.MATMUL).close()      # before
+with capture_log() as log:
+    Descriptor(DescriptorType.REDUCTION).close()   # during
+Descriptor(DescriptorType.RNG).close()         # after
+with capture_log() as again:
+    Descriptor(DescriptorType.RESAMPLE).close()    # during another one
+try:
+    Descriptor(DescriptorType.TENSOR).finalize()   # an error after
+except CudnnBackendError:
+    pass
+import sys
+words = [kind for kind in ("MATMUL", "REDUCTION", "RNG", "RESAMPLE", "TENSOR") if kind + "_DESC" in log.text]
+again_words = [kind for kind in ("MATMUL", "REDUCTION", "RNG", "RESAMPLE", "TENSOR") if kind + "_DESC" in again.text]
+open(sys.argv[1], "w").write(f"{words} {again_words}")
+"""
+KINDS = ("MATMUL", "REDUCTION", "RNG", "RESAMPLE", "TENSOR")
+ERROR = "Tensor must have at least 1 dimension"
+
+
+def logged_by(folder: Path, base: dict[str, str] | None = None, **variables: str) -> Finished:
+    """Run the program with these variables; what its captures heard is always the same."""
+    said = folder / "said"
+    environment = (base or quiet_environment()) | variables
+    done = run_python(["-c", PROGRAM, str(said)], environment=environment, check=True)
+    assert said.read_text() == "['REDUCTION'] ['RESAMPLE']"
+    return done
+
+
+def created(text: str) -> list[str]:
+    """Return the descriptor kinds whose creation is in a log, in its order."""
+    return re.findall(r"i!\s+descriptorType: .*?val=CUDNN_BACKEND_(\w+)_DESCRIPTOR", text)
+
+
+@pytest.mark.parametrize("older", [False, True], ids=["newest", "9.19.0"])
+def test_the_environments_file_holds_what_came_before_during_and_after(tmp_path: Path, older: bool) -> None:
+    file = tmp_path / "cudnn.log"
+    base = older_cudnn() if older else None
+    done = logged_by(tmp_path, base, CUDNN_LOGLEVEL_DBG="3", CUDNN_LOGDEST_DBG=str(file))
+    text = file.read_text()
+    assert created(text) == list(KINDS)
+    assert "BAD_PARAM; Reason: " in text
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_messages_written_on_look_like_cudnns_own(tmp_path: Path) -> None:
+    file = tmp_path / "cudnn.log"
+    logged_by(tmp_path, CUDNN_LOGLEVEL_DBG="3", CUDNN_LOGDEST_DBG=str(file))
+    blocks = [block for block in file.read_text().split("\n\n") if "function cudnnBackendCreateDescriptor" in block]
+    calls = [block for block in blocks if "descriptorType" in block]
+    assert len(calls) == len(KINDS)
+    shape = [re.sub(r"(?<=Time: ).*|\d+|_[A-Z]+(?=_DESC)", "#", block.strip()) for block in calls]
+    assert set(shape) == {shape[0]}
+
+
+@pytest.mark.parametrize(("destination", "stream"), [("stdout", "stdout"), ("stderr", "stderr"), (None, "stderr")])
+def test_the_environments_streams_hold_everything(tmp_path: Path, destination: str | None, stream: str) -> None:
+    variables = {} if destination is None else {"CUDNN_LOGDEST_DBG": destination}
+    done = logged_by(tmp_path, CUDNN_LOGLEVEL_DBG="3", **variables)
+    text, other = (done.stdout, done.stderr) if stream == "stdout" else (done.stderr, done.stdout)
+    assert sorted(created(text)) == sorted(KINDS)
+    assert ERROR in text
+    assert other == ""
+
+
+def test_the_environments_level_is_kept(tmp_path: Path) -> None:
+    file = tmp_path / "cudnn.log"
+    logged_by(tmp_path, CUDNN_LOGLEVEL_DBG="1", CUDNN_LOGDEST_DBG=str(file))
+    text = file.read_text()
+    assert created(text) == []
+    assert ERROR in text
+
+
+def test_the_process_number_in_the_file_name(tmp_path: Path) -> None:
+    logged_by(tmp_path, CUDNN_LOGLEVEL_DBG="3", CUDNN_LOGDEST_DBG=str(tmp_path / "cudnn-%i.log"))
+    (file,) = tmp_path.glob("cudnn-*.log")
+    assert re.fullmatch(r"cudnn-\d+\.log", file.name)
+    assert created(file.read_text()) == list(KINDS)
+
+
+@pytest.mark.parametrize("older", [False, True], ids=["newest", "9.19.0"])
+def test_where_no_log_is_asked_for_a_capture_leaves_silence(tmp_path: Path, older: bool) -> None:
+    """Given back to nobody, cuDNN would print errors to stderr that it did not print before."""
+    base = older_cudnn() if older else None
+    base = base and {name: value for name, value in base.items() if not name.startswith("CUDNN_LOG")}
+    done = logged_by(tmp_path, base)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_json_of_the_log_is_json() -> None:
+    with capture_log() as log:
+        OperationGraph(two_matmul(), open_target("sm90"))
+    (value,) = log.operation_graphs()
+    assert json.loads(json.dumps(value)) == value
