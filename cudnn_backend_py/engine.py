@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -119,14 +120,6 @@ class Heuristics:
     answer: Answer = field(default_factory=Answer)
 
 
-def _logged_refusals(question: Descriptor) -> str:
-    """Return the reasons cuDNN logs while it answers a heuristics query: those of every refused candidate."""
-    with capture_log(this_thread_only=True, on=question.library) as log:
-        question.get(Attr.ENGINEHEUR_RESULTS)
-    said = [record.body for record in log.records if (record.function or "").endswith(_CHECKS)]
-    return "\n".join(said)
-
-
 _CHECKS = "_engine_config_support_checks"
 
 
@@ -164,8 +157,8 @@ class OperationGraph:
         Parameters
         ----------
         reasons
-            Also learn why candidates were refused where others survived. The last-error text is empty then, so the
-            query is repeated under a log capture.
+            Also learn why candidates were refused where others survived. The last-error text is empty then, so
+            cuDNN's log of the query is captured and read.
         """
         chosen = heur_mode(mode)
         lib = self.target.library
@@ -176,9 +169,11 @@ class OperationGraph:
         with lib.asking() as answer:
             question.finalize()
             candidates = question.count(Attr.ENGINEHEUR_RESULTS)
-            found = question.get(Attr.ENGINEHEUR_RESULTS) if candidates else ()
-        if reasons and found and len(found) < candidates and not answer.text:
-            answer = Answer(_logged_refusals(question))
+            with capture_log(this_thread_only=True, on=lib) if reasons else nullcontext() as log:
+                found = question.get(Attr.ENGINEHEUR_RESULTS) if candidates else ()
+        if log and len(found) < candidates and not answer.text:
+            checks = [record.body for record in log.records if (record.function or "").endswith(_CHECKS)]
+            answer = Answer("\n".join(checks))
         configs = [EngineConfig(descriptor, self, chosen) for descriptor in found]
         return Heuristics(chosen, candidates, configs, answer)
 

@@ -48,6 +48,12 @@ def _version_text(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
+def _create(lib: Library, kind: DescriptorType) -> DescriptorPointer:
+    pointer = DescriptorPointer()
+    lib.cudnnBackendCreateDescriptor(kind, ctypes.byref(pointer))
+    return pointer
+
+
 def _closed(what: str) -> UsageError:
     return UsageError(f"{what} is closed", code="descriptor-closed", fix="use it before close(), or make another one")
 
@@ -158,11 +164,13 @@ class Descriptor:
                 code="descriptor-newer-than-library",
                 fix=f"load a cuDNN of at least {_version_text(kind.since)}",
             )
-        pointer = DescriptorPointer()
         try:
-            lib.cudnnBackendCreateDescriptor(kind, ctypes.byref(pointer))
+            pointer = _create(lib, kind)
         except CudnnStatusError as error:
             raise _about(error, kind) from None
+        self._hold(kind, lib, pointer)
+
+    def _hold(self, kind: DescriptorType, lib: Library, pointer: DescriptorPointer) -> None:
         self.kind = kind
         self._library = lib
         self._finalized = False
@@ -355,24 +363,44 @@ class Descriptor:
         single = facts.max_count == 1
         # cuDNN answers a count of 0 for knob choices it does hold, so a bounded attribute is asked for its bound.
         count = facts.max_count if facts.max_count is not None else self._count(owner, attribute, element)
-        children: list[Descriptor] = []
         if element is AttributeType.BACKEND_DESCRIPTOR:
-            kind = facts.element[0]
-            children = [Descriptor(kind, on=self._library) for _ in range(count)]
-            array = to_c([child.pointer for child in children], element)
-        else:
-            array = (C_TYPES[element] * max(1, count))()
+            children = self._get_children(attribute, facts.element[0], count)
+            return children[0] if single else children
+        array = (C_TYPES[element] * max(1, count))()
         written = ctypes.c_int64()
         self._library.cudnnBackendGetAttribute(owner.pointer, attribute, element, count, ctypes.byref(written), array)
         held = min(count, written.value)
         if element is AttributeType.CHAR:
             return bytes(array.raw[:held]).split(b"\0", 1)[0].decode()
-        if children:
-            for child in children[:held]:
-                child._adopt(self)
-            return children[0] if single else tuple(children[:held])
         values = from_c(array, held, element)
         return values[0] if single and values else values
+
+    def _get_children(self, attribute: AttributeName, kind: DescriptorType, count: int) -> tuple[Descriptor, ...]:
+        """Offer cuDNN `count` descriptors and keep those it fills; the others never become Python objects."""
+        lib = self._library
+        pointers: list[DescriptorPointer] = []
+        held = 0
+        written = ctypes.c_int64()
+        try:
+            pointers.extend(_create(lib, kind) for _ in range(count))
+            array = to_c(pointers, AttributeType.BACKEND_DESCRIPTOR)
+            lib.cudnnBackendGetAttribute(
+                self.owner.pointer,
+                attribute,
+                AttributeType.BACKEND_DESCRIPTOR,
+                count,
+                ctypes.byref(written),
+                array,
+            )
+            held = min(count, written.value)
+        finally:
+            for pointer in pointers[held:]:
+                lib.cudnnBackendDestroyDescriptor(pointer)
+        children = tuple(Descriptor.__new__(Descriptor) for _ in range(held))
+        for child, pointer in zip(children, pointers, strict=False):
+            child._hold(kind, lib, pointer)
+            child._adopt(self)
+        return children
 
     def count(self, attribute: AttributeName, element: AttributeType | None = None) -> int:
         """Return how many elements cuDNN holds for an attribute.
