@@ -3,11 +3,13 @@ PYTHON ?= python3
 ENV := .venv
 BIN := $(ENV)/bin
 CUDNN := 9.19.0
+NEWEST := 9.28.0
+TABLES := tests/library/data/attention-support
 
-.PHONY: help demo test check test-pure test-library test-gpu bench regen regen-check clean
+.PHONY: help demo test check test-pure test-library test-gpu bench attention-table attention-page regen regen-check clean
 
 help: ## Show this help
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
 demo: .demo/ready ## Read why the forum thread's graph is refused on an L40S (no GPU needed)
 	@.demo/bin/cudnn-backend explain examples/forum_two_matmul.py --cudnn $(CUDNN) --target l40s; \
@@ -21,7 +23,7 @@ demo: .demo/ready ## Read why the forum thread's graph is refused on an L40S (no
 
 $(ENV)/ready: pyproject.toml setup.py cudnn_backend_py/native/driver_stub.c
 	$(PYTHON) -m venv $(ENV)
-	$(BIN)/python -m pip install --quiet -e '.[cu12,dev]' 'nvidia-cudnn-cu12==9.28.0.42'
+	$(BIN)/python -m pip install --quiet -e '.[cu12,dev]' 'nvidia-cudnn-cu12==$(NEWEST).42'
 	$(BIN)/cudnn-backend cudnn install --quiet $(CUDNN)
 	touch $@
 
@@ -43,6 +45,16 @@ test-gpu: ## Tests on a GPU, with a record under logs/ (uses the current environ
 
 bench: $(ENV)/ready ## Import time and cost of a verdict, to logs/
 	$(BIN)/python benchmarks/verdict_cost.py --output logs/verdict-cost.json
+
+attention-table: $(ENV)/ready ## Ask three cuDNN versions about every option of attention; rewrite the page
+	$(BIN)/cudnn-backend cudnn install --quiet 9.14.0
+	$(BIN)/cudnn-backend attention-table --cudnn 9.14.0 --output $(TABLES)-9.14.0.json
+	$(BIN)/cudnn-backend attention-table --cudnn $(CUDNN) --output $(TABLES)-$(CUDNN).json
+	$(BIN)/cudnn-backend attention-table --output $(TABLES)-$(NEWEST).json
+	$(MAKE) attention-page
+
+attention-page: ## Rewrite docs/attention-support.md from the stored tables
+	$(BIN)/cudnn-backend attention-page $(sort $(wildcard $(TABLES)-*.json)) --output docs/attention-support.md
 
 regen: $(ENV)/ready ## Rewrite cudnn_backend_py/generated from the pinned header
 	$(BIN)/python -m cudnn_backend_py.codegen

@@ -50,6 +50,8 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "Reduction": ("graph", "Reduction"),
     "Tensor": ("graph", "Tensor"),
     "attention": ("graph.attention", None),
+    "interpret": ("graph.interpret", "interpret"),
+    "reference": ("reference", None),
     "graph_from_json": ("graph", "graph_from_json"),
     "graph_to_json": ("graph", "graph_to_json"),
     "load_graph": ("graph", "load_graph"),
@@ -71,6 +73,7 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
 __all__ = ["__version__", *_PUBLIC]
 
 if TYPE_CHECKING:
+    from . import reference as reference
     from .diagnose import Verdict as Verdict
     from .diagnose import explain as explain
     from .engine import EngineConfig as EngineConfig
@@ -109,6 +112,7 @@ if TYPE_CHECKING:
     from .graph import graph_to_json as graph_to_json
     from .graph import load_graph as load_graph
     from .graph import save_graph as save_graph
+    from .graph.interpret import interpret as interpret
     from .native import Descriptor as Descriptor
     from .native import Handle as Handle
     from .native import capi as capi

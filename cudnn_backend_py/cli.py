@@ -182,6 +182,45 @@ def explain(
     raise SystemExit(max(verdict.exit_code for verdict in verdicts))
 
 
+@main.command("attention-table")
+@click.option("--target", "targets", multiple=True, metavar="NAME", help="A described GPU; repeatable.")
+@click.option("--row", "parts", multiple=True, metavar="TEXT", help="Only rows with this in their name; repeatable.")
+@click.option("--output", type=click.Path(dir_okay=False), help="Write the JSON here, not to standard output.")
+@_with_version
+def attention_table(targets: tuple[str, ...], parts: tuple[str, ...], output: str | None) -> None:
+    """Ask cuDNN about every option of attention on every architecture, as JSON.
+
+    A row is named such as "forward: causal". Exit code 0, or 2 if some cell could not be judged.
+    """
+    from .diagnose.support import TARGETS, attention_rows, support_table
+
+    rows = [name for name in attention_rows() if not parts or any(part in name for part in parts)]
+    if not rows:
+        raise click.UsageError(f"no row has {' or '.join(map(repr, parts))} in its name")
+    table = support_table(targets or TARGETS, rows=rows)
+    _write(table.to_json(), output)
+    raise SystemExit(NOT_JUDGED if any(cell.answer == "?" for cell in table.all_cells()) else 0)
+
+
+@main.command("attention-page")
+@click.argument("tables", nargs=-1, required=True, metavar="TABLE...", type=click.Path(exists=True, dir_okay=False))
+@click.option("--output", type=click.Path(dir_okay=False), help="Write the page here, not to standard output.")
+def attention_page(tables: tuple[str, ...], output: str | None) -> None:
+    """Render files of attention-table, one for each cuDNN version, as one Markdown page."""
+    from .diagnose.support import SupportTable
+    from .diagnose.support_page import render_page
+
+    read = [SupportTable.from_json(Path(name).read_text(encoding="utf-8")) for name in tables]
+    _write(render_page(read, files=tables), output)
+
+
+def _write(text: str, output: str | None) -> None:
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        Path(output).write_text(text, encoding="utf-8")
+
+
 @main.command()
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @_with_version

@@ -17,6 +17,7 @@ from .buffers import DeviceBuffer, device_buffer
 from .errors import CudnnBackendError, EnvironmentNotReady, UsageError
 from .generated.enums import AttributeName as Attr
 from .generated.enums import DataType, DescriptorType
+from .graph.formats import encode
 from .graph.ir import ELEMENT_BITS, Tensor
 from .native import Descriptor
 from .plan import Plan
@@ -27,6 +28,7 @@ _SCALAR_TYPES: dict[DataType, Any] = {
     DataType.FLOAT: np.float32,
     DataType.DOUBLE: np.float64,
     DataType.HALF: np.float16,
+    DataType.BFLOAT16: np.float64,  # its bits are made from this
     DataType.INT32: np.int32,
     DataType.INT64: np.int64,
     DataType.UINT32: np.uint32,
@@ -64,7 +66,7 @@ class VariantPack:
     holds: list[Any] = field(default_factory=list)
 
 
-def _by_key(plan: Plan, buffers: Mapping[str | int, Any]) -> dict[int, Any]:
+def _by_key(plan: Plan, buffers: Mapping[str | int, Any], *, scratch_needed: bool = True) -> dict[int, Any]:
     """Return the buffers by uid; names and uids are both taken."""
     known: dict[Any, Tensor] = {}
     for tensor in plan.graph.variant_pack_tensors:
@@ -83,7 +85,9 @@ def _by_key(plan: Plan, buffers: Mapping[str | int, Any]) -> dict[int, Any]:
     missing = [
         tensor.name
         for tensor in plan.graph.variant_pack_tensors
-        if tensor.uid not in by_uid and not (tensor.by_value and tensor.value is not None)
+        if tensor.uid not in by_uid
+        and not (tensor.by_value and tensor.value is not None)
+        and (scratch_needed or not tensor.scratch)
     ]
     if missing:
         raise UsageError(f"no buffer was given for {', '.join(missing)}", code="missing-buffer")
@@ -108,7 +112,7 @@ def _scalar(tensor: Tensor, value: Any) -> NDArray[Any]:
             f"by-value tensor {tensor.name!r} is {tensor.data_type.name}, which cannot hold {value!r}",
             code="by-value-type",
         )
-    return array
+    return encode(array, DataType.BFLOAT16) if tensor.data_type is DataType.BFLOAT16 else array
 
 
 def variant_pack(plan: Plan, buffers: Mapping[str | int, Any], *, workspace_ptr: int = 0) -> VariantPack:
@@ -191,7 +195,8 @@ def execute(
     buffers
         As for :func:`variant_pack`; a NumPy array is copied to the device and, if the graph writes that tensor, back.
         Its memory must be laid out as the tensor's strides say, or be C-contiguous with the tensor's dims, in which
-        case it is rearranged.
+        case it is rearranged; for a ragged tensor it may be its memory, one-dimensional. Scratch tensors that are
+        not given are allocated for the call.
     workspace_ptr
         Device address of the workspace; allocated for the call if not given.
     stream
@@ -214,13 +219,16 @@ def execute(
             code="plan-without-device",
             fix="save it and load it where the GPU is, or build it there with target None",
         )
-    by_uid = _by_key(plan, buffers)
+    by_uid = _by_key(plan, buffers, scratch_needed=False)
     with _DeviceMemory() as memory:
         placed: dict[str | int, Any] = {}
         back: list[tuple[Tensor, NDArray[Any], int]] = []
         written = {tensor.uid for tensor in plan.graph.outputs}
         for tensor in plan.graph.variant_pack_tensors:
             buffer = by_uid.get(tensor.uid)
+            if buffer is None and tensor.scratch:
+                placed[tensor.uid] = memory.allocate(tensor.span_bytes)
+                continue
             if tensor.by_value or not isinstance(buffer, np.ndarray):
                 if buffer is not None:
                     placed[tensor.uid] = buffer
@@ -239,7 +247,7 @@ def execute(
         if memory.in_use:
             memory.synchronize(handle.stream)
         for tensor, array, address in back:
-            image = np.empty(tensor.span_elements, array.dtype)
+            image = np.empty(array.size if _is_memory(tensor, array) else tensor.span_elements, array.dtype)
             memory.copy_out(address, image)
             _take_back(tensor, array, image)
 
@@ -252,8 +260,13 @@ def _check_array(tensor: Tensor, array: NDArray[Any]) -> None:
             f"{tensor.data_type.name} takes {' or '.join(accepted) or 'none'}",
             code="array-type",
         )
-    if array.shape != tensor.dims:
+    if array.shape != tensor.dims and not _is_memory(tensor, array):
         raise UsageError(f"array {tensor.name!r} has shape {array.shape}, {tensor.dims} is needed", code="array-shape")
+
+
+def _is_memory(tensor: Tensor, array: NDArray[Any]) -> bool:
+    """Return whether an array is the memory of a ragged tensor itself: all its sequences, one after the other."""
+    return tensor.ragged_offset is not None and array.ndim == 1
 
 
 def _strided(tensor: Tensor, image: NDArray[Any]) -> NDArray[Any]:
@@ -264,13 +277,15 @@ def _strided(tensor: Tensor, image: NDArray[Any]) -> NDArray[Any]:
 def _memory_image(tensor: Tensor, array: NDArray[Any]) -> NDArray[Any]:
     """Return the bytes of device memory for an array: its elements where the tensor's strides put them."""
     _check_array(tensor, array)
+    if _is_memory(tensor, array):
+        return np.ascontiguousarray(array)
     image = np.zeros(tensor.span_elements, dtype=array.dtype)
     _strided(tensor, image)[...] = array
     return image
 
 
 def _take_back(tensor: Tensor, array: NDArray[Any], image: NDArray[Any]) -> None:
-    array[...] = _strided(tensor, image)
+    array[...] = image if _is_memory(tensor, array) else _strided(tensor, image)
 
 
 class _DeviceMemory:

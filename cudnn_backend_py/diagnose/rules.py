@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from ..engine import OperationGraph
 from ..errors import CudnnBackendError
+from ..generated.enums import TensorReordering
 from ..graph.ir import Graph
 from ..target import Target, open_target
 from .verdict import Basis, Candidate, Cause
@@ -122,26 +123,34 @@ def _needed_shared_memory(graph: Graph, target: Target, limit: int, modes: Seque
     return high * _STEP
 
 
+_SMALL_SEQUENCES_UNTIL = (9, 25, 0)  # attention that keeps S, with its F16x16 order
+
+
 @_rule
 def pattern_removed(refused: Sequence[Candidate], graph: Graph, target: Target, modes: Sequence[str]) -> Cause | None:
     """A pattern older versions supported was taken out of cuDNN.
 
     Fault
-        A reason that says "no longer supported".
+        A reason that says "no longer supported"; or, where a tensor is stored in F16x16 order, which only the removed
+        kernels read, that a pattern of so many matmuls is not known.
     Evidence
-        cuDNN's own words.
+        cuDNN's own words, and for its backward pass the tensor's order.
     Remedy
         An older cuDNN, or the pattern's successor.
     Since
         Non-flash fused attention: supported by 9.14 to 9.24, removed in 9.25.
     """
-    found = _first_with(refused, "GRAPH_PATTERN", "no longer supported")
+    found, detail = _first_with(refused, "GRAPH_PATTERN", "no longer supported"), "cuDNN says so itself"
+    reordered = [tensor.name for tensor in graph.tensors if tensor.reordering is TensorReordering.F16x16]
+    if found is None and reordered and target.library.version >= _SMALL_SEQUENCES_UNTIL:
+        found = _first_with(refused, "GRAPH_PATTERN", "mha patterns only support")
+        detail = f"tensor {reordered[0]!r} is stored in F16x16 order, which only the removed kernels read"
     if found is None:
         return None
     version = target.library.version_text
     headline = f"the pattern was removed from cuDNN and is not in {version}: {found[1].statement}"
     remedy = "use an older cuDNN (cudnn-backend cudnn install 9.19.0, then --cudnn 9.19.0), or the flash pattern"
-    return Cause("pattern-removed", headline, Basis.RULE, "cuDNN says so itself", remedy)
+    return Cause("pattern-removed", headline, Basis.RULE, detail, remedy)
 
 
 @_rule

@@ -57,7 +57,8 @@ class GraphBuilder:
         self._uids: set[int] = set()
         self.ops: list[Op] = []
 
-    def _free_name(self, stem: str) -> str:
+    def free_name(self, stem: str) -> str:
+        """Return `stem`, or `stem` with a number if a tensor is called so already."""
         number = 0
         name = stem
         while name in self._names:
@@ -85,6 +86,7 @@ class GraphBuilder:
         value: float | int | None = None,
         reordering: TensorReordering = TensorReordering.NONE,
         ragged_offset: Tensor | None = None,
+        scratch: bool = False,
     ) -> Tensor:
         """Return a new tensor; strides are in elements, ``packed`` is row-major.
 
@@ -109,6 +111,7 @@ class GraphBuilder:
             value=value,
             reordering=reordering,
             ragged_offset=ragged_offset,
+            scratch=scratch,
         )
         self._names.add(name)
         self._uids.add(tensor.uid)
@@ -126,7 +129,7 @@ class GraphBuilder:
         fitting = DataType.INT32 if isinstance(value, int) else DataType.FLOAT
         kind = fitting if data_type is None else data_type
         ones = (1,) * rank
-        return self.tensor(name or self._free_name("c"), ones, kind, strides=ones, by_value=True, value=value)
+        return self.tensor(name or self.free_name("c"), ones, kind, strides=ones, by_value=True, value=value)
 
     def _result(self, stem: str, dims: tuple[int, ...], options: dict[str, Any]) -> Tensor:
         """Return the tensor an operation writes: the one given as ``out``, or a new one, virtual by default."""
@@ -139,7 +142,7 @@ class GraphBuilder:
             return out
         options.setdefault("virtual", True)
         options.setdefault("data_type", self.intermediate_type if options["virtual"] else self.io_type)
-        name = options.pop("name", None) or self._free_name(stem)
+        name = options.pop("name", None) or self.free_name(stem)
         return self.tensor(name, options.pop("dims", dims), **options)
 
     def _add(self, make: Callable[[Tensor], Op], stem: str, dims: tuple[int, ...], options: dict[str, Any]) -> Tensor:

@@ -105,6 +105,9 @@ class Tensor:
         The tensor with the start of each sequence, in elements, for variable-length sequences.
     vector_count, vector_dim
         Elements packed into one, and along which dimension, for the vectorized integer types.
+    scratch
+        In memory between operations of the graph only: nobody outside reads it, and ``execute`` provides the memory
+        if it is not given.
     """
 
     name: str
@@ -120,6 +123,7 @@ class Tensor:
     ragged_offset: Tensor | None = None
     vector_count: int = 1
     vector_dim: int = -1
+    scratch: bool = False
 
     def __post_init__(self) -> None:
         for name in ("dims", "strides"):
@@ -153,7 +157,7 @@ class Tensor:
 
     def __str__(self) -> str:
         marks = [f"uid {self.uid}", f"strides {list(self.strides)}", f"align {self.alignment}"]
-        marks += [name for name in ("virtual", "by_value") if getattr(self, name)]
+        marks += [name for name in ("virtual", "by_value", "scratch") if getattr(self, name)]
         if self.value is not None:
             marks.append(f"value {self.value}")
         if self.reordering is not TensorReordering.NONE:
@@ -215,6 +219,8 @@ def _check_tensor(tensor: Tensor) -> None:
         )
     if tensor.virtual and tensor.by_value:
         raise fault(f"tensor {tensor.name!r} is virtual and by value, it can be one of them", "virtual-by-value")
+    if tensor.scratch and (tensor.virtual or tensor.by_value):
+        raise fault(f"tensor {tensor.name!r} is scratch memory and cannot be virtual or by value", "scratch-in-memory")
     if tensor.value is not None and not tensor.by_value:
         raise fault(f"tensor {tensor.name!r} has a value but is not by value", "value-without-by-value")
     if tensor.vector_count < 1 or (tensor.vector_count > 1 and not 0 <= tensor.vector_dim < tensor.rank):
@@ -731,8 +737,13 @@ class Graph:
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
-        """The tensors in memory that operations write."""
-        return tuple(tensor for op in self.ops for _, tensor, written in _touched(op) if written and not tensor.virtual)
+        """The tensors in memory that operations write, scratch memory left out."""
+        return tuple(
+            tensor
+            for op in self.ops
+            for _, tensor, written in _touched(op)
+            if written and not tensor.virtual and not tensor.scratch
+        )
 
     @property
     def variant_pack_tensors(self) -> tuple[Tensor, ...]:

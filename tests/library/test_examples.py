@@ -2,41 +2,101 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
 
+from cudnn_backend_py import library
+from examples.attention_hazards import REPRODUCTIONS, hazard_of
 from tests.support.child import ROOT, older_cudnn, run_python
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+OLDER, NEWEST = True, False
+
+RUNS = [
+    (("forum_two_matmul.py",), NEWEST, 2, "could not be judged\nthere is no GPU in this process"),
+    (("flash_forward.py",), NEWEST, 0, "on NVIDIA H100 SXM5 80GB: supported"),
+    (("flash_backward.py",), NEWEST, 0, "on NVIDIA H100 SXM5 80GB: supported"),
+    (("flash_backward.py",), OLDER, 0, "on NVIDIA H100 SXM5 80GB: supported"),
+    (("mha_fprop.py",), OLDER, 0, "on NVIDIA H100 SXM5 80GB, cuDNN 9.19.0: supported"),
+    (("mha_fprop.py",), NEWEST, 0, ": not supported\nthe pattern was removed from cuDNN"),
+    (("mha_bprop.py",), OLDER, 0, "on NVIDIA H100 SXM5 80GB, cuDNN 9.19.0: supported"),
+    (("mha_bprop.py",), NEWEST, 0, ": not supported\nthe pattern was removed from cuDNN"),
+    (("attention_hazards.py",), NEWEST, 0, "unified-modifier-padding"),
+    (("attention_hazards.py", "fp8-bias:backward"), NEWEST, 0, "fp8-bias"),
+    (("level0_two_matmul.py", "--target", "sm80"), OLDER, 0, "8 candidates, 1 engine configs left\nsuccess"),
+    (("level0_two_matmul.py", "--target", "sm89"), OLDER, 0, "SHARED_MEMORY_INSUFFICIENT"),
+    (("level0_two_matmul.py", "--target", "sm80"), NEWEST, 0, "non-flash composite MHA fprop is no longer supported"),
+]
 
 
 @pytest.mark.parametrize(
     ("arguments", "older", "code", "words"),
-    [
-        (("forum_two_matmul.py",), False, 2, "could not be judged\nthere is no GPU in this process"),
-        (("flash_forward.py",), False, 0, "on NVIDIA H100 SXM5 80GB: supported"),
-        (("level0_two_matmul.py", "--target", "sm80"), True, 0, "8 candidates, 1 engine configs left\nsuccess"),
-        (("level0_two_matmul.py", "--target", "sm89"), True, 0, "SHARED_MEMORY_INSUFFICIENT"),
-        (
-            ("level0_two_matmul.py", "--target", "sm80"),
-            False,
-            0,
-            "non-flash composite MHA fprop is no longer supported",
-        ),
-    ],
+    RUNS,
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
 def test_example_runs_without_a_gpu(arguments: tuple[str, ...], older: bool, code: int, words: str) -> None:
-    environment = (older_cudnn() if older else dict(os.environ)) | NO_GPU
     script, *rest = arguments
-    done = run_python([str(ROOT / "examples" / script), *rest], environment=environment)
+    done = run_python([str(ROOT / "examples" / script), *rest], environment=environment(older))
     assert done.code == code, done.stderr
     assert words in done.stdout
     assert "Traceback" not in done.stderr
 
 
+def environment(older: bool) -> dict[str, str]:
+    return (older_cudnn() if older else dict(os.environ)) | NO_GPU
+
+
 def test_every_example_is_run() -> None:
     scripts = {path.name for path in (ROOT / "examples").glob("*.py")} - {"__init__.py"}
-    run = {"forum_two_matmul.py", "flash_forward.py", "level0_two_matmul.py"}
-    assert scripts == run
+    assert scripts == {script for (script, *_), *_ in RUNS}
+
+
+# Hazards: cuDNN takes the graphs
+
+JUDGE = """
+import json, sys
+from cudnn_backend_py import explain, library
+from examples.attention_hazards import graph_of
+_, build, *names = sys.argv
+verdicts = {name: str(explain(graph_of(name), "sm90", build=build == "build").outcome) for name in names}
+print(json.dumps([library().version_text, verdicts]))
+"""
+COMPILED = ("fp8-backward-ragged", "fp8-backward-heads")  # with other numbers of heads no plan of these can be built
+ENDS_THE_PROCESS = ("fp8-bias", "fp8-dropout-mask")
+
+
+def concerning(version: tuple[int, int, int]) -> set[str]:
+    """Return the reproductions of hazards that this version has, and whose graphs it knows the operations of."""
+    return {
+        name
+        for name, made in REPRODUCTIONS.items()
+        if hazard_of(name).since <= version < (hazard_of(name).until or (99, 0, 0))
+        and (made.version is None or made.version <= version)
+    }
+
+
+def test_every_hazard_but_one_concerns_a_version_at_hand() -> None:
+    at_hand = concerning((9, 19, 0)) | concerning(library().version)
+    assert set(REPRODUCTIONS) - at_hand == {"dsink-ragged"}  # wrong with 9.27 alone
+
+
+@pytest.mark.parametrize("older", [OLDER, NEWEST], ids=["9.19.0", "newest"])
+def test_cudnn_accepts_the_hazards(older: bool) -> None:
+    """On sm_90; otherwise they would be refusals, which harm nobody."""
+    names = sorted(concerning((9, 19, 0) if older else library().version) - set(ENDS_THE_PROCESS))
+    for step, asked in (("check", names), ("build", COMPILED)):
+        done = run_python(["-c", JUDGE, step, *asked], environment=environment(older), check=True)
+        version, verdicts = json.loads(done.stdout)
+        assert (version == "9.19.0") is older
+        assert verdicts == dict.fromkeys(asked, "supported")
+
+
+@pytest.mark.parametrize("older", [OLDER, NEWEST], ids=["9.19.0", "newest"])
+@pytest.mark.parametrize("name", ENDS_THE_PROCESS)
+def test_some_hazards_end_the_process_when_a_plan_is_built(name: str, older: bool) -> None:
+    """9.19 does so at the support check already."""
+    done = run_python(["-c", JUDGE, "check" if older else "build", name], environment=environment(older))
+    assert done.ending == "SIGABRT", done.stdout
+    assert "format_error" in done.stderr

@@ -151,9 +151,30 @@ def test_scalars(data_type: DataType, value: Any, dtype: type[Any]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "bits"),
+    [
+        (1, 0x3F80),
+        (-0.125, 0xBE00),
+        (np.array([[0.5]]), 0x3F00),
+        (0.1, 0x3DCD),
+        (1 + 2**-8, 0x3F80),  # half-way, to even
+        (1 + 2**-8 + 2**-40, 0x3F81),  # in float32 this would be half-way
+        (1e39, 0x7F80),
+        (-np.inf, 0xFF80),
+    ],
+)
+def test_a_bfloat16_scalar_is_its_bits(value: Any, bits: int) -> None:
+    made = _scalar(scalar(DataType.BFLOAT16), value)
+    assert (made.dtype, made.size, made.flags.c_contiguous) == (np.dtype(np.uint16), 1, True)
+    assert hex(made.item()) == hex(bits)
+
+
+@pytest.mark.parametrize(
     ("data_type", "value", "message"),
     [
-        (DataType.BFLOAT16, 1.0, "by-value-type: by-value tensor 'c' is BFLOAT16, which has no host scalar here"),
+        (DataType.FP8_E4M3, 1.0, "by-value-type: by-value tensor 'c' is FP8_E4M3, which has no host scalar here"),
+        (DataType.BFLOAT16, "one", "by-value-type: by-value tensor 'c' is BFLOAT16, which cannot hold 'one'"),
+        (DataType.BFLOAT16, [1.0, 2.0], "by-value-size: by-value tensor 'c' takes one number, got 2"),
         (DataType.FLOAT, [1.0, 2.0], "by-value-size: by-value tensor 'c' takes one number, got 2"),
         (DataType.FLOAT, [], "by-value-size: by-value tensor 'c' takes one number, got 0"),
         (DataType.FLOAT, None, "by-value-type: by-value tensor 'c' is FLOAT, which cannot hold None"),

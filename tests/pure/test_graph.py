@@ -296,12 +296,12 @@ OPS: list[Case] = [
     (
         "attention-heads",
         lambda: sdpa_forward(batch=1, heads=6, kv_heads=4, seq_q=8, head_dim=8),
-        "6 query heads cannot share 4 key/value heads: a multiple is needed",
+        "6 query heads cannot share 4 key/value heads (kv_heads): a multiple is needed",
     ),
     (
-        "attention-heads",
+        "attention-size",
         lambda: sdpa_forward(batch=1, heads=6, kv_heads=0, seq_q=8, head_dim=8),
-        "6 query heads cannot share 0 key/value heads: a multiple is needed",
+        "kv_heads is 0, an int of 1 or more is needed",
     ),
 ]
 

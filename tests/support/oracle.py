@@ -3,20 +3,32 @@
 cuDNN logs every operation graph it finalizes (``Log.operation_graphs()``). Both sides become a network of tensors and
 operations with plain attributes; colours spread along the links (Weisfeiler-Lehman) until they tell items apart, and
 the first step at which the colours of the two sides differ names the first difference. Equal colours are then proved
-by a one-to-one mapping of tensors.
+by a one-to-one mapping of tensors. Operations inside others (the sub-graph and the softmax of fused attention) are
+items too, linked with the operation they belong to.
 """
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cudnn_backend_py import Graph
+from cudnn_backend_py import DescriptorType, Graph
 from cudnn_backend_py.graph import Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor
 
-__all__ = ["assert_same_graph", "difference"]
+__all__ = [
+    "Item",
+    "Network",
+    "assert_same_graph",
+    "compare",
+    "difference",
+    "logged_network",
+    "meant_network",
+    "plain_port",
+    "unnoticed",
+]
 
 NO_CLIP = 1.7976931348623157e308  # what cuDNN holds as upper clip of a ReLU without one
 _PORTS = {
@@ -27,6 +39,9 @@ _PORTS = {
     "nOverride": "n_override",
     "kOverride": "k_override",
 }
+_INSIDE = "in the sub-graph of"
+_VIEW_ONLY = "CUDNN_RESHAPE_VIEW_ONLY"  # what a reshape is if nothing is said, logged since 9.22
+_UIDS = ("subgraph_input_uid", "subgraph_output_uid")
 _SPATIAL = {"pre_paddings": "pad", "filter_strides": "stride", "dilations": "dilation"}
 
 
@@ -47,10 +62,11 @@ def _item(label: str, attributes: Mapping[str, Any], links: Iterable[tuple[str, 
     return Item(label, tuple(sorted(plain.items())), tuple(sorted(links)))
 
 
-def _port(name: str) -> str:
+def plain_port(name: str) -> str:
     """Return one spelling for a port: ours is snake_case, the log's is mixed."""
     known = _PORTS.get(name, name)
-    return known.replace("_", "").lower().removesuffix("desc")
+    plain = known.replace("_", "").lower().removesuffix("desc")
+    return plain.removesuffix("tensor") if plain == "seedtensor" else plain
 
 
 # Ours
@@ -83,7 +99,13 @@ def _meant_parameters(op: Op) -> dict[str, Any]:
     if isinstance(op, Pointwise):
         return _pointwise_parameters(op)
     assert isinstance(op, Operation)
-    found = {name: _plain(value) for name, value in op.fields.items() if name in ("alpha", "beta", "mode", "phase")}
+    named = ("alpha", "beta", "mode", "phase", "comparison_mode", "dropout_probability")
+    found = {_RENAMED.get(name, name): _plain(value) for name, value in op.fields.items() if name in named}
+    if op.kind is DescriptorType.OPERATION_RESHAPE:
+        found.setdefault("mode", _VIEW_ONLY)
+    rng = op.fields.get("rng")
+    if isinstance(rng, Parameters):
+        found |= {name: _plain(value) for name, value in rng.fields.items()}
     convolution = op.fields.get("convolution")
     if isinstance(convolution, Parameters):
         fields = convolution.fields
@@ -122,13 +144,29 @@ def _pointwise_parameters(op: Pointwise) -> dict[str, Any]:
     return found
 
 
-def _meant(graph: Graph) -> Network:
+def meant_network(graph: Graph) -> Network:
+    """Return a graph value as a network."""
     network = {f"t:{tensor.uid}": _meant_tensor(tensor) for tensor in graph.tensors}
-    for number, op in enumerate(graph.ops):
-        links = [(_port(port), f"t:{tensor.uid}") for port, tensor in op.ports()]
-        attributes = {"operation": op.kind.c_name, **_meant_parameters(op)}
-        network[f"o:{number}"] = _item(f"operation {op.name!r}", attributes, links)
+    _add_meant(network, graph, "o:", [])
     return network
+
+
+def _add_meant(network: dict[str, Item], graph: Graph, stem: str, belongs: list[tuple[str, str]]) -> None:
+    for number, op in enumerate(graph.ops):
+        _add_meant_op(network, op, f"{stem}{number}", belongs)
+
+
+def _add_meant_op(network: dict[str, Item], op: Op, key: str, belongs: list[tuple[str, str]]) -> None:
+    links = [*belongs, *((plain_port(port), f"t:{tensor.uid}") for port, tensor in op.ports() if "." not in port)]
+    for name, value in op.fields.items() if isinstance(op, Operation) else ():
+        if isinstance(value, Graph):
+            _add_meant(network, value, f"{key}.", [(_INSIDE, key)])
+        elif isinstance(value, Operation):
+            _add_meant_op(network, value, f"{key}.{name}", [])
+            links.append((plain_port(name), f"{key}.{name}"))
+        elif name in _UIDS:
+            links.append((plain_port(name), f"t:{value}"))
+    network[key] = _item(f"operation {op.name!r}", {"operation": op.kind.c_name, **_meant_parameters(op)}, links)
 
 
 # The log's
@@ -155,20 +193,45 @@ _RENAMED = {
     "reductionOp": "operator",
     "isDeterministic": "deterministic",
     "fmode": "phase",
+    "comparisonMode": "mode",
+    "comparison_mode": "mode",
+    "dropoutProbability": "dropout_probability",
 }
 
 
-def _logged(data: Mapping[str, Any]) -> Network:
+def logged_network(data: Mapping[str, Any]) -> Network:
+    """Return an operation graph of the log as a network."""
     network: dict[str, Item] = {}
+    _add_logged(network, data, "o:", [])
+    return network
+
+
+def _add_logged(network: dict[str, Item], data: Mapping[str, Any], stem: str, belongs: list[tuple[str, str]]) -> None:
     for record in data["tensors"]:
         for one in (record, *record.get("isRagged", ())):
-            network.setdefault(f"t:{one['name']}", _logged_tensor(one))
+            item = _logged_tensor(one)
+            assert network.setdefault(f"t:{one['name']}", item) == item, f"{item.label} is logged twice, differently"
     for number, record in enumerate(data["nodes"]):
-        ports = {key: value for key, value in record.items() if f"t:{value}" in network and isinstance(value, str)}
-        attributes = {_RENAMED.get(key, key): value for key, value in record.items() if key not in ports}
-        links = [(_port(key), f"t:{value}") for key, value in ports.items()]
-        network[f"o:{number}"] = _item(f"logged operation {number}", attributes, links)
-    return network
+        _add_logged_op(network, record, f"{stem}{number}", belongs)
+
+
+def _add_logged_op(
+    network: dict[str, Item], record: Mapping[str, Any], key: str, belongs: list[tuple[str, str]]
+) -> None:
+    attributes, links = {}, list(belongs)
+    for name, value in record.items():
+        if name == "subgraph":
+            _add_logged(network, value, f"{key}.", [(_INSIDE, key)])
+        elif isinstance(value, dict):
+            _add_logged_op(network, value, f"{key}.{name}", [])
+            links.append((plain_port(name), f"{key}.{name}"))
+        elif plain_port(name) in map(plain_port, _UIDS) or (isinstance(value, str) and f"t:{value}" in network):
+            links.append((plain_port(name), f"t:{value}"))
+        else:
+            attributes[_RENAMED.get(name, name)] = value
+    if record["operation"] == DescriptorType.OPERATION_RESHAPE.c_name:
+        attributes.setdefault("mode", _VIEW_ONLY)
+    network[key] = _item(f"logged operation {key.removeprefix('o:')}", attributes, links)
 
 
 # Comparing
@@ -193,7 +256,11 @@ def _spread(colours: Mapping[str, Any], neighbours: Mapping[str, list[tuple[str,
 
 def difference(graph: Graph, logged: Mapping[str, Any]) -> str | None:
     """Return the first difference between the graph meant and the one cuDNN logged, None if they are the same."""
-    mine, theirs = _meant(graph), _logged(logged)
+    return compare(meant_network(graph), logged_network(logged))
+
+
+def compare(mine: Network, theirs: Network) -> str | None:
+    """Return the first difference between a network meant and one logged, None if a renaming makes them equal."""
     for what in "to":
         counts = [sum(key.startswith(what) for key in side) for side in (mine, theirs)]
         if counts[0] != counts[1]:
@@ -261,6 +328,38 @@ def _mapping(
         return None
 
     return extend(0, {})
+
+
+def unnoticed(logged: Mapping[str, Any], find: Callable[[Mapping[str, Any]], str | None]) -> list[tuple[Any, ...]]:
+    """Change each number, flag and name cuDNN logged, one at a time; return the paths where `find` finds nothing."""
+    missed = []
+    for path in _paths(logged):
+        other = copy.deepcopy(dict(logged))
+        place: Any = other
+        for key in path[:-1]:
+            place = place[key]
+        place[path[-1]] = _changed(place[path[-1]])
+        try:
+            found = find(other)
+        except (KeyError, AssertionError):
+            continue
+        if found is None and path[-1] != "finalizeMode":
+            missed.append(path)
+    return missed
+
+
+def _paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    if isinstance(value, dict):
+        return [found for key, item in value.items() for found in _paths(item, (*path, key))]
+    if isinstance(value, list):
+        return [found for index, item in enumerate(value) for found in _paths(item, (*path, index))]
+    return [path]
+
+
+def _changed(value: Any) -> Any:
+    if isinstance(value, bool):
+        return not value
+    return value + 1 if isinstance(value, (int, float)) else f"{value}0"
 
 
 def assert_same_graph(graph: Graph, logged: Mapping[str, Any]) -> None:

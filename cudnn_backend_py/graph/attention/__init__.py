@@ -1,0 +1,148 @@
+"""Attention as operation graphs: forward and backward, as many small operations or as one."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from ...errors import GraphError
+from ..ir import Graph
+from .backward import composite_backward
+from .deterministic import deterministic_config
+from .forward import composite_forward
+from .frame import SINGLE_OPS_SINCE, Version
+from .hazards import HAZARDS, Form, Hazard, Use, check_hazards, find_hazards
+from .modifiers import SoftCap
+from .problem import Attention, ScoreModifier
+from .small import SmallAttention, mha_bprop, mha_fprop
+from .unified import prefers_unified, unified_backward, unified_forward
+
+__all__ = [
+    "HAZARDS",
+    "Attention",
+    "Hazard",
+    "Implementation",
+    "ScoreModifier",
+    "SmallAttention",
+    "SoftCap",
+    "Use",
+    "Version",
+    "deterministic_config",
+    "find_hazards",
+    "mha_bprop",
+    "mha_fprop",
+    "sdpa_backward",
+    "sdpa_forward",
+]
+
+Implementation = Literal["auto", "composite", "unified"]
+
+
+def sdpa_forward(
+    problem: Attention | None = None,
+    /,
+    *,
+    implementation: Implementation = "auto",
+    version: Version | None = None,
+    sm: int | None = None,
+    allow_hazards: bool = False,
+    **options: Any,
+) -> Graph:
+    """Return the forward pass of an attention problem as a graph.
+
+    Tensors are named as in :class:`Attention`: ``q``, ``k``, ``v``, ``o`` and what its options ask for. In the
+    composite form ``k`` has dims [b, h, d, s_kv] (the same memory, s and d swapped): matmul wants it so.
+
+    Parameters
+    ----------
+    problem
+        The problem, or None and its fields as `options`.
+    implementation
+        "composite": many operations; "unified": the one SDPA operation of cuDNN 9.13 and later; "auto": as cuDNN's
+        frontend chooses for that version, composite if no version is given.
+    version
+        The cuDNN version the graph is for, such as (9, 19, 0): since 9.21 masks and softmax are operations of their
+        own. None gives what every version takes.
+    sm
+        The architecture it is for, such as 90: hazards of others are not looked at.
+    allow_hazards
+        Build a graph that cuDNN is known to get wrong, see :data:`HAZARDS`.
+
+    Raises
+    ------
+    GraphError
+        What :class:`Attention` refuses, ``attention-implementation``, ``attention-hazard``.
+    """
+    p = _problem(problem, options)
+    unified = implementation == "unified" or (implementation == "auto" and prefers_unified(p, version))
+    if not unified:
+        _check_implementation(p, implementation)
+    if not allow_hazards:
+        check_hazards(Use(p, False, _form(unified, version), version, sm))
+    return unified_forward(p, version) if unified else composite_forward(p, version)
+
+
+def sdpa_backward(
+    problem: Attention | None = None,
+    /,
+    *,
+    implementation: Implementation = "auto",
+    version: Version | None = None,
+    sm: int | None = None,
+    allow_hazards: bool = False,
+    **options: Any,
+) -> Graph:
+    """Return the backward pass: ``dq``, ``dk``, ``dv`` from ``q``, ``k``, ``v``, ``o``, ``do`` and ``stats``.
+
+    Options as for :func:`sdpa_forward`. In the composite form ``k`` and ``v`` have s and d swapped; "auto" is
+    composite. ``dsink`` is the true gradient, which is what the kernels write; its operations read literally would
+    give the opposite sign.
+
+    Raises
+    ------
+    GraphError
+        What :class:`Attention` refuses, ``attention-implementation``, ``attention-hazard``.
+    """
+    p = _problem(problem, options)
+    if p.page_size is not None or p.block_mask or p.dropout_mask:
+        raise GraphError(
+            "the backward pass has no paged K and V, block mask or given dropout mask", code="attention-option"
+        )
+    if p.is_fp8 and (p.score_modifier is not None or p.dbias):
+        raise GraphError("the fp8 backward pass has no score modifier and no dbias", code="attention-option")
+    unified = implementation == "unified"
+    if not unified:
+        _check_implementation(p, implementation)
+    if not allow_hazards:
+        check_hazards(Use(p, True, _form(unified, version), version, sm))
+    return unified_backward(p, version) if unified else composite_backward(p, version)
+
+
+def _form(unified: bool, version: Version | None) -> Form:
+    if unified:
+        return "unified"
+    return "expanded" if version is None or version < SINGLE_OPS_SINCE else "single operations"
+
+
+def _problem(problem: Attention | None, options: dict[str, Any]) -> Attention:
+    if problem is None:
+        return Attention(**options)
+    if options:
+        raise GraphError(
+            f"a problem is given, so {', '.join(options)} has no effect",
+            code="attention-option",
+            fix="use dataclasses.replace(problem, ...)",
+        )
+    return problem
+
+
+def _check_implementation(p: Attention, implementation: str) -> None:
+    if implementation not in ("auto", "composite"):
+        raise GraphError(
+            f"implementation {implementation!r} is neither auto, composite nor unified", code="attention-implementation"
+        )
+    if p.block_mask:
+        raise GraphError(
+            "the composite form has no block mask",
+            code="attention-implementation",
+            fix="use implementation='unified'",
+        )

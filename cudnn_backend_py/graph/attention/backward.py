@@ -1,0 +1,268 @@
+"""The backward pass as matmul, pointwise, reduction and reshape operations: FlashAttention-2's recomputation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...generated.enums import DataType, PointwiseMode
+from ..ir import Graph, Tensor
+from .frame import Frame, Version
+from .problem import Attention
+
+__all__ = ["composite_backward"]
+
+_MODE = PointwiseMode
+
+
+def composite_backward(p: Attention, version: Version | None) -> Graph:
+    """Return the composite graph of the backward pass: dQ, dK, dV (dbias, dsink) from Q, K, V, O, dO and stats.
+
+    Scratch tensors (``softmax_sum``, ``dq_accum``, and with grouped heads and bounds ``dk_full``, ``dv_full``) are
+    memory the kernels hand each other.
+    """
+    f = Frame(p, "sdpa_backward", version)
+    return (_Mx if p.mx else _Fp8 if p.is_fp8 else _Half)(f).graph()
+
+
+class _Half:
+    """float16 and bfloat16."""
+
+    def __init__(self, f: Frame) -> None:
+        self.f = f
+        self.p = f.p
+        self.q, self.do, self.o = f.io("q"), f.io("do"), f.io("o")
+        self.k_t, self.v_t = f.io("k", transposed=True), f.io("v", transposed=True)
+        self.dropout = f.dropout_factors()
+        self.scale = f.scale()
+
+    def graph(self) -> Graph:
+        f = self.f
+        probabilities = self.probabilities()
+        dropped = f.mul(probabilities, *self.dropout)
+        self.write_dv(dropped)
+        d_score = self.d_scores(probabilities)
+        self.write_dk(d_score)
+        self.write_dq(d_score)
+        return f.g.graph()
+
+    # softmax, recomputed
+
+    def raw_scores(self) -> Tensor:
+        f = self.f
+        score = f.matmul(self.q, self.k_t, "m=q n=kv", name="qk")
+        return f.mul(score, self.scale)
+
+    def probabilities(self) -> Tensor:
+        """Return exp(scores - stats)."""
+        f, p = self.f, self.p
+        self.score = score = self.raw_scores()
+        if p.score_modifier is not None:
+            score = p.score_modifier.forward(f.g, score)
+        score = f.add_biases(score)
+        # The statistics of an empty row are -inf: they are subtracted before its scores become -inf.
+        score = self.minus_stats(score)
+        return f.pointwise(_MODE.EXP, f.mask_bounds(f.mask_padding(score)), name="p")
+
+    def minus_stats(self, score: Tensor) -> Tensor:
+        return self.f.pointwise(_MODE.SUB, score, self.f.per_row("stats"), name="minus_stats")
+
+    def row_sums(self) -> Tensor:
+        """Return rowsum(dO * O), FlashAttention-2's D."""
+        f = self.f
+        product = f.pointwise(_MODE.MUL, self.do, self.o, name="do_o")
+        return f.sum_to(product, f.row_dims, name="d")
+
+    def write_dsink(self, row_sums: Tensor) -> None:
+        f = self.f
+        if not self.p.dsink:
+            return
+        share = f.pointwise(_MODE.EXP, f.pointwise(_MODE.SUB, f.sink(), f.per_row("stats"), name="sink_minus_stats"))
+        dims = (1, self.p.heads, 1, 1)
+        f.sum_to(f.mul(share, row_sums), dims, out=f.once("dsink", dims, DataType.FLOAT))
+
+    def d_scores(self, probabilities: Tensor) -> Tensor:
+        """Return the gradient of q @ k^T."""
+        f, p = self.f, self.p
+        row_sums = self.row_sums()
+        self.write_dsink(row_sums)
+        factor = f.g.scalar(f.keep_probability if p.dropout else 1.0, name="row_factor")
+        softmax_sum = f.pointwise(_MODE.MUL, row_sums, factor, out=self.softmax_sum())
+        dp = f.matmul(self.do, self.v_t, "m=q n=kv", name="dp")
+        mask, keep_scale = self.dropout_parts()
+        dp = f.mul(dp, mask)
+        dp = f.mul(f.pointwise(_MODE.SUB, dp, softmax_sum), probabilities, keep_scale)
+        if p.dbias and p.bias is not None:
+            f.sum_to(dp, p.bias, out=f.once("dbias", p.bias, p.data_type))
+        if p.score_modifier is not None:
+            dp = p.score_modifier.backward(f.g, dp, self.score)
+        return f.mul(dp, self.scale)
+
+    def dropout_parts(self) -> tuple[Tensor | None, Tensor | None]:
+        """Return what dP is multiplied by before and after the row sums are subtracted."""
+        if not self.dropout:
+            return None, None
+        mask, scale = self.dropout
+        return mask, scale
+
+    # scratch memory
+
+    def softmax_sum(self) -> Tensor:
+        f, p = self.f, self.p
+        options: dict[str, Any] = {"scratch": True}
+        if p.ragged_stats and p.max_total_seq_q is not None:
+            options |= {"strides": p.strides("stats"), "ragged_offset": f.ragged("stats")}
+        return f.g.tensor("softmax_sum", f.row_dims, DataType.FLOAT, **options)
+
+    def _full(self, name: str, dims: tuple[int, ...], heads: int) -> dict[str, Any]:
+        """Return the options of a gradient of K or V per query head, before groups of heads are summed."""
+        p = self.p
+        if p.max_total_seq_kv is None:
+            return {"name": f"{name}_full", "data_type": p.data_type}
+        b, h, s, d = p.strides(name)
+        groups = p.heads // heads
+        return {
+            "out": self.f.g.tensor(
+                f"{name}_full",
+                dims,
+                p.data_type,
+                strides=(b * groups, h, s * groups, d),
+                ragged_offset=self.f.ragged(name.removeprefix("d")),
+                scratch=True,
+            )
+        }
+
+    # gradients
+
+    def _over_queries(self, left: Tensor, right: Tensor, name: str, heads: int) -> None:
+        """Write dK or dV: left^T @ right, summed over the query heads that share a head."""
+        f, p = self.f, self.p
+        left_t = f.transpose(left, name=f"{name}_left", data_type=p.data_type)
+        grouped = heads != p.heads
+        dims = (*left_t.dims[:3], right.dims[3])
+        result = self._full(name, dims, heads) if grouped else {"out": f.io(name)}
+        full = f.matmul(left_t, right, "m=kv k=q", **result)
+        if grouped:
+            f.sum_to(full, f.io(name).dims, out=f.io(name))
+
+    def write_dv(self, dropped: Tensor) -> None:
+        self._over_queries(dropped, self.do, "dv", self.p.v_heads)
+
+    def write_dk(self, d_score: Tensor) -> None:
+        self._over_queries(d_score, self.q, "dk", self.p.kv_heads)
+
+    def keys(self) -> Tensor:
+        """Return K [b, h, s_kv, d] from K^T, with K's strides."""
+        return self.f.transpose(self.k_t, name="k_again", strides=self.p.strides("k"))
+
+    def write_dq(self, d_score: Tensor) -> None:
+        f, p = self.f, self.p
+        if p.deterministic or p.dbias:
+            f.matmul(d_score, self.keys(), "m=q k=kv", out=f.io("dq"))
+            return
+        options: dict[str, Any] = {"scratch": True}
+        if p.max_total_seq_q is not None:
+            options |= {"strides": p.strides("dq"), "ragged_offset": f.ragged("q")}
+        accumulator = f.g.tensor("dq_accum", p.dims("dq"), DataType.FLOAT, **options)
+        f.matmul(d_score, self.keys(), "m=q k=kv", out=accumulator)
+        f.pointwise(_MODE.IDENTITY, accumulator, out=f.io("dq"))
+
+
+class _Fp8(_Half):
+    """8-bit floats: every product is descaled, every result scaled and its amax written."""
+
+    def raw_scores(self) -> Tensor:
+        f = self.f
+        return f.mul(super().raw_scores(), f.factor("descale_q"), f.factor("descale_k"))
+
+    def graph(self) -> Graph:
+        f, p = self.f, self.p
+        probabilities = self.probabilities()
+        small = f.mul(probabilities, *self.dropout, f.factor("scale_s"), data_type=p.data_type)
+        self._scaled_over_queries(small, self.do, "dv", p.v_heads, ("descale_s", "descale_do"))
+        d_score = self.d_scores(probabilities)
+        f.amax("amax_dp", d_score)
+        small = f.mul(d_score, f.factor("scale_dp"), data_type=p.data_type)
+        self._scaled_over_queries(small, self.q, "dk", p.kv_heads, ("descale_dp", "descale_q"))
+        self._scaled("dq", f.matmul(small, self.keys(), "m=q k=kv", name="dq_raw"), ("descale_dp", "descale_k"))
+        return f.g.graph()
+
+    def d_scores(self, probabilities: Tensor) -> Tensor:
+        f, p = self.f, self.p
+        row_sums = f.mul(self.row_sums(), f.factor("descale_do"), f.factor("descale_o"))
+        self.write_dsink(row_sums)
+        if p.dropout:
+            row_sums = f.mul(row_sums, f.g.scalar(f.keep_probability, name="row_factor"))
+        dp = f.matmul(self.do, self.v_t, "m=q n=kv", name="dp")
+        mask, keep_scale = self.dropout_parts()
+        dp = f.mul(dp, f.factor("descale_do"), f.factor("descale_v"), mask)
+        dp = f.pointwise(_MODE.SUB, dp, row_sums)
+        return f.mul(dp, probabilities, keep_scale, self.scale)
+
+    def _scaled_over_queries(
+        self, left: Tensor, right: Tensor, name: str, heads: int, factors: tuple[str, ...]
+    ) -> None:
+        f, p = self.f, self.p
+        left_t = f.transpose(left, name=f"{name}_left", data_type=p.data_type)
+        full = f.matmul(left_t, right, "m=kv k=q", name=f"{name}_full")
+        if heads != p.heads:
+            full = f.sum_to(full, p.dims(name), name=f"{name}_sum")
+        self._scaled(name, full, factors)
+
+    def _scaled(self, name: str, raw: Tensor, factors: tuple[str, ...]) -> None:
+        """Descale, write the amax of what that gives, scale and write the gradient."""
+        f = self.f
+        value = f.mul(raw, *(f.factor(factor) for factor in factors))
+        f.pointwise(_MODE.MUL, value, f.factor(f"scale_{name}"), out=f.io(name))
+        f.amax(f"amax_{name}", value)
+
+
+class _Mx(_Half):
+    """Block-scaled 8-bit floats.
+
+    A tensor is given once per way its blocks lie: ``q``, ``k``, ``do`` in blocks along d, ``q_t``, ``k_t``, ``do_t``
+    in blocks along s; and O and dO in 16 bits for the row sums. Its kernel is the deterministic one of Blackwell, see
+    :func:`~cudnn_backend_py.graph.attention.deterministic_config`.
+    """
+
+    def __init__(self, f: Frame) -> None:
+        super().__init__(f)
+        p = f.p
+        wide = DataType.BFLOAT16 if p.output_type in (None, p.data_type) else p.output_type
+        assert wide is not None
+        self.o, self.do_wide = f.copy_of("o", "f16", wide), f.copy_of("do", "f16", wide)
+        self.q, self.do = f.dequantized(self.q, "descale_q", 3), f.dequantized(self.do, "descale_do", 3)
+        self.k_t, self.v_t = f.dequantized(self.k_t, "descale_k", 2), f.dequantized(self.v_t, "descale_v", 2)
+
+    def row_sums(self) -> Tensor:
+        f = self.f
+        product = f.pointwise(_MODE.MUL, self.do_wide, self.o, name="do_o")
+        return f.sum_to(product, f.row_dims, name="d")
+
+    def along_s(self, name: str) -> Tensor:
+        """Return the values of a tensor whose blocks lie along s."""
+        f = self.f
+        return f.dequantized(f.copy_of(name, "t", self.p.data_type), f"descale_{name}_t", 2)
+
+    def graph(self) -> Graph:
+        f, p = self.f, self.p
+        probabilities = self.probabilities()
+        dropped = f.mul(probabilities, *self.dropout)
+        self._write(dropped, self.along_s("do"), "dv", p.v_heads)
+        d_score = self.d_scores(probabilities)
+        self._write(d_score, self.along_s("q"), "dk", p.kv_heads)
+        dq = f.matmul(d_score, self.along_s("k"), "m=q k=kv", out=f.io("dq"))
+        f.amax("amax_dq", dq)
+        return f.g.graph()
+
+    def softmax_sum(self) -> Tensor:
+        return self.f.g.tensor("softmax_sum", self.f.row_dims, DataType.FLOAT, virtual=True)
+
+    def _write(self, left: Tensor, right: Tensor, name: str, heads: int) -> None:
+        f, p = self.f, self.p
+        left_t = f.transpose(left, name=f"{name}_left", data_type=p.data_type)
+        if heads == p.heads:
+            full = f.matmul(left_t, right, "m=kv k=q", out=f.io(name))
+        else:
+            raw = f.matmul(left_t, right, "m=kv k=q", name=f"{name}_full")
+            full = f.sum_to(raw, p.dims(name), out=f.io(name))
+        f.amax(f"amax_{name}", full)

@@ -1,0 +1,113 @@
+"""The forward pass as matmul, pointwise and reduction operations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
+from ..ir import Graph, Tensor, packed_strides
+from .frame import Frame, Version
+from .problem import Attention
+
+__all__ = ["composite_forward"]
+
+_MODE = PointwiseMode
+
+
+def composite_forward(p: Attention, version: Version | None) -> Graph:
+    """Return the composite graph of the forward pass.
+
+    Since cuDNN 9.21 masks and softmax are one operation each; before, and where no version is given, they are
+    chains of pointwise operations and reductions, which newer versions take as well.
+    """
+    f = Frame(p, "sdpa_forward", version)
+    q, k, v = f.io("q"), _keys(f), _values(f)
+    if p.mx:
+        q, k = f.dequantized(q, "descale_q", 3), f.dequantized(k, "descale_k", 2)
+    score = f.matmul(q, k, "m=q n=kv", name="qk")
+    score = f.mul(score, f.scale())
+    if p.is_fp8 and not p.mx:
+        score = f.mul(score, f.factor("descale_q"), f.factor("descale_k"))
+    if p.score_modifier is not None:
+        score = p.score_modifier.forward(f.g, score)
+    score = f.mask_bounds(f.mask_padding(f.add_biases(score)))
+
+    dropout = f.dropout_factors()
+    last = p.data_type if p.mx or not p.is_fp8 else DataType.FLOAT
+    probabilities = _softmax(f, score, DataType.FLOAT if dropout else last)
+    probabilities = f.mul(probabilities, *dropout, data_type=last) if dropout else probabilities
+    if p.mx:
+        v = f.dequantized(v, "descale_v", 2)
+    if p.is_fp8 and not p.mx:
+        _fp8_output(f, probabilities, v)
+    else:
+        o = f.matmul(probabilities, v, "m=q k=kv", out=f.io("o"))
+        if p.mx:
+            f.amax("amax_o", o)
+    return f.g.graph()
+
+
+def _keys(f: Frame) -> Tensor:
+    """Return K^T [b, h, d, s_kv]."""
+    if f.p.page_size is None:
+        return f.io("k", transposed=True)
+    p = f.p
+    h, s, d = p.kv_heads, p.seq_kv, p.head_dim
+    return _load_pages(f, "k", (p.batch, h, d, s), (d * s * h, d * s, 1, d))
+
+
+def _values(f: Frame) -> Tensor:
+    """Return V [b, h, s_kv, d_v]."""
+    if f.p.page_size is None:
+        return f.io("v")
+    dims = (f.p.batch, f.p.v_heads, f.p.seq_kv, f.p.head_dim_v)
+    return _load_pages(f, "v", dims, packed_strides(dims))
+
+
+def _load_pages(f: Frame, name: str, dims: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
+    y = f.g.tensor(f"{name}_pages", dims, f.p.data_type, strides=strides, virtual=True)
+    _, seq_kv = f.seq_lens
+    f.g.operation(
+        DescriptorType.OPERATION_PAGED_CACHE_LOAD,
+        container=f.io(name),
+        y=y,
+        sequence=seq_kv,
+        page_table=f.page_table(name),
+    )
+    return y
+
+
+def _softmax(f: Frame, score: Tensor, data_type: DataType) -> Tensor:
+    """Return the probabilities; write the statistics that are wanted."""
+    if f.single_ops:
+        y = f.g.tensor("p", score.dims, data_type, virtual=True)
+        f.g.ops.append(f.softmax_operation(score, y))
+        return y
+    p, g = f.p, f.g
+    top = g.reduction(ReduceTensorOp.MAX, score, f.row_dims, **_row(f, "max", p.max and not p.sink))
+    if p.sink:
+        top = f.pointwise(_MODE.MAX, top, f.sink(), **_row(f, "max", p.max))
+    exp = f.pointwise(_MODE.EXP, f.pointwise(_MODE.SUB, score, top, name="shifted"), name="exp")
+    total = f.sum_to(exp, f.row_dims, **_row(f, "sum_exp", p.sum_exp and not p.sink))
+    if p.sink:
+        share = f.pointwise(_MODE.EXP, f.pointwise(_MODE.SUB, f.sink(), top, name="sink_shifted"), name="sink_exp")
+        total = f.pointwise(_MODE.ADD, total, share, **_row(f, "sum_exp", p.sum_exp))
+    if p.stats or not (p.max or p.sum_exp):
+        f.pointwise(_MODE.ADD, top, f.pointwise(_MODE.LOG, total, name="log_sum"), **_row(f, "stats", p.stats))
+    return f.pointwise(_MODE.DIV, exp, total, name="p", data_type=data_type)
+
+
+def _row(f: Frame, name: str, wanted: bool) -> dict[str, Any]:
+    """Return the options of a result per row: the output of that name if it is wanted."""
+    return {"out": f.per_row(name)} if wanted else {"name": f.g.free_name(f"row_{name}")}
+
+
+def _fp8_output(f: Frame, probabilities: Tensor, v: Tensor) -> None:
+    """Quantize the probabilities, multiply by V, and scale the result."""
+    p = f.p
+    f.amax("amax_s", probabilities)
+    small = f.mul(probabilities, f.factor("scale_s"), data_type=p.data_type)
+    raw = f.matmul(small, v, "m=q k=kv", name="o_raw")
+    o = f.mul(raw, f.factor("descale_s"), f.factor("descale_v"))
+    f.pointwise(_MODE.MUL, o, f.factor("scale_o"), out=f.io("o"))
+    f.amax("amax_o", o)

@@ -1,0 +1,389 @@
+"""What the forward and backward graphs share: tensors made once, and the way from raw scores to masked ones."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ...generated.enums import (
+    DataType,
+    DescriptorType,
+    PointwiseMode,
+    ReduceTensorOp,
+    RngDistribution,
+    TensorReordering,
+)
+from ..builder import GraphBuilder
+from ..ir import Graph, Operation, Parameters, Tensor, packed_strides
+from .problem import MX_BLOCK, Attention
+
+__all__ = ["SINGLE_OPS_SINCE", "Frame", "Version", "float32"]
+
+Version = tuple[int, int, int]
+SINGLE_OPS_SINCE: Version = (9, 21, 0)  # DIAGONAL_BAND_MASK, SOFTMAX and sub-graphs serve attention from here on
+INFINITY_SINCE: Version = (9, 10, 0)  # before it masks are built with the lowest finite float
+
+_ONES = (1, 1, 1, 1)
+_MODE = PointwiseMode
+
+
+def float32(value: float) -> float:
+    """Return the nearest float32 number."""
+    rounded: float = struct.unpack("f", struct.pack("f", value))[0]
+    return rounded
+
+
+class Frame:
+    """A graph in the making for one attention problem."""
+
+    def __init__(self, problem: Attention, name: str, version: Version | None) -> None:
+        self.p = problem
+        self.g = GraphBuilder(problem.name or name, io_type=problem.data_type)
+        self.version = version
+        self.single_ops = version is not None and version >= SINGLE_OPS_SINCE
+        self._once: dict[str, Tensor] = {}
+
+    # tensors in memory
+
+    def once(self, name: str, dims: tuple[int, ...], data_type: DataType, **options: Any) -> Tensor:
+        """Return the tensor of that name, made at the first call."""
+        if name not in self._once:
+            self._once[name] = self.g.tensor(name, dims, data_type, **options)
+        return self._once[name]
+
+    def io(self, name: str, *, transposed: bool = False) -> Tensor:
+        """Return ``q``, ``k``, ``v``, ``o`` or a gradient; `transposed` swaps its s and d dims (and strides)."""
+        p = self.p
+        dims: tuple[int, ...] = p.dims(name)
+        strides: tuple[int, ...] = p.strides(name)
+        if transposed:
+            dims, strides = _swapped(dims), _swapped(strides)
+        kind = p.data_type if name in ("q", "k", "v", "do") or p.output_type is None else p.output_type
+        offset = self.ragged(name.removeprefix("d")) if p.ragged and not self._is_paged(name) else None
+        return self.once(name, dims, kind, strides=strides, ragged_offset=offset)
+
+    def _is_paged(self, name: str) -> bool:
+        return self.p.page_size is not None and name in ("k", "v")
+
+    def copy_of(self, name: str, suffix: str, data_type: DataType) -> Tensor:
+        """Return another tensor of the dims and strides of `name`: other blocks (``q_t``), or another type."""
+        return self.once(f"{name}_{suffix}", self.p.dims(name), data_type, strides=self.p.strides(name))
+
+    def ragged(self, name: str) -> Tensor:
+        """Return the ragged offset of a tensor: where each sequence begins, in elements."""
+        return self.once(f"ragged_{name}", (self.p.batch + 1, 1, 1, 1), self.p.offset_type, strides=_ONES)
+
+    def per_row(self, name: str) -> Tensor:
+        """Return an output or input [b, h, s_q, 1] float32 such as ``stats``."""
+        offset = self.ragged("stats") if self.p.ragged_stats else None
+        strides = self.p.strides("stats")
+        return self.once(name, self.p.dims("stats"), DataType.FLOAT, strides=strides, ragged_offset=offset)
+
+    def factor(self, name: str) -> Tensor:
+        """Return a device scalar [1, 1, 1, 1] float32 such as ``descale_q``."""
+        return self.once(name, _ONES, DataType.FLOAT)
+
+    def dequantized(self, x: Tensor, name: str, axis: int) -> Tensor:
+        """Return float32 of a block-scaled tensor whose blocks of 32 lie along `axis`; `name` is that of its scales.
+
+        The scales have dims as x, the blocked one counted in blocks, rounded up to what the F8_128x4 order wants:
+        multiples of 4 along the blocks, of 128 along the other of the last two dims.
+        """
+        dims, strides = list(x.dims), [0] * x.rank
+        other = 5 - axis
+        dims[axis] = _rounded(-(-dims[axis] // MX_BLOCK), 4)
+        dims[other] = _rounded(dims[other], 128)
+        strides[axis], strides[other] = 1, dims[axis]
+        strides[1] = dims[2] * dims[3]
+        strides[0] = strides[1] * dims[1]
+        scale = self.once(
+            name,
+            tuple(dims),
+            DataType.FP8_E8M0,
+            strides=tuple(strides),
+            reordering=TensorReordering.F8_128x4,
+        )
+        y = self.g.tensor(self.g.free_name(f"{x.name}_values"), x.dims, DataType.FLOAT, virtual=True)
+        self.g.operation(
+            DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE,
+            x=x,
+            scale=scale,
+            y=y,
+            math_prec=DataType.FLOAT,
+            block_size=(1, MX_BLOCK) if axis == 3 else (MX_BLOCK, 1),
+        )
+        return y
+
+    @property
+    def seq_lens(self) -> tuple[Tensor | None, Tensor | None]:
+        """The tensors of the real lengths of Q and of K and V, where there are any."""
+        if not self.p.padding:
+            return None, None
+        dims = (self.p.batch, 1, 1, 1)
+        return (
+            self.once("seq_len_q", dims, DataType.INT32, strides=_ONES),
+            self.once("seq_len_kv", dims, DataType.INT32, strides=_ONES),
+        )
+
+    @property
+    def score_dims(self) -> tuple[int, int, int, int]:
+        p = self.p
+        return (p.batch, p.heads, p.seq_q, p.seq_kv)
+
+    @property
+    def row_dims(self) -> tuple[int, int, int, int]:
+        return (*self.score_dims[:3], 1)
+
+    @property
+    def minus_infinity(self) -> Tensor:
+        """A new constant for masked scores."""
+        lowest = self.version is not None and self.version < INFINITY_SINCE
+        return self.g.scalar(-3.4028234663852886e38 if lowest else -math.inf, name=self.g.free_name("minus_infinity"))
+
+    def page_table(self, name: str) -> Tensor:
+        """Return ``page_table_k`` or ``page_table_v`` [b, 1, pages per sequence, 1] int32."""
+        return self.once(f"page_table_{name}", (self.p.batch, 1, self.p.pages_per_sequence, 1), DataType.INT32)
+
+    # operations
+
+    def pointwise(self, mode: PointwiseMode, x: Tensor, *others: Tensor, **options: Any) -> Tensor:
+        """Add a pointwise operation and return its result."""
+        return self.g.pointwise(mode, x, *others, **options)
+
+    def matmul(self, a: Tensor, b: Tensor, over: str, **options: Any) -> Tensor:
+        """Add a matrix product; `over` says which of its sizes are real lengths, as in "m=q k=kv"."""
+        lens = dict(zip(("q", "kv"), self.seq_lens, strict=True))
+        for item in over.split():
+            size, _, which = item.partition("=")
+            options[f"{size}_override"] = lens[which]
+        return self.g.matmul(a, b, **options)
+
+    def mul(self, x: Tensor, *factors: Tensor | None, **last: Any) -> Tensor:
+        """Multiply by every factor that is not None, one operation each; `last` are options of the last result."""
+        given = [factor for factor in factors if factor is not None]
+        for index, by in enumerate(given):
+            x = self.pointwise(_MODE.MUL, x, by, **(last if index == len(given) - 1 else {}))
+        return x
+
+    def integers(self, mode: PointwiseMode, x: Tensor, b: Tensor) -> Tensor:
+        """Add ADD or SUB of int32 numbers."""
+        return self.pointwise(mode, x, b, compute_type=DataType.INT32, data_type=DataType.INT32)
+
+    def index(self, like: Tensor, axis: int, compute_type: DataType = DataType.INT32) -> Tensor:
+        """Return the index along an axis, int32, of the dims of `like`."""
+        return self.pointwise(
+            _MODE.GEN_INDEX,
+            like,
+            axis=axis,
+            compute_type=compute_type,
+            name=self.g.free_name("row" if axis == 2 else "column"),
+        )
+
+    def transpose(self, x: Tensor, **options: Any) -> Tensor:
+        """Return x with its last two dims swapped, as a reshape to the dims and strides that say so."""
+        options.setdefault("strides", _swapped(packed_strides(x.dims)))
+        options.setdefault("data_type", self.g.intermediate_type)
+        options |= {"virtual": True, "ragged_offset": x.ragged_offset}
+        y = self.g.tensor(options.pop("name"), _swapped(x.dims), **options)
+        self.g.operation(DescriptorType.OPERATION_RESHAPE, x=x, y=y)
+        return y
+
+    def sum_to(self, x: Tensor, dims: tuple[int, ...], **options: Any) -> Tensor:
+        """Return the sum of x over the dims that are smaller in `dims` (or in ``out``)."""
+        return self.g.reduction(ReduceTensorOp.ADD, x, dims, **options)
+
+    def amax(self, name: str, x: Tensor) -> None:
+        """Write the largest absolute value of x to the device scalar `name`."""
+        self.g.reduction(ReduceTensorOp.AMAX, x, _ONES, out=self.factor(name))
+
+    # scores
+
+    def scale(self) -> Tensor | None:
+        """Return the factor of the scores, by value or in memory, None if there is none."""
+        if self.p.scale == "none":
+            return None
+        if self.p.scale == "tensor":
+            return self.factor("scale")
+        if "scale" not in self._once:
+            self._once["scale"] = self.g.scalar(self.p.scale_value, name="scale")
+        return self._once["scale"]
+
+    def add_biases(self, score: Tensor) -> Tensor:
+        """Add bias and ALiBi."""
+        p = self.p
+        if p.bias is not None:
+            score = self.pointwise(_MODE.ADD, score, self.once("bias", p.bias, p.data_type), name="biased")
+        if p.alibi:
+            distance = self.integers(_MODE.SUB, self.index(score, 3), self.index(score, 2))
+            slopes = self.once("alibi_slopes", (1, p.heads, 1, 1), DataType.FLOAT)
+            score = self.pointwise(_MODE.ADD, score, self.pointwise(_MODE.MUL, distance, slopes), name="with_alibi")
+        return score
+
+    def mask_padding(self, score: Tensor) -> Tensor:
+        """Mask rows and columns beyond the real lengths."""
+        seq_q, seq_kv = self.seq_lens
+        if seq_q is None or seq_kv is None:
+            return score
+        inside_kv = self.pointwise(_MODE.CMP_LT, self.index(score, 3), seq_kv)
+        inside_q = self.pointwise(_MODE.CMP_LT, self.index(score, 2), seq_q)
+        keep = self.pointwise(_MODE.LOGICAL_AND, inside_q, inside_kv, name="inside")
+        return self.pointwise(_MODE.BINARY_SELECT, score, self.minus_infinity, keep, name="padded")
+
+    def mask_bounds(self, score: Tensor) -> Tensor:
+        """Mask by the right and the left bound."""
+        if self.p.right_bound is not None:
+            score = self._band_right(score) if self.single_ops else self._select_right(score)
+        if self.p.left_bound is not None:
+            score = self._band_left(score) if self.single_ops else self._select_left(score)
+        return score
+
+    @property
+    def _bottom_right(self) -> bool:
+        return self.p.alignment == "bottom_right"
+
+    def _int_or(self, tensor: Tensor | None, value: int, name: str) -> Tensor:
+        return tensor if tensor is not None else self.g.scalar(value, name=self.g.free_name(name))
+
+    def _select_right(self, score: Tensor) -> Tensor:
+        p = self.p
+        column = self.index(score, 3, DataType.FLOAT)
+        row = self.index(score, 2, DataType.FLOAT)
+        if p.right_bound:
+            row = self.integers(_MODE.ADD, row, self.g.scalar(p.right_bound, name="right_bound"))
+        if self._bottom_right:
+            seq_q, seq_kv = self.seq_lens
+            row = self.integers(_MODE.ADD, row, self._int_or(seq_kv, p.seq_kv, "s_kv"))
+            row = self.integers(_MODE.SUB, row, self._int_or(seq_q, p.seq_q, "s_q"))
+        keep = self.pointwise(_MODE.CMP_GE, row, column, name="keep_right")
+        return self.pointwise(_MODE.BINARY_SELECT, score, self.minus_infinity, keep, name="masked_right")
+
+    def _select_left(self, score: Tensor) -> Tensor:
+        p = self.p
+        assert p.left_bound is not None
+        column = self.index(score, 3, DataType.FLOAT)
+        seq_q, seq_kv = self.seq_lens
+        if self._bottom_right and seq_q is not None and seq_kv is not None:
+            column = self.integers(_MODE.ADD, column, self.g.scalar(p.left_bound, name="left_bound"))
+            column = self.integers(_MODE.SUB, column, seq_kv)
+            column = self.integers(_MODE.ADD, column, seq_q)
+        else:
+            column = self.pointwise(_MODE.ADD, column, self._left_number())
+        row = self.index(score, 2, DataType.FLOAT)
+        keep = self.pointwise(_MODE.CMP_GT, column, row, name="keep_left")
+        return self.pointwise(_MODE.BINARY_SELECT, score, self.minus_infinity, keep, name="masked_left")
+
+    def _left_number(self) -> Tensor:
+        """Return the left bound from the top-left corner, as a float constant: that is what the kernels take."""
+        p = self.p
+        assert p.left_bound is not None
+        bound = p.left_bound - (p.seq_kv - p.seq_q if self._bottom_right else 0)
+        return self.g.scalar(float(bound), name="left_bound")
+
+    def _band(self, score: Tensor, mode: PointwiseMode, name: str, **fields: Any) -> Tensor:
+        y = self.g.tensor(name, score.dims, DataType.FLOAT, virtual=True)
+        self.g.operation(
+            DescriptorType.OPERATION_DIAGONAL_BAND_MASK,
+            x=score,
+            b=self.minus_infinity,
+            y=y,
+            comparison_mode=mode,
+            **fields,
+        )
+        return y
+
+    def _band_right(self, score: Tensor) -> Tensor:
+        p = self.p
+        fields: dict[str, Tensor | None] = {}
+        if p.right_bound:
+            fields["shift_right_bound"] = self.g.scalar(p.right_bound, name="right_bound")
+        if self._bottom_right:
+            seq_q, seq_kv = self.seq_lens
+            fields["seq_len_kv"] = self._int_or(seq_kv, p.seq_kv, "s_kv")
+            fields["seq_len_q"] = self._int_or(seq_q, p.seq_q, "s_q")
+        return self._band(score, _MODE.CMP_GE, "masked_right", **fields)
+
+    def _band_left(self, score: Tensor) -> Tensor:
+        seq_q, seq_kv = self.seq_lens
+        if not (self._bottom_right and seq_q is not None):
+            return self._band(score, _MODE.CMP_GT, "masked_left", left_bound=self._left_number())
+        bound = self.g.scalar(self.p.left_bound, name="left_bound")
+        return self._band(score, _MODE.CMP_GT, "masked_left", seq_len_kv=seq_kv, seq_len_q=seq_q, left_bound=bound)
+
+    # dropout
+
+    @property
+    def keep_probability(self) -> float:
+        """1 - p as cuDNN's frontend rounds it; forward and backward must use the same number."""
+        return 1.0 - float32(self.p.dropout)
+
+    def philox_mask(self) -> Tensor:
+        """Add the random mask of dropout, 1 with the keep probability, and return it."""
+        p = self.p
+        if p.rng_dump:
+            mask = self.once("rng_dump", self.score_dims, DataType.FLOAT)
+        else:
+            mask = self.g.tensor("dropout_keep", self.score_dims, DataType.FLOAT, virtual=True)
+        self.g.operation(
+            DescriptorType.OPERATION_RNG,
+            "rng",
+            y=mask,
+            seed=self.once("dropout_seed", _ONES, p.seed_type),
+            offset=self.once("dropout_offset", _ONES, p.seed_type),
+            rng=Parameters(
+                DescriptorType.RNG,
+                {"distribution": RngDistribution.BERNOULLI, "bernoulli_dist_probability": self.keep_probability},
+            ),
+        )
+        return mask
+
+    def dropout_factors(self) -> tuple[Tensor, ...]:
+        """Return what probabilities are multiplied by: mask and scale, in cuDNN's order; nothing without dropout."""
+        p = self.p
+        if p.dropout_mask:
+            return self.factor("dropout_scale"), self.once("dropout_mask", self.score_dims, p.data_type)
+        if not p.dropout:
+            return ()
+        scale = self.g.scalar(1.0 / self.keep_probability, name="dropout_scale")
+        return self.philox_mask(), scale
+
+    # sub-graphs
+
+    @contextmanager
+    def collected(self, name: str) -> Iterator[list[Graph]]:
+        """Collect the operations of the block in a graph of their own, the one element of the list afterwards."""
+        outside, self.g.ops = self.g.ops, []
+        made: list[Graph] = []
+        try:
+            yield made
+            if self.g.ops:
+                made.append(Graph(tuple(self.g.ops), name, is_subgraph=True))
+        finally:
+            self.g.ops = outside
+
+    def softmax_fields(self) -> dict[str, Tensor]:
+        """Return the statistics a SOFTMAX operation writes, and its sink."""
+        p = self.p
+        wanted = {"stats": p.stats, "max": p.max, "sum_exp": p.sum_exp}
+        fields = {name: self.per_row(name) for name, want in wanted.items() if want}
+        if p.sink:
+            fields["sink"] = self.sink()
+        return fields
+
+    def sink(self) -> Tensor:
+        """Return ``sink`` [1, h, 1, 1] float32."""
+        return self.once("sink", (1, self.p.heads, 1, 1), DataType.FLOAT)
+
+    def softmax_operation(self, x: Tensor, y: Tensor) -> Operation:
+        """Return a SOFTMAX operation that is not added to the graph."""
+        return Operation(DescriptorType.OPERATION_SOFTMAX, "softmax", {"x": x, "y": y, **self.softmax_fields()})
+
+
+def _rounded(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
+
+
+def _swapped(values: tuple[int, ...]) -> tuple[int, ...]:
+    return (*values[:-2], values[-1], values[-2])

@@ -1,0 +1,258 @@
+"""Attention that cuDNN accepts and then gets wrong: a table of measured hazards, each refused here unless allowed.
+
+Every row was seen on an H100 (sm_90): wrong numbers against the float64 reference, memory not written, an illegal
+address, or a process that ends. ``examples/attention_hazards.py`` shows each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from ...errors import GraphError
+from .problem import Attention
+
+__all__ = ["HAZARDS", "Form", "Hazard", "Use", "check_hazards", "find_hazards"]
+
+Version = tuple[int, int, int]
+Form = Literal["expanded", "single operations", "unified"]
+
+
+@dataclass(frozen=True)
+class Use:
+    """How a problem is to be run: direction, form of the graph, cuDNN version and architecture, if they are known."""
+
+    problem: Attention
+    backward: bool
+    form: Form
+    version: Version | None = None
+    sm: int | None = None
+
+
+@dataclass(frozen=True)
+class Hazard:
+    """Something cuDNN accepts and gets wrong."""
+
+    code: str
+    what: str
+    effect: str
+    evidence: str
+    fix: str
+    applies: Callable[[Use], bool]
+    since: Version = (9, 0, 0)
+    until: Version | None = None  # the first version known to be right
+    sm: tuple[int, ...] = (90,)  # architectures it was seen on
+
+    def hits(self, use: Use) -> bool:
+        """Return whether the use is one of those; what is not known of it may be the worst."""
+        version, sm = use.version, use.sm
+        if version is not None and (version < self.since or (self.until is not None and version >= self.until)):
+            return False
+        return (sm is None or sm in self.sm) and self.applies(use)
+
+
+def _forward_fp8(use: Use) -> bool:
+    return use.problem.is_fp8 and not use.backward
+
+
+def _backward_fp8(use: Use) -> bool:
+    return use.problem.is_fp8 and use.backward
+
+
+_ALL = "measured with 9.19.0, 9.27.0 and 9.28.0 on sm_90"
+_FIXED = "measured with 9.19.0 and 9.27.0 on sm_90; 9.28.0 is right"
+
+HAZARDS: tuple[Hazard, ...] = (
+    Hazard(
+        "row-statistics-alone",
+        "max or sum_exp alone, or beside stats, from the expanded softmax",
+        "alone: the kernel writes through a null pointer (illegal address); beside stats: they are not written",
+        "measured with 9.19.0 on sm_90; with 9.28.0 alone is right, beside stats is not written",
+        "ask for max and sum_exp together and without stats, or give version=(9, 21, 0) or later",
+        lambda use: (
+            not use.backward
+            and use.form == "expanded"
+            and (use.problem.max or use.problem.sum_exp)
+            and (use.problem.stats or not (use.problem.max and use.problem.sum_exp))
+        ),
+    ),
+    Hazard(
+        "fp8-row-maximum",
+        "max of an fp8 forward pass",
+        "it comes in units of log 2: 1.4427 times the row maximum",
+        _ALL,
+        "leave max out, or divide it by log2(e)",
+        lambda use: _forward_fp8(use) and use.problem.max,
+    ),
+    Hazard(
+        "fp8-bias",
+        "a bias with an fp8 data type",
+        "forward: the process ends with an uncaught C++ exception (format_error); backward: the bias is ignored",
+        "measured with 9.19.0 and 9.27.0 on sm_90; heuristics or build end the process on sm_100 to sm_120, deviceless",
+        "use float16 or bfloat16",
+        lambda use: use.problem.is_fp8 and use.problem.bias is not None,
+        sm=(90, 100, 103, 120, 121),
+    ),
+    Hazard(
+        "fp8-alibi",
+        "ALiBi with an fp8 data type",
+        "outputs and statistics are wrong; gradients were NaN once, beside a right bound",
+        _ALL,
+        "use float16 or bfloat16",
+        lambda use: use.problem.is_fp8 and use.problem.alibi,
+    ),
+    Hazard(
+        "fp8-dropout-mask",
+        "a given dropout mask with an fp8 data type",
+        "the outputs are wrong, or the process ends with an uncaught C++ exception (format_error)",
+        "measured with 9.19.0 and 9.27.0 on sm_90; building the plan ends the process on sm_100 and sm_120, deviceless",
+        "use float16 or bfloat16",
+        lambda use: use.problem.is_fp8 and use.problem.dropout_mask,
+        sm=(90, 100, 103, 120, 121),
+    ),
+    Hazard(
+        "fp8-dropout",
+        "random dropout with an fp8 data type",
+        "forward: an illegal address; backward: gradients without the scales of P and dP, or an illegal address",
+        _ALL,
+        "use float16 or bfloat16",
+        lambda use: use.problem.is_fp8 and use.problem.dropout > 0,
+    ),
+    Hazard(
+        "fp8-backward-ragged",
+        "ragged sequences in an fp8 backward pass",
+        "the gradients are wrong or NaN",
+        _ALL,
+        "use padding instead of ragged sequences, or float16 or bfloat16",
+        lambda use: _backward_fp8(use) and use.problem.ragged,
+    ),
+    Hazard(
+        "fp8-backward-heads",
+        "K and V of different head counts in an fp8 backward pass",
+        "dV is NaN",
+        "measured with 9.19.0 and 9.28.0 on sm_90",
+        "give K and V equally many heads",
+        lambda use: _backward_fp8(use) and use.problem.kv_heads != use.problem.v_heads,
+    ),
+    Hazard(
+        "fp8-backward-tail",
+        "s_q that is no multiple of 64 in an fp8 backward pass without padding",
+        "dQ has two to four times the error of the other gradients",
+        "measured with 9.19.0 on sm_90; 9.27.0 and 9.28.0 are right; the versions between were not measured",
+        "use padding (seq_len_q, seq_len_kv)",
+        lambda use: _backward_fp8(use) and not use.problem.padding and use.problem.seq_q % 64 != 0,
+        until=(9, 27, 0),
+    ),
+    Hazard(
+        "fp8-sink-gradient",
+        "dsink of an fp8 backward pass",
+        "the kernel reads or writes an illegal address",
+        "measured with 9.19.0 and 9.28.0 on sm_90",
+        "use float16 or bfloat16",
+        lambda use: _backward_fp8(use) and use.problem.dsink,
+    ),
+    Hazard(
+        "bounded-total-head-dim",
+        "max_total_seq_q with a head dim that is no multiple of 16",
+        "dQ is wrong",
+        _FIXED,
+        "leave max_total_seq_q and max_total_seq_kv out",
+        lambda use: use.backward and use.problem.max_total_seq_q is not None and use.problem.head_dim % 16 != 0,
+        until=(9, 28, 0),
+    ),
+    Hazard(
+        "dsink-dropout",
+        "dsink together with dropout",
+        "dsink is too small by the factor 1 - dropout",
+        _FIXED,
+        "divide dsink by 1 - dropout, allowing the hazard",
+        lambda use: use.backward and use.problem.dsink and use.problem.dropout > 0,
+        until=(9, 28, 0),
+    ),
+    Hazard(
+        "dsink-ragged",
+        "dsink of ragged sequences whose stats are not ragged",
+        "dsink is wrong",
+        "measured with 9.27.0 on sm_90; 9.19.0 and 9.28.0 are right; the versions between were not measured",
+        "use ragged_stats",
+        lambda use: use.backward and use.problem.dsink and use.problem.ragged and not use.problem.ragged_stats,
+        since=(9, 20, 0),
+        until=(9, 28, 0),
+    ),
+    Hazard(
+        "dsink-ragged-stats",
+        "dsink of ragged sequences with ragged stats",
+        "dsink is wrong, by any factor: memory that nobody wrote takes part",
+        "measured with 9.19.0 on sm_90; 9.27.0 is right; the versions between were not measured",
+        "leave the stats unragged",
+        lambda use: use.backward and use.problem.dsink and use.problem.ragged_stats,
+        until=(9, 27, 0),
+    ),
+    Hazard(
+        "band-of-padded-batch",
+        "a right bound above 0, bottom-right, with padding and a batch above 1, in a forward pass",
+        "outputs and statistics are wrong",
+        "measured with 9.19.0 on sm_90, where s_q - s_kv differs between the entries",
+        "use causal (right_bound 0), top-left, or a batch of 1",
+        lambda use: (
+            not use.backward
+            and use.problem.padding
+            and use.problem.batch > 1
+            and use.problem.alignment == "bottom_right"
+            and bool(use.problem.right_bound)
+        ),
+    ),
+    Hazard(
+        "fp8-band",
+        "fp8, bottom-right, with a right bound above 0, or a left bound and padding",
+        "outputs or gradients are wrong or NaN",
+        "measured with 9.19.0 and 9.28.0 on sm_90",
+        "use causal (right_bound 0) or top-left",
+        lambda use: (
+            use.problem.is_fp8
+            and use.problem.alignment == "bottom_right"
+            and bool(use.problem.right_bound or (use.problem.left_bound and use.problem.padding))
+        ),
+    ),
+    Hazard(
+        "unified-backward-modifier",
+        "a score modifier in the unified backward operation",
+        "dQ and dK lack the factor of the modifier's derivative",
+        "measured with 9.28.0 on sm_90, soft cap",
+        "use implementation='composite'",
+        lambda use: use.backward and use.form == "unified" and use.problem.score_modifier is not None,
+    ),
+    Hazard(
+        "unified-modifier-padding",
+        "a score modifier in the unified operation, with padding",
+        "the padding mask comes before the modifier, which lifts it: masked columns take probability",
+        "measured with 9.27.0 on sm_90, soft cap",
+        "use implementation='composite'",
+        lambda use: use.form == "unified" and use.problem.score_modifier is not None and use.problem.padding,
+    ),
+)
+
+
+def find_hazards(use: Use) -> Iterator[Hazard]:
+    """Yield the hazards a use of attention runs into."""
+    return (hazard for hazard in HAZARDS if hazard.hits(use))
+
+
+def check_hazards(use: Use) -> None:
+    """Refuse a use of attention that cuDNN is known to get wrong.
+
+    Raises
+    ------
+    GraphError
+        ``attention-hazard``.
+    """
+    for hazard in find_hazards(use):
+        what = "backward" if use.backward else "forward"
+        raise GraphError(
+            f"cuDNN gets this wrong: {hazard.what}",
+            code="attention-hazard",
+            where=f"attention {what} pass, {use.form} form ({hazard.code})",
+            cause=f"{hazard.effect}; {hazard.evidence}",
+            fix=f"{hazard.fix}; allow_hazards=True builds the graph nevertheless",
+        )

@@ -1,0 +1,34 @@
+"""Score modifiers: changes of the scores as small graphs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...generated.enums import PointwiseMode
+from ..builder import GraphBuilder
+from ..ir import Tensor
+
+__all__ = ["SoftCap"]
+
+_MODE = PointwiseMode
+
+
+@dataclass(frozen=True)
+class SoftCap:
+    """cap * tanh(score / cap): scores stay between -cap and cap (Gemma 2, arXiv:2408.00118)."""
+
+    cap: float
+
+    def forward(self, g: GraphBuilder, score: Tensor) -> Tensor:
+        """Return the capped score."""
+        cap = self._cap(g)
+        tanh = g.pointwise(_MODE.TANH_FWD, g.pointwise(_MODE.DIV, score, cap))
+        return g.pointwise(_MODE.MUL, tanh, cap, name="capped")
+
+    def backward(self, g: GraphBuilder, d_score: Tensor, score: Tensor) -> Tensor:
+        """Return d_score * (1 - tanh(score / cap)^2)."""
+        scaled = g.pointwise(_MODE.DIV, score, self._cap(g))
+        return g.pointwise(_MODE.TANH_BWD, scaled, dy=d_score, name="d_uncapped")
+
+    def _cap(self, g: GraphBuilder) -> Tensor:
+        return g.scalar(float(self.cap), name=g.free_name("cap"))

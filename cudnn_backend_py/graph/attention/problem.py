@@ -1,0 +1,296 @@
+"""``Attention``: one attention problem as a value, and what can be known wrong about it without cuDNN."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, Protocol
+
+from ...errors import GraphError
+from ...generated.enums import DataType
+from ..builder import GraphBuilder
+from ..ir import Tensor
+
+__all__ = ["Alignment", "Attention", "Scale", "ScoreModifier"]
+
+Alignment = Literal["top_left", "bottom_right"]
+Scale = Literal["tensor", "none"]
+Layout = Literal["bshd", "bhsd", "sbhd", "packed"]
+
+FP8_TYPES = (DataType.FP8_E4M3, DataType.FP8_E5M2)
+MX_BLOCK = 32  # elements that share one scale in mxfp8
+
+
+class ScoreModifier(Protocol):
+    """A change of the scaled scores before bias and masks, as operations of the same graph."""
+
+    def forward(self, g: GraphBuilder, score: Tensor) -> Tensor:
+        """Add the operations and return the changed score; both are virtual float32 [b, h, s_q, s_kv]."""
+
+    def backward(self, g: GraphBuilder, d_score: Tensor, score: Tensor) -> Tensor:
+        """Return the gradient of what :meth:`forward` was given, from that of its result."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attention:
+    """O = dropout(softmax(mask(modify(scale * Q @ K^T) + bias + alibi))) @ V, and how its tensors lie in memory.
+
+    Dims are b, h, s, d; strides are in elements. The same value describes the forward and the backward pass.
+
+    Parameters
+    ----------
+    batch, heads, seq_q, head_dim
+        b, h of Q and O, s of Q and O, d of Q and K.
+    seq_kv, head_dim_v, kv_heads, v_heads
+        s of K and V, d of V and O, h of K, h of V; as Q's if not given (``v_heads``: as K's). Fewer heads for K and V
+        are grouped-query attention, one is multi-query attention.
+    data_type, output_type
+        Of Q, K, V (and dO); of O (and dQ, dK, dV), the same if not given. With FP8 types the scales, descales and
+        amax tensors of cuDNN's fp8 pattern belong to the graph.
+    mx
+        Block-scaled fp8: each 32 elements along the contracted dim share one E8M0 scale.
+    layout
+        Of all tensors, or by name (``{"q": "bhsd", "k": (..strides..)}``): "bshd" (default), "bhsd", "sbhd", "packed"
+        (b, s, 3, h, d: Q, K and V interleaved in one buffer, three pointers into it), or a tuple of strides.
+    scale
+        Factor of the scores: a number (1 / sqrt(head_dim) if not given), "tensor" for a device tensor ``scale``
+        [1, 1, 1, 1] float32, "none" for no multiplication at all.
+    left_bound, right_bound, causal, alignment
+        Keep column j of row i only where ``j <= i + right_bound`` and ``j + left_bound > i``: the left bound counts
+        the diagonal. ``causal`` is ``right_bound=0``. Where ``alignment`` is "bottom_right", i is counted from
+        ``seq_kv - seq_q`` on (of this batch entry, with padding).
+    padding
+        Device tensors ``seq_len_q``, ``seq_len_kv`` [b, 1, 1, 1] int32 hold the real lengths.
+    ragged, ragged_stats, offset_type
+        Sequences lie one after the other (THD): Q, K, V, O (and the gradients; the statistics with ``ragged_stats``)
+        have ragged offsets ``ragged_q`` ... [b + 1, 1, 1, 1], in elements. Implies ``padding``.
+    max_total_seq_q, max_total_seq_kv
+        Backward, ragged: bound of the sum of the lengths, which makes the scratch tensors ragged and small.
+    page_size, pages_k, pages_v
+        Paged K and V: tokens per page (a power of two), and the pages each container holds: containers
+        [pages, h, page_size, d], page tables ``page_table_k``, ``page_table_v`` [b, 1, ceil(s_kv / page_size), 1]
+        int32. Needs ``padding``.
+        The containers' layout is that of ``k`` and ``v``, with pages for b and the page for s.
+    bias
+        Dims of an additive ``bias`` of the data type, 1 where it broadcasts, such as ``(1, h, s_q, s_kv)``.
+    dbias
+        Backward: write ``dbias``, of the bias' dims.
+    alibi
+        Add ``slope[h] * (j - i)``, slopes in ``alibi_slopes`` [1, h, 1, 1] float32.
+    score_modifier
+        Change of the scaled scores, see :class:`ScoreModifier`.
+    dropout, dropout_mask, seed_type, rng_dump
+        Probability of dropping, by Philox with ``dropout_seed`` and ``dropout_offset`` [1, 1, 1, 1] of ``seed_type``;
+        or, ``dropout_mask``, by a given mask ``dropout_mask`` [b, h, s_q, s_kv] of the data type and a factor
+        ``dropout_scale`` [1, 1, 1, 1]. ``rng_dump`` writes the Philox mask [b, h, s_q, s_kv] float32.
+    sink
+        One more logit per head, ``sink`` [1, h, 1, 1] float32, that takes probability but has no value.
+    dsink
+        Backward: write ``dsink``.
+    stats, max, sum_exp
+        Forward outputs [b, h, s_q, 1] float32: log of the sum of exponentials, row maximum, sum of exponentials.
+    block_mask
+        ``block_mask`` [b, h, ceil(s_q / 128), ceil(ceil(s_kv / 128) / 8)] uint8, a bit per 128 x 128 block to keep.
+    deterministic
+        Backward: write dQ without the atomic float32 accumulator.
+
+    Raises
+    ------
+    GraphError
+        ``attention-heads``, ``attention-size``, ``attention-option`` (options that exclude or need each other),
+        ``attention-layout``, naming the values found and needed.
+    """
+
+    batch: int
+    heads: int
+    seq_q: int
+    head_dim: int
+    seq_kv: int = None  # type: ignore[assignment]  # set in __post_init__
+    head_dim_v: int = None  # type: ignore[assignment]  # set in __post_init__
+    kv_heads: int = None  # type: ignore[assignment]  # set in __post_init__
+    v_heads: int = None  # type: ignore[assignment]  # set in __post_init__
+    data_type: DataType = DataType.HALF
+    output_type: DataType | None = None
+    mx: bool = False
+    layout: Layout | Mapping[str, Layout | tuple[int, ...]] = "bshd"
+    scale: float | Scale | None = None
+    causal: bool = False
+    left_bound: int | None = None
+    right_bound: int | None = None
+    alignment: Alignment = "top_left"
+    padding: bool = False
+    ragged: bool = False
+    ragged_stats: bool = False
+    offset_type: DataType = DataType.INT32
+    max_total_seq_q: int | None = None
+    max_total_seq_kv: int | None = None
+    page_size: int | None = None
+    pages_k: int | None = None
+    pages_v: int | None = None
+    bias: tuple[int, int, int, int] | None = None
+    dbias: bool = False
+    alibi: bool = False
+    score_modifier: ScoreModifier | None = None
+    dropout: float = 0.0
+    dropout_mask: bool = False
+    seed_type: DataType = DataType.INT64
+    rng_dump: bool = False
+    sink: bool = False
+    dsink: bool = False
+    stats: bool = False
+    max: bool = False
+    sum_exp: bool = False
+    block_mask: bool = False
+    deterministic: bool = False
+    name: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        def default(name: str, value: Any) -> None:
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+
+        default("seq_kv", self.seq_q)
+        default("head_dim_v", self.head_dim)
+        default("kv_heads", self.heads)
+        default("v_heads", self.kv_heads)
+        default("output_type", self.data_type)
+        if self.ragged:
+            object.__setattr__(self, "padding", True)
+        if self.causal and self.right_bound is None:
+            object.__setattr__(self, "right_bound", 0)
+        _check(self)
+
+    @property
+    def is_fp8(self) -> bool:
+        """Whether Q, K and V are 8-bit floats."""
+        return self.data_type in FP8_TYPES
+
+    @property
+    def scale_value(self) -> float | None:
+        """The factor of the scores if it is a number."""
+        if isinstance(self.scale, str):
+            return None
+        return 1 / math.sqrt(self.head_dim) if self.scale is None else float(self.scale)
+
+    @property
+    def pages_per_sequence(self) -> int:
+        """Entries of the page table for one sequence."""
+        assert self.page_size is not None
+        return -(-self.seq_kv // self.page_size)
+
+    def dims(self, name: str) -> tuple[int, int, int, int]:
+        """Return the dims b, h, s, d of ``q``, ``k``, ``v``, ``o``, a gradient (``dq``, ``do`` ...), or ``stats``.
+
+        With pages, b and s of ``k`` and ``v`` are those of the container: pages, and tokens per page.
+        """
+        heads, seq, dim = {
+            "q": (self.heads, self.seq_q, self.head_dim),
+            "k": (self.kv_heads, self.seq_kv, self.head_dim),
+            "v": (self.v_heads, self.seq_kv, self.head_dim_v),
+            "o": (self.heads, self.seq_q, self.head_dim_v),
+            "stats": (self.heads, self.seq_q, 1),
+        }[name.removeprefix("d")]
+        if self.page_size is not None and name in ("k", "v"):
+            pages = self.pages_k if name == "k" else self.pages_v
+            return (pages or self.batch * self.pages_per_sequence, heads, self.page_size, dim)
+        return (self.batch, heads, seq, dim)
+
+    def strides(self, name: str) -> tuple[int, int, int, int]:
+        """Return the strides of such a tensor over b, h, s, d, in elements."""
+        chosen = self._layout_of(name)
+        b, h, s, d = self.dims(name)
+        if not isinstance(chosen, str):
+            b_stride, h_stride, s_stride, d_stride = chosen
+            return (b_stride, h_stride, s_stride, d_stride)
+        if chosen == "packed" and name not in ("o", "do"):
+            return (s * 3 * h * d, d, 3 * h * d, 1)
+        if chosen == "bhsd":
+            return (h * s * d, s * d, d, 1)
+        if chosen == "sbhd":
+            return (h * d, d, b * h * d, 1)
+        return (s * h * d, d, h * d, 1)
+
+    def _layout_of(self, name: str) -> Layout | tuple[int, ...]:
+        if name == "stats":
+            plain: Layout = "bshd" if self.ragged_stats else "bhsd"
+            return plain if isinstance(self.layout, str) else self.layout.get(name, plain)
+        if isinstance(self.layout, str):
+            return self.layout
+        return self.layout.get(name, self.layout.get(name.removeprefix("d"), "bshd"))
+
+
+def _check(p: Attention) -> None:
+    def fault(headline: str, code: str) -> GraphError:
+        return GraphError(headline, code=code, where="attention problem, checked before any cuDNN call")
+
+    def refuse(condition: bool, headline: str) -> None:
+        if condition:
+            raise fault(headline, "attention-option")
+
+    sizes = ("batch", "heads", "seq_q", "head_dim", "seq_kv", "head_dim_v", "kv_heads", "v_heads")
+    for name in sizes:
+        value = getattr(p, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise fault(f"{name} is {value!r}, an int of 1 or more is needed", "attention-size")
+    for name in ("kv_heads", "v_heads"):
+        if p.heads % getattr(p, name):
+            raise fault(
+                f"{p.heads} query heads cannot share {getattr(p, name)} key/value heads ({name}): a multiple is needed",
+                "attention-heads",
+            )
+    _check_layout(p, fault)
+    refuse(
+        p.alignment not in ("top_left", "bottom_right"),
+        f"alignment {p.alignment!r} is neither top_left nor bottom_right",
+    )
+    refuse(
+        isinstance(p.scale, str) and p.scale not in ("tensor", "none"),
+        f"scale {p.scale!r} is neither a number, tensor nor none",
+    )
+    refuse(p.causal and p.right_bound != 0, f"causal means right_bound 0, got {p.right_bound}")
+    refuse(
+        p.left_bound is not None and p.left_bound < 1,
+        f"left_bound is {p.left_bound}, 1 or more is needed",
+    )
+    refuse(p.right_bound is not None and p.right_bound < 0, f"right_bound is {p.right_bound}, 0 or more is needed")
+    refuse(not 0 <= p.dropout < 1, f"dropout is {p.dropout}, a probability of at least 0 and below 1 is needed")
+    refuse(p.dropout > 0 and p.dropout_mask, "dropout by probability and by a given mask exclude each other")
+    refuse(p.rng_dump and not p.dropout, "rng_dump needs dropout by probability")
+    refuse(p.ragged_stats and not p.ragged, "ragged_stats needs ragged")
+    refuse(p.dbias and p.bias is None, "dbias needs bias")
+    refuse(p.dsink and not p.sink, "dsink needs sink")
+    refuse(p.mx and not p.is_fp8, f"mx needs an fp8 data type, got {p.data_type.name}")
+    bounded = p.max_total_seq_q is not None or p.max_total_seq_kv is not None
+    refuse(bounded and not p.ragged, "max_total_seq_q and max_total_seq_kv need ragged")
+    refuse(p.page_size is not None and not p.padding, "paged K and V need padding (seq_len_q, seq_len_kv)")
+    size = p.page_size
+    refuse(size is not None and (size < 1 or size & (size - 1) != 0), f"page_size is {size}, a power of two is needed")
+    if p.bias is not None:
+        full = (p.batch, p.heads, p.seq_q, p.seq_kv)
+        fits = len(p.bias) == 4 and all(dim in (1, whole) for dim, whole in zip(p.bias, full, strict=True))
+        refuse(not fits, f"bias has dims {p.bias}, each must be 1 or that of the scores {full}")
+
+
+def _check_layout(p: Attention, fault: Any) -> None:
+    known = ("bshd", "bhsd", "sbhd", "packed")
+    given: dict[str, Layout | tuple[int, ...]] = {}
+    given.update({"": p.layout} if isinstance(p.layout, str) else p.layout)
+    for name, layout in given.items():
+        if name and name.removeprefix("d") not in ("q", "k", "v", "o", "stats"):
+            raise fault(
+                f"layout names a tensor {name!r}, known are q, k, v, o, their gradients, and stats", "attention-layout"
+            )
+        strides: tuple[int, ...] = layout if isinstance(layout, tuple) else ()
+        if layout not in known and [type(stride) for stride in strides] != [int] * 4:
+            raise fault(f"layout {layout!r} is neither of {', '.join(known)} nor four strides", "attention-layout")
+        packed = layout == "packed"
+        if packed and not (p.heads == p.kv_heads == p.v_heads and p.head_dim == p.head_dim_v and p.seq_q == p.seq_kv):
+            raise fault(
+                "packed Q, K and V need equal heads, sequences and head dims, got "
+                f"heads {p.heads}, {p.kv_heads}, {p.v_heads}, s {p.seq_q}, {p.seq_kv}, d {p.head_dim}, {p.head_dim_v}",
+                "attention-layout",
+            )
+
+
+OPTIONS = tuple(item.name for item in fields(Attention))

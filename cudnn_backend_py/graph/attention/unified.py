@@ -1,0 +1,133 @@
+"""Attention as one operation: SDPA_FWD and SDPA_BWD, with a sub-graph for what happens to the scores."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...errors import GraphError
+from ...generated.enums import DataType, DescriptorType
+from ..ir import Graph, Tensor
+from .frame import SINGLE_OPS_SINCE, Frame, Version
+from .problem import Attention
+
+__all__ = ["prefers_unified", "unified_backward", "unified_forward"]
+
+BLOCK = 128  # rows and columns of a block of the block mask
+_FP8_FACTORS = ("descale_q", "descale_k", "descale_v", "descale_s", "scale_s", "scale_o", "amax_s", "amax_o")
+
+
+def prefers_unified(p: Attention, version: Version | None) -> bool:
+    """Return whether cuDNN's frontend would try the unified operation first for this problem and version."""
+    if version is None or version < (9, 13, 1) or p.is_fp8 or p.dropout_mask or p.scale == "none":
+        return False
+    newer = p.bias or p.alibi or p.sink or p.score_modifier or p.max or p.sum_exp
+    masked = p.left_bound is not None or p.right_bound is not None or p.alignment == "bottom_right"
+    since = (
+        ((9, 14, 0), p.block_mask),
+        ((9, 15, 0), p.padding or p.page_size is not None),
+        ((9, 21, 0), bool(newer) or masked),
+        ((9, 22, 0), p.dropout > 0),
+    )
+    return all(version >= needed for needed, used in since if used) and not (p.dropout and p.stats)
+
+
+def unified_forward(p: Attention, version: Version | None) -> Graph:
+    """Return the graph of one SDPA_FWD operation.
+
+    Since cuDNN 9.21 modifiers, bias, ALiBi and bounds are its sub-graph and the statistics hang on a SOFTMAX
+    operation inside it; before, it has statistics of its own and no masks but padding.
+    """
+    f = _frame(p, "sdpa_forward", version)
+    fields: dict[str, Any] = {name: f.io(name) for name in ("q", "k", "v", "o")}
+    fields |= _common(f)
+    if p.page_size is not None:
+        fields |= {"page_table_k": f.page_table("k"), "page_table_v": f.page_table("v")}
+    if p.block_mask:
+        rows, columns = math.ceil(p.seq_q / BLOCK), math.ceil(p.seq_kv / BLOCK)
+        fields["block_mask"] = f.once("block_mask", (p.batch, p.heads, rows, math.ceil(columns / 8)), DataType.UINT8)
+    if p.is_fp8:
+        fields |= {name: f.factor(name) for name in _FP8_FACTORS}
+    fields |= _dropout(f)
+    if p.rng_dump:
+        fields["dropout_rng_dump"] = f.once("rng_dump", f.score_dims, DataType.FLOAT)
+    _add_subgraph(f, fields)
+    if p.stats and not (f.single_ops or p.max or p.sum_exp or p.sink):
+        fields["stats"] = f.per_row("stats")
+    elif f.softmax_fields():
+        fields["softmax"] = f.softmax_operation(_score(f, "softmax_x"), _score(f, "softmax_y"))
+    f.g.operation(DescriptorType.OPERATION_SDPA_FWD, "sdpa", **fields)
+    return f.g.graph()
+
+
+def unified_backward(p: Attention, version: Version | None) -> Graph:
+    """Return the graph of one SDPA_BWD operation."""
+    f = _frame(p, "sdpa_backward", version)
+    fields: dict[str, Any] = {name: f.io(name) for name in ("q", "k", "v", "o", "dq", "dk", "dv")}
+    fields |= {"d_o": f.io("do"), "stats": f.per_row("stats")}
+    fields |= _common(f) | _dropout(f)
+    if p.sink:
+        fields["sink"] = f.sink()
+    if p.dsink:
+        fields["dsink"] = f.once("dsink", (1, p.heads, 1, 1), DataType.FLOAT)
+    if p.dbias and p.bias is not None:
+        fields["dbias"] = f.once("dbias", p.bias, p.data_type)
+    for name in ("max_total_seq_q", "max_total_seq_kv"):
+        if getattr(p, name) is not None:
+            fields[name.replace("seq", "seq_len")] = getattr(p, name)
+    _add_subgraph(f, fields)
+    f.g.operation(DescriptorType.OPERATION_SDPA_BWD, "sdpa_backward", **fields)
+    return f.g.graph()
+
+
+def _frame(p: Attention, name: str, version: Version | None) -> Frame:
+    lacks = {
+        "given dropout mask": p.dropout_mask,
+        "way to leave the scores unscaled": p.scale == "none",
+        "block-scaled fp8": p.mx,
+    }
+    for what, wanted in lacks.items():
+        if wanted:
+            raise GraphError(
+                f"the unified operation has no {what}",
+                code="attention-implementation",
+                fix="use implementation='composite'",
+            )
+    return Frame(p, name, SINGLE_OPS_SINCE if version is None else version)
+
+
+def _common(f: Frame) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    if f.p.scale == "tensor":
+        fields["scale"] = f.factor("scale")
+    else:
+        fields["scale"] = f.g.scalar(f.p.scale_value, rank=1, name="scale")
+    seq_q, seq_kv = f.seq_lens
+    if seq_q is not None:
+        fields |= {"seq_len_q": seq_q, "seq_len_kv": seq_kv}
+    return fields
+
+
+def _dropout(f: Frame) -> dict[str, Any]:
+    if not f.p.dropout:
+        return {}
+    ones = (1, 1, 1, 1)
+    return {
+        "dropout_seed": f.once("dropout_seed", ones, f.p.seed_type),
+        "dropout_offset": f.once("dropout_offset", ones, f.p.seed_type),
+        "dropout_probability": f.p.dropout,
+    }
+
+
+def _score(f: Frame, name: str) -> Tensor:
+    return f.g.tensor(name, f.score_dims, DataType.FLOAT, virtual=True)
+
+
+def _add_subgraph(f: Frame, fields: dict[str, Any]) -> None:
+    """Add modifier, bias, ALiBi and bounds as a sub-graph, if there are any."""
+    source = _score(f, "score")
+    with f.collected("scores") as made:
+        score = source if f.p.score_modifier is None else f.p.score_modifier.forward(f.g, source)
+        score = f.mask_bounds(f.add_biases(score))
+    if made:
+        fields |= {"subgraph": made[0], "subgraph_input_uid": source.uid, "subgraph_output_uid": score.uid}

@@ -1,0 +1,239 @@
+"""Element formats of cuDNN's data types in NumPy: numbers to bit patterns and back.
+
+``HALF``, ``FLOAT`` and ``DOUBLE`` are NumPy's own types. The 4-bit, 8-bit and bfloat16 floats have a table with the
+values of all codes, made from their field widths (OCP 8-bit floating point specification, OCP microscaling formats).
+Types of fewer than 8 bits (``BOOLEAN``, ``FP4_E2M1``, ``INT4``, ``UINT4``) are unpacked, one element to a byte.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import GraphError
+from ..generated.enums import DataType
+
+__all__ = ["decode", "encode", "is_integer", "largest", "round_to", "storage_type"]
+
+
+@dataclass(frozen=True)
+class _Float:
+    """A small float: sign, `exponent` bits with `bias`, `mantissa` bits; `top` is the code of its largest number."""
+
+    exponent: int
+    mantissa: int
+    bias: int
+    top: int
+    infinity: int | None  # code
+    nan: int | None  # code written for NaN
+    saturates: bool  # numbers beyond the largest become it, else infinity
+
+
+# E4M3 is the "fn" kind: no infinity, 0x7f and 0xff are NaN. E2M1 has neither infinity nor NaN.
+_FLOATS = {
+    DataType.BFLOAT16: _Float(8, 7, 127, 0x7F7F, 0x7F80, 0x7FC0, saturates=False),
+    DataType.FP8_E4M3: _Float(4, 3, 7, 0x7E, None, 0x7F, saturates=True),
+    DataType.FP8_E5M2: _Float(5, 2, 15, 0x7B, 0x7C, 0x7F, saturates=True),
+    DataType.FP4_E2M1: _Float(2, 1, 1, 0x7, None, None, saturates=True),
+}
+_PLAIN: dict[DataType, np.dtype[Any]] = {
+    DataType.HALF: np.dtype(np.float16),
+    DataType.FLOAT: np.dtype(np.float32),
+    DataType.FAST_FLOAT_FOR_FP8: np.dtype(np.float32),
+    DataType.DOUBLE: np.dtype(np.float64),
+}
+# Type in memory, smallest and largest number.
+_INTEGERS: dict[DataType, tuple[type[np.integer[Any]], int, int]] = {
+    DataType.INT4: (np.int8, -8, 7),
+    DataType.UINT4: (np.uint8, 0, 15),
+    DataType.INT8: (np.int8, -(1 << 7), (1 << 7) - 1),
+    DataType.UINT8: (np.uint8, 0, (1 << 8) - 1),
+    DataType.INT32: (np.int32, -(1 << 31), (1 << 31) - 1),
+    DataType.UINT32: (np.uint32, 0, (1 << 32) - 1),
+    DataType.INT64: (np.int64, -(1 << 63), (1 << 63) - 1),
+}
+_BOOLEANS = (DataType.BOOLEAN, DataType.BYTE_BOOLEAN)
+_E8M0_BIAS, _E8M0_TOP, _E8M0_NAN = 127, 0xFE, 0xFF
+
+
+def storage_type(data_type: DataType) -> np.dtype[Any]:
+    """Return the NumPy type that holds one element: its own type, or the unsigned integer with the bits.
+
+    Raises
+    ------
+    GraphError
+        ``format-unknown`` for vectorized and complex types and ``FP8_E5M3``.
+    """
+    if data_type in _PLAIN:
+        return _PLAIN[data_type]
+    if data_type in _INTEGERS:
+        return np.dtype(_INTEGERS[data_type][0])
+    if data_type is DataType.BFLOAT16:
+        return np.dtype(np.uint16)
+    if data_type in _FLOATS or data_type in _BOOLEANS or data_type is DataType.FP8_E8M0:
+        return np.dtype(np.uint8)
+    known = (*_PLAIN, *_FLOATS, DataType.FP8_E8M0, *_INTEGERS, *_BOOLEANS)
+    raise GraphError(
+        f"the element format of {data_type!r} is not known here",
+        code="format-unknown",
+        where="cudnn_backend_py.graph.formats",
+        fix=f"known are {', '.join(kind.name for kind in known)}",
+    )
+
+
+def is_integer(data_type: DataType) -> bool:
+    """Return whether the type holds integers; booleans are none."""
+    return data_type in _INTEGERS
+
+
+def largest(data_type: DataType) -> float:
+    """Return the largest finite number of the type.
+
+    Raises
+    ------
+    GraphError
+        ``format-unknown``.
+    """
+    if data_type in _FLOATS:
+        return float(_values(data_type)[_FLOATS[data_type].top])
+    if data_type is DataType.FP8_E8M0:
+        return 2.0 ** (_E8M0_TOP - _E8M0_BIAS)
+    if data_type in _INTEGERS:
+        return float(_INTEGERS[data_type][2])
+    kind = storage_type(data_type)
+    return float(np.finfo(kind).max) if kind.kind == "f" else 1.0
+
+
+def decode(bits: ArrayLike, data_type: DataType) -> NDArray[np.float64]:
+    """Return the numbers that elements in memory stand for.
+
+    Parameters
+    ----------
+    bits
+        Elements of :func:`storage_type`: uint8 codes of 8-bit and unpacked 4-bit floats, uint16 codes of BFLOAT16,
+        and otherwise the numbers themselves. Booleans give 0.0 and 1.0.
+
+    Raises
+    ------
+    GraphError
+        ``format-unknown``; ``format-storage`` if `bits` are codes of another type.
+    """
+    kind = storage_type(data_type)
+    given = np.asarray(bits)
+    if data_type in _BOOLEANS:
+        return np.asarray(given != 0, dtype=np.float64)
+    if data_type not in _FLOATS and data_type is not DataType.FP8_E8M0:
+        return given.astype(np.float64)
+    if given.dtype != kind:
+        raise GraphError(
+            f"codes of {data_type.name} are {given.dtype}, {kind} is needed",
+            code="format-storage",
+            where="cudnn_backend_py.graph.formats.decode",
+            fix=f"numbers become codes by encode(values, DataType.{data_type.name})",
+        )
+    table = _values(data_type)
+    numbers: NDArray[np.float64] = table[given & (len(table) - 1)]
+    return numbers
+
+
+def encode(values: ArrayLike, data_type: DataType) -> NDArray[Any]:
+    """Return numbers as elements in memory, of :func:`storage_type`.
+
+    Floats round to the nearest, ties to even. Finite numbers beyond the largest one become it in FP8_E4M3, FP8_E5M2
+    and FP4_E2M1, and infinity in the other floats. Infinity stays where there is one, else it is the largest number;
+    NaN becomes 0x7f in both FP8 types, and 0 in FP4_E2M1, which has none. FP8_E8M0 rounds up to the next power of two,
+    so that nothing scaled by it overflows; below 2^-127 (zero included) it is 2^-127, beyond 2^127 it is 2^127, and
+    negative numbers are NaN. Integers are cut towards zero and kept in range, NaN is 0. Booleans are 1 unless zero.
+
+    Raises
+    ------
+    GraphError
+        ``format-unknown``.
+    """
+    kind = storage_type(data_type)
+    given = np.asarray(values)
+    with np.errstate(all="ignore"):
+        if data_type in _BOOLEANS:
+            return np.asarray(given != 0, dtype=kind)
+        if data_type in _INTEGERS:
+            return _encode_integers(given, data_type)
+        if data_type is DataType.FP8_E8M0:
+            return _encode_e8m0(given.astype(np.float64))
+        if data_type in _FLOATS:
+            return _encode_float(given.astype(np.float64), data_type)
+        return given.astype(kind)
+
+
+def round_to(values: ArrayLike, data_type: DataType) -> NDArray[np.float64]:
+    """Return the numbers that the type holds for `values`: :func:`encode`, then :func:`decode`.
+
+    Raises
+    ------
+    GraphError
+        ``format-unknown``.
+    """
+    return decode(encode(values, data_type), data_type)
+
+
+@cache
+def _values(data_type: DataType) -> NDArray[np.float64]:
+    """Return the value of every code."""
+    if data_type is DataType.FP8_E8M0:
+        table = np.ldexp(np.ones(256), np.arange(256) - _E8M0_BIAS)
+        table[_E8M0_NAN] = np.nan
+        return table
+    form = _FLOATS[data_type]
+    codes = np.arange(1 << (form.exponent + form.mantissa))
+    exponent, mantissa = codes >> form.mantissa, codes & ((1 << form.mantissa) - 1)
+    is_normal = exponent > 0
+    significand = mantissa / (1 << form.mantissa) + is_normal
+    positive = np.ldexp(significand, np.maximum(exponent, 1) - form.bias)
+    positive[form.top + 1 :] = np.nan
+    if form.infinity is not None:
+        positive[form.infinity] = np.inf
+    return np.concatenate([positive, -positive])
+
+
+@cache
+def _midpoints(data_type: DataType) -> NDArray[np.float64]:
+    """Return the number halfway between each code up to the largest number's and the next code."""
+    form = _FLOATS[data_type]
+    finite = _values(data_type)[: form.top + 1]
+    step = finite[-1] - finite[-2]
+    beyond = np.inf if form.saturates else finite[-1] + step
+    middle: NDArray[np.float64] = (finite + np.append(finite[1:], beyond)) / 2
+    return middle
+
+
+def _encode_float(values: NDArray[np.float64], data_type: DataType) -> NDArray[Any]:
+    form = _FLOATS[data_type]
+    size = np.abs(values)
+    midpoints = _midpoints(data_type)
+    code = np.searchsorted(midpoints, size, side="left")
+    halfway = midpoints[np.minimum(code, form.top)] == size
+    code += halfway & (code % 2 == 1)
+    code = np.minimum(code, form.top if form.saturates else form.top + 1)
+    if form.infinity is not None:
+        code = np.where(np.isinf(size), form.infinity, code)
+    sign = np.signbit(values).astype(np.int64) << (form.exponent + form.mantissa)
+    return np.where(np.isnan(values), form.nan or 0, code | sign).astype(storage_type(data_type))
+
+
+def _encode_e8m0(values: NDArray[np.float64]) -> NDArray[Any]:
+    code = np.searchsorted(_values(DataType.FP8_E8M0)[:_E8M0_NAN], values, side="left")
+    code = np.minimum(code, _E8M0_TOP)
+    return np.where((values < 0) | np.isnan(values), _E8M0_NAN, code).astype(np.uint8)
+
+
+def _encode_integers(values: NDArray[Any], data_type: DataType) -> NDArray[Any]:
+    kind, low, high = _INTEGERS[data_type]
+    if values.dtype.kind in "biu":
+        info = np.iinfo(values.dtype) if values.dtype.kind != "b" else np.iinfo(np.uint8)
+        return np.asarray(np.clip(values, max(low, int(info.min)), min(high, int(info.max))), dtype=kind)
+    whole = np.trunc(values.astype(np.float64))
+    inside = np.where(np.isnan(whole) | (whole >= high) | (whole <= low), 0, whole).astype(kind)
+    return np.where(whole >= high, kind(high), np.where(whole <= low, kind(low), inside)).astype(kind)

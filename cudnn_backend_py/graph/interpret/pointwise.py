@@ -1,0 +1,174 @@
+"""Every pointwise mode, with the defaults of the header's parameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ...errors import GraphError
+from ...generated.enums import PointwiseMode
+from ..ir import Pointwise
+from .run import Run, plain
+
+__all__ = ["BACKWARD", "BINARY", "UNARY", "run_pointwise"]
+
+Floats = NDArray[np.float64]
+_M = PointwiseMode
+_ROOT_HALF, _ROOT_2_PI = math.sqrt(0.5), math.sqrt(2 * math.pi)
+_TANH_SCALE, _TANH_CUBE = math.sqrt(2 / math.pi), 0.044715  # GELU_APPROX_TANH
+
+
+def _or(value: float | None, default: float) -> float:
+    return default if value is None else value
+
+
+def _erf(x: Floats) -> Floats:
+    return np.asarray(np.frompyfunc(math.erf, 1, 1)(x), dtype=np.float64)
+
+
+def _sigmoid(x: Floats) -> Floats:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def _relu(x: Floats, op: Pointwise) -> ArrayLike:
+    low, slope = _or(op.relu_lower_clip, 0.0), _or(op.relu_lower_clip_slope, 0.0)
+    leak = low + slope * (x - low) if slope else low  # 0 * -inf would be NaN
+    return np.where(x < low, leak, np.minimum(x, _or(op.relu_upper_clip, math.inf)))
+
+
+def _relu_slope(x: Floats, op: Pointwise) -> ArrayLike:
+    """Return the slope; at the clips themselves that of the clipped side."""
+    low, high = _or(op.relu_lower_clip, 0.0), _or(op.relu_upper_clip, math.inf)
+    return np.where(x <= low, _or(op.relu_lower_clip_slope, 0.0), np.where(x >= high, 0.0, 1.0))
+
+
+def _elu(x: Floats, op: Pointwise) -> ArrayLike:
+    return np.where(x < 0, _or(op.elu_alpha, 1.0) * np.expm1(np.minimum(x, 0)), x)
+
+
+def _elu_slope(x: Floats, op: Pointwise) -> ArrayLike:
+    return np.where(x < 0, _or(op.elu_alpha, 1.0) * np.exp(np.minimum(x, 0)), 1.0)
+
+
+def _softplus(x: Floats, op: Pointwise) -> ArrayLike:
+    beta = _or(op.softplus_beta, 1.0)
+    return np.asarray(np.logaddexp(0, beta * x) / beta)
+
+
+def _swish_slope(x: Floats, op: Pointwise) -> ArrayLike:
+    beta = _or(op.swish_beta, 1.0)
+    s = _sigmoid(beta * x)
+    return s + beta * x * s * (1 - s)
+
+
+def _gelu_slope(x: Floats) -> ArrayLike:
+    return 0.5 * (1 + _erf(x * _ROOT_HALF)) + x * np.exp(-0.5 * x * x) / _ROOT_2_PI
+
+
+def _gelu_tanh(x: Floats) -> Floats:
+    return np.asarray(np.tanh(_TANH_SCALE * (x + _TANH_CUBE * x**3)))
+
+
+def _gelu_tanh_slope(x: Floats) -> ArrayLike:
+    t = _gelu_tanh(x)
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * _TANH_SCALE * (1 + 3 * _TANH_CUBE * x * x)
+
+
+# x, operation -> y
+UNARY: dict[PointwiseMode, Callable[[Floats, Pointwise], ArrayLike]] = {
+    _M.ABS: lambda x, op: np.abs(x),
+    _M.CEIL: lambda x, op: np.ceil(x),
+    _M.COS: lambda x, op: np.cos(x),
+    _M.ELU_FWD: _elu,
+    _M.ERF: lambda x, op: _erf(x),
+    _M.EXP: lambda x, op: np.exp(x),
+    _M.FLOOR: lambda x, op: np.floor(x),
+    _M.GELU_APPROX_TANH_FWD: lambda x, op: 0.5 * x * (1 + _gelu_tanh(x)),
+    _M.GELU_FWD: lambda x, op: 0.5 * x * (1 + _erf(x * _ROOT_HALF)),
+    _M.IDENTITY: lambda x, op: x,
+    _M.LOG: lambda x, op: np.log(x),
+    _M.LOGICAL_NOT: lambda x, op: x == 0,
+    _M.NEG: lambda x, op: -x,
+    _M.RECIPROCAL: lambda x, op: 1 / x,
+    _M.RELU_FWD: _relu,
+    _M.RSQRT: lambda x, op: 1 / np.sqrt(x),
+    _M.SIGMOID_FWD: lambda x, op: _sigmoid(x),
+    _M.SIN: lambda x, op: np.sin(x),
+    _M.SOFTPLUS_FWD: _softplus,
+    _M.SQRT: lambda x, op: np.sqrt(x),
+    _M.SWISH_FWD: lambda x, op: x * _sigmoid(_or(op.swish_beta, 1.0) * x),
+    _M.TAN: lambda x, op: np.tan(x),
+    _M.TANH_FWD: lambda x, op: np.tanh(x),
+}
+
+# x, b -> y
+BINARY: dict[PointwiseMode, Callable[[Floats, Floats], ArrayLike]] = {
+    _M.ADD: np.add,
+    _M.ADD_SQUARE: lambda x, b: x + b * b,
+    _M.ATAN2: np.arctan2,
+    _M.CMP_EQ: np.equal,
+    _M.CMP_GE: np.greater_equal,
+    _M.CMP_GT: np.greater,
+    _M.CMP_LE: np.less_equal,
+    _M.CMP_LT: np.less,
+    _M.CMP_NEQ: np.not_equal,
+    _M.DIV: np.divide,
+    _M.FLOOR_MOD: lambda x, b: x - np.floor(x / b) * b,
+    _M.LOGICAL_AND: lambda x, b: (x != 0) & (b != 0),
+    _M.LOGICAL_OR: lambda x, b: (x != 0) | (b != 0),
+    _M.MAX: np.maximum,
+    _M.MIN: np.minimum,
+    _M.MOD: np.fmod,
+    _M.MUL: np.multiply,
+    _M.POW: np.power,
+    _M.SUB: np.subtract,
+}
+
+# forward input x, operation -> dy/dx
+BACKWARD: dict[PointwiseMode, Callable[[Floats, Pointwise], ArrayLike]] = {
+    _M.ELU_BWD: _elu_slope,
+    _M.GELU_APPROX_TANH_BWD: lambda x, op: _gelu_tanh_slope(x),
+    _M.GELU_BWD: lambda x, op: _gelu_slope(x),
+    _M.RELU_BWD: _relu_slope,
+    _M.SIGMOID_BWD: lambda x, op: _sigmoid(x) * (1 - _sigmoid(x)),
+    _M.SOFTPLUS_BWD: lambda x, op: _sigmoid(_or(op.softplus_beta, 1.0) * x),
+    _M.SWISH_BWD: _swish_slope,
+    _M.TANH_BWD: lambda x, op: 1 - np.tanh(x) ** 2,
+}
+
+
+def run_pointwise(run: Run, op: Pointwise) -> None:
+    """Compute in float64; alpha1 and alpha2 are factors of x and b."""
+    plain(op, Pointwise)
+    out = op.y if op.y is not None else op.dx
+    assert out is not None
+    if op.mode is _M.GEN_INDEX:
+        assert op.axis is not None
+        computed = np.indices(out.dims, sparse=True)[op.axis]
+    else:
+        computed = np.asarray(_computed(run, op))
+    run.write(out, np.broadcast_to(computed, out.dims))
+
+
+def _computed(run: Run, op: Pointwise) -> Any:
+    assert op.x is not None
+    mode = op.mode
+    x = run.floats(op.x) * _or(op.alpha1, 1.0)
+    if mode in BACKWARD:
+        assert op.dy is not None
+        return run.floats(op.dy) * np.asarray(BACKWARD[mode](x, op))
+    if mode in UNARY:
+        return UNARY[mode](x, op)
+    if op.b is None or (mode not in BINARY and mode is not _M.BINARY_SELECT):
+        raise GraphError(
+            f"pointwise mode {mode!r} cannot be interpreted", code="interpret-operation", where=f"operation {op.name!r}"
+        )
+    b = run.floats(op.b) * _or(op.alpha2, 1.0)
+    if mode is _M.BINARY_SELECT:
+        assert op.t is not None
+        return np.where(run.read(op.t) != 0, x, b)
+    return BINARY[mode](x, b)

@@ -1,0 +1,20 @@
+"""Attention in NumPy and float64: what cuDNN's results are checked against. Knows nothing of graphs."""
+
+from .backward import Backward, backward
+from .forward import Forward, forward
+from .layouts import alibi_slopes, gather_pages, ragged_pack, ragged_unpack, unpack_block_mask
+from .problem import Options, ScoreModifier
+
+__all__ = [
+    "Backward",
+    "Forward",
+    "Options",
+    "ScoreModifier",
+    "alibi_slopes",
+    "backward",
+    "forward",
+    "gather_pages",
+    "ragged_pack",
+    "ragged_unpack",
+    "unpack_block_mask",
+]

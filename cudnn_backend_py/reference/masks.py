@@ -1,0 +1,76 @@
+"""Which scores take part: padding, diagonal bounds, block mask."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .checks import BLOCK, Ints
+
+__all__ = ["Mask"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mask:
+    """The masks of a problem, asked for one tile of columns at a time.
+
+    Parameters
+    ----------
+    seq_q, seq_kv
+        Rows and columns of the scores.
+    lengths_q, lengths_kv
+        [b]: row i and column j take part where ``i < lengths_q`` and ``j < lengths_kv``.
+    shift
+        [b]: the diagonal bounds see row i as ``row = i + shift``.
+    left_bound, right_bound
+        Column j takes part where ``j + left_bound > row`` and ``j <= row + right_bound``.
+    blocks
+        [b, h, ceil(seq_q / 128), ceil(seq_kv / 128)] bool: whether a 128 x 128 block takes part.
+    """
+
+    seq_q: int
+    seq_kv: int
+    lengths_q: Ints
+    lengths_kv: Ints
+    shift: Ints
+    left_bound: int | None = None
+    right_bound: int | None = None
+    blocks: NDArray[np.bool_] | None = None
+
+    def rows(self, cols: slice) -> slice:
+        """Return rows outside which nothing of these columns takes part; the slice may be empty."""
+        start, stop = 0, int(self.lengths_q.max())
+        if self.right_bound is not None:  # the first column is the first one a row reaches
+            start = max(start, cols.start - self.right_bound - int(self.shift.max()))
+        if self.left_bound is not None:  # the last column is the last one a row forgets
+            stop = min(stop, cols.stop - 1 + self.left_bound - int(self.shift.min()))
+        return slice(start, max(start, stop))
+
+    def keep(self, rows: slice, cols: slice) -> NDArray[np.bool_] | None:
+        """Return what takes part of these rows and columns, [b, 1 or h, rows, cols]; None if all does."""
+        i = np.arange(rows.start, rows.stop)[:, None]
+        j = np.arange(cols.start, cols.stop)
+
+        def each(per_batch: Ints) -> Ints:
+            return per_batch[:, None, None]
+
+        kept = (i < each(self.lengths_q)) & (j < each(self.lengths_kv))
+        row = i + each(self.shift)
+        if self.right_bound is not None:
+            kept &= j <= row + self.right_bound
+        if self.left_bound is not None:
+            kept &= j + self.left_bound > row
+        kept = kept[:, None]
+        if self.blocks is not None:
+            kept = kept & self.blocks[:, :, i // BLOCK, j // BLOCK]
+        return None if kept.all() else kept
+
+    def within_q(self) -> NDArray[np.bool_]:
+        """Return which rows are no padding, [b, 1, seq_q, 1]."""
+        return (np.arange(self.seq_q) < self.lengths_q[:, None])[:, None, :, None]
+
+    def within_kv(self) -> NDArray[np.bool_]:
+        """Return which columns are no padding, as rows of K and V: [b, 1, seq_kv, 1]."""
+        return (np.arange(self.seq_kv) < self.lengths_kv[:, None])[:, None, :, None]

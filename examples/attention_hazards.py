@@ -1,0 +1,319 @@
+"""Every known attention hazard (what cuDNN accepts and then gets wrong) as a problem small enough to look at.
+
+python examples/attention_hazards.py                  # without a GPU: the table; with one: what is seen of each
+python examples/attention_hazards.py dsink-dropout    # one of them
+python examples/attention_hazards.py dsink-dropout --here    # in this process, for a debugger or compute-sanitizer
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Column, Table
+
+from cudnn_backend_py import CudnnBackendError, DataType, Graph, Tensor, attention, reference
+from cudnn_backend_py.graph.formats import decode, encode, round_to
+from cudnn_backend_py.graph.philox import dropout_mask
+
+Array = NDArray[np.float64]
+Arrays = dict[str | int, NDArray[Any]]
+
+
+class Reproduction(NamedTuple):
+    """How to run into a hazard: options over ``BASE``, and the arguments of ``sdpa_forward`` or ``sdpa_backward``."""
+
+    backward: bool
+    options: dict[str, Any]
+    implementation: attention.Implementation = "composite"
+    version: attention.Version | None = None
+
+
+BASE = {"batch": 2, "heads": 2, "seq_q": 128, "head_dim": 64}
+FP8 = {"data_type": DataType.FP8_E4M3, "head_dim": 128}
+BIAS = {"bias": (1, 2, 128, 128)}
+DSINK = {"sink": True, "dsink": True}
+BOUNDED = {"ragged": True, "max_total_seq_q": 256, "max_total_seq_kv": 256}
+RAGGED = {"ragged": True, "ragged_stats": True}
+BAND = {"right_bound": 26, "alignment": "bottom_right"}
+CAPPED = {"score_modifier": attention.SoftCap(0.5)}
+
+# By the hazard's code; what comes after a colon tells several of one hazard apart.
+REPRODUCTIONS: dict[str, Reproduction] = {
+    "row-statistics-alone": Reproduction(False, {"max": True}),
+    "row-statistics-alone:beside-stats": Reproduction(False, {"stats": True, "max": True, "sum_exp": True}),
+    "fp8-row-maximum": Reproduction(False, FP8 | {"max": True, "sum_exp": True}),
+    "fp8-bias": Reproduction(False, FP8 | BIAS),
+    "fp8-bias:backward": Reproduction(True, FP8 | BIAS),
+    "fp8-alibi": Reproduction(False, FP8 | {"alibi": True, "stats": True}),
+    "fp8-alibi:backward": Reproduction(True, FP8 | {"alibi": True}),
+    "fp8-dropout-mask": Reproduction(False, FP8 | {"dropout_mask": True}),
+    "fp8-dropout": Reproduction(False, FP8 | {"dropout": 0.5}),
+    "fp8-dropout:backward": Reproduction(True, FP8 | {"dropout": 0.5}),
+    "fp8-backward-ragged": Reproduction(True, FP8 | {"ragged": True, "kv_heads": 1}),
+    "fp8-backward-heads": Reproduction(True, FP8 | {"kv_heads": 1, "v_heads": 2}),
+    "fp8-backward-tail": Reproduction(True, FP8 | {"seq_q": 100, "seq_kv": 128}),
+    "fp8-sink-gradient": Reproduction(True, FP8 | DSINK),
+    "bounded-total-head-dim": Reproduction(True, BOUNDED | {"head_dim": 40}),
+    "dsink-dropout": Reproduction(True, DSINK | {"dropout": 0.5}),
+    "dsink-ragged": Reproduction(True, DSINK | {"ragged": True}),
+    "dsink-ragged-stats": Reproduction(True, DSINK | RAGGED | {"batch": 3, "seq_q": 384, "deterministic": True}),
+    "band-of-padded-batch": Reproduction(False, BAND | {"padding": True, "batch": 3}),
+    "fp8-band": Reproduction(False, FP8 | BAND),
+    "fp8-band:backward": Reproduction(True, FP8 | BAND),
+    "unified-backward-modifier": Reproduction(True, CAPPED, "unified", (9, 21, 0)),
+    "unified-modifier-padding": Reproduction(False, CAPPED | {"padding": True}, "unified", (9, 21, 0)),
+}
+
+POISON = -80.0  # in memory that is to be written; every data type holds it
+FACTORS = {"s": 64.0, "dp": 16.0, "o": 4.0, "dq": 4.0, "dk": 4.0}  # fp8 scales that are not 1
+ROUNDING = {DataType.HALF: 1e-3, DataType.FP8_E4M3: 0.06}  # relative errors (Frobenius) that are no fault
+
+
+def problem(name: str) -> attention.Attention:
+    """Return the attention problem of a reproduction."""
+    return attention.Attention(**{**BASE, **REPRODUCTIONS[name].options})
+
+
+def graph_of(name: str, *, allow_hazards: bool = True) -> Graph:
+    """Return its graph, which this package refuses to build without `allow_hazards`."""
+    backward, _, implementation, version = REPRODUCTIONS[name]
+    make = attention.sdpa_backward if backward else attention.sdpa_forward
+    return make(problem(name), implementation=implementation, version=version, allow_hazards=allow_hazards)
+
+
+class Numbers:
+    """Numbers for every tensor a problem may have, and what the float64 reference says of its outputs."""
+
+    def __init__(self, p: attention.Attention, backward: bool) -> None:
+        self.p = p
+        rng = np.random.default_rng(0)
+        short = np.arange(p.batch) if p.padding else np.zeros(p.batch, int)  # entries get shorter and shorter
+        self.lengths, self.lengths_kv = p.seq_q - 31 * short, p.seq_kv - 17 * short
+        self.values: dict[str, Any] = {
+            name: round_to(rng.standard_normal(p.dims(name)), p.data_type) for name in ("q", "k", "v", "do")
+        }
+        for name in ("q", "k", "v", "o", "stats"):
+            starts = np.concatenate([[0], np.cumsum(self.lengths_of(name))])
+            self.values[f"ragged_{name}"] = (starts * p.strides(name)[2]).reshape(-1, 1, 1, 1)
+        for name in ("q", "k", "v", "do", "dv", *FACTORS):
+            self.values[f"scale_{name}"] = np.full((1, 1, 1, 1), FACTORS.get(name, 1.0))
+            self.values[f"descale_{name}"] = 1 / self.values[f"scale_{name}"]
+        self.expected = self._backward(self._options(rng)) if backward else self._forward(self._options(rng))
+
+    def lengths_of(self, name: str) -> NDArray[np.int64]:
+        """Return the lengths of the sequences of a tensor."""
+        found: NDArray[np.int64] = self.lengths_kv if name.removeprefix("d") in ("k", "v") else self.lengths
+        return found
+
+    def _options(self, rng: np.random.Generator) -> dict[str, Any]:
+        """Add what the problem's options need and return the options of the reference."""
+        p, values = self.p, self.values
+        scores = (p.batch, p.heads, p.seq_q, p.seq_kv)
+        options: dict[str, Any] = {name: getattr(p, name) for name in ("left_bound", "right_bound", "alignment")}
+        if p.padding:
+            lengths = {"seq_len_q": self.lengths, "seq_len_kv": self.lengths_kv}
+            values |= {name: value.reshape(-1, 1, 1, 1) for name, value in lengths.items()}
+            options |= lengths
+        if p.bias is not None:
+            options["bias"] = values["bias"] = round_to(rng.standard_normal(p.bias), p.data_type)
+        if p.alibi:
+            options["alibi_slopes"] = values["alibi_slopes"] = reference.alibi_slopes(p.heads)
+        if p.sink:
+            options["sink"] = values["sink"] = rng.standard_normal((1, p.heads, 1, 1)).astype(np.float32)
+        if p.dropout:
+            values["dropout_seed"] = values["dropout_offset"] = np.full((1, 1, 1, 1), 7)
+            options |= {"dropout_mask": dropout_mask(7, 7, scores, 1 - p.dropout), "dropout_scale": 1 / (1 - p.dropout)}
+        if p.dropout_mask:
+            values["dropout_mask"], values["dropout_scale"] = rng.integers(0, 2, scores), np.full((1, 1, 1, 1), 2.0)
+            options |= {"dropout_mask": values["dropout_mask"], "dropout_scale": 2.0}
+        if isinstance(p.score_modifier, attention.SoftCap):
+            options["score_modifier"] = ArrayCap(p.score_modifier.cap)
+        return options
+
+    def _forward(self, options: dict[str, Any]) -> dict[str, Array]:
+        exact = reference.forward(*(self.values[name] for name in ("q", "k", "v")), **options)
+        found = {name: getattr(exact, name) for name in ("stats", "max", "sum_exp")}
+        return found | {"o": exact.o * self._scale("o")}
+
+    def _backward(self, options: dict[str, Any]) -> dict[str, Array]:
+        """A backward pass gets the reference's o and stats, rounded."""
+        values, scale = self.values, self._scale("o")
+        exact = reference.forward(*(values[name] for name in ("q", "k", "v")), **options)
+        values["o"], values["stats"] = round_to(exact.o * scale, self.p.data_type), exact.stats
+        inputs = (values["q"], values["k"], values["v"], values["o"] / scale, values["do"], values["stats"])
+        gradient = reference.backward(*inputs, **options)
+        found = {name: getattr(gradient, name) * self._scale(name) for name in ("dq", "dk", "dv")}
+        return found | ({} if gradient.dsink is None else {"dsink": gradient.dsink})
+
+    def _scale(self, name: str) -> float:
+        return FACTORS.get(name, 1.0) if self.p.is_fp8 else 1.0
+
+    def memory(self, tensor: Tensor) -> NDArray[Any]:
+        """Return a tensor as `execute` takes it: an input encoded, poison for an output."""
+        size = None if tensor.ragged_offset is None else int(self.values[tensor.ragged_offset.name].max())
+        if tensor.name not in self.values:
+            return encode(np.full(tensor.dims if size is None else size, POISON), tensor.data_type)
+        value = self.values[tensor.name]
+        if size is not None:
+            offsets = self.values[tensor.ragged_offset.name] if tensor.ragged_offset else 0
+            value = reference.ragged_pack(
+                value, self.lengths_of(tensor.name), offsets, self.p.strides(tensor.name), size
+            )
+        elif tensor.strides[-1] != 1 and tensor.dims[-1] != 1:  # K or V with s and d swapped
+            value = value.swapaxes(2, 3)
+        return encode(value, tensor.data_type)
+
+    def dense(self, tensor: Tensor, memory: NDArray[Any]) -> Array:
+        """Return the numbers of an output without what lies beyond the lengths, flat."""
+        got: Array = decode(memory, tensor.data_type)
+        if tensor.ragged_offset is not None:
+            offsets = self.values[tensor.ragged_offset.name]
+            dims, strides = self.expected[tensor.name].shape, self.p.strides(tensor.name)
+            got = reference.ragged_unpack(got, offsets, self.lengths_of(tensor.name), dims, strides)
+        return self.within(tensor.name, got)
+
+    def within(self, name: str, dense: Array) -> Array:
+        """Return the rows inside the lengths, flat."""
+        if dense.shape[0] != self.p.batch:
+            return dense.reshape(-1)
+        real: Array = np.concatenate(
+            [entry[:, :length].ravel() for entry, length in zip(dense, self.lengths_of(name), strict=True)]
+        )
+        return real
+
+
+class ArrayCap:
+    """:class:`attention.SoftCap` on arrays."""
+
+    def __init__(self, cap: float) -> None:
+        self.cap = cap
+
+    def forward(self, score: Array) -> Array:
+        """Return the capped scores."""
+        return self.cap * np.tanh(score / self.cap)
+
+    def backward(self, d_score: Array, score: Array) -> Array:
+        """Return the gradient of the scores."""
+        scaled: Array = d_score * (1 - np.tanh(score / self.cap) ** 2)
+        return scaled
+
+
+def compare(name: str, run: Callable[[Arrays], None]) -> str:
+    """Return in words how what `run` writes for a reproduction's graph differs from the reference."""
+    p, made = problem(name), graph_of(name)
+    numbers = Numbers(p, REPRODUCTIONS[name].backward)
+    arrays: Arrays = {
+        tensor.name: numbers.memory(tensor)
+        for tensor in made.variant_pack_tensors
+        if not (tensor.scratch or tensor.by_value)
+    }
+    run(arrays)
+    faults = {
+        tensor.name: fault(
+            numbers.dense(tensor, arrays[tensor.name]), numbers.within(tensor.name, numbers.expected[tensor.name]), p
+        )
+        for tensor in made.outputs
+        if tensor.name in numbers.expected
+    }
+    return "; ".join(f"{name}: {words}" for name, words in faults.items() if words) or "agrees"
+
+
+def fault(got: Array, want: Array, p: attention.Attention) -> str:
+    """Return what is wrong about an output, nothing if it is right."""
+    if (got == POISON).all():
+        return "memory not written"
+    if np.isnan(got).any():
+        return f"NaN ({np.isnan(got).mean():.0%})"
+    size = max(float(np.linalg.norm(want)), 0.01 * float(np.sqrt(want.size)))
+    error = float(np.linalg.norm(got - want)) / size
+    return "" if error <= ROUNDING[p.data_type] else f"relative error {error:.2g}"
+
+
+def run_here(name: str) -> str:
+    """Return what is seen of a reproduction on the GPU of this process, which may not outlive it."""
+    from cudnn_backend_py import EnvironmentNotReady, OperationGraph, build_plan, execute, open_target
+
+    try:
+        configs = OperationGraph(graph_of(name), open_target()).heuristics("A").configs
+        if not configs:
+            return "refused by cuDNN"
+        plan = build_plan(configs[0])
+        return compare(name, lambda arrays: execute(plan, arrays))
+    except EnvironmentNotReady:
+        raise
+    except CudnnBackendError as error:
+        return "illegal address" if "IllegalAddress" in str(error) else str(error)
+
+
+def run_in_child(name: str) -> str:
+    """Return what is seen of a reproduction in a process of its own."""
+    done = subprocess.run([sys.executable, __file__, name, "--here"], capture_output=True, text=True, timeout=300)
+    if done.returncode < 0:
+        return f"process ended by signal {-done.returncode}"
+    lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
+    return lines[-1] if lines else f"exit code {done.returncode}"
+
+
+def hazard_of(name: str) -> attention.Hazard:
+    """Return the row of the hazard table that a reproduction belongs to."""
+    return next(hazard for hazard in attention.HAZARDS if hazard.code == name.partition(":")[0])
+
+
+def versions(hazard: attention.Hazard) -> str:
+    """Return the cuDNN versions it is looked for in, in words."""
+    since, until = (".".join(map(str, version or ())) for version in (hazard.since, hazard.until))
+    return f"{since} and later" if not until else f"{since} to before {until}"
+
+
+def known(codes: Sequence[str]) -> Table:
+    """Return the rows of the hazard table as a table."""
+    made = Table(Column("code", no_wrap=True), "what", "effect", "evidence", "versions", "seen on", show_lines=True)
+    for hazard in map(hazard_of, codes):
+        architectures = ", ".join(f"sm_{sm}" for sm in hazard.sm)
+        made.add_row(hazard.code, hazard.what, hazard.effect, hazard.evidence, versions(hazard), architectures)
+    return made
+
+
+def seen(names: Sequence[str]) -> Table:
+    """Run reproductions and return what is seen as a table."""
+    made = Table(Column("code", no_wrap=True), "what", "effect", "seen here", show_lines=True)
+    with ThreadPoolExecutor(8) as pool:
+        for name, words in zip(names, pool.map(run_in_child, names), strict=True):
+            made.add_row(name, hazard_of(name).what, hazard_of(name).effect, words)
+    return made
+
+
+def main() -> None:
+    """Show the hazards asked for, all if none is named."""
+    from cudnn_backend_py import EnvironmentNotReady, open_target
+
+    parser = argparse.ArgumentParser(description="What cuDNN accepts and then gets wrong.")
+    parser.add_argument("name", metavar="CODE", nargs="?", choices=REPRODUCTIONS, help=", ".join(REPRODUCTIONS))
+    parser.add_argument("--here", action="store_true", help="run CODE in this process, which it may end")
+    arguments = parser.parse_args()
+    names = [arguments.name] if arguments.name else list(REPRODUCTIONS)
+    if arguments.here:
+        try:
+            print(*map(run_here, names), sep="\n")
+        except EnvironmentNotReady as error:
+            raise SystemExit(str(error)) from None
+        return
+    try:
+        open_target().close()
+    except EnvironmentNotReady as error:
+        print(error)
+        Console().print(known(list(dict.fromkeys(name.partition(":")[0] for name in names))))
+        return
+    Console().print(seen(names))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,241 @@
+"""Our attention graphs against those cudnn-frontend builds, as cuDNN itself describes both in its log.
+
+``data/attention_graphs.txt`` holds what cuDNN logged for cudnn-frontend's graphs. For each of them the options that
+must give the same graph are listed here; where ours differs on purpose, the reason is, and cuDNN must support ours
+wherever it supports the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import DataType, Graph
+from cudnn_backend_py.graph.attention import SoftCap, sdpa_backward, sdpa_forward
+from tests.support.child import older_cudnn
+from tests.support.listing import (
+    ARCHITECTURES,
+    PAGE,
+    SIZES,
+    Listing,
+    answers,
+    answers_elsewhere,
+    difference,
+    read_listings,
+    same_text,
+)
+from tests.support.oracle import assert_same_graph, unnoticed
+
+LISTINGS = {listing.key: listing for listing in read_listings(Path(__file__).parent / "data/attention_graphs.txt")}
+VERSIONS = {"9.19": (9, 19, 0), "9.28": (9, 28, 0)}
+
+SIZE = {"batch": 2, "heads": 6, "seq_q": 384, "seq_kv": 512, "head_dim": 64, "head_dim_v": 128}
+FP8 = {"head_dim": 128, "data_type": DataType.FP8_E4M3}
+PAGES = SIZES["b"] * SIZES["skv"] // PAGE
+CAUSAL_BR = {"causal": True, "alignment": "bottom_right"}
+WINDOW = {"left_bound": 128, "right_bound": 0}
+WINDOW_BR = WINDOW | {"alignment": "bottom_right"}
+PAGED = {"padding": True, "page_size": PAGE, "pages_k": PAGES, "pages_v": PAGES}
+RAGGED = {"ragged": True, "ragged_stats": True, "layout": {"stats": "bhsd"}}
+BIAS = {"bias": (1, 6, 384, 512)}
+MAX_SUM = {"max": True, "sum_exp": True}
+UNIFIED = {"implementation": "unified"}
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "9.19 fwd nomask stats": {},
+    "9.19 fwd noscale": {"scale": "none"},
+    "9.19 fwd causal TL": {"causal": True},
+    "9.19 fwd causal BR": CAUSAL_BR,
+    "9.19 fwd right=64 TL": {"right_bound": 64},
+    "9.19 fwd SWA TL left=128 right=0": WINDOW,
+    "9.19 fwd SWA BR left=128 right=0": WINDOW_BR,
+    "9.19 fwd padding": {"padding": True},
+    "9.19 fwd padding+SWA BR": {"padding": True} | WINDOW_BR,
+    "9.19 fwd bias": BIAS,
+    "9.19 fwd alibi+causal": {"alibi": True, "causal": True},
+    "9.19 fwd dropout p": {"dropout": 0.1},
+    "9.19 fwd dropout custom": {"dropout_mask": True},
+    "9.19 fwd GQA": {"kv_heads": 3},
+    "9.19 fwd ragged": RAGGED,
+    "9.19 fwd paged": PAGED,
+    "9.19 fwd sink": {"sink": True},
+    "9.19 fwd max+sumexp nostats": {"stats": False} | MAX_SUM,
+    "9.19 fwd softcap score_mod": {"score_modifier": SoftCap(50.0)},
+    "9.19 fwd UNIFIED stats": UNIFIED,
+    "9.19 fwd UNIFIED paged": UNIFIED | PAGED,
+    "9.19 fwd UNIFIED ragged": UNIFIED | RAGGED,
+    "9.19 bwd nomask": {},
+    "9.19 bwd causal deterministic": {"causal": True, "deterministic": True},
+    "9.19 bwd GQA causal": {"kv_heads": 3, "causal": True},
+    "9.19 bwd padding": {"padding": True},
+    "9.19 bwd ragged GQA maxtotal": RAGGED | {"kv_heads": 3, "max_total_seq_q": 700, "max_total_seq_kv": 900},
+    "9.19 bwd bias dbias": BIAS | {"dbias": True},
+    "9.19 bwd dropout": {"dropout": 0.1},
+    "9.19 bwd alibi causal": {"alibi": True, "causal": True},
+    "9.19 bwd sink": {"sink": True, "dsink": True},
+    "9.19 bwd SWA BR": WINDOW_BR,
+    "9.19 fp8 fwd causal": FP8 | {"causal": True},
+    "9.19 fp8 bwd GQA": FP8 | {"kv_heads": 3},
+    "9.28 fwd right=64 TL": {"right_bound": 64},
+    "9.28 fwd causal BR": CAUSAL_BR,
+    "9.28 fwd SWA BR left=128 right=0": WINDOW_BR,
+    "9.28 fwd padding+SWA BR": {"padding": True} | WINDOW_BR,
+    "9.28 fwd sink": {"sink": True},
+    "9.28 fwd maxsum+stats": MAX_SUM,
+    "9.28 fwd UNIFIED stats": UNIFIED,
+    "9.28 fwd UNIFIED padding": UNIFIED | {"padding": True},
+    "9.28 fwd UNIFIED causal": UNIFIED | {"causal": True},
+    "9.28 fwd UNIFIED bias": UNIFIED | BIAS,
+    "9.28 fwd UNIFIED alibi causal": UNIFIED | {"alibi": True, "causal": True},
+    "9.28 fwd UNIFIED softcap": UNIFIED | {"score_modifier": SoftCap(50.0)},
+    "9.28 fwd UNIFIED sink": UNIFIED | {"sink": True},
+    "9.28 fwd UNIFIED maxsum": UNIFIED | MAX_SUM,
+    "9.28 fwd UNIFIED SWA BR pad": UNIFIED | {"padding": True} | WINDOW_BR,
+}
+
+
+# Where ours differs from the listing on purpose: why, and what to replace in the listing to get ours.
+ROW_MAJOR = "virtual tensors are row-major; strides of a tensor that is never in memory mean nothing"
+STATS_FIRST = "the statistics of an empty row are -inf, and -inf - -inf is NaN: they are subtracted before the mask"
+ONE_PROBABILITY = "forward and backward must draw the same mask, so both have the forward pass' 1 - p"
+SINK_MAXIMUM = "the maximum of a row has one element a row; the listing has the dims of the input, with odd strides"
+
+Changes = tuple[tuple[str, str], ...]
+PRODUCT: Changes = (("/[294912,49152,768,1] = MUL(", " = MUL("),)
+GROUPED: Changes = (("/[294912,128,768,1] = MUL(", " = MUL("), ("/[196608,1,384,3] = ", " = "))
+PROBABILITY: Changes = (("0.8999999761581421", "0.8999999985098839"),)
+
+
+def stats_first(stats: str) -> Changes:
+    return (
+        ("GEN_INDEX/I32(v5", "GEN_INDEX/I32(v12"),
+        ("BINARY_SELECT(v5,", "BINARY_SELECT(v12,"),
+        (f"SUB(v11, {stats})", f"SUB(v5, {stats})"),
+        ("EXP(v12)", "EXP(v11)"),
+    )
+
+
+DELIBERATE: dict[str, tuple[str, Changes]] = {
+    "9.19 fwd sink": (SINK_MAXIMUM, (("v3:[b,hq,sq,skv]/[1179648,1,3072,6]", "v3:R"),)),
+    **{key: (ROW_MAJOR, PRODUCT) for key in OPTIONS if key.startswith("9.19 bwd ")},
+    "9.19 bwd padding": (f"{ROW_MAJOR}; {STATS_FIRST}", PRODUCT + stats_first("STATS:R@")),
+    "9.19 bwd ragged GQA maxtotal": (f"{ROW_MAJOR}; {STATS_FIRST}", PRODUCT + stats_first("STATS:R@~")),
+    "9.19 bwd dropout": (f"{ROW_MAJOR}; {ONE_PROBABILITY}", PRODUCT + PROBABILITY),
+    "9.19 fp8 bwd GQA": (ROW_MAJOR, GROUPED),
+}
+
+Answers = Mapping[str, Mapping[str, Any]]
+
+
+def ours(key: str) -> Graph:
+    """Return the graph our builder makes for a listing."""
+    make = sdpa_backward if " bwd " in key else sdpa_forward
+    defaults: dict[str, Any] = {
+        "implementation": "composite",
+        "stats": " fwd " in key,
+        "version": VERSIONS[LISTINGS[key].version],
+    }
+    return make(**(SIZE | defaults | OPTIONS[key]))
+
+
+def expected(key: str) -> Listing:
+    """Return the listing our graph must be equal to."""
+    return LISTINGS[key].edited(*DELIBERATE[key][1]) if key in DELIBERATE else LISTINGS[key]
+
+
+def questions(version: str) -> tuple[dict[str, Graph], list[str]]:
+    """Return what to ask a cuDNN version: both graphs of each of its listings, verdicts where they differ."""
+    keys = [key for key in LISTINGS if LISTINGS[key].version == version or key in DELIBERATE]
+    graphs = {f"listed {key}": LISTINGS[key].graph for key in keys} | {f"ours {key}": ours(key) for key in keys}
+    return graphs, [name for name in graphs if name.split(" ", 1)[1] in DELIBERATE]
+
+
+@pytest.fixture(scope="module")
+def answered() -> dict[str, Answers]:
+    """What each of the two cuDNN versions logged and said, the older one asked in one child process."""
+    return {"9.19": answers_elsewhere(*questions("9.19"), older_cudnn()), "9.28": answers(*questions("9.28"))}
+
+
+def test_every_listing_has_options() -> None:
+    assert set(OPTIONS) == set(LISTINGS)
+    assert set(DELIBERATE) <= set(LISTINGS)
+
+
+@pytest.mark.parametrize("key", LISTINGS)
+def test_a_listing_is_read_as_it_is_written(key: str, answered: dict[str, Answers]) -> None:
+    """Listing to graph to cuDNN's log to text gives the listing again."""
+    listing = LISTINGS[key]
+    logged = answered[listing.version][f"listed {key}"]["log"]
+    assert_same_graph(listing.graph, logged)
+    assert difference(listing, logged) is None
+    assert same_text(listing, logged) is None
+
+
+@pytest.mark.parametrize("key", LISTINGS)
+def test_our_graph_is_the_listed_one(key: str, answered: dict[str, Answers]) -> None:
+    """Or the listed one with the changes that are stated in DELIBERATE, and nothing else."""
+    assert difference(expected(key), answered[LISTINGS[key].version][f"ours {key}"]["log"]) is None
+
+
+@pytest.mark.parametrize("key", DELIBERATE)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_deliberate_difference_costs_no_support(version: str, key: str, answered: dict[str, Answers]) -> None:
+    """Ours is another graph, and cuDNN has every engine config for it that it has for the listed one."""
+    assert difference(LISTINGS[key], answered[version][f"ours {key}"]["log"]) is not None
+    listed, mine = (answered[version][f"{whose} {key}"]["verdicts"] for whose in ("listed", "ours"))
+    assert any(listed.values())
+    for architecture in ARCHITECTURES:
+        assert set(listed[architecture]) <= set(mine[architecture]), architecture
+
+
+def test_scratch_memory_of_ragged_gradients_is_ragged_as_they_are() -> None:
+    """The listings say only that these tensors are ragged, not by which offsets."""
+    graph = ours("9.19 bwd ragged GQA maxtotal")
+    for scratch, like in {"dv_full": "dv", "dk_full": "dk", "dq_accum": "dq", "softmax_sum": "stats"}.items():
+        assert graph.tensor(scratch).ragged_offset == graph.tensor(like).ragged_offset is not None
+
+
+SHOWN = ("9.19 fwd dropout p", "9.19 fwd ragged", "9.28 fwd padding+SWA BR", "9.28 fwd UNIFIED SWA BR pad")
+
+
+@pytest.mark.parametrize("key", SHOWN)
+def test_every_single_value_of_the_log_matters(key: str, answered: dict[str, Answers]) -> None:
+    """Change each number, flag and name cuDNN logged, one at a time: the comparison notices every one."""
+    listing = LISTINGS[key]
+    logged = answered[listing.version][f"listed {key}"]["log"]
+    missed = unnoticed(logged, lambda other: difference(listing, other))
+    # Of a ragged offset the listings give the mark alone; its dims are compared.
+    assert not [path for path in missed if "isRagged" not in path or "dim" in path]
+
+
+def changed(*changes: tuple[str, str], key: str = "9.19 fwd causal TL") -> Listing:
+    return LISTINGS[key].edited(*changes)
+
+
+OTHERS = {
+    "compute type": (changed(("GEN_INDEX(v2, axis=3)", "GEN_INDEX/I32(v2, axis=3)")), "compute type"),
+    "axis": (changed(("axis=3", "axis=2")), "axis"),
+    "type": (changed(("v12:S.F16", "v12:S")), "data type"),
+    "virtual": (changed(("STATS:R@", "STATS:R")), "virtual"),
+    "by value": (changed(("c1:1!", "c1:1@")), "by value"),
+    "dims": (changed(("c1:1!", "c1:R!")), "dims"),
+    "strides": (changed(("v1:S", "v1:[b,hq,sq,skv]/[1179648,1,3072,6]")), "strides"),
+    "ragged": (changed(("(v12, V)", "(v12, V~)")), "ragged"),
+    "swapped": (changed(("CMP_GE/BOOL(v4, v3)", "CMP_GE/BOOL(v3, v4)")), "links"),
+    "mode": (changed(("CMP_GE", "CMP_GT")), "mode"),
+    "operation": (changed(("RED_MAX", "RED_MIN")), "operator"),
+    "shared constant": (changed(("c2:1!", "c1")), "tensors are meant"),
+    "probability": (changed(*PROBABILITY, key="9.19 bwd dropout"), "bernoulli_dist_probability"),
+    "port": (changed(("leftBoundDesc", "shiftRightBoundDesc"), key="9.28 fwd SWA BR left=128 right=0"), "links"),
+    "inside": (changed(("CMP_GE", "CMP_GT"), key="9.28 fwd UNIFIED causal"), "mode"),
+}
+
+
+@pytest.mark.parametrize(("other", "words"), OTHERS.values(), ids=OTHERS)
+def test_another_listing_is_noticed(other: Listing, words: str, answered: dict[str, Answers]) -> None:
+    found = difference(other, answered[other.version][f"listed {other.key}"]["log"])
+    assert found is not None
+    assert words in found

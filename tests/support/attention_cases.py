@@ -1,0 +1,419 @@
+"""Random attention problems with their data, in the forms the graphs, the reference and the GPU want them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cudnn_backend_py import DataType, Graph, attention, reference
+from cudnn_backend_py.graph import Matmul
+from cudnn_backend_py.graph.attention import Attention, SoftCap
+from cudnn_backend_py.graph.formats import round_to
+from cudnn_backend_py.graph.philox import dropout_mask
+
+__all__ = ["Case", "draw", "make_case", "options_hit"]
+
+Array = NDArray[np.float64]
+FP8 = (DataType.FP8_E4M3, DataType.FP8_E5M2)
+_GRADIENTS = ("dq", "dk", "dv")
+
+
+class ArraySoftCap:
+    """The soft cap on arrays."""
+
+    def __init__(self, cap: float) -> None:
+        self.cap = cap
+
+    def forward(self, score: Array) -> Array:
+        return self.cap * np.tanh(score / self.cap)
+
+    def backward(self, d_score: Array, score: Array) -> Array:
+        return d_score * (1 - np.tanh(score / self.cap) ** 2)
+
+
+@dataclass
+class Case:
+    """A problem, its data as dense arrays [b, h, s, d], and the real lengths."""
+
+    problem: Attention
+    backward: bool
+    values: dict[str, Array]
+    seq_q: NDArray[np.int64]
+    seq_kv: NDArray[np.int64]
+    mask: Array | None = None
+    expected: dict[str, Array] = field(default_factory=dict)
+    valid_rows: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
+
+    def graph(
+        self, implementation: str = "composite", version: tuple[int, int, int] | None = None, **options: Any
+    ) -> Graph:
+        """Return the graph of the problem."""
+        make = attention.sdpa_backward if self.backward else attention.sdpa_forward
+        return make(self.problem, implementation=implementation, version=version, **options)  # type: ignore[arg-type]
+
+    def inputs(self, graph: Graph) -> dict[str, Array]:
+        """Return the numbers of every tensor the graph reads: K and V transposed, ragged or paged as it wants."""
+        swapped = transposed_inputs(graph) | self._swapped_scales()
+        found: dict[str, Array] = {}
+        written = {tensor.name for tensor in graph.outputs}
+        for tensor in graph.variant_pack_tensors:
+            if tensor.name in written or tensor.scratch or tensor.by_value:
+                continue
+            found[tensor.name] = self.memory(tensor.name, swapped=tensor.name in swapped)
+        return found
+
+    def memory(self, name: str, *, swapped: bool = False) -> Array:
+        """Return a tensor's numbers: dense, or one buffer of all sequences where it is ragged."""
+        value = self.values[name]
+        place = self._ragged(name)
+        if place is not None:
+            offsets, lengths, strides = place
+            return reference.ragged_pack(value, lengths, offsets, strides, int(offsets[-1]))
+        return value.swapaxes(2, 3) if swapped else value
+
+    def dense(self, name: str, array: Array) -> Array:
+        """Return an output as [b, h, s, d]: a ragged one unpacked, 0 beyond the real lengths."""
+        place = self._ragged(name)
+        if place is None:
+            return array
+        offsets, lengths, strides = place
+        return reference.ragged_unpack(array, offsets, lengths, self.expected[name].shape, strides)
+
+    def _swapped_scales(self) -> set[str]:
+        """Return the block-scaled tensors that hold s and d swapped, and their scales."""
+        if not self.problem.mx:
+            return set()
+        names = {"k", "v"} if self.backward else {"k"}
+        return names | {f"descale_{name}" for name in names}
+
+    def _ragged(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.int64], tuple[int, ...]] | None:
+        """Return offsets, lengths and strides of a tensor that is ragged."""
+        p = self.problem
+        base = "stats" if name in ("stats", "max", "sum_exp") else name.removeprefix("d")
+        if not (p.ragged_stats if base == "stats" else p.ragged and base in ("q", "k", "v", "o")):
+            return None
+        lengths = self.seq_kv if base in ("k", "v") else self.seq_q
+        return self.values[f"ragged_{base}"].ravel().astype(np.int64), lengths, p.strides(base)
+
+    def compared(self, name: str) -> NDArray[np.bool_]:
+        """Return which elements of an output are defined: rows with a column, columns inside the real length."""
+        want = self.expected[name]
+        if name in ("o", "dq", "stats", "max", "sum_exp"):
+            return np.broadcast_to(self.valid_rows, want.shape)
+        if name in ("dk", "dv"):
+            inside = np.arange(want.shape[2]) < self.seq_kv[:, None]
+            return np.broadcast_to(inside[:, None, :, None], want.shape)
+        return np.ones(want.shape, bool)
+
+
+def transposed_inputs(graph: Graph) -> set[str]:
+    """Return the names among k and v whose tensors hold s and d swapped: those a matrix product reads as its b."""
+    seen = {op.b.name for op in graph.ops if isinstance(op, Matmul) and op.a.name in ("q", "do")}
+    return seen & {"k", "v"}
+
+
+# drawing problems
+
+
+def draw(rng: np.random.Generator, *, backward: bool, tiny: bool, fp8: bool | None = None) -> Attention:
+    """Return a random problem; `tiny` for NumPy alone, else of sizes kernels are made for."""
+
+    def chance(p: float) -> bool:
+        return bool(rng.random() < p)
+
+    def pick(*choices: Any) -> Any:
+        return choices[int(rng.integers(len(choices)))]
+
+    is_fp8 = chance(0.15 if tiny else 0.35) if fp8 is None else fp8
+    o: dict[str, Any] = {"batch": int(rng.integers(1, 4)), "stats": chance(0.7)}
+    o["heads"] = pick(1, 2, 4, 6)
+    divisors = [n for n in (1, 2, 3, 6) if o["heads"] % n == 0]
+    o["kv_heads"] = o["heads"] if chance(0.6) else pick(*divisors)
+    o["v_heads"] = o["kv_heads"] if chance(0.8) else pick(*divisors)
+    if tiny:
+        o["seq_q"], o["seq_kv"] = int(rng.integers(1, 10)), int(rng.integers(1, 12))
+        o["head_dim"], o["head_dim_v"] = int(rng.integers(1, 6)), int(rng.integers(1, 6))
+    else:
+        sizes = (64, 128, 192, 256, 384, 100, 333, 72)
+        o["seq_q"], o["seq_kv"] = pick(*sizes), pick(*sizes)
+        o["head_dim"] = pick(64, 128, 32, 96, 80, 40)
+        o["head_dim_v"] = o["head_dim"] if chance(0.8) else pick(64, 128)
+        if is_fp8:
+            o["head_dim"] = o["head_dim_v"] = 128 if backward else pick(64, 128)
+    o["data_type"] = pick(*FP8) if is_fp8 else pick(DataType.HALF, DataType.BFLOAT16)
+    if chance(0.15):
+        o["scale"] = pick("tensor", "none", 0.3)
+    _draw_masks(rng, o, chance)
+    o["mx"] = tiny and is_fp8 and chance(0.4)
+    kind = pick("plain", "padding") if o["mx"] else pick("plain", "plain", "plain", "padding", "ragged", "paged")
+    if kind == "paged" and backward:
+        kind = "ragged"
+    o["padding"] = kind != "plain"
+    if kind == "ragged":
+        o["ragged"] = True
+        o["ragged_stats"] = chance(0.4)
+        o["offset_type"] = pick(DataType.INT32, DataType.INT64)
+        if backward and chance(0.3):
+            o["max_total_seq_q"] = o["batch"] * o["seq_q"]
+            o["max_total_seq_kv"] = o["batch"] * o["seq_kv"]
+    elif kind == "paged":
+        o["page_size"] = pick(1, 2, 4) if tiny else pick(16, 64, 128)
+    if kind in ("plain", "padding"):
+        o["layout"] = pick("bshd", "bhsd", "sbhd", {"q": "bhsd", "v": "sbhd", "do": "bhsd"})
+        same = o["kv_heads"] == o["v_heads"] == o["heads"] and o["head_dim"] == o["head_dim_v"]
+        if same and chance(0.3):
+            o["seq_kv"] = o["seq_q"]
+            o["layout"] = "packed"
+    _draw_scores(rng, o, chance, pick, backward=backward, is_fp8=is_fp8)
+    if backward:
+        o["stats"] = True
+        o["deterministic"] = chance(0.25)
+    else:
+        if chance(0.25):
+            o |= {"stats": chance(0.3), "max": chance(0.8), "sum_exp": chance(0.8)}
+    return Attention(**o)
+
+
+def _draw_masks(rng: np.random.Generator, o: dict[str, Any], chance: Any) -> None:
+    if chance(0.4):
+        o["right_bound"] = 0 if chance(0.7) else int(rng.integers(1, 1 + max(1, o["seq_kv"] // 2)))
+    if chance(0.25):
+        o["left_bound"] = int(rng.integers(1, 1 + o["seq_kv"]))
+    if ("right_bound" in o or "left_bound" in o) and chance(0.4):
+        o["alignment"] = "bottom_right"
+
+
+def _draw_scores(
+    rng: np.random.Generator, o: dict[str, Any], chance: Any, pick: Any, *, backward: bool, is_fp8: bool
+) -> None:
+    if chance(0.2):
+        o["bias"] = (pick(1, o["batch"]), pick(1, o["heads"]), o["seq_q"], o["seq_kv"])
+        o["dbias"] = backward and not is_fp8 and chance(0.6)
+    o["alibi"] = chance(0.15)
+    if chance(0.12) and not is_fp8:
+        o["score_modifier"] = SoftCap(float(rng.uniform(0.5, 3.0)))
+    if chance(0.25):
+        if backward or chance(0.7):
+            o["dropout"] = float(pick(0.1, 0.25, 0.5))
+            o["rng_dump"] = chance(0.5)
+            o["seed_type"] = pick(DataType.INT32, DataType.INT64)
+        else:
+            o["dropout_mask"] = True
+    if chance(0.2):
+        o["sink"] = True
+        o["dsink"] = backward and chance(0.7)
+
+
+def options_hit(p: Attention) -> dict[str, str]:
+    """Return each option with the value it has in words: what the coverage table counts."""
+    groups = {True: "MHA", False: "MQA" if p.kv_heads == 1 else "GQA"}[p.kv_heads == p.heads]
+    layouts = p.layout if isinstance(p.layout, str) else "by tensor"
+    words = {
+        "data type": ("mx " if p.mx else "") + p.data_type.name,
+        "heads": groups + (", V's own" if p.v_heads != p.kv_heads else ""),
+        "head dims": "equal" if p.head_dim == p.head_dim_v else "different",
+        "layout": layouts,
+        "scale": p.scale if isinstance(p.scale, str) else "default" if p.scale is None else "number",
+        "left bound": "none" if p.left_bound is None else p.alignment,
+        "right bound": "none" if p.right_bound is None else f"{'0' if p.right_bound == 0 else '> 0'} {p.alignment}",
+        "lengths": "ragged" if p.ragged else "paged" if p.page_size else "padding" if p.padding else "full",
+        "ragged offsets": p.offset_type.name if p.ragged else "none",
+        "bias": "none" if p.bias is None else "broadcast" if 1 in p.bias[:2] else "full",
+        "dropout": "mask" if p.dropout_mask else "none" if not p.dropout else f"Philox {p.seed_type.name}",
+        "score modifier": type(p.score_modifier).__name__ if p.score_modifier else "none",
+    }
+    flags = ("alibi", "sink", "dsink", "dbias", "stats", "max", "sum_exp", "rng_dump", "ragged_stats", "deterministic")
+    words |= {name: "yes" if getattr(p, name) else "no" for name in (*flags, "block_mask")}
+    words["max_total_seq"] = "no" if p.max_total_seq_q is None else "yes"
+    return words
+
+
+# their data
+
+
+def make_case(p: Attention, rng: np.random.Generator, *, backward: bool) -> Case:
+    """Return random data for a problem, and what the reference says of it."""
+    seq_q, seq_kv = _lengths(p, rng)
+    values: dict[str, Array] = {
+        "seq_len_q": seq_q.reshape(-1, 1, 1, 1).astype(float),
+        "seq_len_kv": seq_kv.reshape(-1, 1, 1, 1).astype(float),
+    }
+    for name in ("q", "k", "v", "do"):
+        heads, dim = {"q": (p.heads, p.head_dim), "k": (p.kv_heads, p.head_dim), "v": (p.v_heads, p.head_dim_v)}.get(
+            name, (p.heads, p.head_dim_v)
+        )
+        seq = p.seq_kv if name in ("k", "v") else p.seq_q
+        values[name] = round_to(rng.standard_normal((p.batch, heads, seq, dim)), p.data_type)
+    case = Case(p, backward, values, seq_q, seq_kv)
+    if p.mx:
+        _add_blocks(case, rng)
+    _add_offsets(case)
+    _add_score_values(case, rng)
+    if p.dropout:
+        seed, offset = (values[name].item() for name in ("dropout_seed", "dropout_offset"))
+        keep = 1 - float(np.float32(p.dropout))
+        case.mask = dropout_mask(seed, offset, (p.batch, p.heads, p.seq_q, p.seq_kv), keep)
+    if p.page_size is not None:
+        _add_pages(case, rng)
+    return case
+
+
+def _lengths(p: Attention, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    if not p.padding:
+        return np.full(p.batch, p.seq_q), np.full(p.batch, p.seq_kv)
+    return rng.integers(1, p.seq_q + 1, p.batch), rng.integers(1, p.seq_kv + 1, p.batch)
+
+
+def _add_offsets(case: Case) -> None:
+    p = case.problem
+    if not p.ragged:
+        return
+    for name in ("q", "k", "v", "o", "stats"):
+        lengths = case.seq_kv if name in ("k", "v") else case.seq_q
+        tokens = np.concatenate([[0], np.cumsum(lengths)])
+        case.values[f"ragged_{name}"] = (tokens * p.strides(name)[2]).reshape(-1, 1, 1, 1).astype(float)
+
+
+def _add_score_values(case: Case, rng: np.random.Generator) -> None:
+    p, values = case.problem, case.values
+    values["scale"] = np.full((1, 1, 1, 1), 0.25)
+    values["alibi_slopes"] = reference.alibi_slopes(p.heads).astype(np.float64)
+    values["sink"] = round_to(rng.standard_normal((1, p.heads, 1, 1)), DataType.FLOAT)
+    if p.bias is not None:
+        values["bias"] = round_to(rng.standard_normal(p.bias), p.data_type)
+    values["dropout_seed"] = np.full((1, 1, 1, 1), float(rng.integers(1 << 30)))
+    values["dropout_offset"] = np.full((1, 1, 1, 1), float(rng.integers(1 << 12)))
+    if p.dropout_mask:
+        keep = rng.random((p.batch, p.heads, p.seq_q, p.seq_kv)) >= 0.2
+        values["dropout_mask"] = keep.astype(np.float64)
+        values["dropout_scale"] = np.full((1, 1, 1, 1), 1.25)
+    powers = {"s": 6, "dp": 4, "o": 1, "dq": 2, "dk": 1, "dv": 0, "q": -1, "k": 1, "v": -1, "do": -2}
+    for name, power in powers.items():
+        values[f"scale_{name}"] = np.full((1, 1, 1, 1), 2.0**power)
+        values.setdefault(f"descale_{name}", np.full((1, 1, 1, 1), 2.0**-power))
+    if p.block_mask:
+        rows, columns = math.ceil(p.seq_q / 128), math.ceil(p.seq_kv / 128)
+        values["block_mask"] = rng.integers(1, 256, (p.batch, p.heads, rows, math.ceil(columns / 8))).astype(float)
+
+
+def _add_blocks(case: Case, rng: np.random.Generator) -> None:
+    """Split the values into 8-bit numbers and scales of blocks of 32, along d or along s as each product wants."""
+    along_s = ("q", "k", "do") if case.backward else ("v",)
+    along_d = ("q", "k", "v", "do") if case.backward else ("q", "k")
+    for name, axis in (*((name, 3) for name in along_d), *((name, 2) for name in along_s)):
+        true = case.values.setdefault(f"{name}_true", case.values[name])
+        label = f"{name}_t" if case.backward and axis == 2 else name
+        dims = list(true.shape)
+        dims[axis] = math.ceil(math.ceil(dims[axis] / 32) / 4) * 4
+        dims[5 - axis] = math.ceil(dims[5 - axis] / 128) * 128
+        scale = 2.0 ** rng.integers(-2, 3, dims)
+        case.values[f"descale_{label}"] = scale
+        case.values[label] = true / np.repeat(scale, 32, axis)[tuple(map(slice, true.shape))]
+    case.values["do_f16"] = case.values.get("do_true", case.values["do"])
+
+
+def _add_pages(case: Case, rng: np.random.Generator) -> None:
+    """Lay K and V out in pages, in random order; containers hold NaN where no token lies."""
+    p, size = case.problem, case.problem.page_size
+    assert size is not None
+    count = p.pages_per_sequence
+    for name in ("k", "v"):
+        dense = case.values[name]
+        container = np.full(p.dims(name), np.nan)
+        table = rng.permutation(p.batch * count).reshape(p.batch, 1, count, 1)
+        for b in range(p.batch):
+            for index in range(count):
+                page = dense[b, :, index * size : (index + 1) * size]
+                container[table[b, 0, index, 0], :, : page.shape[1]] = page
+        case.values[f"{name}_dense"] = dense
+        case.values[name] = np.nan_to_num(container)
+        case.values[f"page_table_{name}"] = table.astype(float)
+
+
+def reference_options(case: Case) -> dict[str, Any]:
+    """Return the options of the reference."""
+    p, v = case.problem, case.values
+    options: dict[str, Any] = {
+        "left_bound": p.left_bound,
+        "right_bound": p.right_bound,
+        "alignment": p.alignment,
+    }
+    if p.scale is None or not isinstance(p.scale, str):
+        options["scale"] = p.scale_value
+    else:
+        options["scale"] = 1.0 if p.scale == "none" else float(v["scale"].item())
+    if p.padding:
+        options |= {"seq_len_q": case.seq_q, "seq_len_kv": case.seq_kv}
+    if p.bias is not None:
+        options["bias"] = v["bias"]
+    if p.alibi:
+        options["alibi_slopes"] = v["alibi_slopes"]
+    if p.sink:
+        options["sink"] = v["sink"]
+    if isinstance(p.score_modifier, SoftCap):
+        options["score_modifier"] = ArraySoftCap(p.score_modifier.cap)
+    if p.dropout:
+        options |= {"dropout_mask": case.mask, "dropout_scale": 1 / (1 - float(np.float32(p.dropout)))}
+    if p.dropout_mask:
+        options |= {"dropout_mask": v["dropout_mask"], "dropout_scale": v["dropout_scale"].item()}
+    if p.block_mask:
+        columns = math.ceil(p.seq_kv / 128)
+        options["block_mask"] = reference.unpack_block_mask(v["block_mask"].astype(np.uint8), columns)
+    return options
+
+
+def expect(case: Case) -> Case:
+    """Fill in what the reference says; a backward case also gets its o and stats from it."""
+    p, v = case.problem, case.values
+    options = reference_options(case)
+    q, k, values, d_o = (_true(case, name) for name in ("q", "k", "v", "do"))
+    scaled = p.is_fp8 and not p.mx
+    if scaled:
+        q, k, values = (x * v[f"descale_{name}"] for name, x in (("q", q), ("k", k), ("v", values)))
+    forward = reference.forward(q, k, values, **options)
+    case.valid_rows = np.isfinite(forward.stats) & (np.arange(p.seq_q) < case.seq_q[:, None])[:, None, :, None]
+    if not case.backward:
+        case.expected = _expected_forward(case, forward)
+        return case
+    o_scale = v["scale_o"] if scaled else 1.0
+    v["o"] = v["o_f16"] = round_to(forward.o * o_scale, DataType.BFLOAT16 if p.mx else p.data_type)
+    v["stats"] = round_to(forward.stats, DataType.FLOAT)
+    d_o = d_o * v["descale_do"] if scaled else d_o
+    gradient = reference.backward(q, k, values, v["o"] / o_scale, d_o, v["stats"], **options)
+    case.expected = _expected_backward(case, gradient)
+    return case
+
+
+def _true(case: Case, name: str) -> Array:
+    """Return the values of an input, out of its pages or blocks."""
+    return case.values.get(f"{name}_dense", case.values.get(f"{name}_true", case.values[name]))
+
+
+def _expected_forward(case: Case, forward: reference.Forward) -> dict[str, Array]:
+    p, v = case.problem, case.values
+    expected = {"o": forward.o * v["scale_o"] if p.is_fp8 and not p.mx else forward.o}
+    for name in ("stats", "max", "sum_exp"):
+        if getattr(p, name):
+            expected[name] = getattr(forward, name)
+    if p.is_fp8 and bool(case.valid_rows.all()):
+        expected["amax_o"] = np.abs(forward.o).max().reshape(1, 1, 1, 1)
+    return expected
+
+
+def _expected_backward(case: Case, gradient: reference.Backward) -> dict[str, Array]:
+    p, v = case.problem, case.values
+    expected: dict[str, Array] = {}
+    for name in _GRADIENTS:
+        value = getattr(gradient, name)
+        expected[name] = value * v[f"scale_{name}"] if p.is_fp8 and not p.mx else value
+        if p.is_fp8 and bool(case.valid_rows.all()):
+            expected[f"amax_{name}"] = np.abs(value).max().reshape(1, 1, 1, 1)
+    if p.dbias and gradient.dbias is not None:
+        expected["dbias"] = gradient.dbias
+    if p.dsink and gradient.dsink is not None:
+        expected["dsink"] = gradient.dsink
+    return expected

@@ -1,0 +1,267 @@
+"""Random attention problems on the GPU of this process, compared with the float64 reference."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cudnn_backend_py import (
+    CudnnStatusError,
+    DataType,
+    Graph,
+    OperationGraph,
+    Target,
+    build_plan,
+    execute,
+    open_target,
+)
+from cudnn_backend_py.graph.attention import Use, Version, find_hazards
+from cudnn_backend_py.graph.attention.hazards import Form
+from cudnn_backend_py.graph.formats import decode, encode, storage_type
+from tests.support.attention_cases import Case, draw, expect, make_case
+
+__all__ = ["LIMITS", "Run", "run_case", "run_many"]
+
+# Largest relative Frobenius error of an output that still counts as rounding; measured errors are far below.
+LIMITS = {
+    DataType.HALF: 1e-3,
+    DataType.BFLOAT16: 8e-3,
+    DataType.FP8_E4M3: 0.06,
+    DataType.FP8_E5M2: 0.11,
+}
+Task = tuple[int, bool, bool | None, bool]  # number of the case, backward, fp8 (None: as drawn), with hazards
+SMALL = 0.01  # root mean square below which an error is measured against this instead
+
+
+@dataclass
+class Run:
+    """What one graph of one case did."""
+
+    number: int
+    backward: bool
+    form: str
+    data_type: str
+    problem: str
+    outcome: str  # "agrees", "differs", "refused", "hazard", "failed"
+    engine: str = ""
+    words: str = ""
+    errors: dict[str, list[float]] = field(default_factory=dict)  # output: max and relative Frobenius
+    beyond: dict[str, str] = field(default_factory=dict)  # output: what stands where nothing is defined
+
+
+@lru_cache(maxsize=1)
+def _target() -> Target:
+    return open_target()
+
+
+def seeded(number: int, version: Version, *, backward: bool, fp8: bool | None = None, hazards: bool = False) -> Case:
+    """Return case `number` for a cuDNN version, without its reference, and without known hazards unless wanted."""
+    rng = np.random.default_rng([number, backward, 7])
+    while True:
+        problem = draw(rng, backward=backward, tiny=False, fp8=fp8)
+        if hazards or not any(find_hazards(Use(problem, backward, composite_form(number, version), version, 90))):
+            break
+    if problem.dropout:
+        problem = replace(problem, rng_dump=bool(number % 4))
+    return make_case(problem, rng, backward=backward)
+
+
+def composite_form(number: int, version: Version) -> Form:
+    """Return the composite form case `number` is run in: both are, where there are two."""
+    return "single operations" if number % 2 and version >= (9, 21, 0) else "expanded"
+
+
+def first_plan(graph: Graph) -> Any:
+    """Return the plan of the first config that builds, or the words of what refused the graph."""
+    try:
+        question = OperationGraph(graph, _target())
+    except CudnnStatusError as error:
+        return error.headline
+    answer = question.heuristics("A", reasons=True)
+    words = answer.answer.text.splitlines()[:1]
+    for config in answer.configs:
+        try:
+            return build_plan(config)
+        except CudnnStatusError as error:
+            words.append(f"{config.tag}: {error.headline}")
+    return " | ".join(words) or "no config"
+
+
+def stored(graph: Graph, numbers: dict[str, NDArray[np.float64]]) -> dict[str, NDArray[Any]]:
+    """Return the arrays `execute` takes: inputs encoded, outputs poisoned with NaN."""
+    arrays: dict[str, NDArray[Any]] = {}
+    for tensor in graph.variant_pack_tensors:
+        if tensor.name in numbers:
+            arrays[tensor.name] = encode(numbers[tensor.name], tensor.data_type)
+    return arrays
+
+
+def execute_case(case: Case, graph: Graph, plan: Any) -> dict[str, NDArray[np.float64]]:
+    """Return the outputs as numbers."""
+    arrays = stored(graph, case.inputs(graph))
+    for tensor in graph.outputs:
+        shape: Any = tensor.dims
+        if tensor.ragged_offset is not None:
+            shape = int(case.values[tensor.ragged_offset.name].max())
+        arrays[tensor.name] = encode(np.full(shape, np.nan), tensor.data_type)
+        assert arrays[tensor.name].dtype == storage_type(tensor.data_type)
+    execute(plan, arrays)
+    return {tensor.name: decode(arrays[tensor.name], tensor.data_type) for tensor in graph.outputs}
+
+
+def run_case(number: int, backward: bool, fp8: bool | None = None, hazards: bool = False) -> list[Run]:
+    """Run the composite and, where there is one, the unified graph of a case; with `hazards` those refused as well."""
+    version = _target().library.version
+    case = seeded(number, version, backward=backward, fp8=fp8, hazards=hazards)
+    single = version if composite_form(number, version) == "single operations" else None
+    forms = [("composite", single)]
+    if not case.problem.dropout_mask and case.problem.scale != "none":
+        forms.append(("unified", version))
+    runs = []
+    for form, chosen in forms:
+        label = f"{form}{'' if chosen is None or form == 'unified' else ', single operations'}"
+        run = Run(number, backward, label, case.problem.data_type.name, str(case.problem), "refused")
+        shape: Form = "unified" if form == "unified" else composite_form(number, version)
+        found = list(find_hazards(Use(case.problem, backward, shape, version, _target().sm)))
+        if found and not hazards:
+            run.outcome, run.words = "hazard", found[0].code
+            runs.append(run)
+            continue
+        try:
+            _run_form(case, case.graph(form, chosen, allow_hazards=True), run)
+        except Exception as error:  # a run that fails is a result as well
+            run.outcome = "refused" if "newer-than-library" in getattr(error, "code", "") else "failed"
+            run.words = f"{type(error).__name__}: {error}"[:600]
+        runs.append(run)
+        if run.outcome == "failed":
+            break
+    return runs
+
+
+def _run_form(case: Case, graph: Graph, run: Run) -> None:
+    plan = first_plan(graph)
+    if isinstance(plan, str):
+        run.words = plan
+        return
+    run.engine = plan.tag
+    if not case.expected:
+        expect(case)
+    found = execute_case(case, graph, plan)
+    run.outcome = "agrees"
+    if "rng_dump" in found:
+        _compare_mask(case, found["rng_dump"], run)
+    for name, want in case.expected.items():
+        _compare(case, name, case.dense(name, found[name]), want, run)
+
+
+def _compare_mask(case: Case, dump: NDArray[np.float64], run: Run) -> None:
+    """Compare the dumped mask with the one expected; blocks that take no part are not dumped."""
+    assert case.mask is not None
+    dumped = np.isfinite(dump)
+    wrong = float((dump != case.mask)[dumped].mean()) if dumped.any() else 0.0
+    run.errors["rng_dump"] = [wrong, wrong]
+    if wrong or not dumped.any():
+        run.outcome, run.words = "differs", "the dropout mask is not the one drawn by Philox"
+
+
+def _compare(case: Case, name: str, got: NDArray[np.float64], want: NDArray[np.float64], run: Run) -> None:
+    where = case.compared(name)
+    error = np.abs(got[where] - want[where])
+    norm = max(float(np.linalg.norm(want[where])), SMALL * float(np.sqrt(max(1, where.sum()))))
+    relative = float(np.linalg.norm(error) / norm) if error.size else 0.0
+    run.errors[name] = [float(error.max(initial=0.0)), relative]
+    kind = DataType.HALF if name in ("stats", "max", "sum_exp") and not case.problem.is_fp8 else case.problem.data_type
+    if not relative <= LIMITS[kind]:
+        run.outcome = "differs"
+    if not where.all():
+        rest = got[~where]
+        run.beyond[name] = " ".join(
+            word
+            for word, there in (
+                ("untouched", np.isnan(rest).any()),
+                ("zero", (rest == 0).any()),
+                ("-inf", np.isneginf(rest).any()),
+                ("inf", np.isposinf(rest).any()),
+                ("numbers", (np.isfinite(rest) & (rest != 0)).any()),
+            )
+            if there
+        )
+
+
+def run_many(tasks: Iterable[Task], workers: int | None = None) -> list[Run]:
+    """Run cases in child processes, each with its own context on the GPU.
+
+    A child that dies, or whose context an illegal address has killed, costs the case it was at; another child goes
+    on with the rest.
+    """
+    waiting: queue.SimpleQueue[Task] = queue.SimpleQueue()
+    for task in tasks:
+        waiting.put(task)
+    runs: list[Run] = []
+    count = workers or min(14, os.cpu_count() or 1)
+    with ThreadPoolExecutor(count) as pool:
+        for done in [pool.submit(_work, waiting, runs) for _ in range(count)]:
+            done.result()
+    return sorted(runs, key=lambda run: (run.number, run.backward, run.form))
+
+
+def _work(waiting: queue.SimpleQueue[Task], runs: list[Run]) -> None:
+    """Feed one child after the other until nothing waits."""
+    child: subprocess.Popen[str] | None = None
+    while True:
+        try:
+            task = waiting.get_nowait()
+        except queue.Empty:
+            break
+        if child is None:
+            command = [sys.executable, "-m", "tests.support.attention_runs"]
+            child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        answer = _ask(child, task)
+        found = [Run(**record) for record in json.loads(answer)] if answer else []
+        if not answer:
+            words = f"the process died: {child.wait()}"
+            found = [Run(task[0], task[1], "", "", "", "failed", words=words)]
+        runs += found
+        if any(run.outcome == "failed" for run in found):
+            _end(child)
+            child = None
+    if child is not None:
+        _end(child)
+
+
+def _ask(child: subprocess.Popen[str], task: Task) -> str:
+    assert child.stdin is not None
+    assert child.stdout is not None
+    child.stdin.write(json.dumps(task) + "\n")
+    child.stdin.flush()
+    return child.stdout.readline()
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    child.kill()
+    for pipe in (child.stdin, child.stdout):
+        if pipe is not None:
+            pipe.close()
+    child.wait()
+
+
+def _serve() -> None:
+    """Answer each task on stdin with its runs, one JSON line each."""
+    for line in sys.stdin:
+        runs = run_case(*json.loads(line))
+        print(json.dumps([asdict(run) for run in runs]), flush=True)
+
+
+if __name__ == "__main__":
+    _serve()

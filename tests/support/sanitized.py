@@ -1,0 +1,46 @@
+"""A few attention graphs, run once each: what compute-sanitizer watches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cudnn_backend_py import open_target
+from cudnn_backend_py.graph.attention import Attention
+from tests.support.attention_cases import expect, make_case
+from tests.support.attention_runs import execute_case, first_plan
+
+SIZES: dict[str, Any] = {"batch": 2, "heads": 2, "seq_q": 192, "seq_kv": 256, "head_dim": 64, "stats": True}
+CASES: dict[str, tuple[bool, dict[str, Any]]] = {
+    "forward": (False, {"causal": True}),
+    "backward": (True, {"causal": True, "kv_heads": 1}),
+    "ragged forward": (False, {"ragged": True}),
+    "ragged backward": (True, {"ragged": True, "max_total_seq_q": 384, "max_total_seq_kv": 512}),
+    "paged": (False, {"padding": True, "page_size": 64}),
+}
+
+
+def main() -> None:
+    """Run every case and say that it agrees with the reference."""
+    from cuda.bindings import runtime
+
+    runtime.cudaFree(0)  # makes the context, so that asking for one is no error of the driver's
+    version = open_target().library.version
+    for name, (backward, options) in CASES.items():
+        problem = Attention(**SIZES, **options)
+        case = expect(make_case(problem, np.random.default_rng(1), backward=backward))
+        for form in ["composite"] if backward or version < (9, 21, 0) else ["composite", "unified"]:
+            graph = case.graph(form, version)
+            plan = first_plan(graph)
+            assert not isinstance(plan, str), plan
+            found = execute_case(case, graph, plan)
+            for output, want in case.expected.items():
+                where = case.compared(output)
+                got = case.dense(output, found[output])[where]
+                assert np.linalg.norm(got - want[where]) <= 2e-3 * np.linalg.norm(want[where]), (name, form, output)
+            print(f"{name}, {form}: agrees", flush=True)
+
+
+if __name__ == "__main__":
+    main()
