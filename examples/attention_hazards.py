@@ -95,7 +95,7 @@ class Numbers:
     def __init__(self, p: attention.Attention, backward: bool) -> None:
         self.p = p
         rng = np.random.default_rng(0)
-        short = np.arange(p.batch) if p.padding else np.zeros(p.batch, int)  # entries get shorter and shorter
+        short = np.arange(p.batch)[::-1] if p.padding else np.zeros(p.batch, int)  # the last entry is the longest
         self.lengths, self.lengths_kv = p.seq_q - 31 * short, p.seq_kv - 17 * short
         self.values: dict[str, Any] = {
             name: round_to(rng.standard_normal(p.dims(name)), p.data_type) for name in ("q", "k", "v", "do")

@@ -32,7 +32,7 @@ from tests.support.attention_runs import LIMITS, Run, run_many
 from tests.support.figures import add_figure
 from tests.support.torch_attention import compare_with_flash
 
-CASES = 425
+CASES = 450
 NEEDED = 400
 WRONG = ("differs", "failed")
 

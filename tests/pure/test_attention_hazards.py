@@ -113,7 +113,7 @@ def test_what_is_wrong_is_said() -> None:
         ("fp8-backward-tail", None, 80, False),
         ("dsink-ragged", (9, 19, 0), 90, False),
         ("dsink-ragged", (9, 20, 0), 90, True),
-        ("dsink-ragged", (9, 27, 0), 90, True),
+        ("dsink-ragged", (9, 28, 0), 90, True),
         ("dsink-ragged", None, None, True),
         ("dsink-ragged-stats", (9, 20, 0), 90, True),
         ("dsink-ragged-stats", (9, 27, 0), 90, False),

@@ -173,12 +173,11 @@ HAZARDS: tuple[Hazard, ...] = (
     Hazard(
         "dsink-ragged",
         "dsink of ragged sequences whose stats are not ragged",
-        "dsink is wrong",
-        "measured with 9.27.0 on sm_90; 9.19.0 and 9.28.0 are right; the versions between were not measured",
+        "dsink is wrong in a batch of two or more",
+        "measured with 9.27.0 and 9.28.0 on sm_90; 9.19.0 is right; the versions between were not measured",
         "use ragged_stats",
         lambda use: use.backward and use.problem.dsink and use.problem.ragged and not use.problem.ragged_stats,
         since=(9, 20, 0),
-        until=(9, 28, 0),
     ),
     Hazard(
         "dsink-ragged-stats",
