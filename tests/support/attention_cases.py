@@ -139,8 +139,10 @@ def draw(rng: np.random.Generator, *, backward: bool, tiny: bool, fp8: bool | No
         o["head_dim"], o["head_dim_v"] = int(rng.integers(1, 6)), int(rng.integers(1, 6))
     else:
         sizes = (64, 128, 192, 256, 384, 100, 333, 72)
-        o["seq_q"], o["seq_kv"] = pick(*sizes), pick(*sizes)
-        o["head_dim"] = pick(64, 128, 32, 96, 80, 40)
+        o["seq_q"], o["seq_kv"] = pick(*sizes), pick(*sizes, 1024)
+        if not backward and chance(0.08):
+            o["seq_q"] = 1  # decoding has kernels of its own
+        o["head_dim"] = pick(64, 128, 32, 96, 80, 40, 64, 128, 192, 256)
         o["head_dim_v"] = o["head_dim"] if chance(0.8) else pick(64, 128)
         if is_fp8:
             o["head_dim"] = o["head_dim_v"] = 128 if backward else pick(64, 128)
