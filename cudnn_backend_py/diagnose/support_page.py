@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..graph.attention import HAZARDS, SoftCap, Use
+from ..graph.attention import SoftCap, Use, find_hazards
 from ..graph.attention.hazards import Form
 from ..target import find_profile
 from .support import BASE, FORMS, Cell, Row, SupportTable, attention_rows
@@ -99,9 +99,7 @@ class _Page:
             return ""
         if cell.answer == "yes":
             use = Use(row.problem, row.direction == "backward", _HAZARD_FORMS[form], _version(table), self.sm[target])
-            wrong = [
-                f"`{item.code}`: {item.what}: {item.effect}; {item.evidence}" for item in HAZARDS if item.hits(use)
-            ]
+            wrong = [f"`{item.code}`: {item.what}: {item.effect}; {item.evidence}" for item in find_hazards(use)]
             return "@!" + self._refer(wrong) if wrong else "@"
         sign = {"no": "~~@~~", "crash": "@†", "?": "@?"}[cell.answer]
         return sign + self._refer([f"`{cell.reason}`"])

@@ -364,8 +364,8 @@ class Descriptor:
         # cuDNN answers a count of 0 for knob choices it does hold, so a bounded attribute is asked for its bound.
         count = facts.max_count if facts.max_count is not None else self._count(owner, attribute, element)
         if element is AttributeType.BACKEND_DESCRIPTOR:
-            children = self._get_children(attribute, facts.element[0], count)
-            return children[0] if single else children
+            children = self._get_children(owner, attribute, facts.element[0], count)
+            return children[0] if single and children else children
         array = (C_TYPES[element] * max(1, count))()
         written = ctypes.c_int64()
         self._library.cudnnBackendGetAttribute(owner.pointer, attribute, element, count, ctypes.byref(written), array)
@@ -375,7 +375,9 @@ class Descriptor:
         values = from_c(array, held, element)
         return values[0] if single and values else values
 
-    def _get_children(self, attribute: AttributeName, kind: DescriptorType, count: int) -> tuple[Descriptor, ...]:
+    def _get_children(
+        self, owner: _Owner, attribute: AttributeName, kind: DescriptorType, count: int
+    ) -> tuple[Descriptor, ...]:
         """Offer cuDNN `count` descriptors and keep those it fills; the others never become Python objects."""
         lib = self._library
         pointers: list[DescriptorPointer] = []
@@ -385,7 +387,7 @@ class Descriptor:
             pointers.extend(_create(lib, kind) for _ in range(count))
             array = to_c(pointers, AttributeType.BACKEND_DESCRIPTOR)
             lib.cudnnBackendGetAttribute(
-                self.owner.pointer,
+                owner.pointer,
                 attribute,
                 AttributeType.BACKEND_DESCRIPTOR,
                 count,

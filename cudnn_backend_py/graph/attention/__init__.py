@@ -9,10 +9,10 @@ from ..ir import Graph
 from .backward import composite_backward
 from .deterministic import deterministic_config
 from .forward import composite_forward
-from .frame import SINGLE_OPS_SINCE, Version
+from .frame import SINGLE_OPS_SINCE
 from .hazards import HAZARDS, Form, Hazard, Use, check_hazards, find_hazards
 from .modifiers import SoftCap
-from .problem import Attention, ScoreModifier
+from .problem import Attention, ScoreModifier, Version, given
 from .small import SmallAttention, mha_bprop, mha_fprop
 from .unified import prefers_unified, unified_backward, unified_forward
 
@@ -72,7 +72,7 @@ def sdpa_forward(
     GraphError
         What :class:`Attention` refuses, ``attention-implementation``, ``attention-hazard``.
     """
-    p = _problem(problem, options)
+    p = given(problem, Attention, options)
     unified = implementation == "unified" or (implementation == "auto" and prefers_unified(p, version))
     if not unified:
         _check_implementation(p, implementation)
@@ -102,7 +102,7 @@ def sdpa_backward(
     GraphError
         What :class:`Attention` refuses, ``attention-implementation``, ``attention-hazard``.
     """
-    p = _problem(problem, options)
+    p = given(problem, Attention, options)
     if p.page_size is not None or p.block_mask or p.dropout_mask:
         raise GraphError(
             "the backward pass has no paged K and V, block mask or given dropout mask", code="attention-option"
@@ -121,18 +121,6 @@ def _form(unified: bool, version: Version | None) -> Form:
     if unified:
         return "unified"
     return "expanded" if version is None or version < SINGLE_OPS_SINCE else "single operations"
-
-
-def _problem(problem: Attention | None, options: dict[str, Any]) -> Attention:
-    if problem is None:
-        return Attention(**options)
-    if options:
-        raise GraphError(
-            f"a problem is given, so {', '.join(options)} has no effect",
-            code="attention-option",
-            fix="use dataclasses.replace(problem, ...)",
-        )
-    return problem
 
 
 def _check_implementation(p: Attention, implementation: str) -> None:

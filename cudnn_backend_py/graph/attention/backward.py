@@ -6,8 +6,8 @@ from typing import Any
 
 from ...generated.enums import DataType, PointwiseMode
 from ..ir import Graph, Tensor
-from .frame import Frame, Version
-from .problem import Attention
+from .frame import Frame
+from .problem import Attention, Version
 
 __all__ = ["composite_backward"]
 
@@ -31,6 +31,7 @@ class _Half:
         self.f = f
         self.p = f.p
         self.q, self.do, self.o = f.io("q"), f.io("do"), f.io("o")
+        self.do_of_rows = self.do
         self.k_t, self.v_t = f.io("k", transposed=True), f.io("v", transposed=True)
         self.dropout = f.dropout_factors()
         self.scale = f.scale()
@@ -69,16 +70,19 @@ class _Half:
     def row_sums(self) -> Tensor:
         """Return rowsum(dO * O), FlashAttention-2's D."""
         f = self.f
-        product = f.pointwise(_MODE.MUL, self.do, self.o, name="do_o")
+        product = f.pointwise(_MODE.MUL, self.do_of_rows, self.o, name="do_o")
         return f.sum_to(product, f.row_dims, name="d")
 
     def write_dsink(self, row_sums: Tensor) -> None:
         f = self.f
         if not self.p.dsink:
             return
-        share = f.pointwise(_MODE.EXP, f.pointwise(_MODE.SUB, f.sink(), f.per_row("stats"), name="sink_minus_stats"))
-        dims = (1, self.p.heads, 1, 1)
-        f.sum_to(f.mul(share, row_sums), dims, out=f.once("dsink", dims, DataType.FLOAT))
+        share = f.pointwise(
+            _MODE.EXP, f.pointwise(_MODE.SUB, f.per_head("sink"), f.per_row("stats"), name="sink_minus_stats")
+        )
+        product = f.mul(share, row_sums)
+        dsink = f.per_head("dsink")
+        f.sum_to(product, dsink.dims, out=dsink)
 
     def d_scores(self, probabilities: Tensor) -> Tensor:
         """Return the gradient of q @ k^T."""
@@ -229,14 +233,9 @@ class _Mx(_Half):
         p = f.p
         wide = DataType.BFLOAT16 if p.output_type in (None, p.data_type) else p.output_type
         assert wide is not None
-        self.o, self.do_wide = f.copy_of("o", "f16", wide), f.copy_of("do", "f16", wide)
+        self.o, self.do_of_rows = f.copy_of("o", "f16", wide), f.copy_of("do", "f16", wide)
         self.q, self.do = f.dequantized(self.q, "descale_q", 3), f.dequantized(self.do, "descale_do", 3)
         self.k_t, self.v_t = f.dequantized(self.k_t, "descale_k", 2), f.dequantized(self.v_t, "descale_v", 2)
-
-    def row_sums(self) -> Tensor:
-        f = self.f
-        product = f.pointwise(_MODE.MUL, self.do_wide, self.o, name="do_o")
-        return f.sum_to(product, f.row_dims, name="d")
 
     def along_s(self, name: str) -> Tensor:
         """Return the values of a tensor whose blocks lie along s."""

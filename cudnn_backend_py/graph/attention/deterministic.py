@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...generated.enums import KnobType
-from .frame import Version
+from .problem import Version
 
 __all__ = ["deterministic_config"]
 

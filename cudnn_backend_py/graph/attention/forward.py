@@ -6,8 +6,8 @@ from typing import Any
 
 from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
 from ..ir import Graph, Tensor, packed_strides
-from .frame import Frame, Version
-from .problem import Attention
+from .frame import Frame
+from .problem import Attention, Version
 
 __all__ = ["composite_forward"]
 
@@ -86,11 +86,13 @@ def _softmax(f: Frame, score: Tensor, data_type: DataType) -> Tensor:
     p, g = f.p, f.g
     top = g.reduction(ReduceTensorOp.MAX, score, f.row_dims, **_row(f, "max", p.max and not p.sink))
     if p.sink:
-        top = f.pointwise(_MODE.MAX, top, f.sink(), **_row(f, "max", p.max))
+        top = f.pointwise(_MODE.MAX, top, f.per_head("sink"), **_row(f, "max", p.max))
     exp = f.pointwise(_MODE.EXP, f.pointwise(_MODE.SUB, score, top, name="shifted"), name="exp")
     total = f.sum_to(exp, f.row_dims, **_row(f, "sum_exp", p.sum_exp and not p.sink))
     if p.sink:
-        share = f.pointwise(_MODE.EXP, f.pointwise(_MODE.SUB, f.sink(), top, name="sink_shifted"), name="sink_exp")
+        share = f.pointwise(
+            _MODE.EXP, f.pointwise(_MODE.SUB, f.per_head("sink"), top, name="sink_shifted"), name="sink_exp"
+        )
         total = f.pointwise(_MODE.ADD, total, share, **_row(f, "sum_exp", p.sum_exp))
     if p.stats or not (p.max or p.sum_exp):
         f.pointwise(_MODE.ADD, top, f.pointwise(_MODE.LOG, total, name="log_sum"), **_row(f, "stats", p.stats))

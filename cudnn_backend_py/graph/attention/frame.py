@@ -18,22 +18,16 @@ from ...generated.enums import (
 )
 from ..builder import GraphBuilder
 from ..ir import Graph, Operation, Parameters, Tensor, packed_strides
-from .problem import MX_BLOCK, Attention
+from .problem import MX_BLOCK, Attention, Version
 
-__all__ = ["SINGLE_OPS_SINCE", "Frame", "Version", "float32"]
+__all__ = ["LOWEST", "SINGLE_OPS_SINCE", "Frame"]
 
-Version = tuple[int, int, int]
+LOWEST = -3.4028234663852886e38  # of all float32 numbers
 SINGLE_OPS_SINCE: Version = (9, 21, 0)  # DIAGONAL_BAND_MASK, SOFTMAX and sub-graphs serve attention from here on
 INFINITY_SINCE: Version = (9, 10, 0)  # before it masks are built with the lowest finite float
 
 _ONES = (1, 1, 1, 1)
 _MODE = PointwiseMode
-
-
-def float32(value: float) -> float:
-    """Return the nearest float32 number."""
-    rounded: float = struct.unpack("f", struct.pack("f", value))[0]
-    return rounded
 
 
 class Frame:
@@ -81,6 +75,10 @@ class Frame:
         offset = self.ragged("stats") if self.p.ragged_stats else None
         strides = self.p.strides("stats")
         return self.once(name, self.p.dims("stats"), DataType.FLOAT, strides=strides, ragged_offset=offset)
+
+    def per_head(self, name: str) -> Tensor:
+        """Return a tensor [1, h, 1, 1] float32 such as ``sink``."""
+        return self.once(name, (1, self.p.heads, 1, 1), DataType.FLOAT)
 
     def factor(self, name: str) -> Tensor:
         """Return a device scalar [1, 1, 1, 1] float32 such as ``descale_q``."""
@@ -141,7 +139,7 @@ class Frame:
     def minus_infinity(self) -> Tensor:
         """A new constant for masked scores."""
         lowest = self.version is not None and self.version < INFINITY_SINCE
-        return self.g.scalar(-3.4028234663852886e38 if lowest else -math.inf, name=self.g.free_name("minus_infinity"))
+        return self.g.scalar(LOWEST if lowest else -math.inf, name=self.g.free_name("minus_infinity"))
 
     def page_table(self, name: str) -> Tensor:
         """Return ``page_table_k`` or ``page_table_v`` [b, 1, pages per sequence, 1] int32."""
@@ -218,7 +216,7 @@ class Frame:
             score = self.pointwise(_MODE.ADD, score, self.once("bias", p.bias, p.data_type), name="biased")
         if p.alibi:
             distance = self.integers(_MODE.SUB, self.index(score, 3), self.index(score, 2))
-            slopes = self.once("alibi_slopes", (1, p.heads, 1, 1), DataType.FLOAT)
+            slopes = self.per_head("alibi_slopes")
             score = self.pointwise(_MODE.ADD, score, self.pointwise(_MODE.MUL, distance, slopes), name="with_alibi")
         return score
 
@@ -316,22 +314,31 @@ class Frame:
 
     @property
     def keep_probability(self) -> float:
-        """1 - p as cuDNN's frontend rounds it; forward and backward must use the same number."""
-        return 1.0 - float32(self.p.dropout)
+        """1 - p, p rounded to float32 as cuDNN's frontend does; forward and backward must use the same number."""
+        rounded: float = struct.unpack("f", struct.pack("f", self.p.dropout))[0]
+        return 1.0 - rounded
+
+    def random_state(self, name: str) -> Tensor:
+        """Return ``dropout_seed`` or ``dropout_offset`` [1, 1, 1, 1]."""
+        return self.once(f"dropout_{name}", _ONES, self.p.seed_type)
+
+    def rng_dump(self) -> Tensor:
+        """Return the output ``rng_dump`` [b, h, s_q, s_kv] float32."""
+        return self.once("rng_dump", self.score_dims, DataType.FLOAT)
 
     def philox_mask(self) -> Tensor:
         """Add the random mask of dropout, 1 with the keep probability, and return it."""
         p = self.p
         if p.rng_dump:
-            mask = self.once("rng_dump", self.score_dims, DataType.FLOAT)
+            mask = self.rng_dump()
         else:
             mask = self.g.tensor("dropout_keep", self.score_dims, DataType.FLOAT, virtual=True)
         self.g.operation(
             DescriptorType.OPERATION_RNG,
             "rng",
             y=mask,
-            seed=self.once("dropout_seed", _ONES, p.seed_type),
-            offset=self.once("dropout_offset", _ONES, p.seed_type),
+            seed=self.random_state("seed"),
+            offset=self.random_state("offset"),
             rng=Parameters(
                 DescriptorType.RNG,
                 {"distribution": RngDistribution.BERNOULLI, "bernoulli_dist_probability": self.keep_probability},
@@ -369,12 +376,8 @@ class Frame:
         wanted = {"stats": p.stats, "max": p.max, "sum_exp": p.sum_exp}
         fields = {name: self.per_row(name) for name, want in wanted.items() if want}
         if p.sink:
-            fields["sink"] = self.sink()
+            fields["sink"] = self.per_head("sink")
         return fields
-
-    def sink(self) -> Tensor:
-        """Return ``sink`` [1, h, 1, 1] float32."""
-        return self.once("sink", (1, self.p.heads, 1, 1), DataType.FLOAT)
 
     def softmax_operation(self, x: Tensor, y: Tensor) -> Operation:
         """Return a SOFTMAX operation that is not added to the graph."""

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...errors import GraphError
-from .problem import Attention
+from .problem import Attention, Version
 
 __all__ = ["HAZARDS", "Form", "Hazard", "Use", "check_hazards", "find_hazards"]
 
-Version = tuple[int, int, int]
 Form = Literal["expanded", "single operations", "unified"]
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeVar
 
 from ...errors import GraphError
 from ...generated.enums import DataType
 from ..builder import GraphBuilder
 from ..ir import Tensor
 
-__all__ = ["Alignment", "Attention", "Scale", "ScoreModifier"]
+__all__ = ["Alignment", "Attention", "Scale", "ScoreModifier", "Version", "given"]
+
+Version = tuple[int, int, int]
 
 Alignment = Literal["top_left", "bottom_right"]
 Scale = Literal["tensor", "none"]
@@ -220,6 +222,28 @@ class Attention:
         return self.layout.get(name, self.layout.get(name.removeprefix("d"), "bshd"))
 
 
+Problem = TypeVar("Problem")
+
+
+def given(problem: Problem | None, kind: type[Problem], options: dict[str, Any]) -> Problem:
+    """Return the problem that was given, as such or as its fields.
+
+    Raises
+    ------
+    GraphError
+        ``attention-option`` if both were given, and what the problem refuses.
+    """
+    if problem is None:
+        return kind(**options)
+    if options:
+        raise GraphError(
+            f"a problem is given, so {', '.join(options)} has no effect",
+            code="attention-option",
+            fix="use dataclasses.replace(problem, ...)",
+        )
+    return problem
+
+
 def _check(p: Attention) -> None:
     def fault(headline: str, code: str) -> GraphError:
         return GraphError(headline, code=code, where="attention problem, checked before any cuDNN call")
@@ -291,6 +315,3 @@ def _check_layout(p: Attention, fault: Any) -> None:
                 f"heads {p.heads}, {p.kv_heads}, {p.v_heads}, s {p.seq_q}, {p.seq_kv}, d {p.head_dim}, {p.head_dim_v}",
                 "attention-layout",
             )
-
-
-OPTIONS = tuple(item.name for item in fields(Attention))

@@ -24,13 +24,12 @@ from typing import Any, Literal
 from ...errors import GraphError
 from ...generated.enums import DataType, PointwiseMode, ReduceTensorOp, TensorReordering
 from ..ir import Graph, Tensor
-from .frame import Frame
-from .problem import Attention
+from .frame import LOWEST, Frame
+from .problem import Attention, given
 
 __all__ = ["SmallAttention", "mha_bprop", "mha_fprop"]
 
 _MODE = PointwiseMode
-_LOWEST = -3.4028234663852886e38
 _REORDERED = TensorReordering.F16x16
 
 
@@ -146,17 +145,6 @@ def _check_layout(p: Attention, name: str) -> None:
         )
 
 
-def _given(problem: SmallAttention | None, options: dict[str, Any]) -> SmallAttention:
-    if problem is None:
-        return SmallAttention(**options)
-    _refuse(
-        bool(options),
-        f"a problem is given, so {', '.join(options)} has no effect",
-        fix="use dataclasses.replace(problem, ...)",
-    )
-    return problem
-
-
 def mha_fprop(problem: SmallAttention | None = None, /, *, store_s: bool = False, **options: Any) -> Graph:
     """Return the Mha-fprop pattern: O = matmul(S = g4(P = matmul(Q, g3(K))), V).
 
@@ -179,7 +167,7 @@ def mha_fprop(problem: SmallAttention | None = None, /, *, store_s: bool = False
     GraphError
         What :class:`SmallAttention` refuses; ``attention-option`` for `store_s` with neither softmax nor dropout.
     """
-    p = _given(problem, options)
+    p = given(problem, SmallAttention, options)
     drops = bool(p.dropout or p.dropout_mask)
     _refuse(
         store_s and not (p.softmax or drops),
@@ -232,7 +220,7 @@ def _mask_scores(f: Frame, score: Tensor, **last: Any) -> Tensor:
     keep = _inside(f, row, column, *_lengths(f))
     if f.p.causal:
         keep = f.pointwise(_MODE.LOGICAL_AND, keep, _below_diagonal(f, row, column), name="keep")
-    lowest = f.g.scalar(_LOWEST, name="lowest")
+    lowest = f.g.scalar(LOWEST, name="lowest")
     return f.pointwise(_MODE.BINARY_SELECT, score, lowest, keep, **{"name": "p_selected", **last})
 
 
@@ -300,7 +288,7 @@ def mha_bprop(problem: SmallAttention | None = None, /, **options: Any) -> Graph
     GraphError
         What :class:`SmallAttention` refuses; ``attention-option`` without softmax or, with dbias, without a scale.
     """
-    p = _given(problem, options)
+    p = given(problem, SmallAttention, options)
     _refuse(not p.softmax, "the backward pattern is that of a softmax, got softmax=False")
     f = Frame(p.problem, "mha_bprop", None)
     q, k, v, do = f.io("q"), f.io("k"), f.io("v", transposed=True), f.io("do")

@@ -8,8 +8,8 @@ from typing import Any
 from ...errors import GraphError
 from ...generated.enums import DataType, DescriptorType
 from ..ir import Graph, Tensor
-from .frame import SINGLE_OPS_SINCE, Frame, Version
-from .problem import Attention
+from .frame import SINGLE_OPS_SINCE, Frame
+from .problem import Attention, Version
 
 __all__ = ["prefers_unified", "unified_backward", "unified_forward"]
 
@@ -50,7 +50,7 @@ def unified_forward(p: Attention, version: Version | None) -> Graph:
         fields |= {name: f.factor(name) for name in _FP8_FACTORS}
     fields |= _dropout(f)
     if p.rng_dump:
-        fields["dropout_rng_dump"] = f.once("rng_dump", f.score_dims, DataType.FLOAT)
+        fields["dropout_rng_dump"] = f.rng_dump()
     _add_subgraph(f, fields)
     if p.stats and not (f.single_ops or p.max or p.sum_exp or p.sink):
         fields["stats"] = f.per_row("stats")
@@ -67,9 +67,9 @@ def unified_backward(p: Attention, version: Version | None) -> Graph:
     fields |= {"d_o": f.io("do"), "stats": f.per_row("stats")}
     fields |= _common(f) | _dropout(f)
     if p.sink:
-        fields["sink"] = f.sink()
+        fields["sink"] = f.per_head("sink")
     if p.dsink:
-        fields["dsink"] = f.once("dsink", (1, p.heads, 1, 1), DataType.FLOAT)
+        fields["dsink"] = f.per_head("dsink")
     if p.dbias and p.bias is not None:
         fields["dbias"] = f.once("dbias", p.bias, p.data_type)
     for name in ("max_total_seq_q", "max_total_seq_kv"):
@@ -111,10 +111,9 @@ def _common(f: Frame) -> dict[str, Any]:
 def _dropout(f: Frame) -> dict[str, Any]:
     if not f.p.dropout:
         return {}
-    ones = (1, 1, 1, 1)
     return {
-        "dropout_seed": f.once("dropout_seed", ones, f.p.seed_type),
-        "dropout_offset": f.once("dropout_offset", ones, f.p.seed_type),
+        "dropout_seed": f.random_state("seed"),
+        "dropout_offset": f.random_state("offset"),
         "dropout_probability": f.p.dropout,
     }
 

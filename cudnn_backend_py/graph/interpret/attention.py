@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import struct
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from ...errors import GraphError
 from ...generated.enums import DataType, DescriptorType, PointwiseMode, RngDistribution
+from ..formats import round_to
 from ..ir import Graph, Operation, Tensor
 from .arithmetic import aligned, below, matmul
 from .layout import dequantized, pages
@@ -215,7 +215,7 @@ def _dropout(run: Run, op: Operation, dims: tuple[int, ...]) -> Floats | None:
     drop = op.fields.get("dropout_probability", 0.0)
     if not drop:
         return None
-    keep = 1.0 - struct.unpack("f", struct.pack("f", drop))[0]
+    keep = 1.0 - float(round_to(drop, DataType.FLOAT))
     dump = op.fields.get("dropout_rng_dump")
     name = f"{op.name}.dropout_mask" if dump is None else dump.name
     given = run.extra(name) if dump is None else run.given(dump)
