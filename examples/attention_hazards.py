@@ -43,10 +43,19 @@ DSINK = {"sink": True, "dsink": True}
 BOUNDED = {"ragged": True, "max_total_seq_q": 256, "max_total_seq_kv": 256}
 RAGGED = {"ragged": True, "ragged_stats": True}
 BAND = {"right_bound": 26, "alignment": "bottom_right"}
+DECODING = {"heads": 6, "kv_heads": 2, "seq_q": 1, "padding": True, "page_size": 64, "sink": True, "stats": True}
 CAPPED = {"score_modifier": attention.SoftCap(0.5)}
 
 # By the hazard's code; what comes after a colon tells several of one hazard apart.
 REPRODUCTIONS: dict[str, Reproduction] = {
+    "inner-stride": Reproduction(False, {"layout": {"q": (2 * 128 * 128, 128 * 128, 128, 2)}}),
+    "inner-stride:backward": Reproduction(True, {"layout": {"dv": (2 * 128 * 128, 128 * 128, 128, 2)}}),
+    "inner-stride:dq": Reproduction(True, {"layout": {"dq": (2 * 128 * 128, 128 * 128, 128, 2)}}),
+    "unaligned-strides": Reproduction(False, {"stats": True, "layout": {"q": (2 * 128 * 68, 128 * 68, 68, 1)}}),
+    "unaligned-strides:backward": Reproduction(True, {"layout": {"v": (2 * 128 * 64 + 4, 128 * 64, 64, 1)}}),
+    "unaligned-strides:address": Reproduction(True, {"layout": {"q": (2 * 128 * 64 + 4, 128 * 64, 64, 1)}}),
+    "paged-decoding-sink": Reproduction(False, DECODING | {"seq_kv": 333}),
+    "paged-decoding-sink:longer": Reproduction(False, DECODING | {"seq_kv": 1024}),
     "row-statistics-alone": Reproduction(False, {"max": True}),
     "row-statistics-alone:beside-stats": Reproduction(False, {"stats": True, "max": True, "sum_exp": True}),
     "fp8-row-maximum": Reproduction(False, FP8 | {"max": True, "sum_exp": True}),
@@ -96,10 +105,13 @@ class Numbers:
         self.p = p
         rng = np.random.default_rng(0)
         short = np.arange(p.batch)[::-1] if p.padding else np.zeros(p.batch, int)  # the last entry is the longest
-        self.lengths, self.lengths_kv = p.seq_q - 31 * short, p.seq_kv - 17 * short
+        self.lengths, self.lengths_kv = np.maximum(1, p.seq_q - 31 * short), p.seq_kv - 17 * short
         self.values: dict[str, Any] = {
             name: round_to(rng.standard_normal(p.dims(name)), p.data_type) for name in ("q", "k", "v", "do")
         }
+        self.inputs = [self.values[name] for name in ("q", "k", "v")]
+        if p.page_size is not None:  # the pages lie in order
+            self.inputs[1:] = [self._unpaged(name) for name in ("k", "v")]
         for name in ("q", "k", "v", "o", "stats"):
             starts = np.concatenate([[0], np.cumsum(self.lengths_of(name))])
             self.values[f"ragged_{name}"] = (starts * p.strides(name)[2]).reshape(-1, 1, 1, 1)
@@ -107,6 +119,14 @@ class Numbers:
             self.values[f"scale_{name}"] = np.full((1, 1, 1, 1), FACTORS.get(name, 1.0))
             self.values[f"descale_{name}"] = 1 / self.values[f"scale_{name}"]
         self.expected = self._backward(self._options(rng)) if backward else self._forward(self._options(rng))
+
+    def _unpaged(self, name: str) -> Array:
+        """Add the page table of K or V and return it as one tensor [b, h, s, d]."""
+        p = self.p
+        pages, heads, size, dim = p.dims(name)
+        self.values[f"page_table_{name}"] = np.arange(pages).reshape(p.batch, 1, -1, 1)
+        whole: Array = self.values[name].reshape(p.batch, -1, heads, size, dim).swapaxes(1, 2)
+        return whole.reshape(p.batch, heads, -1, dim)[:, :, : p.seq_kv]
 
     def lengths_of(self, name: str) -> NDArray[np.int64]:
         """Return the lengths of the sequences of a tensor."""
@@ -139,17 +159,17 @@ class Numbers:
         return options
 
     def _forward(self, options: dict[str, Any]) -> dict[str, Array]:
-        exact = reference.forward(*(self.values[name] for name in ("q", "k", "v")), **options)
+        exact = reference.forward(*self.inputs, **options)
         found = {name: getattr(exact, name) for name in ("stats", "max", "sum_exp")}
         return found | {"o": exact.o * self._scale("o")}
 
     def _backward(self, options: dict[str, Any]) -> dict[str, Array]:
         """A backward pass gets the reference's o and stats, rounded."""
         values, scale = self.values, self._scale("o")
-        exact = reference.forward(*(values[name] for name in ("q", "k", "v")), **options)
+        exact = reference.forward(*self.inputs, **options)
         values["o"], values["stats"] = round_to(exact.o * scale, self.p.data_type), exact.stats
-        inputs = (values["q"], values["k"], values["v"], values["o"] / scale, values["do"], values["stats"])
-        gradient = reference.backward(*inputs, **options)
+        outputs = (values["o"] / scale, values["do"], values["stats"])
+        gradient = reference.backward(*self.inputs, *outputs, **options)
         found = {name: getattr(gradient, name) * self._scale(name) for name in ("dq", "dk", "dv")}
         return found | ({} if gradient.dsink is None else {"dsink": gradient.dsink})
 
@@ -167,7 +187,7 @@ class Numbers:
             value = reference.ragged_pack(
                 value, self.lengths_of(tensor.name), offsets, self.p.strides(tensor.name), size
             )
-        elif tensor.strides[-1] != 1 and tensor.dims[-1] != 1:  # K or V with s and d swapped
+        elif tensor.name in ("k", "v") and tensor.strides != self.p.strides(tensor.name):  # s and d swapped
             value = value.swapaxes(2, 3)
         return encode(value, tensor.data_type)
 

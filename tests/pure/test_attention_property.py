@@ -79,7 +79,7 @@ WANTED: dict[str, tuple[str, ...]] = {
     "data type": ("HALF", "BFLOAT16", "FP8_E4M3", "FP8_E5M2", "mx FP8_E4M3", "mx FP8_E5M2"),
     "heads": ("MHA", "GQA", "MQA", "GQA, V's own"),
     "head dims": ("equal", "different"),
-    "layout": ("bshd", "bhsd", "sbhd", "packed", "by tensor"),
+    "layout": ("bshd", "bhsd", "sbhd", "packed", "by tensor", "strides"),
     "scale": ("default", "number", "tensor", "none"),
     "left bound": ("none", "top_left", "bottom_right"),
     "right bound": ("none", "0 top_left", "0 bottom_right", "> 0 top_left", "> 0 bottom_right"),

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cudnn_backend_py import DataType, Graph, attention, reference
 from cudnn_backend_py.graph import Matmul
 from cudnn_backend_py.graph.attention import Attention, SoftCap
-from cudnn_backend_py.graph.formats import round_to
+from cudnn_backend_py.graph.formats import round_to, storage_type
 from cudnn_backend_py.graph.philox import dropout_mask
 
 __all__ = ["Case", "draw", "make_case", "options_hit"]
@@ -141,7 +141,7 @@ def draw(rng: np.random.Generator, *, backward: bool, tiny: bool, fp8: bool | No
         sizes = (64, 128, 192, 256, 384, 100, 333, 72)
         o["seq_q"], o["seq_kv"] = pick(*sizes), pick(*sizes, 1024)
         if not backward and chance(0.08):
-            o["seq_q"] = 1  # decoding has kernels of its own
+            o["seq_q"] = pick(1, 1, 2, 5)  # decoding has kernels of its own
         o["head_dim"] = pick(64, 128, 32, 96, 80, 40, 64, 128, 192, 256)
         o["head_dim_v"] = o["head_dim"] if chance(0.8) else pick(64, 128)
         if is_fp8:
@@ -170,6 +170,8 @@ def draw(rng: np.random.Generator, *, backward: bool, tiny: bool, fp8: bool | No
         if same and chance(0.3):
             o["seq_kv"] = o["seq_q"]
             o["layout"] = "packed"
+        elif chance(0.25):
+            o["layout"] = _draw_strides(rng, Attention(**o), 1 if tiny else 16)
     _draw_scores(rng, o, chance, pick, backward=backward, is_fp8=is_fp8)
     if backward:
         o["stats"] = True
@@ -178,6 +180,19 @@ def draw(rng: np.random.Generator, *, backward: bool, tiny: bool, fp8: bool | No
         if chance(0.25):
             o |= {"stats": chance(0.3), "max": chance(0.8), "sum_exp": chance(0.8)}
     return Attention(**o)
+
+
+def _draw_strides(rng: np.random.Generator, p: Attention, step: int) -> dict[str, tuple[int, ...]]:
+    """Return strides with gaps that are multiples of `step` bytes, b, h and s in any order."""
+    gap = max(1, step // storage_type(p.data_type).itemsize)
+    layout = {}
+    for name in ("q", "k", "v", "o", "do", "dq", "dk", "dv"):
+        dims, strides, size = p.dims(name), [1, 1, 1, 1], 1
+        for axis in (3, *rng.permutation(3)):
+            strides[axis] = size
+            size = strides[axis] * dims[axis] + gap * int(rng.integers(0, 3))
+        layout[name] = tuple(strides)
+    return layout
 
 
 def _draw_masks(rng: np.random.Generator, o: dict[str, Any], chance: Any) -> None:
@@ -213,7 +228,7 @@ def _draw_scores(
 def options_hit(p: Attention) -> dict[str, str]:
     """Return each option with the value it has in words: what the coverage table counts."""
     groups = {True: "MHA", False: "MQA" if p.kv_heads == 1 else "GQA"}[p.kv_heads == p.heads]
-    layouts = p.layout if isinstance(p.layout, str) else "by tensor"
+    layouts = p.layout if isinstance(p.layout, str) else "strides" if "dv" in p.layout else "by tensor"
     words = {
         "data type": ("mx " if p.mx else "") + p.data_type.name,
         "heads": groups + (", V's own" if p.v_heads != p.kv_heads else ""),

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...errors import GraphError
-from .problem import Attention, Version
+from ...generated.enums import DataType
+from .problem import FP8_TYPES, Attention, Version
 
 __all__ = ["HAZARDS", "Form", "Hazard", "Use", "check_hazards", "find_hazards"]
 
@@ -59,10 +60,64 @@ def _backward_fp8(use: Use) -> bool:
     return use.problem.is_fp8 and use.backward
 
 
+def _bytes(data_type: DataType | None) -> int:
+    return 1 if data_type in FP8_TYPES else 4 if data_type is DataType.FLOAT else 2
+
+
+def _tensors(use: Use) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], int]]:
+    """Yield dims, strides and bytes per element of Q, K, V, O and the gradients."""
+    p = use.problem
+    for name in ("q", "k", "v", "o", *(("do", "dq", "dk", "dv") if use.backward else ())):
+        written = name in ("dq", "dk", "dv") or (name == "o" and not use.backward)
+        yield p.dims(name), p.strides(name), _bytes(p.output_type if written else p.data_type)
+
+
+def _inner_stride(use: Use) -> bool:
+    return any(dims[-1] > 1 and strides[-1] != 1 for dims, strides, _ in _tensors(use))
+
+
+def _unaligned_strides(use: Use) -> bool:
+    """Whether a stride is no multiple of 16 bytes though the head dim is one (else cuDNN refuses)."""
+    return any(
+        dims[-1] * size % 16 == 0
+        and any(dim > 1 and stride * size % 16 for dim, stride in zip(dims[:-1], strides[:-1], strict=True))
+        for dims, strides, size in _tensors(use)
+    )
+
+
 _ALL = "measured with 9.19.0, 9.27.0 and 9.28.0 on sm_90"
 _FIXED = "measured with 9.19.0 and 9.27.0 on sm_90; 9.28.0 is right"
 
 HAZARDS: tuple[Hazard, ...] = (
+    Hazard(
+        "inner-stride",
+        "a stride over d that is not 1, of Q, K, V, O or a gradient",
+        "the process ends by a segmentation fault while engines are chosen or a plan is built; dQ comes out wrong",
+        "measured with 9.19.0 and 9.28.0 on sm_90, the fault on sm_100 and sm_120 as well, deviceless",
+        "lay d out densely",
+        _inner_stride,
+        sm=(90, 100, 103, 120, 121),
+    ),
+    Hazard(
+        "unaligned-strides",
+        "a stride over b, h or s that is no multiple of 16 bytes, of Q, K, V, O or a gradient",
+        "outputs and gradients are wrong or not written, or the kernel ends with a misaligned address",
+        "measured with 9.19.0 and 9.28.0 on sm_90, composite and unified, ragged and paged too",
+        "pad the strides to multiples of 16 bytes",
+        _unaligned_strides,
+    ),
+    Hazard(
+        "paged-decoding-sink",
+        "a sink with paged K and V and s_q of 1",
+        "O or the statistics are off by up to 8 percent",
+        "measured with 9.19.0 and 9.28.0 on sm_90, with s_kv of 333 and 1024; which of the two is wrong depends on "
+        "the version, the group size and s_kv; s_q of 64 and more is right",
+        "leave the pages out, or repeat the query row so that s_q is above 1",
+        lambda use: not use.backward
+        and use.problem.page_size is not None
+        and use.problem.sink
+        and use.problem.seq_q == 1,
+    ),
     Hazard(
         "row-statistics-alone",
         "max or sum_exp alone, or beside stats, from the expanded softmax",
