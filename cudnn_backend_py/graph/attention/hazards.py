@@ -60,6 +60,13 @@ def _backward_fp8(use: Use) -> bool:
     return use.problem.is_fp8 and use.backward
 
 
+def _alibi_unmasked(use: Use) -> bool:
+    """Whether nothing masks what lies beyond the sequences of a backward pass with ALiBi."""
+    p = use.problem
+    band = p.alignment == "top_left" and (p.left_bound is not None or p.right_bound is not None)
+    return use.backward and p.alibi and not p.padding and p.right_bound != 0 and not band
+
+
 def _bytes(data_type: DataType | None) -> int:
     return 1 if data_type in FP8_TYPES else 4 if data_type is DataType.FLOAT else 2
 
@@ -109,14 +116,43 @@ HAZARDS: tuple[Hazard, ...] = (
     Hazard(
         "paged-decoding-sink",
         "a sink with paged K and V and s_q of 1",
-        "O or the statistics are off by up to 8 percent",
+        "O, or O and the statistics, are off by 0.1 to 8 percent",
         "measured with 9.19.0 and 9.28.0 on sm_90, with s_kv of 333 and 1024; which of the two is wrong depends on "
-        "the version, the group size and s_kv; s_q of 64 and more is right",
-        "leave the pages out, or repeat the query row so that s_q is above 1",
+        "the version, the group size and s_kv",
+        "leave the pages out, or repeat the query row: s_q of 2 and more is right",
         lambda use: not use.backward
         and use.problem.page_size is not None
         and use.problem.sink
         and use.problem.seq_q == 1,
+    ),
+    Hazard(
+        "decoding-dropout",
+        "random dropout with s_q of 1 and s_kv above 256",
+        "an illegal address, or another mask than the seed and the offset give",
+        "measured with 9.19.0 and 9.28.0 on sm_90; s_kv of 256 and less, where another kernel comes first, is right",
+        "leave dropout out, as inference does",
+        lambda use: (
+            not use.backward and use.problem.dropout > 0 and use.problem.seq_q == 1 and use.problem.seq_kv > 256
+        ),
+    ),
+    Hazard(
+        "alibi-rows",
+        "ALiBi in a backward pass without padding, with s_q that is no multiple of 64 and below s_kv, "
+        "not causal nor in a top-left band",
+        "dK and dV are NaN where exp(slope * (s_kv - s_q)) exceeds the data type: rows beyond s_q take part",
+        "measured with 9.19.0 and 9.28.0 on sm_90, composite and unified",
+        "use padding (seq_len_q, seq_len_kv)",
+        lambda use: _alibi_unmasked(use) and use.problem.seq_q % 64 != 0 and use.problem.seq_q < use.problem.seq_kv,
+    ),
+    Hazard(
+        "alibi-columns",
+        "ALiBi in a backward pass without padding, with s_kv that is an odd multiple of 64, "
+        "not causal nor in a top-left band",
+        "dQ is NaN where exp(slope * 64) exceeds the data type: columns beyond s_kv take part",
+        "measured with 9.19.0 on sm_90; 9.28.0 is right; the versions between were not measured",
+        "use padding (seq_len_q, seq_len_kv)",
+        lambda use: _alibi_unmasked(use) and use.problem.seq_kv % 128 == 64,
+        until=(9, 28, 0),
     ),
     Hazard(
         "row-statistics-alone",
