@@ -282,7 +282,7 @@ HAZARDS: tuple[Hazard, ...] = (
         "band-of-padded-batch",
         "a right bound above 0, bottom-right, with padding and a batch above 1, in a forward pass",
         "outputs and statistics are wrong",
-        "measured with 9.19.0 on sm_90, where s_q - s_kv differs between the entries",
+        "measured with 9.19.0 and 9.28.0 on sm_90, where s_q - s_kv differs between the entries",
         "use causal (right_bound 0), top-left, or a batch of 1",
         lambda use: (
             not use.backward
