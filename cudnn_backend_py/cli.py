@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import runpy
 import signal
 import subprocess
@@ -62,17 +63,7 @@ def _judge_in_child(ctx: click.Context, _parameter: click.Parameter, version: st
         return
     from . import versions
 
-    installed = versions.find_installed(version)
-    if installed is None:
-        from .errors import EnvironmentNotReady
-
-        have = ", ".join(item.short for item in versions.list_installed()) or "none"
-        raise EnvironmentNotReady(
-            f"cuDNN {version} is not installed",
-            code="cudnn-version-not-installed",
-            where=f"installed are: {have}",
-            fix=f"cudnn-backend cudnn install {version}",
-        )
+    installed = versions.require_installed(version)
     command = [sys.executable, "-m", "cudnn_backend_py", *_without_option(sys.argv[1:], "--cudnn")]
     child = subprocess.run(command, env=versions.child_environment(installed), check=False)
     if child.returncode < 0:
@@ -142,6 +133,13 @@ def load_graph_file(path: str) -> Graph:
 @click.option(
     "--build/--no-build", default=False, help="Also build a plan: compilation can fail where the check passed."
 )
+@click.option(
+    "--execute", is_flag=True, help="Also build and run the plan once on zeroed memory, on this machine's GPU."
+)
+@click.option(
+    "--limit", "limit_s", type=float, default=600, show_default=True, metavar="SECONDS", help="Time for each answer."
+)
+@click.option("--here", is_flag=True, help="Ask in this process, which a crash of cuDNN then ends.")
 @click.option("--save-plan", type=click.Path(dir_okay=False), help="With --build and one target: write the plan here.")
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @_with_version
@@ -150,14 +148,19 @@ def explain(
     targets: tuple[str, ...],
     modes: tuple[str, ...],
     build: bool,
+    execute: bool,
+    limit_s: float,
+    here: bool,
     save_plan: str | None,
     style: str,
 ) -> None:
     """Say whether cuDNN supports GRAPH and why, in its own words.
 
     GRAPH is a Python file with a function graph(), or a graph JSON. Without --target the GPU of this machine is asked.
-    With several targets the exit code is the largest of theirs.
+    With several targets the exit code is the largest of theirs. cuDNN is asked in a child process, so that its crash
+    is an answer; in this one with --here, --save-plan, or where CUDNN_LOGLEVEL_DBG wants cuDNN's log.
     """
+    from .diagnose import Judge, Question
     from .diagnose import explain as ask
     from .diagnose.explain import DEFAULT_MODES
     from .diagnose.render import render
@@ -166,9 +169,14 @@ def explain(
         raise click.UsageError("--save-plan goes with --build and at most one --target")
     graph = load_graph_file(graph_file)
     plans: list[Plan] = []
-    verdicts = [
-        ask(graph, name, mode=modes or DEFAULT_MODES, build=build, plans=plans) for name in (targets or (None,))
-    ]
+    asked = modes or tuple(mode.name for mode in DEFAULT_MODES)
+    if here or save_plan is not None or "CUDNN_LOGLEVEL_DBG" in os.environ:
+        verdicts = [
+            ask(graph, name, mode=asked, build=build, execute=execute, plans=plans) for name in (targets or (None,))
+        ]
+    else:
+        with Judge(limit_s=limit_s) as judge:
+            verdicts = [judge.ask(Question(graph, name, None, asked, build, execute)) for name in (targets or ("gpu",))]
     if style == "json":
         data = [verdict.to_dict() for verdict in verdicts]
         click.echo(json.dumps(data if len(data) > 1 else data[0], indent=1))

@@ -7,6 +7,7 @@ taken where it lies: DLPack, ``__cuda_array_interface__``, or an address.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,10 +20,10 @@ from .generated.enums import AttributeName as Attr
 from .generated.enums import DataType, DescriptorType
 from .graph.formats import encode
 from .graph.ir import ELEMENT_BITS, Tensor
-from .native import Descriptor
+from .native import Descriptor, Handle
 from .plan import Plan
 
-__all__ = ["VariantPack", "execute", "variant_pack"]
+__all__ = ["VariantPack", "execute", "trial_run", "variant_pack"]
 
 _SCALAR_TYPES: dict[DataType, Any] = {
     DataType.FLOAT: np.float32,
@@ -212,13 +213,7 @@ def execute(
     CudnnStatusError
         What cuDNN refuses at launch.
     """
-    handle = plan.target.handle
-    if handle is None:
-        raise EnvironmentNotReady(
-            f"this plan was made for the described target {plan.target.name}, which cannot run",
-            code="plan-without-device",
-            fix="save it and load it where the GPU is, or build it there with target None",
-        )
+    handle = _handle_of(plan)
     by_uid = _by_key(plan, buffers, scratch_needed=False)
     with _DeviceMemory() as memory:
         placed: dict[str | int, Any] = {}
@@ -250,6 +245,39 @@ def execute(
             image = np.empty(array.size if _is_memory(tensor, array) else tensor.span_elements, array.dtype)
             memory.copy_out(address, image)
             _take_back(tensor, array, image)
+
+
+def _handle_of(plan: Plan) -> Handle:
+    if plan.target.handle is None:
+        raise EnvironmentNotReady(
+            f"this plan was made for the described target {plan.target.name}, which cannot run",
+            code="plan-without-device",
+            fix="save it and load it where the GPU is, or build it there with target None",
+        )
+    return plan.target.handle
+
+
+def trial_run(plan: Plan) -> None:
+    """Run a plan once on zeroed memory of its own, and wait: whether it can be launched and ends.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``plan-without-device``, ``cuda-python-missing``.
+    CudnnStatusError
+        What cuDNN refuses at launch.
+    CudnnBackendError
+        ``cuda-runtime``: the kernel failed; the CUDA context of this process may be lost.
+    """
+    handle = _handle_of(plan)
+    with _DeviceMemory() as memory:
+        buffers: dict[str | int, Any] = {
+            tensor.uid: 0 if tensor.by_value else memory.zeros(tensor.span_bytes)
+            for tensor in plan.graph.variant_pack_tensors
+            if not (tensor.by_value and tensor.value is not None)
+        }
+        execute(plan, buffers, workspace_ptr=memory.zeros(plan.workspace_bytes))
+        memory.synchronize(handle.stream)
 
 
 def _check_array(tensor: Tensor, array: NDArray[Any]) -> None:
@@ -302,9 +330,11 @@ class _DeviceMemory:
     def __enter__(self) -> _DeviceMemory:
         return self
 
-    def __exit__(self, *_exception: object) -> None:
+    def __exit__(self, kind: object, *_exception: object) -> None:
+        failed = nullcontext() if kind is None else suppress(CudnnBackendError)  # the first failure is the one to tell
         for address in self._addresses:
-            self._call("cudaFree", address)
+            with failed:
+                self._call("cudaFree", address)
         self._addresses.clear()
 
     def _call(self, name: str, *arguments: Any) -> Any:
@@ -320,6 +350,12 @@ class _DeviceMemory:
             return 0
         address = int(self._call("cudaMalloc", size_bytes))
         self._addresses.append(address)
+        return address
+
+    def zeros(self, size_bytes: int) -> int:
+        address = self.allocate(size_bytes)
+        if size_bytes:
+            self._call("cudaMemset", address, 0, size_bytes)
         return address
 
     def copy_in(self, image: NDArray[Any]) -> int:

@@ -50,6 +50,7 @@ __all__ = [
     "list_installed",
     "newest",
     "remove",
+    "require_installed",
     "verify",
 ]
 
@@ -211,6 +212,26 @@ def find_installed(version: str, *, cuda: Cuda | None = None, root: Path | None 
         ``cache-not-private``.
     """
     return _newest_of(_matches(version, cuda, root))
+
+
+def require_installed(version: str, *, cuda: Cuda | None = None, root: Path | None = None) -> Installed:
+    """Return an installed version.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``cudnn-version-not-installed``, with those that are.
+    """
+    installed = find_installed(version, cuda=cuda, root=root)
+    if installed is None:
+        have = ", ".join(item.short for item in list_installed(root)) or "none"
+        raise EnvironmentNotReady(
+            f"cuDNN {version} is not installed",
+            code="cudnn-version-not-installed",
+            where=f"installed are: {have}",
+            fix=f"cudnn-backend cudnn install {version}",
+        )
+    return installed
 
 
 def newest(*, cuda: Cuda | None = None, root: Path | None = None) -> Installed | None:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from ..engine import EngineConfig, Heuristics, OperationGraph, heur_mode
 from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, UsageError
+from ..execution import trial_run
 from ..generated.enums import DataType, HeurMode, Status
 from ..graph import Graph, GraphBuilder
 from ..native import Library, library
 from ..plan import Plan, build_plan
 from ..target import Profile, Target, using
 from .rules import UNJUDGED, find_cause
-from .verdict import Basis, Candidate, Cause, Control, Outcome, Verdict
+from .verdict import STAGES, Basis, Candidate, Cause, Control, Outcome, Stage, Verdict
 from .words import Reason, read_refusals
 
-__all__ = ["control_graph", "explain"]
+__all__ = ["CRASHED", "control_graph", "explain"]
+
+CRASHED = "cudnn-crashed"  # code of a cause
 
 DEFAULT_MODES = (HeurMode.A, HeurMode.FALLBACK)
 
@@ -47,7 +51,10 @@ def explain(
     *,
     mode: HeurMode | str | Sequence[HeurMode | str] = DEFAULT_MODES,
     build: bool = False,
+    execute: bool = False,
     plans: list[Plan] | None = None,
+    step: Callable[[str], object] = str,
+    skip: Collection[str] = (),
 ) -> Verdict:
     """Return cuDNN's verdict on `graph` with the reasons of every candidate.
 
@@ -60,8 +67,15 @@ def explain(
         Heuristics modes to ask, in order; A and FALLBACK if not given.
     build
         Finalize the plans of the surviving configs until one builds: compilation can still fail then.
+    execute
+        Also build, and run the plan once on zeroed memory: a kernel can fail where everything before passed. Only the
+        GPU of this process can be asked.
     plans
         Receives the plan that was built, so that it need not be built again.
+    step
+        Called with what cuDNN is asked next, before it is: what a crash was in.
+    skip
+        Tags of engine configs (``eng2_k24=7``) whose plans are not to be built: those that crashed before.
 
     Raises
     ------
@@ -76,7 +90,7 @@ def explain(
         return _without_library(graph, target, modes, error)
     try:
         with using(target, on=lib) as chosen:
-            return _Question(graph, chosen, modes, build, plans).verdict()
+            return _Question(graph, chosen, modes, build, execute, plans, step, skip).verdict()
     except UsageError:
         raise
     except CudnnBackendError as error:
@@ -87,16 +101,28 @@ class _Question:
     """One graph on one open target."""
 
     def __init__(
-        self, graph: Graph, target: Target, modes: tuple[HeurMode, ...], build: bool, plans: list[Plan] | None
+        self,
+        graph: Graph,
+        target: Target,
+        modes: tuple[HeurMode, ...],
+        build: bool,
+        execute: bool,
+        plans: list[Plan] | None,
+        step: Callable[[str], object],
+        skip: Collection[str],
     ) -> None:
         self.graph = graph
         self.target = target
         self.modes = modes
-        self.build = build
+        self.execute = execute and target.is_live
+        self.build = build or execute
         self.plans = plans
-        self.environment = _environment(target, build)
+        self.step = step
+        self.skip = skip
+        self.environment = _environment(target, self.build)
 
     def verdict(self) -> Verdict:
+        self.step("the control graph")
         control = self._control()
         if not control.supported:
             cause = Cause(
@@ -109,6 +135,7 @@ class _Question:
                 else "see the control graph's reasons and 'cudnn-backend info'",
             )
             return self._make(Outcome.NOT_JUDGED, "environment", control, (), (), cause)
+        self.step("operation graph")
         try:
             operation_graph = OperationGraph(self.graph, self.target)
         except UsageError as error:
@@ -160,6 +187,7 @@ class _Question:
         survivors: list[tuple[int, EngineConfig]] = []
         loose: list[Reason] = []
         for mode in self.modes:
+            self.step(f"heuristics mode {mode.name}")
             try:
                 answer = operation_graph.heuristics(mode, reasons=True)
             except CudnnStatusError as error:
@@ -197,19 +225,42 @@ class _Question:
     ) -> Verdict:
         statuses = []
         for index, config in survivors:
+            if config.tag in self.skip:
+                candidates[index] = replace(candidates[index], state="crashed")
+                continue
+            self.step(f"plan of {config.tag}")
             try:
                 plan = build_plan(config)
             except CudnnStatusError as error:
                 statuses.append(int(error.status))
-                candidates[index] = _change(candidates[index], "build failed", _error_reasons(error))
+                candidates[index] = replace(candidates[index], state="build failed", reasons=_error_reasons(error))
                 continue
-            candidates[index] = _change(candidates[index], "built", (), plan.workspace_bytes)
+            candidates[index] = replace(candidates[index], state="built", workspace_bytes=plan.workspace_bytes)
             if self.plans is not None:
                 self.plans.append(plan)
+            if self.execute:
+                return self._run(plan, control, candidates, loose)
             return self._make(Outcome.SUPPORTED, "plan", control, candidates, loose, None)
+        if not statuses:
+            headline = f"cuDNN crashes while it builds a plan of any of the {len(survivors)} engine configs"
+            crashed = Cause(CRASHED, headline, Basis.MEASURED)
+            return self._make(Outcome.NOT_JUDGED, "plan", control, candidates, loose, crashed)
         cause, about_graph = self._why_no_plan(statuses)
         outcome = Outcome.NOT_SUPPORTED if about_graph else Outcome.NOT_JUDGED
         return self._make(outcome, "plan" if about_graph else "environment", control, candidates, loose, cause)
+
+    def _run(self, plan: Plan, control: Control, candidates: list[Candidate], loose: tuple[Reason, ...]) -> Verdict:
+        self.step(f"execute of {plan.tag}")
+        try:
+            trial_run(plan)
+        except EnvironmentNotReady as error:
+            cause = Cause(error.code, error.headline, Basis.MEASURED, "", error.sections.get("fix", ""))
+            return self._make(Outcome.NOT_JUDGED, "environment", control, candidates, loose, cause)
+        except CudnnBackendError as error:
+            headline = f"the plan of {plan.tag} builds and does not run: {error.headline}"
+            cause = Cause("execution-fails", headline, Basis.MEASURED, "run once on zeroed memory")
+            return self._make(Outcome.NOT_SUPPORTED, "execute", control, candidates, loose, cause)
+        return self._make(Outcome.SUPPORTED, "execute", control, candidates, loose, None)
 
     def _why_no_plan(self, statuses: list[int]) -> tuple[Cause, bool]:
         """Return why no plan could be built, and whether that says something about the graph."""
@@ -272,7 +323,27 @@ class _Question:
             cause=cause,
             environment=self.environment,
             limits=_limits(target),
+            stages=_stages(outcome, stage, candidates),
         )
+
+
+def _stages(outcome: Outcome, reached: str, candidates: Sequence[Candidate]) -> tuple[Stage, ...]:
+    """Return what each stage said, of a verdict that came to the stage `reached`."""
+    left = sum(item.state != "refused" for item in candidates)
+    built = [item for item in candidates if item.state == "built"]
+    last = STAGES.index("engine config" if reached == "heuristics" and candidates else reached)
+    details = {
+        "heuristics": f"{len(candidates)} candidates",
+        "engine config": f"{left} of {len(candidates)} left",
+        "plan": f"built of engine {built[0].engine}" if built else f"none of {left} could be built",
+    }
+    stages = []
+    for index, name in enumerate(STAGES):
+        state = "passed" if index < last or (index == last and outcome is Outcome.SUPPORTED) else "refused"
+        if index > last:
+            state = "not reached" if outcome is not Outcome.SUPPORTED else "not asked"
+        stages.append(Stage(name, state, details.get(name, "") if index <= last else ""))
+    return tuple(stages)
 
 
 def _supported(config: EngineConfig, mode: HeurMode) -> Candidate:
@@ -283,21 +354,6 @@ def _supported(config: EngineConfig, mode: HeurMode) -> Candidate:
         state="supported",
         behavior_notes=tuple(getattr(note, "name", str(note)) for note in config.behavior_notes),
         numerical_notes=tuple(getattr(note, "name", str(note)) for note in config.numerical_notes),
-    )
-
-
-def _change(
-    candidate: Candidate, state: str, reasons: tuple[Reason, ...], workspace_bytes: int | None = None
-) -> Candidate:
-    return Candidate(
-        candidate.mode,
-        candidate.engine,
-        candidate.knobs,
-        state,
-        reasons,
-        workspace_bytes,
-        candidate.behavior_notes,
-        candidate.numerical_notes,
     )
 
 
@@ -389,4 +445,5 @@ def _blank(
         modes=tuple(mode.name for mode in modes),
         reasons=reasons,
         cause=Cause(error.code, error.headline, Basis.MEASURED, detail, error.sections.get("fix", "")),
+        stages=_stages(Outcome.NOT_JUDGED, "environment", ()),
     )

@@ -14,7 +14,7 @@ _STYLE = {
     Outcome.NOT_SUPPORTED: "bold red",
     Outcome.NOT_JUDGED: "bold yellow",
 }
-_STATE_STYLE = {"supported": "green", "built": "green", "refused": "red", "build failed": "red"}
+_STATE_STYLE = {"supported": "green", "built": "green"} | dict.fromkeys(("refused", "build failed", "crashed"), "red")
 
 
 def _line(label: str, text: str) -> Text:
@@ -59,6 +59,9 @@ def render(verdict: Verdict) -> Group:
             parts.append(_line("what to do", cause.remedy.replace("\n", " ")))
         parts.append(_line("rule", cause.code))
     parts.append(_line("asked", f"heuristics {', '.join(verdict.modes)}; came to stage {verdict.stage!r}"))
+    if told := [str(stage) for stage in verdict.stages if stage.detail]:
+        parts.append(_line("stages", "; ".join(told)))
+    parts += [_line("known fault", hazard) for hazard in verdict.hazards]
     parts.append(_line("judged by", f"{verdict.library or 'no library'}, driver: {verdict.driver}"))
     if verdict.control is not None:
         state = "supported" if verdict.control.supported else "REFUSED"

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
-from ..errors import CudnnBackendError, GraphError, UsageError
+from ..errors import GraphError, UsageError
 from ..generated.enums import DataType, Status
 from ..graph import Graph
 from ..graph.attention import Attention, Implementation, SoftCap, Version, sdpa_backward, sdpa_forward
 from ..graph.attention.frame import SINGLE_OPS_SINCE
 from ..native import library
 from ..target import find_profile
-from .explain import explain
+from .ask import Judge, Question
+from .explain import CRASHED
 from .verdict import Outcome, Verdict
 
 __all__ = ["BASE", "FORMS", "TARGETS", "Cell", "Row", "SupportTable", "attention_rows", "support_table"]
@@ -328,76 +325,29 @@ def support_table(targets: Iterable[str] = TARGETS, *, rows: Iterable[str] | Non
         find_profile(name)
     lines = attention_rows()
     wanted = lines if rows is None else {name: lines[name] for name in rows}
-    with _Worker() as worker:
+    with Judge() as judge:
         cells = {
-            name: {form: {target: worker.ask(name, form, target) for target in names} for form in forms}
-            for name in wanted
+            name: {form: {target: _ask(judge, row, form, version, target) for target in names} for form in forms}
+            for name, row in wanted.items()
         }
     return SupportTable(lib.version_text, names, cells)
 
 
-class _Worker:
-    """A child process that answers one question a line; it is started again after a crash."""
-
-    def __enter__(self) -> Self:
-        self.errors = tempfile.TemporaryFile("w+")
-        self._start()
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self.process.communicate()
-        self.errors.close()
-
-    def _start(self) -> None:
-        command = [sys.executable, "-c", f"from {__name__} import _answer_questions as main; main()"]
-        self.errors.seek(0)
-        self.errors.truncate()
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True
-        )
-
-    def ask(self, *question: str) -> Cell:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(question) + "\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        if line:
-            answer, engines, reason = json.loads(line)
-            return Cell(answer, tuple(engines), reason)
-        self.process.communicate()
-        self.errors.seek(0)
-        said = "; ".join(text.strip() for text in self.errors if text.strip())
-        code = self.process.returncode
-        if code >= 0:
-            raise CudnnBackendError(
-                f"the process that asks ended with exit code {code}: {said}", code="support-table-worker"
-            )
-        self._start()
-        return Cell("crash", reason=f"{signal.Signals(-code).name}: {said}")
-
-
-def _answer_questions() -> None:
-    rows = attention_rows()
-    number = library().version
-    for line in sys.stdin:
-        name, form, target = json.loads(line)
-        cell = _ask(rows[name], form, (number[0], number[1], number[2]), target)
-        print(json.dumps([cell.answer, cell.engines, cell.reason]), flush=True)
-
-
-def _ask(row: Row, form: str, version: Version, target: str) -> Cell:
+def _ask(judge: Judge, row: Row, form: str, version: Version, target: str) -> Cell:
     try:
         graph = row.graph(form, version)
     except GraphError as error:
         return Cell("-", reason=str(error))
-    verdict = explain(graph, target)
-    if verdict.outcome is Outcome.SUPPORTED:
+    verdict = judge.ask(Question(graph, target))
+    cause = verdict.cause
+    if verdict.supported:
         taken = (item.engine for item in verdict.candidates if item.state == "supported")
         return Cell("yes", tuple(engine for engine in dict.fromkeys(taken) if engine is not None))
+    if cause is not None and cause.code == CRASHED:
+        return Cell("crash", reason="; ".join([cause.headline, *map(str.strip, cause.detail.splitlines())]))
     if verdict.outcome is Outcome.NOT_JUDGED:
         return Cell("?", reason=_own_words(verdict))
-    if verdict.cause is not None and verdict.cause.code.endswith("-newer-than-library"):
+    if cause is not None and cause.code.endswith("-newer-than-library"):
         return Cell("-", reason=_own_words(verdict))
     return Cell("no", reason=_innermost(verdict))
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from ..errors import UsageError
 from .words import Reason
 
-__all__ = ["Basis", "Candidate", "Cause", "Control", "Outcome", "Verdict"]
+__all__ = ["STAGES", "Basis", "Candidate", "Cause", "Control", "Outcome", "Stage", "Verdict"]
 
 SCHEMA = "cudnn-backend-py/verdict"
 SCHEMA_VERSION = 1
+
+# What a graph passes on its way to a result, in order.
+STAGES = ("environment", "graph", "operation graph", "heuristics", "engine config", "plan", "execute")
 
 
 class Outcome(StrEnum):
@@ -35,8 +39,8 @@ class Basis(StrEnum):
 class Candidate:
     """One engine config cuDNN considered.
 
-    ``state`` is ``supported``, ``refused`` (by the config check), ``built`` or ``build failed``; ``reasons`` are
-    cuDNN's words, innermost first.
+    ``state`` is ``supported``, ``refused`` (by the config check), ``built``, ``build failed``, or ``crashed`` (the
+    process ended while its plan was built); ``reasons`` are cuDNN's words, innermost first.
     """
 
     mode: str
@@ -69,11 +73,26 @@ class Control:
     reasons: tuple[Reason, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What one of ``STAGES`` said.
+
+    ``state`` is ``passed``, ``refused``, ``crashed``, ``timed out``, ``not reached`` or ``not asked``.
+    """
+
+    name: str
+    state: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.state}" + (f": {self.detail}" if self.detail else "")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """What cuDNN says about a graph on a target, and why.
 
-    ``stage`` is how far it came: environment, operation graph, heuristics, or plan.
+    ``stage`` is how far it came, one of ``STAGES``; ``stages`` says what each of them said.
     """
 
     outcome: Outcome
@@ -94,6 +113,8 @@ class Verdict:
     cause: Cause | None = None
     environment: tuple[str, ...] = ()
     limits: tuple[str, ...] = field(default_factory=tuple)
+    stages: tuple[Stage, ...] = ()
+    hazards: tuple[str, ...] = ()
 
     @property
     def supported(self) -> bool:
@@ -108,3 +129,39 @@ class Verdict:
     def to_dict(self) -> dict[str, Any]:
         """Return the verdict as plain data."""
         return {"schema": SCHEMA, "version": SCHEMA_VERSION, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Verdict:
+        """Return the verdict that ``to_dict`` gave, also after a way through JSON.
+
+        Raises
+        ------
+        UsageError
+            ``verdict-schema`` if it is none, or of another version.
+        """
+        if data.get("schema") != SCHEMA or data.get("version") != SCHEMA_VERSION:
+            raise UsageError(
+                f"not a verdict of version {SCHEMA_VERSION}: schema {data.get('schema')!r}, "
+                f"version {data.get('version')!r}",
+                code="verdict-schema",
+            )
+        plain: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
+        del plain["schema"], plain["version"]
+        if plain["control"] is not None:
+            plain["control"] = Control(**{**plain["control"], "reasons": _reasons(plain["control"]["reasons"])})
+        if plain["cause"] is not None:
+            plain["cause"] = Cause(**{**plain["cause"], "basis": Basis(plain["cause"]["basis"])})
+        plain["outcome"] = Outcome(plain["outcome"])
+        plain["reasons"] = _reasons(plain["reasons"])
+        plain["stages"] = tuple(Stage(**item) for item in plain["stages"])
+        plain["candidates"] = tuple(_candidate(item) for item in plain["candidates"])
+        return cls(**plain)
+
+
+def _reasons(data: Iterable[Mapping[str, Any]]) -> tuple[Reason, ...]:
+    return tuple(Reason(**item) for item in data)
+
+
+def _candidate(data: Mapping[str, Any]) -> Candidate:
+    notes = {name: tuple(data[name]) for name in ("behavior_notes", "numerical_notes")}
+    return Candidate(**{**data, **notes, "reasons": _reasons(data["reasons"])})

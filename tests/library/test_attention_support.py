@@ -98,7 +98,7 @@ def test_every_answer_has_its_reason(version: str) -> None:
         if cell.answer == "no":
             assert cell.reason.startswith("CUDNN_STATUS_")
         if cell.answer == "crash":
-            assert cell.reason.startswith("SIG")
+            assert cell.reason.startswith("cuDNN crashed with SIG")
         assert cell.answer != "?"
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cudnn_backend_py.diagnose import Basis, Candidate, Cause, Control, Outcome, Reason, Verdict
-from cudnn_backend_py.diagnose.verdict import SCHEMA, SCHEMA_VERSION
+from cudnn_backend_py.diagnose import Basis, Candidate, Cause, Control, Outcome, Reason, Stage, Verdict
+from cudnn_backend_py.diagnose.verdict import SCHEMA, SCHEMA_VERSION, STAGES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "verdict.md").read_text(encoding="utf-8")
 
@@ -18,10 +18,14 @@ def section(name: str) -> str:
     return PAGE.partition(f"## {name}\n")[2].partition("\n## ")[0]
 
 
-@pytest.mark.parametrize("kind", [Verdict, Candidate, Reason, Cause, Control], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [Verdict, Candidate, Stage, Reason, Cause, Control], ids=lambda kind: kind.__name__)
 def test_page_lists_the_fields_in_order(kind: type) -> None:
     first_cells = re.findall(r"^\| (`.*?`) \|", section(kind.__name__), re.MULTILINE)
     assert re.findall(r"`(\w+)`", " ".join(first_cells)) == [item.name for item in fields(kind)]
+
+
+def test_page_names_the_stages_in_order() -> None:
+    assert tuple(re.findall(r"`([a-z ]+)`", section("Stage").partition("| `state`")[0]))[1:] == STAGES
 
 
 def test_page_names_schema_outcomes_and_bases() -> None:

@@ -1,0 +1,130 @@
+"""Questions answered in child processes: crashes and time limits become lines of the verdict."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from cudnn_backend_py import EnvironmentNotReady, UsageError, library
+from cudnn_backend_py.diagnose import Judge, Outcome, Question, Verdict, explain, judge
+from examples import flash_forward, forum_two_matmul
+from examples.attention_hazards import graph_of
+from tests.support.child import OLDER
+
+
+@pytest.fixture(scope="module")
+def asked() -> Iterator[Judge]:
+    with Judge(limit_s=120) as one:
+        yield one
+
+
+@pytest.mark.parametrize("target", ["sm89", "sm90"])
+def test_the_answer_is_that_of_this_process(asked: Judge, target: str) -> None:
+    graph = flash_forward.graph()
+    assert asked.ask(Question(graph, target)) == explain(graph, target)
+
+
+def test_another_version_answers(asked: Judge) -> None:
+    graph = forum_two_matmul.graph()
+    older, newest = asked.ask(Question(graph, "sm90", OLDER)), asked.ask(Question(graph, "sm90"))
+    assert (older.cudnn, older.outcome) == (OLDER, Outcome.SUPPORTED)
+    assert (newest.cudnn, newest.outcome) == (library().version_text, Outcome.NOT_SUPPORTED)
+
+
+def test_a_crash_in_heuristics_is_a_line_of_the_verdict(asked: Judge) -> None:
+    verdict = asked.ask(Question(graph_of("inner-stride"), "sm90", OLDER))
+    assert (verdict.outcome, verdict.stage, verdict.exit_code) == (Outcome.NOT_JUDGED, "heuristics", 2)
+    assert verdict.cause is not None
+    assert (verdict.cause.code, verdict.cause.headline) == (
+        "cudnn-crashed",
+        "cuDNN crashed with SIGSEGV in heuristics mode A",
+    )
+    assert [stage.state for stage in verdict.stages] == ["passed"] * 3 + ["crashed"] + ["not reached"] * 3
+    assert asked.ask(Question(flash_forward.graph(), "sm90", OLDER)).supported  # a new process answers
+
+
+def test_what_the_dead_process_said_is_kept(asked: Judge) -> None:
+    verdict = asked.ask(Question(graph_of("fp8-bias"), "sm90", OLDER))
+    assert verdict.cause is not None
+    assert "SIGABRT" in verdict.cause.headline
+    assert "format_error" in verdict.cause.detail
+
+
+def test_a_crash_in_one_plan_leaves_the_others(asked: Judge) -> None:
+    verdict = asked.ask(Question(graph_of("inner-stride"), "sm90", build=True))
+    crashed = [item for item in verdict.candidates if item.state == "crashed"]
+    assert crashed
+    assert [item.state for item in verdict.candidates].count("built") == 1
+    plan = next(stage for stage in verdict.stages if stage.name == "plan")
+    assert plan.state == "passed"
+    assert f"crashed with SIGSEGV while the plan of eng{crashed[0].engine}" in plan.detail
+
+
+def test_crashes_of_every_plan(asked: Judge) -> None:
+    verdict = asked.ask(Question(graph_of("fp8-bias"), "sm90", build=True))
+    assert (verdict.outcome, verdict.stage) == (Outcome.NOT_JUDGED, "plan")
+    assert {item.state for item in verdict.candidates} == {"crashed", "refused"}
+    assert verdict.cause is not None
+    assert verdict.cause.code == "cudnn-crashed"
+    assert next(stage for stage in verdict.stages if stage.name == "plan").state == "crashed"
+
+
+def test_time_runs_out_and_the_next_question_is_answered() -> None:
+    with Judge(limit_s=0.001) as hurried:
+        verdict = hurried.ask(Question(flash_forward.graph(), "sm90"))
+        assert verdict.cause is not None
+        assert verdict.cause.code == "cudnn-timed-out"
+        assert verdict.stages[0].state == "timed out"
+    assert judge(Question(flash_forward.graph(), "sm90")).supported
+
+
+def test_what_is_wrong_with_the_question_is_an_exception(asked: Judge) -> None:
+    with pytest.raises(UsageError, match="unknown-target"):
+        asked.ask(Question(flash_forward.graph(), "sm91"))
+    with pytest.raises(UsageError, match="unknown-enumerator"):
+        asked.ask(Question(flash_forward.graph(), "sm90", modes=("Z",)))
+    with pytest.raises(EnvironmentNotReady, match="cudnn-version-not-installed"):
+        asked.ask(Question(flash_forward.graph(), "sm90", "9.0.99"))
+
+
+def test_threads_have_children_of_their_own() -> None:
+    questions = [Question(flash_forward.graph(), target) for target in ("sm80", "sm89", "sm90", "sm100")]
+    with ThreadPoolExecutor(2) as pool:
+        assert [verdict.sm for verdict in pool.map(judge, questions)] == [80, 89, 90, 100]
+
+
+def test_a_judge_nobody_holds_ends_its_children() -> None:
+    one = Judge()
+    one.ask(Question(flash_forward.graph(), "sm90"))
+    process = one._workers[None]._process
+    assert process.poll() is None
+    del one
+    gc.collect()
+    assert process.returncode is not None
+
+
+def test_verdicts_and_questions_survive_json() -> None:
+    question = Question(forum_two_matmul.graph(), "sm89", build=True)
+    assert Question.from_dict(json.loads(json.dumps(question.to_dict()))) == question
+    for verdict in (explain(question.graph, "sm89"), explain(flash_forward.graph(), "sm90", build=True)):
+        assert Verdict.from_dict(json.loads(json.dumps(verdict.to_dict()))) == verdict
+    with pytest.raises(UsageError, match="verdict-schema"):
+        Verdict.from_dict({"schema": "something"})
+
+
+def test_the_key_is_of_all_that_decides() -> None:
+    base = Question(flash_forward.graph(), "sm90")
+    others = [
+        Question(forum_two_matmul.graph(), "sm90"),
+        Question(flash_forward.graph(), "sm89"),
+        Question(flash_forward.graph(), "sm90", OLDER),
+        Question(flash_forward.graph(), "sm90", build=True),
+        Question(flash_forward.graph(), "sm90", execute=True),
+        Question(flash_forward.graph(), "sm90", modes=("A",)),
+    ]
+    assert len({base.key(), *(other.key() for other in others)}) == 7
+    assert base.key() == Question(flash_forward.graph(), "h100").key()
