@@ -4,9 +4,10 @@ ENV := .venv
 BIN := $(ENV)/bin
 CUDNN := 9.19.0
 NEWEST := 9.28.0
+OLDER := 9.14.0 9.24.0 $(CUDNN)
 TABLES := tests/library/data/attention-support
 
-.PHONY: help demo test check test-pure test-library test-gpu bench attention-table attention-page regen regen-check clean
+.PHONY: help demo test check test-pure test-library test-browser test-gpu bench attention-table attention-page regen regen-check clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -24,10 +25,10 @@ demo: .demo/ready ## Read why the forum thread's graph is refused on an L40S (no
 $(ENV)/ready: pyproject.toml setup.py cudnn_backend_py/native/driver_stub.c
 	$(PYTHON) -m venv $(ENV)
 	$(BIN)/python -m pip install --quiet -e '.[cu12,dev]' 'nvidia-cudnn-cu12==$(NEWEST).42'
-	$(BIN)/cudnn-backend cudnn install --quiet $(CUDNN)
+	for version in $(OLDER); do $(BIN)/cudnn-backend cudnn install --quiet $$version || exit 1; done
 	touch $@
 
-test: check test-pure test-library ## Lint, types, and every test that needs no GPU
+test: check test-pure test-library test-browser ## Lint, types, and every test that needs no GPU
 
 check: $(ENV)/ready ## Lint, format, types
 	$(BIN)/ruff check .
@@ -40,14 +41,19 @@ test-pure: $(ENV)/ready ## Tests that load no library
 test-library: $(ENV)/ready ## Tests on the real cuDNN, without a GPU
 	CUDNN_BACKEND_REQUIRE=library $(BIN)/python -m pytest -q -n 2 tests/library
 
+test-browser: $(ENV)/ready ## The report in a real browser
+	@command -v chromium chromium-browser google-chrome >/dev/null || { \
+	echo "installing chromium"; apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq chromium >/dev/null; }
+	CUDNN_BACKEND_REQUIRE=browser $(BIN)/python -m pytest -q tests/browser
+
 test-gpu: ## Tests on a GPU, with a record under logs/ (uses the current environment)
 	$(PYTHON) -m cudnn_backend_py record logs
 
-bench: $(ENV)/ready ## Import time and cost of a verdict, to logs/
+bench: $(ENV)/ready ## Import time, cost of a verdict and of a thousand, to logs/
 	$(BIN)/python benchmarks/verdict_cost.py --output logs/verdict-cost.json
+	$(BIN)/python benchmarks/matrix.py --output logs/matrix.json
 
 attention-table: $(ENV)/ready ## Ask three cuDNN versions about every option of attention; rewrite the page
-	$(BIN)/cudnn-backend cudnn install --quiet 9.14.0
 	$(BIN)/cudnn-backend attention-table --cudnn 9.14.0 --output $(TABLES)-9.14.0.json
 	$(BIN)/cudnn-backend attention-table --cudnn $(CUDNN) --output $(TABLES)-$(CUDNN).json
 	$(BIN)/cudnn-backend attention-table --output $(TABLES)-$(NEWEST).json

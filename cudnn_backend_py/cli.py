@@ -18,6 +18,7 @@ from rich.table import Table
 from .errors import CudnnBackendError, GraphError
 
 if TYPE_CHECKING:
+    from .diagnose import Verdict
     from .graph import Graph
     from .plan import Plan
 
@@ -86,6 +87,16 @@ def _without_option(arguments: list[str], option: str) -> list[str]:
     return kept
 
 
+_FORMATS = ("text", "json", "html", "junit", "github")
+
+
+def _with_format(function: Any) -> Any:
+    """Add ``--format`` and ``--output``."""
+    style = click.option("--format", "style", type=click.Choice(_FORMATS), default="text", show_default=True)
+    output = click.option("--output", type=click.Path(dir_okay=False), help="Write it here, not to standard output.")
+    return style(output(function))
+
+
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="cudnn-backend-py")
 @_with_version
@@ -141,7 +152,7 @@ def load_graph_file(path: str) -> Graph:
 )
 @click.option("--here", is_flag=True, help="Ask in this process, which a crash of cuDNN then ends.")
 @click.option("--save-plan", type=click.Path(dir_okay=False), help="With --build and one target: write the plan here.")
-@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@_with_format
 @_with_version
 def explain(
     graph_file: str,
@@ -153,6 +164,7 @@ def explain(
     here: bool,
     save_plan: str | None,
     style: str,
+    output: str | None,
 ) -> None:
     """Say whether cuDNN supports GRAPH and why, in its own words.
 
@@ -177,17 +189,216 @@ def explain(
     else:
         with Judge(limit_s=limit_s) as judge:
             verdicts = [judge.ask(Question(graph, name, None, asked, build, execute)) for name in (targets or ("gpu",))]
-    if style == "json":
-        data = [verdict.to_dict() for verdict in verdicts]
-        click.echo(json.dumps(data if len(data) > 1 else data[0], indent=1))
-    else:
-        console = _console()
+    if style == "text" and output is None:
         for verdict in verdicts:
-            console.print(render(verdict))
+            _console().print(render(verdict))
+    else:
+        _write(_verdicts_as(style, verdicts, graph, graph_file), output)
     if save_plan is not None and plans:
         plans[0].save(save_plan)
         _console(stderr=True).print(f"plan {plans[0].tag} written to {save_plan}", markup=False)
     raise SystemExit(max(verdict.exit_code for verdict in verdicts))
+
+
+def _verdicts_as(style: str, verdicts: list[Verdict], graph: Graph, graph_file: str) -> str:
+    """Return the verdicts on one graph in a format."""
+    from .diagnose import render_text
+    from .diagnose.ci import github_annotations, junit_xml
+    from .diagnose.page import render_page
+
+    if style == "html":
+        return render_page(verdicts, graphs=[graph] * len(verdicts))
+    if style == "junit":
+        return junit_xml(verdicts)
+    if style == "github":
+        return "".join(f"{line}\n" for line in github_annotations(verdicts, files={graph.name: graph_file}))
+    if style == "text":
+        return "\n".join(render_text(verdict) for verdict in verdicts)
+    data = [verdict.to_dict() for verdict in verdicts]
+    return json.dumps(data if len(data) > 1 else data[0], indent=1) + "\n"
+
+
+@main.command()
+@click.argument("graph_file", metavar="GRAPH")
+@click.option(
+    "--target", default="gpu", metavar="NAME", help="A described GPU (l40s, a JSON file); this machine's if not given."
+)
+@click.option("--build/--no-build", default=True, show_default=True, help="Also ask for a plan.")
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False),
+    help="A .tar.gz, .tgz or .zip; named after graph and target if not given.",
+)
+@_with_version
+def repro(graph_file: str, target: str, build: bool, output: str | None) -> None:
+    """Write one archive that shows somebody else what cuDNN says about GRAPH: data, log, Python and C++ programs."""
+    from .diagnose.repro import write_repro
+
+    click.echo(write_repro(load_graph_file(graph_file), target, output, build=build))
+
+
+@main.command("log")
+@click.argument("log_file", metavar="FILE")
+@click.option(
+    "--target", "targets", multiple=True, metavar="NAME", help="Explain each graph on a described GPU; repeatable."
+)
+@click.option("--explain/--list", "explained", default=None, help="Explain the graphs, or only list them.")
+@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@_with_version
+def read_log(log_file: str, targets: tuple[str, ...], explained: bool | None, style: str) -> None:
+    """List the graphs that a cuDNN log tells of, and explain them.
+
+    FILE is what any program wrote with CUDNN_LOGLEVEL_DBG=3 or with cuDNN's frontend logging, .gz or - for standard
+    input, or one JSON graph of cuDNN's frontend. Exit code 2 if it holds no graph that can be rebuilt.
+    """
+    from .diagnose.loggraphs import report_log
+
+    report = report_log(sys.stdin.buffer if log_file == "-" else log_file, targets, explained=explained)
+    click.echo(json.dumps(report.to_dict(), indent=1) if style == "json" else str(report), nl=style == "json")
+    raise SystemExit(report.exit_code)
+
+
+@main.command("whatif")
+@click.argument("graph_file", metavar="GRAPH")
+@click.option(
+    "--target", default="gpu", metavar="NAME", help="A described GPU (l40s, a JSON file); this machine's if not given."
+)
+@click.option(
+    "--budget", "budget_s", type=float, default=2.0, show_default=True, metavar="SECONDS", help="Time for asking."
+)
+@click.option("--build/--no-build", default=True, show_default=True, help="Also build the plan of what is proposed.")
+@click.option("--format", "style", type=click.Choice(["text", "json", "html"]), default="text", show_default=True)
+@click.option("--output", type=click.Path(dir_okay=False), help="Write it here, not to standard output.")
+@_with_version
+def show_whatif(graph_file: str, target: str, budget_s: float, build: bool, style: str, output: str | None) -> None:
+    """Look for the smallest changes with which cuDNN supports GRAPH, each asked before it is shown.
+
+    Exit code 0 if there is one, or none is needed, 1 if none was found.
+    """
+    from .diagnose import Question, judge, whatif
+    from .diagnose.tables import render_remedies, table_text
+
+    graph = load_graph_file(graph_file)
+    verdict = judge(Question(graph, target))
+    remedies = whatif(graph, target, budget_s=budget_s, build=build)
+    if style == "html":
+        from .diagnose.page import render_page
+
+        _write(render_page([verdict], graphs=[graph], remedies=[remedies]), output)
+    elif style == "json":
+        _write(json.dumps([remedy.to_dict() for remedy in remedies], indent=1) + "\n", output)
+    elif output is not None:
+        _write(table_text(render_remedies(verdict, graph, remedies)), output)
+    else:
+        _console().print(render_remedies(verdict, graph, remedies))
+    raise SystemExit(0 if remedies or verdict.supported else 1)
+
+
+@main.command("matrix")
+@click.argument("graph_files", nargs=-1, required=True, metavar="GRAPH...")
+@click.option("--target", "targets", multiple=True, metavar="NAME", help="A described GPU; repeatable. [sm80 to sm120]")
+@click.option(
+    "--cudnn-version", "versions", multiple=True, metavar="VERSION", help="Repeatable; every one at hand if not given."
+)
+@click.option("--build/--no-build", default=False, help="Also build a plan of each.")
+@click.option("--workers", type=click.IntRange(min=1), help="Questions at a time; the number of cores if not given.")
+@click.option("--fresh", is_flag=True, help="Ask again what earlier runs have answered.")
+@click.option("--format", "style", type=click.Choice(["text", "json", "html"]), default="text", show_default=True)
+@click.option("--output", type=click.Path(dir_okay=False), help="Write here, not to standard output.")
+def show_matrix(
+    graph_files: tuple[str, ...],
+    targets: tuple[str, ...],
+    versions: tuple[str, ...],
+    build: bool,
+    workers: int | None,
+    fresh: bool,
+    style: str,
+    output: str | None,
+) -> None:
+    """Ask about every GRAPH on every target with every cuDNN version.
+
+    Answers are kept: a run that was stopped goes on where it was. Exit code 0 if all is supported, 1 if something is
+    not, 2 if something could not be judged.
+    """
+    from .diagnose.matrix import matrix
+    from .diagnose.support import TARGETS
+    from .diagnose.tables import render_matrix, table_text
+
+    graphs = {name: load_graph_file(name) for name in graph_files}
+    answers = matrix(graphs, targets or TARGETS, versions or None, build=build, workers=workers, fresh=fresh)
+    if style == "json":
+        _write(json.dumps(answers.to_dict(), indent=1) + "\n", output)
+    elif style == "html":
+        from .diagnose.page import render_page
+
+        _write(render_page((), matrix=answers), output)
+    elif output is not None:
+        _write(table_text(render_matrix(answers)), output)
+    else:
+        _console().print(render_matrix(answers))
+    raise SystemExit(answers.exit_code)
+
+
+@main.command("since")
+@click.argument("graph_file", metavar="GRAPH")
+@click.option("--target", required=True, metavar="NAME", help="A described GPU (l40s, sm89, a JSON file), or gpu.")
+@click.option("--cudnn-version", "versions", multiple=True, metavar="VERSION", help="Repeatable; every one at hand.")
+@click.option("--build/--no-build", default=False, help="Also build a plan each time.")
+@click.option("--every", is_flag=True, help="Ask all versions, and infer nothing.")
+@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def show_since(graph_file: str, target: str, versions: tuple[str, ...], build: bool, every: bool, style: str) -> None:
+    """Say which cuDNN versions support GRAPH: the first, the last, and the first that refuses it again.
+
+    Exit code 0 if some version supports it, 1 if none does, 2 if none could judge.
+    """
+    from .diagnose.matrix import since
+    from .diagnose.tables import render_since
+
+    found = since(load_graph_file(graph_file), target, versions or None, build=build, every=every)
+    if style == "json":
+        click.echo(json.dumps(found.to_dict(), indent=1))
+    else:
+        _console().print(render_since(found))
+    raise SystemExit(found.exit_code)
+
+
+@main.command("check")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.option("--update", "write", is_flag=True, help="Write what is found into FILE.")
+@click.option("--fresh", is_flag=True, help="Ask again what earlier runs have answered.")
+@click.option(
+    "--format", "style", type=click.Choice(["text", "json", "junit", "github"]), default="text", show_default=True
+)
+@click.option("--output", type=click.Path(dir_okay=False), help="Write here, not to standard output.")
+def check_baseline(file: str, write: bool, fresh: bool, style: str, output: str | None) -> None:
+    """Hold cuDNN's verdicts against the baseline FILE, a TOML file of graphs, targets, versions and what is expected.
+
+    Exit code 0 if nothing changed, 1 if something did, 2 if something could not be judged; with --update 0 if all
+    could be written.
+    """
+    from .diagnose import check
+    from .diagnose.ci import github_annotations, junit_xml
+    from .diagnose.tables import render_check, table_text
+
+    ask = check.update if write else check.check
+    results = ask(Path(file), load=load_graph_file, fresh=fresh, progress=style == "text")
+    if style == "json":
+        _write(json.dumps([one.to_dict() for one in results], indent=1) + "\n", output)
+    elif style == "junit":
+        _write(junit_xml(one.case() for one in results), output)
+    elif style == "github":
+        folder = Path(file).parent
+        files = {one.name: (folder / one.graph).as_posix() for one in results}
+        _write(
+            "".join(f"{line}\n" for line in github_annotations((one.case() for one in results), files=files)), output
+        )
+    elif output is not None:
+        _write(table_text(render_check(results)), output)
+    else:
+        _console().print(render_check(results))
+    if write:
+        raise SystemExit(0 if all(one.can_be_expected for one in results) else NOT_JUDGED)
+    raise SystemExit(check.exit_code(results))
 
 
 @main.command("attention-table")

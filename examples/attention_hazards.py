@@ -51,6 +51,7 @@ REPRODUCTIONS: dict[str, Reproduction] = {
     "inner-stride": Reproduction(False, {"layout": {"q": (2 * 128 * 128, 128 * 128, 128, 2)}}),
     "inner-stride:backward": Reproduction(True, {"layout": {"dv": (2 * 128 * 128, 128 * 128, 128, 2)}}),
     "inner-stride:dq": Reproduction(True, {"layout": {"dq": (2 * 128 * 128, 128 * 128, 128, 2)}}),
+    "backward-of-one-row": Reproduction(True, {"batch": 1, "heads": 1, "seq_q": 1, "seq_kv": 128}),
     "unaligned-strides": Reproduction(False, {"stats": True, "layout": {"q": (2 * 128 * 68, 128 * 68, 68, 1)}}),
     "unaligned-strides:backward": Reproduction(True, {"layout": {"v": (2 * 128 * 64 + 4, 128 * 64, 64, 1)}}),
     "unaligned-strides:address": Reproduction(True, {"layout": {"q": (2 * 128 * 64 + 4, 128 * 64, 64, 1)}}),

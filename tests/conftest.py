@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from cudnn_backend_py.native.find import CUDNN_SONAME, cudnn_places
+from tests.support.chromium import find_chromium
 
 TESTS = Path(__file__).parent
 REQUIRE_VARIABLE = "CUDNN_BACKEND_REQUIRE"
@@ -44,7 +45,15 @@ def _gpu_absence() -> str | None:
     return f"no GPU: libcuda.so.1 is {kind.decode()}, {int(devices)} devices"
 
 
-RINGS: dict[str, Callable[[], str | None]] = {"library": cache(_library_absence), "gpu": cache(_gpu_absence)}
+def _browser_absence() -> str | None:
+    return None if find_chromium() else "no chromium on PATH"
+
+
+RINGS: dict[str, Callable[[], str | None]] = {
+    "library": cache(_library_absence),
+    "gpu": cache(_gpu_absence),
+    "browser": _browser_absence,
+}
 
 
 def _asked(arguments: Iterable[str], ring: str) -> bool:

@@ -14,19 +14,22 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypedDict
 
 from ..engine import heur_mode
 from ..errors import CudnnBackendError
 from ..graph import Graph, graph_from_json, graph_to_json
+from ..native import loaded_library
 from ..native.find import cudnn_places
 from ..target import find_profile
 from ..versions import child_environment, require_installed
 from .explain import CRASHED, explain
+from .known import known_hazards
+from .rules import suspects
 from .verdict import SCHEMA_VERSION, STAGES, Basis, Cause, Outcome, Stage, Verdict
 
 __all__ = ["TIMED_OUT", "Judge", "Question", "judge", "library_identity"]
@@ -200,6 +203,14 @@ def judge(question: Question, *, limit_s: float = 60.0) -> Verdict:
     return kept.setdefault(limit_s, Judge(limit_s=limit_s)).ask(question)
 
 
+class _Loaded(TypedDict):
+    """The cuDNN that a child has loaded."""
+
+    version: Sequence[int]
+    text: str
+    path: str
+
+
 @dataclass(frozen=True)
 class _Ending:
     """How a child ended: a signal's name, an exit code, or ``TIMED_OUT``; in which step, and what it said."""
@@ -207,6 +218,7 @@ class _Ending:
     ending: str
     step: str
     said: str
+    library: _Loaded
 
     @property
     def tag(self) -> str:
@@ -233,6 +245,7 @@ class _Worker:
         assert self._process.stdout is not None
         self._selector.register(self._process.stdout, selectors.EVENT_READ)
         self._pending = b""
+        self._library: _Loaded = {"version": (0, 0, 0), "text": "not asked", "path": ""}
 
     def ask(self, question: Question, skip: tuple[str, ...], limit_s: float) -> Verdict | _Ending:
         asked = {"graph": _graph_text(question.graph), "target": question.target, "modes": question.modes}
@@ -246,11 +259,13 @@ class _Worker:
         while (answer := self._read_line(deadline)) is not None:
             if "step" in answer:
                 step = answer["step"]
+            elif "loaded" in answer:
+                self._library = answer["loaded"]
             elif "verdict" in answer:
                 return Verdict.from_dict(answer["verdict"])
             else:
                 raise CudnnBackendError(answer["headline"], code="judging-failed", more=answer["more"])
-        return _Ending(self._how_it_ended(), step, self._said())
+        return _Ending(self._how_it_ended(), step, self._said(), self._library)
 
     def _read_line(self, deadline: float) -> dict[str, Any] | None:
         """Return the next line, None if the process ended or the time is over."""
@@ -298,6 +313,15 @@ def _serve() -> None:
     def say(**line: Any) -> None:
         print(json.dumps(line), file=out, flush=True)
 
+    told = False
+
+    def step(text: str) -> None:
+        nonlocal told
+        if not told and (lib := loaded_library()) is not None:
+            say(loaded=_Loaded(version=lib.version, text=lib.version_text, path=lib.path))
+            told = True
+        say(step=text)
+
     for line in sys.stdin:
         asked = json.loads(line)
         target = None if asked["target"] == GPU else asked["target"]
@@ -308,7 +332,7 @@ def _serve() -> None:
                 mode=asked["modes"],
                 build=asked["build"],
                 execute=asked["execute"],
-                step=lambda text: say(step=text),
+                step=step,
                 skip=asked["skip"],
             )
         except Exception as error:  # of ours: the parent raises it
@@ -336,24 +360,19 @@ def _ended(question: Question, ending: _Ending) -> Verdict:
     """Return the verdict where the process did not live to give one."""
     timed_out = ending.ending == TIMED_OUT
     how = "did not answer in time" if timed_out else f"crashed with {ending.ending}"
-    where = ending.step or "the start of the process"
-    cause = Cause(
-        TIMED_OUT if timed_out else CRASHED,
-        f"cuDNN {how} in {where}",
-        Basis.MEASURED,
-        ending.said,
-        "give it more time" if timed_out else "another cuDNN version, or a change of the graph, may not crash",
-    )
-    state = "timed out" if timed_out else "crashed"
-    reached = STAGES.index(ending.stage)
-    stages = [
-        Stage(name, "passed" if index < reached else state if index == reached else "not reached")
-        for index, name in enumerate(STAGES)
-    ]
-    stages[reached] = replace(stages[reached], detail=f"{how} in {where}")
+    headline = f"cuDNN {how} in {ending.step or 'the start of the process'}"
     profile = None if question.target == GPU else find_profile(question.target)
-    installed = None if question.version is None else require_installed(question.version)
-    place = next((place.path for place in cudnn_places() if place.path), "")
+    major, minor, patch = ending.library["version"]
+    hazards = [] if profile is None else known_hazards(question.graph, profile.sm, (major, minor, patch))
+    remedy = "give it more time" if timed_out else "another cuDNN version, or a change of the graph, may not crash"
+    if hazards and not timed_out:
+        headline, remedy = f"{headline}, as is known of {hazards[0].what}", hazards[0].fix
+    if suspected := suspects(question.graph):
+        headline = f"{headline}; {'; '.join(suspected)}"
+    code, state = (TIMED_OUT, "timed out") if timed_out else (CRASHED, "crashed")
+    reached = STAGES.index(ending.stage)
+    states = ["passed"] * reached + [state] + ["not reached"] * (len(STAGES) - reached - 1)
+    details = {ending.stage: headline}
     return Verdict(
         outcome=Outcome.NOT_JUDGED,
         stage=ending.stage,
@@ -363,10 +382,11 @@ def _ended(question: Question, ending: _Ending) -> Verdict:
         target_title=profile.title if profile else GPU,
         sm=profile.sm if profile else 0,
         live=profile is None,
-        cudnn=installed.short if installed else "as this process loads it",
-        library=str(installed.library) if installed else str(place),
+        cudnn=ending.library["text"],
+        library=ending.library["path"],
         driver="not asked",
         modes=question.modes,
-        cause=cause,
-        stages=tuple(stages),
+        cause=Cause(code, headline, Basis.MEASURED, ending.said, remedy),
+        stages=tuple(Stage(name, state, details.get(name, "")) for name, state in zip(STAGES, states, strict=True)),
+        hazards=tuple(map(str, hazards)),
     )

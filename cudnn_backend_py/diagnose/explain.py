@@ -11,10 +11,12 @@ from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, U
 from ..execution import trial_run
 from ..generated.enums import DataType, HeurMode, Status
 from ..graph import Graph, GraphBuilder
-from ..native import Library, library
+from ..native import loaded_library
 from ..plan import Plan, build_plan
 from ..target import Profile, Target, using
-from .rules import UNJUDGED, find_cause
+from .environment import Fault, check_environment
+from .known import known_hazards
+from .rules import UNJUDGED, find_cause, find_graph_cause
 from .verdict import STAGES, Basis, Candidate, Cause, Control, Outcome, Stage, Verdict
 from .words import Reason, read_refusals
 
@@ -32,7 +34,6 @@ _JIT_LIMIT = (
     "this is the jit wheel: engines the full wheel has compiled ahead of time, for convolutions and norms among them, "
     "are not in it"
 )
-_DRIVER_REMEDY = "install the CUDA driver, or this package where a C compiler is, so that its driver stub is built"
 _controls: dict[tuple[int, bool, str], Control] = {}
 _TOO_NEW = ("attribute-newer-than-library", "descriptor-newer-than-library", "function-newer-than-library")
 
@@ -84,17 +85,24 @@ def explain(
     """
     asked = [mode] if isinstance(mode, (HeurMode, str)) else list(mode)
     modes = tuple(heur_mode(item) for item in asked)
-    try:
-        lib = library()
-    except EnvironmentNotReady as error:
-        return _without_library(graph, target, modes, error)
+    name = str(target or "gpu")
+    lib = loaded_library()
+    if lib is None:
+        faults = check_environment(build=build or execute)  # loads the library, if that does not end the process
+        lib = loaded_library()
+        if lib is None:
+            return _blank(graph, name, modes, faults[0], cudnn="none", path="", driver="not asked")
     try:
         with using(target, on=lib) as chosen:
             return _Question(graph, chosen, modes, build, execute, plans, step, skip).verdict()
     except UsageError:
         raise
     except CudnnBackendError as error:
-        return _not_judged(graph, str(target or "gpu"), lib, modes, error)
+        blocking = (fault for fault in check_environment(lib, build=build) if fault.blocks)
+        fault = next(blocking, _as_fault(error))
+        found = {"cudnn": lib.version_text, "path": lib.path, "driver": lib.driver.kind}
+        reasons = _error_reasons(error) if isinstance(error, CudnnStatusError) else ()
+        return _blank(graph, name, modes, fault, **found, reasons=reasons)
 
 
 class _Question:
@@ -119,9 +127,12 @@ class _Question:
         self.plans = plans
         self.step = step
         self.skip = skip
-        self.environment = _environment(target, self.build)
+        self.faults = check_environment(target.library, target, self.build)
+        self.environment = tuple(fault.headline for fault in self.faults)
 
     def verdict(self) -> Verdict:
+        if self.faults and self.faults[0].blocks:
+            return self._make(Outcome.NOT_JUDGED, "environment", None, (), (), _cause_of(self.faults[0]))
         self.step("the control graph")
         control = self._control()
         if not control.supported:
@@ -130,9 +141,7 @@ class _Question:
                 "this environment refuses a graph that is known to be supported",
                 Basis.MEASURED,
                 "so nothing it says about the graph can be believed",
-                _DRIVER_REMEDY
-                if self.target.library.driver.kind == "missing"
-                else "see the control graph's reasons and 'cudnn-backend info'",
+                "see the control graph's reasons and 'cudnn-backend info'",
             )
             return self._make(Outcome.NOT_JUDGED, "environment", control, (), (), cause)
         self.step("operation graph")
@@ -173,7 +182,9 @@ class _Question:
         number = int(error.status)
         reasons = _error_reasons(error)
         judged = 2000 <= number < 4000
-        cause = Cause(
+        names = [mode.name for mode in self.modes]
+        found = find_graph_cause(reasons, self.graph, self.target, names) if judged else None
+        cause = found or Cause(
             "operation-graph-refused",
             error.headline if not error.last_error else f"{error.headline}: {error.last_error.strip().splitlines()[0]}",
             Basis.RULE,
@@ -297,7 +308,7 @@ class _Question:
         self,
         outcome: Outcome,
         stage: str,
-        control: Control,
+        control: Control | None,
         candidates: Sequence[Candidate],
         reasons: tuple[Reason, ...],
         cause: Cause | None,
@@ -324,6 +335,7 @@ class _Question:
             environment=self.environment,
             limits=_limits(target),
             stages=_stages(outcome, stage, candidates),
+            hazards=tuple(map(str, known_hazards(self.graph, target.sm, lib.version))),
         )
 
 
@@ -393,43 +405,27 @@ def _limits(target: Target) -> tuple[str, ...]:
     return tuple(limits)
 
 
-def _environment(target: Target, build: bool) -> tuple[str, ...]:
-    """Return what is unusual about this environment, each as one line."""
-    lib = target.library
-    notes = []
-    if lib.driver.kind == "stub":
-        notes.append("libcuda.so.1 is this package's stub: enough for verdicts and plans, nothing can run")
-    elif lib.driver.kind == "missing":
-        notes.append(f"there is no libcuda.so.1: {lib.driver.note}")
-    elif lib.driver.devices == 0:
-        notes.append("the CUDA driver is installed but sees no GPU")
-    if lib.nvrtc.path is None:
-        notes.append(f"NVRTC for CUDA {lib.cuda_version // 1000} was not found: no plan can be built")
-    return tuple(notes)
+def _as_fault(error: CudnnBackendError) -> Fault:
+    """Return a failure to open the target as a fault of the environment."""
+    return Fault(error.code, error.headline, error.sections.get("where", ""), error.sections.get("fix", ""), True)
 
 
-def _without_library(graph: Graph, target: object, modes: tuple[HeurMode, ...], error: EnvironmentNotReady) -> Verdict:
-    return _blank(graph, str(target or "gpu"), modes, error, cudnn="none", path="", driver="not asked")
-
-
-def _not_judged(
-    graph: Graph, target: str, lib: Library, modes: tuple[HeurMode, ...], error: CudnnBackendError
-) -> Verdict:
-    return _blank(graph, target, modes, error, cudnn=lib.version_text, path=lib.path, driver=lib.driver.kind)
+def _cause_of(fault: Fault) -> Cause:
+    return Cause(fault.code, fault.headline, Basis.MEASURED, fault.detail, fault.repair)
 
 
 def _blank(
     graph: Graph,
     target: str,
     modes: tuple[HeurMode, ...],
-    error: CudnnBackendError,
+    fault: Fault,
     *,
     cudnn: str,
     path: str,
     driver: str,
+    reasons: tuple[Reason, ...] = (),
 ) -> Verdict:
-    reasons = _error_reasons(error) if isinstance(error, CudnnStatusError) else ()
-    detail = error.sections.get("where", "")
+    """Return the verdict where no target could be opened."""
     return Verdict(
         outcome=Outcome.NOT_JUDGED,
         stage="environment",
@@ -444,6 +440,6 @@ def _blank(
         driver=driver,
         modes=tuple(mode.name for mode in modes),
         reasons=reasons,
-        cause=Cause(error.code, error.headline, Basis.MEASURED, detail, error.sections.get("fix", "")),
+        cause=_cause_of(fault),
         stages=_stages(Outcome.NOT_JUDGED, "environment", ()),
     )

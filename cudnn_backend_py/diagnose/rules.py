@@ -1,22 +1,40 @@
 """Rules: from a chain of reasons to one headline with the value found and the value needed.
 
-One function each. A rule gets the refused candidates and may ask cuDNN about a variation; then it says measured.
+One function each. The first ones know a fault by its words alone. The others are asked for each of cuDNN's reasons,
+that of the engine config that came furthest first; they find the tensor and check the claim by asking cuDNN about the
+graph with one thing changed. Then the cause is measured, and it is taken before any that is not.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from ..engine import OperationGraph
 from ..errors import CudnnBackendError
-from ..generated.enums import TensorReordering
-from ..graph.ir import Graph
+from ..generated.enums import DataType, DescriptorType, TensorReordering
+from ..graph.ir import Graph, Matmul, Operation, Pointwise, Reduction, Tensor, packed_strides
 from ..target import Target, open_target
+from .apart import apart
+from .changes import Change, changes, channels_last, describe, head_dims, response_dims
+from .padding import CONVOLUTIONS, resized
 from .verdict import Basis, Candidate, Cause
-from .words import Reason
+from .words import Reason, furthest_reason
 
-__all__ = ["NEEDS_DEVICE", "RULES", "UNJUDGED", "find_cause"]
+__all__ = [
+    "ARCHITECTURES",
+    "NEEDS_DEVICE",
+    "RULES",
+    "UNJUDGED",
+    "Case",
+    "find_cause",
+    "find_graph_cause",
+    "supports",
+    "suspects",
+]
 
 # Causes that say nothing about the graph.
 UNJUDGED = frozenset({"driver-library-unusable", "device-needed"})
@@ -27,9 +45,75 @@ NEEDS_DEVICE = {
     "create_cublas_handle": "a cuBLASLt handle, which only a device gives",
 }
 
-Rule = Callable[[Sequence[Candidate], Graph, Target, Sequence[str]], Cause | None]
+# Described targets, one of each architecture: where else a graph is asked about.
+ARCHITECTURES = ("sm90", "sm100", "sm80", "sm89", "sm120", "sm86")
+
+_QUESTIONS = 40  # about variations, for one cause: some 0.3 s
+
+
+def supports(graph: Graph, target: Target, modes: Sequence[str]) -> bool:
+    """Return whether some engine config takes the graph; nothing is said of why not."""
+    try:
+        question = OperationGraph(graph, target)
+        return any(question.heuristics(mode).configs for mode in modes)
+    except CudnnBackendError:
+        return False
+
+
+@dataclass
+class Case:
+    """A refused graph, and the variations that are asked about, 40 at most.
+
+    ``measure`` False asks none: for graphs whose variations crash cuDNN.
+    """
+
+    refused: Sequence[Candidate]
+    graph: Graph
+    target: Target
+    modes: Sequence[str]
+    measure: bool = True
+    questions: int = _QUESTIONS
+
+    def supports(self, graph: Graph) -> bool:
+        """Return whether cuDNN takes a variation; False where there were too many."""
+        return self._may_ask() and supports(graph, self.target, self.modes)
+
+    def _may_ask(self) -> bool:
+        self.questions -= 1
+        return self.measure and self.questions >= 0
+
+    def cure(self, *kinds: str, keep: Callable[[Change], bool] = lambda _: True) -> Change | None:
+        """Return the first change of these kinds, and of one graph, that makes cuDNN take the graph."""
+        for change in changes(self.graph, kinds) if self.measure else ():
+            if self.questions <= 0:
+                return None
+            if len(change.graphs) == 1 and keep(change) and self.supports(change.graph):
+                return change
+        return None
+
+    def cures(self, *kinds: str) -> list[Change]:
+        """Return all changes of these kinds that make cuDNN take the graph."""
+        found = changes(self.graph, kinds) if self.measure else ()
+        return [change for change in found if len(change.graphs) == 1 and self.supports(change.graph)]
+
+    def elsewhere(self) -> list[str]:
+        """Return the other architectures that take the graph with this cuDNN."""
+        found = []
+        for name in ARCHITECTURES if self.measure else ():
+            other = open_target(name, on=self.target.library)
+            try:
+                if other.sm != self.target.sm:
+                    found += [f"sm_{other.sm}"] if supports(self.graph, other, self.modes) else []
+            finally:
+                other.close()
+        return found
+
+
+Rule = Callable[[Case], Cause | None]
+WordRule = Callable[[Case, Reason], Cause | None]
 
 RULES: list[Rule] = []
+_WORD_RULES: list[tuple[re.Pattern[str], WordRule]] = []
 
 
 def _rule(function: Rule) -> Rule:
@@ -37,13 +121,198 @@ def _rule(function: Rule) -> Rule:
     return function
 
 
-def find_cause(refused: Sequence[Candidate], graph: Graph, target: Target, modes: Sequence[str]) -> Cause | None:
-    """Return the first rule's cause that fits, or what is common to all refusals, or None if cuDNN was silent."""
+def _says(pattern: str) -> Callable[[WordRule], WordRule]:
+    """Register a rule for the reasons whose status and text match."""
+
+    def register(function: WordRule) -> WordRule:
+        _WORD_RULES.append((re.compile(pattern), function))
+        return function
+
+    return register
+
+
+def find_cause(
+    refused: Sequence[Candidate], graph: Graph, target: Target, modes: Sequence[str], *, measure: bool = True
+) -> Cause | None:
+    """Return why a graph was refused, or None if cuDNN was silent.
+
+    Parameters
+    ----------
+    refused
+        The refused candidates with their reasons.
+    measure
+        Whether cuDNN may be asked about variations of the graph, forty at most. They are asked in
+        a forked process, as some kill cuDNN; so never of a GPU in this process, whose context a fork does not have.
+    """
+    case = Case(refused, graph, target, modes, measure and not target.is_live)
     for rule in RULES:
-        cause = rule(refused, graph, target, modes)
+        cause = rule(case)
         if cause is not None:
             return cause
-    return None
+    return _with_device_needed(case, apart(lambda: _most_certain(case), lambda: _unmeasured(case)))
+
+
+def find_graph_cause(
+    reasons: Sequence[Reason], graph: Graph, target: Target, modes: Sequence[str], *, measure: bool = True
+) -> Cause | None:
+    """Return why cuDNN refused the operation graph itself, or None if no rule knows its words."""
+    refused = [Candidate("", None, {}, "refused", tuple(reasons))]
+    case = Case(refused, graph, target, modes, measure and not target.is_live)
+    cause = apart(lambda: _by_words(case) or _one_change_away(case), lambda: _by_words(_asking_nothing(case)))
+    return cause and dataclasses.replace(cause, code="operation-graph-refused")
+
+
+def _unmeasured(case: Case) -> Cause | None:
+    return _most_certain(_asking_nothing(case))
+
+
+def _asking_nothing(case: Case) -> Case:
+    return dataclasses.replace(case, measure=False)
+
+
+def _most_certain(case: Case) -> Cause | None:
+    """Return the first measured cause; else what one change cures, what the words say, or the words."""
+    said = _by_words(case)
+    if said is not None and said.basis is Basis.MEASURED:
+        return said
+    return (
+        _one_option_away(case)
+        or _one_change_away(case)
+        or _another_architecture(case)
+        or said
+        or all_candidates_alike(case)
+    )
+
+
+def _by_words(case: Case) -> Cause | None:
+    """Return the first measured cause of the rules that know some reason's words, else the first that is not."""
+    first: Cause | None = None
+    tried: set[WordRule] = set()
+    reasons = _furthest_first(case.refused)
+    for reason in [one for one in reasons if not _VAGUE.search(one.text)] or reasons:
+        for pattern, rule in _WORD_RULES:
+            if rule in tried or not pattern.search(str(reason)):
+                continue
+            tried.add(rule)
+            cause = rule(case, reason)
+            if cause is not None and cause.basis is Basis.MEASURED:
+                return cause
+            first = first or cause
+    return first
+
+
+# What says nothing about the graph: engines of other architectures, and those that were not meant for it.
+_VAGUE = re.compile(
+    r"is supported for this engine|is only supported since|KERNEL_CFG knob|either be an entrance node|not given"
+    r"|the chosen engine does not support|global index -1|No knob was found|fortBackend\.is_|mode for fused attention"
+    r"|engine does not support this graph|non matching device version"
+)
+
+
+def _furthest_first(refused: Iterable[Candidate]) -> list[Reason]:
+    """Return the innermost reasons, each once, that of the longest chain first, vague ones last."""
+    chains = [candidate.reasons for candidate in refused if candidate.reasons]
+    chains.sort(key=lambda chain: (bool(_VAGUE.search(chain[0].text)), -len(chain)))
+    return list(dict.fromkeys(chain[0] for chain in chains))
+
+
+# headlines
+
+
+_TYPE_WORDS = {
+    DataType.FLOAT: "float32",
+    DataType.DOUBLE: "double (float64)",
+    DataType.HALF: "float16",
+    DataType.BFLOAT16: "bfloat16",
+    DataType.FP8_E4M3: "fp8 (e4m3)",
+    DataType.FP8_E5M2: "fp8 (e5m2)",
+    DataType.FP4_E2M1: "fp4 (e2m1)",
+}
+_PADDED = re.compile(r"(?P<what>.*): (?P<old>\d+) -> \d+ \(a multiple of (?P<multiple>\d+)\)")
+
+
+def _type_word(kind: DataType) -> str:
+    return _TYPE_WORDS.get(kind, kind.name.lower())
+
+
+def _contrast(graph: Graph, change: Change) -> str:
+    """Return tensors, values found and values needed of a change, such as "bias is float32, float16 is needed"."""
+    if padded := _PADDED.match(change.title):
+        return f"{padded['what']} is {padded['old']}, a multiple of {padded['multiple']} is needed"
+    groups: dict[tuple[str, str, str], list[Tensor]] = {}
+    after = {tensor.name: tensor for tensor in change.graph.tensors}
+    for tensor in graph.tensors:
+        if tensor.name in change.tensors and tensor.name in after:
+            for what, found, needed in _differences(tensor, after[tensor.name]):
+                groups.setdefault((what, found, needed), []).append(tensor)
+    parts = []
+    for (what, found, needed), tensors in groups.items():
+        has = "has" if len(tensors) == 1 else "have"
+        parts.append(f"{describe(tensors)} {has} {what} {found}, {needed} is needed")
+    return "; ".join(parts[:3]) or change.title
+
+
+def _differences(old: Tensor, new: Tensor) -> Iterator[tuple[str, str, str]]:
+    if old.dims != new.dims:
+        for axis, (one, other) in enumerate(zip(old.dims, new.dims, strict=True)):
+            if one != other:
+                yield f"dim {axis}", str(one), str(other)
+        return
+    if old.strides != new.strides:
+        yield ("layout" if _layout_word(new) == "NHWC" else "strides"), _strides_word(old, new), _strides_word(new, new)
+    if old.data_type is not new.data_type:
+        yield "data type", _type_word(old.data_type), _type_word(new.data_type)
+    if old.alignment != new.alignment:
+        yield "alignment", f"{old.alignment} bytes", str(new.alignment)
+    if old.reordering is not new.reordering:
+        yield "reordering", old.reordering.name, new.reordering.name
+    for name, one, other in (("virtual", old.virtual, new.virtual), ("by value", old.by_value, new.by_value)):
+        if one != other:
+            yield name, str(one), str(other)
+
+
+def _strides_word(tensor: Tensor, needed: Tensor) -> str:
+    word = _layout_word(tensor)
+    if word in ("NHWC", "NCHW") and _layout_word(needed) == "NHWC":
+        return word
+    word = {"NCHW": "row-major", "NHWC": ""}.get(word, word)
+    return f"{list(tensor.strides)} ({word})" if word else f"{list(tensor.strides)}"
+
+
+def _layout_word(tensor: Tensor) -> str:
+    """Return what the strides are called: NHWC, else NCHW (four dims and more) or row-major, column-major."""
+    row_major = tensor.strides == packed_strides(tensor.dims)
+    if tensor.rank >= 4:
+        return "NHWC" if tensor.strides == channels_last(tensor) else "NCHW" if row_major else ""
+    return "row-major" if row_major else "column-major" if tensor.strides[-1] > tensor.strides[-2:][0] else ""
+
+
+def _statement(reason: Reason) -> str:
+    """Return what a reason states, on one line."""
+    return " ".join(reason.statement.split()).partition(" at: ")[0].rstrip(".")
+
+
+def _quote(reason: Reason) -> str:
+    """Return the reason's statement for a headline; nothing where it is a bare C++ condition."""
+    words = _statement(reason)
+    return f" (cuDNN: {words})" if _is_readable(words) else ""
+
+
+def _is_readable(words: str) -> bool:
+    return re.match(r"[A-Za-z][\w'/()-]* [\w'/()<>=-]+ ", words) is not None
+
+
+def _quote_best(case: Case, reason: Reason) -> str:
+    """Return the statement of the reason, or of the furthest one that reads as a sentence."""
+    return _quote(reason) or next(filter(None, map(_quote, _furthest_first(case.refused))), "")
+
+
+def _measured(code: str, case: Case, change: Change, reason: Reason | None = None) -> Cause:
+    """Return the cause that a change which cures it shows."""
+    headline = _contrast(case.graph, change) + (_quote(reason) if reason else "")
+    detail = "with that changed, and nothing else, cuDNN supports the graph"
+    effect = "" if change.effect == "exact" else f" ({change.effect})"
+    return Cause(code, headline, Basis.MEASURED, detail, f"{change.title}{effect}")
 
 
 def _first_with(refused: Sequence[Candidate], status: str, words: str = "") -> tuple[Candidate, Reason] | None:
@@ -59,9 +328,7 @@ def _kib(size_bytes: int) -> str:
 
 
 @_rule
-def shared_memory_per_block_insufficient(
-    refused: Sequence[Candidate], graph: Graph, target: Target, modes: Sequence[str]
-) -> Cause | None:
+def shared_memory_per_block_insufficient(case: Case) -> Cause | None:
     """A kernel needs more shared memory per thread block than the architecture has.
 
     Fault
@@ -76,14 +343,17 @@ def shared_memory_per_block_insufficient(
     Since
         The status exists since cuDNN 9.0.
     """
-    found = _first_with(refused, "SHARED_MEMORY_INSUFFICIENT")
+    target = case.target
+    found = _first_with(case.refused, "SHARED_MEMORY_INSUFFICIENT")
     if found is None:
         return None
     limit = int(target.profile.properties["maxSharedMemoryPerBlockOptin"])
     engine = found[0].engine
     here = f"sm_{target.sm} has {_kib(limit)} at most"
     remedy = "judge for a GPU with more shared memory per block, such as --target sm80 or sm90"
-    needed = None if target.is_live else _needed_shared_memory(graph, target, limit, modes)
+    needed = (
+        None if target.is_live or not case.measure else _needed_shared_memory(case.graph, target, limit, case.modes)
+    )
     if needed is None:
         headline = f"engine {engine} needs more shared memory per block than the GPU has: {here}"
         return Cause("shared-memory-per-block-insufficient", headline, Basis.RULE, _NOT_FREE_MEMORY, remedy)
@@ -104,10 +374,7 @@ def _needed_shared_memory(graph: Graph, target: Target, limit: int, modes: Seque
         properties = {**target.profile.properties, "maxSharedMemoryPerBlockOptin": size_bytes}
         varied = open_target(dataclasses.replace(target.profile, properties=properties), on=target.library)
         try:
-            question = OperationGraph(graph, varied)
-            return any(question.heuristics(mode).configs for mode in modes)
-        except CudnnBackendError:
-            return False
+            return supports(graph, varied, modes)
         finally:
             varied.close()
 
@@ -127,7 +394,7 @@ _SMALL_SEQUENCES_UNTIL = (9, 25, 0)  # attention that keeps S, with its F16x16 o
 
 
 @_rule
-def pattern_removed(refused: Sequence[Candidate], graph: Graph, target: Target, modes: Sequence[str]) -> Cause | None:
+def pattern_removed(case: Case) -> Cause | None:
     """A pattern older versions supported was taken out of cuDNN.
 
     Fault
@@ -140,10 +407,11 @@ def pattern_removed(refused: Sequence[Candidate], graph: Graph, target: Target, 
     Since
         Non-flash fused attention: supported by 9.14 to 9.24, removed in 9.25.
     """
-    found, detail = _first_with(refused, "GRAPH_PATTERN", "no longer supported"), "cuDNN says so itself"
-    reordered = [tensor.name for tensor in graph.tensors if tensor.reordering is TensorReordering.F16x16]
+    target = case.target
+    found, detail = _first_with(case.refused, "GRAPH_PATTERN", "no longer supported"), "cuDNN says so itself"
+    reordered = [tensor.name for tensor in case.graph.tensors if tensor.reordering is TensorReordering.F16x16]
     if found is None and reordered and target.library.version >= _SMALL_SEQUENCES_UNTIL:
-        found = _first_with(refused, "GRAPH_PATTERN", "mha patterns only support")
+        found = _first_with(case.refused, "GRAPH_PATTERN", "mha patterns only support")
         detail = f"tensor {reordered[0]!r} is stored in F16x16 order, which only the removed kernels read"
     if found is None:
         return None
@@ -154,9 +422,7 @@ def pattern_removed(refused: Sequence[Candidate], graph: Graph, target: Target, 
 
 
 @_rule
-def driver_library_unusable(
-    refused: Sequence[Candidate], graph: Graph, target: Target, modes: Sequence[str]
-) -> Cause | None:
+def driver_library_unusable(case: Case) -> Cause | None:
     """cuDNN could not use libcuda.so.1, so its refusal says nothing about the graph.
 
     Fault
@@ -168,49 +434,522 @@ def driver_library_unusable(
     Since
         Seen with 9.19.
     """
-    found = _first_with(refused, "RUNTIME_PREREQUISITE_MISSING", "libcuda")
+    found = _first_with(case.refused, "RUNTIME_PREREQUISITE_MISSING", "libcuda")
     if found is None:
         return None
-    driver = target.library.driver
+    driver = case.target.library.driver
     headline = f"cuDNN cannot use libcuda.so.1 here ({driver.kind})"
     remedy = "reinstall this package where a C compiler is, so that the driver stub is built"
     return Cause("driver-library-unusable", headline, Basis.RULE, driver.note, remedy)
 
 
-@_rule
-def device_needed(refused: Sequence[Candidate], graph: Graph, target: Target, modes: Sequence[str]) -> Cause | None:
-    """An engine was refused only because no device could be asked, so the graph may be supported on the GPU itself.
+def _with_device_needed(case: Case, other: Cause | None) -> Cause | None:
+    """Return the cause, or that an engine was refused only because no device could be asked.
 
     Fault
-        "No GPC available" or a cuBLASLt handle that cannot be created, for a described target.
+        "No GPC available" or a cuBLASLt handle that cannot be created, for a described target. The graph may be
+        supported on the GPU itself.
     Evidence
         On an H100 with cuDNN 9.19 these engines are offered live and refused so without a device; everything else is
-        equal.
+        equal. What the other engines lack is said with it.
     Remedy
         Ask on the GPU.
     Since
         Seen with 9.19 and 9.28.
     """
-    if target.is_live:
-        return None
-    for candidate in refused:
+    if case.target.is_live:
+        return other
+    for candidate in case.refused:
         for reason in candidate.reasons:
             for words, what in NEEDS_DEVICE.items():
                 if words in reason.text:
                     headline = f"engine {candidate.engine} asks the device for {what}, and none is here"
                     detail = "so this refusal says nothing about the graph; the other candidates were refused for it"
+                    if other is not None:
+                        headline = f"{headline}; of the others: {other.headline}"
                     return Cause("device-needed", headline, Basis.RULE, detail, "ask on a machine with the GPU")
+    return other
+
+
+@_says(r"is_valid_spatial_dim")
+def convolution_dims(case: Case, reason: Reason) -> Cause | None:
+    """The response of a convolution is not as large as image, filter, padding and stride make it.
+
+    Fault
+        BAD_PARAM with ``is_valid_spatial_dim``.
+    Evidence
+        The dims the convolution gives, and the graph with them.
+    Remedy
+        Those dims; a gradient that was cut is padded with zeros.
+    Since
+        Any version.
+    """
+    for op in case.graph.ops:
+        if not isinstance(op, Operation) or op.kind not in CONVOLUTIONS:
+            continue
+        image, weights, response = (op.fields[port] for port in CONVOLUTIONS[op.kind])
+        needed = response_dims(op)
+        if needed is not None and needed != response.dims:
+            change = case.cure("pad_sequence")
+            headline = (
+                f"{response.name} has dims {list(response.dims)}, {list(needed)} is needed: "
+                f"what {image.name} {list(image.dims)} and {weights.name} {list(weights.dims)} give with their padding"
+            )
+            basis = Basis.RULE if change is None else Basis.MEASURED
+            return Cause("shape", headline, basis, reason.text, "" if change is None else change.title)
     return None
 
 
-@_rule
-def all_candidates_alike(
-    refused: Sequence[Candidate], graph: Graph, target: Target, modes: Sequence[str]
-) -> Cause | None:
+@_says(r"ragged dim should match|RAGGED_OFFSET")
+def ragged_offset(case: Case, reason: Reason) -> Cause | None:
+    """A ragged offset has another number of entries than sequences and one.
+
+    Fault
+        "ragged dim should match dim value + 1 of original tensor".
+    Evidence
+        The dims of tensor and offset.
+    Remedy
+        One offset more than the batch.
+    Since
+        Any version.
+    """
+    for tensor in case.graph.tensors:
+        offset = tensor.ragged_offset
+        if offset is not None and offset.dims[0] != tensor.dims[0] + 1:
+            headline = (
+                f"{tensor.name} has a batch of {tensor.dims[0]} and its ragged offset {offset.name} {offset.dims[0]} "
+                f"entries: {tensor.dims[0] + 1} entries are needed, or a batch of {offset.dims[0] - 1}"
+            )
+            return Cause("shape", headline, Basis.RULE, reason.text, "one offset more than there are sequences")
+    return None
+
+
+@_says(r"getNumElementsWithStride|overlap")
+def overlapping(case: Case, reason: Reason) -> Cause | None:
+    """Strides put several elements at one address, or leave gaps, where neither is taken.
+
+    Fault
+        ``wDesc.getNumElementsWithStride() != wDesc.getNumElementsWithoutStride()``.
+    Evidence
+        The graph with the strides changed.
+    Remedy
+        Packed strides.
+    Since
+        Any version.
+    """
+    change = case.cure("layout")
+    return None if change is None else _measured("layout", case, change, reason)
+
+
+@_says(r"(?:mmaNodeCount|mma_node_count) == 0")
+def no_product(case: Case, reason: Reason) -> Cause | None:
+    """An operation is only taken together with a matmul or a convolution, and there is none.
+
+    Fault
+        ``(mmaNodeCount == 0) && !is_pointwise_fusion``.
+    Evidence
+        cuDNN's condition, and the operations of the graph.
+    Remedy
+        The operation in the graph of the product it belongs to.
+    Since
+        Any version.
+    """
+    others = [op for op in case.graph.ops if not isinstance(op, Matmul | Pointwise | Reduction)]
+    if not others or any(isinstance(op, Matmul) or op.kind in CONVOLUTIONS for op in case.graph.ops):
+        return None
+    names = ", ".join(f"{op.name} ({op.verb()})" for op in others[:4])
+    headline = f"there is no matmul or convolution in the graph, and {names} is only taken fused to one"
+    return Cause(
+        "operation", headline, Basis.RULE, reason.text, "put it into the graph of the matmul before or after it"
+    )
+
+
+@_says(r"Embedding dim per head|[Hh]ead dim|hidden dim|Only D=|head_dim|d_qk|d_v\b")
+def head_dim(case: Case, reason: Reason) -> Cause | None:
+    """The head dim is not a multiple of what the kernels take, or too large.
+
+    Fault
+        "Embedding dim per head ... is not a multiple of 8", "is not less than equal to 128", "Only D=128".
+    Evidence
+        The graph with the next multiple, or with the limit, and nothing else changed.
+    Remedy
+        Zeros up to the next multiple; for a limit another architecture or a newer cuDNN.
+    Since
+        Any version; limits differ: forward 128 until 9.0, 256 for Hopper and later.
+    """
+    dims = head_dims(case.graph)
+    both = [one for one in (dims.d, dims.d_v) if one is not None]
+    if not both:
+        return None
+    change = case.cure("pad_head_dim")
+    texts = [found.text for found in _furthest_first(case.refused)]
+    multiple = re.search(r"multiple of (\d+)|% (\d+) != 0", reason.text)
+    limits = {int(n) for text in texts for n in re.findall(r"(?:equal to|<=|Only D=|to be) ?(\d+)", text)}
+    limits |= {int(n) for n in re.findall(r"(?:equal to|<=|Only D=|to be|d_qk >|d_v >) ?(\d+)", reason.text)}
+    size = max(one.size for one in both)
+    wrong = [one for one in both if one.size == size]
+    if change is not None or (multiple and size % int(multiple[1] or multiple[2])):
+        wrong = [one for one in both if multiple and one.size % int(multiple[1] or multiple[2])] or wrong
+        needed = f"a multiple of {multiple[1] or multiple[2]} is needed" if multiple else "another is needed"
+        headline = f"{_of(case.graph, wrong)} {wrong[0].size}, {needed}"
+        if change is None:
+            return Cause("head-dim", headline + _quote(reason), Basis.RULE, "", "pad the head dim with zeros")
+        names = ", ".join(change.tensors)
+        detail = (
+            f"with {change.title.partition(': ')[2]} of {names}, and nothing else changed, cuDNN supports the graph"
+        )
+        return Cause("head-dim", headline + _quote(reason), Basis.MEASURED, detail, f"{change.title} ({change.effect})")
+    for limit in sorted(limits, reverse=True):
+        smaller = resized(case.graph, both, limit) if limit < size else None
+        headline = f"{_of(case.graph, wrong)} {size}, at most {limit} is supported on sm_{case.target.sm}"
+        if smaller is not None and case.supports(smaller):
+            detail = f"with a head dim of {limit}, and nothing else changed, cuDNN supports the graph"
+            others = case.elsewhere()
+            remedy = f"{', '.join(others)} take it with this cuDNN" if others else ""
+            return Cause("head-dim", headline + _quote(reason), Basis.MEASURED, detail, remedy)
+    if limits and size > max(limits):
+        headline = f"{_of(case.graph, wrong)} {size}, at most {max(limits)} is supported on sm_{case.target.sm}"
+        return Cause("head-dim", headline + _quote(reason), Basis.RULE)
+    return None
+
+
+def _of(graph: Graph, classes: Sequence[object]) -> str:
+    """Return "head dim of q, k is" for dims of those tensors in memory."""
+    uids = {uid for one in classes for uid, _ in one.axes}  # type: ignore[attr-defined]
+    names = [tensor for tensor in graph.tensors if tensor.uid in uids and not tensor.virtual]
+    return f"head dim of {describe(names)} is"
+
+
+_LOW_PRECISION = (DataType.FP8_E4M3, DataType.FP8_E5M2, DataType.FP4_E2M1, DataType.FP8_E8M0)
+
+
+@_says(r"(?i)fp8|QMMA|e4m3|e5m2|block.?scale|mxfp8|nvfp4|FP16/BF16 I/O")
+def low_precision(case: Case, reason: Reason) -> Cause | None:
+    """8-bit (or smaller) floats on an architecture, or in a form, that has no kernels for them.
+
+    Fault
+        "MHA only supports FP16/BF16 I/O for selected engine config", "FP8 Flash Attention is not supported for sm_80",
+        "QMMA kernels are only executable on specific architectures", "FP8 input with F16 output is only supported on
+        Blackwell".
+    Evidence
+        The same graph on other architectures; where none takes it, the graph in half precision.
+    Remedy
+        A newer architecture, or half precision.
+    Since
+        fp8 attention: Hopper with 9.0, sm_120 with later versions.
+    """
+    small = [tensor for tensor in case.graph.tensors if tensor.data_type in _LOW_PRECISION and not tensor.virtual]
+    if not small:
+        return None
+    found = f"{describe(small)} {'has' if len(small) == 1 else 'have'} data type {_type_word(small[0].data_type)}"
+    wide = [t for t in case.graph.outputs if t.data_type in (DataType.HALF, DataType.BFLOAT16)]
+    found += f" and the output {describe(wide)} {_type_word(wide[0].data_type)}" if wide else ""
+    others = case.elsewhere()
+    if others:
+        needed = f"with which this graph is supported on {', '.join(others)}, not on sm_{case.target.sm}"
+        headline = f"{found}, {needed}{_quote(reason)}"
+        return Cause(
+            "data-type", headline, Basis.MEASURED, "the same graph was asked about there", "float16 or bfloat16 instead"
+        )
+    change = case.cure("data_type")
+    if change is not None:
+        return _measured("data-type", case, change, reason)
+    return Cause("data-type", f"{found}, which sm_{case.target.sm} does not take{_quote(reason)}", Basis.RULE)
+
+
+@_says(r"DATA_TYPE|(?i:data ?type|datatype|I/O|dtype)|[ab]Type|yType|compute type|seed tensor|mma_shape|MmaShape")
+def data_type(case: Case, reason: Reason) -> Cause | None:
+    """A tensor has a data type this pattern has no kernel for.
+
+    Fault
+        Reasons with DATA_TYPE, "Data type for Q tensor should be ...", "A and B need to have the same datatype", "does
+        not support seed tensor of data type != int64".
+    Evidence
+        The graph with one tensor, or all of that type, in another type.
+    Remedy
+        That type.
+    Since
+        Any version.
+    """
+    change = case.cure("data_type")
+    if change is None or len(change.tensors) > 1:  # a virtual tensor may be all that does not fit
+        inner = case.cure("intermediate_type")
+        change = inner if change is None or (inner and len(inner.tensors) < len(change.tensors)) else change
+    if change is not None:
+        return _measured("data-type", case, change, reason)
+    memory = [tensor for tensor in case.graph.tensors if not tensor.virtual and not tensor.by_value]
+    kinds: dict[str, list[Tensor]] = {}
+    for tensor in memory:
+        kinds.setdefault(_type_word(tensor.data_type), []).append(tensor)
+    found = "; ".join(f"{describe(tensors)} {kind}" for kind, tensors in kinds.items())
+    return Cause("data-type", f"data types do not fit: {found}{_quote(reason)}", Basis.RULE, reason.text)
+
+
+@_says(r"LAYOUT|(?i:layout|stride|row major|nhwc|contiguous|is_supported$)")
+def layout(case: Case, reason: Reason) -> Cause | None:
+    """Strides, or a rank, the engines do not read.
+
+    Fault
+        "bias layout should be row major", "Epilogue tensors must be row major or N(D)HWC layout", "!is_NHWC".
+    Evidence
+        The graph with the strides of one tensor, or all, changed.
+    Remedy
+        Those strides: a copy, or another way to allocate.
+    Since
+        Any version.
+    """
+    ranks = sorted({tensor.rank for tensor in case.graph.tensors if not tensor.by_value})
+    change = case.cure("layout")
+    if change is not None:
+        return _measured("layout", case, change, reason)
+    if ranks and ranks[-1] < 3:
+        shown = ", ".join(f"{t.name} {list(t.dims)}" for t in case.graph.tensors[:4] if not t.virtual)
+        headline = f"tensors have {ranks[-1]} dims ({shown}), 3 or more are needed"
+        return Cause("layout", headline + _quote(reason), Basis.RULE, reason.text, "add leading dims of 1")
+    strided = [t for t in case.graph.tensors if not t.virtual and not t.by_value and t.rank > 1]
+    shown = "; ".join(f"{t.name} {list(t.strides)}" for t in strided[:5])
+    return Cause("layout", f"strides do not fit: {shown}{_quote(reason)}", Basis.RULE, reason.text)
+
+
+@_says(r"(?i:alignment|aligned|_ptrAlign)")
+def alignment(case: Case, reason: Reason) -> Cause | None:
+    """An address is promised to be a multiple of too few bytes.
+
+    Fault
+        "Tensor pointer alignment (1) must be positive and a multiple of element size".
+    Evidence
+        The graph with alignments of 16 bytes.
+    Remedy
+        Buffers that begin at multiples of 16 bytes, and the tensor's alignment set to it.
+    Since
+        Any version.
+    """
+    change = case.cure("alignment")
+    if change is not None:
+        return _measured("alignment", case, change, reason)
+    low = min(case.graph.tensors, key=lambda tensor: tensor.alignment)
+    return Cause("alignment", f"{low.name} has alignment {low.alignment} bytes{_quote(reason)}", Basis.RULE)
+
+
+@_says(r"virtualness|(?i:virtual)")
+def virtual(case: Case, reason: Reason) -> Cause | None:
+    """A tensor is in memory where the engine needs a virtual one, or the other way.
+
+    Fault
+        "matmul node output tensor does not match correct virtualness".
+    Evidence
+        The graph with that tensor virtual, or in memory.
+    Remedy
+        Change it.
+    Since
+        Any version.
+    """
+    change = case.cure("virtual")
+    return None if change is None else _measured("virtual", case, change, reason)
+
+
+@_says(r"(?i:ragged|paged|page table|dropout|bias|sink|mask|determin|stats|seq_?len|alibi|padding)")
+def option(case: Case, reason: Reason) -> Cause | None:
+    """An option of attention (ragged, paged, dropout, bias, mask, statistics) that the engine does not take.
+
+    Fault
+        "Paged Attention supported with only ...", "Flash Attention with ragged offset can only be run with sm_90",
+        "Block mask is only supported on Blackwell", "ragged (THD) layouts require a ragged (packed) Stats tensor".
+    Evidence
+        The graph without that option; the same graph on other architectures.
+    Remedy
+        Without the option, or where it is supported.
+    Since
+        Any version.
+    """
+    named = [tensor for tensor in case.graph.tensors if _is_named(tensor, reason.text)]
+    what = f"{describe(named)}: " if named else ""
+    words = _statement(reason)
+    cures = case.cures(*_OPTIONS)
+    if len(cures) > 1:
+        return _not_together(case, cures)
+    others = case.elsewhere()
+    if others:
+        headline = f"{what}{words}; sm_{case.target.sm} was asked, the graph is supported on {', '.join(others)}"
+        return Cause("option", headline, Basis.MEASURED, "the same graph was asked about there")
+    if cures:
+        detail = f"{cures[0].title}, cuDNN supports the graph"
+        remedy = f"{cures[0].title} ({cures[0].effect})"
+        return Cause("option", f"{what}{words}", Basis.MEASURED, detail, remedy)
+    return Cause("option", f"{what}{words}", Basis.RULE, reason.text)
+
+
+_OPTIONS = ("drop_dropout", "drop_bias", "mask", "drop_stats")
+_OTHERS_SAME = " (the others are the same)"
+
+
+def _not_together(case: Case, cures: Sequence[Change]) -> Cause:
+    """Return that options exclude each other, or one excludes the rest."""
+    names = [_option_name(change) for change in cures]
+    offered = changes(case.graph, _OPTIONS)
+    rest = [name for name in map(_option_name, offered) if name not in names]
+    if len(names) > 1:
+        headline = f"{' and '.join(names[:3])} are not taken together on sm_{case.target.sm}"
+    else:
+        beside = f" beside {', '.join(rest[:4])}" if rest else ""
+        headline = f"{names[0]} is not taken{beside} on sm_{case.target.sm}"
+    remedy = " or ".join(f"{change.title} ({change.effect})" for change in cures[:3])
+    return Cause("option", headline, Basis.MEASURED, f"{cures[0].title}, cuDNN supports the graph", remedy)
+
+
+def _option_name(change: Change) -> str:
+    return change.title.removeprefix("without ").removesuffix(_OTHERS_SAME)
+
+
+def _is_named(tensor: Tensor, text: str) -> bool:
+    """Return whether a reason speaks of a tensor: by its name, or of what it is for."""
+    words = re.findall(r"[a-z]+", text.lower())
+    return not tensor.virtual and any(part in words for part in tensor.name.lower().split("_") if len(part) > 3)
+
+
+@_says(r"ARCH_MISMATCH|(?i:ampere|hopper|blackwell|sm_?\d\d|architecture)")
+def architecture(case: Case, reason: Reason) -> Cause | None:
+    """The pattern has kernels for other architectures only.
+
+    Fault
+        "Block mask is only supported on Blackwell", "Backward activations are not supported in Ampere implementation".
+    Evidence
+        The same graph on other architectures, with the same cuDNN.
+    Remedy
+        One of those.
+    Since
+        Any version.
+    """
+    others = case.elsewhere()
+    if not others:
+        return None
+    where = f"sm_{case.target.sm} does not take the graph, {', '.join(others)} {'do' if len(others) > 1 else 'does'}"
+    return Cause(
+        "architecture", where + _quote(reason), Basis.MEASURED, "the same graph was asked about there", "another target"
+    )
+
+
+@_says(r"SHAPE|(?i:shape|dimension|multiples? of|divisible|GEMV)|% \w")
+def shape(case: Case, reason: Reason) -> Cause | None:
+    """A dim is of a size the engines do not take.
+
+    Fault
+        Reasons with SHAPE, or of multiples.
+    Evidence
+        The graph with one dim padded to the next multiple.
+    Remedy
+        Zeros up to it, where that is exact.
+    Since
+        Any version.
+    """
+    change = case.cure("pad_head_dim", "pad_channels", "pad_sequence", "heads")
+    if change is not None:
+        return _measured("shape", case, change, reason)
+    if not _quote(reason):
+        return None
+    dims = head_dims(case.graph)
+    sizes = {"d": dims.d, "s_q": dims.s_q, "s_kv": dims.s_kv}
+    found = ", ".join(f"{name} {one.size}" for name, one in sizes.items() if one is not None)
+    return Cause("shape", f"the shape does not fit: {found or 'see below'}{_quote(reason)}", Basis.RULE, reason.text)
+
+
+@_says(r"GRAPH_PATTERN|(?i:node|operation|Multi-GEMM|activation|pattern|children|mma_?node)")
+def operation(case: Case, reason: Reason) -> Cause | None:
+    """One operation does not belong to any pattern the engines know.
+
+    Fault
+        "Unsupported reduction op in the graph", "Not supported node in flash fprop", "Unsupported node".
+    Evidence
+        The graph without one operation after the other.
+    Remedy
+        Leave it out, or split the graph there.
+    Since
+        Any version.
+    """
+    cures = case.cures("drop_operation")
+    names = [
+        change.title.removeprefix("without the operation").lstrip("s ").partition(", which")[0] for change in cures
+    ]
+    names = list(dict.fromkeys(names))[:3]
+    quoted = _quote_best(case, reason)
+    if names:
+        verb = "do not fit together" if len(names) > 1 else "does not fit into this graph"
+        headline = f"operation{'s' if len(names) > 1 else ''} {' and '.join(names)} {verb}{quoted}"
+        detail = f"{cures[0].title}, cuDNN supports the graph"
+        return Cause("operation", headline, Basis.MEASURED, detail, "split the graph there, or write it otherwise")
+    if len(case.graph.ops) == 1 and quoted:
+        only = case.graph.ops[0]
+        return Cause(
+            "operation", f"operation {only.name} ({only.verb()}) is not taken{quoted}", Basis.RULE, reason.text
+        )
+    usual = (DescriptorType.OPERATION_RESHAPE, DescriptorType.OPERATION_RNG)
+    unusual = [op for op in case.graph.ops if isinstance(op, Operation) and op.kind not in usual]
+    if not unusual or not quoted:
+        return None
+    found = ", ".join(f"{op.name} ({op.verb()})" for op in unusual[:4])
+    return Cause("operation", f"some operation does not fit, perhaps {found}{quoted}", Basis.RULE, reason.text)
+
+
+# Kinds that are tried where the words say nothing.
+_CHEAP = ("alignment", "layout", "virtual", "intermediate_type", "pad_head_dim", "pad_channels", "data_type", "scale")
+
+
+def suspects(graph: Graph) -> list[str]:
+    """Return what is unusual about the graph's tensors: where to look first when cuDNN crashes."""
+    lines = []
+    for tensor in graph.tensors:
+        zero = [axis for axis, dim in enumerate(tensor.dims) if dim > 1 and tensor.strides[axis] == 0]
+        if zero and not tensor.by_value:
+            lines.append(
+                f"{tensor.name} has a stride of 0 over dim {', '.join(map(str, zero))}: {list(tensor.strides)}"
+            )
+        elif tensor.span_elements < math.prod(tensor.dims):
+            lines.append(f"{tensor.name} has strides {list(tensor.strides)}, so that elements overlap")
+    dims = head_dims(graph)
+    if dims.s_q is not None and dims.s_q.size == 1:
+        lines.append("the sequence of queries has a length of 1")
+    return lines
+
+
+def _one_change_away(case: Case) -> Cause | None:
+    """No rule knows the words, and one change makes cuDNN take the graph.
+
+    Fault
+        Any; the change tells.
+    Evidence
+        The graph with that change.
+    Remedy
+        That change.
+    Since
+        Any version.
+    """
+    change = case.cure(*_CHEAP)
+    if change is None:
+        return None
+    found = _furthest_first(case.refused)
+    code = {"pad_head_dim": "head-dim", "pad_channels": "shape", "data_type": "data-type", "scale": "virtual"}
+    name = code.get(change.kind, change.kind).replace("_", "-")
+    return _measured(name, case, change, found[0] if found else None)
+
+
+def _one_option_away(case: Case) -> Cause | None:
+    """No rule knows the words, and without an option of attention cuDNN takes the graph; see :func:`option`."""
+    cures = case.cures(*_OPTIONS)
+    return _not_together(case, cures) if cures else None
+
+
+def _another_architecture(case: Case) -> Cause | None:
+    """No rule knows the words, and other architectures take the graph; see :func:`architecture`."""
+    found = _furthest_first(case.refused)
+    return architecture(case, found[0]) if found else None
+
+
+def all_candidates_alike(case: Case) -> Cause | None:
     """What the most specific refusal says, where no better rule fits.
 
     Fault
-        Candidates refused for the architecture say the least about the graph; the first other one says the most.
+        Candidates refused for the architecture say the least about the graph. The one with the longest chain of
+        reasons came furthest, and says the most.
     Evidence
         The innermost reason of one candidate, quoted.
     Remedy
@@ -218,11 +957,12 @@ def all_candidates_alike(
     Since
         Any version.
     """
-    innermost = [candidate.reasons[0] for candidate in refused if candidate.reasons]
+    innermost = [candidate.reasons[0] for candidate in case.refused if candidate.reasons]
     if not innermost:
         return None
-    about_graph = [reason for reason in innermost if not reason.status.endswith("ARCH_MISMATCH")]
-    reason = (about_graph or innermost)[0]
+    specific = [item for item in case.refused if item.reasons and not _VAGUE.search(item.reasons[0].text)]
+    reason = furthest_reason(specific or case.refused)
+    assert reason is not None
     count = sum(1 for other in innermost if other.text == reason.text)
-    headline = f"{count} of {len(refused)} candidates: {reason.statement}"
+    headline = f"{count} of {len(case.refused)} candidates: {_statement(reason)}"
     return Cause("refused", headline, Basis.GUESS, "the most specific of cuDNN's reasons, quoted")

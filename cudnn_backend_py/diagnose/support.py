@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..errors import GraphError, UsageError
-from ..generated.enums import DataType, Status
+from ..generated.enums import DataType
 from ..graph import Graph
 from ..graph.attention import Attention, Implementation, SoftCap, Version, sdpa_backward, sdpa_forward
 from ..graph.attention.frame import SINGLE_OPS_SINCE
@@ -17,6 +17,7 @@ from ..target import find_profile
 from .ask import Judge, Question
 from .explain import CRASHED
 from .verdict import Outcome, Verdict
+from .words import furthest_reason
 
 __all__ = ["BASE", "FORMS", "TARGETS", "Cell", "Row", "SupportTable", "attention_rows", "support_table"]
 
@@ -353,15 +354,10 @@ def _ask(judge: Judge, row: Row, form: str, version: Version, target: str) -> Ce
 
 
 def _innermost(verdict: Verdict) -> str:
-    """Return the innermost reason of the engine config that came furthest: the one with the longest chain of reasons.
-
-    The chain is cuDNN's call stack, so an engine that looked only at the architecture has a short one. Of equally long
-    ones a plain NOT_SUPPORTED says less than NOT_SUPPORTED with a kind, and then the first in cuDNN's order counts.
-    """
-    chains = [candidate.reasons for candidate in verdict.candidates if candidate.reasons]
-    if chains:
-        furthest = max(chains, key=lambda chain: (len(chain), chain[0].status != Status.NOT_SUPPORTED.c_name))
-        return str(furthest[0])
+    """Return the innermost reason of the engine config that came furthest."""
+    furthest = furthest_reason(verdict.candidates)
+    if furthest is not None:
+        return str(furthest)
     return str(verdict.reasons[0]) if verdict.reasons else _own_words(verdict)
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from ..errors import UsageError
+from ..errors import EnvironmentNotReady, UsageError
 from .words import Reason
 
 __all__ = ["STAGES", "Basis", "Candidate", "Cause", "Control", "Outcome", "Stage", "Verdict"]
@@ -129,6 +129,14 @@ class Verdict:
     def to_dict(self) -> dict[str, Any]:
         """Return the verdict as plain data."""
         return {"schema": SCHEMA, "version": SCHEMA_VERSION, **asdict(self)}
+
+    def _repr_html_(self) -> str | None:
+        from .page import verdict_html
+
+        try:
+            return verdict_html(self)
+        except EnvironmentNotReady:  # no jinja2: a notebook shows the text
+            return None
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Verdict:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
-__all__ = ["Reason", "Refusal", "read_refusals"]
+__all__ = ["Reason", "Refusal", "furthest_reason", "read_refusals"]
 
 _REASON = re.compile(r"^\s*(?:Warning|Error): (?P<status>CUDNN_STATUS_\w+); Reason: (?P<text>.*)$")
 _CONFIG = re.compile(r'^\s*(?:engineConfig: type=json; val=)?(?P<json>\{.*"engineId".*)$')
@@ -95,3 +96,23 @@ def _parse(text: str) -> _Config | None:
         return int(config["engineId"]), None if sm is None else int(sm) // 10, knobs
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
+
+
+class _Explained(Protocol):
+    @property
+    def reasons(self) -> tuple[Reason, ...]: ...
+
+
+_PLAIN = "CUDNN_STATUS_NOT_SUPPORTED"
+
+
+def furthest_reason(refused: Iterable[_Explained]) -> Reason | None:
+    """Return the innermost reason of the engine config that came furthest: the one with the longest chain of reasons.
+
+    The chain is cuDNN's call stack, so an engine that looked only at the architecture has a short one. Of equally long
+    ones a plain NOT_SUPPORTED says less than NOT_SUPPORTED with a kind, and then the first in cuDNN's order counts.
+    """
+    chains = [item.reasons for item in refused if item.reasons]
+    if not chains:
+        return None
+    return max(chains, key=lambda chain: (len(chain), chain[0].status != _PLAIN))[0]

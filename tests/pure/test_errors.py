@@ -217,7 +217,7 @@ def _codes_of(path: Path) -> Iterator[str]:
             ]
         for value in given:
             for part in ast.walk(value) if value is not None else ():
-                if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                if isinstance(part, ast.Constant) and isinstance(part.value, str) and part.value:  # "" is none
                     yield part.value
 
 

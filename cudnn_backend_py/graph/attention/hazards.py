@@ -106,6 +106,17 @@ HAZARDS: tuple[Hazard, ...] = (
         sm=(90, 100, 103, 120, 121),
     ),
     Hazard(
+        "backward-of-one-row",
+        "a backward pass with a batch, head count and s_q of 1",
+        "the process ends by a segmentation fault while engines are chosen",
+        "measured deviceless with 9.26.0, 9.27.0 and 9.28.0 on sm_80, sm_90, sm_100, with 9.28.0 on sm_89 and sm_120 "
+        "too; 9.25.0 and before answer",
+        "repeat the row in the batch",
+        lambda use: use.backward and use.problem.batch == use.problem.heads == use.problem.seq_q == 1,
+        since=(9, 26, 0),
+        sm=(80, 86, 89, 90, 100, 103, 120, 121),
+    ),
+    Hazard(
         "unaligned-strides",
         "a stride over b, h or s that is no multiple of 16 bytes, of Q, K, V, O or a gradient",
         "outputs and gradients are wrong or not written, or the kernel ends with a misaligned address",

@@ -1,0 +1,349 @@
+"""``check_environment``: what is wrong with the machine and the process, looked at before a graph is blamed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from ..errors import EnvironmentNotReady
+from ..native import Library, library, loaded_library
+from ..native.find import cudnn_places
+from ..native.surroundings import (
+    ask_nvrtc,
+    driver_initialisation,
+    load_refusal,
+    loader_folders,
+    mapped_cudnn,
+    name_version,
+    sublibraries,
+)
+from ..target import Target
+
+__all__ = ["NVRTC_ARCHITECTURES", "Fault", "check_environment", "nvrtc_needed"]
+
+# What the NVRTC of each CUDA version compiles for, as it says itself (nvrtcGetSupportedArchs).
+_UP_TO_HOPPER = (50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 89, 90)
+NVRTC_ARCHITECTURES: dict[tuple[int, int], tuple[int, ...]] = {
+    (12, 0): _UP_TO_HOPPER,
+    (12, 6): _UP_TO_HOPPER,
+    (12, 8): (*_UP_TO_HOPPER, 100, 101, 120),
+    (12, 9): (*_UP_TO_HOPPER, 100, 101, 103, 120, 121),
+    (13, 0): (75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121),
+}
+
+# Without these cuDNN judges nothing: it ends the process (graph) or answers SUBLIBRARY_LOADING_FAILED.
+_VITAL = ("graph", "engines_runtime_compiled")
+_VITAL_SINCE = {"engines_tensor_ir": (9, 28, 0)}  # of full wheels
+# A folder with one of these is that of a full wheel, which has all of them; the jit wheels have none.
+_FULL = ("engines_precompiled", "heuristic", "ops", "cnn", "adv")
+_LOST = {
+    "engines_precompiled": "engines compiled ahead of time, for convolutions and norms among them, are not offered",
+    "heuristic": "mode A may propose other engines",
+    "ops": "functions outside the graph API end the process",
+    "cnn": "functions outside the graph API end the process",
+    "adv": "functions outside the graph API end the process",
+}
+
+# What cuInit answers where a driver library is there and cannot be used.
+_NO_GPU = 100
+_INITIALISATION = {
+    34: ("it is a stub of the CUDA toolkit", "take the toolkit's 'stubs' folder off LD_LIBRARY_PATH"),
+    46: ("the GPU is in use exclusively or not reachable", "see nvidia-smi for who uses it and in which mode"),
+    _NO_GPU: ("it sees no GPU", "see nvidia-smi, CUDA_VISIBLE_DEVICES, and how the container was given its GPUs"),
+    802: ("the system is not ready, as where the fabric manager is not running", "start nvidia-fabricmanager"),
+    803: ("the kernel module is of another version", "reboot, or load the module of the installed driver"),
+    804: ("it is a compatibility package, and this GPU is not made for those", "install a newer driver instead"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something wrong with the environment and how it is repaired.
+
+    ``blocks`` says that verdicts cannot be believed, or not be had, before it is repaired.
+    """
+
+    code: str
+    headline: str
+    detail: str
+    repair: str
+    blocks: bool
+
+    def __str__(self) -> str:
+        return f"{self.headline} ({self.code}); {self.repair}"
+
+
+def check_environment(on: Library | None = None, target: Target | None = None, build: bool = False) -> list[Fault]:
+    """Return what is wrong with the environment, what blocks verdicts first.
+
+    Parameters
+    ----------
+    on
+        The library; that of `target`, or the one this process has or would load, if not given. Before a library is
+        loaded its files are looked at, since one that lacks a vital part ends the process.
+    target
+        What graphs are judged for: its architecture decides whether NVRTC is new enough, and a live one needs a
+        driver.
+    build
+        Whether plans are to be built, which takes NVRTC.
+
+    Source: the files beside libcudnn, ``/proc/self/maps``, and the libraries' own answers. Takes some 0.1 s once per
+    library, then less than 3 ms.
+    """
+    lib = on or (target.library if target is not None else loaded_library())
+    if lib is None:
+        faults = _before_loading()
+        if any(fault.blocks for fault in faults):
+            return faults
+        try:
+            lib = library()
+        except EnvironmentNotReady as error:
+            where = error.sections.get("where", "")
+            return [Fault(error.code, error.headline, where, error.sections.get("fix", ""), blocks=True)]
+    faults = [
+        *_mapped(lib),
+        *_shadowed(lib.path),
+        *_driver(lib, target, build),
+        *_nvrtc(lib, target, build),
+        *_cublaslt(lib),
+    ]
+    if not any(fault.code in ("cudnn-sublibraries-mixed", "cudnn-loaded-twice") for fault in faults):
+        faults += _files(lib.path, lib.version)
+    return sorted(faults, key=lambda fault: not fault.blocks)
+
+
+def _before_loading() -> list[Fault]:
+    """Return the faults of the library that would be loaded, from its files alone."""
+    place = next((place for place in cudnn_places() if place.path is not None), None)
+    if place is None or place.path is None or "/" not in place.path:
+        return []
+    with Path(place.path).open("rb") as file:
+        is_library = file.read(4) == b"\x7fELF"
+    if not is_library:
+        return []  # the loader says it better
+    return list(_missing(place.path, None))
+
+
+@lru_cache
+def _files(path: str, version: tuple[int, int, int]) -> tuple[Fault, ...]:
+    """Return the faults of the files beside a libcudnn."""
+    return (*_missing(path, version), *_misnamed(path, version), *_unloadable(path))
+
+
+def _missing(path: str, version: tuple[int, int, int] | None) -> Iterator[Fault]:
+    folder = Path(path).parent
+    present = set(sublibraries(folder))
+    full = not present.isdisjoint(_FULL)
+    vital = list(_VITAL)
+    if full and version is not None:
+        vital += [name for name, since in _VITAL_SINCE.items() if version >= since]
+    for name in (*vital, *(_FULL if full else ())):
+        if name in present:
+            continue
+        blocks = name in vital
+        yield Fault(
+            "cudnn-sublibrary-missing",
+            f"libcudnn_{name}.so.9 is missing beside libcudnn.so.9",
+            f"in {folder}; " + ("cuDNN judges nothing without it" if blocks else _LOST[name]),
+            _reinstall(path),
+            blocks,
+        )
+
+
+def _misnamed(path: str, version: tuple[int, int, int]) -> Iterator[Fault]:
+    """Yield the sub-libraries whose file names bear another version than cuDNN answers."""
+    for name, files in sublibraries(Path(path).parent).items():
+        versions = {found for file in files if (found := name_version(file)) is not None}
+        if versions and not any(version[: len(found)] == found[:3] for found in versions):
+            theirs = ", ".join(".".join(map(str, found)) for found in sorted(versions))
+            yield Fault(
+                "cudnn-sublibraries-mixed",
+                f"libcudnn_{name} is of cuDNN {theirs}, libcudnn of {'.'.join(map(str, version))}",
+                f"by the names of the files in {Path(path).parent}",
+                _reinstall(path),
+                blocks=True,
+            )
+
+
+def _unloadable(path: str) -> Iterator[Fault]:
+    """Yield the sub-libraries the loader refuses: those of another version lack each other's symbols."""
+    present = sublibraries(Path(path).parent)
+    for name in (*_VITAL, *_VITAL_SINCE, "heuristic", "engines_precompiled"):
+        if name not in present:
+            continue
+        refusal = load_refusal(str(present[name][0]))
+        if refusal and "libcuda.so" not in refusal:  # without a driver that is the fault, and has its own line
+            mixed = "undefined symbol" in refusal
+            yield Fault(
+                "cudnn-sublibraries-mixed" if mixed else "cudnn-sublibrary-unloadable",
+                f"libcudnn_{name}.so.9 is of another cuDNN version than the libraries beside it"
+                if mixed
+                else f"libcudnn_{name}.so.9 cannot be loaded",
+                refusal,
+                _reinstall(path),
+                blocks=True,
+            )
+
+
+def _mapped(lib: Library) -> Iterator[Fault]:
+    """Yield what this process has mapped of other cuDNNs than `lib`."""
+    shims, parts = mapped_cudnn()
+    if len(shims) > 1:
+        yield Fault(
+            "cudnn-loaded-twice",
+            f"{len(shims)} libcudnn are loaded in this process: {' and '.join(shims)}",
+            f"they share their sub-libraries by name, and both answer as cuDNN {lib.version_text}",
+            "ask in another process, or import first what brings the one cuDNN to be used, and leave "
+            "CUDNN_BACKEND_LIBRARY unset",
+            blocks=True,
+        )
+    foreign = [path for path in parts if path not in _own_files(lib.path)]
+    if foreign:
+        yield Fault(
+            "cudnn-sublibraries-mixed",
+            f"{lib.path} works with sub-libraries of another folder: {', '.join(foreign)}",
+            f"together they answer as cuDNN {lib.version_text}",
+            "take the other folder off LD_LIBRARY_PATH, or ask in a process that has not loaded another cuDNN",
+            blocks=True,
+        )
+
+
+@lru_cache
+def _own_files(path: str) -> frozenset[str]:
+    """Return the paths that the sub-libraries beside a libcudnn have in ``/proc/self/maps``."""
+    return frozenset(str(file.resolve()) for files in sublibraries(Path(path).parent).values() for file in files)
+
+
+@lru_cache
+def _names(folder: Path) -> frozenset[str]:
+    return frozenset(sublibraries(folder))
+
+
+def _shadowed(path: str) -> Iterator[Fault]:
+    """Yield the folders of ``LD_LIBRARY_PATH`` with sub-libraries that the loader takes before those of `path`."""
+    own = Path(path).resolve().parent
+    for folder in loader_folders():
+        if "graph" in _names(folder) and folder.resolve() != own:
+            yield Fault(
+                "loader-path-shadows-cudnn",
+                f"LD_LIBRARY_PATH has another cuDNN: {folder}",
+                f"the loader searches it before {own}, so {path} may get its sub-libraries",
+                f"take {folder} off LD_LIBRARY_PATH, or put {own} before it",
+                blocks=False,
+            )
+
+
+def _driver(lib: Library, target: Target | None, build: bool) -> Iterator[Fault]:
+    driver = lib.driver
+    live = target is not None and target.is_live
+    if driver.kind == "missing":
+        yield Fault(
+            "driver-missing",
+            "there is no libcuda.so.1",
+            driver.note,
+            "install the CUDA driver, or this package where a C compiler is, so that its driver stub is built",
+            blocks=True,
+        )
+    elif driver.kind == "stub":
+        yield Fault(
+            "driver-stub",
+            "libcuda.so.1 is this package's stub: enough for verdicts and plans, nothing can run",
+            driver.note,
+            "install the CUDA driver to run plans",
+            blocks=live,
+        )
+    else:
+        yield from _real_driver(lib, live, build)
+
+
+def _real_driver(lib: Library, live: bool, build: bool) -> Iterator[Fault]:
+    version, needed = lib.driver.version, lib.cuda_version // 1000
+    if version is not None and version // 1000 < needed:
+        yield Fault(
+            "driver-too-old",
+            f"the driver is for CUDA {_cuda(version)}, this cuDNN is built for CUDA {_cuda(lib.cuda_version)}",
+            f"the driver's CUDA major must be {needed} at least",
+            f"install a driver for CUDA {needed}, or the cuDNN of CUDA {version // 1000} (cu{version // 1000} wheels)",
+            blocks=live or build,
+        )
+    if lib.driver.devices == 0:
+        status = driver_initialisation() or _NO_GPU
+        words, repair = _INITIALISATION.get(status, (f"cuInit answers {status}", "see nvidia-smi and the kernel log"))
+        yield Fault(
+            "driver-without-gpu",
+            f"the CUDA driver is installed and of no use here: {words}",
+            f"cuInit answers {status}",
+            repair,
+            blocks=live,
+        )
+
+
+def _nvrtc(lib: Library, target: Target | None, build: bool) -> Iterator[Fault]:
+    major = lib.cuda_version // 1000
+    package = "nvidia-cuda-nvrtc" + (f"-cu{major}" if major < 13 else f"=={major}.*")
+    if lib.nvrtc.path is None:
+        yield Fault(
+            "nvrtc-missing",
+            f"NVRTC for CUDA {major} was not found: no plan can be built",
+            lib.nvrtc.found,
+            f"pip install {package}, or set CUDNN_BACKEND_NVRTC to the path of libnvrtc.so.{major}",
+            blocks=build,
+        )
+        return
+    nvrtc = ask_nvrtc(lib.nvrtc.path)
+    shown = "NVRTC {}.{}".format(*nvrtc.version)
+    if nvrtc.refusal:
+        others = [path.name for path in Path(nvrtc.path).parent.glob("libnvrtc-builtins.so.*")]
+        beside = f"; beside it are {', '.join(others)}" if others else ""
+        yield Fault(
+            "nvrtc-builtins-missing",
+            f"{shown} does not get at {nvrtc.builtins}: no plan can be built",
+            f"{nvrtc.path} says: {nvrtc.refusal}{beside}",
+            f"reinstall NVRTC as a whole (pip install --force-reinstall {package}), and put its folder on "
+            "LD_LIBRARY_PATH if the file is there",
+            blocks=build,
+        )
+    if target is not None and target.sm not in nvrtc.architectures:
+        needed = nvrtc_needed(target.sm)
+        wanted = "a newer one" if needed is None else f"that of CUDA {needed[0]}.{needed[1]}"
+        yield Fault(
+            "nvrtc-too-old",
+            f"{shown} does not compile for sm_{target.sm}",
+            f"{nvrtc.path} compiles for {', '.join(f'sm_{sm}' for sm in nvrtc.architectures)}",
+            f"install {wanted}" + (f", and the cuDNN of CUDA {needed[0]}" if needed and needed[0] != major else ""),
+            blocks=build,
+        )
+
+
+def _cublaslt(lib: Library) -> Iterator[Fault]:
+    """Full wheels only: the jit wheels have no use for cuBLASLt."""
+    if lib.cublaslt.path is None and not _names(Path(lib.path).parent).isdisjoint(_FULL):
+        major = lib.cuda_version // 1000
+        yield Fault(
+            "cublaslt-missing",
+            f"libcublasLt.so.{major} cannot be loaded: some graphs end the process",
+            lib.cublaslt.found,
+            f"pip install nvidia-cublas{f'-cu{major}' if major < 13 else ''}",
+            blocks=False,
+        )
+
+
+def nvrtc_needed(sm: int) -> tuple[int, int] | None:
+    """Return the oldest CUDA version in :data:`NVRTC_ARCHITECTURES` whose NVRTC compiles for sm_`sm`, if any."""
+    return min((version for version, architectures in NVRTC_ARCHITECTURES.items() if sm in architectures), default=None)
+
+
+def _reinstall(path: str) -> str:
+    if "/nvidia/cudnn_jit/" in path:
+        return "reinstall cuDNN: pip install --force-reinstall nvidia-cudnn-jit-cu12 (or -cu13)"
+    if "/nvidia/cudnn/" in path:
+        return (
+            "reinstall cuDNN: pip install --force-reinstall nvidia-cudnn-cu12 or -cu13, not both: they share a folder"
+        )
+    return "reinstall cuDNN, all of its packages in one version"
+
+
+def _cuda(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}"

@@ -1,0 +1,152 @@
+"""What libcudnn needs around it, asked of the files and libraries themselves: sub-libraries, NVRTC, the driver.
+
+Answers that cannot change while the process lives are kept, so each is paid for once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from .driver import SONAME, load_driver
+from .find import find_loaded
+
+__all__ = [
+    "Nvrtc",
+    "ask_nvrtc",
+    "driver_initialisation",
+    "load_refusal",
+    "loader_folders",
+    "mapped_cudnn",
+    "name_version",
+    "sublibraries",
+]
+
+# Takes next to no time to compile, and cannot be compiled without the library of builtins.
+_EMPTY_KERNEL = b"__global__ void nothing() {}"
+_NVRTC_SUCCESS = 0
+_SUBLIBRARY = re.compile(r"libcudnn_(?P<name>[a-z_]+)\.so(?:\.(?P<version>\d+(?:\.\d+)*))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Nvrtc:
+    """What a libnvrtc says of itself.
+
+    ``version`` is that of its CUDA, ``architectures`` are those it compiles for (90 for sm_90). ``refusal`` is what
+    it said instead of compiling an empty kernel, empty if it compiled; ``builtins`` the file it needs for that.
+    """
+
+    path: str
+    version: tuple[int, int]
+    architectures: tuple[int, ...]
+    refusal: str = ""
+
+    @property
+    def builtins(self) -> str:
+        """File name of the library of builtins that belongs to it."""
+        return "libnvrtc-builtins.so.{}.{}".format(*self.version)
+
+
+@lru_cache
+def ask_nvrtc(path: str) -> Nvrtc:
+    """Ask the libnvrtc at `path` for its version and architectures, and let it compile an empty kernel.
+
+    C: ``nvrtcVersion``, ``nvrtcGetSupportedArchs``, ``nvrtcCompileProgram``. About 30 ms the first time.
+
+    Raises
+    ------
+    OSError
+        It cannot be loaded.
+    """
+    nvrtc = ctypes.CDLL(path)
+    major, minor, count = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+    nvrtc.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+    nvrtc.nvrtcGetNumSupportedArchs(ctypes.byref(count))
+    architectures = (ctypes.c_int * count.value)()
+    nvrtc.nvrtcGetSupportedArchs(architectures)
+    return Nvrtc(path, (major.value, minor.value), tuple(architectures), _compile_nothing(nvrtc))
+
+
+def _compile_nothing(nvrtc: ctypes.CDLL) -> str:
+    """Return what NVRTC says instead of compiling an empty kernel, nothing if it does compile it."""
+    program = ctypes.c_void_p()
+    nvrtc.nvrtcCreateProgram(ctypes.byref(program), _EMPTY_KERNEL, b"nothing.cu", 0, None, None)
+    try:
+        status = nvrtc.nvrtcCompileProgram(program, 0, None)
+        if status == _NVRTC_SUCCESS:
+            return ""
+        size = ctypes.c_size_t()
+        nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+        log = ctypes.create_string_buffer(size.value + 1)
+        nvrtc.nvrtcGetProgramLog(program, log)
+        return log.value.decode("utf-8", "replace").strip() or f"NVRTC status {status}"
+    finally:
+        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+@lru_cache(maxsize=1)
+def driver_initialisation() -> int | None:
+    """Return what ``cuInit`` answers, 0 for success; None where no driver library is loaded.
+
+    C: ``cuInit``. 34 is a stub of the CUDA toolkit, 100 no GPU, 803 a kernel module of another version.
+    """
+    driver = load_driver()
+    return None if driver.path is None else int(ctypes.CDLL(driver.path if driver.kind == "stub" else SONAME).cuInit(0))
+
+
+@lru_cache
+def load_refusal(path: str) -> str:
+    """Load a library of cuDNN by its path and return what the loader says against it, nothing if it loads.
+
+    cuDNN loads it anyway sooner or later, so nothing is loaded that would not be.
+    """
+    try:
+        ctypes.CDLL(path)
+    except OSError as error:
+        return str(error)
+    return ""
+
+
+def sublibraries(folder: Path) -> dict[str, list[Path]]:
+    """Return the sub-libraries of cuDNN in a folder by name (``graph``, ``engines_precompiled`` ...).
+
+    A name has several files where versions lie side by side, or links with and without the full version.
+    """
+    found: dict[str, list[Path]] = {}
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.startswith("libcudnn_"))
+    except OSError:
+        return {}
+    for name in names:
+        match = _SUBLIBRARY.fullmatch(name)
+        if match and (folder / name).exists():
+            found.setdefault(match["name"], []).append(folder / name)
+    return found
+
+
+def mapped_cudnn() -> tuple[list[str], list[str]]:
+    """Return the paths of every libcudnn and of every sub-library of cuDNN in this process.
+
+    Source: ``/proc/self/maps``.
+    """
+    paths = find_loaded("libcudnn")
+    sub = [path for path in paths if _SUBLIBRARY.fullmatch(Path(path).name)]
+    return [path for path in paths if Path(path).name.startswith("libcudnn.so")], sub
+
+
+def name_version(path: Path) -> tuple[int, ...] | None:
+    """Return the version in the name of the file a path leads to, ``(9, 19, 0)``; None if it has no full one."""
+    match = _SUBLIBRARY.fullmatch(path.resolve().name)
+    if match is None or match["version"] is None:
+        return None
+    version = tuple(map(int, match["version"].split(".")))
+    return version if len(version) > 1 else None
+
+
+def loader_folders() -> list[Path]:
+    """Return the folders of ``LD_LIBRARY_PATH``, which the loader searches before a library's own folder."""
+    return [Path(item) for item in os.environ.get("LD_LIBRARY_PATH", "").split(":") if item]

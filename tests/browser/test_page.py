@@ -1,0 +1,217 @@
+"""The HTML page in a real Chromium: sizes, colours, keyboard, filter, silence. Pictures are left in tmp_path."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cudnn_backend_py.diagnose.page import matrix_html, render_page, verdict_html
+from tests.support.chromium import Browser, Page
+from tests.support.reporting import HOSTILE, report, small_matrix
+
+# Marks every element that keys should reach, and says how many there are.
+MARK = """(() => {
+  const wanted = [...document.querySelectorAll("a[href], button, summary, input, select, [tabindex]")]
+    .filter((item) => item.tabIndex >= 0 && item.checkVisibility({ visibilityProperty: true }));
+  wanted.forEach((item, index) => { item.dataset.mark = index; });
+  return wanted.length;
+})()"""
+FOCUSED = "document.activeElement.dataset.mark ?? null"
+CELLS = "[...document.querySelectorAll('button.cell')]"
+SHOWN = f"{CELLS}.filter((cell) => cell.checkVisibility() && !cell.parentElement.classList.contains('faded')).length"
+COUNT = "document.querySelector('output').value"
+WIDTHS = "[document.scrollingElement.scrollWidth, innerWidth]"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with Browser(tmp_path_factory.mktemp("profile")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(render_page(**report()), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def page(browser: Browser, file: Path) -> Iterator[Page]:
+    opened = browser.open(file)
+    yield opened
+    assert opened.faults() == []
+
+
+def contrast(page: Page, selector: str) -> float:
+    """Return the WCAG contrast of the first element's text and its own background."""
+    return float(
+        page.ask(
+            f"""(() => {{
+      const style = getComputedStyle(document.querySelector({selector!r}));
+      const light = (text) => {{
+        const parts = text.match(/[\\d.]+/g).slice(0, 3).map((part) => part / 255)
+          .map((part) => part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
+      }};
+      const [low, high] = [light(style.color), light(style.backgroundColor)].sort((a, b) => a - b);
+      return (high + 0.05) / (low + 0.05);
+    }})()"""
+        )
+    )
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 400])
+def test_page_fits_and_is_silent(browser: Browser, file: Path, tmp_path: Path, width: int, dark: bool) -> None:
+    page = browser.open(file, width=width, dark=dark)
+    assert page.ask(WIDTHS) == [width, width]
+    picture = tmp_path / f"page-{width}-{'dark' if dark else 'light'}.png"
+    page.picture(picture)
+    assert struct.unpack(">I", picture.read_bytes()[16:20]) == (width,)
+    page.ask("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+    assert page.ask(WIDTHS) == [width, width]
+    for selector in (
+        ".badge.ok",
+        ".badge.bad",
+        ".badge.unknown",
+        ".tag.ok",
+        ".cause.bad",
+        "td .cell.ok",
+        "td .cell.bad",
+    ):
+        assert contrast(page, selector) >= 4.5, selector
+    assert contrast(page, "body") >= 7
+    assert page.faults() == []
+
+
+def test_colours_follow_the_system(browser: Browser, file: Path) -> None:
+    colours = [
+        browser.open(file, dark=dark).ask("getComputedStyle(document.body).backgroundColor") for dark in (False, True)
+    ]
+    assert colours == ["rgb(244, 246, 248)", "rgb(15, 20, 26)"]
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_keys_reach_everything(browser: Browser, file: Path, width: int) -> None:
+    page = browser.open(file, width=width)
+    count = page.ask(MARK)
+    assert count > 30
+    reached = set()
+    for _ in range(count):
+        page.press("Tab")
+        reached.add(page.ask(FOCUSED))
+        outline = page.ask("getComputedStyle(document.activeElement).outlineStyle")
+        assert outline == "solid", page.ask("document.activeElement.outerHTML.slice(0, 200)")
+    assert reached == {str(index) for index in range(count)}
+    assert page.faults() == []
+
+
+def test_first_tab_skips_to_the_verdicts(page: Page) -> None:
+    page.press("Tab")
+    assert page.ask("document.activeElement.className") == "skip"
+    assert page.ask("document.activeElement.getBoundingClientRect().left >= 0")
+    page.press("Enter")
+    assert page.ask("location.hash + ' ' + document.activeElement.id") == "#content content"
+
+
+def test_details_open_by_key(page: Page) -> None:
+    page.ask("document.querySelector('article summary').focus()")
+    before = page.ask("document.querySelector('article details').open")
+    page.press("Enter")
+    assert page.ask("document.querySelector('article details').open") is not before
+
+
+def test_unfold_all_opens_one_graph(page: Page) -> None:
+    page.ask("document.querySelector('.unfold').click()")
+    assert page.ask(
+        "[...document.querySelectorAll('.group')[0].querySelectorAll('details')].every((part) => part.open)"
+    )
+    assert not page.ask("document.querySelectorAll('.group')[1].querySelector('article details').open")
+    assert page.ask("document.querySelector('.unfold').textContent") == "Fold all"
+
+
+def test_text_filter(page: Page) -> None:
+    assert (page.ask(COUNT), page.ask(SHOWN)) == ("45 of 45", 44)
+    page.ask("document.querySelector('[name=text]').focus()")
+    page.write("HEAD DIM 20")
+    shown = page.ask(SHOWN)
+    wanted = page.ask(f"{CELLS}.filter((cell) => cell.title.includes('head dim 20')).length")
+    assert 0 < shown == wanted < 44
+    assert page.ask(COUNT) == f"{shown} of 45"
+    page.ask("document.querySelector('[type=reset]').click()")
+    assert page.ask(f"new Promise((done) => setTimeout(() => done({COUNT})))") == "45 of 45"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "count"), [("graph", HOSTILE, 15), ("target", "sm89", 15), ("version", "9.25.0", 9)]
+)
+def test_choices(page: Page, name: str, value: str, count: int) -> None:
+    options = f"[...document.querySelector('[name={name}]').options]"
+    texts = page.ask(f"{options}.map((option) => option.text)")
+    assert len(texts) > 3
+    index = next(place for place, text in enumerate(texts) if text[:9] == value[:9])
+    page.ask(
+        f"document.querySelector('[name={name}]').selectedIndex = {index};"
+        "document.getElementById('filter').dispatchEvent(new Event('input'))"
+    )
+    assert page.ask(COUNT) == f"{count} of 45"
+    assert page.ask("[...document.querySelectorAll('.mx')].filter((box) => !box.hidden).length") == (
+        1 if name == "graph" else 3
+    )
+
+
+def test_arrows_walk_the_grid_and_enter_shows_the_cell(page: Page) -> None:
+    chosen = "[document.activeElement.closest('tr').dataset.target, document.activeElement.parentElement.cellIndex]"
+    page.ask("document.querySelector('.cell[tabindex=\"0\"]').focus()")
+    assert page.ask(chosen) == ["sm80", 1]
+    walk = [("ArrowRight", "sm80", 2), ("ArrowDown", "sm89", 2), ("End", "sm89", 5), ("ArrowRight", "sm89", 5)]
+    walk += [("ArrowUp", "sm80", 5), ("ArrowUp", "sm80", 5), ("Home", "sm80", 1), ("ArrowRight", "sm80", 2)]
+    for key, target, column in [*walk, ("ArrowRight", "sm80", 3)]:
+        page.press(key)
+        assert page.ask(chosen) == [target, column], key
+    page.press("Enter")
+    text = page.ask("document.getElementById('panel').innerText")
+    assert text.startswith("not supported: two_matmuls on sm80, cuDNN 9.24.0")
+    assert "tensor 'q' has head dim 20, a multiple of 8 is needed" in text
+    page.press("Escape")
+    assert page.ask("document.getElementById('panel').hidden")
+
+
+def test_hostile_names_are_shown_and_do_nothing(page: Page) -> None:
+    assert page.ask("typeof window.hit") == "undefined"
+    assert page.ask("document.images.length") == 0
+    headings = page.ask("[...document.querySelectorAll('.mx h3')].map((item) => item.textContent)")
+    assert headings[2] == HOSTILE.replace("\x00", "\ufffd").replace("\ud800", "\ufffd")
+    page.ask("document.querySelectorAll('.mx')[2].querySelector('button.cell').click()")
+    assert "<script>window.hit=1</script>" in page.ask("document.getElementById('panel').textContent")
+
+
+def test_named_tensor_is_in_sight_and_marked(page: Page) -> None:
+    assert page.ask("[...document.querySelectorAll('.tensor.named .name')].map((item) => item.textContent)") == ["s"]
+    box = "document.querySelector('.drawing').getBoundingClientRect()"
+    tensor = "document.querySelector('.tensor.named').getBoundingClientRect()"
+    assert page.ask(f"{tensor}.top >= {box}.top && {tensor}.bottom <= {box}.bottom")
+
+
+def test_page_is_whole_without_script(browser: Browser, file: Path) -> None:
+    page = browser.open(file, script=False)
+    page.call("Emulation.setScriptExecutionDisabled", value=False)
+    assert page.ask("document.getElementById('filter').hidden")
+    assert page.ask("document.querySelectorAll('article').length") == 4
+    assert page.ask(SHOWN) == 44
+
+
+def test_fragments_fit_a_notebook(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "notebook.html"
+    cells = [verdict_html(item) for item in report()["verdicts"]]
+    cells.append(matrix_html(small_matrix("two_matmuls", HOSTILE)))
+    path.write_text(f"<!DOCTYPE html><meta charset=utf-8>{''.join(cells)}<p id=after>after</p>", encoding="utf-8")
+    page = browser.open(path, width=400)
+    assert page.ask(WIDTHS) == [400, 400]
+    assert page.ask("document.querySelectorAll('body > .cbp').length") == 5
+    assert page.ask("getComputedStyle(document.getElementById('after')).color") == "rgb(0, 0, 0)"
+    assert page.faults() == []

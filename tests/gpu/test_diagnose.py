@@ -1,0 +1,61 @@
+"""Diagnosis on the GPU: a log of torch's attention read back, plans that do not run, another process asked."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from cudnn_backend_py import OperationGraph, open_target
+from cudnn_backend_py.diagnose import Judge, Outcome, Question, explain, read_graphs
+from examples import flash_forward
+from examples.attention_hazards import graph_of
+from tests.support.child import run_python
+from tests.support.figures import add_figure
+
+TORCH = """
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+q, k, v = (torch.randn(2, 8, 512, 64, device="cuda", dtype=torch.float16, requires_grad=True) for _ in "qkv")
+with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+    o = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+o.backward(torch.randn_like(o))
+torch.cuda.synchronize()
+"""
+
+
+def test_torch_attention_is_read_back_with_equal_answers(tmp_path: Path) -> None:
+    log = tmp_path / "torch.log"
+    environment = {**os.environ, "CUDNN_LOGLEVEL_DBG": "3", "CUDNN_LOGDEST_DBG": str(log)}
+    run_python(["-c", TORCH], environment=environment, check=True)
+    seen = [logged for logged in read_graphs(log) if logged.graph is not None]
+    assert len(seen) == 2  # forward and backward
+    target = open_target()
+    for logged, passed in zip(seen, ("forward", "backward"), strict=True):
+        assert logged.graph is not None
+        wanted = [config.tag for config in logged.configs if config.state != "refused"]
+        found = [config.tag for config in OperationGraph(logged.graph, target).heuristics("A").configs]
+        described = [item for item in explain(logged.graph, "h100", mode="A").candidates if item.state == "supported"]
+        add_figure(
+            f"torch attention read from its log, {passed}",
+            operations=len(logged.graph.ops),
+            logged=wanted,
+            live=found,
+            described=[f"eng{item.engine}" for item in described],
+        )
+        assert found == wanted
+        assert [item.engine for item in described] == [int(tag.removeprefix("eng").split("_")[0]) for tag in found]
+        verdict = explain(logged.graph, build=True, execute=True)
+        assert (verdict.outcome, verdict.stage) == (Outcome.SUPPORTED, "execute")
+        assert [stage.state for stage in verdict.stages] == ["passed"] * 7
+
+
+def test_a_plan_that_does_not_run_is_a_verdict_and_the_process_lives_on() -> None:
+    with Judge() as judge:
+        verdict = judge.ask(Question(graph_of("unaligned-strides:address"), execute=True))
+        assert (verdict.outcome, verdict.stage) == (Outcome.NOT_SUPPORTED, "execute")
+        assert verdict.cause is not None
+        assert verdict.cause.code == "execution-fails"
+        assert "misaligned" in verdict.cause.headline.lower()
+    with Judge() as judge:
+        verdict = judge.ask(Question(flash_forward.graph(), execute=True))
+        assert (verdict.live, verdict.outcome, verdict.stage) == (True, Outcome.SUPPORTED, "execute")

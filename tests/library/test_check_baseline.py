@@ -1,0 +1,90 @@
+"""A baseline written, kept and broken, on real cuDNN."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py.diagnose.check import check, exit_code, read_baseline, update
+from cudnn_backend_py.errors import UsageError
+from cudnn_backend_py.graph import save_graph, sdpa_forward
+from examples.attention_hazards import graph_of
+from tests.support.child import OLDER
+
+HEADER = f"""
+schema = "cudnn-backend-py/check"
+version = 1
+targets = ["sm80", "sm90"]
+versions = ["{OLDER}"]
+pin = ["cause", "engines"]
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "graphs").mkdir()
+    graphs = {
+        "plain": sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64),
+        "odd": sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=20),
+        "crash": graph_of("inner-stride:backward"),
+    }
+    lines = [HEADER, "[graphs]"]
+    for name, graph in graphs.items():
+        save_graph(graph, tmp_path / "graphs" / f"{name}.json")
+        lines.append(f'{name} = "graphs/{name}.json"')
+    path = tmp_path / "verdicts.toml"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_baseline_is_written_kept_and_broken(file: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"cache": tmp_path / "answers", "progress": False}
+    first = update(file, **options)
+    assert all(one.changed for one in first)
+    written = read_baseline(file)
+    outcomes = {(graph, target): row.outcome.value for (graph, target, _), row in written.expected.items()}
+    assert outcomes == {
+        ("plain", "sm80"): "supported",
+        ("plain", "sm90"): "supported",
+        ("odd", "sm80"): "not supported",
+        ("odd", "sm90"): "not supported",
+        ("crash", "sm80"): "supported",
+        ("crash", "sm90"): "could not be judged",
+    }
+    assert written.expected["plain", "sm90", OLDER].engines
+
+    same = check(file, **options)
+    assert not any(one.changed for one in same)
+    assert exit_code(same) == 0
+
+    save_graph(sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=20), file.parent / "graphs" / "plain.json")
+    changed = [one for one in check(file, **options) if one.changed]
+    assert [(one.name, one.target, one.graph) for one in changed] == [
+        ("plain", "sm80", "graphs/plain.json"),
+        ("plain", "sm90", "graphs/plain.json"),
+    ]
+    assert all(one.why.startswith("was supported, now not supported: ") for one in changed)
+    assert all("multiple of 8" in one.why for one in changed)
+    assert exit_code(changed) == 1
+
+    save_graph(graph_of("inner-stride:backward"), file.parent / "graphs" / "plain.json")
+    broken = check(file, **options)
+    assert exit_code(broken) == 2
+    assert [one.target for one in broken if one.not_judged] == ["sm90"]
+
+
+def test_an_update_writes_nothing_of_what_ran_out_of_time(file: Path, tmp_path: Path) -> None:
+    file.write_text(HEADER.replace('"sm80", ', "") + '[graphs]\nplain = "graphs/plain.json"\n')
+    options: dict[str, Any] = {"cache": tmp_path / "answers", "progress": False}
+    assert exit_code(update(file, limit_s=0.001, **options)) == 2
+    assert read_baseline(file).expected == {}
+    [one] = check(file, **options)
+    assert one.why == "nothing is expected of it in verdicts.toml"
+
+
+def test_a_missing_graph_is_refused(file: Path) -> None:
+    (file.parent / "graphs" / "odd.json").unlink()
+    with pytest.raises(UsageError, match=r"check-file: .* there is no file .*odd\.json"):
+        check(file, progress=False)

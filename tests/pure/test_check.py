@@ -1,0 +1,173 @@
+"""Baseline files and what counts as a change; no library is loaded."""
+
+from __future__ import annotations
+
+import tomllib
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py.diagnose.check import (
+    Baseline,
+    Checked,
+    Expected,
+    _to_toml,
+    compare,
+    exit_code,
+    read_baseline,
+)
+from cudnn_backend_py.diagnose.ci import github_annotations, junit_xml
+from cudnn_backend_py.diagnose.matrix import Cell, Matrix
+from cudnn_backend_py.diagnose.tables import render_check, table_text
+from cudnn_backend_py.diagnose.verdict import Outcome
+from cudnn_backend_py.errors import UsageError
+
+SUPPORTED = Cell(Outcome.SUPPORTED, engines=(2, 1), stage="heuristics")
+REFUSED = Cell(Outcome.NOT_SUPPORTED, "refused", "head dim 20 is no multiple of 8", stage="heuristics")
+CRASHED = Cell(Outcome.NOT_JUDGED, "cudnn-crashed", "cuDNN crashed with SIGSEGV", stage="heuristics")
+TRIPLE = ("g", "sm90", "9.19.0")
+
+
+def baseline(expected: Expected | None) -> Baseline:
+    rows = {} if expected is None else {TRIPLE: expected}
+    return Baseline(Path("b.toml"), {"g": "g.json"}, ("sm90",), ("9.19.0",), False, ("cause",), rows)
+
+
+def checked(expected: Expected | None, cell: Cell) -> Checked:
+    [one] = compare(baseline(expected), Matrix(("g",), ("sm90",), ("9.19.0",), {TRIPLE: cell}))
+    return one
+
+
+@pytest.mark.parametrize(
+    ("expected", "cell", "code", "why"),
+    [
+        (Expected(Outcome.SUPPORTED), SUPPORTED, 0, ""),
+        (Expected(Outcome.SUPPORTED, engines=(2, 1)), SUPPORTED, 0, ""),
+        (Expected(Outcome.NOT_SUPPORTED), REFUSED, 0, ""),
+        (Expected(Outcome.NOT_SUPPORTED, "refused"), REFUSED, 0, ""),
+        (Expected(Outcome.NOT_JUDGED, "cudnn-crashed"), CRASHED, 0, ""),
+        (Expected(Outcome.SUPPORTED, engines=(1,)), SUPPORTED, 1, "was engines 1, now engines 2 1"),
+        (Expected(Outcome.NOT_SUPPORTED, "refused"), SUPPORTED, 1, "was not supported, now supported"),
+        (
+            Expected(Outcome.SUPPORTED),
+            REFUSED,
+            1,
+            "was supported, now not supported: head dim 20 is no multiple of 8",
+        ),
+        (
+            Expected(Outcome.NOT_SUPPORTED, "architecture"),
+            REFUSED,
+            1,
+            "the cause was architecture, now refused: head dim 20 is no multiple of 8",
+        ),
+        (None, SUPPORTED, 1, "nothing is expected of it in b.toml"),
+        (
+            Expected(Outcome.SUPPORTED),
+            CRASHED,
+            2,
+            "was supported, now could not be judged: cuDNN crashed with SIGSEGV",
+        ),
+    ],
+)
+def test_what_changed_is_said(expected: Expected | None, cell: Cell, code: int, why: str) -> None:
+    one = checked(expected, cell)
+    assert (one.why, one.changed, exit_code([one])) == (why, bool(why), code)
+
+
+def test_exit_code_is_the_gravest() -> None:
+    same = checked(Expected(Outcome.SUPPORTED), SUPPORTED)
+    changed = checked(Expected(Outcome.SUPPORTED), REFUSED)
+    unjudged = checked(Expected(Outcome.SUPPORTED), CRASHED)
+    assert [exit_code(some) for some in ([], [same], [same, changed], [unjudged, changed])] == [0, 0, 1, 2]
+
+
+def test_reports_have_what_changed() -> None:
+    results = [
+        checked(Expected(Outcome.SUPPORTED), SUPPORTED),
+        checked(Expected(Outcome.SUPPORTED), REFUSED),
+        checked(Expected(Outcome.SUPPORTED), CRASHED),
+    ]
+    text = table_text(render_check(results))
+    assert "3 verdicts checked, 2 changed" in text
+    assert "head dim 20 is no multiple of 8" in text
+    root = ET.fromstring(junit_xml(one.case() for one in results).encode())
+    assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("3", "1", "1")
+    lines = github_annotations((one.case() for one in results), files={"g": "graphs/g.json"})
+    assert [line.split("::")[1].split(",")[0] for line in lines] == ["error file=graphs/g.json"] * 2
+
+
+def test_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "b.toml"
+    name = 'a "graph"\n\\ with \x7f é 😀 = [x]'
+    rows = {
+        (name, "sm90", "default"): Expected(Outcome.SUPPORTED, engines=(7, 0)),
+        (name, "sm90", "9.19.0"): Expected(Outcome.NOT_SUPPORTED, ""),
+    }
+    whole = Baseline(path, {name: "a b.json"}, ("sm90",), ("default", "9.19.0"), True, ("cause", "engines"), rows)
+    path.write_text(_to_toml(whole, rows), encoding="utf-8")
+    assert read_baseline(path) == whole
+
+
+def test_only_graphs_and_targets_are_needed(tmp_path: Path) -> None:
+    path = tmp_path / "b.toml"
+    path.write_text(TOML)
+    found = read_baseline(path)
+    assert (found.versions, found.build, found.pin, found.expected) == (("default",), False, ("cause",), {})
+    assert found.triples() == [("g", "sm90", "default")]
+
+
+TOML = """
+schema = "cudnn-backend-py/check"
+version = 1
+targets = ["sm90"]
+[graphs]
+g = "g.json"
+"""
+ROW = '\n[[expected]]\ngraph = "g"\ntarget = "sm90"\nversion = "default"\noutcome = "supported"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("no toml", "cannot be read as TOML"),
+        ("", "schema and version are"),
+        (TOML.replace("version = 1", "version = 2"), "schema and version are"),
+        (TOML.replace('g = "g.json"', ""), "a table of names and files is needed"),
+        (TOML.replace('g = "g.json"', "g = 1"), "a table of names and files is needed"),
+        (TOML.replace('["sm90"]', '"sm90"'), "targets is 'sm90'"),
+        (TOML.replace('["sm90"]', "[]"), "targets is"),
+        (TOML.replace("version = 1", "version = 1\nbuild = 1"), "build is 1"),
+        (TOML.replace("version = 1", 'version = 1\npin = ["stage"]'), "pin is"),
+        (TOML.replace("version = 1", "version = 1\ntarget = 1"), "it has target"),
+        (TOML.replace("version = 1", "version = 1\nexpected = 1"), "expected is 1"),
+        (TOML + ROW.replace("supported", "fine"), "'fine' is not a valid Outcome"),
+        (TOML + ROW.replace('graph = "g"', ""), "KeyError"),
+        (TOML + ROW.replace("default", "9.19.0"), "not among its graphs, targets, versions"),
+        (TOML + ROW + ROW, "twice"),
+    ],
+)
+def test_what_is_no_baseline_is_refused(text: str, what: str, tmp_path: Path) -> None:
+    path = tmp_path / "b.toml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match="check-file") as caught:
+        read_baseline(path)
+    assert what in str(caught.value)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="check-file"):
+        read_baseline(tmp_path / "none.toml")
+
+
+def test_the_example_of_the_module_is_a_baseline(tmp_path: Path) -> None:
+    import cudnn_backend_py.diagnose.check as module
+
+    example = (module.__doc__ or "").partition("::\n")[2]
+    data: dict[str, Any] = tomllib.loads(example)
+    path = tmp_path / "b.toml"
+    path.write_text(example, encoding="utf-8")
+    assert read_baseline(path).expected == {
+        (row["graph"], row["target"], row["version"]): Expected(Outcome(row["outcome"])) for row in data["expected"]
+    }

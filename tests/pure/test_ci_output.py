@@ -1,0 +1,96 @@
+"""JUnit XML and GitHub annotations: counts, escapes, the same every time. Loads no library."""
+
+from __future__ import annotations
+
+import dataclasses
+from xml.etree import ElementTree
+
+import pytest
+
+from cudnn_backend_py.diagnose import Outcome
+from cudnn_backend_py.diagnose.ci import Case, cases, github_annotations, junit_xml
+from tests.support.reporting import HOSTILE, small_matrix, two_matmuls, verdict
+
+VERDICTS = [verdict(two_matmuls("first"), outcome) for outcome in Outcome] + [verdict(two_matmuls(HOSTILE))]
+SHOWN = HOSTILE.replace("\x00", "\ufffd").replace("\ud800", "\ufffd")
+
+
+def test_junit_counts_and_names() -> None:
+    root = ElementTree.fromstring(junit_xml(VERDICTS).encode())
+    counts = {"tests": "4", "failures": "2", "errors": "1", "skipped": "0"}
+    assert root.tag == "testsuites"
+    assert root.attrib == {"name": "cudnn-backend", **counts}
+    suites = [(suite.attrib["name"], suite.attrib["tests"], suite.attrib["failures"]) for suite in root]
+    assert suites == [("first", "3", "1"), (SHOWN, "1", "1")]
+    first = [case.attrib for case in root[0]]
+    assert first[0] == {"classname": "cudnn-backend.first", "name": "l40s, cuDNN 9.28.0"}
+    assert [[child.tag for child in case] for case in root[0]] == [[], ["failure"], ["error"]]
+
+
+def test_junit_says_cause_and_verdict() -> None:
+    [failure] = ElementTree.fromstring(junit_xml(VERDICTS[1:2]).encode()).iter("failure")
+    assert failure.attrib == {"message": "tensor 's' is in order F16x16, NONE is needed", "type": "reordered"}
+    assert failure.text is not None
+    assert failure.text.startswith("NOT SUPPORTED: graph 'first' on NVIDIA L40S")
+    assert "no <b>such</b> pattern at: a && b" in failure.text
+
+
+def test_junit_of_a_matrix_has_a_case_for_every_cell() -> None:
+    matrix = small_matrix("a", HOSTILE)
+    root = ElementTree.fromstring(junit_xml(matrix, suite="nightly").encode())
+    outcomes = [cell.outcome for cell in matrix.cells.values()]
+    assert len(list(root.iter("testcase"))) == len(outcomes) == 29
+    assert len(list(root.iter("failure"))) == outcomes.count(Outcome.NOT_SUPPORTED)
+    assert len(list(root.iter("error"))) == outcomes.count(Outcome.NOT_JUDGED)
+    assert {item.attrib["type"] for item in root.iter("failure")} == {"head-dim", "not-supported"}
+    assert root.attrib["name"] == "nightly"
+
+
+def test_a_failing_case_stays_as_it_is_given() -> None:
+    case = Case(graph="g", target="t", version="v", state="failed", code="changed", message="was supported", text="why")
+    assert list(cases([case])) == [case]
+    [failure] = ElementTree.fromstring(junit_xml([case]).encode()).iter("failure")
+    assert (failure.attrib, failure.text) == ({"message": "was supported", "type": "changed"}, "why")
+
+
+def test_hazards_are_output_and_warnings() -> None:
+    item = dataclasses.replace(VERDICTS[0], hazards=("a known fault", "another"))
+    [output] = ElementTree.fromstring(junit_xml([item]).encode()).iter("system-out")
+    assert output.text == "a known fault\nanother"
+    title = "known hazard%3A first on l40s%2C cuDNN 9.28.0"
+    assert github_annotations([item]) == [f"::warning title={title}::{line}" for line in item.hazards]
+
+
+def test_annotations_name_file_graph_and_cause() -> None:
+    assert github_annotations(VERDICTS[:3], files={"first": "graphs/a,b:c%.json"}) == [
+        "::error file=graphs/a%2Cb%3Ac%25.json,title=first on l40s%2C cuDNN 9.28.0"
+        "::tensor 's' is in order F16x16, NONE is needed [reordered]",
+        "::error file=graphs/a%2Cb%3Ac%25.json,title=first on l40s%2C cuDNN 9.28.0"
+        "::cuDNN crashed with SIGSEGV in plan of eng7_k24=3 [cudnn-crashed]",
+    ]
+
+
+@pytest.mark.parametrize("given", ["a\nb\r\n::error::c", "100% : , ::", HOSTILE, "\u2028::warning::x"])
+def test_an_annotation_is_one_command(given: str) -> None:
+    case = Case(graph=given, target=given, version=given, state="failed", code=given, message=given)
+    [line] = github_annotations([case], files={given: given})
+    assert line.isprintable() or "\ufffd" in line or "\u2028" in line
+    assert not set(line) & {"\n", "\r", "\x00", "\ud800"}
+    head, properties, message = line.split("::", 2)
+    assert (head, properties.split(" ")[0]) == ("", "error")
+    assert [part.split("=")[0] for part in properties.removeprefix("error ").split(",")] == ["file", "title"]
+    back = message.replace("%0A", "\n").replace("%0D", "\r").replace("%25", "%")
+    assert back == f"{given} [{given}]".replace("\x00", "\ufffd").replace("\ud800", "\ufffd")
+
+
+@pytest.mark.parametrize("results", [VERDICTS, small_matrix("a", "b")], ids=["verdicts", "matrix"])
+def test_equal_results_give_equal_text(results: object) -> None:
+    assert junit_xml(results) == junit_xml(results)  # type: ignore[arg-type]
+    assert github_annotations(results) == github_annotations(results)  # type: ignore[arg-type]
+
+
+def test_nothing_is_an_empty_report() -> None:
+    root = ElementTree.fromstring(junit_xml([]).encode())
+    assert root.attrib["tests"] == "0"
+    assert list(root) == []
+    assert github_annotations([]) == []

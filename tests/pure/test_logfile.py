@@ -1,0 +1,556 @@
+"""cuDNN's log files, whatever became of them: in pieces, mixed, cut off, enormous, hostile."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import random
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import CudnnBackendError, DataType, Graph, GraphError, PointwiseMode, Severity, UsageError
+from cudnn_backend_py.diagnose.logfile import MAX_LINE, FileRecord, read_log
+from cudnn_backend_py.diagnose.loggraphs import LoggedConfig, LoggedGraph, read_graphs, report_log
+from cudnn_backend_py.graph import Operation
+from cudnn_backend_py.graph.frontend_json import graph_from_frontend_json
+from cudnn_backend_py.graph.logged import graph_from_log_json
+from tests.support.child import ROOT, run_code
+from tests.support.logs import LOGS, canonical, log_text
+
+TORCH = log_text("torch-attention-9.19.0.log.gz")
+FORUM = log_text("forum-9.1.1.log.gz")
+EXCERPT = log_text("forum-excerpt-9.1.1.log")
+FRONTEND = log_text("torch-frontend-1.18.log")
+FRONTEND_GRAPHS = [json.loads(line) for line in FRONTEND.splitlines() if line.startswith("{")]
+
+
+def forum_graph() -> Graph:
+    graph: Graph = runpy.run_path(str(ROOT / "examples" / "forum_two_matmul.py"), run_name="__log__")["graph"]()
+    return graph
+
+
+def records(*pieces: str | bytes) -> list[FileRecord]:
+    return list(read_log(list(pieces)))
+
+
+def graphs(text: str) -> list[LoggedGraph]:
+    return list(read_graphs([text]))
+
+
+def record(function: str, *lines: str, letter: str = "I", thread: int = 7) -> str:
+    """Return one record as cuDNN writes it."""
+    low = letter.lower()
+    body = "".join(f"{low}!     {line}\n" for line in lines)
+    end = (
+        f"{low}! Time: 2026-01-02T03:04:05.6 (0d+0h+0m+0s since start)\n{low}! Process=1; Thread={thread}; GPU=NULL;\n"
+    )
+    return f"\n{letter}! CuDNN (v91900 56) function {function}() called:\n{body}{end}\n"
+
+
+# records
+
+
+def test_records_have_what_the_file_says() -> None:
+    (found,) = records(record("cudnnCreate", "status: type=cudnnStatus_t; val=CUDNN_STATUS_SUCCESS (0);", letter="W"))
+    assert (found.severity, found.function, found.version) == (Severity.WARNING, "cudnnCreate", 91900)
+    assert (found.line, found.thread, found.process, found.whole) == (2, 7, 1, True)
+    assert found.time == "2026-01-02T03:04:05.6"
+    assert found.body == "    status: type=cudnnStatus_t; val=CUDNN_STATUS_SUCCESS (0);"
+
+
+def test_every_record_of_the_logs_is_found() -> None:
+    for text in (TORCH, FORUM, EXCERPT):
+        found = records(text)
+        assert len(found) == len(re.findall(r"^[IWE]! CuDNN", text, re.MULTILINE))
+        assert all(item.whole for item in found)
+        assert [text.splitlines()[item.line - 1][3:] for item in found] == [item.text.splitlines()[0] for item in found]
+
+
+def test_path_file_bytes_and_pieces_are_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "cudnn.log"
+    path.write_text(EXCERPT + "W! \N{SNOWMAN}\n", encoding="utf-8")
+    data = path.read_bytes()
+    want = records(EXCERPT)
+    assert list(read_log(path)) == list(read_log(str(path))) == want
+    assert list(read_log(io.BytesIO(data))) == list(read_log(io.StringIO(EXCERPT))) == want
+    for size in (1, 2, 3, 7, 64, 1000):
+        assert list(read_log(data[at : at + size] for at in range(0, len(data), size))) == want
+    assert list(read_log(LOGS / "forum-9.1.1.log.gz")) == records(FORUM)
+
+
+def test_windows_line_ends_do_not_matter() -> None:
+    assert [item.text for item in records(EXCERPT.replace("\n", "\r\n"))] == [item.text for item in records(EXCERPT)]
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "broken.gz").write_bytes(b"\x1f\x8b not gzip")
+    for path in (tmp_path / "absent.log", tmp_path, tmp_path / "broken.gz"):
+        with pytest.raises(UsageError, match="cannot be read") as caught:
+            list(read_graphs(path))
+        assert caught.value.code == "log-file"
+
+
+def test_foreign_lines_are_skipped() -> None:
+    noise = "Hi! there\nI! am not cuDNN\nstep 3: loss 0.5\ni! nor is this\n[cudnn_frontend] INFO: x\n"
+    lines = EXCERPT.splitlines(keepends=True)
+    mixed = noise + "".join(f"{line}epoch {number}\n" for number, line in enumerate(lines))
+    assert [item.text for item in records(mixed)] == [item.text for item in records(EXCERPT)]
+    assert records(noise) == []
+
+
+def test_writers_are_told_apart_by_what_stands_before() -> None:
+    lines = EXCERPT.splitlines(), FORUM.splitlines()
+    stamp = "2026-01-02T03:04:05.123Z "
+    mixed = []
+    for number in range(max(map(len, lines))):
+        mixed += [f"{stamp}[rank{rank}]: {text[number]}" for rank, text in enumerate(lines) if number < len(text)]
+    found = records("\n".join(mixed))
+    assert {item.text for item in found} == {item.text for item in records(EXCERPT) + records(FORUM)}
+    assert all(item.whole for item in found)
+    assert canonical_graphs("\n".join(mixed)) == canonical_graphs(FORUM)
+
+
+def canonical_graphs(text: str) -> list[Any]:
+    return [canonical(item.graph) for item in graphs(text) if item.graph is not None]
+
+
+def test_a_record_another_begins_in_is_not_whole() -> None:
+    first, second = record("cudnnCreate", "a: type=int; val=1;"), record("cudnnDestroy", "b: type=int; val=2;")
+    head, tail = first.split("i! Time")
+    found = records(head + second + "i! Time" + tail)
+    assert [(item.function, item.whole) for item in found] == [
+        ("cudnnCreate", False),
+        ("cudnnDestroy", True),
+        (None, False),
+    ]
+    assert (found[0].thread, found[1].thread, found[2].thread) == (0, 7, 7)
+
+
+def test_threads_may_take_turns() -> None:
+    parts = [part for part in re.split(r"(?m)^(?=[IWE]! )", FORUM) if part.strip()]
+    turns = "".join(part + part.replace("Thread=1;", "Thread=2;") for part in parts)
+    (found,) = graphs(turns)
+    assert found.count == 2
+    assert found.graph is not None
+    assert canonical(found.graph) == canonical(forum_graph())
+
+
+# graphs
+
+
+def test_the_log_of_torch_gives_both_passes() -> None:
+    forward, backward = graphs(TORCH)
+    assert [len(item.graph.ops) if item.graph else None for item in (forward, backward)] == [14, 22]
+    assert (forward.version, forward.source, forward.count, forward.executions) == ("9.19.0", "json", 1, 1)
+    assert (forward.thread, backward.thread, forward.modes, backward.modes) == (1, 2, ("A",), ("A",))
+    states = [[(config.tag, config.state) for config in item.configs] for item in (forward, backward)]
+    assert states[0] == [
+        ("eng2_k24=32", "refused"),
+        ("eng2_k24=7", "executed"),
+        ("eng1_k24=6", "named"),
+        ("eng1_k24=5", "named"),
+        ("eng1_k24=3", "named"),
+    ]
+    assert states[1] == [("eng6_k24=26", "executed"), ("eng7_k24=28", "named"), ("eng7_k24=26", "named")]
+    refused = forward.configs[0].reasons
+    assert refused[0].statement == "Kernel request for shared memory is exceeding the shared memory in the GPU"
+    assert len(refused) == 5
+    assert forward.device["deviceVer"] == 900
+    assert forward.device["multiProcessorCount"] == 132
+
+
+def test_values_of_scalars_come_with_the_execution() -> None:
+    for item in graphs(TORCH):
+        assert item.graph is not None
+        values = {tensor.value for tensor in item.graph.tensors if tensor.by_value}
+        assert values >= {0.125, float("-inf")}
+
+
+def test_equal_graphs_are_counted() -> None:
+    forward, backward = graphs(TORCH + TORCH)
+    assert (forward.count, forward.executions, backward.count) == (2, 2, 2)
+    assert [len(item.configs) for item in (forward, backward)] == [5, 3]
+
+
+def test_a_log_of_9_1_gives_the_forum_graph() -> None:
+    """From the calls of the forum's program, made with the forum's cuDNN: its log has no JSON."""
+    (found,) = graphs(FORUM)
+    assert found.graph is not None
+    assert canonical(found.graph) == canonical(forum_graph())
+    assert (found.version, found.source, found.modes, found.notes) == ("9.1.1", "descriptors", ("A",), ())
+
+
+def test_the_forum_excerpt_is_the_end_of_that_log() -> None:
+    def plain(text: str) -> list[str]:
+        return [re.sub(r"0x[0-9a-f]+|Time: .*", "#", item.text) for item in records(text)]
+
+    assert plain(FORUM)[-5:] == plain(EXCERPT)
+
+
+def test_the_forum_excerpt_alone_says_what_it_lacks() -> None:
+    """It has the heuristics query, and no tensor, operation or graph: those were logged before."""
+    (found,) = graphs(EXCERPT)
+    assert found.graph is None
+    assert found.fault is not None
+    assert found.fault.code == "log-graph"
+    assert "0x1e5c2f0" in found.fault.headline
+    assert (found.version, found.modes, found.thread) == ("9.1.1", ("A",), 1)
+    assert report_log([EXCERPT]).exit_code == 2
+
+
+def test_the_whole_thread_ends_in_the_forum_graph() -> None:
+    """Both together, the excerpt as the program's next run in the same file."""
+    found = graphs(FORUM + EXCERPT)
+    assert [canonical(item.graph) for item in found if item.graph] == [canonical(forum_graph())]
+
+
+def test_refusals_without_a_graph_are_kept() -> None:
+    config = '{"engineId":7,"smVersion":890,"knobChoices":{"CUDNN_KNOB_TYPE_KERNEL_CFG":25}}'
+    lines = (
+        f"engineConfig: type=json; val={config};",
+        "Warning: CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN; Reason: Multi-GEMM is only supported on Hopper at: x != y",
+        "Warning: CUDNN_STATUS_NOT_SUPPORTED; Reason: finalize_internal()",
+    )
+    (found,) = graphs(record("cudnnBackendFinalize", *lines, letter="W"))
+    assert found.fault is not None
+    assert found.fault.sections["fix"] == "set CUDNN_LOGLEVEL_DBG=3"
+    (one,) = found.configs
+    assert (one.tag, one.state, len(one.reasons)) == ("eng7_k24=25", "refused", 2)
+
+
+def test_a_warning_that_all_is_well_is_no_refusal() -> None:
+    line = "Warning: CUDNN_STATUS_SUCCESS; Reason: cuDNN Library configuration is set to AUTO."
+    assert graphs(record("cudnnBackendFinalize", line, letter="W")) == []
+
+
+def test_errors_belong_to_the_graph_of_their_thread() -> None:
+    line = "Error: CUDNN_STATUS_BAD_PARAM; Reason: the plan is nonsense"
+    (forum,) = graphs(FORUM + record("cudnnBackendFinalize", line, letter="E", thread=1))
+    assert [str(reason) for reason in forum.reasons] == ["CUDNN_STATUS_BAD_PARAM: the plan is nonsense"]
+
+
+def test_a_report_is_text_and_data() -> None:
+    report = report_log([TORCH])
+    assert report.exit_code == 0
+    text = str(report)
+    assert "graph 1: cuDNN 9.19.0, line" in text
+    assert "eng2_k24=7 executed" in text
+    data = json.loads(json.dumps(report.to_dict()))
+    assert [item["configs"][-1]["tag"] for item in data["graphs"]] == ["eng1_k24=3", "eng7_k24=26"]
+    assert report_log([""]).exit_code == 2
+    assert "CUDNN_LOGLEVEL_DBG=3" in str(report_log([""]))
+
+
+def test_knobs_left_to_the_engine_are_not_in_the_tag() -> None:
+    assert LoggedConfig(6, {"CUDNN_KNOB_TYPE_STAGES": -1, "CUDNN_KNOB_TYPE_KERNEL_CFG": 26}).tag == "eng6_k24=26"
+    assert LoggedConfig(0, {}).tag == "eng0"
+
+
+# JSON
+
+
+def operation_graph() -> dict[str, Any]:
+    line = next(line for line in TORCH.splitlines() if '"operationGraph"' in line)
+    found: dict[str, Any] = json.loads(line[line.index("{") :].rstrip(";"))
+    return found
+
+
+def broken(change: str) -> dict[str, Any]:
+    data = operation_graph()
+    graph = data["operationGraph"]
+    match change:
+        case "unknown operation":
+            graph["nodes"][0]["operation"] = "CUDNN_BACKEND_OPERATION_TELEPORT_DESCRIPTOR"
+        case "unknown key":
+            graph["nodes"][0]["colour"] = "red"
+        case "unknown tensor":
+            graph["nodes"][0]["matA"] = "999"
+        case "no dims":
+            del graph["tensors"][0]["dim"]
+        case "no nodes":
+            del graph["nodes"]
+        case "unknown type":
+            graph["tensors"][0]["dataType"] = "CUDNN_DATA_QUAD"
+        case "axis missing":
+            del graph["nodes"][2]["axis"]
+        case "uid":
+            graph["tensors"][0]["name"] = "query"
+    return data
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("unknown operation", "node is 'CUDNN_BACKEND_OPERATION_TELEPORT_DESCRIPTOR', which is no operation"),
+        ("unknown key", "has colour 'red', which this package does not know"),
+        ("unknown tensor", "matA of node 0, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR is tensor '999'"),
+        ("no dims", "tensor '0' lacks dim"),
+        ("no nodes", "no list of nodes"),
+        ("unknown type", "'CUDNN_DATA_QUAD', which is no DataType"),
+        ("axis missing", "along which axis 'gen_index_2' counts"),
+        ("uid", "a tensor is called 'query', its uid is needed"),
+    ],
+)
+def test_what_json_lacks_is_said(change: str, words: str) -> None:
+    with pytest.raises(GraphError) as caught:
+        graph_from_log_json(broken(change))
+    assert caught.value.code == "log-graph"
+    assert words in caught.value.headline
+
+
+@pytest.mark.parametrize("pretty", [None, 1])
+def test_a_file_may_be_one_json_value(pretty: int | None) -> None:
+    (found,) = graphs(json.dumps(operation_graph(), indent=pretty))
+    assert (found.source, found.version) == ("json", "9.19.0")
+    assert found.graph == graph_from_log_json(operation_graph())
+    (other,) = graphs(json.dumps(FRONTEND_GRAPHS[0], indent=pretty))
+    assert (other.source, other.version) == ("frontend", "9.19.0")
+    assert other.graph == graph_from_frontend_json(FRONTEND_GRAPHS[0])
+
+
+# cuDNN's frontend
+
+
+def test_the_frontends_log_of_torch_gives_both_passes() -> None:
+    forward, backward = graphs(FRONTEND)
+    assert [item.source for item in (forward, backward)] == ["frontend"] * 2
+    assert forward.graph is not None
+    assert backward.graph is not None
+    assert forward.graph.tensor("q").strides == (262144, 32768, 64, 1)
+    assert {tensor.name for tensor in backward.graph.outputs} == {"dq", "dk", "dv"}
+    assert len(forward.graph.ops) == 14
+
+
+def frontend(nodes: list[dict[str, Any]], **tensors: dict[str, Any]) -> dict[str, Any]:
+    plain = {"data_type": None, "is_virtual": False, "is_pass_by_value": False, "reordering_type": "NONE"}
+    records = {
+        name: {"name": name, "uid": number, "uid_assigned": True, **plain, **given}
+        for number, (name, given) in enumerate(tensors.items(), 10)
+    }
+    context = {"io_data_type": "HALF", "intermediate_data_type": "FLOAT", "compute_data_type": "FLOAT", "name": "mine"}
+    return {"context": context, "nodes": nodes, "tensors": records}
+
+
+MATMUL = {"tag": "MATMUL", "name": "mm", "inputs": {"A": "a", "B": "b"}, "outputs": {"C": "c"}}
+RELU = {"tag": "POINTWISE", "name": "", "mode": "RELU_FWD", "inputs": {"IN_0": "c"}, "outputs": {"OUT_0": "d"}}
+REDUCE = {"tag": "REDUCTION", "name": "max", "mode": "MAX", "inputs": {"X": "d"}, "outputs": {"Y": "y"}}
+TENSORS: dict[str, dict[str, Any]] = {
+    "a": {"dim": [2, 8, 64], "stride": [512, 64, 1]},
+    "b": {"dim": [2, 64, 16], "stride": [1024, 1, 64]},
+    "c": {"dim": [], "stride": [], "is_virtual": True},
+    "d": {"dim": [], "stride": [], "is_virtual": True},
+    "y": {"dim": [2, 8, 1], "stride": [8, 1, 1], "data_type": "FLOAT"},
+}
+
+
+def test_plain_nodes_of_the_frontend_are_read() -> None:
+    graph = graph_from_frontend_json(frontend([MATMUL, RELU, REDUCE], **TENSORS))
+    assert str(graph).splitlines()[-3:] == [
+        "  c = matmul(a, b) : f32[2,8,16]",
+        "  d = relu_fwd(c) : f32[2,8,16]",
+        "  y = reduce_max(d) : f32[2,8,1]",
+    ]
+    assert [tensor.data_type for tensor in graph.tensors if tensor.name in "aby"] == [DataType.HALF] * 2 + [
+        DataType.FLOAT
+    ]
+    assert graph.tensor("a").uid == 10
+
+
+def test_another_tag_of_the_frontend_is_named() -> None:
+    with pytest.raises(GraphError) as caught:
+        graph_from_frontend_json(frontend([MATMUL, {"tag": "CONV_FPROP", "name": "conv"}], **TENSORS))
+    assert caught.value.code == "frontend-json"
+    assert caught.value.headline == "node 1 of the frontend graph is CONV_FPROP, which is not read"
+    with pytest.raises(GraphError, match="SDPA_FWD beside 1 other nodes"):
+        graph_from_frontend_json({**FRONTEND_GRAPHS[0], "nodes": [*FRONTEND_GRAPHS[0]["nodes"], MATMUL]})
+
+
+@pytest.mark.parametrize(
+    ("change", "modes"),
+    [
+        ({"right_bound": None, "causal_mask": False}, set()),
+        ({"left_bound": 64}, {PointwiseMode.CMP_GE, PointwiseMode.CMP_GT}),
+    ],
+)
+def test_bounds_of_the_frontends_attention(change: dict[str, Any], modes: set[PointwiseMode]) -> None:
+    data = copy.deepcopy(FRONTEND_GRAPHS[0])
+    data["nodes"][0] |= change
+    graph = graph_from_frontend_json(data)
+    found = {getattr(op, "mode", None) for op in graph.ops}
+    assert {mode for mode in found if mode and mode.name.startswith("CMP")} == modes
+
+
+def test_the_frontends_unified_attention_is_one_operation() -> None:
+    data = copy.deepcopy(FRONTEND_GRAPHS[0])
+    data["nodes"][0] |= {"implementation": "UNIFIED", "right_bound": None, "causal_mask": False}
+    (op,) = graph_from_frontend_json(data).ops
+    assert isinstance(op, Operation)
+    assert op.kind.name == "OPERATION_SDPA_FWD"
+
+
+# cut off, hostile, enormous
+
+
+def test_a_log_cut_off_anywhere_gives_no_other_graph() -> None:
+    whole = {canonical(item.graph) for item in graphs(TORCH) if item.graph is not None}
+    for text, want in ((TORCH, whole), (FORUM, {canonical(forum_graph())})):
+        for cut in range(0, len(text), len(text) // 60):
+            for part in (text[:cut], text[cut:]):
+                for item in graphs(part):
+                    assert item.graph is not None or item.fault is not None
+                    if item.graph is not None and not item.notes:
+                        assert canonical(item.graph) in want
+
+
+def mutated_text(rng: random.Random, text: str) -> str:
+    """Return a stretch of the log with a few things done to it."""
+    start = rng.randrange(len(text))
+    part = text[start : start + rng.randrange(200, 14_000)]
+    for _ in range(rng.randrange(1, 12)):
+        at, length = rng.randrange(len(part) + 1), rng.randrange(40)
+        new = rng.choice(
+            ["", "\n", "{", "}", "[", '"', "-1", "9" * 30, "\x00", "NaN", "1e999", "i! ", part[at : at + 300]]
+        )
+        part = part[:at] + new + part[at + length :]
+    return part
+
+
+NONSENSE = (
+    None,
+    True,
+    -1,
+    0,
+    2**70,
+    1.5,
+    float("inf"),
+    "",
+    "x",
+    "CUDNN_DATA_HALF",
+    [],
+    [[]],
+    [1, 2],
+    {},
+    {"operation": 1},
+)
+
+
+def mutated_json(rng: random.Random, data: Any) -> Any:
+    """Return the value with a few parts replaced, dropped or doubled."""
+    data = copy.deepcopy(data)
+    for _ in range(rng.randrange(1, 5)):
+        place: Any = data
+        while isinstance(place, (dict, list)) and place:
+            keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+            key = rng.choice(keys)
+            inner = place[key]
+            if not isinstance(inner, (dict, list)) or not inner or rng.random() < 0.2:
+                if rng.random() < 0.2:
+                    del place[key]
+                else:
+                    place[key] = rng.choice((*NONSENSE, copy.deepcopy(data) if rng.random() < 0.05 else 3))
+                break
+            place = inner
+    return data
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_hostile_logs_raise_nothing_but_our_errors(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(120):
+        text = mutated_text(rng, rng.choice([TORCH, FORUM, EXCERPT, FRONTEND]))
+        for item in graphs(text):
+            assert (item.graph is None) != (item.fault is None)
+            json.dumps(item.to_dict())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_hostile_json_raises_nothing_but_our_errors(seed: int) -> None:
+    rng = random.Random(seed)
+    readers = ((graph_from_log_json, operation_graph()), *((graph_from_frontend_json, one) for one in FRONTEND_GRAPHS))
+    refused = 0
+    for _ in range(120):
+        read, data = rng.choice(readers)
+        try:
+            read(mutated_json(rng, data))
+        except CudnnBackendError:
+            refused += 1
+    assert refused > 30
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"operationGraph":' + "[" * 50_000,
+        record("cudnnBackendFinalizeGraphVisualize", 'apiLog: type=json; val={"operationGraph":' + '{"a":' * 50_000),
+        record("cudnnBackendFinalize", *(" " * depth + "operation: type=X:" for depth in range(3000))),
+        "I! CuDNN (v99999999999999999999 1) function cudnnCreate() called:\ni! Process=" + "9" * 5000 + "; Thread=1;\n",
+        record("cudnnBackendFinalize", "descriptor: type="),
+        '{"context":' * 1000,
+        "i! " * 100_000,
+        record("cudnnBackendFinalize", " " * 200_000 + "x: type=y; val=" + " " * 200_000),
+    ],
+    ids=["nested", "nested record", "deep dump", "numbers", "no type", "frontend", "marks", "spaces"],
+)
+def test_extremes_are_read_at_once(text: str) -> None:
+    for item in graphs(text):
+        assert item.graph is None
+
+
+BIG = """
+import resource
+from cudnn_backend_py.diagnose.loggraphs import read_graphs
+from tests.support.logs import log_text
+
+torch, forum = log_text("torch-attention-9.19.0.log.gz"), log_text("forum-9.1.1.log.gz")
+foreign = "step 12345: loss 0.125, 17.3 samples per second, everything is fine\\n" * 60000
+never_ends = "I! CuDNN (v91900 56) function cudnnCreate() called:\\n" + "i!     x: type=int; val=1;\\n" * 40000
+size = 0
+
+def stream():
+    global size
+    for number in range(25):
+        other = torch.replace("Thread=1;", f"Thread={number};").replace('"uid"', '"uid" ')
+        for piece in (other, foreign, foreign, "x" * (1 << 20), never_ends, forum, "[r%d] " % number + forum, foreign):
+            size += len(piece)
+            yield piece
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+list(read_graphs([torch, forum]))
+before = peak()
+found = list(read_graphs(stream()))
+print(size >> 20, round(peak() - before), sum(item.count for item in found), len(found))
+"""
+
+
+def test_memory_does_not_grow_with_the_log() -> None:
+    megabytes, grown, count, found = map(int, run_code(BIG).stdout.split())
+    assert megabytes > 300
+    assert grown < 60
+    assert (found, count) == (3, 25 * 2 + 25 * 2)
+
+
+def test_more_graphs_than_are_kept_come_out_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cudnn_backend_py.diagnose.loggraphs.MAX_GRAPHS", 3)
+    data = operation_graph()
+    texts = []
+    for number in range(10):
+        data["operationGraph"]["tensors"][0]["ptrAlignment"] = 1 << number
+        texts.append(record("cudnnBackendFinalizeGraphVisualize", f"apiLog: type=json; val={json.dumps(data)};"))
+    pieces = iter(texts)
+    found = read_graphs(pieces)
+    next(found)
+    assert len(list(pieces)) == 6
+    assert len(list(found)) == 3
+
+
+def test_a_line_without_end_is_cut_off() -> None:
+    (found,) = records(record("cudnnCreate", "x" * (2 * MAX_LINE)))
+    assert not found.whole
+    assert len(found.text) < MAX_LINE

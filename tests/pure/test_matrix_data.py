@@ -1,0 +1,138 @@
+"""Bisection over versions, and the matrix as data; no library is loaded."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+
+import pytest
+
+from cudnn_backend_py.diagnose.matrix import Cell, Matrix, Since, _bisect, matrix, since
+from cudnn_backend_py.diagnose.tables import render_matrix, render_since, table_text
+from cudnn_backend_py.diagnose.verdict import Outcome
+from cudnn_backend_py.errors import UsageError
+from cudnn_backend_py.graph import sdpa_forward
+
+LETTERS = {
+    "S": Cell(Outcome.SUPPORTED, engines=(1, 2), stage="heuristics"),
+    "-": Cell(Outcome.NOT_SUPPORTED, "refused", "head dim 20 is no multiple of 8", stage="heuristics"),
+    "?": Cell(Outcome.NOT_JUDGED, "no-gpu", "there is no GPU", stage="environment"),
+    "!": Cell(Outcome.NOT_JUDGED, "cudnn-crashed", "cuDNN crashed with SIGSEGV in heuristics", stage="heuristics"),
+}
+ANSWER = {"S": True, "-": False, "?": None}
+
+
+def span(truth: str) -> Since:
+    """Bisect versions that answer as the letters say, oldest first."""
+    versions = tuple(f"9.{number}.0" for number in range(len(truth)))
+    of = dict(zip(versions, truth, strict=True))
+    asked: dict[str, Cell] = {}
+
+    def supports(version: str) -> bool | None:
+        asked[version] = LETTERS[of[version]]
+        return ANSWER[of[version]]
+
+    _bisect(list(versions), supports)
+    return Since("g", "sm90", versions, {one: asked[one] for one in versions if one in asked})
+
+
+@pytest.mark.parametrize(("begin", "end"), [(begin, end) for end in range(1, 13) for begin in range(end)])
+def test_one_span_is_found_wherever_it_is(begin: int, end: int) -> None:
+    found = span("-" * begin + "S" * (end - begin) + "-" * (12 - end))
+    assert (found.first, found.last) == (f"9.{begin}.0", f"9.{end - 1}.0")
+    assert found.first_after == (f"9.{end}.0" if end < 12 else None)
+    assert found.monotone
+
+
+def test_versions_that_cannot_judge_are_passed_over() -> None:
+    for truth in map("".join, product("S-?", repeat=6)):
+        known = truth.replace("?", "")
+        if known.count("-S") + known.startswith("S") != 1:  # not one span
+            continue
+        found = span(truth)
+        assert found.first == f"9.{truth.index('S')}.0", truth
+        assert found.last == f"9.{truth.rindex('S')}.0", truth
+
+
+def test_an_edge_costs_few_questions() -> None:
+    assert len(span("-" * 700 + "S" * 324).asked) <= 12
+    assert len(span("S" * 64).asked) == 2
+    assert len(span("-" * 64).asked) == 64
+
+
+def test_an_answer_that_contradicts_is_said() -> None:
+    versions = ("9.0.0", "9.1.0", "9.2.0", "9.3.0")
+    found = Since("g", "sm90", versions, dict(zip(versions, map(LETTERS.get, "S-S-"), strict=True)))  # type: ignore[arg-type]
+    assert (found.first, found.last, found.first_after) == ("9.0.0", "9.2.0", "9.3.0")
+    assert not found.monotone
+    assert "not monotone: 9.1.0" in table_text(render_since(found))
+
+
+@pytest.mark.parametrize(("truth", "code"), [("--", 1), ("??", 2), ("-?", 1), ("-S", 0)])
+def test_exit_code_of_a_span(truth: str, code: int) -> None:
+    assert span(truth).exit_code == code
+
+
+def test_what_was_not_asked_is_named() -> None:
+    text = table_text(render_since(span("SSSSS")))
+    assert "not asked: 9.1.0, 9.2.0, 9.3.0" in text
+    assert "support may be older" in text
+
+
+def grid(letters: str) -> Matrix:
+    versions = tuple(f"9.{number}.0" for number in range(len(letters)))
+    cells = {("g", "sm90", version): LETTERS[one] for version, one in zip(versions, letters, strict=True)}
+    return Matrix(("g",), ("sm90",), versions, cells)
+
+
+def test_matrix_comes_back_from_json() -> None:
+    whole = grid("S-?!")
+    assert Matrix.from_dict(json.loads(json.dumps(whole.to_dict()))) == whole
+
+
+@pytest.mark.parametrize(("key", "value"), [("schema", "other"), ("version", 2), ("cells", [{"graph": "g"}])])
+def test_what_is_no_matrix_is_refused(key: str, value: object) -> None:
+    with pytest.raises(UsageError, match="matrix-schema"):
+        Matrix.from_dict(grid("S").to_dict() | {key: value})
+
+
+@pytest.mark.parametrize(("letters", "code"), [("S", 0), ("S-", 1), ("S-?", 2), ("!", 2)])
+def test_exit_code_of_a_matrix(letters: str, code: int) -> None:
+    assert grid(letters).exit_code == code
+
+
+def test_table_has_a_letter_for_each_version_and_each_cause_once() -> None:
+    lines = table_text(render_matrix(grid("S--?!"))).splitlines()
+    assert next(line.split() for line in lines if line.strip().startswith("sm90")) == [
+        "sm90",
+        "S",
+        "-1",
+        "-1",
+        "?2",
+        "!3",
+    ]
+    assert [line.split()[0] for line in lines if line.endswith("of 8")] == ["-1"]
+    assert any(line.startswith("!3") and "SIGSEGV" in line for line in lines)
+
+
+GRAPH = sdpa_forward(batch=1, heads=1, seq_q=64, head_dim=64)
+
+
+@pytest.mark.parametrize(
+    ("graphs", "targets", "versions", "code"),
+    [
+        ([GRAPH, GRAPH], ["sm90"], [None], "matrix-graph-names"),
+        ([], ["sm90"], [None], "matrix-empty"),
+        ([GRAPH], [], [None], "matrix-empty"),
+        ([GRAPH], ["sm90"], [], "matrix-empty"),
+        ([GRAPH], ["sm90", "sm91"], [None], "unknown-target"),
+    ],
+)
+def test_wrong_questions_are_refused(graphs: list, targets: list, versions: list, code: str) -> None:  # type: ignore[type-arg]
+    with pytest.raises(UsageError, match=code):
+        matrix(graphs, targets, versions)
+
+
+def test_since_needs_a_version() -> None:
+    with pytest.raises(UsageError, match="matrix-empty"):
+        since(GRAPH, "sm90", [])

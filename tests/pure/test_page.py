@@ -1,0 +1,254 @@
+"""The HTML page and the fragments: one file, escaped, drawn, the same every time. Loads no library."""
+
+from __future__ import annotations
+
+import html
+import re
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import pytest
+
+from cudnn_backend_py import EnvironmentNotReady, Graph, GraphBuilder, PointwiseMode, UsageError, attention
+from cudnn_backend_py.diagnose import Outcome, page
+from cudnn_backend_py.diagnose.drawing import MAX_OPERATIONS, draw_graph, drawn_graphs, named_tensors
+from cudnn_backend_py.diagnose.page import matrix_html, render_page, verdict_html
+from cudnn_backend_py.diagnose.whatif import Remedy
+from tests.support.reporting import HOSTILE, report, small_matrix, two_matmuls, verdict
+from tests.support.zoo import ZOO
+
+VOID = {"meta", "link", "input"}
+OUTSIDE = ("src", "srcset", "action", "formaction", "data", "poster", "background", "ping", "style")
+
+
+class Read(HTMLParser):
+    """Reads a page; fails where tags do not pair, and collects elements and text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] not in ("style", "script"):
+            self.text += data
+
+    def of_class(self, name: str) -> list[dict[str, str]]:
+        return [given for _, given in self.elements if name in given.get("class", "").split()]
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    return render_page(**report())
+
+
+@pytest.fixture(scope="module")
+def read(text: str) -> Read:
+    return Read(text)
+
+
+def rectangles(svg: str) -> Iterator[tuple[float, float, float, float]]:
+    """Yield the boxes of a drawing, joined where a tensor hangs on its operation."""
+    for item in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}rect"):
+        x, y, width, height = (float(item.attrib[name]) for name in ("x", "y", "width", "height"))
+        yield x, y, x + width, y + height
+
+
+def test_page_is_the_same_every_time(text: str) -> None:
+    assert render_page(**report()) == text
+
+
+def test_page_asks_for_nothing_outside(read: Read) -> None:
+    for tag, given in read.elements:
+        assert not any(name in given or name.startswith("on") for name in OUTSIDE for name in (name,) if name in given)
+        assert not [name for name in given if name.startswith("on")], (tag, given)
+        if "href" in given:
+            assert given["href"].startswith("#") or given["href"] == "data:,"
+    [policy] = [given["content"] for _, given in read.elements if given.get("http-equiv") == "Content-Security-Policy"]
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe" not in policy
+
+
+def test_style_and_script_load_nothing() -> None:
+    for name in ("css", "js"):
+        source = str(page._environment().globals[name])
+        assert not re.search(r"url\(|@import|fetch\(|XMLHttp|innerHTML|eval\(|</", source)
+
+
+def test_hostile_names_are_text(text: str, read: Read) -> None:
+    assert [tag for tag, _ in read.elements].count("script") == 1
+    assert "img" not in {tag for tag, _ in read.elements}
+    shown = HOSTILE.replace("\x00", "\ufffd").replace("\ud800", "\ufffd")
+    assert shown in read.text
+    assert html.escape(HOSTILE[:20]) in text
+    text.encode("utf-8")
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_fragments_are_whole(outcome: Outcome) -> None:
+    for name in ("plain", HOSTILE):
+        fragment = Read(verdict_html(verdict(two_matmuls(name), outcome, target_title=name)))
+        assert fragment.elements[0] == ("div", {"class": "cbp fragment"})
+        assert {"script", "img", "a"}.isdisjoint(tag for tag, _ in fragment.elements)
+        assert outcome.value.upper() in fragment.text
+
+
+def test_fragment_of_a_matrix_has_a_letter_for_every_answer() -> None:
+    matrix = small_matrix("a", HOSTILE)
+    fragment = Read(matrix_html(matrix))
+    legend = 5
+    letters = [given for given in fragment.of_class("cell") if "title" in given]
+    assert len(letters) == 2 * 3 * 5
+    assert len(fragment.of_class("cell")) == len(letters) + legend
+    assert [given["title"] for given in letters].count("not asked") == 1
+    assert any("a multiple of 8 is needed" in given["title"] for given in letters)
+
+
+def test_page_shows_cause_words_stages_and_hazard(read: Read) -> None:
+    assert "tensor 's' is in order F16x16, NONE is needed" in read.text
+    assert "no <b>such</b> pattern at: a && b" in read.text
+    assert "Known hazard:" in read.text
+    assert "SIGSEGV in eng7_k24=3" in read.text
+    assert len(read.of_class("stages")) == 4
+    assert "2 not supported" in " ".join(read.text.split())
+
+
+def test_verdicts_of_one_graph_stand_together(read: Read) -> None:
+    assert [given["id"] for tag, given in read.elements if tag == "article"] == ["v1", "v3", "v2", "v4"]
+    links = [given["href"] for tag, given in read.elements if tag == "a" and given["href"].startswith("#v")]
+    assert links[1:] == ["#v1", "#v3", "#v2", "#v4"]
+
+
+def test_remedy_shows_what_changes_also_in_a_virtual_tensor(read: Read) -> None:
+    lines = read.text.splitlines()
+    [before] = [line for line in lines if line.startswith("-  s :")]
+    [after] = [line for line in lines if line.startswith("+  s :")]
+    assert "F16x16" in before
+    assert "F16x16" not in after
+    assert "The graph stays as it is." in read.text
+
+
+def test_remedy_without_the_graph_compares_texts() -> None:
+    shown = Read(render_page(**{**report(), "graphs": None}))
+    assert not shown.of_class("graph")
+    assert "-graph two_matmuls" not in shown.text
+    assert "-graph " + HOSTILE[:9] in shown.text
+
+
+def test_remedy_of_two_graphs_shows_both() -> None:
+    first, second = two_matmuls("first"), two_matmuls("second")
+    remedy = Remedy("split", "exact", (), first, "l40s", None, False, None, (first, second))
+    shown = Read(render_page([verdict(first)], remedies=[[remedy]], graphs=[first])).text
+    assert "+graph second" in shown
+    assert "-graph first" not in shown
+
+
+def test_remedies_must_be_as_many_as_verdicts() -> None:
+    with pytest.raises(UsageError, match="report-lengths: 1 remedies for 4 verdicts"):
+        render_page(report()["verdicts"], remedies=[[]])
+
+
+def test_page_of_nothing_and_of_a_matrix_alone() -> None:
+    assert "nothing was asked" in Read(render_page([])).text
+    alone = Read(render_page([], matrix=small_matrix("a")))
+    assert "What cuDNN says, and why: 1 graph, 5 cuDNN versions" in alone.text
+    assert len([tag for tag, given in alone.elements if tag == "button" and "cell" in given.get("class", "")]) == 14
+
+
+def test_cells_say_their_answer_and_leave_focus_to_the_script(read: Read) -> None:
+    cells = [given for tag, given in read.elements if tag == "button" and "cell" in given.get("class", "").split()]
+    assert {given["tabindex"] for given in cells} == {"-1"}
+    assert {given["aria-label"] for given in cells} == {outcome.value for outcome in Outcome}
+
+
+def test_without_jinja_an_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    page._environment.cache_clear()
+    with pytest.raises(EnvironmentNotReady, match="jinja2-missing") as caught:
+        render_page([])
+    assert "cudnn-backend-py[report]" in caught.value.sections["fix"]
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_boxes_of_a_drawing_do_not_overlap(name: str) -> None:
+    for graph in drawn_graphs(ZOO[name]()):
+        svg = draw_graph(graph)
+        width, height = (float(part) for part in ElementTree.fromstring(svg).attrib["viewBox"].split()[2:])
+        boxes = list(rectangles(svg))
+        assert all(left >= 0 and right <= width + 1 and low <= height + 1 for left, _, right, low in boxes)
+        for index, (left, top, right, low) in enumerate(boxes):
+            for other in boxes[index + 1 :]:
+                apart = (
+                    other[0] >= right - 0.2 or other[2] <= left + 0.2 or other[1] >= low - 0.2 or other[3] <= top + 0.2
+                )
+                assert apart, (name, boxes[index], other)
+
+
+def test_drawing_goes_from_top_to_bottom_and_shows_what_is_unusual() -> None:
+    marks = ElementTree.fromstring(draw_graph(two_matmuls())).iter("{http://www.w3.org/2000/svg}text")
+    height = {item.text: float(item.attrib["y"]) for item in marks}
+    assert {"q", "k", "v", "s", "o", "f16[1,10,64]", "order F16x16", "align 2"} <= set(height)
+    assert height["q"] == height["k"] < height["v"] < height["s"] < height["o"]
+
+
+def test_drawing_marks_the_named_tensor_alone() -> None:
+    svg = ElementTree.fromstring(draw_graph(two_matmuls(), {"s"}))
+    marked = [item for item in svg.iter() if "named" in item.attrib.get("class", "").split()]
+    assert sorted(item.attrib["class"] for item in marked) == ["edge named", "tensor virtual named"]
+
+
+@pytest.mark.parametrize(
+    ("said", "names"),
+    [
+        ("tensor 's' has order F16x16", {"s"}),
+        ('"q" and `k` differ', {"q", "k"}),
+        ("tensor o is written", {"o"}),
+        ("tensors of o, s or k's kind", set()),
+        ("the s and q of others", set()),
+    ],
+)
+def test_named_tensors(said: str, names: set[str]) -> None:
+    assert named_tensors([said], two_matmuls()) == names
+
+
+def many_operations(count: int) -> Graph:
+    g = GraphBuilder("chain")
+    x = g.tensor("x", (1, 8, 8))
+    for index in range(count):
+        x = g.pointwise(PointwiseMode.RELU_FWD, x, virtual=index < count - 1)
+    return g.graph()
+
+
+def test_drawing_stops_where_it_helps_nobody() -> None:
+    assert draw_graph(many_operations(MAX_OPERATIONS))
+    assert draw_graph(many_operations(MAX_OPERATIONS + 1)) == ""
+
+
+def test_drawing_of_hostile_names_is_xml() -> None:
+    g = GraphBuilder("<g>&'\"")
+    g.pointwise(PointwiseMode.RELU_FWD, g.tensor("<x>" * 40, (1, 8, 8)), name="</svg>", virtual=False)
+    texts = [item.text for item in ElementTree.fromstring(draw_graph(g.graph())).iter()]
+    assert "</svg>" in texts
+    assert "<x>" * 11 + "…" in texts
+
+
+def test_sub_graphs_are_drawn_too() -> None:
+    graph = attention.sdpa_forward(batch=1, heads=2, seq_q=64, head_dim=64, causal=True, implementation="unified")
+    assert len(list(drawn_graphs(graph))) == 1 + sum(1 for op in graph.ops for _ in op.subgraphs())

@@ -1,0 +1,182 @@
+"""A headless Chromium over its debugging pipe: open a page, ask its script, press keys, take pictures.
+
+Chromium's own protocol is JSON between NUL bytes, read from file descriptor 3 and written to 4, so nothing but the
+browser is needed.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+import select
+import shutil
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+__all__ = ["Browser", "Page", "find_chromium"]
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+LIMIT_S = 60.0
+_FLAGS = (
+    "--headless=new --remote-debugging-pipe --no-sandbox --disable-gpu --disable-dev-shm-usage --hide-scrollbars "
+    "--no-first-run --disable-extensions --disable-background-networking --disable-component-update about:blank"
+)
+_KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38}
+_KEYS |= {"ArrowRight": 39, "ArrowDown": 40}
+
+
+def find_chromium() -> str | None:
+    """Return the path of a Chromium, None if there is none."""
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+class Browser:
+    """A Chromium process with a profile of its own in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        path = find_chromium()
+        assert path is not None, f"no Chromium on PATH under the names {NAMES}: apt-get install chromium"
+        read_child, self._write = _high(*os.pipe())
+        self._read, write_child = _high(*os.pipe())
+        launch = 'exec 3<&"$1" 4>&"$2"; shift 2; exec "$@"'
+        command = [path, *_FLAGS.split(), f"--user-data-dir={folder}"]
+        with (folder / "stderr.txt").open("wb") as said:
+            self._process = subprocess.Popen(
+                ["bash", "-c", launch, "bash", str(read_child), str(write_child), *command],
+                pass_fds=(read_child, write_child),
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+            )
+        os.close(read_child)
+        os.close(write_child)
+        self._bytes = b""
+        self._count = 0
+        self.events: list[dict[str, Any]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.call("Browser.close")
+        self._process.wait(LIMIT_S)
+        os.close(self._read)
+        os.close(self._write)
+
+    def call(self, method: str, session: str | None = None, **parameters: Any) -> dict[str, Any]:
+        """Return the result of a method of the protocol; what happens meanwhile is added to ``events``."""
+        self._count += 1
+        message = {"id": self._count, "method": method, "params": parameters}
+        if session is not None:
+            message["sessionId"] = session
+        os.write(self._write, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._next()
+            if answer.get("id") == self._count:
+                assert "error" not in answer, f"{method}: {answer['error']}"
+                return dict(answer["result"])
+
+    def wait(self, method: str, session: str) -> None:
+        """Wait for an event, unless it was there already."""
+        while not any(item["method"] == method and item.get("sessionId") == session for item in self.events):
+            self._next()
+
+    def _next(self) -> dict[str, Any]:
+        end = time.monotonic() + LIMIT_S
+        while b"\0" not in self._bytes:
+            ready, _, _ = select.select([self._read], [], [], max(0.0, end - time.monotonic()))
+            assert ready, f"Chromium said nothing for {LIMIT_S} s"
+            part = os.read(self._read, 1 << 20)
+            assert part, "Chromium ended"
+            self._bytes += part
+        line, _, self._bytes = self._bytes.partition(b"\0")
+        message: dict[str, Any] = json.loads(line)
+        if "method" in message:
+            self.events.append(message)
+        return message
+
+    def open(
+        self, path: Path, *, width: int = 1280, height: int = 900, dark: bool = False, script: bool = True
+    ) -> Page:
+        """Return the file as a page of that size, in CSS pixels, once it is loaded."""
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        page = Page(self, self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"])
+        for domain in ("Page", "Network", "Runtime", "Log"):
+            page.call(f"{domain}.enable")
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        page.call("Emulation.setEmulatedMedia", features=[scheme])
+        page.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        page.call("Emulation.setFocusEmulationEnabled", enabled=True)
+        page.call("Emulation.setScriptExecutionDisabled", value=not script)
+        self.events.clear()
+        page.url = path.as_uri()
+        page.call("Page.navigate", url=page.url)
+        self.wait("Page.loadEventFired", page.session)
+        return page
+
+
+class Page:
+    """One open page."""
+
+    def __init__(self, browser: Browser, session: str) -> None:
+        self.browser = browser
+        self.session = session
+        self.url = ""
+
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Return the result of a method of the protocol about this page."""
+        return self.browser.call(method, self.session, **parameters)
+
+    def ask(self, script: str) -> Any:
+        """Return the value of a JavaScript expression, as plain data."""
+        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
+
+    def press(self, key: str, times: int = 1) -> None:
+        """Press a named key."""
+        text = {"text": "\r"} if key == "Enter" else {}
+        for _ in range(times):
+            for kind in ("keyDown", "keyUp"):
+                more = text if kind == "keyDown" else {}
+                self.call(
+                    "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=_KEYS[key], **more
+                )
+
+    def write(self, text: str) -> None:
+        """Write text where the focus is."""
+        self.call("Input.insertText", text=text)
+
+    def picture(self, path: Path) -> None:
+        """Save the whole page as a PNG."""
+        shot = self.call("Page.captureScreenshot", captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(shot["data"]))
+
+    def faults(self) -> list[str]:
+        """Return what console and browser said since the page was opened, and every request but the page's own."""
+        found = []
+        for event in self.browser.events:
+            kind, told = event["method"], event["params"]
+            if event.get("sessionId") != self.session:
+                continue
+            if kind == "Runtime.exceptionThrown":
+                found.append(str(told["exceptionDetails"].get("exception", told)))
+            elif kind == "Runtime.consoleAPICalled":
+                found.append(f"console.{told['type']}: {told['args']}")
+            elif kind == "Log.entryAdded":
+                found.append(f"{told['entry']['level']}: {told['entry']['text']}")
+            elif kind == "Network.requestWillBeSent" and told["request"]["url"] not in (self.url, "data:,"):
+                found.append(f"request for {told['request']['url']}")
+        return found
+
+
+def _high(*descriptors: int) -> Sequence[int]:
+    """Return the descriptors under numbers from 10 on, away from those Chromium wants."""
+    moved = [fcntl.fcntl(item, fcntl.F_DUPFD_CLOEXEC, 10) for item in descriptors]
+    for item in descriptors:
+        os.close(item)
+    return moved

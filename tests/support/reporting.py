@@ -1,0 +1,116 @@
+"""Verdicts, matrix and remedies made by hand: what reports are tested on. Loads no library."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from cudnn_backend_py import DataType, Graph, GraphBuilder, TensorReordering
+from cudnn_backend_py.diagnose import Basis, Candidate, Cause, Control, Outcome, Reason, Verdict
+from cudnn_backend_py.diagnose.matrix import Cell, Matrix
+from cudnn_backend_py.diagnose.verdict import STAGES, Stage
+from cudnn_backend_py.diagnose.whatif import Remedy
+
+__all__ = ["HOSTILE", "report", "small_matrix", "two_matmuls", "verdict"]
+
+HOSTILE = """</script></title></style><script>window.hit=1</script><img src=x onerror="hit=1"> ' " & \x00 \ud800 ]]>"""
+STATUS = "CUDNN_STATUS_NOT_SUPPORTED"
+
+
+def two_matmuls(name: str = "two_matmuls", *, ordered: bool = True, size: int = 10) -> Graph:
+    """Return o = (q @ k) @ v with s in between, in F16x16 order or in none."""
+    g = GraphBuilder(name, io_type=DataType.HALF)
+    q, k, v = g.tensor("q", (1, size, 64), alignment=2), g.tensor("k", (1, 64, size)), g.tensor("v", (1, size, 64))
+    order = TensorReordering.F16x16 if ordered else TensorReordering.NONE
+    g.matmul(g.matmul(q, k, name="s", data_type=DataType.HALF, reordering=order), v, name="o", virtual=False)
+    return g.graph()
+
+
+def stages(outcome: Outcome, last: str, detail: str = "") -> tuple[Stage, ...]:
+    """Return what the stages say of a question that came to `last`."""
+    index = STAGES.index(last)
+    said = {Outcome.SUPPORTED: "passed", Outcome.NOT_SUPPORTED: "refused", Outcome.NOT_JUDGED: "crashed"}[outcome]
+    states = ["passed"] * index + [said] + ["not reached"] * (len(STAGES) - index - 1)
+    return tuple(Stage(name, state, detail if name == last else "") for name, state in zip(STAGES, states, strict=True))
+
+
+def verdict(graph: Graph, outcome: Outcome = Outcome.NOT_SUPPORTED, **changes: Any) -> Verdict:
+    """Return a verdict on `graph` as it would be on an L40S."""
+    refused = Candidate(
+        "A",
+        0,
+        {"CUDNN_KNOB_TYPE_TILE_M": -1},
+        "refused",
+        (Reason(f"{STATUS}_GRAPH_PATTERN", "no <b>such</b> pattern at: a && b"), Reason(STATUS, "finalize_internal()")),
+    )
+    taken = Candidate("FALLBACK", 8, {}, "built", (), 4096, ("RUNTIME_COMPILATION",), ("TENSOR_CORE",))
+    cause = Cause(
+        "reordered", "tensor 's' is in order F16x16, NONE is needed", Basis.MEASURED, "asked", "store it plain"
+    )
+    crash = Cause("cudnn-crashed", "cuDNN crashed with SIGSEGV in plan of eng7_k24=3", Basis.MEASURED)
+    is_good = outcome is Outcome.SUPPORTED
+    last = {Outcome.SUPPORTED: "plan", Outcome.NOT_SUPPORTED: "engine config", Outcome.NOT_JUDGED: "plan"}[outcome]
+    made = Verdict(
+        outcome=outcome,
+        stage=last,
+        graph=graph.name,
+        graph_text=str(graph),
+        target="l40s",
+        target_title="NVIDIA L40S",
+        sm=89,
+        live=False,
+        cudnn="9.28.0",
+        library="/opt/cudnn/libcudnn.so.9",
+        driver="stub",
+        modes=("A", "FALLBACK"),
+        control=Control("control", True),
+        candidates=(refused, taken) if is_good else (refused,),
+        reasons=() if is_good else (Reason("", "something else"),),
+        cause={Outcome.SUPPORTED: None, Outcome.NOT_SUPPORTED: cause, Outcome.NOT_JUDGED: crash}[outcome],
+        environment=("libcuda.so.1 is this package's stub",),
+        limits=("no device was asked",),
+        stages=stages(outcome, last, "SIGSEGV in eng7_k24=3" if outcome is Outcome.NOT_JUDGED else ""),
+    )
+    return dataclasses.replace(made, **changes)
+
+
+def small_matrix(*names: str) -> Matrix:
+    """Return a matrix with every kind of cell, and one that is missing."""
+    targets, versions = ("sm80", "sm89", "sm90"), ("9.14.0", "9.19.0", "9.24.0", "9.25.0", "9.28.0")
+    kinds = [
+        Cell(Outcome.SUPPORTED, engines=(0, 8), stage="engine config"),
+        Cell(Outcome.SUPPORTED, engines=(8,), stage="engine config"),
+        Cell(
+            Outcome.NOT_SUPPORTED, "head-dim", "tensor 'q' has head dim 20, a multiple of 8 is needed", (), "heuristics"
+        ),
+        Cell(Outcome.NOT_JUDGED, "device-needed", "engine 3 asks the device", (), "environment"),
+        Cell(Outcome.NOT_JUDGED, "cudnn-crashed", "cuDNN crashed with SIGSEGV", (), "plan"),
+        Cell(Outcome.SUPPORTED, engines=(1,), stage="plan"),
+        Cell(Outcome.NOT_SUPPORTED, "", "cuDNN gave no reason", (), "heuristics"),
+    ]
+    keys = [(graph, target, version) for graph in names for target in targets for version in versions]
+    cells = {key: kinds[index % len(kinds)] for index, key in enumerate(keys)}
+    del cells[keys[-1]]
+    return Matrix(names, targets, versions, cells)
+
+
+def report() -> dict[str, Any]:
+    """Return the arguments of ``render_page`` for a page with everything on it."""
+    graph, plain = two_matmuls(), two_matmuls(ordered=False)
+    hostile = two_matmuls(HOSTILE)
+    good = verdict(plain, Outcome.SUPPORTED)
+    remedies = [
+        Remedy("store 's' plain", "exact", ("drop the reordering",), plain, "l40s", None, True, good),
+        Remedy("use cuDNN 9.19.0", "exact", (), graph, "l40s", "9.19.0", False, None),
+    ]
+    return {
+        "verdicts": [
+            verdict(graph, hazards=("cuDNN 9.28.0: a known fault",)),
+            good,
+            verdict(graph, Outcome.NOT_JUDGED, cudnn="9.14.0"),
+            verdict(hostile, cause=Cause("x", HOSTILE, Basis.GUESS), target=HOSTILE, target_title=HOSTILE),
+        ],
+        "matrix": small_matrix("two_matmuls", "attention", HOSTILE),
+        "remedies": [remedies, [], [], [Remedy(HOSTILE, "idea", (HOSTILE,), graph, HOSTILE, None, False, None)]],
+        "graphs": [graph, plain, graph, hostile],
+    }
