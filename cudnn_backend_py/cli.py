@@ -258,6 +258,21 @@ def read_log(log_file: str, targets: tuple[str, ...], explained: bool | None, st
     raise SystemExit(report.exit_code)
 
 
+@main.command("lint")
+@click.argument("graph_file", metavar="GRAPH")
+def show_lint(graph_file: str) -> None:
+    """Name layouts of GRAPH that are legal and slow, dangerous or hardly meant. Asks no cuDNN.
+
+    Exit code 0 if there is none, 1 if there is one.
+    """
+    from .diagnose import lint
+
+    findings = lint(load_graph_file(graph_file))
+    for finding in findings:
+        click.echo(f"{finding.severity}: {finding.headline} [{finding.code}]\n  {finding.detail}; {finding.fix}")
+    raise SystemExit(1 if findings else 0)
+
+
 @main.command("whatif")
 @click.argument("graph_file", metavar="GRAPH")
 @click.option(

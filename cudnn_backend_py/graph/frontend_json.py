@@ -68,6 +68,11 @@ def graph_from_frontend_json(data: Any) -> Graph:
     return reader.graph(nodes)
 
 
+def _refuse_ragged(record: Mapping[str, Any], name: str) -> None:
+    if any("ragged" in key and value not in (None, "") for key, value in record.items()):
+        raise _fault(f"tensor {name[:60]!r} of the frontend graph is ragged, which is not read")
+
+
 class _Reader:
     def __init__(self, data: Mapping[str, Any]) -> None:
         context = data.get("context")
@@ -210,8 +215,7 @@ class _Reader:
             value=_scalar(record.get("pass_by_value")),
             reordering=_reordering(record.get("reordering_type")),
         )
-        if record.get("ragged_offset") is not None or record.get("ragged_offset_uid") is not None:
-            raise _fault(f"tensor {key[:60]!r} of the frontend graph is ragged, which is not read")
+        _refuse_ragged(record, key)
         return self.tensors.setdefault(key, made)
 
     def _uid(self, record: Mapping[str, Any]) -> int:
@@ -251,6 +255,7 @@ class _Reader:
     ) -> tuple[list[int], tuple[int, ...], DataType]:
         """Return dims, strides and type of a tensor of b, h, s, d."""
         record = self._record(self._names(node, key).get(port))
+        _refuse_ragged(record, port)
         dims, strides = record.get("dim"), record.get("stride")
         for what in (dims, strides):
             fits = isinstance(what, list) and len(what) == 4 and all(type(item) is int for item in what)

@@ -385,6 +385,16 @@ def test_bounds_of_the_frontends_attention(change: dict[str, Any], modes: set[Po
     assert {mode for mode in found if mode and mode.name.startswith("CMP")} == modes
 
 
+def test_a_ragged_tensor_of_the_frontend_is_refused_and_not_dropped() -> None:
+    data = copy.deepcopy(FRONTEND_GRAPHS[0])
+    data["tensors"][str(data["nodes"][0]["inputs"]["Q"])]["ragged_offset_uid"] = 7
+    with pytest.raises(GraphError, match="is ragged, which is not read"):
+        graph_from_frontend_json(data)
+    plain = frontend([MATMUL], **{**TENSORS, "a": {**TENSORS["a"], "ragged_offset": "offsets"}})
+    with pytest.raises(GraphError, match="'a' of the frontend graph is ragged"):
+        graph_from_frontend_json(plain)
+
+
 def test_the_frontends_unified_attention_is_one_operation() -> None:
     data = copy.deepcopy(FRONTEND_GRAPHS[0])
     data["nodes"][0] |= {"implementation": "UNIFIED", "right_bound": None, "causal_mask": False}
