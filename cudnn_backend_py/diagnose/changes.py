@@ -624,7 +624,7 @@ def _virtual(graph: Graph) -> Iterator[Change]:
 def _with_identity(graph: Graph) -> Iterator[Change]:
     """Yield an output written by an identity of a virtual float tensor, where the operation itself wrote it."""
     for op in graph.ops:
-        if not (isinstance(op, Matmul) and not op.c.virtual and op.c.data_type is not _T.FLOAT):
+        if not isinstance(op, Matmul) or op.c.virtual or op.c.scratch or op.c.data_type is _T.FLOAT:
             continue
         uid = max(tensor.uid for tensor in graph.tensors) + 1
         middle = dataclasses.replace(op.c, name=f"{op.c.name}_f32", uid=uid, virtual=True, data_type=_T.FLOAT)

@@ -8,9 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,7 @@ from cudnn_backend_py.errors import EnvironmentNotReady
 from cudnn_backend_py.graph import sdpa_forward
 from examples import forum_two_matmul
 from examples.attention_hazards import graph_of
-from tests.support.child import OLDER, ROOT
+from tests.support.child import OLDER, ROOT, run_python
 
 NEWEST = available_versions()[-1]
 VERSIONS = (OLDER, NEWEST)
@@ -94,24 +92,34 @@ def test_damaged_answers_and_those_of_other_code_are_asked_again(tmp_path: Path)
     assert second.versions == ("default",)
 
 
-@contextmanager
-def dask() -> Iterator[Executor]:
-    from dask.distributed import Client, LocalCluster
-
-    options = {"n_workers": 1, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
-    with LocalCluster(**options) as cluster, Client(cluster) as client, client.get_executor() as executor:
-        yield executor
-
-
-@pytest.mark.parametrize("open_executor", [lambda: ProcessPoolExecutor(2), dask], ids=["processes", "dask"])
-def test_an_executor_gives_the_same_answers_and_they_are_kept(
-    answered: tuple[Path, Matrix], open_executor: Any, tmp_path: Path
-) -> None:
+def test_an_executor_gives_the_same_answers_and_they_are_kept(answered: tuple[Path, Matrix], tmp_path: Path) -> None:
     _, answers = answered
-    with open_executor() as executor:
+    with ProcessPoolExecutor(2) as executor:
         found = ask(tmp_path, executor=executor)
     assert found.asked == TOTAL
     assert found == answers
+    assert ask(tmp_path).asked == 0
+
+
+DASK = """
+import json, sys
+from pathlib import Path
+from dask.distributed import Client, LocalCluster
+from tests.library.test_matrix import ask
+options = {"n_workers": 1, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+with LocalCluster(**options) as cluster, Client(cluster) as client, client.get_executor() as executor:
+    found = ask(Path(sys.argv[1]), executor=executor)
+print(json.dumps([found.asked, found.to_dict()]))
+"""
+
+
+def test_a_cluster_gives_the_same_answers_and_they_are_kept(answered: tuple[Path, Matrix], tmp_path: Path) -> None:
+    """In a child: Dask's threads stay as long as the process."""
+    _, answers = answered
+    done = run_python(["-c", DASK, str(tmp_path)], check=True)
+    asked, found = json.loads(done.stdout)
+    assert asked == TOTAL
+    assert Matrix.from_dict(found) == answers
     assert ask(tmp_path).asked == 0
 
 

@@ -8,7 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, Operation, PointwiseMode, ReduceTensorOp
+from cudnn_backend_py import (
+    DataType,
+    DescriptorType,
+    Graph,
+    GraphBuilder,
+    GraphError,
+    Operation,
+    PointwiseMode,
+    ReduceTensorOp,
+)
+from cudnn_backend_py.diagnose import attention_rows
 from cudnn_backend_py.diagnose.changes import CHANGES, KINDS, Change, changes, head_dims
 from cudnn_backend_py.diagnose.padding import dim_classes, resized
 from cudnn_backend_py.diagnose.rewrite import bypassed, exchanged
@@ -383,3 +393,16 @@ def test_rewriting_does_not_touch_the_graph_it_is_given() -> None:
     assert str(graph) == text
     assert exchanged(graph, {}) is graph
     assert bypassed(graph, {"qk": graph.tensor("q")}) is None
+
+
+@pytest.mark.parametrize("form", ["composite", "single operations", "unified"])
+def test_changes_of_attention_options_can_be_listed(form: str) -> None:
+    """Also where a tensor is scratch, ragged, paged or reordered."""
+    count = 0
+    for row in list(attention_rows().values())[::4]:
+        try:
+            graph = row.graph(form, (9, 28, 0))
+        except GraphError:
+            continue  # this form does not have the option
+        count += sum(1 for _ in changes(graph))
+    assert count > 200
