@@ -42,7 +42,7 @@ test-library: $(ENV)/ready ## Tests on the real cuDNN, without a GPU
 	CUDNN_BACKEND_REQUIRE=library $(BIN)/python -m pytest -q -n 2 tests/library
 
 test-browser: $(ENV)/ready ## The report in a real browser
-	@command -v chromium chromium-browser google-chrome >/dev/null || { \
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { \
 	echo "installing chromium"; apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq chromium >/dev/null; }
 	CUDNN_BACKEND_REQUIRE=browser $(BIN)/python -m pytest -q tests/browser
 
