@@ -11,18 +11,9 @@ from typing import Any
 
 from .generated import descriptors as d
 from .generated.enums import DataType, TensorReordering
-from .graph.ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor
+from .graph.ir import ACTIVATION_NUMBERS, Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor
 
 __all__ = ["lower"]
-
-_POINTWISE_NUMBERS = (
-    "relu_lower_clip",
-    "relu_upper_clip",
-    "relu_lower_clip_slope",
-    "elu_alpha",
-    "softplus_beta",
-    "swish_beta",
-)
 
 
 def lower(graph: Graph) -> tuple[d.DescriptorValue, ...]:
@@ -89,7 +80,7 @@ class _Lowering:
         )
 
     def _pointwise(self, op: Pointwise) -> d.OperationPointwise:
-        numbers = {name: getattr(op, name) for name in _POINTWISE_NUMBERS}
+        numbers = {name: getattr(op, name) for name in ACTIVATION_NUMBERS}
         return d.OperationPointwise(
             pointwise=d.Pointwise(mode=op.mode, math_prec=op.compute_type, axis=op.axis, **numbers),
             x=self._maybe(op.x),

@@ -15,19 +15,11 @@ from ..errors import GraphError
 from ..generated.enums import DataType, PointwiseMode, ReduceTensorOp, TensorReordering
 from .attention import sdpa_backward, sdpa_forward
 from .attention.problem import Version
-from .ir import Graph, Matmul, Op, Pointwise, Reduction, Tensor, packed_strides
+from .ir import ACTIVATION_NUMBERS, Graph, Matmul, Op, Pointwise, Reduction, Tensor, packed_strides
 
 __all__ = ["graph_from_frontend_json"]
 
 _INPUTS = {"IN_0": "x", "IN_1": "b", "IN_2": "t"}
-_NUMBERS = (
-    "relu_lower_clip",
-    "relu_upper_clip",
-    "relu_lower_clip_slope",
-    "elu_alpha",
-    "softplus_beta",
-    "swish_beta",
-)
 _NODES = 4096
 
 
@@ -140,7 +132,7 @@ class _Reader:
             ports: dict[str, Any] = {"dy": given["x"], "x": given["b"], "dx": output}
         else:
             ports = {**given, "y": output}
-        numbers = {key: node[key] for key in _NUMBERS if node.get(key) is not None}
+        numbers = {key: node[key] for key in ACTIVATION_NUMBERS if node.get(key) is not None}
         axis = node.get("axis")
         return Pointwise(name=name, mode=mode, compute_type=self._compute_type(node), axis=axis, **numbers, **ports)
 

@@ -28,6 +28,7 @@ from ..generated.enums import (
 from .ports import BACKWARD_MODES, BINARY_MODES, OUTPUT_PORTS, SHORT_TYPES, TERNARY_MODES
 
 __all__ = [
+    "ACTIVATION_NUMBERS",
     "Graph",
     "Matmul",
     "Op",
@@ -393,6 +394,17 @@ class Matmul(_FixedOp):
                     "matmul-batch-mismatch",
                     f"dim {axis} is {left} in {self.a.name!r}, {right} in {self.b.name!r}, {out} in {self.c.name!r}",
                 )
+
+
+# The numbers of activations, as fields of a Pointwise and as attributes of its descriptor.
+ACTIVATION_NUMBERS = (
+    "relu_lower_clip",
+    "relu_upper_clip",
+    "relu_lower_clip_slope",
+    "elu_alpha",
+    "softplus_beta",
+    "swish_beta",
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
