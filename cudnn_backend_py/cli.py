@@ -279,7 +279,7 @@ def show_lint(graph_file: str) -> None:
     "--target", default="gpu", metavar="NAME", help="A described GPU (l40s, a JSON file); this machine's if not given."
 )
 @click.option(
-    "--budget", "budget_s", type=float, default=2.0, show_default=True, metavar="SECONDS", help="Time for asking."
+    "--budget", "budget_s", type=float, default=1.5, show_default=True, metavar="SECONDS", help="Time for asking."
 )
 @click.option("--build/--no-build", default=True, show_default=True, help="Also build the plan of what is proposed.")
 @click.option("--format", "style", type=click.Choice(["text", "json", "html"]), default="text", show_default=True)

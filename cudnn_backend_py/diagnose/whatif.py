@@ -105,7 +105,7 @@ def whatif(
     target: str = GPU,
     *,
     version: str | None = None,
-    budget_s: float = 2.0,
+    budget_s: float = 1.5,
     two_steps: bool = True,
     limit: int = 5,
     build: bool = False,
