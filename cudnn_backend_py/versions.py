@@ -45,6 +45,7 @@ __all__ = [
     "child_environment",
     "default_cuda",
     "default_root",
+    "environment_for",
     "find_installed",
     "install",
     "list_installed",
@@ -52,6 +53,7 @@ __all__ = [
     "remove",
     "require_installed",
     "verify",
+    "version_numbers",
 ]
 
 Cuda = Literal["12", "13"]
@@ -196,7 +198,7 @@ def list_installed(root: Path | None = None) -> list[Installed]:
         return []
     _check_private(root)
     loaded = (_load_installed(folder) for folder in root.iterdir())
-    return sorted((one for one in loaded if one is not None), key=lambda one: (_numbers(one.version), one.cuda))
+    return sorted((one for one in loaded if one is not None), key=lambda one: (version_numbers(one.version), one.cuda))
 
 
 def find_installed(version: str, *, cuda: Cuda | None = None, root: Path | None = None) -> Installed | None:
@@ -303,10 +305,22 @@ def child_environment(installed: Installed) -> dict[str, str]:
     return environment
 
 
+def environment_for(version: str | None) -> dict[str, str]:
+    """Return the environment of a child that judges with an installed version, or, for None, as this process would.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``cudnn-version-not-installed``.
+    """
+    return dict(os.environ) if version is None else child_environment(require_installed(version))
+
+
 # Versions and choices
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def version_numbers(version: str) -> tuple[int, ...]:
+    """Return the numbers of a version text, to compare."""
     return tuple(int(number) for number in version.split("."))
 
 
@@ -317,7 +331,7 @@ def _parse_request(version: str) -> tuple[int, ...]:
             code="cudnn-version-malformed",
             fix='give for example "9.19", "9.19.0" or "9.19.0.56"',
         )
-    return _numbers(version)
+    return version_numbers(version)
 
 
 def _check_cuda(cuda: Cuda) -> Cuda:
@@ -336,13 +350,13 @@ def _matches(version: str, cuda: Cuda | None, root: Path | None) -> list[Install
     return [
         one
         for one in list_installed(root)
-        if _numbers(one.version)[: len(wanted)] == wanted and cuda in (None, one.cuda)
+        if version_numbers(one.version)[: len(wanted)] == wanted and cuda in (None, one.cuda)
     ]
 
 
 def _newest_of(candidates: Iterable[Installed]) -> Installed | None:
     preferred = default_cuda()
-    return max(candidates, key=lambda one: (_numbers(one.version), one.cuda == preferred), default=None)
+    return max(candidates, key=lambda one: (version_numbers(one.version), one.cuda == preferred), default=None)
 
 
 def _choose_wheel(wanted: tuple[int, ...], cuda: Cuda) -> tuple[str, str]:
@@ -365,7 +379,7 @@ def _choose_wheel(wanted: tuple[int, ...], cuda: Cuda) -> tuple[str, str]:
             fix="check pip's index configuration (python -m pip config list), or install where there is a\n"
             "network and point CUDNN_BACKEND_CACHE at a copy of that cache folder",
         )
-    matching = [version for version in project_of if _numbers(version)[: len(wanted)] == wanted]
+    matching = [version for version in project_of if version_numbers(version)[: len(wanted)] == wanted]
     if not matching:
         nearest = sorted(project_of, key=lambda version: _distance(wanted, version))
         raise EnvironmentNotReady(
@@ -374,13 +388,13 @@ def _choose_wheel(wanted: tuple[int, ...], cuda: Cuda) -> tuple[str, str]:
             where=f"wheels nvidia-cudnn-jit-cu{cuda} and nvidia-cudnn-cu{cuda}",
             fix="take one of these, nearest first:\n" + textwrap.fill(", ".join(nearest), width=90),
         )
-    exact = max(matching, key=_numbers)
+    exact = max(matching, key=version_numbers)
     return project_of[exact], exact
 
 
 def _distance(wanted: tuple[int, ...], version: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return a sort key: nearest first, number by number, the newer of two equally near ones first."""
-    have = _numbers(version)
+    have = version_numbers(version)
     return (
         tuple(abs(a - b) for a, b in zip(wanted, have, strict=False)),
         tuple(-number for number in have),

@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -26,7 +26,7 @@ from ..graph import Graph, graph_from_json, graph_to_json
 from ..native import loaded_library
 from ..native.find import cudnn_places
 from ..target import find_profile
-from ..versions import child_environment, require_installed
+from ..versions import environment_for, require_installed
 from .explain import CRASHED, explain
 from .known import known_hazards
 from .rules import suspects
@@ -176,8 +176,7 @@ class Judge:
 
     def _worker(self, version: str | None) -> _Worker:
         if version not in self._workers:
-            environment = dict(os.environ) if version is None else child_environment(require_installed(version))
-            self._workers[version] = _Worker(environment)
+            self._workers[version] = _Worker(environment_for(version))
         return self._workers[version]
 
 
@@ -305,14 +304,20 @@ class _Worker:
         self._process.wait()
 
 
-def _serve() -> None:
-    """Answer each question on stdin; what cuDNN itself writes to stdout goes to stderr."""
+def open_stdout() -> Callable[..., None]:
+    """Return what writes its arguments to stdout as a JSON line; what cuDNN writes there goes to stderr from now on."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 
     def say(**line: Any) -> None:
         print(json.dumps(line), file=out, flush=True)
 
+    return say
+
+
+def _serve() -> None:
+    """Answer each question on stdin."""
+    say = open_stdout()
     told = False
 
     def step(text: str) -> None:

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from ..errors import UsageError
 from ..graph import Graph, load_graph
@@ -43,6 +43,16 @@ SCHEMA_VERSION = 1
 PINS = ("cause", "engines")
 
 Triple = tuple[str, str, str]
+
+
+class Asking(TypedDict, total=False):
+    """How :func:`matrix` is to ask."""
+
+    executor: Executor | None
+    cache: Path | None
+    fresh: bool
+    progress: bool
+    limit_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,16 +187,7 @@ def read_baseline(path: Path) -> Baseline:
     return baseline
 
 
-def check(
-    path: Path,
-    *,
-    load: Callable[[str], Graph] = load_graph,
-    executor: Executor | None = None,
-    cache: Path | None = None,
-    fresh: bool = False,
-    progress: bool = True,
-    limit_s: float = 60.0,
-) -> list[Checked]:
+def check(path: Path, *, load: Callable[[str], Graph] = load_graph, **options: Unpack[Asking]) -> list[Checked]:
     """Ask what a baseline asks, and compare.
 
     Parameters
@@ -208,27 +209,16 @@ def check(
         ``cudnn-version-not-installed``.
     """
     baseline = read_baseline(path)
-    options = {"executor": executor, "cache": cache, "fresh": fresh, "progress": progress, "limit_s": limit_s}
     return compare(baseline, _ask(baseline, load, options))
 
 
-def update(
-    path: Path,
-    *,
-    load: Callable[[str], Graph] = load_graph,
-    executor: Executor | None = None,
-    cache: Path | None = None,
-    fresh: bool = False,
-    progress: bool = True,
-    limit_s: float = 60.0,
-) -> list[Checked]:
+def update(path: Path, *, load: Callable[[str], Graph] = load_graph, **options: Unpack[Asking]) -> list[Checked]:
     """Ask what a baseline asks and write the answers into it; return what changed, as :func:`check`.
 
     What could not be judged keeps its old line, or none, unless cuDNN crashed: that is an answer.
     Comments of the file are lost. Parameters and errors as for :func:`check`.
     """
     baseline = read_baseline(path)
-    options = {"executor": executor, "cache": cache, "fresh": fresh, "progress": progress, "limit_s": limit_s}
     answered = _ask(baseline, load, options)
     expected = {}
     for triple in baseline.triples():
@@ -276,7 +266,7 @@ def _can_be_expected(cell: Cell) -> bool:
     return cell.outcome is not Outcome.NOT_JUDGED or cell.cause == CRASHED
 
 
-def _ask(baseline: Baseline, load: Callable[[str], Graph], options: Mapping[str, Any]) -> Matrix:
+def _ask(baseline: Baseline, load: Callable[[str], Graph], options: Asking) -> Matrix:
     files = {name: baseline.path.parent / file for name, file in baseline.graphs.items()}
     for name, file in files.items():
         if not file.is_file():

@@ -22,7 +22,7 @@ from typing import Any
 from ..errors import UsageError
 from ..graph import Graph, graph_to_json
 from ..target import Profile, find_profile, using
-from ..versions import child_environment, find_installed
+from ..versions import environment_for
 from .ask import GPU, TIMED_OUT, Question, judge
 from .explain import CRASHED
 from .render import render_text
@@ -156,8 +156,7 @@ def _file_name(text: str) -> str:
 
 def _environment(version: str | None) -> dict[str, str]:
     """Return the environment of the child processes: this package, and the cuDNN that is asked."""
-    installed = None if version is None else find_installed(version)
-    environment = dict(os.environ) if installed is None else child_environment(installed)
+    environment = environment_for(version)
     paths = [str(_PACKAGE.parent), environment.get("PYTHONPATH", "")]
     return environment | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 

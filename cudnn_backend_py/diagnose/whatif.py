@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import subprocess
 import sys
@@ -25,8 +24,8 @@ from ..errors import CudnnBackendError
 from ..graph import Graph, graph_from_json, graph_to_json
 from ..native import library
 from ..target import Target, find_profile, open_target
-from ..versions import child_environment, find_installed, list_installed
-from .ask import GPU, Judge, Question
+from ..versions import environment_for, list_installed, version_numbers
+from .ask import GPU, Judge, Question, open_stdout
 from .changes import Change, Effect, changes
 from .explain import explain
 from .rules import ARCHITECTURES, suspects
@@ -218,15 +217,11 @@ def _other_versions(
 
 def _order_of_versions(used: str) -> list[str]:
     """Return the other installed versions: the newest, then older ones in growing steps, then the rest."""
-    others = sorted({item.short for item in list_installed()} - {used}, key=_numbers, reverse=True)
-    older = [name for name in others if _numbers(name) < _numbers(used)]
-    newer = [name for name in others if _numbers(name) > _numbers(used)]
+    others = sorted({item.short for item in list_installed()} - {used}, key=version_numbers, reverse=True)
+    older = [name for name in others if version_numbers(name) < version_numbers(used)]
+    newer = [name for name in others if version_numbers(name) > version_numbers(used)]
     steps = [older[(1 << step) - 1] for step in range(len(older).bit_length()) if (1 << step) <= len(older)]
     return list(dict.fromkeys([*newer[:1], *steps[:3], *reversed(newer), *older]))
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:3])
 
 
 # the search, in a child process
@@ -269,10 +264,7 @@ def _search(
 
 def _lines_of_child(asked: Mapping[str, Any], version: str | None, deadline: float) -> Iterator[dict[str, Any]]:
     """Start a child, give it the question, and yield what it says until it ends or its time is over."""
-    installed = find_installed(version) if version is not None else None
-    if version is not None and installed is None:
-        Question(graph_from_json(asked["graph"]), asked["target"], version).key()  # raises what is right
-    environment = dict(os.environ) if installed is None else child_environment(installed)
+    environment = environment_for(version)
     command = [sys.executable, "-c", f"from {__name__} import _serve; _serve()"]
     process = subprocess.Popen(
         command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -305,12 +297,7 @@ def _read(line: Mapping[str, Any], version: str | None) -> Remedy:
 
 def _serve() -> None:
     """Answer the one question on stdin, a line for each thing asked and found."""
-    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-
-    def say(**line: Any) -> None:
-        print(json.dumps(line), file=out, flush=True)
-
+    say = open_stdout()
     asked = json.load(sys.stdin)
     deadline = max(asked["deadline"], time.monotonic() + asked["least"])  # of one clock for all processes
     try:

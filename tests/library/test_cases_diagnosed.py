@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 
 import pytest
 
@@ -23,7 +22,6 @@ def judge() -> Iterator[Judge]:
         yield one
 
 
-@cache
 def version_of(case: Case) -> str | None:
     return None if case.version in NEWEST else case.version
 
