@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...errors import GraphError
-from ...generated.enums import DataType
-from .problem import FP8_TYPES, Attention, Version
+from ..ir import ELEMENT_BITS
+from .problem import Attention, Version
 
 __all__ = ["HAZARDS", "Form", "Hazard", "Use", "check_hazards", "find_hazards"]
 
@@ -67,16 +67,13 @@ def _alibi_unmasked(use: Use) -> bool:
     return use.backward and p.alibi and not p.padding and p.right_bound != 0 and not band
 
 
-def _bytes(data_type: DataType | None) -> int:
-    return 1 if data_type in FP8_TYPES else 4 if data_type is DataType.FLOAT else 2
-
-
 def _tensors(use: Use) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], int]]:
     """Yield dims, strides and bytes per element of Q, K, V, O and the gradients."""
     p = use.problem
+    assert p.output_type is not None  # set with the problem
     for name in ("q", "k", "v", "o", *(("do", "dq", "dk", "dv") if use.backward else ())):
         written = name in ("dq", "dk", "dv") or (name == "o" and not use.backward)
-        yield p.dims(name), p.strides(name), _bytes(p.output_type if written else p.data_type)
+        yield p.dims(name), p.strides(name), ELEMENT_BITS[p.output_type if written else p.data_type] // 8
 
 
 def _inner_stride(use: Use) -> bool:
