@@ -1,5 +1,5 @@
 # Generated from cudnn_graph.h 9.28.0 and facts.toml. Do not edit.
-# seal: sha256:cfd367824c4e75a8f17eeb0af8fe5c27c32a22fd4ae0e7ed67aa238101a98701
+# seal: sha256:27925deaf19b160d71eab1470561d783256e41569ebd9d9d8373b6b78e1d882f
 # Command: python -m cudnn_backend_py.codegen
 """What every attribute of every descriptor type takes, without the value classes."""
 
@@ -1689,7 +1689,7 @@ ATTRIBUTES: dict[DescriptorType, tuple[AttributeFacts, ...]] = {
             1,
             1,
             "input",
-            True,
+            False,
             (9, 0, 0),
             (_D.TENSOR,),
         ),

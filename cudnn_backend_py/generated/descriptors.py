@@ -1,5 +1,5 @@
 # Generated from cudnn_graph.h 9.28.0 and facts.toml. Do not edit.
-# seal: sha256:249c465d31552944405755933de4fc155622743de5f75f1dea5aee4d7bbff53f
+# seal: sha256:1a2dbba45f1f7adfb02ccc3f97b62375d8323475e7b1a0eec0d01c1abf74037a
 # Command: python -m cudnn_backend_py.codegen
 """One frozen value class per descriptor type, with the facts of its attributes."""
 
@@ -554,11 +554,11 @@ class OperationNormForward(DescriptorValue):
     phase: NormFwdPhase
     x: Tensor
     scale: Tensor
-    epsilon: Tensor
     y: Tensor
     mean: Tensor | None = None
     inv_variance: Tensor | None = None
     bias: Tensor | None = None
+    epsilon: Tensor | None = None
     exp_avg_factor: Tensor | None = None
     input_running_mean: Tensor | None = None
     input_running_var: Tensor | None = None
