@@ -8,9 +8,9 @@ from typing import Any
 
 from .errors import UsageError
 
-__all__ = ["DeviceBuffer", "device_buffer"]
+__all__ = ["DeviceBuffer", "device_buffer", "dlpack_facts", "host_address"]
 
-DL_CUDA, DL_CUDA_MANAGED = 2, 13
+DL_CPU, DL_CUDA, DL_CUDA_HOST, DL_CUDA_MANAGED = 1, 2, 3, 13
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,23 @@ _capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 _DL_TYPES = ("int", "uint", "float", "opaque", "bfloat", "complex", "bool")
 
 
-def device_buffer(source: Any, name: str) -> DeviceBuffer:
-    """Return where `source` lies on the device.
+@dataclass(frozen=True, slots=True)
+class TensorFacts:
+    """What DLPack says about a tensor; strides in elements, ``type_text`` as in ``float16``."""
+
+    dims: tuple[int, ...]
+    strides: tuple[int, ...] | None
+    type_text: str
+    on_host: bool
+
+
+def host_address(array: Any) -> int:
+    """Return where a NumPy array lies in host memory."""
+    return int(array.ctypes.data)
+
+
+def device_buffer(source: Any, name: str, *, host: bool = False) -> DeviceBuffer:
+    """Return where `source` lies on the device; with `host`, also where it lies in host memory.
 
     Raises
     ------
@@ -62,7 +77,7 @@ def device_buffer(source: Any, name: str) -> DeviceBuffer:
     if isinstance(source, int) and not isinstance(source, bool):
         buffer = DeviceBuffer(source)
     elif hasattr(source, "__dlpack__"):
-        buffer = _from_dlpack(source, name)
+        buffer = _from_dlpack(source, name, host)
     elif hasattr(source, "__cuda_array_interface__"):
         buffer = _from_array_interface(source)
     else:
@@ -75,26 +90,51 @@ def device_buffer(source: Any, name: str) -> DeviceBuffer:
     return buffer
 
 
-def _from_dlpack(source: Any, name: str) -> DeviceBuffer:
+def _from_dlpack(source: Any, name: str, host: bool) -> DeviceBuffer:
     kind, _ = source.__dlpack_device__()
-    if int(kind) not in (DL_CUDA, DL_CUDA_MANAGED):
+    on_host = int(kind) not in (DL_CUDA, DL_CUDA_MANAGED)
+    if on_host and not host:
         raise UsageError(
             f"buffer {name!r} is in host memory (DLPack device {int(kind)}), CUDA memory is needed",
             code="buffer-not-on-device",
             fix="move it to the GPU, or give a NumPy array to be copied",
         )
-    detached = source.detach() if hasattr(source, "detach") else source
-    capsule = detached.__dlpack__(stream=-1)
+    capsule, tensor = _dl_tensor(source, on_host)
     # The capsule stays unconsumed and frees itself; `source` keeps the memory.
-    tensor = ctypes.cast(_capsule_pointer(capsule, b"dltensor"), ctypes.POINTER(_DLTensor)).contents
     rank = tensor.ndim
     shape = tensor.shape[:rank]
     strides = tensor.strides[:rank] if tensor.strides else None
     bits = tensor.dtype.bits * tensor.dtype.lanes
-    code = tensor.dtype.code
-    type_text = f"{_DL_TYPES[code] if code < len(_DL_TYPES) else code}{tensor.dtype.bits}"
     size = _reach(shape, strides) * bits // 8
-    return DeviceBuffer((tensor.data or 0) + tensor.byte_offset, size, bits, type_text, tensor.device.ordinal)
+    place = None if on_host else tensor.device.ordinal
+    del capsule
+    return DeviceBuffer((tensor.data or 0) + tensor.byte_offset, size, bits, _type_text(tensor), place)
+
+
+def dlpack_facts(source: Any) -> TensorFacts:
+    """Return dims, strides and type of a DLPack object."""
+    kind, _ = source.__dlpack_device__()
+    on_host = int(kind) in (DL_CPU, DL_CUDA_HOST)
+    capsule, tensor = _dl_tensor(source, on_host)
+    rank = tensor.ndim
+    dims = tuple(tensor.shape[:rank])
+    strides = tuple(tensor.strides[:rank]) if tensor.strides else None
+    facts = TensorFacts(dims, strides, _type_text(tensor), int(kind) == DL_CPU)
+    del capsule
+    return facts
+
+
+def _dl_tensor(source: Any, on_host: bool) -> tuple[Any, Any]:
+    """Return the capsule, which must live while the tensor in it is read, and that tensor."""
+    detached = source.detach() if hasattr(source, "detach") else source
+    capsule = detached.__dlpack__() if on_host else detached.__dlpack__(stream=-1)
+    tensor = ctypes.cast(_capsule_pointer(capsule, b"dltensor"), ctypes.POINTER(_DLTensor)).contents
+    return capsule, tensor
+
+
+def _type_text(tensor: Any) -> str:
+    code = tensor.dtype.code
+    return f"{_DL_TYPES[code] if code < len(_DL_TYPES) else code}{tensor.dtype.bits}"
 
 
 def _from_array_interface(source: Any) -> DeviceBuffer:

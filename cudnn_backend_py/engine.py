@@ -97,6 +97,11 @@ class EngineConfig:
         """Workspace the config needs, known before a plan is built. Since cuDNN 9.2."""
         return int(self.descriptor.get(Attr.ENGINECFG_WORKSPACE_SIZE))
 
+    @cached_property
+    def shared_memory_bytes(self) -> int:
+        """Shared memory per block the config needs. Since cuDNN 9.2."""
+        return int(self.descriptor.get(Attr.ENGINECFG_SHARED_MEMORY_USED))
+
     @property
     def tag(self) -> str:
         """Short text such as ``eng2_k24=7``: engine and knob choices, to compare and to log."""
@@ -128,6 +133,15 @@ class OperationGraph:
 
     C: ``CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR``.
 
+    Parameters
+    ----------
+    dynamic_shapes
+        Let plans share kernels over shapes, through a kernel cache.
+        C: ``CUDNN_ATTR_OPERATIONGRAPH_IS_DYNAMIC_SHAPE_ENABLED`` (since 9.4).
+    override_shapes
+        Let an execution give other dims and strides.
+        C: ``CUDNN_ATTR_OPERATIONGRAPH_IS_OVERRIDE_SHAPE_ENABLED`` (since 9.18).
+
     Raises
     ------
     CudnnStatusError
@@ -136,7 +150,9 @@ class OperationGraph:
         ``attribute-newer-than-library``, ``descriptor-newer-than-library``.
     """
 
-    def __init__(self, graph: Graph, target: Target) -> None:
+    def __init__(
+        self, graph: Graph, target: Target, *, dynamic_shapes: bool = False, override_shapes: bool = False
+    ) -> None:
         self.graph = graph
         self.target = target
         lib = target.library
@@ -146,9 +162,15 @@ class OperationGraph:
         self.descriptor = Descriptor(DescriptorType.OPERATIONGRAPH, on=lib).set(Attr.OPERATIONGRAPH_OPS, ops)
         if target.handle is not None:
             self.descriptor.set(Attr.OPERATIONGRAPH_HANDLE, target.handle)
+        if dynamic_shapes:
+            self.descriptor.set(Attr.OPERATIONGRAPH_IS_DYNAMIC_SHAPE_ENABLED, True)
+        if override_shapes:
+            self.descriptor.set(Attr.OPERATIONGRAPH_IS_OVERRIDE_SHAPE_ENABLED, True)
         self.descriptor.finalize()
 
-    def heuristics(self, mode: HeurMode | str = HeurMode.A, *, reasons: bool = False) -> Heuristics:
+    def heuristics(
+        self, mode: HeurMode | str = HeurMode.A, *, reasons: bool = False, sm_count: int | None = None
+    ) -> Heuristics:
         """Ask cuDNN for engine configs.
 
         C: ``CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR``, ``CUDNN_ATTR_ENGINEHEUR_RESULTS``. An empty list is an answer;
@@ -159,6 +181,8 @@ class OperationGraph:
         reasons
             Also learn why candidates were refused where others survived. The last-error text is empty then, so
             cuDNN's log of the query is captured and read.
+        sm_count
+            Multiprocessors the plan may use. C: ``CUDNN_ATTR_ENGINEHEUR_SM_COUNT_TARGET``.
         """
         chosen = heur_mode(mode)
         lib = self.target.library
@@ -166,6 +190,8 @@ class OperationGraph:
         question.set(Attr.ENGINEHEUR_OPERATION_GRAPH, self.descriptor).set(Attr.ENGINEHEUR_MODE, chosen)
         if self.target.device is not None:
             question.set(Attr.ENGINEHEUR_DEVICEPROP, self.target.device)
+        if sm_count is not None:
+            question.set(Attr.ENGINEHEUR_SM_COUNT_TARGET, sm_count)
         with lib.asking() as answer:
             question.finalize()
             candidates = question.count(Attr.ENGINEHEUR_RESULTS)

@@ -6,7 +6,7 @@ taken where it lies: DLPack, ``__cuda_array_interface__``, or an address.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +23,7 @@ from .graph.ir import ELEMENT_BITS, Tensor
 from .native import Descriptor, Handle
 from .plan import Plan
 
-__all__ = ["VariantPack", "execute", "trial_run", "variant_pack"]
+__all__ = ["DeviceMemory", "VariantPack", "execute", "gpu_time", "scalar_array", "trial_run", "variant_pack"]
 
 _SCALAR_TYPES: dict[DataType, Any] = {
     DataType.FLOAT: np.float32,
@@ -95,7 +95,14 @@ def _by_key(plan: Plan, buffers: Mapping[str | int, Any], *, scratch_needed: boo
     return by_uid
 
 
-def _scalar(tensor: Tensor, value: Any) -> NDArray[Any]:
+def scalar_array(tensor: Tensor, value: Any) -> NDArray[Any]:
+    """Return a by-value tensor's number in host memory.
+
+    Raises
+    ------
+    UsageError
+        ``by-value-type``, ``by-value-size``.
+    """
     kind = _SCALAR_TYPES.get(tensor.data_type)
     if kind is None:
         raise UsageError(
@@ -141,7 +148,7 @@ def variant_pack(plan: Plan, buffers: Mapping[str | int, Any], *, workspace_ptr:
     uids, pointers, holds = [], [], []
     for tensor in plan.graph.variant_pack_tensors:
         if tensor.by_value:
-            array = _scalar(tensor, by_uid.get(tensor.uid, tensor.value))
+            array = scalar_array(tensor, by_uid.get(tensor.uid, tensor.value))
             holds.append(array)
             pointers.append(int(array.ctypes.data))
         else:
@@ -215,7 +222,7 @@ def execute(
     """
     handle = _handle_of(plan)
     by_uid = _by_key(plan, buffers, scratch_needed=False)
-    with _DeviceMemory() as memory:
+    with DeviceMemory() as memory:
         placed: dict[str | int, Any] = {}
         back: list[tuple[Tensor, NDArray[Any], int]] = []
         written = {tensor.uid for tensor in plan.graph.outputs}
@@ -270,7 +277,7 @@ def trial_run(plan: Plan) -> None:
         ``cuda-runtime``: the kernel failed; the CUDA context of this process may be lost.
     """
     handle = _handle_of(plan)
-    with _DeviceMemory() as memory:
+    with DeviceMemory() as memory:
         buffers: dict[str | int, Any] = {
             tensor.uid: 0 if tensor.by_value else memory.zeros(tensor.span_bytes)
             for tensor in plan.graph.variant_pack_tensors
@@ -278,6 +285,34 @@ def trial_run(plan: Plan) -> None:
         }
         execute(plan, buffers, workspace_ptr=memory.zeros(plan.workspace_bytes))
         memory.synchronize(handle.stream)
+
+
+def gpu_time(run: Callable[[], object], stream: int, *, repeats: int = 20) -> float:
+    """Return the median GPU time of `run`, in microseconds, between two CUDA events on `stream`.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``cuda-python-missing``.
+    CudnnBackendError
+        ``cuda-runtime``.
+    """
+    runtime = _cuda_runtime()
+    for _ in range(3):
+        run()
+    pairs = [[_cuda(runtime, "cudaEventCreate") for _ in range(2)] for _ in range(repeats)]
+    try:
+        for start, end in pairs:
+            _cuda(runtime, "cudaEventRecord", start, stream)
+            run()
+            _cuda(runtime, "cudaEventRecord", end, stream)
+        _cuda(runtime, "cudaStreamSynchronize", stream)
+        times = sorted(float(_cuda(runtime, "cudaEventElapsedTime", start, end)) * 1e3 for start, end in pairs)
+    finally:
+        for pair in pairs:
+            for event in pair:
+                _cuda(runtime, "cudaEventDestroy", event)
+    return times[len(times) // 2]
 
 
 def _check_array(tensor: Tensor, array: NDArray[Any]) -> None:
@@ -316,8 +351,8 @@ def _take_back(tensor: Tensor, array: NDArray[Any], image: NDArray[Any]) -> None
     array[...] = image if _is_memory(tensor, array) else _strided(tensor, image)
 
 
-class _DeviceMemory:
-    """Device memory for one call, through cuda-python; freed at the end."""
+class DeviceMemory:
+    """Device memory through cuda-python, freed together."""
 
     def __init__(self) -> None:
         self._addresses: list[int] = []
@@ -327,23 +362,22 @@ class _DeviceMemory:
     def in_use(self) -> bool:
         return bool(self._addresses)
 
-    def __enter__(self) -> _DeviceMemory:
+    def __enter__(self) -> DeviceMemory:
         return self
 
     def __exit__(self, kind: object, *_exception: object) -> None:
-        failed = nullcontext() if kind is None else suppress(CudnnBackendError)  # the first failure is the one to tell
-        for address in self._addresses:
-            with failed:
-                self._call("cudaFree", address)
-        self._addresses.clear()
+        with nullcontext() if kind is None else suppress(CudnnBackendError):  # the first failure is the one to tell
+            self.free()
+
+    def free(self) -> None:
+        """Give all memory back; this waits for the device."""
+        while self._addresses:
+            self._call("cudaFree", self._addresses.pop())
 
     def _call(self, name: str, *arguments: Any) -> Any:
         if self._runtime is None:
             self._runtime = _cuda_runtime()
-        error, *values = getattr(self._runtime, name)(*arguments)
-        if int(error) != 0:
-            raise CudnnBackendError(f"{name} answered {error!s}", code="cuda-runtime")
-        return values[0] if values else None
+        return _cuda(self._runtime, name, *arguments)
 
     def allocate(self, size_bytes: int) -> int:
         if not size_bytes:
@@ -373,6 +407,13 @@ class _DeviceMemory:
         if self._runtime is None:
             self._runtime = _cuda_runtime()
         return getattr(self._runtime.cudaMemcpyKind, f"cudaMemcpy{name}")
+
+
+def _cuda(runtime: Any, name: str, *arguments: Any) -> Any:
+    error, *values = getattr(runtime, name)(*arguments)
+    if int(error) != 0:
+        raise CudnnBackendError(f"{name} answered {error!s}", code="cuda-runtime")
+    return values[0] if values else None
 
 
 def _cuda_runtime() -> Any:

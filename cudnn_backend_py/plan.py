@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -70,8 +71,13 @@ class Plan:
         self.descriptor.close()
 
 
-def build_plan(config: EngineConfig) -> Plan:
+def build_plan(config: EngineConfig, *, kernel_cache: Descriptor | None = None) -> Plan:
     """Finalize the execution plan of an engine config; this compiles its kernels.
+
+    Parameters
+    ----------
+    kernel_cache
+        A finalized ``CUDNN_BACKEND_KERNEL_CACHE_DESCRIPTOR`` to take compiled kernels from and to put them into.
 
     Raises
     ------
@@ -85,6 +91,8 @@ def build_plan(config: EngineConfig) -> Plan:
     plan.set(Attr.EXECUTION_PLAN_ENGINE_CONFIG, config.descriptor)
     if target.device is not None:
         plan.set(Attr.EXECUTION_PLAN_DEVICEPROP, target.device)
+    if kernel_cache is not None:
+        plan.set(Attr.EXECUTION_PLAN_KERNEL_CACHE, kernel_cache)
     return Plan(plan.finalize(), config.graph.graph, target, config.tag)
 
 
@@ -102,28 +110,37 @@ def load_plan(path: str | os.PathLike[str], target: Target | str | None = None) 
         ``plan-file`` if the file is no plan or was changed since.
     """
     record = _read_record(path)
-    chosen = open_target(target)
-    lib = chosen.library
+    return restore_plan(record, graph_from_json(record["graph"]), open_target(target), os.fspath(path))
+
+
+def restore_plan(record: Mapping[str, Any], graph: Graph, target: Target, source: str) -> Plan:
+    """Return the plan of a record with ``cudnn``, ``sm``, ``tag`` and ``plan``, ready on `target`.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        As :func:`load_plan`; `source` is named in the message.
+    """
+    lib = target.library
     if record["cudnn"] != lib.version_text:
         raise EnvironmentNotReady(
-            f"{os.fspath(path)} was saved by cuDNN {record['cudnn']}, the loaded library is {lib.version_text}",
+            f"{source} was saved by cuDNN {record['cudnn']}, the loaded library is {lib.version_text}",
             code="plan-version-mismatch",
             fix=f"load cuDNN {record['cudnn']}, or build the plan again",
         )
-    if record["sm"] != chosen.sm:
+    if record["sm"] != target.sm:
         raise EnvironmentNotReady(
-            f"{os.fspath(path)} holds code for sm_{record['sm']}, the target is sm_{chosen.sm}",
+            f"{source} holds code for sm_{record['sm']}, the target is sm_{target.sm}",
             code="plan-architecture-mismatch",
             fix="build the plan for this target",
         )
-    graph = graph_from_json(record["graph"])
     plan = Descriptor(DescriptorType.EXECUTION_PLAN, on=lib)
-    if chosen.handle is not None:
-        plan.set(Attr.EXECUTION_PLAN_HANDLE, chosen.handle)
-    elif chosen.device is not None:
-        plan.set(Attr.EXECUTION_PLAN_DEVICEPROP, chosen.device)
+    if target.handle is not None:
+        plan.set(Attr.EXECUTION_PLAN_HANDLE, target.handle)
+    elif target.device is not None:
+        plan.set(Attr.EXECUTION_PLAN_DEVICEPROP, target.device)
     plan.set(Attr.EXECUTION_PLAN_JSON_REPRESENTATION, record["plan"])
-    return Plan(plan.finalize(), graph, chosen, record["tag"])
+    return Plan(plan.finalize(), graph, target, record["tag"])
 
 
 def _digest(record: dict[str, Any]) -> str:

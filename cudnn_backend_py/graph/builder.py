@@ -86,6 +86,8 @@ class GraphBuilder:
         value: float | int | None = None,
         reordering: TensorReordering = TensorReordering.NONE,
         ragged_offset: Tensor | None = None,
+        vector_count: int = 1,
+        vector_dim: int = -1,
         scratch: bool = False,
     ) -> Tensor:
         """Return a new tensor; strides are in elements, ``packed`` is row-major.
@@ -111,6 +113,8 @@ class GraphBuilder:
             value=value,
             reordering=reordering,
             ragged_offset=ragged_offset,
+            vector_count=vector_count,
+            vector_dim=vector_dim,
             scratch=scratch,
         )
         self._names.add(name)

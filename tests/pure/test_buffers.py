@@ -10,7 +10,7 @@ import pytest
 
 from cudnn_backend_py import DataType, UsageError
 from cudnn_backend_py.buffers import DeviceBuffer, device_buffer
-from cudnn_backend_py.execution import _check_buffer, _memory_image, _scalar, _take_back
+from cudnn_backend_py.execution import _check_buffer, _memory_image, _take_back, scalar_array
 from cudnn_backend_py.graph import Tensor
 from tests.support.graphs import tensor
 
@@ -144,7 +144,7 @@ def scalar(data_type: DataType) -> Tensor:
     ],
 )
 def test_scalars(data_type: DataType, value: Any, dtype: type[Any]) -> None:
-    made = _scalar(scalar(data_type), value)
+    made = scalar_array(scalar(data_type), value)
     assert (made.dtype, made.size, made.flags.c_contiguous) == (np.dtype(dtype), 1, True)
     with np.errstate(over="ignore"):
         assert made.item() == np.asarray(value).astype(dtype).item()
@@ -164,7 +164,7 @@ def test_scalars(data_type: DataType, value: Any, dtype: type[Any]) -> None:
     ],
 )
 def test_a_bfloat16_scalar_is_its_bits(value: Any, bits: int) -> None:
-    made = _scalar(scalar(DataType.BFLOAT16), value)
+    made = scalar_array(scalar(DataType.BFLOAT16), value)
     assert (made.dtype, made.size, made.flags.c_contiguous) == (np.dtype(np.uint16), 1, True)
     assert hex(made.item()) == hex(bits)
 
@@ -189,7 +189,7 @@ def test_a_bfloat16_scalar_is_its_bits(value: Any, bits: int) -> None:
 )
 def test_scalars_that_do_not_fit(data_type: DataType, value: Any, message: str) -> None:
     with pytest.raises(UsageError) as raised:
-        _scalar(scalar(data_type), value)
+        scalar_array(scalar(data_type), value)
     assert str(raised.value) == message
 
 

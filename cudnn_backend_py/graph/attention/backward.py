@@ -9,7 +9,7 @@ from ..ir import Graph, Tensor
 from .frame import Frame
 from .problem import Attention, Version
 
-__all__ = ["composite_backward"]
+__all__ = ["add_composite_backward", "composite_backward"]
 
 _MODE = PointwiseMode
 
@@ -21,7 +21,13 @@ def composite_backward(p: Attention, version: Version | None) -> Graph:
     memory the kernels hand each other.
     """
     f = Frame(p, "sdpa_backward", version)
-    return (_Mx if p.mx else _Fp8 if p.is_fp8 else _Half)(f).graph()
+    add_composite_backward(f)
+    return f.g.graph()
+
+
+def add_composite_backward(f: Frame) -> None:
+    """Add the operations of the backward pass."""
+    (_Mx if f.p.mx else _Fp8 if f.p.is_fp8 else _Half)(f).add()
 
 
 class _Half:
@@ -34,9 +40,11 @@ class _Half:
         self.do_of_rows = self.do
         self.k_t, self.v_t = f.io("k", transposed=True), f.io("v", transposed=True)
         self.dropout = f.dropout_factors()
+        if f.p.dropout_mask:
+            self.dropout = self.dropout[::-1]  # the mask first, as in the other form
         self.scale = f.scale()
 
-    def graph(self) -> Graph:
+    def add(self) -> None:
         f = self.f
         probabilities = self.probabilities()
         dropped = f.mul(probabilities, *self.dropout)
@@ -44,7 +52,6 @@ class _Half:
         d_score = self.d_scores(probabilities)
         self.write_dk(d_score)
         self.write_dq(d_score)
-        return f.g.graph()
 
     # softmax, recomputed
 
@@ -89,17 +96,24 @@ class _Half:
         f, p = self.f, self.p
         row_sums = self.row_sums()
         self.write_dsink(row_sums)
-        factor = f.g.scalar(f.keep_probability if p.dropout else 1.0, name="row_factor")
+        factor = self.row_factor() or f.scalar(1.0, "row_factor")
         softmax_sum = f.pointwise(_MODE.MUL, row_sums, factor, out=self.softmax_sum())
         dp = f.matmul(self.do, self.v_t, "m=q n=kv", name="dp")
         mask, keep_scale = self.dropout_parts()
         dp = f.mul(dp, mask)
         dp = f.mul(f.pointwise(_MODE.SUB, dp, softmax_sum), probabilities, keep_scale)
-        if p.dbias and p.bias is not None:
-            f.sum_to(dp, p.bias, out=f.once("dbias", p.bias, p.data_type))
+        if p.dbias:
+            dbias = f.once("dbias", p.bias or f.score_dims, p.data_type)
+            f.sum_to(dp, dbias.dims, out=dbias)
         if p.score_modifier is not None:
             dp = p.score_modifier.backward(f.g, dp, self.score)
         return f.mul(dp, self.scale)
+
+    def row_factor(self) -> Tensor | None:
+        """Return what the row sums are multiplied by: the inverse of the factor of dropout, None without it."""
+        if self.p.dropout_mask:
+            return self.f.factor("dropout_scale_inv")
+        return self.f.scalar(self.f.keep_probability, "row_factor") if self.p.dropout else None
 
     def dropout_parts(self) -> tuple[Tensor | None, Tensor | None]:
         """Return what dP is multiplied by before and after the row sums are subtracted."""
@@ -113,24 +127,25 @@ class _Half:
     def softmax_sum(self) -> Tensor:
         f, p = self.f, self.p
         options: dict[str, Any] = {"scratch": True}
-        if p.ragged_stats and p.max_total_seq_q is not None:
-            options |= {"strides": p.strides("stats"), "ragged_offset": f.ragged("stats")}
-        return f.g.tensor("softmax_sum", f.row_dims, DataType.FLOAT, **options)
+        stats = f.per_row("stats")
+        if stats.ragged_offset is not None and p.max_total_seq_q is not None:
+            options |= {"strides": stats.strides, "ragged_offset": stats.ragged_offset}
+        return f.tensor("softmax_sum", f.row_dims, DataType.FLOAT, **options)
 
     def _full(self, name: str, dims: tuple[int, ...], heads: int) -> dict[str, Any]:
         """Return the options of a gradient of K or V per query head, before groups of heads are summed."""
-        p = self.p
-        if p.max_total_seq_kv is None:
+        p, like = self.p, self.f.io(name)
+        if p.max_total_seq_kv is None or like.ragged_offset is None:
             return {"name": f"{name}_full", "data_type": p.data_type}
-        b, h, s, d = p.strides(name)
+        b, h, s, d = like.strides
         groups = p.heads // heads
         return {
-            "out": self.f.g.tensor(
+            "out": self.f.tensor(
                 f"{name}_full",
                 dims,
                 p.data_type,
                 strides=(b * groups, h, s * groups, d),
-                ragged_offset=self.f.ragged(name.removeprefix("d")),
+                ragged_offset=like.ragged_offset,
                 scratch=True,
             )
         }
@@ -156,19 +171,21 @@ class _Half:
 
     def keys(self) -> Tensor:
         """Return K [b, h, s_kv, d] from K^T, with K's strides."""
-        return self.f.transpose(self.k_t, name="k_again", strides=self.p.strides("k"))
+        b, h, d, s = self.k_t.strides
+        return self.f.transpose(self.k_t, name="k_again", strides=(b, h, s, d))
 
     def write_dq(self, d_score: Tensor) -> None:
         f, p = self.f, self.p
         if p.deterministic or p.dbias:
             f.matmul(d_score, self.keys(), "m=q k=kv", out=f.io("dq"))
             return
+        dq = f.io("dq")
         options: dict[str, Any] = {"scratch": True}
-        if p.max_total_seq_q is not None:
-            options |= {"strides": p.strides("dq"), "ragged_offset": f.ragged("q")}
-        accumulator = f.g.tensor("dq_accum", p.dims("dq"), DataType.FLOAT, **options)
+        if p.max_total_seq_q is not None and dq.ragged_offset is not None:
+            options |= {"strides": dq.strides, "ragged_offset": dq.ragged_offset}
+        accumulator = f.tensor("dq_accum", p.dims("dq"), DataType.FLOAT, **options)
         f.matmul(d_score, self.keys(), "m=q k=kv", out=accumulator)
-        f.pointwise(_MODE.IDENTITY, accumulator, out=f.io("dq"))
+        f.pointwise(_MODE.IDENTITY, accumulator, out=dq)
 
 
 class _Fp8(_Half):
@@ -178,7 +195,7 @@ class _Fp8(_Half):
         f = self.f
         return f.mul(super().raw_scores(), f.factor("descale_q"), f.factor("descale_k"))
 
-    def graph(self) -> Graph:
+    def add(self) -> None:
         f, p = self.f, self.p
         probabilities = self.probabilities()
         small = f.mul(probabilities, *self.dropout, f.factor("scale_s"), data_type=p.data_type)
@@ -188,14 +205,12 @@ class _Fp8(_Half):
         small = f.mul(d_score, f.factor("scale_dp"), data_type=p.data_type)
         self._scaled_over_queries(small, self.q, "dk", p.kv_heads, ("descale_dp", "descale_q"))
         self._scaled("dq", f.matmul(small, self.keys(), "m=q k=kv", name="dq_raw"), ("descale_dp", "descale_k"))
-        return f.g.graph()
 
     def d_scores(self, probabilities: Tensor) -> Tensor:
-        f, p = self.f, self.p
+        f = self.f
         row_sums = f.mul(self.row_sums(), f.factor("descale_do"), f.factor("descale_o"))
         self.write_dsink(row_sums)
-        if p.dropout:
-            row_sums = f.mul(row_sums, f.g.scalar(f.keep_probability, name="row_factor"))
+        row_sums = f.mul(row_sums, self.row_factor())
         dp = f.matmul(self.do, self.v_t, "m=q n=kv", name="dp")
         mask, keep_scale = self.dropout_parts()
         dp = f.mul(dp, f.factor("descale_do"), f.factor("descale_v"), mask)
@@ -235,14 +250,17 @@ class _Mx(_Half):
         assert wide is not None
         self.o, self.do_of_rows = f.copy_of("o", "f16", wide), f.copy_of("do", "f16", wide)
         self.q, self.do = f.dequantized(self.q, "descale_q", 3), f.dequantized(self.do, "descale_do", 3)
-        self.k_t, self.v_t = f.dequantized(self.k_t, "descale_k", 2), f.dequantized(self.v_t, "descale_v", 2)
+        self.k_t, self.v_t = self._transposed(self.k_t, "descale_k"), self._transposed(self.v_t, "descale_v")
+
+    def _transposed(self, x: Tensor, scales: str) -> Tensor:
+        return self.f.dequantized(x, scales, 2, transposed=True)
 
     def along_s(self, name: str) -> Tensor:
         """Return the values of a tensor whose blocks lie along s."""
         f = self.f
         return f.dequantized(f.copy_of(name, "t", self.p.data_type), f"descale_{name}_t", 2)
 
-    def graph(self) -> Graph:
+    def add(self) -> None:
         f, p = self.f, self.p
         probabilities = self.probabilities()
         dropped = f.mul(probabilities, *self.dropout)
@@ -251,10 +269,9 @@ class _Mx(_Half):
         self._write(d_score, self.along_s("q"), "dk", p.kv_heads)
         dq = f.matmul(d_score, self.along_s("k"), "m=q k=kv", out=f.io("dq"))
         f.amax("amax_dq", dq)
-        return f.g.graph()
 
     def softmax_sum(self) -> Tensor:
-        return self.f.g.tensor("softmax_sum", self.f.row_dims, DataType.FLOAT, virtual=True)
+        return self.f.tensor("softmax_sum", self.f.row_dims, DataType.FLOAT, virtual=True)
 
     def _write(self, left: Tensor, right: Tensor, name: str, heads: int) -> None:
         f, p = self.f, self.p

@@ -9,7 +9,7 @@ from ..ir import Graph, Tensor, packed_strides
 from .frame import Frame
 from .problem import Attention, Version
 
-__all__ = ["composite_forward"]
+__all__ = ["add_composite_forward", "composite_forward"]
 
 _MODE = PointwiseMode
 
@@ -21,9 +21,16 @@ def composite_forward(p: Attention, version: Version | None) -> Graph:
     chains of pointwise operations and reductions, which newer versions take as well.
     """
     f = Frame(p, "sdpa_forward", version)
+    add_composite_forward(f)
+    return f.g.graph()
+
+
+def add_composite_forward(f: Frame) -> None:
+    """Add the operations of the forward pass."""
+    p = f.p
     q, k, v = f.io("q"), _keys(f), _values(f)
     if p.mx:
-        q, k = f.dequantized(q, "descale_q", 3), f.dequantized(k, "descale_k", 2)
+        q, k = f.dequantized(q, "descale_q", 3), f.dequantized(k, "descale_k", 2, transposed=True)
     score = f.matmul(q, k, "m=q n=kv", name="qk")
     score = f.mul(score, f.scale())
     if p.is_fp8 and not p.mx:
@@ -44,12 +51,11 @@ def composite_forward(p: Attention, version: Version | None) -> Graph:
         o = f.matmul(probabilities, v, "m=q k=kv", out=f.io("o"))
         if p.mx:
             f.amax("amax_o", o)
-    return f.g.graph()
 
 
 def _keys(f: Frame) -> Tensor:
     """Return K^T [b, h, d, s_kv]."""
-    if f.p.page_size is None:
+    if not f.is_paged("k"):
         return f.io("k", transposed=True)
     p = f.p
     h, s, d = p.kv_heads, p.seq_kv, p.head_dim
@@ -58,14 +64,14 @@ def _keys(f: Frame) -> Tensor:
 
 def _values(f: Frame) -> Tensor:
     """Return V [b, h, s_kv, d_v]."""
-    if f.p.page_size is None:
+    if not f.is_paged("v"):
         return f.io("v")
     dims = (f.p.batch, f.p.v_heads, f.p.seq_kv, f.p.head_dim_v)
     return _load_pages(f, "v", dims, packed_strides(dims))
 
 
 def _load_pages(f: Frame, name: str, dims: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
-    y = f.g.tensor(f"{name}_pages", dims, f.p.data_type, strides=strides, virtual=True)
+    y = f.tensor(f"{name}_pages", dims, f.p.data_type, strides=strides, virtual=True)
     _, seq_kv = f.seq_lens
     f.g.operation(
         DescriptorType.OPERATION_PAGED_CACHE_LOAD,
@@ -80,11 +86,11 @@ def _load_pages(f: Frame, name: str, dims: tuple[int, ...], strides: tuple[int, 
 def _softmax(f: Frame, score: Tensor, data_type: DataType) -> Tensor:
     """Return the probabilities; write the statistics that are wanted."""
     if f.single_ops:
-        y = f.g.tensor("p", score.dims, data_type, virtual=True)
+        y = f.tensor("p", score.dims, data_type, virtual=True)
         f.g.ops.append(f.softmax_operation(score, y))
         return y
-    p, g = f.p, f.g
-    top = g.reduction(ReduceTensorOp.MAX, score, f.row_dims, **_row(f, "max", p.max and not p.sink))
+    p = f.p
+    top = f.reduction(ReduceTensorOp.MAX, score, f.row_dims, **_row(f, "max", p.max and not p.sink))
     if p.sink:
         top = f.pointwise(_MODE.MAX, top, f.per_head("sink"), **_row(f, "max", p.max))
     exp = f.pointwise(_MODE.EXP, f.pointwise(_MODE.SUB, score, top, name="shifted"), name="exp")
@@ -101,7 +107,7 @@ def _softmax(f: Frame, score: Tensor, data_type: DataType) -> Tensor:
 
 def _row(f: Frame, name: str, wanted: bool) -> dict[str, Any]:
     """Return the options of a result per row: the output of that name if it is wanted."""
-    return {"out": f.per_row(name)} if wanted else {"name": f.g.free_name(f"row_{name}")}
+    return {"out": f.per_row(name)} if wanted else {"name": f"row_{name}"}
 
 
 def _fp8_output(f: Frame, probabilities: Tensor, v: Tensor) -> None:

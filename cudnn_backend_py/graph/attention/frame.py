@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...generated.enums import (
@@ -20,7 +21,7 @@ from ..builder import GraphBuilder
 from ..ir import Graph, Operation, Parameters, Tensor, packed_strides
 from .problem import MX_BLOCK, Attention, Version
 
-__all__ = ["LOWEST", "SINGLE_OPS_SINCE", "Frame"]
+__all__ = ["LOWEST", "SINGLE_OPS_SINCE", "Frame", "Place"]
 
 LOWEST = -3.4028234663852886e38  # of all float32 numbers
 SINGLE_OPS_SINCE: Version = (9, 21, 0)  # DIAGONAL_BAND_MASK, SOFTMAX and sub-graphs serve attention from here on
@@ -30,37 +31,77 @@ _ONES = (1, 1, 1, 1)
 _MODE = PointwiseMode
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a problem is to be built: a builder that may hold other operations already, and tensors that exist.
+
+    ``tensors`` are by their name in the problem (``q``, ``stats``, ``seq_len_q`` ...), K and V with dims b, h, s, d.
+    They are used as they are, whatever the problem says of their dims, strides and types.
+    """
+
+    g: GraphBuilder
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+
+
 class Frame:
     """A graph in the making for one attention problem."""
 
-    def __init__(self, problem: Attention, name: str, version: Version | None) -> None:
+    def __init__(self, problem: Attention, name: str, version: Version | None, place: Place | None = None) -> None:
         self.p = problem
-        self.g = GraphBuilder(problem.name or name, io_type=problem.data_type)
+        self.g = GraphBuilder(problem.name or name, io_type=problem.data_type) if place is None else place.g
         self.version = version
         self.single_ops = version is not None and version >= SINGLE_OPS_SINCE
-        self._once: dict[str, Tensor] = {}
+        self._once: dict[str, Tensor] = {} if place is None else dict(place.tensors)
+        self._given = frozenset(self._once)
+        self._upright = set(self._given)  # those whose s and d were not swapped
 
     # tensors in memory
 
     def once(self, name: str, dims: tuple[int, ...], data_type: DataType, **options: Any) -> Tensor:
-        """Return the tensor of that name, made at the first call."""
+        """Return the tensor of that name: the given one, or one made at the first call."""
         if name not in self._once:
-            self._once[name] = self.g.tensor(name, dims, data_type, **options)
+            self._once[name] = self.tensor(name, dims, data_type, **options)
         return self._once[name]
+
+    def tensor(self, stem: str, dims: tuple[int, ...], data_type: DataType, **options: Any) -> Tensor:
+        """Return a new tensor, called `stem` or nearly so."""
+        return self.g.tensor(self.g.free_name(stem), dims, data_type, **options)
+
+    def scalar(self, value: float | int | None, stem: str, **options: Any) -> Tensor:
+        """Return a new by-value tensor of one element, called `stem` or nearly so."""
+        return self.g.scalar(value, name=self.g.free_name(stem), **options)
+
+    def _free(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Return options of a result, its name changed if another tensor has it."""
+        return options | {"name": self.g.free_name(options["name"])} if options.get("name") else options
+
+    def swap_given(self, name: str) -> None:
+        """Swap s and d of a tensor that was given, once."""
+        if name in self._upright:
+            self._upright.discard(name)
+            given = self._once[name]
+            self._once[name] = replace(given, dims=_swapped(given.dims), strides=_swapped(given.strides))
 
     def io(self, name: str, *, transposed: bool = False) -> Tensor:
         """Return ``q``, ``k``, ``v``, ``o`` or a gradient; `transposed` swaps its s and d dims (and strides)."""
         p = self.p
+        if transposed:
+            self.swap_given(name)
+        if name in self._once:
+            return self._once[name]
         dims: tuple[int, ...] = p.dims(name)
         strides: tuple[int, ...] = p.strides(name)
         if transposed:
             dims, strides = _swapped(dims), _swapped(strides)
         kind = p.data_type if name in ("q", "k", "v", "do") or p.output_type is None else p.output_type
-        offset = self.ragged(name.removeprefix("d")) if p.ragged and not self._is_paged(name) else None
+        offset = self.ragged(name.removeprefix("d")) if p.ragged and not self.is_paged(name) else None
         return self.once(name, dims, kind, strides=strides, ragged_offset=offset)
 
-    def _is_paged(self, name: str) -> bool:
-        return self.p.page_size is not None and name in ("k", "v")
+    def is_paged(self, name: str) -> bool:
+        """Return whether a tensor is a container of pages: K and V, of given ones those with a page table."""
+        if self.p.page_size is None or name not in ("k", "v"):
+            return False
+        return name not in self._given or f"page_table_{name}" in self._given
 
     def copy_of(self, name: str, suffix: str, data_type: DataType) -> Tensor:
         """Return another tensor of the dims and strides of `name`: other blocks (``q_t``), or another type."""
@@ -72,6 +113,8 @@ class Frame:
 
     def per_row(self, name: str) -> Tensor:
         """Return an output or input [b, h, s_q, 1] float32 such as ``stats``."""
+        if name in self._once:
+            return self._once[name]
         offset = self.ragged("stats") if self.p.ragged_stats else None
         strides = self.p.strides("stats")
         return self.once(name, self.p.dims("stats"), DataType.FLOAT, strides=strides, ragged_offset=offset)
@@ -84,12 +127,16 @@ class Frame:
         """Return a device scalar [1, 1, 1, 1] float32 such as ``descale_q``."""
         return self.once(name, _ONES, DataType.FLOAT)
 
-    def dequantized(self, x: Tensor, name: str, axis: int) -> Tensor:
+    def dequantized(self, x: Tensor, name: str, axis: int, *, transposed: bool = False) -> Tensor:
         """Return float32 of a block-scaled tensor whose blocks of 32 lie along `axis`; `name` is that of its scales.
+
+        `transposed` says that x has s and d swapped, which its scales, where they are given, then need as well.
 
         The scales have dims as x, the blocked one counted in blocks, rounded up to what the F8_128x4 order wants:
         multiples of 4 along the blocks, of 128 along the other of the last two dims.
         """
+        if transposed:
+            self.swap_given(name)
         dims, strides = list(x.dims), [0] * x.rank
         other = 5 - axis
         dims[axis] = _rounded(-(-dims[axis] // MX_BLOCK), 4)
@@ -104,14 +151,15 @@ class Frame:
             strides=tuple(strides),
             reordering=TensorReordering.F8_128x4,
         )
-        y = self.g.tensor(self.g.free_name(f"{x.name}_values"), x.dims, DataType.FLOAT, virtual=True)
+        y = self.tensor(f"{x.name}_values", x.dims, DataType.FLOAT, virtual=True)
         self.g.operation(
             DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE,
             x=x,
             scale=scale,
             y=y,
             math_prec=DataType.FLOAT,
-            block_size=(1, MX_BLOCK) if axis == 3 else (MX_BLOCK, 1),
+            # cuDNN takes both; scales that were given come from graphs of cudnn-frontend, which never says another.
+            block_size=(1, MX_BLOCK) if axis == 3 or name in self._given else (MX_BLOCK, 1),
         )
         return y
 
@@ -119,7 +167,7 @@ class Frame:
     def seq_lens(self) -> tuple[Tensor | None, Tensor | None]:
         """The tensors of the real lengths of Q and of K and V, where there are any."""
         if not self.p.padding:
-            return None, None
+            return self._once.get("seq_len_q"), self._once.get("seq_len_kv")
         dims = (self.p.batch, 1, 1, 1)
         return (
             self.once("seq_len_q", dims, DataType.INT32, strides=_ONES),
@@ -139,17 +187,19 @@ class Frame:
     def minus_infinity(self) -> Tensor:
         """A new constant for masked scores."""
         lowest = self.version is not None and self.version < INFINITY_SINCE
-        return self.g.scalar(LOWEST if lowest else -math.inf, name=self.g.free_name("minus_infinity"))
+        return self.scalar(LOWEST if lowest else -math.inf, "minus_infinity")
 
     def page_table(self, name: str) -> Tensor:
         """Return ``page_table_k`` or ``page_table_v`` [b, 1, pages per sequence, 1] int32."""
+        if f"page_table_{name}" in self._once:
+            return self._once[f"page_table_{name}"]
         return self.once(f"page_table_{name}", (self.p.batch, 1, self.p.pages_per_sequence, 1), DataType.INT32)
 
     # operations
 
     def pointwise(self, mode: PointwiseMode, x: Tensor, *others: Tensor, **options: Any) -> Tensor:
         """Add a pointwise operation and return its result."""
-        return self.g.pointwise(mode, x, *others, **options)
+        return self.g.pointwise(mode, x, *others, **self._free(options))
 
     def matmul(self, a: Tensor, b: Tensor, over: str, **options: Any) -> Tensor:
         """Add a matrix product; `over` says which of its sizes are real lengths, as in "m=q k=kv"."""
@@ -157,7 +207,7 @@ class Frame:
         for item in over.split():
             size, _, which = item.partition("=")
             options[f"{size}_override"] = lens[which]
-        return self.g.matmul(a, b, **options)
+        return self.g.matmul(a, b, **self._free(options))
 
     def mul(self, x: Tensor, *factors: Tensor | None, **last: Any) -> Tensor:
         """Multiply by every factor that is not None, one operation each; `last` are options of the last result."""
@@ -177,7 +227,7 @@ class Frame:
             like,
             axis=axis,
             compute_type=compute_type,
-            name=self.g.free_name("row" if axis == 2 else "column"),
+            name="row" if axis == 2 else "column",
         )
 
     def transpose(self, x: Tensor, **options: Any) -> Tensor:
@@ -185,13 +235,17 @@ class Frame:
         options.setdefault("strides", _swapped(packed_strides(x.dims)))
         options.setdefault("data_type", self.g.intermediate_type)
         options |= {"virtual": True, "ragged_offset": x.ragged_offset}
-        y = self.g.tensor(options.pop("name"), _swapped(x.dims), **options)
+        y = self.tensor(options.pop("name"), _swapped(x.dims), **options)
         self.g.operation(DescriptorType.OPERATION_RESHAPE, x=x, y=y)
         return y
 
     def sum_to(self, x: Tensor, dims: tuple[int, ...], **options: Any) -> Tensor:
         """Return the sum of x over the dims that are smaller in `dims` (or in ``out``)."""
-        return self.g.reduction(ReduceTensorOp.ADD, x, dims, **options)
+        return self.reduction(ReduceTensorOp.ADD, x, dims, **options)
+
+    def reduction(self, operator: ReduceTensorOp, x: Tensor, dims: tuple[int, ...], **options: Any) -> Tensor:
+        """Add a reduction to `dims` and return its result."""
+        return self.g.reduction(operator, x, dims, **self._free(options))
 
     def amax(self, name: str, x: Tensor) -> None:
         """Write the largest absolute value of x to the device scalar `name`."""
@@ -206,7 +260,7 @@ class Frame:
         if self.p.scale == "tensor":
             return self.factor("scale")
         if "scale" not in self._once:
-            self._once["scale"] = self.g.scalar(self.p.scale_value, name="scale")
+            self._once["scale"] = self.scalar(self.p.scale_value, "scale")
         return self._once["scale"]
 
     def add_biases(self, score: Tensor) -> Tensor:
@@ -223,7 +277,7 @@ class Frame:
     def mask_padding(self, score: Tensor) -> Tensor:
         """Mask rows and columns beyond the real lengths."""
         seq_q, seq_kv = self.seq_lens
-        if seq_q is None or seq_kv is None:
+        if not self.p.padding or seq_q is None or seq_kv is None:
             return score
         inside_kv = self.pointwise(_MODE.CMP_LT, self.index(score, 3), seq_kv)
         inside_q = self.pointwise(_MODE.CMP_LT, self.index(score, 2), seq_q)
@@ -243,14 +297,14 @@ class Frame:
         return self.p.alignment == "bottom_right"
 
     def _int_or(self, tensor: Tensor | None, value: int, name: str) -> Tensor:
-        return tensor if tensor is not None else self.g.scalar(value, name=self.g.free_name(name))
+        return tensor if tensor is not None else self.scalar(value, name)
 
     def _select_right(self, score: Tensor) -> Tensor:
         p = self.p
         column = self.index(score, 3, DataType.FLOAT)
         row = self.index(score, 2, DataType.FLOAT)
         if p.right_bound:
-            row = self.integers(_MODE.ADD, row, self.g.scalar(p.right_bound, name="right_bound"))
+            row = self.integers(_MODE.ADD, row, self.scalar(p.right_bound, "right_bound"))
         if self._bottom_right:
             seq_q, seq_kv = self.seq_lens
             row = self.integers(_MODE.ADD, row, self._int_or(seq_kv, p.seq_kv, "s_kv"))
@@ -264,7 +318,7 @@ class Frame:
         column = self.index(score, 3, DataType.FLOAT)
         seq_q, seq_kv = self.seq_lens
         if self._bottom_right and seq_q is not None and seq_kv is not None:
-            column = self.integers(_MODE.ADD, column, self.g.scalar(p.left_bound, name="left_bound"))
+            column = self.integers(_MODE.ADD, column, self.scalar(p.left_bound, "left_bound"))
             column = self.integers(_MODE.SUB, column, seq_kv)
             column = self.integers(_MODE.ADD, column, seq_q)
         else:
@@ -278,10 +332,10 @@ class Frame:
         p = self.p
         assert p.left_bound is not None
         bound = p.left_bound - (p.seq_kv - p.seq_q if self._bottom_right else 0)
-        return self.g.scalar(float(bound), name="left_bound")
+        return self.scalar(float(bound), "left_bound")
 
     def _band(self, score: Tensor, mode: PointwiseMode, name: str, **fields: Any) -> Tensor:
-        y = self.g.tensor(name, score.dims, DataType.FLOAT, virtual=True)
+        y = self.tensor(name, score.dims, DataType.FLOAT, virtual=True)
         self.g.operation(
             DescriptorType.OPERATION_DIAGONAL_BAND_MASK,
             x=score,
@@ -296,7 +350,7 @@ class Frame:
         p = self.p
         fields: dict[str, Tensor | None] = {}
         if p.right_bound:
-            fields["shift_right_bound"] = self.g.scalar(p.right_bound, name="right_bound")
+            fields["shift_right_bound"] = self.scalar(p.right_bound, "right_bound")
         if self._bottom_right:
             seq_q, seq_kv = self.seq_lens
             fields["seq_len_kv"] = self._int_or(seq_kv, p.seq_kv, "s_kv")
@@ -307,7 +361,7 @@ class Frame:
         seq_q, seq_kv = self.seq_lens
         if not (self._bottom_right and seq_q is not None):
             return self._band(score, _MODE.CMP_GT, "masked_left", left_bound=self._left_number())
-        bound = self.g.scalar(self.p.left_bound, name="left_bound")
+        bound = self.scalar(self.p.left_bound, "left_bound")
         return self._band(score, _MODE.CMP_GT, "masked_left", seq_len_kv=seq_kv, seq_len_q=seq_q, left_bound=bound)
 
     # dropout
@@ -332,7 +386,7 @@ class Frame:
         if p.rng_dump:
             mask = self.rng_dump()
         else:
-            mask = self.g.tensor("dropout_keep", self.score_dims, DataType.FLOAT, virtual=True)
+            mask = self.tensor("dropout_keep", self.score_dims, DataType.FLOAT, virtual=True)
         self.g.operation(
             DescriptorType.OPERATION_RNG,
             "rng",
@@ -353,7 +407,7 @@ class Frame:
             return self.factor("dropout_scale"), self.once("dropout_mask", self.score_dims, p.data_type)
         if not p.dropout:
             return ()
-        scale = self.g.scalar(1.0 / self.keep_probability, name="dropout_scale")
+        scale = self.scalar(1.0 / self.keep_probability, "dropout_scale")
         return self.philox_mask(), scale
 
     # sub-graphs

@@ -12,7 +12,7 @@ from ...generated.enums import DataType
 from ..builder import GraphBuilder
 from ..ir import Tensor
 
-__all__ = ["Alignment", "Attention", "Scale", "ScoreModifier", "Version", "given"]
+__all__ = ["Alignment", "Attention", "Scale", "ScoreModifier", "UncheckedAttention", "Version", "given"]
 
 Version = tuple[int, int, int]
 
@@ -161,6 +161,9 @@ class Attention:
             object.__setattr__(self, "padding", True)
         if self.causal and self.right_bound is None:
             object.__setattr__(self, "right_bound", 0)
+        self._check()
+
+    def _check(self) -> None:
         _check(self)
 
     @property
@@ -220,6 +223,14 @@ class Attention:
         if isinstance(self.layout, str):
             return self.layout
         return self.layout.get(name, self.layout.get(name.removeprefix("d"), "bshd"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class UncheckedAttention(Attention):
+    """The same for callers with rules of their own: nothing is refused, so what is wrong with it shows later."""
+
+    def _check(self) -> None:
+        pass
 
 
 Problem = TypeVar("Problem")

@@ -11,7 +11,7 @@ from ..ir import Graph, Tensor
 from .frame import SINGLE_OPS_SINCE, Frame
 from .problem import Attention, Version
 
-__all__ = ["prefers_unified", "unified_backward", "unified_forward"]
+__all__ = ["add_unified_forward", "prefers_unified", "unified_backward", "unified_forward"]
 
 BLOCK = 128  # rows and columns of a block of the block mask
 _FP8_FACTORS = ("descale_q", "descale_k", "descale_v", "descale_s", "scale_s", "scale_o", "amax_s", "amax_o")
@@ -39,10 +39,16 @@ def unified_forward(p: Attention, version: Version | None) -> Graph:
     operation inside it; before, it has statistics of its own and no masks but padding.
     """
     f = _frame(p, "sdpa_forward", version)
+    add_unified_forward(f)
+    return f.g.graph()
+
+
+def add_unified_forward(f: Frame, *, unfuse_fma: bool = False) -> None:
+    """Add the operation of the forward pass; `unfuse_fma`: Blackwell kernels multiply and add in two steps."""
+    p = f.p
     fields: dict[str, Any] = {name: f.io(name) for name in ("q", "k", "v", "o")}
     fields |= _common(f)
-    if p.page_size is not None:
-        fields |= {"page_table_k": f.page_table("k"), "page_table_v": f.page_table("v")}
+    fields |= {f"page_table_{name}": f.page_table(name) for name in ("k", "v") if f.is_paged(name)}
     if p.block_mask:
         rows, columns = math.ceil(p.seq_q / BLOCK), math.ceil(p.seq_kv / BLOCK)
         fields["block_mask"] = f.once("block_mask", (p.batch, p.heads, rows, math.ceil(columns / 8)), DataType.UINT8)
@@ -56,8 +62,9 @@ def unified_forward(p: Attention, version: Version | None) -> Graph:
         fields["stats"] = f.per_row("stats")
     elif f.softmax_fields():
         fields["softmax"] = f.softmax_operation(_score(f, "softmax_x"), _score(f, "softmax_y"))
+    if unfuse_fma:
+        fields["unfuse_fma"] = True
     f.g.operation(DescriptorType.OPERATION_SDPA_FWD, "sdpa", **fields)
-    return f.g.graph()
 
 
 def unified_backward(p: Attention, version: Version | None) -> Graph:
@@ -100,12 +107,10 @@ def _common(f: Frame) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if f.p.scale == "tensor":
         fields["scale"] = f.factor("scale")
-    else:
-        fields["scale"] = f.g.scalar(f.p.scale_value, rank=1, name="scale")
+    elif f.p.scale != "none":
+        fields["scale"] = f.scalar(f.p.scale_value, "scale", rank=1)
     seq_q, seq_kv = f.seq_lens
-    if seq_q is not None:
-        fields |= {"seq_len_q": seq_q, "seq_len_kv": seq_kv}
-    return fields
+    return fields | {"seq_len_q": seq_q, "seq_len_kv": seq_kv}
 
 
 def _dropout(f: Frame) -> dict[str, Any]:
@@ -119,7 +124,7 @@ def _dropout(f: Frame) -> dict[str, Any]:
 
 
 def _score(f: Frame, name: str) -> Tensor:
-    return f.g.tensor(name, f.score_dims, DataType.FLOAT, virtual=True)
+    return f.tensor(name, f.score_dims, DataType.FLOAT, virtual=True)
 
 
 def _add_subgraph(f: Frame, fields: dict[str, Any]) -> None:
