@@ -29,6 +29,9 @@ RUNS = [
     (("level0_two_matmul.py", "--target", "sm80"), OLDER, 0, "8 candidates, 1 engine configs left\nsuccess"),
     (("level0_two_matmul.py", "--target", "sm89"), OLDER, 0, "SHARED_MEMORY_INSUFFICIENT"),
     (("level0_two_matmul.py", "--target", "sm80"), NEWEST, 0, "non-flash composite MHA fprop is no longer supported"),
+    (("frontend_sdpa_forward.py",), NEWEST, 0, "built for an H100"),
+    (("frontend_wrapper.py",), NEWEST, 0, "built for an H100"),
+    (("frontend_conv.py",), OLDER, 0, "built for an H100"),
 ]
 
 

@@ -1,0 +1,143 @@
+"""cudnn-frontend's Python module over this package: ``import cudnn`` programs run unchanged, on pure ctypes.
+
+Nothing takes the place of ``cudnn`` by itself. Either the program is started with
+``python -m cudnn_backend_py.frontend SCRIPT`` (or ``-m pytest ...``), or it calls :func:`install` first::
+
+    import cudnn_backend_py.frontend as cudnn          # under its own name
+    cudnn_backend_py.frontend.install()                # or as "cudnn", for modules that import that
+
+Every graph is translated onto this package's graph values; what is refused raises
+:class:`cudnnGraphNotSupportedError`, whose ``verdict`` explains itself. CuTe-DSL kernels and other engines that are not
+cuDNN's backend are not offered and raise ``NotImplementedError``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .enums import (
+    attention_implementation,
+    behavior_note,
+    build_plan_policy,
+    convolution_mode,
+    data_type,
+    diagonal_alignment,
+    heur_mode,
+    knob_type,
+    moe_grouped_matmul_mode,
+    norm_forward_phase,
+    numerical_note,
+    padding_mode,
+    reduction_mode,
+    resample_mode,
+    reshape_mode,
+    rng_distribution,
+    scalar_type,
+    tensor_reordering,
+)
+from .errors import cudnnGraphNotSupportedError
+from .handles import (
+    create_device_properties,
+    create_handle,
+    create_kernel_cache,
+    destroy_handle,
+    get_stream,
+    set_stream,
+)
+from .install import install, uninstall
+from .jit import graph, graph_cache, jit
+from .ops_attention import FrontendHazardWarning
+from .plans import knob
+from .pygraph import pygraph
+from .tensor import tensor
+from .wrapper import Graph
+
+__all__ = [
+    "FrontendHazardWarning",
+    "Graph",
+    "attention_implementation",
+    "backend_version",
+    "backend_version_string",
+    "behavior_note",
+    "build_plan_policy",
+    "convolution_mode",
+    "create_device_properties",
+    "create_handle",
+    "create_kernel_cache",
+    "cudnnGraphNotSupportedError",
+    "data_type",
+    "destroy_handle",
+    "diagonal_alignment",
+    "get_last_error_string",
+    "get_stream",
+    "graph",
+    "graph_cache",
+    "heur_mode",
+    "install",
+    "jit",
+    "knob",
+    "knob_type",
+    "moe_grouped_matmul_mode",
+    "norm_forward_phase",
+    "numerical_note",
+    "padding_mode",
+    "pygraph",
+    "reduction_mode",
+    "resample_mode",
+    "reshape_mode",
+    "rng_distribution",
+    "scalar_type",
+    "set_stream",
+    "tensor",
+    "tensor_reordering",
+    "uninstall",
+]
+
+__version__ = "1.23.0"  # of cudnn-frontend, whose names and behaviour these are
+
+_ELSEWHERE = (
+    "ops",
+    "experimental",
+    "native_sparse_attention",
+    "NSA",
+    "grouped_gemm",
+    "discrete_grouped_gemm",
+    "sdpa",
+    "causal_conv1d_forward",
+    "causal_conv1d_backward",
+)
+
+
+def backend_version() -> int:
+    """Return the version of the loaded cuDNN as one number, 91900 for 9.19.0. C: ``cudnnGetVersion``."""
+    from ..native import library
+
+    major, minor, patch = library().version
+    return major * 10000 + minor * 100 + patch
+
+
+def backend_version_string() -> str:
+    """Return the version of the loaded cuDNN as text, ``9.19.0``."""
+    from ..native import library
+
+    return library().version_text
+
+
+def get_last_error_string() -> str:
+    """Return cuDNN's last-error text of this thread and clear it. C: ``cudnnGetLastErrorString``."""
+    from ..native import capi
+
+    return str(capi.cudnnGetLastErrorString())
+
+
+class _ElsewhereError(NotImplementedError, AttributeError):
+    """For ``hasattr`` it is not there; whoever uses it reads why."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ELSEWHERE or name.endswith(("Sm100", "_sm100", "D256", "_d256")):
+        raise _ElsewhereError(
+            f"cudnn.{name} is a kernel of cudnn-frontend's own (CuTe DSL or another engine), not of cuDNN's backend: "
+            "this module offers the backend's graphs"
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,94 @@
+"""``python -m cudnn_backend_py.frontend``: run a program written for cudnn-frontend."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import click
+
+from ..errors import CudnnBackendError
+from .install import for_children, install
+
+__all__ = ["main"]
+
+_HELP = """\
+Run SCRIPT, or the module after -m, with 'import cudnn' giving cudnn_backend_py.frontend.
+
+\b
+python -m cudnn_backend_py.frontend train.py --epochs 3
+python -m cudnn_backend_py.frontend --target h100 -m pytest test_sdpa.py
+"""
+
+
+@click.command(
+    help=_HELP,
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    options_metavar="[--target GPU] [--children]",
+)
+@click.option("--target", metavar="GPU", help="Judge for a described GPU (h100, sm80, a JSON file); nothing is run.")
+@click.option("--children", is_flag=True, help="Also in the Python processes that the program starts.")
+@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT|-m MODULE [ARGUMENTS]...")
+def _command(target: str | None, children: bool, program: tuple[str, ...]) -> Callable[[], None]:
+    start = _start_of(program)
+    return lambda: _run(start, target, children)
+
+
+def _start_of(program: Sequence[str]) -> Callable[[], Any]:
+    first, *rest = program or ("",)
+    if first == "-m":
+        if not rest:
+            raise click.UsageError("-m needs the name of a module")
+        return lambda: _run_module(*rest)
+    if not first:
+        raise click.UsageError("a script is needed, or -m and a module")
+    if first.startswith("-"):
+        raise click.UsageError(f"there is no option {first}")
+    if not Path(first).exists():
+        raise click.UsageError(f"there is no {first}")
+    return lambda: _run_script(first, *rest)
+
+
+def _run(start: Callable[[], Any], target: str | None, children: bool) -> None:
+    try:
+        install(target)
+    except CudnnBackendError as error:
+        sys.exit(error.render())
+    if not children:
+        start()
+        return
+    with TemporaryDirectory(prefix="cudnn-frontend-") as folder:
+        for_children(Path(folder), target)
+        start()
+
+
+def _run_module(module: str, *arguments: str) -> None:
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _run_script(script: str, *arguments: str) -> None:
+    sys.argv = [script, *arguments]
+    if not sys.flags.safe_path:
+        sys.path[0] = os.path.dirname(os.path.realpath(script))
+    runpy.run_path(script, run_name="__main__")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the program the command line names; what it raises is not caught."""
+    try:
+        run = _command.main(arguments, prog_name="python -m cudnn_backend_py.frontend", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        raise SystemExit(error.exit_code) from None
+    if callable(run):
+        run()
+
+
+if __name__ == "__main__":
+    main()

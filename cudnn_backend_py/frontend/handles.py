@@ -1,0 +1,259 @@
+"""Handles, streams and devices as cudnn-frontend has them, and the described GPU programs may be judged for."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from typing import Any
+
+from ..generated.enums import AttributeName as Attr
+from ..generated.enums import DescriptorType
+from ..native import Descriptor, Handle, Library, current_device, library
+from ..target import Profile, Target, open_target, read_device
+from .errors import FrontendRuntimeError, invalid_value, status_as
+
+__all__ = [
+    "DescribedHandle",
+    "create_device_properties",
+    "create_handle",
+    "create_kernel_cache",
+    "default_target",
+    "destroy_handle",
+    "device_properties",
+    "get_stream",
+    "kernel_cache",
+    "set_default_target",
+    "set_stream",
+    "target_of",
+]
+
+_lock = threading.Lock()
+_default_target: str | None = None
+_own_handles: dict[tuple[int, int], Handle] = {}  # by process and device
+_profiles: dict[int, Profile] = {}
+_described: dict[str, Target] = {}
+
+
+class DescribedHandle:
+    """What :func:`create_handle` returns where programs are judged for a described GPU: nothing runs on it."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.stream = 0
+
+    def __repr__(self) -> str:
+        return f"<handle of the described {self.target.name}>"
+
+
+def set_default_target(name: str | None) -> None:
+    """Judge programs for a described GPU (``h100``, ``sm80``, a JSON file); None goes back to the GPU itself.
+
+    Raises
+    ------
+    UsageError
+        ``unknown-target``.
+    """
+    global _default_target
+    if name is not None:
+        from ..target import find_profile
+
+        find_profile(name)
+    _default_target = name
+
+
+def default_target() -> str | None:
+    """Return the described GPU programs are judged for, None where they run."""
+    return _default_target
+
+
+def _described_target(name: str) -> Target:
+    with _lock:
+        if name not in _described:
+            _described[name] = open_target(name)
+        return _described[name]
+
+
+def create_handle() -> Handle | DescribedHandle:
+    """Return a handle on the current CUDA device. C: ``cudnnCreate``.
+
+    Raises
+    ------
+    RuntimeError
+        Where there is no GPU, with what to do.
+    """
+    if _default_target is not None:
+        return DescribedHandle(_described_target(_default_target))
+    _check_gpu(library())
+    with status_as(FrontendRuntimeError, "no handle could be made"):
+        return Handle()
+
+
+def _check_gpu(lib: Library) -> None:
+    if lib.driver.kind != "real" or not lib.driver.devices:
+        raise FrontendRuntimeError(
+            "there is no GPU in this process, so no handle can be made",
+            code="no-gpu",
+            where=f"libcuda.so.1: {lib.driver.kind}, {lib.driver.devices} devices",
+            fix="judge for a described GPU: python -m cudnn_backend_py.frontend --target h100 ..., "
+            "or pygraph(device_property=cudnn.create_device_properties(json))",
+        )
+
+
+def destroy_handle(handle: Handle | DescribedHandle) -> None:
+    """Let go of a handle. C: ``cudnnDestroy``, called when no graph uses it any more."""
+    if isinstance(handle, Handle):
+        handle.close()
+
+
+def set_stream(handle: Handle | DescribedHandle, stream: int) -> None:
+    """Run on a CUDA stream, given by its address. C: ``cudnnSetStream``."""
+    if isinstance(handle, Handle):
+        handle.set_stream(stream)
+    else:
+        handle.stream = stream
+
+
+def get_stream(handle: Handle | DescribedHandle) -> int:
+    """Return the address of the handle's CUDA stream. C: ``cudnnGetStream``."""
+    return handle.stream
+
+
+def own_handle() -> Handle:
+    """Return the handle graphs share that were given none, one per process and device."""
+    lib = library()
+    _check_gpu(lib)
+    key = (os.getpid(), current_device())
+    with _lock:
+        handle = _own_handles.get(key)
+        if handle is None or handle.closed:
+            handle = _own_handles[key] = Handle(on=lib)
+        return handle
+
+
+def target_of(handle: Any, properties: device_properties | None) -> Target:
+    """Return what a graph is judged on: its device properties, its handle's device, or the default.
+
+    Raises
+    ------
+    TypeError
+        If `handle` is no handle of this module.
+    """
+    if properties is not None:
+        return properties.target
+    if isinstance(handle, DescribedHandle):
+        return handle.target
+    if handle is None and _default_target is not None:
+        return _described_target(_default_target)
+    if handle is None:
+        handle = own_handle()
+    if not isinstance(handle, Handle):
+        raise TypeError(f"handle is {handle!r}, what cudnn.create_handle() returned is needed")
+    return Target(_profile_of(handle), handle=handle, library=library())
+
+
+def _profile_of(handle: Handle) -> Profile:
+    profile = _profiles.get(handle.device)
+    if profile is None:
+        lib = library()
+        properties: dict[str, Any] = {"deviceVer": 0, "deviceName": "the current GPU"}
+        if lib.version >= (9, 8, 0):
+            properties = read_device(handle.device, on=lib)
+        known = dict.fromkeys(properties, "measured")
+        profile = _profiles[handle.device] = Profile("gpu", properties["deviceName"], (), properties, known, {})
+    return profile
+
+
+class device_properties:
+    """Properties of a GPU, read off it or given as JSON: what a graph is built for without that GPU.
+
+    C: ``CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR`` (since 9.8).
+    """
+
+    def __init__(self, properties: dict[str, Any], text: str) -> None:
+        self._text = text
+        known = dict.fromkeys(properties, "given")
+        profile = Profile("described", str(properties.get("deviceName", "a GPU")), (), properties, known, {})
+        with status_as(FrontendRuntimeError, "these device properties"):
+            self.target = open_target(profile)
+
+    def serialize(self) -> str:
+        """Return the properties as JSON."""
+        return self._text
+
+
+def create_device_properties(source: int | str) -> device_properties:
+    """Return the properties of the GPU of that ordinal, or those a JSON text holds.
+
+    Raises
+    ------
+    RuntimeError
+        If there is no such GPU, or the text is not what cuDNN wants.
+    """
+    if isinstance(source, str):
+        try:
+            properties = json.loads(source)
+        except json.JSONDecodeError as error:
+            raise invalid_value(f"the device properties are no JSON: {error}") from None
+        return device_properties(properties, source)
+    if _default_target is not None:
+        properties = _described_target(_default_target).profile.properties
+    else:
+        with status_as(FrontendRuntimeError, f"GPU {source}"):
+            properties = read_device(source)
+    return device_properties(dict(properties), json.dumps(properties))
+
+
+class kernel_cache:
+    """Kernels compiled once for graphs of one kind and many shapes.
+
+    C: ``CUDNN_BACKEND_KERNEL_CACHE_DESCRIPTOR`` (since 9.4; JSON since 9.10).
+    """
+
+    def __init__(self) -> None:
+        self._descriptor: Descriptor | None = None
+        self._lock = threading.Lock()
+
+    def for_graph(self, operation_graph: Descriptor) -> Descriptor:
+        """Return the finalized descriptor; the first graph that uses it decides the kind."""
+        with self._lock:
+            if self._descriptor is None:
+                lib = operation_graph.library
+                made = Descriptor(DescriptorType.KERNEL_CACHE, on=lib)
+                if lib.version >= (9, 10, 0):
+                    made.set(Attr.KERNEL_CACHE_OPERATION_GRAPH, operation_graph)
+                self._descriptor = made.finalize()
+            return self._descriptor
+
+    def serialize(self) -> str:
+        """Return the compiled kernels as JSON.
+
+        Raises
+        ------
+        RuntimeError
+            If no graph was built with it yet.
+        """
+        if self._descriptor is None:
+            raise invalid_value("this kernel cache is empty", fix="build a graph with kernel_cache=, or deserialize()")
+        with status_as(FrontendRuntimeError, "the kernel cache"):
+            return str(self._descriptor.get(Attr.KERNEL_CACHE_JSON_REPRESENTATION))
+
+    def deserialize(self, text: str) -> None:
+        """Fill the cache, which must be new, with what :meth:`serialize` returned.
+
+        Raises
+        ------
+        RuntimeError
+            If it holds kernels already, or cuDNN refuses the text.
+        """
+        with self._lock, status_as(FrontendRuntimeError, "the kernel cache"):
+            if self._descriptor is not None:
+                raise invalid_value("this kernel cache is in use already", fix="cudnn.create_kernel_cache()")
+            made = Descriptor(DescriptorType.KERNEL_CACHE, on=library())
+            made.set(Attr.KERNEL_CACHE_JSON_REPRESENTATION, text)
+            self._descriptor = made.finalize()
+
+
+def create_kernel_cache() -> kernel_cache:
+    """Return an empty kernel cache."""
+    return kernel_cache()

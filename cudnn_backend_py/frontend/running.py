@@ -1,0 +1,247 @@
+"""From a user's variant pack to a launch: which address goes where, found once per plan and used at every call."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..buffers import device_buffer, host_address
+from ..errors import CudnnBackendError, EnvironmentNotReady
+from ..execution import DeviceMemory, scalar_array
+from ..graph.ir import Tensor
+from ..native import Handle
+from ..native.launch import Launcher
+from ..plan import Plan
+from .errors import FrontendRuntimeError, FrontendValueError, status_as
+from .handles import DescribedHandle
+from .tensor import tensor
+
+__all__ = ["ALIGNMENT", "Memory", "Runner"]
+
+ALIGNMENT = 128  # bytes, of each scratch tensor in the workspace
+
+
+class Memory:
+    """Where the tensors of a graph lie that no user gives: scratch in front of the workspace, constants, slices.
+
+    ``scratch_bytes`` is what :meth:`pygraph.get_workspace_size` adds to a plan's workspace.
+    """
+
+    def __init__(
+        self,
+        tensors: Sequence[Tensor],
+        constants: Mapping[int, Sequence[float]],
+        slices: Mapping[int, tuple[int, int]],
+    ) -> None:
+        self.tensors = tuple(tensors)
+        self.constants = dict(constants)
+        self.slices = dict(slices)  # uid of a slice: (uid of the whole, bytes from its start)
+        self.offsets: dict[int, int] = {}
+        self.scratch_bytes = 0
+        for item in self.tensors:
+            if item.scratch:
+                self.offsets[item.uid] = self.scratch_bytes
+                self.scratch_bytes += -(-item.span_bytes // ALIGNMENT) * ALIGNMENT
+
+    def user_uids(self) -> list[int]:
+        """Return the uids a variant pack of the user must have, those of sliced wholes among them."""
+        held = {item.uid for item in self.tensors if item.by_value and item.value is not None}
+        mine = held | set(self.offsets) | set(self.constants) | set(self.slices)
+        uids = [item.uid for item in self.tensors if item.uid not in mine]
+        return uids + [whole for whole, _ in dict.fromkeys(self.slices.values()) if whole not in uids]
+
+
+class Runner:
+    """One plan ready to be executed with variant packs of users.
+
+    Its keys are what :class:`~cudnn_backend_py.native.launch.Launcher` wants: workspace, then addresses by uid.
+    """
+
+    def __init__(self, plan: Plan, memory: Memory, tensors: Mapping[tensor, Tensor]) -> None:
+        self.plan = plan
+        self._memory = memory
+        uids = [item.uid for item in memory.tensors]
+        extra = [uid for uid in memory.user_uids() if uid not in uids]
+        self.launcher = Launcher(plan.descriptor, uids)
+        self._length = 1 + len(uids)
+        # Positions: 0 is the workspace, then the tensors, then wholes that only slices of are in the graph.
+        position = {uid: index for index, uid in enumerate([*uids, *extra], 1)}
+        self._values = {item.uid: scalar_array(item, item.value) for item in memory.tensors if item.value is not None}
+        self._device: DeviceMemory | None = None
+        self._template = [0] * (1 + len(position))
+        for uid, array in self._values.items():
+            self._template[position[uid]] = array.ctypes.data
+        self._scratch = [(position[uid], offset) for uid, offset in memory.offsets.items()]
+        self._slices = [(position[uid], position[whole], start) for uid, (whole, start) in memory.slices.items()]
+        self._constants = [(position[uid], values) for uid, values in memory.constants.items()]
+        self._positions: dict[Any, int] = {uid: position[uid] for uid in memory.user_uids()}
+        self._positions |= {
+            source: self._positions[made.uid] for source, made in tensors.items() if made.uid in self._positions
+        }
+        by_uid = {item.uid: item for item in memory.tensors}
+        self._user = [(position[uid], uid, by_uid.get(uid)) for uid in memory.user_uids()]
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Bytes the user's workspace needs: scratch tensors and the plan's own."""
+        return self._memory.scratch_bytes + self.plan.workspace_bytes
+
+    def execute(self, pack: Mapping[Any, Any], workspace: Any, handle: Any) -> None:
+        """Run the plan with a user's variant pack."""
+        if type(handle) is not Handle:
+            self._refuse_handle(handle)
+        key = self.key(pack, workspace)
+        if not self.launcher.knows(key):
+            self._check(pack)
+        self.launcher.run(handle, key)
+
+    def execute_with(
+        self,
+        pack: Mapping[Any, Any],
+        workspace: Any,
+        handle: Any,
+        overrides: tuple[Sequence[int], Sequence[Sequence[int]], Sequence[Sequence[int]]],
+    ) -> None:
+        """Run the plan with other dims and strides for some uids."""
+        self._refuse_handle(handle)
+        key = self.key(pack, workspace)
+        self._check(pack)
+        with status_as(FrontendRuntimeError, "the variant pack"):
+            made = self.launcher.pack(key, overrides)
+        self.launcher.run_once(handle, made)
+
+    def key(self, pack: Mapping[Any, Any], workspace: Any) -> tuple[int, ...]:
+        """Return workspace and addresses in the launcher's order.
+
+        Raises
+        ------
+        FrontendValueError
+            ``missing-buffer``, and what an object without an address is refused with.
+        """
+        addresses = self._template.copy()
+        positions = self._positions
+        for name, value in pack.items():
+            at = positions.get(name)
+            if at is None:
+                at = positions.get(name.uid) if type(name) is tensor else None
+                if at is None:
+                    continue  # cudnn-frontend ignores what the graph has no use for
+            if type(value) is int:
+                addresses[at] = value
+            else:
+                try:
+                    addresses[at] = value.data_ptr()
+                except AttributeError:
+                    addresses[at] = _address(value, name)
+        base = workspace if type(workspace) is int else _workspace_address(workspace)
+        if self._scratch:
+            for at, offset in self._scratch:
+                addresses[at] = base + offset
+            base += self._memory.scratch_bytes
+        if self._constants and self._device is None:
+            self._upload()
+            return self.key(pack, workspace)
+        for at, whole, start in self._slices:
+            if addresses[whole]:
+                addresses[at] = addresses[whole] + start
+        addresses[0] = base if self.plan.workspace_bytes else 0
+        if 0 in addresses[1 : self._length]:
+            self._refuse_missing(addresses)
+        return tuple(addresses[: self._length])
+
+    def _refuse_missing(self, addresses: Sequence[int]) -> None:
+        missing = [
+            f"uid {uid}" + (f" ({item.name})" if item is not None else "")
+            for at, uid, item in self._user
+            if not addresses[at]
+        ]
+        given = "" if missing else "; the workspace's address is 0"
+        raise FrontendValueError(
+            f"the variant pack lacks {', '.join(missing) or 'scratch memory'}{given}",
+            code="missing-buffer",
+            fix="give each tensor in memory that is not virtual, by tensor or uid, and a workspace of "
+            f"get_workspace_size() = {self.workspace_bytes} bytes",
+        )
+
+    def _refuse_handle(self, handle: Any) -> None:
+        if isinstance(handle, Handle):
+            return
+        if handle is None or isinstance(handle, DescribedHandle):
+            raise FrontendRuntimeError(
+                f"this graph was built for the described target {self.plan.target.name}, which cannot run",
+                code="plan-without-device",
+                fix="serialize() it and deserialize() it where the GPU is, or build it there",
+            )
+        raise TypeError(f"handle is {handle!r}, what cudnn.create_handle() returned is needed")
+
+    def _check(self, pack: Mapping[Any, Any]) -> None:
+        """Check what is new: that device tensors lie on a device."""
+        by_position = {at: item for at, _, item in self._user}
+        for name, value in pack.items():
+            at = self._positions.get(name if not isinstance(name, tensor) else name.uid)
+            item = by_position.get(at) if at is not None else None
+            if item is None or type(value) is int:
+                continue
+            kind = getattr(getattr(value, "device", None), "type", None)
+            if item.by_value or kind in (None, "cuda"):
+                continue
+            raise FrontendValueError(
+                f"tensor {item.name!r} (uid {item.uid}) was given a buffer on {kind}, CUDA memory is needed",
+                code="buffer-not-on-device",
+                fix="move it to the GPU, or make it a by-value scalar with set_is_pass_by_value(True)",
+            )
+
+    def _upload(self) -> None:
+        """Bring the graph's constants to the device, once."""
+        try:
+            memory = DeviceMemory()
+            for at, values in self._constants:
+                self._template[at] = memory.copy_in(np.asarray(values, np.float32))
+        except (EnvironmentNotReady, CudnnBackendError) as error:
+            raise FrontendRuntimeError(
+                f"the graph's constants could not be copied to the device: {error.headline}", code=error.code
+            ) from error
+        self._device = memory
+        finalizer: Any = weakref.finalize(self, memory.free)
+        finalizer.atexit = False
+
+    # CUDA graphs
+
+    def populate(self, pack: Mapping[Any, Any], workspace: Any, handle: Any, cuda_graph: int) -> None:
+        """Add the plan's nodes to a CUDA graph."""
+        self._refuse_handle(handle)
+        key = self.key(pack, workspace)
+        self._check(pack)
+        with status_as(FrontendRuntimeError, "the CUDA graph could not be populated"):
+            self.launcher.populate(handle, key, int(cuda_graph))
+
+    def update(self, pack: Mapping[Any, Any], workspace: Any, handle: Any, cuda_graph: int) -> None:
+        """Give the nodes of a CUDA graph other addresses."""
+        self._refuse_handle(handle)
+        key = self.key(pack, workspace)
+        self._check(pack)
+        with status_as(FrontendRuntimeError, "the CUDA graph could not be updated"):
+            self.launcher.update(handle, key, int(cuda_graph))
+
+
+def _workspace_address(workspace: Any) -> int:
+    if workspace is None:
+        return 0
+    try:
+        return int(workspace.data_ptr())
+    except AttributeError:
+        return _address(workspace, "workspace")
+
+
+def _address(value: Any, name: Any) -> int:
+    """Return where a buffer lies, on a device or, for by-value scalars, in host memory."""
+    what = name.name or str(name.uid) if isinstance(name, tensor) else str(name)
+    if isinstance(value, np.ndarray):
+        return host_address(value)
+    try:
+        return device_buffer(value, what, host=True).ptr
+    except CudnnBackendError as error:
+        raise FrontendValueError(error.headline, code=error.code, **error.sections) from None

@@ -1,0 +1,491 @@
+"""``Graph``: a graph written inside a ``with`` block with the tensors of a framework, then called like a function."""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from importlib import import_module
+from types import TracebackType
+from typing import Any, Self
+
+from .enums import data_type, heur_mode, to_data_type
+from .errors import FrontendRuntimeError, attribute_not_set, invalid_value
+from .handles import DescribedHandle, create_handle, default_target, destroy_handle, set_stream
+from .pygraph import pygraph
+from .tensor import tensor
+
+__all__ = ["Graph", "destroy_default_handle", "get_default_handle"]
+
+# What leaving the block does, or what the call does; by hand it would leave the wrapper behind.
+_BLOCKED = frozenset(
+    {
+        "build",
+        "build_operation_graph",
+        "build_plan_at_index",
+        "build_plans",
+        "check_support",
+        "create_execution_plan",
+        "create_execution_plans",
+        "deselect_behavior_notes",
+        "deselect_engines",
+        "deselect_numeric_notes",
+        "deselect_workspace_greater_than",
+        "execute",
+        "execute_plan_at_index",
+        "get_behavior_notes",
+        "get_behavior_notes_for_plan_at_index",
+        "get_engine_count",
+        "get_execution_plan_count",
+        "get_knobs_for_engine",
+        "get_plan_name_at_index",
+        "key",
+        "populate_cuda_graph",
+        "select_behavior_notes",
+        "select_numeric_notes",
+        "update_cuda_graph",
+        "validate",
+    }
+)
+
+_FAMILIES = pygraph.__mro__[1:-1]  # the classes that bring the operations
+
+_TORCH_NAMES = {
+    data_type.FLOAT: "float32",
+    data_type.DOUBLE: "float64",
+    data_type.HALF: "float16",
+    data_type.BFLOAT16: "bfloat16",
+    data_type.INT8: "int8",
+    data_type.UINT8: "uint8",
+    data_type.INT32: "int32",
+    data_type.INT64: "int64",
+    data_type.BOOLEAN: "bool",
+    data_type.FP8_E4M3: "float8_e4m3fn",
+    data_type.FP8_E5M2: "float8_e5m2",
+    data_type.FP8_E8M0: "float8_e8m0fnu",
+    data_type.FP4_E2M1: "float4_e2m1fn_x2",
+}
+
+
+def _torch(purpose: str) -> Any:
+    try:
+        return import_module("torch")
+    except ImportError as error:
+        raise FrontendRuntimeError(
+            f"torch cannot be imported, and {purpose}",
+            code="frontend-torch-missing",
+            cause=str(error),
+            fix="pip install torch, or use cudnn.pygraph, which takes addresses and any DLPack tensor",
+        ) from error
+
+
+_default_handles: dict[int, Any] = {}  # by device
+
+
+def get_default_handle(stream: Any = None) -> Any:
+    """Return the handle that ``Graph(handle="auto")`` runs on: one per device, on torch's current stream.
+
+    Parameters
+    ----------
+    stream
+        Address of another CUDA stream.
+
+    Raises
+    ------
+    RuntimeError
+        If there is no torch, or no GPU.
+    """
+    if default_target() is not None:
+        return create_handle()
+    cuda = _torch("the default handle follows torch's current stream").cuda
+    device = cuda.current_device()
+    if device not in _default_handles:
+        _default_handles[device] = create_handle()
+    handle = _default_handles[device]
+    set_stream(handle=handle, stream=cuda.current_stream().cuda_stream if stream is None else stream)
+    return handle
+
+
+def destroy_default_handle() -> None:
+    """Let go of the handles :func:`get_default_handle` made; the next call makes a new one."""
+    while _default_handles:
+        destroy_handle(_default_handles.popitem()[1])
+
+
+class _Sources:
+    """The framework's tensors a graph was written with, by identity, and what each became.
+
+    They are not kept alive: one that is gone is forgotten, and another with its address is another tensor.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Callable[[], Any], tensor]] = {}
+
+    def find(self, source: Any) -> tensor | None:
+        alive, made = self._known.get(id(source), (lambda: None, None))
+        return made if alive() is source else None
+
+    def add(self, source: Any, made: tensor) -> tensor:
+        alive: Callable[[], Any]
+        try:
+            alive = weakref.ref(source)
+        except TypeError:
+
+            def alive() -> Any:
+                return source
+
+        self._known[id(source)] = (alive, made)
+        return made
+
+
+class Graph:
+    """A graph that is built when its ``with`` block ends, and then called with tensors.
+
+    Inside the block it has the operations of :class:`~cudnn_backend_py.frontend.pygraph`, and they take torch
+    tensors (anything with DLPack) where those take ``cudnn.tensor``: layout and type count, values do not. A port
+    is called ``"node::argument"``, for example ``"sdpa::q"`` (``"node::0"`` for a positional argument), and
+    ``"node::Y"`` for an output; a node without a name is called after its operation and number, ``"matmul.0"``.
+
+    Parameters
+    ----------
+    handle
+        What ``create_handle`` returned; ``"auto"`` for :func:`get_default_handle`; None to give one at each call.
+    inputs, outputs
+        The order of positional arguments and results, see :meth:`set_io_tuples`.
+    heuristics
+        Heuristics modes, A and FALLBACK unless given.
+    workspace_alloc
+        Whether the graph allocates its workspace, at the first call. If not, each call needs ``workspace=``.
+    **options
+        Those of :class:`~cudnn_backend_py.frontend.pygraph`; the data types may be torch dtypes too.
+
+    Raises
+    ------
+    ValueError
+        If `inputs`, `outputs` or `heuristics` is no list or tuple.
+    TypeError
+        For an unknown option, when the block is entered.
+    """
+
+    def __init__(
+        self,
+        *,
+        handle: Any = None,
+        inputs: Sequence[Any] | None = None,
+        outputs: Sequence[Any] | None = None,
+        heuristics: Sequence[heur_mode] | None = None,
+        workspace_alloc: bool = True,
+        **options: Any,
+    ) -> None:
+        for argument, value in (("inputs", inputs), ("outputs", outputs), ("heuristics", heuristics)):
+            _check_list(argument, value or [])
+        for key in {"io_data_type", "intermediate_data_type", "compute_data_type"} & set(options):
+            options[key] = to_data_type(options[key])
+        self._handle = handle or None
+        self._options = options
+        self._heuristics = list(heuristics or (heur_mode.A, heur_mode.FALLBACK))
+        self._workspace_alloc = workspace_alloc
+        self._workspace: Any = None
+        self._wanted = (inputs or (), outputs or ())
+        self._graph: pygraph | None = None
+        self._built = False
+        self._sources = _Sources()
+        self._created: list[tensor] = []
+        self._ports_in: dict[str, tensor] = {}
+        self._ports_out: dict[str, tensor] = {}
+        self._counts: Counter[str] = Counter()
+        self._nodes: set[str] = set()
+        self._order: tuple[list[tensor], list[tensor]] | None = None
+
+    def __repr__(self) -> str:
+        state = "built" if self._built else "empty" if self._graph is None else "in the making"
+        ports = {"inputs": self._ports_in, "outputs": self._ports_out}
+        texts = (f"{what} {[port for port, item in found.items() if _is_given(item)]}" for what, found in ports.items())
+        return f"<cudnn.Graph {state}: {', '.join(texts)}>"
+
+    def __str__(self) -> str:
+        return repr(self) if self._graph is None else str(self._graph)
+
+    # The block
+
+    def __enter__(self) -> Self:
+        if self._graph is not None:
+            raise invalid_value("this Graph was made already", fix="use a new Graph for each with block")
+        handle = None if self._handle == "auto" else self._handle
+        self._graph = pygraph(handle=handle, **self._options)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Build the graph, unless the block raised.
+
+        Raises
+        ------
+        ValueError, RuntimeError, cudnnGraphNotSupportedError
+            As ``validate``, ``build_operation_graph``, ``create_execution_plans``, ``check_support`` and
+            ``build_plans`` do, and as :meth:`set_io_tuples` does.
+        """
+        graph = self._graph
+        if error is not None or graph is None:
+            self._graph = None
+            return
+        graph.validate()
+        graph.build_operation_graph()
+        graph.create_execution_plans(self._heuristics)
+        graph.check_support()
+        graph.build_plans()
+        self._built = True
+        if any(self._wanted):
+            self.set_io_tuples(*self._wanted)
+
+    def __getattr__(self, name: str) -> Any:
+        graph = None if name.startswith("_") else self._graph
+        if graph is None:
+            raise AttributeError(f"a cudnn.Graph has no {name!r} outside of its with block")
+        if name in _BLOCKED:
+            raise invalid_value(
+                f"Calling {name} via wrapper is not allowed: cudnn.Graph does it itself",
+                fix="use cudnn.pygraph where you want to do it",
+            )
+        attribute = getattr(graph, name)
+        if name in ("tensor", "tensor_like"):
+            return partial(self._create, attribute)
+        if any(name in vars(family) for family in _FAMILIES):
+            return partial(self._add_node, name, attribute)
+        return attribute
+
+    def _create(self, make: Callable[..., tensor], *args: Any, **kwargs: Any) -> tensor:
+        made = make(*args, **kwargs)
+        self._created.append(made)
+        return made
+
+    def _add_node(self, operation: str, add: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        node = kwargs.setdefault("name", f"{operation}.{self._counts[operation]}")
+        self._counts[operation] += 1
+        if node in self._nodes:
+            raise attribute_not_set(f"node name {node!r} is used already", fix="give each node a name of its own")
+        self._nodes.add(node)
+        positional = [self._argument(f"{node}::{position}", value) for position, value in enumerate(args)]
+        named = {key: self._argument(f"{node}::{key}", value) for key, value in kwargs.items()}
+        result = add(*positional, **named)
+        for position, item in enumerate(result if isinstance(result, (list, tuple)) else [result]):
+            if isinstance(item, tensor):
+                self._ports_out[item.name or f"{node}::{position}"] = item
+        return result
+
+    def _argument(self, port: str, value: Any) -> Any:
+        """Return an argument with the graph's tensors in place of the framework's, and note the ports."""
+        if type(value) in (list, tuple):
+            return type(value)(self._argument(f"{port}::{position}", item) for position, item in enumerate(value))
+        if hasattr(value, "__dlpack__"):
+            value = self._tensor_of(value)
+        if isinstance(value, tensor):
+            self._ports_in[port] = value
+        return value
+
+    def _tensor_of(self, source: Any) -> tensor:
+        found = self._sources.find(source)
+        if found is None:
+            assert self._graph is not None
+            plain = source.detach() if getattr(source, "requires_grad", False) else source
+            found = self._sources.add(source, self._graph.tensor_like(plain))
+        return found
+
+    # Inputs and outputs
+
+    def set_io_tuples(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Set the order of positional arguments and of results.
+
+        Parameters
+        ----------
+        inputs, outputs
+            Each a port, the name or uid of a tensor, a ``cudnn.tensor``, or a tensor the graph was written with.
+            Together they must be all tensors of the graph that are in memory.
+
+        Raises
+        ------
+        ValueError
+            If one is unknown, virtual or named twice, or one is left out.
+        """
+        _check_list("inputs", inputs)
+        _check_list("outputs", outputs)
+        if not self._built:
+            self._wanted = (inputs, outputs)
+            return
+        order = (
+            [self._find("input", position, which, self._ports_in) for position, which in enumerate(inputs)],
+            [self._find("output", position, which, self._ports_out) for position, which in enumerate(outputs)],
+        )
+        self._check_order(*order)
+        self._order = order
+
+    def _find(self, role: str, position: int, which: Any, ports: dict[str, tensor]) -> tensor:
+        found = self._match(which, ports)
+        if found is None:
+            raise attribute_not_set(
+                f"{role} {position} ({which!r}) not found among the {role}s of the graph",
+                where=f"{role}s: {', '.join(ports) or 'none'}",
+            )
+        if found.virtual:
+            raise attribute_not_set(
+                f"{role} {position} ({which!r}) is a virtual tensor: it is never in memory", fix="set_output(True)"
+            )
+        return found
+
+    def _match(self, which: Any, ports: dict[str, tensor]) -> tensor | None:
+        candidates = [*ports.values(), *self._created]
+        if isinstance(which, str):
+            return ports.get(which) or next((item for item in candidates if item.name == which), None)
+        if isinstance(which, int):
+            return next((item for item in candidates if item.uid == which), None)
+        known = which if isinstance(which, tensor) else self._sources.find(which)
+        return next((item for item in candidates if item is known), None)
+
+    def _check_order(self, inputs: list[tensor], outputs: list[tensor]) -> None:
+        seen: set[tensor] = set()
+        for item in (*inputs, *outputs):
+            if item in seen:
+                raise attribute_not_set(f"tensor {item.name!r} is named twice, it is a duplicate")
+            seen.add(item)
+        left_out = [port for port, item in self._ports_out.items() if _is_given(item) and item not in outputs]
+        left_out += [port for port, item in self._ports_in.items() if _is_given(item) and item not in seen]
+        if left_out:
+            raise attribute_not_set(
+                f"{', '.join(left_out)}: in memory, but specified neither as input nor as output",
+                fix="name them in inputs= or outputs=, or call the graph with a dict",
+            )
+
+    # The call
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the graph with tensors in the order of ``inputs``, or with a dict.
+
+        Parameters
+        ----------
+        *args
+            The inputs; or one dict from ports, names, uids or ``cudnn.tensor`` to tensors. Outputs that are not in
+            the dict are made and put into it, under their ports.
+        **kwargs
+            ``handle``, ``workspace`` (a tensor on the device) and what else ``pygraph.execute`` takes.
+
+        Returns
+        -------
+        Any
+            The output, a torch tensor, or the list of outputs in the order of ``outputs``; or the dict.
+
+        Raises
+        ------
+        RuntimeError
+            Before the block ended; without a handle or workspace; if the dict lacks an input.
+        ValueError
+            If no order was set, or the number of inputs is another one.
+        """
+        if self._graph is None or not self._built:
+            raise invalid_value("this Graph is not built: it is called after its with block has ended")
+        options = self._resources(kwargs)
+        if len(args) == 1 and isinstance(args[0], dict):
+            self._graph.execute(self._pack_of_dict(args[0]), **options)
+            return args[0]
+        outputs = self._run_in_order(args, options)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def _resources(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Return the options of execute, with the handle and workspace of the graph where none is given."""
+        if "handle" not in options:
+            if self._handle is None:
+                raise invalid_value("no handle to run on", fix="graph(..., handle=handle), or Graph(handle='auto')")
+            options["handle"] = get_default_handle() if self._handle == "auto" else self._handle
+        if isinstance(options["handle"], DescribedHandle):
+            raise FrontendRuntimeError(
+                f"this graph was built for the described target {options['handle'].target.name}, which cannot run",
+                code="plan-without-device",
+                fix="run the program where the GPU is, without a described target",
+            )
+        if "workspace" not in options:
+            options["workspace"] = self._own_workspace()
+        return options
+
+    def _own_workspace(self) -> Any:
+        assert self._graph is not None
+        if self._workspace is None:
+            size = self._graph.get_workspace_size()
+            if not self._workspace_alloc:
+                raise invalid_value(
+                    f"no workspace was given, {size} bytes are needed",
+                    fix="graph(..., workspace=...)",
+                )
+            torch = _torch("the workspace is a tensor of it")
+            self._workspace = torch.empty(size, device="cuda", dtype=torch.uint8)
+        return self._workspace
+
+    def _run_in_order(self, args: Sequence[Any], options: dict[str, Any]) -> list[Any]:
+        if self._order is None:
+            raise attribute_not_set(
+                "the order of inputs and outputs is not set, so positional tensors mean nothing",
+                fix="call set_io_tuples(), or give the graph a dict",
+            )
+        inputs, outputs = self._order
+        if len(args) != len(inputs):
+            raise attribute_not_set(f"{len(args)} tensors were given, the graph has {len(inputs)} inputs")
+        results = [_allocate(item) for item in outputs]
+        assert self._graph is not None
+        self._graph.execute(dict(zip((*inputs, *outputs), (*args, *results), strict=True)), **options)
+        return results
+
+    def _pack_of_dict(self, given: dict[Any, Any]) -> dict[tensor, Any]:
+        """Return the variant pack, and put outputs that are not given into the dict."""
+        pack: dict[tensor, Any] = {}
+        for port, item in self._all_ports():
+            if _is_given(item) and (value := _look_up(given, port, item)) is not None:
+                pack[item] = value
+        outputs = {item: port for port, item in self._ports_out.items() if not item.virtual}
+        missing = [
+            port for port, item in self._ports_in.items() if not (item.virtual or item in pack or item in outputs)
+        ]
+        if missing:
+            raise invalid_value(f"the dict has no tensors for the inputs {', '.join(missing)}")
+        for item, port in outputs.items():
+            if item not in pack:
+                pack[item] = given[port] = _allocate(item)
+        return pack
+
+    def _all_ports(self) -> Iterator[tuple[str, tensor]]:
+        yield from self._ports_in.items()
+        yield from self._ports_out.items()
+        yield from ((item.name, item) for item in self._created)
+
+
+def _is_given(item: tensor) -> bool:
+    """Return whether the variant pack has it: it is in memory, and no scalar with a known value."""
+    return not item.virtual and item.value is None
+
+
+def _look_up(given: dict[Any, Any], port: str, item: tensor) -> Any:
+    for key in (port, item, item.name, item.uid):
+        if key in given:
+            if not hasattr(given[key], "__dlpack__"):
+                raise invalid_value(f"tensor {key!r} is a {type(given[key]).__name__}, one with DLPack is needed")
+            return given[key]
+    return None
+
+
+def _allocate(item: tensor) -> Any:
+    """Return a new torch tensor on the device for an output.
+
+    Raises
+    ------
+    TypeError
+        If torch has no such type.
+    """
+    torch = _torch("outputs are tensors of it")
+    kind = getattr(torch, _TORCH_NAMES.get(item.data_type, ""), None)
+    if kind is None:
+        raise TypeError(f"output {item.name!r} is {item.data_type}, for which this torch has no type")
+    return torch.empty_strided(item.dim, item.stride, device="cuda", dtype=kind)
+
+
+def _check_list(argument: str, value: Any) -> None:
+    if not isinstance(value, (list, tuple)):
+        raise attribute_not_set(f"{argument} is a {type(value).__name__}, a list or tuple is needed")

@@ -1,0 +1,81 @@
+"""A matrix product with bias and ReLU as ``cudnn.Graph`` has it: run with torch, or built for an H100.
+
+The tensors of torch go straight into the operations, and the graph is called like a function.
+
+    python examples/frontend_wrapper.py
+    cudnn-backend explain examples/frontend_wrapper.py --target sm80 --target sm90
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+from cudnn_backend_py import Graph, find_profile
+from cudnn_backend_py import frontend as cudnn
+
+BATCH, M, N, K = 16, 128, 128, 512
+
+
+def linear(a: Any, b: Any, bias: Any, **where: Any) -> cudnn.Graph:
+    """Return relu(a @ b + bias), built; the arguments are torch tensors, or functions that make a ``cudnn.tensor``."""
+    with cudnn.Graph(
+        io_data_type=cudnn.data_type.HALF,
+        intermediate_data_type=cudnn.data_type.FLOAT,
+        compute_data_type=cudnn.data_type.FLOAT,
+        inputs=["mm::A", "mm::B", "bias::bias"],
+        outputs=["y"],
+        **where,
+    ) as graph:
+        a, b, bias = (item(graph) if callable(item) else item for item in (a, b, bias))
+        product = graph.matmul(name="mm", A=a, B=b)
+        y = graph.relu(name="relu", input=graph.bias(name="bias", input=product, bias=bias))
+        y.set_output(True).set_name("y")
+    return graph
+
+
+def for_h100() -> cudnn.Graph:
+    """Return the graph built for a described H100, its tensors given by dims and strides."""
+
+    def packed(*dim: int) -> Any:
+        return lambda graph: graph.tensor(dim=dim, stride=(dim[1] * dim[2], dim[2], 1))
+
+    where = cudnn.create_device_properties(find_profile("h100").json())
+    return linear(packed(BATCH, M, K), packed(BATCH, K, N), packed(1, M, N), device_property=where)
+
+
+def graph() -> Graph:
+    """Return the same graph as a value of this package."""
+    value: Graph = for_h100().graph()
+    return value
+
+
+def run() -> None:
+    """Run on the GPU of this process and compare with torch."""
+    import torch
+
+    a, b, bias = (
+        torch.randn(dim, device="cuda", dtype=torch.half) for dim in ((BATCH, M, K), (BATCH, K, N), (1, M, N))
+    )
+    layer = linear(a, b, bias, handle="auto")
+    y = layer(a, b, bias)
+    want = torch.relu(a @ b + bias)
+    torch.testing.assert_close(y, want, atol=5e-2, rtol=3e-3)
+    by_name = layer({"mm::A": a, "mm::B": b, "bias::bias": bias})
+    assert torch.equal(by_name["relu::OUT_0"], y)
+    print(f"agrees with torch, largest difference {(y - want).abs().max():.2e}")
+
+
+def main() -> None:
+    """Run if there are torch and a GPU; otherwise build the plan for an H100."""
+    if importlib.util.find_spec("torch"):
+        import torch
+
+        if torch.cuda.is_available():
+            run()
+            return
+    print(f"built for an H100, {for_h100().get_workspace_size()} bytes of workspace")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""How compatible ``cudnn_backend_py.frontend`` is: cudnn-frontend's own tests, run with either module as ``cudnn``.
+
+The tests are cudnn-frontend's; they are fetched at a stated commit and never committed here::
+
+    git clone https://github.com/NVIDIA/cudnn-frontend /tmp/cudnn-frontend
+    git -C /tmp/cudnn-frontend checkout 3929da2ef4c1dba1bb8acb68727b9134f26f40c0
+
+Keep the folders ``test/python`` as they are: one test starts pytest from two folders above. Python needs torch,
+pytest, pytest-xdist, looseversion, numpy, click and rich; TransformerEngine only for the MXFP8 tests.
+cudnn-frontend itself is unpacked somewhere of its own, so that either module can be ``cudnn``::
+
+    pip install --no-deps --target /tmp/fe nvidia-cudnn-frontend==1.23.0
+
+Without a GPU, against a described one (torch's CUDA tensors become meta tensors; every graph gets the described
+device; an execute does nothing, and a test counts as having reached it)::
+
+    python -m tests.compat run --module cudnn --path /tmp/fe --tests DIR --target h100 --cudnn 9.19.0 --out theirs.jsonl
+    python -m tests.compat run --module frontend             --tests DIR --target h100 --cudnn 9.19.0 --out ours.jsonl
+    python -m tests.compat compare theirs.jsonl ours.jsonl --out logs/NAME.json
+
+``--fast`` leaves out the building of plans (NVRTC), most of the time, in the four large files. ``--sample N`` keeps
+one test in N, by a hash of its id, the same for both modules.
+
+On a GPU: the same without ``--target`` and ``--cudnn``. A machine without network needs, on ``PYTHONPATH`` or in
+site-packages: torch with its cuDNN, pytest, pytest-xdist with execnet, looseversion, click, rich, platformdirs, the
+unpacked wheel of cudnn-frontend (for ``--path``), and the folder ``test/python``. cudnn-frontend 1.32 imports with
+nothing else; its matmul graphs import ``cuda.bindings`` (package cuda-bindings, which CUDA builds of torch bring);
+nvidia-cutlass-dsl and apache-tvm-ffi are not needed.
+
+Every test is seeded by its id, so that both runs see the same problems. One JSON line for each test::
+
+    {"id", "file", "outcome", "reason", "stage", "executes", "errors": [{"call", "type", "kind", "text"}],
+     "errors_in_all", "seconds"}
+
+``outcome`` is passed, skipped, failed, crashed (the process died) or "not run" (the time limit of the file); ``stage``
+the last step in a graph's life that was entered; ``errors`` every exception that came out of a call of ``cudnn``,
+also where the test caught it; ``kind`` the base classes by which it can be caught.
+"""

@@ -1,0 +1,67 @@
+"""``python -m tests.compat run`` and ``compare``: see the package's own words for how."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from .compare import compare as compare_runs
+from .compare import print_comparison, read_run
+from .run import Plan, run_files
+from .scope import FILES
+
+
+@click.group()
+def main() -> None:
+    """Run cudnn-frontend's own tests with its module and with ours, and compare."""
+
+
+@main.command()
+@click.option("--module", type=click.Choice(["frontend", "cudnn"]), required=True, help="What is imported as cudnn.")
+@click.option("--path", type=click.Path(path_type=Path, exists=True), help="The folder which holds the module cudnn.")
+@click.option(
+    "--tests", type=click.Path(path_type=Path, exists=True), required=True, help="cudnn-frontend's test/python."
+)
+@click.option("--tests-commit", default="unknown", help="Which commit these tests are.")
+@click.option("--our-commit", default="", help="Which commit ours is, where git cannot say.")
+@click.option("--target", help="A described GPU (h100, a100); without it, the GPU of this machine.")
+@click.option("--cudnn", help="A cuDNN version of the cache, or the folder of a libcudnn.so.9.")
+@click.option("--files", multiple=True, help="A test file; repeatable. Without it, all of backend graphs.")
+@click.option("--exclude", multiple=True, help="Leave a test file out; repeatable.")
+@click.option("-m", "mark", default="L0", show_default=True, help="pytest's -m.")
+@click.option("-n", "workers", default=1, show_default=True, help="Worker processes; 0: no pytest-xdist.")
+@click.option("--sample", default=1, show_default=True, help="Keep one test in N, by a hash of its id.")
+@click.option("--fast", is_flag=True, help="With --target: build no plans in the large files.")
+@click.option("--limit", "limit_s", default=3600.0, show_default=True, help="Seconds for one pytest.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The JSON lines.")
+def run(files: tuple[str, ...], exclude: tuple[str, ...], tests: Path, path: Path | None, **options: object) -> None:
+    """Run the test files, the large ones each in a pytest of its own, and write one JSON line for each test."""
+    chosen = tuple(name for name in files or FILES if name not in exclude)
+    plan = Plan(files=chosen, tests=tests.resolve(), path=path and path.resolve(), **options)  # type: ignore[arg-type]
+    run_files(plan, Console())
+
+
+@main.command()
+@click.argument("theirs", type=click.Path(path_type=Path, exists=True))
+@click.argument("ours", type=click.Path(path_type=Path, exists=True))
+@click.option("--out", type=click.Path(path_type=Path), help="Write the comparison as JSON.")
+@click.option("--exceptions/--no-exceptions", default=True, help="Whether the kinds of exceptions have to be the same.")
+@click.option("--files", multiple=True, help="Compare this test file only; repeatable.")
+def compare(theirs: Path, ours: Path, out: Path | None, exceptions: bool, files: tuple[str, ...]) -> None:
+    """Print where OURS is worse than THEIRS; exit status 1 if it is anywhere."""
+    runs = [read_run(path) for path in (theirs, ours)]
+    if files:
+        runs = [(about, {key: row for key, row in rows.items() if row["file"] in files}) for about, rows in runs]
+    data = compare_runs(runs[0], runs[1], exceptions)
+    print_comparison(data, Console(width=None if sys.stdout.isatty() else 160))
+    if out:
+        out.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    sys.exit(1 if data["total"]["worse"] else 0)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m tests.compat")

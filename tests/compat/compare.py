@@ -1,0 +1,146 @@
+"""Two runs of the same tests, side by side: where is ours worse?"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+__all__ = ["Run", "compare", "differences", "print_comparison", "read_run"]
+
+Row = Mapping[str, Any]
+Run = tuple[dict[str, Any], dict[str, Row]]
+OUTCOMES = ("passed", "skipped", "failed", "crashed", "not run")
+MOST_IDS = 50
+
+
+def read_run(path: Path) -> Run:
+    """Return what is said of the run, and its rows by id; of two rows of one id the later counts."""
+    about: dict[str, Any] = {}
+    rows: dict[str, Row] = {}
+    for text in path.read_text(encoding="utf-8").splitlines():
+        line = json.loads(text)
+        if "run" in line:
+            about = line["run"]
+        else:
+            rows[line["id"]] = line
+    return about, rows
+
+
+def _kinds(row: Row) -> list[str]:
+    return [error["kind"] for error in row["errors"]]
+
+
+def differences(theirs: Row, ours: Row | None, exceptions: bool = True) -> list[str]:
+    """Return in which ways ours is worse for one test: an empty list is what is wanted."""
+    if ours is None:
+        return ["not in our run"]
+    found = []
+    was, now = theirs["outcome"], ours["outcome"]
+    if was in ("passed", "skipped") and now in ("failed", "crashed", "not run"):
+        found.append(f"{was} with theirs, {now} with ours")
+    elif was != "skipped" and now == "skipped":
+        found.append(f"{was} with theirs, skipped with ours")
+    elif was == "failed" and now in ("crashed", "not run"):
+        found.append(f"failed with theirs, {now} with ours")
+    if ours["executes"] < theirs["executes"]:
+        found.append(f"{theirs['executes']} executes with theirs, {ours['executes']} with ours")
+    goes_further = was in ("failed", "crashed") and _better(theirs, ours)
+    if (
+        exceptions
+        and not goes_further
+        and (_kinds(theirs), theirs["errors_in_all"]) != (_kinds(ours), ours["errors_in_all"])
+    ):
+        found.append("exceptions differ")
+    return found
+
+
+def _counts(rows: Iterable[Row]) -> dict[str, int]:
+    rows = list(rows)
+    outcomes = Counter(row["outcome"] for row in rows)
+    counts = {"ids": len(rows), **{name: outcomes.get(name, 0) for name in OUTCOMES}}
+    counts["reach execute"] = sum(row["executes"] > 0 for row in rows)
+    counts["executes"] = sum(row["executes"] for row in rows)
+    return counts
+
+
+def _better(theirs: Row, ours: Row | None) -> bool:
+    if ours is None:
+        return False
+    passes = ours["outcome"] == "passed" and theirs["outcome"] != "passed"
+    return bool(passes or ours["executes"] > theirs["executes"])
+
+
+def _brief(row: Row | None) -> dict[str, Any] | None:
+    if row is None:
+        return None
+    brief = {name: row[name] for name in ("outcome", "reason", "stage", "executes")}
+    return {**brief, "errors": [f"{error['call']}: {error['kind']}: {error['text']}" for error in row["errors"][:3]]}
+
+
+def compare(theirs: Run, ours: Run, exceptions: bool = True) -> dict[str, Any]:
+    """Return the comparison as plain data: for each file the counts of both runs and the ids where ours is worse.
+
+    Parameters
+    ----------
+    theirs, ours
+        What :func:`read_run` returns.
+    exceptions
+        Whether the kinds of the exceptions that came out of ``cudnn`` calls have to be the same, in order.
+    """
+    files: dict[str, Any] = {}
+    for name in dict.fromkeys(row["file"] for row in (*theirs[1].values(), *ours[1].values())):
+        left = {key: row for key, row in theirs[1].items() if row["file"] == name}
+        right = {key: row for key, row in ours[1].items() if row["file"] == name}
+        worse = {key: found for key, row in left.items() if (found := differences(row, right.get(key), exceptions))}
+        files[name] = {
+            "theirs": _counts(left.values()),
+            "ours": _counts(right.values()),
+            "worse": len(worse),
+            "better": sum(_better(row, right.get(key)) for key, row in left.items()),
+            "only in ours": len(right.keys() - left.keys()),
+            "ways": dict(Counter(way for found in worse.values() for way in found).most_common()),
+            "worse ids": [
+                {"id": key, "ways": worse[key], "theirs": _brief(left[key]), "ours": _brief(right.get(key))}
+                for key in list(worse)[:MOST_IDS]
+            ],
+        }
+    total = {
+        "theirs": _counts(theirs[1].values()),
+        "ours": _counts(ours[1].values()),
+        "worse": sum(file["worse"] for file in files.values()),
+        "better": sum(file["better"] for file in files.values()),
+    }
+    return {"theirs": theirs[0], "ours": ours[0], "exceptions compared": exceptions, "total": total, "files": files}
+
+
+def print_comparison(data: Mapping[str, Any], console: Console) -> None:
+    """Print one line for each file, then the ways in which ours is worse."""
+    table = Table(title=f"{_title(data['theirs'])} and {_title(data['ours'])}")
+    table.add_column("file")
+    heads = ("ids", "passed", "skipped", "failed", "reach execute", "executes")
+    for head in (*heads, "worse", "better"):
+        table.add_column(head, justify="right")
+    for name, file in (*data["files"].items(), ("all", data["total"])):
+        cells = [_pair(file["theirs"], file["ours"], head) for head in heads]
+        table.add_row(name, *cells, str(file["worse"]), str(file["better"]))
+    console.print(table)
+    for name, file in data["files"].items():
+        for way, count in file["ways"].items():
+            console.print(f"{name}: {count} x {way}", highlight=False, markup=False)
+
+
+def _pair(theirs: Mapping[str, int], ours: Mapping[str, int], head: str) -> str:
+    def number(counts: Mapping[str, int]) -> int:
+        return counts[head] + (counts["crashed"] + counts["not run"] if head == "failed" else 0)
+
+    return str(number(theirs)) if number(theirs) == number(ours) else f"{number(theirs)} / {number(ours)}"
+
+
+def _title(about: Mapping[str, Any]) -> str:
+    return f"{about.get('module')} {about.get('module version')} (cuDNN {about.get('cudnn')}, {about.get('device')})"

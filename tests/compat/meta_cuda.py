@@ -1,0 +1,476 @@
+"""A CUDA device which is not there: torch's "cuda" tensors become meta tensors, so that a test runs up to its numbers.
+
+Small tensors keep their values beside them (their *shadow*, an ordinary CPU tensor on which every operation is done
+as well), since tests make lengths and offsets on the GPU and read them back. A number that is read from a tensor
+without a shadow is 1; a larger array that is read back ends the simulation with :class:`NumbersNeeded`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+import math
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+__all__ = ["NumbersNeeded", "install"]
+
+SHADOW_ELEMENTS = 1 << 14
+CUDA = torch.device("cuda:0")
+META = torch.device("meta")
+CPU = torch.device("cpu")
+DLPACK_CUDA = 2
+
+_inside = threading.local()
+_addresses = itertools.count(1)
+_device = torch._C.TensorBase.device
+_to_cpu = frozenset({"cpu", "numpy", "tolist", "__array__"})
+_to_number = frozenset({"item", "__bool__", "__int__", "__float__", "__index__", "equal", "allclose", "is_nonzero"})
+_fills = frozenset({"normal_", "uniform_", "random_", "fill_", "zero_", "bernoulli_", "exponential_"})
+_factories = frozenset({"rand", "randn", "empty", "zeros", "ones", "full"})
+
+
+class NumbersNeeded(BaseException):
+    """A test reads an array which only a GPU could have computed."""
+
+
+def _is_meta(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and _device.__get__(value).type == "meta"
+
+
+def _shadow(tensor: torch.Tensor) -> torch.Tensor | None:
+    return tensor.__dict__.get("_compat_shadow")
+
+
+def _set_shadow(tensor: torch.Tensor, shadow: torch.Tensor | None) -> None:
+    tensor.__dict__["_compat_shadow"] = shadow
+
+
+def _is_cuda(value: Any) -> bool:
+    if isinstance(value, torch.device):
+        return value.type == "cuda"
+    return isinstance(value, str) and (value == "cuda" or value.startswith("cuda:"))
+
+
+def _map(value: Any, change: Callable[[Any], Any]) -> Any:
+    if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
+        changed = [_map(item, change) for item in value]
+        return type(value)(*changed) if hasattr(value, "_fields") else type(value)(changed)
+    if isinstance(value, slice):
+        return slice(change(value.start), change(value.stop), change(value.step))
+    return change(value)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _leaves(item)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _leaves(item)
+    elif isinstance(value, slice):
+        yield from (value.start, value.stop, value.step)
+    else:
+        yield value
+
+
+class _NoShadow(Exception):
+    """A large tensor takes part: its values are not known."""
+
+
+def _as_cpu(value: Any) -> Any:
+    if _is_meta(value):
+        shadow = _shadow(value)
+        if shadow is None:
+            raise _NoShadow
+        return shadow
+    return CPU if _is_cuda(value) or (isinstance(value, torch.device) and value.type == "meta") else value
+
+
+def _as_meta(value: Any) -> Any:
+    return META if _is_cuda(value) else value
+
+
+def _size(value: Any) -> Any:
+    """Return a size as a number where a test gives it as a tensor."""
+    known = _is_meta(value) and value.dim() == 0 and _shadow(value) is not None
+    return int(_as_cpu(value)) if known else value
+
+
+def _bounds(index: Any) -> Any:
+    """Return an index whose slices have numbers for bounds."""
+    if isinstance(index, tuple):
+        return tuple(_bounds(item) for item in index)
+    return _map(index, _size) if isinstance(index, slice) else index
+
+
+class _CudaAsMeta(TorchFunctionMode):
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        depth = getattr(_inside, "depth", 0)
+        _inside.depth = depth + 1
+        try:
+            return self._answer(func, args, dict(kwargs or {}))
+        finally:
+            _inside.depth = depth
+
+    def _answer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        name = getattr(func, "__name__", "")
+        if func is torch.device:
+            return func(*args, **kwargs)
+        if name == "cuda" and args and isinstance(args[0], torch.Tensor):
+            func, args, kwargs, name = torch.Tensor.to, (args[0], CUDA), {}, "to"
+        if name == "pin_memory":
+            return args[0]
+        leaves = list(_leaves((args, kwargs)))
+        touches_meta = any(
+            _is_meta(leaf) or _is_cuda(leaf) or leaf == META for leaf in leaves if not isinstance(leaf, float)
+        )
+        if not touches_meta:
+            return func(*args, **kwargs)
+        if name in _to_cpu or (name == "to" and self._goes_to_cpu(args, kwargs)):
+            return self._read(func, args, kwargs)
+        if name == "__iter__":
+            return iter(self._compute(torch.Tensor.unbind, args, {}))
+        if name in _to_number:
+            return self._number(func, args, kwargs)
+        return self._compute(func, args, kwargs)
+
+    @staticmethod
+    def _goes_to_cpu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        return any(
+            leaf == "cpu" or (isinstance(leaf, torch.device) and leaf.type == "cpu")
+            for leaf in (*args[1:], *kwargs.values())
+            if isinstance(leaf, (str, torch.device))
+        )
+
+    @staticmethod
+    def _read(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        shadow = _shadow(args[0]) if _is_meta(args[0]) else args[0]
+        if shadow is None:
+            raise NumbersNeeded(f"{func.__name__} of a tensor of shape {tuple(args[0].shape)}")
+        return func(shadow.clone(), *args[1:], **kwargs)
+
+    @staticmethod
+    def _number(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            return func(*_map(args, _as_cpu), **{key: _map(item, _as_cpu) for key, item in kwargs.items()})
+        except _NoShadow:
+            one = torch.ones((), dtype=args[0].dtype)
+            return func(one, *args[1:], **kwargs) if func.__name__ not in ("equal", "allclose") else True
+
+    def _compute(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        name = getattr(func, "__name__", "")
+        shadow = self._shadow_of(func, args, kwargs)
+        meta_kwargs = {
+            key: _map(item, _as_meta) for key, item in kwargs.items() if key not in ("generator", "pin_memory")
+        }
+        if name in _factories:
+            args = _map(args, _size)
+        if name in ("__getitem__", "__setitem__"):
+            args = (args[0], _bounds(args[1]), *args[2:])
+        if name in ("tensor", "as_tensor"):
+            result = torch.empty_like(shadow, device=META)
+        elif name in _fills and _is_meta(args[0]):
+            result = args[0]
+        elif name == "__setitem__":
+            with contextlib.suppress(NotImplementedError, RuntimeError):
+                func(*_map(args, _as_meta), **meta_kwargs)
+            result = None
+        else:
+            result = func(*_map(args, _as_meta), **meta_kwargs)
+        self._attach(result, shadow, args)
+        return result
+
+    @staticmethod
+    def _shadow_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return what `func` gives on the shadows, ``_UNKNOWN`` where a large tensor takes part or would come out."""
+        if not any(_is_meta(leaf) for leaf in _leaves((args, kwargs))) and _asks_for_much(func, args, kwargs):
+            return _UNKNOWN
+        try:
+            return func(*_map(args, _as_cpu), **{key: _map(item, _as_cpu) for key, item in kwargs.items()})
+        except Exception:
+            return _UNKNOWN
+
+    @staticmethod
+    def _attach(result: Any, shadow: Any, args: tuple[Any, ...]) -> None:
+        if result is None and shadow is _UNKNOWN and args and _is_meta(args[0]):
+            _set_shadow(args[0], None)
+        results, shadows = list(_leaves(result)), list(_leaves(shadow))
+        if len(results) != len(shadows):
+            shadows = [_UNKNOWN] * len(results)
+        for one, value in zip(results, shadows, strict=True):
+            if _is_meta(one):
+                keep = isinstance(value, torch.Tensor) and value.numel() <= SHADOW_ELEMENTS
+                _set_shadow(one, value if keep else None)
+
+
+_UNKNOWN = object()
+
+
+def _asks_for_much(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return whether a factory, such as ``torch.randn``, or a copy from the CPU makes a large tensor."""
+    for leaf in _leaves((args, kwargs)):
+        if isinstance(leaf, torch.Tensor):
+            return leaf.numel() > SHADOW_ELEMENTS
+    name = getattr(func, "__name__", "")
+    if name in ("tensor", "as_tensor", "arange", "linspace"):
+        return False
+    sizes = kwargs.get("size", args)
+    if name in ("full", "randint"):
+        sizes = next((item for item in (sizes, *args) if item is not args and isinstance(item, (list, tuple))), ())
+    return math.prod(leaf for leaf in _leaves(sizes) if isinstance(leaf, int)) > SHADOW_ELEMENTS
+
+
+# What a tensor says of itself
+
+
+def _outside(tensor: torch.Tensor) -> bool:
+    return getattr(_inside, "depth", 0) == 0 and _device.__get__(tensor).type == "meta"
+
+
+def _plain(getter: Callable[[torch.Tensor], Any]) -> Callable[[torch.Tensor], Any]:
+    def get(tensor: torch.Tensor) -> Any:
+        with torch._C.DisableTorchFunction():
+            return getter(tensor)
+
+    return get
+
+
+def _tensor_device(tensor: torch.Tensor) -> torch.device:
+    return CUDA if _outside(tensor) else _device.__get__(tensor)
+
+
+def _tensor_is_cuda(tensor: torch.Tensor) -> bool:
+    return _device.__get__(tensor).type in (("meta", "cuda") if _outside(tensor) else ("cuda",))
+
+
+def _tensor_is_meta(tensor: torch.Tensor) -> bool:
+    return not _outside(tensor) and _device.__get__(tensor).type == "meta"
+
+
+_base_data_ptr = torch._C.TensorBase.data_ptr
+
+
+def _tensor_data_ptr(tensor: torch.Tensor) -> int:
+    with torch._C.DisableTorchFunction():
+        if _device.__get__(tensor).type != "meta":
+            return int(_base_data_ptr(tensor))
+        if "_compat_address" not in tensor.__dict__:
+            tensor.__dict__["_compat_address"] = 0x700000000000 + next(_addresses) * (1 << 32)
+        return int(tensor.__dict__["_compat_address"])
+
+
+# DLPack of a tensor on the pretended device
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class _Managed(ctypes.Structure):
+    _fields_ = (("tensor", _DLTensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
+
+
+_base_dlpack = torch.Tensor.__dlpack__
+_base_dlpack_device = torch.Tensor.__dlpack_device__
+_keep: list[Any] = []
+_capsule = ctypes.pythonapi.PyCapsule_New
+_capsule.restype = ctypes.py_object
+_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+
+
+def _dlpack_type(dtype: torch.dtype) -> tuple[int, int]:
+    """Return DLPack's type code and the bits of one element, as torch exports them."""
+    probe = ctypes.pythonapi.PyCapsule_GetPointer
+    probe.restype, probe.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    capsule = _base_dlpack(torch.empty(1, dtype=dtype))
+    tensor = _Managed.from_address(probe(capsule, b"dltensor")).tensor
+    return tensor.code, tensor.bits
+
+
+def _tensor_dlpack(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    with torch._C.DisableTorchFunction():
+        if _device.__get__(tensor).type != "meta":
+            return _base_dlpack(tensor, *args, **kwargs)
+        address = _tensor_data_ptr(tensor)
+        code, bits = _dlpack_type(tensor.dtype)
+        dims = (ctypes.c_int64 * max(tensor.dim(), 1))(*tensor.shape)
+        strides = (ctypes.c_int64 * max(tensor.dim(), 1))(*tensor.stride())
+        view = _DLTensor(address, DLPACK_CUDA, 0, tensor.dim(), code, bits, 1, dims, strides, 0)
+        managed = _Managed(view, None, None)
+        _keep.append((managed, dims, strides))
+        return _capsule(ctypes.addressof(managed), b"dltensor", None)
+
+
+def _tensor_dlpack_device(tensor: torch.Tensor) -> Any:
+    with torch._C.DisableTorchFunction():
+        return (DLPACK_CUDA, 0) if _device.__get__(tensor).type == "meta" else _base_dlpack_device(tensor)
+
+
+# torch.cuda
+
+
+class _Stream:
+    cuda_stream = 0
+    device = CUDA
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
+    def __enter__(self) -> _Stream:
+        return self
+
+    def __exit__(self, *args: object) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+    def wait_stream(self, stream: object) -> None: ...
+
+    def record_event(self, event: Any = None) -> Any:
+        return event or _Event()
+
+    def wait_event(self, event: object) -> None: ...
+
+
+class _Event:
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
+    def record(self, stream: object = None) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, other: object) -> float:
+        return 1.0
+
+
+class _Graph:
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
+    def replay(self) -> None: ...
+
+    def reset(self) -> None: ...
+
+
+class _Profile:
+    """Stands for ``torch.profiler.profile``, whose recordings are empty here."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
+    def __enter__(self) -> _Profile:
+        return self
+
+    def __exit__(self, *args: object) -> None: ...
+
+    def step(self) -> None: ...
+
+    def events(self) -> list[Any]:
+        return []
+
+    def key_averages(self) -> list[Any]:
+        return []
+
+
+class _Properties:
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        self.name = properties["deviceName"]
+        self.major, self.minor = divmod(properties["deviceVer"] // 10, 10)
+        self.multi_processor_count = properties["multiProcessorCount"]
+        self.total_memory = properties["totalGlobalMem"]
+        self.L2_cache_size = properties["l2CacheSize"]
+        self.shared_memory_per_block_optin = properties["maxSharedMemoryPerBlockOptin"]
+        self.warp_size = 32
+
+
+class _Generator(torch.Generator):
+    def __new__(cls, device: Any = None) -> _Generator:
+        return super().__new__(cls, CPU)
+
+
+def _nothing() -> Callable[..., None]:
+    """Return a function that does nothing: another one at each call, since torch tells functions apart."""
+    return lambda *args, **kwargs: None
+
+
+def install(properties: Mapping[str, Any], cudnn_version: Callable[[], int]) -> None:
+    """Let torch pretend that the described GPU is here, for the rest of this process.
+
+    Parameters
+    ----------
+    properties
+        cuDNN's description of the device: the JSON object of a described target.
+    cudnn_version
+        What ``torch.backends.cudnn.version()`` answers, asked late.
+    """
+    one = _Properties(properties)
+    answers: dict[str, Any] = {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "init": _nothing(),
+        "_lazy_init": _nothing(),
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "set_device": _nothing(),
+        "get_device_name": lambda device=None: one.name,
+        "get_device_capability": lambda device=None: (one.major, one.minor),
+        "get_device_properties": lambda device=None: one,
+        "get_arch_list": lambda: [f"sm_{one.major}{one.minor}"],
+        "synchronize": _nothing(),
+        "empty_cache": _nothing(),
+        "ipc_collect": _nothing(),
+        "mem_get_info": lambda device=None: (one.total_memory, one.total_memory),
+        "memory_allocated": lambda device=None: 0,
+        "max_memory_allocated": lambda device=None: 0,
+        "memory_reserved": lambda device=None: 0,
+        "reset_peak_memory_stats": _nothing(),
+        "get_rng_state": lambda device=None: torch.empty(0),
+        "set_rng_state": _nothing(),
+        "manual_seed": _nothing(),
+        "manual_seed_all": _nothing(),
+        "Stream": _Stream,
+        "ExternalStream": type("ExternalStream", (_Stream,), {}),
+        "Event": _Event,
+        "CUDAGraph": _Graph,
+        "current_stream": lambda device=None: _Stream(),
+        "default_stream": lambda device=None: _Stream(),
+        "set_stream": _nothing(),
+        "stream": lambda stream=None: _Stream(),
+        "device": lambda device=None: _Stream(),
+        "graph": lambda *args, **kwargs: _Stream(),
+        "is_current_stream_capturing": lambda: False,
+    }
+    for name, answer in answers.items():
+        setattr(torch.cuda, name, answer)
+    for name in ("range_push", "range_pop", "mark"):
+        setattr(torch.cuda.nvtx, name, _nothing())
+    torch.backends.cudnn.version = cudnn_version
+    torch.profiler.profile = _Profile
+    torch.version.cuda = torch.version.cuda or "13.0"
+    torch.Generator = _Generator
+    tensor = torch.Tensor
+    tensor.device = property(_plain(_tensor_device))
+    tensor.is_cuda = property(_plain(_tensor_is_cuda))
+    tensor.is_meta = property(_plain(_tensor_is_meta))
+    tensor.data_ptr = _tensor_data_ptr
+    tensor.__dlpack__ = _tensor_dlpack
+    tensor.__dlpack_device__ = _tensor_dlpack_device
+    _CudaAsMeta().__enter__()

@@ -1,0 +1,259 @@
+"""The pytest plugin of the sweep: which module is ``cudnn``, the pretended GPU, one JSON line for each test.
+
+``python -m tests.compat run`` gives its options through ``PYTEST_ADDOPTS``, so that a pytest which a test starts has
+them too; such an inner pytest writes no lines.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .recorder import Recorder
+from .run import missing_row
+
+INNER = "CUDNN_COMPAT_INNER"
+REACHED = "reached execute"
+GRAPH_ARGUMENTS = (
+    "name", "io_data_type", "intermediate_data_type", "compute_data_type", "handle", "sm_count", "sm_version",
+    "kernel_cache", "device_property", "is_dynamic_shape_enabled", "is_override_shape_enabled",
+)  # fmt: skip
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options."""
+    group = parser.getgroup("compat")
+    group.addoption("--compat-module", choices=("frontend", "cudnn"), default="cudnn", help="what is imported as cudnn")
+    group.addoption("--compat-target", default=None, help="pretend that this described GPU is here (h100, a100)")
+    group.addoption("--compat-out", default=None, help="append one JSON line for each test to this file")
+    group.addoption("--compat-sample", type=int, default=1, help="keep one test in N, by a hash of its id")
+    group.addoption("--compat-fast", action="store_true", help="with a target: build no plans in the large files")
+    group.addoption("--compat-seed", type=int, default=0, help="the seeds of the tests differ with this number")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Put the module in place before the tests' own conftest imports it."""
+    options = early_config.known_args_namespace
+    if options.compat_module == "frontend":
+        importlib.import_module("cudnn_backend_py.frontend").install()
+    instead = None
+    if options.compat_target:
+        instead = _do_nothing
+        _pretend(options.compat_target)
+    cudnn = importlib.import_module("cudnn")
+    if options.compat_target:
+        _pretend_in_cudnn(cudnn, options.compat_target)
+        if options.compat_fast:
+            _build_no_plans(cudnn.pygraph)
+    early_config.stash[_sweep] = Sweep(Recorder(cudnn, instead), deviceless=instead is not None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Take the sweep into the run."""
+    sweep = config.stash[_sweep]
+    sweep.out = None if INNER in os.environ else config.getoption("--compat-out")
+    sweep.sample = config.getoption("--compat-sample")
+    sweep.seed = config.getoption("--compat-seed")
+    config.pluginmanager.register(sweep, "compat-sweep")
+
+
+def _do_nothing() -> None:
+    return None
+
+
+class Sweep:
+    """The hooks of one run, one worker."""
+
+    def __init__(self, recorder: Recorder, deviceless: bool) -> None:
+        self.recorder = recorder
+        self.deviceless = deviceless
+        self.out: str | None = None
+        self.sample = 1
+        self.seed = 0
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_pycollect_makemodule(self) -> None:
+        self._seed_all("collection")
+
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        if self.sample > 1:
+            left = [item for item in items if _hash(item.nodeid) % self.sample]
+            items[:] = [item for item in items if not _hash(item.nodeid) % self.sample]
+            config.hook.pytest_deselected(items=left)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed and self.out and _is_first_worker():
+            _append(self.out, missing_row(report.nodeid, report.nodeid, _reason(report), "failed"))
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        if self.out and _is_first_worker() and session.items:
+            ids = Path(self.out + ".collected")
+            ids.write_text("\n".join(item.nodeid for item in session.items) + "\n", encoding="utf-8")
+            Path(self.out + ".about").write_text(json.dumps(_about(session.config)), encoding="utf-8")
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_handlecrashitem(self, crashitem: str) -> None:
+        """Write the line of a test whose worker died; pytest-xdist calls it in the controlling process."""
+        if self.out:
+            _append(self.out, missing_row(crashitem, crashitem.partition("::")[0], "the process died", "crashed"))
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, None]:
+        os.environ[INNER] = "1"
+        self.recorder.start()
+        self.reports: list[pytest.TestReport] = []
+        self.started = time.perf_counter()
+        self._seed_all(item.nodeid)
+        yield
+        self._write(item.nodeid)
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_call(self) -> Generator[None, Any, None]:
+        outcome = yield
+        recorder = self.recorder
+        if not self.deviceless or not recorder.executes or recorder.errors_since_execute:
+            return
+        if outcome.excinfo is None or outcome.excinfo[0] is not KeyboardInterrupt:
+            outcome.force_exception(pytest.skip.Exception(REACHED))
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_makereport(self) -> Generator[None, Any, None]:
+        outcome = yield
+        self.reports.append(outcome.get_result())
+
+    def _write(self, nodeid: str) -> None:
+        if not self.out or not self.reports:
+            return
+        worst = max(self.reports, key=lambda report: ("passed", "skipped", "failed").index(report.outcome))
+        recorder = self.recorder
+        line = {
+            "id": nodeid,
+            "file": nodeid.partition("::")[0],
+            "outcome": worst.outcome,
+            "reason": "" if worst.passed else _reason(worst),
+            "stage": recorder.stage,
+            "executes": recorder.executes,
+            "errors": recorder.errors,
+            "errors_in_all": recorder.errors_in_all,
+            "seconds": round(time.perf_counter() - self.started, 3),
+        }
+        _append(self.out, line)
+
+    def _seed_all(self, name: str) -> None:
+        number = (_hash(name) + self.seed) % 2**32
+        random.seed(number)
+        for module in ("numpy", "torch"):
+            if module in sys.modules:
+                seed = sys.modules[module].random.seed if module == "numpy" else sys.modules[module].manual_seed
+                seed(number)
+
+
+_sweep = pytest.StashKey[Sweep]()
+
+
+def _is_first_worker() -> bool:
+    return os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0"
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
+
+
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """Return why a test was skipped or failed, in one line."""
+    if isinstance(report.longrepr, tuple):
+        text = report.longrepr[2].removeprefix("Skipped: ")
+    else:
+        crash = getattr(report.longrepr, "reprcrash", None)
+        text = crash.message if crash else str(report.longrepr)
+    lines = text.strip().splitlines()
+    return lines[0][:300] if lines else ""
+
+
+def _about(config: pytest.Config) -> dict[str, Any]:
+    """Return what ran: the versions, and the GPU or the described one."""
+    cudnn, torch = sys.modules["cudnn"], sys.modules.get("torch")
+    target = config.getoption("--compat-target")
+    return {
+        "module version": getattr(cudnn, "__version__", "unknown"),
+        "cudnn": cudnn.backend_version_string(),
+        "torch": torch.__version__ if torch else "not imported",
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "device": f"described {target}" if target else _gpu_name(torch),
+    }
+
+
+def _gpu_name(torch: Any) -> str:
+    return str(torch.cuda.get_device_name()) if torch and torch.cuda.is_available() else "no GPU"
+
+
+def _append(path: str, line: dict[str, Any]) -> None:
+    """Append one line at once, since the workers of one run share the file."""
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(file, (json.dumps(line) + "\n").encode())
+    finally:
+        os.close(file)
+
+
+# The pretended GPU
+
+
+def _pretend(target: str) -> None:
+    from cudnn_backend_py.native import load_driver
+    from cudnn_backend_py.target import find_profile
+
+    from . import meta_cuda
+
+    load_driver()
+    meta_cuda.install(find_profile(target).properties, lambda: sys.modules["cudnn"].backend_version())
+
+
+def _pretend_in_cudnn(cudnn: Any, target: str) -> None:
+    """Give every graph the described device, and handles that are none."""
+    from cudnn_backend_py.target import find_profile
+
+    profile = find_profile(target)
+    describe = cudnn.create_device_properties
+    device = describe(profile.json())
+    cudnn.create_device_properties = lambda which: describe(profile.json() if isinstance(which, int) else which)
+    handle = getattr(cudnn, "Handle", lambda *numbers: 1)(1, 0, 0)
+    cudnn.create_handle = lambda: handle
+    cudnn.destroy_handle = cudnn.set_stream = lambda *args, **kwargs: None
+    cudnn.get_stream = lambda *args, **kwargs: 0
+    make, load = cudnn.pygraph.__init__, cudnn.pygraph.deserialize
+
+    def described(self: Any, *args: Any, **kwargs: Any) -> None:
+        kwargs.update(zip(GRAPH_ARGUMENTS, args, strict=False))
+        kwargs.pop("handle", None)
+        make(self, **{"device_property": device, "sm_version": profile.sm, **kwargs})
+
+    def deserialize(self: Any, *args: Any) -> Any:
+        return load(self, args[-1])
+
+    cudnn.pygraph.__init__, cudnn.pygraph.deserialize = described, deserialize
+
+
+def _build_no_plans(graph: Any) -> None:
+    """Leave out what costs most, the compilation of kernels: plans are judged, none is built."""
+
+    def build(self: Any, *modes: Any) -> None:
+        self.validate()
+        self.build_operation_graph()
+        self.create_execution_plans(*modes)
+        self.check_support()
+
+    graph.build = build
+    graph.build_plans = graph.build_plan_at_index = lambda self, *args, **kwargs: None
+    graph.get_workspace_size = graph.get_workspace_size_plan_at_index = lambda self, *args: 0

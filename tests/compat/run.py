@@ -1,0 +1,190 @@
+"""Runs cudnn-frontend's test files in pytests of their own, the large ones one by one, and gathers the lines."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from .scope import LARGE
+
+__all__ = ["Plan", "run_files"]
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What to run, and how.
+
+    ``module`` is "frontend" (ours) or "cudnn" (found through ``path``); ``cudnn`` a version in this package's cache, or
+    the folder of a libcudnn; ``target`` a described GPU, None for the one that is here.
+    """
+
+    module: str
+    tests: Path
+    out: Path
+    files: tuple[str, ...]
+    path: Path | None = None
+    target: str | None = None
+    cudnn: str | None = None
+    mark: str = "L0"
+    workers: int = 1
+    sample: int = 1
+    fast: bool = False
+    limit_s: float = 3600.0
+    tests_commit: str = "unknown"
+    our_commit: str = ""
+
+
+def run_files(plan: Plan, console: Console) -> None:
+    """Run every file and write ``plan.out``: a line about the run, then one line for each test."""
+    environment = _environment(plan)
+    rows: list[dict[str, Any]] = []
+    about: dict[str, Any] = {}
+    small = tuple(name for name in plan.files if name not in LARGE)
+    for group in (small, *((name,) for name in plan.files if name in LARGE)):
+        if not group:
+            continue
+        ending = _run_group(plan, group, environment)
+        found, here = _gather(plan, group, ending)
+        about = about or here
+        rows += found
+        for name in group:
+            console.print(_summary(name, [row for row in found if row["file"] == name]), highlight=False)
+        console.print(f"pytest: {ending}", highlight=False)
+        _write(plan, about, rows)
+
+
+def _summary(name: str, rows: list[dict[str, Any]]) -> str:
+    words = dict.fromkeys(row["outcome"] for row in rows)
+    outcomes = ", ".join(f"{sum(row['outcome'] == word for row in rows)} {word}" for word in words)
+    return f"{name}: {outcomes or 'no tests'}; {sum(row['executes'] > 0 for row in rows)} reach execute"
+
+
+def _write(plan: Plan, about: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> None:
+    run = {
+        **about,
+        "module": plan.module,
+        "tests commit": plan.tests_commit,
+        "our commit": plan.our_commit or _commit(),
+    }
+    run.update({"mark": plan.mark, "sample": plan.sample, "fast": plan.fast})
+    lines = [json.dumps(line) for line in ({"run": run}, *rows)]
+    plan.out.parent.mkdir(parents=True, exist_ok=True)
+    plan.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _environment(plan: Plan) -> dict[str, str]:
+    environment = _with_cudnn(plan.cudnn)
+    places = [str(plan.path)] if plan.path else []
+    places += [str(REPOSITORY), environment.get("PYTHONPATH", "")]
+    environment["PYTHONPATH"] = os.pathsep.join(place for place in places if place)
+    options = ["-p", "no:cacheprovider", "-p", "tests.compat.plugin", "--compat-module", plan.module]
+    options += ["--compat-out", str(_part(plan)), "--compat-sample", str(plan.sample)]
+    options += ["--compat-target", plan.target] if plan.target else []
+    environment["PYTEST_ADDOPTS"] = shlex.join(options)
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"
+    return environment
+
+
+def _with_cudnn(cudnn: str | None) -> dict[str, str]:
+    """Return the environment in which both modules load one cuDNN: ours by our variable, theirs by the loader's."""
+    if cudnn is None:
+        return dict(os.environ)
+    if Path(cudnn).is_dir():
+        folders = [Path(cudnn), *Path(cudnn).resolve().parents[1].glob("*/lib")]
+        environment = {**os.environ, "CUDNN_BACKEND_LIBRARY": str(Path(cudnn) / "libcudnn.so.9")}
+    else:
+        from cudnn_backend_py import versions
+
+        installed = versions.require_installed(cudnn)
+        environment = versions.child_environment(installed)
+        folders = [installed.library.parent, *([installed.nvrtc.parent] if installed.nvrtc else [])]
+    places = [str(folder) for folder in folders] + [environment.get("LD_LIBRARY_PATH", "")]
+    environment["LD_LIBRARY_PATH"] = os.pathsep.join(place for place in places if place)
+    return environment
+
+
+def _part(plan: Plan) -> Path:
+    return plan.out.resolve().with_name(plan.out.name + ".part")
+
+
+def _run_group(plan: Plan, files: Sequence[str], environment: Mapping[str, str]) -> str:
+    """Run some files in one pytest and return how it ended."""
+    part = _part(plan)
+    part.parent.mkdir(parents=True, exist_ok=True)
+    for suffix in ("", ".collected", ".about"):
+        Path(f"{part}{suffix}").unlink(missing_ok=True)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        *files,
+        "-m",
+        plan.mark,
+        "-q",
+        "--tb=short",
+        "--continue-on-collection-errors",
+    ]
+    command += ["--compat-fast"] if plan.fast and files[0] in LARGE else []
+    command += ["-n", str(plan.workers), "--max-worker-restart", "100"] if plan.workers else []
+    log = plan.out.with_name(plan.out.name + ".log")
+    with log.open("a", encoding="utf-8") as stream:
+        child = subprocess.Popen(
+            command, cwd=plan.tests, env=dict(environment), stdout=stream, stderr=stream, start_new_session=True
+        )
+        try:
+            return f"exit status {child.wait(timeout=plan.limit_s)}"
+        except subprocess.TimeoutExpired:
+            return f"ended after {plan.limit_s:.0f} s"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+
+
+def _gather(plan: Plan, files: Sequence[str], ending: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return the rows of some files, those that the plugin could not write included, and what is said of the run."""
+    part = _part(plan)
+    rows: dict[str, dict[str, Any]] = {}
+    if part.exists():
+        for text in part.read_text(encoding="utf-8").splitlines():
+            line = json.loads(text)
+            rows[line["id"]] = line
+    collected = Path(f"{part}.collected")
+    ids = collected.read_text(encoding="utf-8").splitlines() if collected.exists() else []
+    for test in ids:
+        if test not in rows:
+            rows[test] = missing_row(test, test.partition("::")[0], ending)
+    if not ids and "status 5" not in ending:
+        present = {row["file"] for row in rows.values()}
+        reason = f"nothing was collected: {ending}"
+        rows.update({name: missing_row(name, name, reason) for name in files if name not in present})
+    about = Path(f"{part}.about")
+    said = json.loads(about.read_text(encoding="utf-8")) if about.exists() else {}
+    for path in (part, collected, about):
+        path.unlink(missing_ok=True)
+    return list(rows.values()), said
+
+
+def missing_row(test: str, file: str, reason: str, outcome: str = "not run") -> dict[str, Any]:
+    """Return the row of a test which left none."""
+    row = {"id": test, "file": file, "outcome": outcome, "reason": reason, "stage": "", "executes": 0}
+    return {**row, "errors": [], "errors_in_all": 0, "seconds": 0.0}
+
+
+def _commit() -> str:
+    git = ["git", "-C", str(REPOSITORY), "describe", "--always", "--dirty", "--abbrev=12"]
+    done = subprocess.run(git, capture_output=True, text=True)
+    return done.stdout.strip() or "unknown"

@@ -1,0 +1,175 @@
+"""The sweep over cudnn-frontend's tests: what its plugin writes, and what its comparison calls worse."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tests.compat.__main__ import main
+from tests.compat.compare import MOST_IDS, compare, differences
+from tests.compat.run import Plan, missing_row, run_files
+from tests.compat.scope import FILES, LARGE
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def row(test: str = "test_a.py::test", outcome: str = "skipped", executes: int = 1, *kinds: str) -> dict[str, Any]:
+    errors = [{"call": "validate", "type": kind, "kind": kind, "text": "no"} for kind in kinds]
+    made = missing_row(test, test.partition("::")[0], "reached execute", outcome)
+    return {**made, "executes": executes, "errors": errors, "errors_in_all": len(errors)}
+
+
+# The comparison
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "ways"),
+    [
+        (row(), row(), []),
+        (row(), None, ["not in our run"]),
+        (row(), row(executes=0), ["1 executes with theirs, 0 with ours"]),
+        (row(), row(executes=2), []),
+        (row(outcome="passed"), row(outcome="skipped"), ["passed with theirs, skipped with ours"]),
+        (row(outcome="failed"), row(outcome="skipped"), ["failed with theirs, skipped with ours"]),
+        (row(outcome="failed"), row(outcome="crashed"), ["failed with theirs, crashed with ours"]),
+        (row(outcome="failed"), row(outcome="passed"), []),
+        (row("t", "failed", 0, "RuntimeError"), row("t", "passed", 1), []),
+        (row("t", "failed", 0, "RuntimeError"), row("t", "failed", 0, "ValueError"), ["exceptions differ"]),
+        (row(outcome="skipped"), row(outcome="failed"), ["skipped with theirs, failed with ours"]),
+        (row("t", "skipped", 0, "ValueError"), row("t", "skipped", 0, "RuntimeError"), ["exceptions differ"]),
+        (row("t", "skipped", 0, "ValueError"), row("t", "skipped", 0), ["exceptions differ"]),
+    ],
+)
+def test_where_ours_is_worse(theirs: dict[str, Any], ours: dict[str, Any] | None, ways: list[str]) -> None:
+    assert differences(theirs, ours) == ways
+
+
+def test_exceptions_need_not_be_compared() -> None:
+    assert differences(row("t", "skipped", 0, "ValueError"), row("t", "skipped", 0), exceptions=False) == []
+
+
+def test_the_comparison_counts_by_file_and_lists_no_more_ids_than_it_says() -> None:
+    theirs = {key: row(key) for key in [f"test_a.py::test[{n}]" for n in range(MOST_IDS + 10)]}
+    theirs["test_b.py::test"] = row("test_b.py::test", "passed")
+    ours = {key: {**one, "executes": 0} if one["file"] == "test_a.py" else one for key, one in theirs.items()}
+    data = compare(({}, theirs), ({}, ours))
+    assert [data["files"][name]["worse"] for name in ("test_a.py", "test_b.py")] == [MOST_IDS + 10, 0]
+    assert len(data["files"]["test_a.py"]["worse ids"]) == MOST_IDS
+    assert data["total"]["worse"] == MOST_IDS + 10
+    assert data["total"]["theirs"]["reach execute"] == MOST_IDS + 11
+    assert data["total"]["ours"]["reach execute"] == 1
+
+
+@pytest.mark.parametrize(("executes", "status"), [(1, 0), (0, 1)])
+def test_the_command_fails_where_ours_is_worse(tmp_path: Path, executes: int, status: int) -> None:
+    about = {"run": {"module": "cudnn", "cudnn": "9.19.0"}}
+    for name, one in (("theirs", row()), ("ours", row(executes=executes))):
+        (tmp_path / name).write_text(f"{json.dumps(about)}\n{json.dumps(one)}\n")
+    paths = [str(tmp_path / name) for name in ("theirs", "ours")]
+    result = CliRunner().invoke(main, ["compare", *paths, "--out", str(tmp_path / "out.json")])
+    assert result.exit_code == status
+    written = json.loads((tmp_path / "out.json").read_text())
+    assert (written["theirs"]["cudnn"], written["total"]["worse"]) == ("9.19.0", 1 - executes)
+
+
+# The plugin, with our module as cudnn and a described GPU
+
+TESTS = """
+import os
+import random
+import pytest
+import cudnn
+from cudnn_backend_py.target import find_profile
+
+HALF = cudnn.data_type.HALF
+
+def graph():
+    described = cudnn.create_device_properties(find_profile("h100").json())
+    return cudnn.pygraph(io_data_type=HALF, compute_data_type=cudnn.data_type.FLOAT, device_property=described)
+
+def test_plans():
+    made = graph()
+    a, b = (made.tensor(dim=[1, 64, 64], stride=[4096, 64, 1]) for _ in "ab")
+    made.matmul(a, b).set_output(True)
+    made.validate()
+    made.build_operation_graph()
+    print(random.random())
+
+def test_swallows():
+    with pytest.raises(TypeError):
+        graph().matmul(nonsense=1)
+
+def test_skips():
+    pytest.skip("for a reason")
+
+def test_fails():
+    assert random.random() == 2, f"drew {random.random()}"
+
+def test_dies():
+    os._exit(1)
+"""
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("sweep")
+    (folder / "test_small.py").write_text(TESTS)
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    out = folder / "out.jsonl"
+    command = [sys.executable, "-m", "tests.compat", "run", "--module", "frontend", "--tests", str(folder)]
+    command += ["--files", "test_small.py", "-m", "", "--limit", "60", "--out", str(out)]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in out.read_text().splitlines()]
+
+
+def test_the_first_line_says_what_ran(swept: list[dict[str, Any]]) -> None:
+    about = swept[0]["run"]
+    assert (about["module"], about["sample"], about["device"]) == ("frontend", 1, "no GPU")
+    assert about["cudnn"].startswith("9.")
+
+
+def test_every_test_has_one_line_even_one_that_kills_its_process(swept: list[dict[str, Any]]) -> None:
+    rows = {line["id"].partition("::")[2]: line for line in swept[1:]}
+    assert {name: line["outcome"] for name, line in rows.items()} == {
+        "test_plans": "passed",
+        "test_swallows": "passed",
+        "test_skips": "skipped",
+        "test_fails": "failed",
+        "test_dies": "crashed",
+    }
+    assert len(swept) == 1 + len(rows)
+    assert rows["test_skips"]["reason"] == "for a reason"
+    assert rows["test_fails"]["reason"].startswith("AssertionError: drew 0.")
+
+
+def test_the_line_has_the_last_stage_and_what_a_test_caught(swept: list[dict[str, Any]]) -> None:
+    rows = {line["id"].partition("::")[2]: line for line in swept[1:]}
+    assert (rows["test_plans"]["stage"], rows["test_plans"]["errors"]) == ("build_operation_graph", [])
+    caught = rows["test_swallows"]["errors"]
+    assert [(error["call"], error["type"], error["kind"]) for error in caught] == [("matmul", "TypeError", "TypeError")]
+    assert rows["test_swallows"]["errors_in_all"] == 1
+
+
+def test_a_file_that_cannot_be_run_leaves_a_line(tmp_path: Path) -> None:
+    from rich.console import Console
+
+    (tmp_path / "test_broken.py").write_text("import nothing_of_this_name\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    out = tmp_path / "out.jsonl"
+    plan = Plan(module="frontend", tests=tmp_path, out=out, files=("test_broken.py",), mark="", limit_s=60)
+    run_files(plan, Console(quiet=True))
+    lines = [json.loads(line) for line in out.read_text().splitlines()[1:]]
+    assert [(line["id"], line["outcome"]) for line in lines] == [("test_broken.py", "failed")]
+    assert lines[0]["reason"].startswith("ImportError")
+
+
+def test_the_large_files_are_of_the_scope() -> None:
+    assert set(LARGE) < set(FILES)
+    assert len(set(FILES)) == len(FILES)

@@ -1,0 +1,468 @@
+"""Operations under cudnn-frontend's names, as cuDNN logs them: the same graphs that cudnn-frontend 1.23 gives it.
+
+``LOGGED`` holds what cuDNN 9.28 logged when cudnn-frontend built these cases for a described H100: each operation with
+its attributes, tensors as type, dims and strides, ``*`` where they are by value; defaults are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+import cudnn_backend_py.frontend as cudnn
+from cudnn_backend_py.frontend.deduce import channels_last
+from cudnn_backend_py.frontend.handles import set_default_target
+from cudnn_backend_py.frontend.nodes import packed
+from cudnn_backend_py.native import capture_log
+
+D = cudnn.data_type
+TRAINING = cudnn.norm_forward_phase.TRAINING
+MODES = [cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK]
+IMAGE = (8, 32, 4, 4)
+
+
+@pytest.fixture(autouse=True)
+def h100() -> Iterator[None]:
+    set_default_target("h100")
+    yield
+    set_default_target(None)
+
+
+class Maker:
+    """A graph, and short words for its tensors."""
+
+    def __init__(self) -> None:
+        self.g = cudnn.pygraph(io_data_type=D.HALF, intermediate_data_type=D.FLOAT, compute_data_type=D.FLOAT)
+
+    def rows(self, *dims: int, kind: cudnn.data_type = D.NOT_SET, **options: Any) -> cudnn.tensor:
+        return self.g.tensor(dims, packed(dims), kind, **options)
+
+    def last(self, *dims: int, kind: cudnn.data_type = D.NOT_SET) -> cudnn.tensor:
+        return self.g.tensor(dims, channels_last(dims), kind)
+
+    def one(self) -> cudnn.tensor:
+        return self.rows(1, 1, 1, 1, kind=D.FLOAT, is_pass_by_value=True)
+
+    def channels(self, count: int) -> list[cudnn.tensor]:
+        return [self.rows(1, 32, 1, 1, kind=D.FLOAT) for _ in range(count)]
+
+
+def _norm(kind: str, dims: tuple[int, ...], scale: tuple[int, ...], last: bool = False) -> Callable[[Maker], Any]:
+    def make(m: Maker) -> Any:
+        x = m.last(*dims) if last else m.rows(*dims)
+        weights = [m.rows(*scale, kind=D.FLOAT) for _ in range(2)]
+        return getattr(m.g, kind)(TRAINING, x, *weights, m.one())
+
+    return make
+
+
+def _norm_backward(
+    kind: str, scale: tuple[int, ...], statistics: tuple[int, ...], last: bool
+) -> Callable[[Maker], Any]:
+    def make(m: Maker) -> Any:
+        images = [m.last(*IMAGE) if last else m.rows(*IMAGE) for _ in range(2)]
+        weights = [m.rows(*dims, kind=D.FLOAT) for dims in (scale, statistics, statistics)]
+        return getattr(m.g, kind)(*images, *weights)
+
+    return make
+
+
+def _swish(m: Maker) -> cudnn.tensor:
+    x = m.rows(2, 8, 16)
+    return m.g.swish_backward(m.g.swish(x, 0.3), x, swish_beta=0.7)
+
+
+def _logic(m: Maker) -> cudnn.tensor:
+    g, x, y = m.g, m.rows(2, 8, 16), m.rows(1, 8, 16)
+    more = g.cmp_gt(x, y).set_data_type(D.BOOLEAN)
+    less = g.cmp_lt(x, y, compute_data_type=D.INT32).set_data_type(D.BOOLEAN)
+    both = g.logical_and(more, less, compute_data_type=D.BOOLEAN).set_data_type(D.BOOLEAN)
+    either = g.logical_or(both, more).set_data_type(D.BOOLEAN)
+    return g.binary_select(x, y, g.logical_not(either).set_data_type(D.BOOLEAN))
+
+
+def _positions(m: Maker) -> cudnn.tensor:
+    g, x = m.g, m.rows(2, 8, 16)
+    rows = g.gen_index(x, axis=1).set_data_type(D.INT32)
+    columns = g.gen_index(x, 2, D.INT32).set_data_type(D.INT32)
+    return g.binary_select(x, x, g.cmp_ge(rows, columns).set_data_type(D.BOOLEAN))
+
+
+def _reduction(m: Maker) -> cudnn.tensor:
+    x = m.g.relu(m.last(4, 16, 3, 5))
+    return m.g.reduction(x, cudnn.reduction_mode.ADD).set_dim([1, 16, 1, 1]).set_data_type(D.FLOAT)
+
+
+def _convolution(m: Maker) -> cudnn.tensor:
+    image, weight = m.last(4, 32, 16, 16), m.last(64, 32, 3, 3)
+    return m.g.conv_fprop(image, weight, pre_padding=[1, 0], post_padding=[0, 1], stride=[1, 1], dilation=[1, 2])
+
+
+SQUARE: dict[str, Any] = {"padding": [1, 1], "stride": [1, 1], "dilation": [1, 1]}
+
+
+def _image_gradient(m: Maker) -> cudnn.tensor:
+    return m.g.conv_dgrad(m.last(4, 64, 16, 16), m.last(64, 32, 3, 3), **SQUARE).set_dim([4, 32, 16, 16])
+
+
+def _filter_gradient(m: Maker) -> cudnn.tensor:
+    return m.g.conv_wgrad(m.last(4, 32, 16, 16), m.last(4, 64, 16, 16), **SQUARE).set_dim([64, 32, 3, 3])
+
+
+def _slice(m: Maker) -> cudnn.tensor:
+    x = m.rows(16, 32, 64, kind=D.FLOAT)
+    return m.g.relu(m.g.slice(x, [slice(8, None), slice(0, 16, 2), slice(None)]))
+
+
+def _quantize(m: Maker) -> list[cudnn.tensor]:
+    y, scale = m.g.block_scale_quantize(m.rows(1, 128, 256), block_size=32, axis=2)
+    scale.set_data_type(D.FP8_E8M0).set_reordering_type(cudnn.tensor_reordering.F8_128x4)
+    return [y.set_data_type(D.FP8_E4M3), scale]
+
+
+def _scales(m: Maker, dims: tuple[int, ...], strides: tuple[int, ...]) -> cudnn.tensor:
+    return m.g.tensor(dims, strides, D.FP8_E8M0, reordering_type=cudnn.tensor_reordering.F8_128x4)
+
+
+def _dequantize(m: Maker) -> cudnn.tensor:
+    b = m.g.tensor([1, 256, 128], [256 * 128, 1, 256], D.FP8_E4M3)
+    left = m.g.block_scale_dequantize(
+        m.rows(1, 128, 256, kind=D.FP8_E4M3), _scales(m, (1, 128, 8), (1024, 8, 1)), block_size=[1, 32]
+    )
+    return m.g.matmul(left, m.g.block_scale_dequantize(b, _scales(m, (1, 8, 128), (1024, 1, 8)), [32, 1]))
+
+
+def _grouped(m: Maker) -> cudnn.tensor:
+    weight = m.g.tensor([4, 64, 128], [64 * 128, 1, 64])
+    return m.g.moe_grouped_matmul(m.rows(1, 256, 64), weight, m.rows(4, 1, 1, kind=D.INT32))
+
+
+CASES: dict[str, Callable[[Maker], Any]] = {
+    "relu with numbers": lambda m: m.g.relu(m.rows(2, 8, 16), 0.1, 0.2, 6.1),
+    "swish and its gradient": _swish,
+    "comparison, logic, selection": _logic,
+    "positions": _positions,
+    "operands that both broadcast": lambda m: m.g.relu(m.g.add(m.last(2, 8, 1, 4), m.last(1, 8, 16, 1))),
+    "matmul with padding": lambda m: m.g.matmul(m.rows(4, 16, 32), m.rows(4, 32, 64), padding=-1.5),
+    "reduction": _reduction,
+    "convolution with two paddings": _convolution,
+    "gradient of the image": _image_gradient,
+    "gradient of the filter": _filter_gradient,
+    "layernorm": _norm("layernorm", IMAGE, (1, 32, 4, 4), last=True),
+    "adalayernorm": _norm("adalayernorm", (8, 32, 4, 1), (8, 1, 4, 1)),
+    "rmsnorm": _norm("rmsnorm", (8, 32, 4, 1), (1, 32, 4, 1)),
+    "instancenorm": _norm("instancenorm", IMAGE, (1, 32, 1, 1), last=True),
+    "batchnorm": lambda m: m.g.batchnorm(m.last(*IMAGE), *m.channels(4), m.one(), m.one()),
+    "batchnorm with given statistics": lambda m: m.g.batchnorm_inference(m.last(*IMAGE), *m.channels(4)),
+    "gradients of instancenorm": _norm_backward("instancenorm_backward", (1, 32, 1, 1), (8, 32, 1, 1), last=True),
+    "gradients of batchnorm": _norm_backward("batchnorm_backward", (1, 32, 1, 1), (1, 32, 1, 1), last=True),
+    "gradients of adalayernorm": _norm_backward("adalayernorm_backward", (8, 1, 4, 4), (8, 32, 1, 1), last=False),
+    "reshape": lambda m: m.g.reshape(m.rows(2, 8, 16)).set_dim([2, 16, 8]),
+    "slice": _slice,
+    "concatenate": lambda m: m.g.concatenate([m.last(2, 8, 4, 4), m.last(2, 24, 4, 4)], 1),
+    "quantize": _quantize,
+    "dequantize": _dequantize,
+    "grouped matmul": _grouped,
+}
+
+LOGGED = {
+    "relu with numbers": """
+        pointwise X=f16:2,8,16/128,16,1 Y=f16:2,8,16/128,16,1 lowerClip=0.20000000298023224
+            lowerClipSlope=0.10000000149011612 mathPrec=DATA_FLOAT pointwiseMode=POINTWISE_RELU_FWD
+            upperClip=6.099999904632568
+    """,
+    "swish and its gradient": """
+        pointwise X=f16:2,8,16/128,16,1 Y=f32:2,8,16/128,16,1 beta=0.30000001192092896 mathPrec=DATA_FLOAT
+            pointwiseMode=POINTWISE_SWISH_FWD
+        pointwise X=f16:2,8,16/128,16,1 beta=0.699999988079071 dX=f16:2,8,16/128,16,1 dY=f32:2,8,16/128,16,1
+            mathPrec=DATA_FLOAT pointwiseMode=POINTWISE_SWISH_BWD
+    """,
+    "comparison, logic, selection": """
+        pointwise B=f16:1,8,16/128,16,1 X=f16:2,8,16/128,16,1 Y=bool:2,8,16/128,16,1 mathPrec=DATA_FLOAT
+            pointwiseMode=POINTWISE_CMP_GT
+        pointwise B=f16:1,8,16/128,16,1 X=f16:2,8,16/128,16,1 Y=bool:2,8,16/128,16,1 mathPrec=DATA_INT32
+            pointwiseMode=POINTWISE_CMP_LT
+        pointwise B=bool:2,8,16/128,16,1 X=bool:2,8,16/128,16,1 Y=bool:2,8,16/128,16,1 mathPrec=DATA_BOOLEAN
+            pointwiseMode=POINTWISE_LOGICAL_AND
+        pointwise B=bool:2,8,16/128,16,1 X=bool:2,8,16/128,16,1 Y=bool:2,8,16/128,16,1 mathPrec=DATA_FLOAT
+            pointwiseMode=POINTWISE_LOGICAL_OR
+        pointwise X=bool:2,8,16/128,16,1 Y=bool:2,8,16/128,16,1 mathPrec=DATA_FLOAT
+            pointwiseMode=POINTWISE_LOGICAL_NOT
+        pointwise B=f16:1,8,16/128,16,1 T=bool:2,8,16/128,16,1 X=f16:2,8,16/128,16,1 Y=f16:2,8,16/128,16,1
+            mathPrec=DATA_FLOAT pointwiseMode=POINTWISE_BINARY_SELECT
+    """,
+    "positions": """
+        pointwise X=f16:2,8,16/128,16,1 Y=i32:2,8,16/128,16,1 axis=1 mathPrec=DATA_FLOAT
+            pointwiseMode=POINTWISE_GEN_INDEX
+        pointwise X=f16:2,8,16/128,16,1 Y=i32:2,8,16/128,16,1 axis=2 mathPrec=DATA_INT32
+            pointwiseMode=POINTWISE_GEN_INDEX
+        pointwise B=i32:2,8,16/128,16,1 X=i32:2,8,16/128,16,1 Y=bool:2,8,16/128,16,1 mathPrec=DATA_FLOAT
+            pointwiseMode=POINTWISE_CMP_GE
+        pointwise B=f16:2,8,16/128,16,1 T=bool:2,8,16/128,16,1 X=f16:2,8,16/128,16,1 Y=f16:2,8,16/128,16,1
+            mathPrec=DATA_FLOAT pointwiseMode=POINTWISE_BINARY_SELECT
+    """,
+    "operands that both broadcast": """
+        pointwise B=f16:2,8,1,4/32,1,32,8 X=f16:1,8,16,1/128,1,8,8 Y=f32:2,8,16,4/32,1,64,8 mathPrec=DATA_FLOAT
+            pointwiseMode=POINTWISE_ADD
+        pointwise X=f32:2,8,16,4/32,1,64,8 Y=f16:2,8,16,4/32,1,64,8 mathPrec=DATA_FLOAT
+            pointwiseMode=POINTWISE_RELU_FWD
+    """,
+    "matmul with padding": """
+        matmul matA=f16:4,16,32/512,32,1 matB=f16:4,32,64/2048,64,1 matC=f16:4,16,64/1024,64,1 mathPrec=DATA_FLOAT
+            paddingDataType=TYPE_DOUBLE paddingValue=-1.5
+    """,
+    "reduction": """
+        pointwise X=f16:4,16,3,5/240,1,80,16 Y=f32:4,16,3,5/240,1,80,16 mathPrec=DATA_FLOAT
+            pointwiseMode=POINTWISE_RELU_FWD
+        reduction X=f32:4,16,3,5/240,1,80,16 Y=f32:1,16,1,1/16,1,16,16 isDeterministic=False mathPrec=DATA_FLOAT
+            reductionOp=REDUCE_TENSOR_ADD
+    """,
+    "convolution with two paddings": """
+        convolution_forward W=f16:64,32,3,3/288,1,96,32 X=f16:4,32,16,16/8192,1,512,32
+            Y=f16:4,64,15,13/12480,1,832,64 alpha=1.0 beta=0.0 dilation=[1,2] mathPrec=DATA_FLOAT mode=CROSS_CORRELATION
+            pad_lower=[1,0] pad_upper=[0,1] stride=[1,1]
+    """,
+    "gradient of the image": """
+        convolution_backward_data W=f16:64,32,3,3/288,1,96,32 alpha=1.0 beta=0.0 dX=f16:4,32,16,16/8192,1,512,32
+            dY=f16:4,64,16,16/16384,1,1024,64 dilation=[1,1] mathPrec=DATA_FLOAT mode=CROSS_CORRELATION pad=[1,1]
+            stride=[1,1]
+    """,
+    "gradient of the filter": """
+        convolution_backward_filter X=f16:4,32,16,16/8192,1,512,32 alpha=1.0 beta=0.0 dW=f16:64,32,3,3/288,1,96,32
+            dY=f16:4,64,16,16/16384,1,1024,64 dilation=[1,1] mathPrec=DATA_FLOAT mode=CROSS_CORRELATION pad=[1,1]
+            stride=[1,1]
+    """,
+    "layernorm": """
+        norm_forward Bias=f32:1,32,4,4/512,16,4,1 InvVariance=f32:8,1,1,1/1,1,1,1 Mean=f32:8,1,1,1/1,1,1,1
+            Scale=f32:1,32,4,4/512,16,4,1 X=f16:8,32,4,4/512,1,128,32 Y=f16:8,32,4,4/512,1,128,32
+            epsilonDesc=f32:1,1,1,1/1,1,1,1* fmode=NORM_FWD_TRAINING mode=LAYER_NORM
+    """,
+    "adalayernorm": """
+        norm_forward Bias=f32:8,1,4,1/4,4,1,1 InvVariance=f32:8,32,1,1/32,1,1,1 Mean=f32:8,32,1,1/32,1,1,1
+            Scale=f32:8,1,4,1/4,4,1,1 X=f16:8,32,4,1/128,4,1,1 Y=f16:8,32,4,1/128,4,1,1 epsilonDesc=f32:1,1,1,1/1,1,1,1*
+            fmode=NORM_FWD_TRAINING mode=ADA_LAYER_NORM
+    """,
+    "rmsnorm": """
+        norm_forward Bias=f32:1,32,4,1/128,4,1,1 InvVariance=f32:8,1,1,1/1,1,1,1 Scale=f32:1,32,4,1/128,4,1,1
+            X=f16:8,32,4,1/128,4,1,1 Y=f16:8,32,4,1/128,4,1,1 epsilonDesc=f32:1,1,1,1/1,1,1,1* fmode=NORM_FWD_TRAINING
+            mode=RMS_NORM
+    """,
+    "instancenorm": """
+        norm_forward Bias=f32:1,32,1,1/32,1,1,1 InvVariance=f32:8,32,1,1/32,1,32,32 Mean=f32:8,32,1,1/32,1,32,32
+            Scale=f32:1,32,1,1/32,1,1,1 X=f16:8,32,4,4/512,1,128,32 Y=f16:8,32,4,4/512,1,128,32
+            epsilonDesc=f32:1,1,1,1/1,1,1,1* fmode=NORM_FWD_TRAINING mode=INSTANCE_NORM
+    """,
+    "batchnorm": """
+        norm_forward Bias=f32:1,32,1,1/32,1,1,1 InRunningMean=f32:1,32,1,1/32,1,1,1
+            InRunningVar=f32:1,32,1,1/32,1,1,1 InvVariance=f32:1,32,1,1/32,1,32,32 Mean=f32:1,32,1,1/32,1,32,32
+            OutRunningMean=f32:1,32,1,1/32,1,32,32 OutRunningVar=f32:1,32,1,1/32,1,32,32 Scale=f32:1,32,1,1/32,1,1,1
+            X=f16:8,32,4,4/512,1,128,32 Y=f16:8,32,4,4/512,1,128,32 epsilonDesc=f32:1,1,1,1/1,1,1,1*
+            expavgfactorDesc=f32:1,1,1,1/1,1,1,1* fmode=NORM_FWD_TRAINING mode=BATCH_NORM
+    """,
+    "batchnorm with given statistics": """
+        norm_forward Bias=f32:1,32,1,1/32,1,1,1 InvVariance=f32:1,32,1,1/32,1,1,1 Mean=f32:1,32,1,1/32,1,1,1
+            Scale=f32:1,32,1,1/32,1,1,1 X=f16:8,32,4,4/512,1,128,32 Y=f16:8,32,4,4/512,1,128,32 fmode=NORM_FWD_INFERENCE
+            mode=BATCH_NORM
+    """,
+    "gradients of instancenorm": """
+        norm_backward DBias=f32:1,32,1,1/32,1,32,32 DScale=f32:1,32,1,1/32,1,32,32 DX=f16:8,32,4,4/512,1,128,32
+            DY=f16:8,32,4,4/512,1,128,32 InvVariance=f32:8,32,1,1/32,1,1,1 Mean=f32:8,32,1,1/32,1,1,1
+            Scale=f32:1,32,1,1/32,1,1,1 X=f16:8,32,4,4/512,1,128,32 mode=INSTANCE_NORM
+    """,
+    "gradients of batchnorm": """
+        norm_backward DBias=f32:1,32,1,1/32,1,32,32 DScale=f32:1,32,1,1/32,1,32,32 DX=f16:8,32,4,4/512,1,128,32
+            DY=f16:8,32,4,4/512,1,128,32 InvVariance=f32:1,32,1,1/32,1,1,1 Mean=f32:1,32,1,1/32,1,1,1
+            Scale=f32:1,32,1,1/32,1,1,1 X=f16:8,32,4,4/512,1,128,32 mode=BATCH_NORM
+    """,
+    "gradients of adalayernorm": """
+        norm_backward DBias=f32:8,1,4,4/16,16,4,1 DScale=f32:8,1,4,4/16,16,4,1 DX=f16:8,32,4,4/512,16,4,1
+            DY=f16:8,32,4,4/512,16,4,1 InvVariance=f32:8,32,1,1/32,1,1,1 Mean=f32:8,32,1,1/32,1,1,1
+            Scale=f32:8,1,4,4/16,16,4,1 X=f16:8,32,4,4/512,16,4,1 mode=ADA_LAYER_NORM
+    """,
+    "reshape": """
+        reshape X=f16:2,8,16/128,16,1 Y=f16:2,16,8/128,1,16 mode=RESHAPE_VIEW_ONLY
+    """,
+    "slice": """
+        pointwise X=f32:8,8,64/2048,128,1 Y=f16:8,8,64/2048,128,1 mathPrec=DATA_FLOAT
+            pointwiseMode=POINTWISE_RELU_FWD
+    """,
+    "concatenate": """
+        concat axis=1 inplaceIndex=-1 outputDesc=f16:2,32,4,4/512,1,128,32
+    """,
+    "quantize": """
+        block_scale_quantize X=f16:1,128,256/32768,256,1 Y=e4m3:1,128,256/32768,256,1 block_size=32
+            mathPrec=DATA_FLOAT scale=e8m0:1,128,8/1024,8,1
+    """,
+    "dequantize": """
+        block_scale_dequantize X=e4m3:1,128,256/32768,256,1 Y=f32:1,128,256/32768,256,1 block_size=[1,32]
+            is_neg_scale=False mathPrec=DATA_FLOAT scale=e8m0:1,128,8/1024,8,1
+        block_scale_dequantize X=e4m3:1,256,128/32768,1,256 Y=f32:1,256,128/32768,1,256 block_size=[32,1]
+            is_neg_scale=False mathPrec=DATA_FLOAT scale=e8m0:1,8,128/1024,1,8
+        matmul matA=f32:1,128,256/32768,256,1 matB=f32:1,256,128/32768,1,256 matC=f16:1,128,128/16384,128,1
+            mathPrec=DATA_FLOAT
+    """,
+    "grouped matmul": """
+        moe_grouped_matmul firstTokenOffset=i32:4,1,1/1,1,1 mathPrec=DATA_FLOAT mode=MOE_GROUPED_MATMUL_MODE_NONE
+            output=f16:1,256,128/32768,128,1 token=f16:1,256,64/16384,64,1 weight=f16:4,64,128/8192,1,64
+    """,
+}
+
+SHORT = {"HALF": "f16", "FLOAT": "f32", "BOOLEAN": "bool", "INT32": "i32", "FP8_E4M3": "e4m3", "FP8_E8M0": "e8m0"}
+DEFAULTS = ("alpha1=1.0", "alpha2=1.0", "lowerClip=0.0", "lowerClipSlope=0.0", "upperClip=3.4")
+NOT_COMPARED = ("operation", "inputDescs")  # the second holds uids
+
+
+def _built(case: str) -> tuple[Maker, Mapping[str, Any]]:
+    """Build a case, all results outputs, statistics and gradients of weights in float32; return it and cuDNN's log."""
+    m = Maker()
+    made = CASES[case](m)
+    first, *more = made if isinstance(made, list) else [made]
+    first.set_output(True)
+    for item in more:
+        if item is not None:
+            item.set_output(True)
+            if item.data_type == D.NOT_SET:
+                item.set_data_type(D.FLOAT)
+    with capture_log() as log:
+        m.g.validate()
+        m.g.build_operation_graph()
+    (logged,) = log.operation_graphs()
+    return m, logged
+
+
+def _words(logged: Mapping[str, Any]) -> Iterator[list[str]]:
+    """Yield the words of each operation, its name first, the others sorted."""
+    tensors = {record["name"]: record for record in logged["tensors"]}
+    for node in logged["nodes"]:
+        found = []
+        for key, value in node.items():
+            if key not in NOT_COMPARED:
+                record = tensors.get(value) if isinstance(value, str) else None
+                found.append(f"{key}={_plain(value) if record is None else _tensor(record)}")
+        kind = node["operation"].removeprefix("CUDNN_BACKEND_OPERATION_").removesuffix("_DESCRIPTOR").lower()
+        yield [kind, *sorted(word for word in found if not word.startswith(DEFAULTS))]
+
+
+def _plain(value: Any) -> str:
+    return str(value).replace("CUDNN_", "").replace(" ", "")
+
+
+def _tensor(record: Mapping[str, Any]) -> str:
+    kind = SHORT[record["dataType"].removeprefix("CUDNN_DATA_")]
+    dims, strides = (",".join(map(str, record[key])) for key in ("dim", "stride"))
+    return f"{kind}:{dims}/{strides}{'*' if record['isByValue'] else ''}"
+
+
+def _expected(text: str) -> list[list[str]]:
+    """Return the words of each operation: it begins in the eighth column, and goes on further in."""
+    operations: list[list[str]] = []
+    for line in text.splitlines():
+        if line.strip():
+            if line[8] != " ":
+                operations.append([])
+            operations[-1] += line.split()
+    return [[kind, *sorted(words)] for kind, *words in operations]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_cudnn_is_given_what_cudnn_frontend_gives_it(case: str) -> None:
+    _, logged = _built(case)
+    assert list(_words(logged)) == _expected(LOGGED[case])
+
+
+SUPPORTED = (
+    "swish and its gradient",
+    "matmul with padding",
+    "reduction",
+    "convolution with two paddings",
+    "gradient of the image",
+    "gradient of the filter",
+    "layernorm",
+    "adalayernorm",
+    "rmsnorm",
+    "instancenorm",
+    "batchnorm",
+    "gradients of instancenorm",
+    "gradients of batchnorm",
+    "gradients of adalayernorm",
+    "slice",
+    "grouped matmul",
+)
+
+
+@pytest.mark.parametrize("case", SUPPORTED)
+def test_engines_take_it_on_an_h100(case: str) -> None:
+    m, _ = _built(case)
+    m.g.create_execution_plans(MODES)
+    m.g.check_support()
+    assert m.g.get_execution_plan_count() > 0
+
+
+def test_block_scaled_matmul_is_for_blackwell() -> None:
+    set_default_target("b200")
+    m, _ = _built("dequantize")
+    m.g.create_execution_plans(MODES)
+    m.g.check_support()
+    set_default_target("h100")
+    older, _ = _built("dequantize")
+    with pytest.raises(cudnn.cudnnGraphNotSupportedError):
+        older.g.create_execution_plans(MODES)
+
+
+def _finalize(m: Maker) -> list[cudnn.tensor]:
+    channel = [m.last(1, 32, 1, 1, kind=D.FLOAT) for _ in range(6)]
+    count = m.rows(1, 1, 1, 1, kind=D.INT64, is_pass_by_value=True)
+    made = m.g.bn_finalize(*channel[:4], m.one(), count, *channel[4:], m.one())
+    return [item.set_data_type(D.FLOAT) for item in made]
+
+
+def _genstats(m: Maker) -> list[cudnn.tensor]:
+    y = m.g.conv_fprop(m.last(4, 32, 16, 16), m.last(64, 32, 3, 3), **SQUARE)
+    return [y.set_data_type(D.HALF), *(item.set_data_type(D.FLOAT) for item in m.g.genstats(y))]
+
+
+def _pool(m: Maker) -> list[cudnn.tensor | None]:
+    y, index = m.g.resample(m.last(4, 32, 28, 28), [2, 2], [2, 2], [0, 0], [0, 0], generate_index=True)
+    assert index is not None
+    return [y, index.set_data_type(D.INT8)]
+
+
+@pytest.mark.parametrize("make", [_finalize, _genstats, _pool])
+def test_what_has_no_python_in_cudnn_frontend_or_goes_wrong_there(make: Callable[[Maker], Any]) -> None:
+    """Genstats compute in the node's type: cudnn-frontend passes the number of the input's type in its own enum."""
+    m = Maker()
+    for item in make(m):
+        item.set_output(True)
+    m.g.build(MODES)
+    assert m.g.get_execution_plan_count() > 0
+
+
+def _wrong_k(m: Maker) -> Any:
+    return m.g.matmul(m.rows(2, 8, 16), m.rows(2, 24, 8))
+
+
+def _wrong_batch(m: Maker) -> Any:
+    return m.g.matmul(m.rows(2, 8, 16), m.rows(3, 16, 8))
+
+
+def _wrong_rank(m: Maker) -> Any:
+    return m.g.bias(m.rows(2, 8, 16), m.rows(8, 1))
+
+
+def _wrong_axis(m: Maker) -> Any:
+    return m.g.gen_index(m.rows(2, 8, 16), 7)
+
+
+def _no_mode(m: Maker) -> Any:
+    return m.g.reduction(m.rows(2, 8, 16), cudnn.reduction_mode.NOT_SET)
+
+
+@pytest.mark.parametrize("make", [_wrong_k, _wrong_batch, _wrong_rank, _wrong_axis, _no_mode])
+def test_what_validation_lets_through_is_refused_when_the_graph_is_built(make: Callable[[Maker], Any]) -> None:
+    m = Maker()
+    make(m).set_output(True)
+    m.g.validate()
+    with pytest.raises(RuntimeError):
+        m.g.build_operation_graph()

@@ -1,0 +1,47 @@
+"""The notebooks' own cells, as they are, build their graphs for described GPUs and stop where they would run."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import find_profile
+from tests.support.child import run_python
+from tests.support.seed_cells import PLACES, cells_of, find_seed
+
+WRAPPER, FORWARD, BACKWARD = range(3)
+# Cells that execute: in both notebooks the wrapper's half first, then that of the binding API.
+EXECUTING = {0: {6: WRAPPER, 12: FORWARD, 13: BACKWARD}, 1: {4: WRAPPER, 8: FORWARD}}
+
+
+@pytest.mark.parametrize("target", ["h100", "a100"])
+@pytest.mark.parametrize("seed", EXECUTING)
+def test_notebooks_build_their_graphs_without_a_gpu(seed: int, target: str) -> None:
+    path = find_seed(seed)
+    if path is None:
+        pytest.skip(f"did not run: notebook {seed:03} is not at hand (looked in {PLACES})")
+    done = run_python(["-m", "tests.support.seed_cells", str(path), target], check=True)
+    stops: list[dict[str, Any]] = json.loads(done.stdout)
+    assert [stop["cell"] for stop in stops] == list(EXECUTING[seed])
+    for stop in stops:
+        assert stop["type"] == "FrontendRuntimeError"
+        assert f"built for the described target {find_profile(target).name}, which cannot run" in stop["text"]
+
+
+@pytest.mark.parametrize(("seed", "cells"), [(0, 15), (1, 10)])
+def test_cells_are_found_as_they_are(seed: int, cells: int) -> None:
+    path = find_seed(seed)
+    if path is None:
+        pytest.skip(f"did not run: notebook {seed:03} is not at hand (looked in {PLACES})")
+    text = path.read_text(encoding="utf-8")
+    found = cells_of(text)
+    assert len(found) == cells == text.count("In [None]:")
+    assert all(f"In [None]:\n{cell}" in text for cell in found)
+    assert found[-1].endswith("cudnn.destroy_handle(handle)")
+
+
+def test_a_cell_ends_where_words_begin() -> None:
+    text = "Words.\n\nIn [None]:\nx = [\n\n    1,\n]\n\ny = 2\n\nNow we run it\n\n## Title\n\nIn [None]:\nz = x\n"
+    assert cells_of(text) == ["x = [\n\n    1,\n]\n\ny = 2", "z = x\n"]

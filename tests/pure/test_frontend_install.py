@@ -1,0 +1,188 @@
+"""``import cudnn`` gives the frontend after one visible step, and never before it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py.frontend.__main__ import main
+from tests.support.child import ROOT, Finished, run_code, run_python
+
+RUNNER = ("-m", "cudnn_backend_py.frontend")
+SHOW = """
+import json, sys, cudnn
+print(json.dumps({"argv": sys.argv, "name": __name__, "path": sys.path[0], "cudnn": cudnn.__file__}))
+"""
+
+
+def runner(*arguments: str, **options: Any) -> Finished:
+    return run_python([*RUNNER, *arguments], **options)
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "show.py"
+    path.write_text(SHOW)
+    return path
+
+
+# install() and uninstall()
+
+
+def test_importing_the_frontend_installs_nothing() -> None:
+    run_code("import sys, cudnn_backend_py.frontend; assert 'cudnn' not in sys.modules")
+
+
+def test_install_gives_the_frontend_under_the_name_cudnn() -> None:
+    run_code("""
+from cudnn_backend_py import frontend
+made = frontend.install()
+import cudnn
+from cudnn import pygraph, data_type
+from cudnn.wrapper import Graph
+assert made is cudnn and frontend.install() is cudnn
+assert (pygraph, data_type, Graph) == (frontend.pygraph, frontend.data_type, frontend.Graph)
+assert (cudnn.__version__, cudnn.__file__) == (frontend.__version__, frontend.__file__)
+assert set(frontend.__all__) <= set(dir(cudnn))
+""")
+
+
+def test_uninstall_leaves_nothing_behind() -> None:
+    run_code("""
+import sys
+from cudnn_backend_py.frontend import install, uninstall
+from cudnn_backend_py.frontend.handles import default_target
+before = set(sys.modules), list(sys.meta_path)
+install("h100")
+import cudnn.wrapper
+assert default_target() == "h100"
+uninstall()
+uninstall()
+assert (set(sys.modules), sys.meta_path) == before
+assert default_target() is None
+""")
+
+
+def test_another_cudnn_is_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "cudnn.py").write_text("real = True")
+    done = run_python(
+        ["-c", "import cudnn, cudnn_backend_py.frontend as f; f.uninstall(); assert cudnn.real; f.install()"],
+        environment={"PYTHONPATH": f"{tmp_path}:{ROOT}"},
+    )
+    assert done.code == 1
+    assert (
+        f"UsageError: frontend-real-cudnn: another module called 'cudnn' is imported already: {tmp_path}" in done.stderr
+    )
+
+
+def test_an_unknown_target_installs_nothing() -> None:
+    run_code("""
+import sys
+from cudnn_backend_py import UsageError
+from cudnn_backend_py.frontend import install
+try:
+    install("h1000")
+except UsageError as error:
+    assert error.code == "unknown-target"
+else:
+    raise AssertionError
+assert "cudnn" not in sys.modules
+""")
+
+
+def test_submodules_that_are_not_offered_say_so() -> None:
+    """``cudnn.tensor`` is a class; a second copy of our module must not take its place."""
+    run_code("""
+import pickle
+from importlib import import_module
+from cudnn_backend_py import frontend
+cudnn = frontend.install()
+for name in ("ops", "experimental.ops", "native_sparse_attention", "tensor"):
+    for kind in (ImportError, NotImplementedError):
+        try:
+            import_module(f"cudnn.{name}")
+        except kind as error:
+            assert str(error).startswith(f"frontend-not-offered: cudnn.{name.split('.')[0]} is no part of"), error
+            assert str(pickle.loads(pickle.dumps(error))) == str(error)
+        else:
+            raise AssertionError(name)
+assert cudnn.tensor is frontend.tensor
+""")
+
+
+# The runner
+
+
+def test_a_script_runs_as_python_runs_it(script: Path) -> None:
+    done = runner(str(script), "--target", "of the script", "-x", check=True)
+    shown = json.loads(done.stdout)
+    assert shown["argv"] == [str(script), "--target", "of the script", "-x"]
+    assert (shown["name"], shown["path"]) == ("__main__", str(script.parent))
+    assert shown["cudnn"].endswith("cudnn_backend_py/frontend/__init__.py")
+
+
+def test_a_module_runs_as_python_runs_it(script: Path) -> None:
+    done = runner("--target", "h100", "-m", "show", "--help", cwd=script.parent, environment=with_package(), check=True)
+    shown = json.loads(done.stdout)
+    assert shown["argv"] == [str(script), "--help"]
+    assert (shown["name"], shown["path"]) == ("__main__", str(script.parent))
+
+
+def with_package() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def test_a_script_ends_as_it_would(tmp_path: Path) -> None:
+    path = tmp_path / "ends.py"
+    path.write_text("import sys; sys.exit(7)")
+    assert runner(str(path)).code == 7
+    path.write_text("1 / 0")
+    done = runner(str(path))
+    assert done.code == 1
+    assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
+
+
+def test_children_import_the_frontend_only_if_asked(tmp_path: Path, script: Path) -> None:
+    parent = tmp_path / "parent.py"
+    parent.write_text(f"import subprocess, sys; sys.exit(subprocess.run([sys.executable, {str(script)!r}]).returncode)")
+    done = runner("--children", "--target", "h100", str(parent), cwd=tmp_path, environment=with_package(), check=True)
+    assert json.loads(done.stdout)["cudnn"].endswith("cudnn_backend_py/frontend/__init__.py")
+    done = runner(str(parent), cwd=tmp_path, environment=with_package())
+    assert "cudnn_backend_py/frontend" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "a script is needed, or -m and a module"),
+        (("-m",), "-m needs the name of a module"),
+        (("--taget", "h100", "x.py"), "there is no option --taget"),
+        (("nowhere.py",), "there is no nowhere.py"),
+    ],
+)
+def test_a_wrong_command_line_is_refused(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert words in capsys.readouterr().err
+    assert "cudnn" not in sys.modules
+
+
+def test_an_unknown_target_is_refused(script: Path) -> None:
+    done = runner("--target", "h1000", str(script))
+    assert done.code == 1
+    assert done.stderr.startswith("unknown-target: ")
+
+
+def test_help_shows_both_ways(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--help"])
+    text = capsys.readouterr().out
+    assert "SCRIPT|-m MODULE [ARGUMENTS]..." in text
+    assert "--target h100 -m pytest" in text

@@ -1,0 +1,686 @@
+"""cudnn-frontend's operations as nodes: signatures, what they deduce, what they refuse, and what they become."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import DataType, DescriptorType
+from cudnn_backend_py.frontend.deduce import channels_last, column_major, ordered_strides, preserving
+from cudnn_backend_py.frontend.enums import (
+    convolution_mode,
+    data_type,
+    moe_grouped_matmul_mode,
+    norm_forward_phase,
+    padding_mode,
+    reduction_mode,
+    resample_mode,
+    reshape_mode,
+    rng_distribution,
+)
+from cudnn_backend_py.frontend.errors import cudnnGraphNotSupportedError
+from cudnn_backend_py.frontend.nodes import Emitter, Node, packed
+from cudnn_backend_py.frontend.ops_linear import ConvOps, MatmulOps, MoeOps, ReductionOps
+from cudnn_backend_py.frontend.ops_norm import NormOps
+from cudnn_backend_py.frontend.ops_pointwise import PointwiseOps
+from cudnn_backend_py.frontend.ops_shape import BlockScaleOps, ShapeOps
+from cudnn_backend_py.frontend.tensor import tensor
+from cudnn_backend_py.graph import Graph, Matmul, Operation, Parameters, Pointwise
+
+HALF, FLOAT = data_type.HALF, data_type.FLOAT
+TRAINING, INFERENCE = norm_forward_phase.TRAINING, norm_forward_phase.INFERENCE
+
+
+class Ops(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, ShapeOps, BlockScaleOps):
+    """All operations, with the part of a graph's life they need and no library."""
+
+    def __init__(self, version: tuple[int, ...] = (9, 28, 0)) -> None:
+        self.nodes: list[Node] = []
+        self.context: Any = SimpleNamespace(io=HALF, intermediate=FLOAT, compute=FLOAT, version=version)
+
+    def validate(self) -> None:
+        for node in self.nodes:
+            node.check(self.context)
+            node.infer(self.context)
+
+    def emitter(self) -> Emitter:
+        self.validate()
+        emitter = Emitter(self.context, "graph")
+        for node in self.nodes:
+            node.emit(emitter)
+        return emitter
+
+    def graph(self) -> Graph:
+        return self.emitter().g.graph()
+
+
+def t(*dims: int, last: bool = False, **options: Any) -> tensor:
+    """Return a tensor: row-major, or channels last."""
+    return tensor(dims, channels_last(dims) if last else packed(dims), **options)
+
+
+def one(kind: data_type = FLOAT) -> tensor:
+    return t(1, 1, 1, 1, data_type=kind, is_pass_by_value=True)
+
+
+def nhwc(*dims: int) -> tuple[list[int], list[int]]:
+    return list(dims), channels_last(dims)
+
+
+def row_major(*dims: int) -> tuple[list[int], list[int]]:
+    return list(dims), packed(dims)
+
+
+# Keywords, in the order programs may give them by position; "=" marks those with a default.
+STANDARD = " compute_data_type= name="
+UNARY = (
+    "abs ceil cos elu erf exp floor gelu gelu_approx_tanh identity log logical_not neg reciprocal rsqrt sigmoid sin "
+    "softplus sqrt tan tanh genstats"
+)
+GRADIENTS = "elu gelu_approx_tanh gelu sigmoid softplus tanh"
+
+
+def _each(names: str, signature: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), signature + STANDARD)
+
+
+SIGNATURES = {
+    **_each(UNARY, "input"),
+    **_each("add add_square div logical_and logical_or mul sub", "a b"),
+    **_each("max min mod pow", "input0 input1"),
+    **_each("cmp_eq cmp_ge cmp_gt cmp_le cmp_lt cmp_neq", "input comparison"),
+    **{f"{name}_backward": "loss input" + STANDARD for name in GRADIENTS.split()},
+    "bias": "input bias" + STANDARD,
+    "scale": "input scale" + STANDARD,
+    "binary_select": "input0 input1 mask" + STANDARD,
+    "gen_index": "input axis" + STANDARD,
+    "relu": "input negative_slope= lower_clip= upper_clip=" + STANDARD,
+    "relu_backward": "loss input negative_slope= lower_clip= upper_clip=" + STANDARD,
+    "leaky_relu": "input negative_slope" + STANDARD,
+    "leaky_relu_backward": "loss input negative_slope" + STANDARD,
+    "swish": "input swish_beta=" + STANDARD,
+    "swish_backward": "loss input compute_data_type= swish_beta= name=",
+    "matmul": "A B compute_data_type= padding= name=",
+    "reduction": "input mode" + STANDARD,
+    "reshape": "input name= reshape_mode=",
+    "transpose": "input permutation" + STANDARD,
+    "slice": "input slices=" + STANDARD,
+    "concatenate": "inputs axis in_place_index= name=",
+    "block_scale_quantize": "input block_size axis= transpose=" + STANDARD,
+    "block_scale_dequantize": "input descale block_size is_negative_scale=" + STANDARD,
+    "moe_grouped_matmul": "token weight first_token_offset token_index= token_ks= mode= compute_data_type= top_k= "
+    "name=",
+    "moe_grouped_matmul_bwd": "doutput token first_token_offset" + STANDARD,
+    "layernorm": "norm_forward_phase input scale bias epsilon" + STANDARD,
+    "instancenorm": "norm_forward_phase input scale bias epsilon" + STANDARD,
+    "adalayernorm": "norm_forward_phase input scale bias= epsilon=" + STANDARD,
+    "rmsnorm": "norm_forward_phase input scale bias= epsilon=" + STANDARD,
+    "batchnorm": "input scale bias in_running_mean in_running_var epsilon momentum peer_stats=" + STANDARD,
+    "batchnorm_inference": "input mean inv_variance scale bias" + STANDARD,
+    "batchnorm_backward": "grad input scale mean inv_variance peer_stats=" + STANDARD,
+    "layernorm_backward": "grad input scale mean inv_variance" + STANDARD,
+    "adalayernorm_backward": "grad input scale mean inv_variance" + STANDARD,
+    "instancenorm_backward": "grad input scale mean= inv_variance=" + STANDARD,
+    "rmsnorm_backward": "grad input scale inv_variance has_dbias" + STANDARD,
+}
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_keywords_are_those_of_cudnn_frontend(name: str) -> None:
+    method = getattr(Ops, name)
+    parameters = list(inspect.signature(method).parameters.values())[1:]
+    assert " ".join(item.name + "=" * (item.default is not item.empty) for item in parameters) == SIGNATURES[name]
+    assert method.__name__ == name
+    assert method.__doc__
+
+
+@pytest.mark.parametrize(
+    ("strides", "wanted"),
+    [
+        (channels_last([2, 3, 4, 5]), [60, 1, 15, 3]),
+        (channels_last([2, 3, 4]), [12, 1, 3]),
+        (channels_last([2, 3]), [3, 1]),
+        (channels_last([7]), [1]),
+        (column_major([2, 3, 4]), [12, 1, 3]),
+        (column_major([2, 3]), [3, 1]),
+        (preserving([1, 3, 4, 5], [60, 1, 15, 3]), [60, 1, 15, 3]),
+        (preserving([8, 1, 1, 1], [32, 1, 1, 1]), [1, 1, 1, 1]),
+        (preserving([2, 3, 4], [4, 1]), [3, 1, 6]),
+        (ordered_strides([2, 3, 4], [1, 2, 0]), [12, 1, 3]),
+    ],
+)
+def test_strides(strides: Sequence[int], wanted: Sequence[int]) -> None:
+    assert strides == wanted
+
+
+Made = tuple[list[int], list[int]]
+IMAGE, ROWS = (8, 32, 4, 6), (64, 32, 1, 1)
+
+
+def _norm(kind: str, scale: tensor, last: bool = True) -> Callable[[Ops], list[tensor | None]]:
+    def make(g: Ops) -> list[tensor | None]:
+        bias = t(*scale.dim)
+        return getattr(g, kind)(TRAINING, t(*IMAGE, last=last), scale, bias, one())  # type: ignore[no-any-return]
+
+    return make
+
+
+def _backward(kind: str, scale: tensor, **options: Any) -> Callable[[Ops], list[tensor | None]]:
+    def make(g: Ops) -> list[tensor | None]:
+        statistics = {"inv_variance": t(8, 1, 1, 1)} | ({} if "rms" in kind else {"mean": t(8, 1, 1, 1)})
+        made = getattr(g, kind)(grad=t(*IMAGE), input=t(*IMAGE), scale=scale, **statistics, **options)
+        if made[2] is not None:
+            made[2].set_output(True)
+        return made  # type: ignore[no-any-return]
+
+    return make
+
+
+def _sized(made: tensor, *dims: int) -> tensor:
+    return made.set_dim(dims)
+
+
+SQUARE = {"padding": [1, 1], "stride": [1, 1], "dilation": [1, 1]}
+DEDUCED: dict[str, tuple[Callable[[Ops], Any], list[Made | None]]] = {
+    "add takes the layout of the operand it has the dims of": (
+        lambda g: g.add(t(1, 32, 1, 1), t(*IMAGE, last=True)),
+        [nhwc(*IMAGE)],
+    ),
+    "add of what both broadcast": (
+        lambda g: g.add(t(2, 8, 1, last=True), t(1, 8, 5)),
+        [([2, 8, 5], [8, 1, 16])],
+    ),
+    "add aligns dims at the last": (lambda g: g.add(t(2, 8, 4), t(4)), [row_major(2, 8, 4)]),
+    "matmul broadcasts the batch": (lambda g: g.matmul(t(1, 6, 8, 4), t(2, 1, 4, 5)), [row_major(2, 6, 8, 5)]),
+    "reduction alone": (lambda g: g.reduction(t(2, 3, 4), reduction_mode.ADD), [nhwc(2, 3, 4)]),
+    "reduction with dims": (
+        lambda g: _sized(g.reduction(t(2, 3, 4, 5), reduction_mode.ADD), 1, 3, 1, 1),
+        [([1, 3, 1, 1], [3, 1, 3, 3])],
+    ),
+    "convolution": (
+        lambda g: g.conv_fprop(t(4, 3, 16, 10), t(7, 3, 3, 3), padding=[1, 0], stride=[2, 1], dilation=[1, 2]),
+        [nhwc(4, 7, 8, 6)],
+    ),
+    "convolution with two paddings": (
+        lambda g: g.conv_fprop(t(4, 3, 16, 10), t(7, 3, 3, 3), [1, 0], [0, 1], [1, 1], [1, 1]),
+        [nhwc(4, 7, 15, 9)],
+    ),
+    "gradient of the image": (
+        lambda g: _sized(g.conv_dgrad(t(4, 7, 8, 8), t(7, 3, 3, 3), **SQUARE), 4, 3, 8, 8),
+        [nhwc(4, 3, 8, 8)],
+    ),
+    "gradient of the filter": (
+        lambda g: _sized(g.conv_wgrad(t(4, 3, 8, 8), t(4, 7, 8, 8), **SQUARE), 7, 3, 3, 3),
+        [nhwc(7, 3, 3, 3)],
+    ),
+    "grouped matmul": (
+        lambda g: g.moe_grouped_matmul(t(1, 256, 64), t(4, 64, 96), t(4, 1, 1)),
+        [row_major(1, 256, 96)],
+    ),
+    "grouped matmul that gathers": (
+        lambda g: g.moe_grouped_matmul(
+            t(1, 256, 64), t(4, 64, 96), t(4, 1, 1), t(1, 512, 1), mode=moe_grouped_matmul_mode.GATHER
+        ),
+        [row_major(1, 512, 96)],
+    ),
+    "gradient of a grouped matmul": (
+        lambda g: g.moe_grouped_matmul_bwd(t(1, 256, 96), t(1, 256, 64), t(4, 1, 1)),
+        [([4, 64, 96], [6144, 1, 64])],
+    ),
+    "layernorm": (
+        _norm("layernorm", t(1, 32, 4, 6)),
+        [nhwc(*IMAGE), ([8, 1, 1, 1], [1, 1, 1, 1]), ([8, 1, 1, 1], [1, 1, 1, 1])],
+    ),
+    "layernorm over c": (
+        _norm("layernorm", t(1, 32, 1, 1), last=False),
+        [row_major(*IMAGE), row_major(8, 1, 4, 6), row_major(8, 1, 4, 6)],
+    ),
+    "adalayernorm": (
+        _norm("adalayernorm", t(8, 1, 4, 6), last=False),
+        [row_major(*IMAGE), row_major(8, 32, 1, 1), row_major(8, 32, 1, 1)],
+    ),
+    "rmsnorm": (_norm("rmsnorm", t(1, 32, 4, 6)), [nhwc(*IMAGE), ([8, 1, 1, 1], [1, 1, 1, 1])]),
+    "instancenorm": (
+        _norm("instancenorm", t(1, 32, 1, 1), last=False),
+        [row_major(*IMAGE), nhwc(8, 32, 1, 1), nhwc(8, 32, 1, 1)],
+    ),
+    "batchnorm": (
+        lambda g: g.batchnorm(t(*IMAGE), *[t(1, 32, 1, 1) for _ in range(4)], one(), one()),
+        [row_major(*IMAGE), *[nhwc(1, 32, 1, 1)] * 4],
+    ),
+    "batchnorm without running statistics": (
+        lambda g: g.batchnorm(t(*IMAGE), t(1, 32, 1, 1), t(1, 32, 1, 1), None, None, one(), None),
+        [row_major(*IMAGE), *[nhwc(1, 32, 1, 1)] * 2, None, None],
+    ),
+    "layernorm in inference": (
+        lambda g: g.layernorm(INFERENCE, t(*IMAGE), t(1, 32, 4, 6), t(1, 32, 4, 6), one()),
+        [row_major(*IMAGE), None, None],
+    ),
+    "rmsnorm in inference": (
+        lambda g: g.rmsnorm(INFERENCE, t(*ROWS), t(1, 32, 1, 1), epsilon=one()),
+        [row_major(*ROWS), None],
+    ),
+    "gradients of layernorm": (
+        _backward("layernorm_backward", t(1, 32, 4, 6)),
+        [nhwc(*IMAGE), *[nhwc(1, 32, 4, 6)] * 2],
+    ),
+    "gradients of rmsnorm": (
+        _backward("rmsnorm_backward", t(1, 32, 4, 6), has_dbias=False),
+        [nhwc(*IMAGE), nhwc(1, 32, 4, 6), None],
+    ),
+    "gradients of instancenorm": (
+        _backward("instancenorm_backward", t(1, 32, 1, 1)),
+        [nhwc(*IMAGE), *[nhwc(1, 32, 1, 1)] * 2],
+    ),
+    "gradients of batchnorm": (
+        _backward("batchnorm_backward", t(1, 32, 1, 1)),
+        [nhwc(*IMAGE), *[nhwc(1, 32, 1, 1)] * 2],
+    ),
+    "gradients of adalayernorm": (
+        _backward("adalayernorm_backward", t(8, 1, 4, 6)),
+        [row_major(*IMAGE), *[row_major(8, 1, 4, 6)] * 2],
+    ),
+    "genstats": (lambda g: g.genstats(t(*IMAGE)), [nhwc(1, 32, 1, 1)] * 2),
+    "reshape": (lambda g: _sized(g.reshape(t(2, 8, 16)), 2, 16, 8), [nhwc(2, 16, 8)]),
+    "transpose": (lambda g: g.transpose(t(2, 8, 16, data_type=FLOAT), [2, 0, 1]), [([16, 2, 8], [1, 128, 16])]),
+    "slice": (
+        lambda g: g.slice(t(16, 32, 64, data_type=FLOAT), [slice(8, None), slice(1, -1, 3), slice(None)]),
+        [([8, 10, 64], [2048, 192, 1])],
+    ),
+    "concatenate": (lambda g: g.concatenate([t(2, 8, 3, last=True), t(2, 4, 3)], 1), [nhwc(2, 12, 3)]),
+    "quantize": (lambda g: g.block_scale_quantize(t(2, 64, 96), 32), [row_major(2, 64, 96), row_major(2, 64, 3)]),
+    "quantize and transpose": (
+        lambda g: g.block_scale_quantize(t(2, 64, 96), 32, axis=1, transpose=True),
+        [([2, 64, 96], [64, 1, 128]), ([2, 2, 96], [2, 1, 4])],
+    ),
+    "dequantize": (lambda g: g.block_scale_dequantize(t(2, 64, 96), t(2, 64, 3), [1, 32]), [row_major(2, 64, 96)]),
+    "resample": (
+        lambda g: g.resample(t(*IMAGE), [3, 3], [1, 1], [1, 1], [1, 0], generate_index=True),
+        [nhwc(8, 32, 4, 5)] * 2,
+    ),
+    "resample without index": (
+        lambda g: g.resample(
+            t(*IMAGE),
+            [2, 2],
+            [2, 2],
+            [0, 0],
+            [0, 0],
+            resample_mode.AVGPOOL_INCLUDE_PADDING,
+            padding_mode.ZERO_PAD,
+            generate_index=True,
+        ),
+        [nhwc(8, 32, 2, 3), None],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DEDUCED)
+def test_dims_and_strides_are_deduced(case: str) -> None:
+    make, wanted = DEDUCED[case]
+    g = Ops()
+    made = make(g)
+    g.validate()
+    results = made if isinstance(made, list) else [made]
+    assert [None if item is None else (item.dim, item.stride) for item in results] == wanted
+
+
+def test_what_the_user_set_stays() -> None:
+    g = Ops()
+    y = g.relu(t(2, 8, 16)).set_stride([1, 2, 16]).set_data_type(HALF)
+    g.validate()
+    assert (y.dim, y.stride, y.data_type) == ([2, 8, 16], [1, 2, 16], HALF)
+
+
+def test_names_are_those_of_cudnn_frontend() -> None:
+    g = Ops()
+    a, b = t(2, 8, 16), t(2, 16, 4, name="weights")
+    c = g.matmul(a, b)
+    d = g.relu(c, name="act")
+    sums = g.genstats(d, name="gs")
+    y, inverse = g.rmsnorm(TRAINING, d, d, epsilon=one())
+    assert [item.name for item in (a, b, c, d, *sums)] == [
+        "0::A",
+        "weights",
+        "0::C",
+        "act::OUT_0",
+        "gs_sum_output",
+        "gs_sq_sum_output",
+    ]
+    assert y is not None
+    assert inverse is not None
+    assert (y.name, inverse.name) == ("::Y", "::INV_VARIANCE")
+
+
+def test_scalars_with_a_value_get_the_rank_of_the_others() -> None:
+    g = Ops()
+    two = tensor([1], [1], FLOAT, is_pass_by_value=True)
+    two.value = 2.0
+    g.mul(t(2, 8, 16), two)
+    g.validate()
+    assert (two.dim, two.stride) == ([1, 1, 1], [1, 1, 1])
+
+
+def test_layernorm_deduces_scale_bias_and_epsilon() -> None:
+    g = Ops()
+    scale, bias, epsilon = tensor(), tensor(), tensor(is_pass_by_value=True)
+    g.layernorm(TRAINING, t(*IMAGE, last=True), scale, bias, epsilon)
+    g.validate()
+    assert (scale.dim, scale.stride) == nhwc(1, 32, 4, 6)
+    assert (bias.dim, epsilon.dim, epsilon.stride) == (scale.dim, [1] * 4, [1] * 4)
+
+
+X = t(2, 8, 16, data_type=FLOAT, name="x")
+REFUSED: dict[str, tuple[type[Exception], str, Callable[[Ops], Any]]] = {
+    "operands that do not broadcast": (ValueError, "do not broadcast", lambda g: g.add(t(2, 3, 4), t(2, 5, 4))),
+    "an output without strides": (
+        ValueError,
+        "strides of output",
+        lambda g: g.add(t(2, 1, 4), t(1, 5, 4)).set_output(True),
+    ),
+    "matmul of two ranks": (ValueError, "mismatch", lambda g: g.matmul(t(2, 8, 16), t(16, 8))),
+    "convolution without padding": (
+        ValueError,
+        "pre padding of conv_fprop '0' is not set",
+        lambda g: g.conv_fprop(t(4, 3, 8, 8), t(7, 3, 3, 3), stride=[1, 1], dilation=[1, 1]),
+    ),
+    "convolution with one stride": (
+        RuntimeError,
+        "mismatch of lengths",
+        lambda g: g.conv_fprop(t(4, 3, 8, 8), t(7, 3, 3, 3), [1, 1], [1], [1, 1]),
+    ),
+    "convolution of two ranks": (
+        ValueError,
+        "mismatch",
+        lambda g: g.conv_fprop(t(4, 3, 8), t(7, 3, 3, 3), **SQUARE),
+    ),
+    "a gradient without dims": (ValueError, "not set", lambda g: g.conv_dgrad(t(4, 7, 8, 8), t(7, 3, 3, 3), **SQUARE)),
+    "no phase": (
+        ValueError,
+        "forward phase",
+        lambda g: g.layernorm(norm_forward_phase.NOT_SET, t(*IMAGE), t(1, 32, 4, 6), t(1, 32, 4, 6), one()),
+    ),
+    "half of the running statistics": (
+        ValueError,
+        "MOMENTUM",
+        lambda g: g.batchnorm(t(*IMAGE), *[t(1, 32, 1, 1) for _ in range(4)], one(), None),
+    ),
+    "no statistics": (
+        ValueError,
+        "MEAN, INV_VARIANCE",
+        lambda g: g.instancenorm_backward(t(*IMAGE), t(*IMAGE), t(1, 32, 1, 1)),
+    ),
+    "reshape without dims": (ValueError, "not set", lambda g: g.reshape(X)),
+    "logical reshape to another type": (
+        RuntimeError,
+        "mismatch",
+        lambda g: _sized(g.reshape(t(2, 8, 16), reshape_mode=reshape_mode.LOGICAL), 2, 16, 8),
+    ),
+    "no permutation": (ValueError, "permutation", lambda g: g.transpose(X, [])),
+    "a wrong permutation": (RuntimeError, "invalid", lambda g: g.transpose(X, [0, 2, 2])),
+    "transpose to another type": (RuntimeError, "mismatch", lambda g: g.transpose(t(2, 8, 16), [0, 2, 1])),
+    "slices of some dims": (ValueError, "1 slices for 3 dims", lambda g: g.slice(X, [slice(1)])),
+    "a slice backwards": (RuntimeError, "invalid step", lambda g: g.slice(X, [slice(None, None, -1)] * 3)),
+    "a slice to another type": (RuntimeError, "mismatch", lambda g: g.slice(t(2, 8, 16), [slice(1)] * 3)),
+    "nothing to concatenate": (RuntimeError, "no inputs", lambda g: g.concatenate([], 1)),
+    "a wrong axis": (RuntimeError, "invalid axis", lambda g: g.concatenate([X, X], 3)),
+    "no block size": (ValueError, "block size", lambda g: g.block_scale_dequantize(X, X, [])),
+    "a dequantized output": (
+        RuntimeError,
+        "must be virtual",
+        lambda g: g.block_scale_dequantize(X, X, [1, 32]).set_output(True),
+    ),
+    "gather without index": (
+        ValueError,
+        "TokenIndex",
+        lambda g: g.moe_grouped_matmul(X, X, X, mode=moe_grouped_matmul_mode.GATHER),
+    ),
+    "None as an input": (ValueError, "IN_1", lambda g: g.add(X, None)),  # type: ignore[arg-type]
+    "resample in no mode": (
+        ValueError,
+        "invalid mode",
+        lambda g: g.resample(t(*IMAGE), [2, 2], [2, 2], [0, 0], [0, 0], resample_mode.NOT_SET),
+    ),
+    "resample with one stride": (
+        RuntimeError,
+        "mismatch",
+        lambda g: g.resample(t(*IMAGE), [2, 2], [2], [0, 0], [0, 0]),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_validation_refuses(case: str) -> None:
+    kind, words, make = REFUSED[case]
+    g = Ops()
+    make(g)
+    with pytest.raises(kind, match=words):
+        g.validate()
+
+
+WRONG: dict[str, Callable[[Ops], Any]] = {
+    "a number for a tensor": lambda g: g.relu(3),  # type: ignore[arg-type]
+    "a number for a type": lambda g: g.relu(X, compute_data_type=3),  # type: ignore[arg-type]
+    "a number for a mode": lambda g: g.reduction(X, 1),  # type: ignore[arg-type]
+    "a number for a phase": lambda g: g.rmsnorm(1, X, X, epsilon=X),  # type: ignore[arg-type]
+    "an unknown keyword": lambda g: g.add(X, X, c=X),  # type: ignore[call-arg]
+    "no epsilon": lambda g: g.rmsnorm(TRAINING, X, X),
+    "both kinds of padding": lambda g: g.conv_fprop(X, X, padding=[1], pre_padding=[1]),  # type: ignore[call-overload]
+    "a padding twice": lambda g: g.conv_fprop(X, X, [1], padding=[1]),  # type: ignore[call-overload]
+    "a padding that is no list": lambda g: g.conv_fprop(X, X, padding=1),  # type: ignore[call-overload]
+    "a text as a list": lambda g: g.transpose(X, "021"),  # type: ignore[arg-type]
+    "an int as a slice": lambda g: g.slice(X, [1, 2, 3]),  # type: ignore[list-item]
+    "a number for a convolution mode": lambda g: g.conv_fprop(X, X, convolution_mode=1),  # type: ignore[call-overload]
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_arguments_are_type_errors(case: str) -> None:
+    g = Ops()
+    with pytest.raises(TypeError):
+        WRONG[case](g)
+    assert g.nodes == []
+
+
+def test_rope_says_it_is_not_offered() -> None:
+    with pytest.raises(NotImplementedError, match="no operation of cuDNN's backend"):
+        Ops().rope(X)
+
+
+# What they become
+
+
+def _only(graph: Graph) -> Any:
+    assert len(graph.ops) == 1
+    return graph.ops[0]
+
+
+@pytest.mark.parametrize(
+    ("make", "numbers"),
+    [
+        (lambda g: g.relu(X), (0.0, 3.4028234663852886e38, 0.0)),
+        (lambda g: g.relu(X, 0.1, 0.25, 6.0), (0.25, 6.0, 0.10000000149011612)),
+        (lambda g: g.leaky_relu(X, 0.5), (0.0, 3.4028234663852886e38, 0.5)),
+        (lambda g: g.relu(X, compute_data_type=data_type.DOUBLE), (0.0, 1.7976931348623157e308, 0.0)),
+        (lambda g: g.relu_backward(X, X, upper_clip=6.0), (0.0, 6.0, 0.0)),
+    ],
+)
+def test_relu_numbers(make: Callable[[Ops], tensor], numbers: tuple[float, float, float]) -> None:
+    g = Ops()
+    make(g).set_output(True)
+    op = _only(g.graph())
+    assert (op.relu_lower_clip, op.relu_upper_clip, op.relu_lower_clip_slope) == numbers
+
+
+def test_other_activations_get_their_numbers() -> None:
+    g = Ops()
+    g.softplus(g.elu(g.swish(X, 0.5))).set_output(True)
+    numbers = [(op.swish_beta, op.elu_alpha, op.softplus_beta) for op in g.graph().ops if isinstance(op, Pointwise)]
+    assert numbers == [(0.5, None, None), (None, 1.0, None), (None, None, 1.0)]
+
+
+def test_ports_of_selection_and_of_backward_activations() -> None:
+    g = Ops()
+    a, b, mask, loss = (t(2, 8, 16, name=name) for name in ("a", "b", "mask", "loss"))
+    g.gelu_backward(loss, g.binary_select(a, b, mask)).set_output(True)
+    select, backward = (op.inputs() for op in g.graph().ops)
+    assert {port: item.name for port, item in select.items()} == {"x": "a", "b": "b", "t": "mask"}
+    assert {port: item.name for port, item in backward.items()} == {"x": "0::OUT_0", "dy": "loss"}
+
+
+def test_comparisons_compute_and_answer_in_the_types_of_the_graph() -> None:
+    g = Ops()
+    g.cmp_gt(t(2, 8), t(2, 8)).set_output(True)
+    op = _only(g.graph())
+    assert (op.compute_type, op.y.data_type) == (DataType.FLOAT, DataType.HALF)
+
+
+def test_matmul_padding_is_written_unless_zero() -> None:
+    for padding, wanted in ((0.0, None), (-1.5, -1.5)):
+        g = Ops()
+        g.matmul(t(2, 8, 16), t(2, 16, 4), padding=padding).set_output(True)
+        op = _only(g.graph())
+        assert isinstance(op, Matmul)
+        assert op.padding_value == wanted
+
+
+@pytest.mark.parametrize(("version", "wanted"), [((9, 10, 0), None), ((9, 11, 0), False)])
+def test_reductions_say_whether_they_are_deterministic_since_911(version: tuple[int, ...], wanted: bool | None) -> None:
+    g = Ops(version)
+    g.reduction(t(2, 3, 4), reduction_mode.MAX).set_dim([2, 3, 1]).set_output(True)
+    assert _only(g.graph()).deterministic is wanted
+
+
+def test_convolution_parameters() -> None:
+    g = Ops()
+    g.conv_fprop(
+        t(4, 3, 16, 10),
+        t(7, 3, 3, 3),
+        pre_padding=[1, 0],
+        post_padding=[0, 2],
+        stride=[2, 1],
+        dilation=[1, 3],
+        convolution_mode=convolution_mode.CONVOLUTION,
+    ).set_output(True)
+    op = _only(g.graph())
+    assert op.kind is DescriptorType.OPERATION_CONVOLUTION_FORWARD
+    assert (op.fields["alpha"], op.fields["beta"]) == (1.0, 0.0)
+    parameters = op.fields["convolution"]
+    assert isinstance(parameters, Parameters)
+    found = {name: getattr(value, "name", value) for name, value in parameters.fields.items()}
+    assert found == {
+        "comp_type": "FLOAT",
+        "conv_mode": "CONVOLUTION",
+        "dilations": (1, 3),
+        "filter_strides": (2, 1),
+        "post_paddings": (0, 2),
+        "pre_paddings": (1, 0),
+        "spatial_dims": 2,
+    }
+
+
+def _output(results: list[tensor | None]) -> None:
+    for item in results:
+        if item is not None:
+            item.set_output(True)
+
+
+def test_norm_fields_and_peers() -> None:
+    g = Ops()
+    peers = [t(2, 128, 1, 1, name=f"peer{number}") for number in range(2)]
+    _output(g.batchnorm(t(*IMAGE), *[t(1, 32, 1, 1) for _ in range(4)], one(), one(), peer_stats=peers))
+    op = _only(g.graph())
+    assert isinstance(op, Operation)
+    assert (op.fields["mode"].name, op.fields["phase"].name) == ("BATCH_NORM", "TRAINING")
+    assert [item.name for item in op.fields["peer_stat"]] == ["peer0", "peer1"]
+    assert {"exp_avg_factor", "input_running_var", "output_running_mean"} <= set(op.fields)
+
+
+def test_a_bias_gradient_nobody_asked_for_is_not_computed() -> None:
+    for asked in (False, True):
+        g = Ops()
+        made = g.adalayernorm_backward(t(*IMAGE), t(*IMAGE), t(8, 1, 4, 6), t(8, 32, 1, 1), t(8, 32, 1, 1))
+        _output(made if asked else made[:2])
+        assert ("dbias" in _only(g.graph()).fields) is asked
+
+
+def test_slices_of_memory_are_offsets_and_add_up() -> None:
+    g = Ops()
+    whole = t(16, 32, 64, name="whole", data_type=FLOAT)
+    first = g.slice(whole, [slice(8, None), slice(None), slice(None)])
+    second = g.slice(first, [slice(None), slice(3, 5), slice(2, None)])
+    g.relu(second).set_output(True)
+    emitter = g.emitter()
+    assert emitter.slices == {
+        first.uid: (whole.uid, 8 * 2048 * 4),
+        second.uid: (whole.uid, (8 * 2048 + 3 * 64 + 2) * 4),
+    }
+    assert [op.verb() for op in emitter.g.graph().ops] == ["relu_fwd"]
+    assert (first.alignment, second.alignment) == (16, 8)
+    assert not second.virtual
+
+
+def _virtual_slice(g: Ops) -> tensor:
+    return g.slice(g.relu(X), [slice(1), slice(2, None, 2), slice(None)])
+
+
+def test_a_slice_of_a_virtual_tensor_is_an_operation() -> None:
+    g = Ops()
+    g.relu(_virtual_slice(g)).set_output(True)
+    op = g.graph().ops[1]
+    assert op.kind is DescriptorType.OPERATION_SLICE
+    assert op.parameters() == {"start_indices": (0, 2, 0), "limit_indices": (1, 8, 16), "strides": (1, 2, 1)}
+
+
+@pytest.mark.parametrize(
+    ("version", "make"),
+    [
+        ((9, 21, 0), _virtual_slice),
+        ((9, 21, 0), lambda g: g.transpose(X, [0, 2, 1])),
+        ((9, 21, 0), lambda g: _sized(g.reshape(X, reshape_mode=reshape_mode.LOGICAL), 2, 16, 8)),
+        ((9, 14, 0), lambda g: g.moe_grouped_matmul(t(1, 256, 64), t(4, 64, 96), t(4, 1, 1))),
+        ((9, 21, 0), lambda g: g.moe_grouped_matmul_bwd(t(1, 256, 96), t(1, 256, 64), t(4, 1, 1))),
+    ],
+)
+def test_what_the_library_is_too_old_for(version: tuple[int, ...], make: Callable[[Ops], tensor]) -> None:
+    g = Ops(version)
+    make(g).set_output(True).set_data_type(FLOAT)
+    with pytest.raises(cudnnGraphNotSupportedError, match="not supported by cuDNN 9"):
+        g.graph()
+    newer = Ops((9, 22, 0))
+    make(newer).set_output(True).set_data_type(FLOAT)
+    assert newer.graph().ops
+
+
+def test_negative_scales_are_said_since_914() -> None:
+    for version, wanted in (((9, 13, 0), None), ((9, 14, 0), True)):
+        g = Ops(version)
+        g.identity(g.block_scale_dequantize(t(2, 64, 96), t(2, 64, 3), [1, 32], is_negative_scale=True)).set_output(
+            True
+        )
+        assert g.graph().ops[0].parameters().get("neg_scale") is wanted
+
+
+def test_rng_takes_bernoulli_only() -> None:
+    for distribution, fits in ((rng_distribution.BERNOULLI, True), (rng_distribution.UNIFORM, False)):
+        g = Ops()
+        seed, offset = (t(1, 1, 1, 1, data_type=data_type.INT64) for _ in range(2))
+        g.rng(seed, offset, distribution, 0.25).set_dim([1, 2, 8, 8]).set_output(True)
+        if fits:
+            assert _only(g.graph()).fields["rng"].fields["bernoulli_dist_probability"] == 0.25
+        else:
+            with pytest.raises(ValueError, match="BERNOULLI"):
+                g.graph()
+
+
+def test_nodes_as_plain_data() -> None:
+    g = Ops()
+    g.gen_index(X, axis=1, name="rows")
+    g.slice(X, [slice(1), slice(2, None, 2), slice(None)], name="part")
+    g.validate()
+    first, second = (node.to_json() for node in g.nodes)
+    assert (first["tag"], first["mode"], first["axis"]) == ("POINTWISE", "GEN_INDEX", 1)
+    assert (second["tag"], second["slices"], second["slice_strides"]) == ("SLICE", [[0, 1], [2, 8], [0, 16]], [1, 2, 1])

@@ -1,0 +1,89 @@
+"""``Graph`` before any library is loaded, and the helpers of ``jit``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cudnn_backend_py import frontend as cudnn
+from cudnn_backend_py.frontend import wrapper
+from cudnn_backend_py.frontend.enums import to_data_type
+from cudnn_backend_py.frontend.tensor import tensor
+
+
+@pytest.mark.parametrize("argument", ["inputs", "outputs", "heuristics"])
+def test_orders_and_heuristics_are_lists(argument: str) -> None:
+    with pytest.raises(ValueError, match=f"{argument} is a str, a list or tuple is needed"):
+        cudnn.Graph(**{argument: "conv::image"})
+
+
+def test_types_are_those_of_cudnn_or_torch() -> None:
+    with pytest.raises(TypeError, match=r"is no cudnn\.data_type and no torch dtype"):
+        cudnn.Graph(io_data_type="half")
+
+
+def test_outside_of_its_block_a_graph_has_no_operations() -> None:
+    graph = cudnn.Graph()
+    assert not hasattr(graph, "matmul")
+    with pytest.raises(RuntimeError, match="not built: it is called after its with block has ended"):
+        graph()
+    assert repr(graph) == str(graph) == "<cudnn.Graph empty: inputs [], outputs []>"
+
+
+def test_sources_are_told_apart_by_identity_and_not_kept() -> None:
+    sources = wrapper._Sources()
+    first, second = np.zeros(2), np.zeros(2)
+    made = sources.add(first, tensor(name="first"))
+    assert sources.find(first) is made
+    assert sources.find(second) is None
+    sources._known[id(second)] = sources._known[id(first)]  # as if `first` were gone and `second` had its address
+    assert sources.find(second) is None
+    del first
+    assert [alive() for alive, _ in sources._known.values()] == [None, None]
+
+
+def test_a_source_without_weak_references_is_kept() -> None:
+    sources = wrapper._Sources()
+    number = 10**9
+    made = sources.add(number, tensor())
+    assert sources.find(number) is made
+
+
+@pytest.mark.parametrize(("kind", "name"), wrapper._TORCH_NAMES.items())
+def test_types_of_torch_go_both_ways(kind: cudnn.data_type, name: str) -> None:
+    assert to_data_type(f"torch.{name}") is kind
+
+
+@pytest.mark.parametrize("use", [wrapper.get_default_handle, lambda: wrapper._allocate(tensor([1], [1]))])
+def test_without_torch_it_says_what_needs_torch(monkeypatch: pytest.MonkeyPatch, use: Any) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(RuntimeError, match="torch cannot be imported, and") as caught:
+        use()
+    assert caught.value.code == "frontend-torch-missing"  # type: ignore[attr-defined]
+
+
+# jit
+
+
+def test_graph_cache_keeps_results_by_key_and_drops_the_oldest() -> None:
+    made: list[int] = []
+
+    @cudnn.graph_cache(key_fn=lambda handle, size: size, maxsize=2)
+    def make(handle: Any, size: int) -> list[int]:
+        """Makes."""
+        made.append(size)
+        return [size]
+
+    assert make("one", 1) is make("two", size=1)
+    make("one", 2)
+    make("one", 1)
+    assert made == [1, 2]
+    make("one", 3)  # 1 was the oldest
+    make("one", 2)
+    assert made == [1, 2, 3]
+    make("one", 1)
+    assert made == [1, 2, 3, 1]
+    assert (make.__name__, make.__doc__) == ("make", "Makes.")

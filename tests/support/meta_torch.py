@@ -1,0 +1,165 @@
+"""Stands in for torch where programs only build graphs: tensors with a layout and no elements.
+
+It has what the programs under test use before they look at results, and nothing of cuDNN.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from itertools import count
+from types import ModuleType
+from typing import Any
+
+__all__ = ["Tensor", "install"]
+
+_addresses = count(1 << 40, 1 << 20)
+
+
+class Size(tuple[int, ...]):
+    """Sizes, as ``torch.Size``."""
+
+
+class dtype:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+
+class device:
+    def __init__(self, name: str | device) -> None:
+        self.type = str(name).split(":")[0]
+
+    def __str__(self) -> str:
+        return self.type
+
+
+DTYPES = {
+    name: dtype(name)
+    for name in ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool")
+}
+
+
+class Tensor:
+    """A layout, a type, a device, and an address nothing is at."""
+
+    def __init__(
+        self,
+        shape: Any,
+        strides: Any = None,
+        *,
+        dtype: dtype,
+        device: str | device = "cpu",
+        requires_grad: bool = False,
+    ) -> None:
+        self.shape = Size(shape)
+        self._strides = tuple(_packed(self.shape) if strides is None else strides)
+        self.dtype = dtype
+        self.device = _device(device)
+        self.requires_grad = requires_grad
+        self._address = next(_addresses)
+
+    def _like(self, **changes: Any) -> Tensor:
+        options = {"shape": self.shape, "strides": self._strides, "dtype": self.dtype, "device": self.device}
+        return Tensor(**{**options, **changes})
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.device.type == "cuda"
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def size(self, dim: int | None = None) -> Any:
+        return self.shape if dim is None else self.shape[dim]
+
+    def stride(self, dim: int | None = None) -> Any:
+        return self._strides if dim is None else self._strides[dim]
+
+    def dim(self) -> int:
+        return len(self.shape)
+
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    def data_ptr(self) -> int:
+        return self._address
+
+    def __dlpack__(self, stream: Any = None) -> Any:
+        raise BufferError("this tensor has a layout and no elements")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2 if self.is_cuda else 1, 0)
+
+    def permute(self, *order: int) -> Tensor:
+        return self._like(shape=[self.shape[i] for i in order], strides=[self._strides[i] for i in order])
+
+    def transpose(self, first: int, second: int) -> Tensor:
+        order = list(range(self.ndim))
+        order[first], order[second] = order[second], order[first]
+        return self.permute(*order)
+
+    def as_strided(self, size: Any, stride: Any) -> Tensor:
+        return self._like(shape=size, strides=stride)
+
+    def half(self) -> Tensor:
+        return self._like(dtype=DTYPES["float16"])
+
+    def float(self) -> Tensor:
+        return self._like(dtype=DTYPES["float32"])
+
+    def cuda(self) -> Tensor:
+        return self._like(device="cuda")
+
+    def detach(self) -> Tensor:
+        return self._like()
+
+
+def _device(given: str | device) -> device:
+    return given if isinstance(given, device) else device(given)
+
+
+def _packed(shape: Any) -> list[int]:
+    return [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+
+
+def _make(*size: Any, dtype: dtype | None = None, device: Any = "cpu", requires_grad: bool = False) -> Tensor:
+    shape = size[0] if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
+    return Tensor(shape, dtype=dtype or DTYPES["float32"], device=device, requires_grad=requires_grad)
+
+
+def _make_strided(size: Any, stride: Any, *, dtype: dtype, device: Any = "cpu") -> Tensor:
+    return Tensor(size, stride, dtype=dtype, device=device)
+
+
+def _make_like(other: Tensor, *, dtype: dtype | None = None) -> Tensor:
+    return other._like(dtype=dtype or other.dtype)
+
+
+class _Stream:
+    cuda_stream = 0
+
+
+def install() -> ModuleType:
+    """Make ``import torch`` give the stand-in; for a process of its own."""
+    assert "torch" not in sys.modules
+    torch: Any = ModuleType("torch", __doc__)
+    torch.Tensor, torch.Size, torch.device, torch.dtype = Tensor, Size, device, dtype
+    for name, kind in DTYPES.items():
+        setattr(torch, name, kind)
+    torch.half, torch.float = torch.float16, torch.float32
+    torch.randn = torch.empty = torch.zeros = torch.ones = _make
+    torch.empty_strided = _make_strided
+    torch.randn_like = torch.empty_like = torch.zeros_like = _make_like
+    torch.manual_seed = lambda seed: None
+    torch.cuda = ModuleType("torch.cuda")
+    torch.cuda.is_available = lambda: True
+    torch.cuda.get_device_capability = lambda: (9, 0)
+    torch.cuda.current_device = lambda: 0
+    torch.cuda.current_stream = _Stream
+    torch.cuda.synchronize = lambda: None
+    sys.modules["torch"], sys.modules["torch.cuda"] = torch, torch.cuda
+    return torch  # type: ignore[no-any-return]
