@@ -13,7 +13,7 @@ from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..execution import DeviceMemory, scalar_array
 from ..graph.ir import Tensor
 from ..native import Handle
-from ..native.launch import Launcher
+from ..native.launch import Launcher, Overrides
 from ..plan import Plan
 from .errors import FrontendRuntimeError, FrontendValueError, status_as
 from .handles import DescribedHandle
@@ -82,6 +82,8 @@ class Runner:
             source: self._positions[made.uid] for source, made in tensors.items() if made.uid in self._positions
         }
         by_uid = {item.uid: item for item in memory.tensors}
+        self._is_special = bool(self._scratch or self._slices or self._constants or extra)
+        self._has_workspace = plan.workspace_bytes > 0
         self._user = [(position[uid], uid, by_uid.get(uid)) for uid in memory.user_uids()]
 
     @property
@@ -94,39 +96,32 @@ class Runner:
         if type(handle) is not Handle:
             self._refuse_handle(handle)
         key = self.key(pack, workspace)
-        if not self.launcher.knows(key):
-            self._check(pack)
-        self.launcher.run(handle, key)
+        launcher = self.launcher
+        launcher.run(handle, launcher.find(key) or self._new_pack(pack, key, handle))
 
-    def execute_with(
-        self,
-        pack: Mapping[Any, Any],
-        workspace: Any,
-        handle: Any,
-        overrides: tuple[Sequence[int], Sequence[Sequence[int]], Sequence[Sequence[int]]],
-    ) -> None:
+    def execute_with(self, pack: Mapping[Any, Any], workspace: Any, handle: Any, overrides: Overrides) -> None:
         """Run the plan with other dims and strides for some uids."""
         self._refuse_handle(handle)
         key = self.key(pack, workspace)
-        self._check(pack)
+        self._check(pack, key, handle)
         with status_as(FrontendRuntimeError, "the variant pack"):
             made = self.launcher.pack(key, overrides)
-        self.launcher.run_once(handle, made)
+        self.launcher.run(handle, made)
 
     def key(self, pack: Mapping[Any, Any], workspace: Any) -> tuple[int, ...]:
-        """Return workspace and addresses in the launcher's order.
+        """Return workspace and addresses in the launcher's order, 0 for what is missing.
 
         Raises
         ------
         FrontendValueError
-            ``missing-buffer``, and what an object without an address is refused with.
+            What an object without an address is refused with.
         """
         addresses = self._template.copy()
-        positions = self._positions
+        find = self._positions.get
         for name, value in pack.items():
-            at = positions.get(name)
+            at = find(name)
             if at is None:
-                at = positions.get(name.uid) if type(name) is tensor else None
+                at = find(name.uid) if type(name) is tensor else None
                 if at is None:
                     continue  # cudnn-frontend ignores what the graph has no use for
             if type(value) is int:
@@ -137,30 +132,40 @@ class Runner:
                 except AttributeError:
                     addresses[at] = _address(value, name)
         base = workspace if type(workspace) is int else _workspace_address(workspace)
-        if self._scratch:
-            for at, offset in self._scratch:
-                addresses[at] = base + offset
-            base += self._memory.scratch_bytes
+        if self._is_special:
+            base = self._place(addresses, base)
+        if self._has_workspace:
+            addresses[0] = base
+        return tuple(addresses)
+
+    def _place(self, addresses: list[int], base: int) -> int:
+        """Fill in scratch, constants and slices, cut wholes that are not in the graph, return the plan's workspace."""
         if self._constants and self._device is None:
             self._upload()
-            return self.key(pack, workspace)
+        for at, _ in self._constants:
+            addresses[at] = self._template[at]
+        for at, offset in self._scratch:
+            addresses[at] = base + offset if base else 0
         for at, whole, start in self._slices:
-            if addresses[whole]:
-                addresses[at] = addresses[whole] + start
-        addresses[0] = base if self.plan.workspace_bytes else 0
-        if 0 in addresses[1 : self._length]:
-            self._refuse_missing(addresses)
-        return tuple(addresses[: self._length])
+            addresses[at] = addresses[whole] + start if addresses[whole] else 0
+        del addresses[self._length :]
+        return base + self._memory.scratch_bytes if base else 0
 
-    def _refuse_missing(self, addresses: Sequence[int]) -> None:
+    def _new_pack(self, pack: Mapping[Any, Any], key: tuple[int, ...], handle: Any) -> Any:
+        self._check(pack, key, handle)
+        with status_as(FrontendRuntimeError, "the variant pack"):
+            return self.launcher.keep(key)
+
+    def _refuse_missing(self, key: tuple[int, ...]) -> None:
+        absent = {uid for uid, address in zip(self.launcher.uids, key[1:], strict=True) if not address}
+        absent |= {whole for uid, (whole, _) in self._memory.slices.items() if uid in absent}
         missing = [
             f"uid {uid}" + (f" ({item.name})" if item is not None else "")
-            for at, uid, item in self._user
-            if not addresses[at]
+            for _, uid, item in self._user
+            if uid in absent
         ]
-        given = "" if missing else "; the workspace's address is 0"
         raise FrontendValueError(
-            f"the variant pack lacks {', '.join(missing) or 'scratch memory'}{given}",
+            f"the variant pack lacks {', '.join(missing) or 'a workspace'}",
             code="missing-buffer",
             fix="give each tensor in memory that is not virtual, by tensor or uid, and a workspace of "
             f"get_workspace_size() = {self.workspace_bytes} bytes",
@@ -177,19 +182,24 @@ class Runner:
             )
         raise TypeError(f"handle is {handle!r}, what cudnn.create_handle() returned is needed")
 
-    def _check(self, pack: Mapping[Any, Any]) -> None:
-        """Check what is new: that device tensors lie on a device."""
-        by_position = {at: item for at, _, item in self._user}
+    def _check(self, pack: Mapping[Any, Any], key: tuple[int, ...], handle: Any) -> None:
+        """Check what is new: all addresses are there, device tensors lie on a device, the handle is of that device."""
+        if 0 in key[1:] or (self._has_workspace and not key[0]):
+            self._refuse_missing(key)
+        with status_as(FrontendRuntimeError, "the handle"):
+            self.launcher.check_handle(handle)
         for name, value in pack.items():
-            at = self._positions.get(name if not isinstance(name, tensor) else name.uid)
-            item = by_position.get(at) if at is not None else None
-            if item is None or type(value) is int:
+            if type(value) is int or getattr(value, "is_cuda", True):
                 continue
-            kind = getattr(getattr(value, "device", None), "type", None)
-            if item.by_value or kind in (None, "cuda"):
-                continue
+            self._check_host(name, value)
+
+    def _check_host(self, name: Any, value: Any) -> None:
+        """Refuse a buffer in host memory for a tensor that is not by value."""
+        uid = name.uid if isinstance(name, tensor) else name
+        item = next((item for _, known, item in self._user if known == uid), None)
+        if item is not None and not item.by_value:
             raise FrontendValueError(
-                f"tensor {item.name!r} (uid {item.uid}) was given a buffer on {kind}, CUDA memory is needed",
+                f"tensor {item.name!r} (uid {uid}) was given a buffer on {value.device}, CUDA memory is needed",
                 code="buffer-not-on-device",
                 fix="move it to the GPU, or make it a by-value scalar with set_is_pass_by_value(True)",
             )
@@ -212,19 +222,18 @@ class Runner:
 
     def populate(self, pack: Mapping[Any, Any], workspace: Any, handle: Any, cuda_graph: int) -> None:
         """Add the plan's nodes to a CUDA graph."""
-        self._refuse_handle(handle)
-        key = self.key(pack, workspace)
-        self._check(pack)
-        with status_as(FrontendRuntimeError, "the CUDA graph could not be populated"):
-            self.launcher.populate(handle, key, int(cuda_graph))
+        self._to_cuda_graph(self.launcher.populate, pack, workspace, handle, cuda_graph)
 
     def update(self, pack: Mapping[Any, Any], workspace: Any, handle: Any, cuda_graph: int) -> None:
         """Give the nodes of a CUDA graph other addresses."""
+        self._to_cuda_graph(self.launcher.update, pack, workspace, handle, cuda_graph)
+
+    def _to_cuda_graph(self, call: Any, pack: Mapping[Any, Any], workspace: Any, handle: Any, cuda_graph: int) -> None:
         self._refuse_handle(handle)
         key = self.key(pack, workspace)
-        self._check(pack)
-        with status_as(FrontendRuntimeError, "the CUDA graph could not be updated"):
-            self.launcher.update(handle, key, int(cuda_graph))
+        made = self.launcher.find(key) or self._new_pack(pack, key, handle)
+        with status_as(FrontendRuntimeError, "the CUDA graph"):
+            call(handle, made, int(cuda_graph))
 
 
 def _workspace_address(workspace: Any) -> int:

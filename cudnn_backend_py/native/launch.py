@@ -1,7 +1,8 @@
 """The shortest way from addresses to a running plan: variant packs kept by the addresses inside them.
 
 A finalized variant pack cannot be changed, so new addresses need a new one; the same addresses do not. Everything
-else a launch needs is bound once: the plan, the order of uids, the C functions.
+else a launch needs is bound once: the plan, the order of uids, the C functions, which answer their status unchecked
+by ctypes. ``benchmarks/frontend_cost.py`` measures this path.
 """
 
 from __future__ import annotations
@@ -9,39 +10,55 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from ..errors import UsageError
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import AttributeType, DescriptorType
 from .descriptor import Descriptor, Handle
-from .library import DescriptorPointer, Library
+from .library import Library
 
-__all__ = ["Launcher", "int64_rows"]
+__all__ = ["Launcher", "Overrides", "int64_rows"]
 
-PACKS_KEPT = 64
+PACKS_KEPT = 256
+
+Overrides = tuple[Sequence[int], Sequence[Sequence[int]], Sequence[Sequence[int]]]
+
+# Plain ints: enumerators cost more to hand to ctypes.
+_PACK = int(DescriptorType.VARIANT_PACK)
+_UIDS, _POINTERS, _WORKSPACE = (
+    int(Attr.VARIANT_PACK_UNIQUE_IDS),
+    int(Attr.VARIANT_PACK_DATA_POINTERS),
+    int(Attr.VARIANT_PACK_WORKSPACE),
+)
+_INT64, _VOID_PTR = int(AttributeType.INT64), int(AttributeType.VOID_PTR)
+_ADDRESS_BYTES = ctypes.sizeof(ctypes.c_void_p)
 
 
 class _Pack:
-    """A finalized variant pack; destroyed with its last reference, so a thread that runs it keeps it alive."""
+    """A variant pack; destroyed with its last reference, so a thread that runs it keeps it alive."""
 
-    __slots__ = ("_destroy", "holds", "pointer")
+    __slots__ = ("address", "destroy", "holds")
 
-    def __init__(self, pointer: DescriptorPointer, library: Library, holds: object = None) -> None:
-        self.pointer = pointer
-        self._destroy = library.cudnnBackendDestroyDescriptor
-        self.holds = holds
+    def __init__(self, address: int, destroy: Callable[[int], int]) -> None:
+        self.address = address
+        self.destroy = destroy
+        self.holds: object = None
 
     def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if not finalizing():  # at interpreter exit nothing is destroyed
-            self._destroy(self.pointer)
+            self.destroy(self.address)
 
 
 class Launcher:
     """A plan with the order in which addresses of its tensors are given.
 
-    Owns: the variant packs it keeps, :data:`PACKS_KEPT` at most, the least recently made goes first. Holds the plan.
-    Threads may share one: a pack in use is held by its caller.
+    Owns: the variant packs it keeps, :data:`PACKS_KEPT` at most; the one made first goes first. Holds the plan.
+    Threads may share one: a pack in use is held by its caller, and cuDNN has read it when a launch returns.
+
+    Its keys are tuples: the workspace's address (0 for none), then one address per uid, of device memory, or of host
+    memory for by-value tensors.
 
     Parameters
     ----------
@@ -53,115 +70,133 @@ class Launcher:
 
     def __init__(self, plan: Descriptor, uids: Sequence[int], *, kept: int = PACKS_KEPT) -> None:
         plan.check_usable(DescriptorType.EXECUTION_PLAN)
-        self._plan = plan
-        self._library = lib = plan.library
+        self._library: Library = plan.library
         self._owner = plan.owner
-        self._execute = lib.cudnnBackendExecute
-        self._set = lib.cudnnBackendSetAttribute
+        self._plan: int = plan.owner.pointer.value
         self.uids = tuple(uids)
         self._count = len(self.uids)
         self._uids = (ctypes.c_int64 * self._count)(*self.uids)
-        self._addresses = ctypes.c_void_p * self._count
+        self._row = ctypes.c_void_p * (1 + self._count)
         self._kept = kept
         self._packs: dict[tuple[int, ...], _Pack] = {}
+        unchecked = self._library.unchecked
+        self._execute = unchecked("cudnnBackendExecute")
+        self._create = unchecked("cudnnBackendCreateDescriptor")
+        self._set = unchecked("cudnnBackendSetAttribute")
+        self._finalize = unchecked("cudnnBackendFinalize")
+        self._destroy = unchecked("cudnnBackendDestroyDescriptor")
 
-    def run(self, handle: Handle, key: tuple[int, ...]) -> None:
-        """Launch on the handle's stream; returns before the device has finished.
-
-        C: ``cudnnBackendExecute``.
-
-        Parameters
-        ----------
-        key
-            The workspace's address (0 for none), then one address per uid: of device memory, or of host memory for
-            by-value tensors.
-        """
-        pack = self._packs.get(key)
-        if pack is None:
-            pack = self.keep(key)
-        owner = handle.owner
-        if owner.device != self._owner.device:
-            raise UsageError(
-                f"this plan is bound to GPU {self._owner.device}, the handle to GPU {owner.device}",
-                code="handle-of-another-device",
-            )
-        self._execute(owner.pointer, self._owner.pointer, pack.pointer)
-
-    def knows(self, key: tuple[int, ...]) -> bool:
-        """Return whether a variant pack of these addresses is kept."""
-        return key in self._packs
+    def find(self, key: tuple[int, ...]) -> _Pack | None:
+        """Return the kept pack of these addresses, None if there is none."""
+        return self._packs.get(key)
 
     def keep(self, key: tuple[int, ...]) -> _Pack:
         """Return a new pack of these addresses and keep it."""
-        pack = self.pack(key)
         packs = self._packs
-        while len(packs) >= self._kept:
-            try:
+        if len(packs) >= self._kept:
+            with suppress(StopIteration, RuntimeError):  # another thread changed the dict
                 packs.pop(next(iter(packs)), None)
-            except (StopIteration, RuntimeError):  # another thread was faster
-                break
-        packs[key] = pack
+        pack = packs[key] = self.pack(key)
         return pack
 
-    def pack(
-        self,
-        key: tuple[int, ...],
-        overrides: tuple[Sequence[int], Sequence[Sequence[int]], Sequence[Sequence[int]]] | None = None,
-    ) -> _Pack:
+    def pack(self, key: tuple[int, ...], overrides: Overrides | None = None) -> _Pack:
         """Return a new variant pack of these addresses, with other dims and strides for some uids.
 
         C: ``CUDNN_ATTR_VARIANT_PACK_*``; overrides are (uids, dims, strides), since cuDNN 9.18, for graphs with
         ``CUDNN_ATTR_OPERATIONGRAPH_IS_OVERRIDE_SHAPE_ENABLED``.
+
+        Raises
+        ------
+        UsageError
+            ``wrong-element-count``.
+        CudnnStatusError
+            What cuDNN refuses.
         """
-        lib = self._library
-        pointer = DescriptorPointer()
-        lib.cudnnBackendCreateDescriptor(DescriptorType.VARIANT_PACK, ctypes.byref(pointer))
-        made = _Pack(pointer, lib)
+        made = ctypes.c_void_p()
+        if status := self._create(_PACK, ctypes.byref(made)):
+            raise self._library.status_error(status, "cudnnBackendCreateDescriptor")
+        address = made.value
+        assert address is not None
+        pack = _Pack(address, self._destroy)
+        row = self._row(*key)
+        start = ctypes.addressof(row)
         put, count = self._set, self._count
-        put(pointer, Attr.VARIANT_PACK_UNIQUE_IDS, AttributeType.INT64, count, self._uids)
-        put(pointer, Attr.VARIANT_PACK_DATA_POINTERS, AttributeType.VOID_PTR, count, self._addresses(*key[1:]))
-        if key[0]:
-            put(pointer, Attr.VARIANT_PACK_WORKSPACE, AttributeType.VOID_PTR, 1, ctypes.byref(ctypes.c_void_p(key[0])))
+        if (
+            (status := put(address, _UIDS, _INT64, count, self._uids))
+            or (status := put(address, _POINTERS, _VOID_PTR, count, start + _ADDRESS_BYTES))
+            or (key[0] and (status := put(address, _WORKSPACE, _VOID_PTR, 1, start)))
+        ):
+            raise self._library.status_error(status, "cudnnBackendSetAttribute")
         if overrides is not None:
-            made.holds = self._override(pointer, *overrides)
-        lib.cudnnBackendFinalize(pointer)
-        return made
+            pack.holds = self._override(address, *overrides)
+        if status := self._finalize(address):
+            raise self._library.status_error(status, "cudnnBackendFinalize")
+        return pack
 
     def _override(
-        self,
-        pointer: DescriptorPointer,
-        uids: Sequence[int],
-        dims: Sequence[Sequence[int]],
-        strides: Sequence[Sequence[int]],
+        self, address: int, uids: Sequence[int], dims: Sequence[Sequence[int]], strides: Sequence[Sequence[int]]
     ) -> object:
+        """Set other dims and strides; return what must live as long as the pack."""
         if not len(uids) == len(dims) == len(strides):
             raise UsageError(
                 f"{len(uids)} uids, {len(dims)} dims and {len(strides)} strides were given, equally many are needed",
                 code="wrong-element-count",
             )
         numbers = (ctypes.c_int64 * len(uids))(*uids)
-        self._set(pointer, Attr.VARIANT_PACK_OVERRIDE_UNIQUE_IDS, AttributeType.INT64, len(uids), numbers)
         rows = int64_rows(dims), int64_rows(strides)
-        for attribute, vector in zip(
-            (Attr.VARIANT_PACK_OVERRIDE_SHAPES, Attr.VARIANT_PACK_OVERRIDE_STRIDES), rows, strict=True
+        places = [ctypes.c_void_p(ctypes.addressof(row)) for row in rows]
+        for attribute, kind, count, value in (
+            (Attr.VARIANT_PACK_OVERRIDE_UNIQUE_IDS, _INT64, len(uids), numbers),
+            (Attr.VARIANT_PACK_OVERRIDE_SHAPES, _VOID_PTR, 1, ctypes.byref(places[0])),
+            (Attr.VARIANT_PACK_OVERRIDE_STRIDES, _VOID_PTR, 1, ctypes.byref(places[1])),
         ):
-            address = ctypes.c_void_p(ctypes.addressof(vector))
-            self._set(pointer, attribute, AttributeType.VOID_PTR, 1, ctypes.byref(address))
+            if status := self._set(address, attribute, kind, count, value):
+                raise self._library.status_error(status, "cudnnBackendSetAttribute")
         return rows
 
-    def run_once(self, handle: Handle, pack: _Pack) -> None:
-        """Launch a pack that is not kept."""
-        self._execute(handle.owner.pointer, self._owner.pointer, pack.pointer)
+    def run(self, handle: Handle, pack: _Pack) -> None:
+        """Launch on the handle's stream; returns before the device has finished.
 
-    def populate(self, handle: Handle, key: tuple[int, ...], cuda_graph: int) -> None:
+        C: ``cudnnBackendExecute``.
+
+        Raises
+        ------
+        UsageError
+            ``handle-after-fork``, ``descriptor-closed``.
+        CudnnStatusError
+            What cuDNN refuses at launch.
+        """
+        if status := self._execute(handle.owner.pointer, self._plan, pack.address):
+            raise self._library.status_error(status, "cudnnBackendExecute")
+
+    def check_handle(self, handle: Handle) -> None:
+        """Check that a handle is of the GPU the plan was made for.
+
+        Raises
+        ------
+        UsageError
+            ``handle-of-another-device``.
+        """
+        mine, other = self._owner.device, handle.owner.device
+        if mine is not None and other != mine:
+            raise UsageError(
+                f"this plan is bound to GPU {mine}, the handle to GPU {other}",
+                code="handle-of-another-device",
+                fix="make handle and graph while the same device is current",
+            )
+
+    def populate(self, handle: Handle, pack: _Pack, cuda_graph: int) -> None:
         """Add the plan's nodes to an empty CUDA graph. C: ``cudnnBackendPopulateCudaGraph`` (since 9.5)."""
-        pack = self._packs.get(key) or self.keep(key)
-        self._library.cudnnBackendPopulateCudaGraph(handle.owner.pointer, self._owner.pointer, pack.pointer, cuda_graph)
+        self._to_cuda_graph("cudnnBackendPopulateCudaGraph", handle, pack, cuda_graph)
 
-    def update(self, handle: Handle, key: tuple[int, ...], cuda_graph: int) -> None:
+    def update(self, handle: Handle, pack: _Pack, cuda_graph: int) -> None:
         """Give such a CUDA graph new addresses. C: ``cudnnBackendUpdateCudaGraph`` (since 9.5)."""
-        pack = self._packs.get(key) or self.keep(key)
-        self._library.cudnnBackendUpdateCudaGraph(handle.owner.pointer, self._owner.pointer, pack.pointer, cuda_graph)
+        self._to_cuda_graph("cudnnBackendUpdateCudaGraph", handle, pack, cuda_graph)
+
+    def _to_cuda_graph(self, name: str, handle: Handle, pack: _Pack, cuda_graph: int) -> None:
+        call = self._library.unchecked(name)
+        if status := call(handle.owner.pointer, self._plan, pack.address, cuda_graph):
+            raise self._library.status_error(status, name)
 
     def close(self) -> None:
         """Destroy the packs that are kept; those in use by other threads go when they are done."""

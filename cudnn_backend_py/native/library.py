@@ -100,6 +100,9 @@ _C_TYPES: dict[str, Any] = {
 }
 
 
+_POINTERS = (HandlePointer, DescriptorPointer, ctypes.POINTER(DescriptorPointer))
+
+
 def _c_type(spelling: str) -> Any:
     """Return the ctypes type of a C type in the header; every plain enum is an int."""
     if spelling in _C_TYPES:
@@ -172,6 +175,17 @@ class Library:
             function.errcheck = self._check(name)
         else:
             function.restype = _c_type(prototype.returns)
+        return function
+
+    def unchecked(self, name: str) -> Any:
+        """Return a C function that answers its status instead of raising, for calls that are made all the time.
+
+        Descriptors and handles are plain addresses for it; whoever calls it raises :meth:`status_error`.
+        """
+        function = self._cdll[name]
+        kinds = [_c_type(parameter.c_type) for parameter in FUNCTIONS[name].parameters]
+        function.argtypes = [ctypes.c_void_p if kind in _POINTERS else kind for kind in kinds]
+        function.restype = ctypes.c_int
         return function
 
     def _check(self, name: str) -> Any:

@@ -17,6 +17,7 @@ Row = Mapping[str, Any]
 Run = tuple[dict[str, Any], dict[str, Row]]
 OUTCOMES = ("passed", "skipped", "failed", "crashed", "not run")
 MOST_IDS = 50
+REACHED = "reached execute"
 
 
 def read_run(path: Path) -> Run:
@@ -44,7 +45,7 @@ def differences(theirs: Row, ours: Row | None, exceptions: bool = True) -> list[
     was, now = theirs["outcome"], ours["outcome"]
     if was in ("passed", "skipped") and now in ("failed", "crashed", "not run"):
         found.append(f"{was} with theirs, {now} with ours")
-    elif was != "skipped" and now == "skipped":
+    elif was != "skipped" and now == "skipped" and not (was in ("failed", "crashed") and ours["reason"] == REACHED):
         found.append(f"{was} with theirs, skipped with ours")
     elif was == "failed" and now in ("crashed", "not run"):
         found.append(f"failed with theirs, {now} with ours")

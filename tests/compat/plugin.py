@@ -19,11 +19,11 @@ from typing import Any
 
 import pytest
 
+from .compare import REACHED
 from .recorder import Recorder
 from .run import missing_row
 
 INNER = "CUDNN_COMPAT_INNER"
-REACHED = "reached execute"
 GRAPH_ARGUMENTS = (
     "name", "io_data_type", "intermediate_data_type", "compute_data_type", "handle", "sm_count", "sm_version",
     "kernel_cache", "device_property", "is_dynamic_shape_enabled", "is_override_shape_enabled",

@@ -21,7 +21,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 def row(test: str = "test_a.py::test", outcome: str = "skipped", executes: int = 1, *kinds: str) -> dict[str, Any]:
     errors = [{"call": "validate", "type": kind, "kind": kind, "text": "no"} for kind in kinds]
-    made = missing_row(test, test.partition("::")[0], "reached execute", outcome)
+    made = missing_row(test, test.partition("::")[0], "reached execute" if executes else "not supported", outcome)
     return {**made, "executes": executes, "errors": errors, "errors_in_all": len(errors)}
 
 
@@ -36,7 +36,8 @@ def row(test: str = "test_a.py::test", outcome: str = "skipped", executes: int =
         (row(), row(executes=0), ["1 executes with theirs, 0 with ours"]),
         (row(), row(executes=2), []),
         (row(outcome="passed"), row(outcome="skipped"), ["passed with theirs, skipped with ours"]),
-        (row(outcome="failed"), row(outcome="skipped"), ["failed with theirs, skipped with ours"]),
+        (row("t", "failed", 0), row("t", "skipped", 0), ["failed with theirs, skipped with ours"]),
+        (row("t", "failed", 0, "RuntimeError"), row("t", "skipped", 1), []),
         (row(outcome="failed"), row(outcome="crashed"), ["failed with theirs, crashed with ours"]),
         (row(outcome="failed"), row(outcome="passed"), []),
         (row("t", "failed", 0, "RuntimeError"), row("t", "passed", 1), []),

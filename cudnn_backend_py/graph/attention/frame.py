@@ -303,12 +303,12 @@ class Frame:
         p = self.p
         column = self.index(score, 3, DataType.FLOAT)
         row = self.index(score, 2, DataType.FLOAT)
-        if p.right_bound:
-            row = self.integers(_MODE.ADD, row, self.scalar(p.right_bound, "right_bound"))
         if self._bottom_right:
             seq_q, seq_kv = self.seq_lens
             row = self.integers(_MODE.ADD, row, self._int_or(seq_kv, p.seq_kv, "s_kv"))
             row = self.integers(_MODE.SUB, row, self._int_or(seq_q, p.seq_q, "s_q"))
+        if p.right_bound:  # last: kernels read another order wrongly where lengths differ within a batch
+            row = self.integers(_MODE.ADD, row, self.scalar(p.right_bound, "right_bound"))
         keep = self.pointwise(_MODE.CMP_GE, row, column, name="keep_right")
         return self.pointwise(_MODE.BINARY_SELECT, score, self.minus_infinity, keep, name="masked_right")
 
