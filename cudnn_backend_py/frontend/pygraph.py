@@ -295,12 +295,6 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         RuntimeError
             What cuDNN refuses about an operation, with its words.
         """
-        if self._override_shapes and self.target.library.version < OVERRIDE_SINCE:
-            raise FrontendRuntimeError(
-                f"override shapes need cuDNN 9.21.0, the loaded library is {self.target.library.version_text}",
-                code="attribute-newer-than-library",
-                fix="load a newer cuDNN (cudnn-backend cudnn install 9.21.0)",
-            )
         graph = self.graph()
         log_graph(self)
         with status_as(FrontendRuntimeError, "cuDNN refuses the operation graph"):
@@ -308,7 +302,7 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
                 graph,
                 self.target,
                 dynamic_shapes=self.context.is_dynamic_shape_enabled,
-                override_shapes=self._override_shapes,
+                override_shapes=self._override_shapes and self.target.library.version >= OVERRIDE_SINCE,
             )
 
     @property
@@ -337,6 +331,11 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         cudnnGraphNotSupportedError
             If there are none; its ``verdict`` says why.
         """
+        if self._override_shapes and self.context.version < OVERRIDE_SINCE:
+            raise not_supported(
+                f"override shapes need cuDNN 9.21.0, the loaded library is {self.target.library.version_text}",
+                fix="load a newer cuDNN (cudnn-backend cudnn install 9.21.0), or build a graph for each shape",
+            )
         choices = [choice for node in self.nodes if (choice := _engine_choice(node, self.context)) is not None]
         if choices:
             self._plans.add_engine(*choices[0])

@@ -153,8 +153,12 @@ class Runner:
 
     def _new_pack(self, pack: Mapping[Any, Any], key: tuple[int, ...], handle: Any) -> Any:
         self._check(pack, key, handle)
-        with status_as(FrontendRuntimeError, "the variant pack"):
+        try:
             return self.launcher.keep(key)
+        except CudnnBackendError as error:
+            raise FrontendRuntimeError(
+                f"the variant pack: {error.headline}", code=error.code, **error.sections
+            ) from error
 
     def _refuse_missing(self, key: tuple[int, ...]) -> None:
         absent = {uid for uid, address in zip(self.launcher.uids, key[1:], strict=True) if not address}
@@ -186,12 +190,10 @@ class Runner:
         """Check what is new: all addresses are there, device tensors lie on a device, the handle is of that device."""
         if 0 in key[1:] or (self._has_workspace and not key[0]):
             self._refuse_missing(key)
-        with status_as(FrontendRuntimeError, "the handle"):
-            self.launcher.check_handle(handle)
+        self.launcher.check_handle(handle)
         for name, value in pack.items():
-            if type(value) is int or getattr(value, "is_cuda", True):
-                continue
-            self._check_host(name, value)
+            if type(value) is not int and not getattr(value, "is_cuda", True):
+                self._check_host(name, value)
 
     def _check_host(self, name: Any, value: Any) -> None:
         """Refuse a buffer in host memory for a tensor that is not by value."""

@@ -8,6 +8,7 @@ by ctypes. ``benchmarks/frontend_cost.py`` measures this path.
 from __future__ import annotations
 
 import ctypes
+import struct
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -33,7 +34,8 @@ _UIDS, _POINTERS, _WORKSPACE = (
     int(Attr.VARIANT_PACK_WORKSPACE),
 )
 _INT64, _VOID_PTR = int(AttributeType.INT64), int(AttributeType.VOID_PTR)
-_ADDRESS_BYTES = ctypes.sizeof(ctypes.c_void_p)
+_one_address = struct.Struct("Q").pack
+_byref, _Address = ctypes.byref, ctypes.c_uint64
 
 
 class _Pack:
@@ -75,8 +77,8 @@ class Launcher:
         self._plan: int = plan.owner.pointer.value
         self.uids = tuple(uids)
         self._count = len(self.uids)
-        self._uids = (ctypes.c_int64 * self._count)(*self.uids)
-        self._row = ctypes.c_void_p * (1 + self._count)
+        self._uids = struct.pack(f"{self._count}q", *self.uids)
+        self._to_bytes = struct.Struct(f"{self._count}Q").pack
         self._kept = kept
         self._packs: dict[tuple[int, ...], _Pack] = {}
         unchecked = self._library.unchecked
@@ -112,19 +114,17 @@ class Launcher:
         CudnnStatusError
             What cuDNN refuses.
         """
-        made = ctypes.c_void_p()
-        if status := self._create(_PACK, ctypes.byref(made)):
+        made = _Address()
+        if status := self._create(_PACK, _byref(made)):
             raise self._library.status_error(status, "cudnnBackendCreateDescriptor")
-        address = made.value
-        assert address is not None
+        address: int = made.value
         pack = _Pack(address, self._destroy)
-        row = self._row(*key)
-        start = ctypes.addressof(row)
         put, count = self._set, self._count
+        # Bytes are handed over by their address: the cheapest array ctypes knows.
         if (
             (status := put(address, _UIDS, _INT64, count, self._uids))
-            or (status := put(address, _POINTERS, _VOID_PTR, count, start + _ADDRESS_BYTES))
-            or (key[0] and (status := put(address, _WORKSPACE, _VOID_PTR, 1, start)))
+            or (status := put(address, _POINTERS, _VOID_PTR, count, self._to_bytes(*key[1:])))
+            or (key[0] and (status := put(address, _WORKSPACE, _VOID_PTR, 1, _one_address(key[0]))))
         ):
             raise self._library.status_error(status, "cudnnBackendSetAttribute")
         if overrides is not None:
