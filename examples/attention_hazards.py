@@ -42,7 +42,6 @@ BIAS = {"bias": (1, 2, 128, 128)}
 DSINK = {"sink": True, "dsink": True}
 BOUNDED = {"ragged": True, "max_total_seq_q": 256, "max_total_seq_kv": 256}
 RAGGED = {"ragged": True, "ragged_stats": True}
-BAND = {"right_bound": 26, "alignment": "bottom_right"}
 DECODING = {"heads": 6, "kv_heads": 2, "seq_q": 1, "padding": True, "page_size": 64, "sink": True, "stats": True}
 CAPPED = {"score_modifier": attention.SoftCap(0.5)}
 
@@ -78,9 +77,6 @@ REPRODUCTIONS: dict[str, Reproduction] = {
     "dsink-dropout": Reproduction(True, DSINK | {"dropout": 0.5}),
     "dsink-ragged": Reproduction(True, DSINK | {"ragged": True}),
     "dsink-ragged-stats": Reproduction(True, DSINK | RAGGED | {"batch": 3, "seq_q": 384, "deterministic": True}),
-    "band-of-padded-batch": Reproduction(False, BAND | {"padding": True, "batch": 3}),
-    "fp8-band": Reproduction(False, FP8 | BAND),
-    "fp8-band:backward": Reproduction(True, FP8 | BAND),
     "unified-backward-modifier": Reproduction(True, CAPPED, "unified", (9, 21, 0)),
     "unified-modifier-padding": Reproduction(False, CAPPED | {"padding": True}, "unified", (9, 21, 0)),
 }

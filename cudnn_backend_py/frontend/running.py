@@ -22,6 +22,7 @@ from .tensor import tensor
 __all__ = ["ALIGNMENT", "Memory", "Runner"]
 
 ALIGNMENT = 128  # bytes, of each scratch tensor in the workspace
+PACKS_CHECKED = 16
 
 
 class Memory:
@@ -66,6 +67,7 @@ class Runner:
         uids = [item.uid for item in memory.tensors]
         extra = [uid for uid in memory.user_uids() if uid not in uids]
         self.launcher = Launcher(plan.descriptor, uids)
+        self._find, self._run = self.launcher.find, self.launcher.run
         self._length = 1 + len(uids)
         # Positions: 0 is the workspace, then the tensors, then wholes that only slices of are in the graph.
         position = {uid: index for index, uid in enumerate([*uids, *extra], 1)}
@@ -84,6 +86,8 @@ class Runner:
         by_uid = {item.uid: item for item in memory.tensors}
         self._is_special = bool(self._scratch or self._slices or self._constants or extra)
         self._has_workspace = plan.workspace_bytes > 0
+        self._handle_checked: Any = None
+        self._packs_to_check = PACKS_CHECKED
         self._user = [(position[uid], uid, by_uid.get(uid)) for uid in memory.user_uids()]
 
     @property
@@ -96,8 +100,10 @@ class Runner:
         if type(handle) is not Handle:
             self._refuse_handle(handle)
         key = self.key(pack, workspace)
-        launcher = self.launcher
-        launcher.run(handle, launcher.find(key) or self._new_pack(pack, key, handle))
+        made = self._find(key)
+        if made is None:
+            made = self._new_pack(pack, key, handle)
+        self._run(handle, made)
 
     def execute_with(self, pack: Mapping[Any, Any], workspace: Any, handle: Any, overrides: Overrides) -> None:
         """Run the plan with other dims and strides for some uids."""
@@ -187,13 +193,21 @@ class Runner:
         raise TypeError(f"handle is {handle!r}, what cudnn.create_handle() returned is needed")
 
     def _check(self, pack: Mapping[Any, Any], key: tuple[int, ...], handle: Any) -> None:
-        """Check what is new: all addresses are there, device tensors lie on a device, the handle is of that device."""
-        if 0 in key[1:] or (self._has_workspace and not key[0]):
+        """Check what is new: all addresses are there, the handle is of the plan's device, buffers lie on a device.
+
+        Buffers are looked at in the first variant packs of a plan only: a program that gives host memory does so
+        from the start.
+        """
+        if 0 in key and (0 in key[1:] or self._has_workspace):
             self._refuse_missing(key)
-        self.launcher.check_handle(handle)
-        for name, value in pack.items():
-            if type(value) is not int and not getattr(value, "is_cuda", True):
-                self._check_host(name, value)
+        if handle is not self._handle_checked:
+            self.launcher.check_handle(handle)
+            self._handle_checked = handle
+        if self._packs_to_check:
+            self._packs_to_check -= 1
+            for name, value in pack.items():
+                if type(value) is not int and not getattr(value, "is_cuda", True):
+                    self._check_host(name, value)
 
     def _check_host(self, name: Any, value: Any) -> None:
         """Refuse a buffer in host memory for a tensor that is not by value."""

@@ -12,6 +12,7 @@ import struct
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from sys import getrefcount
 from typing import Any
 
 from ..errors import UsageError
@@ -36,6 +37,7 @@ _UIDS, _POINTERS, _WORKSPACE = (
 _INT64, _VOID_PTR = int(AttributeType.INT64), int(AttributeType.VOID_PTR)
 _one_address = struct.Struct("Q").pack
 _byref, _Address = ctypes.byref, ctypes.c_uint64
+_ONLY_HERE = 2  # references to a local variable's value, as sys.getrefcount counts them
 
 
 class _Pack:
@@ -81,24 +83,27 @@ class Launcher:
         self._to_bytes = struct.Struct(f"{self._count}Q").pack
         self._kept = kept
         self._packs: dict[tuple[int, ...], _Pack] = {}
+        self.find = self._packs.get  # by key: the kept pack of these addresses, None if there is none
         unchecked = self._library.unchecked
         self._execute = unchecked("cudnnBackendExecute")
-        self._create = unchecked("cudnnBackendCreateDescriptor")
-        self._set = unchecked("cudnnBackendSetAttribute")
-        self._finalize = unchecked("cudnnBackendFinalize")
-        self._destroy = unchecked("cudnnBackendDestroyDescriptor")
-
-    def find(self, key: tuple[int, ...]) -> _Pack | None:
-        """Return the kept pack of these addresses, None if there is none."""
-        return self._packs.get(key)
+        self._create = unchecked("cudnnBackendCreateDescriptor", brief=True)
+        self._initialize = unchecked("cudnnBackendInitialize", brief=True)
+        self._set = unchecked("cudnnBackendSetAttribute", brief=True)
+        self._finalize = unchecked("cudnnBackendFinalize", brief=True)
+        self._destroy = unchecked("cudnnBackendDestroyDescriptor", brief=True)
 
     def keep(self, key: tuple[int, ...]) -> _Pack:
-        """Return a new pack of these addresses and keep it."""
+        """Return a new pack of these addresses and keep it; the oldest pack is filled anew if nobody runs it."""
         packs = self._packs
+        oldest = None
         if len(packs) >= self._kept:
             with suppress(StopIteration, RuntimeError):  # another thread changed the dict
-                packs.pop(next(iter(packs)), None)
-        pack = packs[key] = self.pack(key)
+                oldest = packs.pop(next(iter(packs)), None)
+        if oldest is not None and getrefcount(oldest) == _ONLY_HERE and not self._initialize(oldest.address):
+            pack = self._fill(oldest, key)
+        else:
+            pack = self.pack(key)
+        packs[key] = pack
         return pack
 
     def pack(self, key: tuple[int, ...], overrides: Overrides | None = None) -> _Pack:
@@ -117,8 +122,11 @@ class Launcher:
         made = _Address()
         if status := self._create(_PACK, _byref(made)):
             raise self._library.status_error(status, "cudnnBackendCreateDescriptor")
-        address: int = made.value
-        pack = _Pack(address, self._destroy)
+        return self._fill(_Pack(made.value, self._destroy), key, overrides)
+
+    def _fill(self, pack: _Pack, key: tuple[int, ...], overrides: Overrides | None = None) -> _Pack:
+        """Set the attributes of an empty pack, finalize and return it."""
+        address = pack.address
         put, count = self._set, self._count
         # Bytes are handed over by their address: the cheapest array ctypes knows.
         if (

@@ -177,12 +177,15 @@ class Library:
             function.restype = _c_type(prototype.returns)
         return function
 
-    def unchecked(self, name: str) -> Any:
+    def unchecked(self, name: str, *, brief: bool = False) -> Any:
         """Return a C function that answers its status instead of raising, for calls that are made all the time.
 
-        Descriptors and handles are plain addresses for it; whoever calls it raises :meth:`status_error`.
+        Descriptors and handles are plain addresses for it; whoever calls it raises :meth:`status_error`. `brief` is
+        for functions that only write to host memory: they keep Python's global lock, which costs less than handing
+        it over twice.
         """
-        function = self._cdll[name]
+        path: Any = self._cdll._name
+        function = (ctypes.PyDLL(path, handle=self._cdll._handle) if brief else self._cdll)[name]
         kinds = [_c_type(parameter.c_type) for parameter in FUNCTIONS[name].parameters]
         function.argtypes = [ctypes.c_void_p if kind in _POINTERS else kind for kind in kinds]
         function.restype = ctypes.c_int

@@ -287,32 +287,6 @@ HAZARDS: tuple[Hazard, ...] = (
         until=(9, 27, 0),
     ),
     Hazard(
-        "band-of-padded-batch",
-        "a right bound above 0, bottom-right, with padding and a batch above 1, in a forward pass",
-        "outputs and statistics are wrong",
-        "measured with 9.19.0 and 9.28.0 on sm_90, where s_q - s_kv differs between the entries",
-        "use causal (right_bound 0), top-left, or a batch of 1",
-        lambda use: (
-            not use.backward
-            and use.problem.padding
-            and use.problem.batch > 1
-            and use.problem.alignment == "bottom_right"
-            and bool(use.problem.right_bound)
-        ),
-    ),
-    Hazard(
-        "fp8-band",
-        "fp8, bottom-right, with a right bound above 0, or a left bound and padding",
-        "outputs or gradients are wrong or NaN",
-        "measured with 9.19.0 and 9.28.0 on sm_90",
-        "use causal (right_bound 0) or top-left",
-        lambda use: (
-            use.problem.is_fp8
-            and use.problem.alignment == "bottom_right"
-            and bool(use.problem.right_bound or (use.problem.left_bound and use.problem.padding))
-        ),
-    ),
-    Hazard(
         "unified-backward-modifier",
         "a score modifier in the unified backward operation",
         "dQ and dK lack the factor of the modifier's derivative",
