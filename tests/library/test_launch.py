@@ -1,0 +1,83 @@
+"""Variant packs kept by their addresses: bounded, filled anew, safe between threads, no growth. Nothing is launched."""
+
+from __future__ import annotations
+
+import resource
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from cudnn_backend_py import OperationGraph, UsageError, build_plan, open_target
+from cudnn_backend_py.graph import sdpa_forward
+from cudnn_backend_py.native.launch import Launcher
+from cudnn_backend_py.plan import Plan
+
+
+@pytest.fixture(scope="module")
+def plan() -> Iterator[Plan]:
+    graph = sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True)
+    return build_plan(OperationGraph(graph, open_target("h100")).heuristics().configs[0])
+
+
+@pytest.fixture
+def launcher(plan: Plan) -> Launcher:
+    return Launcher(plan.descriptor, [tensor.uid for tensor in plan.graph.variant_pack_tensors], kept=4)
+
+
+def key(launcher: Launcher, number: int) -> tuple[int, ...]:
+    return (4096, *(number * 65536 + 256 * (index + 1) for index in range(len(launcher.uids))))
+
+
+def test_same_addresses_find_the_same_pack(launcher: Launcher) -> None:
+    first = launcher.keep(key(launcher, 1))
+    assert launcher.find(key(launcher, 1)) is first
+    assert launcher.find(key(launcher, 2)) is None
+
+
+def test_oldest_pack_is_filled_anew(launcher: Launcher) -> None:
+    addresses = [launcher.keep(key(launcher, number)).address for number in range(4)]
+    again = launcher.keep(key(launcher, 4))
+    assert again.address == addresses[0]
+    assert launcher.find(key(launcher, 0)) is None
+    assert all(launcher.find(key(launcher, number)) for number in range(1, 5))
+
+
+def test_pack_in_use_is_left_alone(launcher: Launcher) -> None:
+    running = launcher.keep(key(launcher, 0))
+    for number in range(1, 10):
+        assert launcher.keep(key(launcher, number)).address != running.address
+
+
+def test_kept_packs_do_not_grow_without_bound(launcher: Launcher) -> None:
+    def rounds(start: int) -> None:
+        for number in range(start, start + 50_000):
+            launcher.keep(key(launcher, number))
+
+    rounds(0)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    rounds(50_000)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 512  # KiB
+
+
+def test_threads_share_a_launcher(launcher: Launcher) -> None:
+    faults: list[str] = []
+
+    def work(seed: int) -> None:
+        for number in range(3000):
+            wanted = key(launcher, (number * seed) % 7)
+            pack = launcher.find(wanted) or launcher.keep(wanted)
+            if not pack.address:
+                faults.append("no address")
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(1, 9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults
+
+
+def test_overrides_of_different_counts_are_refused(launcher: Launcher) -> None:
+    with pytest.raises(UsageError, match="1 uids, 2 dims and 1 strides"):
+        launcher.pack(key(launcher, 0), ([1], [[1], [2]], [[1]]))
