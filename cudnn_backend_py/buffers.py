@@ -99,15 +99,13 @@ def _from_dlpack(source: Any, name: str, host: bool) -> DeviceBuffer:
             code="buffer-not-on-device",
             fix="move it to the GPU, or give a NumPy array to be copied",
         )
-    capsule, tensor = _dl_tensor(source, on_host)
-    # The capsule stays unconsumed and frees itself; `source` keeps the memory.
+    tensor = _dl_tensor(source, on_host)
     rank = tensor.ndim
     shape = tensor.shape[:rank]
     strides = tensor.strides[:rank] if tensor.strides else None
     bits = tensor.dtype.bits * tensor.dtype.lanes
     size = _reach(shape, strides) * bits // 8
     place = None if on_host else tensor.device.ordinal
-    del capsule
     return DeviceBuffer((tensor.data or 0) + tensor.byte_offset, size, bits, _type_text(tensor), place)
 
 
@@ -115,21 +113,20 @@ def dlpack_facts(source: Any) -> TensorFacts:
     """Return dims, strides and type of a DLPack object."""
     kind, _ = source.__dlpack_device__()
     on_host = int(kind) in (DL_CPU, DL_CUDA_HOST)
-    capsule, tensor = _dl_tensor(source, on_host)
+    tensor = _dl_tensor(source, on_host)
     rank = tensor.ndim
     dims = tuple(tensor.shape[:rank])
     strides = tuple(tensor.strides[:rank]) if tensor.strides else None
-    facts = TensorFacts(dims, strides, _type_text(tensor), int(kind) == DL_CPU)
-    del capsule
-    return facts
+    return TensorFacts(dims, strides, _type_text(tensor), int(kind) == DL_CPU)
 
 
-def _dl_tensor(source: Any, on_host: bool) -> tuple[Any, Any]:
-    """Return the capsule, which must live while the tensor in it is read, and that tensor."""
+def _dl_tensor(source: Any, on_host: bool) -> Any:
+    """Return the DLTensor of an object; `source` keeps the memory it points to."""
     detached = source.detach() if hasattr(source, "detach") else source
     capsule = detached.__dlpack__() if on_host else detached.__dlpack__(stream=-1)
-    tensor = ctypes.cast(_capsule_pointer(capsule, b"dltensor"), ctypes.POINTER(_DLTensor)).contents
-    return capsule, tensor
+    tensor: Any = ctypes.cast(_capsule_pointer(capsule, b"dltensor"), ctypes.POINTER(_DLTensor)).contents
+    tensor.capsule = capsule  # stays unconsumed, owns the DLTensor, and frees it with this value
+    return tensor
 
 
 def _type_text(tensor: Any) -> str:

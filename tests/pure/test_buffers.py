@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cudnn_backend_py import DataType, UsageError
-from cudnn_backend_py.buffers import DeviceBuffer, device_buffer
+from cudnn_backend_py.buffers import DeviceBuffer, device_buffer, dlpack_facts
 from cudnn_backend_py.execution import _check_buffer, _memory_image, _take_back, scalar_array
 from cudnn_backend_py.graph import Tensor
 from tests.support.graphs import tensor
@@ -46,6 +46,18 @@ class Interface:
 )
 def test_where_a_buffer_lies(source: object, expected: DeviceBuffer) -> None:
     assert device_buffer(source, "q") == expected
+
+
+def test_dlpack_is_read_while_its_capsule_lives() -> None:
+    """Many arrays, so that memory of a capsule freed too early is used again by the next."""
+    arrays = [np.zeros((4, index + 1), np.float32)[:, ::2] for index in range(200)]
+    for array in arrays:
+        at = device_buffer(array, "seed", host=True)
+        assert (at.ptr, at.element_bits, at.device) == (array.ctypes.data, 32, None)
+        facts = dlpack_facts(array)
+        assert facts.dims == array.shape
+        assert facts.strides == tuple(stride // 4 for stride in array.strides)
+        assert (facts.type_text, facts.on_host) == ("float32", True)
 
 
 @pytest.mark.parametrize(
