@@ -62,9 +62,9 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "open_target": ("target", "open_target"),
     "EngineConfig": ("engine", "EngineConfig"),
     "OperationGraph": ("engine", "OperationGraph"),
-    "Plan": ("plan", "Plan"),
-    "build_plan": ("plan", "build_plan"),
-    "load_plan": ("plan", "load_plan"),
+    "Plan": ("plans", "Plan"),
+    "build_plan": ("plans", "build_plan"),
+    "load_plan": ("plans", "load_plan"),
     "execute": ("execution", "execute"),
     "Verdict": ("diagnose", "Verdict"),
     "explain": ("diagnose", "explain"),
@@ -118,9 +118,9 @@ if TYPE_CHECKING:
     from .native import capi as capi
     from .native import capture_log as capture_log
     from .native import library as library
-    from .plan import Plan as Plan
-    from .plan import build_plan as build_plan
-    from .plan import load_plan as load_plan
+    from .plans import Plan as Plan
+    from .plans import build_plan as build_plan
+    from .plans import load_plan as load_plan
     from .target import Target as Target
     from .target import find_profile as find_profile
     from .target import open_target as open_target

@@ -20,7 +20,7 @@ from .errors import CudnnBackendError, GraphError
 if TYPE_CHECKING:
     from .diagnose import Verdict
     from .graph import Graph
-    from .plan import Plan
+    from .plans import Plan
 
 __all__ = ["main"]
 

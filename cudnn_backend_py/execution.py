@@ -21,7 +21,7 @@ from .generated.enums import DataType, DescriptorType
 from .graph.formats import encode
 from .graph.ir import ELEMENT_BITS, Tensor
 from .native import Descriptor, Handle
-from .plan import Plan
+from .plans import Plan
 
 __all__ = ["DeviceMemory", "VariantPack", "execute", "gpu_time", "scalar_array", "trial_run", "variant_pack"]
 

@@ -12,7 +12,7 @@ from ..execution import trial_run
 from ..generated.enums import DataType, HeurMode, Status
 from ..graph import Graph, GraphBuilder
 from ..native import loaded_library
-from ..plan import Plan, build_plan
+from ..plans import Plan, build_plan
 from ..target import Profile, Target, using
 from .environment import Fault, check_environment
 from .known import known_hazards

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..engine import EngineConfig, Knob
 from ..errors import CudnnBackendError, CudnnStatusError
-from ..plan import Plan, build_plan
+from ..plans import Plan, build_plan
 from .enums import build_plan_policy, heur_mode, knob_type
 from .errors import FrontendRuntimeError, cudnnGraphNotSupportedError, invalid_value, status_as
 

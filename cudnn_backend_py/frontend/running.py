@@ -14,7 +14,7 @@ from ..execution import DeviceMemory, scalar_array
 from ..graph.ir import Tensor
 from ..native import Handle
 from ..native.launch import Launcher, Overrides
-from ..plan import Plan
+from ..plans import Plan
 from .errors import FrontendRuntimeError, FrontendValueError, status_as
 from .handles import DescribedHandle
 from .tensor import tensor

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import GraphError
 from ..graph import graph_from_json, graph_to_json
-from ..plan import Plan, restore_plan
+from ..plans import Plan, restore_plan
 from ..target import Target
 from .running import Memory
 
