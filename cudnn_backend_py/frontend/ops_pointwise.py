@@ -21,9 +21,9 @@ _DOUBLE_MAX = 1.7976931348623157e308
 _PORTS = ("IN_0", "IN_1", "IN_2")
 
 
-def _single(value: float | None, default: float) -> float:
+def _single(value: float) -> float:
     """Return a number as cudnn-frontend passes it on: through single precision."""
-    return default if value is None else float(unpack("f", pack("f", value))[0])
+    return float(unpack("f", pack("f", value))[0])
 
 
 class _Pointwise(OpNode):
@@ -89,18 +89,19 @@ class _Pointwise(OpNode):
         )
 
     def _activation(self, compute: DataType) -> dict[str, float]:
-        """Return the numbers of the activation, those the user left out included."""
+        """Return the numbers of the activation, without those cuDNN assumes by itself where the user left them out."""
         family = self.mode.name.rpartition("_")[0]
         if family == "RELU":
             largest = _FLOAT_MAX if compute is DataType.FLOAT else _DOUBLE_MAX
-            return {
-                "relu_lower_clip": _single(self.numbers.get("lower_clip"), 0.0),
-                "relu_upper_clip": min(_single(self.numbers.get("upper_clip"), largest), largest),
-                "relu_lower_clip_slope": _single(self.numbers.get("negative_slope"), 0.0),
+            upper = self.numbers.get("upper_clip")
+            numbers = {
+                "relu_lower_clip": self.numbers.get("lower_clip"),
+                "relu_lower_clip_slope": self.numbers.get("negative_slope"),
             }
-        if family == "SWISH":
-            return {"swish_beta": _single(self.numbers.get("swish_beta"), 1.0)}
-        return {"ELU": {"elu_alpha": 1.0}, "SOFTPLUS": {"softplus_beta": 1.0}}.get(family, {})
+            clip = {"relu_upper_clip": largest if upper is None else min(_single(upper), largest)}
+        else:
+            numbers, clip = ({"swish_beta": self.numbers.get("swish_beta")} if family == "SWISH" else {}), {}
+        return clip | {name: _single(value) for name, value in numbers.items() if value is not None}
 
 
 # The signatures of families of methods, as cudnn-frontend's keywords have them.
