@@ -23,6 +23,14 @@ class DeviceBuffer:
     type_text: str = ""
     device: int | None = None
 
+    @property
+    def kind(self) -> str | None:
+        """``float``, ``bfloat``, ``int``, ``uint``, ``complex`` or ``bool``; None where its source does not say."""
+        if not self.type_text:
+            return None
+        word = self.type_text.rstrip("0123456789")
+        return _INTERFACE_KINDS.get(word[1:]) if word[:1] in "<>|=" else word if word in _DL_TYPES else None
+
 
 class _DLDevice(ctypes.Structure):
     _fields_ = (("kind", ctypes.c_int32), ("ordinal", ctypes.c_int32))
@@ -48,6 +56,7 @@ _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.restype = ctypes.c_void_p
 _capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
+_INTERFACE_KINDS = {"f": "float", "i": "int", "u": "uint", "c": "complex", "b": "bool"}
 _DL_TYPES = ("int", "uint", "float", "opaque", "bfloat", "complex", "bool")
 
 

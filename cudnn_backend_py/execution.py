@@ -6,8 +6,8 @@ taken where it lies: DLPack, ``__cuda_array_interface__``, or an address.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,17 @@ from .graph.ir import ELEMENT_BITS, Tensor
 from .native import Descriptor, Handle
 from .plans import Plan
 
-__all__ = ["DeviceMemory", "VariantPack", "execute", "gpu_time", "scalar_array", "trial_run", "variant_pack"]
+__all__ = [
+    "DeviceMemory",
+    "VariantPack",
+    "check_buffer",
+    "execute",
+    "gpu_time",
+    "scalar_array",
+    "scratch_offsets",
+    "trial_run",
+    "variant_pack",
+]
 
 _SCALAR_TYPES: dict[DataType, Any] = {
     DataType.FLOAT: np.float32,
@@ -54,6 +64,32 @@ _NUMPY_TYPES: dict[DataType, tuple[str, ...]] = {
     DataType.FP8_E5M2: ("float8_e5m2", "uint8"),
     DataType.FP8_E8M0: ("float8_e8m0fnu", "uint8"),
 }
+
+
+_KINDS: dict[DataType, str] = {
+    DataType.FLOAT: "float",
+    DataType.DOUBLE: "float",
+    DataType.HALF: "float",
+    DataType.BFLOAT16: "bfloat",
+    DataType.INT8: "int",
+    DataType.INT32: "int",
+    DataType.INT64: "int",
+    DataType.UINT8: "uint",
+    DataType.UINT32: "uint",
+}
+
+SCRATCH_ALIGNMENT = 128  # bytes, of each scratch tensor in front of a plan's workspace
+
+
+def scratch_offsets(tensors: Iterable[Tensor]) -> tuple[dict[int, int], int]:
+    """Return where scratch tensors lie in front of a plan's workspace, by uid, and the bytes they take together."""
+    offsets: dict[int, int] = {}
+    size = 0
+    for item in tensors:
+        if item.scratch:
+            offsets[item.uid] = size
+            size += -(-item.span_bytes // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT
+    return offsets, size
 
 
 @dataclass(slots=True)
@@ -153,7 +189,7 @@ def variant_pack(plan: Plan, buffers: Mapping[str | int, Any], *, workspace_ptr:
             pointers.append(int(array.ctypes.data))
         else:
             buffer = device_buffer(by_uid[tensor.uid], tensor.name)
-            _check_buffer(tensor, buffer)
+            check_buffer(tensor, buffer)
             holds.append(by_uid[tensor.uid])
             pointers.append(buffer.ptr)
         uids.append(tensor.uid)
@@ -163,7 +199,14 @@ def variant_pack(plan: Plan, buffers: Mapping[str | int, Any], *, workspace_ptr:
     return VariantPack(pack.finalize(), holds)
 
 
-def _check_buffer(tensor: Tensor, buffer: DeviceBuffer) -> None:
+def check_buffer(tensor: Tensor, buffer: DeviceBuffer) -> None:
+    """Check alignment, type and size of a device buffer against its tensor.
+
+    Raises
+    ------
+    UsageError
+        ``buffer-misaligned``, ``buffer-type``, ``buffer-too-small``.
+    """
     name = tensor.name
     if buffer.ptr % tensor.alignment:
         raise UsageError(
@@ -178,7 +221,16 @@ def _check_buffer(tensor: Tensor, buffer: DeviceBuffer) -> None:
                 f"{tensor.data_type.name} has {needed}",
                 code="buffer-type",
             )
-    if buffer.size_bytes is not None and buffer.size_bytes < tensor.span_bytes:
+        kind = _KINDS.get(tensor.data_type)
+        if kind is not None and buffer.kind is not None and buffer.kind not in (kind, "uint"):
+            raise UsageError(
+                f"buffer {name!r} holds {buffer.type_text}, {tensor.data_type.name} is needed",
+                code="buffer-type",
+                fix="convert it, or view it as unsigned integers of the same size to hand over raw bits",
+            )
+    # A ragged tensor's dims are bounds; how far its sequences reach is in its offsets.
+    ragged = tensor.ragged_offset is not None
+    if buffer.size_bytes is not None and buffer.size_bytes < tensor.span_bytes and not ragged:
         raise UsageError(
             f"buffer {name!r} reaches over {buffer.size_bytes} bytes, {tensor.type_text} with strides "
             f"{tensor.strides} needs {tensor.span_bytes}",
@@ -382,9 +434,25 @@ class DeviceMemory:
     def allocate(self, size_bytes: int) -> int:
         if not size_bytes:
             return 0
-        address = int(self._call("cudaMalloc", size_bytes))
+        with self._beside_capture():
+            address = int(self._call("cudaMalloc", size_bytes))
         self._addresses.append(address)
         return address
+
+    @contextmanager
+    def _beside_capture(self) -> Iterator[None]:
+        """Let this thread allocate while a stream is captured, which a capture otherwise forbids."""
+        relaxed = self._mode("cudaStreamCaptureModeRelaxed")
+        before = self._call("cudaThreadExchangeStreamCaptureMode", relaxed)
+        try:
+            yield
+        finally:
+            self._call("cudaThreadExchangeStreamCaptureMode", before)
+
+    def _mode(self, name: str) -> Any:
+        if self._runtime is None:
+            self._runtime = _cuda_runtime()
+        return getattr(self._runtime.cudaStreamCaptureMode, name)
 
     def zeros(self, size_bytes: int) -> int:
         address = self.allocate(size_bytes)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..buffers import device_buffer, host_address
 from ..errors import CudnnBackendError, EnvironmentNotReady
-from ..execution import DeviceMemory, scalar_array
+from ..execution import DeviceMemory, scalar_array, scratch_offsets
 from ..graph.ir import Tensor
 from ..native import Handle
 from ..native.launch import Launcher, Overrides
@@ -19,9 +19,8 @@ from .errors import FrontendRuntimeError, FrontendValueError, status_as
 from .handles import DescribedHandle
 from .tensor import tensor
 
-__all__ = ["ALIGNMENT", "Memory", "Runner"]
+__all__ = ["Memory", "Runner"]
 
-ALIGNMENT = 128  # bytes, of each scratch tensor in the workspace
 PACKS_CHECKED = 16
 
 
@@ -40,12 +39,7 @@ class Memory:
         self.tensors = tuple(tensors)
         self.constants = dict(constants)
         self.slices = dict(slices)  # uid of a slice: (uid of the whole, bytes from its start)
-        self.offsets: dict[int, int] = {}
-        self.scratch_bytes = 0
-        for item in self.tensors:
-            if item.scratch:
-                self.offsets[item.uid] = self.scratch_bytes
-                self.scratch_bytes += -(-item.span_bytes // ALIGNMENT) * ALIGNMENT
+        self.offsets, self.scratch_bytes = scratch_offsets(self.tensors)
 
     def user_uids(self) -> list[int]:
         """Return the uids a variant pack of the user must have, those of sliced wholes among them."""
@@ -160,7 +154,7 @@ class Runner:
     def _new_pack(self, pack: Mapping[Any, Any], key: tuple[int, ...], handle: Any) -> Any:
         self._check(pack, key, handle)
         try:
-            return self.launcher.keep(key)
+            return self.launcher.keep(key, key)
         except CudnnBackendError as error:
             raise FrontendRuntimeError(
                 f"the variant pack: {error.headline}", code=error.code, **error.sections

@@ -35,24 +35,24 @@ _UIDS, _POINTERS, _WORKSPACE = (
     int(Attr.VARIANT_PACK_WORKSPACE),
 )
 _INT64, _VOID_PTR = int(AttributeType.INT64), int(AttributeType.VOID_PTR)
-_one_address = struct.Struct("Q").pack
-_byref, _Address = ctypes.byref, ctypes.c_uint64
+_ONE = ctypes.c_int64(1)
 _ONLY_HERE = 2  # references to a local variable's value, as sys.getrefcount counts them
+_one_address = struct.Struct("Q").pack
 
 
 class _Pack:
     """A variant pack; destroyed with its last reference, so a thread that runs it keeps it alive."""
 
-    __slots__ = ("address", "destroy", "holds")
+    __slots__ = ("destroy", "holds", "pointer")
 
-    def __init__(self, address: int, destroy: Callable[[int], int]) -> None:
-        self.address = address
+    def __init__(self, pointer: ctypes.c_void_p, destroy: Callable[[ctypes.c_void_p], int]) -> None:
+        self.pointer = pointer
         self.destroy = destroy
         self.holds: object = None
 
     def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if not finalizing():  # at interpreter exit nothing is destroyed
-            self.destroy(self.address)
+            self.destroy(self.pointer)
 
 
 class Launcher:
@@ -61,8 +61,8 @@ class Launcher:
     Owns: the variant packs it keeps, :data:`PACKS_KEPT` at most; the one made first goes first. Holds the plan.
     Threads may share one: a pack in use is held by its caller, and cuDNN has read it when a launch returns.
 
-    Its keys are tuples: the workspace's address (0 for none), then one address per uid, of device memory, or of host
-    memory for by-value tensors.
+    Addresses are tuples: the workspace's (0 for none), then one per uid, of device memory, or of host memory for
+    by-value tensors. A pack is found again by any key its caller chooses, such as these addresses.
 
     Parameters
     ----------
@@ -76,37 +76,37 @@ class Launcher:
         plan.check_usable(DescriptorType.EXECUTION_PLAN)
         self._library: Library = plan.library
         self._owner = plan.owner
-        self._plan: int = plan.owner.pointer.value
+        self._plan = plan.owner.pointer
         self.uids = tuple(uids)
-        self._count = len(self.uids)
-        self._uids = struct.pack(f"{self._count}q", *self.uids)
-        self._to_bytes = struct.Struct(f"{self._count}Q").pack
+        self._count = ctypes.c_int64(len(self.uids))
+        self._uids = struct.pack(f"{len(self.uids)}q", *self.uids)
+        self._to_bytes = struct.Struct(f"{len(self.uids)}Q").pack
         self._kept = kept
         self._packs: dict[tuple[int, ...], _Pack] = {}
-        self.find = self._packs.get  # by key: the kept pack of these addresses, None if there is none
+        self.find = self._packs.get  # by key: the kept pack, None if there is none
         unchecked = self._library.unchecked
-        self._execute = unchecked("cudnnBackendExecute")
+        self.execute = unchecked("cudnnBackendExecute")
         self._create = unchecked("cudnnBackendCreateDescriptor", brief=True)
         self._initialize = unchecked("cudnnBackendInitialize", brief=True)
         self._set = unchecked("cudnnBackendSetAttribute", brief=True)
         self._finalize = unchecked("cudnnBackendFinalize", brief=True)
         self._destroy = unchecked("cudnnBackendDestroyDescriptor", brief=True)
 
-    def keep(self, key: tuple[int, ...]) -> _Pack:
+    def keep(self, key: tuple[int, ...], addresses: tuple[int, ...]) -> _Pack:
         """Return a new pack of these addresses and keep it; the oldest pack is filled anew if nobody runs it."""
         packs = self._packs
         oldest = None
         if len(packs) >= self._kept:
             with suppress(StopIteration, RuntimeError):  # another thread changed the dict
                 oldest = packs.pop(next(iter(packs)), None)
-        if oldest is not None and getrefcount(oldest) == _ONLY_HERE and not self._initialize(oldest.address):
-            pack = self._fill(oldest, key)
+        if oldest is not None and getrefcount(oldest) == _ONLY_HERE and not self._initialize(oldest.pointer):
+            pack = self._fill(oldest, addresses)
         else:
-            pack = self.pack(key)
+            pack = self.pack(addresses)
         packs[key] = pack
         return pack
 
-    def pack(self, key: tuple[int, ...], overrides: Overrides | None = None) -> _Pack:
+    def pack(self, addresses: tuple[int, ...], overrides: Overrides | None = None) -> _Pack:
         """Return a new variant pack of these addresses, with other dims and strides for some uids.
 
         C: ``CUDNN_ATTR_VARIANT_PACK_*``; overrides are (uids, dims, strides), since cuDNN 9.18, for graphs with
@@ -119,30 +119,30 @@ class Launcher:
         CudnnStatusError
             What cuDNN refuses.
         """
-        made = _Address()
-        if status := self._create(_PACK, _byref(made)):
+        made = ctypes.c_void_p()
+        if status := self._create(_PACK, ctypes.byref(made)):
             raise self._library.status_error(status, "cudnnBackendCreateDescriptor")
-        return self._fill(_Pack(made.value, self._destroy), key, overrides)
+        return self._fill(_Pack(made, self._destroy), addresses, overrides)
 
-    def _fill(self, pack: _Pack, key: tuple[int, ...], overrides: Overrides | None = None) -> _Pack:
+    def _fill(self, pack: _Pack, addresses: tuple[int, ...], overrides: Overrides | None = None) -> _Pack:
         """Set the attributes of an empty pack, finalize and return it."""
-        address = pack.address
-        put, count = self._set, self._count
+        workspace, *rest = addresses
+        put, to, count = self._set, pack.pointer, self._count
         # Bytes are handed over by their address: the cheapest array ctypes knows.
         if (
-            (status := put(address, _UIDS, _INT64, count, self._uids))
-            or (status := put(address, _POINTERS, _VOID_PTR, count, self._to_bytes(*key[1:])))
-            or (key[0] and (status := put(address, _WORKSPACE, _VOID_PTR, 1, _one_address(key[0]))))
+            (status := put(to, _UIDS, _INT64, count, self._uids))
+            or (status := put(to, _POINTERS, _VOID_PTR, count, self._to_bytes(*rest)))
+            or (workspace and (status := put(to, _WORKSPACE, _VOID_PTR, _ONE, _one_address(workspace))))
         ):
             raise self._library.status_error(status, "cudnnBackendSetAttribute")
         if overrides is not None:
-            pack.holds = self._override(address, *overrides)
-        if status := self._finalize(address):
+            pack.holds = self._override(to, *overrides)
+        if status := self._finalize(to):
             raise self._library.status_error(status, "cudnnBackendFinalize")
         return pack
 
     def _override(
-        self, address: int, uids: Sequence[int], dims: Sequence[Sequence[int]], strides: Sequence[Sequence[int]]
+        self, to: ctypes.c_void_p, uids: Sequence[int], dims: Sequence[Sequence[int]], strides: Sequence[Sequence[int]]
     ) -> object:
         """Set other dims and strides; return what must live as long as the pack."""
         if not len(uids) == len(dims) == len(strides):
@@ -158,7 +158,7 @@ class Launcher:
             (Attr.VARIANT_PACK_OVERRIDE_SHAPES, _VOID_PTR, 1, ctypes.byref(places[0])),
             (Attr.VARIANT_PACK_OVERRIDE_STRIDES, _VOID_PTR, 1, ctypes.byref(places[1])),
         ):
-            if status := self._set(address, attribute, kind, count, value):
+            if status := self._set(to, int(attribute), kind, ctypes.c_int64(count), value):
                 raise self._library.status_error(status, "cudnnBackendSetAttribute")
         return rows
 
@@ -174,7 +174,7 @@ class Launcher:
         CudnnStatusError
             What cuDNN refuses at launch.
         """
-        if status := self._execute(handle.owner.pointer, self._plan, pack.address):
+        if status := self.execute(handle.owner.pointer, self._plan, pack.pointer):
             raise self._library.status_error(status, "cudnnBackendExecute")
 
     def check_handle(self, handle: Handle) -> None:
@@ -203,7 +203,7 @@ class Launcher:
 
     def _to_cuda_graph(self, name: str, handle: Handle, pack: _Pack, cuda_graph: int) -> None:
         call = self._library.unchecked(name)
-        if status := call(handle.owner.pointer, self._plan, pack.address, cuda_graph):
+        if status := call(handle.owner.pointer, self._plan, pack.pointer, ctypes.c_void_p(cuda_graph)):
             raise self._library.status_error(status, name)
 
     def close(self) -> None:

@@ -100,9 +100,6 @@ _C_TYPES: dict[str, Any] = {
 }
 
 
-_POINTERS = (HandlePointer, DescriptorPointer, ctypes.POINTER(DescriptorPointer))
-
-
 def _c_type(spelling: str) -> Any:
     """Return the ctypes type of a C type in the header; every plain enum is an int."""
     if spelling in _C_TYPES:
@@ -180,14 +177,12 @@ class Library:
     def unchecked(self, name: str, *, brief: bool = False) -> Any:
         """Return a C function that answers its status instead of raising, for calls that are made all the time.
 
-        Descriptors and handles are plain addresses for it; whoever calls it raises :meth:`status_error`. `brief` is
-        for functions that only write to host memory: they keep Python's global lock, which costs less than handing
-        it over twice.
+        Its arguments are not converted: pointers and 64-bit numbers must be ctypes objects or bytes, plain ints are C
+        ints; whoever calls it raises :meth:`status_error`. `brief` is for functions that only write to host memory:
+        they keep Python's global lock, which costs less than handing it over twice.
         """
         path: Any = self._cdll._name
-        function = (ctypes.PyDLL(path, handle=self._cdll._handle) if brief else self._cdll)[name]
-        kinds = [_c_type(parameter.c_type) for parameter in FUNCTIONS[name].parameters]
-        function.argtypes = [ctypes.c_void_p if kind in _POINTERS else kind for kind in kinds]
+        function = (ctypes.PyDLL if brief else ctypes.CDLL)(path, handle=self._cdll._handle)[name]
         function.restype = ctypes.c_int
         return function
 

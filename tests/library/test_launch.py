@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 import threading
-from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -15,7 +15,7 @@ from cudnn_backend_py.plans import Plan
 
 
 @pytest.fixture(scope="module")
-def plan() -> Iterator[Plan]:
+def plan() -> Plan:
     graph = sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True)
     return build_plan(OperationGraph(graph, open_target("h100")).heuristics().configs[0])
 
@@ -29,30 +29,34 @@ def key(launcher: Launcher, number: int) -> tuple[int, ...]:
     return (4096, *(number * 65536 + 256 * (index + 1) for index in range(len(launcher.uids))))
 
 
+def keep(launcher: Launcher, number: int) -> Any:
+    return launcher.keep(key(launcher, number), key(launcher, number))
+
+
 def test_same_addresses_find_the_same_pack(launcher: Launcher) -> None:
-    first = launcher.keep(key(launcher, 1))
+    first = keep(launcher, 1)
     assert launcher.find(key(launcher, 1)) is first
     assert launcher.find(key(launcher, 2)) is None
 
 
 def test_oldest_pack_is_filled_anew(launcher: Launcher) -> None:
-    addresses = [launcher.keep(key(launcher, number)).address for number in range(4)]
-    again = launcher.keep(key(launcher, 4))
-    assert again.address == addresses[0]
+    addresses = [keep(launcher, number).pointer.value for number in range(4)]
+    again = keep(launcher, 4)
+    assert again.pointer.value == addresses[0]
     assert launcher.find(key(launcher, 0)) is None
     assert all(launcher.find(key(launcher, number)) for number in range(1, 5))
 
 
 def test_pack_in_use_is_left_alone(launcher: Launcher) -> None:
-    running = launcher.keep(key(launcher, 0))
+    running = keep(launcher, 0)
     for number in range(1, 10):
-        assert launcher.keep(key(launcher, number)).address != running.address
+        assert keep(launcher, number).pointer.value != running.pointer.value
 
 
 def test_kept_packs_do_not_grow_without_bound(launcher: Launcher) -> None:
     def rounds(start: int) -> None:
         for number in range(start, start + 50_000):
-            launcher.keep(key(launcher, number))
+            keep(launcher, number)
 
     rounds(0)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -66,8 +70,8 @@ def test_threads_share_a_launcher(launcher: Launcher) -> None:
     def work(seed: int) -> None:
         for number in range(3000):
             wanted = key(launcher, (number * seed) % 7)
-            pack = launcher.find(wanted) or launcher.keep(wanted)
-            if not pack.address:
+            pack = launcher.find(wanted) or launcher.keep(wanted, wanted)
+            if not pack.pointer:
                 faults.append("no address")
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(1, 9)]

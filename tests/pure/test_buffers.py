@@ -10,7 +10,7 @@ import pytest
 
 from cudnn_backend_py import DataType, UsageError
 from cudnn_backend_py.buffers import DeviceBuffer, device_buffer, dlpack_facts
-from cudnn_backend_py.execution import _check_buffer, _memory_image, _take_back, scalar_array
+from cudnn_backend_py.execution import _memory_image, _take_back, check_buffer, scalar_array
 from cudnn_backend_py.graph import Tensor
 from tests.support.graphs import tensor
 
@@ -94,14 +94,14 @@ HALF = tensor("q", 4, 8, data_type=DataType.HALF, strides=(16, 1))
     [
         (HALF, DeviceBuffer(4096)),
         (HALF, DeviceBuffer(4096, 112, 16, "float16")),
-        (HALF, DeviceBuffer(4096, 9999, 16, "bfloat16")),
+        (HALF, DeviceBuffer(4096, 9999, 16, "uint16")),
         (tensor("b", 9, data_type=DataType.BOOLEAN), DeviceBuffer(4096, 2, 8, "uint8")),
         (tensor("i", 8, data_type=DataType.INT4), DeviceBuffer(4096, 4, 8, "uint8")),
         (tensor("a", 8, alignment=2), DeviceBuffer(4098, 32, 32)),
     ],
 )
 def test_buffers_that_fit(described: Tensor, buffer: DeviceBuffer) -> None:
-    _check_buffer(described, buffer)
+    check_buffer(described, buffer)
 
 
 @pytest.mark.parametrize(
@@ -113,6 +113,8 @@ def test_buffers_that_fit(described: Tensor, buffer: DeviceBuffer) -> None:
             DeviceBuffer(4096, 224, 32, "float32"),
             "buffer-type: buffer 'q' has elements of 32 bits (float32), HALF has 16",
         ),
+        (HALF, DeviceBuffer(4096, 224, 16, "bfloat16"), "buffer-type: buffer 'q' holds bfloat16, HALF is needed"),
+        (HALF, DeviceBuffer(4096, 224, 16, "<i2"), "buffer-type: buffer 'q' holds <i2, HALF is needed"),
         (
             HALF,
             DeviceBuffer(4096, 111, 16, "float16"),
@@ -127,7 +129,7 @@ def test_buffers_that_fit(described: Tensor, buffer: DeviceBuffer) -> None:
 )
 def test_buffers_that_do_not_fit(described: Tensor, buffer: DeviceBuffer, message: str) -> None:
     with pytest.raises(UsageError) as raised:
-        _check_buffer(described, buffer)
+        check_buffer(described, buffer)
     assert str(raised.value) == message
 
 
