@@ -66,6 +66,13 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "build_plan": ("plans", "build_plan"),
     "load_plan": ("plans", "load_plan"),
     "execute": ("execution", "execute"),
+    "Executable": ("bound", "Executable"),
+    "Selection": ("selection", "Selection"),
+    "select": ("selection", "select"),
+    "PlanCache": ("caching", "PlanCache"),
+    "build": ("planning", "build"),
+    "plan": ("planning", "plan"),
+    "autotune": ("tuning", "autotune"),
     "Verdict": ("diagnose", "Verdict"),
     "explain": ("diagnose", "explain"),
 }
@@ -74,6 +81,8 @@ __all__ = ["__version__", *_PUBLIC]
 
 if TYPE_CHECKING:
     from . import reference as reference
+    from .bound import Executable as Executable
+    from .caching import PlanCache as PlanCache
     from .diagnose import Verdict as Verdict
     from .diagnose import explain as explain
     from .engine import EngineConfig as EngineConfig
@@ -118,13 +127,18 @@ if TYPE_CHECKING:
     from .native import capi as capi
     from .native import capture_log as capture_log
     from .native import library as library
+    from .planning import build as build
+    from .planning import plan as plan
     from .plans import Plan as Plan
     from .plans import build_plan as build_plan
     from .plans import load_plan as load_plan
+    from .selection import Selection as Selection
+    from .selection import select as select
     from .target import Target as Target
     from .target import find_profile as find_profile
     from .target import open_target as open_target
     from .target import read_device as read_device
+    from .tuning import autotune as autotune
 
     Attr = AttributeName
 

@@ -466,6 +466,11 @@ class Bound:
         self.holds = holds
         self._go = partial(lane.execute, lane.holder.pointer, lane.plan, pack.pointer)
 
+    @property
+    def native(self) -> tuple[Any, tuple[Any, Any, Any]]:
+        """``cudnnBackendExecute`` as a ctypes function, and its arguments: handle, plan, variant pack."""
+        return self._go.func, self._go.args
+
     def __call__(self) -> None:
         """Launch; returns before the device has finished.
 

@@ -15,12 +15,12 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from .cli_execution import add_commands
 from .errors import CudnnBackendError, GraphError
 
 if TYPE_CHECKING:
     from .diagnose import Verdict
     from .graph import Graph
-    from .plans import Plan
 
 __all__ = ["main"]
 
@@ -151,7 +151,6 @@ def load_graph_file(path: str) -> Graph:
     "--limit", "limit_s", type=float, default=600, show_default=True, metavar="SECONDS", help="Time for each answer."
 )
 @click.option("--here", is_flag=True, help="Ask in this process, which a crash of cuDNN then ends.")
-@click.option("--save-plan", type=click.Path(dir_okay=False), help="With --build and one target: write the plan here.")
 @_with_format
 @_with_version
 def explain(
@@ -162,7 +161,6 @@ def explain(
     execute: bool,
     limit_s: float,
     here: bool,
-    save_plan: str | None,
     style: str,
     output: str | None,
 ) -> None:
@@ -170,22 +168,17 @@ def explain(
 
     GRAPH is a Python file with a function graph(), or a graph JSON. Without --target the GPU of this machine is asked.
     With several targets the exit code is the largest of theirs. cuDNN is asked in a child process, so that its crash
-    is an answer; in this one with --here, --save-plan, or where CUDNN_LOGLEVEL_DBG wants cuDNN's log.
+    is an answer; in this one with --here, or where CUDNN_LOGLEVEL_DBG wants cuDNN's log.
     """
     from .diagnose import Judge, Question
     from .diagnose import explain as ask
     from .diagnose.explain import DEFAULT_MODES
     from .diagnose.render import render
 
-    if save_plan is not None and (not build or len(targets) > 1):
-        raise click.UsageError("--save-plan goes with --build and at most one --target")
     graph = load_graph_file(graph_file)
-    plans: list[Plan] = []
     asked = modes or tuple(mode.name for mode in DEFAULT_MODES)
-    if here or save_plan is not None or "CUDNN_LOGLEVEL_DBG" in os.environ:
-        verdicts = [
-            ask(graph, name, mode=asked, build=build, execute=execute, plans=plans) for name in (targets or (None,))
-        ]
+    if here or "CUDNN_LOGLEVEL_DBG" in os.environ:
+        verdicts = [ask(graph, name, mode=asked, build=build, execute=execute) for name in (targets or (None,))]
     else:
         with Judge(limit_s=limit_s) as judge:
             verdicts = [judge.ask(Question(graph, name, None, asked, build, execute)) for name in (targets or ("gpu",))]
@@ -194,9 +187,6 @@ def explain(
             _console().print(render(verdict))
     else:
         _write(_verdicts_as(style, verdicts, graph, graph_file), output)
-    if save_plan is not None and plans:
-        plans[0].save(save_plan)
-        _console(stderr=True).print(f"plan {plans[0].tag} written to {save_plan}", markup=False)
     raise SystemExit(max(verdict.exit_code for verdict in verdicts))
 
 
@@ -582,6 +572,8 @@ def record(output: str, pytest_arguments: str) -> None:
     click.echo(f"record written to {path}")
     raise SystemExit(code)
 
+
+add_commands(main, load_graph_file, _with_version)
 
 if __name__ == "__main__":
     main()

@@ -27,6 +27,8 @@ __all__ = [
     "DeviceMemory",
     "VariantPack",
     "check_buffer",
+    "cuda_call",
+    "cuda_runtime",
     "execute",
     "gpu_time",
     "scalar_array",
@@ -349,21 +351,21 @@ def gpu_time(run: Callable[[], object], stream: int, *, repeats: int = 20) -> fl
     CudnnBackendError
         ``cuda-runtime``.
     """
-    runtime = _cuda_runtime()
+    runtime = cuda_runtime()
     for _ in range(3):
         run()
-    pairs = [[_cuda(runtime, "cudaEventCreate") for _ in range(2)] for _ in range(repeats)]
+    pairs = [[cuda_call(runtime, "cudaEventCreate") for _ in range(2)] for _ in range(repeats)]
     try:
         for start, end in pairs:
-            _cuda(runtime, "cudaEventRecord", start, stream)
+            cuda_call(runtime, "cudaEventRecord", start, stream)
             run()
-            _cuda(runtime, "cudaEventRecord", end, stream)
-        _cuda(runtime, "cudaStreamSynchronize", stream)
-        times = sorted(float(_cuda(runtime, "cudaEventElapsedTime", start, end)) * 1e3 for start, end in pairs)
+            cuda_call(runtime, "cudaEventRecord", end, stream)
+        cuda_call(runtime, "cudaStreamSynchronize", stream)
+        times = sorted(float(cuda_call(runtime, "cudaEventElapsedTime", start, end)) * 1e3 for start, end in pairs)
     finally:
         for pair in pairs:
             for event in pair:
-                _cuda(runtime, "cudaEventDestroy", event)
+                cuda_call(runtime, "cudaEventDestroy", event)
     return times[len(times) // 2]
 
 
@@ -428,8 +430,8 @@ class DeviceMemory:
 
     def _call(self, name: str, *arguments: Any) -> Any:
         if self._runtime is None:
-            self._runtime = _cuda_runtime()
-        return _cuda(self._runtime, name, *arguments)
+            self._runtime = cuda_runtime()
+        return cuda_call(self._runtime, name, *arguments)
 
     def allocate(self, size_bytes: int) -> int:
         if not size_bytes:
@@ -451,7 +453,7 @@ class DeviceMemory:
 
     def _mode(self, name: str) -> Any:
         if self._runtime is None:
-            self._runtime = _cuda_runtime()
+            self._runtime = cuda_runtime()
         return getattr(self._runtime.cudaStreamCaptureMode, name)
 
     def zeros(self, size_bytes: int) -> int:
@@ -473,18 +475,32 @@ class DeviceMemory:
 
     def _kind(self, name: str) -> Any:
         if self._runtime is None:
-            self._runtime = _cuda_runtime()
+            self._runtime = cuda_runtime()
         return getattr(self._runtime.cudaMemcpyKind, f"cudaMemcpy{name}")
 
 
-def _cuda(runtime: Any, name: str, *arguments: Any) -> Any:
+def cuda_call(runtime: Any, name: str, *arguments: Any) -> Any:
+    """Call a function of the CUDA runtime by its C name and return its value.
+
+    Raises
+    ------
+    CudnnBackendError
+        ``cuda-runtime``.
+    """
     error, *values = getattr(runtime, name)(*arguments)
     if int(error) != 0:
         raise CudnnBackendError(f"{name} answered {error!s}", code="cuda-runtime")
     return values[0] if values else None
 
 
-def _cuda_runtime() -> Any:
+def cuda_runtime() -> Any:
+    """Return cuda-python's runtime module.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``cuda-python-missing``.
+    """
     try:
         from cuda.bindings import runtime
     except ImportError as error:

@@ -161,7 +161,7 @@ def _read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise GraphError(
             f"{os.fspath(path)} is no plan file of version {SCHEMA_VERSION}",
             code="plan-file",
-            fix="plan files are written by Plan.save and 'cudnn-backend explain --build --save-plan'",
+            fix="plan files are written by Plan.save and 'cudnn-backend build'",
         )
     if _digest(record) != record.get("sha256"):
         raise GraphError(f"{os.fspath(path)} was changed since it was saved", code="plan-file")

@@ -75,6 +75,17 @@ class _NotRun(pytest.File):
         return ()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def plan_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterable[None]:
+    """Tests, and the processes they start, keep plans in a folder of this run, never in the user's."""
+    before = os.environ.get("CUDNN_BACKEND_PLAN_CACHE")
+    os.environ["CUDNN_BACKEND_PLAN_CACHE"] = str(tmp_path_factory.mktemp("plans") / "cache")
+    yield
+    os.environ.pop("CUDNN_BACKEND_PLAN_CACHE")
+    if before is not None:
+        os.environ["CUDNN_BACKEND_PLAN_CACHE"] = before
+
+
 def pytest_sessionstart(session: pytest.Session) -> None:
     required = os.environ.get(REQUIRE_VARIABLE, "").split(",")
     for ring, why in _not_run(session.config).items():

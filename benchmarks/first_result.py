@@ -1,0 +1,99 @@
+"""A fresh process to its first result: imports, cuDNN, plan, launch. ``cudnn-backend bench`` runs it.
+
+PyTorch is imported, has used the GPU and has made the buffers before the clock starts.
+
+    python benchmarks/first_result.py WAY --plan FILE --cudnn-frontend FOLDER
+
+WAY is ``plan`` (built, or taken from the cache CUDNN_BACKEND_PLAN_CACHE names), ``load`` (from FILE) or
+``cudnn-frontend``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from frontend_cost import B, D, H, S, build
+
+WAYS = ("plan", "load", "cudnn-frontend")
+
+
+def ours(way: str, plan_file: str, clock: Callable[[str], None]) -> Callable[..., None]:
+    """Return what runs the plan of this package on q, k, v, o and stats."""
+    from cudnn_backend_py import load_plan, open_target
+    from cudnn_backend_py.bound import Executable
+    from cudnn_backend_py.planning import build as build_or_find
+
+    clock("import")
+    target = open_target()
+    clock("open")
+    if way == "load":
+        plan = load_plan(plan_file, target)
+    else:
+        from cudnn_backend_py.graph import sdpa_forward
+
+        version, sm = target.library.version, target.sm
+        graph = sdpa_forward(batch=B, heads=H, seq_q=S, head_dim=D, causal=True, stats=True, version=version, sm=sm)
+        plan = build_or_find(graph, target)
+    executable = Executable(plan)
+
+    def run(*buffers: Any) -> None:
+        executable(**dict(zip(("q", "k", "v", "o", "stats"), buffers, strict=True)))
+
+    return run
+
+
+def theirs(folder: str, clock: Callable[[str], None]) -> Callable[..., None]:
+    """Return what runs the plan of cudnn-frontend."""
+    if folder:
+        sys.path.insert(0, folder)
+    import cudnn  # type: ignore[import-not-found,unused-ignore]
+
+    clock("import")
+    handle = cudnn.create_handle()
+    clock("open")
+    graph, tensors = build(cudnn, handle, lambda _: None)
+    workspace = torch.empty(max(graph.get_workspace_size(), 1), device="cuda", dtype=torch.uint8)
+    return lambda *buffers: graph.execute(dict(zip(tensors, buffers, strict=True)), workspace, handle=handle)
+
+
+def main() -> None:
+    """Measure, check the result, print a line of JSON with milliseconds."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("way", choices=WAYS)
+    parser.add_argument("--plan", default="")
+    parser.add_argument("--cudnn-frontend", default="")
+    options = parser.parse_args()
+    q, k, v, o = (torch.randn(B, S, H, D, device="cuda", dtype=torch.half).transpose(1, 2) for _ in range(4))
+    stats = torch.empty(B, H, S, 1, device="cuda")
+    torch.cuda.synchronize()
+    figures: dict[str, float] = {}
+    last = time.perf_counter()
+
+    def clock(name: str) -> None:
+        nonlocal last
+        now = time.perf_counter()
+        figures[name] = (now - last) * 1e3
+        last = now
+
+    if options.way == "cudnn-frontend":
+        run = theirs(options.cudnn_frontend, clock)
+    else:
+        run = ours(options.way, options.plan, clock)
+    clock("plan")
+    run(q, k, v, o, stats)
+    torch.cuda.synchronize()
+    clock("first run")
+    figures["total"] = sum(figures.values())
+    want = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    torch.testing.assert_close(o, want, atol=5e-3, rtol=3e-3)
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,904 @@
+"""Time the engine configs of a graph on the GPU, check that they agree, and keep the best with its evidence.
+
+The upper half is about plain data (statistics, agreement, choice, budget) and needs no GPU; the lower half runs.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .buffers import device_buffer
+from .caching import PlanCache, default_cache, plan_key
+from .engine import EngineConfig, Knob, OperationGraph, heur_mode
+from .errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, UsageError
+from .execution import DeviceMemory, VariantPack, cuda_call, cuda_runtime, variant_pack
+from .generated.enums import DataType, HeurMode, KnobType
+from .graph import Graph, Tensor
+from .graph.formats import decode, encode, storage_type
+from .graph.ir import ELEMENT_BITS
+from .planning import forget_plans, shared_target
+from .plans import Plan, build_plan
+from .selection import Selection, candidates, nothing_selected, refusal, tuned_options
+from .target import Target
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = [
+    "TOLERANCES",
+    "Budget",
+    "Difference",
+    "Timing",
+    "Tuned",
+    "autotune",
+    "choose",
+    "compare",
+    "evidence_table",
+    "hopeless",
+    "made_up_inputs",
+    "neighbours",
+    "tune",
+]
+
+SCHEMA, SCHEMA_VERSION = "cudnn-backend-py/tuning", 1
+L2 = Literal["cold", "warm"]
+Progress = Callable[[str, float], None]
+
+# Relative Frobenius norm of a difference that still counts as rounding; integers have to be equal. float32 results
+# may come from 16-bit products.
+TOLERANCES: dict[DataType, float] = {
+    DataType.DOUBLE: 1e-6,
+    DataType.FLOAT: 5e-3,
+    DataType.HALF: 5e-3,
+    DataType.BFLOAT16: 2e-2,
+    DataType.FP8_E4M3: 0.06,
+    DataType.FP8_E5M2: 0.11,
+    DataType.FP8_E8M0: 0.5,
+    DataType.FP4_E2M1: 0.2,
+}
+ROW_FACTOR = 4  # a row may differ by that many times the tolerance
+NOISE = 0.01  # a gain of less than this share is none
+MIN_ROUNDS, MAX_ROUNDS, WARM_UP = 5, 60, 2
+CHECKING, PREPARING = 0.2, 0.6  # shares of the budget at which asking for configs, and building and running, end
+
+
+# Statistics and choice
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """GPU times in microseconds: median, lower and upper quartile, and of how many."""
+
+    median_us: float
+    low_us: float
+    high_us: float
+    samples: int
+
+    @classmethod
+    def of(cls, times_us: list[float]) -> Timing:
+        """Return the statistics of one time or more."""
+        low, median, high = (float(value) for value in np.percentile(times_us, (25, 50, 75)))
+        return cls(median, low, high, len(times_us))
+
+    @property
+    def spread_us(self) -> float:
+        """Half the distance of the quartiles."""
+        return (self.high_us - self.low_us) / 2
+
+    def beats(self, other: Timing) -> bool:
+        """Return whether it is faster by more than both spreads together, and by more than :data:`NOISE`."""
+        noise = max(self.spread_us + other.spread_us, NOISE * other.median_us)
+        return other.median_us - self.median_us > noise
+
+
+Timings = Mapping[str, Mapping[L2, Timing]]
+
+
+def choose(timings: Timings, first: str, by: L2 = "cold") -> str:
+    """Return the tag of the fastest candidate that beats `first`, or `first`.
+
+    A candidate is taken only if it beats `first` beyond the spread in `by`, is not beaten by it in the other state of
+    the L2 cache, and both were timed :data:`MIN_ROUNDS` times or more.
+    """
+    other: L2 = "warm" if by == "cold" else "cold"
+    mark = timings[first]
+    for tag in sorted(timings, key=lambda tag: timings[tag][by].median_us):
+        mine = timings[tag]
+        enough = min(mine[by].samples, mark[by].samples) >= MIN_ROUNDS
+        if enough and mine[by].beats(mark[by]) and not mark[other].beats(mine[other]):
+            return tag
+    return first
+
+
+def hopeless(timings: Timings, first: str, factor: float = 1.5) -> set[str]:
+    """Return the candidates that are not worth more rounds: slower than the best by `factor`, cold and warm."""
+    states: tuple[L2, L2] = ("cold", "warm")
+    best = {state: min(timing[state].median_us for timing in timings.values()) for state in states}
+    return {
+        tag
+        for tag, timing in timings.items()
+        if tag != first and all(timing[state].low_us > factor * best[state] for state in best)
+    }
+
+
+class Budget:
+    """Seconds that may be spent."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.seconds = seconds
+        self._clock = clock
+        self._start = clock()
+
+    @property
+    def spent(self) -> float:
+        """Seconds since the start."""
+        return self._clock() - self._start
+
+    def allows(self, seconds: float, share: float = 1.0) -> bool:
+        """Return whether something that takes so long ends within this share of the budget."""
+        return self.spent + seconds <= self.seconds * share
+
+
+# Agreement
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How two results differ.
+
+    Parameters
+    ----------
+    relative
+        Frobenius norm of the difference over that of the first.
+    worst_row
+        Largest norm of the difference in a row, over that of the row, or the root mean square norm of all rows where
+        that is larger: a wrong row in a large tensor shows here.
+    patterns
+        Elements that are infinite or no number in one and not, or otherwise, in the other.
+    """
+
+    relative: float
+    worst_row: float
+    patterns: int
+
+    def why(self, limit: float) -> str | None:
+        """Return what is beyond the limit, None if nothing is."""
+        if self.patterns:
+            return f"{self.patterns} elements are infinite or NaN in one result only"
+        if self.relative > limit:
+            return f"the difference is {self.relative:.2e} of the result, {limit:.2e} is allowed"
+        if self.worst_row > ROW_FACTOR * limit:
+            return f"a row differs by {self.worst_row:.2e} of its size, {ROW_FACTOR * limit:.2e} is allowed"
+        return None
+
+
+_CHUNK = 1 << 22  # elements compared at once
+
+
+def compare(first: NDArray[Any], other: NDArray[Any], data_type: DataType) -> Difference:
+    """Compare two results as they lie in memory.
+
+    Parameters
+    ----------
+    first, other
+        Elements of :func:`~cudnn_backend_py.graph.formats.storage_type`, or bytes of a type that has none; rows are
+        along the last dim, or the last two if that is 1.
+    data_type
+        Type of the elements.
+    """
+    width = max(1, math.prod(first.shape[-1:] if first.shape[-1:] != (1,) else first.shape[-2:]))
+    rows, others = (np.ascontiguousarray(array).reshape(-1, width) for array in (first, other))
+    step = max(1, _CHUNK // width)
+    patterns = 0
+    sizes: list[NDArray[np.float64]] = []
+    errors: list[NDArray[np.float64]] = []
+    for start in range(0, len(rows), step):
+        one, two = (_numbers(array[start : start + step], data_type) for array in (rows, others))
+        finite = np.isfinite(one) & np.isfinite(two)
+        same = (one == two) | (np.isnan(one) & np.isnan(two))
+        patterns += int(np.count_nonzero(~finite & ~same))
+        one, two = np.where(finite, one, 0.0), np.where(finite, two, 0.0)
+        sizes.append(np.square(one).sum(1))
+        errors.append(np.square(one - two).sum(1))
+    size, error = np.concatenate(sizes), np.concatenate(errors)
+    floor = float(size.mean())
+    return Difference(
+        _ratio(float(error.sum()), float(size.sum())),
+        _worst(error, np.maximum(size, floor)),
+        patterns,
+    )
+
+
+def _worst(error: NDArray[np.float64], size: NDArray[np.float64]) -> float:
+    if not size.any():
+        return math.inf if error.any() else 0.0
+    return math.sqrt(float((error / size).max()))
+
+
+def _ratio(error: float, size: float) -> float:
+    return 0.0 if error == 0 else math.inf if size == 0 else math.sqrt(error / size)
+
+
+def _has_storage(data_type: DataType) -> bool:
+    """Return whether one element is one NumPy element: packed, vectorized and complex types are compared as bytes."""
+    try:
+        return storage_type(data_type).itemsize * 8 == ELEMENT_BITS[data_type]
+    except CudnnBackendError:
+        return False
+
+
+def _numbers(array: NDArray[Any], data_type: DataType) -> NDArray[np.float64]:
+    if data_type is DataType.BFLOAT16:
+        return (array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    return decode(array, data_type) if _has_storage(data_type) else array.astype(np.float64)
+
+
+def _limit(tensor: Tensor, tolerance: float | Mapping[str, float] | None) -> float:
+    if isinstance(tolerance, Mapping):
+        tolerance = tolerance.get(tensor.name)
+    return TOLERANCES.get(tensor.data_type, 0.0) if tolerance is None else tolerance
+
+
+# Inputs
+
+
+def made_up_inputs(graph: Graph, seed: int = 0, *, given: Collection[str | int] = ()) -> dict[int, Any]:
+    """Return inputs for a graph by uid, without those given: memory as an array, or a number for a by-value tensor.
+
+    Floats are normally distributed, single ones (scales) are 1. Integers are made up for attention only, where their
+    meaning is known by their names: all sequences have full length, pages lie in order.
+
+    Raises
+    ------
+    UsageError
+        ``tuning-input`` for an integer tensor whose meaning is not known: it has to be given.
+    """
+    rng = np.random.default_rng(seed)
+    pool = rng.standard_normal((1 << 20) - 3)  # a prime number of them, so rows do not repeat
+    written = {tensor.uid for tensor in graph.outputs}
+    known = _known_values(graph)
+    found: dict[int, Any] = {}
+    for tensor in graph.variant_pack_tensors:
+        if (
+            tensor.uid in given
+            or tensor.uid in written
+            or tensor.scratch
+            or (tensor.by_value and tensor.value is not None)
+        ):
+            continue
+        value = known[tensor.uid] if tensor.uid in known else _made_up(tensor, pool)
+        if tensor.by_value:
+            found[tensor.uid] = 1 if isinstance(value, np.ndarray) else value
+        elif isinstance(value, np.ndarray):
+            found[tensor.uid] = value
+        else:
+            found[tensor.uid] = np.full(tensor.span_elements, encode(value, tensor.data_type))
+    return found
+
+
+_DATA = (DataType.INT8, DataType.UINT8)
+
+
+def _made_up(tensor: Tensor, pool: NDArray[np.float64]) -> Any:
+    if tensor.span_elements == 1 and tensor.data_type not in (DataType.INT32, DataType.INT64, DataType.UINT32):
+        return 1.0
+    if not _has_storage(tensor.data_type):
+        return np.resize(np.frombuffer(pool.tobytes(), np.uint8), tensor.span_bytes) & 0x33
+    if tensor.data_type is DataType.FP8_E8M0 or tensor.data_type in (DataType.BOOLEAN, DataType.BYTE_BOOLEAN):
+        return 1.0
+    if tensor.data_type not in TOLERANCES and tensor.data_type not in _DATA:
+        raise UsageError(
+            f"{tensor.name!r} is {tensor.type_text}, of which the meaning is not known here",
+            code="tuning-input",
+            fix=f"give it: autotune(..., buffers={{{tensor.name!r}: ...}})",
+        )
+    shift, scale = (4.0, 2.0) if tensor.data_type in _DATA else (0.0, 1.0)
+    return np.resize(encode(pool * scale + shift, tensor.data_type), tensor.span_elements)
+
+
+def _known_values(graph: Graph) -> dict[int, Any]:
+    """Return the values of inputs whose meaning is known: ragged offsets, and those of attention by their names."""
+    from .diagnose.attention_graph import read_attention
+
+    known: dict[int, Any] = {}
+    for tensor in graph.variant_pack_tensors:
+        offset = tensor.ragged_offset
+        if offset is not None and offset.uid not in known:
+            starts = np.arange(offset.span_elements) * (tensor.dims[2] * tensor.strides[2])
+            known[offset.uid] = starts.astype(storage_type(offset.data_type))
+    use = read_attention(graph)
+    if use is None:
+        return known
+    problem = use.problem
+    by_name: dict[str, float] = {
+        "seq_len_q": problem.seq_q,
+        "seq_len_kv": problem.seq_kv,
+        "dropout_seed": 1234,
+        "dropout_offset": 1,
+        "block_mask": 255,
+        "alibi_slopes": 1 / problem.seq_kv,
+        "stats": math.log(problem.seq_kv) + 0.5,
+    }
+    for tensor in graph.variant_pack_tensors:
+        if tensor.name in ("page_table_k", "page_table_v"):
+            known[tensor.uid] = np.arange(tensor.span_elements).astype(storage_type(tensor.data_type))
+        elif tensor.name in by_name:
+            known.setdefault(tensor.uid, by_name[tensor.name])
+    return known
+
+
+# Candidates beyond the heuristics
+
+
+def neighbours(
+    knobs: tuple[Knob, ...], seeds: list[Mapping[KnobType | int, int]], values: int = 8
+) -> Iterator[dict[KnobType, int]]:
+    """Yield knob choices near those of the seeds: none at all, each seed, each seed with one knob changed.
+
+    Parameters
+    ----------
+    knobs
+        The knobs of an engine; those of a seed that it does not have are left out.
+    seeds
+        Knob choices that work for some engine.
+    values
+        The most values tried of one knob: those nearest to the seed's.
+    """
+    yield {}
+    fitting = [
+        {knob.type: seed[knob.type] for knob in knobs if isinstance(knob.type, KnobType) and knob.type in seed}
+        for seed in seeds
+    ]
+    yield from (seed for seed in fitting if seed)
+    for seed in fitting:
+        for knob in knobs:
+            if not isinstance(knob.type, KnobType):
+                continue
+            at = seed.get(knob.type, knob.minimum)
+            choices = range(knob.minimum, knob.maximum + 1, max(1, knob.stride))
+            near = sorted((value for value in choices if seed.get(knob.type) != value), key=lambda v: abs(v - at))
+            for value in near[:values]:
+                yield {**seed, knob.type: value}
+
+
+def _beyond(
+    question: OperationGraph, taken: list[EngineConfig], selection: Selection, budget: Budget
+) -> Iterator[EngineConfig]:
+    """Yield configs of all engines that pass the selection and cuDNN's check, engine by engine in turn."""
+    seeds: list[Mapping[KnobType | int, int]] = [config.knobs for config in taken]
+    seen = {_identity(config.engine, config.knobs) for config in taken}
+    refuse = refusal(question, replace(selection, engine=None, knobs=()))
+    waiting = []
+    for engine in range(question.engine_count):
+        try:
+            waiting.append((engine, neighbours(question.knobs(engine), seeds)))
+        except CudnnStatusError:
+            continue  # the engine does not take the graph
+    while waiting:
+        for item in list(waiting):
+            config = _next_config(question, *item, seen, budget)
+            if config is None:
+                waiting.remove(item)
+            elif refuse(config) is None:
+                yield config
+
+
+def _identity(engine: int, knobs: Mapping[Any, int]) -> Any:
+    return engine, frozenset((int(kind), value) for kind, value in knobs.items())
+
+
+def _next_config(
+    question: OperationGraph,
+    engine: int,
+    choices: Iterator[dict[KnobType, int]],
+    seen: set[Any],
+    budget: Budget,
+) -> EngineConfig | None:
+    """Return the next config of an engine that cuDNN's check takes, None if there is none or the time is up."""
+    for knobs in choices:
+        identity = _identity(engine, knobs)
+        if identity in seen:
+            continue
+        if not budget.allows(0, CHECKING):
+            return None
+        seen.add(identity)
+        try:
+            return question.config(engine, knobs)
+        except CudnnStatusError:
+            continue
+    return None
+
+
+# Running
+
+
+@dataclass
+class _Candidate:
+    config: EngineConfig
+    origin: str
+    state: str = "late"  # then "failed", "different", "timed"
+    reason: str = "the time budget was used up before its turn"
+    plan: Plan | None = None
+    pack: VariantPack | None = None
+    build_s: float | None = None
+    differences: dict[str, Difference] = field(default_factory=dict)
+    times: dict[L2, list[float]] = field(default_factory=lambda: {"cold": [], "warm": []})
+
+    def drop(self, state: str, reason: str) -> None:
+        self.state, self.reason, self.pack = state, reason, None
+        if self.plan is not None:
+            self.plan.close()
+            self.plan = None
+
+    def timing(self) -> dict[L2, Timing]:
+        return {state: Timing.of(times) for state, times in self.times.items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what was found out, as plain data."""
+        plain: dict[str, Any] = {"tag": self.config.tag, "mode": self.origin, "state": self.state}
+        if self.reason:
+            plain["reason"] = self.reason
+        if self.build_s is not None:
+            plain["build_s"] = round(self.build_s, 4)
+        if self.plan is not None:
+            plain["workspace_bytes"] = self.plan.workspace_bytes
+        if self.differences:
+            plain["differences"] = {
+                name: {key: value if math.isfinite(value) else None for key, value in asdict(difference).items()}
+                for name, difference in self.differences.items()
+            }
+        if self.times["cold"]:
+            plain |= {state: asdict(timing) for state, timing in self.timing().items()}
+        return plain
+
+
+class _Stage:
+    """Buffers of one graph on the GPU, the memory that empties the L2 cache, and events."""
+
+    def __init__(self, graph: Graph, target: Target, buffers: Mapping[str | int, Any] | None) -> None:
+        assert target.handle is not None
+        self.graph, self.handle = graph, target.handle
+        self.memory, self._runtime = DeviceMemory(), cuda_runtime()
+        self._workspace, self._workspace_bytes = 0, 0
+        self._events: list[Any] = []
+        try:
+            self._events = [self._call("cudaEventCreate") for _ in range(3)]
+            self._own: set[int] = set()
+            self.buffers = self._placed(buffers or {})
+            device = self._call("cudaGetDevice")
+            kind = self._runtime.cudaDeviceAttr.cudaDevAttrL2CacheSize
+            self.l2_bytes = int(self._call("cudaDeviceGetAttribute", kind, device))
+            self._flush_bytes = max(2 * self.l2_bytes, 1 << 22)
+            self._flush = self.memory.allocate(self._flush_bytes)
+        except BaseException:
+            self.close()
+            raise
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        return cuda_call(self._runtime, name, *arguments)
+
+    def close(self) -> None:
+        for event in self._events:
+            self._call("cudaEventDestroy", event)
+        self._events = []
+        self.memory.free()
+
+    def _placed(self, given: Mapping[str | int, Any]) -> dict[str | int, Any]:
+        """Return a device buffer or number for every tensor: the caller's, or one made up here."""
+        tensors = {key: tensor for tensor in self.graph.variant_pack_tensors for key in (tensor.name, tensor.uid)}
+        if unknown := [key for key in given if key not in tensors]:
+            raise UsageError(f"the graph has no tensor {unknown[0]!r} in memory", code="unknown-buffer")
+        placed: dict[str | int, Any] = {tensors[key].uid: buffer for key, buffer in given.items()}
+        for uid, buffer in placed.items():
+            if isinstance(buffer, np.ndarray) and not tensors[uid].by_value:
+                raise UsageError(
+                    f"buffer {tensors[uid].name!r} is a NumPy array, a device buffer is needed",
+                    code="buffer-not-on-device",
+                )
+        for uid, value in made_up_inputs(self.graph, given=placed).items():
+            placed[uid] = self.memory.copy_in(value) if isinstance(value, np.ndarray) else value
+        for tensor in self.graph.variant_pack_tensors:
+            if tensor.uid not in placed and not tensor.by_value:
+                placed[tensor.uid] = self.memory.zeros(tensor.span_bytes)
+        return placed
+
+    def pack(self, plan: Plan) -> VariantPack:
+        """Return the variant pack of a plan, with a workspace that is large enough."""
+        if plan.workspace_bytes > self._workspace_bytes:
+            self._workspace = self.memory.allocate(plan.workspace_bytes)
+            self._workspace_bytes = plan.workspace_bytes
+        return variant_pack(plan, self.buffers, workspace_ptr=self._workspace)
+
+    def launch(self, candidate: _Candidate) -> None:
+        assert candidate.plan is not None
+        assert candidate.pack is not None
+        candidate.plan.descriptor.execute(self.handle, candidate.pack.descriptor)
+
+    def results(self, candidate: _Candidate) -> dict[str, NDArray[Any]]:
+        """Run a candidate on outputs that were zero before; return the outputs as they lie in memory."""
+        outputs = {tensor.uid: tensor for tensor in self.graph.outputs}.values()
+        for tensor in outputs:
+            if math.prod(tensor.dims) == tensor.span_elements:  # nothing else lies between its elements
+                self._call("cudaMemsetAsync", self._address(tensor), 0, tensor.span_bytes, self.handle.stream)
+        self.launch(candidate)
+        self.memory.synchronize(self.handle.stream)
+        return {tensor.name: self._read(tensor) for tensor in outputs}
+
+    def _address(self, tensor: Tensor) -> int:
+        return device_buffer(self.buffers[tensor.uid], tensor.name).ptr
+
+    def _read(self, tensor: Tensor) -> NDArray[Any]:
+        if not _has_storage(tensor.data_type):
+            raw = np.empty(tensor.span_bytes, np.uint8)
+            self.memory.copy_out(self._address(tensor), raw)
+            return raw
+        image = np.empty(tensor.span_elements, storage_type(tensor.data_type))
+        self.memory.copy_out(self._address(tensor), image)
+        strides = tuple(stride * image.itemsize for stride in tensor.strides)
+        return np.lib.stride_tricks.as_strided(image, tensor.dims, strides)
+
+    def sample(self, candidate: _Candidate) -> None:
+        """Time a candidate once with a cold L2 cache, and once more right after."""
+        stream = self.handle.stream
+        start, middle, end = self._events
+        # While this memory is written, the host gets ahead: the GPU does not wait for launches.
+        self._call("cudaMemsetAsync", self._flush, 0, self._flush_bytes, stream)
+        self._call("cudaEventRecord", start, stream)
+        self.launch(candidate)
+        self._call("cudaEventRecord", middle, stream)
+        self.launch(candidate)
+        self._call("cudaEventRecord", end, stream)
+        self._call("cudaEventSynchronize", end)
+        candidate.times["cold"].append(1e3 * float(self._call("cudaEventElapsedTime", start, middle)))
+        candidate.times["warm"].append(1e3 * float(self._call("cudaEventElapsedTime", middle, end)))
+
+
+def _prepare(
+    stage: _Stage,
+    all_of_them: list[_Candidate],
+    budget: Budget,
+    tolerance: float | Mapping[str, float] | None,
+    report: Progress,
+) -> list[_Candidate]:
+    """Build the candidates, run each once and keep those that agree with the first that runs."""
+    ready: list[_Candidate] = []
+    first: dict[str, NDArray[Any]] = {}
+    longest = 0.0
+    for index, candidate in enumerate(all_of_them):
+        if ready and not budget.allows(longest, PREPARING):
+            break
+        report(f"building {candidate.config.tag}", PREPARING * index / len(all_of_them))
+        began = time.perf_counter()
+        try:
+            candidate.plan = build_plan(candidate.config)
+            candidate.build_s = time.perf_counter() - began
+            candidate.pack = stage.pack(candidate.plan)
+            results = stage.results(candidate)
+        except CudnnStatusError as error:
+            candidate.drop("failed", f"{error.headline}: {error.last_error.strip() or 'no last-error text'}")
+            continue
+        except CudnnBackendError as error:
+            if error.code != "cuda-runtime":
+                raise
+            raise CudnnBackendError(
+                f"engine config {candidate.config.tag} failed on the GPU: {error.headline}",
+                code="tuning-candidate-crashed",
+                cause="the CUDA context of this process may be lost",
+                fix="start again in a new process, without engines=True or with a selection that leaves it out",
+            ) from error
+        longest = max(longest, time.perf_counter() - began)
+        first = first or results
+        if reason := _disagreement(stage.graph, candidate, first, results, tolerance):
+            candidate.drop("different", reason)
+            continue
+        candidate.state, candidate.reason = "timed", ""
+        ready.append(candidate)
+    return ready
+
+
+def _disagreement(
+    graph: Graph,
+    candidate: _Candidate,
+    first: Mapping[str, NDArray[Any]],
+    results: Mapping[str, NDArray[Any]],
+    tolerance: float | Mapping[str, float] | None,
+) -> str | None:
+    """Return how a candidate's results differ from the first's beyond tolerance, None if they do not."""
+    if first is results:
+        return None
+    whys = []
+    for tensor in {tensor.uid: tensor for tensor in graph.outputs}.values():
+        difference = compare(first[tensor.name], results[tensor.name], tensor.data_type)
+        candidate.differences[tensor.name] = difference
+        if why := difference.why(_limit(tensor, tolerance)):
+            whys.append(f"{tensor.name}: {why}")
+    return "; ".join(whys) or None
+
+
+def _measure(stage: _Stage, ready: list[_Candidate], budget: Budget, report: Progress) -> int:
+    """Time the candidates in rounds until the budget or the rounds are used up; return the number of rounds."""
+    for candidate in ready:
+        for _ in range(WARM_UP):
+            stage.sample(candidate)
+        candidate.times = {"cold": [], "warm": []}
+    racing, rounds, longest = list(ready), 0, 0.0
+    while rounds < MAX_ROUNDS and (rounds == 0 or budget.allows(longest)):
+        began = time.perf_counter()
+        for candidate in racing[rounds % len(racing) :] + racing[: rounds % len(racing)]:
+            stage.sample(candidate)
+        longest = max(longest, time.perf_counter() - began)
+        rounds += 1
+        report(f"round {rounds} of {MAX_ROUNDS}, {len(racing)} candidates", PREPARING + 0.4 * rounds / MAX_ROUNDS)
+        if rounds == MIN_ROUNDS:
+            out = hopeless({item.config.tag: item.timing() for item in racing}, racing[0].config.tag)
+            racing = [item for item in racing if item.config.tag not in out]
+    return rounds
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The fastest plan of a graph and how that was found, as plain data."""
+
+    plan: Plan
+    evidence: dict[str, Any] = field(repr=False)
+
+    @property
+    def gain(self) -> float:
+        """How many times faster the plan is than the heuristics' first choice; 1.0 if it is that."""
+        return float(self.evidence["gain"])
+
+
+def autotune(
+    graph: Graph,
+    target: Target | str | None = None,
+    *,
+    buffers: Mapping[str | int, Any] | None = None,
+    modes: Sequence[HeurMode | str] = ("A", "B", "FALLBACK"),
+    engines: bool = False,
+    max_candidates: int = 32,
+    budget_s: float = 30.0,
+    tolerance: float | Mapping[str, float] | None = None,
+    by: L2 = "cold",
+    cache: bool | PlanCache = True,
+    progress: bool | Progress = False,
+    selection: Selection | None = None,
+) -> Tuned:
+    """Find the fastest plan of a graph on the GPU of this process.
+
+    Every candidate runs once on the same inputs; those whose results differ from the first's are discarded. The
+    others are timed between CUDA events in interleaved rounds, each right after a buffer larger than the L2 cache
+    was written (cold) and once more (warm). The heuristics' first choice stays unless another beats it beyond the
+    spread of both.
+
+    Parameters
+    ----------
+    graph, target
+        The graph, and a live target (the GPU of this process if not given).
+    buffers
+        Device buffers by name or uid, as for :func:`~cudnn_backend_py.execution.variant_pack`; outputs among them are
+        overwritten. What is not given is made up: see :func:`made_up_inputs`.
+    modes
+        Heuristics modes whose configs are tried, in this order; they replace those of `selection`.
+    engines
+        Also try all engines with knob values near those of the heuristics' configs. They pass cuDNN's check, but
+        nobody proposed them: a kernel that fails takes the CUDA context with it.
+    max_candidates
+        The most configs tried.
+    budget_s
+        Seconds it may take; one build that has begun, and one round of timing, are finished.
+    tolerance
+        Largest relative Frobenius norm of a difference, for all outputs or by name; :data:`TOLERANCES` by data type
+        if not given.
+    by
+        Whether times with a cold or a warm L2 cache decide. The winner is not slower in the other.
+    cache
+        Put the winner with its evidence into the default plan cache, or the one given, for ``plan(...)`` to find.
+    progress
+        True for a progress bar, or a function of a text and the share that is done.
+    selection
+        What the configs may need and must promise.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``tuning-without-device`` for a described target, ``no-gpu``, ``cuda-python-missing``.
+    NothingSelected
+        If no config is left to try.
+    UsageError
+        ``tuning-option``, ``tuning-input``, and what buffers may be refused for.
+    CudnnBackendError
+        ``tuning-failed`` if no candidate could be built; ``tuning-candidate-crashed``.
+    """
+    _check_options(max_candidates, budget_s, by)
+    budget = Budget(budget_s)
+    live = shared_target(target)
+    if not live.is_live:
+        raise EnvironmentNotReady(
+            f"{live.name} is a described target, plans are timed on a GPU",
+            code="tuning-without-device",
+            fix="tune on the GPU itself; for a described target select(...) chooses without timing",
+        )
+    wanted = replace(selection or Selection(), modes=tuple(map(heur_mode, modes)))
+    tried, refused = _gather(OperationGraph(graph, live), wanted, engines, max_candidates, budget)
+    stage = _Stage(graph, live, buffers)
+    try:
+        with _reporting(progress) as report:
+            ready = _prepare(stage, tried, budget, tolerance, report)
+            if not ready:
+                raise CudnnBackendError(
+                    f"none of {len(tried)} engine configs of {graph.name!r} could be built and run",
+                    code="tuning-failed",
+                    cause="\n".join(f"{item.config.tag}: {item.reason}" for item in tried),
+                )
+            rounds = _measure(stage, ready, budget, report)
+    finally:
+        stage.close()
+    timings = {item.config.tag: item.timing() for item in ready}
+    first = ready[0].config.tag
+    chosen = choose(timings, first, by)
+    evidence = {
+        "schema": SCHEMA,
+        "version": SCHEMA_VERSION,
+        "graph": graph.name,
+        "cudnn": live.library.version_text,
+        "device": live.profile.title,
+        "sm": live.sm,
+        "made_up_inputs": not buffers,
+        "first": first,
+        "winner": chosen,
+        "by": by,
+        "gain": timings[first][by].median_us / timings[chosen][by].median_us,
+        "rounds": rounds,
+        "budget_s": budget_s,
+        "seconds": round(budget.spent, 3),
+        "l2_bytes": stage.l2_bytes,
+        "candidates": [item.to_dict() for item in tried] + refused,
+    }
+    plan = _keep_only(chosen, ready)
+    _remember(graph, live, plan, evidence, cache, selection)
+    return Tuned(plan, evidence)
+
+
+def _keep_only(tag: str, ready: list[_Candidate]) -> Plan:
+    """Return the plan of a candidate and close the others."""
+    kept = None
+    for item in ready:
+        item.pack = None
+        assert item.plan is not None
+        if item.config.tag == tag:
+            kept = item.plan
+        else:
+            item.plan.close()
+    assert kept is not None
+    return kept
+
+
+def _check_options(max_candidates: int, budget_s: float, by: str) -> None:
+    for name, value in (("max_candidates", max_candidates), ("budget_s", budget_s)):
+        if not value > 0:
+            raise UsageError(f"{name} is {value!r}, more than 0 is needed", code="tuning-option")
+    if by not in ("cold", "warm"):
+        raise UsageError(f"by is {by!r}, 'cold' or 'warm' is needed", code="tuning-option")
+
+
+def _gather(
+    question: OperationGraph, wanted: Selection, engines: bool, limit: int, budget: Budget
+) -> tuple[list[_Candidate], list[dict[str, Any]]]:
+    """Return the configs to try, best guess first, and the evidence about those that were refused."""
+    found = candidates(question, wanted)
+    tried = [_Candidate(config, origin) for config, origin in zip(found.configs, found.origins, strict=True)]
+    if engines and not wanted.knobs and wanted.engine is None:
+        for config in _beyond(question, found.configs, wanted, budget):
+            if len(tried) >= limit:
+                break
+            tried.append(_Candidate(config, "engine"))
+    if not tried:
+        raise nothing_selected(question, wanted, found)
+    refused = [
+        {"tag": item.tag, "mode": item.mode, "state": "refused", "reason": item.reason} for item in found.refused
+    ]
+    return tried[:limit], refused
+
+
+def _remember(
+    graph: Graph,
+    target: Target,
+    plan: Plan,
+    evidence: dict[str, Any],
+    cache: bool | PlanCache,
+    selection: Selection | None,
+) -> None:
+    if cache is False:
+        return
+    kept = default_cache() if cache is True else cache
+    if kept is not None and target.profile.properties.get("multiProcessorCount"):  # before cuDNN 9.8 it is not known
+        kept.put(plan_key(graph, target, tuned_options(selection)), plan, evidence)
+        forget_plans()  # what this process built untuned would be found before it
+
+
+@contextmanager
+def _reporting(progress: bool | Progress) -> Iterator[Progress]:
+    """Yield the function that is told what is going on."""
+    if not isinstance(progress, bool):
+        yield progress
+        return
+    if not progress:
+        yield lambda text, done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("asking cuDNN", total=1.0)
+        yield lambda text, done: bar.update(task, description=text, completed=done)
+
+
+# For people
+
+
+def evidence_table(evidence: Mapping[str, Any]) -> Table:
+    """Return the candidates of a tuning as a table, fastest first."""
+    from rich.table import Table
+    from rich.text import Text
+
+    by = evidence["by"]
+    table = Table(title=f"{evidence['graph']} on {evidence['device']}, cuDNN {evidence['cudnn']}")
+    for name in ("engine config", "mode", "cold us", "warm us", "workspace", "build s", "remark"):
+        table.add_column(name, justify="right" if name[-2:] in ("us", " s") or name == "workspace" else "left")
+    timed = [item for item in evidence["candidates"] if by in item]
+    rest = [item for item in evidence["candidates"] if by not in item]
+    for item in sorted(timed, key=lambda item: item[by]["median_us"]) + rest:
+        remarks = [word for word in ("winner", "first") if item["tag"] == evidence[word] and by in item]
+        if item["state"] != "timed":
+            remarks.append(f"{item['state']}: {item['reason'].splitlines()[0]}")
+        cells = (
+            item["tag"],
+            item["mode"],
+            *(_time_cell(item.get(state)) for state in ("cold", "warm")),
+            str(item.get("workspace_bytes", "")),
+            f"{item['build_s']:.2f}" if "build_s" in item else "",
+            ", ".join(remarks),
+        )
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _time_cell(timing: Mapping[str, float] | None) -> str:
+    if timing is None:
+        return ""
+    return f"{timing['median_us']:.2f} ± {(timing['high_us'] - timing['low_us']) / 2:.2f}"
+
+
+def tune(graph: Graph, *, json_path: str | None = None, **options: Any) -> Tuned:
+    """Tune a graph as the command ``cudnn-backend tune`` does: with a progress bar, and a table on standard output.
+
+    Parameters
+    ----------
+    json_path
+        File for the evidence as JSON.
+    options
+        As for :func:`autotune`.
+    """
+    import json
+    from pathlib import Path
+
+    from rich.console import Console
+
+    tuned = autotune(graph, **{"progress": True} | options)
+    if json_path is not None:
+        Path(json_path).write_text(json.dumps(tuned.evidence, indent=1) + "\n", encoding="utf-8")
+    console = Console(highlight=False)
+    console.print(evidence_table(tuned.evidence))
+    same = tuned.evidence["winner"] == tuned.evidence["first"]
+    verdict = "the heuristics' first choice stays" if same else f"{tuned.gain:.3f} x as fast as the first choice"
+    console.print(f"{tuned.evidence['winner']}: {verdict} ({tuned.evidence['rounds']} rounds)", markup=False)
+    return tuned

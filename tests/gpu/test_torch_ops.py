@@ -1,0 +1,302 @@
+"""The torch operators on the GPU: numbers beside torch's math backend in float32, autograd, compile, streams."""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import GraphError, NotSupported, UsageError
+from cudnn_backend_py.torch_ops import attention, clear_plans, scaled_dot_product_attention
+from tests.support.figures import add_figure
+
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
+pytestmark = pytest.mark.filterwarnings("default::DeprecationWarning", "default::FutureWarning")  # torch's own
+LIMITS = {"float16": (1e-3, 3e-3), "bfloat16": (8e-3, 2e-2)}  # relative Frobenius: of the output, of gradients
+B, H, S, D = 2, 8, 384, 64
+
+
+def make(kind: str, *, kv_heads: int = H, seq_kv: int = S, layout: str = "bhsd", head_dim: int = D) -> list[Any]:
+    """Return q, k, v and the gradient of the output; q, k, v need gradients."""
+    torch.manual_seed(7)
+    found = []
+    for heads, seq in ((H, S), (kv_heads, seq_kv), (kv_heads, seq_kv), (H, S)):
+        if layout == "bshd":
+            x = torch.randn(B, seq, heads, head_dim, device="cuda", dtype=getattr(torch, kind)).transpose(1, 2)
+        else:
+            x = torch.randn(B, heads, seq, head_dim, device="cuda", dtype=getattr(torch, kind))
+        found.append(x)
+    return [x.requires_grad_(True) for x in found[:3]] + found[3:]
+
+
+def in_float32(inputs: list[Any], d_o: Any, **options: Any) -> list[Any]:
+    """Return the output and the gradients of torch's math backend in float32."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    wide = [x.detach().float().requires_grad_(True) for x in inputs]
+    mask = wide[3] if len(wide) > 3 else options.pop("attn_mask", None)
+    with sdpa_kernel(SDPBackend.MATH):
+        o = torch.nn.functional.scaled_dot_product_attention(*wide[:3], attn_mask=mask, **options)
+    return [o.detach(), *torch.autograd.grad(o, wide, d_o.float())]
+
+
+def relative(found: Any, want: Any) -> float:
+    return float((found.float() - want).norm() / want.norm())
+
+
+def check(kind: str, found: list[Any], want: list[Any], name: str) -> None:
+    errors = [relative(mine, other) for mine, other in zip(found, want, strict=True)]
+    add_figure(f"torch operator, {name}, {kind}", relative_frobenius=errors)
+    forward, backward = LIMITS[kind]
+    assert errors[0] < forward, errors
+    assert max(errors[1:]) < backward, errors
+
+
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "plain": ({}, {}),
+    "causal": ({}, {"is_causal": True}),
+    "causal, rows before heads": ({"layout": "bshd"}, {"is_causal": True}),
+    "grouped heads": ({"kv_heads": 2, "layout": "bshd"}, {"is_causal": True, "enable_gqa": True}),
+    "other lengths, scale": ({"seq_kv": 512}, {"scale": 0.05}),
+    "d 128": ({"head_dim": 128}, {"is_causal": True}),
+}
+
+
+@pytest.mark.parametrize("kind", LIMITS)
+@pytest.mark.parametrize("case", CASES)
+def test_output_and_gradients_agree_with_float32(case: str, kind: str) -> None:
+    how, options = CASES[case]
+    *inputs, d_o = make(kind, **how)
+    o = scaled_dot_product_attention(*inputs, **options)
+    assert (o.dtype, o.stride(1) > o.stride(2)) == (inputs[0].dtype, inputs[0].stride(1) > inputs[0].stride(2))
+    check(kind, [o, *torch.autograd.grad(o, inputs, d_o)], in_float32(inputs, d_o, **options), case)
+
+
+def test_slices_of_one_buffer_are_used_where_they_lie() -> None:
+    whole = torch.randn(B, S, 3, H, D, device="cuda", dtype=torch.half, requires_grad=True)
+    d_o = torch.randn(B, H, S, D, device="cuda", dtype=torch.half)
+    inputs = [x.transpose(1, 2) for x in whole.unbind(2)]
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    o = scaled_dot_product_attention(*inputs, is_causal=True)
+    # Room for the output and its statistics, and for no copies of the inputs.
+    assert torch.cuda.max_memory_allocated() - before < 2 * o.numel() * o.element_size()
+    want = in_float32(inputs, d_o, is_causal=True)
+    check("float16", [o, *torch.autograd.grad(o, inputs, d_o)], want, "slices of one buffer")
+
+
+@pytest.mark.parametrize("how", ["expanded", "misaligned", "scattered"])
+def test_layouts_cudnn_cannot_read_are_copied(how: str) -> None:
+    *inputs, d_o = make("float16")
+    q, k, v = (x.detach() for x in inputs)
+    if how == "expanded":
+        v = v[:, :1].expand(-1, H, -1, -1)
+    elif how == "misaligned":
+        v = torch.randn(v.numel() + 1, device="cuda", dtype=torch.half)[1:].view(v.shape)
+    else:
+        v = torch.randn(B, H, D, S, device="cuda", dtype=torch.half).transpose(2, 3)
+    found = [x.requires_grad_(True) for x in (q, k, v)]
+    o = scaled_dot_product_attention(*found)
+    check("float16", [o, *torch.autograd.grad(o, found, d_o)], in_float32(found, d_o), how)
+    o = scaled_dot_product_attention(*found)
+    (gradient,) = torch.autograd.grad(o.sum(), found[:1])  # a gradient of the output that is one number, expanded
+    assert torch.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("dims", [(S, S), (B, 1, S, S), (1, H, S, S), (1, 1, 1, S)], ids=str)
+def test_bool_mask(dims: tuple[int, ...]) -> None:
+    *inputs, d_o = make("float16")
+    mask = torch.rand(dims, device="cuda") > 0.3
+    o = scaled_dot_product_attention(*inputs, attn_mask=mask)
+    want = in_float32(inputs, d_o, attn_mask=mask)
+    check("float16", [o, *torch.autograd.grad(o, inputs, d_o)], want, f"bool mask {dims}")
+
+
+def test_float_mask_gets_its_gradient() -> None:
+    *inputs, d_o = make("float16")
+    inputs.append(torch.randn(1, H, S, S, device="cuda", dtype=torch.half, requires_grad=True))
+    o = scaled_dot_product_attention(*inputs[:3], attn_mask=inputs[3])
+    check("float16", [o, *torch.autograd.grad(o, inputs, d_o)], in_float32(inputs, d_o), "float mask")
+
+
+def test_gradients_agree_with_differences() -> None:
+    """What a step along a direction changes, measured with the operator itself."""
+    *inputs, d_o = make("float16")
+    o = scaled_dot_product_attention(*inputs, is_causal=True)
+    gradients = torch.autograd.grad(o, inputs, d_o)
+    step = 0.25
+    for index, gradient in enumerate(gradients):
+        direction = gradient.float() / gradient.float().norm()
+        ends = []
+        for sign in (1, -1):
+            moved = [x.detach() for x in inputs]
+            moved[index] = (moved[index].float() + sign * step * direction).half()
+            ends.append((scaled_dot_product_attention(*moved, is_causal=True).double() * d_o.double()).sum())
+        slope = float((ends[0] - ends[1]) / (2 * step))
+        assert math.isclose(slope, float(gradient.float().norm()), rel_tol=0.05)
+
+
+def test_stats_padding_and_sink() -> None:
+    q, k, v, d_o = make("float16")
+    lens = torch.tensor([S, 100], device="cuda", dtype=torch.int32)
+    o, stats = attention(q, k, v, seq_len_q=lens, seq_len_kv=lens, return_stats=True)
+    scores = (q.detach().float() @ k.detach().float().transpose(2, 3)) / math.sqrt(D)
+    want = scores[1, :, :100, :100].logsumexp(-1)
+    assert (stats[1, :, :100, 0] - want).abs().max() < 2e-3
+    sink = torch.randn(H, device="cuda", requires_grad=True)
+    o = attention(q, k, v, sink=sink)
+    wide = [x.detach().float().requires_grad_(True) for x in (q, k, v, sink)]
+    logits = torch.cat(
+        [(wide[0] @ wide[1].transpose(2, 3)) / math.sqrt(D), wide[3].view(1, H, 1, 1).expand(B, H, S, 1)], -1
+    )
+    other = logits.softmax(-1)[..., :-1] @ wide[2]
+    want_all = [other.detach(), *torch.autograd.grad(other, wide, d_o.float())]
+    check("float16", [o, *torch.autograd.grad(o, (q, k, v, sink), d_o)], want_all, "sink")
+
+
+def test_dropout_is_torchs_generators_and_the_same_backward() -> None:
+    q, k, _, d_o = make("float16")
+    v = torch.eye(S, D, device="cuda", dtype=torch.half).expand(B, H, S, D).contiguous().requires_grad_(True)
+    results = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        o = scaled_dot_product_attention(q, k, v, dropout_p=0.5)
+        results.append((o, torch.autograd.grad(o, v, d_o, retain_graph=True)[0]))
+    assert torch.equal(results[0][0], results[1][0])
+    assert torch.equal(results[0][1], results[1][1])
+    assert not torch.equal(results[0][0], results[2][0])
+    o = results[0][0]
+    share = float((o == 0).float().mean())  # o is the first columns of the probabilities
+    assert 0.45 < share < 0.55
+    # dV = P^T dO: where dO is 1 for what the forward pass kept, and 0 elsewhere, another mask would lose half of it.
+    (dv,) = torch.autograd.grad(o, v, (o > 0).half())
+    assert math.isclose(float((dv.double() * v).sum()), float(o.double().sum()), rel_tol=0.02)
+
+
+def test_deterministic_backward_is_repeatable() -> None:
+    q, k, v, d_o = make("float16", layout="bshd")
+    torch.use_deterministic_algorithms(True)
+    try:
+        runs = [torch.autograd.grad(scaled_dot_product_attention(q, k, v), (q, k, v), d_o) for _ in range(5)]
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert all(torch.equal(mine, other) for run in runs[1:] for mine, other in zip(run, runs[0], strict=True))
+
+
+# compile, checks, graphs
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+def test_compiles_as_one_graph(dynamic: bool) -> None:
+    @torch.compile(fullgraph=True, dynamic=dynamic, backend="aot_eager")
+    def step(q: Any, k: Any, v: Any) -> Any:
+        return scaled_dot_product_attention(q * 2, k, v, is_causal=True) + 1
+
+    torch._dynamo.reset()
+    *inputs, d_o = make("float16", layout="bshd")
+    o = step(*inputs)
+    plain = scaled_dot_product_attention(inputs[0] * 2, *inputs[1:], is_causal=True) + 1
+    assert torch.equal(o, plain)
+    found, want = (torch.autograd.grad(x, inputs, d_o) for x in (o, plain))
+    assert all(relative(mine, other.float()) < 2e-3 for mine, other in zip(found, want, strict=True))
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_opcheck(dropout: float) -> None:
+    q, k, v, _ = make("float16", kv_heads=2, layout="bshd")
+    rng = torch.zeros(4, dtype=torch.int64, device="cuda") if dropout else None
+    empty = [None] * 5
+    arguments = (q, k, v, *empty, rng, None, dropout, None, 0, False, None, True, True)
+    torch.library.opcheck(torch.ops.cudnn_backend.sdpa_forward.default, arguments)
+
+
+def test_captured_in_a_cuda_graph() -> None:
+    q, k, v, _ = (x.detach() for x in make("float16"))
+    scaled_dot_product_attention(q, k, v)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        o = scaled_dot_product_attention(q, k, v)
+    q.copy_(torch.randn_like(q))
+    graph.replay()
+    assert torch.equal(o, scaled_dot_product_attention(q, k, v))
+
+
+# streams and threads
+
+
+def test_runs_on_the_current_stream() -> None:
+    q, k, v, _ = (x.detach() for x in make("float16"))
+    want = scaled_dot_product_attention(q, k, v)
+    fresh = torch.zeros_like(q)
+    torch.cuda.synchronize()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(50_000_000)  # a call on another stream would read zeros
+        fresh.copy_(q)
+        found = scaled_dot_product_attention(fresh, k, v)
+        assert not stream.query()
+    torch.cuda.synchronize()
+    assert torch.equal(found, want)
+
+
+def test_threads_with_streams_of_their_own() -> None:
+    failed: list[str] = []
+
+    def work(seed: int) -> None:
+        try:
+            with torch.cuda.stream(torch.cuda.Stream()):
+                x = torch.full((B, H, S, D), float(seed), device="cuda", dtype=torch.half)
+                for _ in range(200):
+                    o = scaled_dot_product_attention(x, x, x)
+                    x = o.clone()
+                torch.cuda.current_stream().synchronize()
+                if not torch.allclose(x, torch.full_like(x, float(seed)), rtol=1e-2):
+                    failed.append(f"{seed}: {x.flatten()[:4]}")
+        except Exception as error:  # told by the main thread
+            failed.append(repr(error))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+
+
+# what is refused
+
+
+def test_what_cannot_be_taken_is_said() -> None:
+    q, k, v, _ = (x.detach() for x in make("float16"))
+    wrong: list[tuple[type[Exception], str, Any]] = [
+        (UsageError, "one CUDA device", lambda: scaled_dot_product_attention(q.cpu(), k.cpu(), v.cpu())),
+        (UsageError, "k is on cpu, q on cuda:0", lambda: scaled_dot_product_attention(q, k.cpu(), v)),
+        (UsageError, "float16 for all", lambda: scaled_dot_product_attention(q.float(), k.float(), v.float())),
+        (UsageError, "enable_gqa|heads", lambda: scaled_dot_product_attention(q, k[:, :2], v[:, :2])),
+        (UsageError, "exclude", lambda: scaled_dot_product_attention(q, k, v, q[0, 0, :, :1] > 0, is_causal=True)),
+        (UsageError, r"k is float16 \[2, 8, 384, 32\]", lambda: scaled_dot_product_attention(q, k[..., :32], v)),
+        (GraphError, "attention-heads", lambda: scaled_dot_product_attention(q, k[:, :3], v[:, :3], enable_gqa=True)),
+        (NotSupported, "", lambda: scaled_dot_product_attention(*(x[..., :20].contiguous() for x in (q, k, v)))),
+        (UsageError, "seq_len_q and seq_len_kv", lambda: attention(q, k, v, seq_len_q=torch.ones(B).cuda())),
+    ]
+    for kind, words, call in wrong:
+        with pytest.raises(kind, match=words):
+            call()
+    assert torch.isfinite(scaled_dot_product_attention(q, k, v)).all(), "the context is still usable"
+
+
+def test_second_derivative_is_refused() -> None:
+    q, k, v, _ = make("float16")
+    (gradient,) = torch.autograd.grad(scaled_dot_product_attention(q, k, v).sum(), q, create_graph=True)
+    with pytest.raises(UsageError, match="no second derivative"):
+        gradient.sum().backward()
+
+
+def test_plans_can_be_forgotten() -> None:
+    q, k, v, _ = (x.detach() for x in make("float16"))
+    want = scaled_dot_product_attention(q, k, v)
+    clear_plans()
+    assert torch.equal(scaled_dot_product_attention(q, k, v), want)

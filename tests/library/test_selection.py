@@ -1,0 +1,271 @@
+"""Selections on described targets: what is taken, and the value found and allowed of what is refused."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import (
+    BehaviorNote,
+    EnvironmentNotReady,
+    Graph,
+    HeurMode,
+    NotSupported,
+    OperationGraph,
+    UsageError,
+    build_plan,
+    open_target,
+)
+from cudnn_backend_py.generated.enums import KnobType, NumericalNote
+from cudnn_backend_py.graph import attention
+from cudnn_backend_py.selection import NothingSelected, Selection, candidates, select, tuned_options
+from cudnn_backend_py.tuning import Budget, _gather, autotune
+
+
+def forward() -> Graph:
+    return attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True, stats=True)
+
+
+def backward(**options: Any) -> Graph:
+    shape: dict[str, Any] = {"batch": 1, "heads": 2, "seq_q": 512, "head_dim": 64, "causal": True}
+    return attention.sdpa_backward(**shape | options)
+
+
+@pytest.fixture(scope="module")
+def question() -> OperationGraph:
+    return OperationGraph(forward(), open_target("h100"))
+
+
+def test_without_wishes_the_first_config_of_mode_a_is_taken(question: OperationGraph) -> None:
+    proposed = [config.tag for config in question.heuristics("A").configs]
+    chosen = select(question)
+    assert chosen.config.tag == proposed[0]
+    assert [config.tag for config in chosen.alternatives] == proposed[1:]
+
+
+def test_cudnns_own_refusals_are_kept_beside_a_choice(question: OperationGraph) -> None:
+    answer = question.heuristics("A")
+    assert answer.candidates > len(answer.configs) or question.target.library.version < (9, 19, 0)
+    refused = select(question).refused
+    assert len(refused) == answer.candidates - len(answer.configs)
+    assert all(item.mode == "A" and item.tag.startswith("eng") for item in refused)
+    assert all(item.reason in item.words.splitlines() for item in refused)
+
+
+def test_limits_say_what_was_found_and_what_is_allowed(question: OperationGraph) -> None:
+    first = select(question).config
+    limit = first.shared_memory_bytes - 1
+    chosen = select(question, shared_memory_bytes=limit)
+    assert chosen.config.shared_memory_bytes <= limit
+    reasons = {item.tag: item.reason for item in chosen.refused}
+    assert reasons[first.tag] == (
+        f"it needs {first.shared_memory_bytes} bytes of shared memory per block, {limit} are allowed"
+    )
+
+
+def test_workspace_limit_holds_for_the_choice_and_all_alternatives(question: OperationGraph) -> None:
+    chosen = select(question, workspace_bytes=0)
+    assert {config.workspace_bytes for config in (chosen.config, *chosen.alternatives)} == {0}
+    assert any("bytes of workspace, 0 are allowed" in item.reason for item in chosen.refused)
+
+
+def test_a_wanted_note_that_no_config_has_is_explained_for_each(question: OperationGraph) -> None:
+    with pytest.raises(NothingSelected, match="nothing-selected") as caught:
+        select(question, wanted_behavior="CUBLASLT_DEPENDENCY", modes="A")
+    proposed = {config.tag for config in question.heuristics("A").configs}
+    by_filter = {item.tag: item.reason for item in caught.value.refused if not item.words}
+    assert set(by_filter) == proposed
+    assert all(reason.endswith("CUBLASLT_DEPENDENCY is wanted") for reason in by_filter.values())
+    assert all(tag in caught.value.render() for tag in proposed)
+
+
+def test_an_unwanted_note_is_named(question: OperationGraph) -> None:
+    with pytest.raises(NotSupported) as caught:
+        select(question, unwanted_numerical=NumericalNote.TENSOR_CORE, modes="A")
+    assert "TENSOR_CORE is not wanted" in caught.value.sections["cause"]
+    assert "unwanted_numerical ['TENSOR_CORE']" in caught.value.sections["where"]
+
+
+def test_refusals_survive_pickling(question: OperationGraph) -> None:
+    with pytest.raises(NothingSelected) as caught:
+        select(question, workspace_bytes=0, shared_memory_bytes=0)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert again.refused == caught.value.refused
+    assert again.refused
+
+
+def test_an_engine_alone_takes_the_heuristics_configs_of_it(question: OperationGraph) -> None:
+    engine = question.heuristics("A").configs[-1].engine
+    chosen = select(question, engine=engine)
+    assert chosen.config.engine == engine
+    assert any(item.reason.endswith(f"{engine} is wanted") for item in chosen.refused)
+
+
+def test_engine_and_knobs_are_taken_as_they_are_named(question: OperationGraph) -> None:
+    last = question.heuristics("A").configs[-1]
+    chosen = select(question, engine=last.engine, knobs=last.knobs)
+    assert (chosen.config.engine, chosen.config.knobs) == (last.engine, last.knobs)
+    assert chosen.alternatives == ()
+
+
+def test_a_knob_value_that_cudnn_refuses_is_told_in_its_words(question: OperationGraph) -> None:
+    last = question.heuristics("A").configs[-1]
+    knobs = {**last.knobs, KnobType.KERNEL_CFG: 36}
+    with pytest.raises(NothingSelected) as caught:
+        select(question, engine=last.engine, knobs=knobs)
+    (refused,) = caught.value.refused
+    assert refused.mode == "named"
+    assert f"k{int(KnobType.KERNEL_CFG)}=36" in refused.tag
+    assert refused.words
+    assert refused.words in caught.value.last_error
+
+
+def test_a_graph_cudnn_refuses_altogether_has_its_words() -> None:
+    graph = attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True)
+    with pytest.raises(NothingSelected) as caught:
+        select(graph, "t4")
+    assert "NOT_SUPPORTED" in caught.value.last_error
+    assert all(item.words for item in caught.value.refused)
+
+
+def test_modes_are_asked_in_order_and_each_config_is_listed_once(question: OperationGraph) -> None:
+    found = candidates(question, Selection(modes=("A", "B")))
+    tags = [config.tag for config in found.configs]
+    assert tags[: len(question.heuristics("A").configs)] == [c.tag for c in question.heuristics("A").configs]
+    assert len(set(tags)) == len(tags)
+    assert set(found.origins) <= {"A", "B"}
+
+
+# determinism
+
+
+def test_a_forward_pass_is_deterministic(question: OperationGraph) -> None:
+    assert select(question, deterministic=True).config.tag == select(question).config.tag
+
+
+@pytest.mark.parametrize("target", ["sm80", "h100"])
+def test_a_backward_graph_that_sums_dq_is_refused_whatever_the_notes_say(target: str) -> None:
+    with pytest.raises(NothingSelected) as caught:
+        select(backward(), target, deterministic=True)
+    ours = [item.reason for item in caught.value.refused if not item.words]
+    assert ours
+    assert all("'dq_accum' in no fixed order" in reason for reason in ours)
+    assert select(backward(deterministic=True), target, deterministic=True).config.engine >= 0
+
+
+def test_the_one_backward_operation_is_refused() -> None:
+    target = open_target("h100")
+    graph = backward(implementation="unified", version=target.library.version)
+    if target.library.version < (9, 21, 0):
+        with pytest.raises(UsageError, match="newer-than-library"):
+            select(graph, target, deterministic=True)
+        return
+    with pytest.raises(NothingSelected, match="refused") as caught:
+        select(graph, target, deterministic=True)
+    assert "the deterministic graph is the composite one" in caught.value.sections["cause"]
+
+
+def test_blackwell_takes_the_config_the_heuristics_do_not_propose() -> None:
+    target = open_target("b200")
+    known = attention.deterministic_config(target.library.version, 100)
+    if known is None:
+        with pytest.raises(NothingSelected, match="refused") as caught:
+            select(backward(deterministic=True), target, deterministic=True)
+        assert "has no deterministic attention backward for sm_100" in caught.value.sections["cause"]
+        return
+    chosen = select(backward(deterministic=True), target, deterministic=True)
+    assert chosen.config.engine == known[0]
+    assert chosen.config.knobs.items() >= known[1].items()
+    assert chosen.alternatives == ()
+
+
+# the value
+
+
+def test_names_numbers_and_mappings_make_one_value() -> None:
+    one = Selection(wanted_behavior="runtime_compilation", engine=3, knobs={"STAGES": 2, KnobType.TILE_M: 1})
+    two = Selection(
+        wanted_behavior=(BehaviorNote.RUNTIME_COMPILATION,),
+        engine=3,
+        knobs=((KnobType.TILE_M, 1), (KnobType.STAGES, 2)),
+    )
+    assert one == two
+    assert hash(one) == hash(two)
+
+
+def test_as_plain_data_only_what_differs_is_there() -> None:
+    assert Selection().to_dict() == {}
+    assert Selection(workspace_bytes=0, modes="B", engine=0, knobs={"STAGES": 2}).to_dict() == {
+        "workspace_bytes": 0,
+        "modes": ["B"],
+        "engine": 0,
+        "knobs": {"STAGES": 2},
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"workspace_bytes": -1}, "selection-limit"),
+        ({"shared_memory_bytes": 1.5}, "selection-limit"),
+        ({"engine": True}, "selection-limit"),
+        ({"knobs": {"STAGES": 1}}, "selection-knobs"),
+        ({"engine": 1, "knobs": {"STAGES": "1"}}, "selection-knobs"),
+        ({"engine": 1, "knobs": {"NO_SUCH": 1}}, "unknown-enumerator"),
+        ({"wanted_numerical": "FAST"}, "unknown-enumerator"),
+        ({"modes": ("A", "C")}, "unknown-enumerator"),
+    ],
+)
+def test_a_wrong_wish_is_refused(options: dict[str, Any], code: str) -> None:
+    with pytest.raises(UsageError, match=code):
+        Selection(**options)
+
+
+def test_modes_keep_their_order() -> None:
+    assert Selection(modes=("FALLBACK", "A")).modes == (HeurMode.FALLBACK, HeurMode.A)
+
+
+# what tuning tries
+
+
+def test_engines_beyond_the_heuristics_are_configs_cudnn_takes_and_builds(question: OperationGraph) -> None:
+    tried, refused = _gather(question, Selection(modes=("A", "B")), True, 16, Budget(60))
+    proposed = len(candidates(question, Selection(modes=("A", "B"))).configs)
+    extra = [item.config for item in tried if item.origin == "engine"]
+    assert proposed < len(tried) <= 16
+    assert len(extra) == len(tried) - proposed
+    keys = {(item.config.engine, frozenset(item.config.knobs.items())) for item in tried}
+    assert len(keys) == len(tried)
+    assert {config.engine for config in extra} > {tried[0].config.engine}
+    assert build_plan(extra[0]).tag == extra[0].tag
+    assert all(item["state"] == "refused" and item["reason"] for item in refused)
+
+
+def test_engines_beyond_the_heuristics_obey_the_selection(question: OperationGraph) -> None:
+    wanted = Selection(modes=("A",), shared_memory_bytes=50_000)
+    tried, _ = _gather(question, wanted, True, 16, Budget(60))
+    assert any(item.origin == "engine" for item in tried)
+    assert all(item.config.shared_memory_bytes <= 50_000 for item in tried)
+
+
+def test_without_time_only_the_heuristics_are_tried(question: OperationGraph) -> None:
+    tried, _ = _gather(question, Selection(modes=("A",)), True, 16, Budget(1e-9))
+    assert {item.origin for item in tried} == {"A"}
+
+
+def test_a_described_target_is_not_timed() -> None:
+    with pytest.raises(EnvironmentNotReady, match="tuning-without-device"):
+        autotune(forward(), "h100")
+
+
+@pytest.mark.parametrize("options", [{"max_candidates": 0}, {"budget_s": 0}, {"by": "hot"}])
+def test_wrong_options_of_tuning_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="tuning-option"):
+        autotune(forward(), "h100", **options)
+
+
+def test_tuned_plans_are_kept_by_what_was_selected_whatever_modes_were_asked() -> None:
+    assert tuned_options(None) == tuned_options(Selection()) == tuned_options(Selection(modes="B"))
+    assert tuned_options(Selection(deterministic=True)) != tuned_options(None)

@@ -1,0 +1,111 @@
+"""The torch operators where there is neither torch nor a GPU: what is imported, and the graphs they ask cuDNN for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import DataType, GraphError, OperationGraph, open_target
+from cudnn_backend_py.graph.ir import packed_strides
+from cudnn_backend_py.torch_ops import _TENSORS, _Options, _Tensor, attention_graph
+from tests.support.child import run_python
+
+PLAIN = _Options(None, 0.0, None, None, False, None, False)
+B, H, S, D = 2, 8, 256, 64
+EXTRA: dict[str, tuple[tuple[int, ...], DataType]] = {
+    "bias": ((1, H, S, S), DataType.HALF),
+    "seq_len_q": ((B, 1, 1, 1), DataType.INT32),
+    "seq_len_kv": ((B, 1, 1, 1), DataType.INT32),
+    "alibi_slopes": ((1, H, 1, 1), DataType.FLOAT),
+    "sink": ((1, H, 1, 1), DataType.FLOAT),
+}
+
+
+def bshd(heads: int = H) -> _Tensor:
+    return _Tensor((B, heads, S, D), (S * heads * D, D, heads * D, 1), DataType.HALF)
+
+
+def tensors(backward: bool, kv_heads: int = H, extra: tuple[str, ...] = (), **changed: _Tensor) -> dict[str, _Tensor]:
+    """Return the tensors of a pass; with `extra` those, and backward their gradients where they have one."""
+    found = {name: bshd(kv_heads if name in ("k", "v", "dk", "dv") else H) for name in ("q", "k", "v", "o")}
+    if backward:
+        found |= {"do": bshd(), "dq": bshd(), "dk": bshd(kv_heads), "dv": bshd(kv_heads)}
+    rows = (B, H, S, 1)
+    found["stats"] = _Tensor(rows, packed_strides(rows), DataType.FLOAT)
+    for name in extra:
+        dims, kind = EXTRA[name]
+        found[name] = _Tensor(dims, packed_strides(dims), kind)
+        if backward and name in ("bias", "sink"):
+            found[f"d{name}"] = found[name]
+    return found | changed
+
+
+PACKED = _Tensor((B, H, S, D), (S * 3 * H * D, D, 3 * H * D, 1), DataType.HALF)
+CASES: dict[str, tuple[dict[str, Any], _Options]] = {
+    "plain": ({}, PLAIN),
+    "causal, grouped heads": ({"kv_heads": 2}, PLAIN._replace(right_bound=0)),
+    "one buffer for q, k and v": ({"q": PACKED, "k": PACKED, "v": PACKED}, PLAIN),
+    "bias": ({"extra": ("bias",)}, PLAIN),
+    "padding, window": ({"extra": ("seq_len_q", "seq_len_kv")}, PLAIN._replace(left_bound=64, right_bound=0)),
+    "dropout": ({}, PLAIN._replace(dropout=0.1)),
+    "sink": ({"extra": ("sink",)}, PLAIN._replace(right_bound=0)),
+    "alibi": ({"extra": ("alibi_slopes",)}, PLAIN._replace(right_bound=0)),
+    "soft cap": ({}, PLAIN._replace(soft_cap=30.0)),
+    "deterministic": ({}, PLAIN._replace(deterministic=True)),
+    "bottom right": ({}, PLAIN._replace(right_bound=0, bottom_right=True)),
+}
+
+
+@pytest.fixture(scope="module")
+def h100() -> Any:
+    target = open_target("h100")
+    yield target
+    target.close()
+
+
+@pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
+@pytest.mark.parametrize("case", CASES)
+def test_graph_is_supported_and_asks_for_what_the_operator_has(h100: Any, case: str, backward: bool) -> None:
+    changes, options = CASES[case]
+    given = tensors(backward, **changes)
+    graph = attention_graph(given, options, backward=backward, version=h100.library.version, sm=h100.sm)
+    held = {*given, *({"dropout_seed", "dropout_offset"} if options.dropout else ())}
+    in_memory = [tensor for tensor in graph.variant_pack_tensors if not tensor.scratch and tensor.value is None]
+    assert {tensor.name for tensor in in_memory} == held
+    strides = {tensor.name: sorted(tensor.strides) for tensor in in_memory}
+    assert all(strides[name] == sorted(tensor.strides) for name, tensor in given.items())
+    assert OperationGraph(graph, h100).heuristics("A").configs
+
+
+def test_scattered_head_dim_is_no_layout_for_cudnn(h100: Any) -> None:
+    """The operator copies such tensors; a graph of them is refused."""
+    scattered = _Tensor((B, H, S, D), (S * H * D, D, H * D, 2), DataType.HALF)
+    with pytest.raises(GraphError, match="attention-hazard"):
+        attention_graph(tensors(False, q=scattered), PLAIN, backward=False, version=(9, 28, 0), sm=90)
+
+
+def test_import_does_not_import_torch() -> None:
+    done = run_python(["-c", "import sys, cudnn_backend_py.torch_ops; print('torch' in sys.modules)"])
+    assert (done.stdout.strip(), done.code) == ("False", 0), done.stderr
+
+
+@pytest.mark.parametrize("function", ["scaled_dot_product_attention", "attention"])
+def test_absence_of_torch_is_said(function: str) -> None:
+    code = (
+        f"import sys; sys.modules['torch'] = None\nfrom cudnn_backend_py.torch_ops import {function} as f\nf(1, 2, 3)"
+    )
+    done = run_python(["-c", code])
+    assert done.code == 1
+    assert "torch-missing: PyTorch is not installed" in done.stderr
+
+
+def test_schema_names_the_tensors_in_order() -> None:
+    from cudnn_backend_py.torch_ops import _FORWARD, _SCHEMAS
+
+    for name, schema in _SCHEMAS.items():
+        arguments = [argument.split()[-1] for argument in schema.partition(" -> ")[0].strip("()").split(",")]
+        begin = 0 if name == _FORWARD else 3
+        assert tuple(arguments[begin : begin + len(_TENSORS)]) == _TENSORS
+        options = arguments[begin + len(_TENSORS) : begin + len(_TENSORS) + len(_Options._fields)]
+        assert tuple(options) == _Options._fields
