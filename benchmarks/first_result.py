@@ -35,7 +35,7 @@ def ours(way: str, plan_file: str, clock: Callable[[str], None]) -> Callable[...
     if way == "load":
         plan = load_plan(plan_file, target)
     else:
-        from cudnn_backend_py.graph import sdpa_forward
+        from cudnn_backend_py.graph.attention import sdpa_forward
 
         version, sm = target.library.version, target.sm
         graph = sdpa_forward(batch=B, heads=H, seq_q=S, head_dim=D, causal=True, stats=True, version=version, sm=sm)

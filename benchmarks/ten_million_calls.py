@@ -19,7 +19,7 @@ import torch
 
 from cudnn_backend_py import OperationGraph, build_plan, library, open_target
 from cudnn_backend_py.bound import Executable
-from cudnn_backend_py.graph import sdpa_forward
+from cudnn_backend_py.graph.attention import sdpa_forward
 
 B, H, S, D = 1, 2, 128, 64
 THREADS = 8

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from cudnn_backend_py import explain, library
-from cudnn_backend_py.graph import sdpa_forward
+from cudnn_backend_py.graph.attention import sdpa_forward
 
 ROUNDS = 30
 TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100", "sm120")

@@ -1,12 +1,12 @@
 # Generated from cudnn_graph.h 9.28.0 and facts.toml. Do not edit.
-# seal: sha256:1a2dbba45f1f7adfb02ccc3f97b62375d8323475e7b1a0eec0d01c1abf74037a
+# seal: sha256:a64c4ba8e441853cd40de66a26851e9f72fc822418884e670da43bb0e2f9ba8c
 # Command: python -m cudnn_backend_py.codegen
 """One frozen value class per descriptor type, with the facts of its attributes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import FrozenInstanceError, dataclass, fields
+from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from .attributes import ATTRIBUTE_FACTS, ATTRIBUTE_OWNER, ATTRIBUTES, ENUM_OF_TYPE, AttributeFacts
 from .enums import (
@@ -94,16 +94,54 @@ __all__ = [
     "VariantPack",
 ]
 
+Value = TypeVar("Value")
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+def _value(cls: type[Value]) -> type[Value]:
+    """Make a frozen dataclass whose methods are those of its base: generated ones cost a millisecond each at import."""
+    return dataclass(init=False, repr=False, eq=False)(cls)
+
+
+@_value
 class DescriptorValue:
     """A descriptor as a plain value; building the C object is somebody else's work."""
 
     kind: ClassVar[DescriptorType]
     attributes: ClassVar[tuple[AttributeFacts, ...]]
 
+    def __init__(self, **values: Any) -> None:
+        facts = [item for item in self.attributes if item.role != "output"]
+        unknown = values.keys() - {item.field for item in facts}
+        missing = [item.field for item in facts if item.required and item.field not in values]
+        if unknown or missing:
+            wrong = f"has no {', '.join(sorted(unknown))}" if unknown else f"needs {', '.join(missing)}"
+            raise TypeError(f"{type(self).__name__} {wrong}")
+        self.__dict__.update(values)
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        raise FrozenInstanceError(f"cannot delete field {name!r}")
+
+    def _values(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, item.name) for item in fields(self))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, DescriptorValue):
+            return NotImplemented
+        return type(other) is type(self) and self._values() == other._values()
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._values()))
+
+    def __repr__(self) -> str:
+        pairs = (f"{item.name}={getattr(self, item.name)!r}" for item in fields(self))
+        return f"{type(self).__name__}({', '.join(pairs)})"
+
+
+@_value
 class Pointwise(DescriptorValue):
     """CUDNN_BACKEND_POINTWISE_DESCRIPTOR, since cuDNN 9.0.0; 10 attributes."""
 
@@ -122,7 +160,7 @@ class Pointwise(DescriptorValue):
     axis: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class Convolution(DescriptorValue):
     """CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, since cuDNN 9.0.0; 7 attributes."""
 
@@ -138,7 +176,7 @@ class Convolution(DescriptorValue):
     spatial_dims: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class Engine(DescriptorValue):
     """CUDNN_BACKEND_ENGINE_DESCRIPTOR, since cuDNN 9.0.0; 10 attributes."""
 
@@ -153,7 +191,7 @@ class Engine(DescriptorValue):
     shared_memory_limit: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class EngineCfg(DescriptorValue):
     """CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, since cuDNN 9.0.0; 5 attributes."""
 
@@ -165,7 +203,7 @@ class EngineCfg(DescriptorValue):
     shared_memory_used: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class EngineHeur(DescriptorValue):
     """CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, since cuDNN 9.0.0; 6 attributes."""
 
@@ -179,7 +217,7 @@ class EngineHeur(DescriptorValue):
     shared_memory_limit: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class ExecutionPlan(DescriptorValue):
     """CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, since cuDNN 9.0.0; 9 attributes."""
 
@@ -196,7 +234,7 @@ class ExecutionPlan(DescriptorValue):
     cuda_graph_retention: CudaGraphRetention | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class IntermediateInfo(DescriptorValue):
     """CUDNN_BACKEND_INTERMEDIATE_INFO_DESCRIPTOR, since cuDNN 9.0.0; 4 attributes."""
 
@@ -204,7 +242,7 @@ class IntermediateInfo(DescriptorValue):
     attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.INTERMEDIATE_INFO]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class KnobChoice(DescriptorValue):
     """CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, since cuDNN 9.0.0; 2 attributes."""
 
@@ -215,7 +253,7 @@ class KnobChoice(DescriptorValue):
     knob_value: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class KnobInfo(DescriptorValue):
     """CUDNN_BACKEND_KNOB_INFO_DESCRIPTOR, since cuDNN 9.0.0; 4 attributes."""
 
@@ -223,7 +261,7 @@ class KnobInfo(DescriptorValue):
     attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.KNOB_INFO]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class LayoutInfo(DescriptorValue):
     """CUDNN_BACKEND_LAYOUT_INFO_DESCRIPTOR, since cuDNN 9.0.0; 2 attributes."""
 
@@ -231,7 +269,7 @@ class LayoutInfo(DescriptorValue):
     attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.LAYOUT_INFO]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class OperationConvolutionForward(DescriptorValue):
     """CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR, since cuDNN 9.0.0; 6 attributes."""
 
@@ -246,7 +284,7 @@ class OperationConvolutionForward(DescriptorValue):
     y: Tensor
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class OperationConvolutionBackwardFilter(DescriptorValue):
     """CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR, since cuDNN 9.0.0; 6 attributes."""
 
@@ -261,7 +299,7 @@ class OperationConvolutionBackwardFilter(DescriptorValue):
     dy: Tensor
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class OperationConvolutionBackwardData(DescriptorValue):
     """CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR, since cuDNN 9.0.0; 6 attributes."""
 
@@ -276,7 +314,7 @@ class OperationConvolutionBackwardData(DescriptorValue):
     dy: Tensor
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class OperationPointwise(DescriptorValue):
     """CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, since cuDNN 9.0.0; 9 attributes."""
 
@@ -294,7 +332,7 @@ class OperationPointwise(DescriptorValue):
     t: Tensor | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class OperationGenStats(DescriptorValue):
     """CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR, since cuDNN 9.0.0; 5 attributes."""
 
@@ -308,7 +346,7 @@ class OperationGenStats(DescriptorValue):
     sqsum: Tensor
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class OperationGraph(DescriptorValue):
     """CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, since cuDNN 9.0.0; 7 attributes."""
 
@@ -322,7 +360,7 @@ class OperationGraph(DescriptorValue):
     mode: OperationGraphMode | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class VariantPack(DescriptorValue):
     """CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, since cuDNN 9.0.0; 7 attributes."""
 
@@ -338,7 +376,7 @@ class VariantPack(DescriptorValue):
     override_strides: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class Tensor(DescriptorValue):
     """CUDNN_BACKEND_TENSOR_DESCRIPTOR, since cuDNN 9.0.0; 13 attributes."""
 
@@ -360,7 +398,7 @@ class Tensor(DescriptorValue):
     ragged_offset_multiplier: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class Matmul(DescriptorValue):
     """CUDNN_BACKEND_MATMUL_DESCRIPTOR, since cuDNN 9.0.0; 2 attributes."""
 
@@ -371,7 +409,7 @@ class Matmul(DescriptorValue):
     padding_value: float | int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class OperationMatmul(DescriptorValue):
     """CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, since cuDNN 9.0.0; 8 attributes."""
 
@@ -388,7 +426,7 @@ class OperationMatmul(DescriptorValue):
     gemm_k_override: Tensor | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class OperationBnFinalizeStatistics(DescriptorValue):
     """CUDNN_BACKEND_OPERATION_BN_FINALIZE_STATISTICS_DESCRIPTOR, since cuDNN 9.0.0; 17 attributes."""
 
@@ -414,7 +452,7 @@ class OperationBnFinalizeStatistics(DescriptorValue):
     updated_running_var: Tensor | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class Reduction(DescriptorValue):
     """CUDNN_BACKEND_REDUCTION_DESCRIPTOR, since cuDNN 9.0.0; 3 attributes."""
 
@@ -426,7 +464,7 @@ class Reduction(DescriptorValue):
     is_deterministic: bool | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class OperationReduction(DescriptorValue):
     """CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, since cuDNN 9.0.0; 11 attributes."""
 
@@ -446,7 +484,7 @@ class OperationReduction(DescriptorValue):
     subgraph_compute_types: tuple[DataType, ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class OperationBnBwdWeights(DescriptorValue):
     """CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR, since cuDNN 9.0.0; 11 attributes."""
 
@@ -466,7 +504,7 @@ class OperationBnBwdWeights(DescriptorValue):
     eq_bias: Tensor
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class Resample(DescriptorValue):
     """CUDNN_BACKEND_RESAMPLE_DESCRIPTOR, since cuDNN 9.0.0; 9 attributes."""
 
@@ -484,7 +522,7 @@ class Resample(DescriptorValue):
     padding_mode: PaddingMode | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class OperationResampleFwd(DescriptorValue):
     """CUDNN_BACKEND_OPERATION_RESAMPLE_FWD_DESCRIPTOR, since cuDNN 9.0.0; 6 attributes."""
 
@@ -499,7 +537,7 @@ class OperationResampleFwd(DescriptorValue):
     beta: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class OperationResampleBwd(DescriptorValue):
     """CUDNN_BACKEND_OPERATION_RESAMPLE_BWD_DESCRIPTOR, since cuDNN 9.0.0; 8 attributes."""
 
@@ -516,7 +554,7 @@ class OperationResampleBwd(DescriptorValue):
     y: Tensor | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class OperationConcat(DescriptorValue):
     """CUDNN_BACKEND_OPERATION_CONCAT_DESCRIPTOR, since cuDNN 9.0.0; 4 attributes."""
 
@@ -529,7 +567,7 @@ class OperationConcat(DescriptorValue):
     inplace_index: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class OperationSignal(DescriptorValue):
     """CUDNN_BACKEND_OPERATION_SIGNAL_DESCRIPTOR, since cuDNN 9.0.0; 5 attributes."""
 
@@ -543,7 +581,7 @@ class OperationSignal(DescriptorValue):
     y: Tensor | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class OperationNormForward(DescriptorValue):
     """CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR, since cuDNN 9.0.0; 15 attributes."""
 
@@ -567,7 +605,7 @@ class OperationNormForward(DescriptorValue):
     peer_stat: tuple[Tensor, ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class OperationNormBackward(DescriptorValue):
     """CUDNN_BACKEND_OPERATION_NORM_BACKWARD_DESCRIPTOR, since cuDNN 9.0.0; 11 attributes."""
 
@@ -587,7 +625,7 @@ class OperationNormBackward(DescriptorValue):
     peer_stat: tuple[Tensor, ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class OperationReshape(DescriptorValue):
     """CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, since cuDNN 9.0.0; 3 attributes."""
 
@@ -599,7 +637,7 @@ class OperationReshape(DescriptorValue):
     mode: ReshapeMode | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class Rng(DescriptorValue):
     """CUDNN_BACKEND_RNG_DESCRIPTOR, since cuDNN 9.0.0; 6 attributes."""
 
@@ -614,7 +652,7 @@ class Rng(DescriptorValue):
     bernoulli_dist_probability: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class OperationRng(DescriptorValue):
     """CUDNN_BACKEND_OPERATION_RNG_DESCRIPTOR, since cuDNN 9.0.0; 4 attributes."""
 
@@ -627,7 +665,7 @@ class OperationRng(DescriptorValue):
     seed: int | Tensor | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class KernelCache(DescriptorValue):
     """CUDNN_BACKEND_KERNEL_CACHE_DESCRIPTOR, since cuDNN 9.4.0; 5 attributes."""
 
@@ -638,7 +676,7 @@ class KernelCache(DescriptorValue):
     json_representation: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class OperationPagedCacheLoad(DescriptorValue):
     """CUDNN_BACKEND_OPERATION_PAGED_CACHE_LOAD_DESCRIPTOR, since cuDNN 9.4.0; 4 attributes."""
 
@@ -651,7 +689,7 @@ class OperationPagedCacheLoad(DescriptorValue):
     page_table: Tensor
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class OperationBlockScaleQuantize(DescriptorValue):
     """CUDNN_BACKEND_OPERATION_BLOCK_SCALE_QUANTIZE_DESCRIPTOR, since cuDNN 9.7.0; 5 attributes."""
 
@@ -665,7 +703,7 @@ class OperationBlockScaleQuantize(DescriptorValue):
     block_size: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class OperationBlockScaleDequantize(DescriptorValue):
     """CUDNN_BACKEND_OPERATION_BLOCK_SCALE_DEQUANTIZE_DESCRIPTOR, since cuDNN 9.7.0; 6 attributes."""
 
@@ -680,7 +718,7 @@ class OperationBlockScaleDequantize(DescriptorValue):
     neg_scale: bool | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class DeviceProp(DescriptorValue):
     """CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, since cuDNN 9.8.0; 3 attributes."""
 
@@ -692,7 +730,7 @@ class DeviceProp(DescriptorValue):
     json_representation: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class OperationExpandBandMatrix(DescriptorValue):
     """CUDNN_BACKEND_OPERATION_EXPAND_BAND_MATRIX_DESCRIPTOR, since cuDNN 9.10.0; 8 attributes."""
 
@@ -709,7 +747,7 @@ class OperationExpandBandMatrix(DescriptorValue):
     speculative_mask: Tensor | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class OperationContractBandMatrix(DescriptorValue):
     """CUDNN_BACKEND_OPERATION_CONTRACT_BAND_MATRIX_DESCRIPTOR, since cuDNN 9.10.0; 7 attributes."""
 
@@ -725,7 +763,7 @@ class OperationContractBandMatrix(DescriptorValue):
     max_token_value: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class OperationSdpaFwd(DescriptorValue):
     """CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR, since cuDNN 9.13.0; 30 attributes."""
 
@@ -764,7 +802,7 @@ class OperationSdpaFwd(DescriptorValue):
     amax_o: Tensor | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class OperationMoeGroupedMatmul(DescriptorValue):
     """CUDNN_BACKEND_OPERATION_MOE_GROUPED_MATMUL_DESCRIPTOR, since cuDNN 9.15.0; 9 attributes."""
 
@@ -782,7 +820,7 @@ class OperationMoeGroupedMatmul(DescriptorValue):
     top_k: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class OperationSdpaBwd(DescriptorValue):
     """CUDNN_BACKEND_OPERATION_SDPA_BWD_DESCRIPTOR, since cuDNN 9.17.0; 25 attributes."""
 
@@ -816,7 +854,7 @@ class OperationSdpaBwd(DescriptorValue):
     dbias: Tensor | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class OperationDiagonalBandMask(DescriptorValue):
     """CUDNN_BACKEND_OPERATION_DIAGONAL_BAND_MASK_DESCRIPTOR, since cuDNN 9.20.0; 10 attributes."""
 
@@ -835,7 +873,7 @@ class OperationDiagonalBandMask(DescriptorValue):
     cu_seq_len_q: Tensor | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class OperationSoftmax(DescriptorValue):
     """CUDNN_BACKEND_OPERATION_SOFTMAX_DESCRIPTOR, since cuDNN 9.20.0; 7 attributes."""
 
@@ -851,7 +889,7 @@ class OperationSoftmax(DescriptorValue):
     stats_log2: bool | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class OperationTranspose(DescriptorValue):
     """CUDNN_BACKEND_OPERATION_TRANSPOSE_DESCRIPTOR, since cuDNN 9.22.0; 3 attributes."""
 
@@ -863,7 +901,7 @@ class OperationTranspose(DescriptorValue):
     permutation: tuple[int, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class OperationSlice(DescriptorValue):
     """CUDNN_BACKEND_OPERATION_SLICE_DESCRIPTOR, since cuDNN 9.22.0; 5 attributes."""
 
@@ -877,7 +915,7 @@ class OperationSlice(DescriptorValue):
     strides: tuple[int, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class OperationMoeGroupedMatmulBwd(DescriptorValue):
     """CUDNN_BACKEND_OPERATION_MOE_GROUPED_MATMUL_BWD_DESCRIPTOR, since cuDNN 9.22.0; 5 attributes."""
 
@@ -891,7 +929,7 @@ class OperationMoeGroupedMatmulBwd(DescriptorValue):
     doutput: Tensor
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class OperationRopeFwd(DescriptorValue):
     """CUDNN_BACKEND_OPERATION_ROPE_FWD_DESCRIPTOR, since cuDNN 9.24.0; 5 attributes."""
 
@@ -905,7 +943,7 @@ class OperationRopeFwd(DescriptorValue):
     rope_dim: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@_value
 class OperationRopeBwd(DescriptorValue):
     """CUDNN_BACKEND_OPERATION_ROPE_BWD_DESCRIPTOR, since cuDNN 9.25.0; 5 attributes."""
 

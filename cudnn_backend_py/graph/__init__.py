@@ -1,6 +1,5 @@
-"""Graphs as plain values; nothing here touches cuDNN."""
+"""Graphs as plain values; nothing here touches cuDNN. Attention is imported by itself: not everyone needs it."""
 
-from .attention import sdpa_forward
 from .builder import GraphBuilder
 from .ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor, packed_strides
 from .serial import graph_from_json, graph_to_json, load_graph, save_graph
@@ -20,5 +19,4 @@ __all__ = [
     "load_graph",
     "packed_strides",
     "save_graph",
-    "sdpa_forward",
 ]

@@ -15,7 +15,7 @@ import pytest
 from cudnn_backend_py import Graph, OperationGraph, Plan, execute, interpret, open_target, read_device
 from cudnn_backend_py import planning as planning_module
 from cudnn_backend_py.caching import PlanCache, plan_key
-from cudnn_backend_py.graph import sdpa_forward
+from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.native import current_device
 from cudnn_backend_py.planning import build, build_plans, forget_plans, plan, shared_target
 from cudnn_backend_py.target import list_profiles

@@ -9,7 +9,8 @@ import pytest
 
 from cudnn_backend_py.diagnose.check import check, exit_code, read_baseline, update
 from cudnn_backend_py.errors import UsageError
-from cudnn_backend_py.graph import save_graph, sdpa_forward
+from cudnn_backend_py.graph import save_graph
+from cudnn_backend_py.graph.attention import sdpa_forward
 from examples.attention_hazards import graph_of
 from tests.support.child import OLDER
 

@@ -14,7 +14,7 @@ import pytest
 
 from cudnn_backend_py import DescriptorType, EnvironmentNotReady, Graph, GraphBuilder, explain, library
 from cudnn_backend_py.diagnose import Basis, Outcome, Verdict, control_graph
-from cudnn_backend_py.graph import sdpa_forward
+from cudnn_backend_py.graph.attention import sdpa_forward
 from tests.support.child import ROOT, Finished, older_cudnn, run_code, run_python
 
 FORUM = "examples/forum_two_matmul.py"

@@ -26,7 +26,7 @@ from cudnn_backend_py import (
     explain,
     open_target,
 )
-from cudnn_backend_py.graph import sdpa_forward
+from cudnn_backend_py.graph.attention import sdpa_forward
 from tests.support.child import run_code, run_python
 from tests.support.live import Live, counting
 

@@ -21,7 +21,8 @@ from cudnn_backend_py import (
     capture_log,
     open_target,
 )
-from cudnn_backend_py.graph import Matmul, Pointwise, Tensor, sdpa_forward
+from cudnn_backend_py.graph import Matmul, Pointwise, Tensor
+from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.ir import pointwise_ports
 from tests.support.child import ROOT
 from tests.support.graphs import sdpa

@@ -32,7 +32,7 @@ from cudnn_backend_py import (
 )
 from cudnn_backend_py import planning as planning_module
 from cudnn_backend_py.caching import EntryFolder, PlanCache, PlanCacheWarning, plan_key
-from cudnn_backend_py.graph import sdpa_forward
+from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.planning import build, build_plans, forget_plans, parse_knobs, plan, shared_target
 from cudnn_backend_py.selection import Selection, tuned_options
 from cudnn_backend_py.target import Target

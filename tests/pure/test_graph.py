@@ -26,7 +26,8 @@ from cudnn_backend_py.generated.enums import (
     ReshapeMode,
     TensorReordering,
 )
-from cudnn_backend_py.graph import Matmul, Op, Pointwise, Reduction, Tensor, packed_strides, sdpa_forward
+from cudnn_backend_py.graph import Matmul, Op, Pointwise, Reduction, Tensor, packed_strides
+from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.ir import ELEMENT_BITS, pointwise_ports
 from cudnn_backend_py.graph.ports import OUTPUT_PORTS, SHORT_TYPES
 from tests.support.graphs import CONVOLUTION, convolution, relu, sdpa, tensor

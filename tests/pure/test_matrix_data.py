@@ -11,7 +11,7 @@ from cudnn_backend_py.diagnose.matrix import Cell, Matrix, Since, _bisect, matri
 from cudnn_backend_py.diagnose.tables import render_matrix, render_since, table_text
 from cudnn_backend_py.diagnose.verdict import Outcome
 from cudnn_backend_py.errors import UsageError
-from cudnn_backend_py.graph import sdpa_forward
+from cudnn_backend_py.graph.attention import sdpa_forward
 
 LETTERS = {
     "S": Cell(Outcome.SUPPORTED, engines=(1, 2), stage="heuristics"),

@@ -24,7 +24,8 @@ from cudnn_backend_py import (
     save_graph,
 )
 from cudnn_backend_py.generated.enums import PointwiseMode, ReduceTensorOp, TensorReordering
-from cudnn_backend_py.graph import Matmul, Pointwise, Reduction, sdpa_forward
+from cudnn_backend_py.graph import Matmul, Pointwise, Reduction
+from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.ir import pointwise_ports
 from tests.support.graphs import convolution, relu, sdpa, tensor
 from tests.support.zoo import ZOO

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, Parameters, PointwiseMode, ReduceTensorOp
 from cudnn_backend_py.generated import enums
-from cudnn_backend_py.graph import sdpa_forward
+from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.ir import Tensor
 
 __all__ = ["ZOO"]
