@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .enums import data_type, scalar_type
 from .errors import attribute_not_set, not_supported
-from .nodes import Emitter, Node, packed
+from .nodes import Emitter, Node, fill_type, packed
 from .tensor import tensor
 
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ class OpNode(Node):
     def infer(self, context: Context) -> None:
         """Fill in types, then the rank of scalars, then dims and strides, in cudnn-frontend's order."""
         for item in self.tensors():
-            if item.data_type == NOT_SET:
-                item.data_type = context.intermediate if item.virtual else context.io
+            fill_type(item, context)
         self._expand_scalars()
         self.deduce()
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FrontendRuntimeError",
     "FrontendValueError",
+    "as_kind",
     "attribute_not_set",
     "cudnnGraphNotSupportedError",
     "invalid_value",
@@ -74,7 +75,12 @@ def status_as(kind: type[CudnnBackendError], what: str) -> Iterator[None]:
     except (cudnnGraphNotSupportedError, FrontendValueError, FrontendRuntimeError):
         raise
     except CudnnBackendError as error:
-        sections = dict(error.sections)
-        if isinstance(error, CudnnStatusError):
-            sections.setdefault("where", f"{error.function} answered {error.status!s}")
-        raise kind(f"{what}: {error.headline}", code=error.code, **sections) from error
+        raise as_kind(kind, what, error) from error
+
+
+def as_kind(kind: type[CudnnBackendError], what: str, error: CudnnBackendError) -> CudnnBackendError:
+    """Return an exception of this package as one of `kind`: for calls that cannot afford a context manager."""
+    sections = dict(error.sections)
+    if isinstance(error, CudnnStatusError):
+        sections.setdefault("where", f"{error.function} answered {error.status!s}")
+    return kind(f"{what}: {error.headline}", code=error.code, **sections)

@@ -32,7 +32,6 @@ _lock = threading.Lock()
 _default_target: str | None = None
 _own_handles: dict[tuple[int, int], Handle] = {}  # by process and device
 _profiles: dict[int, Profile] = {}
-_described: dict[str, Target] = {}
 
 
 class DescribedHandle:
@@ -68,10 +67,9 @@ def default_target() -> str | None:
 
 
 def _described_target(name: str) -> Target:
-    with _lock:
-        if name not in _described:
-            _described[name] = open_target(name)
-        return _described[name]
+    from ..planning import shared_target  # only where programs are judged for a described GPU
+
+    return shared_target(name)
 
 
 def create_handle() -> Handle | DescribedHandle:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..generated.enums import DataType, TensorReordering
 from ..graph import GraphBuilder
-from ..graph.ir import Tensor
+from ..graph.ir import Tensor, packed_strides
 from .enums import data_type
 from .errors import attribute_not_set
 from .tensor import tensor as UserTensor
@@ -15,7 +15,7 @@ from .tensor import tensor as UserTensor
 if TYPE_CHECKING:
     from .pygraph import Context
 
-__all__ = ["Emitter", "Node", "broadcast_dims", "packed"]
+__all__ = ["Emitter", "Node", "broadcast_dims", "fill_type", "packed", "prepare"]
 
 
 class Node:
@@ -68,6 +68,22 @@ class Node:
             "outputs": {port: item.name or item.uid for port, item in self.outputs.items()},
             **self.parameters(),
         }
+
+
+def prepare(node: Node, context: Context) -> None:
+    """Check a node, fill in what can be inferred, and give each of its tensors a type."""
+    node.check(context)
+    node.infer(context)
+    for item in node.tensors():
+        fill_type(item, context)
+        if item.ragged_offset is not None:
+            fill_type(item.ragged_offset, context)
+
+
+def fill_type(item: UserTensor, context: Context) -> None:
+    """Give a tensor without a type that of virtual tensors, or of those in memory."""
+    if item.data_type == data_type.NOT_SET:
+        item.data_type = context.intermediate if item.virtual else context.io
 
 
 class Emitter:
@@ -133,11 +149,8 @@ class Emitter:
 
 
 def packed(dims: Sequence[int]) -> list[int]:
-    """Return row-major strides, in elements."""
-    strides = [1] * len(dims)
-    for position in range(len(dims) - 2, -1, -1):
-        strides[position] = strides[position + 1] * dims[position + 1]
-    return strides
+    """Return row-major strides, in elements; none for no dims."""
+    return list(packed_strides(tuple(dims))) if dims else []
 
 
 def broadcast_dims(*shapes: Sequence[int]) -> list[int]:

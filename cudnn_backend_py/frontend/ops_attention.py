@@ -10,6 +10,7 @@ from dataclasses import replace
 from operator import index
 from typing import TYPE_CHECKING, Any
 
+from .. import reference
 from ..generated.enums import KnobType
 from ..graph import GraphBuilder
 from ..graph.attention import Use, deterministic_config, find_hazards
@@ -23,7 +24,7 @@ from ..graph.ir import Tensor
 from .attention_rules import Kind, Request, check, check_softmax_outputs, is_deterministic, is_unified
 from .enums import attention_implementation, data_type, diagonal_alignment
 from .errors import invalid_value, not_supported
-from .nodes import Emitter, Node, packed
+from .nodes import Emitter, Node, packed, prepare
 from .ops_base import OpsBase
 from .tensor import tensor
 
@@ -76,11 +77,8 @@ _warned: set[str] = set()  # codes of hazards
 
 
 def alibi_slopes(heads: int) -> list[float]:
-    """Return the slopes of ALiBi (arXiv:2108.12409), one a head; those beyond a power of two lie between the others."""
-    power = 1 << (heads.bit_length() - 1)
-    slopes = [2.0 ** (-8.0 * (head + 1) / power) for head in range(power)]
-    between = [2.0 ** (-4.0 * (head + 1) / power) for head in range(0, 2 * (heads - power), 2)]
-    return slopes + between
+    """Return the slopes of ALiBi, one a head, as numbers that are saved with the graph."""
+    return [float(slope) for slope in reference.alibi_slopes(heads).ravel()]
 
 
 class _Attention(Node):
@@ -319,11 +317,7 @@ class _Modifier:
         if not isinstance(result, tensor):
             raise TypeError(f"score_mod of {self._node.name!r} returned {result!r}, a cudnn.tensor is needed")
         for node in inner.nodes:
-            node.check(context)
-            node.infer(context)
-            for item in node.tensors():
-                if item.data_type == _NOT_SET:
-                    item.data_type = context.intermediate if item.virtual else context.io
+            prepare(node, context)
             node.emit(to)
         return to.tensor(result)
 

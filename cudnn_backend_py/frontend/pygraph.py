@@ -28,7 +28,7 @@ from .enums import (
 from .errors import FrontendRuntimeError, attribute_not_set, invalid_value, not_supported, status_as
 from .handles import device_properties, kernel_cache, target_of
 from .log import log_graph
-from .nodes import Emitter, Node, packed
+from .nodes import Emitter, Node, fill_type, packed, prepare
 from .ops_attention import AttentionOps
 from .ops_linear import ConvOps, MatmulOps, MoeOps, ReductionOps
 from .ops_norm import NormOps
@@ -224,18 +224,11 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         if context.is_dynamic_shape_enabled and context.version < DYNAMIC_SINCE:
             raise not_supported(f"dynamic shapes need cuDNN 9.4, the loaded library is {context.version}")
         for node in self.nodes:
-            node.check(context)
-            node.infer(context)
-            for item in node.tensors():
-                self._fill(item)
+            prepare(node, context)
         for item in self._created:
-            self._fill(item)
+            fill_type(item, context)
         self._check_uids()
         self._validated = True
-
-    def _fill(self, item: UserTensor) -> None:
-        if item.data_type == data_type.NOT_SET:
-            item.data_type = self.context.intermediate if item.virtual else self.context.io
 
     def _check_uids(self) -> None:
         owners: dict[int, UserTensor] = {}
@@ -253,7 +246,6 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
             for item in node.tensors():
                 seen.setdefault(item)
                 if item.ragged_offset is not None:
-                    self._fill(item.ragged_offset)
                     seen.setdefault(item.ragged_offset)
         return list(seen)
 
@@ -579,7 +571,7 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         return sorted(self._memory.user_uids())
 
     def _prepare_variant_pack_template(self) -> None:
-        self._template_uids = self._get_variant_pack_uids_sorted()
+        """Do nothing: what a launch needs is bound when a plan is built."""
 
     def _execute_with_ptrs(self, user_ptrs: Sequence[int], workspace: int, handle: Any = None) -> None:
         self.execute(dict(zip(self._get_variant_pack_uids_sorted(), user_ptrs, strict=True)), workspace, handle)

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from ..buffers import device_buffer, host_address
-from ..errors import CudnnBackendError, EnvironmentNotReady
+from ..errors import CudnnBackendError
 from ..execution import DeviceMemory, scalar_array, scratch_offsets
 from ..graph.ir import Tensor
 from ..native import Handle
 from ..native.launch import Launcher, Overrides
 from ..plans import Plan
-from .errors import FrontendRuntimeError, FrontendValueError, status_as
+from .errors import FrontendRuntimeError, FrontendValueError, as_kind, status_as
 from .handles import DescribedHandle
 from .tensor import tensor
 
@@ -156,9 +156,7 @@ class Runner:
         try:
             return self.launcher.keep(key, key)
         except CudnnBackendError as error:
-            raise FrontendRuntimeError(
-                f"the variant pack: {error.headline}", code=error.code, **error.sections
-            ) from error
+            raise as_kind(FrontendRuntimeError, "the variant pack", error) from error
 
     def _refuse_missing(self, key: tuple[int, ...]) -> None:
         absent = {uid for uid, address in zip(self.launcher.uids, key[1:], strict=True) if not address}
@@ -220,9 +218,9 @@ class Runner:
             memory = DeviceMemory()
             for at, values in self._constants:
                 self._template[at] = memory.copy_in(np.asarray(values, np.float32))
-        except (EnvironmentNotReady, CudnnBackendError) as error:
-            raise FrontendRuntimeError(
-                f"the graph's constants could not be copied to the device: {error.headline}", code=error.code
+        except CudnnBackendError as error:
+            raise as_kind(
+                FrontendRuntimeError, "the graph's constants could not be copied to the device", error
             ) from error
         self._device = memory
         finalizer: Any = weakref.finalize(self, memory.free)
