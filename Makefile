@@ -4,6 +4,7 @@ ENV := .venv
 BIN := $(ENV)/bin
 CUDNN := 9.19.0
 NEWEST := 9.28.0
+SOURCES := cudnn_backend_py/native/driver_stub.c cudnn_backend_py/native/shortcut.c
 OLDER := 9.14.0 9.24.0 $(CUDNN)
 TABLES := tests/library/data/attention-support
 
@@ -16,13 +17,13 @@ demo: .demo/ready ## Read why the forum thread's graph is refused on an L40S (no
 	@.demo/bin/cudnn-backend explain examples/forum_two_matmul.py --cudnn $(CUDNN) --target l40s; \
 	code=$$?; test $$code -eq 1 || { echo "expected exit code 1 (not supported), got $$code"; exit 1; }
 
-.demo/ready: pyproject.toml setup.py cudnn_backend_py/native/driver_stub.c
+.demo/ready: pyproject.toml setup.py $(SOURCES)
 	$(PYTHON) -m venv .demo
 	.demo/bin/python -m pip install --quiet -e .
 	.demo/bin/cudnn-backend cudnn install $(CUDNN)
 	touch $@
 
-$(ENV)/ready: pyproject.toml setup.py cudnn_backend_py/native/driver_stub.c
+$(ENV)/ready: pyproject.toml setup.py $(SOURCES)
 	$(PYTHON) -m venv $(ENV)
 	$(BIN)/python -m pip install --quiet -e '.[cu12,dev]' 'nvidia-cudnn-cu12==$(NEWEST).42'
 	for version in $(OLDER); do $(BIN)/cudnn-backend cudnn install --quiet $$version || exit 1; done

@@ -1,4 +1,4 @@
-"""Build the driver stub beside the package; an installation without a C compiler works without it."""
+"""Build what is written in C; an installation without a C compiler works without it."""
 
 from setuptools import Extension, setup
 
@@ -9,6 +9,11 @@ setup(
             sources=["cudnn_backend_py/native/driver_stub.c"],
             extra_link_args=["-Wl,-soname,libcuda.so.1"],
             optional=True,
-        )
+        ),
+        Extension(
+            "cudnn_backend_py.native._shortcut",
+            sources=["cudnn_backend_py/native/shortcut.c"],
+            optional=True,
+        ),
     ]
 )

@@ -27,16 +27,16 @@ def ours(way: str, plan_file: str, clock: Callable[[str], None]) -> Callable[...
     """Return what runs the plan of this package on q, k, v, o and stats."""
     from cudnn_backend_py import load_plan, open_target
     from cudnn_backend_py.bound import Executable
-    from cudnn_backend_py.planning import build as build_or_find
 
+    if way != "load":
+        from cudnn_backend_py.graph.attention import sdpa_forward
+        from cudnn_backend_py.planning import build as build_or_find
     clock("import")
     target = open_target()
     clock("open")
     if way == "load":
         plan = load_plan(plan_file, target)
     else:
-        from cudnn_backend_py.graph.attention import sdpa_forward
-
         version, sm = target.library.version, target.sm
         graph = sdpa_forward(batch=B, heads=H, seq_q=S, head_dim=D, causal=True, stats=True, version=version, sm=sm)
         plan = build_or_find(graph, target)

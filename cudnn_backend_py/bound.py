@@ -2,7 +2,11 @@
 
 What a call costs is measured by ``cudnn-backend bench``. Same buffers: their addresses find a finalized variant pack.
 New buffers: the oldest pack is filled anew. Same buffers for sure: :meth:`Executable.bind`, a call without arguments.
-Checks are made for buffers that were not seen before, and for no others.
+
+Where this package was built with a C compiler and the buffers' framework has DLPack's C functions (torch since 2.10),
+one compiled function reads, checks and launches (:mod:`.native.shortcut`). Everything else is done here. Checks are
+then made once for the same objects at the same addresses; new torch tensors that are like the last ones that were
+checked (type, shape, strides, GPU) are not looked at again but for their addresses.
 """
 
 from __future__ import annotations
@@ -17,13 +21,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .buffers import DeviceBuffer, device_buffer
+from .buffers import DeviceBuffer, device_buffer, exchange
 from .errors import EnvironmentNotReady, UsageError
-from .execution import DeviceMemory, check_buffer, execute, scalar_array, scratch_offsets
+from .execution import check_buffer, execute, needed_type, scalar_array, scratch_offsets
 from .graph.ir import Tensor
 from .native import Handle
-from .native.cuda import CudaGraphHandle, pointer_facts
+from .native.cuda import CudaGraphHandle, Memory, current_context, in_context, on_device, pointer_facts
 from .native.launch import Launcher
+from .native.shortcut import LOOK_CLOSER, OTHER_STREAM, Call, HandleState, Launch, Wanted, again, shortcut
 from .plans import Plan
 
 __all__ = ["Bound", "CudaGraph", "Executable"]
@@ -33,17 +38,20 @@ SCALARS_KEPT = 64
 
 
 class _ThreadHandle:
-    """The handle of one thread on one GPU, and the stream it was last given."""
+    """The handle of one thread on one GPU; handles take megabytes of the GPU, so streams share one."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.handle = Handle(on=plan.target.library)
-        self.pointer = self.handle.pointer
-        self.stream = 0
+    def __init__(self, plan: Plan, device: int) -> None:
+        with on_device(device):
+            self.handle = Handle(on=plan.target.library)
+            self.pointer = self.handle.pointer
+            self.state = HandleState.of(self.pointer)
+        self.context = int(self.state.context)
 
     def use(self, stream: int) -> None:
         """Run on this stream from now on."""
-        self.handle.set_stream(stream)
-        self.stream = stream
+        if self.state.stream != stream:
+            self.handle.set_stream(stream)
+            self.state.stream = stream
 
 
 _thread = threading.local()
@@ -54,9 +62,9 @@ def _thread_handle(plan: Plan) -> _ThreadHandle:
     handle = plan.target.handle
     assert handle is not None
     _ = handle.owner  # says so after a fork, or if the target was closed
-    held: dict[int, _ThreadHandle] = _thread.__dict__.setdefault("handles", {})
+    held: dict[int | None, _ThreadHandle] = _thread.__dict__.setdefault("handles", {})
     if handle.device not in held:
-        held[handle.device] = _ThreadHandle(plan)
+        held[handle.device] = _ThreadHandle(plan, handle.device or 0)
     return held[handle.device]
 
 
@@ -64,22 +72,33 @@ def _after_fork() -> None:
     """CUDA does not survive a fork: let the child find out at its first call, by an exception."""
     _thread.__dict__.clear()
     for executable in list(_live):
-        executable.forget_threads()
+        executable.forget_gpu()
 
 
 os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Lane:
-    """What one thread needs to run one executable: a handle, and variant packs by the caller's addresses."""
+    """What one thread needs to run one executable on one stream: a handle, variant packs, a workspace."""
 
-    def __init__(self, owner: Executable) -> None:
+    def __init__(self, owner: Executable, stream: int, base: int) -> None:
         self.holder = _thread_handle(owner.plan)
+        self.stream = stream
         self.launcher = Launcher(owner.plan.descriptor, owner.uids)
         self.find = self.launcher.find
         self.execute = self.launcher.execute
+        self.handle = self.holder.pointer
         self.plan = owner.plan.descriptor.pointer
-        self.workspaces: dict[int, int] = {}  # by stream
+        self.launch = Launch(owner.plan.target.library, self.holder.state, stream, self.plan)
+        self.base = base
+        self.tail = owner.tail(base)
+        self.workspace = owner.plan_workspace(base)
+        self.call: Callable[[tuple[Any, ...]], int] = _look_closer
+        self.short: Call | None = None
+
+
+def _look_closer(_buffers: tuple[Any, ...]) -> int:
+    return LOOK_CLOSER
 
 
 class Executable:
@@ -93,7 +112,7 @@ class Executable:
     plan
         Built for, or loaded on, the GPU of this process.
     workspace
-        None: device memory of its own (cuda-python), one piece per stream. "torch": torch's caching allocator at each
+        None: device memory of its own, one piece per stream. "torch": torch's caching allocator at each
         call. A function of the size in bytes: called at each call, what it returns is held until the launch. A buffer
         or an address: used for every call, so that only one stream at a time may run. It holds scratch tensors too.
     check
@@ -133,20 +152,26 @@ class Executable:
                 fix="save it and load it where the GPU is, or build it there with target None",
             )
         self.plan = plan
+        self._device = plan.target.handle.device or 0
+        self._may_be_elsewhere = plan.target.library.driver.devices > 1
         tensors = plan.graph.variant_pack_tensors
         written = {tensor.uid for tensor in plan.graph.outputs}
-        given = [
-            tensor for tensor in tensors if not tensor.scratch and not (tensor.by_value and tensor.value is not None)
-        ]
+        held = {tensor.uid for tensor in tensors if tensor.scratch or (tensor.by_value and tensor.value is not None)}
+        given = [tensor for tensor in tensors if tensor.uid not in held]
         self._given = [tensor for tensor in given if tensor.uid not in written]
         self._given += [tensor for tensor in given if tensor.uid in written]
+        self._held = [tensor for tensor in tensors if tensor.uid in held]
         self.names = tuple(tensor.name for tensor in self._given)
-        self.uids = tuple(tensor.uid for tensor in tensors)
+        self.uids = tuple(tensor.uid for tensor in self._given + self._held)
         self._count = len(self.names)
+        # How many buffers by position need no second look: numbers have no address.
+        self._quick = -1 if any(tensor.by_value for tensor in self._given) else self._count
+        self._misaligned = max([1, *(tensor.alignment for tensor in self._given)]) - 1
+        self._kinds: list[Any] | None = None
         self._offsets, self._scratch_bytes = scratch_offsets(tensors)
         self.workspace_bytes = self._scratch_bytes + plan.workspace_bytes
         self._scalars = {
-            tensor.uid: scalar_array(tensor, tensor.value) for tensor in tensors if tensor.value is not None
+            tensor.uid: scalar_array(tensor, tensor.value) for tensor in self._held if tensor.uid not in self._offsets
         }
         self._by_value = {tensor.name: tensor for tensor in tensors if tensor.by_value}
         self._numbers: dict[tuple[int, float | int], Any] = {}
@@ -155,9 +180,9 @@ class Executable:
         self._check = check
         self._allocate = self._allocator(workspace)
         self._stream = _stream_getter(stream)
-        self._asks_buffers = stream is None
+        self._framework_decides = self._asks_buffers = stream is None
+        self._chosen_stream = self._stream if callable(stream) else None
         self._local = threading.local()
-        self._memory_lock = threading.Lock()
         self._own_memory()
         _live.add(self)
 
@@ -178,30 +203,65 @@ class Executable:
         CudnnStatusError
             What cuDNN refuses at launch.
         """
-        if named or len(buffers) != self._count:
-            self.run(self._named(buffers, named))
-            return
+        if named or len(buffers) != self._quick:
+            ordered = self._ordered(buffers, named)
+            if ordered is None:
+                self.run(self._named(buffers, named))
+                return
+            buffers = ordered
         try:
             lane: _Lane = self._local.lane
         except AttributeError:
-            lane = self._new_lane(buffers)
-        stream = self._stream()
+            lane = self._lane(buffers)
+        if self._chosen_stream is not None and self._chosen_stream() != lane.stream:
+            lane = self._lane(buffers)
+        if status := lane.call(buffers):
+            self._call_closely(lane, buffers, status)
+
+    def _call_closely(self, lane: _Lane, buffers: tuple[Any, ...], status: int) -> None:
+        """Do what the shortcut does, and what it leaves to do."""
+        if status == OTHER_STREAM:
+            lane = self._lane(buffers)
+            status = lane.call(buffers)
+        if status >= 0:
+            if status and lane.short is not None:
+                raise self.plan.target.library.status_error(status, lane.short.failed)
+            return
         try:
-            key = (stream, *[buffer.data_ptr() for buffer in buffers])
-        except AttributeError:
+            addresses = (*[buffer.data_ptr() for buffer in buffers],)
+        except AttributeError:  # not torch's
             self.run(self._named(buffers, {}))
             return
-        holder = lane.holder
-        if stream != holder.stream:
-            holder.use(stream)
+        if lane.stream != self._stream():
+            lane = self._lane(buffers)
         if self._allocate is not None:
-            self._run_allocated(lane, key, buffers)
+            self._call_allocated(lane, addresses, buffers)
             return
-        pack = lane.find(key)
-        if pack is None:
-            pack = self._new_pack(lane, key, dict(zip(self.names, buffers, strict=True)))
-        if status := lane.execute(holder.pointer, lane.plan, pack.pointer):
-            self._fail(status)
+        pack = lane.find(addresses)
+        if pack is None or (self._check and pack.seen != [*map(id, buffers)]):
+            pack = self._quick_pack(lane, addresses, addresses, buffers, pack)
+        self._launch(lane, pack)
+        if lane.short is None:
+            self._shorten(lane, buffers)
+
+    def _shorten(self, lane: _Lane, buffers: tuple[Any, ...]) -> None:
+        """Let the lane's next calls take the shortcut, if there is one for buffers of this kind."""
+        functions = exchange(type(buffers[0])) if buffers and shortcut() is not None else None
+        if functions is None:
+            return
+        lane.short = Call(
+            lane.launch,
+            lane.launcher.empty_pack(),
+            lane.launcher.filler,
+            functions,
+            given=self._count,
+            wanted=[_wanted(tensor) for tensor in self._given] if self._check else None,
+            tail=lane.tail,
+            workspace=lane.workspace,
+            device=self._device,
+            ask_stream=self._framework_decides,
+        )
+        lane.call = lane.short.go
 
     def run(self, buffers: Mapping[str | int, Any]) -> None:
         """Run with buffers by name or uid; NumPy arrays are copied to the device and back."""
@@ -213,8 +273,7 @@ class Executable:
             return
         lane = self._lane(by_name.values())
         pack, _held = self._pack_for(lane, by_name)
-        if status := lane.execute(lane.holder.pointer, lane.plan, pack.pointer):
-            self._fail(status)
+        self._launch(lane, pack)
 
     def bind(self, *buffers: Any, **named: Any) -> Bound:
         """Return a call without arguments on these buffers, the stream that is current now, and this thread's handle.
@@ -224,7 +283,7 @@ class Executable:
         by_name = self._normal(self._named(buffers, named))
         lane = self._lane(by_name.values())
         pack, held = self._pack_for(lane, by_name)
-        return Bound(self, lane, pack, lane.holder.stream, (by_name, held))
+        return Bound._of(self, lane, pack, (by_name, held))
 
     def cuda_graph(self, *buffers: Any, **named: Any) -> CudaGraph:
         """Return a CUDA graph of the plan on these buffers, made by cuDNN itself.
@@ -246,19 +305,42 @@ class Executable:
         self._own_memory()
 
     def _own_memory(self) -> None:
-        self._memory = DeviceMemory()
+        self._memory = Memory(self._device)
         finalizer: Any = weakref.finalize(self, self._memory.free)
         finalizer.atexit = False
         self._free = finalizer
 
-    def forget_threads(self) -> None:
-        """Forget the handles of threads, whose CUDA context is gone after a fork."""
+    def forget_gpu(self) -> None:
+        """Forget handles and memory: their CUDA context is gone after a fork."""
+        self._free.detach()
         self._local = threading.local()
+        self._own_memory()
+
+    def _launch(self, lane: _Lane, pack: Any) -> None:
+        holder = lane.holder
+        if self._may_be_elsewhere and current_context() != holder.context:
+            with in_context(holder.context):
+                holder.use(lane.stream)
+                status = lane.execute(lane.handle, lane.plan, pack.pointer)
+        else:
+            holder.use(lane.stream)
+            status = lane.execute(lane.handle, lane.plan, pack.pointer)
+        if status:
+            self._fail(status)
 
     def _fail(self, status: int) -> None:
         raise self.plan.target.library.status_error(status, "cudnnBackendExecute")
 
     # buffers by name
+
+    def _ordered(self, buffers: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...] | None:
+        """Return the buffers by position, None unless exactly those that need no second look were given."""
+        if len(buffers) + len(named) != self._quick:
+            return None
+        try:
+            return (*buffers, *[named[name] for name in self.names[len(buffers) :]])
+        except KeyError:
+            return None
 
     def _named(self, buffers: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str | int, Any]:
         if len(buffers) > self._count:
@@ -297,18 +379,17 @@ class Executable:
     # lanes, streams, workspaces
 
     def _lane(self, buffers: Any) -> _Lane:
-        try:
-            lane: _Lane = self._local.lane
-        except AttributeError:
-            lane = self._new_lane(buffers)
-        stream = self._stream()
-        if stream != lane.holder.stream:
-            lane.holder.use(stream)
-        return lane
-
-    def _new_lane(self, buffers: Any) -> _Lane:
-        self._stream_for(buffers)
-        lane = self._local.lane = _Lane(self)
+        """Return this thread's lane for the current stream."""
+        stream = self._stream_for(buffers)
+        lanes: dict[int, _Lane] = self._local.__dict__.setdefault("lanes", {})
+        lane = lanes.get(stream)
+        if lane is None:
+            base = 0
+            if self._allocate is None:
+                base = self._memory.allocate(self.workspace_bytes)
+            lane = lanes[stream] = _Lane(self, stream, base)
+        if not self._asks_buffers:  # otherwise the next buffers may say whose current stream it is
+            self._local.lane = lane
         return lane
 
     def _stream_for(self, buffers: Any) -> int:
@@ -324,28 +405,16 @@ class Executable:
         if workspace is None:
             return None
         if workspace == "torch":
-            return _torch_memory
+            return partial(_torch_memory, self._device)
         if callable(workspace) and not hasattr(workspace, "data_ptr"):
             chosen: Callable[[int], Any] = workspace
             return chosen
         return lambda _size: workspace
 
-    def _own_workspace(self, lane: _Lane) -> int:
-        """Return this thread's workspace for its current stream, allocated at its first use."""
-        stream = lane.holder.stream
-        base = lane.workspaces.get(stream)
-        if base is None:
-            with self._memory_lock:
-                base = self._memory.allocate(self.workspace_bytes)
-            lane.workspaces[stream] = base
-        return base
-
     def _workspace(self, lane: _Lane) -> tuple[int, Any]:
         """Return the workspace's address, and what holds it."""
-        if not self.workspace_bytes:
-            return 0, None
-        if self._allocate is None:
-            return self._own_workspace(lane), None
+        if self._allocate is None or not self.workspace_bytes:
+            return lane.base, None
         held = self._allocate(self.workspace_bytes)
         if held is None:
             raise UsageError(
@@ -361,35 +430,85 @@ class Executable:
 
     # variant packs
 
-    def _run_allocated(self, lane: _Lane, key: tuple[int, ...], buffers: tuple[Any, ...]) -> None:
+    def tail(self, base: int) -> tuple[int, ...]:
+        """Return the addresses nobody gives, with a workspace at `base`: scratch tensors, numbers the graph holds."""
+        return tuple(
+            base + self._offsets[tensor.uid]
+            if tensor.uid in self._offsets
+            else int(self._scalars[tensor.uid].ctypes.data)
+            for tensor in self._held
+        )
+
+    def plan_workspace(self, base: int) -> int:
+        """Return the address of the plan's own workspace in one at `base`, 0 if it needs none."""
+        return base + self._scratch_bytes if self.plan.workspace_bytes else 0
+
+    def _call_allocated(self, lane: _Lane, addresses: tuple[int, ...], buffers: tuple[Any, ...]) -> None:
         base, _held = self._workspace(lane)
-        key = (base, *key)
+        key = (base, *addresses)
         pack = lane.find(key)
+        if pack is None or (self._check and pack.seen != [*map(id, buffers)]):
+            if base != lane.base:
+                lane.base, lane.tail, lane.workspace = base, self.tail(base), self.plan_workspace(base)
+            pack = self._quick_pack(lane, key, addresses, buffers, pack)
+        self._launch(lane, pack)
+
+    def _quick_pack(
+        self, lane: _Lane, key: tuple[int, ...], addresses: tuple[int, ...], buffers: tuple[Any, ...], pack: Any
+    ) -> Any:
+        """Check torch tensors that were not seen at these addresses; return the variant pack they were found with.
+
+        It is made if that is None.
+        """
+        if self._check:
+            self._check_tensors(addresses, buffers)
         if pack is None:
-            pack = self._new_pack(lane, key, dict(zip(self.names, buffers, strict=True)), base)
-        if status := lane.execute(lane.holder.pointer, lane.plan, pack.pointer):
-            self._fail(status)
+            launcher = lane.launcher
+            pack = launcher.keep(key, launcher.row(*addresses, *lane.tail), lane.workspace)
+        pack.seen = [*map(id, buffers)]
+        return pack
+
+    def _check_tensors(self, addresses: tuple[int, ...], buffers: tuple[Any, ...]) -> None:
+        """Check torch tensors: in full, unless they are like the last ones and lie where any tensor may."""
+        kinds = [_kind(buffer) for buffer in buffers]
+        if kinds == self._kinds:
+            wrong = self._misaligned
+            for address in addresses:
+                if address & wrong or not address:
+                    break
+            else:
+                return
+        for tensor, buffer in zip(self._given, buffers, strict=True):
+            self._checked(tensor, buffer)
+        self._kinds = kinds
 
     def _pack_for(self, lane: _Lane, by_name: Mapping[str, Any]) -> tuple[Any, Any]:
         """Return the pack of these buffers, and what holds the workspace."""
         base, held = self._workspace(lane)
-        places = [self._place(by_name[name], name) for name in by_name]
-        key = (base, lane.holder.stream, len(by_name), *map(hash, by_name), *places)
+        places: dict[int, int] = {}
+        numbers: list[Any] = []
+        for name, buffer in by_name.items():
+            tensor = self._by_key[name]
+            if tensor.by_value:
+                numbers.append(self._number(tensor, buffer))
+                places[tensor.uid] = int(numbers[-1].ctypes.data)
+            else:
+                places[tensor.uid] = _place(buffer, name)
+        tail = zip(self._held, self.tail(base), strict=True)
+        row = [places[tensor.uid] for tensor in self._given]
+        row += [places.get(tensor.uid, place) for tensor, place in tail]
+        workspace = self.plan_workspace(base)
+        key = (workspace, *row)
         pack = lane.find(key)
+        seen = {name: _identity(by_name[name]) for name in self.names}
+        if self._check and (pack is None or pack.seen != seen):
+            for name, buffer in by_name.items():
+                if name not in self._by_value:
+                    self._checked(self._by_key[name], buffer)
         if pack is None:
-            pack = self._new_pack(lane, key, by_name, base)
+            pack = lane.launcher.keep(key, lane.launcher.row(*row), workspace)
+        pack.holds, pack.seen = numbers, seen
         return pack, held
-
-    def _place(self, buffer: Any, name: str) -> int:
-        tensor = self._by_value.get(name)
-        if tensor is not None:
-            return int(self._number(tensor, buffer).ctypes.data)
-        if type(buffer) is int:
-            return buffer
-        try:
-            return int(buffer.data_ptr())
-        except AttributeError:
-            return device_buffer(buffer, name).ptr
 
     def _number(self, tensor: Tensor, value: Any) -> Any:
         """Return a host array of one number, the same one for the same number: packs point to it."""
@@ -407,30 +526,8 @@ class Executable:
             self._numbers[key] = array
         return array
 
-    def _new_pack(self, lane: _Lane, key: tuple[int, ...], by_name: Mapping[str, Any], base: int | None = None) -> Any:
-        """Check the buffers and make their variant pack."""
-        if base is None:
-            base, _ = self._workspace(lane)
-        arrays = {
-            tensor.uid: self._scalars[tensor.uid] for tensor in self._by_value.values() if tensor.value is not None
-        }
-        places: dict[int, int] = {uid: base + offset for uid, offset in self._offsets.items()}
-        for name, buffer in by_name.items():
-            tensor = self._by_key[name]
-            if tensor.by_value:
-                arrays[tensor.uid] = self._number(tensor, buffer)
-            elif self._check:
-                places[tensor.uid] = self._checked(tensor, buffer)
-            else:
-                places[tensor.uid] = self._place(buffer, name)
-        places |= {uid: int(array.ctypes.data) for uid, array in arrays.items()}
-        workspace = base + self._scratch_bytes if self.plan.workspace_bytes else 0
-        pack = lane.launcher.keep(key, (workspace, *(places[uid] for uid in self.uids)))
-        pack.holds = arrays
-        return pack
-
-    def _checked(self, tensor: Tensor, source: Any) -> int:
-        """Return where a buffer lies, after checking that it is device memory the tensor fits in."""
+    def _checked(self, tensor: Tensor, source: Any) -> None:
+        """Check that a buffer is device memory of the plan's GPU the tensor fits in."""
         buffer = device_buffer(source, tensor.name)
         facts = pointer_facts(buffer.ptr)
         name = tensor.name
@@ -440,8 +537,7 @@ class Executable:
                 code="buffer-not-on-device",
                 fix="give device memory that is still allocated",
             )
-        handle = self.plan.target.handle
-        mine = 0 if handle is None else handle.device
+        mine = self._device
         if facts.kind == "device" and facts.device not in (None, mine):
             raise UsageError(
                 f"buffer {name!r} lies on GPU {facts.device}, the plan runs on GPU {mine}",
@@ -450,40 +546,35 @@ class Executable:
         if buffer.size_bytes is None and facts.bytes_left is not None:
             buffer = DeviceBuffer(buffer.ptr, facts.bytes_left)
         check_buffer(tensor, buffer)
-        return buffer.ptr
 
 
-class Bound:
-    """A call without arguments: one plan, one set of buffers, one stream, the handle of the thread that bound it."""
+class Bound(partial[None]):
+    """A call without arguments: one plan, one set of buffers, one stream, the handle of the thread that bound it.
 
-    __slots__ = ("_executable", "_go", "_holder", "_pack", "_stream", "holds")
+    Returns before the device has finished; raises ``CudnnStatusError`` for what cuDNN refuses at launch.
 
-    def __init__(self, executable: Executable, lane: _Lane, pack: Any, stream: int, holds: Any) -> None:
-        self._executable = executable
-        self._holder = lane.holder
-        self._stream = stream
-        self._pack = pack
-        self.holds = holds
-        self._go = partial(lane.execute, lane.holder.pointer, lane.plan, pack.pointer)
+    Attributes
+    ----------
+    native
+        ``cudnnBackendExecute`` as a ctypes function, and its arguments: handle, plan, variant pack.
+    stream
+        Address of the CUDA stream.
+    holds
+        What must live as long as it: the buffers, and the workspace if its hook made one.
+    """
 
-    @property
-    def native(self) -> tuple[Any, tuple[Any, Any, Any]]:
-        """``cudnnBackendExecute`` as a ctypes function, and its arguments: handle, plan, variant pack."""
-        return self._go.func, self._go.args
+    stream: int
+    native: tuple[Any, tuple[Any, Any, Any]]
+    holds: Any
 
-    def __call__(self) -> None:
-        """Launch; returns before the device has finished.
-
-        Raises
-        ------
-        CudnnStatusError
-            What cuDNN refuses at launch.
-        """
-        holder = self._holder
-        if holder.stream != self._stream:
-            holder.use(self._stream)
-        if status := self._go():
-            raise self._executable.plan.target.library.status_error(status, "cudnnBackendExecute")
+    @classmethod
+    def _of(cls, executable: Executable, lane: _Lane, pack: Any, holds: Any) -> Bound:
+        step = again(lane.launch, pack, executable._fail)
+        made = cls(step)
+        made.native = lane.execute, (lane.handle, lane.plan, pack.pointer)
+        made.stream = lane.stream
+        made.holds = (executable, lane, pack, holds)
+        return made
 
 
 class CudaGraph:
@@ -492,17 +583,17 @@ class CudaGraph:
     def __init__(self, executable: Executable, by_name: Mapping[str, Any]) -> None:
         self._executable = executable
         lane = executable._lane(by_name.values())
+        self._context = lane.holder.context
+        self._elsewhere = executable._may_be_elsewhere
         self._held: list[Any] = []
-        self._graph = CudaGraphHandle()
-        finalizer: Any = weakref.finalize(self, self._graph.close)
-        finalizer.atexit = False
-        pack = self._pack(lane, by_name)
-        lane.launcher.populate(lane.holder.handle, pack, self._graph.graph.value or 0)
-        self._graph.instantiate()
-        self._stream = lane.holder.stream
-        self._again()
-
-    def _again(self) -> None:
+        with in_context(self._context):
+            self._graph = CudaGraphHandle()
+            finalizer: Any = weakref.finalize(self, self._graph.close)
+            finalizer.atexit = False
+            pack = self._pack(lane, by_name)
+            lane.launcher.populate(lane.holder.handle, pack, self.address)
+            self._graph.instantiate()
+        self._stream = lane.stream
         self._go = self._graph.bound(self._stream)
 
     def _pack(self, lane: _Lane, by_name: Mapping[str, Any]) -> Any:
@@ -520,9 +611,10 @@ class CudaGraph:
         executable = self._executable
         by_name = executable._normal(executable._named(buffers, named))
         lane = executable._lane(by_name.values())
-        lane.launcher.update(lane.holder.handle, self._pack(lane, by_name), self.address)
-        self._graph.update()
-        self._again()
+        with in_context(self._context):
+            lane.launcher.update(lane.holder.handle, self._pack(lane, by_name), self.address)
+            self._graph.update()
+        self._go = self._graph.bound(self._stream)
 
     def launch(self, stream: int | None = None) -> None:
         """Run it on a stream, on the one that was current when it was made by default.
@@ -532,8 +624,9 @@ class CudaGraph:
         CudnnBackendError
             ``cuda-driver``.
         """
-        if stream is not None:
-            self._graph.launch(stream)
+        if stream is not None or (self._elsewhere and current_context() != self._context):
+            with in_context(self._context):
+                self._graph.launch(self._stream if stream is None else stream)
         elif self._go():
             self._graph.launch(self._stream)
 
@@ -576,6 +669,35 @@ def _framework_stream(buffer: Any) -> Callable[[], int] | None:
     return None
 
 
-def _torch_memory(size_bytes: int) -> Any:
+def _wanted(tensor: Tensor) -> Wanted:
+    """Return what :func:`~cudnn_backend_py.execution.check_buffer` would check."""
+    bits, codes = needed_type(tensor)
+    span = 0 if tensor.ragged_offset is not None else tensor.span_bytes
+    return Wanted(span, tensor.alignment, bits, codes)
+
+
+def _torch_memory(device: int, size_bytes: int) -> Any:
     torch = sys.modules["torch"]
-    return torch.empty(size_bytes, dtype=torch.uint8, device="cuda")
+    return torch.empty(size_bytes, dtype=torch.uint8, device=device)
+
+
+def _kind(tensor: Any) -> Any:
+    """Return all that decides whether a torch tensor fits but its address; nothing equal for anything else."""
+    try:
+        return tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device()
+    except (AttributeError, TypeError):
+        return object()
+
+
+def _identity(buffer: Any) -> int:
+    """Return what tells an object from another; an address is itself."""
+    return buffer if type(buffer) is int else id(buffer)
+
+
+def _place(buffer: Any, name: str) -> int:
+    if type(buffer) is int:
+        return buffer
+    try:
+        return int(buffer.data_ptr())
+    except AttributeError:
+        return device_buffer(buffer, name).ptr

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from .errors import UsageError
+from .native.cuda import on_device
+from .native.shortcut import Exchange
 
-__all__ = ["DeviceBuffer", "device_buffer", "dlpack_facts", "host_address"]
+__all__ = ["DL_TYPES", "DeviceBuffer", "device_buffer", "dlpack_facts", "exchange", "host_address", "type_code"]
 
+DL_LEGACY_STREAM = 1
 DL_CPU, DL_CUDA, DL_CUDA_HOST, DL_CUDA_MANAGED = 1, 2, 3, 13
 
 
@@ -29,7 +32,7 @@ class DeviceBuffer:
         if not self.type_text:
             return None
         word = self.type_text.rstrip("0123456789")
-        return _INTERFACE_KINDS.get(word[1:]) if word[:1] in "<>|=" else word if word in _DL_TYPES else None
+        return _INTERFACE_KINDS.get(word[1:]) if word[:1] in "<>|=" else word if word in DL_TYPES else None
 
 
 class _DLDevice(ctypes.Structure):
@@ -57,7 +60,33 @@ _capsule_pointer.restype = ctypes.c_void_p
 _capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 _INTERFACE_KINDS = {"f": "float", "i": "int", "u": "uint", "c": "complex", "b": "bool"}
-_DL_TYPES = ("int", "uint", "float", "opaque", "bfloat", "complex", "bool")
+DL_TYPES = ("int", "uint", "float", "opaque", "bfloat", "complex", "bool")
+
+
+class _ExchangeApi(ctypes.Structure):
+    """``DLPackExchangeAPI`` of DLPack 1.3: what a framework offers to C."""
+
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("previous", ctypes.c_void_p),
+        ("allocate", ctypes.c_void_p),
+        ("export", ctypes.c_void_p),
+        ("adopt", ctypes.c_void_p),
+        ("read", ctypes.c_void_p),
+        ("current_stream", ctypes.c_void_p),
+    )
+
+
+def exchange(kind: type) -> Exchange | None:
+    """Return DLPack's C functions of a Python type, None where its framework has none (torch: since 2.10)."""
+    capsule = vars(kind).get("__dlpack_c_exchange_api__")  # the type's own: it is for no other
+    if capsule is None:
+        return None
+    found = ctypes.cast(_capsule_pointer(capsule, b"dlpack_exchange_api"), ctypes.POINTER(_ExchangeApi)).contents
+    if found.major != 1 or not found.read or not found.current_stream:
+        return None
+    return Exchange(kind, found.read, found.current_stream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +161,7 @@ def dlpack_facts(source: Any) -> TensorFacts:
 def _dl_tensor(source: Any, on_host: bool) -> Any:
     """Return the DLTensor of an object; `source` keeps the memory it points to."""
     detached = source.detach() if hasattr(source, "detach") else source
-    capsule = detached.__dlpack__() if on_host else detached.__dlpack__(stream=-1)
+    capsule = detached.__dlpack__() if on_host else _device_capsule(detached)
     tensor: Any = ctypes.cast(_capsule_pointer(capsule, b"dltensor"), ctypes.POINTER(_DLTensor)).contents
     tensor.capsule = capsule  # stays unconsumed, owns the DLTensor, and frees it with this value
     return tensor
@@ -140,7 +169,24 @@ def _dl_tensor(source: Any, on_host: bool) -> Any:
 
 def _type_text(tensor: Any) -> str:
     code = tensor.dtype.code
-    return f"{_DL_TYPES[code] if code < len(_DL_TYPES) else code}{tensor.dtype.bits}"
+    return f"{DL_TYPES[code] if code < len(DL_TYPES) else code}{tensor.dtype.bits}"
+
+
+def _device_capsule(source: Any) -> Any:
+    """Ask for no synchronization; JAX takes that for a stream, so let the default stream wait for what it computes."""
+    try:
+        return source.__dlpack__(stream=-1)
+    except BufferError:  # torch, for a GPU that is not the current one
+        _, ordinal = source.__dlpack_device__()
+        with on_device(ordinal):
+            return source.__dlpack__(stream=-1)
+    except RuntimeError:
+        return source.__dlpack__(stream=DL_LEGACY_STREAM)
+
+
+def type_code(kind: str) -> int:
+    """Return DLPack's type code of a word such as ``float``."""
+    return DL_TYPES.index(kind)
 
 
 def _from_array_interface(source: Any) -> DeviceBuffer:

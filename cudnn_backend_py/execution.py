@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .buffers import DeviceBuffer, device_buffer
+from .buffers import DL_TYPES, DeviceBuffer, device_buffer, type_code
 from .errors import CudnnBackendError, EnvironmentNotReady, UsageError
 from .generated.enums import AttributeName as Attr
 from .generated.enums import DataType, DescriptorType
@@ -238,6 +238,17 @@ def check_buffer(tensor: Tensor, buffer: DeviceBuffer) -> None:
             f"{tensor.strides} needs {tensor.span_bytes}",
             code="buffer-too-small",
         )
+
+
+def needed_type(tensor: Tensor) -> tuple[int, frozenset[int]]:
+    """Return the bits of an element and DLPack's type codes that :func:`check_buffer` takes; 0 bits for any type."""
+    bits = ELEMENT_BITS[tensor.data_type]
+    if tensor.data_type is DataType.BOOLEAN or bits < 8:
+        return 0, frozenset()
+    kind = _KINDS.get(tensor.data_type)
+    known = frozenset(map(type_code, DL_TYPES))
+    wrong = frozenset() if kind is None else known - {type_code(kind), type_code("uint")}
+    return bits, frozenset(range(32)) - wrong
 
 
 def execute(

@@ -52,7 +52,7 @@ class Memory:
 class Runner:
     """One plan ready to be executed with variant packs of users.
 
-    Its keys are what :class:`~cudnn_backend_py.native.launch.Launcher` wants: workspace, then addresses by uid.
+    Its keys are the workspace, then the addresses in the launcher's order of uids.
     """
 
     def __init__(self, plan: Plan, memory: Memory, tensors: Mapping[tensor, Tensor]) -> None:
@@ -105,7 +105,7 @@ class Runner:
         key = self.key(pack, workspace)
         self._check(pack, key, handle)
         with status_as(FrontendRuntimeError, "the variant pack"):
-            made = self.launcher.pack(key, overrides)
+            made = self.launcher.pack(self.launcher.row(*key[1:]), key[0], overrides)
         self.launcher.run(handle, made)
 
     def key(self, pack: Mapping[Any, Any], workspace: Any) -> tuple[int, ...]:
@@ -154,7 +154,7 @@ class Runner:
     def _new_pack(self, pack: Mapping[Any, Any], key: tuple[int, ...], handle: Any) -> Any:
         self._check(pack, key, handle)
         try:
-            return self.launcher.keep(key, key)
+            return self.launcher.keep(key, self.launcher.row(*key[1:]), key[0])
         except CudnnBackendError as error:
             raise as_kind(FrontendRuntimeError, "the variant pack", error) from error
 

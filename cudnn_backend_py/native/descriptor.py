@@ -17,6 +17,7 @@ from typing import Any, Self
 from ..errors import CudnnStatusError, UsageError
 from ..generated.attributes import ATTRIBUTE_FACTS, ATTRIBUTE_OWNER, ATTRIBUTES, AttributeFacts
 from ..generated.enums import AttributeName, AttributeType, DescriptorType
+from .cuda import same_context
 from .driver import current_device
 from .hazards import check_before_finalize, check_before_get, check_before_set, constant_buffer
 from .library import DescriptorPointer, HandlePointer, Library, library
@@ -131,7 +132,8 @@ class Handle:
 def _destroyer(destroy: Callable[[Any], Any], pid: int) -> Callable[[Any], None]:
     def run(pointer: Any) -> None:
         if os.getpid() == pid:
-            destroy(pointer)
+            with same_context():  # cuDNN leaves the handle's GPU current
+                destroy(pointer)
 
     return run
 

@@ -20,6 +20,7 @@ from ..generated.enums import AttributeName as Attr
 from ..generated.enums import AttributeType, DescriptorType
 from .descriptor import Descriptor, Handle
 from .library import Library
+from .shortcut import FUNCTIONS, Filler, shortcut
 
 __all__ = ["Launcher", "Overrides", "int64_rows"]
 
@@ -36,19 +37,28 @@ _UIDS, _POINTERS, _WORKSPACE = (
 )
 _INT64, _VOID_PTR = int(AttributeType.INT64), int(AttributeType.VOID_PTR)
 _ONE = ctypes.c_int64(1)
-_ONLY_HERE = 2  # references to a local variable's value, as sys.getrefcount counts them
 _one_address = struct.Struct("Q").pack
+
+
+def _count_references() -> int:
+    """Return what ``sys.getrefcount`` answers for a value only a local variable holds: it differs between Pythons."""
+    value = object()
+    return getrefcount(value)
+
+
+_ONLY_HERE = _count_references()
 
 
 class _Pack:
     """A variant pack; destroyed with its last reference, so a thread that runs it keeps it alive."""
 
-    __slots__ = ("destroy", "holds", "pointer")
+    __slots__ = ("destroy", "holds", "pointer", "seen")
 
     def __init__(self, pointer: ctypes.c_void_p, destroy: Callable[[ctypes.c_void_p], int]) -> None:
         self.pointer = pointer
         self.destroy = destroy
-        self.holds: object = None
+        self.holds: object = None  # what must live as long as it
+        self.seen: object = None  # for its caller: whose addresses these were
 
     def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if not finalizing():  # at interpreter exit nothing is destroyed
@@ -61,8 +71,8 @@ class Launcher:
     Owns: the variant packs it keeps, :data:`PACKS_KEPT` at most; the one made first goes first. Holds the plan.
     Threads may share one: a pack in use is held by its caller, and cuDNN has read it when a launch returns.
 
-    Addresses are tuples: the workspace's (0 for none), then one per uid, of device memory, or of host memory for
-    by-value tensors. A pack is found again by any key its caller chooses, such as these addresses.
+    Addresses are a row of bytes, see :meth:`row`: one per uid, of device memory, or of host memory for by-value
+    tensors. A pack is found again by any key its caller chooses, such as these addresses.
 
     Parameters
     ----------
@@ -80,7 +90,8 @@ class Launcher:
         self.uids = tuple(uids)
         self._count = ctypes.c_int64(len(self.uids))
         self._uids = struct.pack(f"{len(self.uids)}q", *self.uids)
-        self._to_bytes = struct.Struct(f"{len(self.uids)}Q").pack
+        #: Turns as many addresses as there are uids into a row.
+        self.row: Callable[..., bytes] = struct.Struct(f"{len(self.uids)}Q").pack
         self._kept = kept
         self._packs: dict[tuple[int, ...], _Pack] = {}
         self.find = self._packs.get  # by key: the kept pack, None if there is none
@@ -91,23 +102,25 @@ class Launcher:
         self._set = unchecked("cudnnBackendSetAttribute", brief=True)
         self._finalize = unchecked("cudnnBackendFinalize", brief=True)
         self._destroy = unchecked("cudnnBackendDestroyDescriptor", brief=True)
+        self.filler = Filler.of(self._library, self.uids)
+        self._shortcut = None if shortcut() is None else shortcut().cudnn_backend_py_fill
 
-    def keep(self, key: tuple[int, ...], addresses: tuple[int, ...]) -> _Pack:
-        """Return a new pack of these addresses and keep it; the oldest pack is filled anew if nobody runs it."""
+    def keep(self, key: tuple[int, ...], row: bytes, workspace: int = 0) -> _Pack:
+        """Return a new pack of a row and a workspace, and keep it; the oldest pack is filled anew if nobody runs it."""
         packs = self._packs
         oldest = None
         if len(packs) >= self._kept:
             with suppress(StopIteration, RuntimeError):  # another thread changed the dict
                 oldest = packs.pop(next(iter(packs)), None)
         if oldest is not None and getrefcount(oldest) == _ONLY_HERE and not self._initialize(oldest.pointer):
-            pack = self._fill(oldest, addresses)
+            pack = self._fill(oldest, row, workspace)
         else:
-            pack = self.pack(addresses)
+            pack = self.pack(row, workspace)
         packs[key] = pack
         return pack
 
-    def pack(self, addresses: tuple[int, ...], overrides: Overrides | None = None) -> _Pack:
-        """Return a new variant pack of these addresses, with other dims and strides for some uids.
+    def pack(self, row: bytes, workspace: int = 0, overrides: Overrides | None = None) -> _Pack:
+        """Return a new variant pack of a row of addresses, with other dims and strides for some uids.
 
         C: ``CUDNN_ATTR_VARIANT_PACK_*``; overrides are (uids, dims, strides), since cuDNN 9.18, for graphs with
         ``CUDNN_ATTR_OPERATIONGRAPH_IS_OVERRIDE_SHAPE_ENABLED``.
@@ -119,19 +132,30 @@ class Launcher:
         CudnnStatusError
             What cuDNN refuses.
         """
+        return self._fill(self.empty_pack(), row, workspace, overrides)
+
+    def empty_pack(self) -> _Pack:
+        """Return a new variant pack with nothing in it."""
         made = ctypes.c_void_p()
         if status := self._create(_PACK, ctypes.byref(made)):
             raise self._library.status_error(status, "cudnnBackendCreateDescriptor")
-        return self._fill(_Pack(made, self._destroy), addresses, overrides)
+        return _Pack(made, self._destroy)
 
-    def _fill(self, pack: _Pack, addresses: tuple[int, ...], overrides: Overrides | None = None) -> _Pack:
+    def _fill(self, pack: _Pack, row: bytes, workspace: int, overrides: Overrides | None = None) -> _Pack:
         """Set the attributes of an empty pack, finalize and return it."""
-        workspace, *rest = addresses
+        if self._shortcut is not None and overrides is None:
+            failed = ctypes.c_int()
+            status = self._shortcut(
+                ctypes.byref(self.filler), pack.pointer, row, ctypes.c_void_p(workspace), ctypes.byref(failed)
+            )
+            if status:
+                raise self._library.status_error(status, FUNCTIONS[failed.value])
+            return pack
         put, to, count = self._set, pack.pointer, self._count
         # Bytes are handed over by their address: the cheapest array ctypes knows.
         if (
             (status := put(to, _UIDS, _INT64, count, self._uids))
-            or (status := put(to, _POINTERS, _VOID_PTR, count, self._to_bytes(*rest)))
+            or (status := put(to, _POINTERS, _VOID_PTR, count, row))
             or (workspace and (status := put(to, _WORKSPACE, _VOID_PTR, _ONE, _one_address(workspace))))
         ):
             raise self._library.status_error(status, "cudnnBackendSetAttribute")

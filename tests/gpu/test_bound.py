@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -258,6 +262,114 @@ def test_buffer_of_another_gpu_is_refused(gpu: Target) -> None:
     given = buffers(12)
     with pytest.raises(UsageError, match="lies on GPU 1"):
         run(**given | {"q": given["q"].to("cuda:1")})
+
+
+def test_plan_of_another_gpu_than_the_current_one_runs_there() -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("did not run: one GPU only")
+    faults: list[BaseException] = []
+    with torch.cuda.device(1):
+        run = executable(forward(), open_target())
+    given = {name: buffer.to("cuda:1") for name, buffer in buffers(14).items()}
+
+    def work() -> None:
+        try:
+            given["o"].fill_(torch.nan)
+            run(*(given[name] for name in run.names))
+            torch.cuda.synchronize(1)
+            check(given)
+        except BaseException as error:
+            faults.append(error)
+
+    work()
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert not faults
+    given["o"].fill_(torch.nan)
+    run.bind(**given)()
+    torch.cuda.synchronize(1)
+    check(given)
+    given["o"].fill_(torch.nan)
+    run.cuda_graph(**given).launch()
+    torch.cuda.synchronize(1)
+    check(given)
+    assert torch.cuda.current_device() == 0
+    with pytest.raises(UsageError, match="lies on GPU 0"):
+        run(**given | {"q": given["q"].to("cuda:0")})
+
+
+def test_other_buffers_at_known_addresses_are_checked_again(gpu: Target) -> None:
+    run = executable(forward(), gpu)
+    given = buffers(15)
+    run(**given)
+    wrong: list[tuple[Any, str]] = [
+        (given["q"].view(torch.bfloat16), "buffer-type"),
+        (given["q"][:1], "buffer-too-small"),
+        (given["q"][:1].expand(B, -1, -1, -1), "buffer-too-small"),
+    ]
+    for buffer, code in wrong:
+        for _ in range(2):
+            with pytest.raises(UsageError) as caught:
+                run(**given | {"q": buffer})
+            assert caught.value.code == code
+    run(*(given[name] for name in run.names))
+    check(given)
+
+
+def test_raw_addresses(gpu: Target) -> None:
+    run = executable(forward(), gpu)
+    given = buffers(20)
+    torch.cuda.synchronize()
+    run(*(given[name].data_ptr() for name in run.names))
+    torch.cuda.synchronize()
+    check(given)
+
+
+def test_array_interface(gpu: Target) -> None:
+    class Array:
+        """What Numba's device arrays offer."""
+
+        def __init__(self, tensor: Any) -> None:
+            self.__cuda_array_interface__ = tensor.__cuda_array_interface__
+
+    run = executable(forward(), gpu)
+    given = buffers(21)
+    torch.cuda.synchronize()
+    run(**{name: Array(buffer) for name, buffer in given.items()})
+    torch.cuda.synchronize()
+    check(given)
+
+
+JAX = """
+import jax, torch
+from tests.gpu.test_bound import buffers, check, executable, forward, open_target
+run = executable(forward(), open_target())
+given = buffers(22)
+torch.cuda.synchronize()
+run(**given | {name: jax.dlpack.from_dlpack(given[name]) for name in "qkv"})
+torch.cuda.synchronize()
+check(given)
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="did not run: JAX is not installed")
+def test_jax() -> None:
+    """In a process of its own: JAX starts threads, and would take most of the GPU's memory."""
+    environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    done = subprocess.run([sys.executable, "-c", JAX], env=environment, capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr
+
+
+def test_first_torch_buffers_after_addresses_bring_their_stream(gpu: Target) -> None:
+    run = executable(forward(), gpu)
+    given = buffers(16)
+    run(*(given[name].data_ptr() for name in run.names))
+    stream = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        step = run.bind(**given)
+    assert step.stream == stream.cuda_stream
 
 
 def test_unchecked_call_makes_no_checks(gpu: Target) -> None:

@@ -82,6 +82,17 @@ def test_a_handle_of_another_gpu_is_refused() -> None:
     target.close()
 
 
+def test_current_gpu_stays_when_a_handle_goes() -> None:
+    from cuda.bindings import runtime
+
+    last = library().driver.devices - 1
+    assert int(runtime.cudaSetDevice(last)[0]) == 0
+    other = Handle()
+    runtime.cudaSetDevice(0)
+    other.close()
+    assert runtime.cudaGetDevice()[1] == 0
+
+
 def test_handle_made_before_fork_is_refused_after_it() -> None:
     handle = Handle()
     read, write = os.pipe()

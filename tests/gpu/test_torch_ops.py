@@ -43,7 +43,7 @@ def in_float32(inputs: list[Any], d_o: Any, **options: Any) -> list[Any]:
 
 
 def relative(found: Any, want: Any) -> float:
-    return float((found.float() - want).norm() / want.norm())
+    return float((found.detach().float() - want).norm() / want.norm())
 
 
 def check(kind: str, found: list[Any], want: list[Any], name: str) -> None:
@@ -122,20 +122,21 @@ def test_float_mask_gets_its_gradient() -> None:
 
 
 def test_gradients_agree_with_differences() -> None:
-    """What a step along a direction changes, measured with the operator itself."""
+    """What a step along the gradient changes, measured with the operator itself."""
     *inputs, d_o = make("float16")
     o = scaled_dot_product_attention(*inputs, is_causal=True)
     gradients = torch.autograd.grad(o, inputs, d_o)
-    step = 0.25
     for index, gradient in enumerate(gradients):
-        direction = gradient.float() / gradient.float().norm()
-        ends = []
+        step = gradient.float() / gradient.float().norm()
+        ends, places = [], []
         for sign in (1, -1):
             moved = [x.detach() for x in inputs]
-            moved[index] = (moved[index].float() + sign * step * direction).half()
+            moved[index] = (moved[index].float() + sign * step).half()
+            places.append(moved[index].double())
             ends.append((scaled_dot_product_attention(*moved, is_causal=True).double() * d_o.double()).sum())
-        slope = float((ends[0] - ends[1]) / (2 * step))
-        assert math.isclose(slope, float(gradient.float().norm()), rel_tol=0.05)
+        # The steps that were made, not those that were meant: float16 rounds each element.
+        want = float((gradient.double() * (places[0] - places[1])).sum())
+        assert math.isclose(float(ends[0] - ends[1]), want, rel_tol=0.02)
 
 
 def test_stats_padding_and_sink() -> None:
@@ -172,7 +173,7 @@ def test_dropout_is_torchs_generators_and_the_same_backward() -> None:
     assert 0.45 < share < 0.55
     # dV = P^T dO: where dO is 1 for what the forward pass kept, and 0 elsewhere, another mask would lose half of it.
     (dv,) = torch.autograd.grad(o, v, (o > 0).half())
-    assert math.isclose(float((dv.double() * v).sum()), float(o.double().sum()), rel_tol=0.02)
+    assert math.isclose(float((dv.double() * v.detach()).sum()), float(o.detach().double().sum()), rel_tol=0.02)
 
 
 def test_deterministic_backward_is_repeatable() -> None:
@@ -283,7 +284,7 @@ def test_what_cannot_be_taken_is_said() -> None:
         (UsageError, "seq_len_q and seq_len_kv", lambda: attention(q, k, v, seq_len_q=torch.ones(B).cuda())),
     ]
     for kind, words, call in wrong:
-        with pytest.raises(kind, match=words):
+        with pytest.raises(kind, match=words or None):
             call()
     assert torch.isfinite(scaled_dot_product_attention(q, k, v)).all(), "the context is still usable"
 

@@ -30,7 +30,11 @@ def key(launcher: Launcher, number: int) -> tuple[int, ...]:
 
 
 def keep(launcher: Launcher, number: int) -> Any:
-    return launcher.keep(key(launcher, number), key(launcher, number))
+    return keep_key(launcher, key(launcher, number))
+
+
+def keep_key(launcher: Launcher, wanted: tuple[int, ...]) -> Any:
+    return launcher.keep(wanted, launcher.row(*wanted[1:]), wanted[0])
 
 
 def test_same_addresses_find_the_same_pack(launcher: Launcher) -> None:
@@ -70,7 +74,7 @@ def test_threads_share_a_launcher(launcher: Launcher) -> None:
     def work(seed: int) -> None:
         for number in range(3000):
             wanted = key(launcher, (number * seed) % 7)
-            pack = launcher.find(wanted) or launcher.keep(wanted, wanted)
+            pack = launcher.find(wanted) or keep_key(launcher, wanted)
             if not pack.pointer:
                 faults.append("no address")
 
@@ -84,4 +88,4 @@ def test_threads_share_a_launcher(launcher: Launcher) -> None:
 
 def test_overrides_of_different_counts_are_refused(launcher: Launcher) -> None:
     with pytest.raises(UsageError, match="1 uids, 2 dims and 1 strides"):
-        launcher.pack(key(launcher, 0), ([1], [[1], [2]], [[1]]))
+        launcher.pack(launcher.row(*key(launcher, 0)[1:]), 0, ([1], [[1], [2]], [[1]]))
