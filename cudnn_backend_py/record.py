@@ -25,6 +25,7 @@ _KEPT = (
     "built for CUDA",
     "driver",
     "driver version",
+    "compiled call",
     "gpus",
 )
 FIGURES_VARIABLE = "CUDNN_BACKEND_FIGURES"
