@@ -19,34 +19,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-B, H, S, D = 1, 2, 128, 64
+from cudnn_backend_py.bench.frontend_graph import build
+from cudnn_backend_py.bench.shapes import SMALL
+
+B, H, S, D = SMALL.batch, SMALL.heads, SMALL.seq, SMALL.head_dim
 CALLS, BATCHES, BUFFERS = 200, 25, 400
 MODULES = ("ours", "cudnn-frontend")
-
-
-def build(cudnn: Any, handle: Any, clock: Callable[[str], None]) -> tuple[Any, list[Any]]:
-    """Return a causal forward graph, built, and its tensors in memory."""
-    graph = cudnn.pygraph(
-        io_data_type=cudnn.data_type.HALF,
-        intermediate_data_type=cudnn.data_type.FLOAT,
-        compute_data_type=cudnn.data_type.FLOAT,
-        handle=handle,
-    )
-    dims, strides = [B, H, S, D], [S * H * D, D, H * D, 1]
-    q, k, v = (graph.tensor(name=name, dim=dims, stride=strides) for name in "qkv")
-    o, stats = graph.sdpa(name="sdpa", q=q, k=k, v=v, attn_scale=D**-0.5, generate_stats=True, use_causal_mask=True)
-    o.set_output(True).set_dim(dims).set_stride(strides)
-    stats.set_output(True).set_dim([B, H, S, 1]).set_stride([H * S, S, 1, 1]).set_data_type(cudnn.data_type.FLOAT)
-    graph.validate()
-    clock("validate")
-    graph.build_operation_graph()
-    clock("operation graph")
-    graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
-    graph.check_support()
-    clock("heuristics")
-    graph.build_plans()
-    clock("plan")
-    return graph, [q, k, v, o, stats]
 
 
 def per_call(call: Callable[[int], None], synchronize: Callable[[], None]) -> float:
@@ -87,7 +65,8 @@ def child(module: str) -> None:
     handle = cudnn.create_handle()
     cudnn.set_stream(handle=handle, stream=torch.cuda.current_stream().cuda_stream)
     clock("handle")
-    graph, tensors = build(cudnn, handle, clock)
+    graph, named = build(cudnn, handle, SMALL, "forward", clock)
+    tensors = list(named.values())
 
     def buffers() -> list[Any]:
         q, k, v, o = (torch.randn(B, S, H, D, device="cuda", dtype=torch.half).transpose(1, 2) for _ in range(4))
@@ -114,7 +93,7 @@ def child(module: str) -> None:
     again = []
     for _ in range(5):
         begin = time.perf_counter()
-        build(cudnn, handle, lambda _: None)
+        build(cudnn, handle, SMALL, "forward")
         again.append((time.perf_counter() - begin) * 1e3)
     figures["later build"] = statistics.median(again)
     about = {"version": cudnn.__version__, "cudnn": cudnn.backend_version(), "gpu": torch.cuda.get_device_name()}

@@ -91,6 +91,6 @@ def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: 
     @click.option("--quick", is_flag=True, help="Fewer shapes and rounds, under a minute.")
     def bench(output: str | None, plot: str | None, frontend: str | None, quick: bool) -> None:
         """Time calls and kernels beside cudnn-frontend and torch, on the GPU of this machine."""
-        from .bench import run_bench
+        from .bench.run import run_bench
 
         run_bench(Path(output) if output else None, Path(plot) if plot else None, frontend, quick)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -308,15 +309,28 @@ def execute(
         if workspace_ptr is None:
             workspace_ptr = memory.allocate(plan.workspace_bytes)
         pack = variant_pack(plan, placed, workspace_ptr=workspace_ptr)
-        if stream is not None:
-            handle.set_stream(stream)
-        plan.descriptor.execute(handle, pack.descriptor)
-        if memory.in_use:
-            memory.synchronize(handle.stream)
+        with _on_stream(handle, stream):
+            plan.descriptor.execute(handle, pack.descriptor)
+            if memory.in_use:
+                memory.synchronize(handle.stream)
         for tensor, array, address in back:
             image = np.empty(array.size if _is_memory(tensor, array) else tensor.span_elements, array.dtype)
             memory.copy_out(address, image)
             _take_back(tensor, array, image)
+
+
+@contextmanager
+def _on_stream(handle: Handle, stream: int | None) -> Iterator[None]:
+    """Let a handle run on another stream for a while: others may share it."""
+    if stream is None:
+        yield
+        return
+    before = handle.stream
+    handle.set_stream(stream)
+    try:
+        yield
+    finally:
+        handle.set_stream(before)
 
 
 def _handle_of(plan: Plan) -> Handle:
@@ -421,7 +435,6 @@ class DeviceMemory:
 
     def __init__(self) -> None:
         self._addresses: list[int] = []
-        self._runtime: Any = None
 
     @property
     def in_use(self) -> bool:
@@ -439,9 +452,11 @@ class DeviceMemory:
         while self._addresses:
             self._call("cudaFree", self._addresses.pop())
 
+    @cached_property
+    def _runtime(self) -> Any:
+        return cuda_runtime()
+
     def _call(self, name: str, *arguments: Any) -> Any:
-        if self._runtime is None:
-            self._runtime = cuda_runtime()
         return cuda_call(self._runtime, name, *arguments)
 
     def allocate(self, size_bytes: int) -> int:
@@ -463,8 +478,6 @@ class DeviceMemory:
             self._call("cudaThreadExchangeStreamCaptureMode", before)
 
     def _mode(self, name: str) -> Any:
-        if self._runtime is None:
-            self._runtime = cuda_runtime()
         return getattr(self._runtime.cudaStreamCaptureMode, name)
 
     def zeros(self, size_bytes: int) -> int:
@@ -485,8 +498,6 @@ class DeviceMemory:
         self._call("cudaStreamSynchronize", stream)
 
     def _kind(self, name: str) -> Any:
-        if self._runtime is None:
-            self._runtime = cuda_runtime()
         return getattr(self._runtime.cudaMemcpyKind, f"cudaMemcpy{name}")
 
 

@@ -212,7 +212,7 @@ def _kept(disk: PlanCache, graph: Graph, target: Target, wanted: Selection, key:
     """Return the tuned plan if there is one and the heuristics' first choice is wanted, else the one of the key."""
     found = None
     if wanted.modes[0] is HeurMode.A:
-        found = disk.get(plan_key(graph, target, tuned_options(wanted)), target, graph=graph)
+        found = disk.get(plan_key(graph, target, tuned_options(wanted, target)), target, graph=graph)
     return found or disk.get(key, target, graph=graph)
 
 

@@ -244,13 +244,14 @@ def select(
     return Selected(first, tuple(others), found)
 
 
-def tuned_options(selection: Selection | None) -> dict[str, Any]:
-    """Return the options by which the plan that was tuned for a selection is kept in a plan cache.
+def tuned_options(selection: Selection | None, target: Target) -> dict[str, Any]:
+    """Return the options by which the plan that was tuned for a selection on a target is kept in a plan cache.
 
-    Which modes were asked is not among them: tuning asks several.
+    Which modes were asked is not among them: tuning asks several. The GPU's name is: the key of a plan does not tell an
+    H100 from an H200, but what is fastest on one need not be on the other.
     """
     wanted = {} if selection is None else replace(selection, modes=Selection().modes).to_dict()
-    return {"tuned": True, "selection": wanted}
+    return {"tuned": True, "selection": wanted, "gpu": target.profile.properties.get("deviceName")}
 
 
 def candidates(question: OperationGraph, selection: Selection, *, every_mode: bool = True) -> Candidates:

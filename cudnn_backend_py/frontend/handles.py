@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import threading
+from functools import cache
 from typing import Any
 
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import DescriptorType
 from ..native import Descriptor, Handle, Library, current_device, library
-from ..target import Profile, Target, open_target, read_device
+from ..target import Profile, Target, device_profile, open_target, read_device
 from .errors import FrontendRuntimeError, invalid_value, status_as
 
 __all__ = [
@@ -31,7 +32,6 @@ __all__ = [
 _lock = threading.Lock()
 _default_target: str | None = None
 _own_handles: dict[tuple[int, int], Handle] = {}  # by process and device
-_profiles: dict[int, Profile] = {}
 
 
 class DescribedHandle:
@@ -82,9 +82,9 @@ def create_handle() -> Handle | DescribedHandle:
     """
     if _default_target is not None:
         return DescribedHandle(_described_target(_default_target))
-    _check_gpu(library())
-    with status_as(FrontendRuntimeError, "no handle could be made"):
-        return Handle()
+    lib = library()
+    _check_gpu(lib)
+    return _new_handle(lib)
 
 
 def _check_gpu(lib: Library) -> None:
@@ -96,6 +96,11 @@ def _check_gpu(lib: Library) -> None:
             fix="judge for a described GPU: python -m cudnn_backend_py.frontend --target h100 ..., "
             "or pygraph(device_property=cudnn.create_device_properties(json))",
         )
+
+
+def _new_handle(lib: Library) -> Handle:
+    with status_as(FrontendRuntimeError, "no handle could be made"):
+        return Handle(on=lib)
 
 
 def destroy_handle(handle: Handle | DescribedHandle) -> None:
@@ -118,14 +123,18 @@ def get_stream(handle: Handle | DescribedHandle) -> int:
 
 
 def own_handle() -> Handle:
-    """Return the handle graphs share that were given none, one per process and device."""
+    """Return the handle graphs share that were given none, one per process and device.
+
+    It is not that of :func:`~cudnn_backend_py.planning.shared_target`, whose stream
+    :func:`~cudnn_backend_py.execution.execute` may set.
+    """
     lib = library()
     _check_gpu(lib)
     key = (os.getpid(), current_device())
     with _lock:
         handle = _own_handles.get(key)
         if handle is None or handle.closed:
-            handle = _own_handles[key] = Handle(on=lib)
+            handle = _own_handles[key] = _new_handle(lib)
         return handle
 
 
@@ -147,19 +156,12 @@ def target_of(handle: Any, properties: device_properties | None) -> Target:
         handle = own_handle()
     if not isinstance(handle, Handle):
         raise TypeError(f"handle is {handle!r}, what cudnn.create_handle() returned is needed")
-    return Target(_profile_of(handle), handle=handle, library=library())
+    return Target(_profile_of(handle.device), handle=handle, library=library())
 
 
-def _profile_of(handle: Handle) -> Profile:
-    profile = _profiles.get(handle.device)
-    if profile is None:
-        lib = library()
-        properties: dict[str, Any] = {"deviceVer": 0, "deviceName": "the current GPU"}
-        if lib.version >= (9, 8, 0):
-            properties = read_device(handle.device, on=lib)
-        known = dict.fromkeys(properties, "measured")
-        profile = _profiles[handle.device] = Profile("gpu", properties["deviceName"], (), properties, known, {})
-    return profile
+@cache
+def _profile_of(device: int) -> Profile:
+    return device_profile(device)
 
 
 class device_properties:

@@ -670,6 +670,11 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         """Run every built plan, and let :meth:`execute` run the fastest from now on.
 
         GPU times are medians of CUDA events. Build the plans to compare first (``build_plan_policy.ALL``).
+
+        Raises
+        ------
+        RuntimeError
+            No plan is built, cuDNN refuses a launch, or cuda-python is not installed.
         """
         from ..execution import gpu_time
 
@@ -677,7 +682,8 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         times = {}
         for index in self._built_plans():
             runner = self._runner(index)
-            times[index] = gpu_time(partial(runner.execute, variant_pack, workspace, chosen), chosen.stream)
+            with status_as(FrontendRuntimeError, f"plan {index} could not be timed"):
+                times[index] = gpu_time(partial(runner.execute, variant_pack, workspace, chosen), chosen.stream)
         self._plans.candidate = min(times, key=times.__getitem__)
         self._choose()
 

@@ -80,7 +80,7 @@ class Runner:
         by_uid = {item.uid: item for item in memory.tensors}
         self._is_special = bool(self._scratch or self._slices or self._constants or extra)
         self._has_workspace = plan.workspace_bytes > 0
-        self._handle_checked: Any = None
+        self._handle_checked: Any = object()  # no handle yet, and not None, which is refused
         self._packs_to_check = PACKS_CHECKED
         self._user = [(position[uid], uid, by_uid.get(uid)) for uid in memory.user_uids()]
 
@@ -91,22 +91,24 @@ class Runner:
 
     def execute(self, pack: Mapping[Any, Any], workspace: Any, handle: Any) -> None:
         """Run the plan with a user's variant pack."""
-        if type(handle) is not Handle:
-            self._refuse_handle(handle)
+        if handle is not self._handle_checked:
+            self._check_handle(handle)
         key = self.key(pack, workspace)
         made = self._find(key)
         if made is None:
-            made = self._new_pack(pack, key, handle)
-        self._run(handle, made)
+            made = self._new_pack(pack, key)
+        try:
+            self._run(handle, made)
+        except CudnnBackendError as error:
+            raise as_kind(FrontendRuntimeError, "the launch", error) from error
 
     def execute_with(self, pack: Mapping[Any, Any], workspace: Any, handle: Any, overrides: Overrides) -> None:
         """Run the plan with other dims and strides for some uids."""
-        self._refuse_handle(handle)
+        self._check_handle(handle)
         key = self.key(pack, workspace)
-        self._check(pack, key, handle)
-        with status_as(FrontendRuntimeError, "the variant pack"):
-            made = self.launcher.pack(self.launcher.row(*key[1:]), key[0], overrides)
-        self.launcher.run(handle, made)
+        self._check(pack, key)
+        with status_as(FrontendRuntimeError, "the launch with other dims and strides"):
+            self._run(handle, self.launcher.pack(self.launcher.row(*key[1:]), key[0], overrides))
 
     def key(self, pack: Mapping[Any, Any], workspace: Any) -> tuple[int, ...]:
         """Return workspace and addresses in the launcher's order, 0 for what is missing.
@@ -151,8 +153,8 @@ class Runner:
         del addresses[self._length :]
         return base + self._memory.scratch_bytes if base else 0
 
-    def _new_pack(self, pack: Mapping[Any, Any], key: tuple[int, ...], handle: Any) -> Any:
-        self._check(pack, key, handle)
+    def _new_pack(self, pack: Mapping[Any, Any], key: tuple[int, ...]) -> Any:
+        self._check(pack, key)
         try:
             return self.launcher.keep(key, self.launcher.row(*key[1:]), key[0])
         except CudnnBackendError as error:
@@ -173,28 +175,28 @@ class Runner:
             f"get_workspace_size() = {self.workspace_bytes} bytes",
         )
 
-    def _refuse_handle(self, handle: Any) -> None:
-        if isinstance(handle, Handle):
-            return
+    def _check_handle(self, handle: Any) -> None:
+        """Check that it is a handle, open and of the plan's device."""
         if handle is None or isinstance(handle, DescribedHandle):
             raise FrontendRuntimeError(
                 f"this graph was built for the described target {self.plan.target.name}, which cannot run",
                 code="plan-without-device",
                 fix="serialize() it and deserialize() it where the GPU is, or build it there",
             )
-        raise TypeError(f"handle is {handle!r}, what cudnn.create_handle() returned is needed")
+        if not isinstance(handle, Handle):
+            raise TypeError(f"handle is {handle!r}, what cudnn.create_handle() returned is needed")
+        with status_as(FrontendRuntimeError, "the handle"):
+            self.launcher.check_handle(handle)
+        self._handle_checked = handle
 
-    def _check(self, pack: Mapping[Any, Any], key: tuple[int, ...], handle: Any) -> None:
-        """Check what is new: all addresses are there, the handle is of the plan's device, buffers lie on a device.
+    def _check(self, pack: Mapping[Any, Any], key: tuple[int, ...]) -> None:
+        """Check a new variant pack: all addresses are there, buffers lie on a device.
 
         Buffers are looked at in the first variant packs of a plan only: a program that gives host memory does so
         from the start.
         """
         if 0 in key and (0 in key[1:] or self._has_workspace):
             self._refuse_missing(key)
-        if handle is not self._handle_checked:
-            self.launcher.check_handle(handle)
-            self._handle_checked = handle
         if self._packs_to_check:
             self._packs_to_check -= 1
             for name, value in pack.items():
@@ -237,9 +239,9 @@ class Runner:
         self._to_cuda_graph(self.launcher.update, pack, workspace, handle, cuda_graph)
 
     def _to_cuda_graph(self, call: Any, pack: Mapping[Any, Any], workspace: Any, handle: Any, cuda_graph: int) -> None:
-        self._refuse_handle(handle)
+        self._check_handle(handle)
         key = self.key(pack, workspace)
-        made = self.launcher.find(key) or self._new_pack(pack, key, handle)
+        made = self._find(key) or self._new_pack(pack, key)
         with status_as(FrontendRuntimeError, "the CUDA graph"):
             call(handle, made, int(cuda_graph))
 

@@ -176,11 +176,10 @@ class Launcher:
             )
         numbers = (ctypes.c_int64 * len(uids))(*uids)
         rows = int64_rows(dims), int64_rows(strides)
-        places = [ctypes.c_void_p(ctypes.addressof(row)) for row in rows]
         for attribute, kind, count, value in (
             (Attr.VARIANT_PACK_OVERRIDE_UNIQUE_IDS, _INT64, len(uids), numbers),
-            (Attr.VARIANT_PACK_OVERRIDE_SHAPES, _VOID_PTR, 1, ctypes.byref(places[0])),
-            (Attr.VARIANT_PACK_OVERRIDE_STRIDES, _VOID_PTR, 1, ctypes.byref(places[1])),
+            (Attr.VARIANT_PACK_OVERRIDE_SHAPES, _VOID_PTR, 1, ctypes.byref(rows[0])),
+            (Attr.VARIANT_PACK_OVERRIDE_STRIDES, _VOID_PTR, 1, ctypes.byref(rows[1])),
         ):
             if status := self._set(to, int(attribute), kind, ctypes.c_int64(count), value):
                 raise self._library.status_error(status, "cudnnBackendSetAttribute")

@@ -166,6 +166,8 @@ def shortcut() -> Any:
         if version == VERSION:
             library.cudnn_backend_py_call.argtypes = [_pointer, ctypes.py_object]
             library.cudnn_backend_py_again.restype = None
+            loop = library.cudnn_backend_py_loop
+            loop.argtypes, loop.restype = [*[_pointer] * 4, ctypes.c_int64], ctypes.c_int64
             return library
     return None
 

@@ -17,6 +17,7 @@ from .profiles import Profile, check_properties, find_profile, list_profiles, lo
 __all__ = [
     "Profile",
     "Target",
+    "device_profile",
     "find_profile",
     "list_profiles",
     "load_profile",
@@ -99,7 +100,7 @@ def _live(lib: Library) -> Target:
             where=f"libcuda.so.1: {lib.driver.kind}, {lib.driver.devices} devices",
             fix="name a described target, such as target='sm89' or --target l40s (cudnn-backend target list)",
         )
-    return Target(_profile_of_device(lib), handle=Handle(on=lib), library=lib)
+    return Target(device_profile(current_device(), on=lib), handle=Handle(on=lib), library=lib)
 
 
 def _described(profile: Profile, lib: Library) -> Target:
@@ -150,10 +151,18 @@ def read_device(ordinal: int = 0, *, on: Library | None = None) -> dict[str, Any
     return properties
 
 
-def _profile_of_device(lib: Library) -> Profile:
+def device_profile(ordinal: int = 0, *, on: Library | None = None) -> Profile:
+    """Return a GPU of this process as a profile; before cuDNN 9.8 one that knows nothing, not even the architecture.
+
+    Raises
+    ------
+    UsageError
+        ``unknown-device``, as :func:`read_device`.
+    """
+    lib = on or library()
     if lib.version < (9, 8, 0):
         return Profile("gpu", "the current GPU", (), {"deviceVer": 0}, {}, {})
-    properties = read_device(current_device(), on=lib)
+    properties = read_device(ordinal, on=lib)
     return Profile("gpu", properties["deviceName"], (), properties, dict.fromkeys(properties, "measured"), {})
 
 

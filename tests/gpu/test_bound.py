@@ -356,7 +356,7 @@ check(given)
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="did not run: JAX is not installed")
 def test_jax() -> None:
     """In a process of its own: JAX starts threads, and would take most of the GPU's memory."""
-    environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "CUDA_VISIBLE_DEVICES": "0"}
     done = subprocess.run([sys.executable, "-c", JAX], env=environment, capture_output=True, text=True, check=False)
     assert not done.returncode, done.stderr
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cudnn_backend_py import library
 from tests.support.child import ROOT, run_python
 from tests.support.seed_cells import PLACES, cells_of, find_seed, program
 
@@ -41,3 +42,45 @@ def test_example_agrees_with_torch(name: str) -> None:
     done = run_python([str(ROOT / "examples" / name)], timeout_s=300)
     assert done.code == 0, done.stderr
     assert "agrees with torch" in done.stdout
+
+
+OVERRIDES = """
+import torch
+import cudnn_backend_py.frontend as frontend
+frontend.install()
+import cudnn
+g = cudnn.pygraph(
+    io_data_type=cudnn.data_type.HALF, compute_data_type=cudnn.data_type.FLOAT, is_override_shape_enabled=True
+)
+a = g.tensor(name="a", dim=[4, 256, 128], stride=[256 * 128, 128, 1])
+b = g.tensor(name="b", dim=[4, 128, 256], stride=[128 * 256, 256, 1])
+c = g.matmul(a, b)
+c.set_output(True).set_data_type(cudnn.data_type.HALF)
+try:
+    g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+except cudnn.cudnnGraphNotSupportedError as error:
+    print("refused:", error)
+    raise SystemExit
+x, y = torch.randn(2, 64, 128, device="cuda").half(), torch.randn(2, 128, 256, device="cuda").half()
+z = torch.full((2, 64, 256), torch.nan, device="cuda", dtype=torch.half)
+workspace = torch.empty(max(1, g.get_workspace_size()), device="cuda", dtype=torch.uint8)
+made = [item.get_uid() for item in (a, b, c)]
+g.execute(
+    dict(zip(made, (x, y, z))), workspace, override_uids=made,
+    override_shapes=[list(item.shape) for item in (x, y, z)],
+    override_strides=[list(item.stride()) for item in (x, y, z)],
+)
+torch.testing.assert_close(z.float(), x.float() @ y.float(), atol=5e-2, rtol=5e-3)
+print("agrees")
+"""
+
+
+def test_override_shapes_reach_the_kernel() -> None:
+    need_torch()
+    done = run_python(["-c", OVERRIDES], timeout_s=120)
+    assert done.code == 0, done.stderr
+    if library().version >= (9, 21, 0):
+        assert "agrees" in done.stdout
+    else:
+        assert "refused: " in done.stdout
+        assert "9.21.0" in done.stdout

@@ -13,10 +13,11 @@ import pytest
 
 from cudnn_backend_py import DataType, Graph, OperationGraph, Target, UsageError, build_plan, execute, open_target
 from cudnn_backend_py.caching import PlanCache, plan_key
+from cudnn_backend_py.comparing import MIN_ROUNDS
 from cudnn_backend_py.execution import DeviceMemory
 from cudnn_backend_py.graph import attention
 from cudnn_backend_py.selection import Selection, tuned_options
-from cudnn_backend_py.tuning import MIN_ROUNDS, autotune
+from cudnn_backend_py.tuning import autotune
 from tests.support.figures import add_figure
 
 
@@ -46,7 +47,7 @@ def test_evidence_is_plain_data_and_the_winner_was_timed(gpu: Target, tmp_path: 
     assert tuned.gain >= 1
     assert evidence["l2_bytes"] > 1 << 20
     assert told == sorted(told)
-    key = plan_key(forward(), gpu, tuned_options(None))
+    key = plan_key(forward(), gpu, tuned_options(None, gpu))
     assert cache.evidence(key) == evidence
     kept = cache.get(key, gpu)
     assert kept is not None

@@ -12,22 +12,11 @@ import pytest
 from rich.console import Console
 
 from cudnn_backend_py import EnvironmentNotReady, OperationGraph, library, open_target
-from cudnn_backend_py.bench import (
-    DIRECTIONS,
-    QUICK,
-    SHAPES,
-    SMALL,
-    draw,
-    fresh_table,
-    gpu_table,
-    host_table,
-    judge,
-    load_c_loop,
-    parse_tag,
-    verdict_lines,
-)
-
-Loop = Any
+from cudnn_backend_py.bench.judge import judge, verdict_lines
+from cudnn_backend_py.bench.run import parse_tag
+from cudnn_backend_py.bench.shapes import DIRECTIONS, QUICK, SHAPES, SMALL
+from cudnn_backend_py.bench.tables import draw, fresh_table, gpu_table, host_table
+from cudnn_backend_py.native.shortcut import shortcut
 
 
 @pytest.fixture(scope="module")
@@ -35,13 +24,6 @@ def h100() -> Any:
     target = open_target("h100")
     yield target
     target.close()
-
-
-@pytest.fixture(scope="module")
-def c_loop(tmp_path_factory: pytest.TempPathFactory) -> Loop:
-    function, said = load_c_loop(str(tmp_path_factory.mktemp("c_loop")))
-    assert function is not None, said
-    return function
 
 
 # shapes
@@ -83,19 +65,18 @@ def test_tag_of_a_config_names_it(h100: Any) -> None:
 # the C loop
 
 
-def test_c_loop_makes_its_calls_over_the_packs_in_turn(c_loop: Loop) -> None:
+def test_c_loop_makes_its_calls() -> None:
     calls: list[tuple[int, int, int]] = []
-    kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+    kind = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
     note = kind(lambda *arguments: calls.append(arguments) or 0)
-    packs = (ctypes.c_void_p * 2)(11, 12)
-    assert c_loop(ctypes.cast(note, ctypes.c_void_p), 1, 2, packs, 2, 5) > 0
-    assert calls == [(1, 2, pack) for pack in (11, 12, 11, 12, 11)]
+    assert shortcut().cudnn_backend_py_loop(ctypes.cast(note, ctypes.c_void_p), 1, 2, 3, 5) > 0
+    assert calls == [(1, 2, 3)] * 5
 
 
-def test_c_loop_answers_the_status_of_a_call_that_fails(c_loop: Loop) -> None:
+def test_c_loop_answers_the_status_of_a_call_that_fails() -> None:
     """cuDNN itself refuses a null handle."""
     execute = ctypes.cast(library().cudnnBackendExecute, ctypes.c_void_p)
-    status = -c_loop(execute, None, None, (ctypes.c_void_p * 1)(None), 1, 5)
+    status = -shortcut().cudnn_backend_py_loop(execute, None, None, None, 5)
     assert 2000 <= status < 3000  # CUDNN_STATUS_BAD_PARAM*
 
 
@@ -126,7 +107,7 @@ def record(**changes: Any) -> dict[str, Any]:
         "tflops": {name: round(1e9 / found["median_us"] / 1e6, 1) for name, found in us.items()},
     }
     fresh = {"ahead of time": {"import": 100.0, "total": 200.0}, "cudnn-frontend": {"import": 150.0, "total": 800.0}}
-    made = {"host": {"problem": SMALL.name, "c loop": "cc", "forward": host, "backward": dict(host)}}
+    made = {"host": {"problem": SMALL.name, "forward": host, "backward": dict(host)}}
     made |= {"gpu": [row], "matrix_tflops": 700.0, "fresh": fresh}
     return made | changes
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,13 @@ from typing import Any
 import pytest
 
 import cudnn_backend_py.frontend as cudnn
-from cudnn_backend_py import find_profile
+from cudnn_backend_py import CudnnStatusError, find_profile
+from cudnn_backend_py.frontend.errors import FrontendRuntimeError
 from cudnn_backend_py.frontend.handles import set_default_target
+from cudnn_backend_py.native import Handle, library
+from cudnn_backend_py.native.descriptor import _Owner
 from cudnn_backend_py.native.launch import int64_rows
+from cudnn_backend_py.native.library import HandlePointer
 
 HALF, FLOAT = cudnn.data_type.HALF, cudnn.data_type.FLOAT
 
@@ -217,7 +222,7 @@ def test_variant_packs_are_checked_before_c_sees_them() -> None:
     assert runner is not None
     short = dict.fromkeys(uids[1:], 4096)
     with pytest.raises(ValueError, match="lacks uid") as caught:
-        runner._check(short, runner.key(short, 1 << 20), cudnn.create_handle())
+        runner._check(short, runner.key(short, 1 << 20))
     assert f"uid {uids[0]}" in str(caught.value)
     with pytest.raises(ValueError, match="no DLPack"):
         runner.key(full | {uids[0]: "text"}, 1 << 20)
@@ -227,6 +232,68 @@ def test_variant_packs_are_checked_before_c_sees_them() -> None:
     with pytest.raises(RuntimeError, match="described target"):
         g.execute(full | {None: 1, 99999: 7}, 1 << 20)
     assert outputs[0].get_uid() in uids
+
+
+def null_handle(device: int = 0) -> Handle:
+    """Return a handle that leads nowhere: cuDNN itself refuses it, with a status."""
+    handle = object.__new__(Handle)
+    handle._library, handle._pid, handle.device = library(), os.getpid(), device
+    handle._owner = _Owner(HandlePointer(), lambda _: None)
+    handle._owner.device = device
+    return handle
+
+
+def ready_to_run() -> tuple[cudnn.pygraph, dict[Any, Any]]:
+    """Return a built graph and a variant pack of addresses nothing is read from."""
+    g, _ = causal()
+    g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+    return g, {uid: 4096 * uid for uid in g._get_variant_pack_uids_sorted()}
+
+
+def test_refused_launch_is_a_runtime_error_with_cudnns_words() -> None:
+    g, full = ready_to_run()
+    for _ in range(2):  # with a new variant pack, and with the kept one
+        with pytest.raises(RuntimeError, match="the launch: cudnnBackendExecute answered") as caught:
+            g.execute(full, 1 << 20, handle=null_handle())
+        error, cause = caught.value, caught.value.__cause__
+        assert isinstance(error, FrontendRuntimeError)
+        assert isinstance(cause, CudnnStatusError)
+        assert "CUDNN_STATUS_BAD_PARAM" in error.sections["cudnn"]
+        assert cause.last_error.rstrip() in error.sections["cudnn"]
+
+
+def test_overrides_of_different_counts_are_a_runtime_error() -> None:
+    g, full = ready_to_run()
+    with pytest.raises(RuntimeError, match="1 uids, 2 dims and 1 strides"):
+        g.execute(full, 1 << 20, null_handle(), [min(full)], [[1], [2]], [[1]])
+
+
+def test_refused_launch_with_overrides_is_a_runtime_error() -> None:
+    g, full = ready_to_run()
+    uid = min(full)
+    with pytest.raises(RuntimeError, match="the launch with other dims and strides: cudnnBackend") as caught:
+        g.execute(full, 1 << 20, null_handle(), [uid], [[1, 2, 128, 64]], [[16384, 8192, 64, 1]])
+    assert isinstance(caught.value, FrontendRuntimeError)
+    assert "CUDNN_STATUS_" in caught.value.sections["cudnn"]
+    with pytest.raises(RuntimeError, match="1 uids, 2 dims and 1 strides"):
+        g.execute(full, 1 << 20, null_handle(), [uid], [[1], [2]], [[1]])
+
+
+def test_wrong_handles_are_runtime_errors_with_a_kept_pack_too() -> None:
+    g, full = ready_to_run()
+    runner = g._current
+    assert runner is not None
+    runner.plan.descriptor.owner.device = 0
+    mine = null_handle()
+    with pytest.raises(RuntimeError, match="the launch"):
+        g.execute(full, 1 << 20, mine)
+    with pytest.raises(RuntimeError, match="the handle: this plan is bound to GPU 0, the handle to GPU 1"):
+        g.execute(full, 1 << 20, null_handle(1))
+    with pytest.raises(RuntimeError, match="the handle: this plan is bound to GPU 0, the handle to GPU 1"):
+        runner.populate(full, 1 << 20, null_handle(1), 0)
+    mine.close()
+    with pytest.raises(RuntimeError, match="this handle is closed"):
+        g.execute(full, 1 << 20, mine)
 
 
 def test_graph_of_a_given_device_description() -> None:

@@ -121,6 +121,19 @@ def test_keys_tell_apart_what_makes_another_plan(target: Target, key: str) -> No
     assert plan_key(flash(), open_target("sm90"), dict(OPTIONS)) == key
 
 
+def test_keys_of_tuned_plans_tell_gpus_apart_by_name(target: Target) -> None:
+    """What was fastest on one says nothing about another, though keys of other plans are the same."""
+    named = {**target.profile.properties, "deviceName": "another H100"}
+    nameless = {name: value for name, value in named.items() if name != "deviceName"}
+    targets = [
+        target,
+        *(Target(replace(target.profile, properties=given), library=target.library) for given in (named, nameless)),
+    ]
+    assert len({plan_key(flash(), one, OPTIONS) for one in targets}) == 1
+    assert len({plan_key(flash(), one, tuned_options(None, one)) for one in targets}) == 3
+    assert tuned_options(None, targets[2])["gpu"] is None
+
+
 def test_keys_do_not_ask_for_what_a_description_cannot_know(target: Target, key: str) -> None:
     here = {**target.profile.properties, "pciDeviceId": 6, "driverVer": 12080, "smClockRateKHz": 1755000}
     del here["memoryBusWidth"]  # cuDNN 9.19 does not say it
@@ -356,9 +369,10 @@ def test_several_plans_are_built_in_order(target: Target, workers: int, monkeypa
 def test_a_tuned_plan_comes_before_the_heuristics_choice(cache: PlanCache, target: Target) -> None:
     last = OperationGraph(flash(), target).heuristics("A").configs[-1]
     tuned = build(flash(), target, engine=last.engine, knobs=last.knobs, cache=False)
-    cache.put(plan_key(flash(), target, tuned_options(None)), tuned, {"why": "fastest"})
+    cache.put(plan_key(flash(), target, tuned_options(None, target)), tuned, {"why": "fastest"})
     assert build(flash(), target).tag == tuned.tag
     assert engine_and_knobs(build(flash(), target, mode="B")) != engine_and_knobs(tuned)
+    assert engine_and_knobs(build(flash(), "h200")) != engine_and_knobs(tuned), "it was fastest on another GPU"
 
 
 def test_knobs_from_text() -> None:

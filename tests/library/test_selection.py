@@ -18,10 +18,11 @@ from cudnn_backend_py import (
     build_plan,
     open_target,
 )
+from cudnn_backend_py.comparing import Budget
 from cudnn_backend_py.generated.enums import KnobType, NumericalNote
 from cudnn_backend_py.graph import attention
 from cudnn_backend_py.selection import NothingSelected, Selection, candidates, select, tuned_options
-from cudnn_backend_py.tuning import Budget, _gather, autotune
+from cudnn_backend_py.tuning import _gather, autotune
 
 
 def forward() -> Graph:
@@ -267,5 +268,6 @@ def test_wrong_options_of_tuning_are_refused(options: dict[str, Any]) -> None:
 
 
 def test_tuned_plans_are_kept_by_what_was_selected_whatever_modes_were_asked() -> None:
-    assert tuned_options(None) == tuned_options(Selection()) == tuned_options(Selection(modes="B"))
-    assert tuned_options(Selection(deterministic=True)) != tuned_options(None)
+    h100 = open_target("h100")
+    assert tuned_options(None, h100) == tuned_options(Selection(), h100) == tuned_options(Selection(modes="B"), h100)
+    assert tuned_options(Selection(deterministic=True), h100) != tuned_options(None, h100)

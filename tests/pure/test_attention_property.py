@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from cudnn_backend_py import GraphError, attention
 from cudnn_backend_py.graph.attention import Attention
 from cudnn_backend_py.graph.interpret import interpret
 from tests.support.attention_cases import Case, draw, expect, make_case, options_hit
@@ -42,6 +43,7 @@ def test_interpreted_graph_equals_the_reference(backward: bool, chunk: int) -> N
             if (
                 not problem.dropout_mask
                 and problem.scale != "none"
+                and not problem.deterministic
                 and not (problem.mx or (backward and problem.is_fp8))
             ):
                 check(case, "unified", (9, 28, 0))
@@ -99,6 +101,14 @@ ONE_WAY = {
     **{(name, "yes"): {"backward"} for name in ("max", "sum_exp")},
     ("stats", "no"): {"backward"},
 }
+
+
+def test_unified_operation_has_no_deterministic_mode() -> None:
+    """Its dQ is summed as cuDNN likes: it must not be taken for what was asked for."""
+    with pytest.raises(GraphError, match="no deterministic mode"):
+        attention.sdpa_backward(
+            batch=1, heads=2, seq_q=128, head_dim=64, deterministic=True, implementation="unified", version=(9, 28, 0)
+        )
 
 
 def test_block_mask_of_the_unified_operation() -> None:

@@ -126,7 +126,7 @@ def run_case(number: int, backward: bool, fp8: bool | None = None, hazards: bool
     case = seeded(number, version, backward=backward, fp8=fp8, hazards=hazards)
     single = version if composite_form(number, version) == "single operations" else None
     forms = [("composite", single)]
-    if not case.problem.dropout_mask and case.problem.scale != "none":
+    if not case.problem.dropout_mask and case.problem.scale != "none" and not case.problem.deterministic:
         forms.append(("unified", version))
     runs = []
     for form, chosen in forms:

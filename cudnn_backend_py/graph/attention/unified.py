@@ -92,6 +92,7 @@ def _frame(p: Attention, name: str, version: Version | None) -> Frame:
         "given dropout mask": p.dropout_mask,
         "way to leave the scores unscaled": p.scale == "none",
         "block-scaled fp8": p.mx,
+        "deterministic mode": p.deterministic,
     }
     for what, wanted in lacks.items():
         if wanted:

@@ -2,7 +2,7 @@
 
 PyTorch is imported, has used the GPU and has made the buffers before the clock starts.
 
-    python benchmarks/first_result.py WAY --plan FILE --cudnn-frontend FOLDER
+    python fresh_process.py WAY --plan FILE --cudnn-frontend FOLDER
 
 WAY is ``plan`` (built, or taken from the cache CUDNN_BACKEND_PLAN_CACHE names), ``load`` (from FILE) or
 ``cudnn-frontend``.
@@ -18,28 +18,25 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from frontend_cost import B, D, H, S, build
+
+from cudnn_backend_py.bench.frontend_graph import build
+from cudnn_backend_py.bench.shapes import SMALL
 
 WAYS = ("plan", "load", "cudnn-frontend")
 
 
 def ours(way: str, plan_file: str, clock: Callable[[str], None]) -> Callable[..., None]:
     """Return what runs the plan of this package on q, k, v, o and stats."""
-    from cudnn_backend_py import load_plan, open_target
     from cudnn_backend_py.bound import Executable
+    from cudnn_backend_py.plans import load_plan
+    from cudnn_backend_py.target import open_target
 
     if way != "load":
-        from cudnn_backend_py.graph.attention import sdpa_forward
         from cudnn_backend_py.planning import build as build_or_find
     clock("import")
     target = open_target()
     clock("open")
-    if way == "load":
-        plan = load_plan(plan_file, target)
-    else:
-        version, sm = target.library.version, target.sm
-        graph = sdpa_forward(batch=B, heads=H, seq_q=S, head_dim=D, causal=True, stats=True, version=version, sm=sm)
-        plan = build_or_find(graph, target)
+    plan = load_plan(plan_file, target) if way == "load" else build_or_find(SMALL.graph("forward", target), target)
     executable = Executable(plan)
 
     def run(*buffers: Any) -> None:
@@ -57,9 +54,9 @@ def theirs(folder: str, clock: Callable[[str], None]) -> Callable[..., None]:
     clock("import")
     handle = cudnn.create_handle()
     clock("open")
-    graph, tensors = build(cudnn, handle, lambda _: None)
+    graph, tensors = build(cudnn, handle, SMALL, "forward")
     workspace = torch.empty(max(graph.get_workspace_size(), 1), device="cuda", dtype=torch.uint8)
-    return lambda *buffers: graph.execute(dict(zip(tensors, buffers, strict=True)), workspace, handle=handle)
+    return lambda *buffers: graph.execute(dict(zip(tensors.values(), buffers, strict=True)), workspace, handle=handle)
 
 
 def main() -> None:
@@ -69,8 +66,9 @@ def main() -> None:
     parser.add_argument("--plan", default="")
     parser.add_argument("--cudnn-frontend", default="")
     options = parser.parse_args()
-    q, k, v, o = (torch.randn(B, S, H, D, device="cuda", dtype=torch.half).transpose(1, 2) for _ in range(4))
-    stats = torch.empty(B, H, S, 1, device="cuda")
+    rows = SMALL.batch, SMALL.seq, SMALL.heads, SMALL.head_dim
+    q, k, v, o = (torch.randn(rows, device="cuda", dtype=torch.half).transpose(1, 2) for _ in range(4))
+    stats = torch.empty(SMALL.batch, SMALL.heads, SMALL.seq, 1, device="cuda")
     torch.cuda.synchronize()
     figures: dict[str, float] = {}
     last = time.perf_counter()

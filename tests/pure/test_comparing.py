@@ -1,4 +1,4 @@
-"""What tuning decides about plain data: statistics, choice, agreement, budget, inputs, knob values. Needs no GPU."""
+"""What tuning decides about plain data: statistics, choice, agreement, budget, inputs, the table. Needs no GPU."""
 
 from __future__ import annotations
 
@@ -11,12 +11,7 @@ import pytest
 from rich.console import Console
 
 from cudnn_backend_py import DataType, GraphBuilder, PointwiseMode, UsageError
-from cudnn_backend_py.engine import Knob
-from cudnn_backend_py.generated.enums import KnobType
-from cudnn_backend_py.graph import attention
-from cudnn_backend_py.graph.formats import decode, encode
-from cudnn_backend_py.graph.interpret import interpret
-from cudnn_backend_py.tuning import (
+from cudnn_backend_py.comparing import (
     MIN_ROUNDS,
     ROW_FACTOR,
     TOLERANCES,
@@ -28,8 +23,10 @@ from cudnn_backend_py.tuning import (
     evidence_table,
     hopeless,
     made_up_inputs,
-    neighbours,
 )
+from cudnn_backend_py.graph import attention
+from cudnn_backend_py.graph.formats import decode, encode
+from cudnn_backend_py.graph.interpret import interpret
 
 # statistics and choice
 
@@ -238,24 +235,6 @@ def test_an_integer_of_unknown_meaning_has_to_be_given() -> None:
     with pytest.raises(UsageError, match="tuning-input"):
         made_up_inputs(g.graph())
     assert made_up_inputs(g.graph(), given=[index.uid]) == {}
-
-
-# knob values
-
-TILE = Knob(KnobType.TILE_M, 0, 4, 1)
-STAGES = Knob(KnobType.STAGES, 0, 8, 4)
-
-
-def test_neighbours_change_one_knob_of_a_seed_nearest_values_first() -> None:
-    seed = {KnobType.TILE_M: 3, KnobType.SWIZZLE: 1}  # the engine has no SWIZZLE
-    found = list(neighbours((TILE, STAGES), [seed], values=2))
-    assert found[:2] == [{}, {KnobType.TILE_M: 3}]
-    assert {choice[KnobType.TILE_M] for choice in found[2:4]} == {2, 4}
-    assert found[4:] == [{KnobType.TILE_M: 3, KnobType.STAGES: value} for value in (0, 4)]
-
-
-def test_neighbours_without_seeds_leave_the_knobs_to_cudnn() -> None:
-    assert list(neighbours((TILE,), [])) == [{}]
 
 
 # the table

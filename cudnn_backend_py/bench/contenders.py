@@ -1,0 +1,117 @@
+"""Who is measured beside this package: cudnn-frontend and torch; and the buffers all of them get."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from .. import torch_ops
+from .frontend_graph import build
+from .shapes import Direction, Shape
+
+__all__ = ["Frontend", "differentiated", "fill_forward", "make_buffers", "open_frontend", "torch_calls"]
+
+
+def make_buffers(shape: Shape, direction: Direction, sets: int = 1) -> list[dict[str, Any]]:
+    """Return sets of torch tensors by their names in our graphs, none of which share memory; the first has values."""
+    import torch
+
+    kind = torch.bfloat16 if shape.bf16 else torch.float16
+    heads = dict.fromkeys(("k", "v", "dk", "dv"), shape.kv_heads or shape.heads)
+    names = ("q", "k", "v", "o") if direction == "forward" else ("q", "k", "v", "o", "do", "dq", "dk", "dv")
+    wholes = {}
+    for name in names:
+        size = (sets, shape.batch, shape.seq, heads.get(name, shape.heads), shape.head_dim)
+        wholes[name] = torch.zeros(size, dtype=kind, device="cuda")
+    wholes["stats"] = torch.zeros((sets, shape.batch, shape.heads, shape.seq, 1), device="cuda")
+    for name in ("q", "k", "v", "do"):
+        if name in wholes:
+            wholes[name][0].normal_()
+    return [
+        {name: whole[index] if name == "stats" else whole[index].transpose(1, 2) for name, whole in wholes.items()}
+        for index in range(sets)
+    ]
+
+
+def fill_forward(shape: Shape, buffers: Mapping[str, Any]) -> None:
+    """Write ``o`` and ``stats`` for a backward pass by torch's operator of this package."""
+    q, k, v = (buffers[name] for name in "qkv")
+    o, stats = torch_ops.attention(q, k, v, causal=shape.causal, return_stats=True)
+    buffers["o"].copy_(o)
+    buffers["stats"].copy_(stats)
+
+
+class Frontend:
+    """cudnn-frontend: graphs, and calls on them."""
+
+    def __init__(self, folder: str | None) -> None:
+        if folder:
+            sys.path.insert(0, folder)
+        self.cudnn: Any = importlib.import_module("cudnn")
+        if "cudnn_backend_py" in str(self.cudnn.__file__):
+            raise ImportError("the module cudnn is this package's own")
+        self.handle = self.cudnn.create_handle()
+
+    def build(self, shape: Shape, direction: Direction) -> tuple[Any, dict[str, Any]]:
+        """Return a built graph and its tensors, by the names of our graphs."""
+        return build(self.cudnn, self.handle, shape, direction)
+
+    def call(self, graph: Any, tensors: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+        """Return what makes the arguments of ``graph.execute`` from buffers by name."""
+        import torch
+
+        workspace = torch.empty(max(graph.get_workspace_size(), 1), device="cuda", dtype=torch.uint8)
+        return lambda buffers: ({made: buffers[name] for name, made in tensors.items()}, workspace, self.handle)
+
+
+def open_frontend(folder: str | None) -> tuple[Frontend | None, str]:
+    """Return cudnn-frontend, or None, and what there is to say of it."""
+    try:
+        frontend = Frontend(folder)
+    except Exception as error:  # whatever its import or its handle raises
+        return None, f"not measured: {error}"
+    return frontend, f"{frontend.cudnn.__version__}, cuDNN {frontend.cudnn.backend_version()}"
+
+
+TORCH_BACKENDS = {
+    "torch cudnn": "CUDNN_ATTENTION",
+    "torch flash": "FLASH_ATTENTION",
+    "torch efficient": "EFFICIENT_ATTENTION",
+}
+
+
+def torch_calls(
+    shape: Shape, direction: Direction, buffers: Mapping[str, Any], names: Sequence[str] = tuple(TORCH_BACKENDS)
+) -> Iterator[tuple[str, Any, Any]]:
+    """Yield (name, call, context to make it in) for each backend of torch that takes the problem."""
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    q, k, v = (buffers[name].detach().clone() for name in "qkv")
+    for name in names:
+        backend = TORCH_BACKENDS[name]
+        if not hasattr(SDPBackend, backend):
+            continue
+        context = partial(sdpa_kernel, getattr(SDPBackend, backend))
+        call = partial(sdpa, q, k, v, is_causal=shape.causal, enable_gqa=bool(shape.kv_heads))
+        try:
+            with context():
+                made = differentiated(call, (q, k, v), buffers) if direction == "backward" else call
+                made()
+        except RuntimeError:  # that backend does not take the problem, or this GPU
+            continue
+        yield name, made, context
+
+
+def differentiated(call: Callable[[], Any], inputs: tuple[Any, ...], buffers: Mapping[str, Any]) -> Callable[[], Any]:
+    """Return the backward pass of a call, whose forward pass is made now."""
+    import torch
+
+    for x in inputs:
+        x.requires_grad_(True)
+    o = call()
+    return partial(torch.autograd.grad, o, inputs, buffers["do"], retain_graph=True)

@@ -1,0 +1,113 @@
+"""What is accepted of a record, and how that is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from .shapes import DIRECTIONS
+
+__all__ = ["ACCEPTED", "judge", "verdict_lines"]
+
+NOISE = 0.02  # a difference of less than this share, or than the quartiles, is none
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """A figure that must not exceed a limit; None where it was not measured."""
+
+    name: str
+    limit: float
+    figure: Callable[[Mapping[str, Any]], float | None]
+
+
+def _host_ratio(record: Mapping[str, Any], direction: str, name: str, other: str) -> float | None:
+    found = record["host"].get(direction, {})
+    if name not in found or other not in found:
+        return None
+    return float(found[name]["median_us"] / found[other]["median_us"])
+
+
+def _slower(record: Mapping[str, Any], name: str, other: str, *, either_way: bool = False) -> float | None:
+    """Return how many shapes are slower than `other` beyond noise; either way: or faster."""
+    rows = [row["us"] for row in record["gpu"] if name in row["us"] and other in row["us"]]
+    if not rows:
+        return None
+    return float(sum(_differs(row[name], row[other], either_way) for row in rows))
+
+
+def _differs(mine: Mapping[str, float], other: Mapping[str, float], either_way: bool) -> bool:
+    spread = (mine["high_us"] - mine["low_us"] + other["high_us"] - other["low_us"]) / 2
+    difference = mine["median_us"] - other["median_us"]
+    return (abs(difference) if either_way else difference) > max(spread, NOISE * other["median_us"])
+
+
+def parts(tag: str) -> frozenset[str]:
+    """Return engine and knobs of a tag such as ``eng4_k24=7``, in whatever order it has them."""
+    return frozenset(tag.split("_"))
+
+
+def _against_frontend(record: Mapping[str, Any]) -> float | None:
+    """Return how many shapes differ from cudnn-frontend for the same plan."""
+    rows = []
+    for row in record["gpu"]:
+        us, tags = row["us"], row["plans"]
+        theirs = parts(row.get("frontend_plan", ""))
+        same_plan = [name for name in tags if name in us and parts(tags[name]) == theirs]
+        if same_plan and "cudnn-frontend" in us:
+            rows.append((us[same_plan[0]], us["cudnn-frontend"]))
+    return float(sum(_differs(mine, other, True) for mine, other in rows)) if rows else None
+
+
+def _fresh_ratio(record: Mapping[str, Any], name: str, other: str) -> float | None:
+    found = record["fresh"]
+    return float(found[name]["total"] / found[other]["total"]) if name in found and other in found else None
+
+
+def _accepted() -> Iterator[Accepted]:
+    ratios = (
+        ("same pointers", "C loop", 1.15),
+        ("same pointers", "cudnn-frontend, same", 0.55),
+        ("fresh pointers", "cudnn-frontend, fresh", 0.75),
+        ("CUDA graph", "same pointers", 0.7),
+    )
+    for direction in DIRECTIONS:
+        for name, other, limit in ratios:
+            figure = partial(_host_ratio, direction=direction, name=name, other=other)
+            yield Accepted(f"host, {direction}: {name} / {other}", limit, figure)
+    yield Accepted("GPU: shapes that differ from cudnn-frontend, same plan", 0, _against_frontend)
+    yield Accepted(
+        "GPU: shapes where autotuned is slower than the first choice",
+        0,
+        partial(_slower, name="ours, autotuned", other="ours"),
+    )
+    yield Accepted(
+        "fresh process: ahead of time / cudnn-frontend",
+        0.5,
+        partial(_fresh_ratio, name="ahead of time", other="cudnn-frontend"),
+    )
+
+
+ACCEPTED: tuple[Accepted, ...] = tuple(_accepted())
+
+
+def judge(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return for each figure its value, limit and whether it passed; None for what was not measured."""
+    found = []
+    for item in ACCEPTED:
+        value = item.figure(record)
+        passed = None if value is None else value <= item.limit
+        found.append({"name": item.name, "value": value and round(value, 3), "limit": item.limit, "passed": passed})
+    return found
+
+
+def verdict_lines(record: Mapping[str, Any]) -> list[str]:
+    """Return a line per figure that is judged: pass, fail, or not measured."""
+    words = {True: "pass", False: "FAIL", None: "not measured"}
+    lines = []
+    for item in record["accepted"]:
+        value = "" if item["value"] is None else f"{item['value']:g}, "
+        lines.append(f"{words[item['passed']]}: {item['name']}: {value}at most {item['limit']:g}")
+    return lines

@@ -1,0 +1,299 @@
+"""``cudnn-backend bench``: what calls, kernels and fresh processes cost, beside cudnn-frontend and torch.
+
+Everything is measured in one run, the contenders take turns, and what is told are medians with quartiles. It needs a
+GPU and torch; cudnn-frontend, matplotlib and the compiled call, which has the C loop that is the floor of a call, are
+used where they are.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from .. import torch_ops
+from ..bound import Bound, Executable
+from ..errors import CudnnBackendError
+from ..generated.enums import KnobType
+from ..graph import Graph
+from ..info import collect_info
+from ..native.shortcut import shortcut
+from ..planning import build, shared_target
+from ..plans import Plan
+from ..target import Target
+from ..tuning import autotune
+from .contenders import Frontend, differentiated, fill_forward, make_buffers, open_frontend, torch_calls
+from .judge import judge, verdict_lines
+from .shapes import DIRECTIONS, FULL, QUICK, SMALL, Direction, Effort, Shape
+from .tables import draw, fresh_table, gpu_table, host_table
+from .timing import fresh, gpu_times, host_times, microseconds, once_within, same, turned, within
+
+__all__ = ["run_bench"]
+
+ENVIRONMENT = ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")
+SCHEMA, SCHEMA_VERSION = "cudnn-backend-py/bench", 1
+FRESH_PROCESS = Path(__file__).with_name("fresh_process.py")
+# What a fresh process does, and the way of fresh_process.py.
+CHILDREN = {"cold": "plan", "disk cache": "plan", "ahead of time": "load", "cudnn-frontend": "cudnn-frontend"}
+
+
+# host time per call
+
+
+def c_loop(bound: Bound) -> Callable[[int, int], float]:
+    """Return the floor: a C loop over the plan, the handle and the variant pack of a bound call."""
+    function, (handle, plan, pack) = bound.native
+    execute = ctypes.cast(function, ctypes.c_void_p)
+
+    def run(_batch: int, calls: int) -> float:
+        nanoseconds = int(shortcut().cudnn_backend_py_loop(execute, handle, plan, pack, calls))
+        if nanoseconds < 0:
+            raise CudnnBackendError(f"cudnnBackendExecute answered {-nanoseconds} in the C loop", code="bench-c-loop")
+        return nanoseconds
+
+    return run
+
+
+def bench_host(target: Target, frontend: Frontend | None, effort: Effort) -> dict[str, Any]:
+    """Return host microseconds per call of a small problem, by direction and contender."""
+    found: dict[str, Any] = {"problem": SMALL.name}
+    for direction in DIRECTIONS:
+        times = host_times(_host_contenders(direction, target, frontend, effort), effort)
+        found[direction] = {name: microseconds(timing) for name, timing in times.items()}
+    return found
+
+
+def _host_contenders(
+    direction: Direction, target: Target, frontend: Frontend | None, effort: Effort
+) -> dict[str, Callable[[int, int], float]]:
+    import torch
+
+    sets = make_buffers(SMALL, direction, effort.host_batches * effort.host_calls)
+    first = sets[0]
+    if direction == "backward":
+        fill_forward(SMALL, first)
+    executable = Executable(build(SMALL.graph(direction, target), target))
+    order = executable.names
+    bound = executable.bind(**{name: first[name] for name in order})
+    contenders = {} if shortcut() is None else {"C loop": c_loop(bound)}
+    contenders["same pointers"] = same(bound)
+    contenders["same buffers, by position"] = same(partial(executable, *(first[name] for name in order)))
+    contenders["fresh pointers"] = fresh(executable, [tuple(one[name] for name in order) for one in sets])
+    try:
+        contenders["CUDA graph"] = same(executable.cuda_graph(**{name: first[name] for name in order}).launch)
+    except CudnnBackendError as error:
+        print(f"CUDA graph not measured: {error}", file=sys.stderr)
+    if frontend is not None:
+        graph, tensors = frontend.build(SMALL, direction)
+        arguments = frontend.call(graph, tensors)
+        contenders["cudnn-frontend, same"] = same(partial(graph.execute, *arguments(first)))
+        contenders["cudnn-frontend, fresh"] = fresh(graph.execute, [arguments(one) for one in sets])
+    q, k, v = (first[name].detach().clone() for name in "qkv")
+    operator: Callable[[], Any] = partial(torch_ops.attention, q, k, v, causal=True)
+    if direction == "backward":
+        operator = differentiated(operator, (q, k, v), first)
+    contenders["torch operator"] = same(operator)
+    for name, call, context in torch_calls(SMALL, direction, first):
+        contenders[name] = within(context, call)
+    torch.cuda.synchronize()
+    return contenders
+
+
+# GPU time
+
+
+def bench_gpu(target: Target, frontend: Frontend | None, effort: Effort, console: Console) -> list[dict[str, Any]]:
+    """Return a row per shape and direction: plans, GPU times by contender."""
+    rows = []
+    for shape in effort.shapes:
+        for direction in DIRECTIONS:
+            console.print(f"GPU time: {shape.name} {direction}", style="dim", highlight=False)
+            rows.append(_gpu_row(shape, direction, target, frontend, effort))
+    return rows
+
+
+def _gpu_row(
+    shape: Shape, direction: Direction, target: Target, frontend: Frontend | None, effort: Effort
+) -> dict[str, Any]:
+    (buffers,) = make_buffers(shape, direction)
+    if direction == "backward":
+        fill_forward(shape, buffers)
+    graph = shape.graph(direction, target)
+    plans: dict[str, Plan] = {"ours": build(graph, target)}
+    # Without the cache: the candidates are timed in this run.
+    by_key: dict[str | int, Any] = dict(buffers.items())
+    tuned = autotune(graph, target, buffers=by_key, budget_s=effort.tuning_s, cache=False)
+    plans["ours, autotuned"] = tuned.plan
+    row: dict[str, Any] = {"shape": shape.name, "direction": direction, "flops": shape.flops(direction)}
+    contenders: dict[str, Callable[[], Any]] = {}
+    if frontend is not None:
+        theirs, tensors = frontend.build(shape, direction)
+        contenders["cudnn-frontend"] = partial(theirs.execute, *frontend.call(theirs, tensors)(buffers))
+        row["frontend_plan"] = theirs.get_plan_name_at_index(0)
+        if parse_tag(row["frontend_plan"]) != parse_tag(plans["ours"].tag):
+            plans |= _plan_of_tag(graph, target, row["frontend_plan"])
+    for name, plan in plans.items():
+        executable = Executable(plan)
+        contenders[name] = executable.bind(**{name: buffers[name] for name in executable.names})
+    for name, call, context in torch_calls(shape, direction, buffers, ["torch flash"]):
+        contenders[name] = once_within(context, call)
+    times = gpu_times(contenders, effort.gpu_rounds)
+    row["plans"] = {name: plan.tag for name, plan in plans.items()}
+    row["us"] = {name: microseconds(timing) for name, timing in times.items()}
+    row["tflops"] = {name: round(row["flops"] / timing.median_us / 1e6, 1) for name, timing in times.items()}
+    return row
+
+
+def parse_tag(tag: str) -> tuple[int, dict[KnobType | int, int]]:
+    """Return engine and knobs of a tag such as ``eng4_k24=7``.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    engine, *knobs = tag.split("_")
+    pairs = (knob.removeprefix("k").split("=") for knob in knobs)
+    known = set(map(int, KnobType))
+    chosen = {(KnobType(int(knob)) if int(knob) in known else int(knob)): int(value) for knob, value in pairs}
+    return int(engine.removeprefix("eng")), chosen
+
+
+def _plan_of_tag(graph: Graph, target: Target, tag: str) -> dict[str, Plan]:
+    """Return our plan of cudnn-frontend's engine config, if it can be built."""
+    try:
+        engine, knobs = parse_tag(tag)
+        return {"ours, frontend's plan": build(graph, target, engine=engine, knobs=knobs)}
+    except (ValueError, CudnnBackendError):
+        return {}
+
+
+def matrix_tflops() -> float:
+    """Return the TFLOP/s of a large bfloat16 matrix product of torch."""
+    import torch
+
+    size = 8192
+    a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    out = torch.empty_like(a)
+    timing = gpu_times({"matmul": lambda: torch.matmul(a, b, out=out)}, 15)["matmul"]
+    return round(2.0 * size**3 / timing.median_us / 1e6, 1)
+
+
+# fresh processes
+
+
+def bench_fresh(target: Target, frontend_folder: str | None, effort: Effort) -> dict[str, dict[str, float]]:
+    """Return milliseconds from a fresh process to its first result, importing torch left out, by way and step.
+
+    The steps are those of the run in the middle; ``frontend_folder`` None leaves cudnn-frontend out.
+    """
+    ways = [way for way in CHILDREN if frontend_folder is not None or way != "cudnn-frontend"]
+    runs: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
+    with tempfile.TemporaryDirectory() as folder:
+        plan, warm = Path(folder) / "ahead.plan", Path(folder) / "warm"
+        build(SMALL.graph("forward", target), target, cache=False).save(plan)
+        _child("disk cache", plan, warm, frontend_folder)  # fills the cache
+        for number in range(effort.children):
+            for way in turned(ways, number):
+                cache = warm if way == "disk cache" else Path(folder) / f"empty {way} {number}"
+                runs[way].append(_child(way, plan, cache, frontend_folder))
+    return {way: _middle(found) for way, found in runs.items()}
+
+
+def _middle(runs: list[dict[str, float]]) -> dict[str, float]:
+    """Return the run with the median of the totals, and the spread of these."""
+    ordered = sorted(runs, key=lambda run: run["total"])
+    figures = ordered[len(ordered) // 2] | {"min": ordered[0]["total"], "max": ordered[-1]["total"]}
+    return {name: round(value, 2) for name, value in figures.items()}
+
+
+def _child(way: str, plan: Path, cache: Path, frontend_folder: str | None) -> dict[str, float]:
+    """Run a fresh process with a folder for its cached plans; return its figures."""
+    command = [sys.executable, str(FRESH_PROCESS), CHILDREN[way], "--plan", str(plan)]
+    command += ["--cudnn-frontend", frontend_folder or ""]
+    cache.mkdir(exist_ok=True, mode=0o700)
+    paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment = {**inherited, "CUDNN_BACKEND_PLAN_CACHE": str(cache), "PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CudnnBackendError(f"a fresh process ({way}) failed", code="bench-child", more=done.stderr[-4000:])
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+# the command
+
+
+def run_bench(
+    output: Path | None = None,
+    plot: Path | None = None,
+    cudnn_frontend: str | None = None,
+    quick: bool = False,
+    effort: Effort | None = None,
+) -> dict[str, Any]:
+    """Measure, print tables and pass or fail lines, write JSON and a picture, return the record.
+
+    Parameters
+    ----------
+    output, plot
+        Files to write; nothing is written where None.
+    cudnn_frontend
+        Folder that holds its package ``cudnn``; None looks among the installed ones.
+    quick
+        Fewer shapes and rounds: under a minute on an H100, where the whole takes under eight.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``torch-missing``, ``no-gpu``, ``matplotlib-missing``.
+    """
+    console = Console()
+    effort = effort or (QUICK if quick else FULL)
+    torch = torch_ops._ready()
+    if plot is not None:
+        draw({"gpu": [], "matrix_tflops": 0.0}, plot)  # what is missing shows before the work, not after
+    torch.zeros(1, device="cuda")
+    target = shared_target()
+    frontend, said = open_frontend(cudnn_frontend)
+    info = collect_info()
+    begin = time.perf_counter()
+    record: dict[str, Any] = {
+        "schema": SCHEMA,
+        "version": SCHEMA_VERSION,
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "commit": os.environ.get("CUDNN_BACKEND_COMMIT", "unknown"),
+        "quick": quick,
+        "gpu_name": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "cudnn-frontend": said,
+        "environment": {name: info[name] for name in ENVIRONMENT},
+        "host": bench_host(target, frontend, effort),
+        "matrix_tflops": matrix_tflops(),
+        "gpu": bench_gpu(target, frontend, effort, console),
+        "fresh": bench_fresh(target, None if frontend is None else cudnn_frontend or "", effort),
+    }
+    record["seconds"] = round(time.perf_counter() - begin, 1)
+    record["accepted"] = judge(record)
+    for table in (host_table(record), gpu_table(record), fresh_table(record)):
+        console.print(table)
+    for line in verdict_lines(record):
+        console.print(line, highlight=False, style="red" if line.startswith("FAIL") else None)
+    if output is not None:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        console.print(f"written to {output}", highlight=False)
+    if plot is not None:
+        draw(record, plot)
+    return record
