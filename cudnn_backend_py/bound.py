@@ -90,11 +90,17 @@ class _Lane:
         self.handle = self.holder.pointer
         self.plan = owner.plan.descriptor.pointer
         self.launch = Launch(owner.plan.target.library, self.holder.state, stream, self.plan)
+        self.short: Call | None = None
+        self.move(owner, base)
+        self.call: Callable[[tuple[Any, ...]], int] = _look_closer
+
+    def move(self, owner: Executable, base: int) -> None:
+        """Take another workspace."""
         self.base = base
         self.tail = owner.tail(base)
         self.workspace = owner.plan_workspace(base)
-        self.call: Callable[[tuple[Any, ...]], int] = _look_closer
-        self.short: Call | None = None
+        if self.short is not None:
+            self.short.move(self.tail, self.workspace)
 
 
 def _look_closer(_buffers: tuple[Any, ...]) -> int:
@@ -178,7 +184,9 @@ class Executable:
         self._by_key: dict[str | int, Tensor] = {tensor.name: tensor for tensor in tensors}
         self._by_key |= {tensor.uid: tensor for tensor in tensors}
         self._check = check
+        self._given_workspace: tuple[int, Any] | None = None
         self._allocate = self._allocator(workspace)
+        self._is_torchs = isinstance(workspace, str)
         self._stream = _stream_getter(stream)
         self._framework_decides = self._asks_buffers = stream is None
         self._chosen_stream = self._stream if callable(stream) else None
@@ -215,6 +223,8 @@ class Executable:
             lane = self._lane(buffers)
         if self._chosen_stream is not None and self._chosen_stream() != lane.stream:
             lane = self._lane(buffers)
+        if self._allocate is not None:
+            _held = self._take_workspace(lane)
         if status := lane.call(buffers):
             self._call_closely(lane, buffers, status)
 
@@ -222,6 +232,7 @@ class Executable:
         """Do what the shortcut does, and what it leaves to do."""
         if status == OTHER_STREAM:
             lane = self._lane(buffers)
+            _held = self._take_workspace(lane)
             status = lane.call(buffers)
         if status >= 0:
             if status and lane.short is not None:
@@ -234,12 +245,11 @@ class Executable:
             return
         if lane.stream != self._stream():
             lane = self._lane(buffers)
-        if self._allocate is not None:
-            self._call_allocated(lane, addresses, buffers)
-            return
-        pack = lane.find(addresses)
+            _held = self._take_workspace(lane)
+        key = addresses if self._allocate is None else (lane.base, *addresses)
+        pack = lane.find(key)
         if pack is None or (self._check and pack.seen != [*map(id, buffers)]):
-            pack = self._quick_pack(lane, addresses, addresses, buffers, pack)
+            pack = self._quick_pack(lane, key, addresses, buffers, pack)
         self._launch(lane, pack)
         if lane.short is None:
             self._shorten(lane, buffers)
@@ -278,7 +288,8 @@ class Executable:
     def bind(self, *buffers: Any, **named: Any) -> Bound:
         """Return a call without arguments on these buffers, the stream that is current now, and this thread's handle.
 
-        It holds the buffers. Raises what a call would.
+        It holds the buffers. Raises what a call would. :meth:`cuda_graph` is one too, and asks less of the host where
+        the engine has such a graph.
         """
         by_name = self._normal(self._named(buffers, named))
         lane = self._lane(by_name.values())
@@ -385,7 +396,9 @@ class Executable:
         lane = lanes.get(stream)
         if lane is None:
             base = 0
-            if self._allocate is None:
+            if self._given_workspace is not None:
+                base, _ = self._given_workspace
+            elif self._allocate is None:
                 base = self._memory.allocate(self.workspace_bytes)
             lane = lanes[stream] = _Lane(self, stream, base)
         if not self._asks_buffers:  # otherwise the next buffers may say whose current stream it is
@@ -402,20 +415,32 @@ class Executable:
         return self._stream()
 
     def _allocator(self, workspace: Workspace) -> Callable[[int], Any] | None:
+        """Return what is asked for a workspace at each call, None if it stays the same."""
         if workspace is None:
             return None
-        if workspace == "torch":
-            return partial(_torch_memory, self._device)
+        if isinstance(workspace, str):
+            if workspace == "torch":
+                return partial(_torch_memory, self._device)
+            raise UsageError(
+                f"workspace is {workspace!r}, 'torch', a function, a buffer or None is needed", code="wrong-argument"
+            )
         if callable(workspace) and not hasattr(workspace, "data_ptr"):
             chosen: Callable[[int], Any] = workspace
             return chosen
-        return lambda _size: workspace
+        self._given_workspace = self._checked_workspace(workspace), workspace
+        return None
 
-    def _workspace(self, lane: _Lane) -> tuple[int, Any]:
-        """Return the workspace's address, and what holds it."""
+    def _take_workspace(self, lane: _Lane) -> Any:
+        """Let the lane use what the hook gives for this call; return what holds it."""
         if self._allocate is None or not self.workspace_bytes:
-            return lane.base, None
+            return None
         held = self._allocate(self.workspace_bytes)
+        base = held.data_ptr() if self._is_torchs else self._checked_workspace(held)
+        if base != lane.base:
+            lane.move(self, base)
+        return held
+
+    def _checked_workspace(self, held: Any) -> int:
         if held is None:
             raise UsageError(
                 f"the workspace hook returned None, {self.workspace_bytes} bytes are needed", code="workspace-missing"
@@ -426,7 +451,7 @@ class Executable:
                 f"the workspace has {buffer.size_bytes} bytes, {self.workspace_bytes} are needed",
                 code="buffer-too-small",
             )
-        return buffer.ptr, held
+        return buffer.ptr
 
     # variant packs
 
@@ -442,16 +467,6 @@ class Executable:
     def plan_workspace(self, base: int) -> int:
         """Return the address of the plan's own workspace in one at `base`, 0 if it needs none."""
         return base + self._scratch_bytes if self.plan.workspace_bytes else 0
-
-    def _call_allocated(self, lane: _Lane, addresses: tuple[int, ...], buffers: tuple[Any, ...]) -> None:
-        base, _held = self._workspace(lane)
-        key = (base, *addresses)
-        pack = lane.find(key)
-        if pack is None or (self._check and pack.seen != [*map(id, buffers)]):
-            if base != lane.base:
-                lane.base, lane.tail, lane.workspace = base, self.tail(base), self.plan_workspace(base)
-            pack = self._quick_pack(lane, key, addresses, buffers, pack)
-        self._launch(lane, pack)
 
     def _quick_pack(
         self, lane: _Lane, key: tuple[int, ...], addresses: tuple[int, ...], buffers: tuple[Any, ...], pack: Any
@@ -484,7 +499,7 @@ class Executable:
 
     def _pack_for(self, lane: _Lane, by_name: Mapping[str, Any]) -> tuple[Any, Any]:
         """Return the pack of these buffers, and what holds the workspace."""
-        base, held = self._workspace(lane)
+        held = self._take_workspace(lane)
         places: dict[int, int] = {}
         numbers: list[Any] = []
         for name, buffer in by_name.items():
@@ -494,11 +509,10 @@ class Executable:
                 places[tensor.uid] = int(numbers[-1].ctypes.data)
             else:
                 places[tensor.uid] = _place(buffer, name)
-        tail = zip(self._held, self.tail(base), strict=True)
+        tail = zip(self._held, lane.tail, strict=True)
         row = [places[tensor.uid] for tensor in self._given]
         row += [places.get(tensor.uid, place) for tensor, place in tail]
-        workspace = self.plan_workspace(base)
-        key = (workspace, *row)
+        key = (lane.workspace, *row)
         pack = lane.find(key)
         seen = {name: _identity(by_name[name]) for name in self.names}
         if self._check and (pack is None or pack.seen != seen):
@@ -506,7 +520,7 @@ class Executable:
                 if name not in self._by_value:
                     self._checked(self._by_key[name], buffer)
         if pack is None:
-            pack = lane.launcher.keep(key, lane.launcher.row(*row), workspace)
+            pack = lane.launcher.keep(key, lane.launcher.row(*row), lane.workspace)
         pack.holds, pack.seen = numbers, seen
         return pack, held
 

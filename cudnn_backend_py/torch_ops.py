@@ -3,6 +3,9 @@
 Importing this module does not import torch: the operators ``cudnn_backend::sdpa_forward`` and
 ``cudnn_backend::sdpa_backward`` are defined when a function of it is first called, or when torch is there already.
 It needs torch 2.4 or later.
+
+An operator in Python costs torch's dispatcher more than the launch costs us. So where nobody can tell the difference
+(plain tensors, no tracing, no mode, no transform) the functions here run what the operators run, without it.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -35,6 +39,7 @@ _SCHEMAS = {
     " -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
 }
 _ALIGNMENT = 16  # bytes, of addresses and strides
+_SMALL_WORKSPACE = 1 << 20  # bytes a plan may keep; more is asked of torch's allocator at each call
 
 
 class _Options(NamedTuple):
@@ -192,8 +197,9 @@ def attention(
     # In memory: seed, a hole, offset, a hole; both must lie at multiples of 16 bytes.
     rng = torch.randint(0, 2**62, (4,), device=q.device, dtype=torch.int64) if dropout else None
     learned = [x for x in (q, k, v, bias, sink) if x is not None]
-    wants_stats = return_stats or (torch.is_grad_enabled() and any(x.requires_grad for x in learned))
-    o, stats = torch.ops.cudnn_backend.sdpa_forward(
+    wants_gradients = torch.is_grad_enabled() and any(x.requires_grad for x in learned)
+    wants_stats = return_stats or wants_gradients
+    tensors = (
         q,
         k,
         v,
@@ -201,15 +207,16 @@ def attention(
         *(None if x is None else x.reshape(-1, 1, 1, 1) for x in (seq_len_q, seq_len_kv)),
         *(None if x is None else x.reshape(1, -1, 1, 1) for x in (alibi_slopes, sink)),
         rng,
-        scale,
-        float(dropout),
-        left_bound,
-        0 if causal else right_bound,
-        alignment == "bottom_right",
-        soft_cap,
-        deterministic,
-        wants_stats,
     )
+    right_bound = 0 if causal else right_bound
+    is_bottom_right = alignment == "bottom_right"
+    options = (scale, float(dropout), left_bound, right_bound, is_bottom_right, soft_cap, deterministic)
+    if not _is_eager(torch, tensors):
+        o, stats = torch.ops.cudnn_backend.sdpa_forward(*tensors, *options, wants_stats)
+    elif wants_gradients:
+        o, stats = _functions[0].apply(options, *tensors)
+    else:
+        o, stats = _forward(torch, tensors, options, wants_stats)
     return (o, stats) if return_stats else o
 
 
@@ -247,6 +254,24 @@ def _check_types(torch: Any, q: Any, k: Any, v: Any) -> None:
             )
 
 
+def _is_eager(torch: Any, tensors: tuple[Any, ...]) -> bool:
+    """Return whether nobody could see the operators: plain tensors of a GPU, no tracing, no mode, no transform."""
+    if torch.compiler.is_compiling():
+        return False
+    plain = (torch.Tensor, torch.nn.Parameter)
+    try:
+        return (
+            all(x is None or type(x) in plain for x in tensors)
+            and tensors[0].is_cuda
+            and not torch._C._len_torch_dispatch_stack()
+            and not torch._C._len_torch_function_stack()
+            and torch._C._functorch.peek_interpreter_stack() is None
+            and torch._C._get_tracing_state() is None
+        )
+    except AttributeError:  # a torch that cannot be asked
+        return False
+
+
 def _bias(torch: Any, mask: Any, query: Any, key: Any) -> Any:
     """Return torch's attn_mask as a bias [b or 1, h or 1, s_q, s_kv]."""
     if mask.dtype == torch.bool:
@@ -281,6 +306,7 @@ def _ready() -> Any:
 
 _defining = threading.Lock()
 _defined: list[str] = []
+_functions: list[Any] = []  # the subclass of torch.autograd.Function
 
 
 def _define() -> bool:
@@ -298,6 +324,8 @@ def _define() -> bool:
                 torch.library.register_fake(name, fake)
             torch.library.register_autograd(_FORWARD, _differentiate, setup_context=_remember)
             torch.library.register_autograd(_BACKWARD, _refuse_second_derivative)
+            members = {"forward": staticmethod(_function_forward), "backward": staticmethod(_function_backward)}
+            _functions.append(type("CudnnAttention", (torch.autograd.Function,), members))
             _defined.extend(_SCHEMAS)
     return True
 
@@ -306,15 +334,26 @@ def _define() -> bool:
 _define._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
+def _function_forward(ctx: Any, options: tuple[Any, ...], *tensors: Any) -> tuple[Any, Any]:
+    import torch
+
+    o, stats = _forward(torch, tensors, options, wants_stats=True)
+    _keep(ctx, tensors, options, o, stats)
+    return o, stats
+
+
+def _function_backward(ctx: Any, d_o: Any, _d_stats: Any) -> tuple[Any, ...]:
+    return None, *_gradients(ctx, d_o, 1)
+
+
 def _fake_forward(*arguments: Any) -> tuple[Any, Any]:
-    """Return empty outputs; also the memory that the real operator writes to."""
+    """Return empty outputs."""
     import torch
 
     q, _, v, *_ = arguments
     b, h, s, _ = q.shape
-    o = _empty_like(q, v.shape[3])
     rows = (b, h, s, 1) if arguments[-1] else (0,)
-    return o, torch.empty(rows, dtype=torch.float32, device=q.device)
+    return _empty_like(q, v.shape[3]), torch.empty(rows, dtype=torch.float32, device=q.device)
 
 
 def _fake_backward(*arguments: Any) -> tuple[Any, ...]:
@@ -337,55 +376,79 @@ def _dense(x: Any) -> Any:
     return x.new_empty(x.shape)
 
 
+def _on_device(torch: Any, x: Any) -> Any:
+    """Return a context in which the GPU of a tensor is the current one."""
+    device = x.get_device()
+    return nullcontext() if device == torch.cuda.current_device() else torch.cuda.device(device)
+
+
 def _run_forward(*arguments: Any) -> tuple[Any, Any]:
-    q = arguments[0]
     import torch
 
-    with torch.cuda.device(q.device):
-        o, stats = outputs = _fake_forward(*arguments)
-        tensors = arguments[: len(_TENSORS)]
-        named = dict(zip(_TENSORS, tensors, strict=True)) | {"o": o, "stats": stats if arguments[-1] else None}
-        _run(False, named, arguments[len(_TENSORS) :])
-    return outputs
+    count, wants_stats = len(_TENSORS), arguments[-1]
+    o, stats = _forward(torch, arguments[:count], arguments[count:-1], wants_stats)
+    return o, stats if wants_stats else arguments[0].new_empty((0,), dtype=torch.float32)
+
+
+def _forward(torch: Any, tensors: tuple[Any, ...], options: tuple[Any, ...], wants_stats: bool) -> tuple[Any, Any]:
+    """Return the output and, if wanted, its statistics."""
+    q, _, v, *_ = tensors
+    with _on_device(torch, q):
+        b, h, s, _ = q.shape
+        o = _empty_like(q, v.shape[3])
+        stats = q.new_empty((b, h, s, 1), dtype=torch.float32) if wants_stats else None
+        _run(False, dict(zip(_TENSORS, tensors, strict=True)), {"o": o, "stats": stats}, options)
+    return o, stats
 
 
 def _run_backward(*arguments: Any) -> tuple[Any, ...]:
     d_o, o, stats, *rest = arguments
     import torch
 
-    with torch.cuda.device(rest[0].device):
+    with _on_device(torch, rest[0]):
         outputs = _fake_backward(*arguments)
         gradients = dict(zip(("dq", "dk", "dv"), outputs, strict=False))
         gradients |= {"dbias": outputs[3] if arguments[-2] else None, "dsink": outputs[4] if arguments[-1] else None}
-        named = dict(zip(_TENSORS, rest, strict=False)) | {"do": d_o, "o": o, "stats": stats} | gradients
-        _run(True, named, tuple(rest[len(_TENSORS) :]))
+        named = dict(zip(_TENSORS, rest, strict=False)) | {"do": d_o, "o": o, "stats": stats}
+        _run(True, named, gradients, tuple(rest[len(_TENSORS) : -2]))
     return outputs
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, Any]) -> None:
-    o, stats = output
-    ctx.save_for_backward(*inputs[: len(_TENSORS)], o, stats)
-    ctx.options = inputs[len(_TENSORS) : -1]
+    count = len(_TENSORS)
     ctx.has_stats = inputs[-1]
+    _keep(ctx, inputs[:count], inputs[count:-1], *output)
+
+
+def _keep(ctx: Any, tensors: tuple[Any, ...], options: tuple[Any, ...], o: Any, stats: Any) -> None:
+    """Keep what the backward pass needs."""
+    ctx.save_for_backward(*tensors, o, stats)
+    ctx.options = options
     ctx.mark_non_differentiable(stats)
     ctx.set_materialize_grads(False)
 
 
 def _differentiate(ctx: Any, d_o: Any, _d_stats: Any) -> tuple[Any, ...]:
+    if d_o is not None and not ctx.has_stats:
+        raise UsageError("the backward pass needs the statistics of the forward pass: stats=True", code="torch-option")
+    return *_gradients(ctx, d_o, 0), *[None] * (len(_Options._fields) + 1)
+
+
+def _gradients(ctx: Any, d_o: Any, first: int) -> tuple[Any, ...]:
+    """Return the gradients of the tensors, which are the function's inputs from the first one on."""
     import torch
 
-    nothing = [None] * (len(_TENSORS) + len(_Options._fields) + 1)
     if d_o is None:
-        return tuple(nothing)
-    if not ctx.has_stats:
-        raise UsageError("the backward pass needs the statistics of the forward pass: stats=True", code="torch-option")
+        return (None,) * len(_TENSORS)
     *tensors, o, stats = ctx.saved_tensors
-    wants = [bool(ctx.needs_input_grad[_TENSORS.index(name)]) for name in ("bias", "sink")]
-    found = torch.ops.cudnn_backend.sdpa_backward(d_o, o, stats, *tensors, *ctx.options, *wants)
-    nothing[:3] = found[:3]
-    for name, gradient, wanted in zip(("bias", "sink"), found[3:], wants, strict=True):
-        nothing[_TENSORS.index(name)] = gradient if wanted else None
-    return tuple(nothing)
+    wants = [bool(ctx.needs_input_grad[first + _TENSORS.index(name)]) for name in ("bias", "sink")]
+    # Where a gradient of the gradient may be asked for, the operator refuses that.
+    needs_operator = torch.is_grad_enabled() or not _is_eager(torch, (d_o, *tensors))
+    backward = torch.ops.cudnn_backend.sdpa_backward if needs_operator else _run_backward
+    dq, dk, dv, *extra = backward(d_o, o, stats, *tensors, *ctx.options, *wants)
+    found = dict(zip(("q", "k", "v"), (dq, dk, dv), strict=True))
+    found |= {name: x if wanted else None for name, x, wanted in zip(("bias", "sink"), extra, wants, strict=True)}
+    return tuple(found.get(name) for name in _TENSORS)
 
 
 def _refuse_second_derivative(_ctx: Any, *_gradients: Any) -> None:
@@ -402,20 +465,28 @@ _runners: dict[tuple[Any, ...], _Runner] = {}
 _building = threading.Lock()
 
 
-def _run(backward: bool, named: dict[str, Any], options: tuple[Any, ...]) -> None:
-    """Run the pass on the current stream of the current device; `named` holds every tensor, None for what is not."""
-    rng = named.pop("rng")
+def _run(backward: bool, inputs: dict[str, Any], outputs: dict[str, Any], options: tuple[Any, ...]) -> None:
+    """Run the pass on the current stream of the current device; None stands for what is not.
+
+    How outputs lie in memory follows from the inputs.
+    """
+    rng = inputs.pop("rng")
     if rng is not None:
-        named |= {"dropout_seed": rng, "dropout_offset": rng[2:]}
-    facts = [
-        None if x is None else (x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % _ALIGNMENT)
-        for x in named.values()
-    ]
-    key = (backward, options, *facts)
+        inputs |= {"dropout_seed": rng, "dropout_offset": rng[2:]}
+    key = (
+        backward,
+        options,
+        *[x is None for x in outputs.values()],
+        *[
+            None if x is None else (x.shape, x.stride(), x.dtype, x.get_device(), x.data_ptr() % _ALIGNMENT)
+            for x in inputs.values()
+        ],
+    )
+    named = inputs | outputs
     runner = _runners.get(key)
     if runner is None:
         with _building:
-            runner = _runners.get(key) or _Runner(backward, named, _Options(*options[: len(_Options._fields)]))
+            runner = _runners.get(key) or _Runner(backward, named, _Options(*options))
             _runners[key] = runner
     runner.run(named)
 
@@ -434,6 +505,8 @@ class _Runner:
         plan = _build(graph, target, options.deterministic and backward)
         # The key of this runner holds whatever a check would look at.
         self._executable = Executable(plan, workspace="torch", check=False)
+        if self._executable.workspace_bytes <= _SMALL_WORKSPACE:
+            self._executable = Executable(plan, check=False)
 
     def run(self, named: dict[str, Any]) -> None:
         """Launch on torch's current stream."""

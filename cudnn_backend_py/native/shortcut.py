@@ -277,11 +277,18 @@ class Call:
             device,
             given,
         )
-        self._keeps = (launch, pack, filler, exchange.type, row, table)
+        self._row, self._given = row, given
+        self._keeps = (launch, pack, filler, exchange.type, table)
         #: Launches with a tuple of as many buffers as are given; answers 0, LOOK_CLOSER, OTHER_STREAM or a status.
         self.go: Callable[[tuple[Any, ...]], int] = partial(
             shortcut().cudnn_backend_py_call, _pointer(ctypes.addressof(self._call))
         )
+
+    def move(self, tail: Sequence[int], workspace: int) -> None:
+        """Take other addresses for what is not given."""
+        self._row[self._given :] = list(tail)
+        self._call.workspace = workspace
+        self._call.filled = 0
 
     @property
     def failed(self) -> str:

@@ -267,6 +267,41 @@ def test_threads_with_streams_of_their_own() -> None:
     assert not failed
 
 
+# with and without the dispatcher
+
+
+def test_operators_give_what_the_short_way_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    *inputs, d_o = make("float16", layout="bshd")
+    found = []
+    for way in ("short", "operator"):
+        if way == "operator":
+            monkeypatch.setattr("cudnn_backend_py.torch_ops._is_eager", lambda *_: False)
+        o, stats = attention(*inputs, causal=True, deterministic=True, return_stats=True)
+        assert ("Generated" in o.grad_fn.name()) == (way == "operator")
+        found.append([o.detach(), stats, *torch.autograd.grad(o, inputs, d_o)])
+    assert all(map(torch.equal, *found))
+
+
+def test_modes_and_transforms_see_the_operators() -> None:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    names: list[str] = []
+
+    class Listening(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            names.append(func.name())
+            return func(*args, **(kwargs or {}))
+
+    q, k, v, _ = (x.detach() for x in make("float16"))
+    want = attention(q, k, v)
+    assert not names
+    with Listening():
+        assert torch.equal(attention(q, k, v), want)
+    assert "cudnn_backend::sdpa_forward" in names
+    both = torch.stack([q, q])
+    assert torch.equal(torch.func.vmap(lambda x: attention(x, k, v))(both)[1], want)
+
+
 # what is refused
 
 
