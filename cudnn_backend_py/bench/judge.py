@@ -72,6 +72,7 @@ def _accepted() -> Iterator[Accepted]:
         ("same pointers", "cudnn-frontend, same", 0.55),
         ("fresh pointers", "cudnn-frontend, fresh", 0.75),
         ("CUDA graph", "same pointers", 0.7),
+        ("CUDA graph", "cudnn-frontend, same", 0.55),
     )
     for direction in DIRECTIONS:
         for name, other, limit in ratios:
