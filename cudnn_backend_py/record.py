@@ -50,6 +50,7 @@ def record_run(folder: Path, arguments: list[str]) -> tuple[Path, int]:
             "environment": {key: value for key, value in collect_info().items() if key in _KEPT},
             "arguments": arguments,
             "counts": _counts(results),
+            "failed": _failed(results),
             "figures": _figures(figures),
         }
     folder.mkdir(parents=True, exist_ok=True)
@@ -83,6 +84,18 @@ def _counts(results: Path) -> dict[str, int]:
         for name in names:
             counts[name] += int(suite.get(name, 0))
     return counts
+
+
+def _failed(results: Path) -> list[str]:
+    """Return the names of the tests that failed."""
+    if not results.is_file():
+        return []
+    cases = ElementTree.parse(results).getroot().iter("testcase")
+    return [
+        f"{case.get('classname')}.{case.get('name')}"
+        for case in cases
+        if case.find("failure") is not None or case.find("error") is not None
+    ]
 
 
 def _figures(path: Path) -> list[Any]:
