@@ -38,8 +38,8 @@ _LOCK, _WRITING = ".lock", ".writing"
 _LOCK_WAIT_S = 10.0
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
-# The properties of a GPU that decide whether and how code for it runs. Its name, clocks, memory, driver and place on
-# the bus are not among them: a description made without the GPU does not know them all.
+# The properties of a GPU that decide whether and how code for it runs. Its name, clocks, memory size, driver and place
+# on the bus are not among them: a description made without the GPU does not know them all.
 _LIMITS = (
     "deviceVer",
     "multiProcessorCount",
@@ -54,6 +54,8 @@ _LIMITS = (
     "maxThreadsPerBlock",
     "maxThreadsPerSM",
 )
+# Plans are bound to the bus width, so that an H200 refuses those of an H100. cuDNN 9.19 does not read it off a GPU.
+_BUS_WIDTH_SINCE = (9, 27, 0)
 
 
 class PlanCacheWarning(UserWarning):
@@ -112,7 +114,8 @@ def plan_key(graph: Graph, target: Target, options: Mapping[str, Any]) -> str:
         ``plan-option`` for an option that has no JSON.
     """
     lib = target.library
-    limits = {name: target.profile.properties.get(name, 0) for name in _LIMITS}
+    names = _LIMITS if lib.version < _BUS_WIDTH_SINCE else (*_LIMITS, "memoryBusWidth")
+    limits = {name: target.profile.properties.get(name, 0) for name in names}
     about = [_SCHEMA, lib.version_text, lib.cuda_version // 1000, limits, graph_to_json(graph), options]
     try:
         text = json.dumps(about, sort_keys=True, default=_plain)
