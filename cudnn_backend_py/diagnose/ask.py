@@ -27,9 +27,9 @@ from ..native import loaded_library
 from ..native.find import cudnn_places
 from ..target import find_profile
 from ..versions import environment_for, require_installed
+from .causes import suspects
 from .explain import CRASHED, explain
 from .known import known_hazards
-from .rules import suspects
 from .verdict import SCHEMA_VERSION, STAGES, Basis, Cause, Outcome, Stage, Verdict
 
 __all__ = ["TIMED_OUT", "Judge", "Question", "judge", "library_identity"]

@@ -14,9 +14,9 @@ from ..graph import Graph, GraphBuilder
 from ..native import loaded_library
 from ..plans import Plan, build_plan
 from ..target import Profile, Target, using
+from .causes import UNJUDGED, find_cause, find_graph_cause
 from .environment import Fault, check_environment
 from .known import known_hazards
-from .rules import UNJUDGED, find_cause, find_graph_cause
 from .verdict import STAGES, Basis, Candidate, Cause, Control, Outcome, Stage, Verdict
 from .words import Reason, read_refusals
 

@@ -14,8 +14,8 @@ from ..graph import Graph
 from ..lower import lower
 from ..native.values import matches
 from ..target import Profile
+from .causes import NEEDS_DEVICE, UNJUDGED
 from .explain import control_graph
-from .rules import NEEDS_DEVICE, UNJUDGED
 from .verdict import Verdict
 
 __all__ = ["cpp_program"]

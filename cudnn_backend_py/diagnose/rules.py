@@ -1,119 +1,32 @@
 """Rules: from a chain of reasons to one headline with the value found and the value needed.
 
-One function each. The first ones know a fault by its words alone. The others are asked for each of cuDNN's reasons,
-that of the engine config that came furthest first; they find the tensor and check the claim by asking cuDNN about the
-graph with one thing changed. Then the cause is measured, and it is taken before any that is not.
+One function each, asked in the order they stand in. The first ones know a fault by its words alone. The others are
+asked for each of cuDNN's reasons; they find the tensor and check the claim by asking cuDNN about the graph with one
+thing changed. Then the cause is measured.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
-from ..engine import OperationGraph
-from ..errors import CudnnBackendError
 from ..generated.enums import DataType, DescriptorType, TensorReordering
-from ..graph.ir import Graph, Matmul, Operation, Pointwise, Reduction, Tensor, packed_strides
+from ..graph.ir import Graph, Matmul, Operation, Pointwise, Reduction, Tensor
 from ..target import Target, open_target
-from .apart import apart
-from .changes import Change, changes, channels_last, describe, head_dims, response_dims
+from .case import Case, furthest_first, measured, quote, quote_best, statement, supports, type_word
+from .changes import Change, changes, describe, head_dims, response_dims
 from .padding import CONVOLUTIONS, resized
 from .verdict import Basis, Candidate, Cause
-from .words import Reason, furthest_reason
+from .words import Reason
 
-__all__ = [
-    "ARCHITECTURES",
-    "NEEDS_DEVICE",
-    "RULES",
-    "UNJUDGED",
-    "Case",
-    "find_cause",
-    "find_graph_cause",
-    "supports",
-    "suspects",
-]
-
-# Causes that say nothing about the graph.
-UNJUDGED = frozenset({"driver-library-unusable", "device-needed"})
-
-# What cuDNN says where an engine asks the device itself; measured by comparing with the verdicts on an H100.
-NEEDS_DEVICE = {
-    "cga_count == 0": "how many thread-block clusters fit on the device",
-    "create_cublas_handle": "a cuBLASLt handle, which only a device gives",
-}
-
-# Described targets, one of each architecture: where else a graph is asked about.
-ARCHITECTURES = ("sm90", "sm100", "sm80", "sm89", "sm120", "sm86")
-
-_QUESTIONS = 40  # about variations, for one cause: some 0.3 s
-
-
-def supports(graph: Graph, target: Target, modes: Sequence[str]) -> bool:
-    """Return whether some engine config takes the graph; nothing is said of why not."""
-    try:
-        question = OperationGraph(graph, target)
-        return any(question.heuristics(mode).configs for mode in modes)
-    except CudnnBackendError:
-        return False
-
-
-@dataclass
-class Case:
-    """A refused graph, and the variations that are asked about, 40 at most.
-
-    ``measure`` False asks none: for graphs whose variations crash cuDNN.
-    """
-
-    refused: Sequence[Candidate]
-    graph: Graph
-    target: Target
-    modes: Sequence[str]
-    measure: bool = True
-    questions: int = _QUESTIONS
-
-    def supports(self, graph: Graph) -> bool:
-        """Return whether cuDNN takes a variation; False where there were too many."""
-        return self._may_ask() and supports(graph, self.target, self.modes)
-
-    def _may_ask(self) -> bool:
-        self.questions -= 1
-        return self.measure and self.questions >= 0
-
-    def cure(self, *kinds: str, keep: Callable[[Change], bool] = lambda _: True) -> Change | None:
-        """Return the first change of these kinds, and of one graph, that makes cuDNN take the graph."""
-        for change in changes(self.graph, kinds) if self.measure else ():
-            if self.questions <= 0:
-                return None
-            if len(change.graphs) == 1 and keep(change) and self.supports(change.graph):
-                return change
-        return None
-
-    def cures(self, *kinds: str) -> list[Change]:
-        """Return all changes of these kinds that make cuDNN take the graph."""
-        found = changes(self.graph, kinds) if self.measure else ()
-        return [change for change in found if len(change.graphs) == 1 and self.supports(change.graph)]
-
-    def elsewhere(self) -> list[str]:
-        """Return the other architectures that take the graph with this cuDNN."""
-        found = []
-        for name in ARCHITECTURES if self.measure else ():
-            other = open_target(name, on=self.target.library)
-            try:
-                if other.sm != self.target.sm:
-                    found += [f"sm_{other.sm}"] if supports(self.graph, other, self.modes) else []
-            finally:
-                other.close()
-        return found
-
+__all__ = ["OPTIONS", "RULES", "WORD_RULES", "WordRule", "architecture", "not_together"]
 
 Rule = Callable[[Case], Cause | None]
 WordRule = Callable[[Case, Reason], Cause | None]
 
 RULES: list[Rule] = []
-_WORD_RULES: list[tuple[re.Pattern[str], WordRule]] = []
+WORD_RULES: list[tuple[re.Pattern[str], WordRule]] = []
 
 
 def _rule(function: Rule) -> Rule:
@@ -125,194 +38,10 @@ def _says(pattern: str) -> Callable[[WordRule], WordRule]:
     """Register a rule for the reasons whose status and text match."""
 
     def register(function: WordRule) -> WordRule:
-        _WORD_RULES.append((re.compile(pattern), function))
+        WORD_RULES.append((re.compile(pattern), function))
         return function
 
     return register
-
-
-def find_cause(
-    refused: Sequence[Candidate], graph: Graph, target: Target, modes: Sequence[str], *, measure: bool = True
-) -> Cause | None:
-    """Return why a graph was refused, or None if cuDNN was silent.
-
-    Parameters
-    ----------
-    refused
-        The refused candidates with their reasons.
-    measure
-        Whether cuDNN may be asked about variations of the graph, forty at most. They are asked in
-        a forked process, as some kill cuDNN; so never of a GPU in this process, whose context a fork does not have.
-    """
-    case = Case(refused, graph, target, modes, measure and not target.is_live)
-    for rule in RULES:
-        cause = rule(case)
-        if cause is not None:
-            return cause
-    return _with_device_needed(case, apart(lambda: _most_certain(case), lambda: _unmeasured(case)))
-
-
-def find_graph_cause(
-    reasons: Sequence[Reason], graph: Graph, target: Target, modes: Sequence[str], *, measure: bool = True
-) -> Cause | None:
-    """Return why cuDNN refused the operation graph itself, or None if no rule knows its words."""
-    refused = [Candidate("", None, {}, "refused", tuple(reasons))]
-    case = Case(refused, graph, target, modes, measure and not target.is_live)
-    cause = apart(lambda: _by_words(case) or _one_change_away(case), lambda: _by_words(_asking_nothing(case)))
-    return cause and dataclasses.replace(cause, code="operation-graph-refused")
-
-
-def _unmeasured(case: Case) -> Cause | None:
-    return _most_certain(_asking_nothing(case))
-
-
-def _asking_nothing(case: Case) -> Case:
-    return dataclasses.replace(case, measure=False)
-
-
-def _most_certain(case: Case) -> Cause | None:
-    """Return the first measured cause; else what one change cures, what the words say, or the words."""
-    said = _by_words(case)
-    if said is not None and said.basis is Basis.MEASURED:
-        return said
-    return (
-        _one_option_away(case)
-        or _one_change_away(case)
-        or _another_architecture(case)
-        or said
-        or all_candidates_alike(case)
-    )
-
-
-def _by_words(case: Case) -> Cause | None:
-    """Return the first measured cause of the rules that know some reason's words, else the first that is not."""
-    first: Cause | None = None
-    tried: set[WordRule] = set()
-    reasons = _furthest_first(case.refused)
-    for reason in [one for one in reasons if not _VAGUE.search(one.text)] or reasons:
-        for pattern, rule in _WORD_RULES:
-            if rule in tried or not pattern.search(str(reason)):
-                continue
-            tried.add(rule)
-            cause = rule(case, reason)
-            if cause is not None and cause.basis is Basis.MEASURED:
-                return cause
-            first = first or cause
-    return first
-
-
-# What says nothing about the graph: engines of other architectures, and those that were not meant for it.
-_VAGUE = re.compile(
-    r"is supported for this engine|is only supported since|KERNEL_CFG knob|either be an entrance node|not given"
-    r"|the chosen engine does not support|global index -1|No knob was found|fortBackend\.is_|mode for fused attention"
-    r"|engine does not support this graph|non matching device version"
-)
-
-
-def _furthest_first(refused: Iterable[Candidate]) -> list[Reason]:
-    """Return the innermost reasons, each once, that of the longest chain first, vague ones last."""
-    chains = [candidate.reasons for candidate in refused if candidate.reasons]
-    chains.sort(key=lambda chain: (bool(_VAGUE.search(chain[0].text)), -len(chain)))
-    return list(dict.fromkeys(chain[0] for chain in chains))
-
-
-# headlines
-
-
-_TYPE_WORDS = {
-    DataType.FLOAT: "float32",
-    DataType.DOUBLE: "double (float64)",
-    DataType.HALF: "float16",
-    DataType.BFLOAT16: "bfloat16",
-    DataType.FP8_E4M3: "fp8 (e4m3)",
-    DataType.FP8_E5M2: "fp8 (e5m2)",
-    DataType.FP4_E2M1: "fp4 (e2m1)",
-}
-_PADDED = re.compile(r"(?P<what>.*): (?P<old>\d+) -> \d+ \(a multiple of (?P<multiple>\d+)\)")
-
-
-def _type_word(kind: DataType) -> str:
-    return _TYPE_WORDS.get(kind, kind.name.lower())
-
-
-def _contrast(graph: Graph, change: Change) -> str:
-    """Return tensors, values found and values needed of a change, such as "bias is float32, float16 is needed"."""
-    if padded := _PADDED.match(change.title):
-        return f"{padded['what']} is {padded['old']}, a multiple of {padded['multiple']} is needed"
-    groups: dict[tuple[str, str, str], list[Tensor]] = {}
-    after = {tensor.name: tensor for tensor in change.graph.tensors}
-    for tensor in graph.tensors:
-        if tensor.name in change.tensors and tensor.name in after:
-            for what, found, needed in _differences(tensor, after[tensor.name]):
-                groups.setdefault((what, found, needed), []).append(tensor)
-    parts = []
-    for (what, found, needed), tensors in groups.items():
-        has = "has" if len(tensors) == 1 else "have"
-        parts.append(f"{describe(tensors)} {has} {what} {found}, {needed} is needed")
-    return "; ".join(parts[:3]) or change.title
-
-
-def _differences(old: Tensor, new: Tensor) -> Iterator[tuple[str, str, str]]:
-    if old.dims != new.dims:
-        for axis, (one, other) in enumerate(zip(old.dims, new.dims, strict=True)):
-            if one != other:
-                yield f"dim {axis}", str(one), str(other)
-        return
-    if old.strides != new.strides:
-        yield ("layout" if _layout_word(new) == "NHWC" else "strides"), _strides_word(old, new), _strides_word(new, new)
-    if old.data_type is not new.data_type:
-        yield "data type", _type_word(old.data_type), _type_word(new.data_type)
-    if old.alignment != new.alignment:
-        yield "alignment", f"{old.alignment} bytes", str(new.alignment)
-    if old.reordering is not new.reordering:
-        yield "reordering", old.reordering.name, new.reordering.name
-    for name, one, other in (("virtual", old.virtual, new.virtual), ("by value", old.by_value, new.by_value)):
-        if one != other:
-            yield name, str(one), str(other)
-
-
-def _strides_word(tensor: Tensor, needed: Tensor) -> str:
-    word = _layout_word(tensor)
-    if word in ("NHWC", "NCHW") and _layout_word(needed) == "NHWC":
-        return word
-    word = {"NCHW": "row-major", "NHWC": ""}.get(word, word)
-    return f"{list(tensor.strides)} ({word})" if word else f"{list(tensor.strides)}"
-
-
-def _layout_word(tensor: Tensor) -> str:
-    """Return what the strides are called: NHWC, else NCHW (four dims and more) or row-major, column-major."""
-    row_major = tensor.strides == packed_strides(tensor.dims)
-    if tensor.rank >= 4:
-        return "NHWC" if tensor.strides == channels_last(tensor) else "NCHW" if row_major else ""
-    return "row-major" if row_major else "column-major" if tensor.strides[-1] > tensor.strides[-2:][0] else ""
-
-
-def _statement(reason: Reason) -> str:
-    """Return what a reason states, on one line."""
-    return " ".join(reason.statement.split()).partition(" at: ")[0].rstrip(".")
-
-
-def _quote(reason: Reason) -> str:
-    """Return the reason's statement for a headline; nothing where it is a bare C++ condition."""
-    words = _statement(reason)
-    return f" (cuDNN: {words})" if _is_readable(words) else ""
-
-
-def _is_readable(words: str) -> bool:
-    return re.match(r"[A-Za-z][\w'/()-]* [\w'/()<>=-]+ ", words) is not None
-
-
-def _quote_best(case: Case, reason: Reason) -> str:
-    """Return the statement of the reason, or of the furthest one that reads as a sentence."""
-    return _quote(reason) or next(filter(None, map(_quote, _furthest_first(case.refused))), "")
-
-
-def _measured(code: str, case: Case, change: Change, reason: Reason | None = None) -> Cause:
-    """Return the cause that a change which cures it shows."""
-    headline = _contrast(case.graph, change) + (_quote(reason) if reason else "")
-    detail = "with that changed, and nothing else, cuDNN supports the graph"
-    effect = "" if change.effect == "exact" else f" ({change.effect})"
-    return Cause(code, headline, Basis.MEASURED, detail, f"{change.title}{effect}")
 
 
 def _first_with(refused: Sequence[Candidate], status: str, words: str = "") -> tuple[Candidate, Reason] | None:
@@ -443,34 +172,6 @@ def driver_library_unusable(case: Case) -> Cause | None:
     return Cause("driver-library-unusable", headline, Basis.RULE, driver.note, remedy)
 
 
-def _with_device_needed(case: Case, other: Cause | None) -> Cause | None:
-    """Return the cause, or that an engine was refused only because no device could be asked.
-
-    Fault
-        "No GPC available" or a cuBLASLt handle that cannot be created, for a described target. The graph may be
-        supported on the GPU itself.
-    Evidence
-        On an H100 with cuDNN 9.19 these engines are offered live and refused so without a device; everything else is
-        equal. What the other engines lack is said with it.
-    Remedy
-        Ask on the GPU.
-    Since
-        Seen with 9.19 and 9.28.
-    """
-    if case.target.is_live:
-        return other
-    for candidate in case.refused:
-        for reason in candidate.reasons:
-            for words, what in NEEDS_DEVICE.items():
-                if words in reason.text:
-                    headline = f"engine {candidate.engine} asks the device for {what}, and none is here"
-                    detail = "so this refusal says nothing about the graph; the other candidates were refused for it"
-                    if other is not None:
-                        headline = f"{headline}; of the others: {other.headline}"
-                    return Cause("device-needed", headline, Basis.RULE, detail, "ask on a machine with the GPU")
-    return other
-
-
 @_says(r"is_valid_spatial_dim")
 def convolution_dims(case: Case, reason: Reason) -> Cause | None:
     """The response of a convolution is not as large as image, filter, padding and stride make it.
@@ -538,7 +239,7 @@ def overlapping(case: Case, reason: Reason) -> Cause | None:
         Any version.
     """
     change = case.cure("layout")
-    return None if change is None else _measured("layout", case, change, reason)
+    return None if change is None else measured("layout", case, change, reason)
 
 
 @_says(r"(?:mmaNodeCount|mma_node_count) == 0")
@@ -582,7 +283,7 @@ def head_dim(case: Case, reason: Reason) -> Cause | None:
     if not both:
         return None
     change = case.cure("pad_head_dim")
-    texts = [found.text for found in _furthest_first(case.refused)]
+    texts = [found.text for found in furthest_first(case.refused)]
     multiple = re.search(r"multiple of (\d+)|% (\d+) != 0", reason.text)
     limits = {int(n) for text in texts for n in re.findall(r"(?:equal to|<=|Only D=|to be) ?(\d+)", text)}
     limits |= {int(n) for n in re.findall(r"(?:equal to|<=|Only D=|to be|d_qk >|d_v >) ?(\d+)", reason.text)}
@@ -593,12 +294,12 @@ def head_dim(case: Case, reason: Reason) -> Cause | None:
         needed = f"a multiple of {multiple[1] or multiple[2]} is needed" if multiple else "another is needed"
         headline = f"{_of(case.graph, wrong)} {wrong[0].size}, {needed}"
         if change is None:
-            return Cause("head-dim", headline + _quote(reason), Basis.RULE, "", "pad the head dim with zeros")
+            return Cause("head-dim", headline + quote(reason), Basis.RULE, "", "pad the head dim with zeros")
         names = ", ".join(change.tensors)
         detail = (
             f"with {change.title.partition(': ')[2]} of {names}, and nothing else changed, cuDNN supports the graph"
         )
-        return Cause("head-dim", headline + _quote(reason), Basis.MEASURED, detail, f"{change.title} ({change.effect})")
+        return Cause("head-dim", headline + quote(reason), Basis.MEASURED, detail, f"{change.title} ({change.effect})")
     for limit in sorted(limits, reverse=True):
         smaller = resized(case.graph, both, limit) if limit < size else None
         headline = f"{_of(case.graph, wrong)} {size}, at most {limit} is supported on sm_{case.target.sm}"
@@ -606,10 +307,10 @@ def head_dim(case: Case, reason: Reason) -> Cause | None:
             detail = f"with a head dim of {limit}, and nothing else changed, cuDNN supports the graph"
             others = case.elsewhere()
             remedy = f"{', '.join(others)} take it with this cuDNN" if others else ""
-            return Cause("head-dim", headline + _quote(reason), Basis.MEASURED, detail, remedy)
+            return Cause("head-dim", headline + quote(reason), Basis.MEASURED, detail, remedy)
     if limits and size > max(limits):
         headline = f"{_of(case.graph, wrong)} {size}, at most {max(limits)} is supported on sm_{case.target.sm}"
-        return Cause("head-dim", headline + _quote(reason), Basis.RULE)
+        return Cause("head-dim", headline + quote(reason), Basis.RULE)
     return None
 
 
@@ -641,20 +342,20 @@ def low_precision(case: Case, reason: Reason) -> Cause | None:
     small = [tensor for tensor in case.graph.tensors if tensor.data_type in _LOW_PRECISION and not tensor.virtual]
     if not small:
         return None
-    found = f"{describe(small)} {'has' if len(small) == 1 else 'have'} data type {_type_word(small[0].data_type)}"
+    found = f"{describe(small)} {'has' if len(small) == 1 else 'have'} data type {type_word(small[0].data_type)}"
     wide = [t for t in case.graph.outputs if t.data_type in (DataType.HALF, DataType.BFLOAT16)]
-    found += f" and the output {describe(wide)} {_type_word(wide[0].data_type)}" if wide else ""
+    found += f" and the output {describe(wide)} {type_word(wide[0].data_type)}" if wide else ""
     others = case.elsewhere()
     if others:
         needed = f"with which this graph is supported on {', '.join(others)}, not on sm_{case.target.sm}"
-        headline = f"{found}, {needed}{_quote(reason)}"
+        headline = f"{found}, {needed}{quote(reason)}"
         return Cause(
             "data-type", headline, Basis.MEASURED, "the same graph was asked about there", "float16 or bfloat16 instead"
         )
     change = case.cure("data_type")
     if change is not None:
-        return _measured("data-type", case, change, reason)
-    return Cause("data-type", f"{found}, which sm_{case.target.sm} does not take{_quote(reason)}", Basis.RULE)
+        return measured("data-type", case, change, reason)
+    return Cause("data-type", f"{found}, which sm_{case.target.sm} does not take{quote(reason)}", Basis.RULE)
 
 
 @_says(r"DATA_TYPE|(?i:data ?type|datatype|I/O|dtype)|[ab]Type|yType|compute type|seed tensor|mma_shape|MmaShape")
@@ -676,13 +377,13 @@ def data_type(case: Case, reason: Reason) -> Cause | None:
         inner = case.cure("intermediate_type")
         change = inner if change is None or (inner and len(inner.tensors) < len(change.tensors)) else change
     if change is not None:
-        return _measured("data-type", case, change, reason)
+        return measured("data-type", case, change, reason)
     memory = [tensor for tensor in case.graph.tensors if not tensor.virtual and not tensor.by_value]
     kinds: dict[str, list[Tensor]] = {}
     for tensor in memory:
-        kinds.setdefault(_type_word(tensor.data_type), []).append(tensor)
+        kinds.setdefault(type_word(tensor.data_type), []).append(tensor)
     found = "; ".join(f"{describe(tensors)} {kind}" for kind, tensors in kinds.items())
-    return Cause("data-type", f"data types do not fit: {found}{_quote(reason)}", Basis.RULE, reason.text)
+    return Cause("data-type", f"data types do not fit: {found}{quote(reason)}", Basis.RULE, reason.text)
 
 
 @_says(r"LAYOUT|(?i:layout|stride|row major|nhwc|contiguous|is_supported$)")
@@ -701,14 +402,14 @@ def layout(case: Case, reason: Reason) -> Cause | None:
     ranks = sorted({tensor.rank for tensor in case.graph.tensors if not tensor.by_value})
     change = case.cure("layout")
     if change is not None:
-        return _measured("layout", case, change, reason)
+        return measured("layout", case, change, reason)
     if ranks and ranks[-1] < 3:
         shown = ", ".join(f"{t.name} {list(t.dims)}" for t in case.graph.tensors[:4] if not t.virtual)
         headline = f"tensors have {ranks[-1]} dims ({shown}), 3 or more are needed"
-        return Cause("layout", headline + _quote(reason), Basis.RULE, reason.text, "add leading dims of 1")
+        return Cause("layout", headline + quote(reason), Basis.RULE, reason.text, "add leading dims of 1")
     strided = [t for t in case.graph.tensors if not t.virtual and not t.by_value and t.rank > 1]
     shown = "; ".join(f"{t.name} {list(t.strides)}" for t in strided[:5])
-    return Cause("layout", f"strides do not fit: {shown}{_quote(reason)}", Basis.RULE, reason.text)
+    return Cause("layout", f"strides do not fit: {shown}{quote(reason)}", Basis.RULE, reason.text)
 
 
 @_says(r"(?i:alignment|aligned|_ptrAlign)")
@@ -726,9 +427,9 @@ def alignment(case: Case, reason: Reason) -> Cause | None:
     """
     change = case.cure("alignment")
     if change is not None:
-        return _measured("alignment", case, change, reason)
+        return measured("alignment", case, change, reason)
     low = min(case.graph.tensors, key=lambda tensor: tensor.alignment)
-    return Cause("alignment", f"{low.name} has alignment {low.alignment} bytes{_quote(reason)}", Basis.RULE)
+    return Cause("alignment", f"{low.name} has alignment {low.alignment} bytes{quote(reason)}", Basis.RULE)
 
 
 @_says(r"virtualness|(?i:virtual)")
@@ -745,7 +446,7 @@ def virtual(case: Case, reason: Reason) -> Cause | None:
         Any version.
     """
     change = case.cure("virtual")
-    return None if change is None else _measured("virtual", case, change, reason)
+    return None if change is None else measured("virtual", case, change, reason)
 
 
 @_says(r"(?i:ragged|paged|page table|dropout|bias|sink|mask|determin|stats|seq_?len|alibi|padding)")
@@ -764,10 +465,10 @@ def option(case: Case, reason: Reason) -> Cause | None:
     """
     named = [tensor for tensor in case.graph.tensors if _is_named(tensor, reason.text)]
     what = f"{describe(named)}: " if named else ""
-    words = _statement(reason)
-    cures = case.cures(*_OPTIONS)
+    words = statement(reason)
+    cures = case.cures(*OPTIONS)
     if len(cures) > 1:
-        return _not_together(case, cures)
+        return not_together(case, cures)
     others = case.elsewhere()
     if others:
         headline = f"{what}{words}; sm_{case.target.sm} was asked, the graph is supported on {', '.join(others)}"
@@ -779,14 +480,15 @@ def option(case: Case, reason: Reason) -> Cause | None:
     return Cause("option", f"{what}{words}", Basis.RULE, reason.text)
 
 
-_OPTIONS = ("drop_dropout", "drop_bias", "mask", "drop_stats")
+# Kinds of changes that leave out an option of attention.
+OPTIONS = ("drop_dropout", "drop_bias", "mask", "drop_stats")
 _OTHERS_SAME = " (the others are the same)"
 
 
-def _not_together(case: Case, cures: Sequence[Change]) -> Cause:
+def not_together(case: Case, cures: Sequence[Change]) -> Cause:
     """Return that options exclude each other, or one excludes the rest."""
     names = [_option_name(change) for change in cures]
-    offered = changes(case.graph, _OPTIONS)
+    offered = changes(case.graph, OPTIONS)
     rest = [name for name in map(_option_name, offered) if name not in names]
     if len(names) > 1:
         headline = f"{' and '.join(names[:3])} are not taken together on sm_{case.target.sm}"
@@ -825,7 +527,7 @@ def architecture(case: Case, reason: Reason) -> Cause | None:
         return None
     where = f"sm_{case.target.sm} does not take the graph, {', '.join(others)} {'do' if len(others) > 1 else 'does'}"
     return Cause(
-        "architecture", where + _quote(reason), Basis.MEASURED, "the same graph was asked about there", "another target"
+        "architecture", where + quote(reason), Basis.MEASURED, "the same graph was asked about there", "another target"
     )
 
 
@@ -844,13 +546,13 @@ def shape(case: Case, reason: Reason) -> Cause | None:
     """
     change = case.cure("pad_head_dim", "pad_channels", "pad_sequence", "heads")
     if change is not None:
-        return _measured("shape", case, change, reason)
-    if not _quote(reason):
+        return measured("shape", case, change, reason)
+    if not quote(reason):
         return None
     dims = head_dims(case.graph)
     sizes = {"d": dims.d, "s_q": dims.s_q, "s_kv": dims.s_kv}
     found = ", ".join(f"{name} {one.size}" for name, one in sizes.items() if one is not None)
-    return Cause("shape", f"the shape does not fit: {found or 'see below'}{_quote(reason)}", Basis.RULE, reason.text)
+    return Cause("shape", f"the shape does not fit: {found or 'see below'}{quote(reason)}", Basis.RULE, reason.text)
 
 
 @_says(r"GRAPH_PATTERN|(?i:node|operation|Multi-GEMM|activation|pattern|children|mma_?node)")
@@ -871,7 +573,7 @@ def operation(case: Case, reason: Reason) -> Cause | None:
         change.title.removeprefix("without the operation").lstrip("s ").partition(", which")[0] for change in cures
     ]
     names = list(dict.fromkeys(names))[:3]
-    quoted = _quote_best(case, reason)
+    quoted = quote_best(case, reason)
     if names:
         verb = "do not fit together" if len(names) > 1 else "does not fit into this graph"
         headline = f"operation{'s' if len(names) > 1 else ''} {' and '.join(names)} {verb}{quoted}"
@@ -888,81 +590,3 @@ def operation(case: Case, reason: Reason) -> Cause | None:
         return None
     found = ", ".join(f"{op.name} ({op.verb()})" for op in unusual[:4])
     return Cause("operation", f"some operation does not fit, perhaps {found}{quoted}", Basis.RULE, reason.text)
-
-
-# Kinds that are tried where the words say nothing.
-_CHEAP = ("alignment", "layout", "virtual", "intermediate_type", "pad_head_dim", "pad_channels", "data_type", "scale")
-
-
-def suspects(graph: Graph) -> list[str]:
-    """Return what is unusual about the graph's tensors: where to look first when cuDNN crashes."""
-    lines = []
-    for tensor in graph.tensors:
-        zero = [axis for axis, dim in enumerate(tensor.dims) if dim > 1 and tensor.strides[axis] == 0]
-        if zero and not tensor.by_value:
-            lines.append(
-                f"{tensor.name} has a stride of 0 over dim {', '.join(map(str, zero))}: {list(tensor.strides)}"
-            )
-        elif tensor.span_elements < math.prod(tensor.dims):
-            lines.append(f"{tensor.name} has strides {list(tensor.strides)}, so that elements overlap")
-    dims = head_dims(graph)
-    if dims.s_q is not None and dims.s_q.size == 1:
-        lines.append("the sequence of queries has a length of 1")
-    return lines
-
-
-def _one_change_away(case: Case) -> Cause | None:
-    """No rule knows the words, and one change makes cuDNN take the graph.
-
-    Fault
-        Any; the change tells.
-    Evidence
-        The graph with that change.
-    Remedy
-        That change.
-    Since
-        Any version.
-    """
-    change = case.cure(*_CHEAP)
-    if change is None:
-        return None
-    found = _furthest_first(case.refused)
-    code = {"pad_head_dim": "head-dim", "pad_channels": "shape", "data_type": "data-type", "scale": "virtual"}
-    name = code.get(change.kind, change.kind).replace("_", "-")
-    return _measured(name, case, change, found[0] if found else None)
-
-
-def _one_option_away(case: Case) -> Cause | None:
-    """No rule knows the words, and without an option of attention cuDNN takes the graph; see :func:`option`."""
-    cures = case.cures(*_OPTIONS)
-    return _not_together(case, cures) if cures else None
-
-
-def _another_architecture(case: Case) -> Cause | None:
-    """No rule knows the words, and other architectures take the graph; see :func:`architecture`."""
-    found = _furthest_first(case.refused)
-    return architecture(case, found[0]) if found else None
-
-
-def all_candidates_alike(case: Case) -> Cause | None:
-    """What the most specific refusal says, where no better rule fits.
-
-    Fault
-        Candidates refused for the architecture say the least about the graph. The one with the longest chain of
-        reasons came furthest, and says the most.
-    Evidence
-        The innermost reason of one candidate, quoted.
-    Remedy
-        None known.
-    Since
-        Any version.
-    """
-    innermost = [candidate.reasons[0] for candidate in case.refused if candidate.reasons]
-    if not innermost:
-        return None
-    specific = [item for item in case.refused if item.reasons and not _VAGUE.search(item.reasons[0].text)]
-    reason = furthest_reason(specific or case.refused)
-    assert reason is not None
-    count = sum(1 for other in innermost if other.text == reason.text)
-    headline = f"{count} of {len(case.refused)} candidates: {_statement(reason)}"
-    return Cause("refused", headline, Basis.GUESS, "the most specific of cuDNN's reasons, quoted")

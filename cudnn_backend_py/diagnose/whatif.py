@@ -26,9 +26,10 @@ from ..native import library
 from ..target import Target, find_profile, open_target
 from ..versions import environment_for, list_installed, version_numbers
 from .ask import GPU, Judge, Question, open_stdout
+from .case import ARCHITECTURES
+from .causes import suspects
 from .changes import Change, Effect, changes
 from .explain import explain
-from .rules import ARCHITECTURES, suspects
 from .verdict import Verdict
 from .words import furthest_reason, read_refusals
 

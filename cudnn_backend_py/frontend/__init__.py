@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .attention_node import FrontendHazardWarning
 from .enums import (
     attention_implementation,
     behavior_note,
@@ -46,7 +47,6 @@ from .handles import (
 )
 from .install import install, uninstall
 from .jit import graph, graph_cache, jit
-from .ops_attention import FrontendHazardWarning
 from .plans import knob
 from .pygraph import pygraph
 from .tensor import tensor

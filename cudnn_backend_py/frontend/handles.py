@@ -138,6 +138,14 @@ def own_handle() -> Handle:
         return handle
 
 
+def _after_fork() -> None:
+    global _lock, _own_handles
+    _lock, _own_handles = threading.Lock(), {}  # as in planning: a thread that is not here may hold the lock
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def target_of(handle: Any, properties: device_properties | None) -> Target:
     """Return what a graph is judged on: its device properties, its handle's device, or the default.
 

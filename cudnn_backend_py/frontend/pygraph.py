@@ -674,7 +674,7 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         Raises
         ------
         RuntimeError
-            No plan is built, cuDNN refuses a launch, or cuda-python is not installed.
+            No plan is built, the target is described, cuDNN refuses a launch, or cuda-python is not installed.
         """
         from ..execution import gpu_time
 
@@ -682,6 +682,7 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         times = {}
         for index in self._built_plans():
             runner = self._runner(index)
+            runner.check_handle(chosen)
             with status_as(FrontendRuntimeError, f"plan {index} could not be timed"):
                 times[index] = gpu_time(partial(runner.execute, variant_pack, workspace, chosen), chosen.stream)
         self._plans.candidate = min(times, key=times.__getitem__)

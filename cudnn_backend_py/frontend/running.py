@@ -92,7 +92,7 @@ class Runner:
     def execute(self, pack: Mapping[Any, Any], workspace: Any, handle: Any) -> None:
         """Run the plan with a user's variant pack."""
         if handle is not self._handle_checked:
-            self._check_handle(handle)
+            self.check_handle(handle)
         key = self.key(pack, workspace)
         made = self._find(key)
         if made is None:
@@ -104,7 +104,7 @@ class Runner:
 
     def execute_with(self, pack: Mapping[Any, Any], workspace: Any, handle: Any, overrides: Overrides) -> None:
         """Run the plan with other dims and strides for some uids."""
-        self._check_handle(handle)
+        self.check_handle(handle)
         key = self.key(pack, workspace)
         self._check(pack, key)
         with status_as(FrontendRuntimeError, "the launch with other dims and strides"):
@@ -175,8 +175,16 @@ class Runner:
             f"get_workspace_size() = {self.workspace_bytes} bytes",
         )
 
-    def _check_handle(self, handle: Any) -> None:
-        """Check that it is a handle, open and of the plan's device."""
+    def check_handle(self, handle: Any) -> None:
+        """Check that it is a handle, open and of the plan's device.
+
+        Raises
+        ------
+        FrontendRuntimeError
+            ``plan-without-device`` where the plan is of a described target; a handle that is closed or of another GPU.
+        TypeError
+            If it is no handle.
+        """
         if handle is None or isinstance(handle, DescribedHandle):
             raise FrontendRuntimeError(
                 f"this graph was built for the described target {self.plan.target.name}, which cannot run",
@@ -239,7 +247,7 @@ class Runner:
         self._to_cuda_graph(self.launcher.update, pack, workspace, handle, cuda_graph)
 
     def _to_cuda_graph(self, call: Any, pack: Mapping[Any, Any], workspace: Any, handle: Any, cuda_graph: int) -> None:
-        self._check_handle(handle)
+        self.check_handle(handle)
         key = self.key(pack, workspace)
         made = self._find(key) or self._new_pack(pack, key)
         with status_as(FrontendRuntimeError, "the CUDA graph"):

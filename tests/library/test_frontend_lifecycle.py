@@ -19,6 +19,7 @@ from cudnn_backend_py.native import Handle, library
 from cudnn_backend_py.native.descriptor import _Owner
 from cudnn_backend_py.native.launch import int64_rows
 from cudnn_backend_py.native.library import HandlePointer
+from tests.support.child import run_code
 
 HALF, FLOAT = cudnn.data_type.HALF, cudnn.data_type.FLOAT
 
@@ -307,6 +308,32 @@ def test_graph_of_a_given_device_description() -> None:
         cudnn.create_device_properties("{")
 
 
+def test_graph_of_a_given_device_description_cannot_be_timed() -> None:
+    """It has no handle, with and without a default target: autotune refuses as execute does."""
+    set_default_target(None)
+    g, _ = matmul(device_property=cudnn.create_device_properties(json.dumps(find_profile("a100").properties)))
+    with pytest.raises(RuntimeError, match="no plan is built"):
+        g.autotune({}, 0)
+    g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+    messages = []
+    for call in (g.autotune, g.execute):
+        with pytest.raises(FrontendRuntimeError, match="described target") as caught:
+            call({}, 0)
+        assert caught.value.code == "plan-without-device"
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
+    with pytest.raises(TypeError, match="create_handle"):
+        g.autotune({}, 0, handle=77)
+
+
+def test_graph_for_a_described_handle_cannot_be_timed() -> None:
+    g, _ = matmul(handle=cudnn.create_handle())
+    g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+    with pytest.raises(FrontendRuntimeError, match="described target") as caught:
+        g.autotune({}, 0)
+    assert caught.value.code == "plan-without-device"
+
+
 def test_kernel_cache_serves_other_shapes_and_is_saved() -> None:
     cache = cudnn.create_kernel_cache()
     with pytest.raises(RuntimeError, match="empty"):
@@ -370,3 +397,47 @@ def test_no_gpu_is_said_with_what_to_do() -> None:
     with pytest.raises(RuntimeError, match="no GPU") as caught:
         cudnn.create_handle()
     assert "--target h100" in caught.value.sections["fix"]
+
+
+FORKED = """
+import os, select, signal, threading
+from cudnn_backend_py.frontend import handles
+from tests.library.test_frontend_lifecycle import null_handle
+device = 0
+held, let_go = threading.Event(), threading.Event()
+
+def made(lib):
+    if device == 1:
+        held.set()
+        let_go.wait()
+    return null_handle(device)
+
+handles._check_gpu, handles.current_device, handles._new_handle = lambda lib: None, lambda: device, made
+parents = handles.own_handle()
+assert handles.own_handle() is parents
+device = 1
+other = threading.Thread(target=handles.own_handle)
+other.start()
+held.wait()
+device = 0
+reads, writes = os.pipe()
+child = os.fork()
+if not child:
+    mine = handles.own_handle()
+    mine.owner  # raises for a handle of another process
+    assert handles.own_handle() is mine is not parents
+    os.write(writes, b"done")
+    os._exit(0)
+os.close(writes)
+if not select.select([reads], [], [], 20)[0]:
+    os.kill(child, signal.SIGKILL)
+print(os.read(reads, 4).decode(), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+let_go.set()
+other.join()
+assert handles.own_handle() is parents
+"""
+
+
+def test_a_forked_child_makes_its_own_handle_while_the_parent_makes_one() -> None:
+    """The lock of the handles that graphs share is held by a thread the child does not have."""
+    assert run_code(FORKED).stdout == "done 0\n"

@@ -14,8 +14,9 @@ import pytest
 from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, ReduceTensorOp
 from cudnn_backend_py.diagnose import explain
 from cudnn_backend_py.diagnose.apart import apart
+from cudnn_backend_py.diagnose.case import Case, supports
+from cudnn_backend_py.diagnose.causes import find_cause, find_graph_cause, suspects
 from cudnn_backend_py.diagnose.rewrite import exchanged
-from cudnn_backend_py.diagnose.rules import Case, find_cause, find_graph_cause, supports, suspects
 from cudnn_backend_py.diagnose.verdict import Basis, Candidate
 from cudnn_backend_py.diagnose.words import Reason
 from cudnn_backend_py.engine import OperationGraph
