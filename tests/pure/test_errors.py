@@ -8,6 +8,7 @@ import json
 import pickle
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -199,9 +200,19 @@ def _places_of_code(tree: ast.Module) -> dict[str, int]:
     return places
 
 
+@cache
+def _public_places() -> dict[str, int]:
+    """Return those of all modules that other modules may call."""
+    found: dict[str, int] = {}
+    for path in PACKAGE.rglob("*.py"):
+        places = _places_of_code(ast.parse(path.read_text(encoding="utf-8")))
+        found |= {name: place for name, place in places.items() if not name.startswith("_")}
+    return found
+
+
 def _codes_of(path: Path) -> Iterator[str]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    places = _places_of_code(tree)
+    places = _public_places() | _places_of_code(tree)
     for node in ast.walk(tree):
         given: list[ast.expr | None] = []
         if isinstance(node, ast.Call):
