@@ -685,7 +685,7 @@ def _framework_stream(buffer: Any) -> Callable[[], int] | None:
 
 def _wanted(tensor: Tensor) -> Wanted:
     """Return what :func:`~cudnn_backend_py.execution.check_buffer` would check."""
-    bits, codes = needed_type(tensor)
+    bits, codes = needed_type(tensor.data_type)
     span = 0 if tensor.ragged_offset is not None else tensor.span_bytes
     return Wanted(span, tensor.alignment, bits, codes)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -216,16 +216,15 @@ def check_buffer(tensor: Tensor, buffer: DeviceBuffer) -> None:
             f"buffer {name!r} lies at {buffer.ptr:#x}, a multiple of {tensor.alignment} bytes is needed",
             code="buffer-misaligned",
         )
-    if buffer.element_bits is not None and tensor.data_type is not DataType.BOOLEAN:
-        needed = ELEMENT_BITS[tensor.data_type]
-        if buffer.element_bits != needed and needed >= 8:
+    needed, codes = needed_type(tensor.data_type)
+    if buffer.element_bits is not None and needed:
+        if buffer.element_bits != needed:
             raise UsageError(
                 f"buffer {name!r} has elements of {buffer.element_bits} bits ({buffer.type_text}), "
                 f"{tensor.data_type.name} has {needed}",
                 code="buffer-type",
             )
-        kind = _KINDS.get(tensor.data_type)
-        if kind is not None and buffer.kind is not None and buffer.kind not in (kind, "uint"):
+        if buffer.kind is not None and type_code(buffer.kind) not in codes:
             raise UsageError(
                 f"buffer {name!r} holds {buffer.type_text}, {tensor.data_type.name} is needed",
                 code="buffer-type",
@@ -241,12 +240,13 @@ def check_buffer(tensor: Tensor, buffer: DeviceBuffer) -> None:
         )
 
 
-def needed_type(tensor: Tensor) -> tuple[int, frozenset[int]]:
+@cache
+def needed_type(data_type: DataType) -> tuple[int, frozenset[int]]:
     """Return the bits of an element and DLPack's type codes that :func:`check_buffer` takes; 0 bits for any type."""
-    bits = ELEMENT_BITS[tensor.data_type]
-    if tensor.data_type is DataType.BOOLEAN or bits < 8:
+    bits = ELEMENT_BITS[data_type]
+    if data_type is DataType.BOOLEAN or bits < 8:
         return 0, frozenset()
-    kind = _KINDS.get(tensor.data_type)
+    kind = _KINDS.get(data_type)
     known = frozenset(map(type_code, DL_TYPES))
     wrong = frozenset() if kind is None else known - {type_code(kind), type_code("uint")}
     return bits, frozenset(range(32)) - wrong

@@ -9,14 +9,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from cudnn_backend_py.native.find import CUDNN_SONAME, cudnn_places
 from tests.support.chromium import find_chromium
+
+if TYPE_CHECKING:
+    from cudnn_backend_py import EngineConfig, Plan
+    from cudnn_backend_py.caching import PlanCache
 
 TESTS = Path(__file__).parent
 REQUIRE_VARIABLE = "CUDNN_BACKEND_REQUIRE"
@@ -105,3 +110,31 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if missing:
         text = ", ".join(f"tests/{ring} ({why})" for ring, why in missing.items())
         terminalreporter.write_line(f"not run: {text}", yellow=True)
+
+
+@pytest.fixture(name="cache")
+def fresh_plan_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PlanCache]:
+    """Give a test a folder of plans of its own, and a process that knows no plan."""
+    from cudnn_backend_py.caching import PlanCache
+    from cudnn_backend_py.planning import forget_plans
+
+    monkeypatch.setenv("CUDNN_BACKEND_PLAN_CACHE", str(tmp_path / "plans"))
+    forget_plans()
+    yield PlanCache(tmp_path / "plans")
+    forget_plans()
+
+
+@pytest.fixture
+def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that gets the tag of every plan cuDNN builds; it is still cuDNN that builds."""
+    from cudnn_backend_py import planning
+
+    tags: list[str] = []
+    real = planning.build_plan
+
+    def counted(config: EngineConfig) -> Plan:
+        tags.append(config.tag)
+        return real(config)
+
+    monkeypatch.setattr(planning, "build_plan", counted)
+    return tags

@@ -9,7 +9,7 @@ from typing import Any
 
 from .shapes import DIRECTIONS
 
-__all__ = ["ACCEPTED", "judge", "verdict_lines"]
+__all__ = ["ACCEPTED", "judge", "parts", "verdict_lines"]
 
 NOISE = 0.02  # a difference of less than this share, or than the quartiles, is none
 

@@ -34,7 +34,7 @@ from ..plans import Plan
 from ..target import Target
 from ..tuning import autotune
 from .contenders import Frontend, differentiated, fill_forward, make_buffers, open_frontend, torch_calls
-from .judge import judge, verdict_lines
+from .judge import judge, parts, verdict_lines
 from .shapes import DIRECTIONS, FULL, QUICK, SMALL, Direction, Effort, Shape
 from .tables import draw, fresh_table, gpu_table, host_table
 from .timing import fresh, gpu_times, host_times, microseconds, once_within, same, turned, within
@@ -141,7 +141,7 @@ def _gpu_row(
         theirs, tensors = frontend.build(shape, direction)
         contenders["cudnn-frontend"] = partial(theirs.execute, *frontend.call(theirs, tensors)(buffers))
         row["frontend_plan"] = theirs.get_plan_name_at_index(0)
-        if parse_tag(row["frontend_plan"]) != parse_tag(plans["ours"].tag):
+        if parts(row["frontend_plan"]) != parts(plans["ours"].tag):
             plans |= _plan_of_tag(graph, target, row["frontend_plan"])
     for name, plan in plans.items():
         executable = Executable(plan)

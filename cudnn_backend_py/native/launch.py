@@ -112,11 +112,9 @@ class Launcher:
         if len(packs) >= self._kept:
             with suppress(StopIteration, RuntimeError):  # another thread changed the dict
                 oldest = packs.pop(next(iter(packs)), None)
-        if oldest is not None and getrefcount(oldest) == _ONLY_HERE and not self._initialize(oldest.pointer):
-            pack = self._fill(oldest, row, workspace)
-        else:
-            pack = self.pack(row, workspace)
-        packs[key] = pack
+        if oldest is None or getrefcount(oldest) != _ONLY_HERE:
+            oldest = self.empty_pack()
+        pack = packs[key] = self._fill(oldest, row, workspace)
         return pack
 
     def pack(self, row: bytes, workspace: int = 0, overrides: Overrides | None = None) -> _Pack:
@@ -142,7 +140,7 @@ class Launcher:
         return _Pack(made, self._destroy)
 
     def _fill(self, pack: _Pack, row: bytes, workspace: int, overrides: Overrides | None = None) -> _Pack:
-        """Set the attributes of an empty pack, finalize and return it."""
+        """Empty a pack, set its attributes, finalize and return it."""
         if self._shortcut is not None and overrides is None:
             failed = ctypes.c_int()
             status = self._shortcut(
@@ -152,6 +150,8 @@ class Launcher:
                 raise self._library.status_error(status, FUNCTIONS[failed.value])
             return pack
         put, to, count = self._set, pack.pointer, self._count
+        if status := self._initialize(to):
+            raise self._library.status_error(status, "cudnnBackendInitialize")
         # Bytes are handed over by their address: the cheapest array ctypes knows.
         if (
             (status := put(to, _UIDS, _INT64, count, self._uids))

@@ -126,6 +126,7 @@ class Library:
 
     def __init__(self, cdll: ctypes.CDLL, place: Place, driver: Driver) -> None:
         self._cdll = cdll
+        self._unchecked: dict[tuple[str, bool], Any] = {}
         self._thread = threading.local()
         self.place = place
         self.driver = driver
@@ -156,16 +157,7 @@ class Library:
         prototype = FUNCTIONS.get(name)
         if prototype is None:
             raise AttributeError(name)
-        try:
-            function = self._cdll[name]
-        except AttributeError:
-            since = ".".join(map(str, prototype.since or ()))
-            raise UsageError(
-                f"{name} needs cuDNN {since}, the loaded library is {self.version_text}",
-                code="function-newer-than-library",
-                where=self.path,
-                fix=f"load a cuDNN of at least {since} (cudnn-backend cudnn install {since})",
-            ) from None
+        function = self._function(self._cdll, name)
         function.argtypes = [_c_type(parameter.c_type) for parameter in prototype.parameters]
         if prototype.returns == "cudnnStatus_t":
             function.restype = ctypes.c_int
@@ -174,6 +166,19 @@ class Library:
             function.restype = _c_type(prototype.returns)
         return function
 
+    def _function(self, cdll: ctypes.CDLL, name: str) -> Any:
+        """Return a function of the header as a new ctypes function; a library that is too old has not all of them."""
+        try:
+            return cdll[name]
+        except AttributeError:
+            since = ".".join(map(str, FUNCTIONS[name].since or ()))
+            raise UsageError(
+                f"{name} needs cuDNN {since}, the loaded library is {self.version_text}",
+                code="function-newer-than-library",
+                where=self.path,
+                fix=f"load a cuDNN of at least {since} (cudnn-backend cudnn install {since})",
+            ) from None
+
     def unchecked(self, name: str, *, brief: bool = False) -> Any:
         """Return a C function that answers its status instead of raising, for calls that are made all the time.
 
@@ -181,9 +186,13 @@ class Library:
         ints; whoever calls it raises :meth:`status_error`. `brief` is for functions that only write to host memory:
         they keep Python's global lock, which costs less than handing it over twice.
         """
-        path: Any = self._cdll._name
-        function = (ctypes.PyDLL if brief else ctypes.CDLL)(path, handle=self._cdll._handle)[name]
-        function.restype = ctypes.c_int
+        function = self._unchecked.get((name, brief))
+        if function is None:
+            path: Any = self._cdll._name
+            cdll = (ctypes.PyDLL if brief else ctypes.CDLL)(path, handle=self._cdll._handle)
+            function = self._function(cdll, name)
+            function.restype = ctypes.c_int
+            self._unchecked[name, brief] = function
         return function
 
     def _check(self, name: str) -> Any:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from cudnn_backend_py import Graph, OperationGraph, Plan, execute, interpret, open_target, read_device
-from cudnn_backend_py import planning as planning_module
-from cudnn_backend_py.caching import PlanCache, plan_key
+from cudnn_backend_py.caching import plan_key
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.native import current_device
 from cudnn_backend_py.planning import build, build_plans, forget_plans, plan, shared_target
@@ -22,6 +19,7 @@ from cudnn_backend_py.target import list_profiles
 from tests.support.child import run_python
 from tests.support.figures import add_figure
 
+pytestmark = pytest.mark.usefixtures("cache")
 AHEAD = """
 import sys
 from tests.gpu.test_planning import *
@@ -31,28 +29,6 @@ print(build(flash(), sys.argv[1]).tag)
 
 def flash() -> Graph:
     return sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True)
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PlanCache]:
-    monkeypatch.setenv("CUDNN_BACKEND_PLAN_CACHE", str(tmp_path / "plans"))
-    forget_plans()
-    yield PlanCache(tmp_path / "plans")
-    forget_plans()
-
-
-@pytest.fixture
-def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return a list that gets the tag of every plan cuDNN builds; it is still cuDNN that builds."""
-    tags: list[str] = []
-    real = planning_module.build_plan
-
-    def counted(config: Any) -> Plan:
-        tags.append(config.tag)
-        return real(config)
-
-    monkeypatch.setattr(planning_module, "build_plan", counted)
-    return tags
 
 
 def check_result(made: Plan) -> None:

@@ -7,7 +7,7 @@ import json
 import random
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +39,7 @@ from cudnn_backend_py.selection import Selection, tuned_options
 from cudnn_backend_py.target import Target
 from tests.support.child import older_cudnn, run_python
 
+pytestmark = pytest.mark.usefixtures("cache")
 OPTIONS: Mapping[str, Any] = {"mode": HeurMode.A}
 
 
@@ -59,29 +60,6 @@ def built(target: Target) -> Plan:
 @pytest.fixture(scope="module")
 def key(target: Target) -> str:
     return plan_key(flash(), target, OPTIONS)
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PlanCache]:
-    """Give every test a folder of its own, and a process that knows no plan."""
-    monkeypatch.setenv("CUDNN_BACKEND_PLAN_CACHE", str(tmp_path / "plans"))
-    forget_plans()
-    yield PlanCache(tmp_path / "plans")
-    forget_plans()
-
-
-@pytest.fixture
-def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return a list that gets the tag of every plan cuDNN builds; it is still cuDNN that builds."""
-    tags: list[str] = []
-    real = planning_module.build_plan
-
-    def counted(config: Any) -> Plan:
-        tags.append(config.tag)
-        return real(config)
-
-    monkeypatch.setattr(planning_module, "build_plan", counted)
-    return tags
 
 
 @pytest.fixture
