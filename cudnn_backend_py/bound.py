@@ -1,12 +1,14 @@
 """``Executable``: a plan with everything bound ahead, the shortest way from buffers to a running kernel.
 
-What a call costs is measured by ``cudnn-backend bench``. Same buffers: their addresses find a finalized variant pack.
-New buffers: the oldest pack is filled anew. Same buffers for sure: :meth:`Executable.bind`, a call without arguments.
+What a call costs is measured by ``cudnn-backend bench``. Same buffers for sure: :meth:`Executable.bind`, a call without
+arguments.
 
 Where this package was built with a C compiler and the buffers' framework has DLPack's C functions (torch since 2.10),
-one compiled function reads, checks and launches (:mod:`.native.shortcut`). Everything else is done here. Checks are
-then made once for the same objects at the same addresses; new torch tensors that are like the last ones that were
-checked (type, shape, strides, GPU) are not looked at again but for their addresses.
+one compiled function reads and checks the buffers, fills its variant pack if one is new, and launches
+(:mod:`.native.shortcut`). Everything else is done here: the addresses of the same buffers find a finalized variant
+pack, for new ones the oldest pack is filled anew. Checks are then made once for the same objects at the same addresses;
+new torch tensors that are like the last ones that were checked (type, shape, strides, GPU) are not looked at again but
+for their addresses.
 """
 
 from __future__ import annotations
