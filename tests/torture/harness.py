@@ -1,0 +1,67 @@
+"""Rounds of attacks: seeds, time, counts, failures."""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["AREAS", "VERSIONS", "Broken", "Report", "attack_of", "run_area", "run_round"]
+
+AREAS = ("level0", "graphs", "judge", "plan_cache", "files", "command_line", "install")
+VERSIONS = ("9.14.0", "9.19.0", "9.24.0", None)  # installed cuDNNs; None is the one of this environment
+
+Attack = Callable[[int, Path], Counter[str]]
+
+
+class Broken(AssertionError):
+    """A promise of the package did not hold; the text says which, and what was done."""
+
+
+@dataclass
+class Report:
+    """What the rounds of one area came to."""
+
+    area: str
+    rounds: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    failures: dict[int, str] = field(default_factory=dict)  # seed -> what was broken
+
+    def lines(self) -> Iterator[str]:
+        """Yield the report as text."""
+        yield f"{self.area}: {self.rounds} rounds, {len(self.failures)} failed"
+        yield from (f"  {count:>12,}  {what}" for what, count in sorted(self.counts.items()))
+        for seed, what in self.failures.items():
+            yield f"  FAILED with seed {seed}: python -m tests.torture {self.area} --rounds 1 --seed {seed}"
+            yield from (f"    {line}" for line in what.splitlines())
+
+
+def attack_of(area: str) -> Attack:
+    """Return the attack of an area."""
+    attack: Attack = importlib.import_module(f"tests.torture.{area}").attack
+    return attack
+
+
+def run_round(area: str, seed: int) -> Counter[str]:
+    """Make one round in a folder of its own and return what it counted."""
+    with tempfile.TemporaryDirectory(prefix=f"torture-{area}-") as folder:
+        return attack_of(area)(seed, Path(folder))
+
+
+def run_area(area: str, seeds: Sequence[int] | Iterator[int], *, until: float = float("inf")) -> Report:
+    """Make rounds until the seeds or the time (of ``time.monotonic``) is over; any exception is a failure."""
+    report = Report(area)
+    for seed in seeds:
+        try:
+            report.counts += run_round(area, seed)
+        except Exception:
+            report.failures[seed] = traceback.format_exc(limit=-4)
+        report.rounds += 1
+        if time.monotonic() > until:
+            break
+    return report
