@@ -35,6 +35,7 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "EnvironmentNotReady": ("errors", "EnvironmentNotReady"),
     "GraphError": ("errors", "GraphError"),
     "NotSupported": ("errors", "NotSupported"),
+    "NotSupportedStatus": ("errors", "NotSupportedStatus"),
     "UsageError": ("errors", "UsageError"),
     "Descriptor": ("native", "Descriptor"),
     "Handle": ("native", "Handle"),
@@ -92,6 +93,7 @@ if TYPE_CHECKING:
     from .errors import EnvironmentNotReady as EnvironmentNotReady
     from .errors import GraphError as GraphError
     from .errors import NotSupported as NotSupported
+    from .errors import NotSupportedStatus as NotSupportedStatus
     from .errors import UsageError as UsageError
     from .execution import execute as execute
     from .generated import enums as enums

@@ -16,6 +16,7 @@ __all__ = [
     "EnvironmentNotReady",
     "GraphError",
     "NotSupported",
+    "NotSupportedStatus",
     "UsageError",
 ]
 
@@ -156,13 +157,17 @@ class CudnnStatusError(CudnnBackendError):
         }
 
 
-class NotSupported(CudnnStatusError):
-    """cuDNN answered one of ``CUDNN_STATUS_NOT_SUPPORTED*`` (3000 to 3999).
+class NotSupported(CudnnBackendError):
+    """No engine runs what was asked for: cuDNN said so by a status, or nothing it proposes passes the caller's limits.
 
     ``verdict`` carries the explanation where one was asked for.
     """
 
     verdict: Any = None
+
+
+class NotSupportedStatus(CudnnStatusError, NotSupported):
+    """cuDNN answered one of ``CUDNN_STATUS_NOT_SUPPORTED*`` (3000 to 3999)."""
 
 
 def status_text(status: Status | int) -> str:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 from .engine import EngineConfig, OperationGraph
 from .errors import CudnnStatusError, NotSupported, UsageError
-from .generated.enums import BehaviorNote, CudnnEnum, DataType, HeurMode, KnobType, NumericalNote, Status
+from .generated.enums import BehaviorNote, CudnnEnum, DataType, HeurMode, KnobType, NumericalNote
 from .graph import Graph, Matmul
 from .graph.attention import deterministic_config
 from .target import Target, open_target
@@ -145,22 +145,34 @@ class Refused:
     reason
         One line: the value found and the value allowed, or the innermost of cuDNN's reasons.
     words
-        cuDNN's whole chain of reasons; empty where a filter refused.
+        cuDNN's whole chain of reasons; empty where a filter refused, and where cuDNN gave none.
+    by_cudnn
+        Whether cuDNN refused it, and not a filter of the selection.
     """
 
     tag: str
     mode: str
     reason: str
     words: str = ""
+    by_cudnn: bool = False
 
     def __str__(self) -> str:
         return f"{self.mode}: {self.tag or 'an engine'}: {self.reason}"
 
 
 class NothingSelected(NotSupported):
-    """No engine config is left. ``refused`` has all that were refused, cuDNN's words with those cuDNN refused."""
+    """No engine config is left: cuDNN proposed none, or the selection refuses those it proposed.
+
+    Attributes
+    ----------
+    refused
+        All that were refused, by cuDNN or by the selection.
+    last_error
+        cuDNN's last-error texts; empty where it gave none.
+    """
 
     refused: tuple[Refused, ...] = ()
+    last_error: str = ""
 
 
 @dataclass
@@ -173,20 +185,22 @@ class Candidates:
     configs: list[EngineConfig] = field(default_factory=list)
     origins: list[str] = field(default_factory=list)  # the mode of each config
     by_filter: list[Refused] = field(default_factory=list)
+    by_cudnn: list[Refused] = field(default_factory=list)  # where it answered with a status
     answers: list[tuple[str, str]] = field(default_factory=list)  # mode and cuDNN's words
 
     @cached_property
     def refused(self) -> tuple[Refused, ...]:
         """Those the filters refused, then those cuDNN refused; one that several modes propose is there once."""
-        found = [*self.by_filter]
+        found = [*self.by_filter, *self.by_cudnn]
         for mode, text in self.answers:
             found += _read_words(mode, text)
         return tuple({(item.tag, item.reason): item for item in reversed(found)}.values())[::-1]
 
     @property
     def words(self) -> str:
-        """cuDNN's text."""
-        return "\n".join(dict.fromkeys(text.strip() for _, text in self.answers))
+        """cuDNN's text; empty where it gave none."""
+        said = [*(item.words for item in self.by_cudnn), *(text.strip() for _, text in self.answers)]
+        return "\n".join(dict.fromkeys(filter(None, said)))
 
 
 @dataclass(frozen=True)
@@ -294,7 +308,7 @@ def _proposed(
         try:
             answer = question.heuristics(mode, reasons=True)
         except CudnnStatusError as error:
-            found.answers.append((mode.name, error.last_error or str(error)))
+            found.by_cudnn.append(_refused_by_status("", mode.name, error))
             continue
         if answer.answer.text:
             found.answers.append((mode.name, answer.answer.text))
@@ -311,11 +325,14 @@ def _named(
         config = question.config(engine, knobs)
     except CudnnStatusError as error:
         tag = "_".join([f"eng{engine}", *(f"k{int(knob)}={value}" for knob, value in knobs.items())])
-        read = _read_words(origin, error.last_error)
-        reason = read[0].reason if read else error.headline
-        found.by_filter.append(Refused(tag, origin, reason, error.last_error.strip() or error.headline))
+        found.by_cudnn.append(_refused_by_status(tag, origin, error))
         return
     yield origin, config
+
+
+def _refused_by_status(tag: str, origin: str, error: CudnnStatusError) -> Refused:
+    read = _read_words(origin, error.last_error)
+    return Refused(tag, origin, read[0].reason if read else error.headline, error.last_error.strip(), by_cudnn=True)
 
 
 # Filters
@@ -427,6 +444,7 @@ def _read_words(mode: str, text: str) -> list[Refused]:
             mode,
             str(refusal.innermost or "cuDNN gives no reason"),
             "\n".join(map(str, refusal.reasons)),
+            by_cudnn=True,
         )
         for refusal in read_refusals(text)
     ]
@@ -442,21 +460,21 @@ def _tag(engine: int | None, knobs: Mapping[str, int]) -> str:
 
 
 def nothing_selected(question: OperationGraph, selection: Selection, found: Candidates) -> NothingSelected:
+    """Return the error for a selection that leaves nothing; it says who refused, and quotes cuDNN where it spoke."""
     target = question.target
     refused = found.refused
+    ours = len(found.by_filter)
     wanted = ", ".join(f"{name} {value}" for name, value in selection.to_dict().items())
+    theirs = len(refused) - ours
+    who = [f"{count} refused by {name}" for count, name in ((theirs, "cuDNN"), (ours, "the selection")) if count]
     error = NothingSelected(
         f"no engine config of {question.graph.name!r} is left on {target.name} (sm_{target.sm}), "
-        f"cuDNN {target.library.version_text}: {len(refused)} were refused",
+        f"cuDNN {target.library.version_text}: {', '.join(who) or 'none was proposed'}",
         code="nothing-selected",
-        status=Status.NOT_SUPPORTED,
-        function="cudnnBackendGetAttribute",
-        last_error="\n".join(dict.fromkeys([item.words for item in found.by_filter if item.words] + [found.words])),
+        cudnn=found.words,
         where=f"selected by {wanted}" if wanted else None,
         cause="\n".join(map(str, refused)) or "cuDNN proposed nothing and gave no reason",
-        fix="loosen what refused them, or ask more modes"
-        if found.by_filter
-        else "explain(graph) searches for the cause",
+        fix="loosen what refused them, or ask more modes" if ours else "explain(graph) searches for the cause",
     )
-    error.refused = refused
+    error.refused, error.last_error = refused, found.words
     return error

@@ -86,7 +86,7 @@ class PlanList:
             try:
                 found = operation_graph.heuristics(heur_mode(mode).name, sm_count=self._graph.sm_count)
             except CudnnStatusError as error:
-                words.append(error.last_error or str(error))
+                words.append(error.sections["cudnn"])
                 continue
             self._configs += found.configs
             words.append(found.answer.text)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import CudnnStatusError, EnvironmentNotReady, NotSupported, UsageError
+from ..errors import CudnnStatusError, EnvironmentNotReady, NotSupportedStatus, UsageError
 from ..generated.enums import Status
 from ..generated.prototypes import FUNCTIONS
 from .driver import Driver, load_driver
@@ -207,7 +207,7 @@ class Library:
         """Return the exception for a status, with cuDNN's last-error text taken from this thread."""
         answer = self._read_last_error()
         status: Status | int = Status(number) if number in _STATUSES else number
-        kind = NotSupported if 3000 <= number < 4000 else CudnnStatusError
+        kind = NotSupportedStatus if 3000 <= number < 4000 else CudnnStatusError
         name = status.name if isinstance(status, Status) else f"status {number}"
         return kind(f"{function} answered {name}", status=status, function=function, last_error=answer.text)
 

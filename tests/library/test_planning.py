@@ -23,6 +23,7 @@ from cudnn_backend_py import (
     HeurMode,
     KnobType,
     NotSupported,
+    NotSupportedStatus,
     OperationGraph,
     Plan,
     Status,
@@ -354,7 +355,7 @@ def test_several_plans_are_built_in_order(target: Target, workers: int, monkeypa
 
     def build_two(config: Any) -> Plan:
         if config is configs[1]:
-            raise NotSupported("no", status=Status.NOT_SUPPORTED, function="cudnnBackendFinalize")
+            raise NotSupportedStatus("no", status=Status.NOT_SUPPORTED, function="cudnnBackendFinalize")
         return real(config)
 
     monkeypatch.setattr(planning_module, "build_plan", build_two)

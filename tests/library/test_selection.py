@@ -9,6 +9,7 @@ import pytest
 
 from cudnn_backend_py import (
     BehaviorNote,
+    CudnnStatusError,
     EnvironmentNotReady,
     Graph,
     HeurMode,
@@ -80,6 +81,34 @@ def test_a_wanted_note_that_no_config_has_is_explained_for_each(question: Operat
     assert set(by_filter) == proposed
     assert all(reason.endswith("CUBLASLT_DEPENDENCY is wanted") for reason in by_filter.values())
     assert all(tag in caught.value.render() for tag in proposed)
+
+
+def test_where_only_the_selection_refuses_nothing_is_said_in_cudnns_name(question: OperationGraph) -> None:
+    """cuDNN answered SUCCESS: no status, no function, no text of it."""
+    first = question.heuristics("A").configs[0]
+    with pytest.raises(NothingSelected) as caught:
+        select(question, engine=first.engine, knobs=first.knobs, shared_memory_bytes=0)
+    error = caught.value
+    assert not isinstance(error, CudnnStatusError)
+    assert not hasattr(error, "status")
+    assert error.headline.endswith(": 1 refused by the selection")
+    assert error.last_error == ""
+    assert "cudnn" not in error.sections
+    assert "CUDNN_STATUS" not in error.render()
+    assert not any(item.by_cudnn for item in error.refused)
+
+
+def test_what_cudnn_and_the_selection_refuse_is_counted_apart(question: OperationGraph) -> None:
+    with pytest.raises(NothingSelected) as caught:
+        select(question, shared_memory_bytes=0, modes="A")
+    error = caught.value
+    theirs = [item for item in error.refused if item.by_cudnn]
+    ours = [item for item in error.refused if not item.by_cudnn]
+    assert len(ours) == len(question.heuristics("A").configs)
+    said = [f"{len(theirs)} refused by cuDNN"] if theirs else []
+    assert error.headline.endswith(": " + ", ".join([*said, f"{len(ours)} refused by the selection"]))
+    assert all(item.reason.partition(": ")[2] in error.last_error for item in theirs)
+    assert error.sections.get("cudnn", "") == error.last_error
 
 
 def test_an_unwanted_note_is_named(question: OperationGraph) -> None:

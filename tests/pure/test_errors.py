@@ -21,6 +21,7 @@ from cudnn_backend_py.errors import (
     EnvironmentNotReady,
     GraphError,
     NotSupported,
+    NotSupportedStatus,
     UsageError,
     status_text,
 )
@@ -46,7 +47,7 @@ strides-rank-mismatch: tensor 'k' has 2 dims but 1 strides
   fix:    give one stride per dim
   more:   cudnn-backend info"""
 HEADLINE, BODY = WHOLE.split("\n", 1)
-PLAIN = [CudnnBackendError, EnvironmentNotReady, GraphError, UsageError]
+PLAIN = [CudnnBackendError, EnvironmentNotReady, GraphError, NotSupported, UsageError]
 
 
 def plain(kind: type[CudnnBackendError]) -> CudnnBackendError:
@@ -70,7 +71,7 @@ def of_every_class() -> Iterator[CudnnBackendError]:
     for kind in PLAIN:
         yield plain(kind)
         yield kind("no sections", code="bare")
-    for status_kind in (CudnnStatusError, NotSupported):
+    for status_kind in (CudnnStatusError, NotSupportedStatus):
         yield of_status(status_kind)
         yield of_status(status_kind, 3999)
         yield status_kind("silent", status=Status.BAD_PARAM, function="cudnnCreate")
@@ -111,7 +112,7 @@ def test_to_dict_of_a_plain_error() -> None:
 
 
 def test_status_error_quotes_cudnn() -> None:
-    error = of_status(NotSupported)
+    error = of_status(NotSupportedStatus)
     assert error.render() == (
         "plan-refused: finalize was refused\n"
         "  where:  engine 3\n"
@@ -120,7 +121,7 @@ def test_status_error_quotes_cudnn() -> None:
         "          Warning: second"
     )
     assert error.to_dict() == {
-        "type": "NotSupported",
+        "type": "NotSupportedStatus",
         "code": "plan-refused",
         "headline": "finalize was refused",
         "where": "engine 3",
@@ -164,7 +165,7 @@ def test_copies_and_pickles_whole(error: CudnnBackendError, twin_of: object) -> 
 
 
 def test_not_supported_keeps_its_verdict_when_pickled() -> None:
-    error = of_status(NotSupported)
+    error = of_status(NotSupportedStatus)
     assert isinstance(error, NotSupported)
     assert error.verdict is None
     error.verdict = {"outcome": "not supported"}
@@ -177,13 +178,48 @@ def test_not_supported_keeps_its_verdict_when_pickled() -> None:
         (EnvironmentNotReady, OSError),
         (GraphError, ValueError),
         (UsageError, ValueError),
-        (NotSupported, CudnnStatusError),
+        (NotSupported, CudnnBackendError),
+        (NotSupportedStatus, CudnnStatusError),
+        (NotSupportedStatus, NotSupported),
         (CudnnStatusError, CudnnBackendError),
     ],
 )
 def test_family(kind: type[Exception], base: type[Exception]) -> None:
     assert issubclass(kind, base)
     assert issubclass(kind, CudnnBackendError)
+
+
+# ------------------------------------------------------------------------------------------------ status errors
+
+
+def _makers_of_status_errors() -> set[tuple[str, str]]:
+    """Return file and function of every call that makes an exception with a cuDNN status."""
+    found = set()
+    for path in PACKAGE.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for function in ast.walk(tree):
+            if not isinstance(function, ast.FunctionDef):
+                continue
+            for node in ast.walk(function):
+                if isinstance(node, ast.Call) and any(item.arg == "status" for item in node.keywords):
+                    found.add((path.relative_to(PACKAGE).as_posix(), function.name))
+    return found
+
+
+def test_a_status_is_claimed_only_where_cudnn_answered_it() -> None:
+    """The library makes the exception of a status it was given; a descriptor adds what the call was about."""
+    assert _makers_of_status_errors() == {("native/library.py", "status_error"), ("native/descriptor.py", "_about")}
+
+
+def test_nothing_else_is_a_status_error() -> None:
+    """No other class says by its type that cuDNN answered with a status."""
+    heirs = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                bases = {base.id for base in node.bases if isinstance(base, ast.Name)}
+                heirs |= {node.name} if bases & {"CudnnStatusError", "NotSupportedStatus"} else set()
+    assert heirs == {"NotSupportedStatus"}
 
 
 # ------------------------------------------------------------------------------------------------ codes
