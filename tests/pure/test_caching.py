@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py import UsageError
-from cudnn_backend_py.caching import EntryFolder, PlanCache, PlanCacheWarning, default_cache
+from cudnn_backend_py import EnvironmentNotReady, UsageError
+from cudnn_backend_py.caching import PlanCache, PlanCacheWarning, default_cache, plan_files
+from cudnn_backend_py.private_folder import EntryFolder
 from tests.support.child import ROOT, run_python
 
 KEY, OTHER = "a" * 64, "b" * 64
@@ -29,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def files(folder: Path) -> EntryFolder:
-    return EntryFolder(folder, 1 << 20)
+    return plan_files(folder, 1 << 20)
 
 
 def names(folder: Path) -> list[str]:
@@ -129,7 +130,7 @@ def test_a_folder_others_can_write_is_refused(files: EntryFolder, folder: Path, 
     files.write(KEY, RECORD)
     folder.chmod(mode)
     for use in (lambda: files.read(KEY), lambda: files.write(KEY, RECORD), files.clear, lambda: [*files.read_all()]):
-        with pytest.raises(UsageError, match=f"mode {mode:04o}, needed is 0700") as caught:
+        with pytest.raises(EnvironmentNotReady, match=f"mode {mode:04o}, needed is 0700") as caught:
             use()
         assert caught.value.code == "cache-folder-not-private"
 
@@ -137,8 +138,8 @@ def test_a_folder_others_can_write_is_refused(files: EntryFolder, folder: Path, 
 def test_a_link_to_a_folder_is_refused(files: EntryFolder, folder: Path, tmp_path: Path) -> None:
     files.write(KEY, RECORD)
     (tmp_path / "link").symlink_to(folder)
-    with pytest.raises(UsageError, match="symbolic link") as caught:
-        EntryFolder(tmp_path / "link", 1 << 20).read(KEY)
+    with pytest.raises(EnvironmentNotReady, match="symbolic link") as caught:
+        plan_files(tmp_path / "link", 1 << 20).read(KEY)
     assert caught.value.code == "cache-folder-not-private"
 
 
@@ -147,14 +148,14 @@ def test_a_folder_of_somebody_else_is_refused(folder: Path) -> None:
     if foreign is folder:
         folder.mkdir(0o700)
         os.chown(folder, 12345, -1)
-    with pytest.raises(UsageError, match="belongs to user id") as caught:
-        EntryFolder(foreign, 1 << 20).read(KEY)
+    with pytest.raises(EnvironmentNotReady, match="belongs to user id") as caught:
+        plan_files(foreign, 1 << 20).read(KEY)
     assert caught.value.code == "cache-folder-not-private"
 
 
 def test_a_folder_that_cannot_be_made_is_a_warning(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    files = EntryFolder(tmp_path / "file" / "plans", 1 << 20)
+    files = plan_files(tmp_path / "file" / "plans", 1 << 20)
     with pytest.warns(PlanCacheWarning, match="is not kept"):
         files.write(KEY, RECORD)
     with pytest.warns(PlanCacheWarning, match="is ignored"):
@@ -176,7 +177,7 @@ def test_evidence_is_json(files: EntryFolder) -> None:
 
 def test_the_least_recently_used_go_first(folder: Path) -> None:
     size = 4096
-    files = EntryFolder(folder, 3 * (size + 512))
+    files = plan_files(folder, 3 * (size + 512))
     keys = [f"{number:064x}" for number in range(5)]
     for number, key in enumerate(keys[:3]):
         files.write(key, {"plan": "x" * size})
@@ -221,9 +222,9 @@ def test_the_variable_names_the_folder_or_turns_the_cache_off(
 
 WRITER = """
 import sys
-from cudnn_backend_py.caching import EntryFolder
+from cudnn_backend_py.caching import plan_files
 import warnings; warnings.simplefilter("error")
-files = EntryFolder(sys.argv[1], 400_000)
+files = plan_files(sys.argv[1], 400_000)
 print("ready", flush=True)
 for turn in range(int(sys.argv[2])):
     for key in sys.argv[3:]:
@@ -245,7 +246,7 @@ def test_processes_share_a_folder(folder: Path) -> None:
     for process in running:
         _, errors = process.communicate(timeout=60)
         assert process.returncode == 0, errors
-    files = EntryFolder(folder, 400_000)
+    files = plan_files(folder, 400_000)
     found = [record["key"] for record, _ in files.read_all()]
     assert len(found) == 7  # as many as there is room for
     assert sum(item.stat().st_size for item in folder.iterdir()) <= 400_000
@@ -253,9 +254,9 @@ def test_processes_share_a_folder(folder: Path) -> None:
 
 KILLER = """
 import os, random, signal, sys, time, warnings
-from cudnn_backend_py.caching import EntryFolder
+from cudnn_backend_py.caching import plan_files
 warnings.simplefilter("error")  # nothing is ever half written
-files = EntryFolder(sys.argv[1], 400_000)
+files = plan_files(sys.argv[1], 400_000)
 keys = sys.argv[2:]
 chance = random.Random(1)
 left = 0
@@ -300,10 +301,10 @@ def test_a_writer_that_stopped_is_not_waited_for_forever(
     import fcntl
 
     files.write(KEY, RECORD)
-    monkeypatch.setattr("cudnn_backend_py.caching._LOCK_WAIT_S", 0.05)
+    monkeypatch.setattr("cudnn_backend_py.private_folder._LOCK_WAIT_S", 0.05)
     with open(folder / ".lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.warns(PlanCacheWarning, match="has held"):
+        with pytest.warns(PlanCacheWarning, match="another process holds"):
             files.write(OTHER, RECORD)
         assert files.read(KEY) is not None
     with warnings.catch_warnings():
