@@ -7,10 +7,11 @@ import hashlib
 import json
 import multiprocessing
 import os
+import shutil
 import stat
 import sys
-import time
 import zipfile
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -78,6 +79,11 @@ def no_environment_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "_environment_nvrtc", lambda cuda: None)
 
 
+def visible(root: Path) -> set[str]:
+    """Return what lies in the cache beside its lock."""
+    return {path.name for path in root.iterdir()} - {".lock"}
+
+
 def place(root: Path, version: str = "9.19.0.56", cuda: str = "12", wheel: Path | None = None) -> versions.Installed:
     """Put a version into the cache without pip."""
     root.mkdir(mode=0o700, exist_ok=True)
@@ -129,7 +135,7 @@ def test_install_makes_a_private_checked_folder(
     wheel = index / "nvidia_cudnn_jit_cu12-9.19.0.56-py3-none-any.whl"
     assert metadata["wheel"] == wheel.name
     assert metadata["wheel_sha256"] == hashlib.sha256(wheel.read_bytes()).hexdigest()
-    assert {path.name for path in root.iterdir()} == {"9.19.0.56-cu12", "nvrtc-cu12"}  # no staging
+    assert visible(root) == {"9.19.0.56-cu12", "nvrtc-cu12"}  # no staging
 
     out, err = capfd.readouterr()
     assert out == ""
@@ -171,7 +177,7 @@ def test_install_of_unknown_version_lists_nearest_first(index: Path, root: Path)
         versions.install("9.19.3", cuda="12", root=root, progress=False)
     assert caught.value.code == "cudnn-version-not-found"
     assert caught.value.sections["fix"].endswith("9.19.0.56, 9.20.0.48, 9.18.0.77, 9.28.0.42")
-    assert list(root.iterdir()) == []
+    assert visible(root) == set()
 
 
 def test_install_without_any_wheel_quotes_pip(index: Path, root: Path) -> None:
@@ -200,7 +206,7 @@ def test_install_with_wrong_hash_in_index_leaves_nothing(
         versions.install("9.19.0", cuda="12", root=root, progress=False)
     assert caught.value.code == "wheel-download-failed"
     assert "HASHES" in caught.value.sections["cause"]
-    assert list(root.iterdir()) == []
+    assert visible(root) == set()
 
 
 def test_install_with_wrong_hash_in_record_leaves_nothing(index: Path, root: Path) -> None:
@@ -209,7 +215,7 @@ def test_install_with_wrong_hash_in_record_leaves_nothing(index: Path, root: Pat
         versions.install("9.19.0", cuda="12", root=root, progress=False)
     assert caught.value.code == "wheel-damaged"
     assert GRAPH_LIBRARY in caught.value.sections["cause"]
-    assert list(root.iterdir()) == []
+    assert visible(root) == set()
 
 
 def test_install_refuses_a_foreign_folder_in_the_way(index: Path, root: Path) -> None:
@@ -228,7 +234,7 @@ def test_concurrent_installs_agree(index: Path, root: Path) -> None:
         first, second, third = (one.result() for one in running)
     assert first == second == third
     assert versions.list_installed(root) == [first]
-    assert list(root.glob(".*")) == []
+    assert visible(root) == {first.path.name}
 
 
 def test_install_of_what_is_there_needs_no_pip(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,12 +245,42 @@ def test_install_of_what_is_there_needs_no_pip(root: Path, monkeypatch: pytest.M
     assert installed.library == there.library
 
 
-def test_install_of_what_is_there_finds_a_changed_file(root: Path) -> None:
-    place(root).library.write_bytes(b"the Library")
-    place_nvrtc(root)
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: (folder / LIBRARY).write_bytes(b"the Library"),
+        lambda folder: (folder / LIBRARY).write_bytes(b""),
+        lambda folder: (folder / LIBRARY).unlink(),
+        lambda folder: (folder / "installed.json").unlink(),
+        lambda folder: (folder / "installed.json").write_text("{"),
+        lambda folder: shutil.rmtree(folder / "nvidia"),
+    ],
+    ids=["changed", "empty", "missing", "no record", "damaged record", "record only"],
+)
+def test_install_replaces_what_is_damaged(
+    index: Path, root: Path, no_environment_nvrtc: None, damage: Callable[[Path], object]
+) -> None:
+    damage(place(root).path)
+    place_nvrtc(root).write_bytes(b"NVRTC")
     with pytest.raises(EnvironmentNotReady) as caught:
-        versions.install("9.19.0", cuda="12", root=root, progress=False)
+        versions.child_environment(versions.require_installed("9.19.0", root=root))
     assert caught.value.code == "installed-files-changed"
+    assert caught.value.sections["fix"].startswith("cudnn-backend cudnn install 9.19.0.56 --cuda 12")
+    installed = versions.install("9.19.0", cuda="12", root=root, progress=False)
+    versions.verify(installed)
+    assert installed.library.read_bytes() == b"the library"
+    assert visible(root) == {"9.19.0.56-cu12", "nvrtc-cu12"}
+
+
+def test_what_cannot_be_replaced_stays_and_is_named(index: Path, root: Path) -> None:
+    installed = place(root)
+    installed.library.write_bytes(b"the Library")
+    make_wheel(index, recorded={LIBRARY: record_hash(b"other")})
+    with pytest.raises(EnvironmentNotReady, match="damaged or forged"):
+        versions.install("9.19.0", cuda="12", root=root, progress=False)
+    assert installed.library.read_bytes() == b"the Library"
+    with pytest.raises(EnvironmentNotReady, match="is not as it was installed"):
+        versions.verify(installed)
 
 
 def test_install_takes_environment_nvrtc_when_there_is_one(
@@ -270,16 +306,30 @@ def test_install_adds_nvrtc_that_was_lost_in_silence(
     assert capfd.readouterr() == ("", "")
 
 
-def test_stale_staging_is_removed_and_fresh_is_kept(root: Path) -> None:
-    root.mkdir(mode=0o700)
-    for name, age_s in (("old", 25 * 3600), ("new", 60)):
-        (root / f".staging-{name}").mkdir()
-        os.utime(root / f".staging-{name}", (time.time() - age_s,) * 2)
-    versions._remove_stale_staging(root)
-    assert [path.name for path in root.iterdir()] == [".staging-new"]
+def test_what_killed_installs_left_is_removed(index: Path, root: Path) -> None:
+    place(root)
+    (root / ".staging-old/wheel").mkdir(parents=True)
+    (root / ".staging-file").write_text("")
+    (root / ".staging-link").symlink_to(index)
+    versions.install("9.19.0", cuda="12", root=root, progress=False)
+    assert visible(root) == {"9.19.0.56-cu12"}
+    assert list(index.iterdir())
 
 
-@pytest.mark.parametrize("version", ["", "9", "9.19.0.56.1", "9.19.x", "9.19.0rc1", "9.19.", "../9.19", "9.19\n"])
+def test_an_install_waits_for_another(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place(root)
+    monkeypatch.setattr(versions, "_INSTALL_WAIT_S", 0.05)
+    with versions._changing(root):
+        (root / ".staging-mine").mkdir()
+        with pytest.raises(EnvironmentNotReady, match="another process holds") as caught:
+            versions.install("9.19.0", cuda="12", root=root, progress=False)
+        assert caught.value.code == "cache-folder-unusable"
+        assert (root / ".staging-mine").is_dir()
+
+
+@pytest.mark.parametrize(
+    "version", ["", "9", "9.19.0.56.1", "9.19.x", "9.19.0rc1", "9.19.", "../9.19", "9.19\n", "9." + "1" * 5000]
+)
 def test_malformed_version_is_refused(root: Path, version: str) -> None:
     with pytest.raises(UsageError) as caught:
         versions.install(version, root=root, progress=False)
@@ -359,14 +409,8 @@ def test_bad_wheel_is_refused_and_leaves_nothing(tmp_path: Path, make, cause: st
         place(tmp_path / "cache", wheel=wheel)
     assert caught.value.code == "wheel-damaged"
     assert cause in caught.value.sections["cause"]
-    assert list((tmp_path / "cache").iterdir()) == []
+    assert visible(tmp_path / "cache") == set()
     assert {path.name for path in tmp_path.rglob("evil")} == set()
-
-
-def test_loser_of_a_race_discards_its_copy(root: Path) -> None:
-    inode = place(root).library.stat().st_ino
-    assert place(root).library.stat().st_ino == inode
-    assert [path.name for path in root.iterdir()] == ["9.19.0.56-cu12"]
 
 
 # The folder
@@ -385,16 +429,16 @@ def test_root_others_can_write_is_refused(root: Path, mode: int) -> None:
     ):
         with pytest.raises(EnvironmentNotReady, match=f"has mode {mode:04o}, needed is 0700") as caught:
             action()
-        assert caught.value.code == "cache-not-private"
+        assert caught.value.code == "cache-folder-not-private"
 
 
 def test_root_of_another_user_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place(root)
-    me = os.getuid()
-    monkeypatch.setattr(os, "getuid", lambda: me + 1)
+    me = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: me + 1)
     with pytest.raises(EnvironmentNotReady, match=f"belongs to user id {me}, needed is {me + 1}") as caught:
         versions.install("9.19.0", root=root, progress=False)
-    assert caught.value.code == "cache-not-private"
+    assert caught.value.code == "cache-folder-not-private"
 
 
 def test_default_root_is_taken_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -476,7 +520,7 @@ def test_remove_takes_one_version(root: Path) -> None:
         versions.remove("9.19", root=root)
     assert caught.value.code == "cudnn-version-ambiguous"
     assert versions.remove("9.19.0", root=root) == old
-    assert [path.name for path in root.iterdir()] == [new.path.name]
+    assert sorted(visible(root)) == [new.path.name]
     with pytest.raises(EnvironmentNotReady) as absent:
         versions.remove("9.19.0", root=root)
     assert absent.value.code == "cudnn-version-not-installed"
@@ -491,7 +535,7 @@ def test_remove_of_the_last_version_takes_its_nvrtc(root: Path, no_environment_n
     versions.remove("9.19.0", root=root)
     assert nvrtc.is_file()
     versions.remove("9.20.0", cuda="12", root=root)
-    assert [path.name for path in root.iterdir()] == ["9.20.0.48-cu13"]
+    assert sorted(visible(root)) == ["9.20.0.48-cu13"]
 
 
 def test_verify_accepts_what_was_installed(root: Path) -> None:
