@@ -296,6 +296,7 @@ def plan_files(folder: str | os.PathLike[str], max_bytes: int) -> EntryFolder:
         folder,
         title="plan cache",
         reason="a plan is code that runs on the GPU",
+        code="cache-folder-not-private",
         otherwise=f"set {VARIABLE} to a folder of this user, or to nothing to have no cache",
     )
     return EntryFolder(private, schema=_SCHEMA, suffix="plan", max_bytes=max_bytes, warning=PlanCacheWarning)

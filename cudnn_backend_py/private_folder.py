@@ -47,6 +47,8 @@ class PrivateFolder:
         What the folder is called in messages, such as ``plan cache``.
     reason
         Why nobody else may write to it.
+    code
+        Of the error if somebody else can write to it.
     otherwise
         What else a user can do about a folder that cannot be used.
 
@@ -56,9 +58,12 @@ class PrivateFolder:
         ``cache-folder-name`` if no folder can have that name.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, title: str, reason: str, otherwise: str = "") -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, title: str, reason: str, code: str, otherwise: str = ""
+    ) -> None:
         self.title = title
         self.reason = reason
+        self.code = code
         self.or_else = otherwise and f", or {otherwise}"
         try:
             self.path = Path(path).expanduser().absolute()
@@ -78,7 +83,7 @@ class PrivateFolder:
         Raises
         ------
         EnvironmentNotReady
-            ``cache-folder-not-private``.
+            The code this folder was given.
         OSError
             ``FileNotFoundError`` if it is not there, and what else keeps it from being opened or made.
         """
@@ -109,7 +114,7 @@ class PrivateFolder:
     def _not_private(self, fault: str, fix: str) -> EnvironmentNotReady:
         return EnvironmentNotReady(
             f"the {self.title} {self.path} {fault}",
-            code="cache-folder-not-private",
+            code=self.code,
             cause=f"{self.reason}, so only its user may write to this folder",
             fix=f"{fix}{self.or_else}",
         )
@@ -296,7 +301,7 @@ class EntryFolder:
         Raises
         ------
         EnvironmentNotReady
-            ``cache-folder-not-private``, ``cache-folder-unusable``.
+            ``cache-folder-unusable``, and as :meth:`PrivateFolder.opened`.
         """
         with self._private.usable(), self._private.opened(create=True):
             pass
@@ -331,7 +336,7 @@ class EntryFolder:
         Raises
         ------
         EnvironmentNotReady
-            ``cache-folder-not-private``, ``cache-folder-unusable``.
+            ``cache-folder-unusable``, and as :meth:`PrivateFolder.opened`.
         """
         with self._private.usable(), suppress(FileNotFoundError), self._private.opened() as folder:
             for name, status in sorted(folder.files(self._name_of_any), key=lambda item: -item[1].st_mtime_ns):
@@ -346,7 +351,7 @@ class EntryFolder:
         UsageError
             ``plan-cache-key``, ``plan-cache-evidence``.
         EnvironmentNotReady
-            ``cache-folder-not-private``.
+            As :meth:`PrivateFolder.opened`.
         """
         name = self._name(key)
         data = self._entry({"key": key, **record})
@@ -369,7 +374,7 @@ class EntryFolder:
         Raises
         ------
         EnvironmentNotReady
-            ``cache-folder-not-private``, ``cache-folder-unusable``.
+            ``cache-folder-unusable``, and as :meth:`PrivateFolder.opened`.
         """
         with self._private.usable(), suppress(FileNotFoundError), self._private.opened() as folder, folder.locked():
             folder.remove_rest()

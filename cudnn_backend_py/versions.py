@@ -159,7 +159,7 @@ def install(version: str, *, cuda: Cuda | None = None, root: Path | None = None,
         ``cudnn-version-malformed``, ``cuda-major-unknown``, ``cache-folder-name``.
     EnvironmentNotReady
         ``cudnn-version-not-found``, ``cudnn-index-empty``, ``wheel-download-failed``, ``wheel-damaged``,
-        ``cache-folder-foreign``, ``cache-folder-not-private``, ``cache-folder-unusable``, ``pip-missing``.
+        ``cache-folder-foreign``, ``cache-not-private``, ``cache-folder-unusable``, ``pip-missing``.
 
     Notes
     -----
@@ -195,7 +195,7 @@ def list_installed(root: Path | None = None) -> list[Installed]:
     UsageError
         ``cache-folder-name``.
     EnvironmentNotReady
-        ``cache-folder-not-private``, ``cache-folder-unusable``.
+        ``cache-not-private``, ``cache-folder-unusable``.
     """
     return sorted(_installed(_root(root).path), key=lambda one: (version_numbers(one.version), one.cuda))
 
@@ -210,7 +210,7 @@ def find_installed(version: str, *, cuda: Cuda | None = None, root: Path | None 
     UsageError
         ``cudnn-version-malformed``, ``cuda-major-unknown``, ``cache-folder-name``.
     EnvironmentNotReady
-        ``cache-folder-not-private``, ``cache-folder-unusable``.
+        ``cache-not-private``, ``cache-folder-unusable``.
     """
     return _newest_of(_matches(version, cuda, root))
 
@@ -254,7 +254,7 @@ def remove(version: str, *, cuda: Cuda | None = None, root: Path | None = None) 
     UsageError
         ``cudnn-version-malformed``, ``cuda-major-unknown``, ``cudnn-version-ambiguous`` (several match).
     EnvironmentNotReady
-        ``cudnn-version-not-installed``, ``cache-folder-not-private``, ``cache-folder-unusable``.
+        ``cudnn-version-not-installed``, ``cache-not-private``, ``cache-folder-unusable``.
     """
     with _changing(root) as (root, _):
         matches = _matches(version, cuda, root)
@@ -313,27 +313,30 @@ class Wholeness:
     differences: tuple[str, ...] = ()
     repair: str = ""
 
+    @property
+    def exit_code(self) -> int:
+        """0 whole, 1 damaged, 2 could not be checked."""
+        return ("whole", "damaged", "unchecked").index(self.state)
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
         return {**asdict(self), "differences": list(self.differences)}
 
 
-def check_all(
-    versions: Sequence[str] = (), *, environment: str | None = None, root: Path | None = None
-) -> list[Wholeness]:
+def check_all(versions: Sequence[str] = (), *, environment: bool = False, root: Path | None = None) -> list[Wholeness]:
     """Check every file of some versions, or of all in the cache if none is named, by its SHA-256.
 
     Parameters
     ----------
     environment
-        Path of a libcudnn that pip has installed, to be checked against the RECORD of its wheel.
+        Whether to check the cuDNN that pip has installed into this environment too, against the RECORD of its wheel.
 
     Raises
     ------
     UsageError
         ``cudnn-version-malformed``, ``cache-folder-name``.
     EnvironmentNotReady
-        ``cache-folder-not-private``, ``cache-folder-unusable``.
+        ``cache-not-private``, ``cache-folder-unusable``.
 
     Notes
     -----
@@ -351,8 +354,10 @@ def check_all(
             checked.append(
                 Wholeness(asked, "", "unchecked", ("it is not installed",), f"cudnn-backend cudnn install {asked}")
             )
-    if environment is not None:
-        checked.append(_environment_wholeness(Path(environment)))
+    if environment:
+        wheels = [Path(entry) / "nvidia" for entry in sys.path if os.path.isabs(entry)]
+        libraries = dict.fromkeys(path for wheel in wheels for path in sorted(wheel.glob("*/lib/libcudnn.so.9")))
+        checked += [_environment_wholeness(library) for library in libraries]
     return checked
 
 
@@ -755,6 +760,7 @@ def _root(root: Path | None) -> PrivateFolder:
         default_root() if root is None else root,
         title="cuDNN cache folder",
         reason="libraries are loaded from this folder",
+        code="cache-not-private",
         otherwise=f"set {_VARIABLE} to a folder of this user",
     )
 

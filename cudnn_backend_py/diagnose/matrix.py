@@ -649,7 +649,12 @@ class _Shelf:
 
 def kept_answers(folder: Path) -> EntryFolder:
     """Return the files of kept answers, by the key of their question."""
-    private = PrivateFolder(folder, title="folder of kept answers", reason="what lies there is taken for cuDNN's word")
+    private = PrivateFolder(
+        folder,
+        title="folder of kept answers",
+        reason="what lies there is taken for cuDNN's word",
+        code="cache-folder-not-private",
+    )
     return EntryFolder(private, schema=_KEPT, suffix="answer", max_bytes=None, durable=False)
 
 

@@ -297,7 +297,7 @@ def test_driver_too_old_and_without_gpu(tmp_path: Path) -> None:
     fault = found["driver-too-old"]
     assert fault["blocks"]
     assert fault["headline"] == "the driver is for CUDA 11.8, this cuDNN is built for CUDA 12.9"
-    assert "cuInit answers 100" in found["driver-without-gpu"]["detail"]
+    assert found["driver-without-gpu"]["detail"] == f"cuInit of {tmp_path / 'libcuda.so.1'} answers 100"
     assert not found["driver-without-gpu"]["blocks"]
 
 

@@ -429,7 +429,7 @@ def test_root_others_can_write_is_refused(root: Path, mode: int) -> None:
     ):
         with pytest.raises(EnvironmentNotReady, match=f"has mode {mode:04o}, needed is 0700") as caught:
             action()
-        assert caught.value.code == "cache-folder-not-private"
+        assert caught.value.code == "cache-not-private"
 
 
 def test_root_of_another_user_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -438,7 +438,7 @@ def test_root_of_another_user_is_refused(root: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os, "geteuid", lambda: me + 1)
     with pytest.raises(EnvironmentNotReady, match=f"belongs to user id {me}, needed is {me + 1}") as caught:
         versions.install("9.19.0", root=root, progress=False)
-    assert caught.value.code == "cache-folder-not-private"
+    assert caught.value.code == "cache-not-private"
 
 
 def test_default_root_is_taken_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
