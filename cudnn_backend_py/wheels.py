@@ -65,6 +65,8 @@ def unpack_wheel(wheel: Path, tree: Path, bars: Progress) -> None:
                 if base64.urlsafe_b64encode(found).rstrip(b"=").decode() != recorded:
                     refuse_wheel(wheel, f"the SHA-256 of {member.filename} is not the one in its RECORD")
                 status = target.stat()
+                if status.st_size != member.file_size:
+                    refuse_wheel(wheel, f"{member.filename} has {status.st_size} bytes, {member.file_size} are told")
                 files[member.filename] = {
                     "sha256": found.hex(),
                     "size_bytes": status.st_size,
@@ -155,8 +157,7 @@ def _fault_of(member: zipfile.ZipInfo) -> str:
         return "leads out of the folder"
     if not name.isprintable() or "" in parts or "." in parts:
         return "is no plain name of a file"
-    encoded = [os.fsencode(part) for part in parts]
-    if sum(map(len, encoded)) > _MAX_NAME_BYTES or max(map(len, encoded)) > _MAX_PART_BYTES:
+    if len(os.fsencode(name)) > _MAX_NAME_BYTES or max(len(os.fsencode(part)) for part in parts) > _MAX_PART_BYTES:
         return "is too long a name"
     kind = stat.S_IFMT(member.external_attr >> 16)
     if kind == stat.S_IFLNK:

@@ -37,7 +37,7 @@ def make_wheel(
     contents = {**files, **information}
     hashes = {name: record_hash(content) for name, content in contents.items()} | (recorded or {})
     lines = [f"{name},{value}," for name, value in hashes.items() if value is not None]
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     wheel = folder / f"{stem}-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         for name, content in contents.items():
