@@ -104,10 +104,14 @@ def read_installation(folder: Path) -> Installation:
 
 
 def _read_plain(path: Path) -> str:
-    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ValueError(f"{path} is no plain file")
-        data = file.read(_READ_AT_MOST + 1)
+        with open(descriptor, "rb", closefd=False) as file:
+            data = file.read(_READ_AT_MOST + 1)
+    finally:  # open() does not close what turns out to be a folder
+        os.close(descriptor)
     if len(data) > _READ_AT_MOST:
         raise ValueError(f"{path} has more than {_READ_AT_MOST} bytes")
     return data.decode()

@@ -165,8 +165,9 @@ class OpenFolder:
         ValueError
             It is something else, or larger than `max_bytes`.
         """
-        with open(os.open(name, _READ | os.O_NONBLOCK, dir_fd=self.descriptor), "rb") as file:
-            status = os.fstat(file.fileno())
+        descriptor = os.open(name, _READ | os.O_NONBLOCK, dir_fd=self.descriptor)
+        try:
+            status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise ValueError("it is no plain file")
             if status.st_uid != os.geteuid() or status.st_mode & 0o022:
@@ -176,8 +177,11 @@ class OpenFolder:
                 raise ValueError(f"it has {status.st_size} bytes, at most {max_bytes} are taken")
             if touch:
                 with suppress(OSError):  # a folder that can only be read
-                    os.utime(file.fileno())
-            return file.read(max_bytes)
+                    os.utime(descriptor)
+            with open(descriptor, "rb", closefd=False) as file:
+                return file.read(max_bytes)
+        finally:  # open() does not close what turns out to be a folder
+            os.close(descriptor)
 
     def write(self, name: str, data: bytes, *, durable: bool = True) -> None:
         """Write a file that is whole or absent to everybody else, if `durable` even if power fails.

@@ -16,7 +16,7 @@ import pytest
 
 from cudnn_backend_py import EnvironmentNotReady, UsageError
 from cudnn_backend_py.caching import PlanCache, PlanCacheWarning, default_cache, plan_files
-from cudnn_backend_py.private_folder import EntryFolder
+from cudnn_backend_py.private_folder import EntryFolder, PrivateFolder
 from tests.support.child import ROOT, run_python
 
 KEY, OTHER = "a" * 64, "b" * 64
@@ -216,6 +216,142 @@ def test_the_variable_names_the_folder_or_turns_the_cache_off(
     assert user.folder == tmp_path / "cudnn-backend-py" / "plans"
     assert not user.folder.exists()
     assert user.entries() == ()
+
+
+# What the system refuses
+
+
+@pytest.mark.parametrize("name", ["~nosuchuser/plans", "a\0b", "\ud800", 5])
+def test_a_name_no_folder_can_have_is_refused(name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="cannot be the plan cache") as caught:
+        PlanCache(name)
+    assert caught.value.code == "cache-folder-name"
+    if isinstance(name, str) and "~" in name:
+        monkeypatch.setenv("CUDNN_BACKEND_PLAN_CACHE", name)
+        with pytest.raises(UsageError, match="nosuchuser"):
+            default_cache()
+
+
+@pytest.mark.parametrize("max_bytes", [-1, 1.5, "1", None, True])
+def test_a_bound_is_a_whole_number(folder: Path, max_bytes: Any) -> None:
+    with pytest.raises(UsageError) as caught:
+        PlanCache(folder, max_bytes=max_bytes)
+    assert caught.value.code == "plan-cache-bound"
+
+
+def deep() -> list[Any]:
+    made: list[Any] = []
+    for _ in range(100_000):
+        made = [made]
+    return made
+
+
+@pytest.mark.parametrize("evidence", [{"deep": deep()}, {"set": {1}}, {(1, 2): 3}])
+def test_evidence_that_is_no_json_is_refused(files: EntryFolder, evidence: dict[Any, Any]) -> None:
+    with pytest.raises(UsageError) as caught:
+        files.write(KEY, {"evidence": evidence})
+    assert caught.value.code == "plan-cache-evidence"
+
+
+def test_a_file_in_place_of_the_folder_cannot_be_cleared_or_listed(files: EntryFolder, folder: Path) -> None:
+    folder.write_text("mine")
+    for use in (files.clear, lambda: [*files.read_all()]):
+        with pytest.raises(EnvironmentNotReady, match="Not a directory") as caught:
+            use()
+        assert caught.value.code == "cache-folder-unusable"
+
+
+def test_entries_that_go_while_the_cache_is_cleared_are_not_counted(
+    files: EntryFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key in (KEY, OTHER):
+        files.write(key, RECORD)
+    unlink = os.unlink
+
+    def gone_before(name: str, **options: Any) -> None:
+        if name == f"{KEY}.plan":
+            unlink(name, **options)
+        unlink(name, **options)
+
+    monkeypatch.setattr(os, "unlink", gone_before)
+    assert files.clear() == 1
+    assert [*files.read_all()] == []
+
+
+def test_a_folder_with_the_name_of_an_entry_is_left_alone(files: EntryFolder, folder: Path) -> None:
+    files.write(OTHER, RECORD)
+    files.path(KEY).mkdir()
+    open_before = len(os.listdir("/proc/self/fd"))
+    with pytest.warns(PlanCacheWarning, match="no plain file"):
+        assert files.read(KEY) is None
+    assert len(os.listdir("/proc/self/fd")) == open_before
+    assert files.clear() == 1
+    assert names(folder) == [".lock", f"{KEY}.plan"]
+
+
+@pytest.mark.parametrize("failing", ["fsync", "replace"])
+@pytest.mark.parametrize("fault", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_write_that_fails_leaves_nothing(
+    files: EntryFolder, folder: Path, monkeypatch: pytest.MonkeyPatch, failing: str, fault: BaseException
+) -> None:
+    files.write(OTHER, RECORD)
+
+    def fail(*_arguments: Any, **_options: Any) -> None:
+        raise fault
+
+    monkeypatch.setattr(os, failing, fail)
+    if isinstance(fault, OSError):
+        with pytest.warns(PlanCacheWarning, match="No space left"):
+            files.write(KEY, RECORD)
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            files.write(KEY, RECORD)
+    assert names(folder) == [".lock", f"{OTHER}.plan"]
+
+
+def test_writers_that_die_right_after_their_entry_leave_no_more_than_the_bound(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Room is made before an entry is written, so nobody has to live until after it."""
+    files = plan_files(folder, 10_000)
+    replace = os.replace
+
+    def replace_and_die(*arguments: Any, **options: Any) -> None:
+        replace(*arguments, **options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", replace_and_die)
+    for number in range(8):
+        with pytest.raises(KeyboardInterrupt):
+            files.write(f"{number:064x}", {"plan": "x" * 3000})
+        assert sum(item.stat().st_size for item in folder.iterdir()) <= 10_000
+
+
+def test_clear_removes_what_a_killed_writer_left(files: EntryFolder, folder: Path) -> None:
+    files.write(KEY, RECORD)
+    (folder / ".writing").write_text("half")
+    assert files.clear() == 1
+    assert names(folder) == [".lock"]
+
+
+def test_a_lock_that_somebody_removed_is_no_lock(files: EntryFolder, folder: Path) -> None:
+    """Who waits for a removed lock takes the new one, as everybody else does."""
+    files.write(KEY, RECORD)
+    private = PrivateFolder(folder, title="test", reason="test", code="cache-not-private")
+    with private.opened() as opened, opened.locked(), open(folder / ".lock") as old:
+        (folder / ".lock").unlink()
+        with opened.locked(0.0) as new:
+            assert not os.path.samestat(os.fstat(old.fileno()), os.fstat(new))
+            assert os.path.samestat((folder / ".lock").stat(), os.fstat(new))
+
+
+def test_folders_above_are_private_under_any_umask(tmp_path: Path) -> None:
+    old = os.umask(0)
+    try:
+        plan_files(tmp_path / "a" / "b" / "plans", 1 << 20).write(KEY, RECORD)
+    finally:
+        os.umask(old)
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "a", tmp_path / "a" / "b")] == [0o700] * 2
 
 
 # Several processes

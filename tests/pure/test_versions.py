@@ -18,6 +18,7 @@ import pytest
 
 from cudnn_backend_py import versions
 from cudnn_backend_py.errors import EnvironmentNotReady, UsageError
+from tests.support.child import run_python
 from tests.support.wheels import FULL_FILES, GRAPH_LIBRARY, JIT_FILES, LIBRARY, NVRTC_FILES, make_wheel, record_hash
 
 
@@ -149,6 +150,24 @@ def test_install_without_any_wheel_quotes_pip(index: Path, root: Path) -> None:
         versions.install("9.19.0", cuda="13", root=root, progress=False)
     assert caught.value.code == "cudnn-index-empty"
     assert "No matching distribution found for nvidia-cudnn-jit-cu13" in caught.value.sections["cause"]
+
+
+def test_pip_is_not_led_astray(
+    index: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_environment_nvrtc: None
+) -> None:
+    """By modules in the working folder and on PYTHONPATH, nor by settings that are about other things."""
+    traps = tmp_path / "traps"
+    traps.mkdir()
+    for name in ("pip", "json", "random", "zipfile"):
+        (traps / f"{name}.py").write_text(f"open({str(tmp_path / 'sprung')!r}, 'w')")
+    (traps / "pip.conf").write_text("[global]\nno-such-option = 1\nindex-url = http://localhost:1\n")
+    monkeypatch.chdir(traps)
+    monkeypatch.setenv("PYTHONPATH", f":{traps}")
+    for name in ("TARGET", "USER", "PREFIX", "ROOT", "DEST", "REQUIREMENT", "PYTHON", "QUIET", "PLATFORM", "LOG"):
+        monkeypatch.setenv(f"PIP_{name}", "/nonexistent")
+    installed = versions.install("9.19.0", cuda="12", root=root, progress=False)
+    assert installed.library.read_bytes() == b"the library"
+    assert not (tmp_path / "sprung").exists()
 
 
 def test_install_without_pip_says_what_to_do(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -544,6 +563,121 @@ def test_verify_checks_the_cached_nvrtc(root: Path, no_environment_nvrtc: None) 
     nvrtc.write_bytes(b"NVRTC")
     with pytest.raises(EnvironmentNotReady, match="nvrtc-cu12 is not as it was installed"):
         versions.verify(installed)
+
+
+@pytest.mark.parametrize(
+    ("change", "difference"),
+    [
+        (lambda path: path.write_bytes(b""), f"changed: {LIBRARY} has 0 bytes, 11 were installed"),
+        (lambda path: path.write_bytes(b"the Library"), f"changed: {LIBRARY} has SHA-256 "),
+        (lambda path: path.unlink(), f"missing: {LIBRARY}"),
+        (lambda path: (path.unlink(), path.symlink_to("/etc/passwd")), f"not a plain file: {LIBRARY}"),
+    ],
+)
+def test_damage_is_named_at_the_next_use(root: Path, change: Callable[[Path], object], difference: str) -> None:
+    installed = place(root)
+    change(installed.library)
+    with pytest.raises(EnvironmentNotReady) as caught:
+        versions.child_environment(installed)
+    assert caught.value.code == "installed-files-changed"
+    assert caught.value.sections["cause"].startswith(difference)
+    assert caught.value.sections["fix"] == "cudnn-backend cudnn install 9.19.0.56 --cuda 12, which replaces it"
+    assert versions.list_installed(root) == [installed]
+
+
+def test_a_copied_cache_is_read_once_and_is_whole(root: Path) -> None:
+    for path in place(root).path.rglob("*"):
+        os.utime(path, (1, 1))
+    versions.child_environment(versions.require_installed("9.19.0", root=root))
+
+
+def test_a_rest_of_a_version_is_named(root: Path) -> None:
+    (place(root).path / "installed.json").unlink()
+    with pytest.raises(EnvironmentNotReady, match="is not as it was installed") as caught:
+        versions.require_installed("9.19.0", root=root)
+    assert caught.value.code == "installed-files-changed"
+    assert versions.list_installed(root) == []
+
+
+ODD = ["[", "[" * 100_000, "null", '{"files": {"../x": {}}}', "1" * 5000, '{"files": {"a": {"size_bytes": 1e999}}}']
+
+
+@pytest.mark.parametrize("text", ODD, ids=lambda text: text[:20])
+def test_odd_records_are_none(root: Path, text: str) -> None:
+    (place(root).path / "installed.json").write_text(text)
+    assert versions.list_installed(root) == []
+
+
+def test_a_pipe_in_place_of_a_record_is_not_waited_for(root: Path) -> None:
+    record = place(root).path / "installed.json"
+    record.unlink()
+    os.mkfifo(record)
+    assert versions.list_installed(root) == []
+
+
+def test_a_root_that_is_a_file_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root.write_text("")
+    for use in (versions.list_installed, lambda root: versions.install("9.19.0", root=root, progress=False)):
+        with pytest.raises(EnvironmentNotReady, match="Not a directory") as caught:
+            use(root)
+        assert caught.value.code == "cache-folder-unusable"
+    monkeypatch.setenv("CUDNN_BACKEND_CACHE", "~nosuchuser/cudnn")
+    with pytest.raises(UsageError) as unknown:
+        versions.list_installed()
+    assert unknown.value.code == "cache-folder-name"
+
+
+# verify, the command
+
+
+def run_verify(root: Path, *arguments: str) -> tuple[int, str]:
+    done = run_python(
+        ["-m", "cudnn_backend_py", "cudnn", "verify", *arguments],
+        environment={**os.environ, "CUDNN_BACKEND_CACHE": str(root)},
+    )
+    assert done.stderr == ""
+    return done.code, done.stdout
+
+
+def test_verify_command_tells_whole_damaged_and_unchecked(root: Path) -> None:
+    place(root)
+    assert run_verify(root, "9.19") == (0, f"whole:     9.19.0.56-cu12 {root}/9.19.0.56-cu12\n")
+    damaged = place(root, "9.14.0.64")
+    damaged.library.write_bytes(b"the Library")
+    code, said = run_verify(root, "9.19", "9.14", "--format", "json")
+    assert code == 1
+    states = {one["name"]: one for one in json.loads(said)}
+    assert states["9.19.0.56-cu12"]["state"] == "whole"
+    assert states["9.14.0.64-cu12"]["state"] == "damaged"
+    [difference] = states["9.14.0.64-cu12"]["differences"]
+    found, installed = (hashlib.sha256(text).hexdigest() for text in (b"the Library", b"the library"))
+    assert difference == f"changed: {LIBRARY} has SHA-256 {found}, {installed} was installed"
+    assert states["9.14.0.64-cu12"]["repair"] == "cudnn-backend cudnn install 9.14.0.64 --cuda 12"
+    assert run_verify(root, "9.1")[0] == 2
+
+
+def test_verify_checks_the_wheel_of_an_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As pip installs it: nvidia/ and a RECORD beside it in site-packages."""
+    wheel = make_wheel(tmp_path, "nvidia-cudnn-cu12", "9.28.0.42", FULL_FILES)
+    site = tmp_path / "site-packages"
+    zipfile.ZipFile(wheel).extractall(site)
+    record = site / "nvidia_cudnn_cu12-9.28.0.42.dist-info/RECORD"
+    name = "nvidia/cudnn/lib/libcudnn.so.9"
+    size = len(FULL_FILES[name])
+    record.write_text(
+        "".join(f"{line}{size}\n" for line in record.read_text().splitlines() if line.startswith("nvidia/"))
+    )
+    monkeypatch.setattr(sys, "path", [str(site)])
+    [whole] = versions.check_all(environment=True, root=tmp_path / "none")
+    assert (whole.state, whole.path) == ("whole", str(site / name))
+    (site / name).write_bytes(b"the Full library")
+    [damaged] = versions.check_all(environment=True, root=tmp_path / "none")
+    assert damaged.state == "damaged"
+    assert damaged.differences[0].startswith(f"changed: {name} has SHA-256")
+    assert damaged.repair == "pip install --force-reinstall --no-deps nvidia-cudnn-cu12==9.28.0.42"
+    shutil.rmtree(record.parent)
+    [unknown] = versions.check_all(environment=True, root=tmp_path / "none")
+    assert unknown.state == "unchecked"
 
 
 # A child's environment
