@@ -10,10 +10,10 @@ from tests.torture.install import FORGERIES
 
 def test_install_under_attack() -> None:
     counts: Counter[str] = Counter()
-    for seed in (1, 2):
+    for seed in (1,):
         counts += run_round("install", seed)
-    assert sum(count for what, count in counts.items() if what.startswith("forged, refused")) == 2 * len(FORGERIES)
-    assert counts["damaged, refused"] > 60
-    assert counts["damaged installations found and repaired"] == 22
-    assert counts["unpackings killed"] == 24
+    assert sum(count for what, count in counts.items() if what.startswith("forged, refused")) == len(FORGERIES)
+    assert counts["damaged, refused"] > 30
+    assert counts["damaged installations found and repaired"] == 11
+    assert counts["unpackings killed"] == 12
     assert counts["of them in the middle"] > 0
