@@ -256,6 +256,7 @@ def remove(version: str, *, cuda: Cuda | None = None, root: Path | None = None) 
     EnvironmentNotReady
         ``cudnn-version-not-installed``, ``cache-not-private``, ``cache-folder-unusable``.
     """
+    _parse_request(version)
     with _changing(root) as (root, _):
         matches = _matches(version, cuda, root)
         if not matches:

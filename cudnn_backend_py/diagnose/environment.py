@@ -122,10 +122,10 @@ def check_environment(on: Library | None = None, target: Target | None = None, b
     ]
     if not any(fault.code in ("cudnn-sublibraries-mixed", "cudnn-loaded-twice") for fault in faults):
         faults += _files(lib.path, lib.version)
-    return _with_damage(sorted(faults, key=lambda fault: not fault.blocks), lib.path)
+    return _with_damage(sorted(faults, key=lambda fault: not fault.blocks), lib.path, lib.nvrtc.path)
 
 
-def environment_fault_after_crash(version: str | None) -> Fault | None:
+def environment_fault_after_crash(version: str | None, *, in_start: bool = False) -> Fault | None:
     """Return what is wrong with the files of a cuDNN whose process died, so that no graph is blamed for it.
 
     Every byte of cuDNN and of its NVRTC is compared with what was installed: a second or more the first time, then
@@ -135,12 +135,15 @@ def environment_fault_after_crash(version: str | None) -> Fault | None:
     ----------
     version
         An installed one, or None for the library this process would load.
+    in_start
+        Whether it died before the control graph was answered: then what was loaded is not known to be what was asked
+        for, as it is later.
 
     Returns
     -------
     Fault
-        ``installed-files-changed``, or ``loader-path-shadows-cudnn`` where the files are whole and ``LD_LIBRARY_PATH``
-        or ``LD_PRELOAD`` brings others; None if nothing is known to be wrong.
+        ``installed-files-changed``; after a death in the start also ``loader-path-shadows-cudnn`` where the files are
+        whole and ``LD_LIBRARY_PATH`` or ``LD_PRELOAD`` brings others. None if nothing is known to be wrong.
     """
     if version is None:
         path, nvrtc = _candidate(), None
@@ -155,19 +158,19 @@ def environment_fault_after_crash(version: str | None) -> Fault | None:
     for file in (path, nvrtc):
         if file is not None and (damage := find_damage(file, full=True)) is not None:
             return _damaged(damage)
-    return None if path is None else next(_shadowed(path), None)
+    return next(_shadowed(path), None) if in_start and path is not None else None
 
 
 def _damaged(damage: Damage) -> Fault:
     return Fault("installed-files-changed", damage.headline, "\n".join(damage.differences), damage.repair, blocks=True)
 
 
-def _with_damage(faults: list[Fault], path: str | None) -> list[Fault]:
-    """Return the faults, before them the damage that explains them."""
-    if path is None or not any(fault.code in _PERHAPS_DAMAGED for fault in faults):
+def _with_damage(faults: list[Fault], *paths: str | None) -> list[Fault]:
+    """Return the faults, before them the damage to the wheels of these libraries that explains them."""
+    if not any(fault.code in _PERHAPS_DAMAGED for fault in faults):
         return faults
-    damage = find_damage(path, full=True)
-    return faults if damage is None else [_damaged(damage), *faults]
+    found = (find_damage(path, full=True) for path in paths if path is not None)
+    return [*(_damaged(damage) for damage in found if damage is not None), *faults]
 
 
 def _candidate() -> str | None:

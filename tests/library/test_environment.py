@@ -238,14 +238,14 @@ def flip(path: Path, place: int | None = None) -> None:
 AFTER_CRASH = """
 import json
 from cudnn_backend_py.diagnose.environment import environment_fault_after_crash
-fault = environment_fault_after_crash({version!r})
+fault = environment_fault_after_crash({version!r}, in_start={in_start})
 print(json.dumps(None if fault is None else [fault.code, fault.headline, fault.detail, fault.repair, fault.blocks]))
 """
 
 
-def ask_after_crash(version: str | None, **environment: str | Path) -> list[Any] | None:
+def ask_after_crash(version: str | None, in_start: bool = False, **environment: str | Path) -> list[Any] | None:
     variables = {name: str(value) for name, value in (os.environ | environment).items()}
-    done = run_code(AFTER_CRASH.format(version=version), environment=variables)
+    done = run_code(AFTER_CRASH.format(version=version, in_start=in_start), environment=variables)
     found: list[Any] | None = json.loads(done.stdout)
     return found
 
@@ -309,9 +309,10 @@ def test_what_is_preloaded_is_named() -> None:
 
 
 def test_a_crash_beside_another_cudnn_is_not_the_graphs() -> None:
-    fault = ask_after_crash(OLDER, LD_LIBRARY_PATH=newest())
+    fault = ask_after_crash(OLDER, in_start=True, LD_LIBRARY_PATH=newest())
     assert fault is not None
     assert fault[0] == "loader-path-shadows-cudnn"
+    assert ask_after_crash(OLDER, LD_LIBRARY_PATH=newest()) is None, "later it is known what was loaded"
 
 
 def no_library(folder: Path, name: str) -> Path:
