@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from .cli_execution import add_commands
@@ -545,8 +546,31 @@ def list_versions() -> None:
 
     table = Table("version", "CUDA", "wheel", "MB", "path")
     for item in versions.list_installed():
-        table.add_row(item.version, item.cuda, item.flavor, f"{item.size_bytes / 1e6:.0f}", str(item.path))
+        table.add_row(item.version, item.cuda, item.flavor, f"{item.size_bytes / 1e6:.0f}", escape(str(item.path)))
     _console().print(table)
+
+
+@cudnn.command("verify")
+@click.argument("wanted", nargs=-1, metavar="[VERSION...]")
+@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def verify_versions(wanted: tuple[str, ...], style: str) -> None:
+    """Compare every file of cuDNN with what was installed, byte for byte; without VERSION of all there are.
+
+    Those in the cache are checked, and if no VERSION is named also the one of this environment, by the RECORD of its
+    wheel. Exit code 0 if all are whole, 1 if one is damaged, 2 if one could not be checked.
+    """
+    from . import versions
+
+    checked = versions.check_all(wanted, environment=not wanted)
+    if style == "json":
+        click.echo(json.dumps([one.to_dict() for one in checked], indent=1))
+    else:
+        for one in checked:
+            click.echo(f"{one.state + ':':<10} {one.name} {one.path}".rstrip())
+            click.echo("".join(f"  {difference}\n" for difference in one.differences), nl=False)
+            if one.repair:
+                click.echo(f"  repair: {one.repair}")
+    raise SystemExit(max((one.exit_code for one in checked), default=NOT_JUDGED))
 
 
 @cudnn.command("remove")

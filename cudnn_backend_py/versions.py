@@ -3,45 +3,44 @@
 A version is the ``nvidia/`` tree of one wheel, in a folder of its own::
 
     <root>/9.19.0.56-cu12/nvidia/cudnn_jit/lib/libcudnn.so.9
-    <root>/9.19.0.56-cu12/installed.json          which wheel, its SHA-256, the SHA-256 of every file
+    <root>/9.19.0.56-cu12/installed.json          which wheel, its SHA-256; SHA-256, size and time of every file
     <root>/nvrtc-cu12/nvidia/cuda_nvrtc/lib/...   only if this environment has no NVRTC of that CUDA major
 
-A folder appears by one rename after every file was checked, so it is whole or absent. Two cuDNN versions
-never share a process: give a child :func:`child_environment`. Nothing here loads cuDNN.
+A folder appears by one rename after every file was checked, so it is whole or absent. Who installs or removes holds
+the lock of the cache meanwhile, and so does its pip: what lies in a staging folder of nobody is removed by the next.
+Two cuDNN versions never share a process: give a child :func:`child_environment`. Nothing here loads cuDNN.
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import csv
-import hashlib
 import importlib.util
-import json
 import os
 import re
 import shlex
 import shutil
-import stat
 import subprocess
 import sys
 import tempfile
 import textwrap
-import time
-import zipfile
-import zlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import IO, Literal, NoReturn
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, Literal, NoReturn
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from .errors import EnvironmentNotReady, UsageError
+from .integrity import METADATA, find_differences, installations_of, read_installation
+from .private_folder import PrivateFolder
+from .wheels import refuse_wheel, unpack_wheel
 
 __all__ = [
     "Installed",
+    "Wholeness",
+    "check_all",
     "child_environment",
     "default_cuda",
     "default_root",
@@ -59,12 +58,23 @@ __all__ = [
 Cuda = Literal["12", "13"]
 Flavor = Literal["jit", "full"]
 
-_METADATA = "installed.json"
+_VARIABLE = "CUDNN_BACKEND_CACHE"
 _STAGING = ".staging-"
-_STAGING_MAX_AGE_S = 24 * 3600
-_CHUNK_BYTES = 1 << 20
+_INSTALL_WAIT_S = 3600.0
+_FOLDER = re.compile(r"(?P<version>9(?:\.[0-9]{1,9}){3})-cu(?P<cuda>12|13)")
 _SIZE_UNITS = {"bytes": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 _CUDNN_FILE = "nvidia/*/lib/libcudnn.so.9"
+_PROJECT: dict[Flavor, str] = {"jit": "nvidia-cudnn-jit-cu{}", "full": "nvidia-cudnn-cu{}"}
+_NO_RECORD = f"there is no readable {METADATA} of this version"
+# Others would make pip do something else: look with another Python, fetch more, write elsewhere, be quiet.
+_PIP_SETTINGS = frozenset(
+    f"PIP_{name}"
+    for name in (
+        *("CONFIG_FILE", "INDEX_URL", "EXTRA_INDEX_URL", "NO_INDEX", "FIND_LINKS", "TRUSTED_HOST", "KEYRING_PROVIDER"),
+        *("CERT", "CLIENT_CERT", "PROXY", "TIMEOUT", "DEFAULT_TIMEOUT", "RETRIES", "RESUME_RETRIES"),
+        *("CACHE_DIR", "NO_CACHE_DIR", "USE_FEATURE", "USE_DEPRECATED"),
+    )
+)
 _NVRTC_REQUIREMENT: dict[Cuda, str] = {
     "12": "nvidia-cuda-nvrtc-cu12",
     "13": "nvidia-cuda-nvrtc>=13,<14",
@@ -113,7 +123,7 @@ class Installed:
 
 def default_root() -> Path:
     """Return the folder of all versions: ``CUDNN_BACKEND_CACHE``, else one in the user's cache folder."""
-    if override := os.environ.get("CUDNN_BACKEND_CACHE"):
+    if override := os.environ.get(_VARIABLE):
         return Path(override)
     import platformdirs  # only the cache needs it: judging and running do not
 
@@ -129,7 +139,8 @@ def install(version: str, *, cuda: Cuda | None = None, root: Path | None = None,
     """Install a cuDNN version into the cache, and NVRTC where this environment has none.
 
     The wheels come through pip, from wherever the user's pip is configured to look. A version given by three
-    or four numbers that is installed already is only verified, without network.
+    or four numbers that is installed already is only verified, without network; one that is damaged is replaced. An
+    install in another process is waited for.
 
     Parameters
     ----------
@@ -145,10 +156,10 @@ def install(version: str, *, cuda: Cuda | None = None, root: Path | None = None,
     Raises
     ------
     UsageError
-        ``cudnn-version-malformed``, ``cuda-major-unknown``.
+        ``cudnn-version-malformed``, ``cuda-major-unknown``, ``cache-folder-name``.
     EnvironmentNotReady
         ``cudnn-version-not-found``, ``cudnn-index-empty``, ``wheel-download-failed``, ``wheel-damaged``,
-        ``installed-files-changed``, ``cache-folder-foreign``, ``cache-not-private``, ``pip-missing``.
+        ``cache-folder-foreign``, ``cache-not-private``, ``cache-folder-unusable``, ``pip-missing``.
 
     Notes
     -----
@@ -156,49 +167,37 @@ def install(version: str, *, cuda: Cuda | None = None, root: Path | None = None,
     """
     wanted = _parse_request(version)
     cuda = default_cuda() if cuda is None else _check_cuda(cuda)
-    root = _absolute(root)
-    root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _check_private(root)
-    _remove_stale_staging(root)
-
-    with _progress(progress) as bars:
-        found = find_installed(version, cuda=cuda, root=root) if len(wanted) > 2 else None
+    with _changing(root) as (root, lock), _progress(progress) as bars:
+        found = _newest_of(_installed(root, wanted, cuda)) if len(wanted) > 2 else None
         if found is not None:
-            folder = found.path
+            project, exact = _PROJECT[found.flavor].format(cuda), found.version
         else:
             lookup = bars.add_task("looking up versions", total=None)
             project, exact = _choose_wheel(wanted, cuda)
             bars.remove_task(lookup)
-            folder = root / f"{exact}-cu{cuda}"
-            if not folder.exists():
-                _install_wheel(f"{project}=={exact}", folder, _CUDNN_FILE, bars)
-        if _find_nvrtc(cuda, root) is None:
-            nvrtc_folder = root / f"nvrtc-cu{cuda}"
-            _install_wheel(_NVRTC_REQUIREMENT[cuda], nvrtc_folder, _NVRTC_FILE[cuda], bars)
-            if _find_nvrtc(cuda, root) is None:
-                _refuse_foreign(nvrtc_folder, _NVRTC_FILE[cuda])
-
-    installed = _load_installed(folder)
-    if installed is None:
-        _refuse_foreign(folder, _CUDNN_FILE)
-    verify(installed)
-    return installed
+        folder = root / f"{exact}-cu{cuda}"
+        _provide(f"{project}=={exact}", folder, _CUDNN_FILE, bars, lock)
+        if _environment_nvrtc(cuda) is None:
+            _provide(_NVRTC_REQUIREMENT[cuda], root / f"nvrtc-cu{cuda}", _NVRTC_FILE[cuda], bars, lock)
+        installed = _load_installed(folder)
+        if installed is None:
+            _refuse_foreign(folder, _CUDNN_FILE)
+        return installed
 
 
 def list_installed(root: Path | None = None) -> list[Installed]:
     """Return every version in the cache, oldest first; folders that are not ours are passed over.
 
+    One whose files are damaged is among them: :func:`child_environment` and :func:`verify` tell.
+
     Raises
     ------
+    UsageError
+        ``cache-folder-name``.
     EnvironmentNotReady
-        ``cache-not-private``.
+        ``cache-not-private``, ``cache-folder-unusable``.
     """
-    root = _absolute(root)
-    if not root.is_dir():
-        return []
-    _check_private(root)
-    loaded = (_load_installed(folder) for folder in root.iterdir())
-    return sorted((one for one in loaded if one is not None), key=lambda one: (version_numbers(one.version), one.cuda))
+    return sorted(_installed(_root(root).path), key=lambda one: (version_numbers(one.version), one.cuda))
 
 
 def find_installed(version: str, *, cuda: Cuda | None = None, root: Path | None = None) -> Installed | None:
@@ -209,9 +208,9 @@ def find_installed(version: str, *, cuda: Cuda | None = None, root: Path | None 
     Raises
     ------
     UsageError
-        ``cudnn-version-malformed``, ``cuda-major-unknown``.
+        ``cudnn-version-malformed``, ``cuda-major-unknown``, ``cache-folder-name``.
     EnvironmentNotReady
-        ``cache-not-private``.
+        ``cache-not-private``, ``cache-folder-unusable``.
     """
     return _newest_of(_matches(version, cuda, root))
 
@@ -222,10 +221,12 @@ def require_installed(version: str, *, cuda: Cuda | None = None, root: Path | No
     Raises
     ------
     EnvironmentNotReady
-        ``cudnn-version-not-installed``, with those that are.
+        ``cudnn-version-not-installed``, with those that are; ``installed-files-changed`` if there is a rest of it.
     """
     installed = find_installed(version, cuda=cuda, root=root)
     if installed is None:
+        for rest in _rests(_root(root).path, _parse_request(version), cuda):
+            _refuse_changed(rest)
         have = ", ".join(item.short for item in list_installed(root)) or "none"
         raise EnvironmentNotReady(
             f"cuDNN {version} is not installed",
@@ -253,30 +254,31 @@ def remove(version: str, *, cuda: Cuda | None = None, root: Path | None = None) 
     UsageError
         ``cudnn-version-malformed``, ``cuda-major-unknown``, ``cudnn-version-ambiguous`` (several match).
     EnvironmentNotReady
-        ``cudnn-version-not-installed``, ``cache-not-private``.
+        ``cudnn-version-not-installed``, ``cache-not-private``, ``cache-folder-unusable``.
     """
-    root = _absolute(root)
-    matches = _matches(version, cuda, root)
-    if not matches:
-        raise EnvironmentNotReady(
-            f"cuDNN {version}{f' for CUDA {cuda}' if cuda else ''} is not installed, nothing was removed",
-            code="cudnn-version-not-installed",
-            where=f"cache folder {root}",
-            cause=f"installed are: {', '.join(one.path.name for one in list_installed(root)) or 'none'}",
-        )
-    if len(matches) > 1:
-        names = ", ".join(one.path.name for one in matches)
-        raise UsageError(
-            f"cuDNN {version} names {len(matches)} installed versions, one is needed",
-            code="cudnn-version-ambiguous",
-            where=f"cache folder {root}",
-            fix=f"give all four numbers and the CUDA major; they are {names}",
-        )
-    [gone] = matches
-    _discard(gone.path, root)
-    if not any(one.cuda == gone.cuda for one in list_installed(root)):
-        _discard(root / f"nvrtc-cu{gone.cuda}", root)
-    return gone
+    _parse_request(version)
+    with _changing(root) as (root, _):
+        matches = _matches(version, cuda, root)
+        if not matches:
+            raise EnvironmentNotReady(
+                f"cuDNN {version}{f' for CUDA {cuda}' if cuda else ''} is not installed, nothing was removed",
+                code="cudnn-version-not-installed",
+                where=f"cache folder {root}",
+                cause=f"installed are: {', '.join(one.path.name for one in list_installed(root)) or 'none'}",
+            )
+        if len(matches) > 1:
+            names = ", ".join(one.path.name for one in matches)
+            raise UsageError(
+                f"cuDNN {version} names {len(matches)} installed versions, one is needed",
+                code="cudnn-version-ambiguous",
+                where=f"cache folder {root}",
+                fix=f"give all four numbers and the CUDA major; they are {names}",
+            )
+        [gone] = matches
+        _discard(gone.path)
+        if not any(one.cuda == gone.cuda for one in list_installed(root)):
+            _discard(root / f"nvrtc-cu{gone.cuda}")
+        return gone
 
 
 def verify(installed: Installed) -> None:
@@ -287,16 +289,111 @@ def verify(installed: Installed) -> None:
     EnvironmentNotReady
         ``installed-files-changed``.
     """
-    folders = [installed.path]
-    nvrtc_folder = installed.path.parent / f"nvrtc-cu{installed.cuda}"
-    if installed.nvrtc is not None and installed.nvrtc.is_relative_to(nvrtc_folder):
-        folders.append(nvrtc_folder)
-    for folder in folders:
-        _verify_folder(folder)
+    _check_files(installed, full=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Wholeness:
+    """What a check of one cuDNN found.
+
+    Attributes
+    ----------
+    name, path
+        Of the version, or ``environment`` for the one of this environment; where it lies.
+    state
+        ``whole``, ``damaged``, or ``unchecked`` where nothing says what was installed.
+    differences
+        One line for each file that is not as it was installed, or why nothing could be checked.
+    repair
+        What to do about it.
+    """
+
+    name: str
+    path: str
+    state: Literal["whole", "damaged", "unchecked"]
+    differences: tuple[str, ...] = ()
+    repair: str = ""
+
+    @property
+    def exit_code(self) -> int:
+        """0 whole, 1 damaged, 2 could not be checked."""
+        return ("whole", "damaged", "unchecked").index(self.state)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {**asdict(self), "differences": list(self.differences)}
+
+
+def check_all(versions: Sequence[str] = (), *, environment: bool = False, root: Path | None = None) -> list[Wholeness]:
+    """Check every file of some versions, or of all in the cache if none is named, by its SHA-256.
+
+    Parameters
+    ----------
+    environment
+        Whether to check the cuDNN that pip has installed into this environment too, against the RECORD of its wheel.
+
+    Raises
+    ------
+    UsageError
+        ``cudnn-version-malformed``, ``cache-folder-name``.
+    EnvironmentNotReady
+        ``cache-not-private``, ``cache-folder-unusable``.
+
+    Notes
+    -----
+    Loads cuDNN: no
+    """
+    cache = _root(root).path
+    checked = []
+    for wanted in [_parse_request(version) for version in versions] or [()]:
+        found = sorted(_installed(cache, wanted), key=lambda one: (version_numbers(one.version), one.cuda))
+        checked += [_wholeness(one) for one in found]
+        rests = list(_rests(cache, wanted, None))
+        checked += [Wholeness(rest.name, str(rest), "damaged", (_NO_RECORD,), _repair_of(rest)) for rest in rests]
+        if wanted and not found and not rests:
+            asked = ".".join(map(str, wanted))
+            checked.append(
+                Wholeness(asked, "", "unchecked", ("it is not installed",), f"cudnn-backend cudnn install {asked}")
+            )
+    if environment:
+        wheels = [Path(entry) / "nvidia" for entry in sys.path if os.path.isabs(entry)]
+        libraries = dict.fromkeys(path for wheel in wheels for path in sorted(wheel.glob("*/lib/libcudnn.so.9")))
+        checked += [_environment_wholeness(library) for library in libraries]
+    return checked
+
+
+def _wholeness(installed: Installed) -> Wholeness:
+    for folder in _folders(installed):
+        installation = read_installation(folder)
+        if differences := find_differences(installation, full=True):
+            return Wholeness(
+                installed.path.name, str(installed.path), "damaged", differences, _repair_of(installed.path)
+            )
+    return Wholeness(installed.path.name, str(installed.path), "whole")
+
+
+def _environment_wholeness(library: Path) -> Wholeness:
+    installations = installations_of(library)
+    if not installations:
+        reason = "no wheel has a RECORD of it"
+        return Wholeness("environment", str(library), "unchecked", (reason,), "ask whoever installed it")
+    for one in installations:
+        if differences := find_differences(one, full=True):
+            return Wholeness("environment", str(library), "damaged", differences, one.repair)
+    return Wholeness("environment", str(library), "whole")
 
 
 def child_environment(installed: Installed) -> dict[str, str]:
-    """Return a copy of ``os.environ`` with which a child of this package loads this cuDNN and its NVRTC."""
+    """Return a copy of ``os.environ`` with which a child of this package loads this cuDNN and its NVRTC.
+
+    Its files are looked at, not read: presence, size and time.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``installed-files-changed``.
+    """
+    _check_files(installed, full=False)
     environment = dict(os.environ)
     environment["CUDNN_BACKEND_LIBRARY"] = str(installed.library)
     environment.pop("CUDNN_BACKEND_NVRTC", None)
@@ -311,7 +408,7 @@ def environment_for(version: str | None) -> dict[str, str]:
     Raises
     ------
     EnvironmentNotReady
-        ``cudnn-version-not-installed``.
+        ``cudnn-version-not-installed``, ``installed-files-changed``.
     """
     return dict(os.environ) if version is None else child_environment(require_installed(version))
 
@@ -325,7 +422,7 @@ def version_numbers(version: str) -> tuple[int, ...]:
 
 
 def _parse_request(version: str) -> tuple[int, ...]:
-    if not re.fullmatch(r"[0-9]+(\.[0-9]+){1,3}", version):
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9}){1,3}", version):
         raise UsageError(
             f"cuDNN version {version!r} is not two, three or four numbers with dots between",
             code="cudnn-version-malformed",
@@ -347,11 +444,7 @@ def _matches(version: str, cuda: Cuda | None, root: Path | None) -> list[Install
     wanted = _parse_request(version)
     if cuda is not None:
         _check_cuda(cuda)
-    return [
-        one
-        for one in list_installed(root)
-        if version_numbers(one.version)[: len(wanted)] == wanted and cuda in (None, one.cuda)
-    ]
+    return _installed(_root(root).path, wanted, cuda)
 
 
 def _newest_of(candidates: Iterable[Installed]) -> Installed | None:
@@ -411,18 +504,24 @@ def _pip(*arguments: str) -> list[str]:
             code="pip-missing",
             fix=f"{sys.executable} -m ensurepip (with uv: uv pip install pip)",
         )
-    # -P: a pip.py in the working folder is not run.
+    # -P, -E: no pip.py of the working folder or of PYTHONPATH is run. -u: its words are read while it works.
     return [
-        *(sys.executable, "-P", "-m", "pip", *arguments),
+        *(sys.executable, "-P", "-E", "-u", "-m", "pip", *arguments),
         *("--disable-pip-version-check", "--no-input", "--no-color"),
     ]
+
+
+def _pip_environment() -> dict[str, str]:
+    """Return this environment with those settings of pip that say where wheels come from, and no others."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PIP_") or name in _PIP_SETTINGS}
 
 
 def _index_versions(project: str) -> tuple[list[str], str]:
     """Return the cuDNN 9 versions that pip finds for this platform, or none and pip's last words."""
     done = subprocess.run(
         _pip("index", "versions", project),
-        env={**os.environ, "PIP_QUIET": "0"},  # the list is what it would be quiet about
+        env=_pip_environment(),
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         errors="replace",
@@ -431,7 +530,7 @@ def _index_versions(project: str) -> tuple[list[str], str]:
     listed = re.search(r"^Available versions: (.*)$", done.stdout, re.MULTILINE)
     if not listed:
         return [], _last_words(done.stderr)
-    return [one for one in listed[1].split(", ") if re.fullmatch(r"9(\.[0-9]+){3}", one)], ""
+    return [one for one in listed[1].split(", ") if re.fullmatch(r"9(\.[0-9]{1,9}){3}", one)], ""
 
 
 def _last_words(output: str) -> str:
@@ -441,8 +540,11 @@ def _last_words(output: str) -> str:
     return "\n".join(errors or lines[-1:]) or "nothing"
 
 
-def _download(requirement: str, staging: Path, bars: Progress) -> Path:
-    """Download one wheel into ``staging``; pip checks the hash that the index gives."""
+def _download(requirement: str, staging: Path, bars: Progress, lock: int) -> Path:
+    """Download one wheel into ``staging``; pip checks the hash that the index gives.
+
+    pip holds the lock as well: where this process is killed, nobody else takes the folder before pip has ended.
+    """
     destination, temporary, log = staging / "wheel", staging / "tmp", staging / "pip.log"
     destination.mkdir()
     temporary.mkdir()
@@ -452,12 +554,11 @@ def _download(requirement: str, staging: Path, bars: Progress) -> Path:
     )
     task = bars.add_task(f"downloading {requirement}", total=None)
     # pip writes the growing wheel below TMPDIR: ours, so that it can be watched and is cleaned up.
-    environment = {**os.environ, "PIP_QUIET": "0", "TMPDIR": str(temporary), "PYTHONUNBUFFERED": "1"}
+    environment = {**_pip_environment(), "TMPDIR": str(temporary)}
+    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
     with (
         log.open("wb") as output,
-        subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
-        ) as process,
+        subprocess.Popen(command, env=environment, stdout=output, pass_fds=[lock], **streams) as process,
     ):
         try:
             while process.poll() is None:
@@ -501,193 +602,149 @@ def _announced_bytes(log: str) -> int | None:
     return round(float(match[1]) * _SIZE_UNITS[match[2]]) if match else None
 
 
-# Wheels and folders
+# Folders
 
 
-def _install_wheel(requirement: str, folder: Path, needed: str, bars: Progress) -> None:
+def _provide(requirement: str, folder: Path, needed: str, bars: Progress, lock: int) -> None:
+    """See that a folder holds a wheel as it was installed: fetch it if it is missing, replace it if it is damaged."""
+    if os.path.lexists(folder):
+        if _is_whole(folder, needed):
+            return
+        _check_replaceable(folder, needed)
     with _staging(folder.parent) as staging:
-        _place_wheel(_download(requirement, staging, bars), folder, needed, bars)
+        wheel = _download(requirement, staging, bars, lock)
+        _place_wheel(wheel, folder, needed, bars)
+
+
+def _is_whole(folder: Path, needed: str) -> bool:
+    try:
+        installation = read_installation(folder)
+    except (OSError, ValueError):
+        return False
+    return _only(installation.files, needed) is not None and not find_differences(installation, full=True)
+
+
+def _check_replaceable(folder: Path, needed: str) -> None:
+    """Refuse a folder that holds something else than install puts there, and no record of an install."""
+    if folder.is_symlink() or not folder.is_dir():
+        _refuse_foreign(folder, needed)
+    names = {path.name for path in folder.iterdir()}
+    if METADATA not in names and not names <= {"nvidia"}:
+        _refuse_foreign(folder, needed)
 
 
 def _place_wheel(wheel: Path, folder: Path, needed: str, bars: Progress) -> None:
-    """Make ``folder`` from a wheel, whole or not at all; if another process was faster, its folder stays."""
+    """Make ``folder`` from a wheel, whole or not at all, in place of what was there."""
     with _staging(folder.parent) as staging:
         tree = staging / "tree"
         tree.mkdir(mode=0o700)
-        _extract(wheel, tree, bars)
+        unpack_wheel(wheel, tree, bars)
         if len(list(tree.glob(needed))) != 1:
-            _refuse_wheel(wheel, f"there is not one {needed} in it")
-        try:
-            tree.rename(folder)
-        except OSError:
-            if not folder.is_dir():
-                raise
-
-
-def _extract(wheel: Path, tree: Path, bars: Progress) -> None:
-    """Extract ``nvidia/`` of a wheel, every file checked against RECORD, and write the metadata file."""
-    try:
-        with zipfile.ZipFile(wheel) as archive:
-            members = _check_members(wheel, archive)
-            total_bytes = sum(member.file_size for member, _ in members)
-            task = bars.add_task(f"extracting {wheel.name.split('-py3-')[0]}", total=total_bytes)
-            files = {}
-            for member, recorded in members:
-                target = tree / member.filename
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with archive.open(member) as source, target.open("xb") as sink:
-                    found = _copy_hashed(source, sink, bars, task)
-                if base64.urlsafe_b64encode(found).rstrip(b"=").decode() != recorded:
-                    _refuse_wheel(wheel, f"the SHA-256 of {member.filename} is not the one in its RECORD")
-                files[member.filename] = {"sha256": found.hex(), "size_bytes": member.file_size}
-    except (
-        *(zipfile.BadZipFile, zlib.error, EOFError, csv.Error),
-        *(UnicodeDecodeError, NotImplementedError, RuntimeError),
-    ) as error:
-        _refuse_wheel(wheel, f"{type(error).__name__}: {error}")
-    project, version, *_ = wheel.name.split("-")
-    with wheel.open("rb") as stream:
-        wheel_sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
-    metadata = {
-        "project": project.replace("_", "-"),
-        "version": version,
-        "wheel": wheel.name,
-        "wheel_sha256": wheel_sha256,
-        "files": files,
-    }
-    (tree / _METADATA).write_text(json.dumps(metadata, indent=1) + "\n", encoding="utf-8")
-
-
-def _copy_hashed(source: IO[bytes], sink: IO[bytes], bars: Progress, task: TaskID) -> bytes:
-    digest = hashlib.sha256()
-    while chunk := source.read(_CHUNK_BYTES):
-        digest.update(chunk)
-        sink.write(chunk)
-        bars.advance(task, len(chunk))
-    return digest.digest()
-
-
-def _check_members(wheel: Path, archive: zipfile.ZipFile) -> list[tuple[zipfile.ZipInfo, str]]:
-    """Return the files below ``nvidia/``, each with the SHA-256 that RECORD gives (base64url, no padding)."""
-    members = [member for member in archive.infolist() if not member.is_dir()]
-    names = [member.filename for member in archive.infolist()]
-    if len(set(names)) != len(names):
-        _refuse_wheel(wheel, "it holds two files of the same name")
-    for member in archive.infolist():
-        path = PurePosixPath(member.filename)
-        if path.is_absolute() or ".." in path.parts or "\\" in member.filename:
-            _refuse_wheel(wheel, f"the file name {member.filename!r} leads out of the folder")
-        if stat.S_ISLNK(member.external_attr >> 16):
-            _refuse_wheel(wheel, f"{member.filename!r} is a symbolic link")
-    records = [name for name in names if re.fullmatch(r"[^/]+\.dist-info/RECORD", name)]
-    if len(records) != 1:
-        _refuse_wheel(wheel, f"it holds {len(records)} RECORD files, one is needed")
-    lines = archive.read(records[0]).decode("utf-8").splitlines()
-    recorded = {row[0]: row[1] for row in csv.reader(lines) if len(row) == 3}
-    kept = [member for member in members if member.filename.startswith("nvidia/")]
-    missing = {name for name in recorded if name.startswith("nvidia/")} - set(names)
-    if missing or not kept:
-        _refuse_wheel(wheel, f"files are missing: {', '.join(sorted(missing)) or 'there is no nvidia/ tree'}")
-    checked = []
-    for member in kept:
-        algorithm, _, digest = recorded.get(member.filename, "").partition("=")
-        if algorithm != "sha256":
-            _refuse_wheel(wheel, f"its RECORD has no SHA-256 for {member.filename}")
-        checked.append((member, digest))
-    return checked
-
-
-def _refuse_wheel(wheel: Path, cause: str) -> NoReturn:
-    raise EnvironmentNotReady(
-        f"the wheel {wheel.name} is damaged or forged, nothing was installed",
-        code="wheel-damaged",
-        where=f"checking the wheel before it enters the cache, {wheel.stat().st_size} bytes",
-        cause=cause,
-        fix="install again with PIP_NO_CACHE_DIR=1; if it stays, pip's index serves a bad file",
-    )
+            refuse_wheel(wheel, f"there is not one {needed} in it")
+        with contextlib.suppress(FileNotFoundError):
+            folder.rename(staging / "damaged")
+        tree.rename(folder)
 
 
 def _refuse_foreign(folder: Path, needed: str) -> NoReturn:
     raise EnvironmentNotReady(
         f"{folder} exists and was not made by install",
         code="cache-folder-foreign",
-        cause=f"it has no readable {_METADATA}, or not one {needed}",
+        cause=f"it has no readable {METADATA}, or not one {needed}",
         fix="delete or move that folder, then install again",
     )
 
 
-def _read_metadata(folder: Path) -> tuple[str, str, dict[str, tuple[str, int]]]:
-    """Return project, version and {file name: (SHA-256, size in bytes)}, or raise ValueError or OSError."""
-    try:
-        data = json.loads((folder / _METADATA).read_text(encoding="utf-8"))
-        files = {str(name): (str(fact["sha256"]), int(fact["size_bytes"])) for name, fact in data["files"].items()}
-        return str(data["project"]), str(data["version"]), files
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{folder / _METADATA}: {error!r}") from error
+def _installed(root: Path, wanted: tuple[int, ...] = (), cuda: Cuda | None = None) -> list[Installed]:
+    """Return the versions in the cache that begin with these numbers, in no order."""
+    loaded = (_load_installed(folder) for folder in _version_folders(root, wanted, cuda))
+    return [one for one in loaded if one is not None]
+
+
+def _rests(root: Path, wanted: tuple[int, ...], cuda: Cuda | None) -> Iterator[Path]:
+    """Yield the folders that are named like a version and hold no readable record of one."""
+    return (folder for folder in _version_folders(root, wanted, cuda) if _load_installed(folder) is None)
+
+
+def _version_folders(root: Path, wanted: tuple[int, ...], cuda: Cuda | None) -> list[Path]:
+    found = []
+    private = _root(root)
+    with private.usable(), contextlib.suppress(FileNotFoundError), private.opened() as folder:
+        for name in sorted(os.listdir(folder.descriptor)):
+            match = _FOLDER.fullmatch(name)
+            if match and cuda in (None, match["cuda"]) and version_numbers(match["version"])[: len(wanted)] == wanted:
+                found.append(root / name)
+    return found
 
 
 def _load_installed(folder: Path) -> Installed | None:
-    """Return the version in this folder, or None if the folder is not one of ours."""
-    name = re.fullmatch(r"9(?:\.[0-9]+){3}-cu(12|13)", folder.name)
+    """Return the version in this folder as it is on record, or None if the folder is not one of ours."""
+    name = _FOLDER.fullmatch(folder.name)
     if name is None:
         return None
-    cuda: Cuda = "12" if name[1] == "12" else "13"
+    cuda: Cuda = "12" if name["cuda"] == "12" else "13"
     try:
-        project, version, files = _read_metadata(folder)
+        installation = read_installation(folder)
     except (OSError, ValueError):
         return None
-    flavors: dict[str, Flavor] = {f"nvidia-cudnn-jit-cu{cuda}": "jit", f"nvidia-cudnn-cu{cuda}": "full"}
-    libraries = list(folder.glob(_CUDNN_FILE))
-    if project not in flavors or folder.name != f"{version}-cu{cuda}" or len(libraries) != 1:
+    flavors = {project.format(cuda): flavor for flavor, project in _PROJECT.items()}
+    library = _only(installation.files, _CUDNN_FILE)
+    if installation.project not in flavors or installation.version != name["version"] or library is None:
         return None
     return Installed(
-        version=version,
+        version=installation.version,
         cuda=cuda,
-        flavor=flavors[project],
+        flavor=flavors[installation.project],
         path=folder,
-        library=libraries[0],
+        library=folder / library,
         nvrtc=_find_nvrtc(cuda, folder.parent),
-        size_bytes=sum(size_bytes for _, size_bytes in files.values()),
+        size_bytes=sum(record.size_bytes for record in installation.files.values()),
     )
 
 
-def _verify_folder(folder: Path) -> None:
-    try:
-        expected = _read_metadata(folder)[2]
-    except (OSError, ValueError) as error:
-        _refuse_changed(folder, [f"{_METADATA} is unreadable: {error}"])
-    present = {
-        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()
-    }
-    changes = [f"added: {name}" for name in sorted(present - set(expected) - {_METADATA})]
-    changes += [f"missing: {name}" for name in sorted(set(expected) - present)]
-    for name in sorted(present & set(expected)):
-        path = folder / name
-        if path.is_symlink() or not path.is_file():
-            changes.append(f"not a plain file: {name}")
-            continue
-        with path.open("rb") as stream:
-            if hashlib.file_digest(stream, "sha256").hexdigest() != expected[name][0]:
-                changes.append(f"changed: {name}")
-    if changes:
-        _refuse_changed(folder, changes)
+def _only(names: Iterable[str], pattern: str) -> str | None:
+    """Return the one name of this pattern, None if there is not one."""
+    found = [name for name in names if name.count("/") == pattern.count("/") and fnmatch(name, pattern)]
+    return found[0] if len(found) == 1 else None
 
 
-def _refuse_changed(folder: Path, changes: list[str]) -> NoReturn:
+def _folders(installed: Installed) -> list[Path]:
+    """Return the folders of the cache that a version uses: its own, and a cached NVRTC's."""
+    nvrtc_folder = installed.path.parent / f"nvrtc-cu{installed.cuda}"
+    cached = installed.nvrtc is not None and installed.nvrtc.is_relative_to(nvrtc_folder)
+    return [installed.path, nvrtc_folder] if cached else [installed.path]
+
+
+def _check_files(installed: Installed, *, full: bool) -> None:
+    for folder in _folders(installed):
+        try:
+            differences = find_differences(read_installation(folder), full=full)
+        except (OSError, ValueError) as error:
+            differences = (f"{METADATA} is unreadable: {error}",)
+        if differences:
+            _refuse_changed(folder, differences, _repair_of(installed.path))
+
+
+def _refuse_changed(folder: Path, differences: Sequence[str] = (_NO_RECORD,), repair: str = "") -> NoReturn:
     raise EnvironmentNotReady(
-        f"{folder} is not as it was installed, {len(changes)} difference{'s' * (len(changes) != 1)}",
+        f"{folder} is not as it was installed, {len(differences)} difference{'s' * (len(differences) != 1)}",
         code="installed-files-changed",
         where=str(folder),
-        cause="\n".join(changes),
-        fix="delete that folder, then install again",
+        cause="\n".join(differences),
+        fix=f"{repair or _repair_of(folder)}, which replaces it",
     )
+
+
+def _repair_of(folder: Path) -> str:
+    version, _, cuda = folder.name.partition("-cu")
+    return f"cudnn-backend cudnn install {version} --cuda {cuda}"
 
 
 # NVRTC
 
 
 def _environment_nvrtc(cuda: Cuda) -> Path | None:
-    candidates = (Path(entry).absolute() / _NVRTC_FILE[cuda] for entry in sys.path)
+    candidates = (Path(entry) / _NVRTC_FILE[cuda] for entry in sys.path if os.path.isabs(entry))
     return next((path for path in candidates if path.is_file()), None)
 
 
@@ -699,47 +756,46 @@ def _find_nvrtc(cuda: Cuda, root: Path) -> Path | None:
 # The cache folder
 
 
-def _absolute(root: Path | None) -> Path:
-    return (default_root() if root is None else root).expanduser().absolute()
-
-
-def _check_private(root: Path) -> None:
-    """Refuse a folder that someone else can write: code is loaded from it."""
-    status = root.stat()
-    if status.st_uid != os.getuid():
-        fault = f"belongs to user id {status.st_uid}, needed is {os.getuid()}"
-        fix = "set CUDNN_BACKEND_CACHE to a folder of this user"
-    elif status.st_mode & 0o022:
-        fault = f"has mode {stat.S_IMODE(status.st_mode):04o}, needed is 0700"
-        fix = f"look at what is in it, then chmod 700 {root}"
-    else:
-        return
-    raise EnvironmentNotReady(
-        f"the cuDNN cache folder {root} {fault}",
+def _root(root: Path | None) -> PrivateFolder:
+    return PrivateFolder(
+        default_root() if root is None else root,
+        title="cuDNN cache folder",
+        reason="libraries are loaded from this folder",
         code="cache-not-private",
-        cause="libraries are loaded from this folder, so only its user may write to it",
-        fix=fix,
+        otherwise=f"set {_VARIABLE} to a folder of this user",
     )
 
 
 @contextlib.contextmanager
+def _changing(root: Path | None) -> Iterator[tuple[Path, int]]:
+    """Hold the lock of the cache and yield its path and the lock; what killed installs left is removed."""
+    private = _root(root)
+    with private.usable(), private.opened(create=True) as folder, folder.locked(_INSTALL_WAIT_S) as lock:
+        for left in private.path.glob(f"{_STAGING}*"):
+            _remove_tree(left)
+        yield private.path, lock
+
+
+@contextlib.contextmanager
 def _staging(root: Path) -> Iterator[Path]:
-    """Make a private temporary folder beside the versions, so that a rename is enough."""
-    with tempfile.TemporaryDirectory(prefix=_STAGING, dir=root) as name:
-        yield Path(name)
+    """Make a private temporary folder beside the versions, so that a rename is enough. The caller holds the lock."""
+    staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=root))
+    try:
+        yield staging
+    finally:
+        _remove_tree(staging)
 
 
-def _remove_stale_staging(root: Path) -> None:
-    """Remove what a killed install left more than a day ago."""
-    for folder in root.glob(f"{_STAGING}*"):
-        with contextlib.suppress(FileNotFoundError):  # its owner removes it meanwhile
-            if time.time() - folder.stat().st_mtime > _STAGING_MAX_AGE_S:
-                shutil.rmtree(folder)
+def _remove_tree(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
-def _discard(folder: Path, root: Path) -> None:
+def _discard(folder: Path) -> None:
     """Remove a folder of the cache in one step as others see it; harmless if it is gone already."""
-    with _staging(root) as staging, contextlib.suppress(FileNotFoundError):
+    with _staging(folder.parent) as staging, contextlib.suppress(FileNotFoundError):
         folder.rename(staging / folder.name)
 
 

@@ -8,20 +8,23 @@ from functools import lru_cache
 from pathlib import Path
 
 from ..errors import EnvironmentNotReady
+from ..integrity import Damage, find_damage
 from ..native import Library, library, loaded_library
-from ..native.find import cudnn_places
+from ..native.find import cudnn_places, find_loaded, nvrtc_places
 from ..native.surroundings import (
     ask_nvrtc,
     driver_initialisation,
     load_refusal,
     loader_folders,
+    loader_preloads,
     mapped_cudnn,
     name_version,
     sublibraries,
 )
 from ..target import Target
+from ..versions import find_installed
 
-__all__ = ["NVRTC_ARCHITECTURES", "Fault", "check_environment", "nvrtc_needed"]
+__all__ = ["NVRTC_ARCHITECTURES", "Fault", "check_environment", "environment_fault_after_crash", "nvrtc_needed"]
 
 # What the NVRTC of each CUDA version compiles for, as it says itself (nvrtcGetSupportedArchs).
 _UP_TO_HOPPER = (50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 89, 90)
@@ -45,6 +48,12 @@ _LOST = {
     "cnn": "functions outside the graph API end the process",
     "adv": "functions outside the graph API end the process",
 }
+
+# What damaged files may look like: where one of these is found every byte is compared with what was installed.
+_PERHAPS_DAMAGED = (
+    *("cudnn-library-not-found", "cudnn-sublibrary-missing", "cudnn-sublibrary-unloadable"),
+    *("cudnn-sublibraries-mixed", "nvrtc-builtins-missing", "nvrtc-unusable"),
+)
 
 # What cuInit answers where a driver library is there and cannot be used.
 _NO_GPU = 100
@@ -94,14 +103,16 @@ def check_environment(on: Library | None = None, target: Target | None = None, b
     """
     lib = on or (target.library if target is not None else loaded_library())
     if lib is None:
-        faults = _before_loading()
+        path = _candidate()
+        faults = [] if path is None else _before_loading(path)
         if any(fault.blocks for fault in faults):
-            return faults
+            return _with_damage(faults, path)
         try:
             lib = library()
         except EnvironmentNotReady as error:
             where = error.sections.get("where", "")
-            return [Fault(error.code, error.headline, where, error.sections.get("fix", ""), blocks=True)]
+            refused = Fault(error.code, error.headline, where, error.sections.get("fix", ""), blocks=True)
+            return _with_damage([refused, *([] if path is None else _shadowed(path))], path)
     faults = [
         *_mapped(lib),
         *_shadowed(lib.path),
@@ -111,19 +122,73 @@ def check_environment(on: Library | None = None, target: Target | None = None, b
     ]
     if not any(fault.code in ("cudnn-sublibraries-mixed", "cudnn-loaded-twice") for fault in faults):
         faults += _files(lib.path, lib.version)
-    return sorted(faults, key=lambda fault: not fault.blocks)
+    return _with_damage(sorted(faults, key=lambda fault: not fault.blocks), lib.path, lib.nvrtc.path)
 
 
-def _before_loading() -> list[Fault]:
-    """Return the faults of the library that would be loaded, from its files alone."""
+def environment_fault_after_crash(version: str | None, *, in_start: bool = False) -> Fault | None:
+    """Return what is wrong with the files of a cuDNN whose process died, so that no graph is blamed for it.
+
+    Every byte of cuDNN and of its NVRTC is compared with what was installed: a second or more the first time, then
+    less than 2 ms while the files stay as they are.
+
+    Parameters
+    ----------
+    version
+        An installed one, or None for the library this process would load.
+    in_start
+        Whether it died before the control graph was answered: then what was loaded is not known to be what was asked
+        for, as it is later.
+
+    Returns
+    -------
+    Fault
+        ``installed-files-changed``; after a death in the start also ``loader-path-shadows-cudnn`` where the files are
+        whole and ``LD_LIBRARY_PATH`` or ``LD_PRELOAD`` brings others. None if nothing is known to be wrong.
+    """
+    if version is None:
+        path, nvrtc = _candidate(), None
+        if path is not None:
+            places = (place.path for major in (12, 13) for place in nvrtc_places(major))
+            nvrtc = next((place for place in places if place is not None and "/nvidia/" in place), None)
+    else:
+        installed = find_installed(version)
+        if installed is None:
+            return None
+        path, nvrtc = str(installed.library), None if installed.nvrtc is None else str(installed.nvrtc)
+    for file in (path, nvrtc):
+        if file is not None and (damage := find_damage(file, full=True)) is not None:
+            return _damaged(damage)
+    return next(_shadowed(path), None) if in_start and path is not None else None
+
+
+def _damaged(damage: Damage) -> Fault:
+    return Fault("installed-files-changed", damage.headline, "\n".join(damage.differences), damage.repair, blocks=True)
+
+
+def _with_damage(faults: list[Fault], *paths: str | None) -> list[Fault]:
+    """Return the faults, before them the damage to the wheels of these libraries that explains them."""
+    if not any(fault.code in _PERHAPS_DAMAGED for fault in faults):
+        return faults
+    found = (find_damage(path, full=True) for path in paths if path is not None)
+    return [*(_damaged(damage) for damage in found if damage is not None), *faults]
+
+
+def _candidate() -> str | None:
+    """Return the path of the library that would be loaded, None if the loader is to search."""
     place = next((place for place in cudnn_places() if place.path is not None), None)
-    if place is None or place.path is None or "/" not in place.path:
-        return []
-    with Path(place.path).open("rb") as file:
-        is_library = file.read(4) == b"\x7fELF"
-    if not is_library:
-        return []  # the loader says it better
-    return list(_missing(place.path, None))
+    return None if place is None or place.path is None or "/" not in place.path else place.path
+
+
+def _before_loading(path: str) -> list[Fault]:
+    """Return the faults of the library that would be loaded, from its files alone."""
+    if (damage := find_damage(path, full=False)) is not None:
+        return [_damaged(damage)]
+    try:
+        with Path(path).open("rb") as file:
+            is_library = file.read(4) == b"\x7fELF"
+    except OSError:
+        is_library = False
+    return list(_missing(path, None)) if is_library else []  # the loader says it better
 
 
 @lru_cache
@@ -222,7 +287,7 @@ def _names(folder: Path) -> frozenset[str]:
 
 
 def _shadowed(path: str) -> Iterator[Fault]:
-    """Yield the folders of ``LD_LIBRARY_PATH`` with sub-libraries that the loader takes before those of `path`."""
+    """Yield what the loader is told to take before the sub-libraries of `path`."""
     own = Path(path).resolve().parent
     for folder in loader_folders():
         if "graph" in _names(folder) and folder.resolve() != own:
@@ -231,6 +296,15 @@ def _shadowed(path: str) -> Iterator[Fault]:
                 f"LD_LIBRARY_PATH has another cuDNN: {folder}",
                 f"the loader searches it before {own}, so {path} may get its sub-libraries",
                 f"take {folder} off LD_LIBRARY_PATH, or put {own} before it",
+                blocks=False,
+            )
+    for file in loader_preloads():
+        if file.name.startswith(("libcudnn", "libcuda.so", "libnvrtc")) and file.resolve().parent != own:
+            yield Fault(
+                "loader-path-shadows-cudnn",
+                f"LD_PRELOAD has {file}",
+                f"the loader takes it before what lies in {own}",
+                f"take {file} off LD_PRELOAD",
                 blocks=False,
             )
 
@@ -260,7 +334,16 @@ def _driver(lib: Library, target: Target | None, build: bool) -> Iterator[Fault]
 
 def _real_driver(lib: Library, live: bool, build: bool) -> Iterator[Fault]:
     version, needed = lib.driver.version, lib.cuda_version // 1000
-    if version is not None and version // 1000 < needed:
+    if version is None:
+        yield Fault(
+            "driver-unusable",
+            f"{lib.driver.path} is no CUDA driver",
+            lib.driver.note,
+            "take its folder off LD_LIBRARY_PATH, or install the CUDA driver",
+            blocks=True,
+        )
+        return
+    if version // 1000 < needed:
         yield Fault(
             "driver-too-old",
             f"the driver is for CUDA {_cuda(version)}, this cuDNN is built for CUDA {_cuda(lib.cuda_version)}",
@@ -274,7 +357,7 @@ def _real_driver(lib: Library, live: bool, build: bool) -> Iterator[Fault]:
         yield Fault(
             "driver-without-gpu",
             f"the CUDA driver is installed and of no use here: {words}",
-            f"cuInit answers {status}",
+            f"cuInit of {lib.driver.path} answers {status}",
             repair,
             blocks=live,
         )
@@ -292,7 +375,22 @@ def _nvrtc(lib: Library, target: Target | None, build: bool) -> Iterator[Fault]:
             blocks=build,
         )
         return
-    nvrtc = ask_nvrtc(lib.nvrtc.path)
+    try:
+        nvrtc = ask_nvrtc(lib.nvrtc.path)
+    except OSError as error:
+        found = ", ".join(find_loaded(Path(lib.nvrtc.path).name)) or lib.nvrtc.path
+        headline = f"{found} is no NVRTC: no plan can be built"
+        repair = f"take its folder off LD_LIBRARY_PATH, and pip install --force-reinstall {package}"
+        yield Fault("nvrtc-unusable", headline, str(error), repair, blocks=build)
+        return
+    if nvrtc.version[0] != major:
+        yield Fault(
+            "nvrtc-of-another-cuda",
+            f"{nvrtc.path} is the NVRTC of CUDA {nvrtc.version[0]}.{nvrtc.version[1]}, that of CUDA {major} is needed",
+            lib.nvrtc.found,
+            f"take its folder off LD_LIBRARY_PATH, and pip install {package}",
+            blocks=build,
+        )
     shown = "NVRTC {}.{}".format(*nvrtc.version)
     if nvrtc.refusal:
         others = [path.name for path in Path(nvrtc.path).parent.glob("libnvrtc-builtins.so.*")]

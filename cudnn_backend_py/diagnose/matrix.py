@@ -6,7 +6,6 @@ Every answer is kept on disk as it comes, so a run that was stopped asks nothing
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
 from ..graph import Graph
+from ..private_folder import EntryFolder, PrivateFolder
 from ..target import find_profile
 from ..versions import find_installed, list_installed
 from .ask import GPU, TIMED_OUT, Judge, Question, judge, library_identity
@@ -39,7 +39,7 @@ SCHEMA_VERSION = 1
 
 DEFAULT = "default"  # name of the cuDNN this process would load
 
-_KEPT_VERSION = 1
+_KEPT = "cudnn-backend-py/kept-answer 1"
 _BATCH = 32
 _FAULTS = ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "SIGILL")  # ends that are cuDNN's doing, not the user's
 _OWN_VERSION = "from cudnn_backend_py.native import library; print(library().version_text)"
@@ -319,7 +319,7 @@ def matrix(
     UsageError
         ``matrix-empty``, ``matrix-graph-names``, ``unknown-target``.
     EnvironmentNotReady
-        ``cudnn-version-not-installed``.
+        ``cudnn-version-not-installed``, ``cache-folder-not-private``, ``cache-folder-unusable``.
 
     Notes
     -----
@@ -647,12 +647,23 @@ class _Shelf:
 # Kept answers
 
 
+def kept_answers(folder: Path) -> EntryFolder:
+    """Return the files of kept answers, by the key of their question."""
+    private = PrivateFolder(
+        folder,
+        title="folder of kept answers",
+        reason="what lies there is taken for cuDNN's word",
+        code="cache-folder-not-private",
+    )
+    return EntryFolder(private, schema=_KEPT, suffix="answer", max_bytes=None, durable=False)
+
+
 class _Answers:
-    """A folder with one small JSON for each answer; written by rename, so a file is whole or absent."""
+    """A folder with one small file for each answer."""
 
     def __init__(self, folder: Path | None) -> None:
-        self._folder = folder or default_cache()
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._files = kept_answers(folder or default_cache())
+        self._files.make()
         self._by = _own_code()
 
     def get(self, question: Question, children: Judge) -> Cell:
@@ -666,23 +677,17 @@ class _Answers:
 
     def find(self, key: str) -> Cell | None:
         """Return the kept answer, None if there is none that this code gave."""
-        try:
-            data = json.loads((self._folder / f"{key}.json").read_text(encoding="utf-8"))
-            if (data["version"], data["by"]) != (_KEPT_VERSION, self._by):
-                return None
-            return Cell.from_dict(data["cell"])
-        except (OSError, ValueError, KeyError, TypeError):
+        record = self._files.read(key)
+        if record is None or record.get("by") != self._by:
             return None
+        return Cell.from_dict(record["cell"])
 
     def keep(self, key: str, question: Question, cell: Cell) -> None:
         """Write an answer, unless it is about this moment or this machine rather than about cuDNN."""
         if question.target == GPU or not _lasts(cell):
             return
         labels = {"graph": question.graph.name, "target": question.target, "cudnn": question.version}
-        data = {"version": _KEPT_VERSION, "by": self._by, **labels, "cell": asdict(cell)}
-        new = self._folder / f".{key}.{os.getpid()}.{threading.get_ident()}"
-        new.write_text(json.dumps(data) + "\n", encoding="utf-8")
-        new.replace(self._folder / f"{key}.json")
+        self._files.write(key, {"by": self._by, **labels, "cell": asdict(cell)})
 
 
 def _lasts(cell: Cell) -> bool:

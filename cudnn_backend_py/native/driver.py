@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from .find import find_loaded
+
 __all__ = ["Driver", "current_device", "load_driver"]
 
 SONAME = "libcuda.so.1"
 STUB_MARK = "cudnn_backend_py_driver_stub"
 CUDA_SUCCESS = 0
+_NEEDED = ("cuInit", "cuDriverGetVersion", "cuDeviceGetCount")
 
 _lock = threading.Lock()
 _driver: Driver | None = None
@@ -26,8 +29,9 @@ _driver: Driver | None = None
 class Driver:
     """What answers to ``libcuda.so.1`` here.
 
-    ``version`` is ``cuDriverGetVersion``'s number (13000 for CUDA 13.0), ``devices`` the number of GPUs it sees,
-    ``note`` says why, where the answer is not the plain one.
+    ``path`` is the file that is loaded, of a real one as the system says. ``version`` is ``cuDriverGetVersion``'s
+    number (13000 for CUDA 13.0), None where it is no driver, ``devices`` the number of GPUs it sees, ``note`` says why,
+    where the answer is not the plain one.
     """
 
     kind: Literal["real", "stub", "missing"]
@@ -59,7 +63,13 @@ def _load() -> Driver:
         return _load_stub(str(absent))
     if hasattr(library, STUB_MARK):
         return Driver("stub", SONAME, _version(library), 0, "found on the loader path")
-    return Driver("real", SONAME, _version(library), _count_devices(library))
+    path = next(iter(find_loaded("libcuda.so")), SONAME)
+    missing = [name for name in _NEEDED if not hasattr(library, name)]
+    if missing:
+        return Driver("real", path, None, 0, f"it has no {', '.join(missing)}")
+    version = _version(library)
+    note = "cuDriverGetVersion does not answer" if version is None else ""
+    return Driver("real", path, version, _count_devices(library), note)
 
 
 def _load_stub(why: str) -> Driver:

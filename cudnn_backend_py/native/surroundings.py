@@ -21,6 +21,7 @@ __all__ = [
     "driver_initialisation",
     "load_refusal",
     "loader_folders",
+    "loader_preloads",
     "mapped_cudnn",
     "name_version",
     "sublibraries",
@@ -60,9 +61,11 @@ def ask_nvrtc(path: str) -> Nvrtc:
     Raises
     ------
     OSError
-        It cannot be loaded.
+        It cannot be loaded, or is no NVRTC.
     """
     nvrtc = ctypes.CDLL(path)
+    if not hasattr(nvrtc, "nvrtcGetSupportedArchs"):
+        raise OSError(f"{path} has no nvrtcGetSupportedArchs")
     major, minor, count = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
     nvrtc.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
     nvrtc.nvrtcGetNumSupportedArchs(ctypes.byref(count))
@@ -90,12 +93,14 @@ def _compile_nothing(nvrtc: ctypes.CDLL) -> str:
 
 @lru_cache(maxsize=1)
 def driver_initialisation() -> int | None:
-    """Return what ``cuInit`` answers, 0 for success; None where no driver library is loaded.
+    """Return what ``cuInit`` answers, 0 for success; None where none is loaded, or it is no driver.
 
     C: ``cuInit``. 34 is a stub of the CUDA toolkit, 100 no GPU, 803 a kernel module of another version.
     """
     driver = load_driver()
-    return None if driver.path is None else int(ctypes.CDLL(driver.path if driver.kind == "stub" else SONAME).cuInit(0))
+    if driver.path is None or driver.version is None:
+        return None
+    return int(ctypes.CDLL(driver.path if driver.kind == "stub" else SONAME).cuInit(0))
 
 
 @lru_cache
@@ -148,5 +153,25 @@ def name_version(path: Path) -> tuple[int, ...] | None:
 
 
 def loader_folders() -> list[Path]:
-    """Return the folders of ``LD_LIBRARY_PATH``, which the loader searches before a library's own folder."""
-    return [Path(item) for item in os.environ.get("LD_LIBRARY_PATH", "").split(":") if item]
+    """Return the folders of ``LD_LIBRARY_PATH``, which the loader searches before a library's own folder.
+
+    An empty entry is the working folder. The loader reads the variable once, when a process starts.
+    """
+    value = _at_start("LD_LIBRARY_PATH")
+    return [Path(item).absolute() for item in re.split("[:;]", value)] if value else []
+
+
+def loader_preloads() -> list[Path]:
+    """Return the files of ``LD_PRELOAD``, which the loader takes before all others."""
+    return [Path(item) for item in re.split("[: ]", _at_start("LD_PRELOAD")) if item]
+
+
+@lru_cache
+def _at_start(name: str) -> str:
+    """Return a variable as this process was started with it; what it is now where the system does not say."""
+    try:
+        variables = Path("/proc/self/environ").read_bytes().split(b"\0")
+    except OSError:
+        return os.environ.get(name, "")
+    found = (value for key, _, value in (item.partition(b"=") for item in variables) if key == os.fsencode(name))
+    return os.fsdecode(next(found, b""))

@@ -21,7 +21,7 @@ from cudnn_backend_py.diagnose.environment import NVRTC_ARCHITECTURES, check_env
 from cudnn_backend_py.native.driver import stub_path
 from cudnn_backend_py.native.find import cudnn_places, nvrtc_places
 from cudnn_backend_py.native.surroundings import name_version, sublibraries
-from cudnn_backend_py.versions import find_installed
+from cudnn_backend_py.versions import Installed, find_installed, require_installed
 from tests.support.child import OLDER, run_code
 
 PACKAGE = Path(check_environment.__code__.co_filename).parents[1]
@@ -211,6 +211,133 @@ def test_no_libcudnn(tmp_path: Path) -> None:
     assert str(tmp_path) in fault["detail"]
 
 
+# Damaged files
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Installed:
+    """Return a copy of the older cuDNN, as it was installed, in a cache of its own."""
+    root = tmp_path / "cache"
+    root.mkdir(0o700)
+    folder = older().parents[2]
+    shutil.copytree(folder, root / folder.name)
+    return require_installed(OLDER, root=root)
+
+
+def flip(path: Path, place: int | None = None) -> None:
+    """Flip one byte and set the times back, so that nothing but the byte tells."""
+    status = path.stat()
+    with path.open("r+b") as file:
+        file.seek(status.st_size // 2 if place is None else place)
+        byte = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte[0] ^ 1]))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+AFTER_CRASH = """
+import json
+from cudnn_backend_py.diagnose.environment import environment_fault_after_crash
+fault = environment_fault_after_crash({version!r}, in_start={in_start})
+print(json.dumps(None if fault is None else [fault.code, fault.headline, fault.detail, fault.repair, fault.blocks]))
+"""
+
+
+def ask_after_crash(version: str | None, in_start: bool = False, **environment: str | Path) -> list[Any] | None:
+    variables = {name: str(value) for name, value in (os.environ | environment).items()}
+    done = run_code(AFTER_CRASH.format(version=version, in_start=in_start), environment=variables)
+    found: list[Any] | None = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("name", ["libcudnn.so.9", "libcudnn_graph.so.9", "libcudnn_engines_runtime_compiled.so.9"])
+def test_a_flipped_byte_is_named_after_a_crash(copied: Installed, name: str) -> None:
+    root = copied.path.parent
+    assert ask_after_crash(OLDER, CUDNN_BACKEND_CACHE=root) is None
+    flip(copied.library.with_name(name))
+    for version, environment in ((OLDER, {}), (None, {"CUDNN_BACKEND_LIBRARY": copied.library})):
+        fault = ask_after_crash(version, CUDNN_BACKEND_CACHE=root, **environment)
+        assert fault is not None
+        code, headline, detail, repair, blocks = fault
+        assert (code, blocks) == ("installed-files-changed", True)
+        assert name in headline
+        assert "has SHA-256" in detail
+        assert "was installed" in detail
+        assert repair == f"cudnn-backend cudnn install {copied.version} --cuda {copied.cuda}"
+
+
+@pytest.mark.parametrize("size", [0, 100, 100_000])
+@pytest.mark.parametrize("name", ["libcudnn.so.9", "libcudnn_graph.so.9"])
+def test_a_cut_library_is_named_before_it_is_loaded(copied: Installed, name: str, size: int) -> None:
+    os.truncate(copied.library.with_name(name), size)
+    fault = ask(CUDNN_BACKEND_LIBRARY=copied.library)["installed-files-changed"]
+    assert fault["blocks"]
+    assert f"{name} has {size} bytes" in fault["headline"]
+
+
+def test_a_library_that_is_refused_is_compared_with_what_was_installed(copied: Installed) -> None:
+    flip(copied.library, 0)
+    faults = ask_all(CUDNN_BACKEND_LIBRARY=copied.library)
+    assert [fault["code"] for fault in faults[:2]] == ["installed-files-changed", "cudnn-library-not-found"]
+
+
+def test_explain_says_that_damage_cannot_be_judged(copied: Installed) -> None:
+    copied.library.with_name("libcudnn_graph.so.9").unlink()
+    code = """
+from cudnn_backend_py.diagnose.explain import control_graph, explain
+verdict = explain(control_graph(), "sm90")
+print(verdict.outcome.value, verdict.exit_code, verdict.cause.code)
+"""
+    done = run_code(code, environment={**os.environ, "CUDNN_BACKEND_LIBRARY": str(copied.library)})
+    assert done.stdout == "could not be judged 2 installed-files-changed\n"
+
+
+# What the loader takes instead
+
+
+def test_an_empty_entry_of_the_loader_path_is_the_working_folder() -> None:
+    found = ask(cwd=older(), CUDNN_BACKEND_LIBRARY=newest(), LD_LIBRARY_PATH="/nonexistent:", PYTHONPATH=PACKAGE.parent)
+    assert str(older()) in found["loader-path-shadows-cudnn"]["headline"]
+
+
+def test_what_is_preloaded_is_named() -> None:
+    graph = newest() / "libcudnn_graph.so.9"
+    found = ask(CUDNN_BACKEND_LIBRARY=older(), LD_PRELOAD=graph)
+    assert found["cudnn-sublibraries-mixed"]["blocks"]
+    assert str(graph) in found["cudnn-sublibraries-mixed"]["headline"]
+    assert found["loader-path-shadows-cudnn"]["headline"] == f"LD_PRELOAD has {graph}"
+
+
+def test_a_crash_beside_another_cudnn_is_not_the_graphs() -> None:
+    fault = ask_after_crash(OLDER, in_start=True, LD_LIBRARY_PATH=newest())
+    assert fault is not None
+    assert fault[0] == "loader-path-shadows-cudnn"
+    assert ask_after_crash(OLDER, LD_LIBRARY_PATH=newest()) is None, "later it is known what was loaded"
+
+
+def no_library(folder: Path, name: str) -> Path:
+    """Build a library of that name that has none of its functions."""
+    (folder / "nothing.c").write_text("int nothing;")
+    command = ["cc", "-shared", "-fPIC", f"-Wl,-soname,{name}", "-o", folder / name, folder / "nothing.c"]
+    subprocess.run(command, check=True)
+    return folder
+
+
+@needs_no_driver
+def test_a_libcuda_that_is_no_driver(tmp_path: Path) -> None:
+    fault = ask(LD_LIBRARY_PATH=no_library(tmp_path, "libcuda.so.1"), CUDNN_BACKEND_LIBRARY=newest())["driver-unusable"]
+    assert fault["blocks"]
+    assert fault["headline"] == f"{tmp_path / 'libcuda.so.1'} is no CUDA driver"
+    assert "cuInit" in fault["detail"]
+
+
+def test_a_libnvrtc_that_is_none(tmp_path: Path) -> None:
+    no_library(tmp_path, "libnvrtc.so.12")
+    fault = ask("build=True", CUDNN_BACKEND_NVRTC=tmp_path, CUDNN_BACKEND_LIBRARY=newest())["nvrtc-unusable"]
+    assert fault["blocks"]
+    assert str(tmp_path / "libnvrtc.so.12") in fault["headline"]
+
+
 # NVRTC and cuBLASLt
 
 
@@ -297,7 +424,7 @@ def test_driver_too_old_and_without_gpu(tmp_path: Path) -> None:
     fault = found["driver-too-old"]
     assert fault["blocks"]
     assert fault["headline"] == "the driver is for CUDA 11.8, this cuDNN is built for CUDA 12.9"
-    assert "cuInit answers 100" in found["driver-without-gpu"]["detail"]
+    assert found["driver-without-gpu"]["detail"] == f"cuInit of {tmp_path / 'libcuda.so.1'} answers 100"
     assert not found["driver-without-gpu"]["blocks"]
 
 

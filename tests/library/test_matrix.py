@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py.diagnose.matrix import Matrix, available_versions, matrix, since
+from cudnn_backend_py.diagnose.matrix import Matrix, available_versions, kept_answers, matrix, since
 from cudnn_backend_py.diagnose.tables import render_matrix, render_since, table_text
 from cudnn_backend_py.diagnose.verdict import Outcome
 from cudnn_backend_py.errors import EnvironmentNotReady
 from cudnn_backend_py.graph.attention import sdpa_forward
+from cudnn_backend_py.private_folder import CacheWarning
 from examples import forum_two_matmul
 from examples.attention_hazards import graph_of
 from tests.support.child import OLDER, ROOT, run_python
@@ -82,11 +83,14 @@ def test_fresh_asks_again_and_one_more_graph_asks_only_about_that(answered: tupl
 def test_damaged_answers_and_those_of_other_code_are_asked_again(tmp_path: Path) -> None:
     graphs = {"plain": GRAPHS["plain"]}
     first = matrix(graphs, TARGETS, [None], cache=tmp_path, progress=False)
-    cut, foreign = sorted(tmp_path.glob("*.json"))
-    cut.write_text(cut.read_text()[:40])
-    data = json.loads(foreign.read_text())
-    foreign.write_text(json.dumps(data | {"by": "another release"}))
-    second = matrix(graphs, TARGETS, [None], cache=tmp_path, progress=False)
+    cut, foreign = sorted(tmp_path.glob("*.answer"))
+    cut.write_text(cut.read_text()[:-40])
+    files = kept_answers(tmp_path)
+    record = files.read(foreign.stem)
+    assert record is not None
+    files.write(foreign.stem, record | {"by": "another release"})
+    with pytest.warns(CacheWarning, match=f"{cut.name} is ignored: it was changed"):
+        second = matrix(graphs, TARGETS, [None], cache=tmp_path, progress=False)
     assert second.asked == 2
     assert second == first
     assert second.versions == ("default",)
@@ -167,14 +171,14 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(ending: signal.Signals, tmp
         [sys.executable, "-c", MANY, str(tmp_path)], cwd=ROOT, start_new_session=True, stderr=subprocess.PIPE, text=True
     )
     deadline = time.monotonic() + 60
-    while child.poll() is None and len(list(tmp_path.glob("*.json"))) < 10 and time.monotonic() < deadline:
+    while child.poll() is None and len(list(tmp_path.glob("*.answer"))) < 10 and time.monotonic() < deadline:
         time.sleep(0.01)
     os.killpg(child.pid, ending)  # as Ctrl-C does: the processes that judge get the signal too
     _, errors = child.communicate(timeout=30)
     assert child.returncode == -ending, errors
-    kept = {path: path.read_text() for path in tmp_path.glob("*.json")}
+    kept = {path: path.read_text() for path in tmp_path.glob("*.answer")}
     assert 10 <= len(kept) < 40
-    assert {json.loads(text)["cell"]["outcome"] for text in kept.values()} == {"supported"}
+    assert {record["cell"]["outcome"] for record, _ in kept_answers(tmp_path).read_all()} == {"supported"}
     resumed = many(tmp_path)
     assert resumed.asked == 40 - len(kept)
     assert set(letters(resumed).values()) == {"S"}

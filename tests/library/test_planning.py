@@ -33,7 +33,7 @@ from cudnn_backend_py import (
     open_target,
 )
 from cudnn_backend_py import planning as planning_module
-from cudnn_backend_py.caching import EntryFolder, PlanCache, PlanCacheWarning, plan_key
+from cudnn_backend_py.caching import PlanCache, PlanCacheWarning, plan_files, plan_key
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.planning import build, build_plans, forget_plans, parse_knobs, plan, shared_target
 from cudnn_backend_py.selection import Selection, tuned_options
@@ -227,7 +227,7 @@ def test_entries_of_others_are_ignored(
 ) -> None:
     """With a right hash: written by another cuDNN, for another GPU, or by another program."""
     cache.put(key, built)
-    files = EntryFolder(cache.folder, 1 << 24)
+    files = plan_files(cache.folder, 1 << 24)
     record = files.read(key)
     assert record is not None
     del record["key"]
@@ -237,7 +237,7 @@ def test_entries_of_others_are_ignored(
 
 
 def test_an_entry_without_a_plan_is_ignored(cache: PlanCache, key: str, target: Target) -> None:
-    EntryFolder(cache.folder, 1 << 24).write(key, {"evidence": None})
+    plan_files(cache.folder, 1 << 24).write(key, {"evidence": None})
     with pytest.warns(PlanCacheWarning, match="is ignored"):
         assert cache.get(key, target) is None
     with pytest.warns(PlanCacheWarning, match="is ignored"):
@@ -293,7 +293,7 @@ def test_with_the_cache_turned_off_the_process_still_remembers(
 def test_a_folder_others_can_write_is_refused(cache: PlanCache) -> None:
     cache.folder.mkdir()
     cache.folder.chmod(0o777)
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(EnvironmentNotReady) as caught:
         build(flash(), "h100")
     assert caught.value.code == "cache-folder-not-private"
 

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py import UsageError
-from cudnn_backend_py.caching import EntryFolder, PlanCache, PlanCacheWarning, default_cache
+from cudnn_backend_py import EnvironmentNotReady, UsageError
+from cudnn_backend_py.caching import PlanCache, PlanCacheWarning, default_cache, plan_files
+from cudnn_backend_py.private_folder import EntryFolder, PrivateFolder
 from tests.support.child import ROOT, run_python
 
 KEY, OTHER = "a" * 64, "b" * 64
@@ -29,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def files(folder: Path) -> EntryFolder:
-    return EntryFolder(folder, 1 << 20)
+    return plan_files(folder, 1 << 20)
 
 
 def names(folder: Path) -> list[str]:
@@ -129,7 +130,7 @@ def test_a_folder_others_can_write_is_refused(files: EntryFolder, folder: Path, 
     files.write(KEY, RECORD)
     folder.chmod(mode)
     for use in (lambda: files.read(KEY), lambda: files.write(KEY, RECORD), files.clear, lambda: [*files.read_all()]):
-        with pytest.raises(UsageError, match=f"mode {mode:04o}, needed is 0700") as caught:
+        with pytest.raises(EnvironmentNotReady, match=f"mode {mode:04o}, needed is 0700") as caught:
             use()
         assert caught.value.code == "cache-folder-not-private"
 
@@ -137,8 +138,8 @@ def test_a_folder_others_can_write_is_refused(files: EntryFolder, folder: Path, 
 def test_a_link_to_a_folder_is_refused(files: EntryFolder, folder: Path, tmp_path: Path) -> None:
     files.write(KEY, RECORD)
     (tmp_path / "link").symlink_to(folder)
-    with pytest.raises(UsageError, match="symbolic link") as caught:
-        EntryFolder(tmp_path / "link", 1 << 20).read(KEY)
+    with pytest.raises(EnvironmentNotReady, match="symbolic link") as caught:
+        plan_files(tmp_path / "link", 1 << 20).read(KEY)
     assert caught.value.code == "cache-folder-not-private"
 
 
@@ -147,14 +148,14 @@ def test_a_folder_of_somebody_else_is_refused(folder: Path) -> None:
     if foreign is folder:
         folder.mkdir(0o700)
         os.chown(folder, 12345, -1)
-    with pytest.raises(UsageError, match="belongs to user id") as caught:
-        EntryFolder(foreign, 1 << 20).read(KEY)
+    with pytest.raises(EnvironmentNotReady, match="belongs to user id") as caught:
+        plan_files(foreign, 1 << 20).read(KEY)
     assert caught.value.code == "cache-folder-not-private"
 
 
 def test_a_folder_that_cannot_be_made_is_a_warning(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    files = EntryFolder(tmp_path / "file" / "plans", 1 << 20)
+    files = plan_files(tmp_path / "file" / "plans", 1 << 20)
     with pytest.warns(PlanCacheWarning, match="is not kept"):
         files.write(KEY, RECORD)
     with pytest.warns(PlanCacheWarning, match="is ignored"):
@@ -176,7 +177,7 @@ def test_evidence_is_json(files: EntryFolder) -> None:
 
 def test_the_least_recently_used_go_first(folder: Path) -> None:
     size = 4096
-    files = EntryFolder(folder, 3 * (size + 512))
+    files = plan_files(folder, 3 * (size + 512))
     keys = [f"{number:064x}" for number in range(5)]
     for number, key in enumerate(keys[:3]):
         files.write(key, {"plan": "x" * size})
@@ -217,13 +218,149 @@ def test_the_variable_names_the_folder_or_turns_the_cache_off(
     assert user.entries() == ()
 
 
+# What the system refuses
+
+
+@pytest.mark.parametrize("name", ["~nosuchuser/plans", "a\0b", "\ud800", 5])
+def test_a_name_no_folder_can_have_is_refused(name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="cannot be the plan cache") as caught:
+        PlanCache(name)
+    assert caught.value.code == "cache-folder-name"
+    if isinstance(name, str) and "~" in name:
+        monkeypatch.setenv("CUDNN_BACKEND_PLAN_CACHE", name)
+        with pytest.raises(UsageError, match="nosuchuser"):
+            default_cache()
+
+
+@pytest.mark.parametrize("max_bytes", [-1, 1.5, "1", None, True])
+def test_a_bound_is_a_whole_number(folder: Path, max_bytes: Any) -> None:
+    with pytest.raises(UsageError) as caught:
+        PlanCache(folder, max_bytes=max_bytes)
+    assert caught.value.code == "plan-cache-bound"
+
+
+def deep() -> list[Any]:
+    made: list[Any] = []
+    for _ in range(100_000):
+        made = [made]
+    return made
+
+
+@pytest.mark.parametrize("evidence", [{"deep": deep()}, {"set": {1}}, {(1, 2): 3}])
+def test_evidence_that_is_no_json_is_refused(files: EntryFolder, evidence: dict[Any, Any]) -> None:
+    with pytest.raises(UsageError) as caught:
+        files.write(KEY, {"evidence": evidence})
+    assert caught.value.code == "plan-cache-evidence"
+
+
+def test_a_file_in_place_of_the_folder_cannot_be_cleared_or_listed(files: EntryFolder, folder: Path) -> None:
+    folder.write_text("mine")
+    for use in (files.clear, lambda: [*files.read_all()]):
+        with pytest.raises(EnvironmentNotReady, match="Not a directory") as caught:
+            use()
+        assert caught.value.code == "cache-folder-unusable"
+
+
+def test_entries_that_go_while_the_cache_is_cleared_are_not_counted(
+    files: EntryFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key in (KEY, OTHER):
+        files.write(key, RECORD)
+    unlink = os.unlink
+
+    def gone_before(name: str, **options: Any) -> None:
+        if name == f"{KEY}.plan":
+            unlink(name, **options)
+        unlink(name, **options)
+
+    monkeypatch.setattr(os, "unlink", gone_before)
+    assert files.clear() == 1
+    assert [*files.read_all()] == []
+
+
+def test_a_folder_with_the_name_of_an_entry_is_left_alone(files: EntryFolder, folder: Path) -> None:
+    files.write(OTHER, RECORD)
+    files.path(KEY).mkdir()
+    open_before = len(os.listdir("/proc/self/fd"))
+    with pytest.warns(PlanCacheWarning, match="no plain file"):
+        assert files.read(KEY) is None
+    assert len(os.listdir("/proc/self/fd")) == open_before
+    assert files.clear() == 1
+    assert names(folder) == [".lock", f"{KEY}.plan"]
+
+
+@pytest.mark.parametrize("failing", ["fsync", "replace"])
+@pytest.mark.parametrize("fault", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_write_that_fails_leaves_nothing(
+    files: EntryFolder, folder: Path, monkeypatch: pytest.MonkeyPatch, failing: str, fault: BaseException
+) -> None:
+    files.write(OTHER, RECORD)
+
+    def fail(*_arguments: Any, **_options: Any) -> None:
+        raise fault
+
+    monkeypatch.setattr(os, failing, fail)
+    if isinstance(fault, OSError):
+        with pytest.warns(PlanCacheWarning, match="No space left"):
+            files.write(KEY, RECORD)
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            files.write(KEY, RECORD)
+    assert names(folder) == [".lock", f"{OTHER}.plan"]
+
+
+def test_writers_that_die_right_after_their_entry_leave_no_more_than_the_bound(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Room is made before an entry is written, so nobody has to live until after it."""
+    files = plan_files(folder, 10_000)
+    replace = os.replace
+
+    def replace_and_die(*arguments: Any, **options: Any) -> None:
+        replace(*arguments, **options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", replace_and_die)
+    for number in range(8):
+        with pytest.raises(KeyboardInterrupt):
+            files.write(f"{number:064x}", {"plan": "x" * 3000})
+        assert sum(item.stat().st_size for item in folder.iterdir()) <= 10_000
+
+
+def test_clear_removes_what_a_killed_writer_left(files: EntryFolder, folder: Path) -> None:
+    files.write(KEY, RECORD)
+    (folder / ".writing").write_text("half")
+    assert files.clear() == 1
+    assert names(folder) == [".lock"]
+
+
+def test_a_lock_that_somebody_removed_is_no_lock(files: EntryFolder, folder: Path) -> None:
+    """Who waits for a removed lock takes the new one, as everybody else does."""
+    files.write(KEY, RECORD)
+    private = PrivateFolder(folder, title="test", reason="test", code="cache-not-private")
+    with private.opened() as opened, opened.locked(), open(folder / ".lock") as old:
+        (folder / ".lock").unlink()
+        with opened.locked(0.0) as new:
+            assert not os.path.samestat(os.fstat(old.fileno()), os.fstat(new))
+            assert os.path.samestat((folder / ".lock").stat(), os.fstat(new))
+
+
+def test_folders_above_are_private_under_any_umask(tmp_path: Path) -> None:
+    old = os.umask(0)
+    try:
+        plan_files(tmp_path / "a" / "b" / "plans", 1 << 20).write(KEY, RECORD)
+    finally:
+        os.umask(old)
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "a", tmp_path / "a" / "b")] == [0o700] * 2
+
+
 # Several processes
 
 WRITER = """
 import sys
-from cudnn_backend_py.caching import EntryFolder
+from cudnn_backend_py.caching import plan_files
 import warnings; warnings.simplefilter("error")
-files = EntryFolder(sys.argv[1], 400_000)
+files = plan_files(sys.argv[1], 400_000)
 print("ready", flush=True)
 for turn in range(int(sys.argv[2])):
     for key in sys.argv[3:]:
@@ -245,7 +382,7 @@ def test_processes_share_a_folder(folder: Path) -> None:
     for process in running:
         _, errors = process.communicate(timeout=60)
         assert process.returncode == 0, errors
-    files = EntryFolder(folder, 400_000)
+    files = plan_files(folder, 400_000)
     found = [record["key"] for record, _ in files.read_all()]
     assert len(found) == 7  # as many as there is room for
     assert sum(item.stat().st_size for item in folder.iterdir()) <= 400_000
@@ -253,9 +390,9 @@ def test_processes_share_a_folder(folder: Path) -> None:
 
 KILLER = """
 import os, random, signal, sys, time, warnings
-from cudnn_backend_py.caching import EntryFolder
+from cudnn_backend_py.caching import plan_files
 warnings.simplefilter("error")  # nothing is ever half written
-files = EntryFolder(sys.argv[1], 400_000)
+files = plan_files(sys.argv[1], 400_000)
 keys = sys.argv[2:]
 chance = random.Random(1)
 left = 0
@@ -300,10 +437,10 @@ def test_a_writer_that_stopped_is_not_waited_for_forever(
     import fcntl
 
     files.write(KEY, RECORD)
-    monkeypatch.setattr("cudnn_backend_py.caching._LOCK_WAIT_S", 0.05)
+    monkeypatch.setattr("cudnn_backend_py.private_folder._LOCK_WAIT_S", 0.05)
     with open(folder / ".lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.warns(PlanCacheWarning, match="has held"):
+        with pytest.warns(PlanCacheWarning, match="another process holds"):
             files.write(OTHER, RECORD)
         assert files.read(KEY) is not None
     with warnings.catch_warnings():

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import multiprocessing
 import os
+import shutil
 import stat
 import sys
-import time
 import zipfile
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -18,42 +18,8 @@ import pytest
 
 from cudnn_backend_py import versions
 from cudnn_backend_py.errors import EnvironmentNotReady, UsageError
-
-LIBRARY = "nvidia/cudnn_jit/lib/libcudnn.so.9"
-GRAPH_LIBRARY = "nvidia/cudnn_jit/lib/libcudnn_graph.so.9"
-JIT_FILES = {LIBRARY: b"the library", GRAPH_LIBRARY: b"the graph library" * 1000}
-FULL_FILES = {"nvidia/cudnn/lib/libcudnn.so.9": b"the full library"}
-NVRTC_FILES = {"nvidia/cuda_nvrtc/lib/libnvrtc.so.12": b"nvrtc"}
-
-
-def record_hash(content: bytes) -> str:
-    return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
-
-
-def make_wheel(
-    folder: Path,
-    project: str = "nvidia-cudnn-jit-cu12",
-    version: str = "9.19.0.56",
-    files: dict[str, bytes] = JIT_FILES,
-    recorded: dict[str, str | None] | None = None,
-) -> Path:
-    """Write a wheel; ``recorded`` overrides the hashes in its RECORD, None leaves the file out of it."""
-    stem = f"{project.replace('-', '_')}-{version}"
-    information = {
-        f"{stem}.dist-info/METADATA": b"Metadata-Version: 2.1\nName: %b\nVersion: %b\n"
-        % (project.encode(), version.encode()),
-        f"{stem}.dist-info/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    contents = {**files, **information}
-    hashes = {name: record_hash(content) for name, content in contents.items()} | (recorded or {})
-    lines = [f"{name},{value}," for name, value in hashes.items() if value is not None]
-    folder.mkdir(exist_ok=True)
-    wheel = folder / f"{stem}-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        for name, content in contents.items():
-            archive.writestr(name, content)
-        archive.writestr(f"{stem}.dist-info/RECORD", "\n".join([*lines, f"{stem}.dist-info/RECORD,,", ""]))
-    return wheel
+from tests.support.child import run_python
+from tests.support.wheels import FULL_FILES, GRAPH_LIBRARY, JIT_FILES, LIBRARY, NVRTC_FILES, make_wheel, record_hash
 
 
 @pytest.fixture
@@ -76,6 +42,11 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 def no_environment_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "_environment_nvrtc", lambda cuda: None)
+
+
+def visible(root: Path) -> set[str]:
+    """Return what lies in the cache beside its lock."""
+    return {path.name for path in root.iterdir()} - {".lock"}
 
 
 def place(root: Path, version: str = "9.19.0.56", cuda: str = "12", wheel: Path | None = None) -> versions.Installed:
@@ -129,7 +100,7 @@ def test_install_makes_a_private_checked_folder(
     wheel = index / "nvidia_cudnn_jit_cu12-9.19.0.56-py3-none-any.whl"
     assert metadata["wheel"] == wheel.name
     assert metadata["wheel_sha256"] == hashlib.sha256(wheel.read_bytes()).hexdigest()
-    assert {path.name for path in root.iterdir()} == {"9.19.0.56-cu12", "nvrtc-cu12"}  # no staging
+    assert visible(root) == {"9.19.0.56-cu12", "nvrtc-cu12"}  # no staging
 
     out, err = capfd.readouterr()
     assert out == ""
@@ -171,7 +142,7 @@ def test_install_of_unknown_version_lists_nearest_first(index: Path, root: Path)
         versions.install("9.19.3", cuda="12", root=root, progress=False)
     assert caught.value.code == "cudnn-version-not-found"
     assert caught.value.sections["fix"].endswith("9.19.0.56, 9.20.0.48, 9.18.0.77, 9.28.0.42")
-    assert list(root.iterdir()) == []
+    assert visible(root) == set()
 
 
 def test_install_without_any_wheel_quotes_pip(index: Path, root: Path) -> None:
@@ -179,6 +150,24 @@ def test_install_without_any_wheel_quotes_pip(index: Path, root: Path) -> None:
         versions.install("9.19.0", cuda="13", root=root, progress=False)
     assert caught.value.code == "cudnn-index-empty"
     assert "No matching distribution found for nvidia-cudnn-jit-cu13" in caught.value.sections["cause"]
+
+
+def test_pip_is_not_led_astray(
+    index: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_environment_nvrtc: None
+) -> None:
+    """By modules in the working folder and on PYTHONPATH, nor by settings that are about other things."""
+    traps = tmp_path / "traps"
+    traps.mkdir()
+    for name in ("pip", "json", "random", "zipfile"):
+        (traps / f"{name}.py").write_text(f"open({str(tmp_path / 'sprung')!r}, 'w')")
+    (traps / "pip.conf").write_text("[global]\nno-such-option = 1\nindex-url = http://localhost:1\n")
+    monkeypatch.chdir(traps)
+    monkeypatch.setenv("PYTHONPATH", f":{traps}")
+    for name in ("TARGET", "USER", "PREFIX", "ROOT", "DEST", "REQUIREMENT", "PYTHON", "QUIET", "PLATFORM", "LOG"):
+        monkeypatch.setenv(f"PIP_{name}", "/nonexistent")
+    installed = versions.install("9.19.0", cuda="12", root=root, progress=False)
+    assert installed.library.read_bytes() == b"the library"
+    assert not (tmp_path / "sprung").exists()
 
 
 def test_install_without_pip_says_what_to_do(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,7 +189,7 @@ def test_install_with_wrong_hash_in_index_leaves_nothing(
         versions.install("9.19.0", cuda="12", root=root, progress=False)
     assert caught.value.code == "wheel-download-failed"
     assert "HASHES" in caught.value.sections["cause"]
-    assert list(root.iterdir()) == []
+    assert visible(root) == set()
 
 
 def test_install_with_wrong_hash_in_record_leaves_nothing(index: Path, root: Path) -> None:
@@ -209,7 +198,7 @@ def test_install_with_wrong_hash_in_record_leaves_nothing(index: Path, root: Pat
         versions.install("9.19.0", cuda="12", root=root, progress=False)
     assert caught.value.code == "wheel-damaged"
     assert GRAPH_LIBRARY in caught.value.sections["cause"]
-    assert list(root.iterdir()) == []
+    assert visible(root) == set()
 
 
 def test_install_refuses_a_foreign_folder_in_the_way(index: Path, root: Path) -> None:
@@ -228,7 +217,7 @@ def test_concurrent_installs_agree(index: Path, root: Path) -> None:
         first, second, third = (one.result() for one in running)
     assert first == second == third
     assert versions.list_installed(root) == [first]
-    assert list(root.glob(".*")) == []
+    assert visible(root) == {first.path.name}
 
 
 def test_install_of_what_is_there_needs_no_pip(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,12 +228,42 @@ def test_install_of_what_is_there_needs_no_pip(root: Path, monkeypatch: pytest.M
     assert installed.library == there.library
 
 
-def test_install_of_what_is_there_finds_a_changed_file(root: Path) -> None:
-    place(root).library.write_bytes(b"the Library")
-    place_nvrtc(root)
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: (folder / LIBRARY).write_bytes(b"the Library"),
+        lambda folder: (folder / LIBRARY).write_bytes(b""),
+        lambda folder: (folder / LIBRARY).unlink(),
+        lambda folder: (folder / "installed.json").unlink(),
+        lambda folder: (folder / "installed.json").write_text("{"),
+        lambda folder: shutil.rmtree(folder / "nvidia"),
+    ],
+    ids=["changed", "empty", "missing", "no record", "damaged record", "record only"],
+)
+def test_install_replaces_what_is_damaged(
+    index: Path, root: Path, no_environment_nvrtc: None, damage: Callable[[Path], object]
+) -> None:
+    damage(place(root).path)
+    place_nvrtc(root).write_bytes(b"NVRTC")
     with pytest.raises(EnvironmentNotReady) as caught:
-        versions.install("9.19.0", cuda="12", root=root, progress=False)
+        versions.child_environment(versions.require_installed("9.19.0", root=root))
     assert caught.value.code == "installed-files-changed"
+    assert caught.value.sections["fix"].startswith("cudnn-backend cudnn install 9.19.0.56 --cuda 12")
+    installed = versions.install("9.19.0", cuda="12", root=root, progress=False)
+    versions.verify(installed)
+    assert installed.library.read_bytes() == b"the library"
+    assert visible(root) == {"9.19.0.56-cu12", "nvrtc-cu12"}
+
+
+def test_what_cannot_be_replaced_stays_and_is_named(index: Path, root: Path) -> None:
+    installed = place(root)
+    installed.library.write_bytes(b"the Library")
+    make_wheel(index, recorded={LIBRARY: record_hash(b"other")})
+    with pytest.raises(EnvironmentNotReady, match="damaged or forged"):
+        versions.install("9.19.0", cuda="12", root=root, progress=False)
+    assert installed.library.read_bytes() == b"the Library"
+    with pytest.raises(EnvironmentNotReady, match="is not as it was installed"):
+        versions.verify(installed)
 
 
 def test_install_takes_environment_nvrtc_when_there_is_one(
@@ -270,16 +289,30 @@ def test_install_adds_nvrtc_that_was_lost_in_silence(
     assert capfd.readouterr() == ("", "")
 
 
-def test_stale_staging_is_removed_and_fresh_is_kept(root: Path) -> None:
-    root.mkdir(mode=0o700)
-    for name, age_s in (("old", 25 * 3600), ("new", 60)):
-        (root / f".staging-{name}").mkdir()
-        os.utime(root / f".staging-{name}", (time.time() - age_s,) * 2)
-    versions._remove_stale_staging(root)
-    assert [path.name for path in root.iterdir()] == [".staging-new"]
+def test_what_killed_installs_left_is_removed(index: Path, root: Path) -> None:
+    place(root)
+    (root / ".staging-old/wheel").mkdir(parents=True)
+    (root / ".staging-file").write_text("")
+    (root / ".staging-link").symlink_to(index)
+    versions.install("9.19.0", cuda="12", root=root, progress=False)
+    assert visible(root) == {"9.19.0.56-cu12"}
+    assert list(index.iterdir())
 
 
-@pytest.mark.parametrize("version", ["", "9", "9.19.0.56.1", "9.19.x", "9.19.0rc1", "9.19.", "../9.19", "9.19\n"])
+def test_an_install_waits_for_another(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place(root)
+    monkeypatch.setattr(versions, "_INSTALL_WAIT_S", 0.05)
+    with versions._changing(root):
+        (root / ".staging-mine").mkdir()
+        with pytest.raises(EnvironmentNotReady, match="another process holds") as caught:
+            versions.install("9.19.0", cuda="12", root=root, progress=False)
+        assert caught.value.code == "cache-folder-unusable"
+        assert (root / ".staging-mine").is_dir()
+
+
+@pytest.mark.parametrize(
+    "version", ["", "9", "9.19.0.56.1", "9.19.x", "9.19.0rc1", "9.19.", "../9.19", "9.19\n", "9." + "1" * 5000]
+)
 def test_malformed_version_is_refused(root: Path, version: str) -> None:
     with pytest.raises(UsageError) as caught:
         versions.install(version, root=root, progress=False)
@@ -359,14 +392,8 @@ def test_bad_wheel_is_refused_and_leaves_nothing(tmp_path: Path, make, cause: st
         place(tmp_path / "cache", wheel=wheel)
     assert caught.value.code == "wheel-damaged"
     assert cause in caught.value.sections["cause"]
-    assert list((tmp_path / "cache").iterdir()) == []
+    assert visible(tmp_path / "cache") == set()
     assert {path.name for path in tmp_path.rglob("evil")} == set()
-
-
-def test_loser_of_a_race_discards_its_copy(root: Path) -> None:
-    inode = place(root).library.stat().st_ino
-    assert place(root).library.stat().st_ino == inode
-    assert [path.name for path in root.iterdir()] == ["9.19.0.56-cu12"]
 
 
 # The folder
@@ -390,8 +417,8 @@ def test_root_others_can_write_is_refused(root: Path, mode: int) -> None:
 
 def test_root_of_another_user_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place(root)
-    me = os.getuid()
-    monkeypatch.setattr(os, "getuid", lambda: me + 1)
+    me = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: me + 1)
     with pytest.raises(EnvironmentNotReady, match=f"belongs to user id {me}, needed is {me + 1}") as caught:
         versions.install("9.19.0", root=root, progress=False)
     assert caught.value.code == "cache-not-private"
@@ -476,7 +503,7 @@ def test_remove_takes_one_version(root: Path) -> None:
         versions.remove("9.19", root=root)
     assert caught.value.code == "cudnn-version-ambiguous"
     assert versions.remove("9.19.0", root=root) == old
-    assert [path.name for path in root.iterdir()] == [new.path.name]
+    assert sorted(visible(root)) == [new.path.name]
     with pytest.raises(EnvironmentNotReady) as absent:
         versions.remove("9.19.0", root=root)
     assert absent.value.code == "cudnn-version-not-installed"
@@ -491,7 +518,7 @@ def test_remove_of_the_last_version_takes_its_nvrtc(root: Path, no_environment_n
     versions.remove("9.19.0", root=root)
     assert nvrtc.is_file()
     versions.remove("9.20.0", cuda="12", root=root)
-    assert [path.name for path in root.iterdir()] == ["9.20.0.48-cu13"]
+    assert sorted(visible(root)) == ["9.20.0.48-cu13"]
 
 
 def test_verify_accepts_what_was_installed(root: Path) -> None:
@@ -536,6 +563,121 @@ def test_verify_checks_the_cached_nvrtc(root: Path, no_environment_nvrtc: None) 
     nvrtc.write_bytes(b"NVRTC")
     with pytest.raises(EnvironmentNotReady, match="nvrtc-cu12 is not as it was installed"):
         versions.verify(installed)
+
+
+@pytest.mark.parametrize(
+    ("change", "difference"),
+    [
+        (lambda path: path.write_bytes(b""), f"changed: {LIBRARY} has 0 bytes, 11 were installed"),
+        (lambda path: path.write_bytes(b"the Library"), f"changed: {LIBRARY} has SHA-256 "),
+        (lambda path: path.unlink(), f"missing: {LIBRARY}"),
+        (lambda path: (path.unlink(), path.symlink_to("/etc/passwd")), f"not a plain file: {LIBRARY}"),
+    ],
+)
+def test_damage_is_named_at_the_next_use(root: Path, change: Callable[[Path], object], difference: str) -> None:
+    installed = place(root)
+    change(installed.library)
+    with pytest.raises(EnvironmentNotReady) as caught:
+        versions.child_environment(installed)
+    assert caught.value.code == "installed-files-changed"
+    assert caught.value.sections["cause"].startswith(difference)
+    assert caught.value.sections["fix"] == "cudnn-backend cudnn install 9.19.0.56 --cuda 12, which replaces it"
+    assert versions.list_installed(root) == [installed]
+
+
+def test_a_copied_cache_is_read_once_and_is_whole(root: Path) -> None:
+    for path in place(root).path.rglob("*"):
+        os.utime(path, (1, 1))
+    versions.child_environment(versions.require_installed("9.19.0", root=root))
+
+
+def test_a_rest_of_a_version_is_named(root: Path) -> None:
+    (place(root).path / "installed.json").unlink()
+    with pytest.raises(EnvironmentNotReady, match="is not as it was installed") as caught:
+        versions.require_installed("9.19.0", root=root)
+    assert caught.value.code == "installed-files-changed"
+    assert versions.list_installed(root) == []
+
+
+ODD = ["[", "[" * 100_000, "null", '{"files": {"../x": {}}}', "1" * 5000, '{"files": {"a": {"size_bytes": 1e999}}}']
+
+
+@pytest.mark.parametrize("text", ODD, ids=lambda text: text[:20])
+def test_odd_records_are_none(root: Path, text: str) -> None:
+    (place(root).path / "installed.json").write_text(text)
+    assert versions.list_installed(root) == []
+
+
+def test_a_pipe_in_place_of_a_record_is_not_waited_for(root: Path) -> None:
+    record = place(root).path / "installed.json"
+    record.unlink()
+    os.mkfifo(record)
+    assert versions.list_installed(root) == []
+
+
+def test_a_root_that_is_a_file_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root.write_text("")
+    for use in (versions.list_installed, lambda root: versions.install("9.19.0", root=root, progress=False)):
+        with pytest.raises(EnvironmentNotReady, match="Not a directory") as caught:
+            use(root)
+        assert caught.value.code == "cache-folder-unusable"
+    monkeypatch.setenv("CUDNN_BACKEND_CACHE", "~nosuchuser/cudnn")
+    with pytest.raises(UsageError) as unknown:
+        versions.list_installed()
+    assert unknown.value.code == "cache-folder-name"
+
+
+# verify, the command
+
+
+def run_verify(root: Path, *arguments: str) -> tuple[int, str]:
+    done = run_python(
+        ["-m", "cudnn_backend_py", "cudnn", "verify", *arguments],
+        environment={**os.environ, "CUDNN_BACKEND_CACHE": str(root)},
+    )
+    assert done.stderr == ""
+    return done.code, done.stdout
+
+
+def test_verify_command_tells_whole_damaged_and_unchecked(root: Path) -> None:
+    place(root)
+    assert run_verify(root, "9.19") == (0, f"whole:     9.19.0.56-cu12 {root}/9.19.0.56-cu12\n")
+    damaged = place(root, "9.14.0.64")
+    damaged.library.write_bytes(b"the Library")
+    code, said = run_verify(root, "9.19", "9.14", "--format", "json")
+    assert code == 1
+    states = {one["name"]: one for one in json.loads(said)}
+    assert states["9.19.0.56-cu12"]["state"] == "whole"
+    assert states["9.14.0.64-cu12"]["state"] == "damaged"
+    [difference] = states["9.14.0.64-cu12"]["differences"]
+    found, installed = (hashlib.sha256(text).hexdigest() for text in (b"the Library", b"the library"))
+    assert difference == f"changed: {LIBRARY} has SHA-256 {found}, {installed} was installed"
+    assert states["9.14.0.64-cu12"]["repair"] == "cudnn-backend cudnn install 9.14.0.64 --cuda 12"
+    assert run_verify(root, "9.1")[0] == 2
+
+
+def test_verify_checks_the_wheel_of_an_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As pip installs it: nvidia/ and a RECORD beside it in site-packages."""
+    wheel = make_wheel(tmp_path, "nvidia-cudnn-cu12", "9.28.0.42", FULL_FILES)
+    site = tmp_path / "site-packages"
+    zipfile.ZipFile(wheel).extractall(site)
+    record = site / "nvidia_cudnn_cu12-9.28.0.42.dist-info/RECORD"
+    name = "nvidia/cudnn/lib/libcudnn.so.9"
+    size = len(FULL_FILES[name])
+    record.write_text(
+        "".join(f"{line}{size}\n" for line in record.read_text().splitlines() if line.startswith("nvidia/"))
+    )
+    monkeypatch.setattr(sys, "path", [str(site)])
+    [whole] = versions.check_all(environment=True, root=tmp_path / "none")
+    assert (whole.state, whole.path) == ("whole", str(site / name))
+    (site / name).write_bytes(b"the Full library")
+    [damaged] = versions.check_all(environment=True, root=tmp_path / "none")
+    assert damaged.state == "damaged"
+    assert damaged.differences[0].startswith(f"changed: {name} has SHA-256")
+    assert damaged.repair == "pip install --force-reinstall --no-deps nvidia-cudnn-cu12==9.28.0.42"
+    shutil.rmtree(record.parent)
+    [unknown] = versions.check_all(environment=True, root=tmp_path / "none")
+    assert unknown.state == "unchecked"
 
 
 # A child's environment

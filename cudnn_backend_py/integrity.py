@@ -1,0 +1,245 @@
+"""Whether the files of a cuDNN are those that were installed.
+
+What was installed is on record: in ``installed.json`` of a version in the cache, in the RECORD of a wheel that pip
+installed. Presence, size and time of the files are looked at before each use; their SHA-256 where a time differs, where
+something crashed or cannot be loaded, and where it is asked for. Nothing here loads a library.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import csv
+import hashlib
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+__all__ = [
+    "METADATA",
+    "Damage",
+    "FileRecord",
+    "Installation",
+    "find_damage",
+    "find_differences",
+    "installations_of",
+    "read_installation",
+]
+
+METADATA = "installed.json"
+
+_READ_AT_MOST = 16 << 20
+_FOLDER = re.compile(r"(?P<version>.+)-cu(?P<cuda>12|13)")
+
+
+@dataclass(frozen=True, slots=True)
+class FileRecord:
+    """A file as it was installed; ``sha256`` in hex digits, ``mtime_ns`` None where nobody noted it."""
+
+    sha256: str
+    size_bytes: int
+    mtime_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """The files of one wheel as they were installed.
+
+    Attributes
+    ----------
+    project, version
+        Of the wheel.
+    folder
+        Where the names of ``files`` begin.
+    sealed
+        Whether nothing else may lie in the folder, and no links: so in the cache.
+    repair
+        What installs them again.
+    """
+
+    project: str
+    version: str
+    folder: Path
+    files: Mapping[str, FileRecord]
+    sealed: bool
+    repair: str
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Files that are not as they were installed: one line for each, and what repairs them."""
+
+    headline: str
+    differences: tuple[str, ...]
+    repair: str
+
+
+def read_installation(folder: Path) -> Installation:
+    """Return the record of a folder of the cache.
+
+    Raises
+    ------
+    ValueError, OSError
+        ``installed.json`` is missing or is none.
+    """
+    try:
+        data = json.loads(_read_plain(folder / METADATA))
+        files = {
+            _inside(name): FileRecord(str(fact["sha256"]), int(fact["size_bytes"]), fact.get("mtime_ns"))
+            for name, fact in data["files"].items()
+        }
+        project, version = str(data["project"]), str(data["version"])
+    except (KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+        raise ValueError(f"{folder / METADATA} is no record of an installation: {error!r}") from None
+    name = _FOLDER.fullmatch(folder.name)
+    wanted = f" {name['version']} --cuda {name['cuda']}" if name else " VERSION"
+    if folder.name.startswith("nvrtc-"):
+        wanted = f" VERSION --cuda {folder.name.removeprefix('nvrtc-cu')}"
+    return Installation(project, version, folder, files, True, f"cudnn-backend cudnn install{wanted}")
+
+
+def _read_plain(path: Path) -> str:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError(f"{path} is no plain file")
+        with open(descriptor, "rb", closefd=False) as file:
+            data = file.read(_READ_AT_MOST + 1)
+    finally:  # open() does not close what turns out to be a folder
+        os.close(descriptor)
+    if len(data) > _READ_AT_MOST:
+        raise ValueError(f"{path} has more than {_READ_AT_MOST} bytes")
+    return data.decode()
+
+
+def _inside(name: str) -> str:
+    if name.startswith("/") or "\0" in name or ".." in name.split("/"):
+        raise ValueError(f"{name!r} is no name of a file inside the folder")
+    return name
+
+
+def installations_of(library: Path) -> list[Installation]:
+    """Return the records of the wheel a library is from: none if it lies where no wheel puts it.
+
+    There are two where two wheels share a folder, as those of cuDNN for CUDA 12 and 13 do.
+    """
+    if len(library.parents) < 4 or library.parents[2].name != "nvidia":
+        return []
+    folder = library.parents[3]
+    try:
+        if (folder / METADATA).exists():
+            return [read_installation(folder)]
+        name = library.relative_to(folder).as_posix()
+        found = (_read_record(path) for path in folder.glob("nvidia_*.dist-info/RECORD"))
+        return [one for one in found if one is not None and name in one.files]
+    except (OSError, ValueError):
+        return []
+
+
+def _read_record(path: Path) -> Installation | None:
+    """Return what a RECORD says about ``nvidia/``, None if it cannot be read."""
+    project, _, version = path.parent.name.removesuffix(".dist-info").partition("-")
+    try:
+        files = dict(_record_lines(_read_plain(path)))
+    except (OSError, ValueError, csv.Error):
+        return None
+    project = project.replace("_", "-")
+    repair = f"pip install --force-reinstall --no-deps {project}=={version}"
+    return Installation(project, version, path.parents[1], files, False, repair)
+
+
+def _record_lines(text: str) -> Iterator[tuple[str, FileRecord]]:
+    for row in csv.reader(text.splitlines()):
+        if len(row) != 3 or not row[0].startswith("nvidia/"):
+            continue
+        algorithm, _, digest = row[1].partition("=")
+        if algorithm == "sha256" and row[2].isdigit():
+            try:
+                sha256 = base64.urlsafe_b64decode(digest + "==").hex()
+            except binascii.Error:
+                continue
+            yield _inside(row[0]), FileRecord(sha256, int(row[2]))
+
+
+def find_differences(installation: Installation, *, full: bool, remembered: bool = False) -> tuple[str, ...]:
+    """Return what is not as it was installed, a line for each file.
+
+    Parameters
+    ----------
+    full
+        Compare the SHA-256 of every file, and look for files that were added; else presence and size, and the SHA-256
+        of those whose time differs.
+    remembered
+        Take the SHA-256 that this process has read before from a file whose size and times are the same.
+    """
+    found = []
+    for name, record in installation.files.items():
+        difference = _difference(installation, name, record, full, remembered or not full)
+        if difference is not None:
+            found.append(difference)
+    if full and installation.sealed:
+        found += [f"added: {name}" for name in _all_names(installation.folder) - set(installation.files) - {METADATA}]
+    return tuple(sorted(found))
+
+
+def _difference(installation: Installation, name: str, record: FileRecord, full: bool, remembered: bool) -> str | None:
+    path = f"{installation.folder}/{name}"
+    try:
+        status = os.stat(path, follow_symlinks=not installation.sealed)
+        if not stat.S_ISREG(status.st_mode):
+            return f"not a plain file: {name}"
+        if status.st_size != record.size_bytes:
+            return f"changed: {name} has {status.st_size} bytes, {record.size_bytes} were installed"
+        if not full and record.mtime_ns in (None, status.st_mtime_ns):
+            return None
+        signature = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        sha256 = _sha256_once(path, signature) if remembered else _sha256(path)
+    except FileNotFoundError:
+        return f"missing: {name}, {record.size_bytes} bytes were installed"
+    except OSError as error:
+        return f"unreadable: {name}: {error}"
+    if sha256 != record.sha256:
+        return f"changed: {name} has SHA-256 {sha256}, {record.sha256} was installed"
+    return None
+
+
+def _sha256(path: str) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@lru_cache(maxsize=1024)
+def _sha256_once(path: str, _signature: tuple[int, ...]) -> str:
+    return _sha256(path)
+
+
+def _all_names(folder: Path) -> set[str]:
+    """Return what is no folder below a folder; links are not followed."""
+    return {
+        os.path.relpath(os.path.join(parent, name), folder)
+        for parent, folders, files in os.walk(folder)
+        for name in (*files, *(one for one in folders if os.path.islink(os.path.join(parent, one))))
+    }
+
+
+def find_damage(library: str | os.PathLike[str], *, full: bool) -> Damage | None:
+    """Return how the wheel of a library differs from what was installed; None if it does not, or nobody knows.
+
+    With `full` every byte is read, about a second for each GB, and again only after a file was touched.
+    """
+    for installation in installations_of(Path(library)):
+        if differences := find_differences(installation, full=full, remembered=True):
+            return damage_of(installation, differences)
+    return None
+
+
+def damage_of(installation: Installation, differences: tuple[str, ...]) -> Damage:
+    """Return the damage that these differences are."""
+    count = f"{len(differences)} difference{'s' * (len(differences) != 1)}"
+    headline = f"{installation.project} {installation.version} in {installation.folder} is not as it was installed"
+    return Damage(f"{headline}, {count}: {differences[0]}", differences, installation.repair)

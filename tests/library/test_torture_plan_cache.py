@@ -1,0 +1,19 @@
+"""The plan cache under attack, a few rounds."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tests.torture.harness import run_round
+
+
+def test_plan_cache_under_attack() -> None:
+    counts: Counter[str] = Counter()
+    for seed in (0,):
+        counts += run_round("plan_cache", seed)
+    assert counts["damaged entries"] == 60
+    assert counts["damaged real plans"] == 7
+    assert counts["writers killed"] > 0
+    assert counts["operations of writers"] > 20
+    assert counts["writes refused by a full disk"] > 0
+    assert counts["filled up to RLIMIT_FSIZE"] == 1

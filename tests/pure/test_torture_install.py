@@ -1,0 +1,19 @@
+"""Installs under attack, a few rounds without pip."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tests.torture.harness import run_round
+from tests.torture.install import FORGERIES
+
+
+def test_install_under_attack() -> None:
+    counts: Counter[str] = Counter()
+    for seed in (1,):
+        counts += run_round("install", seed)
+    assert sum(count for what, count in counts.items() if what.startswith("forged, refused")) == len(FORGERIES)
+    assert counts["damaged, refused"] > 30
+    assert counts["damaged installations found and repaired"] == 11
+    assert counts["unpackings killed"] == 12
+    assert counts["of them in the middle"] > 0

@@ -1,0 +1,358 @@
+"""Installs under attack: killed at random, several at once, wheels forged and damaged, installed files damaged.
+
+pip is real and looks into a folder of tiny wheels only: no network, and nothing that is installed is ever loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+import warnings
+import zipfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from cudnn_backend_py import versions
+from cudnn_backend_py.errors import EnvironmentNotReady
+from tests.support.child import ROOT
+from tests.support.wheels import GRAPH_LIBRARY, JIT_FILES, LIBRARY, NVRTC_FILES, make_wheel, record_hash
+from tests.torture.harness import Broken
+
+__all__ = ["FORGERIES", "attack", "damage_installed", "forge", "kill_installs", "kill_unpacking"]
+
+VERSION = "9.19.0.56"
+NAME = f"{VERSION}-cu12"
+WHEEL = f"nvidia_cudnn_jit_cu12-{VERSION}-py3-none-any.whl"
+LARGE = {LIBRARY: b"the library" * 20_000, GRAPH_LIBRARY: b"the graph library" * 200_000}
+WHOLE_INSTALLS_EVERY = 4  # rounds
+
+_fork = multiprocessing.get_context("fork")
+
+
+def attack(seed: int, folder: Path) -> Counter[str]:
+    """One round: forged wheels, damaged files, unpacking killed; every fourth, whole installs with pip killed."""
+    chance = random.Random(seed)
+    counts = forge(chance, folder / "forged")
+    counts += damage_installed(chance, folder / "damaged")
+    counts += kill_unpacking(chance, folder / "unpacked")
+    if seed % WHOLE_INSTALLS_EVERY == 0:
+        counts += kill_installs(chance, folder / "killed")
+    return counts
+
+
+def _place(root: Path, wheel: Path) -> None:
+    """Put a wheel into the cache as install does, without pip."""
+    with versions._changing(root) as (changed, _):
+        versions._place_wheel(wheel, changed / NAME, versions._CUDNN_FILE, versions._progress(False))
+
+
+def _names(root: Path) -> set[str]:
+    return set(os.listdir(root)) - {".lock"} if root.exists() else set()
+
+
+# Forged and damaged wheels
+
+
+def _append(wheel: Path, name: str, content: bytes = b"x", kind: int = 0) -> None:
+    """Add a file to a wheel, with a line for it in RECORD: forged is all but the hash of the index."""
+    with zipfile.ZipFile(wheel) as archive:
+        contents = {item.filename: archive.read(item) for item in archive.infolist()}
+    record = next(one for one in contents if one.endswith("/RECORD"))
+    contents[record] += f'"{name}",{record_hash(content)},{len(content)}\n'.encode()
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for one, data in contents.items():
+            archive.writestr(one, data)
+        item = zipfile.ZipInfo(name)
+        item.external_attr = (kind | 0o644) << 16
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of a name that is there already
+            archive.writestr(item, content)
+
+
+def _patched(wheel: Path, change: Callable[[bytearray], None]) -> None:
+    data = bytearray(wheel.read_bytes())
+    change(data)
+    wheel.write_bytes(data)
+
+
+def _set_in_directory(offset: int, value: bytes, name: bytes = LIBRARY.encode()) -> Callable[[bytearray], None]:
+    """Return what changes bytes in the central directory's entry of a file, at an offset into it."""
+
+    def change(data: bytearray) -> None:
+        start = data.rindex(name) - 46
+        data[start + offset : start + offset + len(value)] = value
+
+    return change
+
+
+def _bomb(wheel: Path) -> None:
+    """Write a wheel whose small file unpacks to a gigabyte more than it says."""
+    make_wheel(wheel.parent)
+    content = bytes(1 << 24)
+    with zipfile.ZipFile(wheel, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("nvidia/bomb", content)
+    _patched(wheel, _set_in_directory(24, (100).to_bytes(4, "little"), b"nvidia/bomb"))
+
+
+def _many(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel, "a") as archive:
+        for number in range(10_001):
+            archive.writestr(f"nvidia/{number}", b"")
+
+
+def _record_bomb(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(LIBRARY, b"the library")
+        archive.writestr(f"nvidia_cudnn_jit_cu12-{VERSION}.dist-info/RECORD", bytes(1 << 25))
+
+
+def _record(**recorded: str | None) -> Callable[[random.Random, Path], object]:
+    return lambda chance, wheel: make_wheel(wheel.parent, recorded={LIBRARY: recorded["library"]})
+
+
+FORGERIES: dict[str, Callable[[random.Random, Path], object]] = {
+    "leads out": lambda chance, wheel: _append(wheel, chance.choice(["../evil", "nvidia/../../evil", "nvidia/a/../b"])),
+    "absolute": lambda chance, wheel: _append(wheel, chance.choice(["/tmp/evil", "//tmp/evil"])),
+    "backslash": lambda chance, wheel: _append(wheel, "nvidia/..\\..\\evil"),
+    "control characters": lambda chance, wheel: _append(wheel, f"nvidia/a{chr(chance.choice((1, 10, 27, 0x202E)))}b"),
+    "odd name": lambda chance, wheel: _append(wheel, chance.choice(["nvidia//a", "nvidia/./a", "nvidia/a/."])),
+    "long name": lambda chance, wheel: _append(wheel, "nvidia/" + "a" * chance.randrange(256, 2000)),
+    "deep name": lambda chance, wheel: _append(wheel, "nvidia/" + "a/" * chance.randrange(600, 900) + "b"),
+    "link": lambda chance, wheel: _append(wheel, "nvidia/link", b"/etc", stat.S_IFLNK),
+    "device": lambda chance, wheel: _append(wheel, "nvidia/pipe", b"", chance.choice((stat.S_IFIFO, stat.S_IFBLK))),
+    "duplicate": lambda chance, wheel: _append(wheel, LIBRARY, b"another library"),
+    "file and folder": lambda chance, wheel: _append(wheel, f"{LIBRARY}/inside"),
+    "second library": lambda chance, wheel: _append(wheel, "nvidia/cudnn/lib/libcudnn.so.9"),
+    "encrypted": lambda chance, wheel: _patched(wheel, _set_in_directory(8, b"\x01\x00")),
+    "odd method": lambda chance, wheel: _patched(wheel, _set_in_directory(10, chance.choice((b"\x0c", b"\x63")))),
+    "size of gigabytes": lambda chance, wheel: _patched(wheel, _set_in_directory(24, b"\xff\xff\xff\x7f")),
+    "overlapping": lambda chance, wheel: _patched(wheel, _set_in_directory(20, b"\xff\xff\xff\x7f")),
+    "elsewhere": lambda chance, wheel: _patched(wheel, _set_in_directory(42, chance.randbytes(3))),
+    "bomb": lambda chance, wheel: _bomb(wheel),
+    "huge count": lambda chance, wheel: _many(wheel),
+    "huge RECORD": lambda chance, wheel: _record_bomb(wheel),
+    "no RECORD": lambda chance, wheel: zipfile.ZipFile(wheel, "w").close(),
+    "RECORD of another": lambda chance, wheel: make_wheel(wheel.parent, version="9.19.0.57").rename(wheel),
+    "hash missing": _record(library=None),
+    "hash of another kind": _record(library="md5=x"),
+    "hash wrong": _record(library=record_hash(b"other")),
+    "file missing": lambda chance, wheel: make_wheel(wheel.parent, recorded={"nvidia/gone": "sha256=x"}),
+    "no library": lambda chance, wheel: make_wheel(wheel.parent, files={GRAPH_LIBRARY: b"x"}),
+    "no files": lambda chance, wheel: make_wheel(wheel.parent, files={}),
+    "no zip": lambda chance, wheel: wheel.write_bytes(chance.randbytes(chance.randrange(2000))),
+}
+
+
+def forge(chance: random.Random, folder: Path) -> Counter[str]:
+    """Each forgery is refused and leaves nothing; one of random damage is refused, or its files are the true ones."""
+    counts: Counter[str] = Counter()
+    root = folder / "cache"
+    for kind, forgery in FORGERIES.items():
+        wheel = make_wheel(folder / "wheels")
+        forgery(chance, wheel)
+        if _try_to_place(root, wheel):
+            raise Broken(f"a forged wheel was installed: {kind}")
+        counts[f"forged, refused: {kind}"] += 1
+    good = make_wheel(folder / "wheels").read_bytes()
+    for _ in range(60):
+        wheel.write_bytes(_damaged(chance, good))
+        if _try_to_place(root, wheel):
+            files = {name: (root / NAME / name).read_bytes() for name in JIT_FILES}
+            if files != JIT_FILES or _names(root) != {NAME}:
+                raise Broken("a damaged wheel gave other files")
+            shutil.rmtree(root / NAME)
+            counts["damaged where it does not matter, installed"] += 1
+        else:
+            counts["damaged, refused"] += 1
+    if found := [path for path in folder.rglob("*") if "evil" in path.name]:
+        raise Broken(f"a wheel wrote outside: {found}")
+    return counts
+
+
+def _try_to_place(root: Path, wheel: Path) -> bool:
+    try:
+        _place(root, wheel)
+    except EnvironmentNotReady as error:
+        if error.code != "wheel-damaged":
+            raise
+        if _names(root):
+            raise Broken(f"a refused wheel left {_names(root)}: {error}") from error
+        return False
+    return True
+
+
+def _damaged(chance: random.Random, good: bytes) -> bytes:
+    data = bytearray(good)
+    for _ in range(chance.choice((1, 1, 3, 20))):
+        kind, place = chance.randrange(4), chance.randrange(max(1, len(data)))
+        if kind < 2:
+            data[place : place + 1] = chance.randbytes(1)
+        elif kind == 2:
+            del data[place : place + chance.randrange(1, 200)]
+        else:
+            data[place:place] = chance.randbytes(chance.randrange(1, 200))
+    return bytes(data)
+
+
+# Damaged files of an installed version
+
+
+def _flip(chance: random.Random, path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+    path.write_bytes(data)
+
+
+def _replace_quietly(chance: random.Random, path: Path) -> None:
+    """Flip a bit and set the times back: no look at sizes and times can see it."""
+    status = path.stat()
+    _flip(chance, path)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+QUIET = "flipped, times set back"
+DAMAGE: dict[str, Callable[[random.Random, Path], object]] = {
+    "flipped": lambda chance, path: (_flip(chance, path), os.utime(path, ns=(1, 1))),
+    QUIET: _replace_quietly,
+    "cut": lambda chance, path: os.truncate(path, chance.randrange(path.stat().st_size)),
+    "empty": lambda chance, path: os.truncate(path, 0),
+    "grown": lambda chance, path: path.write_bytes(path.read_bytes() + b"x"),
+    "missing": lambda chance, path: path.unlink(),
+    "a link": lambda chance, path: (path.rename(path.parents[4] / "elsewhere"), path.symlink_to("/etc/passwd")),
+    "a folder": lambda chance, path: (path.unlink(), path.mkdir()),
+    "record missing": lambda chance, path: (path.parents[3] / "installed.json").unlink(),
+    "record cut": lambda chance, path: os.truncate(path.parents[3] / "installed.json", chance.randrange(300)),
+    "record odd": lambda chance, path: (path.parents[3] / "installed.json").write_text(chance.choice(_ODD_RECORDS)),
+}
+_ODD_RECORDS = (
+    *("[]", "null", "[" * 100_000, '{"files": {}}', '{"files": 3}', '"', "1" * 5000, '{"files": {"a": null}}'),
+    json.dumps({"project": "nvidia-cudnn-jit-cu12", "version": VERSION, "files": {"../../x": {"sha256": ""}}}),
+    json.dumps({"project": [], "version": {}, "files": {"nvidia/x": {"sha256": 1, "size_bytes": 1e400}}}),
+)
+
+
+def damage_installed(chance: random.Random, folder: Path) -> Counter[str]:
+    """Every damage is found by a full check, all but one kind at the next use; installing again repairs it."""
+    counts: Counter[str] = Counter()
+    wheel = make_wheel(folder / "wheels")
+    root = folder / "cache"
+    for kind, change in DAMAGE.items():
+        _place(root, wheel)
+        installed = versions.require_installed(VERSION, root=root)
+        versions.child_environment(installed)
+        change(chance, root / NAME / chance.choice(list(JIT_FILES)))
+        [found] = versions.check_all([VERSION], root=root)
+        if found.state != "damaged" or not found.differences or VERSION not in found.repair:
+            raise Broken(f"{kind}: {found}")
+        try:
+            versions.child_environment(versions.require_installed(VERSION, root=root))
+        except EnvironmentNotReady as error:
+            if error.code != "installed-files-changed":
+                raise
+        else:
+            if kind != QUIET:
+                raise Broken(f"{kind}: used without a word")
+        _place(root, wheel)
+        versions.verify(versions.require_installed(VERSION, root=root))
+        counts["damaged installations found and repaired"] += 1
+        shutil.rmtree(root)
+    return counts
+
+
+# Killed
+
+
+def kill_unpacking(chance: random.Random, folder: Path) -> Counter[str]:
+    """Kill what puts a wheel into the cache and takes it out again: there is a whole version, or none."""
+    counts: Counter[str] = Counter()
+    wheel = make_wheel(folder / "wheels", files=LARGE)
+    root = folder / "cache"
+    for _ in range(12):
+        child = _fork.Process(target=_place_and_remove, args=(root, wheel))
+        child.start()
+        time.sleep(chance.uniform(0.0, 0.3))
+        child.kill()
+        child.join()
+        if child.exitcode != -signal.SIGKILL:
+            raise Broken(f"unpacking ended by itself with {child.exitcode}")
+        counts["unpackings killed"] += 1
+        counts["of them in the middle"] += any(name.startswith(".staging") for name in _names(root))
+        for installed in versions.list_installed(root):
+            versions.verify(installed)
+            counts["of them with a whole version"] += 1
+        if _names(root) - {NAME} - {name for name in _names(root) if name.startswith(".staging-")}:
+            raise Broken(f"a killed install left {_names(root)}")
+    _place(root, wheel)
+    _check_one_whole(root)
+    return counts
+
+
+def _place_and_remove(root: Path, wheel: Path) -> None:
+    while True:
+        _place(root, wheel)
+        versions.remove(VERSION, root=root)
+
+
+def _check_one_whole(root: Path) -> None:
+    if _names(root) - {"nvrtc-cu12"} != {NAME}:
+        raise Broken(f"left over: {_names(root)}")
+    [installed] = versions.list_installed(root)
+    versions.verify(installed)
+
+
+INSTALL = """
+import sys
+from pathlib import Path
+from cudnn_backend_py import versions
+versions._environment_nvrtc = lambda cuda: None  # so that NVRTC is installed too
+installed = versions.install(sys.argv[2], cuda="12", root=Path(sys.argv[1]), progress=False)
+versions.verify(installed)
+"""
+
+
+def kill_installs(chance: random.Random, folder: Path) -> Counter[str]:
+    """Kill one of two installs of a version; the other ends well, and so does the next."""
+    counts: Counter[str] = Counter()
+    index = folder / "index"
+    make_wheel(index, files=LARGE)
+    make_wheel(index, "nvidia-cuda-nvrtc-cu12", "12.9.86", NVRTC_FILES)
+    root = folder / "cache"
+    first, second = _start_install(root, index), _start_install(root, index)
+    try:
+        time.sleep(chance.uniform(0.2, 6.0))
+        first.kill()
+        first.wait()
+        counts["installs killed" if first.returncode else "installs that ended before"] += 1
+        for installed in versions.list_installed(root):
+            versions.verify(installed)
+        _, said = second.communicate(timeout=300)
+    finally:
+        for process in (first, second):
+            process.kill()
+            process.communicate()
+    if second.returncode:
+        raise Broken(f"the other install ended with {second.returncode}: {said[-2000:]!r}")
+    third = _start_install(root, index)
+    _, said = third.communicate(timeout=300)
+    if third.returncode:
+        raise Broken(f"the next install ended with {third.returncode}: {said[-2000:]!r}")
+    _check_one_whole(root)
+    counts["installs beside and after a killed one"] += 2
+    return counts
+
+
+def _start_install(root: Path, index: Path) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(index)}
+    # Settings that would lead pip astray, were it given them.
+    environment |= {"PIP_TARGET": str(root), "PIP_DEST": str(root), "PIP_QUIET": "3", "PIP_PYTHON": "/nonexistent"}
+    command = [sys.executable, "-c", INSTALL, str(root), VERSION]
+    return subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

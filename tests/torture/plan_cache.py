@@ -1,0 +1,337 @@
+"""The plan cache under attack: damaged entries, killed writers, a bound that must hold, a full disk."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import subprocess
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from cudnn_backend_py.caching import PlanCache, PlanCacheWarning, plan_files, plan_key
+from cudnn_backend_py.errors import CudnnBackendError
+from cudnn_backend_py.private_folder import EntryFolder
+from tests.torture.harness import Broken
+
+__all__ = ["attack", "fill_the_disk", "stampede"]
+
+BOUND = 20_000_000
+ENTRY = 2_000_000  # of the largest entry, hardly more as a file
+WRITERS = 8
+KEYS = [f"{number:064x}" for number in range(40)]
+REAL_PLANS_EVERY = 10  # rounds
+
+_fork = multiprocessing.get_context("fork")
+
+
+def attack(seed: int, folder: Path) -> Counter[str]:
+    """One round: damage entries, let writers be killed over a bound, fill a disk; every tenth with real plans."""
+    chance = random.Random(seed)
+    counts = damage(chance, folder / "damage")
+    with _small_disk(folder / "stampede", 4 * BOUND) as (place, kind):
+        counts += stampede(chance, place / "plans", 1.0)
+        counts[f"stampedes on {kind}"] += 1
+    counts += fill_the_disk(chance, folder / "full")
+    if seed % REAL_PLANS_EVERY == 0:
+        counts += damage_real_plans(chance, folder / "real")
+    return counts
+
+
+# Damage
+
+
+def _record(chance: random.Random, key: str, most: int = 4000) -> dict[str, Any]:
+    """Return a record that can be told to be whole: its text is as long as it says, and of its key only."""
+    size = chance.randrange(1, most)
+    return {"size": size, "plan": (key[-4:] * (size // 4 + 1))[:size]}
+
+
+def _is_whole(key: str, record: dict[str, Any]) -> bool:
+    size = record["size"]
+    return record["key"] == key and bool(record["plan"] == (key[-4:] * (size // 4 + 1))[:size])
+
+
+def _flip(chance: random.Random, data: bytes) -> bytes:
+    changed = bytearray(data)
+    for _ in range(chance.choice((1, 1, 2, 50))):
+        changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
+    return bytes(changed)
+
+
+def _move(chance: random.Random, data: bytes) -> bytes:
+    first, second = sorted(chance.sample(range(len(data) + 1), 2))
+    return data[second:] + data[first:second] + data[:first]
+
+
+BYTES: dict[str, Callable[[random.Random, bytes], bytes]] = {
+    "flip": _flip,
+    "cut": lambda chance, data: data[: chance.randrange(len(data))],
+    "cut in front": lambda chance, data: data[chance.randrange(1, len(data)) :],
+    "grow": lambda chance, data: data + chance.randbytes(chance.randrange(1, 100)),
+    "move": _move,
+    "zeros": lambda chance, data: bytes(len(data)),
+    "schema": lambda chance, data: data.replace(b"plan 1 ", b"plan %d " % chance.randrange(2, 99), 1),
+    "hash only": lambda chance, data: data[: data.index(b"\n") + 1],
+}
+PLACES = ("swap", "link", "pipe", "folder", "open to others", "gone")
+
+
+def damage(chance: random.Random, folder: Path) -> Counter[str]:
+    """Damage one entry after the other: what is read is what was written, or nothing."""
+    counts: Counter[str] = Counter()
+    files = plan_files(folder, 1 << 20)
+    for _ in range(60):
+        one, other = chance.sample(KEYS, 2)
+        for key in (one, other):
+            files.write(key, _record(chance, key))
+        kind = chance.choice((*BYTES, *PLACES))
+        before = files.path(one).read_bytes()
+        if kind in BYTES:
+            files.path(one).write_bytes(BYTES[kind](chance, before))
+            touched = files.path(one).read_bytes() != before
+        else:
+            _displace(kind, files.path(one), files.path(other))
+            touched = True
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PlanCacheWarning)
+            for key in (one, other):
+                found = files.read(key)
+                if found is not None and not _is_whole(key, found):
+                    raise Broken(f"{kind}: a damaged entry was used")
+                if key == one and touched and found is not None:
+                    raise Broken(f"{kind}: the change was not noticed")
+            listed = [record["key"] for record, _ in files.read_all()]
+        if touched and one in listed:
+            raise Broken(f"{kind}: a damaged entry was listed")
+        if files.path(one).is_dir() and not files.path(one).is_symlink():
+            files.path(one).rmdir()
+        counts["damaged entries"] += 1
+    files.clear()
+    if set(os.listdir(folder)) != {".lock"}:
+        raise Broken(f"clear left {os.listdir(folder)}")
+    return counts
+
+
+def _displace(kind: str, one: Path, other: Path) -> None:
+    if kind == "swap":
+        aside = one.with_name("aside")
+        one.rename(aside)
+        other.rename(one)
+        aside.rename(other)
+        return
+    if kind == "open to others":
+        one.chmod(0o666)
+        return
+    one.unlink()
+    if kind == "link":
+        one.symlink_to(other)
+    elif kind == "pipe":
+        os.mkfifo(one, 0o600)
+    elif kind == "folder":
+        one.mkdir()
+
+
+def damage_real_plans(chance: random.Random, folder: Path) -> Counter[str]:
+    """Put a plan of cuDNN into a cache, damage its record under a right hash: no plan, or the one that was put in."""
+    from cudnn_backend_py import build
+    from cudnn_backend_py.diagnose.explain import control_graph
+
+    counts: Counter[str] = Counter()
+    graph = control_graph()
+    cache = PlanCache(folder)
+    plan = build(graph, "h100", cache=False)
+    target = plan.target
+    key = plan_key(graph, target, {})
+    cache.put(key, plan)
+    files = plan_files(folder, 1 << 28)
+    good = files.read(key)
+    if good is None:
+        raise Broken("a plan that was put in is not found")
+    values = (None, 7, "", "{}", [], {"a": 1}, True, -1e300, "\ud800", "x" * 1000)
+    for field in ("cudnn", "target", "sm", "tag", "evidence", "graph", "plan"):
+        changed = {name: value for name, value in good.items() if name != "key"}
+        if chance.random() < 0.2:
+            del changed[field]
+        else:
+            changed[field] = chance.choice(values)
+        files.write(key, changed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PlanCacheWarning)
+            found = cache.get(key, target)
+            cache.entries()
+            cache.evidence(key)
+        if found is not None and found.json() != plan.json():
+            raise Broken(f"a changed {field} gave another plan")
+        counts["damaged real plans"] += 1
+    return counts
+
+
+# Many writers over a bound
+
+
+def stampede(chance: random.Random, folder: Path, seconds: float) -> Counter[str]:
+    """Writers that are killed at random and replaced; a watcher measures what lies on the disk all the while."""
+    largest, done = _fork.Value("q", 0, lock=False), _fork.Value("q", 0, lock=False)  # a killed one would keep a lock
+    stop = _fork.Event()
+    watcher = _fork.Process(target=_watch, args=(folder, largest, stop))
+    watcher.start()
+    counts: Counter[str] = Counter()
+    writers = [_start_writer(chance, folder, done) for _ in range(WRITERS)]
+    try:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            time.sleep(chance.expovariate(50))
+            place = chance.randrange(WRITERS)
+            writers[place].kill()
+            writers[place].join()
+            if writers[place].exitcode != -signal.SIGKILL:
+                raise Broken(f"a writer ended by itself with {writers[place].exitcode}: see what it wrote to stderr")
+            counts["writers killed"] += 1
+            writers[place] = _start_writer(chance, folder, done)
+    finally:
+        for writer in writers:
+            writer.kill()
+            writer.join()
+        stop.set()
+        watcher.join()
+    counts["operations of writers"] += done.value
+    files = plan_files(folder, BOUND)
+    files.write(KEYS[0], _record(chance, KEYS[0]))
+    names = set(os.listdir(folder))
+    if not names <= {".lock", *(f"{key}.plan" for key in KEYS)}:
+        raise Broken(f"left over: {sorted(names)}")
+    found = [record for record, _ in files.read_all()]
+    if len(found) != len(names) - 1 or not all(_is_whole(record["key"], record) for record in found):
+        raise Broken(f"{len(names) - 1} entries, {len(found)} of them whole")
+    at_most = BOUND + WRITERS * (ENTRY + 1000)
+    if largest.value > at_most or watcher.exitcode:
+        raise Broken(f"{largest.value} bytes at once, at most {at_most} are allowed")
+    counts["MB at once, summed over rounds"] += round(largest.value / 1e6)
+    if largest.value > BOUND + ENTRY + 1000:
+        counts["moments above the bound plus one entry"] += 1
+    return counts
+
+
+def _start_writer(chance: random.Random, folder: Path, done: Any) -> Any:
+    writer = _fork.Process(target=_work, args=(folder, chance.getrandbits(32), done))
+    writer.start()
+    return writer
+
+
+def _work(folder: Path, seed: int, done: Any) -> None:
+    warnings.simplefilter("error")  # whatever happens to others, nothing is half written or in the way
+    chance = random.Random(seed)
+    files = plan_files(folder, BOUND)
+    count = 0
+    while True:
+        key = chance.choice(KEYS)
+        what = chance.random()
+        if what < 0.7:
+            files.write(key, _record(chance, key, ENTRY))
+        elif what < 0.99:
+            found = files.read(key)
+            assert found is None or _is_whole(key, found)
+        else:
+            files.clear()
+        count += 1
+        done.value += 1  # a few are not counted
+
+
+def _watch(folder: Path, largest: Any, stop: Any) -> None:
+    """Note the largest sum of sizes; of a file system of its own, where there is one, since that is one moment."""
+    own = os.path.ismount(folder.parent)
+    while not stop.is_set():
+        if own:
+            status = os.statvfs(folder.parent)
+            used = (status.f_blocks - status.f_bfree) * status.f_frsize
+        else:
+            used = sum(_sizes(folder))
+        largest.value = max(largest.value, used)
+        time.sleep(0.0002)
+
+
+def _sizes(folder: Path) -> Iterator[int]:
+    seen = set()
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as items:
+        for item in items:
+            with contextlib.suppress(FileNotFoundError):
+                status = item.stat(follow_symlinks=False)
+                if status.st_ino not in seen:
+                    yield status.st_size
+                seen.add(status.st_ino)
+
+
+# A full disk
+
+
+@contextlib.contextmanager
+def _small_disk(place: Path, size: int) -> Iterator[tuple[Path, str]]:
+    """Yield a folder that is a file system of so many bytes, where this user may mount one; else a plain folder."""
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "none", str(place)]
+    mounted = os.geteuid() == 0 and subprocess.run(command, capture_output=True, check=False).returncode == 0
+    try:
+        yield place, "a small file system" if mounted else "a plain folder"
+    finally:
+        if mounted:
+            subprocess.run(["umount", str(place)], check=True)
+
+
+def fill_the_disk(chance: random.Random, place: Path) -> Counter[str]:
+    """Write until there is no room: what was kept stays whole, nothing half written stays.
+
+    On a small file system, and in any case in a child whose files may not grow beyond a limit.
+    """
+    counts: Counter[str] = Counter()
+    with _small_disk(place, 1 << 20) as (folder, kind):
+        if os.path.ismount(folder):
+            counts += _overfill(chance, plan_files(folder / "plans", BOUND))
+            counts[f"filled {kind}"] += 1
+    child = _fork.Process(target=_overfill_limited, args=(place / "limited", chance.getrandbits(32)))
+    child.start()
+    child.join()
+    if child.exitcode:
+        raise Broken(f"writing beyond the limit of a file's size ended with {child.exitcode}")
+    counts["filled up to RLIMIT_FSIZE"] += 1
+    return counts
+
+
+def _overfill(chance: random.Random, files: EntryFolder) -> Counter[str]:
+    refused = 0
+    kept: dict[str, dict[str, Any]] = {}
+    for key in KEYS:
+        record = _record(chance, key, 200_000)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            files.write(key, record)
+        if caught:
+            refused += 1
+        else:
+            kept[key] = record
+        if (names := set(os.listdir(files.folder))) - {".lock"} != {f"{one}.plan" for one in kept}:
+            raise Broken(f"after {len(caught)} warnings there are {sorted(names)}")
+    if not refused:
+        raise Broken("the disk was not filled")
+    if any(files.read(key) != {"key": key, **record} for key, record in kept.items()):
+        raise Broken("an entry was lost or changed by a full disk")
+    files.clear()
+    files.write(KEYS[0], {"room": "again"})
+    return Counter({"writes refused by a full disk": refused})
+
+
+def _overfill_limited(folder: Path, seed: int) -> None:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+    try:
+        _overfill(random.Random(seed), plan_files(folder, BOUND))
+    except (Broken, CudnnBackendError) as error:
+        print(error, flush=True)
+        os._exit(1)
