@@ -687,7 +687,7 @@ def _refuse_changed(folder: Path, changes: list[str]) -> NoReturn:
 
 
 def _environment_nvrtc(cuda: Cuda) -> Path | None:
-    candidates = (Path(entry).absolute() / _NVRTC_FILE[cuda] for entry in sys.path)
+    candidates = (Path(entry) / _NVRTC_FILE[cuda] for entry in sys.path if os.path.isabs(entry))
     return next((path for path in candidates if path.is_file()), None)
 
 
