@@ -6,6 +6,7 @@ A child imports this package from where its parent has it, and nothing from the 
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import fcntl
 import itertools
@@ -18,7 +19,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -135,7 +135,7 @@ def ending_of(code: int) -> str:
 # the parent's side
 
 _numbers = itertools.count(1)
-_children: weakref.WeakSet[Child] = weakref.WeakSet()
+_children: set[weakref.ref[Child]] = set()  # for a forked process to disown
 
 
 class Child:
@@ -177,7 +177,8 @@ class Child:
                 )
             undo.pop_all()
         self._release = weakref.finalize(self, _release, os.getpid(), self._process, self._socket, self._errors)
-        _children.add(self)
+        _children.difference_update([one for one in list(_children) if one() is None])
+        _children.add(weakref.ref(self))
 
     @classmethod
     def start(cls, function: str, environment: Mapping[str, str]) -> Self:
@@ -314,8 +315,9 @@ def _release(owner: int, process: subprocess.Popen[bytes], ours: socket.socket, 
 
 
 def _disown_children() -> None:
-    for child in list(_children):
-        child._disown()
+    for held in list(_children):
+        if (child := held()) is not None:
+            child._disown()
     _children.clear()
 
 
@@ -323,22 +325,28 @@ os.register_at_fork(after_in_child=_disown_children)
 
 
 def _undisturbed(function: Callable[[], Result]) -> Result:
-    """Call a function where no signal handler of Python can raise, so that it is done whole: in another thread."""
+    """Call a function where no signal handler of Python can raise, so that it is done whole: in another thread.
+
+    One of ``threading`` is left half-started where its start is interrupted, and counted for ever.
+    """
     results: list[Result] = []
     errors: list[BaseException] = []
+    done = _thread.allocate_lock()
+    done.acquire()
 
     def work() -> None:
         try:
             results.append(function())
         except BaseException as error:
             errors.append(error)
+        finally:
+            done.release()
 
-    thread = threading.Thread(target=work, daemon=True)
     try:
-        thread.start()
+        _thread.start_new_thread(work, ())
     except RuntimeError:  # the interpreter ends and starts no thread
         return function()
-    thread.join()
+    done.acquire()
     if errors:
         raise errors.pop()
     return results.pop()
