@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import errno
 import fcntl
 import itertools
 import json
@@ -154,6 +155,13 @@ class Child:
     """
 
     def __init__(self, function: str, environment: Mapping[str, str]) -> None:
+        try:
+            self._start(function, environment)
+        except OSError as error:
+            what = f"no child process can be started: {error}"
+            raise EnvironmentNotReady(what, code="child-not-started", where=str(sys.executable)) from error
+
+    def _start(self, function: str, environment: Mapping[str, str]) -> None:
         self.ending = ""
         self.last_words = ""
         self._asked = False  # a question whose answer is not complete
@@ -189,12 +197,7 @@ class Child:
         EnvironmentNotReady
             ``child-not-started``: no process, file or socket could be had.
         """
-        try:
-            return _undisturbed(lambda: cls(function, environment))
-        except OSError as error:
-            raise EnvironmentNotReady(
-                f"no child process can be started: {error}", code="child-not-started", where=str(sys.executable)
-            ) from error
+        return _undisturbed(lambda: cls(function, environment))
 
     def __enter__(self) -> Self:
         return self
@@ -280,15 +283,18 @@ class Child:
             waiting.register(self._socket, select.POLLIN | (select.POLLOUT if unsent else 0))
             if not waiting.poll(min(left, _ALIVE_S) * 1000) and self._process.poll() is None:
                 continue
-            with contextlib.suppress(BlockingIOError, BrokenPipeError):  # reading finds out how it ended
+            try:
                 unsent = unsent and unsent[self._socket.send(unsent, socket.MSG_NOSIGNAL) :]
+            except OSError as error:  # or an exception of a signal's handler, which has no number
+                if error.errno not in (errno.EAGAIN, errno.EPIPE, errno.ECONNRESET):
+                    raise
             try:
                 piece = self._socket.recv(_PIECE_BYTES)
-            except BlockingIOError:
-                if self._process.poll() is not None:
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.ECONNRESET):
+                    raise
+                if error.errno == errno.ECONNRESET or self._process.poll() is not None:
                     return
-            except ConnectionResetError:
-                return
             else:
                 if not piece:
                     return

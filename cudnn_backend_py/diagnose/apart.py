@@ -32,7 +32,7 @@ def apart(function: Callable[[], Result], otherwise: Callable[[], Result]) -> Re
     function
         Its result, or the exception it raises, is pickled. It must not use a CUDA context of this process.
     otherwise
-        What is called where the fork was killed by a signal or gave no answer in ten seconds.
+        What is called where there was no fork, or it was killed by a signal or gave no answer in ten seconds.
 
     Notes
     -----
@@ -41,21 +41,26 @@ def apart(function: Callable[[], Result], otherwise: Callable[[], Result]) -> Re
     if threading.active_count() > 1:
         return function()
     owner = os.getpid()
-    with _without_signals() as before:  # an exception of a handler would lose the number of the process
-        reading, writing = os.pipe()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of native threads, such as NumPy's: they hold nothing
-            child = os.fork()
-        if child == 0:
-            _answer(function, writing, before)
-        os.close(writing)
-    said = b""
+    reading, child, said = -1, -1, b""
     try:
+        with _without_signals() as before:  # an exception of a handler would lose the number of the process
+            reading, writing = os.pipe()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # of native threads, as NumPy's: they hold nothing
+                try:
+                    child = os.fork()
+                except OSError:  # no more processes or memory
+                    os.close(writing)
+                    return otherwise()
+            if child == 0:
+                _answer(function, writing, before)
+            os.close(writing)
         said = _read(reading)
     finally:
         with _without_signals():
-            os.close(reading)
-            if os.getpid() == owner:  # and not in a process that was forked from here
+            if reading >= 0:
+                os.close(reading)
+            if child > 0 and os.getpid() == owner:  # and not in a process that was forked from here
                 _end(child, killed=not said)
     try:
         result, error = pickle.loads(said)

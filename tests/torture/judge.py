@@ -21,8 +21,8 @@ from cudnn_backend_py.diagnose import Judge, Outcome, Question, Verdict, judge
 from examples import forum_two_matmul
 from tests.torture.harness import Broken
 
-STEPS = 60  # of a round
-RARE = 15  # every so many something happens
+STEPS = 100  # of a round
+RARE = 20  # every so many something happens
 SIZES = range(8, 32, 8)
 UNANSWERED = ("cudnn-timed-out", "cudnn-crashed", "judge-did-not-start")
 
@@ -84,7 +84,8 @@ class _Round:
 
     def run(self) -> Counter[str]:
         rare = [
-            *(self.interrupted, self.interrupted, self.interrupted_twice, self.out_of_time, self.killed),
+            *(self.interrupted, self.interrupted, self.interrupted_often, self.interrupted_often),
+            *(self.interrupted_twice, self.out_of_time, self.killed),
             *(self.forked, self.forked_meanwhile, self.by_threads, self.by_tasks),
         ]
         for number in range(STEPS):
@@ -119,6 +120,11 @@ class _Round:
         """A handler of a signal raises at some moment."""
         kind = self.chance.choice(INTERRUPTIONS)
         self._expect(kind, lambda: self.check(*self.asked(self.judge.ask)), self.moment(), 0.0)
+
+    def interrupted_often(self) -> None:
+        """One after the other, while processes are started."""
+        for _ in range(20):
+            self.interrupted()
 
     def interrupted_twice(self) -> None:
         """It raises once more while the first exception is on its way, where the process is being ended."""
