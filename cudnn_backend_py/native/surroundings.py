@@ -148,5 +148,9 @@ def name_version(path: Path) -> tuple[int, ...] | None:
 
 
 def loader_folders() -> list[Path]:
-    """Return the folders of ``LD_LIBRARY_PATH``, which the loader searches before a library's own folder."""
-    return [Path(item) for item in os.environ.get("LD_LIBRARY_PATH", "").split(":") if item]
+    """Return the folders of ``LD_LIBRARY_PATH``, which the loader searches before a library's own folder.
+
+    An empty entry is the working folder, as the loader has it.
+    """
+    value = os.environ.get("LD_LIBRARY_PATH", "")
+    return [Path(item) for item in value.split(":")] if value else []
