@@ -352,7 +352,10 @@ def _undisturbed(function: Callable[[], Result]) -> Result:
         _thread.start_new_thread(work, ())
     except RuntimeError:  # the interpreter ends and starts no thread
         return function()
-    done.acquire()
+    owner = os.getpid()
+    while not done.acquire(timeout=_ALIVE_S):
+        if os.getpid() != owner:  # forked by a handler: the thread stayed with the parent
+            raise _not_usable()
     if errors:
         raise errors.pop()
     return results.pop()

@@ -15,6 +15,7 @@ import pytest
 import cudnn_backend_py
 from cudnn_backend_py import save_graph
 from cudnn_backend_py.native.find import cudnn_places, library_folders, nvrtc_places
+from cudnn_backend_py.native.surroundings import loader_folders
 from cudnn_backend_py.versions import default_root
 from examples import flash_forward, forum_two_matmul
 from tests.support.child import OLDER, ROOT, Finished, run_code
@@ -157,6 +158,7 @@ def test_libraries_are_not_looked_for_in_the_working_folder(trap: Path, monkeypa
     assert found
     assert not [path for path in found if str(trap) in path]
     assert all(folder.is_absolute() for folder in library_folders())
+    assert Path() in loader_folders()  # the loader looks there all the same, of which 'info' warns
 
 
 WHERE = "from cudnn_backend_py.native.find import cudnn_places; print([str(p.path) for p in cudnn_places()])"

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import CudnnBackendError, EnvironmentNotReady, UsageError
-from cudnn_backend_py.child import TIMED_OUT, Child, call_command, ending_of, script_command
+from cudnn_backend_py.child import TIMED_OUT, Child, _undisturbed, call_command, ending_of, script_command
+from cudnn_backend_py.cli import _without_option
 from tests.support.child import ROOT, run_code
 from tests.support.lying_children import honest
 
@@ -245,6 +246,31 @@ def test_a_handler_that_forks_in_a_question_leaves_it_to_the_parent() -> None:
     child.end()
 
 
+def test_a_handler_that_forks_in_a_start_leaves_it_to_the_parent() -> None:
+    parent, forked = os.getpid(), []
+
+    def forks() -> None:
+        if pid := os.fork():
+            forked.append(pid)
+
+    def begin() -> str:
+        os.kill(parent, signal.SIGALRM)
+        while not forked:
+            os.sched_yield()
+        return "begun"
+
+    code = 1
+    try:
+        with alarm(60, forks):
+            assert _undisturbed(begin) == "begun"
+    except UsageError as error:
+        code = 0 if error.code == "child-not-usable" else 2
+    finally:
+        if os.getpid() != parent:
+            os._exit(code)
+    assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in forked] == [0]
+
+
 @pytest.mark.parametrize(
     ("code", "text"),
     [(0, "exit code 0"), (3, "exit code 3"), (-11, "SIGSEGV"), (-40, "signal 40"), (-99, "signal 99")],
@@ -275,3 +301,15 @@ def test_commands_are_of_this_python() -> None:
     command = call_command("cudnn_backend_py.cli:main", "--version")
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("cudnn-backend, version")
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("--cudnn 9.19 explain g.py --cudnn=9.24 --build", "explain g.py --build"),
+        ("explain --cudnn 9.19 -- --cudnn=a.py --cudnn", "explain -- --cudnn=a.py --cudnn"),
+        ("explain --cudnn", "explain"),
+    ],
+)
+def test_the_version_is_not_asked_for_again_in_the_child(given: str, kept: str) -> None:
+    assert _without_option(given.split(), "--cudnn") == kept.split()
