@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from .child import call_command, ending_of
 from .cli_execution import add_commands
 from .errors import CudnnBackendError, GraphError
 
@@ -66,23 +67,24 @@ def _judge_in_child(ctx: click.Context, _parameter: click.Parameter, version: st
     from . import versions
 
     installed = versions.require_installed(version)
-    command = [sys.executable, "-m", "cudnn_backend_py", *_without_option(sys.argv[1:], "--cudnn")]
+    command = call_command("cudnn_backend_py.cli:main", *_without_option(sys.argv[1:], "--cudnn"))
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it was ignored, every exit code would read 0
     child = subprocess.run(command, env=versions.child_environment(installed), check=False)
-    if child.returncode < 0:
-        name = signal.Signals(-child.returncode).name
-        _console(stderr=True).print(f"COULD NOT BE JUDGED: cuDNN {version} crashed with {name}", markup=False)
-        raise SystemExit(NOT_JUDGED)
-    raise SystemExit(child.returncode)
+    if child.returncode in (0, 1, NOT_JUDGED, 130):
+        raise SystemExit(child.returncode)
+    how = f"the process that asks cuDNN {version} ended with {ending_of(child.returncode)}"
+    _console(stderr=True).print(f"COULD NOT BE JUDGED: {how}", markup=False)
+    raise SystemExit(NOT_JUDGED)
 
 
 def _without_option(arguments: list[str], option: str) -> list[str]:
-    kept = []
-    skip = False
-    for argument in arguments:
-        if skip:
-            skip = False
-        elif argument == option:
-            skip = True
+    kept: list[str] = []
+    rest = iter(arguments)
+    for argument in rest:
+        if argument == "--":  # what follows are no options
+            return [*kept, argument, *rest]
+        if argument == option:
+            next(rest, None)
         elif not argument.startswith(f"{option}="):
             kept.append(argument)
     return kept

@@ -6,13 +6,13 @@ import json
 import os
 import platform
 import subprocess
-import sys
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from .child import module_command
 from .info import collect_info
 
 __all__ = ["record_run"]
@@ -38,7 +38,7 @@ def record_run(folder: Path, arguments: list[str]) -> tuple[Path, int]:
     """
     with tempfile.TemporaryDirectory() as scratch:
         results, figures = Path(scratch) / "junit.xml", Path(scratch) / "figures.jsonl"
-        command = [sys.executable, "-m", "pytest", f"--junitxml={results}", *arguments]
+        command = module_command("pytest", f"--junitxml={results}", *arguments)
         environment = {**os.environ, FIGURES_VARIABLE: str(figures), "CUDNN_BACKEND_REQUIRE": "gpu"}
         run = subprocess.run(command, env=environment, check=False)
         record = {

@@ -24,6 +24,7 @@ from rich.console import Console
 
 from .. import torch_ops
 from ..bound import Bound, Executable
+from ..child import script_command
 from ..errors import CudnnBackendError
 from ..generated.enums import KnobType
 from ..graph import Graph
@@ -220,12 +221,11 @@ def _middle(runs: list[dict[str, float]]) -> dict[str, float]:
 
 def _child(way: str, plan: Path, cache: Path, frontend_folder: str | None) -> dict[str, float]:
     """Run a fresh process with a folder for its cached plans; return its figures."""
-    command = [sys.executable, str(FRESH_PROCESS), CHILDREN[way], "--plan", str(plan)]
-    command += ["--cudnn-frontend", frontend_folder or ""]
+    given = ("--plan", str(plan), "--cudnn-frontend", frontend_folder or "")
+    command = script_command(FRESH_PROCESS, CHILDREN[way], *given)
     cache.mkdir(exist_ok=True, mode=0o700)
-    paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    environment = {**inherited, "CUDNN_BACKEND_PLAN_CACHE": str(cache), "PYTHONPATH": os.pathsep.join(paths)}
+    environment = {**inherited, "CUDNN_BACKEND_PLAN_CACHE": str(cache)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise CudnnBackendError(f"a fresh process ({way}) failed", code="bench-child", more=done.stderr[-4000:])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import os
 import sys
 from pathlib import Path
 
@@ -17,7 +18,9 @@ _WHEEL_FOLDERS = ("nvidia/cudnn", "nvidia/cudnn_jit")
 
 def find_header() -> Path:
     """Return cudnn_graph.h from a wheel beside this Python, the pinned version where there are several."""
-    folders = [Path(entry) / folder / "include" for entry in sys.path if entry for folder in _WHEEL_FOLDERS]
+    folders = [
+        Path(entry) / folder / "include" for entry in sys.path if os.path.isabs(entry) for folder in _WHEEL_FOLDERS
+    ]
     found = [path for folder in folders if (path := folder / "cudnn_graph.h").is_file()]
     if not found:
         raise SystemExit("no cudnn_graph.h in the installed wheels; install nvidia-cudnn-cu12 or give --header")

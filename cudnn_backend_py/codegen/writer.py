@@ -56,6 +56,7 @@ def _python(name: str, body: str, model: Model) -> str:
     done = subprocess.run(
         [
             sys.executable,
+            "-P",
             "-m",
             "ruff",
             "format",

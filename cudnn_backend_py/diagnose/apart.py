@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import pickle
@@ -11,8 +12,8 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from typing import NoReturn, TypeVar
 
 __all__ = ["apart"]
 
@@ -31,7 +32,7 @@ def apart(function: Callable[[], Result], otherwise: Callable[[], Result]) -> Re
     function
         Its result, or the exception it raises, is pickled. It must not use a CUDA context of this process.
     otherwise
-        What is called where the fork was killed by a signal or gave no answer in ten seconds.
+        What is called where there was no fork, or it was killed by a signal or gave no answer in ten seconds.
 
     Notes
     -----
@@ -39,31 +40,63 @@ def apart(function: Callable[[], Result], otherwise: Callable[[], Result]) -> Re
     """
     if threading.active_count() > 1:
         return function()
-    reading, writing = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of native threads, such as NumPy's: they hold nothing
-        child = os.fork()
-    if child == 0:
-        _answer(function, writing)
-    os.close(writing)
+    owner = os.getpid()
+    reading, child, said = -1, -1, b""
     try:
+        with _without_signals() as before:  # an exception of a handler would lose the number of the process
+            reading, writing = os.pipe()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # of native threads, as NumPy's: they hold nothing
+                try:
+                    child = os.fork()
+                except OSError:  # no more processes or memory
+                    os.close(writing)
+                    return otherwise()
+            if child == 0:
+                _answer(function, writing, before)
+            os.close(writing)
         said = _read(reading)
     finally:
-        os.close(reading)
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-    if not said:
+        with _without_signals():
+            if reading >= 0:
+                os.close(reading)
+            if child > 0 and os.getpid() == owner:  # and not in a process that was forked from here
+                _end(child, killed=not said)
+    try:
+        result, error = pickle.loads(said)
+    except Exception:  # it died before it had said all
         return otherwise()
-    result, error = pickle.loads(said)
     if error is not None:
         raise error
     answer: Result = result
     return answer
 
 
-def _answer(function: Callable[[], object], writing: int) -> None:
+@contextlib.contextmanager
+def _without_signals() -> Iterator[set[int]]:
+    """Let signals wait, and yield those that waited before."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        yield {int(number) for number in before}
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end(child: int, *, killed: bool) -> None:
+    with contextlib.suppress(ProcessLookupError, ChildProcessError):  # who ignores SIGCHLD has nothing to wait for
+        if killed:
+            os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def _answer(function: Callable[[], object], writing: int, blocked: set[int]) -> NoReturn:
     """Write the pickled result or exception, and end the process without any clean-up."""
     try:
+        for number in signal.valid_signals():
+            if callable(signal.getsignal(number)):  # the caller's handlers are not for this process
+                signal.signal(number, signal.SIG_DFL)
+        signal.alarm(round(_PATIENCE_S) + 1)  # if the caller is gone by then
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked - {signal.SIGALRM})
         faulthandler.disable()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
@@ -81,7 +114,9 @@ def _read(reading: int) -> bytes:
     """Return all that comes until the other end is closed; nothing where that takes too long."""
     deadline = time.monotonic() + _PATIENCE_S
     pieces: list[bytes] = []
-    while select.select([reading], [], [], max(0.0, deadline - time.monotonic()))[0]:
+    waiting = select.poll()
+    waiting.register(reading, select.POLLIN)
+    while waiting.poll(max(0.0, deadline - time.monotonic()) * 1000):
         piece = os.read(reading, 1 << 16)
         if not piece:
             return b"".join(pieces)

@@ -2,43 +2,36 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
-import selectors
-import signal
-import subprocess
-import sys
-import tempfile
 import threading
-import time
-import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self, TypedDict
 
+from ..child import TIMED_OUT, Child, Say, serve
 from ..engine import heur_mode
 from ..errors import CudnnBackendError
 from ..graph import Graph, graph_from_json, graph_to_json
 from ..native import loaded_library
 from ..native.find import cudnn_places
-from ..target import find_profile
+from ..target import Profile, find_profile
 from ..versions import environment_for, require_installed
 from .causes import suspects
 from .explain import CRASHED, explain
 from .known import known_hazards
 from .verdict import SCHEMA_VERSION, STAGES, Basis, Cause, Outcome, Stage, Verdict
 
-__all__ = ["TIMED_OUT", "Judge", "Question", "judge", "library_identity"]
+__all__ = ["CUDNN_TIMED_OUT", "DID_NOT_START", "FAULTS", "Judge", "Question", "judge", "library_identity"]
 
-TIMED_OUT = "cudnn-timed-out"  # code of a cause
+CUDNN_TIMED_OUT = "cudnn-timed-out"  # codes of causes
+DID_NOT_START = "judge-did-not-start"
+FAULTS = ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "SIGILL")  # ends that are cuDNN's doing, not the user's
 GPU = "gpu"
 
 _CRASHES = 8  # plans of one graph that may crash before the rest is given up
-_SAID = 2000  # characters of what a dead process wrote to stderr that are kept
 
 
 @dataclass(frozen=True)
@@ -122,9 +115,12 @@ def library_identity(version: str | None) -> str:
 
 
 class Judge:
-    """Child processes that answer questions, one for each cuDNN version, started again when one dies.
+    """Child processes that answer questions, started when they are needed, and again when one dies.
 
-    For one thread; a context manager, closing ends the children.
+    Threads may share one: a question has a process to itself. What interrupts a question (an exception of a signal's
+    handler, a time limit, a cancelled task) ends its process, and a forked process starts its own, so an answer can be
+    late or missing and is never that to another question. A context manager; closing ends the processes, as letting go
+    of the judge does.
 
     Parameters
     ----------
@@ -134,8 +130,7 @@ class Judge:
 
     def __init__(self, *, limit_s: float = 60.0) -> None:
         self._limit_s = limit_s
-        self._workers: dict[str | None, _Worker] = {}
-        weakref.finalize(self, _end_all, self._workers)
+        self._idle: dict[str | None, list[Child]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -144,8 +139,10 @@ class Judge:
         self.close()
 
     def close(self) -> None:
-        """End the child processes; a judge nobody holds any more is closed as well."""
-        _end_all(self._workers)
+        """End the child processes. Asked again, the judge starts new ones."""
+        idle, self._idle = self._idle, {}
+        for child in [child for children in idle.values() for child in children]:
+            child.end()
 
     def ask(self, question: Question) -> Verdict:
         """Return the verdict on a question.
@@ -156,50 +153,71 @@ class Judge:
         Raises
         ------
         UsageError
-            ``unknown-target``, ``unknown-enumerator``.
+            ``unknown-target``, ``unknown-enumerator``; ``child-not-usable`` where a signal's handler forked meanwhile,
+            in the forked process.
         EnvironmentNotReady
-            ``cudnn-version-not-installed``.
+            ``cudnn-version-not-installed``, ``child-not-started``.
+        CudnnBackendError
+            ``judging-failed``, ``answer-damaged``: a fault of this package.
         """
+        return self._ask(question, self._limit_s)
+
+    def _ask(self, question: Question, limit_s: float) -> Verdict:
         if question.target != GPU:
             find_profile(question.target)
         for mode in question.modes:
             heur_mode(mode)
         skip: dict[str, str] = {}
         while True:
-            answer = self._worker(question.version).ask(question, tuple(skip), self._limit_s)
+            answer = self._ask_once(question, tuple(skip), limit_s)
             if isinstance(answer, Verdict):
                 return _with_crashes(answer, skip)
-            self._workers.pop(question.version).end()
             if not answer.tag or answer.ending == TIMED_OUT or len(skip) == _CRASHES:
-                return _ended(question, answer)
+                return _ended(question, answer, limit_s)
             skip[answer.tag] = answer.ending
 
-    def _worker(self, version: str | None) -> _Worker:
-        if version not in self._workers:
-            self._workers[version] = _Worker(environment_for(version))
-        return self._workers[version]
+    def _ask_once(self, question: Question, skip: tuple[str, ...], limit_s: float) -> Verdict | _Ending:
+        """Take a process out of the idle ones, ask it, and put it back if its answer came whole."""
+        idle = self._idle.setdefault(question.version, [])
+        while (child := _take(idle)) is not None and not child.usable:  # died since, or belongs to a forked process
+            child.end()
+        child = child or Child.start(_SERVED, environment_for(question.version))
+        try:
+            answer = _ask_child(child, question, skip, limit_s)
+        except BaseException:
+            child.end()
+            raise
+        if child.usable:
+            idle.append(child)
+        else:
+            child.end()
+        return answer
 
 
-def _end_all(workers: dict[str | None, _Worker]) -> None:
-    while workers:
-        workers.popitem()[1].end()
+def _take(idle: list[Child]) -> Child | None:
+    try:
+        return idle.pop()
+    except IndexError:
+        return None
 
 
-_judges = threading.local()
+_own = threading.local()
 
 
 def judge(question: Question, *, limit_s: float = 60.0) -> Verdict:
     """Return the verdict on a question, from a child process that this thread keeps: what executors are given.
 
+    It is ended with the thread, so with the executor or the event loop that the thread belongs to.
+
     Raises
     ------
-    UsageError
-        ``unknown-target``, ``unknown-enumerator``.
-    EnvironmentNotReady
-        ``cudnn-version-not-installed``.
+    UsageError, EnvironmentNotReady, CudnnBackendError
+        As :meth:`Judge.ask`.
     """
-    kept: dict[float, Judge] = _judges.__dict__.setdefault("by_limit", {})
-    return kept.setdefault(limit_s, Judge(limit_s=limit_s)).ask(question)
+    if not hasattr(_own, "judge"):
+        _own.judge = Judge()
+    own: Judge = _own.judge
+    return own._ask(question, limit_s)
 
 
 class _Loaded(TypedDict):
@@ -210,9 +228,15 @@ class _Loaded(TypedDict):
     path: str
 
 
+_NOTHING_LOADED: _Loaded = {"version": (0, 0, 0), "text": "not asked", "path": ""}
+
+
 @dataclass(frozen=True)
 class _Ending:
-    """How a child ended: a signal's name, an exit code, or ``TIMED_OUT``; in which step, and what it said."""
+    """How a child ended: a signal's name, an exit code, or ``TIMED_OUT``; in which step, and what it said.
+
+    ``step`` is empty where cuDNN was not asked yet.
+    """
 
     ending: str
     step: str
@@ -231,119 +255,58 @@ class _Ending:
         return first if first in STAGES else "environment"
 
 
-class _Worker:
-    """A child process that answers one question a line."""
-
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        command = [sys.executable, "-c", f"from {__name__} import _serve; _serve()"]
-        self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  # closed by end()
-        self._process = subprocess.Popen(
-            command, env=dict(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
-        )
-        self._selector = selectors.DefaultSelector()
-        assert self._process.stdout is not None
-        self._selector.register(self._process.stdout, selectors.EVENT_READ)
-        self._pending = b""
-        self._library: _Loaded = {"version": (0, 0, 0), "text": "not asked", "path": ""}
-
-    def ask(self, question: Question, skip: tuple[str, ...], limit_s: float) -> Verdict | _Ending:
-        asked = {"graph": _graph_text(question.graph), "target": question.target, "modes": question.modes}
-        line = json.dumps({**asked, "build": question.build, "execute": question.execute, "skip": skip})
-        step = ""
-        deadline = time.monotonic() + limit_s
-        with contextlib.suppress(BrokenPipeError):  # then the process has ended, as reading finds out
-            assert self._process.stdin is not None
-            self._process.stdin.write(line.encode() + b"\n")
-            self._process.stdin.flush()
-        while (answer := self._read_line(deadline)) is not None:
-            if "step" in answer:
-                step = answer["step"]
-            elif "loaded" in answer:
-                self._library = answer["loaded"]
-            elif "verdict" in answer:
-                return Verdict.from_dict(answer["verdict"])
-            else:
-                raise CudnnBackendError(answer["headline"], code="judging-failed", more=answer["more"])
-        return _Ending(self._how_it_ended(), step, self._said(), self._library)
-
-    def _read_line(self, deadline: float) -> dict[str, Any] | None:
-        """Return the next line, None if the process ended or the time is over."""
-        assert self._process.stdout is not None
-        while b"\n" not in self._pending:
-            if not self._selector.select(max(0.0, deadline - time.monotonic())):
-                return None
-            piece = os.read(self._process.stdout.fileno(), 1 << 20)
-            if not piece:
-                self._process.wait()
-                return None
-            self._pending += piece
-        line, _, self._pending = self._pending.partition(b"\n")
-        read: dict[str, Any] = json.loads(line)
-        return read
-
-    def _how_it_ended(self) -> str:
-        code = self._process.poll()
-        if code is None:
-            return TIMED_OUT
-        return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
-
-    def _said(self) -> str:
-        self._errors.flush()
-        self._errors.seek(0, os.SEEK_END)
-        self._errors.seek(max(0, self._errors.tell() - _SAID))
-        return self._errors.read().strip()
-
-    def end(self) -> None:
-        """Kill the process and let go of its pipes."""
-        self._process.kill()
-        self._selector.close()
-        for pipe in (self._process.stdin, self._process.stdout, self._errors):
-            if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()
-        self._process.wait()
+def _ask_child(child: Child, question: Question, skip: tuple[str, ...], limit_s: float) -> Verdict | _Ending:
+    asked = {
+        "graph": _graph_text(question.graph),
+        "target": question.target,
+        "modes": question.modes,
+        "build": question.build,
+        "execute": question.execute,
+        "skip": skip,
+    }
+    step = ""
+    loaded = _NOTHING_LOADED
+    verdict = None
+    for said in child.ask(asked, limit_s):
+        step = said.get("step", step)
+        loaded = said.get("loaded", loaded)
+        verdict = said.get("verdict", verdict)
+    if child.ending:
+        return _Ending(child.ending, step, child.last_words, loaded)
+    try:
+        return Verdict.from_dict(verdict or {})
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CudnnBackendError(f"a child process gave no verdict: {error!r}", code="answer-damaged") from None
 
 
-def open_stdout() -> Callable[..., None]:
-    """Return what writes its arguments to stdout as a JSON line; what cuDNN writes there goes to stderr from now on."""
-    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-
-    def say(**line: Any) -> None:
-        print(json.dumps(line), file=out, flush=True)
-
-    return say
+# in the child process
 
 
-def _serve() -> None:
-    """Answer each question on stdin."""
-    say = open_stdout()
-    told = False
+def serve_judge() -> None:
+    """Answer the questions of a judge."""
+    serve(_answer)
 
+
+_SERVED = f"{__name__}:{serve_judge.__name__}"
+
+
+def _answer(asked: Mapping[str, Any], say: Say) -> None:
     def step(text: str) -> None:
-        nonlocal told
-        if not told and (lib := loaded_library()) is not None:
-            say(loaded=_Loaded(version=lib.version, text=lib.version_text, path=lib.path))
-            told = True
-        say(step=text)
-
-    for line in sys.stdin:
-        asked = json.loads(line)
-        target = None if asked["target"] == GPU else asked["target"]
-        try:
-            verdict = explain(
-                _read_graph(asked["graph"]),
-                target,
-                mode=asked["modes"],
-                build=asked["build"],
-                execute=asked["execute"],
-                step=step,
-                skip=asked["skip"],
-            )
-        except Exception as error:  # of ours: the parent raises it
-            say(headline=f"{type(error).__name__}: {error}", more=getattr(error, "render", str)())
+        if (lib := loaded_library()) is None:
+            say(step=text)
         else:
-            say(verdict=verdict.to_dict())
+            say(step=text, loaded=_Loaded(version=lib.version, text=lib.version_text, path=lib.path))
+
+    verdict = explain(
+        _read_graph(asked["graph"]),
+        None if asked["target"] == GPU else asked["target"],
+        mode=asked["modes"],
+        build=asked["build"],
+        execute=asked["execute"],
+        step=step,
+        skip=asked["skip"],
+    )
+    say(verdict=verdict.to_dict())
 
 
 def _with_crashes(verdict: Verdict, skip: Mapping[str, str]) -> Verdict:
@@ -361,23 +324,17 @@ def _with_crashes(verdict: Verdict, skip: Mapping[str, str]) -> Verdict:
     return replace(verdict, stages=tuple(map(with_lines, verdict.stages)))
 
 
-def _ended(question: Question, ending: _Ending) -> Verdict:
+def _ended(question: Question, ending: _Ending, limit_s: float) -> Verdict:
     """Return the verdict where the process did not live to give one."""
-    timed_out = ending.ending == TIMED_OUT
-    how = "did not answer in time" if timed_out else f"crashed with {ending.ending}"
-    headline = f"cuDNN {how} in {ending.step or 'the start of the process'}"
     profile = None if question.target == GPU else find_profile(question.target)
-    major, minor, patch = ending.library["version"]
-    hazards = [] if profile is None else known_hazards(question.graph, profile.sm, (major, minor, patch))
-    remedy = "give it more time" if timed_out else "another cuDNN version, or a change of the graph, may not crash"
-    if hazards and not timed_out:
-        headline, remedy = f"{headline}, as is known of {hazards[0].what}", hazards[0].fix
-    if suspected := suspects(question.graph):
-        headline = f"{headline}; {'; '.join(suspected)}"
-    code, state = (TIMED_OUT, "timed out") if timed_out else (CRASHED, "crashed")
+    if ending.step:
+        cause, hazards = _cause_of_end(question.graph, profile, ending)
+    else:
+        cause, hazards = _cause_of_false_start(ending, limit_s), ()
+    state = "timed out" if ending.ending == TIMED_OUT else "crashed"
     reached = STAGES.index(ending.stage)
     states = ["passed"] * reached + [state] + ["not reached"] * (len(STAGES) - reached - 1)
-    details = {ending.stage: headline}
+    details = {ending.stage: cause.headline}
     return Verdict(
         outcome=Outcome.NOT_JUDGED,
         stage=ending.stage,
@@ -391,7 +348,39 @@ def _ended(question: Question, ending: _Ending) -> Verdict:
         library=ending.library["path"],
         driver="not asked",
         modes=question.modes,
-        cause=Cause(code, headline, Basis.MEASURED, ending.said, remedy),
+        cause=cause,
         stages=tuple(Stage(name, state, details.get(name, "")) for name, state in zip(STAGES, states, strict=True)),
-        hazards=tuple(map(str, hazards)),
+        hazards=hazards,
     )
+
+
+def _cause_of_false_start(ending: _Ending, limit_s: float) -> Cause:
+    """Return why cuDNN was not asked: the process ended, or its time was over, before its first step."""
+    if ending.ending == TIMED_OUT:
+        headline = f"the process that asks cuDNN was not ready after {limit_s:g} s"
+        return Cause(CUDNN_TIMED_OUT, headline, Basis.MEASURED, ending.said, "give it more time")
+    headline = f"the process that asks cuDNN ended with {ending.ending} before it asked anything"
+    remedy = "this says nothing about the graph: mend what the process complains of, see 'cudnn-backend info'"
+    return Cause(DID_NOT_START, headline, Basis.MEASURED, ending.said, remedy)
+
+
+def _cause_of_end(graph: Graph, profile: Profile | None, ending: _Ending) -> tuple[Cause, tuple[str, ...]]:
+    """Return in what cuDNN crashed or hung, and the faults that are known of it with such a graph."""
+    major, minor, patch = ending.library["version"]
+    hazards = [] if profile is None else known_hazards(graph, profile.sm, (major, minor, patch))
+    timed_out = ending.ending == TIMED_OUT
+    if timed_out:
+        headline, remedy = "cuDNN did not answer in time", "give it more time"
+    else:
+        who = "cuDNN crashed" if ending.ending in FAULTS else "the process that asks cuDNN ended"
+        headline, remedy = (
+            f"{who} with {ending.ending}",
+            "another cuDNN version, or a change of the graph, may not crash",
+        )
+    headline = f"{headline} in {ending.step}"
+    if hazards and not timed_out:
+        headline, remedy = f"{headline}, as is known of {hazards[0].what}", hazards[0].fix
+    if suspected := suspects(graph):
+        headline = f"{headline}; {'; '.join(suspected)}"
+    code = CUDNN_TIMED_OUT if timed_out else CRASHED
+    return Cause(code, headline, Basis.MEASURED, ending.said, remedy), tuple(map(str, hazards))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
-import sys
 import threading
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -23,12 +22,14 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ..child import call_command
 from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
 from ..graph import Graph
 from ..private_folder import EntryFolder, PrivateFolder
+from ..native import library
 from ..target import find_profile
 from ..versions import find_installed, list_installed
-from .ask import GPU, TIMED_OUT, Judge, Question, judge, library_identity
+from .ask import CUDNN_TIMED_OUT, FAULTS, GPU, Judge, Question, judge, library_identity
 from .explain import CRASHED
 from .verdict import Outcome, Verdict
 
@@ -41,8 +42,6 @@ DEFAULT = "default"  # name of the cuDNN this process would load
 
 _KEPT = "cudnn-backend-py/kept-answer 1"
 _BATCH = 32
-_FAULTS = ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "SIGILL")  # ends that are cuDNN's doing, not the user's
-_OWN_VERSION = "from cudnn_backend_py.native import library; print(library().version_text)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ class Cell:
     @property
     def crashed(self) -> bool:
         """Whether cuDNN ended or stopped answering, instead of judging."""
-        return self.cause in (CRASHED, TIMED_OUT)
+        return self.cause in (CRASHED, CUDNN_TIMED_OUT)
 
     @property
     def letter(self) -> str:
@@ -502,8 +501,13 @@ def _own_version() -> str | None:
 
 @lru_cache
 def _version_of(_identity: str) -> str | None:
-    done = subprocess.run([sys.executable, "-c", _OWN_VERSION], capture_output=True, text=True, check=False)
-    return done.stdout.strip() if done.returncode == 0 else None
+    done = subprocess.run(call_command(f"{__name__}:_tell_version"), capture_output=True, text=True, check=False)
+    return done.stdout.splitlines()[-1] if done.returncode == 0 else None
+
+
+def _tell_version() -> None:
+    """In a child process: print the version of the cuDNN it loads, behind what cuDNN may print."""
+    print(f"\n{library().version_text}")
 
 
 def _number(version: str) -> tuple[int, ...]:
@@ -693,7 +697,7 @@ class _Answers:
 def _lasts(cell: Cell) -> bool:
     if cell.outcome is not Outcome.NOT_JUDGED:
         return True
-    return cell.cause == CRASHED and any(name in cell.headline for name in _FAULTS)
+    return cell.cause == CRASHED and any(name in cell.headline for name in FAULTS)
 
 
 @lru_cache(maxsize=1)

@@ -8,7 +8,6 @@ import json
 import os
 import platform
 import re
-import signal
 import subprocess
 import sys
 import tarfile
@@ -19,11 +18,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from ..child import call_command, ending_of, script_command
 from ..errors import UsageError
 from ..graph import Graph, graph_to_json
 from ..target import Profile, find_profile, using
 from ..versions import environment_for
-from .ask import GPU, TIMED_OUT, Question, judge
+from .ask import CUDNN_TIMED_OUT, DID_NOT_START, GPU, Question, judge
 from .explain import CRASHED
 from .render import render_text
 from .repro_cpp import cpp_program
@@ -87,10 +87,10 @@ def write_repro(
         _write(folder / "target.json", _json(_target_data(profile)))
         asked = GPU if target == GPU else str(folder / "target.json")
         hide = _Hidden(folder)
-        environment = _environment(version)
+        environment = environment_for(version)
         versions = _versions(environment, hide)
         verdict = judge(Question(graph, asked, version, modes, build), limit_s=limit_s)
-        if verdict.cause is not None and verdict.cause.code in (CRASHED, TIMED_OUT):
+        if verdict.cause is not None and verdict.cause.code in (CRASHED, CUDNN_TIMED_OUT, DID_NOT_START):
             verdict = replace(verdict, cudnn=versions["cudnn"])  # a dead process does not say its version
         verdict = hide.verdict(replace(verdict, library=Path(verdict.library).name))
         files = {
@@ -154,28 +154,19 @@ def _file_name(text: str) -> str:
 # What is observed
 
 
-def _environment(version: str | None) -> dict[str, str]:
-    """Return the environment of the child processes: this package, and the cuDNN that is asked."""
-    environment = environment_for(version)
-    paths = [str(_PACKAGE.parent), environment.get("PYTHONPATH", "")]
-    return environment | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-
-
 def _run_logged(folder: Path, environment: Mapping[str, str], limit_s: float) -> str:
     """Run the script as its reader will, with cuDNN's log to a file; return how it ended."""
-    command = [sys.executable, str(folder / "reproduce.py"), "--in-process"]
+    command = script_command(folder / "reproduce.py", "--in-process")
     wanted = {"CUDNN_LOGLEVEL_DBG": "3", "CUDNN_LOGDEST_DBG": str(folder / "cudnn.log")}
     try:
         done = subprocess.run(command, env={**environment, **wanted}, capture_output=True, timeout=limit_s, check=False)
     except subprocess.TimeoutExpired:
         return f"was stopped after {limit_s:g} s"
-    if done.returncode < 0:
-        return f"crashed with {signal.Signals(-done.returncode).name}"
-    return f"ended with exit code {done.returncode}"
+    return f"{'crashed' if done.returncode < 0 else 'ended'} with {ending_of(done.returncode)}"
 
 
 def _versions(environment: Mapping[str, str], hide: _Hidden) -> dict[str, Any]:
-    command = [sys.executable, "-m", "cudnn_backend_py", "info", "--format", "json"]
+    command = call_command("cudnn_backend_py.cli:main", "info", "--format", "json")
     done = subprocess.run(command, env=dict(environment), capture_output=True, text=True, check=False)
     facts = json.loads(done.stdout) if done.returncode == 0 else {}
     driver = str(facts.get("driver", "not known"))

@@ -6,26 +6,24 @@ The search runs in a child process: a variation that kills cuDNN is left out, an
 from __future__ import annotations
 
 import contextlib
-import json
 import re
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
+from ..child import TIMED_OUT, Child, Say, serve
 from ..engine import OperationGraph
-from ..errors import CudnnBackendError
+from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..graph import Graph, graph_from_json, graph_to_json
 from ..native import library
 from ..target import Target, find_profile, open_target
 from ..versions import environment_for, list_installed, version_numbers
-from .ask import GPU, Judge, Question, open_stdout
+from .ask import DID_NOT_START, GPU, Judge, Question
 from .case import ARCHITECTURES
 from .causes import suspects
 from .changes import Change, Effect, changes
@@ -245,38 +243,24 @@ def _search(
             "skip": skip,
         }
         asking = ""
-        for line in _lines_of_child(asked, version, deadline + _GRACE_S):
-            if "asking" in line:
-                asking = line["asking"]
-            elif "failed" in line:
-                raise CudnnBackendError(line["failed"], code="judging-failed")
-            elif "supported" in line:
-                return None
-            elif "done" in line:
-                return list(found.values())
-            else:
-                remedy = _read(line, version)
-                found[remedy.title] = remedy
-        if not asking or asking in skip or time.monotonic() > deadline:
+        with Child.start(_SERVED, environment_for(version)) as child:
+            for line in child.ask(asked, max(1.0, deadline + _GRACE_S - time.monotonic())):
+                if "supported" in line:
+                    return None
+                asking = line.get("asking", asking)
+                if "title" in line:
+                    remedy = _read(line, version)
+                    found[remedy.title] = remedy
+        if not asking and child.ending not in ("", TIMED_OUT):
+            raise EnvironmentNotReady(
+                f"the process that asks cuDNN ended with {child.ending} before it asked anything",
+                code=DID_NOT_START,
+                more=child.last_words,
+            )
+        if not child.ending or not asking or asking in skip or time.monotonic() > deadline:
             break
         skip.append(asking)
     return list(found.values())
-
-
-def _lines_of_child(asked: Mapping[str, Any], version: str | None, deadline: float) -> Iterator[dict[str, Any]]:
-    """Start a child, give it the question, and yield what it says until it ends or its time is over."""
-    environment = environment_for(version)
-    command = [sys.executable, "-c", f"from {__name__} import _serve; _serve()"]
-    process = subprocess.Popen(
-        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    try:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            said, _ = process.communicate(json.dumps(asked).encode(), timeout=max(1.0, deadline - time.monotonic()))
-            yield from (json.loads(line) for line in said.splitlines())
-    finally:
-        process.kill()
-        process.wait()
 
 
 def _read(line: Mapping[str, Any], version: str | None) -> Remedy:
@@ -296,23 +280,25 @@ def _read(line: Mapping[str, Any], version: str | None) -> Remedy:
     )
 
 
-def _serve() -> None:
-    """Answer the one question on stdin, a line for each thing asked and found."""
-    say = open_stdout()
-    asked = json.load(sys.stdin)
+def serve_search() -> None:
+    """In a child process: search."""
+    serve(_answer)
+
+
+_SERVED = f"{__name__}:{serve_search.__name__}"
+
+
+def _answer(asked: Mapping[str, Any], say: Say) -> None:
+    """Say a line for each thing asked and found."""
     deadline = max(asked["deadline"], time.monotonic() + asked["least"])  # of one clock for all processes
-    try:
-        graph = graph_from_json(asked["graph"])
-        with contextlib.closing(open_target(None if asked["target"] == GPU else asked["target"])) as target:
-            search = _Search(graph, target, asked["target"], deadline, asked["skip"], say)
-            search.patient = asked["build"]
-            if not asked["build"] and search.is_supported():
-                say(supported=True)
-                return
+    graph = graph_from_json(asked["graph"])
+    with contextlib.closing(open_target(None if asked["target"] == GPU else asked["target"])) as target:
+        search = _Search(graph, target, asked["target"], deadline, asked["skip"], say)
+        search.patient = asked["build"]
+        if not asked["build"] and search.is_supported():
+            say(supported=True)
+        else:
             search.run(two_steps=asked["two_steps"])
-        say(done=True)
-    except CudnnBackendError as error:
-        say(failed=f"{type(error).__name__}: {error}")
 
 
 # From cuDNN's words to the kinds of change they hint at; of several lines the first that matches.
@@ -375,7 +361,7 @@ class _Search:
         name: str,
         deadline: float,
         skip: Collection[str],
-        say: Callable[..., None],
+        say: Say,
     ) -> None:
         self.graph = graph
         self.target = target

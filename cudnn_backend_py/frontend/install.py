@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ..child import loading_program
 from ..errors import CudnnBackendError, UsageError
 
 __all__ = ["NotOffered", "for_children", "install", "uninstall"]
@@ -20,10 +21,8 @@ _FRONTEND = __name__.rpartition(".")[0]
 _SUBMODULES = {"wrapper": f"{_FRONTEND}.wrapper"}
 _CHILD = """\
 \"\"\"Stands where ``import cudnn`` looks first, and gives cudnn_backend_py.frontend.\"\"\"
-import sys
-
+{load}
 sys.modules.pop("cudnn", None)
-sys.path.append({home!r})
 from cudnn_backend_py.frontend.install import install
 
 install({target!r})
@@ -143,5 +142,5 @@ def for_children(folder: Path, target: str | None = None) -> None:
     """
     package = folder / _NAME
     package.mkdir()
-    (package / "__init__.py").write_text(_CHILD.format(target=target, home=str(Path(__file__).parents[2])))
+    (package / "__init__.py").write_text(_CHILD.format(target=target, load=loading_program()))
     os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -1,10 +1,12 @@
 """Find shared libraries: libcudnn, NVRTC, the CUDA driver. Nothing is loaded here.
 
 Each candidate place is visited in order and remembered with what was there, so that a failure can list them all.
+The working folder is no place: who runs a program in a folder does not mean to run the libraries that lie there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import sys
@@ -63,21 +65,33 @@ def find_loaded(stem: str) -> list[str]:
 
 def _in_wheels(soname: str, wheels: tuple[tuple[str, str], ...]) -> Iterator[Place]:
     for folder, owner in wheels:
-        hits = [path for base in sys.path if (path := Path(base or ".") / folder / soname).is_file()]
+        hits = [path for base in _import_folders() if (path := Path(base) / folder / soname).is_file()]
         if hits:
             yield from (Place(f"wheel {owner}", str(hit.resolve()), str(hit)) for hit in hits)
         else:
             yield Place(f"wheel {owner}", None, f"no {folder}/{soname} on sys.path")
 
 
+def _import_folders() -> list[str]:
+    """Return ``sys.path`` without the working folder, which ``python -c`` and ``python -m`` put there unasked."""
+    folders = [entry for entry in sys.path if os.path.isabs(entry)]
+    if not sys.flags.safe_path and getattr(sys.modules.get("__main__"), "__spec__", None) is not None:  # python -m
+        with contextlib.suppress(ValueError, FileNotFoundError):
+            folders.remove(os.getcwd())  # the first; one that is there for another reason stays
+    return folders
+
+
 def library_folders() -> list[Path]:
-    """Return the folders of the system where libraries usually are, those that exist."""
+    """Return the folders of the system where libraries usually are, those that exist.
+
+    Relative and empty entries of ``LD_LIBRARY_PATH``, which the loader takes for the working folder, are left out.
+    """
     machine = platform.machine()
-    folders = [Path(item) for item in os.environ.get("LD_LIBRARY_PATH", "").split(":") if item]
+    folders = [Path(item) for item in os.environ.get("LD_LIBRARY_PATH", "").split(":") if os.path.isabs(item)]
     folders += [
         Path(os.environ[name]) / sub
         for name in ("CUDNN_HOME", "CUDNN_PATH", "CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX")
-        if name in os.environ
+        if os.path.isabs(os.environ.get(name, ""))
         for sub in ("lib64", "lib")
     ]
     folders += [

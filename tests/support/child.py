@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cudnn_backend_py.child import ending_of
 from cudnn_backend_py.versions import child_environment, find_installed
 
 __all__ = ["ROOT", "Finished", "older_cudnn", "run_code", "run_python"]
@@ -29,7 +29,7 @@ class Finished:
     @property
     def ending(self) -> str:
         """``exit code N`` or the name of the signal that killed it."""
-        return f"exit code {self.code}" if self.code >= 0 else signal.Signals(-self.code).name
+        return ending_of(self.code)
 
 
 def run_python(

@@ -1,0 +1,214 @@
+"""The working folder is data: no file that lies there is imported or loaded, whatever its name."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from shutil import copytree, ignore_patterns
+
+import pytest
+
+import cudnn_backend_py
+from cudnn_backend_py import save_graph
+from cudnn_backend_py.native.find import cudnn_places, library_folders, nvrtc_places
+from cudnn_backend_py.native.surroundings import loader_folders
+from cudnn_backend_py.versions import default_root
+from examples import flash_forward, forum_two_matmul
+from tests.support.child import OLDER, ROOT, Finished, run_code
+
+MODULES = (
+    *("numpy", "click", "rich", "platformdirs", "jinja2", "markupsafe", "pytest", "torch", "cuda", "cudnn", "pip"),
+    *("ruff", "setuptools", "sitecustomize", "usercustomize", "cudnn_backend_py", "nvidia", "tests", "examples"),
+)
+LIBRARIES = (
+    *("nvidia/cudnn/lib/libcudnn.so.9", "nvidia/cudnn_jit/lib/libcudnn.so.9", "nvidia/cublas/lib/libcublasLt.so.12"),
+    *("nvidia/cuda_nvrtc/lib/libnvrtc.so.12", "nvidia/cu13/lib/libnvrtc.so.13"),
+    *("libcudnn.so.9", "libcudnn_graph.so.9", "libcuda.so.1", "libnvrtc.so.12", "libcublasLt.so.12"),
+)
+TRAP = """
+#include <stdio.h>
+__attribute__((constructor)) static void mark(void) {
+    FILE *file = fopen(MARK, "a");
+    if (file) { fputs("a library\\n", file); fclose(file); }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def trap(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder where everything has a name that is imported or loaded somewhere, and leaves ``../mark``."""
+    folder = tmp_path_factory.mktemp("trap") / "folder"
+    folder.mkdir()
+    mark = folder.parent / "mark"
+    text = f'with open({str(mark)!r}, "a") as mark: mark.write(__name__ + " " + __file__ + "\\n")\n'
+    for name in sys.stdlib_module_names:
+        (folder / f"{name}.py").write_text(text)
+    for name in MODULES:
+        (folder / name).mkdir()
+        for file in ("__init__", "__main__", "cli", "child", "console"):
+            (folder / name / f"{file}.py").write_text(text)
+    (folder.parent / "trap.c").write_text(TRAP)
+    made = folder.parent / "trap.so"
+    source = str(folder.parent / "trap.c")
+    subprocess.run(["cc", "-shared", "-fPIC", f'-DMARK="{mark}"', "-o", str(made), source], check=True)
+    for name in LIBRARIES:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(made.read_bytes())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("inputs")
+    save_graph(flash_forward.graph(), folder / "good.json")
+    save_graph(forum_two_matmul.graph(), folder / "bad.json")
+    (folder / "check.toml").write_text(
+        'schema = "cudnn-backend-py/check"\nversion = 1\ntargets = ["sm90"]\n'
+        f'versions = ["{OLDER}"]\npin = ["cause"]\n[graphs]\ngood = "good.json"\n'
+    )
+    (folder / "empty.log").write_text("")
+    return {
+        "GOOD": str(folder / "good.json"),
+        "BAD": str(folder / "bad.json"),
+        "CHECK": str(folder / "check.toml"),
+        "LOG": str(folder / "empty.log"),
+        "OUT": str(folder),
+        "TABLE": str(ROOT / "tests/library/data/attention-support-9.19.0.json"),
+        "OLDER": OLDER,
+    }
+
+
+COMMANDS = {
+    "--version": 0,
+    "info": 0,
+    "explain GOOD --target sm90": 0,
+    "explain GOOD --target sm90 --build": 0,
+    "explain GOOD --target sm90 --here": 0,
+    "explain BAD --target sm90": 1,
+    "explain BAD --target sm90 --cudnn OLDER": 0,
+    "--cudnn OLDER explain BAD --target sm90 --format json": 0,
+    "--cudnn OLDER info": 0,
+    "explain GOOD --target sm90 --format html --output OUT/page.html": 0,
+    "repro BAD --target sm90 --output OUT/archive.zip": 0,
+    "repro BAD --target sm90 --cudnn OLDER --output OUT/older.zip": 0,
+    "log LOG": 2,
+    "lint GOOD": 0,
+    "whatif BAD --target sm90 --no-build": 0,
+    "whatif BAD --target sm90 --no-build --cudnn OLDER": 0,
+    "matrix GOOD --target sm90": 0,
+    "since GOOD --target sm90": 0,
+    "check CHECK --update": 0,
+    "attention-table --target sm90 --row nothing": 2,
+    "attention-page TABLE": 0,
+    "build GOOD --target sm90 -o OUT/plan.json": 0,
+    "build GOOD --target sm90 -o OUT/older.json --cudnn OLDER": 0,
+    "tune GOOD": 2,
+    "bench": 2,
+    "record OUT/record --pytest-arguments --version": 0,
+    "target list": 0,
+    "target show sm90": 0,
+    "target read": 2,
+    "cache list": 0,
+    "cache clear": 0,
+    "cudnn list": 0,
+    "cudnn install 9.99.99": 2,
+    "cudnn remove 9.99.99": 2,
+}
+
+
+def test_commands_use_nothing_of_the_working_folder(trap: Path, inputs: dict[str, str], tmp_path: Path) -> None:
+    environment = {
+        **os.environ,
+        "XDG_CACHE_HOME": str(tmp_path),
+        "CUDNN_BACKEND_CACHE": str(default_root()),
+        "PIP_INDEX_URL": "file:///nowhere",
+        "LD_LIBRARY_PATH": "",
+    }
+    script = str(Path(sys.executable).with_name("cudnn-backend"))
+
+    def run(command: str) -> tuple[str, Finished]:
+        arguments = command
+        for name, value in inputs.items():
+            arguments = arguments.replace(name, value)
+        done = subprocess.run(
+            [script, *arguments.split()], cwd=trap, env=environment, capture_output=True, text=True, check=False
+        )
+        return command, Finished(done.returncode, done.stdout, done.stderr)
+
+    with ThreadPoolExecutor(2) as pool:
+        finished = dict(pool.map(run, COMMANDS))
+    strange = {command: done for command, done in finished.items() if done.code != COMMANDS[command]}
+    assert strange == {}
+    assert not [done for done in finished.values() if "Traceback" in done.stderr]
+    assert not (trap.parent / "mark").exists(), (trap.parent / "mark").read_text()
+
+
+def test_libraries_are_not_looked_for_in_the_working_folder(trap: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(trap)
+    for entry in ("", ".", "../folder"):
+        monkeypatch.syspath_prepend(entry)
+        sys.path[0] = entry
+    for name in ("LD_LIBRARY_PATH", "CUDNN_HOME", "CUDA_PATH"):
+        monkeypatch.setenv(name, ":.:nvidia/cudnn/lib:")
+    found = [str(place.path) for search in (cudnn_places(), nvrtc_places(12)) for place in search if place.path]
+    assert found
+    assert not [path for path in found if str(trap) in path]
+    assert all(folder.is_absolute() for folder in library_folders())
+    assert Path() in loader_folders()  # the loader looks there all the same, of which 'info' warns
+
+
+WHERE = "from cudnn_backend_py.native.find import cudnn_places; print([str(p.path) for p in cudnn_places()])"
+
+
+def test_a_module_that_is_run_does_not_make_its_folder_one_of_libraries(trap: Path, tmp_path: Path) -> None:
+    (tmp_path / "nvidia").symlink_to(trap / "nvidia")
+    (tmp_path / "program.py").write_text(WHERE)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    for arguments in (["-m", "program"], ["-c", WHERE]):
+        done = subprocess.run(
+            [sys.executable, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        )
+        assert str(trap) not in done.stdout
+    named = {**environment, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])}  # the user's choice
+    assert str(trap) in run_code(WHERE, environment=named, cwd=tmp_path).stdout
+
+
+# a package that was installed, in the folder of a checkout
+
+TELLS = "\nimport os\nwith open(os.environ['TOLD'], 'a') as told: print(os.getpid(), __file__, file=told)\n"
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the Python of an environment that has the package as a copy, which tells who loads it."""
+    folder = tmp_path_factory.mktemp("installed") / "environment"
+    venv.create(folder, symlinks=True)
+    [site] = folder.glob("lib/python*/site-packages")
+    package = Path(cudnn_backend_py.__path__[0])
+    copytree(package, site / "cudnn_backend_py", ignore=ignore_patterns("__pycache__"))
+    with (site / "cudnn_backend_py" / "__init__.py").open("a") as stream:
+        stream.write(TELLS)
+    others = [entry for entry in sys.path if entry.endswith("site-packages")]
+    (site / "others.pth").write_text("\n".join(others) + "\n")  # whose own .pth files are not read
+    script = folder / "bin" / "cudnn-backend"
+    script.write_text(f"#!{folder}/bin/python\nimport sys\nfrom cudnn_backend_py.cli import main\nsys.exit(main())\n")
+    script.chmod(0o755)
+    return folder
+
+
+@pytest.mark.parametrize("options", [[], ["--cudnn", OLDER]], ids=["own", "another"])
+def test_an_installed_package_in_a_checkout_is_the_installed_one(
+    options: list[str], installed: Path, inputs: dict[str, str], tmp_path: Path
+) -> None:
+    told = tmp_path / "told"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"TOLD": str(told)}
+    command = [str(installed / "bin" / "cudnn-backend"), "explain", inputs["GOOD"], "--target", "sm90", *options]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    loads = [line.split(maxsplit=1) for line in told.read_text().splitlines()]
+    assert len({pid for pid, _ in loads}) == len(loads) == (3 if options else 2)  # the command, and who asks
+    assert all(Path(file).is_relative_to(installed) for _, file in loads)

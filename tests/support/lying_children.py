@@ -1,0 +1,80 @@
+"""Child processes that do not answer as they should; each function is one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from cudnn_backend_py.child import Say, serve
+
+
+def honest() -> None:
+    def answer(asked: Mapping[str, Any], say: Say) -> None:
+        say(first=asked["word"])
+        say(second=asked["word"])
+
+    serve(answer)
+
+
+def late() -> None:
+    """Answer the first question as if there had been one before."""
+
+    def answer(asked: Mapping[str, Any], say: Say) -> None:
+        os.write(_answers(), b'{"number": 0, "first": "of an earlier question"}\n')
+
+    serve(answer)
+
+
+def damaged() -> None:
+    def answer(asked: Mapping[str, Any], say: Say) -> None:
+        os.write(_answers(), asked["word"].encode("latin-1") + b"\n")
+
+    serve(answer)
+
+
+def endless() -> None:
+    """Say a line that has no end."""
+
+    def answer(asked: Mapping[str, Any], say: Say) -> None:
+        while True:
+            os.write(_answers(), bytes(1 << 20))
+
+    serve(answer)
+
+
+def chatty() -> None:
+    """Write on stdout and stderr what nobody asked for."""
+
+    def answer(asked: Mapping[str, Any], say: Say) -> None:
+        print(asked["word"], "on stdout", flush=True)
+        print(asked["word"], "on stderr", file=sys.stderr, flush=True)
+        if asked["word"] == "die":
+            os.kill(os.getpid(), signal.SIGRTMIN + 3)
+
+    serve(answer)
+
+
+def raising() -> None:
+    def answer(asked: Mapping[str, Any], say: Say) -> None:
+        raise KeyError(asked["word"])
+
+    serve(answer)
+
+
+def dead() -> None:
+    raise SystemExit("no child today")
+
+
+def _answers() -> int:
+    """Return the descriptor that answers are written to: the last socket."""
+    return max(fd for fd in map(int, os.listdir("/proc/self/fd")) if _is_socket(fd))
+
+
+def _is_socket(descriptor: int) -> bool:
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}").startswith("socket:")
+    except OSError:  # that of the list itself
+        return False

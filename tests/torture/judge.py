@@ -1,0 +1,261 @@
+"""Questions to the judge that are interrupted at any moment: a verdict may be missing and is never that to another."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from cudnn_backend_py import CudnnBackendError, DataType, Graph, GraphBuilder, UsageError
+from cudnn_backend_py.diagnose import Judge, Outcome, Question, Verdict, judge
+from examples import forum_two_matmul
+from tests.torture.harness import Broken
+
+STEPS = 100  # of a round
+RARE = 20  # every so many something happens
+SIZES = range(8, 32, 8)
+UNANSWERED = ("cudnn-timed-out", "cudnn-crashed", "judge-did-not-start")
+
+
+class Interruption(BaseException):
+    """What no handler of an Exception sees."""
+
+
+INTERRUPTIONS: tuple[type[BaseException], ...] = (
+    *(Interruption, KeyboardInterrupt, GeneratorExit, SystemExit),
+    *(TimeoutError, BrokenPipeError, ValueError, asyncio.CancelledError),
+)
+Answer = tuple[str, str, int, Outcome, int]
+
+
+def attack(seed: int, _folder: Path) -> Counter[str]:
+    """Ask some questions, some of them interrupted, and compare each answer with that of a judge left in peace."""
+    expected()
+    with Judge() as one:
+        return _Round(random.Random(seed), one).run()
+
+
+def _matmul(size: int) -> Graph:
+    g = GraphBuilder(f"matmul {size}", io_type=DataType.HALF)
+    b = g.tensor("b", (1, 64, 32), strides=(2048, 1, 64))
+    g.matmul(g.tensor("a", (1, size, 64)), b, name="c", virtual=False)
+    return g.graph()
+
+
+def _refused(number: int) -> Graph:
+    return dataclasses.replace(forum_two_matmul.graph(), name=f"refused {number}")
+
+
+@cache
+def questions() -> tuple[Question, ...]:
+    """Return questions with answers that are told apart: by name, architecture, outcome and candidates."""
+    graphs = [make(number) for number in SIZES for make in (_matmul, _refused)]
+    return tuple(Question(graph, target, modes=("FALLBACK",)) for graph in graphs for target in ("sm80", "sm90"))
+
+
+@cache
+def expected() -> dict[Question, Answer]:
+    """Return the answers of a judge whom nobody interrupts."""
+    with Judge() as calm:
+        return {question: _answer(calm.ask(question)) for question in questions()}
+
+
+def _answer(verdict: Verdict) -> Answer:
+    return verdict.graph, verdict.graph_text, verdict.sm, verdict.outcome, len(verdict.candidates)
+
+
+class _Round:
+    """One seed's steps on one judge."""
+
+    def __init__(self, chance: random.Random, one: Judge) -> None:
+        self.chance = chance
+        self.judge = one
+        self.counts: Counter[str] = Counter()
+
+    def run(self) -> Counter[str]:
+        rare = [
+            *(self.interrupted, self.interrupted, self.interrupted_often, self.interrupted_often),
+            *(self.interrupted_twice, self.out_of_time, self.killed),
+            *(self.forked, self.forked_meanwhile, self.by_threads, self.by_tasks),
+        ]
+        for number in range(STEPS):
+            if number % RARE == RARE - 1:
+                self.chance.choice(rare)()
+            else:
+                self.check(*self.asked(self.judge.ask))
+        return self.counts
+
+    def asked(self, ask: Callable[[Question], Verdict]) -> tuple[Question, Verdict]:
+        question = self.chance.choice(questions())
+        self.counts["questions"] += 1
+        return question, ask(question)
+
+    def check(self, question: Question, verdict: Verdict, *, whole: bool = True) -> None:
+        """Compare an answer; where something ended its process it may be that there is none."""
+        if verdict.graph != question.graph.name or verdict.graph_text != str(question.graph):
+            raise Broken(f"asked about {question.graph.name}, answered about {verdict.graph}")
+        if not whole and verdict.cause is not None and verdict.cause.code in UNANSWERED:
+            self.counts["questions that could not be judged"] += 1
+            return
+        if _answer(verdict) != expected()[question]:
+            cause = verdict.cause and verdict.cause.headline
+            raise Broken(f"expected {expected()[question]}, found {_answer(verdict)}: {cause}")
+        self.counts["answered, rightly"] += 1
+
+    def moment(self) -> float:
+        """Return seconds until something happens: before, in and after a question, also while a process starts."""
+        return float(10 ** self.chance.uniform(-5, self.chance.choice((-3, -1.5, -0.2))))
+
+    def interrupted(self) -> None:
+        """A handler of a signal raises at some moment."""
+        kind = self.chance.choice(INTERRUPTIONS)
+        self._expect(kind, lambda: self.check(*self.asked(self.judge.ask)), self.moment(), 0.0)
+
+    def interrupted_often(self) -> None:
+        """One after the other, while processes are started."""
+        for _ in range(20):
+            self.interrupted()
+
+    def interrupted_twice(self) -> None:
+        """It raises once more while the first exception is on its way, where the process is being ended."""
+        kind = self.chance.choice(INTERRUPTIONS)
+        again = float(10 ** self.chance.uniform(-5, -2.5))
+        self._expect(kind, lambda: self.check(*self.asked(self.judge.ask)), self.moment(), again)
+
+    def _expect(self, kind: type[BaseException], act: Callable[[], object], first: float, again: float) -> None:
+        def raises(_number: int, _frame: FrameType | None) -> None:
+            if again:  # a last one
+                signal.signal(signal.SIGALRM, raises_last)
+                signal.setitimer(signal.ITIMER_REAL, again)
+            raise kind
+
+        def raises_last(_number: int, _frame: FrameType | None) -> None:
+            raise kind
+
+        try:
+            with _alarm(raises, first):
+                act()
+        except kind as error:
+            if isinstance(error, CudnnBackendError):
+                raise
+            self.counts["interrupted by a signal"] += 1
+
+    def out_of_time(self) -> None:
+        hurried = Judge(limit_s=self.moment())
+        hurried._idle = self.judge._idle  # its processes, with another limit
+        self.check(*self.asked(hurried.ask), whole=False)
+        self.counts["limits"] += 1
+
+    def killed(self) -> None:
+        """Something ends the process that is asked."""
+        idle = [child._process.pid for child in self.judge._idle.get(None, [])]
+
+        def kills(_number: int, _frame: FrameType | None) -> None:
+            for pid in idle:
+                os.kill(pid, self.chance.choice((signal.SIGKILL, signal.SIGSEGV, signal.SIGRTMIN + 3)))
+
+        with _alarm(kills, self.moment()):
+            self.check(*self.asked(self.judge.ask), whole=False)
+        self.judge.close()  # where they were killed too late for this question, the next one has others
+        self.counts["kills"] += 1
+
+    def forked(self) -> None:
+        """A forked process asks the same judge, and the parent meanwhile."""
+        child = os.fork()
+        if child == 0:
+            _exit_with(lambda: self.check(*self.asked(self.judge.ask)))
+        self.check(*self.asked(self.judge.ask))
+        self._reap(child)
+        self.counts["questions"] += 1
+        self.counts["answered, rightly"] += 1
+
+    def forked_meanwhile(self) -> None:
+        """A handler forks in the middle of a question: the fork gets no answer, or the right one; the parent has it."""
+        children = []
+        parent = os.getpid()
+
+        def forks(_number: int, _frame: FrameType | None) -> None:
+            if child := os.fork():
+                children.append(child)
+
+        try:
+            with _alarm(forks, self.moment()):
+                question, verdict = self.asked(self.judge.ask)
+        except UsageError as error:
+            if os.getpid() == parent or error.code != "child-not-usable":
+                raise
+            os._exit(0)
+        except BaseException:
+            if os.getpid() == parent:
+                raise
+            os._exit(1)
+        if os.getpid() != parent:
+            _exit_with(lambda: self.check(question, verdict))
+        self.check(question, verdict)
+        for child in children:
+            self._reap(child)
+
+    def _reap(self, child: int) -> None:
+        if code := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+            raise Broken(f"a forked process ended with {code}")
+        self.counts["forks"] += 1
+
+    def by_threads(self) -> None:
+        """Threads share the judge, and the main thread is interrupted meanwhile."""
+        with ThreadPoolExecutor(2) as pool:
+            chosen = [self.chance.choice(questions()) for _ in range(6)]
+            coming = [(question, pool.submit(self.judge.ask, question)) for question in chosen]
+            self.interrupted()
+            for question, answer in coming:
+                self.check(question, answer.result())
+        self.counts["questions"] += len(chosen)
+        self.counts["questions of threads"] += len(chosen)
+
+    def by_tasks(self) -> None:
+        """Tasks ask in threads of the event loop; some are cancelled."""
+        chosen = [self.chance.choice(questions()) for _ in range(2)]
+        limits = [self.chance.choice((None, self.moment())) for _ in chosen]
+
+        async def ask(question: Question, limit_s: float | None) -> None:
+            try:
+                self.check(question, await asyncio.wait_for(asyncio.to_thread(judge, question), limit_s))
+            except TimeoutError:
+                self.counts["tasks cancelled"] += 1
+
+        async def ask_all() -> None:
+            await asyncio.gather(*map(ask, chosen, limits))
+
+        asyncio.run(ask_all())
+        self.counts["questions"] += len(chosen)
+
+
+@contextlib.contextmanager
+def _alarm(handler: Callable[[int, FrameType | None], Any], seconds: float) -> Iterator[None]:
+    """Call a handler after some time, if the block has not ended by then."""
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _exit_with(check: Callable[[], None]) -> None:
+    """End a forked process, with 0 if the check holds."""
+    code = 1
+    try:
+        check()
+        code = 0
+    finally:
+        os._exit(code)
