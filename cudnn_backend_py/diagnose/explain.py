@@ -37,7 +37,6 @@ _JIT_LIMIT = (
     "are not in it"
 )
 _OURS = "refused by this package; cuDNN was not asked about the graph"
-_TOO_DEEP = "the graph is nested deeper than this package can follow"
 _controls: dict[tuple[int, bool, str], Control] = {}
 
 
@@ -159,9 +158,6 @@ class _Question:
         except (UsageError, GraphError) as error:
             cause = Cause(error.code, error.headline, Basis.RULE, _OURS, error.sections.get("fix", ""))
             return self._make(Outcome.NOT_SUPPORTED, "graph", control, (), (), cause)
-        except RecursionError:
-            cause = Cause("graph-too-deep", _TOO_DEEP, Basis.MEASURED, _OURS)
-            return self._make(Outcome.NOT_JUDGED, "graph", control, (), (), cause)
         except CudnnStatusError as error:
             return self._refused_graph(control, error)
         return self._ask(control, operation_graph)
