@@ -31,7 +31,7 @@ def left():
     made = collections.Counter(f"{{type(one).__module__}}.{{type(one).__qualname__}}" for one in gc.get_objects())
     files, threads = len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
     counted = {{"exit functions": atexit._ncallbacks(), "files": files, "threads": threads}}
-    return json.dumps({{**made, **counted, "Python threads": threading.active_count()}})  # text, which gc does not count
+    return json.dumps({{**made, **counted, "Python threads": threading.active_count()}})  # text: gc does not count it
 
 ask({warm})
 left()  # itself makes some
