@@ -42,12 +42,12 @@ def attack(seed: int, folder: Path) -> Counter[str]:
                 counts["refused when they were made"] += 1
                 continue
             graph = drawn
-            question = Question(graph, rng.choice(TARGETS), version, build=rng.random() < 0.03)
+            question = Question(graph, rng.choice(TARGETS), version, build=rng.random() < 0.01)
             counts += _judged(judge, question, shown=rng.random() < 0.2)
             counts += _looked_at(graph, question, rng)
             if seed // len(VERSIONS) % 10 == 0:
                 counts += _asked_again(judge, other, question)
-        if seed // len(VERSIONS) % 8 == 0:
+        if seed // len(VERSIONS) % 10 == 5:
             counts += _cured(graph, version, folder)
     return counts
 
