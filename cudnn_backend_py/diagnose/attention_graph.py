@@ -7,7 +7,8 @@ the other dO @ V^T; the other three give dV, dK and dQ. Or one SDPA operation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from ..graph.attention import Attention
 from ..graph.attention.hazards import Use
 from ..graph.attention.modifiers import SoftCap
 from ..graph.ir import Matmul, Op, Operation, Pointwise, Reduction, Tensor
+from .guard import guarded
 
 __all__ = ["ReadAttention", "read_attention"]
 
@@ -44,6 +46,10 @@ def read_attention(graph: Graph) -> Use | None:
     Bounds and dropout of unknown size count as 1 and 0.5. Small-sequence graphs, which keep S in F16x16 order, are
     not read.
     """
+    return guarded("the reading of attention", None, _read, graph)
+
+
+def _read(graph: Graph) -> Use | None:
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in (_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD):
             return _read_unified(op)
@@ -106,8 +112,10 @@ class _Flow:
             tensor = op.x
 
 
-def _number(tensor: Tensor | None, unknown: float) -> float:
-    return unknown if tensor is None or tensor.value is None else tensor.value
+def _bound(tensor: Tensor | None) -> int:
+    """Return the number a tensor holds, 1 if that is not known or no number of columns."""
+    known = tensor is not None and tensor.value is not None and math.isfinite(tensor.value)
+    return int(tensor.value) if known and tensor is not None and tensor.value is not None else 1
 
 
 def _scores(flow: _Flow, first: int) -> dict[str, Any]:
@@ -154,7 +162,7 @@ def _read_right(flow: _Flow, row: Tensor, found: dict[str, Any]) -> None:
         return
     bottom = any(step.mode is _P.SUB for step in steps)
     shifts = [step for step in steps if step.mode is _P.ADD][1 if bottom else 0 :]
-    found["right_bound"] = int(_number(shifts[-1].b, 1)) if shifts else 0
+    found["right_bound"] = _bound(shifts[-1].b) if shifts else 0
     if bottom:
         found["alignment"] = "bottom_right"
 
@@ -163,7 +171,7 @@ def _read_left(flow: _Flow, column: Tensor, found: dict[str, Any]) -> None:
     steps, index = flow.chain(column)
     if not index or not steps:
         return
-    found["left_bound"] = int(_number(steps[-1].b, 1))
+    found["left_bound"] = _bound(steps[-1].b)
     if any(step.mode is _P.SUB for step in steps):
         found["alignment"] = "bottom_right"
 
@@ -171,9 +179,9 @@ def _read_left(flow: _Flow, column: Tensor, found: dict[str, Any]) -> None:
 def _read_band(op: Operation, found: dict[str, Any]) -> None:
     if op.fields["comparison_mode"] is _P.CMP_GE:
         shift = op.fields.get("shift_right_bound")
-        found["right_bound"] = 0 if shift is None else int(_number(shift, 1))
+        found["right_bound"] = 0 if shift is None else _bound(shift)
     else:
-        found["left_bound"] = int(_number(op.fields.get("left_bound"), 1))
+        found["left_bound"] = _bound(op.fields.get("left_bound"))
     if "seq_len_kv" in op.fields or "cu_seq_len_kv" in op.fields:
         found["alignment"] = "bottom_right"
 
@@ -183,6 +191,11 @@ def _modifies(flow: _Flow, first: int) -> bool:
         isinstance(op, Pointwise) and op.mode not in _PLAIN and not op.mode.name.startswith("CMP_")
         for op in flow.after(first)
     )
+
+
+def _is_odd(layout: Mapping[str, tuple[int, ...]]) -> bool:
+    """Return whether some tensor is not [b, h, s, d]: then it is attention of another kind than is known here."""
+    return any(len(strides) != 4 for strides in layout.values())
 
 
 def _swapped(values: tuple[int, ...]) -> tuple[int, ...]:
@@ -200,7 +213,7 @@ def _read_unified(op: Operation) -> Use | None:
     backward = op.kind is _D.OPERATION_SDPA_BWD
     found: dict[str, Any] = {}
     for graph in op.subgraphs():
-        flow, first = _Flow(graph.ops), fields["subgraph_input_uid"]
+        flow, first = _Flow(graph.ops), fields.get("subgraph_input_uid", -1)
         found |= _scores(flow, first)
         if _modifies(flow, first):
             found["score_modifier"] = SoftCap(1.0)
@@ -216,10 +229,14 @@ def _read_unified(op: Operation) -> Use | None:
     layout = {"q": q.strides, "k": k.strides, "v": v.strides, "o": o.strides}
     if backward:
         layout |= {"do": fields["d_o"].strides} | {name: fields[name].strides for name in ("dq", "dk", "dv")}
+    layout |= {} if stats is None else {"stats": stats.strides}
+    if _is_odd(layout):
+        return None
     seq_kv = k.dims[2]
     if "page_table_k" in fields:
         found |= {"page_size": k.dims[2], "pages_k": k.dims[0], "pages_v": v.dims[0]}
-        seq_kv *= fields["page_table_k"].dims[2]
+        table = fields["page_table_k"]
+        seq_kv *= table.dims[2] if table.rank > 2 else 1
     problem = ReadAttention(
         batch=q.dims[0],
         heads=q.dims[1],
@@ -233,7 +250,7 @@ def _read_unified(op: Operation) -> Use | None:
         output_type=(fields["dq"] if backward else o).data_type,
         ragged=any(tensor.ragged_offset is not None for tensor in (q, k, v, o)),
         ragged_stats=stats is not None and stats.ragged_offset is not None,
-        layout=layout | ({} if stats is None else {"stats": stats.strides}),
+        layout=layout,
         **found,
     )
     return Use(problem, backward, "unified")
@@ -387,6 +404,8 @@ class _Composite:
         if not (isinstance(op, Operation) and op.kind is _D.OPERATION_PAGED_CACHE_LOAD):
             return {}
         container = op.fields["container"]
+        if container.rank != 4:
+            return {}
         return {"page_size": container.dims[2], "pages_k": container.dims[0]}
 
     def _use(self, score: Matmul, v_side: Tensor, v: Tensor, found: dict[str, Any], *, backward: bool) -> Use | None:
@@ -399,6 +418,8 @@ class _Composite:
         layout = {"q": q.strides, "k": k.strides if pages else _swapped(k.strides), **read.pop("layout")}
         if "stats_strides" in read:
             layout["stats"] = read.pop("stats_strides")
+        if _is_odd(layout):
+            return None
         if pages:
             read["pages_v"] = v.dims[0]
         read.setdefault("output_type", q.data_type)

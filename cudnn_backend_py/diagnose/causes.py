@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..graph.ir import Graph
 from ..target import Target
 from .apart import apart
 from .case import VAGUE, Case, furthest_first, measured, statement
-from .changes import head_dims
+from .changes import HeadDims, head_dims
+from .guard import collecting, guarded, tell
 from .rules import OPTIONS, RULES, WORD_RULES, WordRule, architecture, not_together
 from .verdict import Basis, Candidate, Cause
 from .words import Reason, furthest_reason
@@ -46,10 +47,10 @@ def find_cause(
     """
     case = Case(refused, graph, target, modes, measure and not target.is_live)
     for rule in RULES:
-        cause = rule(case)
+        cause = _asked(rule, case)
         if cause is not None:
             return cause
-    return _with_device_needed(case, apart(lambda: _most_certain(case), lambda: _unmeasured(case)))
+    return _with_device_needed(case, _apart(case, _most_certain))
 
 
 def find_graph_cause(
@@ -58,16 +59,30 @@ def find_graph_cause(
     """Return why cuDNN refused the operation graph itself, or None if no rule knows its words."""
     refused = [Candidate("", None, {}, "refused", tuple(reasons))]
     case = Case(refused, graph, target, modes, measure and not target.is_live)
-    cause = apart(lambda: _by_words(case) or _one_change_away(case), lambda: _by_words(_asking_nothing(case)))
+    cause = _apart(case, _of_graph)
     return cause and dataclasses.replace(cause, code="operation-graph-refused")
 
 
-def _unmeasured(case: Case) -> Cause | None:
-    return _most_certain(_asking_nothing(case))
+def _apart(case: Case, find: Callable[[Case], Cause | None]) -> Cause | None:
+    """Return what is found in a forked process, or without asking cuDNN where that process dies."""
+
+    def heard() -> tuple[Cause | None, list[str]]:
+        with collecting() as lines:
+            return find(case), lines
+
+    cause, lines = apart(heard, lambda: (find(dataclasses.replace(case, measure=False)), []))
+    for line in lines:
+        tell(line)
+    return cause
 
 
-def _asking_nothing(case: Case) -> Case:
-    return dataclasses.replace(case, measure=False)
+def _asked(rule: Callable[..., Cause | None], *given: Case | Reason) -> Cause | None:
+    """Return what a rule says; nothing where it fails, so that the next one, or cuDNN itself, is heard."""
+    return guarded(f"the rule {rule.__name__}", None, rule, *given)
+
+
+def _of_graph(case: Case) -> Cause | None:
+    return _by_words(case) or _asked(_one_change_away, case)
 
 
 def _most_certain(case: Case) -> Cause | None:
@@ -76,9 +91,9 @@ def _most_certain(case: Case) -> Cause | None:
     if said is not None and said.basis is Basis.MEASURED:
         return said
     return (
-        _one_option_away(case)
-        or _one_change_away(case)
-        or _another_architecture(case)
+        _asked(_one_option_away, case)
+        or _asked(_one_change_away, case)
+        or _asked(_another_architecture, case)
         or said
         or all_candidates_alike(case)
     )
@@ -94,7 +109,7 @@ def _by_words(case: Case) -> Cause | None:
             if rule in tried or not pattern.search(str(reason)):
                 continue
             tried.add(rule)
-            cause = rule(case, reason)
+            cause = _asked(rule, case, reason)
             if cause is not None and cause.basis is Basis.MEASURED:
                 return cause
             first = first or cause
@@ -144,8 +159,8 @@ def suspects(graph: Graph) -> list[str]:
             )
         elif tensor.span_elements < math.prod(tensor.dims):
             lines.append(f"{tensor.name} has strides {list(tensor.strides)}, so that elements overlap")
-    dims = head_dims(graph)
-    if dims.s_q is not None and dims.s_q.size == 1:
+    s_q = guarded("the look for sequences", HeadDims(), head_dims, graph).s_q
+    if s_q is not None and s_q.size == 1:
         lines.append("the sequence of queries has a length of 1")
     return lines
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,8 +22,19 @@ from ..generated.enums import (
 from ..graph.ir import ELEMENT_BITS, Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor, packed_strides
 from ..graph.ports import SHORT_TYPES
 from .fusing import as_composite, as_unified, with_expanded_softmax, with_scaled_scores
+from .guard import guarded_each
 from .padding import CONVOLUTIONS, NORMS, DimClass, dim_classes, is_exact, resized
-from .rewrite import all_ops, attempt, bypassed, exchanged, exchanged_ops, repacked, with_ops, without_fields
+from .rewrite import (
+    all_ops,
+    attempt,
+    bypassed,
+    exchanged,
+    exchanged_ops,
+    free_uids,
+    repacked,
+    with_ops,
+    without_fields,
+)
 
 __all__ = ["CHANGES", "KINDS", "Change", "Effect", "HeadDims", "changes", "describe", "head_dims", "response_dims"]
 
@@ -92,7 +103,8 @@ def changes(graph: Graph, kinds: Collection[str] | None = None) -> Iterator[Chan
     for kind in CHANGES if kinds is None else kinds:
         maker = CHANGES.get(kind)  # a target or a version is no change of the graph
         titles = set()
-        for change in maker(graph) if maker else ():
+        made = () if maker is None else guarded_each(f"the change {kind}", maker, graph)
+        for change in made:
             if change.title not in titles:
                 titles.add(change.title)
                 yield change
@@ -279,14 +291,15 @@ def head_dims(graph: Graph) -> HeadDims:
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in _ATTENTION:
             q, k, v = (op.fields[name].uid for name in ("q", "k", "v"))
-            return HeadDims(classes[q, 3], classes[v, 3], classes[q, 2], classes[k, 2])
+            return HeadDims(classes.get((q, 3)), classes.get((v, 3)), classes.get((q, 2)), classes.get((k, 2)))
     matmuls = [op for op in graph.ops if isinstance(op, Matmul)]
     if len(matmuls) < 2:
         return HeadDims()
     first, last = matmuls[0], matmuls[0].a.rank - 1
     d, s_q, s_kv = classes[first.a.uid, last], classes[first.a.uid, last - 1], classes[first.b.uid, last]
-    inner = [classes[op.a.uid, last] for op in matmuls[1:] if (op.c.uid, last) in s_kv]  # dO times V
-    outer = [classes[op.b.uid, last] for op in matmuls[1:] if (op.a.uid, last) in s_kv]  # scores times V
+    others = [op for op in matmuls[1:] if op.a.rank == first.a.rank]
+    inner = [classes[op.a.uid, last] for op in others if (op.c.uid, last) in s_kv]  # dO times V
+    outer = [classes[op.b.uid, last] for op in others if (op.a.uid, last) in s_kv]  # scores times V
     d_v = next((one for one in (*inner, *outer) if one != d), None)
     return HeadDims(d, d_v, s_q, s_kv)
 
@@ -314,28 +327,36 @@ def _pad_sequence(graph: Graph) -> Iterator[Change]:
 
 def _fitting_response(graph: Graph, op: Operation) -> Iterator[Change]:
     response, dims = op.fields[CONVOLUTIONS[op.kind][2]], response_dims(op)
-    if dims is not None and dims != response.dims:
+    if dims is not None and dims != response.dims and len(dims) == response.rank:
         title = f"{response.name}: dims {list(response.dims)} -> {list(dims)}, as image, filter and padding give"
         exact = op.kind is not _D.OPERATION_CONVOLUTION_FORWARD and all(
             new >= old for new, old in zip(dims, response.dims, strict=True)
         )
-        new = {response.uid: repacked(response, dims)}
         effect: Effect = "exact" if exact else "idea"
         title += ", padded with zeros" if exact else ""
-        yield from _made("pad_sequence", title, effect, [response], lambda: exchanged(graph, new))
+        new = {response.uid: dims}
+        yield from _made("pad_sequence", title, effect, [response], lambda: _with_dims(graph, new))
+
+
+def _with_dims(graph: Graph, dims: Mapping[int, tuple[int, ...]]) -> Graph:
+    """Return the graph with other dims for the tensors of these uids."""
+    return exchanged(graph, {t.uid: repacked(t, dims[t.uid]) for t in graph.tensors if t.uid in dims})
 
 
 def response_dims(op: Operation) -> tuple[int, ...] | None:
     """Return the dims a convolution gives its response, from image, filter and parameters; None if none fit."""
     image, weights, _ = (op.fields[port] for port in CONVOLUTIONS[op.kind])
     given = op.fields["convolution"].fields
+    steps = ("dilations", "pre_paddings", "post_paddings", "filter_strides")
+    known = [given[name] for name in steps if len(given.get(name, ())) == image.rank - 2]
+    if len(known) < len(steps) or weights.rank != image.rank:
+        return None
     spatial = []
-    for axis, size in enumerate(image.dims[2:]):
-        window = 1 + (weights.dims[axis + 2] - 1) * given["dilations"][axis]
-        whole = size + given["pre_paddings"][axis] + given["post_paddings"][axis] - window
-        if whole < 0:
+    for size, taps, dilation, before, after, stride in zip(image.dims[2:], weights.dims[2:], *known, strict=True):
+        whole = size + before + after - 1 - (taps - 1) * dilation
+        if whole < 0 or stride < 1:
             return None
-        spatial.append(1 + whole // given["filter_strides"][axis])
+        spatial.append(1 + whole // stride)
     return (image.dims[0], weights.dims[0], *spatial)
 
 
@@ -347,14 +368,16 @@ def _pad_channels(graph: Graph) -> Iterator[Change]:
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in CONVOLUTIONS:
             weights = op.fields[CONVOLUTIONS[op.kind][1]]
-            wanted += [("input channels", (classes[weights.uid, 1],)), ("output channels", (classes[weights.uid, 0],))]
+            if weights.rank > 1:
+                found = {"input channels": classes[weights.uid, 1], "output channels": classes[weights.uid, 0]}
+                wanted += [(name, (one,)) for name, one in found.items()]
     matmuls = [op for op in graph.ops if isinstance(op, Matmul)]
     if len(matmuls) == 1:
         a, b, last = matmuls[0].a, matmuls[0].b, matmuls[0].a.rank - 1
         found = {"K": classes[a.uid, last], "N": classes[b.uid, last], "M": classes[a.uid, last - 1]}
         wanted += [(name, (one,)) for name, one in found.items()]
     for op in graph.ops:
-        if isinstance(op, Operation) and op.kind in NORMS:
+        if isinstance(op, Operation) and op.kind in NORMS and op.fields["x"].rank > 1:
             wanted.append(("channels", (classes[op.fields["x"].uid, 1],)))
     for what, chosen in wanted:
         for multiple in (4, 8, 16, 32):
@@ -505,14 +528,14 @@ def _retyped(graph: Graph, chosen: list[Tensor], old: DataType, new: DataType) -
 
 def _without_fp8_scales(graph: Graph) -> Graph:
     """Return the graph without the factors, block scales and maxima that only 8-bit floats need."""
-    leave: dict[str, Tensor] = {}
+    leave: dict[int, Tensor] = {}
     ops: list[Op] = []
     for op in graph.ops:
         if op.kind is _D.OPERATION_BLOCK_SCALE_DEQUANTIZE:
-            leave[op.name] = op.inputs()["x"]
+            leave[id(op)] = op.inputs()["x"]
         scales = isinstance(op, Pointwise) and op.mode is _P.MUL and op.b is not None and _is_device_scalar(op.b)
         if scales and isinstance(op, Pointwise) and op.x is not None:
-            leave[op.name] = op.x
+            leave[id(op)] = op.x
         if isinstance(op, Operation) and op.kind in _ATTENTION:
             op = without_fields(op, [name for name in op.fields if name.startswith(("descale", "scale_", "amax"))])
         if not (isinstance(op, Reduction) and op.operator is _R.AMAX):
@@ -624,22 +647,18 @@ def _virtual(graph: Graph) -> Iterator[Change]:
 def _with_identity(graph: Graph) -> Iterator[Change]:
     """Yield an output written by an identity of a virtual float tensor, where the operation itself wrote it."""
     for op in graph.ops:
-        if not isinstance(op, Matmul) or op.c.virtual or op.c.scratch or op.c.data_type is _T.FLOAT:
+        if not isinstance(op, Matmul) or op.c.virtual or op.c.scratch or op.c.by_value or op.c.data_type is _T.FLOAT:
             continue
-        uid = max(tensor.uid for tensor in graph.tensors) + 1
-        middle = dataclasses.replace(op.c, name=f"{op.c.name}_f32", uid=uid, virtual=True, data_type=_T.FLOAT)
-        out = Pointwise(name=op.c.name, mode=_P.IDENTITY, x=middle, y=op.c)
-        product = dataclasses.replace(op, c=middle, name=middle.name)
         title = f"{op.c.name}: written by the matmul -> written by an identity of a virtual f32 tensor"
-        yield from _made(
-            "virtual",
-            title,
-            "exact",
-            [op.c],
-            lambda op=op, product=product, out=out: Graph(  # type: ignore[misc]
-                (*(product if one is op else one for one in graph.ops), out), graph.name
-            ),
-        )
+        yield from _made("virtual", title, "exact", [op.c], lambda op=op: _identity_after(graph, op))  # type: ignore[misc]
+
+
+def _identity_after(graph: Graph, op: Matmul) -> Graph:
+    name, uid = f"{op.c.name}_f32", next(free_uids(graph))
+    middle = dataclasses.replace(op.c, name=name, uid=uid, virtual=True, data_type=_T.FLOAT)
+    product = dataclasses.replace(op, c=middle, name=name)
+    out = Pointwise(name=op.c.name, mode=_P.IDENTITY, x=middle, y=op.c)
+    return Graph((*(product if one is op else one for one in graph.ops), out), graph.name)
 
 
 @_kind("scale")
@@ -724,14 +743,14 @@ def _drop_dropout(graph: Graph) -> Iterator[Change]:
     masks = [op.fields["y"] for op in _find(graph.ops, _D.OPERATION_RNG)]
     masks += [t for t in _in_memory(graph) if "dropout" in t.name and t.rank == 4 and min(t.dims[-2:]) > 1]
     uids = {tensor.uid for tensor in masks}
-    leave: dict[str, Tensor] = {}
+    leave: dict[int, Tensor] = {}
     for op in graph.ops:
         if not (isinstance(op, Pointwise) and op.mode is _P.MUL and op.x is not None and op.b is not None):
             continue
         if op.b.uid in uids or op.x.uid in uids:
-            leave[op.name] = op.x if op.b.uid in uids else op.b
+            leave[id(op)] = op.x if op.b.uid in uids else op.b
         elif "dropout" in op.b.name:
-            leave[op.name] = op.x
+            leave[id(op)] = op.x
     if leave and uids:
         yield from _made("drop_dropout", "without dropout", "idea", masks, lambda: bypassed(graph, leave))
 
@@ -755,22 +774,25 @@ def _drop_bias(graph: Graph) -> Iterator[Change]:
             for one, other in ((op.b, op.x), (op.x, op.b)):
                 if not one.virtual and math.prod(one.dims) > 1:
                     title = f"without the bias {one.name}"
-                    leave = {op.name: other}
+                    leave = {id(op): other}
                     yield from _made("drop_bias", title, "idea", [one], lambda leave=leave: bypassed(graph, leave))  # type: ignore[misc]
 
 
 @_kind("mask")
 def _mask(graph: Graph) -> Iterator[Change]:
     """Without a mask of the scores, or one aligned at the top left."""
-    found: dict[str, Tensor] = {}
+    found: dict[int, Tensor] = {}
+    names: dict[int, str] = {}
     for op in all_ops(graph):
+        names[id(op)] = op.name
         lowest = isinstance(op, Pointwise) and op.mode is _P.BINARY_SELECT and op.b is not None and _is_lowest(op.b)
         if lowest and isinstance(op, Pointwise) and op.x is not None:
-            found[op.name] = op.x
+            found[id(op)] = op.x
         if op.kind is _D.OPERATION_DIAGONAL_BAND_MASK:
-            found[op.name] = dict(op.ports())["x"]
-    for name, x in found.items():
-        yield from _made("mask", f"without the mask {name}", "idea", [x], lambda n=name, x=x: bypassed(graph, {n: x}))  # type: ignore[misc]
+            found[id(op)] = dict(op.ports())["x"]
+    for number, x in found.items():
+        leave, title = {number: x}, f"without the mask {names[number]}"
+        yield from _made("mask", title, "idea", [x], lambda leave=leave: bypassed(graph, leave))  # type: ignore[misc]
     if len(found) > 1:
         yield from _made("mask", "without any mask", "idea", found.values(), lambda: bypassed(graph, found))
     yield from _fields_left_out(graph, "mask", ("block_mask",), "without the block mask", "idea")
@@ -795,7 +817,7 @@ def _drop_operation(graph: Graph) -> Iterator[Change]:
         title = f"without the operation {op.name} ({_kind_of(op)})"
         if same and len(outputs) == 1:
             first = next((tensor for tensor in same if tensor.virtual), same[0])
-            leave = {op.name: first}
+            leave = {id(op): first}
             yield from _made("drop_operation", title, "idea", outputs, lambda leave=leave: bypassed(graph, leave))  # type: ignore[misc]
         ends = [tensor for tensor in outputs if tensor.virtual or tensor.uid in _read(graph)]
         if len(graph.ops) > 1 and not ends and op in graph.ops:
@@ -832,20 +854,20 @@ def _heads(graph: Graph) -> Iterator[Change]:
     """Heads of K and V repeated in memory, as many as Q has."""
     if len([op for op in graph.ops if isinstance(op, Matmul)]) > 2:
         return  # gradients are summed over the group
-    new: dict[int, Tensor] = {}
+    new: dict[int, tuple[int, ...]] = {}
     for op in graph.ops:
         fields = dict(op.ports())
         pairs = [(op.a, op.b)] if isinstance(op, Matmul) else []
         if op.kind is _D.OPERATION_SDPA_FWD:
             pairs = [(fields["q"], fields["k"]), (fields["q"], fields["v"])]
         for many, few in pairs:
-            if many.rank == 4 and 1 <= few.dims[1] < many.dims[1] and not few.virtual:
-                dims = (few.dims[0], many.dims[1], *few.dims[2:])
-                new[few.uid] = repacked(few, dims)
-    names = [tensor for tensor in graph.tensors if tensor.uid in new]
-    if names:
-        found = ", ".join(f"{t.name} {t.dims[1]} -> {new[t.uid].dims[1]}" for t in names)
-        yield from _made("heads", f"heads repeated in memory: {found}", "exact", names, lambda: exchanged(graph, new))
+            if many.rank == few.rank == 4 and 1 <= few.dims[1] < many.dims[1] and not few.virtual:
+                new[few.uid] = (few.dims[0], many.dims[1], *few.dims[2:])
+    few_heads = [tensor for tensor in graph.tensors if tensor.uid in new]
+    if few_heads:
+        title = ", ".join(f"{t.name} {t.dims[1]} -> {new[t.uid][1]}" for t in few_heads)
+        title = f"heads repeated in memory: {title}"
+        yield from _made("heads", title, "exact", few_heads, lambda: _with_dims(graph, new))
 
 
 @_kind("unified")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 from ..engine import EngineConfig, Heuristics, OperationGraph, heur_mode
-from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, UsageError
+from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, GraphError, UsageError
 from ..execution import trial_run
 from ..generated.enums import DataType, HeurMode, Status
 from ..graph import Graph, GraphBuilder
@@ -16,6 +17,7 @@ from ..plans import Plan, build_plan
 from ..target import Profile, Target, using
 from .causes import UNJUDGED, find_cause, find_graph_cause
 from .environment import Fault, check_environment
+from .guard import MISTAKES, collecting, told
 from .known import known_hazards
 from .verdict import STAGES, Basis, Candidate, Cause, Control, Outcome, Stage, Verdict
 from .words import Reason, read_refusals
@@ -34,8 +36,8 @@ _JIT_LIMIT = (
     "this is the jit wheel: engines the full wheel has compiled ahead of time, for convolutions and norms among them, "
     "are not in it"
 )
+_OURS = "refused by this package; cuDNN was not asked about the graph"
 _controls: dict[tuple[int, bool, str], Control] = {}
-_TOO_NEW = ("attribute-newer-than-library", "descriptor-newer-than-library", "function-newer-than-library")
 
 
 @lru_cache(maxsize=1)
@@ -81,7 +83,8 @@ def explain(
     Raises
     ------
     UsageError
-        ``unknown-target``, ``unknown-enumerator``. What the environment lacks is a verdict, not an exception.
+        ``unknown-target``, ``unknown-enumerator``. Anything else is a verdict, not an exception: what the environment
+        lacks, what this package refuses about the graph, and also what fails in this package (``judging-failed``).
     """
     asked = [mode] if isinstance(mode, (HeurMode, str)) else list(mode)
     modes = tuple(heur_mode(item) for item in asked)
@@ -92,17 +95,22 @@ def explain(
         lib = loaded_library()
         if lib is None:
             return _blank(graph, name, modes, faults[0], cudnn="none", path="", driver="not asked")
-    try:
-        with using(target, on=lib) as chosen:
-            return _Question(graph, chosen, modes, build, execute, plans, step, skip).verdict()
-    except UsageError:
-        raise
-    except CudnnBackendError as error:
-        blocking = (fault for fault in check_environment(lib, build=build) if fault.blocks)
-        fault = next(blocking, _as_fault(error))
-        found = {"cudnn": lib.version_text, "path": lib.path, "driver": lib.driver.kind}
-        reasons = _error_reasons(error) if isinstance(error, CudnnStatusError) else ()
-        return _blank(graph, name, modes, fault, **found, reasons=reasons)
+    found: dict[str, Any] = {"cudnn": lib.version_text, "path": lib.path, "driver": lib.driver.kind}
+    with collecting() as lines:
+        try:
+            with using(target, on=lib) as chosen:
+                verdict = _Question(graph, chosen, modes, build, execute, plans, step, skip).verdict()
+        except CudnnBackendError as error:
+            if error.code == "unknown-target":
+                raise
+            blocking = (fault for fault in check_environment(lib, build=build) if fault.blocks)
+            fault = next(blocking, _as_fault(error))
+            reasons = _error_reasons(error) if isinstance(error, CudnnStatusError) else ()
+            verdict = _blank(graph, name, modes, fault, **found, reasons=reasons)
+        except MISTAKES as error:
+            fault = Fault("judging-failed", told("the judging", error), "this says nothing about the graph", "", True)
+            verdict = _blank(graph, name, modes, fault, **found)
+    return replace(verdict, limits=(*verdict.limits, *lines)) if lines else verdict
 
 
 class _Question:
@@ -147,11 +155,9 @@ class _Question:
         self.step("operation graph")
         try:
             operation_graph = OperationGraph(self.graph, self.target)
-        except UsageError as error:
-            if error.code not in _TOO_NEW:
-                raise
-            cause = Cause(error.code, error.headline, Basis.RULE, "", error.sections.get("fix", ""))
-            return self._make(Outcome.NOT_SUPPORTED, "operation graph", control, (), (), cause)
+        except (UsageError, GraphError) as error:
+            cause = Cause(error.code, error.headline, Basis.RULE, _OURS, error.sections.get("fix", ""))
+            return self._make(Outcome.NOT_SUPPORTED, "graph", control, (), (), cause)
         except CudnnStatusError as error:
             return self._refused_graph(control, error)
         return self._ask(control, operation_graph)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp, TensorReordering
 from ..graph.ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor, packed_strides
-from .rewrite import exchanged_ops
+from .rewrite import exchanged_ops, free_uids
 
 __all__ = ["as_composite", "as_unified", "with_expanded_softmax", "with_scaled_scores"]
 
@@ -31,17 +31,16 @@ class _Names:
     """Uids and names that a graph does not use yet."""
 
     def __init__(self, graph: Graph) -> None:
-        self._uid = max(tensor.uid for tensor in graph.tensors)
+        self._uids = free_uids(graph)
         self._names = {tensor.name for tensor in graph.tensors}
 
     def virtual(self, stem: str, dims: tuple[int, ...], data_type: DataType = DataType.FLOAT) -> Tensor:
-        self._uid += 1
         name = stem
         while name in self._names:
             name += "_"
         self._names.add(name)
         strides = packed_strides(dims)
-        return Tensor(name=name, uid=self._uid, dims=dims, strides=strides, data_type=data_type, virtual=True)
+        return Tensor(name=name, uid=next(self._uids), dims=dims, strides=strides, data_type=data_type, virtual=True)
 
 
 def as_unified(graph: Graph) -> Graph | None:
@@ -217,6 +216,8 @@ def as_composite(graph: Graph) -> Graph | None:
     if set(fields) - _TAKEN or "sink" in found or "scale" not in fields:
         return None
     q, k, v, o = (fields[name] for name in ("q", "k", "v", "o"))
+    if any(tensor.rank != 4 for tensor in (q, k, v, o)):
+        return None
     names = _Names(graph)
     dims = (*q.dims[:3], k.dims[2])
     known = {tensor.uid: tensor for tensor in graph.tensors}

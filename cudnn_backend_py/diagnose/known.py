@@ -21,6 +21,7 @@ from ..graph.attention import HAZARDS
 from ..graph.attention.hazards import Use
 from ..graph.ir import Operation, packed_strides
 from .attention_graph import read_attention
+from .guard import guarded
 
 __all__ = ["CONDITIONS", "MEASURED", "KnownHazard", "Version", "known_hazards", "reported_hazards"]
 
@@ -109,7 +110,10 @@ def known_hazards(graph: Graph, sm: int, version: Version) -> list[KnownHazard]:
     """
     use = read_attention(graph)
     reported = [
-        row for row in reported_hazards() if row.holds_in(version, sm) and CONDITIONS[row.condition](graph, use)
+        row
+        for row in reported_hazards()
+        if row.holds_in(version, sm)
+        and guarded(f"the condition {row.condition}", False, CONDITIONS[row.condition], graph, use)
     ]
     return _measured(use, sm, version) + reported
 
@@ -121,7 +125,7 @@ def _measured(use: Use | None, sm: int, version: Version) -> list[KnownHazard]:
     return [
         KnownHazard(row.code, row.what, row.effect, row.fix, MEASURED, row.since, row.until, row.sm)
         for row in HAZARDS
-        if row.hits(asked)
+        if guarded(f"the condition {row.code}", False, row.hits, asked)
     ]
 
 
@@ -300,6 +304,8 @@ def large_depthwise_convolution(graph: Graph) -> bool:
             continue
         image = op.fields.get("x") or op.fields["dx"]
         weights = op.fields.get("w") or op.fields["dw"]
+        if min(image.rank, weights.rank) < 2:
+            continue
         if weights.dims[1] == 1 < image.dims[1] and math.prod(image.dims) >= 1 << 31:
             return True
     return False

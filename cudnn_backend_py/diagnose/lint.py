@@ -13,6 +13,7 @@ from ..graph import Graph
 from ..graph.attention.hazards import Use
 from ..graph.ir import ELEMENT_BITS, Matmul, Op, Pointwise, Reduction, Tensor
 from .attention_graph import read_attention
+from .guard import collecting, guarded_each
 
 __all__ = ["Finding", "lint"]
 
@@ -54,11 +55,13 @@ def lint(graph: Graph) -> list[Finding]:
     """Return what is legal about a graph's layouts and still slow, dangerous or suspicious, the worst first.
 
     Codes: ``overlapping-strides``, ``stride-not-16-bytes``, ``no-dense-dim``, ``keys-not-transposed``,
-    ``alignment-below-16``, ``softmax-in-16-bits``. Strides are looked at where tensor cores read or write; no cuDNN is
-    asked.
+    ``alignment-below-16``, ``softmax-in-16-bits``, and ``lint-failed`` where a look itself fails. Strides are looked at
+    where tensor cores read or write; no cuDNN is asked.
     """
-    use = read_attention(graph)
-    found = [finding for look in _LOOKS for finding in look(graph, use)]
+    with collecting() as lines:
+        use = read_attention(graph)
+        found = [item for look in _LOOKS for item in guarded_each(f"the look {look.__name__}", look, graph, use)]
+    found += [Finding("lint-failed", "", "suspicious", line, "the other looks were made", "") for line in lines]
     order = ("dangerous", "suspicious", "slow")
     return sorted(found, key=lambda finding: order.index(finding.severity))
 

@@ -54,7 +54,10 @@ def dim_classes(graph: Graph) -> dict[Axis, DimClass]:
         if links is None:
             fixed |= {(t.uid, axis) for _, t in op.ports() for axis in range(t.rank)}
         for one, other in links or ():
-            parent[root(one)] = root(other)
+            if one in parent and other in parent:
+                parent[root(one)] = root(other)
+            else:  # of ranks that do not fit to each other
+                fixed |= {one, other} & parent.keys()
     fixed |= {(t.uid, a) for t in tensors.values() if t.ragged_offset or t.vector_count > 1 for a in range(t.rank)}
     groups: dict[Axis, set[Axis]] = {}
     for axis in parent:
@@ -123,7 +126,7 @@ def _matmul_links(op: Matmul) -> Iterator[Link]:
 
 def _convolution_links(op: Operation) -> Iterator[Link] | None:
     image, weights, response = (op.fields[port] for port in CONVOLUTIONS[op.kind])
-    if image.dims[1] != weights.dims[1]:
+    if min(image.rank, weights.rank) < 2 or image.dims[1] != weights.dims[1]:
         return None  # groups
     return iter(
         (
@@ -135,9 +138,11 @@ def _convolution_links(op: Operation) -> Iterator[Link] | None:
 
 
 def _reshape_links(x: Tensor, y: Tensor) -> list[Link] | None:
+    if x.rank == 1:
+        return [((x.uid, 0), (y.uid, 0))] if x.dims == y.dims else None
     if x.dims == y.dims:
         swapped = x.dims[-1] == x.dims[-2] and _is_transposed(x) != _is_transposed(y)
-    elif x.rank > 1 and y.dims == (*x.dims[:-2], x.dims[-1], x.dims[-2]):
+    elif y.dims == (*x.dims[:-2], x.dims[-1], x.dims[-2]):
         swapped = True
     else:
         return None
@@ -170,7 +175,7 @@ def _attention_links(op: Operation, tensors: dict[int, Tensor]) -> Iterator[Link
             yield from (
                 ((tensor.uid, axis), (side.uid, 2))
                 for axis, side in ((2, q), (3, k))
-                if tensor.dims[axis] == side.dims[2]
+                if tensor.rank == side.rank == 4 and tensor.dims[axis] == side.dims[2]
             )
 
 
@@ -179,6 +184,10 @@ def resized(graph: Graph, classes: Iterable[DimClass], size: int) -> Graph | Non
     chosen = list(classes)
     if any(item.fixed for item in chosen):
         return None
+    return attempt(lambda: _resized(graph, chosen, size))
+
+
+def _resized(graph: Graph, chosen: list[DimClass], size: int) -> Graph | None:
     axes = {axis for item in chosen for axis in item.axes}
     new = {}
     for tensor in graph.tensors:
@@ -187,16 +196,19 @@ def resized(graph: Graph, classes: Iterable[DimClass], size: int) -> Graph | Non
             new[tensor.uid] = repacked(tensor, dims)
     for tensor, dims in _peers(graph, new):
         new[tensor.uid] = repacked(tensor, dims)
-    return attempt(lambda: exchanged(graph, new)) if new else None
+    return exchanged(graph, new) if new else None
 
 
 def _peers(graph: Graph, new: Mapping[int, Tensor]) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
     """Yield what GPUs exchange for a norm, with dims for the new number of channels."""
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in NORMS and op.fields["x"].uid in new:
-            old, channels = op.fields["x"].dims[1], new[op.fields["x"].uid].dims[1]
+            dims = op.fields["x"].dims
+            if len(dims) < 2:
+                continue
+            old, channels = dims[1], new[op.fields["x"].uid].dims[1]
             for tensor in op.fields.get("peer_stat", ()):
-                if tensor.dims[1] % old == 0:
+                if tensor.rank > 1 and tensor.dims[1] % old == 0:
                     yield tensor, (tensor.dims[0], tensor.dims[1] // old * channels, *tensor.dims[2:])
 
 

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from ..errors import GraphError
 from ..graph.ir import Graph, Op, Operation, Tensor, packed_strides
 
-__all__ = ["all_ops", "attempt", "bypassed", "exchanged", "exchanged_ops", "repacked", "with_ops", "without_fields"]
+__all__ = [
+    "all_ops",
+    "attempt",
+    "bypassed",
+    "exchanged",
+    "exchanged_ops",
+    "free_uids",
+    "repacked",
+    "with_ops",
+    "without_fields",
+]
 
 
 def attempt(make: Callable[[], Graph | None]) -> Graph | None:
@@ -29,6 +40,12 @@ def all_ops(graph: Graph) -> Iterator[Op]:
                 yield value
         for inner in op.subgraphs():
             yield from all_ops(inner)
+
+
+def free_uids(graph: Graph) -> Iterator[int]:
+    """Yield uids that no tensor of the graph has, the smallest first."""
+    used = {tensor.uid for tensor in graph.tensors}
+    return (uid for uid in itertools.count(1) if uid not in used)
 
 
 def exchanged(graph: Graph, new: Mapping[int, Tensor]) -> Graph:
@@ -117,50 +134,54 @@ def _read(op: Op) -> Iterator[Tensor]:
             yield from _read(inner)
 
 
-def bypassed(graph: Graph, leave: Mapping[str, Tensor]) -> Graph | None:
+def bypassed(graph: Graph, leave: Mapping[int, Tensor]) -> Graph | None:
     """Return the graph without these operations, or None where that is not possible.
 
     Parameters
     ----------
     leave
-        By name of the operation, the input that is passed on instead of its result; of the same dims.
+        By ``id`` of the operation (names may occur twice), the input that is passed on instead of its result; of the
+        same dims.
     """
-    return attempt(lambda: _bypassed(graph, leave, ()))
+    return attempt(lambda: _bypassed(graph, leave))
 
 
-def _bypassed(graph: Graph, leave: Mapping[str, Tensor], needed: Collection[int]) -> Graph | None:
+def _bypassed(graph: Graph, leave: Mapping[int, Tensor]) -> Graph | None:
     ops = [_with_subgraph_bypassed(op, leave) for op in graph.ops]
-    for name, passed in leave.items():
-        gone = next((op for op in ops if op.name == name), None)
-        if gone is None:
+    for index, before in enumerate(graph.ops):
+        if id(before) not in leave:
             continue
-        before = next(op for op in graph.ops if op.name == name)
-        port = next(port for port, tensor in before.ports() if tensor.uid == passed.uid)
-        now, result = gone.inputs()[port], next(iter(gone.outputs().values()))
+        port = next(port for port, tensor in before.inputs().items() if tensor.uid == leave[id(before)].uid)
+        now, result = ops[index].inputs()[port], next(iter(ops[index].outputs().values()))
         if result.dims != now.dims or not (result.virtual or now.virtual):
             return None
-        ops.remove(gone)
         ops = _renamed(ops, result, now) if result.virtual else _renamed(ops, now, result)
-    return with_ops(graph, ops, needed) if ops else None
+    kept = [op for op, before in zip(ops, graph.ops, strict=True) if id(before) not in leave]
+    return with_ops(graph, kept) if kept else None
 
 
 def _renamed(ops: Iterable[Op], old: Tensor, new: Tensor) -> list[Op]:
     return [_mapped(op, lambda tensor: new if tensor.uid == old.uid else tensor) for op in ops]
 
 
-def _with_subgraph_bypassed(op: Op, leave: Mapping[str, Tensor]) -> Op:
+def _with_subgraph_bypassed(op: Op, leave: Mapping[int, Tensor]) -> Op:
     inner = op.fields.get("subgraph") if isinstance(op, Operation) else None
-    if not isinstance(op, Operation) or not isinstance(inner, Graph) or not any(o.name in leave for o in inner.ops):
+    if not isinstance(op, Operation) or not isinstance(inner, Graph) or not any(id(o) in leave for o in inner.ops):
+        return op
+    if "subgraph_input_uid" not in op.fields or "subgraph_output_uid" not in op.fields:
         return op
     fields: dict[str, Any] = dict(op.fields)
     output = int(fields["subgraph_output_uid"])
     ops = list(inner.ops)
-    for gone in inner.ops:
-        if gone.name not in leave:
+    for index, gone in enumerate(inner.ops):
+        if id(gone) not in leave:
             continue
-        passed, result = leave[gone.name], next(iter(gone.outputs().values()))
-        ops = _renamed((one for one in ops if one.name != gone.name), result, passed)
+        passed, result = leave[id(gone)], next(iter(gone.outputs().values()))
+        port = next(port for port, tensor in gone.inputs().items() if tensor.uid == passed.uid)
+        passed = ops[index].inputs()[port]
+        ops = _renamed(ops, result, passed)
         output = passed.uid if output == result.uid else output
+    ops = [one for one, before in zip(ops, inner.ops, strict=True) if id(before) not in leave]
     if not ops or output == fields["subgraph_input_uid"]:
         return without_fields(op, ("subgraph", "subgraph_input_uid", "subgraph_output_uid"))
     fields |= {"subgraph": with_ops(inner, ops, {output}), "subgraph_output_uid": output}

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from ..errors import EnvironmentNotReady, UsageError
-from .words import Reason
+from .words import Reason, without_addresses
 
 __all__ = ["STAGES", "Basis", "Candidate", "Cause", "Control", "Outcome", "Stage", "Verdict"]
 
@@ -55,13 +55,20 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why, in one line: tensor or limit, value found, value needed; ``basis`` says how that is known."""
+    """Why, in one line: tensor or limit, value found, value needed; ``basis`` says how that is known.
+
+    Addresses in it are masked, as in a :class:`Reason`.
+    """
 
     code: str
     headline: str
     basis: Basis
     detail: str = ""
     remedy: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("headline", "detail"):
+            object.__setattr__(self, name, without_addresses(getattr(self, name)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,21 +8,33 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-__all__ = ["Reason", "Refusal", "furthest_reason", "read_refusals"]
+__all__ = ["Reason", "Refusal", "furthest_reason", "read_refusals", "without_addresses"]
 
 _REASON = re.compile(r"^\s*(?:Warning|Error): (?P<status>CUDNN_STATUS_\w+); Reason: (?P<text>.*)$")
 _CONFIG = re.compile(r'^\s*(?:engineConfig: type=json; val=)?(?P<json>\{.*"engineId".*)$')
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]{6,16}\b")
 _SEPARATOR = re.compile(r"^\s*=== error stack \(\d+/\d+\) ===\s*$")
 
 _Config = tuple[int, int | None, dict[str, int]]
 
 
+def without_addresses(words: str) -> str:
+    """Return a quotation with ``0x…`` for each address in memory, which is another one in every process."""
+    return _ADDRESS.sub("0x…", words) if "0x" in words else words
+
+
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One line of cuDNN's explanation: a status, what it says, and the expression that failed, if it names one."""
+    """One line of cuDNN's explanation: a status, what it says, and the expression that failed, if it names one.
+
+    Addresses in it are masked, as :func:`without_addresses` does.
+    """
 
     status: str
     text: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", without_addresses(self.text))
 
     @property
     def statement(self) -> str:

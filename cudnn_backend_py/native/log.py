@@ -268,7 +268,9 @@ def capture_log(
     """
     lib = on or library()
     with _hubs_lock:
-        hub = _hubs.setdefault(id(lib), _Hub(lib))
+        if id(lib) not in _hubs:
+            _hubs[id(lib)] = _Hub(lib)
+        hub = _hubs[id(lib)]
     chosen = logging.getLogger(logger) if isinstance(logger, str) else logger
     thread = threading.get_native_id() if this_thread_only else None
     capture = _Capture(Log(), level, thread, chosen)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cudnn_backend_py.diagnose import Reason, Refusal, read_refusals
+from cudnn_backend_py.diagnose import Basis, Cause, Reason, Refusal, read_refusals
 
 FOLDER = Path(__file__).parent / "golden" / "words"
 TEXTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.txt"))}
@@ -262,3 +262,13 @@ def test_text_of_a_reason() -> None:
     assert str(Reason("STATUS", "why")) == "STATUS: why"
     assert str(Reason("", "why")) == "why"
     assert Refusal(None, None).innermost is None
+
+
+def test_addresses_are_masked_and_other_numbers_stay() -> None:
+    said = "tensor 0x7f3a5c0012d0 of 0x55d0c3a4b2a0 at 0x1c3e2a8 has mask 0x1F, 139637976727552 elements"
+    reason = Reason("", said)
+    assert reason.text == "tensor 0x… of 0x… at 0x… has mask 0x1F, 139637976727552 elements"
+    assert Reason("", reason.text) == reason
+    assert read_refusals(said)[0].reasons == (reason,)
+    cause = Cause("refused", said, Basis.GUESS, said)
+    assert (cause.headline, cause.detail) == (reason.text, reason.text)

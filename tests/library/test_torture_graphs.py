@@ -1,0 +1,14 @@
+"""The attack of random graphs in short form: ``python -m tests.torture graphs`` is the long one."""
+
+from __future__ import annotations
+
+from tests.torture.harness import run_round
+
+
+def test_a_verdict_for_every_graph() -> None:
+    counts = run_round("graphs", 47)
+    assert counts["graphs"] == counts["supported"] + counts["not supported"] + counts["could not be judged"] == 60
+    assert counts["not supported"] > 20
+    assert counts["supported"] > 3
+    kinds = [name for name in counts if name.startswith("operation_")]
+    assert len(kinds) > 20, kinds

@@ -1,0 +1,370 @@
+"""Random graphs of every kind of operation: as they should be, and changed in their JSON form until little fits."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from cudnn_backend_py import DataType, DescriptorType, Graph, GraphError, graph_from_json, graph_to_json
+from cudnn_backend_py.generated import enums
+from cudnn_backend_py.generated.descriptors import DESCRIPTORS
+from cudnn_backend_py.generated.enums import CudnnEnum
+from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
+from tests.support.attention_cases import draw
+from tests.support.operations import OPERATIONS
+from tests.support.zoo import ZOO
+
+__all__ = ["mutants", "random_graph"]
+
+Json = dict[str, Any]
+
+_SIZES = (1, 2, 3, 4, 7, 8, 16, 17, 20, 33, 64, 100, 127, 128, 192, 256, 512, 1000, 4096, 1 << 20, 1 << 31, 1 << 40)
+_NUMBERS = (-(1 << 63), -9, -1, 0, 1, 2, 3, 5, 7, 8, 9, 31, 64, 1 << 31, (1 << 32) + 1, 1 << 40, (1 << 63) - 1)
+_REALS = (0.0, -0.0, 1.0, -1.0, 0.5, 1e-30, 1e30, "inf", "-inf", "nan", 1e300)
+_UIDS = (0, 1, 2, (1 << 31) - 1, 1 << 32, 1 << 62, (1 << 63) - 2, (1 << 63) - 1)
+_NAMES = ("", "x", "a b", "eng0_k1=2", "ä", "::error", "dropout", "bias", "%s{}", "\u202e", "n" * 300)
+_ENUMS = {enum.__name__: enum for enum in CudnnEnum.__subclasses__()}
+
+
+def _attention(rng: random.Random) -> Graph:
+    """Return a random attention graph, in one of its forms."""
+    while True:
+        backward, unified = rng.random() < 0.4, rng.random() < 0.4
+        try:
+            problem = draw(np.random.default_rng(rng.randrange(1 << 32)), backward=backward, tiny=rng.random() < 0.3)
+            make: Callable[..., Graph] = sdpa_backward if backward else sdpa_forward
+            version = rng.choice((None, (9, 14, 0), (9, 24, 0), (9, 28, 0)))
+            form = "unified" if unified else "composite"
+            return make(problem, implementation=form, version=version, allow_hazards=True)
+        except GraphError:
+            continue
+
+
+@cache
+def _plain(name: str) -> str:
+    return json.dumps(graph_to_json({**ZOO, **OPERATIONS}[name]()))
+
+
+def random_graph(rng: random.Random) -> Json:
+    """Return a graph that is meant to be right, as JSON: of the collections, or attention."""
+    if rng.random() < 0.2:
+        return graph_to_json(_attention(rng))
+    names = list(OPERATIONS) if rng.random() < 0.7 else list(ZOO)
+    graph: Json = json.loads(_plain(rng.choice(names)))
+    return graph
+
+
+def mutants(rng: random.Random) -> Iterator[Graph | GraphError]:
+    """Yield graphs without end, or why one cannot be made, each with none to six changes."""
+    while True:
+        data = random_graph(rng)
+        for _ in range(rng.choice((0, 1, 1, 1, 2, 3, 6))):
+            before = copy.deepcopy(data)
+            rng.choice(_CHANGES)(data, rng)
+            try:
+                graph_from_json(data)
+            except GraphError as error:
+                if rng.random() < 0.1:
+                    yield error
+                data = before
+        yield graph_from_json(data)
+
+
+# what a graph's JSON holds
+
+
+def _all_dicts(value: Any) -> Iterator[Json]:
+    if isinstance(value, dict):
+        yield value
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _all_dicts(item)
+
+
+def _tables(data: Json) -> Iterator[list[Json]]:
+    """Yield the tables of tensors: the graph's, and those of its sub-graphs, which repeat some."""
+    return (item["tensors"] for item in _all_dicts(data) if isinstance(item.get("tensors"), list))
+
+
+def _set(data: Json, name: str, **values: Any) -> None:
+    """Change fields of a tensor wherever it stands; None takes a field away."""
+    for table in _tables(data):
+        for tensor in table:
+            if tensor["name"] == name:
+                tensor.update(values)
+                for key in [key for key, value in tensor.items() if value is None]:
+                    del tensor[key]
+
+
+def _packed(dims: list[int]) -> list[int]:
+    strides = [1]
+    for dim in reversed(dims[1:]):
+        strides.append(strides[-1] * dim)
+    return strides[::-1]
+
+
+def _chosen(data: Json, rng: random.Random) -> list[Json]:
+    """Return one tensor, or all, or those of one type."""
+    tensors: list[Json] = data["tensors"]
+    one = rng.choice(tensors)
+    return rng.choice(([one], [one], tensors, [t for t in tensors if t["data_type"] == one["data_type"]]))
+
+
+# changes
+
+Change = Callable[[Json, random.Random], None]
+_CHANGES: list[Change] = []
+
+
+def _change(*, weight: int = 1) -> Callable[[Change], Change]:
+    def register(change: Change) -> Change:
+        _CHANGES.extend([change] * weight)
+        return change
+
+    return register
+
+
+@_change(weight=2)
+def _resize_everywhere(data: Json, rng: random.Random) -> None:
+    old, new = rng.choice(rng.choice(data["tensors"])["dims"]), rng.choice(_SIZES)
+    for tensor in data["tensors"]:
+        if old in tensor["dims"]:
+            dims = [new if dim == old else dim for dim in tensor["dims"]]
+            _set(data, tensor["name"], dims=dims, strides=_packed(dims))
+
+
+@_change(weight=2)
+def _resize_one(data: Json, rng: random.Random) -> None:
+    tensor = rng.choice(data["tensors"])
+    dims = list(tensor["dims"])
+    dims[rng.randrange(len(dims))] = rng.choice(_SIZES)
+    _set(data, tensor["name"], dims=dims, strides=_packed(dims))
+
+
+@_change(weight=2)
+def _other_rank(data: Json, rng: random.Random) -> None:
+    cut, front = rng.random() < 0.5, rng.random() < 0.5
+    for tensor in _chosen(data, rng):
+        dims = list(tensor["dims"])
+        if cut:
+            dims = (dims[1:] if front else dims[:-1]) or [1]
+        else:
+            ones = [1] * rng.choice((1, 1, 2, 8 - len(dims)))
+            dims = ones + dims if front else dims + ones
+        _set(data, tensor["name"], dims=dims, strides=_packed(dims))
+
+
+@_change(weight=2)
+def _other_strides(data: Json, rng: random.Random) -> None:
+    kind = rng.randrange(6)
+    for tensor in _chosen(data, rng):
+        dims, strides = tensor["dims"], list(tensor["strides"])
+        if kind == 0:
+            strides = [0] * len(dims)
+        elif kind == 1:
+            rng.shuffle(strides)
+        elif kind == 2:
+            strides[rng.randrange(len(dims))] = rng.choice((0, 1, 3, 1 << 20, 1 << 40))
+        elif kind == 3:
+            strides = [1] * len(dims)
+        elif kind == 4:
+            strides = _packed(dims[::-1])[::-1]
+        else:
+            strides = [2 * stride for stride in strides]
+        _set(data, tensor["name"], strides=strides)
+
+
+@_change(weight=3)
+def _other_type(data: Json, rng: random.Random) -> None:
+    usual = ("HALF", "BFLOAT16", "FLOAT", "DOUBLE", "FP8_E4M3", "INT8", "INT32", "INT64", "BOOLEAN")
+    kind = rng.choice((*usual, *DataType.__members__))
+    for tensor in _chosen(data, rng):
+        _set(data, tensor["name"], data_type=kind)
+
+
+@_change()
+def _other_uids(data: Json, rng: random.Random) -> None:
+    tensors = data["tensors"]
+    new = {rng.choice(tensors)["uid"]: rng.choice(_UIDS)}
+    if rng.random() < 0.5:
+        new = {tensor["uid"]: (1 << 63) - 1 - index for index, tensor in enumerate(tensors)}
+    for item in _all_dicts(data):
+        for key in ("uid", "subgraph_input_uid", "subgraph_output_uid"):
+            if key in item:
+                item[key] = new.get(item[key], item[key])
+
+
+@_change(weight=3)
+def _other_flags(data: Json, rng: random.Random) -> None:
+    values = rng.choice(
+        (
+            {"virtual": True, "by_value": None, "value": None, "scratch": None},
+            {"virtual": None},
+            {"by_value": True, "virtual": None, "scratch": None, "value": rng.choice((None, 1, 0.5, "nan", "inf"))},
+            {"by_value": None, "value": None},
+            {"scratch": True, "virtual": None, "by_value": None, "value": None},
+            {"alignment": 1 << rng.randrange(14)},
+            {"reordering": rng.choice(list(enums.TensorReordering.__members__))},
+            {"vector_count": rng.choice((4, 32, 3)), "vector_dim": rng.randrange(4)},
+        )
+    )
+    for tensor in _chosen(data, rng):
+        _set(data, tensor["name"], **values)
+
+
+@_change()
+def _ragged(data: Json, rng: random.Random) -> None:
+    tensor, offset = rng.choice(data["tensors"]), rng.choice(data["tensors"])
+    if rng.random() < 0.6:
+        dims = [tensor["dims"][0] + rng.choice((0, 1, 1, 2)), *[1] * rng.choice((0, 2, len(tensor["dims"]) - 1))]
+        name, uid = f"{tensor['name']}_starts", max(t["uid"] for t in data["tensors"]) + 1
+        offset = {"name": name, "uid": uid, "dims": dims, "strides": _packed(dims), "data_type": "INT32"}
+        for table in _tables(data):
+            table.append(offset)
+    _set(data, tensor["name"], ragged_offset=offset["name"])
+
+
+@_change(weight=2)
+def _field_left_out(data: Json, rng: random.Random) -> None:
+    op = rng.choice(data["operations"])
+    keys = [key for key in op if key not in ("operation", "name")]
+    if keys:
+        del op[rng.choice(keys)]
+
+
+@_change(weight=2)
+def _field_given(data: Json, rng: random.Random) -> None:
+    """Give an operation a tensor, or a number, where it has a field for one."""
+    op = rng.choice(data["operations"])
+    if op["operation"] not in DescriptorType.__members__:
+        return
+    for facts in rng.sample(list(DESCRIPTORS[DescriptorType[op["operation"]]].attributes), 2):
+        kind = facts.types[0].name
+        if facts.element == (DescriptorType.TENSOR,):
+            names = [tensor["name"] for tensor in data["tensors"]]
+            ports = [{"tensor": rng.choice(names)} for _ in range(rng.choice((1, 2, 5)))]
+            op[facts.field] = ports[0] if facts.max_count == 1 else ports
+        elif kind in ("INT64", "INT32"):
+            numbers = [rng.choice(_NUMBERS) for _ in range(rng.randrange(9))]
+            op[facts.field] = rng.choice(_NUMBERS) if facts.max_count == 1 else numbers
+        elif kind in ("FLOAT", "DOUBLE"):
+            op[facts.field] = rng.choice(_REALS)
+        elif kind == "BOOLEAN":
+            op[facts.field] = rng.random() < 0.5
+
+
+@_change(weight=3)
+def _other_number(data: Json, rng: random.Random) -> None:
+    places: list[tuple[Any, Any]] = []
+    for op in data["operations"]:
+        for item in _all_dicts(op):
+            if "uid" in item or "strides" in item:
+                continue
+            for key, value in item.items():
+                if (
+                    isinstance(value, (int, float))
+                    or (isinstance(value, list) and value and type(value[0]) is int)
+                    or (key == "value" and item.get("enum") in _ENUMS)
+                ):
+                    places.append((item, key))
+    if not places:
+        return
+    item, key = rng.choice(places)
+    value = item[key]
+    if isinstance(value, bool):
+        item[key] = not value
+    elif isinstance(value, str):
+        item[key] = rng.choice(list(_ENUMS[item["enum"]].__members__))
+    elif isinstance(value, list):
+        if rng.random() < 0.3:
+            value.append(1) if rng.random() < 0.5 else value.pop()
+        else:
+            value[rng.randrange(len(value))] = rng.choice(_NUMBERS)
+    else:
+        item[key] = rng.choice(_NUMBERS if isinstance(value, int) else _REALS)
+
+
+@_change(weight=2)
+def _other_port(data: Json, rng: random.Random) -> None:
+    ports = [item for op in data["operations"] for item in _all_dicts(op) if "tensor" in item and "name" not in item]
+    if ports:
+        rng.choice(ports)["tensor"] = rng.choice(data["tensors"])["name"]
+
+
+@_change()
+def _operation_left_out(data: Json, rng: random.Random) -> None:
+    data["operations"].pop(rng.randrange(len(data["operations"])))
+
+
+@_change()
+def _more_operations(data: Json, rng: random.Random) -> None:
+    """Append a chain of pointwise operations to a tensor."""
+    start = rng.choice(data["tensors"])
+    uid, x = max(tensor["uid"] for tensor in data["tensors"]), start["name"]
+    count = rng.choice((1, 1, 2, 3, 60))
+    for number in range(count):
+        name, last = f"{start['name']}_p{number}", number == count - 1
+        uid = rng.randrange(1 << 62) if uid + 1 >= 1 << 63 else uid + 1
+        made = {"name": name, "uid": uid, "dims": start["dims"], "strides": start["strides"], "virtual": not last}
+        data["tensors"].append({**made, "data_type": rng.choice(("FLOAT", "HALF"))})
+        mode = rng.choice(("RELU_FWD", "EXP", "IDENTITY", "MUL", "ADD", "BINARY_SELECT", "RELU_BWD", "GEN_INDEX"))
+        ports = {"BINARY_SELECT": ("x", "b", "t", "y"), "RELU_BWD": ("dy", "x", "dx")}.get(mode, ("x", "y"))
+        ports = ("x", "b", "y") if mode in ("MUL", "ADD") else ports
+        op: Json = {"operation": "pointwise", "name": name, "mode": {"enum": "PointwiseMode", "value": mode}}
+        op |= {port: {"tensor": x} for port in ports[:-1]} | {ports[-1]: {"tensor": name}}
+        op |= {"axis": 0} if mode == "GEN_INDEX" else {}
+        data["operations"].append(op)
+        x = name
+
+
+@_change()
+def _other_names(data: Json, rng: random.Random) -> None:
+    name = rng.choice(_NAMES)
+    if rng.random() < 0.3:
+        data["name"] = name
+        return
+    old = rng.choice(data["tensors"])["name"]
+    for item in _all_dicts(data):
+        if item.get("name") == old and "uid" in item:
+            item["name"] = name
+        if item.get("tensor") == old:
+            item["tensor"] = name
+        if item.get("ragged_offset") == old:
+            item["ragged_offset"] = name
+    for op in data["operations"]:
+        if rng.random() < 0.2:
+            op["name"] = rng.choice((name, data["operations"][0]["name"]))
+
+
+@_change(weight=3)
+def _join(data: Json, rng: random.Random) -> None:
+    """Put the operations of another graph into this one, often with a tensor they share."""
+    other: Json = json.loads(_plain(rng.choice(list(OPERATIONS))))
+    first = max(tensor["uid"] for tensor in data["tensors"]) + 1
+    names = {tensor["name"]: f"{tensor['name']}_2" for tensor in other["tensors"]}
+    uids = {tensor["uid"]: first + index for index, tensor in enumerate(other["tensors"])}
+    for item in _all_dicts(other):
+        if "uid" in item:
+            item["name"], item["uid"] = names[item["name"]], uids[item["uid"]]
+        if item.get("ragged_offset") is not None:
+            item["ragged_offset"] = names[item["ragged_offset"]]
+        if "tensor" in item:
+            item["tensor"] = names[item["tensor"]]
+        for key in ("subgraph_input_uid", "subgraph_output_uid"):
+            if key in item:
+                item[key] = uids.get(item[key], item[key])
+    data["tensors"] += other["tensors"]
+    data["operations"] += other["operations"]
+    if rng.random() < 0.7:  # one reads what the other writes
+        ports = [item for op in other["operations"] for item in _all_dicts(op) if "tensor" in item]
+        shared = rng.choice(ports)["tensor"]
+        old = next(tensor for tensor in data["tensors"] if tensor["name"] == shared)
+        same = [t["name"] for t in data["tensors"] if t["dims"] == old["dims"] and t is not old]
+        for port in ports if same else ():
+            if port["tensor"] == old["name"]:
+                port["tensor"] = same[0]

@@ -1,0 +1,121 @@
+"""Graphs of every kind of operation through a judge: a verdict for each, whatever cuDNN or a rule of ours does.
+
+A round asks one cuDNN version about some forty graphs on described targets. What the package says about a graph
+without cuDNN (lint, known faults, changes) is asked in this process as well.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+
+from cudnn_backend_py import Graph, GraphError, graph_to_json
+from cudnn_backend_py.diagnose import Judge, Outcome, Question, Verdict, lint, render_text, whatif
+from cudnn_backend_py.diagnose.changes import changes
+from cudnn_backend_py.diagnose.guard import collecting
+from cudnn_backend_py.diagnose.known import known_hazards
+from cudnn_backend_py.diagnose.page import verdict_html
+from cudnn_backend_py.diagnose.rewrite import all_ops
+from cudnn_backend_py.target import find_profile
+from tests.support.mutants import mutants
+from tests.torture.harness import VERSIONS, Broken
+
+__all__ = ["attack"]
+
+GRAPHS = 60
+TARGETS = ("sm75", "sm80", "sm86", "sm89", "sm90", "sm100", "sm103", "sm120")
+LIMIT_S = 60.0
+
+
+def attack(seed: int, folder: Path) -> Counter[str]:
+    """Judge graphs with one cuDNN version; every tenth round all of them twice, in two processes."""
+    rng = random.Random(seed)
+    version = VERSIONS[seed % len(VERSIONS)]
+    counts: Counter[str] = Counter()
+    made = mutants(rng)
+    with Judge(limit_s=LIMIT_S) as judge, Judge(limit_s=LIMIT_S) as other:
+        while counts["graphs"] < GRAPHS:
+            drawn = next(made)
+            if isinstance(drawn, GraphError):
+                counts["refused when they were made"] += 1
+                continue
+            graph = drawn
+            question = Question(graph, rng.choice(TARGETS), version, build=rng.random() < 0.01)
+            counts += _judged(judge, question, shown=rng.random() < 0.2)
+            counts += _looked_at(graph, question, rng)
+            if seed // len(VERSIONS) % 10 == 0:
+                counts += _asked_again(judge, other, question)
+        if seed // len(VERSIONS) % 10 == 5:
+            counts += _cured(graph, version, folder)
+    return counts
+
+
+def _broken(question: Question, what: str) -> Broken:
+    asked = f"{question.target}, cuDNN {question.version}, build={question.build}"
+    return Broken(f"{what}\n{asked}\n{json.dumps(graph_to_json(question.graph))}")
+
+
+def _judged(judge: Judge, question: Question, *, shown: bool) -> Counter[str]:
+    """Ask, and look at what the verdict says about itself."""
+    try:
+        verdict = judge.ask(question)
+    except Exception as error:
+        raise _broken(question, f"no verdict: {type(error).__name__}: {error}") from error
+    code = "" if verdict.cause is None else verdict.cause.code
+    if code == "judging-failed":
+        raise _broken(question, f"judging failed: {verdict.cause}")
+    if failed := [line for line in verdict.limits if "of this package failed" in line]:
+        raise _broken(question, "\n".join(failed))
+    if verdict.outcome is not Outcome.SUPPORTED and not (verdict.cause or verdict.reasons):
+        raise _broken(question, f"{verdict.outcome} without a word")
+    if Verdict.from_dict(json.loads(json.dumps(verdict.to_dict()))) != verdict:
+        raise _broken(question, "the verdict is another one after a way through JSON")
+    if shown and verdict.outcome.value.upper() not in render_text(verdict):
+        raise _broken(question, "the text does not tell the outcome")
+    counts = Counter({"graphs": 1, verdict.outcome.value: 1, f"cuDNN {verdict.cudnn}": 1})
+    counts |= Counter({op.kind.name.lower(): 1 for op in all_ops(question.graph)})
+    counts["built"] += any(item.state == "built" for item in verdict.candidates)
+    for name in ("cudnn-crashed", "cudnn-timed-out"):
+        counts[name] += code == name or any(item.state == "crashed" for item in verdict.candidates)
+    counts["refused at graph, by this package"] += verdict.stage == "graph"
+    counts[f"cause {code}"] += bool(code)
+    return +counts
+
+
+def _looked_at(graph: Graph, question: Question, rng: random.Random) -> Counter[str]:
+    """Ask what needs no cuDNN."""
+    names = {tensor.name for tensor in graph.tensors}
+    with collecting() as lines:
+        hazards = known_hazards(graph, find_profile(question.target).sm, (9, 19, 0))
+        found = lint(graph)
+        tried = list(changes(graph)) if rng.random() < 0.05 and len(graph.ops) < 30 else []
+    if lines or any(finding.code == "lint-failed" for finding in found):
+        raise _broken(question, "\n".join([*lines, *map(str, found)]))
+    for change in tried:
+        if not set(change.tensors) <= names:
+            raise _broken(question, f"{change.title} names {set(change.tensors) - names}, which the graph has not")
+    return Counter({"known faults": len(hazards), "findings of lint": len(found), "changes": len(tried)})
+
+
+def _asked_again(judge: Judge, other: Judge, question: Question) -> Counter[str]:
+    """Ask two processes the same."""
+    first, second = judge.ask(question), other.ask(question)
+    if "cudnn-crashed" in (code := {one.cause.code for one in (first, second) if one.cause}) and len(code) > 1:
+        return Counter({"crashes of one process of two": 1})
+    if first != second:
+        one, two = (json.dumps(verdict.to_dict(), indent=1).splitlines() for verdict in (first, second))
+        differing = [f"{a}\n{b}" for a, b in zip(one, two, strict=False) if a != b]
+        raise _broken(question, "two processes differ:\n" + "\n".join(differing[:5]))
+    return Counter({"asked of two processes": 1})
+
+
+def _cured(graph: Graph, version: str | None, folder: Path) -> Counter[str]:
+    """Look for remedies, and write a page."""
+    remedies = whatif(graph, "sm90", version=version, budget_s=0.3)
+    for remedy in remedies:
+        json.dumps(remedy.to_dict())
+        if remedy.verdict is not None:
+            Path(folder, "page.html").write_text(verdict_html(remedy.verdict), encoding="utf-8", errors="surrogatepass")
+    return Counter({"searches for remedies": 1, "remedies": len(remedies)})
