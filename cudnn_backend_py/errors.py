@@ -1,7 +1,7 @@
 """The exception family: what was wrong, the value found, the value needed, cuDNN's words, what to do.
 
-Every exception is one line as ``str(exc)`` (``code: headline``); the rest is attached as a note, so logs stay
-short and tracebacks show everything. All of them pickle, so a child process can hand one to its parent.
+Every exception is one printable line as ``str(exc)`` (``code: headline``); the rest is attached as a note, so logs
+stay short and tracebacks show everything; its parts are kept as they were given. All of them pickle, so a child process can hand one to its parent.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from .generated.enums import AttributeName, DescriptorType, Status
+from .printable import printable, printable_lines
 
 __all__ = [
     "CudnnBackendError",
@@ -39,7 +40,7 @@ class CudnnBackendError(Exception):
         unknown = set(sections) - set(_SECTIONS)
         if unknown:
             raise TypeError(f"unknown message sections {sorted(unknown)}, known are {list(_SECTIONS)}")
-        super().__init__(f"{code}: {headline}")
+        super().__init__(f"{code}: {printable(headline)}")
         self.headline = headline
         self.code = code
         self.sections = {name: text for name in _SECTIONS if (text := sections.get(name))}
@@ -49,7 +50,7 @@ class CudnnBackendError(Exception):
     def _body(self) -> str:
         lines = []
         for name, text in self.sections.items():
-            first, *rest = text.splitlines()
+            first, *rest = printable_lines(text).splitlines()
             lines.append(f"  {name + ':':<7} {first}")
             lines += [f"          {line}" for line in rest]
         return "\n".join(lines)
@@ -87,7 +88,7 @@ class EnvironmentNotReady(CudnnBackendError, OSError):
     """The machine cannot answer: no libcudnn, no driver library, no NVRTC, mixed sub-libraries."""
 
     def __str__(self) -> str:  # OSError would print errno and file name
-        return f"{self.code}: {self.headline}"
+        return str(self.args[0])
 
 
 class GraphError(CudnnBackendError, ValueError):

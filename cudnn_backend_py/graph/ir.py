@@ -25,6 +25,7 @@ from ..generated.enums import (
     ReduceTensorOp,
     TensorReordering,
 )
+from ..printable import printable
 from .ports import BACKWARD_MODES, BINARY_MODES, OUTPUT_PORTS, SHORT_TYPES, TERNARY_MODES
 
 __all__ = [
@@ -164,10 +165,10 @@ class Tensor:
         if self.reordering is not TensorReordering.NONE:
             marks.append(f"reordering {self.reordering.name}")
         if self.ragged_offset is not None:
-            marks.append(f"ragged_offset {self.ragged_offset.name}")
+            marks.append(f"ragged_offset {printable(self.ragged_offset.name)}")
         if self.vector_count != 1:
             marks.append(f"vector {self.vector_count} along {self.vector_dim}")
-        return f"{self.name} : {self.type_text} ({', '.join(marks)})"
+        return f"{printable(self.name)} : {self.type_text} ({', '.join(marks)})"
 
 
 def _check_tensor(tensor: Tensor) -> None:
@@ -179,6 +180,7 @@ def _check_tensor(tensor: Tensor) -> None:
 
     if wrong := _wrong_type(tensor, but=("dims", "strides", "uid", "data_type")):
         raise fault(f"tensor {tensor.name!r} has {wrong}", "wrong-field-type")
+    check_name(tensor.name, "a tensor")
     if not isinstance(tensor.data_type, DataType):
         raise fault(f"tensor {tensor.name!r} has data type {tensor.data_type!r}, a DataType is needed", "data-type")
     for name in ("dims", "strides"):
@@ -230,6 +232,26 @@ def _check_tensor(tensor: Tensor) -> None:
             f"1 or more along one of its {tensor.rank} dims are needed",
             "vector-out-of-range",
         )
+
+
+def check_name(name: Any, whose: str) -> None:
+    """Check that the name of a graph value is a text that a file can hold.
+
+    Raises
+    ------
+    GraphError
+        ``wrong-field-type``, ``name-not-text``.
+    """
+    if not isinstance(name, str):
+        raise GraphError(f"{whose} has name {name!r}, str is needed", code="wrong-field-type")
+    if name.isascii():
+        return
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise GraphError(
+            f"{whose} has name {name!r}, which holds half a surrogate pair: no file can hold it", code="name-not-text"
+        ) from None
 
 
 def _wrong_type(holder: Any, but: tuple[str, ...] = ()) -> str | None:
@@ -293,7 +315,7 @@ class Op:
     def __str__(self) -> str:
         plain = {"compute_type": DataType.FLOAT}
         inputs = [
-            tensor.name if port in ("a", "b", "x") else f"{port}={tensor.name}"
+            printable(tensor.name) if port in ("a", "b", "x") else f"{port}={printable(tensor.name)}"
             for port, tensor in self.inputs().items()
             if "." not in port
         ]
@@ -303,7 +325,7 @@ class Op:
             if value is not None and key not in ("mode", "operator") and plain.get(key) != value
         ]
         outputs = [tensor for port, tensor in self.outputs().items() if "." not in port]
-        left = ", ".join(tensor.name for tensor in outputs)
+        left = ", ".join(printable(tensor.name) for tensor in outputs)
         types = ", ".join(tensor.type_text for tensor in outputs)
         return f"{left} = {self.verb()}({', '.join(inputs + extra)}) : {types}"
 
@@ -333,6 +355,7 @@ class _FixedOp(Op):
             raise GraphError(
                 f"operation {self.name!r} has {wrong}", code="wrong-field-type", where=f"a {type(self).__name__}"
             )
+        check_name(self.name, "an operation")
 
     def ports(self) -> Iterator[tuple[str, Tensor]]:
         for item in fields(self):  # type: ignore[arg-type]
@@ -557,8 +580,7 @@ class Operation(Op):
             raise _kind_fault(f"operation {self.name!r} has", self.type)
         if not self.kind.name.startswith("OPERATION_"):
             raise GraphError(f"{self.kind.c_name} is no operation", code="not-an-operation", where=str(self.name))
-        if not isinstance(self.name, str):
-            raise GraphError(f"an operation has name {self.name!r}, str is needed", code="wrong-field-type")
+        check_name(self.name, "an operation")
         given = _checked_fields(self.kind, self.fields, f"operation {self.name!r}")
         object.__setattr__(self, "fields", given)
 
@@ -700,7 +722,7 @@ def _names(ports: set[str]) -> str:
 
 
 def _shape_fault(op: Op, code: str, headline: str) -> GraphError:
-    shapes = "\n".join(f"{port:<4} {tensor.name} {list(tensor.dims)}" for port, tensor in op.ports())
+    shapes = "\n".join(f"{port:<4} {printable(tensor.name)} {list(tensor.dims)}" for port, tensor in op.ports())
     return GraphError(headline, code=code, where=f"{op.verb()} {op.name!r}, checked before any cuDNN call\n{shapes}")
 
 
@@ -722,6 +744,7 @@ class Graph:
     is_subgraph: bool = False
 
     def __post_init__(self) -> None:
+        check_name(self.name, "a graph")
         for op in self.ops:
             if not isinstance(op, Op):
                 raise GraphError(f"graph {self.name!r} holds {op!r}, an operation is needed", code="not-an-operation")
@@ -744,7 +767,7 @@ class Graph:
         for tensor in self.tensors:
             if key in (tensor.name, tensor.uid):
                 return tensor
-        names = ", ".join(tensor.name for tensor in self.tensors)
+        names = ", ".join(printable(tensor.name) for tensor in self.tensors)
         raise GraphError(f"graph {self.name!r} has no tensor {key!r}", code="unknown-tensor", where=f"it has {names}")
 
     @property
@@ -763,7 +786,7 @@ class Graph:
         return tuple(tensor for tensor in self.tensors if not tensor.virtual)
 
     def __str__(self) -> str:
-        lines = [f"graph {self.name}"]
+        lines = [f"graph {printable(self.name)}"]
         lines += [f"  {tensor}" for tensor in self.tensors if not tensor.virtual]
         lines += [f"  {op}" for op in self.ops]
         return "\n".join(lines)
