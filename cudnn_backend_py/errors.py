@@ -1,7 +1,8 @@
 """The exception family: what was wrong, the value found, the value needed, cuDNN's words, what to do.
 
 Every exception is one printable line as ``str(exc)`` (``code: headline``); the rest is attached as a note, so logs
-stay short and tracebacks show everything; its parts are kept as they were given. All of them pickle, so a child process can hand one to its parent.
+stay short and tracebacks show everything; its parts are kept as they were given. All of them pickle, so a child
+process can hand one to its parent.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ __all__ = [
     "UsageError",
 ]
 
+_MAX_SHOWN = 4000  # characters of a headline that are printed
 _SECTIONS = ("where", "cudnn", "cause", "fix", "more")
 
 
@@ -40,7 +42,8 @@ class CudnnBackendError(Exception):
         unknown = set(sections) - set(_SECTIONS)
         if unknown:
             raise TypeError(f"unknown message sections {sorted(unknown)}, known are {list(_SECTIONS)}")
-        super().__init__(f"{code}: {printable(headline)}")
+        shown = headline if len(headline) <= _MAX_SHOWN else f"{headline[:_MAX_SHOWN]}... ({len(headline)} characters)"
+        super().__init__(f"{code}: {printable(shown)}")
         self.headline = headline
         self.code = code
         self.sections = {name: text for name in _SECTIONS if (text := sections.get(name))}

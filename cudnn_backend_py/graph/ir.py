@@ -171,6 +171,9 @@ class Tensor:
         return f"{printable(self.name)} : {self.type_text} ({', '.join(marks)})"
 
 
+_MAX_OFFSETS = 4  # ragged offsets of ragged offsets; one is what attention has
+
+
 def _check_tensor(tensor: Tensor) -> None:
     def fault(headline: str, code: str, fix: str | None = None) -> GraphError:
         where = (
@@ -224,6 +227,14 @@ def _check_tensor(tensor: Tensor) -> None:
         raise fault(f"tensor {tensor.name!r} is virtual and by value, it can be one of them", "virtual-by-value")
     if tensor.scratch and (tensor.virtual or tensor.by_value):
         raise fault(f"tensor {tensor.name!r} is scratch memory and cannot be virtual or by value", "scratch-in-memory")
+    offset, length = tensor.ragged_offset, 0
+    while offset is not None:
+        offset, length = offset.ragged_offset, length + 1
+    if length > _MAX_OFFSETS:
+        raise fault(
+            f"tensor {tensor.name!r} has a ragged offset with a ragged offset of its own and so on, {length} of them",
+            "ragged-offset-chain",
+        )
     if tensor.value is not None and not tensor.by_value:
         raise fault(f"tensor {tensor.name!r} has a value but is not by value", "value-without-by-value")
     if tensor.vector_count < 1 or (tensor.vector_count > 1 and not 0 <= tensor.vector_dim < tensor.rank):
@@ -266,7 +277,13 @@ def _wrong_type(holder: Any, but: tuple[str, ...] = ()) -> str | None:
         fits = fits or isinstance(value, tuple(_ANNOTATED[name] for name in needed))
         if not fits or (isinstance(value, bool) and "bool" not in names):
             return f"{item.name} {value!r}, {' or '.join(needed)} is needed"
+        if isinstance(value, int) and not _LEAST <= value <= _MOST:
+            return f"{item.name} {value!r}, a number of 64 bits is needed"
     return None
+
+
+# What any integer of cuDNN holds, signed or not.
+_LEAST, _MOST = -(1 << 63), (1 << 64) - 1
 
 
 class Op:
@@ -682,7 +699,7 @@ def _fits(item: Any, facts: AttributeFacts) -> bool:
             if _descriptor_type(item) in facts.element:
                 return True
         elif isinstance(item, _ELEMENTS[kind][1]) and (kind is AttributeType.BOOLEAN or not isinstance(item, bool)):
-            return True
+            return not isinstance(item, int) or _LEAST <= item <= _MOST
     return False
 
 

@@ -84,7 +84,7 @@ def test_profile_file_needs_properties_only(tmp_path: Path) -> None:
     ("content", "headline"),
     [
         (b"{", "is no JSON: Expecting property name"),
-        (b"\xff", "is no JSON: 'utf-8' codec"),
+        (b"\xff", "is no UTF-8: 'utf-8' codec"),
         (b"[]", "holds no device description: an object of properties is needed"),
         (b'{"properties": 3}', "holds no device description: an object of properties is needed"),
     ],
