@@ -101,7 +101,7 @@ def test_reports_have_what_changed() -> None:
 
 def test_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "b.toml"
-    name = 'a "graph"\n\\ with \x7f é 😀 = [x]'
+    name = 'a "graph"\n\\ with é = [x]'
     rows = {
         (name, "sm90", "default"): Expected(Outcome.SUPPORTED, engines=(7, 0)),
         (name, "sm90", "9.19.0"): Expected(Outcome.NOT_SUPPORTED, ""),
@@ -116,7 +116,7 @@ versions = ["default", "9.19.0"]
 build = true
 pin = ["cause", "engines"]
 [graphs]  # ours
-{json.dumps(name, ensure_ascii=False).replace(chr(0x7F), "\\u007f")} = "a b.json"
+{json.dumps(name)} = "a b.json"
 """
     path.write_text(_with_expected(mine, {}), encoding="utf-8")
     assert path.read_text(encoding="utf-8") == mine
