@@ -164,7 +164,7 @@ def _digest(record: dict[str, Any]) -> str:
 
 
 def _read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
-    record = read_json(path, code="plan-file", max_bytes=MAX_BYTES)
+    record: Any = read_json(path, code="plan-file", max_bytes=MAX_BYTES)
     found = (record.get("schema"), record.get("version")) if isinstance(record, dict) else None
     if found != (SCHEMA, SCHEMA_VERSION) or type(found[1]) is not int:
         raise GraphError(
@@ -183,4 +183,4 @@ def _read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
             )
     if unknown := sorted(set(record) - set(_KEYS)):
         raise GraphError(f"{os.fspath(path)} is no plan file: it has {', '.join(unknown)}, too", code="plan-file")
-    return record
+    return dict(record)
