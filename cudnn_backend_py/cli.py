@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -541,7 +542,11 @@ def record(output: str, pytest_arguments: str) -> None:
     """Run the GPU tests and write a record of the run into the folder OUTPUT (logs/)."""
     from .record import record_run
 
-    path, code = record_run(Path(output), pytest_arguments.split())
+    try:
+        arguments = shlex.split(pytest_arguments)
+    except ValueError as error:
+        raise click.BadParameter(f"{pytest_arguments!r}: {error}", param_hint="--pytest-arguments") from None
+    path, code = record_run(Path(output), arguments)
     say(f"record written to {path}")
     raise SystemExit(code if code in (0, 1) else NOT_JUDGED)
 

@@ -46,7 +46,8 @@ def load_graph_file(path: str) -> Graph:
     except KeyboardInterrupt:
         raise
     except CudnnBackendError as error:
-        error.sections.setdefault("more", _places(error))
+        if places := _places(error):
+            error.sections.setdefault("more", places)
         raise
     except BaseException as error:  # whatever a user's file may raise: SystemExit would be an answer
         raise GraphError(f"{path} fails with {_said(error)}", code="graph-file", where=_places(error)) from error

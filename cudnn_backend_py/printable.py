@@ -12,8 +12,9 @@ import re
 
 __all__ = ["printable", "printable_lines"]
 
-# Workflow commands of GitHub (of a line's beginning, and the old form anywhere) and of Azure.
-_COMMAND = re.compile(r"^(\s*):(?=:)|#(?=#\[|#vso\[)")
+# Commands of GitHub and Azure: anywhere in a line, and at its beginning.
+_COMMAND = re.compile(r"#(?=#(\[|vso\[))", re.IGNORECASE)
+_LINE_COMMAND = re.compile(r"^(\s*):(?=:)")
 
 
 def printable(text: str) -> str:
@@ -22,13 +23,9 @@ def printable(text: str) -> str:
         text = "".join(
             letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text
         )
-    return text
+    return _COMMAND.sub(r"\\x23", text)
 
 
 def printable_lines(text: str) -> str:
     """Return a text with its newlines, each line as :func:`printable` has it and no command of a CI."""
-    return "\n".join(_COMMAND.sub(_broken, printable(line)) for line in text.split("\n"))
-
-
-def _broken(command: re.Match[str]) -> str:
-    return "\\x23" if command[0] == "#" else f"{command[1]}\\x3a"
+    return "\n".join(_LINE_COMMAND.sub(r"\1\\x3a", printable(line)) for line in text.split("\n"))

@@ -21,6 +21,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..graph import Graph, graph_to_json
+from ..printable import printable
 from ..target import Profile, find_profile, using
 from ..versions import environment_for
 from .ask import GPU, TIMED_OUT, Question, judge
@@ -270,7 +271,7 @@ def _readme(graph: Graph, profile: Profile, verdict: Verdict, build: bool, endin
         if verdict.live
         else "make USE_GPU=1 ...' make the program for the GPU of the machine",
     }
-    return re.sub(r"@([A-Z_]+)@", lambda match: texts[match[1]], _README)
+    return re.sub(r"@([A-Z_]+)@", lambda match: printable(texts[match[1]]), _README)
 
 
 def _pack(files: Mapping[str, str], archive: Path) -> None:
