@@ -162,7 +162,7 @@ def warn(text: str) -> None:
 
 def add_row(table: Table, *texts: str) -> None:
     """Add a row of texts that may be anybody's."""
-    table.add_row(*(Text(printable(text)) for text in texts))
+    table.add_row(*(Text(printable_lines(printable(text))) for text in texts))
 
 
 def write(text: str, output: str | None) -> None:

@@ -23,7 +23,7 @@ _STATE_STYLE = {"supported": "green", "built": "green"} | dict.fromkeys(("refuse
 
 def line(text: str, style: str = "") -> Text:
     """Return a text in one line, for rich."""
-    return Text(printable(text), style)
+    return Text(printable_lines(printable(text)), style)
 
 
 def lines(text: str, columns: int = 0, style: str = "") -> Text:
