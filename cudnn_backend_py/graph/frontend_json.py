@@ -188,7 +188,7 @@ class _Reader:
         if key in self.tensors:
             return self.tensors[key]
         record = self._record(name)
-        given, stride = _sizes(record, "dim", key) or dims, _sizes(record, "stride", key) or strides
+        given, stride = _integers(record, "dim", key) or dims, _integers(record, "stride", key) or strides
         if not given:
             raise _fault(
                 f"tensor {key[:60]!r} of the frontend graph has no dims yet", "serialize the graph after build"
@@ -341,7 +341,7 @@ class _Reader:
 _UNREAD = ("Page_table_K", "Page_table_V")
 
 
-def _sizes(record: Mapping[str, Any], what: str, name: str) -> tuple[int, ...]:
+def _integers(record: Mapping[str, Any], what: str, name: str) -> tuple[int, ...]:
     """Return the dims or strides of a tensor; empty if its record leaves them open."""
     value = record.get(what) or []
     if not isinstance(value, list) or len(value) > DIM_MAX or not all(type(item) is int for item in value):
