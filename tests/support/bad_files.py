@@ -131,7 +131,11 @@ _ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "since": (("GRAPH", "--target", "sm80", "--format", "json"), ("good.json", "--target", "TARGET"), ("good.json",)),
     "check": (("BASELINE",), ("BASELINE", "--format", "json"), ("BASELINE", "--update"), ("GRAPH",), ("FILE",)),
-    "attention-table": (("--row", "FILE"), ("--row", "forward: plain", "--target", "TARGET"), ("--row", "no such", "--output", "FILE")),
+    "attention-table": (
+        ("--row", "FILE"),
+        ("--row", "forward: plain", "--target", "TARGET"),
+        ("--row", "no such", "--output", "FILE"),
+    ),
     "attention-page": (("GRAPH",), ("TARGET",), ("FILE",), ()),
     "info": (("--format", "FILE"), ("FILE",)),
     "target list": (("FILE",),),
@@ -163,7 +167,9 @@ def commands() -> dict[str, list[tuple[list[str], int | None]]]:
         "GRAPH": [*((name, code) for name, (_, code) in BAD_GRAPHS.items()), ("no such.json", 2), ("folder.json", 2)],
         "TARGET": [*((f"{name}.target.json", 2) for name in BAD_TARGETS), ("no such", 2), (HOSTILE[0], 2)],
         "BASELINE": [(f"{name}.toml", 2) for name in _BAD_BASELINES],
-        "FILE": [(name, 2) for name in _FILES],
+        "FILE": [
+            (name, 2 if name.isascii() and name.isprintable() else None) for name in _FILES
+        ],  # some can be written
     }
     found: dict[str, list[tuple[list[str], int | None]]] = {}
     for command, rows in _ROWS.items():
