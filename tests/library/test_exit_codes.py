@@ -138,7 +138,7 @@ def test_answers_have_their_codes(folder: Path) -> None:
     flash = str(ROOT / "examples/flash_forward.py")
     assert run(["build", flash, "--target", "l40s", "-o", "p.plan"]).exit_code == 0
     assert run(["build", flash, "--target", "l40s", "-o", "p.plan", "--engine", "999"]).exit_code == 2
-    for style in ("json", "html", "junit", "github", "text"):
+    for style in ("html", "github"):
         assert run(["explain", graph, "--target", "l40s", "--format", style, "--output", "out"]).exit_code == 1
         assert Path("out").stat().st_size > 100
 
