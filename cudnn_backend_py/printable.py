@@ -23,7 +23,7 @@ def printable(text: str) -> str:
         text = "".join(
             letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text
         )
-    return _COMMAND.sub(r"\\x23", text)
+    return _COMMAND.sub(r"\\x23", text) if "##" in text else text
 
 
 def printable_lines(text: str) -> str:

@@ -148,10 +148,9 @@ def _sm_fault(marker: pytest.Mark) -> str:
 
 def _cudnn_fault(marker: pytest.Mark) -> str:
     given = {**dict(zip(("minimum", "below"), marker.args, strict=False)), **marker.kwargs}
-    fits = len(marker.args) <= 2 and len(given) == len(marker.args) + len(marker.kwargs) and given
-    fits = fits and set(given) <= {"minimum", "below"}
-    fits = fits and all(isinstance(text, str) and re.fullmatch(r"\d+(\.\d+){0,3}", text) for text in given.values())
-    return "" if fits else "minimum or below is needed, a version such as '9.20'"
+    once = 0 < len(given) == len(marker.args) + len(marker.kwargs) <= 2 and set(given) <= {"minimum", "below"}
+    fits = all(isinstance(text, str) and re.fullmatch(r"\d+(\.\d+){0,3}", text) for text in given.values())
+    return "" if once and fits else "minimum or below is needed, a version such as '9.20'"
 
 
 _MARKER_CHECKS: dict[str, Callable[[pytest.Mark], str]] = {

@@ -227,10 +227,7 @@ def _check_tensor(tensor: Tensor) -> None:
         raise fault(f"tensor {tensor.name!r} is virtual and by value, it can be one of them", "virtual-by-value")
     if tensor.scratch and (tensor.virtual or tensor.by_value):
         raise fault(f"tensor {tensor.name!r} is scratch memory and cannot be virtual or by value", "scratch-in-memory")
-    offset, length = tensor.ragged_offset, 0
-    while offset is not None:
-        offset, length = offset.ragged_offset, length + 1
-    if length > _MAX_OFFSETS:
+    if tensor.ragged_offset is not None and (length := _chain_length(tensor)) > _MAX_OFFSETS:
         raise fault(
             f"tensor {tensor.name!r} has a ragged offset with a ragged offset of its own and so on, {length} of them",
             "ragged-offset-chain",
@@ -245,6 +242,14 @@ def _check_tensor(tensor: Tensor) -> None:
         )
 
 
+def _chain_length(tensor: Tensor) -> int:
+    """Return how many ragged offsets follow each other."""
+    length, offset = 0, tensor.ragged_offset
+    while offset is not None:
+        offset, length = offset.ragged_offset, length + 1
+    return length
+
+
 def check_name(name: Any, whose: str) -> None:
     """Check that the name of a graph value is a text that a file can hold.
 
@@ -255,8 +260,6 @@ def check_name(name: Any, whose: str) -> None:
     """
     if not isinstance(name, str):
         raise GraphError(f"{whose} has name {name!r}, str is needed", code="wrong-field-type")
-    if name.isascii():
-        return
     try:
         name.encode()
     except UnicodeEncodeError:
