@@ -1,5 +1,21 @@
 """``python -m cudnn_backend_py`` is the command ``cudnn-backend``."""
 
-from .cli import main
+from __future__ import annotations
 
-main(prog_name="cudnn-backend")
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command; Ctrl-C is exit code 130 from here on."""
+    try:
+        from .cli import main as command
+
+        command(prog_name="cudnn-backend")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

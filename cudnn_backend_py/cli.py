@@ -4,48 +4,30 @@ from __future__ import annotations
 
 import json
 import os
-import runpy
+import shlex
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from .child import call_command, ending_of
 from .cli_execution import add_commands
-from .errors import CudnnBackendError, GraphError
+from .cli_output import NOT_JUDGED, Commands, OutputFile, add_row, say, warn, write, write_report
+from .cli_output import console as _console
+from .graph_file import is_python, load_graph_file
+from .printable import printable
+from .strict import read_text
 
 if TYPE_CHECKING:
     from .diagnose import Verdict
     from .graph import Graph
 
 __all__ = ["main"]
-
-NOT_JUDGED = 2
-
-
-def _console(*, stderr: bool = False) -> Console:
-    return Console(stderr=stderr, highlight=False, soft_wrap=True)
-
-
-def _fail(error: CudnnBackendError) -> NoReturn:
-    _console(stderr=True).print(error.render(), markup=False)
-    raise SystemExit(NOT_JUDGED)
-
-
-class _Group(click.Group):
-    """Prints our errors whole, without a traceback, and exits 2: the question could not be answered."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except CudnnBackendError as error:
-            _fail(error)
 
 
 def _with_version(function: Any) -> Any:
@@ -72,8 +54,11 @@ def _judge_in_child(ctx: click.Context, _parameter: click.Parameter, version: st
     child = subprocess.run(command, env=versions.child_environment(installed), check=False)
     if child.returncode in (0, 1, NOT_JUDGED, 130):
         raise SystemExit(child.returncode)
-    how = f"the process that asks cuDNN {version} ended with {ending_of(child.returncode)}"
-    _console(stderr=True).print(f"COULD NOT BE JUDGED: {how}", markup=False)
+    from .diagnose.environment import environment_fault_after_crash
+
+    warn(f"COULD NOT BE JUDGED: the process that asks cuDNN {version} ended with {ending_of(child.returncode)}")
+    if (fault := environment_fault_after_crash(version)) is not None:
+        warn(printable(fault.headline) + (f"\nwhat to do: {fault.repair}" if fault.repair else ""))
     raise SystemExit(NOT_JUDGED)
 
 
@@ -96,46 +81,15 @@ _FORMATS = ("text", "json", "html", "junit", "github")
 def _with_format(function: Any) -> Any:
     """Add ``--format`` and ``--output``."""
     style = click.option("--format", "style", type=click.Choice(_FORMATS), default="text", show_default=True)
-    output = click.option("--output", type=click.Path(dir_okay=False), help="Write it here, not to standard output.")
+    output = click.option("--output", type=OutputFile(), help="Write it here, not to standard output.")
     return style(output(function))
 
 
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="cudnn-backend-py")
 @_with_version
 def main() -> None:
-    """Script and understand cuDNN's graph engine. Exit codes: 0 yes, 1 no, 2 could not be judged."""
-
-
-def load_graph_file(path: str) -> Graph:
-    """Return the graph in a JSON file, or the one a Python file's ``graph()`` function returns.
-
-    Raises
-    ------
-    GraphError
-        ``graph-file`` if the file has neither.
-    """
-    from .graph import Graph, load_graph
-
-    if not Path(path).is_file():
-        raise GraphError(f"there is no file {path}", code="graph-file")
-    if Path(path).suffix == ".json":
-        return load_graph(path)
-    try:
-        names = runpy.run_path(path, run_name="__cudnn_backend__")
-        function = names.get("graph")
-        graph = function() if callable(function) else None
-    except CudnnBackendError:
-        raise
-    except Exception as error:  # whatever a user's file may raise
-        raise GraphError(f"{path} fails with {type(error).__name__}: {error}", code="graph-file") from error
-    if not isinstance(graph, Graph):
-        raise GraphError(
-            f"{path} has no function graph() that returns a Graph",
-            code="graph-file",
-            fix="define 'def graph() -> Graph', or give a graph JSON",
-        )
-    return graph
+    """Script and understand cuDNN's graph engine. Exit codes: 0 yes, 1 no, 2 could not be judged, 130 interrupted."""
 
 
 @main.command()
@@ -169,7 +123,8 @@ def explain(
 ) -> None:
     """Say whether cuDNN supports GRAPH and why, in its own words.
 
-    GRAPH is a Python file with a function graph(), or a graph JSON. Without --target the GPU of this machine is asked.
+    GRAPH is a Python file with a function graph(), which is run, or a graph JSON. Without --target the GPU of this
+    machine is asked.
     With several targets the exit code is the largest of theirs. cuDNN is asked in a child process, so that its crash
     is an answer; in this one with --here, or where CUDNN_LOGLEVEL_DBG wants cuDNN's log.
     """
@@ -178,6 +133,9 @@ def explain(
     from .diagnose.explain import DEFAULT_MODES
     from .diagnose.render import render
 
+    if execute and set(targets) - {"gpu"}:
+        raise click.UsageError("--execute runs the plan on the GPU of this machine: --target can only be gpu with it")
+    _check_style(style)
     graph = load_graph_file(graph_file)
     asked = modes or tuple(mode.name for mode in DEFAULT_MODES)
     if here or "CUDNN_LOGLEVEL_DBG" in os.environ:
@@ -189,7 +147,8 @@ def explain(
         for verdict in verdicts:
             _console().print(render(verdict))
     else:
-        _write(_verdicts_as(style, verdicts, graph, graph_file), output)
+        put = write if style == "text" else write_report
+        put(_verdicts_as(style, verdicts, graph, graph_file), output)
     raise SystemExit(max(verdict.exit_code for verdict in verdicts))
 
 
@@ -208,7 +167,19 @@ def _verdicts_as(style: str, verdicts: list[Verdict], graph: Graph, graph_file: 
     if style == "text":
         return "\n".join(render_text(verdict) for verdict in verdicts)
     data = [verdict.to_dict() for verdict in verdicts]
-    return json.dumps(data if len(data) > 1 else data[0], indent=1) + "\n"
+    return _json(data if len(data) > 1 else data[0])
+
+
+def _json(data: Any) -> str:
+    return json.dumps(data, indent=1) + "\n"
+
+
+def _check_style(style: str) -> None:
+    """Check that an answer can be written in a format, before anything is asked."""
+    if style == "html":
+        from .diagnose.page import check_jinja
+
+        check_jinja()
 
 
 @main.command()
@@ -219,7 +190,7 @@ def _verdicts_as(style: str, verdicts: list[Verdict], graph: Graph, graph_file: 
 @click.option("--build/--no-build", default=True, show_default=True, help="Also ask for a plan.")
 @click.option(
     "--output",
-    type=click.Path(dir_okay=False),
+    type=OutputFile(),
     help="A .tar.gz, .tgz or .zip; named after graph and target if not given.",
 )
 @_with_version
@@ -227,7 +198,7 @@ def repro(graph_file: str, target: str, build: bool, output: str | None) -> None
     """Write one archive that shows somebody else what cuDNN says about GRAPH: data, log, Python and C++ programs."""
     from .diagnose.repro import write_repro
 
-    click.echo(write_repro(load_graph_file(graph_file), target, output, build=build))
+    say(str(write_repro(load_graph_file(graph_file), target, output, build=build)))
 
 
 @main.command("log")
@@ -247,7 +218,10 @@ def read_log(log_file: str, targets: tuple[str, ...], explained: bool | None, st
     from .diagnose.loggraphs import report_log
 
     report = report_log(sys.stdin.buffer if log_file == "-" else log_file, targets, explained=explained)
-    click.echo(json.dumps(report.to_dict(), indent=1) if style == "json" else str(report), nl=style == "json")
+    if style == "json":
+        write_report(_json(report.to_dict()), None)
+    else:
+        write(str(report), None)
     raise SystemExit(report.exit_code)
 
 
@@ -262,7 +236,8 @@ def show_lint(graph_file: str) -> None:
 
     findings = lint(load_graph_file(graph_file))
     for finding in findings:
-        click.echo(f"{finding.severity}: {finding.headline} [{finding.code}]\n  {finding.detail}; {finding.fix}")
+        say(printable(f"{finding.severity}: {finding.headline} [{finding.code}]"))
+        say(printable(f"  {finding.detail}; {finding.fix}"))
     raise SystemExit(1 if findings else 0)
 
 
@@ -276,7 +251,7 @@ def show_lint(graph_file: str) -> None:
 )
 @click.option("--build/--no-build", default=True, show_default=True, help="Also build the plan of what is proposed.")
 @click.option("--format", "style", type=click.Choice(["text", "json", "html"]), default="text", show_default=True)
-@click.option("--output", type=click.Path(dir_okay=False), help="Write it here, not to standard output.")
+@click.option("--output", type=OutputFile(), help="Write it here, not to standard output.")
 @_with_version
 def show_whatif(graph_file: str, target: str, budget_s: float, build: bool, style: str, output: str | None) -> None:
     """Look for the smallest changes with which cuDNN supports GRAPH, each asked before it is shown.
@@ -286,17 +261,18 @@ def show_whatif(graph_file: str, target: str, budget_s: float, build: bool, styl
     from .diagnose import Question, judge, whatif
     from .diagnose.tables import render_remedies, table_text
 
+    _check_style(style)
     graph = load_graph_file(graph_file)
     verdict = judge(Question(graph, target))
     remedies = whatif(graph, target, budget_s=budget_s, build=build)
     if style == "html":
         from .diagnose.page import render_page
 
-        _write(render_page([verdict], graphs=[graph], remedies=[remedies]), output)
+        write_report(render_page([verdict], graphs=[graph], remedies=[remedies]), output)
     elif style == "json":
-        _write(json.dumps([remedy.to_dict() for remedy in remedies], indent=1) + "\n", output)
+        write_report(_json([remedy.to_dict() for remedy in remedies]), output)
     elif output is not None:
-        _write(table_text(render_remedies(verdict, graph, remedies)), output)
+        write(table_text(render_remedies(verdict, graph, remedies)), output)
     else:
         _console().print(render_remedies(verdict, graph, remedies))
     raise SystemExit(0 if remedies or verdict.supported else 1)
@@ -312,7 +288,7 @@ def show_whatif(graph_file: str, target: str, budget_s: float, build: bool, styl
 @click.option("--workers", type=click.IntRange(min=1), help="Questions at a time; the number of cores if not given.")
 @click.option("--fresh", is_flag=True, help="Ask again what earlier runs have answered.")
 @click.option("--format", "style", type=click.Choice(["text", "json", "html"]), default="text", show_default=True)
-@click.option("--output", type=click.Path(dir_okay=False), help="Write here, not to standard output.")
+@click.option("--output", type=OutputFile(), help="Write here, not to standard output.")
 def show_matrix(
     graph_files: tuple[str, ...],
     targets: tuple[str, ...],
@@ -332,16 +308,17 @@ def show_matrix(
     from .diagnose.support import TARGETS
     from .diagnose.tables import render_matrix, table_text
 
+    _check_style(style)
     graphs = {name: load_graph_file(name) for name in graph_files}
     answers = matrix(graphs, targets or TARGETS, versions or None, build=build, workers=workers, fresh=fresh)
     if style == "json":
-        _write(json.dumps(answers.to_dict(), indent=1) + "\n", output)
+        write_report(_json(answers.to_dict()), output)
     elif style == "html":
         from .diagnose.page import render_page
 
-        _write(render_page((), matrix=answers), output)
+        write_report(render_page((), matrix=answers), output)
     elif output is not None:
-        _write(table_text(render_matrix(answers)), output)
+        write(table_text(render_matrix(answers)), output)
     else:
         _console().print(render_matrix(answers))
     raise SystemExit(answers.exit_code)
@@ -364,7 +341,7 @@ def show_since(graph_file: str, target: str, versions: tuple[str, ...], build: b
 
     found = since(load_graph_file(graph_file), target, versions or None, build=build, every=every)
     if style == "json":
-        click.echo(json.dumps(found.to_dict(), indent=1))
+        write_report(_json(found.to_dict()), None)
     else:
         _console().print(render_since(found))
     raise SystemExit(found.exit_code)
@@ -372,13 +349,13 @@ def show_since(graph_file: str, target: str, versions: tuple[str, ...], build: b
 
 @main.command("check")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
-@click.option("--update", "write", is_flag=True, help="Write what is found into FILE.")
+@click.option("--update", "updated", is_flag=True, help="Write what is found into FILE.")
 @click.option("--fresh", is_flag=True, help="Ask again what earlier runs have answered.")
 @click.option(
     "--format", "style", type=click.Choice(["text", "json", "junit", "github"]), default="text", show_default=True
 )
-@click.option("--output", type=click.Path(dir_okay=False), help="Write here, not to standard output.")
-def check_baseline(file: str, write: bool, fresh: bool, style: str, output: str | None) -> None:
+@click.option("--output", type=OutputFile(), help="Write here, not to standard output.")
+def check_baseline(file: str, updated: bool, fresh: bool, style: str, output: str | None) -> None:
     """Hold cuDNN's verdicts against the baseline FILE, a TOML file of graphs, targets, versions and what is expected.
 
     Exit code 0 if nothing changed, 1 if something did, 2 if something could not be judged; with --update 0 if all
@@ -388,23 +365,28 @@ def check_baseline(file: str, write: bool, fresh: bool, style: str, output: str 
     from .diagnose.ci import github_annotations, junit_xml
     from .diagnose.tables import render_check, table_text
 
-    ask = check.update if write else check.check
-    results = ask(Path(file), load=load_graph_file, fresh=fresh, progress=style == "text")
+    def load(path: str) -> Graph:
+        if is_python(path):
+            warn(f"warning: {file} names {path}, a Python file, which is run now; a graph JSON would not be")
+        return load_graph_file(path)
+
+    ask = check.update if updated else check.check
+    results = ask(Path(file), load=load, fresh=fresh, progress=style == "text")
     if style == "json":
-        _write(json.dumps([one.to_dict() for one in results], indent=1) + "\n", output)
+        write_report(_json([one.to_dict() for one in results]), output)
     elif style == "junit":
-        _write(junit_xml(one.case() for one in results), output)
+        write_report(junit_xml(one.case() for one in results), output)
     elif style == "github":
         folder = Path(file).parent
         files = {one.name: (folder / one.graph).as_posix() for one in results}
-        _write(
+        write_report(
             "".join(f"{line}\n" for line in github_annotations((one.case() for one in results), files=files)), output
         )
     elif output is not None:
-        _write(table_text(render_check(results)), output)
+        write(table_text(render_check(results)), output)
     else:
         _console().print(render_check(results))
-    if write:
+    if updated:
         raise SystemExit(0 if all(one.can_be_expected for one in results) else NOT_JUDGED)
     raise SystemExit(check.exit_code(results))
 
@@ -412,7 +394,7 @@ def check_baseline(file: str, write: bool, fresh: bool, style: str, output: str 
 @main.command("attention-table")
 @click.option("--target", "targets", multiple=True, metavar="NAME", help="A described GPU; repeatable.")
 @click.option("--row", "parts", multiple=True, metavar="TEXT", help="Only rows with this in their name; repeatable.")
-@click.option("--output", type=click.Path(dir_okay=False), help="Write the JSON here, not to standard output.")
+@click.option("--output", type=OutputFile(), help="Write the JSON here, not to standard output.")
 @_with_version
 def attention_table(targets: tuple[str, ...], parts: tuple[str, ...], output: str | None) -> None:
     """Ask cuDNN about every option of attention on every architecture, as JSON.
@@ -425,27 +407,20 @@ def attention_table(targets: tuple[str, ...], parts: tuple[str, ...], output: st
     if not rows:
         raise click.UsageError(f"no row has {' or '.join(map(repr, parts))} in its name")
     table = support_table(targets or TARGETS, rows=rows)
-    _write(table.to_json(), output)
+    write_report(table.to_json(), output)
     raise SystemExit(NOT_JUDGED if any(cell.answer == "?" for cell in table.all_cells()) else 0)
 
 
 @main.command("attention-page")
 @click.argument("tables", nargs=-1, required=True, metavar="TABLE...", type=click.Path(exists=True, dir_okay=False))
-@click.option("--output", type=click.Path(dir_okay=False), help="Write the page here, not to standard output.")
+@click.option("--output", type=OutputFile(), help="Write the page here, not to standard output.")
 def attention_page(tables: tuple[str, ...], output: str | None) -> None:
     """Render files of attention-table, one for each cuDNN version, as one Markdown page."""
     from .diagnose.support import SupportTable
     from .diagnose.support_page import render_page
 
-    read = [SupportTable.from_json(Path(name).read_text(encoding="utf-8")) for name in tables]
-    _write(render_page(read, files=tables), output)
-
-
-def _write(text: str, output: str | None) -> None:
-    if output is None:
-        click.echo(text, nl=False)
-    else:
-        Path(output).write_text(text, encoding="utf-8")
+    read = [SupportTable.from_json(read_text(name, code="support-table-file")) for name in tables]
+    write_report(render_page(read, files=tables), output)
 
 
 @main.command()
@@ -457,11 +432,11 @@ def info(style: str) -> None:
 
     facts = collect_info()
     if style == "json":
-        click.echo(json.dumps(facts, indent=1))
+        write_report(_json(facts), None)
         return
     for key, value in facts.items():
         text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-        click.echo(f"{key + ':':<26}{text}")
+        say(printable(f"{key + ':':<26}{text}"))
 
 
 @main.group()
@@ -476,7 +451,8 @@ def list_targets() -> None:
 
     table = Table("name", "GPU", "arch", "also called", "shared memory per block", "SMs")
     for profile in list_profiles():
-        table.add_row(
+        add_row(
+            table,
             profile.name,
             profile.title,
             f"sm_{profile.sm}",
@@ -496,15 +472,15 @@ def show_target(name: str, device_json: bool) -> None:
 
     profile = find_profile(name)
     if device_json:
-        click.echo(profile.json())
+        write_report(f"{profile.json()}\n", None)
         return
-    table = Table("property", "value", "source", title=f"{profile.title} ({profile.name})")
+    title = Text(printable(f"{profile.title} ({profile.name})"))
+    table = Table("property", "value", "source", title=title)
     for key, value in profile.properties.items():
-        table.add_row(key, str(value), profile.sources.get(key, ""))
-    console = _console()
-    console.print(table)
+        add_row(table, key, str(value), profile.sources.get(key, ""))
+    _console().print(table)
     for key, text in profile.citations.items():
-        console.print(f"{key}: {text}", markup=False)
+        say(printable(f"{key}: {text}"))
 
 
 @target.command("read")
@@ -514,7 +490,7 @@ def read_target(ordinal: int) -> None:
     """Print the properties of a GPU of this machine, as JSON that --target takes."""
     from .target import read_device
 
-    click.echo(json.dumps(read_device(ordinal), indent=1))
+    write_report(_json(read_device(ordinal)), None)
 
 
 def _cuda(major: str | None) -> Literal["12", "13"] | None:
@@ -535,7 +511,7 @@ def install_version(version: str, cuda: str | None, quiet: bool) -> None:
     from . import versions
 
     installed = versions.install(version, cuda=_cuda(cuda), progress=not quiet)
-    click.echo(
+    say(
         f"cuDNN {installed.version} ({installed.flavor}, CUDA {installed.cuda}) is at {installed.path}, "
         f"{installed.size_bytes / 1e6:.0f} MB"
     )
@@ -548,7 +524,7 @@ def list_versions() -> None:
 
     table = Table("version", "CUDA", "wheel", "MB", "path")
     for item in versions.list_installed():
-        table.add_row(item.version, item.cuda, item.flavor, f"{item.size_bytes / 1e6:.0f}", escape(str(item.path)))
+        add_row(table, item.version, item.cuda, item.flavor, f"{item.size_bytes / 1e6:.0f}", str(item.path))
     _console().print(table)
 
 
@@ -565,13 +541,14 @@ def verify_versions(wanted: tuple[str, ...], style: str) -> None:
 
     checked = versions.check_all(wanted, environment=not wanted)
     if style == "json":
-        click.echo(json.dumps([one.to_dict() for one in checked], indent=1))
+        write_report(json.dumps([one.to_dict() for one in checked], indent=1) + "\n", None)
     else:
         for one in checked:
-            click.echo(f"{one.state + ':':<10} {one.name} {one.path}".rstrip())
-            click.echo("".join(f"  {difference}\n" for difference in one.differences), nl=False)
-            if one.repair:
-                click.echo(f"  repair: {one.repair}")
+            lines = [
+                f"{one.state + ':':<10} {one.name} {one.path}".rstrip(),
+                *(f"  {item}" for item in one.differences),
+            ]
+            say("\n".join([*map(printable, lines), *([f"  repair: {one.repair}"] if one.repair else [])]))
     raise SystemExit(max((one.exit_code for one in checked), default=NOT_JUDGED))
 
 
@@ -583,7 +560,7 @@ def remove_version(version: str, cuda: str | None) -> None:
     from . import versions
 
     removed = versions.remove(version, cuda=_cuda(cuda))
-    click.echo(f"removed cuDNN {removed.version} (CUDA {removed.cuda})")
+    say(f"removed cuDNN {removed.version} (CUDA {removed.cuda})")
 
 
 @main.command()
@@ -594,9 +571,13 @@ def record(output: str, pytest_arguments: str) -> None:
     """Run the GPU tests and write a record of the run into the folder OUTPUT (logs/)."""
     from .record import record_run
 
-    path, code = record_run(Path(output), pytest_arguments.split())
-    click.echo(f"record written to {path}")
-    raise SystemExit(code)
+    try:
+        arguments = shlex.split(pytest_arguments)
+    except ValueError as error:
+        raise click.BadParameter(f"{pytest_arguments!r}: {error}", param_hint="--pytest-arguments") from None
+    path, code = record_run(Path(output), arguments)
+    say(f"record written to {path}")
+    raise SystemExit(code if code in (0, 1) else NOT_JUDGED)
 
 
 add_commands(main, load_graph_file, _with_version)

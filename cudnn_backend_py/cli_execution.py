@@ -8,10 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .cli_output import NOT_JUDGED, OutputFile, say, warn
+from .errors import CudnnStatusError
+from .printable import printable
+
 if TYPE_CHECKING:
     from .graph import Graph
 
 __all__ = ["add_commands"]
+
+
+def _judged(graph: Graph, target: str | None) -> int:
+    """Return 1 if cuDNN does not support a graph whose plan was refused, 2 if that cannot be said."""
+    from .diagnose import Question, judge
+
+    verdict = judge(Question(graph, target or "gpu", build=True))
+    return verdict.exit_code or NOT_JUDGED
 
 
 def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: Callable[[Any], Any]) -> None:
@@ -21,21 +33,29 @@ def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: 
     @with_version
     @click.argument("graph_file", metavar="GRAPH", type=click.Path(exists=True, dir_okay=False))
     @click.option("--target", default=None, help="A described GPU; the GPU of this machine by default.")
-    @click.option("-o", "--output", required=True, type=click.Path(dir_okay=False), help="Write the plan here.")
+    @click.option("-o", "--output", required=True, type=OutputFile(), help="Write the plan here.")
     @click.option("--mode", default="A", show_default=True, help="Heuristics mode: A, B or FALLBACK.")
     @click.option("--engine", type=int, default=None, help="Take this engine instead.")
     @click.option("--knob", "knobs", multiple=True, metavar="KNOB=VALUE", help="Knob value of the engine; repeatable.")
     def build(
         graph_file: str, target: str | None, output: str, mode: str, engine: int | None, knobs: tuple[str, ...]
     ) -> None:
-        """Build the plan of GRAPH ahead of time, also for a GPU that is not here, and save it."""
+        """Build the plan of GRAPH ahead of time, also for a GPU that is not here, and save it.
+
+        Exit code 1 if cuDNN does not support GRAPH, as explain says; 2 if the plan cannot be had for another reason.
+        """
         from .planning import build as build_plan
         from .planning import parse_knobs
 
         choices = parse_knobs(knobs) or None
-        plan = build_plan(load(graph_file), target, mode=mode, engine=engine, knobs=choices)
+        asked = load(graph_file)
+        try:
+            plan = build_plan(asked, target, mode=mode, engine=engine, knobs=choices)
+        except CudnnStatusError as error:
+            warn(error.render())
+            raise SystemExit(_judged(asked, target)) from None
         plan.save(output)
-        click.echo(f"{output}: {plan.tag} for {plan.target.name} (sm_{plan.target.sm}), {plan.workspace_bytes} bytes")
+        say(f"{output}: {plan.tag} for {plan.target.name} (sm_{plan.target.sm}), {plan.workspace_bytes} bytes")
 
     @main.group("cache")
     def cache() -> None:
@@ -48,12 +68,12 @@ def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: 
 
         kept = default_cache()
         if kept is None:
-            click.echo("the plan cache is turned off (CUDNN_BACKEND_PLAN_CACHE is set to nothing)")
+            say("the plan cache is turned off (CUDNN_BACKEND_PLAN_CACHE is set to nothing)")
             return
         entries = kept.entries()
         for entry in entries:
-            click.echo(entry)
-        click.echo(f"{len(entries)} plans in {kept.folder}")
+            say(printable(str(entry)))
+        say(f"{len(entries)} plans in {kept.folder}")
 
     @cache.command("clear")
     def clear() -> None:
@@ -72,7 +92,7 @@ def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: 
     @click.option("--budget", default=30.0, show_default=True, help="Seconds.")
     @click.option("--engines", is_flag=True, help="Also engines and knob values heuristics do not propose.")
     @click.option("--max-candidates", default=32, show_default=True)
-    @click.option("--json", "json_path", type=click.Path(dir_okay=False), help="Write the evidence here.")
+    @click.option("--json", "json_path", type=OutputFile(), help="Write the evidence here.")
     def tune(graph_file: str, budget: float, engines: bool, max_candidates: int, json_path: str | None) -> None:
         """Time the engine configs of GRAPH on the GPU of this machine and remember the fastest."""
         from .tuning import tune as tune_graph
@@ -87,8 +107,8 @@ def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: 
 
     @main.command("bench")
     @with_version
-    @click.option("--output", type=click.Path(dir_okay=False), help="Write the figures here, as JSON.")
-    @click.option("--plot", type=click.Path(dir_okay=False), help="Draw them here (needs matplotlib).")
+    @click.option("--output", type=OutputFile(), help="Write the figures here, as JSON.")
+    @click.option("--plot", type=OutputFile(), help="Draw them here (needs matplotlib).")
     @click.option("--cudnn-frontend", "frontend", metavar="FOLDER", help="Folder that holds its package cudnn.")
     @click.option("--quick", is_flag=True, help="Fewer shapes and rounds, under a minute.")
     def bench(output: str | None, plot: str | None, frontend: str | None, quick: bool) -> None:

@@ -1,7 +1,8 @@
 """The exception family: what was wrong, the value found, the value needed, cuDNN's words, what to do.
 
-Every exception is one line as ``str(exc)`` (``code: headline``); the rest is attached as a note, so logs stay
-short and tracebacks show everything. All of them pickle, so a child process can hand one to its parent.
+Every exception is one printable line as ``str(exc)`` (``code: headline``); the rest is attached as a note, so logs
+stay short and tracebacks show everything; its parts are kept as they were given. All of them pickle, so a child
+process can hand one to its parent.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from .generated.enums import AttributeName, DescriptorType, Status
+from .printable import printable, printable_lines
 
 __all__ = [
     "CudnnBackendError",
@@ -20,6 +22,7 @@ __all__ = [
     "UsageError",
 ]
 
+_MAX_SHOWN = 4000  # characters of a headline that are printed
 _SECTIONS = ("where", "cudnn", "cause", "fix", "more")
 
 
@@ -40,7 +43,8 @@ class CudnnBackendError(Exception):
         unknown = set(sections) - set(_SECTIONS)
         if unknown:
             raise TypeError(f"unknown message sections {sorted(unknown)}, known are {list(_SECTIONS)}")
-        super().__init__(f"{code}: {headline}")
+        shown = headline if len(headline) <= _MAX_SHOWN else f"{headline[:_MAX_SHOWN]}... ({len(headline)} characters)"
+        super().__init__(f"{code}: {printable(shown)}")
         self.headline = headline
         self.code = code
         self.sections = {name: text for name in _SECTIONS if (text := sections.get(name))}
@@ -50,7 +54,7 @@ class CudnnBackendError(Exception):
     def _body(self) -> str:
         lines = []
         for name, text in self.sections.items():
-            first, *rest = text.splitlines()
+            first, *rest = printable_lines(text).splitlines()
             lines.append(f"  {name + ':':<7} {first}")
             lines += [f"          {line}" for line in rest]
         return "\n".join(lines)
@@ -88,7 +92,7 @@ class EnvironmentNotReady(CudnnBackendError, OSError):
     """The machine cannot answer: no libcudnn, no driver library, no NVRTC, mixed sub-libraries."""
 
     def __str__(self) -> str:  # OSError would print errno and file name
-        return f"{self.code}: {self.headline}"
+        return str(self.args[0])
 
 
 class GraphError(CudnnBackendError, ValueError):

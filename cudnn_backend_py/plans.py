@@ -16,12 +16,25 @@ from .generated.enums import AttributeName as Attr
 from .generated.enums import DescriptorType
 from .graph import Graph, graph_from_json, graph_to_json
 from .native import Descriptor
+from .strict import read_json
 from .target import Target, open_target
 
 __all__ = ["Plan", "build_plan", "load_plan"]
 
 SCHEMA = "cudnn-backend-py/plan"
 SCHEMA_VERSION = 1
+MAX_BYTES = 64 << 20  # of a plan file
+_KEYS = {
+    "schema": str,
+    "version": int,
+    "cudnn": str,
+    "target": str,
+    "sm": int,
+    "tag": str,
+    "graph": dict,
+    "plan": str,
+    "sha256": str,
+}
 
 
 class Plan:
@@ -107,7 +120,8 @@ def load_plan(path: str | os.PathLike[str], target: Target | str | None = None) 
         ``plan-version-mismatch``, ``plan-architecture-mismatch``: cuDNN reads plans of its own version only, and the
         code inside is for one architecture.
     GraphError
-        ``plan-file`` if the file is no plan or was changed since.
+        ``plan-file`` if the file cannot be read, is larger than ``MAX_BYTES``, is no plan, or was changed since; what
+        :func:`graph_from_json` refuses.
     """
     record = _read_record(path)
     return restore_plan(record, graph_from_json(record["graph"]), open_target(target), os.fspath(path))
@@ -150,14 +164,9 @@ def _digest(record: dict[str, Any]) -> str:
 
 
 def _read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
-    try:
-        record = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise GraphError(f"{os.fspath(path)} is no plan file: {error}", code="plan-file") from None
-    if not isinstance(record, dict) or (record.get("schema"), record.get("version")) != (
-        SCHEMA,
-        SCHEMA_VERSION,
-    ):
+    record: Any = read_json(path, code="plan-file", max_bytes=MAX_BYTES)
+    found = (record.get("schema"), record.get("version")) if isinstance(record, dict) else None
+    if found != (SCHEMA, SCHEMA_VERSION) or type(found[1]) is not int:
         raise GraphError(
             f"{os.fspath(path)} is no plan file of version {SCHEMA_VERSION}",
             code="plan-file",
@@ -165,4 +174,13 @@ def _read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
         )
     if _digest(record) != record.get("sha256"):
         raise GraphError(f"{os.fspath(path)} was changed since it was saved", code="plan-file")
-    return record
+    for key, kind in _KEYS.items():
+        if type(record.get(key)) is not kind:
+            raise GraphError(
+                f"{os.fspath(path)} is no plan file: {key!r} is of type {type(record.get(key)).__name__}, "
+                f"{kind.__name__} is needed",
+                code="plan-file",
+            )
+    if unknown := sorted(set(record) - set(_KEYS)):
+        raise GraphError(f"{os.fspath(path)} is no plan file: it has {', '.join(unknown)}, too", code="plan-file")
+    return dict(record)

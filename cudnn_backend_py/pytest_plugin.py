@@ -7,6 +7,7 @@ imports nothing else of this package.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -87,7 +88,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     marker = metafunc.definition.get_closest_marker("cudnn_target")
     asked: list[str] = metafunc.config.getoption("--cudnn-target")
-    names: Sequence[str] = marker.args if marker is not None else asked
+    names: Sequence[str] = asked if marker is None else () if _target_fault(marker) else marker.args
     chosen = {_canonical(name) for name in asked}
     if names:
         metafunc.parametrize("cudnn_target", [_parameter(name, chosen) for name in names])
@@ -112,11 +113,51 @@ def _canonical(name: str) -> str:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a test that is for another GPU or another cuDNN."""
+    """Skip a test that is for another GPU or another cuDNN; one whose markers are wrong is an error."""
+    if any(marker.name == "cudnn_target" for marker in item.own_markers) and "cudnn_target" not in _fixtures(item):
+        pytest.fail(
+            f"{item.name} is marked with cudnn_target and does not take the fixture cudnn_target", pytrace=False
+        )
+    for marker in item.iter_markers():
+        if (check := _MARKER_CHECKS.get(marker.name)) is not None and (fault := check(marker)):
+            pytest.fail(f"{item.name}: the marker {_shown(marker)} is wrong: {fault}", pytrace=False)
     for marker in item.iter_markers("requires_sm"):
         _check_gpu(*marker.args)
     for marker in item.iter_markers("requires_cudnn"):
         _check_cudnn(*marker.args, **marker.kwargs)
+
+
+def _fixtures(item: pytest.Item) -> Sequence[str]:
+    return getattr(item, "fixturenames", ())
+
+
+def _shown(marker: pytest.Mark) -> str:
+    given = [*map(repr, marker.args), *(f"{name}={value!r}" for name, value in marker.kwargs.items())]
+    return f"{marker.name}({', '.join(given)})"
+
+
+def _target_fault(marker: pytest.Mark) -> str:
+    named = marker.args and not marker.kwargs and all(isinstance(name, str) for name in marker.args)
+    return "" if named else "names of targets are needed, such as 'sm90'"
+
+
+def _sm_fault(marker: pytest.Mark) -> str:
+    numbers = marker.args and not marker.kwargs and all(type(number) is int for number in marker.args)
+    return "" if numbers else "numbers of architectures are needed, such as 90"
+
+
+def _cudnn_fault(marker: pytest.Mark) -> str:
+    given = {**dict(zip(("minimum", "below"), marker.args, strict=False)), **marker.kwargs}
+    once = 0 < len(given) == len(marker.args) + len(marker.kwargs) <= 2 and set(given) <= {"minimum", "below"}
+    fits = all(isinstance(text, str) and re.fullmatch(r"\d+(\.\d+){0,3}", text) for text in given.values())
+    return "" if once and fits else "minimum or below is needed, a version such as '9.20'"
+
+
+_MARKER_CHECKS: dict[str, Callable[[pytest.Mark], str]] = {
+    "cudnn_target": _target_fault,
+    "requires_sm": _sm_fault,
+    "requires_cudnn": _cudnn_fault,
+}
 
 
 def _check_gpu(*architectures: int) -> None:

@@ -34,8 +34,10 @@ FIGURES_VARIABLE = "CUDNN_BACKEND_FIGURES"
 def record_run(folder: Path, arguments: list[str]) -> tuple[Path, int]:
     """Run pytest with `arguments`, write one JSON into `folder`, return (its path, pytest's exit code).
 
-    Tests add measured figures by appending JSON lines to the file named in ``CUDNN_BACKEND_FIGURES``.
+    The folder is made first, so that no run is made in vain. Tests add measured figures by appending JSON lines to the
+    file named in ``CUDNN_BACKEND_FIGURES``.
     """
+    folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         results, figures = Path(scratch) / "junit.xml", Path(scratch) / "figures.jsonl"
         command = module_command("pytest", f"--junitxml={results}", *arguments)
@@ -53,7 +55,6 @@ def record_run(folder: Path, arguments: list[str]) -> tuple[Path, int]:
             "failed": _failed(results),
             "figures": _figures(figures),
         }
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{_name(record['environment'])}.json"
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     return path, run.returncode

@@ -20,7 +20,8 @@ from ..native.find import cudnn_places
 from ..target import Profile, find_profile
 from ..versions import environment_for, require_installed
 from .causes import suspects
-from .explain import CRASHED, explain
+from .environment import environment_fault_after_crash
+from .explain import CRASHED, cause_of, explain
 from .known import known_hazards
 from .verdict import SCHEMA_VERSION, STAGES, Basis, Cause, Outcome, Stage, Verdict
 
@@ -327,17 +328,23 @@ def _with_crashes(verdict: Verdict, skip: Mapping[str, str]) -> Verdict:
 def _ended(question: Question, ending: _Ending, limit_s: float) -> Verdict:
     """Return the verdict where the process did not live to give one."""
     profile = None if question.target == GPU else find_profile(question.target)
-    if ending.step:
+    timed_out = ending.ending == TIMED_OUT
+    stage = ending.stage
+    hazards: tuple[str, ...] = ()
+    fault = None if timed_out else environment_fault_after_crash(question.version, in_start=stage == "environment")
+    if fault is not None:  # what is damaged may die anywhere, whatever it is asked
+        stage, cause = "environment", cause_of(fault)
+    elif ending.step:
         cause, hazards = _cause_of_end(question.graph, profile, ending)
     else:
-        cause, hazards = _cause_of_false_start(ending, limit_s), ()
-    state = "timed out" if ending.ending == TIMED_OUT else "crashed"
-    reached = STAGES.index(ending.stage)
+        cause = _cause_of_false_start(ending, limit_s)
+    state = "timed out" if timed_out else "crashed"
+    reached = STAGES.index(stage)
     states = ["passed"] * reached + [state] + ["not reached"] * (len(STAGES) - reached - 1)
-    details = {ending.stage: cause.headline}
+    details = {stage: cause.headline}
     return Verdict(
         outcome=Outcome.NOT_JUDGED,
-        stage=ending.stage,
+        stage=stage,
         graph=question.graph.name,
         graph_text=str(question.graph),
         target=profile.name if profile else GPU,

@@ -21,16 +21,16 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from ..errors import UsageError
+from ..errors import GraphError, UsageError
 from ..graph import Graph, load_graph
+from ..strict import read_text
 from .ci import Case
 from .explain import CRASHED
 from .matrix import DEFAULT, Cell, Matrix, matrix
@@ -156,11 +156,13 @@ def read_baseline(path: Path) -> Baseline:
         ``check-file``, naming the part that is wrong.
     """
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        data = tomllib.loads(read_text(path, code="check-file"))
+    except GraphError as error:
+        raise UsageError(error.headline, code="check-file") from None
+    except (ValueError, RecursionError) as error:  # ValueError: also an integer of thousands of digits
         raise UsageError(f"{path} cannot be read as TOML: {error}", code="check-file") from None
     found = (data.get("schema"), data.get("version"))
-    if found != (SCHEMA, SCHEMA_VERSION):
+    if found != (SCHEMA, SCHEMA_VERSION) or type(found[1]) is not int:
         raise _wrong(path, f"schema and version are {found}, {(SCHEMA, SCHEMA_VERSION)} is needed")
     unknown = set(data) - {"schema", "version", "graphs", "targets", "versions", "build", "pin", "expected"}
     if unknown:
@@ -215,8 +217,8 @@ def check(path: Path, *, load: Callable[[str], Graph] = load_graph, **options: U
 def update(path: Path, *, load: Callable[[str], Graph] = load_graph, **options: Unpack[Asking]) -> list[Checked]:
     """Ask what a baseline asks and write the answers into it; return what changed, as :func:`check`.
 
-    What could not be judged keeps its old line, or none, unless cuDNN crashed: that is an answer.
-    Comments of the file are lost. Parameters and errors as for :func:`check`.
+    What could not be judged keeps its old line, or none, unless cuDNN crashed: that is an answer. The rest of the file
+    stays as it is, comments too; those inside ``[[expected]]`` go. Parameters and errors as for :func:`check`.
     """
     baseline = read_baseline(path)
     answered = _ask(baseline, load, options)
@@ -228,8 +230,13 @@ def update(path: Path, *, load: Callable[[str], Graph] = load_graph, **options: 
         elif triple in baseline.expected:
             expected[triple] = baseline.expected[triple]
     new = path.with_name(f".{path.name}.new")
-    new.write_text(_to_toml(baseline, expected), encoding="utf-8")
-    new.replace(path)
+    new.write_text(_with_expected(read_text(path, code="check-file"), expected), encoding="utf-8")
+    try:
+        if read_baseline(new) != replace(baseline, path=new, expected=expected):
+            raise _wrong(path, "its tables [[expected]] cannot be told from the rest: move them to its end")
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
     return compare(baseline, answered)
 
 
@@ -308,11 +315,8 @@ def _expected(path: Path, rows: Any) -> dict[Triple, Expected]:
     found: dict[Triple, Expected] = {}
     for row in rows:
         try:
-            triple = (row["graph"], row["target"], row["version"])
-            engines = tuple(int(one) for one in row["engines"]) if "engines" in row else None
-            cause = str(row["cause"]) if "cause" in row else None
-            expected = Expected(Outcome(row["outcome"]), cause, engines)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            triple, expected = _expected_row(row)
+        except (KeyError, TypeError, ValueError) as error:
             raise _wrong(path, f"[[expected]] has {row!r}: {error!r}") from None
         if triple in found:
             raise _wrong(path, f"it expects something of {triple} twice")
@@ -320,32 +324,33 @@ def _expected(path: Path, rows: Any) -> dict[Triple, Expected]:
     return found
 
 
-def _to_toml(baseline: Baseline, expected: Mapping[Triple, Expected]) -> str:
-    lines = [
-        f"schema = {_quoted(SCHEMA)}",
-        f"version = {SCHEMA_VERSION}",
-        f"targets = {_list(baseline.targets)}",
-        f"versions = {_list(baseline.versions)}",
-        f"build = {str(baseline.build).lower()}",
-        f"pin = {_list(baseline.pin)}",
-        "",
-        "[graphs]",
-        *(f"{_quoted(name)} = {_quoted(file)}" for name, file in baseline.graphs.items()),
-    ]
+def _expected_row(row: Mapping[str, Any]) -> tuple[Triple, Expected]:
+    if unknown := set(row) - {"graph", "target", "version", "outcome", "cause", "engines"}:
+        raise ValueError(f"{', '.join(sorted(unknown))} means nothing here")
+    triple = (row["graph"], row["target"], row["version"])
+    cause, engines = row.get("cause"), row.get("engines")
+    if not all(isinstance(text, str) for text in (*triple, row["outcome"], "" if cause is None else cause)):
+        raise TypeError("graph, target, version, outcome and cause are texts")
+    if engines is not None and not (isinstance(engines, list) and all(type(one) is int for one in engines)):
+        raise TypeError("engines is a list of integers")
+    return triple, Expected(Outcome(row["outcome"]), cause, None if engines is None else tuple(engines))
+
+
+def _with_expected(text: str, expected: Mapping[Triple, Expected]) -> str:
+    """Return the text of a baseline file with other tables ``[[expected]]``; all else stays, comments too."""
+    import tomlkit
+
+    document = tomlkit.parse(text)
+    document.pop("expected", None)
+    rows = tomlkit.aot()
     for (graph, target, version), row in expected.items():
-        lines += ["", "[[expected]]", f"graph = {_quoted(graph)}", f"target = {_quoted(target)}"]
-        lines += [f"version = {_quoted(version)}", f"outcome = {_quoted(row.outcome.value)}"]
+        table = tomlkit.table()
+        table.update({"graph": graph, "target": target, "version": version, "outcome": row.outcome.value})
         if row.cause is not None:
-            lines.append(f"cause = {_quoted(row.cause)}")
+            table["cause"] = row.cause
         if row.engines is not None:
-            lines.append(f"engines = {list(row.engines)}")
-    return "\n".join(lines) + "\n"
-
-
-def _list(texts: Iterable[str]) -> str:
-    return f"[{', '.join(map(_quoted, texts))}]"
-
-
-def _quoted(text: str) -> str:
-    """Return a TOML basic string: JSON's, but for DEL."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+            table["engines"] = list(row.engines)
+        rows.append(table)
+    kept = tomlkit.dumps(document).rstrip("\n")
+    written = tomlkit.dumps({"expected": rows}) if expected else ""
+    return f"{kept}\n\n{written}" if written else f"{kept}\n"

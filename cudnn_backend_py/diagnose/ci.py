@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from ..printable import printable_lines
 from .matrix import Matrix
 from .render import render_text
 from .verdict import Outcome, Verdict
@@ -153,7 +154,7 @@ def _command(kind: str, file: str, title: str, message: str) -> str:
 
 
 def _message(text: str) -> str:
-    return _plain(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return printable_lines(text).replace("%", "%25").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:

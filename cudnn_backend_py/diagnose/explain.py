@@ -22,7 +22,7 @@ from .known import known_hazards
 from .verdict import STAGES, Basis, Candidate, Cause, Control, Outcome, Stage, Verdict
 from .words import Reason, read_refusals
 
-__all__ = ["CRASHED", "control_graph", "explain"]
+__all__ = ["CRASHED", "cause_of", "control_graph", "explain"]
 
 CRASHED = "cudnn-crashed"  # code of a cause
 
@@ -140,7 +140,7 @@ class _Question:
 
     def verdict(self) -> Verdict:
         if self.faults and self.faults[0].blocks:
-            return self._make(Outcome.NOT_JUDGED, "environment", None, (), (), _cause_of(self.faults[0]))
+            return self._make(Outcome.NOT_JUDGED, "environment", None, (), (), cause_of(self.faults[0]))
         self.step("the control graph")
         control = self._control()
         if not control.supported:
@@ -416,7 +416,8 @@ def _as_fault(error: CudnnBackendError) -> Fault:
     return Fault(error.code, error.headline, error.sections.get("where", ""), error.sections.get("fix", ""), True)
 
 
-def _cause_of(fault: Fault) -> Cause:
+def cause_of(fault: Fault) -> Cause:
+    """Return a fault of the environment as the cause of a verdict."""
     return Cause(fault.code, fault.headline, Basis.MEASURED, fault.detail, fault.repair)
 
 
@@ -446,6 +447,6 @@ def _blank(
         driver=driver,
         modes=tuple(mode.name for mode in modes),
         reasons=reasons,
-        cause=_cause_of(fault),
+        cause=cause_of(fault),
         stages=_stages(Outcome.NOT_JUDGED, "environment", ()),
     )

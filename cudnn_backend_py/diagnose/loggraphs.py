@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 from collections import OrderedDict
@@ -19,6 +18,8 @@ from ..graph.ir import Graph
 from ..graph.logged import graph_from_log_json, is_subgraph
 from ..graph.serial import graph_to_json
 from ..native.log import LogRecord
+from ..printable import printable, printable_lines
+from ..strict import parse_json
 from .explain import explain
 from .logcalls import DESCRIPTORS, ELEMENT, FIELD_OF, TRACKED, Calls, read_dump
 from .logfile import MAX_STREAMS, Foreign, Recent, Source, scan
@@ -179,8 +180,8 @@ def _fault(headline: str, fix: str | None = None) -> GraphError:
 def _load(text: str) -> Any:
     """Return the JSON value, None if it is none."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return parse_json(text, "a graph", code="log-graph")
+    except GraphError:
         return None
 
 
@@ -611,18 +612,18 @@ def _paragraph(number: int, item: LoggedGraph) -> str:
     told += [f"{item.count} times"] * (item.count > 1) + [f"executed {item.executions} times"] * (item.executions > 0)
     told += [f"thread {item.thread}"] * bool(item.thread)
     told += [f"asked modes {', '.join(item.modes)}"] * bool(item.modes)
-    lines = [f"graph {number}: {', '.join(told)}; from {_SOURCES.get(item.source, item.source)}"]
+    lines = [printable(f"graph {number}: {', '.join(told)}; from {_SOURCES.get(item.source, item.source)}")]
     if item.device:
         known = ", ".join(f"{key} {value}" for key, value in item.device.items())
-        lines.append(f"  on {known}")
+        lines.append(printable(f"  on {known}"))
     text = str(item.graph) if item.graph is not None else item.fault.render() if item.fault is not None else ""
     lines += [f"  {line}" for line in text.splitlines()]
     for config in item.configs:
-        lines.append(f"  {config.tag} {config.state}")
+        lines.append(printable(f"  {config.tag} {config.state}"))
         lines += [f"      {reason}" for reason in config.reasons]
     lines += [f"  {reason}" for reason in item.reasons]
     lines += [f"  note: {note}" for note in item.notes]
-    return "\n".join(lines) + "\n"
+    return printable_lines("\n".join(lines)) + "\n"
 
 
 _SOURCES = {

@@ -25,8 +25,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ..child import call_command
 from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
 from ..graph import Graph
-from ..private_folder import EntryFolder, PrivateFolder
 from ..native import library
+from ..private_folder import EntryFolder, PrivateFolder
 from ..target import find_profile
 from ..versions import find_installed, list_installed
 from .ask import CUDNN_TIMED_OUT, FAULTS, GPU, Judge, Question, judge, library_identity

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .matrix import Cell, Matrix
     from .whatif import Remedy
 
-__all__ = ["matrix_html", "render_page", "verdict_html"]
+__all__ = ["check_jinja", "matrix_html", "render_page", "verdict_html"]
 
 _T = TypeVar("_T")
 _Asked = tuple[Verdict, "Graph | None", Sequence["Remedy"]]
@@ -83,6 +83,7 @@ def render_page(
     UsageError
         ``report-lengths`` if there are not as many graphs or remedies as verdicts.
     """
+    check_jinja()
     drawn = _one_each("graphs", graphs, verdicts)
     found = _one_each("remedies", remedies, verdicts)
     asked = [(verdict, graph, cures or ()) for verdict, graph, cures in zip(verdicts, drawn, found, strict=True)]
@@ -95,6 +96,17 @@ def render_page(
         matrix=matrix,
         choices=_choices(matrix) if matrix is not None else (),
     )
+
+
+def check_jinja() -> None:
+    """Check that pages can be made.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``jinja2-missing``.
+    """
+    _environment()
 
 
 def _one_each(name: str, given: Sequence[_T] | None, verdicts: Sequence[Verdict]) -> Sequence[_T | None]:
@@ -137,14 +149,13 @@ def _render(template: str, **values: Any) -> str:
 def _environment() -> Environment:
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
+        from markupsafe import Markup
     except ImportError as error:
         raise EnvironmentNotReady(
             "HTML pages need the package jinja2, which is not installed",
             code="jinja2-missing",
             fix="pip install 'cudnn-backend-py[report]'",
         ) from error
-    from markupsafe import Markup
-
     environment = Environment(
         loader=PackageLoader(__package__),
         autoescape=True,

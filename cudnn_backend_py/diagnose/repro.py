@@ -21,6 +21,7 @@ from typing import Any
 from ..child import call_command, ending_of, script_command
 from ..errors import UsageError
 from ..graph import Graph, graph_to_json
+from ..printable import printable
 from ..target import Profile, find_profile, using
 from ..versions import environment_for
 from .ask import CUDNN_TIMED_OUT, DID_NOT_START, GPU, Question, judge
@@ -261,7 +262,7 @@ def _readme(graph: Graph, profile: Profile, verdict: Verdict, build: bool, endin
         if verdict.live
         else "make USE_GPU=1 ...' make the program for the GPU of the machine",
     }
-    return re.sub(r"@([A-Z_]+)@", lambda match: texts[match[1]], _README)
+    return re.sub(r"@([A-Z_]+)@", lambda match: printable(texts[match[1]]), _README)
 
 
 def _pack(files: Mapping[str, str], archive: Path) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from ..errors import GraphError, UsageError
 from ..generated.enums import DataType
@@ -13,6 +14,7 @@ from ..graph import Graph
 from ..graph.attention import Attention, Implementation, SoftCap, Version, sdpa_backward, sdpa_forward
 from ..graph.attention.frame import SINGLE_OPS_SINCE
 from ..native import library
+from ..strict import parse_json
 from ..target import find_profile
 from .ask import Judge, Question
 from .explain import CRASHED
@@ -255,21 +257,33 @@ class SupportTable:
             ``support-table-file``.
         """
         try:
-            data = json.loads(text)
-            found = (data["schema"], data["version"])
-            if found != (SCHEMA, SCHEMA_VERSION):
-                raise ValueError(f"schema and version are {found}, {(SCHEMA, SCHEMA_VERSION)} is needed")
-            cells = {
-                name: {form: _unpacked(row[form], data["reasons"]) for form in FORMS if form in row}
-                for name, row in data["rows"].items()
-            }
-            return cls(data["cudnn"], tuple(data["targets"]), cells)
+            return cls._read(parse_json(text, "the table", code="support-table-file"))
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+            what = error.headline if isinstance(error, GraphError) else str(error)
             raise UsageError(
-                f"this is no support table: {error}",
+                f"this is no support table: {what}",
                 code="support-table-file",
                 fix="write one with cudnn-backend attention-table --output FILE",
             ) from error
+
+    @classmethod
+    def _read(cls, data: Any) -> SupportTable:
+        found = (data["schema"], data["version"])
+        if found != (SCHEMA, SCHEMA_VERSION) or isinstance(found[1], (bool, float)):
+            raise ValueError(f"schema and version are {found}, {(SCHEMA, SCHEMA_VERSION)} is needed")
+        reasons, targets, version = data["reasons"], data["targets"], data["cudnn"]
+        for name, value in (("reasons", reasons), ("targets", targets)):
+            if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+                raise TypeError(f"{name} is {value!r}, a list of texts is needed")
+        if not isinstance(version, str) or not re.fullmatch(r"\d{1,3}\.\d{1,3}\.\d{1,3}", version, re.ASCII):
+            raise ValueError(f"cudnn is {version!r}, a version of three numbers is needed")
+        for target in targets:
+            find_profile(target)
+        cells = {
+            name: {form: _unpacked(row[form], reasons) for form in FORMS if form in row}
+            for name, row in data["rows"].items()
+        }
+        return cls(version, tuple(targets), cells)
 
 
 def _compact(value: Any) -> str:
@@ -286,14 +300,18 @@ def _packed(cell: Cell, number: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _unpacked(cells: Mapping[str, Any], reasons: list[str]) -> dict[str, Cell]:
-    return {
-        target: Cell(
-            packed["verdict"],
-            tuple(packed.get("engines", ())),
-            reasons[packed["reason"]] if "reason" in packed else "",
-        )
-        for target, packed in cells.items()
-    }
+    return {target: _unpacked_cell(packed, reasons) for target, packed in cells.items()}
+
+
+def _unpacked_cell(packed: Mapping[str, Any], reasons: list[str]) -> Cell:
+    answer, engines, reason = packed["verdict"], packed.get("engines", []), packed.get("reason")
+    if answer not in get_args(Answer):
+        raise ValueError(f"a verdict is {answer!r}, one of {', '.join(get_args(Answer))} is needed")
+    if not isinstance(engines, list) or not all(type(engine) is int for engine in engines):
+        raise TypeError(f"engines is {engines!r}, a list of integers is needed")
+    if reason is not None and (type(reason) is not int or reason < 0):
+        raise TypeError(f"a reason is {reason!r}, a number of the list of reasons is needed")
+    return Cell(answer, tuple(engines), "" if reason is None else reasons[reason])
 
 
 def support_table(targets: Iterable[str] = TARGETS, *, rows: Iterable[str] | None = None) -> SupportTable:

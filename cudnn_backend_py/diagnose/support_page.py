@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..graph.attention import SoftCap, Use, find_hazards
 from ..graph.attention.hazards import Form
+from ..printable import printable
 from ..target import find_profile
 from .support import BASE, FORMS, Cell, Row, SupportTable, attention_rows
 
@@ -48,7 +50,7 @@ def render_page(tables: Sequence[SupportTable], *, files: Sequence[str]) -> str:
     ordered = sorted(tables, key=_version)
     page = _Page(ordered)
     head = _HEAD.format(
-        files=", ".join(f"`{name}`" for name in files),
+        files=", ".join(map(_code, files)),
         base=_options(BASE),
         versions=" / ".join(table.cudnn for table in ordered),
         hazard="`!`",
@@ -102,11 +104,18 @@ class _Page:
             wrong = [f"`{item.code}`: {item.what}: {item.effect}; {item.evidence}" for item in find_hazards(use)]
             return "@!" + self._refer(wrong) if wrong else "@"
         sign = {"no": "~~@~~", "crash": "@†", "?": "@?"}[cell.answer]
-        return sign + self._refer([f"`{cell.reason}`"])
+        return sign + self._refer([_code(cell.reason)])
 
     def _refer(self, texts: Iterable[str]) -> str:
         numbers = [self.notes.setdefault(text, len(self.notes) + 1) for text in texts]
         return ",".join(str(number).translate(_SUPERSCRIPTS) for number in numbers)
+
+
+def _code(text: str) -> str:
+    """Return a text as Markdown code in one line: within more backticks than it has side by side."""
+    shown = printable(text)
+    fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
+    return f"{fence}{shown}{fence}" if len(fence) == 1 else f"{fence} {shown} {fence}"
 
 
 def _options(options: Mapping[str, Any]) -> str:

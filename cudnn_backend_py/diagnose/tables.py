@@ -7,12 +7,13 @@ from difflib import unified_diff
 
 from rich import box
 from rich.console import Console, Group, RenderableType
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from ..graph import Graph
 from .check import Checked
 from .matrix import Cell, Matrix, Since
+from .render import line
 from .verdict import Verdict
 from .whatif import Remedy
 
@@ -34,11 +35,12 @@ def _one_graph(matrix: Matrix, graph: str) -> list[RenderableType]:
     rows = {target: [matrix.cells[graph, target, version] for version in matrix.versions] for target in matrix.targets}
     causes = dict.fromkeys((cell.letter, cell.headline) for row in rows.values() for cell in row if cell.headline)
     number = {cause: str(index) for index, cause in enumerate(causes, 1)}
-    table = Table("target", *matrix.versions, box=box.SIMPLE, title=Text(graph, "bold"), title_justify="left")
+    heads = (Column(line(name)) for name in ("target", *matrix.versions))
+    table = Table(*heads, box=box.SIMPLE, title=line(graph, "bold"), title_justify="left")
     for target, row in rows.items():
         marks = (Text(cell.letter + number.get((cell.letter, cell.headline), ""), _STYLE[cell.letter]) for cell in row)
-        table.add_row(Text(target), *marks)
-    return [table, *(Text.assemble((f"{one[0]}{number[one]:<3}", _STYLE[one[0]]), one[1]) for one in causes)]
+        table.add_row(line(target), *marks)
+    return [table, *(line(f"{one[0]}{number[one]:<3}", _STYLE[one[0]]).append(line(one[1])) for one in causes)]
 
 
 def _legend(cells: Sequence[Cell]) -> Text:
@@ -49,19 +51,19 @@ def _legend(cells: Sequence[Cell]) -> Text:
 def render_remedies(verdict: Verdict, graph: Graph, remedies: Sequence[Remedy]) -> Group:
     """Return the answer for the graph as it is, and each remedy with what it changes, as a diff."""
     where = f"graph {verdict.graph!r} on {verdict.target_title}, cuDNN {verdict.cudnn}"
-    parts: list[RenderableType] = [Text(f"{verdict.outcome.value.upper()}: {where}", "bold")]
+    parts: list[RenderableType] = [line(f"{verdict.outcome.value.upper()}: {where}", "bold")]
     if verdict.cause is not None:
-        parts.append(Text(f"cause: {verdict.cause.headline}"))
+        parts.append(line(f"cause: {verdict.cause.headline}"))
     if not remedies and not verdict.supported:
         parts.append(Text("no change was found with which it is supported", "yellow"))
     for number, remedy in enumerate(remedies, 1):
         built = "asked and built" if remedy.verdict is not None and remedy.verdict.stage == "plan" else "asked"
-        parts.append(Text.assemble(f"\n{number}. ", (remedy.title, "bold"), f"  [{remedy.effect}; {built}]"))
+        parts.append(Text.assemble(f"\n{number}. ", line(remedy.title, "bold"), f"  [{remedy.effect}; {built}]"))
         before = str(graph).splitlines()
-        after = [line for part in remedy.graphs or (remedy.graph,) for line in str(part).splitlines()]
-        for line in list(unified_diff(before, after, lineterm="", n=0))[2:]:
-            style = {"+": "green", "-": "red"}.get(line[0], "dim")
-            parts += [] if line.startswith("@@") else [Text(f"   {line}", style)]
+        after = [one for part in remedy.graphs or (remedy.graph,) for one in str(part).splitlines()]
+        for one in list(unified_diff(before, after, lineterm="", n=0))[2:]:
+            style = {"+": "green", "-": "red"}.get(one[0], "dim")
+            parts += [] if one.startswith("@@") else [line(f"   {one}", style)]
     return Group(*parts)
 
 
@@ -74,7 +76,9 @@ def render_since(since: Since) -> Group:
     )
     refused = f"; {since.first_after} is the first after it that refuses" if since.first_after else ""
     style = "green" if since.first is not None else "red"
-    lines: list[RenderableType] = [Text.assemble(f"{since.graph} on {since.target}: ", (span + refused, style))]
+    lines: list[RenderableType] = [
+        Text.assemble(line(f"graph {since.graph!r} on {since.target}: "), line(span + refused, style))
+    ]
     if since.first == since.versions[0]:
         lines.append(Text(f"{since.first} is the oldest version at hand: support may be older", "dim"))
     if since.gaps:
@@ -87,7 +91,7 @@ def render_since(since: Since) -> Group:
         )
     table = Table("version", "", "cause", box=box.SIMPLE)
     for version, cell in since.asked.items():
-        table.add_row(version, Text(cell.outcome.value, _STYLE[cell.letter]), Text(cell.headline))
+        table.add_row(line(version), Text(cell.outcome.value, _STYLE[cell.letter]), line(cell.headline))
     return Group(*lines, table)
 
 
@@ -99,7 +103,7 @@ def render_check(checked: Sequence[Checked]) -> Group:
         return Group(Text(counts, "green"))
     table = Table("graph", "target", "cuDNN", "what changed", box=box.SIMPLE)
     for one in changed:
-        table.add_row(*map(Text, (one.name, one.target, one.version)), Text(one.why, _STYLE[one.cell.letter]))
+        table.add_row(*map(line, (one.name, one.target, one.version)), line(one.why, _STYLE[one.cell.letter]))
     return Group(table, Text(counts, "red"))
 
 

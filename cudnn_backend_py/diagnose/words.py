@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
+
+from ..strict import parse_json
 
 __all__ = ["Reason", "Refusal", "furthest_reason", "read_refusals", "without_addresses"]
 
@@ -102,7 +103,7 @@ def read_refusals(text: str) -> list[Refusal]:
 def _parse(text: str) -> _Config | None:
     """Return engine, architecture and knobs of a config, or None if it is not whole."""
     try:
-        config = json.loads(text.strip().removesuffix(";"))
+        config = parse_json(text.strip().removesuffix(";"), "an engine config", code="log-graph")
         knobs = {str(key): int(value) for key, value in config.get("knobChoices", {}).items()}
         sm = config.get("smVersion")
         return int(config["engineId"]), None if sm is None else int(sm) // 10, knobs

@@ -58,7 +58,8 @@ def _run(start: Callable[[], Any], target: str | None, children: bool) -> None:
     try:
         install(target)
     except CudnnBackendError as error:
-        sys.exit(error.render())
+        print(error.render(), file=sys.stderr)
+        sys.exit(2)
     if not children:
         start()
         return

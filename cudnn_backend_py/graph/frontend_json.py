@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import GraphError
-from ..generated.enums import DataType, PointwiseMode, ReduceTensorOp, TensorReordering
+from ..generated.enums import DIM_MAX, DataType, PointwiseMode, ReduceTensorOp, TensorReordering
 from .attention import sdpa_backward, sdpa_forward
 from .attention.problem import Version
 from .ir import ACTIVATION_NUMBERS, Graph, Matmul, Op, Pointwise, Reduction, Tensor, packed_strides
@@ -188,7 +188,7 @@ class _Reader:
         if key in self.tensors:
             return self.tensors[key]
         record = self._record(name)
-        given = record.get("dim") or dims
+        given, stride = _integers(record, "dim", key) or dims, _integers(record, "stride", key) or strides
         if not given:
             raise _fault(
                 f"tensor {key[:60]!r} of the frontend graph has no dims yet", "serialize the graph after build"
@@ -200,7 +200,7 @@ class _Reader:
             name=called if isinstance(called, str) and called else f"t{key}",
             uid=self._uid(record),
             dims=given,
-            strides=record.get("stride") or strides or packed_strides(tuple(given)),
+            strides=stride or packed_strides(given),
             data_type=self._type(record.get("data_type"), default),
             virtual=virtual,
             by_value=record.get("is_pass_by_value", False),
@@ -339,6 +339,14 @@ class _Reader:
 
 # Ports of attention this reader does not take over.
 _UNREAD = ("Page_table_K", "Page_table_V")
+
+
+def _integers(record: Mapping[str, Any], what: str, name: str) -> tuple[int, ...]:
+    """Return the dims or strides of a tensor; empty if its record leaves them open."""
+    value = record.get(what) or []
+    if not isinstance(value, list) or len(value) > DIM_MAX or not all(type(item) is int for item in value):
+        raise _fault(f"tensor {name[:60]!r} has {what} {str(value)[:60]}, at most {DIM_MAX} integers are needed")
+    return tuple(value)
 
 
 def _version(text: Any) -> Version | None:

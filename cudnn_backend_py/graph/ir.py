@@ -25,6 +25,7 @@ from ..generated.enums import (
     ReduceTensorOp,
     TensorReordering,
 )
+from ..printable import printable
 from .ports import BACKWARD_MODES, BINARY_MODES, OUTPUT_PORTS, SHORT_TYPES, TERNARY_MODES
 
 __all__ = [
@@ -164,10 +165,13 @@ class Tensor:
         if self.reordering is not TensorReordering.NONE:
             marks.append(f"reordering {self.reordering.name}")
         if self.ragged_offset is not None:
-            marks.append(f"ragged_offset {self.ragged_offset.name}")
+            marks.append(f"ragged_offset {printable(self.ragged_offset.name)}")
         if self.vector_count != 1:
             marks.append(f"vector {self.vector_count} along {self.vector_dim}")
-        return f"{self.name} : {self.type_text} ({', '.join(marks)})"
+        return f"{printable(self.name)} : {self.type_text} ({', '.join(marks)})"
+
+
+_MAX_OFFSETS = 4  # ragged offsets of ragged offsets; one is what attention has
 
 
 def _check_tensor(tensor: Tensor) -> None:
@@ -179,6 +183,7 @@ def _check_tensor(tensor: Tensor) -> None:
 
     if wrong := _wrong_type(tensor, but=("dims", "strides", "uid", "data_type")):
         raise fault(f"tensor {tensor.name!r} has {wrong}", "wrong-field-type")
+    check_name(tensor.name, "a tensor")
     if not isinstance(tensor.data_type, DataType):
         raise fault(f"tensor {tensor.name!r} has data type {tensor.data_type!r}, a DataType is needed", "data-type")
     for name in ("dims", "strides"):
@@ -222,6 +227,11 @@ def _check_tensor(tensor: Tensor) -> None:
         raise fault(f"tensor {tensor.name!r} is virtual and by value, it can be one of them", "virtual-by-value")
     if tensor.scratch and (tensor.virtual or tensor.by_value):
         raise fault(f"tensor {tensor.name!r} is scratch memory and cannot be virtual or by value", "scratch-in-memory")
+    if tensor.ragged_offset is not None and (length := _chain_length(tensor)) > _MAX_OFFSETS:
+        raise fault(
+            f"tensor {tensor.name!r} has a ragged offset with a ragged offset of its own and so on, {length} of them",
+            "ragged-offset-chain",
+        )
     if tensor.value is not None and not tensor.by_value:
         raise fault(f"tensor {tensor.name!r} has a value but is not by value", "value-without-by-value")
     if tensor.vector_count < 1 or (tensor.vector_count > 1 and not 0 <= tensor.vector_dim < tensor.rank):
@@ -230,6 +240,32 @@ def _check_tensor(tensor: Tensor) -> None:
             f"1 or more along one of its {tensor.rank} dims are needed",
             "vector-out-of-range",
         )
+
+
+def _chain_length(tensor: Tensor) -> int:
+    """Return how many ragged offsets follow each other."""
+    length, offset = 0, tensor.ragged_offset
+    while offset is not None:
+        offset, length = offset.ragged_offset, length + 1
+    return length
+
+
+def check_name(name: Any, whose: str) -> None:
+    """Check that the name of a graph value is a text that a file can hold.
+
+    Raises
+    ------
+    GraphError
+        ``wrong-field-type``, ``name-not-text``.
+    """
+    if not isinstance(name, str):
+        raise GraphError(f"{whose} has name {name!r}, str is needed", code="wrong-field-type")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise GraphError(
+            f"{whose} has name {name!r}, which holds half a surrogate pair: no file can hold it", code="name-not-text"
+        ) from None
 
 
 def _wrong_type(holder: Any, but: tuple[str, ...] = ()) -> str | None:
@@ -244,7 +280,13 @@ def _wrong_type(holder: Any, but: tuple[str, ...] = ()) -> str | None:
         fits = fits or isinstance(value, tuple(_ANNOTATED[name] for name in needed))
         if not fits or (isinstance(value, bool) and "bool" not in names):
             return f"{item.name} {value!r}, {' or '.join(needed)} is needed"
+        if isinstance(value, int) and not _LEAST <= value <= _MOST:
+            return f"{item.name} {value!r}, a number of 64 bits is needed"
     return None
+
+
+# What any integer of cuDNN holds, signed or not.
+_LEAST, _MOST = -(1 << 63), (1 << 64) - 1
 
 
 class Op:
@@ -293,7 +335,7 @@ class Op:
     def __str__(self) -> str:
         plain = {"compute_type": DataType.FLOAT}
         inputs = [
-            tensor.name if port in ("a", "b", "x") else f"{port}={tensor.name}"
+            printable(tensor.name) if port in ("a", "b", "x") else f"{port}={printable(tensor.name)}"
             for port, tensor in self.inputs().items()
             if "." not in port
         ]
@@ -303,7 +345,7 @@ class Op:
             if value is not None and key not in ("mode", "operator") and plain.get(key) != value
         ]
         outputs = [tensor for port, tensor in self.outputs().items() if "." not in port]
-        left = ", ".join(tensor.name for tensor in outputs)
+        left = ", ".join(printable(tensor.name) for tensor in outputs)
         types = ", ".join(tensor.type_text for tensor in outputs)
         return f"{left} = {self.verb()}({', '.join(inputs + extra)}) : {types}"
 
@@ -333,6 +375,7 @@ class _FixedOp(Op):
             raise GraphError(
                 f"operation {self.name!r} has {wrong}", code="wrong-field-type", where=f"a {type(self).__name__}"
             )
+        check_name(self.name, "an operation")
 
     def ports(self) -> Iterator[tuple[str, Tensor]]:
         for item in fields(self):  # type: ignore[arg-type]
@@ -557,8 +600,7 @@ class Operation(Op):
             raise _kind_fault(f"operation {self.name!r} has", self.type)
         if not self.kind.name.startswith("OPERATION_"):
             raise GraphError(f"{self.kind.c_name} is no operation", code="not-an-operation", where=str(self.name))
-        if not isinstance(self.name, str):
-            raise GraphError(f"an operation has name {self.name!r}, str is needed", code="wrong-field-type")
+        check_name(self.name, "an operation")
         given = _checked_fields(self.kind, self.fields, f"operation {self.name!r}")
         object.__setattr__(self, "fields", given)
 
@@ -660,7 +702,7 @@ def _fits(item: Any, facts: AttributeFacts) -> bool:
             if _descriptor_type(item) in facts.element:
                 return True
         elif isinstance(item, _ELEMENTS[kind][1]) and (kind is AttributeType.BOOLEAN or not isinstance(item, bool)):
-            return True
+            return not isinstance(item, int) or _LEAST <= item <= _MOST
     return False
 
 
@@ -700,7 +742,7 @@ def _names(ports: set[str]) -> str:
 
 
 def _shape_fault(op: Op, code: str, headline: str) -> GraphError:
-    shapes = "\n".join(f"{port:<4} {tensor.name} {list(tensor.dims)}" for port, tensor in op.ports())
+    shapes = "\n".join(f"{port:<4} {printable(tensor.name)} {list(tensor.dims)}" for port, tensor in op.ports())
     return GraphError(headline, code=code, where=f"{op.verb()} {op.name!r}, checked before any cuDNN call\n{shapes}")
 
 
@@ -722,6 +764,7 @@ class Graph:
     is_subgraph: bool = False
 
     def __post_init__(self) -> None:
+        check_name(self.name, "a graph")
         for op in self.ops:
             if not isinstance(op, Op):
                 raise GraphError(f"graph {self.name!r} holds {op!r}, an operation is needed", code="not-an-operation")
@@ -744,7 +787,7 @@ class Graph:
         for tensor in self.tensors:
             if key in (tensor.name, tensor.uid):
                 return tensor
-        names = ", ".join(tensor.name for tensor in self.tensors)
+        names = ", ".join(printable(tensor.name) for tensor in self.tensors)
         raise GraphError(f"graph {self.name!r} has no tensor {key!r}", code="unknown-tensor", where=f"it has {names}")
 
     @property
@@ -763,7 +806,7 @@ class Graph:
         return tuple(tensor for tensor in self.tensors if not tensor.virtual)
 
     def __str__(self) -> str:
-        lines = [f"graph {self.name}"]
+        lines = [f"graph {printable(self.name)}"]
         lines += [f"  {tensor}" for tensor in self.tensors if not tensor.virtual]
         lines += [f"  {op}" for op in self.ops]
         return "\n".join(lines)

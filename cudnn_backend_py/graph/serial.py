@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from ..errors import GraphError
 from ..generated import enums
 from ..generated.enums import CudnnEnum, DescriptorType
+from ..strict import read_json
 from .ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor
 
 __all__ = ["SCHEMA_VERSION", "graph_from_json", "graph_to_json", "load_graph", "save_graph"]
@@ -31,6 +32,7 @@ _ENUMS = {enum.__name__: enum for enum in CudnnEnum.__subclasses__()}
 
 
 _JSON_NAMES: dict[type, str] = {list: "a list", dict: "an object", str: "text", bool: "true or false"}
+_GRAPH_KEYS = {"schema", "version", "name", "subgraph", "tensors", "operations"}
 # Strict JSON has no word for these.
 _NOT_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
@@ -99,21 +101,31 @@ def graph_to_json(graph: Graph) -> dict[str, Any]:
 
 
 def graph_from_json(data: Any) -> Graph:
-    """Return the graph of such data.
+    """Return the graph of such data, of which each key and value is checked.
 
     Raises
     ------
     GraphError
         ``graph-json`` naming the part that is wrong, and everything a graph itself can refuse.
     """
+    try:
+        return _decode_graph(data)
+    except RecursionError:
+        raise _fault("more values lie inside each other than any graph has") from None
+
+
+def _decode_graph(data: Any) -> Graph:
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         found = data.get("schema") if isinstance(data, dict) else type(data).__name__
         raise GraphError(f"this is no graph JSON: schema is {found!r}, {SCHEMA!r} is needed", code="graph-json")
-    if data.get("version") != SCHEMA_VERSION:
+    version = data.get("version")
+    if type(version) is not int or version != SCHEMA_VERSION:
         raise GraphError(
-            f"graph JSON of version {data.get('version')!r}, this package reads {SCHEMA_VERSION}",
+            f"graph JSON of version {version!r}, this package reads {SCHEMA_VERSION}",
             code="graph-json",
         )
+    if unknown := sorted(map(str, set(data) - _GRAPH_KEYS)):
+        raise _fault(f"the graph has {', '.join(map(repr, unknown))}, which means nothing here")
     tensors = _decode_tensors(_part(data, "tensors", list, "the graph"))
     records = _part(data, "operations", list, "the graph")
     ops = tuple(_decode_op(record, tensors, f"operation {index}") for index, record in enumerate(records))
@@ -170,11 +182,13 @@ def _decode_tensors(records: list[Any]) -> dict[str, Tensor]:
         waiting[name] = record
     for name in waiting:
         # A ragged offset may come after the tensor it belongs to, so each tensor is decoded after its own.
-        chain = [name]
-        while (offset := waiting[chain[-1]].get("ragged_offset")) is not None:
+        chain = {name: None}  # in order
+        last = name
+        while last not in tensors and (offset := waiting[last].get("ragged_offset")) is not None:
             if not isinstance(offset, str) or offset not in waiting or offset in chain:
-                raise _fault(f"the ragged offset of {chain[-1]!r} is {offset!r}, which is no tensor of the graph")
-            chain.append(offset)
+                raise _fault(f"the ragged offset of {last!r} is {offset!r}, which is no tensor of the graph")
+            last = offset
+            chain[last] = None
         for link in reversed(chain):
             if link not in tensors:
                 tensors[link] = _decode_tensor(waiting[link], tensors, f"tensor {link!r}")
@@ -204,21 +218,28 @@ def _decode(value: Any, tensors: dict[str, Tensor], where: str) -> Any:
     if not isinstance(value, dict):
         return _decode_number(value)
     if "tensor" in value:
-        return _named(value["tensor"], tensors, where)
+        return _named(_alone(value, "tensor", where=where)["tensor"], tensors, where)
     if "enum" in value:
         enum = _ENUMS.get(_part(value, "enum", str, where))
         if enum is None:
             raise _fault(f"{where} is of the enum {value['enum']!r}, which is not known")
-        return _member(enum, value.get("value"), where)
+        return _member(enum, _alone(value, "enum", "value", where=where).get("value"), where)
     if "graph" in value:
-        return graph_from_json(value["graph"])
+        return _decode_graph(_alone(value, "graph", where=where)["graph"])
     if "operation" in value:
-        return _decode_op(value["operation"], tensors, where)
+        return _decode_op(_alone(value, "operation", where=where)["operation"], tensors, where)
     if "parameters" in value:
         kind = _member(DescriptorType, value["parameters"], where)
-        parts = _part(value, "fields", dict, where)
+        parts = _part(_alone(value, "parameters", "fields", where=where), "fields", dict, where)
         return Parameters(kind, {key: _decode(item, tensors, f"{where}.{key}") for key, item in parts.items()})
     raise _fault(f"{where} is {value!r}, none of tensor, enum, graph, operation and parameters")
+
+
+def _alone(record: dict[str, Any], *keys: str, where: str) -> dict[str, Any]:
+    """Return the record, which has no other keys."""
+    if unknown := set(record) - set(keys):
+        raise _fault(f"{where} has {', '.join(sorted(map(repr, unknown)))} beside {keys[0]!r}")
+    return record
 
 
 def _decode_op(record: Any, tensors: dict[str, Tensor], where: str) -> Op:
@@ -249,10 +270,6 @@ def load_graph(path: str | Path) -> Graph:
     Raises
     ------
     GraphError
-        As :func:`graph_from_json`.
+        As :func:`graph_from_json`; ``graph-json`` too for a file that cannot be read, and for what is no strict JSON.
     """
-    try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise GraphError(f"{path} is no JSON: {error}", code="graph-json") from None
-    return graph_from_json(data)
+    return graph_from_json(read_json(path, code="graph-json"))

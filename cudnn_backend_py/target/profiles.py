@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -12,6 +13,7 @@ from typing import Any
 
 from ..errors import GraphError, UsageError
 from ..native.hazards import DEVICE_NAME_BYTES
+from ..strict import read_json
 
 __all__ = ["Profile", "find_profile", "list_profiles", "load_profile"]
 
@@ -47,6 +49,8 @@ PROPERTY_TYPES: dict[str, type] = {
     "deviceName": str,
 }
 
+_MOST = {"totalGlobalMem": (1 << 63) - 1}  # of the others cuDNN keeps 31 bits
+
 _OPTIONAL = {"smCountOrigin": 0, "oversizedSharedMemoryPerBlock": 0, "memoryBusWidth": 0}
 
 
@@ -80,8 +84,9 @@ def check_properties(properties: Mapping[str, Any], where: str) -> dict[str, Any
     Raises
     ------
     GraphError
-        ``device-property-missing``, ``device-property-type``, ``device-name-too-long``: cuDNN reads some of these
-        without looking.
+        ``device-property-missing``, ``device-property-type``, ``device-property-range``, ``device-name-too-long``:
+        cuDNN reads some of these without looking. Keys this package does not know are kept for newer cuDNN versions;
+        they are numbers, texts, or lists of three numbers, too.
     """
     missing = [key for key in PROPERTY_TYPES if key not in properties and key not in _OPTIONAL]
     if missing:
@@ -92,20 +97,8 @@ def check_properties(properties: Mapping[str, Any], where: str) -> dict[str, Any
             fix="start from 'cudnn-backend target show NAME', or read a GPU with 'cudnn-backend target read'",
         )
     filled = {**_OPTIONAL, **properties}
-    for key, kind in PROPERTY_TYPES.items():
-        value: Any = filled[key]
-        if not isinstance(value, kind) or isinstance(value, bool):
-            raise GraphError(
-                f"device property {key} is {value!r}, {kind.__name__} is needed",
-                code="device-property-type",
-                where=where,
-            )
-        if isinstance(value, list) and (len(value) != 3 or not all(type(item) is int for item in value)):
-            raise GraphError(
-                f"device property {key} is {value!r}, three integers are needed",
-                code="device-property-type",
-                where=where,
-            )
+    for key, value in filled.items():
+        _check_property(key, value, where)
     length = len(filled["deviceName"].encode())
     if length > DEVICE_NAME_BYTES:
         raise GraphError(
@@ -117,18 +110,38 @@ def check_properties(properties: Mapping[str, Any], where: str) -> dict[str, Any
     return filled
 
 
+def _check_property(key: str, value: Any, where: str) -> None:
+    def fault(headline: str, code: str) -> GraphError:
+        return GraphError(f"device property {key} is {value!r}, {headline}", code=code, where=where)
+
+    kind = PROPERTY_TYPES.get(key)
+    if kind is None and type(value) not in (int, str, list):
+        raise fault("int, str or list is needed", "device-property-type")
+    if kind is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+        raise fault(f"{kind.__name__} is needed", "device-property-type")
+    if isinstance(value, list) and (len(value) != 3 or not all(type(item) is int for item in value)):
+        raise fault("three integers are needed", "device-property-type")
+    numbers = value if isinstance(value, list) else [value] if isinstance(value, int) else []
+    most = _MOST.get(key, (1 << 31) - 1) if kind is not None else (1 << 63) - 1
+    if any(not 0 <= number <= most for number in numbers):
+        raise fault(f"0 to {most} is possible", "device-property-range")
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise fault("which holds half a surrogate pair", "device-property-type") from None
+
+
 def load_profile(path: Path) -> Profile:
     """Read a profile, or a bare device description as cuDNN prints it.
 
     Raises
     ------
     GraphError
-        ``device-json`` for what is no JSON object, and what :func:`check_properties` refuses.
+        ``device-json`` for what is no JSON object, has parts that mean nothing or are of the wrong type, and what
+        :func:`check_properties` refuses.
     """
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise GraphError(f"{path} is no JSON: {error}", code="device-json") from None
+    data = read_json(path, code="device-json", max_bytes=_MAX_BYTES)
     bare = not isinstance(data, dict) or "properties" not in data
     given = data if bare else data["properties"]
     if not isinstance(given, dict):
@@ -136,6 +149,13 @@ def load_profile(path: Path) -> Profile:
     properties = check_properties(given, str(path))
     if bare:
         return Profile(path.stem, properties["deviceName"], (), properties, {}, {})
+    if unknown := sorted(set(data) - {"schema", "properties", *_PARTS}):
+        raise GraphError(f"{path} has {', '.join(map(repr, unknown))}, which means nothing here", code="device-json")
+    if type(schema := data.get("schema", 1)) is not int or schema != 1:
+        raise GraphError(f"{path} has schema {schema!r}, 1 is needed", code="device-json")
+    for key, needed in _PARTS.items():
+        if key in data and not _is_part(data[key], needed):
+            raise GraphError(f"{path} has {key} {data[key]!r}, {needed} is needed", code="device-json")
     return Profile(
         name=data.get("name", path.stem),
         title=data.get("title", properties["deviceName"]),
@@ -144,6 +164,24 @@ def load_profile(path: Path) -> Profile:
         sources=data.get("sources", {}),
         citations=data.get("citations", {}),
     )
+
+
+# What a profile holds beside the properties, and of what form.
+_PARTS = {
+    "name": "a text",
+    "title": "a text",
+    "aliases": "a list of texts",
+    "sources": "an object of texts",
+    "citations": "an object of texts",
+}
+_MAX_BYTES = 1 << 20
+
+
+def _is_part(value: Any, form: str) -> bool:
+    if form == "a text":
+        return isinstance(value, str)
+    kind, texts = (list, value) if form == "a list of texts" else (dict, getattr(value, "values", tuple)())
+    return isinstance(value, kind) and all(isinstance(text, str) for text in texts)
 
 
 @cache
@@ -169,7 +207,7 @@ def find_profile(name: str) -> Profile:
     if wanted in names:
         return names[wanted]
     path = Path(name)
-    if path.suffix == ".json" and path.is_file():
+    if path.suffix == ".json" and os.path.isfile(name):  # unlike Path.is_file False for a name no file can have
         return load_profile(path)
     near = get_close_matches(wanted, names, n=4)
     raise UsageError(

@@ -161,6 +161,35 @@ def test_an_unknown_target(pytester: pytest.Pytester) -> None:
     option.stderr.fnmatch_lines(["ERROR: --cudnn-target: unknown-target: no target is called 'sm91'"])
 
 
+WRONG_MARKERS = {
+    "requires_sm('sm90')": "numbers of architectures are needed, such as 90",
+    "requires_sm()": "numbers of architectures are needed, such as 90",
+    "requires_sm(True)": "numbers of architectures are needed, such as 90",
+    "requires_sm(sm=90)": "numbers of architectures are needed, such as 90",
+    "requires_cudnn('abc')": "minimum or below is needed, a version such as '9.20'",
+    "requires_cudnn(9.2)": "minimum or below is needed, a version such as '9.20'",
+    "requires_cudnn()": "minimum or below is needed, a version such as '9.20'",
+    "requires_cudnn(least='9.2')": "minimum or below is needed, a version such as '9.20'",
+    "requires_cudnn('9.8', minimum='9.2')": "minimum or below is needed, a version such as '9.20'",
+    "cudnn_target(90)": "names of targets are needed, such as 'sm90'",
+    "cudnn_target()": "names of targets are needed, such as 'sm90'",
+}
+
+
+def test_a_marker_that_means_nothing_is_an_error_and_no_skip(pytester: pytest.Pytester) -> None:
+    tests = [
+        f"@pytest.mark.{marker}\ndef test_{number}({'cudnn_target' if 'target' in marker else ''}): pass"
+        for number, marker in enumerate(WRONG_MARKERS)
+    ]
+    alone = "@pytest.mark.cudnn_target('sm90')\ndef test_alone(): pass"
+    done = run(pytester, "\n\n".join([*tests, alone]))
+    done.assert_outcomes(errors=len(tests) + 1)
+    said = done.stdout.str()
+    for number, (marker, fault) in enumerate(WRONG_MARKERS.items()):
+        assert f"test_{number}: the marker {marker} is wrong: {fault}" in said
+    assert "test_alone is marked with cudnn_target and does not take the fixture cudnn_target" in said
+
+
 REQUIRING = """
 @pytest.mark.requires_cudnn("9.8")
 def test_new_enough(): pass

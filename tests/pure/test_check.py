@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -13,7 +14,7 @@ from cudnn_backend_py.diagnose.check import (
     Baseline,
     Checked,
     Expected,
-    _to_toml,
+    _with_expected,
     compare,
     exit_code,
     read_baseline,
@@ -100,13 +101,27 @@ def test_reports_have_what_changed() -> None:
 
 def test_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "b.toml"
-    name = 'a "graph"\n\\ with \x7f é 😀 = [x]'
+    name = 'a "graph"\n\\ with é = [x]'
     rows = {
         (name, "sm90", "default"): Expected(Outcome.SUPPORTED, engines=(7, 0)),
         (name, "sm90", "9.19.0"): Expected(Outcome.NOT_SUPPORTED, ""),
     }
     whole = Baseline(path, {name: "a b.json"}, ("sm90",), ("default", "9.19.0"), True, ("cause", "engines"), rows)
-    path.write_text(_to_toml(whole, rows), encoding="utf-8")
+    mine = f"""\
+# why we have this
+schema = "cudnn-backend-py/check"
+version = 1
+targets = ["sm90"]  # the only one
+versions = ["default", "9.19.0"]
+build = true
+pin = ["cause", "engines"]
+[graphs]  # ours
+{json.dumps(name)} = "a b.json"
+"""
+    path.write_text(_with_expected(mine, {}), encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == mine
+    path.write_text(_with_expected(_with_expected(mine, rows), rows), encoding="utf-8")
+    assert path.read_text(encoding="utf-8").startswith(mine)
     assert read_baseline(path) == whole
 
 
@@ -133,6 +148,15 @@ ROW = '\n[[expected]]\ngraph = "g"\ntarget = "sm90"\nversion = "default"\noutcom
     [
         ("no toml", "cannot be read as TOML"),
         ("", "schema and version are"),
+        (TOML.replace("version = 1", "version = true"), "schema and version are"),
+        (TOML.replace("version = 1", "version = 1.0"), "schema and version are"),
+        (TOML + "x = " + "[" * 100_000, "cannot be read as TOML: maximum recursion depth"),
+        (TOML + "x = " + "9" * 5000, "cannot be read as TOML: Exceeds the limit"),
+        (TOML + ROW + 'engines = "12"\n', "engines is a list of integers"),
+        (TOML + ROW + "engines = [true]\n", "engines is a list of integers"),
+        (TOML + ROW + "cause = 3\n", "cause are texts"),
+        (TOML + ROW + "reason = 3\n", "reason means nothing here"),
+        (TOML + ROW.replace('"g"', "[1]"), "graph, target, version"),
         (TOML.replace("version = 1", "version = 2"), "schema and version are"),
         (TOML.replace('g = "g.json"', ""), "a table of names and files is needed"),
         (TOML.replace('g = "g.json"', "g = 1"), "a table of names and files is needed"),

@@ -177,7 +177,7 @@ def test_a_wrong_command_line_is_refused(
 
 def test_an_unknown_target_is_refused(script: Path) -> None:
     done = runner("--target", "h1000", str(script))
-    assert done.code == 1
+    assert done.code == 2
     assert done.stderr.startswith("unknown-target: ")
 
 

@@ -21,6 +21,7 @@ from cudnn_backend_py.graph.frontend_json import graph_from_frontend_json
 from cudnn_backend_py.graph.logged import graph_from_log_json
 from tests.support.child import ROOT, run_code
 from tests.support.logs import LOGS, canonical, log_text
+from tests.support.mutations import mutated_json, mutated_text
 
 TORCH = log_text("torch-attention-9.19.0.log.gz")
 FORUM = log_text("forum-9.1.1.log.gz")
@@ -417,57 +418,6 @@ def test_a_log_cut_off_anywhere_gives_no_other_graph() -> None:
                         assert canonical(item.graph) in want
 
 
-def mutated_text(rng: random.Random, text: str) -> str:
-    """Return a stretch of the log with a few things done to it."""
-    start = rng.randrange(len(text))
-    part = text[start : start + rng.randrange(200, 14_000)]
-    for _ in range(rng.randrange(1, 12)):
-        at, length = rng.randrange(len(part) + 1), rng.randrange(40)
-        new = rng.choice(
-            ["", "\n", "{", "}", "[", '"', "-1", "9" * 30, "\x00", "NaN", "1e999", "i! ", part[at : at + 300]]
-        )
-        part = part[:at] + new + part[at + length :]
-    return part
-
-
-NONSENSE = (
-    None,
-    True,
-    -1,
-    0,
-    2**70,
-    1.5,
-    float("inf"),
-    "",
-    "x",
-    "CUDNN_DATA_HALF",
-    [],
-    [[]],
-    [1, 2],
-    {},
-    {"operation": 1},
-)
-
-
-def mutated_json(rng: random.Random, data: Any) -> Any:
-    """Return the value with a few parts replaced, dropped or doubled."""
-    data = copy.deepcopy(data)
-    for _ in range(rng.randrange(1, 5)):
-        place: Any = data
-        while isinstance(place, (dict, list)) and place:
-            keys = list(place) if isinstance(place, dict) else list(range(len(place)))
-            key = rng.choice(keys)
-            inner = place[key]
-            if not isinstance(inner, (dict, list)) or not inner or rng.random() < 0.2:
-                if rng.random() < 0.2:
-                    del place[key]
-                else:
-                    place[key] = rng.choice((*NONSENSE, copy.deepcopy(data) if rng.random() < 0.05 else 3))
-                break
-            place = inner
-    return data
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_hostile_logs_raise_nothing_but_our_errors(seed: int) -> None:
     rng = random.Random(seed)
@@ -515,6 +465,7 @@ BIG = """
 import resource
 from cudnn_backend_py.diagnose.loggraphs import read_graphs
 from tests.support.logs import log_text
+from tests.support.mutations import mutated_json, mutated_text
 
 torch, forum = log_text("torch-attention-9.19.0.log.gz"), log_text("forum-9.1.1.log.gz")
 foreign = "step 12345: loss 0.125, 17.3 samples per second, everything is fine\\n" * 60000

@@ -66,6 +66,7 @@ def test_base_installation_brings_no_nvidia_library() -> None:
         "click",
         "rich",
         "platformdirs",
+        "tomlkit",
     }
 
 

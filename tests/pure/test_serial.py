@@ -172,14 +172,14 @@ def test_save_and_load(tmp_path: Path) -> None:
     json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda word: pytest.fail(f"{word} is no strict JSON"))
 
 
-@pytest.mark.parametrize("content", [b"{", b"", b"\xff\xfe{}"])
-def test_a_file_that_is_no_json(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize(("content", "what"), [(b"{", "JSON"), (b"", "JSON"), (b"\xff\xfe{}", "UTF-8")])
+def test_a_file_that_is_no_json(tmp_path: Path, content: bytes, what: str) -> None:
     path = tmp_path / "graph.json"
     path.write_bytes(content)
     with pytest.raises(GraphError) as raised:
         load_graph(path)
     assert raised.value.code == "graph-json"
-    assert raised.value.headline.startswith(f"{path} is no JSON: ")
+    assert raised.value.headline.startswith(f"{path} is no {what}: ")
 
 
 # ------------------------------------------------------------------------------------- malformed

@@ -84,7 +84,7 @@ def test_profile_file_needs_properties_only(tmp_path: Path) -> None:
     ("content", "headline"),
     [
         (b"{", "is no JSON: Expecting property name"),
-        (b"\xff", "is no JSON: 'utf-8' codec"),
+        (b"\xff", "is no UTF-8: 'utf-8' codec"),
         (b"[]", "holds no device description: an object of properties is needed"),
         (b'{"properties": 3}', "holds no device description: an object of properties is needed"),
     ],
@@ -142,6 +142,67 @@ def test_property_of_wrong_type(name: str, value: object, needed: str) -> None:
         check_properties(properties(**{name: value}), "here")
     verb = "are" if needed == "three integers" else "is"
     assert str(raised.value) == f"device-property-type: device property {name} is {value!r}, {needed} {verb} needed"
+
+
+WRONG = [
+    "",
+    "7",
+    True,
+    None,
+    1.5,
+    {},
+    -1,
+    2**31,
+    2**63,
+    2**70,
+    [1, 2],
+    [1, 2, True],
+    [1, 2, -1],
+    [2**70, 1, 1],
+    "\ud800",
+]
+
+
+@pytest.mark.parametrize("name", PROPERTY_TYPES)
+def test_every_property_is_attacked_with_every_wrong_value(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "card.json"
+    for value in WRONG:
+        fits = isinstance(value, str) and PROPERTY_TYPES[name] is str and value.isascii()
+        fits = fits or (name == "totalGlobalMem" and value == 2**31)
+        path.write_text(json.dumps(properties(**{name: value})), encoding="utf-8")
+        if fits:
+            assert find_profile(str(path)).properties[name] == value
+        else:
+            with pytest.raises(GraphError, match=r"^device-(property-(type|range)|json): "):
+                find_profile(str(path))
+
+
+@pytest.mark.parametrize("value", [True, None, 1.5, {}, -1, 2**63, [1, 2], "\ud800"])
+def test_a_property_of_a_newer_cudnn_is_a_number_or_text_too(value: object) -> None:
+    with pytest.raises(GraphError, match=r"device-property-(type|range): device property new is "):
+        check_properties(properties(new=value), "here")
+
+
+@pytest.mark.parametrize(
+    ("part", "needed"),
+    [
+        ({"aliases": 3}, "a list of texts is needed"),
+        ({"aliases": "abc"}, "a list of texts is needed"),
+        ({"aliases": [1]}, "a list of texts is needed"),
+        ({"name": 3}, "a text is needed"),
+        ({"title": None}, "a text is needed"),
+        ({"sources": []}, "an object of texts is needed"),
+        ({"citations": {"a": 1}}, "an object of texts is needed"),
+        ({"schema": 2}, "has schema 2, 1 is needed"),
+        ({"schema": True}, "has schema True, 1 is needed"),
+        ({"alias": []}, "has 'alias', which means nothing here"),
+    ],
+)
+def test_every_part_of_a_profile_is_checked(part: dict[str, Any], needed: str, tmp_path: Path) -> None:
+    path = tmp_path / "card.json"
+    path.write_text(json.dumps({"properties": dict(L40S.properties), **part}), encoding="utf-8")
+    with pytest.raises(GraphError, match=f"^device-json: .*{needed}"):
+        load_profile(path)
 
 
 @pytest.mark.parametrize("letter", ["x", "é"])

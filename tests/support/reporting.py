@@ -19,7 +19,7 @@ STATUS = "CUDNN_STATUS_NOT_SUPPORTED"
 
 def two_matmuls(name: str = "two_matmuls", *, ordered: bool = True, size: int = 10) -> Graph:
     """Return o = (q @ k) @ v with s in between, in F16x16 order or in none."""
-    g = GraphBuilder(name, io_type=DataType.HALF)
+    g = GraphBuilder(name.replace("\ud800", "\ufffd"), io_type=DataType.HALF)  # a name is text that UTF-8 holds
     q, k, v = g.tensor("q", (1, size, 64), alignment=2), g.tensor("k", (1, 64, size)), g.tensor("v", (1, size, 64))
     order = TensorReordering.F16x16 if ordered else TensorReordering.NONE
     g.matmul(g.matmul(q, k, name="s", data_type=DataType.HALF, reordering=order), v, name="o", virtual=False)

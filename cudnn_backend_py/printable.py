@@ -1,0 +1,31 @@
+"""Texts of others as text output may show them: names, device names, lines of a log, cuDNN's words.
+
+A terminal obeys control characters, bidirectional marks turn what is read around, a newline in a name makes a line of
+its own, and a CI takes a line that begins with ``::`` for a command. So what Python does not call printable is shown
+as in ``repr`` (``\\x1b``, ``\\u202e``), and the beginning of such a command is broken. JSON, JUnit and HTML have
+escapes of their own.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["printable", "printable_lines"]
+
+# Commands of GitHub and Azure: anywhere in a line, and at its beginning.
+_COMMAND = re.compile(r"#(?=#(\[|vso\[))", re.IGNORECASE)
+_LINE_COMMAND = re.compile(r"^(\s*):(?=:)")
+
+
+def printable(text: str) -> str:
+    """Return a text in one line: with ``\\n`` for a newline, and so on."""
+    if not text.isprintable():
+        text = "".join(
+            letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text
+        )
+    return _COMMAND.sub(r"\\x23", text) if "##" in text else text
+
+
+def printable_lines(text: str) -> str:
+    """Return a text with its newlines, each line as :func:`printable` has it and no command of a CI."""
+    return "\n".join(_LINE_COMMAND.sub(r"\1\\x3a", printable(line)) for line in text.split("\n"))

@@ -1,0 +1,242 @@
+"""Every command with every kind of bad input: exit code 0, 1, 2 or 130, no traceback, no control characters."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from cudnn_backend_py.cli import main
+from cudnn_backend_py.diagnose import page
+from tests.support.bad_files import BAD_GRAPHS, commands, write_bad_files
+from tests.support.child import ROOT
+from tests.support.mutations import check_printed
+
+LINES = commands()
+GRAPH = "examples/forum_two_matmul.py"
+
+
+def leaves(group: click.Group, *before: str) -> Iterator[tuple[str, click.Command]]:
+    """Yield every command of a group and of the groups inside it, by its words."""
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from leaves(command, *before, name)
+        else:
+            yield " ".join([*before, name]), command
+
+
+COMMANDS = dict(leaves(main))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_bad_files(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(tmp_path / "versions"))
+    monkeypatch.setenv("CUDNN_BACKEND_PLAN_CACHE", str(tmp_path / "plans"))
+    return tmp_path
+
+
+def run(arguments: list[str]) -> Result:
+    return CliRunner().invoke(main, arguments, prog_name="cudnn-backend")
+
+
+def check_ending(done: Result, arguments: list[str], expected: int | None) -> None:
+    """Check what holds for every command line."""
+    what = f"{arguments}: exit code {done.exit_code}\n{done.output}"
+    assert done.exit_code in (0, 1, 2, 130), what
+    assert expected in (None, done.exit_code), what
+    assert done.exc_info is None or done.exc_info[0] is SystemExit, what
+    assert "Traceback" not in done.output, what
+    check_printed(done.stderr)
+    if "json" in arguments and "--format" in arguments and done.stdout:
+        json.loads(done.stdout)
+    else:
+        check_printed(done.stdout)
+    assert done.output or done.exit_code != 2, what
+
+
+def test_every_command_has_a_row() -> None:
+    assert set(COMMANDS) == set(LINES)
+    assert len(BAD_GRAPHS) + len({arguments[-1] for lines in LINES.values() for arguments, _ in lines}) > 40
+
+
+@pytest.mark.parametrize("command", LINES)
+def test_bad_input(command: str, folder: Path) -> None:
+    for arguments, code in LINES[command]:
+        check_ending(run(arguments), arguments, code)
+
+
+class _Silent(Exception):
+    def __str__(self) -> str:
+        raise ValueError
+
+
+RAISED: dict[BaseException, int] = {
+    KeyboardInterrupt(): 130,
+    click.Abort(): 130,
+    MemoryError(): 2,
+    RecursionError("maximum recursion depth exceeded"): 2,
+    OSError(28, "No space left on device", "a\x1b[31m"): 2,
+    BrokenPipeError(32, "Broken pipe"): 2,
+    UnicodeEncodeError("ascii", "\ud800\x1b", 0, 1, "ordinal not in range"): 2,
+    ValueError("a\n::error::b\x1b[31m"): 2,
+    KeyError("x"): 2,
+    AssertionError(): 2,
+    EOFError(): 2,
+    _Silent(): 2,
+    SystemExit(1): 1,
+    SystemExit(5): 2,
+    SystemExit("words"): 2,
+    SystemExit(None): 0,
+    GeneratorExit(): 2,
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_whatever_is_raised(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for error, code in RAISED.items():
+
+        def fail(error: BaseException = error, **_: object) -> None:
+            raise error
+
+        monkeypatch.setattr(COMMANDS[command], "callback", fail)
+        monkeypatch.setattr(COMMANDS[command], "params", [])
+        done = run(command.split())
+        assert (done.exit_code, done.exc_info and done.exc_info[0]) == (code, SystemExit), error
+        assert "Traceback" not in done.output
+        check_printed(done.output)
+        silent = isinstance(error, (KeyboardInterrupt, click.Abort, SystemExit, BrokenPipeError))
+        assert bool(done.stderr) is not silent, error
+
+
+def test_a_fault_of_ours_is_named_and_its_traceback_can_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise IndexError("list index out of range")
+
+    monkeypatch.setattr(COMMANDS["info"], "callback", fail)
+    monkeypatch.setattr(COMMANDS["info"], "params", [])
+    said = run(["info"]).stderr
+    assert said.startswith("internal-error: the command failed with IndexError: list index out of range\n")
+    assert "CUDNN_BACKEND_TRACEBACK=1" in said
+    monkeypatch.setenv("CUDNN_BACKEND_TRACEBACK", "1")
+    assert "Traceback (most recent call last)" in run(["info"]).stderr
+
+
+def test_answers_have_their_codes(folder: Path) -> None:
+    graph = str(ROOT / GRAPH)
+    assert run(["explain", graph, "--target", "l40s"]).exit_code == 1
+    assert run(["build", graph, "--target", "l40s", "-o", "p.plan"]).exit_code == 1
+    assert not Path("p.plan").exists()
+    flash = str(ROOT / "examples/flash_forward.py")
+    assert run(["build", flash, "--target", "l40s", "-o", "p.plan"]).exit_code == 0
+    assert run(["build", flash, "--target", "l40s", "-o", "p.plan", "--engine", "999"]).exit_code == 2
+    for style in ("html", "github"):
+        assert run(["explain", graph, "--target", "l40s", "--format", style, "--output", "out"]).exit_code == 1
+        assert Path("out").stat().st_size > 100
+
+
+@pytest.mark.parametrize("module", ["jinja2", "markupsafe"])
+def test_html_without_its_packages_is_refused_before_anything_is_asked(
+    module: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    page._environment.cache_clear()
+    for command in ("explain", "whatif", "matrix"):
+        done = run([command, "deep.json", "--format", "html"])
+        assert (done.exit_code, done.stdout, done.stderr.partition(":")[0]) == (2, "", "jinja2-missing")
+        assert "pip install 'cudnn-backend-py[report]'" in done.stderr
+
+
+def test_a_graph_file_shows_where_it_failed(folder: Path) -> None:
+    Path("g.py").write_text("import beside\nprint('hello')\n\ndef graph():\n    return beside.make()\n")
+    Path("beside.py").write_text("def make():\n    return 1 / 0\n")
+    done = run(["explain", "g.py", "--target", "sm80", "--format", "json"])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == [
+        "hello",
+        "graph-file: g.py fails with ZeroDivisionError: division by zero",
+        "  where:  g.py, line 5, in graph: return beside.make()",
+        f"          {folder.resolve()}/beside.py, line 2, in make: return 1 / 0",
+    ]
+    assert "beside" not in sys.modules
+
+
+def test_modules_beside_a_graph_file_take_nobodys_place(tmp_path: Path) -> None:
+    for name in ("json", "numpy", "random", "cudnn_backend_py", "colorsys"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('taken')")
+    (tmp_path / "g.py").write_text(
+        "import colorsys, json, random, numpy\n"
+        "from cudnn_backend_py import attention\n"
+        "def graph(): return attention.sdpa_forward(batch=1, heads=1, seq_q=64, head_dim=64)\n"
+    )
+    assert run(["lint", str(tmp_path / "g.py")]).exit_code == 0
+    assert str(tmp_path) not in sys.path
+
+
+def test_a_python_file_of_a_list_is_announced(folder: Path) -> None:
+    done = run(["check", "python.toml"])
+    assert done.stderr.startswith("warning: python.toml names exit.py, a Python file, which is run now;")
+    assert "warning" not in run(["check", "graph.toml"]).stderr
+
+
+# As processes
+
+
+def process(*arguments: str, shell: str = '"$@"', **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a shell, as its argument ``$@``."""
+    whole = ["bash", "-c", shell, "bash", sys.executable, "-m", "cudnn_backend_py", *arguments]
+    return subprocess.run(
+        whole, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+@pytest.mark.parametrize(
+    ("shell", "code", "said"),
+    [
+        ('"$@" > /dev/full', 2, "system-error: the system refuses: [Errno 28] No space left on device"),
+        ('"$@" | true; exit ${PIPESTATUS[0]}', 2, ""),
+        ('"$@" >&-', 0, ""),
+        ('"$@" 2>&-', 0, ""),
+        ('PYTHONIOENCODING=ascii "$@"', 0, ""),
+        ('LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 "$@"', 0, ""),
+    ],
+)
+def test_where_the_output_goes(shell: str, code: int, said: str) -> None:
+    done = process("target", "show", "l40s", shell=shell)
+    assert (done.returncode, done.stderr.partition("\n")[0]) == (code, said)
+
+
+def test_text_beyond_the_locale_is_escaped(tmp_path: Path) -> None:
+    graph = tmp_path / "größe.json"
+    graph.write_text("[")
+    done = process("lint", str(graph), shell='LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 "$@"')
+    assert done.returncode == 2
+    assert "gr\\xf6\\xdfe.json is no JSON" in done.stderr or "gr\\udcc3" in done.stderr
+
+
+def test_another_cudnn_ends_as_this_one_does() -> None:
+    assert process("explain", GRAPH, "--cudnn", "9.19.0", "--target", "l40s").returncode == 1
+    assert process("explain", "no such.json", "--cudnn", "9.19.0").returncode == 2
+    missing = process("explain", GRAPH, "--cudnn", "9.99.0")
+    assert (missing.returncode, missing.stdout) == (2, "")
+
+
+def test_ctrl_c_is_130(tmp_path: Path) -> None:
+    graph = tmp_path / "slow.py"
+    graph.write_text("import os, signal\ndef graph():\n    os.write(2, b'here\\n')\n    signal.pause()\n")
+    command = [sys.executable, "-m", "cudnn_backend_py", "explain", str(graph)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as child:
+        assert child.stderr is not None
+        assert child.stderr.readline() == "here\n"
+        child.send_signal(signal.SIGINT)
+        rest, said = child.communicate(timeout=60)
+    assert (child.returncode, rest, said) == (130, "", "")

@@ -1,0 +1,13 @@
+"""The attack on the command line, in short form."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tests.torture.harness import run_round
+
+
+def test_command_lines_end_as_they_promise() -> None:
+    counts: Counter[str] = sum((run_round("command_line", seed) for seed in (0, 1)), Counter())
+    assert sum(counts.values()) == 12
+    assert counts["exit code 2"] >= 3

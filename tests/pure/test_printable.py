@@ -1,0 +1,117 @@
+"""Texts of others in text output: no control character, no bidirectional mark, no line or command of their own."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import unicodedata
+
+import pytest
+
+from cudnn_backend_py import DataType, GraphError, Tensor, graph_from_json, graph_to_json
+from cudnn_backend_py.diagnose import Outcome, render_text
+from cudnn_backend_py.diagnose.loggraphs import report_log
+from cudnn_backend_py.diagnose.support_page import _code
+from cudnn_backend_py.diagnose.tables import render_matrix, render_remedies, table_text
+from cudnn_backend_py.diagnose.verdict import Basis, Cause
+from cudnn_backend_py.diagnose.words import Reason
+from cudnn_backend_py.errors import CudnnStatusError, EnvironmentNotReady
+from cudnn_backend_py.printable import printable, printable_lines
+from tests.support.mutations import HOSTILE, check_printed
+from tests.support.reporting import small_matrix, two_matmuls, verdict
+
+
+def test_everything_that_is_no_letter_sign_or_space_is_escaped() -> None:
+    for code in range(sys.maxunicode + 1):
+        letter = chr(code)
+        kind = unicodedata.category(letter)
+        hidden = kind[0] == "C" or (kind[0] == "Z" and letter != " ")
+        assert (printable(letter) == letter) is not hidden, f"U+{code:04X}"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\nb\t", r"a\nb\t"),
+        ("\x1b[31m", r"\x1b[31m"),
+        ("\x9b", r"\x9b"),
+        ("\u202e\u2066\u200f\u061c", r"\u202e\u2066\u200f\u061c"),
+        ("\ud800", r"\ud800"),
+        ("größe 大 😀", "größe 大 😀"),
+        ("a ##[error]b ##vso[c", r"a \x23#[error]b \x23#vso[c"),
+    ],
+)
+def test_escapes(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_lines_keep_their_newlines_and_are_no_commands() -> None:
+    assert printable_lines("a\n  ::error::b\r\nc::d") == "a\n  \\x3a:error::b\\r\nc::d"
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_names_words_and_causes_of_a_verdict(name: str) -> None:
+    graph = two_matmuls(name)
+    tensor = Tensor(name=name, uid=1, dims=(1,), strides=(1,), data_type=DataType.HALF)
+    cause = Cause(name, name, Basis.GUESS, f"{name}\n{name}", name)
+    asked = verdict(
+        graph, Outcome.NOT_SUPPORTED, cause=cause, target=name, target_title=name, cudnn=name, limits=(name,)
+    )
+    candidate = dataclasses.replace(asked.candidates[0], mode=name, state=name, reasons=(Reason(name, name),))
+    whole = dataclasses.replace(
+        asked, candidates=(candidate,), reasons=(Reason("", name),), hazards=(name,), environment=(name,), library=name
+    )
+    lines = len(render_text(verdict(two_matmuls("g"), Outcome.NOT_SUPPORTED)).splitlines())
+    assert str(tensor).isprintable()
+    for text in (str(graph), render_text(whole), table_text(render_remedies(whole, graph, []))):
+        check_printed(text)
+    assert len(str(graph).splitlines()) == len(str(two_matmuls("g")).splitlines())
+    assert len(render_text(asked).splitlines()) == lines + name.count("\n") * 2 + 1  # of the detail
+    matrix = small_matrix(name, "the last one lacks a cell")
+    check_printed(table_text(render_matrix(dataclasses.replace(matrix, graphs=(name,)))))
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_errors(name: str) -> None:
+    for error in (
+        GraphError(name, code="x", where=f"{name}\n{name}", fix=name),
+        EnvironmentNotReady(name, code="x"),
+        CudnnStatusError(name, status=2000, function="f", last_error=name),
+    ):
+        check_printed(error.render())
+        assert str(error).isprintable()
+        assert error.to_dict()["headline"] == name
+
+
+def test_a_long_headline_is_cut_off() -> None:
+    assert len(str(GraphError("x" * 1_000_000, code="x"))) < 5000
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_log(name: str) -> None:
+    data = {
+        "context": {"name": name, "io_data_type": "HALF"},
+        "nodes": [{"tag": "POINTWISE", "mode": "RELU_FWD", "inputs": {"IN_0": "x"}, "outputs": {"OUT_0": "y"}}],
+        "tensors": {key: {"name": key + name, "dim": [4], "stride": [1]} for key in "xy"},
+    }
+    check_printed(str(report_log([json.dumps(data)])))
+    check_printed(str(report_log([json.dumps({**data, "nodes": [{"tag": name}]})])))
+    check_printed(str(report_log(["I! CuDNN (v91900 56) function cudnnBackendFinalize() called:\ni! " + name, name])))
+
+
+def test_markdown_code_cannot_be_left() -> None:
+    assert _code("plain") == "`plain`"
+    assert _code("a `b`` c") == "``` a `b`` c ```"
+    assert _code("a\n# b") == r"`a\n# b`"
+
+
+@pytest.mark.parametrize("what", ["graph", "tensor", "operation"])
+def test_a_name_is_text_that_a_file_can_hold(what: str) -> None:
+    data = graph_to_json(two_matmuls())
+    place = {"graph": data, "tensor": data["tensors"][-1], "operation": data["operations"][-1]}[what]
+    old, place["name"] = place["name"], "half \ud800"
+    if what == "tensor":
+        data = json.loads(json.dumps(data).replace(json.dumps({"tensor": old}), json.dumps({"tensor": "half \ud800"})))
+    with pytest.raises(GraphError, match=r"name-not-text: an? \w+ has name 'half .ud800'"):
+        graph_from_json(data)

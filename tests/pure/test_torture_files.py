@@ -1,0 +1,18 @@
+"""The attack on the readers of files, in short form."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.torture.files import FILES, KINDS
+from tests.torture.harness import run_round
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 3])
+def test_whatever_is_in_a_file_is_read_or_refused(seed: int) -> None:
+    counts: Counter[str] = run_round("files", seed)
+    assert sum(counts.values()) == FILES
+    assert {what.partition(":")[0] for what in counts} == set(KINDS)
+    assert sum(count for what, count in counts.items() if what.endswith("refused")) > FILES // 4

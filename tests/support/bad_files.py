@@ -1,0 +1,185 @@
+"""Files that commands must refuse, and command lines that hold them, for the table of exit codes and the attack."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from cudnn_backend_py import graph_to_json
+from cudnn_backend_py.target import find_profile
+from tests.support.mutations import HOSTILE
+from tests.support.reporting import two_matmuls
+
+__all__ = ["BAD_GRAPHS", "BAD_TARGETS", "commands", "write_bad_files"]
+
+_GRAPH = graph_to_json(two_matmuls())
+_TENSOR = _GRAPH["tensors"][0]
+_TARGET = dict(find_profile("h100").properties)
+
+
+def _graph(**changed: Any) -> str:
+    return json.dumps({**_GRAPH, **changed})
+
+
+def _tensor(**changed: Any) -> str:
+    return _graph(tensors=[{**_TENSOR, **changed}, *_GRAPH["tensors"][1:]])
+
+
+def _deep(depth: int) -> Any:
+    return [_deep(depth - 1)] if depth else 1
+
+
+# What is in a file -> the exit code of every command that takes a graph from it.
+BAD_GRAPHS: dict[str, tuple[str | bytes, int]] = {
+    "empty.json": ("", 2),
+    "deep.json": ("[" * 100_000, 2),
+    "digits.json": ("9" * 5000, 2),
+    "field.json": (_graph(operations=[{**_GRAPH["operations"][0], "a": _deep(900)}]), 2),
+    "nan.json": (_tensor(uid=float("nan")), 2),
+    "twice.json": (_graph()[:-1] + ', "version": 1}', 2),
+    "true.json": (_graph(version=True), 2),
+    "one.json": (_graph(version=1.0), 2),
+    "surrogate.json": (_tensor(name="\ud800"), 2),
+    "name.json": (_graph(name="\udfff"), 2),
+    "bytes.json": (b"\xff\xfe\x00", 2),
+    "mark.json": ("\ufeff" + _graph(), 2),
+    "cut.json": (_graph()[:-20], 2),
+    "list.json": ("[]", 2),
+    "schema.json": (_graph(schema=HOSTILE[0]), 2),
+    "keys.json": (_tensor(**{HOSTILE[1]: 1}), 2),
+    "uid.json": (_tensor(uid=2**70), 2),
+    "dims.json": (_tensor(dims=HOSTILE[4]), 2),
+    "large.json": (" " * ((16 << 20) + 1), 2),
+    "exit.py": ("raise SystemExit(1)", 2),
+    "leave.py": ("import sys\ndef graph(): sys.exit(0)", 2),
+    "interrupt.py": ("raise KeyboardInterrupt", 130),
+    "syntax.py": ("def graph(:\n", 2),
+    "memory.py": ("raise MemoryError", 2),
+    "recursion.py": ("def graph(): return graph()", 2),
+    "words.py": (f"raise ValueError({HOSTILE[0] + HOSTILE[1]!r})", 2),
+    "mute.py": ("class E(Exception):\n    def __str__(self): raise E\nraise E", 2),
+    "stop.py": ("raise GeneratorExit", 2),
+    "none.py": ("print('said')\ndef graph(): return 3", 2),
+    "import.py": ("import there_is_no_such_module", 2),
+    "ours.py": ("from cudnn_backend_py import Graph\ndef graph(): return Graph(())", 2),
+    "bare": ("no Python", 2),
+}
+BAD_TARGETS: dict[str, str] = {
+    "deep": "[" * 100_000,
+    "aliases": json.dumps({"properties": _TARGET, "aliases": 3}),
+    "surrogate": json.dumps({**_TARGET, "deviceName": "\ud800"}),
+    "bool": json.dumps({**_TARGET, "warpSize": True}),
+    "text": json.dumps({**_TARGET, "warpSize": "32"}),
+    "negative": json.dumps({**_TARGET, "multiProcessorCount": -1}),
+    "huge": json.dumps({**_TARGET, "totalGlobalMem": 2**70}),
+    "nan": json.dumps({**_TARGET, "deviceVer": float("nan")}),
+    "missing": "{}",
+}
+_BASELINE = 'schema = "cudnn-backend-py/check"\nversion = 1\ntargets = ["sm80"]\n[graphs]\ng = "deep.json"\n'
+_BAD_BASELINES = {
+    "deep": "x = " + "[" * 100_000,
+    "digits": "x = " + "9" * 5000,
+    "types": _BASELINE.replace('"deep.json"', "3"),
+    "version": _BASELINE.replace("version = 1", "version = true"),
+    "graph": _BASELINE,
+    "missing": _BASELINE.replace("deep.json", "no such.json"),
+    "python": _BASELINE.replace("deep.json", "exit.py"),
+    "expected": _BASELINE + "[[expected]]\ngraph = 1\n",
+    "bytes": b"\xff",
+}
+
+
+def write_bad_files(folder: Path) -> None:
+    """Write every file into a folder: those of graphs, ``*.target.json``, ``*.toml``."""
+    for name, (content, _) in BAD_GRAPHS.items():
+        _write(folder / name, content)
+    for name, target in BAD_TARGETS.items():
+        _write(folder / f"{name}.target.json", target)
+    for name, baseline in _BAD_BASELINES.items():
+        _write(folder / f"{name}.toml", baseline)
+    _write(folder / "good.json", _graph())
+    (folder / "folder.json").mkdir()
+
+
+def _write(path: Path, content: str | bytes) -> None:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass"))
+
+
+# The commands: what follows each, with GRAPH, TARGET, BASELINE or FILE for what is bad.
+_ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "explain": (
+        ("GRAPH", "--target", "sm80"),
+        ("GRAPH", "--target", "sm80", "--format", "json"),
+        ("good.json", "--target", "TARGET"),
+        ("good.json", "--target", "sm80", "--output", "FILE"),
+        ("good.json", "--target", "sm80", "--execute"),
+        ("good.json", "--target", "sm80", "--mode", "FILE"),
+        ("good.json", "--target", "sm80", "--format", "FILE"),
+        ("good.json", "--cudnn", "FILE"),
+        ("good.json", "--limit", "FILE"),
+    ),
+    "repro": (("GRAPH", "--target", "sm80"), ("good.json", "--target", "TARGET"), ("good.json", "--output", "FILE")),
+    "log": (("FILE",), ("folder.json", "--format", "json"), ("GRAPH", "--format", "json"), ("GRAPH",)),
+    "lint": (("GRAPH",), ("FILE",)),
+    "whatif": (("GRAPH", "--format", "json"), ("good.json", "--target", "TARGET"), ("good.json", "--budget", "FILE")),
+    "matrix": (
+        ("GRAPH", "--target", "sm80", "--format", "json"),
+        ("good.json", "--target", "TARGET"),
+        ("good.json", "--workers", "0"),
+        ("good.json", "--target", "sm80", "--cudnn-version", "FILE"),
+    ),
+    "since": (("GRAPH", "--target", "sm80", "--format", "json"), ("good.json", "--target", "TARGET"), ("good.json",)),
+    "check": (("BASELINE",), ("BASELINE", "--format", "json"), ("BASELINE", "--update"), ("GRAPH",), ("FILE",)),
+    "attention-table": (
+        ("--row", "FILE"),
+        ("--row", "forward: plain", "--target", "TARGET"),
+        ("--row", "no such", "--output", "FILE"),
+    ),
+    "attention-page": (("GRAPH",), ("TARGET",), ("FILE",), ()),
+    "info": (("--format", "FILE"), ("FILE",)),
+    "target list": (("FILE",),),
+    "target show": (("TARGET",), ("TARGET", "--device-json"), ("FILE",), ()),
+    "target read": (("--device", "99"), ("--device", "FILE"), ("--device", "-1")),
+    "cudnn install": (("FILE",), ("9.19.0", "--cuda", "FILE"), ()),
+    "cudnn list": (("FILE",),),
+    "cudnn verify": (("FILE",), ("99.99.99",), ("--format", "FILE")),
+    "cudnn remove": (("FILE",), ("99.99.99",), ()),
+    "record": (("FILE", "--pytest-arguments", "'"), ("good.json",), ()),
+    "build": (
+        ("GRAPH", "--target", "sm80", "-o", "p.plan"),
+        ("good.json", "--target", "TARGET", "-o", "p.plan"),
+        ("good.json", "--target", "sm80", "-o", "FILE"),
+        ("good.json", "--target", "sm80", "-o", "p.plan", "--mode", "FILE"),
+        ("good.json", "--target", "sm80", "-o", "p.plan", "--knob", "FILE"),
+        ("good.json", "--target", "sm80"),
+    ),
+    "cache list": (("FILE",),),
+    "cache clear": (("FILE",),),
+    "tune": (("GRAPH",), ("good.json", "--budget", "FILE"), ("good.json", "--json", "FILE")),
+    "bench": (("--output", "FILE"), ("--plot", "FILE"), ("FILE",)),
+}
+_FILES = ("good.json/inner", "no such folder/file", HOSTILE[0], HOSTILE[4] + "/x", "a\udcff")
+
+
+def commands() -> dict[str, list[tuple[list[str], int | None]]]:
+    """Return command lines for each command, with the exit code where the table knows it; else it is 2."""
+    values = {
+        "GRAPH": [*((name, code) for name, (_, code) in BAD_GRAPHS.items()), ("no such.json", 2), ("folder.json", 2)],
+        "TARGET": [*((f"{name}.target.json", 2) for name in BAD_TARGETS), ("no such", 2), (HOSTILE[0], 2)],
+        "BASELINE": [(f"{name}.toml", 2) for name in _BAD_BASELINES],
+        "FILE": [
+            (name, 2 if name.isascii() and name.isprintable() else None) for name in _FILES
+        ],  # some can be written
+    }
+    found: dict[str, list[tuple[list[str], int | None]]] = {}
+    for command, rows in _ROWS.items():
+        lines = found[command] = []
+        for row in rows:
+            word = next((one for one in row if one in values), None)
+            for value, code in values[word] if word else [("", 2)]:
+                code = code if command not in ("log", "attention-page", "check") else 2
+                lines.append(([*command.split(), *(value if one == word else one for one in row)], code))
+        lines.append(([*command.split(), f"--{HOSTILE[0]}"], 2))
+        lines.append(([*command.split(), "--help"], 0))
+    return found

@@ -1,0 +1,82 @@
+"""Damage done to texts and plain data from a seed: what a file of somebody else may hold."""
+
+from __future__ import annotations
+
+import copy
+import random
+from typing import Any
+
+__all__ = ["HOSTILE", "NONSENSE", "check_printed", "mutated_json", "mutated_text"]
+
+# What must not reach a terminal, or make a line of its own.
+HOSTILE = (
+    "\x1b[31mred\x1b]0;title\x07",
+    "a\n::error::b",
+    "::error::c",
+    "##[error]d",
+    "\u202eleft\u2066",
+    "\x9b31m\x85",
+    "\u2028e\u200f\u061c",
+    "\r\x08\x7f\x00",
+)
+
+
+def check_printed(text: str) -> None:
+    """Check that a text may be shown on a terminal and in the log of a CI."""
+    for line in text.split("\n"):
+        assert line.isprintable(), f"not printable: {line!r}"
+        assert not line.lstrip().startswith("::"), f"a command of a CI: {line!r}"
+        assert "##[" not in line, f"a command of a CI: {line!r}"
+
+
+def mutated_text(rng: random.Random, text: str) -> str:
+    """Return a stretch of the log with a few things done to it."""
+    start = rng.randrange(len(text))
+    part = text[start : start + rng.randrange(200, 14_000)]
+    for _ in range(rng.randrange(1, 12)):
+        at, length = rng.randrange(len(part) + 1), rng.randrange(40)
+        new = rng.choice(
+            ["", "\n", "{", "}", "[", '"', "-1", "9" * 30, "\x00", "NaN", "1e999", "i! ", part[at : at + 300]]
+        )
+        part = part[:at] + new + part[at + length :]
+    return part
+
+
+NONSENSE: tuple[Any, ...] = (
+    None,
+    True,
+    -1,
+    0,
+    2**70,
+    10**300,
+    1.5,
+    float("inf"),
+    "",
+    "x",
+    "CUDNN_DATA_HALF",
+    *HOSTILE,
+    [],
+    [[]],
+    [1, 2],
+    {},
+    {"operation": 1},
+)
+
+
+def mutated_json(rng: random.Random, data: Any) -> Any:
+    """Return the value with a few parts replaced, dropped or doubled."""
+    data = copy.deepcopy(data)
+    for _ in range(rng.randrange(1, 5)):
+        place: Any = data
+        while isinstance(place, (dict, list)) and place:
+            keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+            key = rng.choice(keys)
+            inner = place[key]
+            if not isinstance(inner, (dict, list)) or not inner or rng.random() < 0.2:
+                if rng.random() < 0.2:
+                    del place[key]
+                else:
+                    place[key] = rng.choice((*NONSENSE, copy.deepcopy(data) if rng.random() < 0.05 else 3))
+                break
+            place = inner
+    return data

@@ -1,0 +1,149 @@
+"""The command line as processes: bad arguments and files from a seed, Ctrl-C at random moments, nobody left behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+from tests.support.bad_files import commands, write_bad_files
+from tests.support.child import ROOT
+from tests.support.mutations import HOSTILE, check_printed
+from tests.torture.harness import Broken
+
+LINES = 4  # of a round, and half as many interrupted
+LIMIT_S = 120.0
+_LEFT_S = 20.0  # until a child that lost its parent has noticed
+_MARK = "CUDNN_BACKEND_TORTURE"
+# Says when the interpreter is ready: before that Ctrl-C is Python's affair.
+_START = """
+import os, sys
+ready = int(sys.argv.pop(1))
+os.write(ready, b"r")
+os.close(ready)
+from cudnn_backend_py.__main__ import main
+main()
+"""
+_WORDS = (
+    "--help",
+    "--format",
+    "json",
+    "html",
+    "--target",
+    "sm80",
+    "gpu",
+    "--",
+    "-",
+    "",
+    "--output",
+    "--build",
+    "9.14.0",
+)
+
+
+def attack(seed: int, folder: Path) -> Counter[str]:
+    """Run random command lines to their end, and interrupt others."""
+    rng = random.Random(seed)
+    write_bad_files(folder)
+    counts: Counter[str] = Counter()
+    lines = [
+        arguments for command in commands().values() for arguments, _ in command if "attention-table" not in arguments
+    ]
+    for _ in range(LINES):
+        arguments = _changed(rng, rng.choice(lines))
+        counts[f"exit code {_run(arguments, folder, None)}"] += 1
+    graph = str(ROOT / "examples" / "flash_forward.py")
+    for _ in range(LINES // 2):
+        slow = rng.choice(
+            [
+                ["explain", graph, "--target", "sm80", "--target", "sm90", "--build", "--format", "json"],
+                ["whatif", graph, "--target", "sm90"],
+                ["matrix", graph, "--target", "sm80", "--workers", "2", "--fresh", "--format", "json"],
+                ["explain", graph, "--target", "sm90", "--cudnn", "9.19.0"],
+                ["repro", graph, "--target", "sm90", "--output", "r.zip"],
+                ["info"],
+            ]
+        )
+        code = _run(slow, folder, rng.random() ** 2 * 3)
+        counts["interrupted" if code == 130 else f"finished before it was interrupted: {code}"] += 1
+    return counts
+
+
+def _changed(rng: random.Random, arguments: list[str]) -> list[str]:
+    """Return a command line with words dropped, doubled, replaced or added; never one that reaches the network."""
+    changed = list(arguments)
+    for _ in range(rng.randrange(3)):
+        at = rng.randrange(1, len(changed) + 1)
+        word = rng.choice([*_WORDS, *HOSTILE]).replace("\x00", "")
+        changed[at : at + rng.randrange(2)] = [word] * rng.randrange(1, 3)
+    reaches = changed[:1] == ["record"] or changed[:2] == ["cudnn", "install"]
+    return list(arguments) if reaches else changed
+
+
+def _run(arguments: list[str], folder: Path, interrupt_after_s: float | None) -> int:
+    """Return the exit code; check it, what was written, and that no process is left."""
+    mark = f"{os.getpid()}-{time.monotonic_ns()}"
+    private = {_MARK: mark, "CUDNN_BACKEND_PLAN_CACHE": str(folder / "plans"), "PYTHONPATH": str(ROOT)}
+    reading, writing = os.pipe()
+    whole = [sys.executable, "-c", _START, str(writing), *arguments]
+    with subprocess.Popen(
+        [os.fsencode(word) for word in whole],
+        cwd=folder,
+        env={**os.environ, **private, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        pass_fds=[writing],
+    ) as child:
+        os.close(writing)
+        os.read(reading, 1)
+        os.close(reading)
+        if interrupt_after_s is not None:
+            try:
+                child.wait(interrupt_after_s)
+            except subprocess.TimeoutExpired:
+                child.send_signal(signal.SIGINT)
+        try:
+            out, err = (stream.decode("utf-8", "replace") for stream in child.communicate(timeout=LIMIT_S))
+        except subprocess.TimeoutExpired:
+            child.kill()
+            raise Broken(f"{arguments} did not end in {LIMIT_S:g} s") from None
+    left = _wait_for_the_others(mark)
+    what = f"{arguments}, interrupted after {interrupt_after_s}: exit code {child.returncode}\n{out}\n{err}"
+    if left:
+        raise Broken(f"left behind: {left}\n{what}")
+    if child.returncode not in (0, 1, 2, 130) or "Traceback" in err + out:
+        raise Broken(what)
+    check_printed(err)
+    if not {"html", "junit", "github", "json"} & set(arguments):
+        check_printed(out)
+    return child.returncode
+
+
+def _wait_for_the_others(mark: str) -> list[str]:
+    """Return which processes with our mark are still there after a while, and end them."""
+    deadline = time.monotonic() + _LEFT_S
+    while found := _marked(mark):
+        if time.monotonic() > deadline:
+            for process in found:
+                os.kill(process, signal.SIGKILL)
+            return [str(process) for process in found]
+        time.sleep(0.05)
+    return []
+
+
+def _marked(mark: str) -> list[int]:
+    wanted = f"{_MARK}={mark}".encode()
+    found = []
+    for place in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if wanted in place.read_bytes().split(b"\0"):
+                found.append(int(place.parent.name))
+        except OSError:  # ended meanwhile, or somebody else's
+            continue
+    return found
