@@ -35,7 +35,12 @@ _JIT_LIMIT = (
     "are not in it"
 )
 _controls: dict[tuple[int, bool, str], Control] = {}
-_TOO_NEW = ("attribute-newer-than-library", "descriptor-newer-than-library", "function-newer-than-library")
+_TOO_NEW = (
+    "attribute-newer-than-library",
+    "descriptor-newer-than-library",
+    "enumerator-newer-than-library",
+    "function-newer-than-library",
+)
 
 
 @lru_cache(maxsize=1)
