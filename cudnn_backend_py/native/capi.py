@@ -23,7 +23,7 @@ from ..generated.enums import AttributeName, AttributeType, DescriptorType, ErrQ
 from .descriptor import ADDRESS_MAX, Descriptor, Handle
 from .library import library
 from .log import log_hub
-from .values import is_a, read_number, read_sequence, show, show_typed
+from .values import is_a, is_row, read_number, read_sequence, show, show_typed
 
 __all__ = [
     "cudnnBackendCreateDescriptor",
@@ -209,7 +209,7 @@ def cudnnBackendSetAttribute(
         held = len(str.__str__(elements)) + 1
         items: Any = elements
     else:
-        if not is_a(elements, Sequence):
+        if not is_row(elements):
             raise UsageError(f"the elements are a sequence, got {show_typed(elements)}", code="wrong-argument")
         items = read_sequence(elements, "elements", 0, None)
         held = len(items)

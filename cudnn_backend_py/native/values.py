@@ -26,6 +26,7 @@ __all__ = [
     "convert",
     "from_c",
     "is_a",
+    "is_row",
     "matches",
     "read",
     "read_number",
@@ -115,7 +116,7 @@ def read(value: object, facts: AttributeFacts) -> tuple[Any, ...]:
         return (_text(value, facts),)
     low, high, kind = facts.min_count, facts.max_count, type(value)
     pairs = AttributeType.FRACTION in types
-    row = kind is tuple or kind is list or (kind is not int and not issubclass(kind, _ONE) and _is_row(value))
+    row = kind is tuple or kind is list or (kind is not int and not issubclass(kind, _ONE) and is_row(value))
     if not row or (pairs and high == 1):
         value = (value,)
     elements = read_sequence(value, facts.attribute, low, high)
@@ -156,7 +157,7 @@ def _name(what: AttributeName | str) -> str:
     return what.c_name if isinstance(what, AttributeName) else what
 
 
-def _is_row(value: Any) -> bool:
+def is_row(value: Any) -> bool:
     """Return whether a value is a sequence, or an array of one dim."""
     try:
         return issubclass(type(value), Sequence) or bool(hasattr(type(value), "tolist") and value.ndim == 1)
@@ -185,15 +186,7 @@ def _has_utf8(text: str) -> bool:
 def _read_one(value: Any) -> Any:
     """Return the plain value of an object that stands for one: a subclass of a plain type, a NumPy number."""
     kind = type(value)
-    if (
-        kind is int
-        or issubclass(kind, CudnnEnum)
-        or kind is float
-        or kind is bool
-        or kind is str
-        or kind is bytes
-        or value is None
-    ):
+    if kind is int or kind is float or kind is bool or value is None or issubclass(kind, CudnnEnum):
         return value
     try:
         return _plain(value, kind)
@@ -226,7 +219,7 @@ def _plain(value: Any, kind: type) -> Any:
 
 def _read_pair(value: Any) -> Any:
     """Return a plain value or a pair of them."""
-    if issubclass(type(value), _ONE) or not _is_row(value):
+    if issubclass(type(value), _ONE) or not is_row(value):
         return _read_one(value)
     try:
         pair = read_sequence(value, "a fraction", 2, 2)
