@@ -261,7 +261,8 @@ class Fuzzer:
             ("property", lambda: capi.cudnnGetProperty(odd(r.choice((0, 1, 2, 9))))),
             ("stream", lambda: capi.cudnnSetStream(odd(None), odd(0))),
             ("runtime error", lambda: capi.cudnnQueryRuntimeError(odd(None), odd(0))),
-            ("callback", lambda: capi.cudnnSetCallback(odd(0), odd(_hear), odd(None))),
+            ("callback", lambda: capi.cudnnSetCallback(odd(0), _hear, odd(None))),
+            ("no callback", lambda: capi.cudnnSetCallback(0, r.choice((None, "x", 5, 1 + 2j)))),
             ("value", lambda: build(odd(None), on=odd(library()))),
             ("execute plan", lambda: descriptor.execute(odd(None), pair[1])),
         ]

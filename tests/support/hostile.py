@@ -324,7 +324,7 @@ MAKERS: tuple[Callable[[random.Random], Any], ...] = (
     _odd_type,
     _nested,
     _own_tail,
-    lambda r: r.choice((int, Descriptor, Liar, print, type, ..., NotImplemented, object())),
+    lambda r: r.choice((int, Descriptor, Liar, len, type, ..., NotImplemented, object())),
 )
 
 
