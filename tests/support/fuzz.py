@@ -2,8 +2,8 @@
 
 Each call is written to LOG before it is made, so that the last line after a crash is the call that crashed. Values
 are plausible, in disguise, nonsense or hostile; descriptors are open, finalized and closed ones of every kind. Only the
-package's own exceptions may come out, and the KeyboardInterrupt that some values raise. ``FUZZ_THREADS=N`` lets N more
-threads call on the same descriptors, one more set the log callback, and forks children that drop what they inherit.
+package's own exceptions may come out, and the KeyboardInterrupt that some values raise. ``FUZZ_THREADS=N`` lets N
+threads call on the same descriptors and forks children among them that drop what they inherit.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from cudnn_backend_py import (
     DescriptorType,
     HeurMode,
     OperationGraph,
+    Severity,
     build_plan,
     capi,
     capture_log,
@@ -261,7 +262,8 @@ class Fuzzer:
             ("property", lambda: capi.cudnnGetProperty(odd(r.choice((0, 1, 2, 9))))),
             ("stream", lambda: capi.cudnnSetStream(odd(None), odd(0))),
             ("runtime error", lambda: capi.cudnnQueryRuntimeError(odd(None), odd(0))),
-            ("callback", lambda: capi.cudnnSetCallback(odd(0), _hear, odd(None))),
+            ("callback", lambda: capi.cudnnSetCallback(odd(2), _hear, odd(None))),
+            ("capture", lambda: _capture(descriptor)),
             ("no callback", lambda: capi.cudnnSetCallback(0, r.choice((None, "x", 5, 1 + 2j)))),
             ("value", lambda: build(odd(None), on=odd(library()))),
             ("execute plan", lambda: descriptor.execute(odd(None), pair[1])),
@@ -336,11 +338,15 @@ def _hear(*_arguments: Any) -> None:
     """Listen to cuDNN's log."""
 
 
+def _capture(descriptor: Descriptor) -> None:
+    with capture_log(Severity.ERROR):
+        descriptor.finalize()
+
+
 def in_threads(fuzzer: Fuzzer, count: int, work: Callable[[Fuzzer], None]) -> list[Fuzzer]:
-    """Work on the same descriptors in more threads while one sets the callback; then fork a few times among them."""
+    """Work on the same descriptors in more threads, and fork a few times among them."""
     siblings = [fuzzer.sibling(number) for number in range(count)]
     failed: list[BaseException] = []
-    ended = threading.Event()
 
     def guarded(call: Callable[[], None]) -> None:
         try:
@@ -348,16 +354,8 @@ def in_threads(fuzzer: Fuzzer, count: int, work: Callable[[Fuzzer], None]) -> li
         except BaseException as error:
             failed.append(error)
 
-    def listen() -> None:
-        while not ended.is_set():
-            capi.cudnnSetCallback(14, lambda *_: None)
-            with capture_log():
-                capi.cudnnSetCallback(14, _hear, 1)
-            capi.cudnnSetCallback(0, None)
-
     workers = [threading.Thread(target=guarded, args=(lambda item=item: work(item),)) for item in siblings]
-    listener = threading.Thread(target=guarded, args=(listen,))
-    for thread in (*workers, listener):
+    for thread in workers:
         thread.start()
     for _ in range(5):
         child = os.fork()
@@ -370,8 +368,6 @@ def in_threads(fuzzer: Fuzzer, count: int, work: Callable[[Fuzzer], None]) -> li
             raise AssertionError("a forked child did not end well")
     for thread in workers:
         thread.join()
-    ended.set()
-    listener.join()
     if failed:
         raise failed[0]
     return siblings
