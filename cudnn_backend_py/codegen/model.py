@@ -11,8 +11,9 @@ from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
-from .header import Documented, Enumerator, EnumType, Header
+from .header import Documented, Enumerator, EnumType, Header, Version
 
+FIRST = (9, 0, 0)
 ASPECTS = ("types", "count", "role", "required", "element")
 
 
@@ -22,6 +23,7 @@ class Member:
 
     name: str
     source: Enumerator
+    since: Version
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,15 @@ class Facts:
             self.used.add((table, key))
         return found
 
+    def since(self, c_name: str) -> Version | None:
+        """Return the version that an enumerator came with, where the header does not say."""
+        for pattern, version in self.data["enumerator_since"].items():
+            if fnmatchcase(c_name, pattern):
+                self.used.add(("enumerator_since", pattern))
+                major, minor, patch = map(int, version.split("."))
+                return major, minor, patch
+        return None
+
     def about(self, attribute: str) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the entries that match an attribute, earliest first."""
         for index, entry in enumerate(self.entries):
@@ -157,7 +168,10 @@ def _enum(enum: EnumType, facts: Facts, problems: list[str]) -> EnumModel:
         short = declared or member.c_name.removeprefix(prefix).removesuffix(suffix)
         if not short.isidentifier() or keyword.iskeyword(short):
             problems.append(f"{member.c_name} has no usable Python name ({short!r})")
-        members.append(Member(short, member))
+        since = member.since or facts.since(member.c_name)
+        if since is None:
+            problems.append(f"{member.c_name}: neither the header nor facts.toml says since when")
+        members.append(Member(short, member, since or FIRST))
     if len({member.name for member in members}) != len(members):
         problems.append(f"{enum.c_name} has two members of one name")
     return EnumModel(name, enum.c_name, prefix, suffix, tuple(members))

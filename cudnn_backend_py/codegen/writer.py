@@ -8,11 +8,10 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from .model import Attribute, DescriptorModel, EnumModel, Model
+from .model import FIRST, Attribute, DescriptorModel, EnumModel, Model
 
 COMMAND = "python -m cudnn_backend_py.codegen"
 _SEAL = "seal: sha256:"
-_FIRST = (9, 0, 0)  # what nearly every enumerator says; only the others are written out
 
 _PLAIN = {
     "HANDLE": "Any",
@@ -96,8 +95,8 @@ class CudnnEnum(IntEnum):
         return _IRREGULAR.get(spelling) or f"{prefix}{self._name_}{suffix}"
 
     @property
-    def since(self) -> tuple[int, int, int] | None:
-        """The cuDNN version that brought it, ``None`` where the header does not say."""
+    def since(self) -> tuple[int, int, int]:
+        """The cuDNN version that brought it; 9.0.0 for what is older."""
         return _SINCE.get(self.c_name, (9, 0, 0))
 
     @property
@@ -111,7 +110,7 @@ def _enums(model: Model) -> str:
     members = [(enum, member) for enum in model.enums for member in enum.members]
     affixes = {enum.name: (enum.prefix, enum.suffix) for enum in model.enums}
     irregular = {f"{e.name}.{m.name}": m.source.c_name for e, m in members if e.c_spelling(m) != m.source.c_name}
-    since = {m.source.c_name: m.source.since for _, m in members if m.source.since != _FIRST}
+    since = {m.source.c_name: m.since for _, m in members if m.since != FIRST}  # nearly all say the first
     deprecated = sorted(m.source.c_name for _, m in members if m.source.deprecated)
     defines = {n: v for n, v in model.header.defines.items() if not n.startswith("CUDNN_GRAPH_")}
     by_c_name = ", ".join(f"{enum.c_name!r}: {enum.name}" for enum in model.enums)
@@ -122,7 +121,7 @@ def _enums(model: Model) -> str:
         *(f"{name.removeprefix('CUDNN_')} = {value}" for name, value in defines.items()),
         f"_AFFIXES = {affixes!r}",
         f"_IRREGULAR = {irregular!r}",
-        f"_SINCE: dict[str, tuple[int, int, int] | None] = {since!r}",
+        f"_SINCE: dict[str, tuple[int, int, int]] = {since!r}",
         f"DEPRECATED = frozenset({tuple(deprecated)!r})\n",
         _ENUM_BASE,
         *(_enum_class(enum) for enum in model.enums),
@@ -448,4 +447,9 @@ def _undefined(model: Model) -> list[str]:
 
 
 def _versionless(model: Model) -> list[str]:
-    return [m.source.c_name for enum in model.enums for m in enum.members if m.source.since is None]
+    return [
+        f"{m.source.c_name}, facts.toml says {_dotted(m.since)}"
+        for enum in model.enums
+        for m in enum.members
+        if m.source.since is None
+    ]

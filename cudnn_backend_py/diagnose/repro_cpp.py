@@ -92,7 +92,7 @@ class _Writer:
             uid = value.unique_id  # type: ignore[attr-defined]
             wish = f"tensor_{self._tensor_names.get(uid, uid)}"
         name = self._made[id(value)] = self._name(wish)
-        self._need(value.kind, value.kind.since or (9, 0, 0))
+        self._need(value.kind, value.kind.since)
         lines = [f"    // {_comment(comment)}"] if comment else []
         lines.append(f"    const Descriptor {name} = create({value.kind.c_name});")
         for facts in value.attributes:
@@ -112,13 +112,13 @@ class _Writer:
             return _set_line(name, facts, kind, "", children)
         for item in items:
             if isinstance(item, CudnnEnum):
-                self.header_needed = max(self.header_needed, item.since or (9, 0, 0))
+                self.header_needed = max(self.header_needed, item.since)
         c_type = f"<{_C_TYPES[kind]}>" if kind in _C_TYPES else ""
         return _set_line(name, facts, kind, c_type, (_literal(item, kind) for item in items))
 
     def _need(self, named: CudnnEnum, since: Version) -> None:
         self.library_needed = max(self.library_needed, since)
-        self.header_needed = max(self.header_needed, since, named.since or (9, 0, 0))
+        self.header_needed = max(self.header_needed, since, named.since)
 
     def _name(self, wish: str) -> str:
         """Return an identifier like `wish` that is not taken yet."""

@@ -15,14 +15,15 @@ A C program can be followed line by line::
 from __future__ import annotations
 
 import ctypes
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ..errors import UsageError
 from ..generated.enums import AttributeName, AttributeType, DescriptorType, ErrQueryMode, Status
-from .descriptor import Descriptor, Handle
-from .library import LogCallback, library
+from .descriptor import ADDRESS_MAX, Descriptor, Handle
+from .library import library
+from .log import log_hub
+from .values import is_a, is_row, read_number, read_sequence, show, show_typed
 
 __all__ = [
     "cudnnBackendCreateDescriptor",
@@ -51,22 +52,15 @@ __all__ = [
     "cudnnSetStream",
 ]
 
-_installed_callback: Any = None  # cuDNN keeps only the address
-
 
 def _address(value: Any, what: str) -> int:
-    if value is None or (isinstance(value, int) and not 0 < value < 1 << 64):
-        raise UsageError(f"{what} needs an address, got {value!r}", code="null-pointer")
-    return _number(value, what, wide=True)
+    if value is None or (type(value) is int and value == 0):
+        raise UsageError(f"{what} needs an address, got {show(value)}", code="null-pointer")
+    return read_number(value, what, 1, ADDRESS_MAX)
 
 
-def _number(value: Any, what: str, *, wide: bool = False) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise UsageError(f"{what} is an int, got {value!r} ({type(value).__name__})", code="wrong-argument")
-    number = operator.index(value)
-    if not -(1 << 63) <= number < 1 << 64 or (not wide and not -(1 << 31) <= number < 1 << 32):
-        raise UsageError(f"{what} {number} does not fit its C type", code="integer-overflow")
-    return number
+def _int(value: Any, what: str) -> int:
+    return read_number(value, what, -(1 << 31), (1 << 32) - 1)
 
 
 _Owning = TypeVar("_Owning", Descriptor, Handle)
@@ -74,11 +68,11 @@ _Owning = TypeVar("_Owning", Descriptor, Handle)
 
 def _checked(value: Any, kind: type[_Owning]) -> _Owning:
     """Return `value` if it is a descriptor or handle of this package; an address of another's is not taken."""
-    if isinstance(value, kind):
+    if type(value) is kind:
         return value
-    null = value is None or (isinstance(value, int) and value == 0)
+    null = value is None or (type(value) is int and value == 0)
     raise UsageError(
-        f"a {kind.__name__} is needed, got {value!r} ({type(value).__name__})",
+        f"a {kind.__name__} is needed, got {show_typed(value)}",
         code="null-pointer" if null else "wrong-argument",
     )
 
@@ -110,7 +104,7 @@ def cudnnGetCudartVersion() -> int:
 
 def cudnnGetErrorString(status: Status | int) -> str:
     """Return cuDNN's name of a status."""
-    text: bytes = library().cudnnGetErrorString(_number(status, "a status"))
+    text: bytes = library().cudnnGetErrorString(_int(status, "a status"))
     return text.decode()
 
 
@@ -122,7 +116,7 @@ def cudnnGetLastErrorString() -> str:
 def cudnnGetProperty(kind: int) -> int:
     """Return one part of the version: 0 major, 1 minor, 2 patch (``libraryPropertyType``)."""
     value = ctypes.c_int()
-    library().cudnnGetProperty(_number(kind, "libraryPropertyType"), ctypes.byref(value))
+    library().cudnnGetProperty(_int(kind, "libraryPropertyType"), ctypes.byref(value))
     return value.value
 
 
@@ -143,7 +137,7 @@ def cudnnDestroy(handle: Handle) -> None:
 
 def cudnnSetStream(handle: Handle, stream: int) -> None:
     """Set the CUDA stream (address; 0 is the default stream)."""
-    _checked(handle, Handle).set_stream(_number(stream, "cudaStream_t", wide=True))
+    _checked(handle, Handle).set_stream(stream)
 
 
 def cudnnGetStream(handle: Handle) -> int:
@@ -153,10 +147,10 @@ def cudnnGetStream(handle: Handle) -> int:
 
 def cudnnQueryRuntimeError(handle: Handle, mode: ErrQueryMode) -> Status:
     """Return the status a kernel left behind. Deprecated by cuDNN."""
-    status = ctypes.c_int()
-    library().cudnnQueryRuntimeError(
-        _checked(handle, Handle).pointer, ctypes.byref(status), _number(mode, "cudnnErrQueryMode_t"), None
-    )
+    status, number = ctypes.c_int(), _int(mode, "cudnnErrQueryMode_t")
+    if number not in library().enumerators[ErrQueryMode]:
+        raise UsageError(f"{number} is no ErrQueryMode", code="unknown-enumerator")
+    library().cudnnQueryRuntimeError(_checked(handle, Handle).pointer, ctypes.byref(status), number, None)
     return Status(status.value)
 
 
@@ -165,15 +159,13 @@ def cudnnSetCallback(
 ) -> None:
     """Install `function(severity, user_data, debug_info, message_address)` for the severities in `mask`.
 
-    ``capture_log`` is the comfortable way. ``None`` gives the log back to the environment's destination.
+    ``capture_log`` is the comfortable way, and goes on hearing beside it. ``None`` gives the log back to the
+    environment's destination. What `function` makes cuDNN log itself is not told to it.
     """
-    global _installed_callback
     if function is not None and not callable(function):
-        raise UsageError(f"cudnnCallback_t is a function, got {function!r}", code="wrong-argument")
-    callback = LogCallback(function) if function is not None else LogCallback()
+        raise UsageError(f"cudnnCallback_t is a function, got {show(function)}", code="wrong-argument")
     address = None if user_data is None else _address(user_data, "user data")
-    library().cudnnSetCallback(_number(mask, "a severity mask"), address, callback)
-    _installed_callback = callback
+    log_hub(library()).listen(_int(mask, "a severity mask"), address, function)
 
 
 def cudnnGetCallback() -> tuple[int, int | None, int | None]:
@@ -212,15 +204,20 @@ def cudnnBackendSetAttribute(
 ) -> None:
     """Set an attribute of `count` elements."""
     _checked(descriptor, Descriptor)
-    if not isinstance(elements, Sequence):
-        raise UsageError(f"the elements are a sequence, got {elements!r}", code="wrong-argument")
-    held = len(elements) + 1 if isinstance(elements, str) else len(elements)
-    if held != count:
+    number = read_number(count, "the count", -(1 << 63), (1 << 63) - 1)
+    if is_a(elements, str):
+        held = len(str.__str__(elements)) + 1
+        items: Any = elements
+    else:
+        if not is_row(elements):
+            raise UsageError(f"the elements are a sequence, got {show_typed(elements)}", code="wrong-argument")
+        items = read_sequence(elements, "elements", 0, None)
+        held = len(items)
+    if held != number:
         raise UsageError(
-            f"{getattr(attribute, 'c_name', attribute)}: a count of {count} was given with {held} elements",
-            code="wrong-element-count",
+            f"{show(attribute)}: a count of {number} was given with {held} elements", code="wrong-element-count"
         )
-    descriptor.set(attribute, elements, type=element_type)
+    descriptor.set(attribute, items, type=element_type)
 
 
 def cudnnBackendGetAttribute(
@@ -228,13 +225,14 @@ def cudnnBackendGetAttribute(
 ) -> tuple[int, Any]:
     """Return (element count, elements); with `requested` 0 only the count."""
     _checked(descriptor, Descriptor)
-    if _number(requested, "the requested count", wide=True) < 0:
-        raise UsageError(f"a count of {requested} was requested", code="wrong-element-count")
-    if requested == 0:
+    number = read_number(requested, "the requested count", -(1 << 63), (1 << 63) - 1)
+    if number < 0:
+        raise UsageError(f"a count of {number} was requested", code="wrong-element-count")
+    if number == 0:
         return descriptor.count(attribute, element_type), ()
     value = descriptor.get(attribute, type=element_type)
     values = value if isinstance(value, tuple) else (value,)
-    return len(values), values[:requested]
+    return len(values), values[:number]
 
 
 def cudnnGetExecutionPlanWorkspaceSize(handle: Handle, plan: Descriptor, variant_pack: Descriptor) -> int:

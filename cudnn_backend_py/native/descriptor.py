@@ -3,40 +3,54 @@
 Ownership is structure: a native descriptor is held by one small owner object, wrappers and parents hold owners.
 Closing a wrapper drops its hold; the native object is destroyed when nobody needs it any more. So a child that was
 closed under a living parent is no dangling pointer, and nothing depends on the order of destruction.
+
+Nothing is left half done by an exception that comes in the middle, such as KeyboardInterrupt: an owner exists before
+its native object, what a native object may point to is held before it is told, and a descriptor whose state is not
+known any more can only be closed.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import threading
-import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any, Self, final
 
 from ..errors import CudnnStatusError, UsageError
 from ..generated.attributes import ATTRIBUTE_FACTS, ATTRIBUTE_OWNER, ATTRIBUTES, AttributeFacts
 from ..generated.enums import AttributeName, AttributeType, DescriptorType
 from .cuda import same_context
 from .driver import current_device
-from .hazards import check_before_finalize, check_before_get, check_before_set, constant_buffer
-from .library import DescriptorPointer, HandlePointer, Library, library
-from .values import C_TYPES, from_c, matches, to_c
+from .hazards import check_before_finalize, check_before_get, check_before_set, check_constant
+from .library import DescriptorPointer, HandlePointer, Library, Native, library
+from .values import C_TYPES, convert, from_c, is_a, read, read_number, show, show_typed
 
 __all__ = ["Descriptor", "Handle"]
 
 
 class _Owner:
-    """One live native object; destroyed when the last holder lets go, never at interpreter exit."""
+    """One native object, from before it is made; destroyed when the last holder lets go.
 
-    __slots__ = ("__weakref__", "device", "needs", "pointer")
+    Never at interpreter exit, and never by a forked child: its copy may be of a moment in which another thread held a
+    lock of cuDNN, and no thread is left there to give that back.
+    """
 
-    def __init__(self, pointer: Any, destroy: Callable[[Any], Any], needs: tuple[_Owner, ...] = ()) -> None:
+    __slots__ = ("destroy", "device", "needs", "pid", "pointer")
+
+    def __init__(self, pointer: Any, destroy: Callable[[Any], Any]) -> None:
         self.pointer = pointer
+        self.destroy = destroy
+        self.pid = os.getpid()
         self.device: int | None = None  # ordinal of the GPU it is bound to, through a handle
-        self.needs: dict[AttributeName | None, tuple[_Owner, ...]] = {None: needs}
-        finalizer: Any = weakref.finalize(self, destroy, pointer)
-        finalizer.atexit = False
+        self.needs: dict[AttributeName | None, tuple[_Owner, ...]] = {}
+
+    def __del__(
+        self, finalizing: Callable[[], bool] = sys.is_finalizing, getpid: Callable[[], int] = os.getpid
+    ) -> None:
+        if self.pointer and not finalizing() and getpid() == self.pid:
+            self.destroy(self.pointer)
 
     def held_pointer(self) -> Any:
         """Return the pointer as a value that holds this owner, so that close() in another thread frees nothing."""
@@ -45,21 +59,26 @@ class _Owner:
         return pointer
 
 
-def _version_text(version: tuple[int, ...]) -> str:
-    return ".".join(map(str, version))
-
-
-def _create(lib: Library, kind: DescriptorType) -> DescriptorPointer:
-    pointer = DescriptorPointer()
-    lib.cudnnBackendCreateDescriptor(kind, ctypes.byref(pointer))
-    return pointer
+def _create(lib: Library, kind: DescriptorType) -> _Owner:
+    owner = _Owner(DescriptorPointer(), lib.cudnnBackendDestroyDescriptor)
+    lib.cudnnBackendCreateDescriptor(kind, ctypes.byref(owner.pointer))
+    return owner
 
 
 def _closed(what: str) -> UsageError:
     return UsageError(f"{what} is closed", code="descriptor-closed", fix="use it before close(), or make another one")
 
 
-class Handle:
+def _chosen_library(on: Library | None) -> Library:
+    if on is None:
+        return library()
+    if not is_a(on, Library):
+        raise UsageError(f"{show_typed(on)} is no Library", code="wrong-argument")
+    return on
+
+
+@final
+class Handle(Native, wraps=True):
     """A cuDNN handle on the current CUDA device, whose ordinal is ``device``.
 
     C: ``cudnnCreate``, ``cudnnDestroy``. It needs a GPU. Destroying it waits for the device.
@@ -71,13 +90,13 @@ class Handle:
     """
 
     def __init__(self, *, on: Library | None = None) -> None:
-        self._library = on or library()
-        pointer = HandlePointer()
-        self._library.cudnnCreate(ctypes.byref(pointer))
+        self._owner: _Owner | None = None
+        self._library = _chosen_library(on)
         self._pid = os.getpid()
-        self.device = current_device()
-        self._owner: _Owner | None = _Owner(pointer, _destroyer(self._library.cudnnDestroy, self._pid))
-        self._owner.device = self.device
+        owner = _Owner(HandlePointer(), _destroyer(self._library.cudnnDestroy))
+        self._library.cudnnCreate(ctypes.byref(owner.pointer))
+        self.device = owner.device = current_device()
+        self._owner = owner
 
     @property
     def owner(self) -> _Owner:
@@ -103,7 +122,8 @@ class Handle:
 
         C: ``cudnnSetStream``. The stream must outlive its use.
         """
-        self._library.cudnnSetStream(self.pointer, stream)
+        address = read_number(stream, "cudaStream_t", 0, ADDRESS_MAX)
+        self._library.cudnnSetStream(self.pointer, address)
         return self
 
     @property
@@ -129,16 +149,19 @@ class Handle:
         self.close()
 
 
-def _destroyer(destroy: Callable[[Any], Any], pid: int) -> Callable[[Any], None]:
+ADDRESS_MAX = (1 << 64) - 1
+
+
+def _destroyer(destroy: Callable[[Any], Any]) -> Callable[[Any], None]:
     def run(pointer: Any) -> None:
-        if os.getpid() == pid:
-            with same_context():  # cuDNN leaves the handle's GPU current
-                destroy(pointer)
+        with same_context():  # cuDNN leaves the handle's GPU current
+            destroy(pointer)
 
     return run
 
 
-class Descriptor:
+@final
+class Descriptor(Native, wraps=True):
     """One backend descriptor: create, set, get, finalize, close.
 
     C: ``cudnnBackendCreateDescriptor`` and its family. Values are Python values; element types and counts come
@@ -154,42 +177,45 @@ class Descriptor:
     (2, 8, 64)
     """
 
-    __slots__ = ("__weakref__", "_finalized", "_given", "_library", "_lock", "_owner", "kind")
+    __slots__ = ("__weakref__", "_finalized", "_given", "_kind", "_library", "_lock", "_owner", "_unsure")
 
     def __init__(self, kind: DescriptorType, *, on: Library | None = None) -> None:
-        if not isinstance(kind, DescriptorType):
-            raise UsageError(f"{kind!r} is no DescriptorType", code="unknown-enumerator")
-        lib = on or library()
-        if kind.since and kind.since > lib.version:
-            raise UsageError(
-                f"{kind.c_name} needs cuDNN {_version_text(kind.since)}, the loaded library is {lib.version_text}",
-                code="descriptor-newer-than-library",
-                fix=f"load a cuDNN of at least {_version_text(kind.since)}",
-            )
+        if type(kind) is not DescriptorType or DescriptorType._value2member_map_.get(kind) is not kind:
+            raise UsageError(f"{show(kind)} is no DescriptorType", code="unknown-enumerator")
+        lib = _chosen_library(on)
+        if kind not in lib.enumerators[DescriptorType]:
+            raise lib.too_new(kind)
         try:
-            pointer = _create(lib, kind)
+            owner = _create(lib, kind)
         except CudnnStatusError as error:
             raise _about(error, kind) from None
-        self._hold(kind, lib, pointer)
+        self._hold(kind, lib, owner)
 
-    def _hold(self, kind: DescriptorType, lib: Library, pointer: DescriptorPointer) -> None:
-        self.kind = kind
+    def _hold(self, kind: DescriptorType, lib: Library, owner: _Owner) -> None:
+        self._kind = kind
         self._library = lib
         self._finalized = False
+        self._unsure = False  # whether a call that changes it was interrupted
         self._given: dict[AttributeName, Sequence[Any]] = {}
-        self._lock = threading.Lock()
-        self._owner: _Owner | None = _Owner(pointer, lib.cudnnBackendDestroyDescriptor)
+        self._lock = threading.RLock()  # a log callback or a garbage collection may use it in the middle of a call
+        self._owner: _Owner | None = owner
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "finalized" if self._finalized else "open"
-        return f"<Descriptor {self.kind.name}, {state}>"
+        return f"<Descriptor {self._kind.name}, {state}>"
+
+    @property
+    def kind(self) -> DescriptorType:
+        """Its type."""
+        return self._kind
 
     @property
     def owner(self) -> _Owner:
         """The holder of the native descriptor; raises if closed."""
-        if self._owner is None:
-            raise _closed(f"this {self.kind.c_name}")
-        return self._owner
+        owner = self._owner  # read once: another thread may close it
+        if owner is None:
+            raise _closed(f"this {self._kind.c_name}")
+        return owner
 
     @property
     def pointer(self) -> DescriptorPointer:
@@ -241,7 +267,8 @@ class Descriptor:
         UsageError
             ``descriptor-closed``, ``descriptor-finalized``, ``attribute-of-another-descriptor``,
             ``attribute-newer-than-library``, ``attribute-read-only``, ``wrong-element-type``,
-            ``wrong-element-count``, ``unknown-enumerator``, ``integer-overflow``, ``child-not-finalized``.
+            ``wrong-element-count``, ``unknown-enumerator``, ``enumerator-newer-than-library``, ``integer-overflow``,
+            ``child-not-finalized``, ``descriptor-interrupted``. What a value's own methods raised is its cause.
         CudnnStatusError
             What cuDNN itself refuses.
         """
@@ -249,47 +276,46 @@ class Descriptor:
         if facts.role == "output":
             raise self._misuse(f"{attribute.c_name} is read-only", "attribute-read-only", attribute)
         if self._finalized:
-            raise self._misuse(
-                f"{attribute.c_name} cannot be set, this {self.kind.c_name} is finalized",
-                "descriptor-finalized",
-                attribute,
-                fix="set every attribute before finalize(), or make another descriptor",
-            )
-        values = _as_sequence(value, facts)
-        element = self._element_type(values, facts, type)
-        self._check_count(values, facts)
+            self._check_open(attribute)
         owners: tuple[_Owner, ...] = ()
-        kinds: tuple[DescriptorType, ...] | None = None
         try:
+            element, values = self._converted(read(value, facts), facts, type)
             check_before_set(attribute, values)
-            if element is AttributeType.BACKEND_DESCRIPTOR:
-                owners = tuple(self._child(item, facts) for item in values)
-                array = to_c([owner.pointer for owner in owners], element)
-                kinds = tuple(item.kind for item in values)
-            elif element is AttributeType.HANDLE:
-                owners = tuple(_handle_owner(item) for item in values)
-                array = to_c([owner.pointer for owner in owners], element)
+            if element is AttributeType.BACKEND_DESCRIPTOR or element is AttributeType.HANDLE:
+                owners = tuple([owner for owner, _ in values])
+                given: Sequence[Any] = [kind for _, kind in values]
+                array = (C_TYPES[element] * len(owners))(*[owner.pointer for owner in owners])
             elif element is AttributeType.CHAR:
-                array = ctypes.create_string_buffer(values[0].encode())
-                kinds = ()
+                array, given = ctypes.create_string_buffer(values[0].encode()), ()
             elif attribute is AttributeName.TENSOR_CONSTANT_VALUE:
-                constant = constant_buffer(values[0])  # lives until the call returns; cuDNN copies the element
-                array = to_c([ctypes.addressof(constant)], element)
+                # It lives until the call returns; cuDNN copies the element.
+                constant, given = ctypes.create_string_buffer(check_constant(values[0])), ()
+                array = (ctypes.c_void_p * 1)(ctypes.addressof(constant))
             else:
-                array = to_c(values, element)
+                array, given = (C_TYPES[element] * len(values))(*values), values
         except UsageError as error:
-            raise self._misuse(error.headline, error.code, attribute) from None
+            raise self._misuse(error.headline, error.code, attribute, error.sections.get("fix")) from error.__cause__
         with self._lock:
-            owner = self.owner
-            device = self._one_device(owner, owners, attribute)
+            owner = self._owner
+            if owner is None or self._finalized or self._unsure:
+                owner = self._check_open(attribute)
+            if owners:
+                device = self._one_device(owner, owners, attribute)
+                before = owner.needs.get(attribute, ())
+                owner.needs[attribute] = before + owners
+            self._unsure = True
             try:
                 self._library.cudnnBackendSetAttribute(owner.pointer, attribute, element, len(array), array)
             except CudnnStatusError as error:
-                raise _about(error, self.kind, attribute) from None
+                if owners:
+                    owner.needs[attribute] = before
+                self._unsure = False
+                raise _about(error, self._kind, attribute) from None
             if owners:
                 owner.needs[attribute] = owners
                 owner.device = device
-            self._given[attribute] = tuple(array) if kinds is None else kinds
+            self._given[attribute] = given
+            self._unsure = False
         return self
 
     def initialize(self) -> Self:
@@ -304,12 +330,12 @@ class Descriptor:
             ``descriptor-closed``, ``descriptor-finalized``.
         """
         with self._lock:
-            owner = self.owner
-            if self._finalized:
-                raise self._misuse(f"this {self.kind.c_name} is finalized", "descriptor-finalized", None)
+            owner = self._check_open(None)
+            self._unsure = True
             self._library.cudnnBackendInitialize(owner.pointer)
             self._given.clear()
             owner.needs.clear()
+            self._unsure = False
         return self
 
     def finalize(self) -> Self:
@@ -320,24 +346,51 @@ class Descriptor:
         Raises
         ------
         UsageError
-            ``descriptor-closed``, ``descriptor-finalized``.
+            ``descriptor-closed``, ``descriptor-finalized``, ``descriptor-interrupted``.
         CudnnStatusError
             What cuDNN refuses, with its words.
         """
         with self._lock:
-            owner = self.owner
-            if self._finalized:
-                raise self._misuse(f"this {self.kind.c_name} is already finalized", "descriptor-finalized", None)
+            owner = self._check_open(None)
             try:
-                check_before_finalize(self.kind, self._given)
+                check_before_finalize(self._kind, self._given)
             except UsageError as error:
                 raise self._misuse(error.headline, error.code, None, error.sections.get("fix")) from None
+            self._unsure = True
             try:
                 self._library.cudnnBackendFinalize(owner.pointer)
             except CudnnStatusError as error:
-                raise _about(error, self.kind) from None
+                self._unsure = False
+                raise _about(error, self._kind) from None
             self._finalized = True
+            self._unsure = False
         return self
+
+    def _check_open(self, attribute: AttributeName | None) -> _Owner:
+        """Return the holder of a descriptor that can still be changed."""
+        owner = self._check_sure()
+        if self._finalized:
+            this = f"this {self._kind.c_name} is"
+            raise self._misuse(
+                f"{this} already finalized"
+                if attribute is None
+                else f"{attribute.c_name} cannot be set, {this} finalized",
+                "descriptor-finalized",
+                attribute,
+                fix="set every attribute before finalize(), or make another descriptor",
+            )
+        return owner
+
+    def _check_sure(self) -> _Owner:
+        owner = self.owner
+        if self._unsure:
+            raise self._misuse(
+                f"a call that changes this {self._kind.c_name} was interrupted, or is not over",
+                "descriptor-interrupted",
+                None,
+                fix="close it and make another one",
+            )
+        return owner
 
     def get(self, attribute: AttributeName, *, type: AttributeType | None = None) -> Any:
         """Return an attribute as a Python value: one value, a tuple where it may hold several, text for CHAR.
@@ -358,10 +411,10 @@ class Descriptor:
             try:
                 return self._get(attribute, facts, element)
             except CudnnStatusError as error:
-                raise _about(error, self.kind, attribute) from None
+                raise _about(error, self._kind, attribute) from None
 
     def _get(self, attribute: AttributeName, facts: AttributeFacts, element: AttributeType) -> Any:
-        owner = self.owner
+        owner = self._check_sure()
         single = facts.max_count == 1
         # cuDNN answers a count of 0 for knob choices it does hold, so a bounded attribute is asked for its bound.
         count = facts.max_count if facts.max_count is not None else self._count(owner, attribute, element)
@@ -373,7 +426,7 @@ class Descriptor:
         self._library.cudnnBackendGetAttribute(owner.pointer, attribute, element, count, ctypes.byref(written), array)
         held = min(count, written.value)
         if element is AttributeType.CHAR:
-            return bytes(array.raw[:held]).split(b"\0", 1)[0].decode()
+            return bytes(array.raw[:held]).split(b"\0", 1)[0].decode("utf-8", "replace")
         values = from_c(array, held, element)
         return values[0] if single and values else values
 
@@ -382,28 +435,23 @@ class Descriptor:
     ) -> tuple[Descriptor, ...]:
         """Offer cuDNN `count` descriptors and keep those it fills; the others never become Python objects."""
         lib = self._library
-        pointers: list[DescriptorPointer] = []
-        held = 0
+        offered = [_create(lib, kind) for _ in range(count)]
+        array = (DescriptorPointer * count)(*[item.pointer for item in offered])
         written = ctypes.c_int64()
-        try:
-            pointers.extend(_create(lib, kind) for _ in range(count))
-            array = to_c(pointers, AttributeType.BACKEND_DESCRIPTOR)
-            lib.cudnnBackendGetAttribute(
-                owner.pointer,
-                attribute,
-                AttributeType.BACKEND_DESCRIPTOR,
-                count,
-                ctypes.byref(written),
-                array,
-            )
-            held = min(count, written.value)
-        finally:
-            for pointer in pointers[held:]:
-                lib.cudnnBackendDestroyDescriptor(pointer)
-        children = tuple(Descriptor.__new__(Descriptor) for _ in range(held))
-        for child, pointer in zip(children, pointers, strict=False):
-            child._hold(kind, lib, pointer)
-            child._adopt(self)
+        lib.cudnnBackendGetAttribute(
+            owner.pointer,
+            attribute,
+            AttributeType.BACKEND_DESCRIPTOR,
+            count,
+            ctypes.byref(written),
+            array,
+        )
+        children = tuple(Descriptor.__new__(Descriptor) for _ in range(min(count, written.value)))
+        for child, filled in zip(children, offered, strict=False):
+            child._hold(kind, lib, filled)
+            child._finalized = True
+            filled.needs[None] = (owner,)  # which must outlive it
+            filled.device = owner.device
         return children
 
     def count(self, attribute: AttributeName, element: AttributeType | None = None) -> int:
@@ -416,20 +464,14 @@ class Descriptor:
         self._check_readable(attribute, count_only=True)
         with self._lock:
             try:
-                return self._count(self.owner, attribute, kind)
+                return self._count(self._check_sure(), attribute, kind)
             except CudnnStatusError as error:
-                raise _about(error, self.kind, attribute) from None
+                raise _about(error, self._kind, attribute) from None
 
     def _count(self, owner: _Owner, attribute: AttributeName, element: AttributeType) -> int:
         held = ctypes.c_int64()
         self._library.cudnnBackendGetAttribute(owner.pointer, attribute, element, 0, ctypes.byref(held), None)
         return held.value
-
-    def _adopt(self, source: Descriptor) -> None:
-        """Mark as filled and finalized by cuDNN from `source`, which must outlive it."""
-        self._finalized = True
-        self.owner.needs[None] = (source.owner,)
-        self.owner.device = source.owner.device
 
     def execute(self, handle: Handle, variant_pack: Descriptor) -> None:
         """Run this execution plan on the handle's stream; returns before the device has finished.
@@ -437,15 +479,15 @@ class Descriptor:
         C: ``cudnnBackendExecute``. Borrows: the variant pack's device buffers, until the stream has passed.
         """
         self.check_usable(DescriptorType.EXECUTION_PLAN)
-        if not isinstance(variant_pack, Descriptor):
-            raise self._misuse(f"{variant_pack!r} is no Descriptor", "wrong-argument", None)
+        if type(variant_pack) is not Descriptor:
+            raise self._misuse(f"{show(variant_pack)} is no Descriptor", "wrong-argument", None)
         variant_pack.check_usable(DescriptorType.VARIANT_PACK)
         plan, pack, running = self.owner, variant_pack.owner, _handle_owner(handle)
         self._one_device(plan, (running,), None)
         try:
             self._library.cudnnBackendExecute(running.pointer, plan.pointer, pack.pointer)
         except CudnnStatusError as error:
-            raise _about(error, self.kind) from None
+            raise _about(error, self._kind) from None
 
     # checks
 
@@ -454,7 +496,7 @@ class Descriptor:
         devices = {item.device for item in (owner, *others) if item.device is not None}
         if len(devices) > 1:
             raise self._misuse(
-                f"this {self.kind.c_name} is bound to GPU {owner.device}, what it is given to GPU "
+                f"this {self._kind.c_name} is bound to GPU {owner.device}, what it is given to GPU "
                 f"{', '.join(sorted(str(item.device) for item in others if item.device != owner.device))}",
                 "handle-of-another-device",
                 attribute,
@@ -470,35 +512,30 @@ class Descriptor:
         UsageError
             ``wrong-descriptor-kind``, ``descriptor-closed``, ``descriptor-not-finalized``.
         """
-        if self.kind is not kind:
+        if self._kind is not kind:
             raise self._misuse(
-                f"a {kind.c_name} is needed, this is a {self.kind.c_name}", "wrong-descriptor-kind", None
+                f"a {kind.c_name} is needed, this is a {self._kind.c_name}", "wrong-descriptor-kind", None
             )
         _ = self.owner
         if not self._finalized:
             raise self._misuse(f"this {kind.c_name} is not finalized", "descriptor-not-finalized", None)
 
     def _facts(self, attribute: AttributeName) -> AttributeFacts:
-        if not isinstance(attribute, AttributeName):
-            raise self._misuse(f"{attribute!r} is no AttributeName", "unknown-enumerator", None)
-        if self.kind not in ATTRIBUTE_OWNER[attribute]:
+        facts = ATTRIBUTE_FACTS.get(attribute) if type(attribute) is AttributeName else None
+        if facts is None or facts.attribute is not attribute:
+            raise self._misuse(f"{show(attribute)} is no AttributeName", "unknown-enumerator", None)
+        if self._kind not in ATTRIBUTE_OWNER[attribute]:
             owners = ", ".join(kind.c_name for kind in ATTRIBUTE_OWNER[attribute])
-            known = ", ".join(facts.attribute.name for facts in ATTRIBUTES[self.kind])
+            known = ", ".join(facts.attribute.name for facts in ATTRIBUTES[self._kind])
             raise self._misuse(
-                f"{attribute.c_name} is an attribute of {owners}, not of {self.kind.c_name}",
+                f"{attribute.c_name} is an attribute of {owners}, not of {self._kind.c_name}",
                 "attribute-of-another-descriptor",
                 attribute,
                 fix=f"the attributes of this descriptor are {known}",
             )
-        facts = ATTRIBUTE_FACTS[attribute]
         if facts.since > self._library.version:
-            needed = _version_text(facts.since)
-            raise self._misuse(
-                f"{attribute.c_name} needs cuDNN {needed}, the loaded library is {self._library.version_text}",
-                "attribute-newer-than-library",
-                attribute,
-                fix=f"load a cuDNN of at least {needed} (cudnn-backend cudnn install {needed})",
-            )
+            error = self._library.too_new(attribute)
+            raise self._misuse(error.headline, error.code, attribute, error.sections.get("fix"))
         return facts
 
     def _check_readable(self, attribute: AttributeName, *, count_only: bool = False) -> None:
@@ -510,83 +547,72 @@ class Descriptor:
     def _read_type(self, facts: AttributeFacts, asked: AttributeType | None) -> AttributeType:
         if asked is None:
             return facts.types[0]
-        if not isinstance(asked, AttributeType) or asked not in facts.types:
-            accepted = " or ".join(kind.c_name for kind in facts.types)
-            raise self._misuse(
-                f"{facts.attribute.c_name} takes {accepted}, not {asked!r}", "wrong-element-type", facts.attribute
-            )
-        return asked
-
-    def _element_type(self, values: Sequence[Any], facts: AttributeFacts, asked: AttributeType | None) -> AttributeType:
-        if asked is not None:
-            return self._read_type(facts, asked)
-        if len(facts.types) == 1 or not values:
-            return facts.types[0]
         for kind in facts.types:
-            if kind is AttributeType.BACKEND_DESCRIPTOR:
-                if isinstance(values[0], Descriptor):
-                    return kind
-            elif all(matches(value, kind) for value in values):
+            if kind is asked:
                 return kind
-        return facts.types[0]
+        accepted = " or ".join(kind.c_name for kind in facts.types)
+        raise self._misuse(
+            f"{facts.attribute.c_name} takes {accepted}, not {show(asked)}", "wrong-element-type", facts.attribute
+        )
 
-    def _check_count(self, values: Sequence[Any], facts: AttributeFacts) -> None:
-        high = facts.max_count
-        if len(values) < facts.min_count or (high is not None and len(values) > high):
-            needed = str(high) if high == facts.min_count else f"{facts.min_count} to {high or 'any number'}"
-            raise self._misuse(
-                f"{facts.attribute.c_name} takes {needed} elements, got {len(values)}",
-                "wrong-element-count",
-                facts.attribute,
-            )
+    def _converted(
+        self, values: Sequence[Any], facts: AttributeFacts, asked: AttributeType | None
+    ) -> tuple[AttributeType, Sequence[Any]]:
+        """Return the element type asked for, or the first that fits, and the values as C will be given them."""
+        kinds = facts.types if asked is None else (self._read_type(facts, asked),)
+        if len(kinds) > 1 and values and type(values[0]) is Descriptor and AttributeType.BACKEND_DESCRIPTOR in kinds:
+            kinds = (AttributeType.BACKEND_DESCRIPTOR,)
+        for kind in kinds[:-1]:
+            try:
+                return kind, self._of_type(values, facts, kind)
+            except UsageError as error:
+                refused = error
+        try:
+            return kinds[-1], self._of_type(values, facts, kinds[-1])
+        except UsageError:
+            if len(kinds) == 1:
+                raise
+            raise refused from None
 
-    def _child(self, value: Any, facts: AttributeFacts) -> _Owner:
-        names = " or ".join(kind.name for kind in facts.element) or "any kind"
-        if not isinstance(value, Descriptor):
-            raise UsageError(
-                f"{value!r} ({type(value).__name__}) is no Descriptor of kind {names}",
-                code="wrong-element-type",
-            )
+    def _of_type(self, values: Sequence[Any], facts: AttributeFacts, kind: AttributeType) -> Sequence[Any]:
+        if kind is AttributeType.BACKEND_DESCRIPTOR:
+            return [self._child(value, facts) for value in values]
+        if kind is AttributeType.HANDLE:
+            return [(_handle_owner(value), None) for value in values]
+        if kind is AttributeType.CHAR or facts.attribute is AttributeName.TENSOR_CONSTANT_VALUE:
+            return values
+        return convert(values, kind, self._library)
+
+    def _child(self, value: Any, facts: AttributeFacts) -> tuple[_Owner, DescriptorType]:
+        if type(value) is not Descriptor:
+            raise UsageError(f"{show_typed(value)} is no Descriptor of kind {_kinds(facts)}", code="wrong-element-type")
         owner = value.owner
-        if facts.element and value.kind not in facts.element:
+        if facts.element and value._kind not in facts.element:
             raise UsageError(
-                f"{facts.attribute.c_name} takes a descriptor of kind {names}, got {value.kind.name}",
+                f"{facts.attribute.c_name} takes a descriptor of kind {_kinds(facts)}, got {value._kind.name}",
                 code="wrong-descriptor-kind",
             )
         if value is self:
-            raise UsageError(f"this {self.kind.c_name} cannot contain itself", code="descriptor-cycle")
-        if not value.finalized:
+            raise UsageError(f"this {self._kind.c_name} cannot contain itself", code="descriptor-cycle")
+        if not value._finalized:
             raise UsageError(
-                f"the {value.kind.c_name} given to {facts.attribute.c_name} is not finalized",
+                f"the {value._kind.c_name} given to {facts.attribute.c_name} is not finalized",
                 code="child-not-finalized",
             )
-        return owner
+        return owner, value._kind
 
     def _misuse(self, headline: str, code: str, attribute: AttributeName | None, fix: str | None = None) -> UsageError:
-        where = f"{self.kind.c_name}, {attribute.c_name}" if attribute is not None else self.kind.c_name
+        where = f"{self._kind.c_name}, {attribute.c_name}" if attribute is not None else self._kind.c_name
         return UsageError(headline, code=code, where=f"{where}; checked before any cuDNN call", fix=fix)
 
 
-def _as_sequence(value: Any, facts: AttributeFacts) -> Sequence[Any]:
-    """Return the elements of `value`: itself if it is one value, its items if it is a sequence of them."""
-    kind = facts.types[0]
-    if kind is AttributeType.CHAR:
-        if not isinstance(value, str) or "\0" in value:
-            raise UsageError(f"{facts.attribute.c_name} takes text without NUL", code="wrong-element-type")
-        return (value,)
-    if isinstance(value, (str, bytes)):
-        return (value,)
-    pair = AttributeType.FRACTION in facts.types
-    if isinstance(value, Sequence) and not (pair and facts.max_count == 1):
-        return value
-    if hasattr(value, "tolist") and getattr(value, "ndim", 0) == 1:
-        return list(value.tolist())
-    return (value,)
+def _kinds(facts: AttributeFacts) -> str:
+    return " or ".join(kind.name for kind in facts.element) or "any kind"
 
 
 def _handle_owner(value: Any) -> _Owner:
-    if not isinstance(value, Handle):
-        raise UsageError(f"{value!r} ({type(value).__name__}) is no Handle", code="wrong-element-type")
+    if type(value) is not Handle:
+        raise UsageError(f"{show_typed(value)} is no Handle", code="wrong-element-type")
     return value.owner
 
 

@@ -1,11 +1,11 @@
 """What kills cuDNN instead of being refused by it: a table of measured hazards, each refused here first.
 
 Every row was seen to crash the process or to corrupt its memory; the version it was measured with stands beside it.
+The checks look at what C will be given: plain ints, texts and bytes, never an object of the caller.
 """
 
 from __future__ import annotations
 
-import ctypes
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,8 +14,9 @@ from typing import Any
 from ..errors import UsageError
 from ..generated.enums import DIM_MAX, DescriptorType, OperationGraphMode
 from ..generated.enums import AttributeName as Attr
+from .values import show_typed
 
-__all__ = ["DEVICE_NAME_BYTES", "check_before_finalize", "check_before_get", "check_before_set", "constant_buffer"]
+__all__ = ["DEVICE_NAME_BYTES", "check_before_finalize", "check_before_get", "check_before_set", "check_constant"]
 
 DEVICE_NAME_BYTES = 255  # 9.28: a deviceName of 256 bytes or more is copied past its buffer
 
@@ -41,7 +42,7 @@ def _refuse_training_mode(_attribute: Attr, values: Sequence[Any]) -> None:
 
 def _check_concat_axis(_attribute: Attr, values: Sequence[Any]) -> None:
     """9.28: an axis beyond 32 bits is cut to fit, passes the check and is then used whole."""
-    if isinstance(values[0], int) and not 0 <= values[0] < DIM_MAX:
+    if not 0 <= values[0] < DIM_MAX:
         raise UsageError(f"axis {values[0]} is none of the {DIM_MAX} possible dims", code="axis-out-of-range")
 
 
@@ -60,9 +61,10 @@ def _check_json(attribute: Attr, values: Sequence[Any]) -> None:
 
 def _check_device_json(attribute: Attr, values: Sequence[Any]) -> None:
     for key, name in _pairs(attribute, values[0]):
-        if key == "deviceName" and isinstance(name, str) and len(name.encode("utf-8", "replace")) > DEVICE_NAME_BYTES:
+        size = len(name.encode("utf-8", "surrogatepass")) if isinstance(name, str) else 0
+        if key == "deviceName" and size > DEVICE_NAME_BYTES:
             raise UsageError(
-                f"the deviceName has {len(name.encode())} bytes, at most {DEVICE_NAME_BYTES} are possible",
+                f"the deviceName has {size} bytes, at most {DEVICE_NAME_BYTES} are possible",
                 code="device-name-too-long",
             )
 
@@ -73,7 +75,7 @@ def _pairs(attribute: Attr, text: str) -> list[tuple[str, Any]]:
     try:
         json.loads(text, object_pairs_hook=pairs.extend, strict=False)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{attribute.c_name} takes JSON: {error}", code="not-json") from None
+        raise UsageError(f"{attribute.c_name} takes JSON: {error}", code="not-json") from error
     return pairs
 
 
@@ -102,8 +104,8 @@ def check_before_set(attribute: Attr, values: Sequence[Any]) -> None:
         check(attribute, values)
 
 
-def constant_buffer(value: Any) -> ctypes.Array[ctypes.c_char]:
-    """Return host memory that holds the element of a constant tensor, given as its bytes.
+def check_constant(value: Any) -> bytes:
+    """Return the element of a constant tensor, which must be given as its bytes.
 
     9.28 reads as many bytes as the data type has from any address it is given, so addresses are not taken.
 
@@ -112,14 +114,14 @@ def constant_buffer(value: Any) -> ctypes.Array[ctypes.c_char]:
     UsageError
         ``constant-not-bytes``.
     """
-    if not isinstance(value, bytes) or not 1 <= len(value) <= LARGEST_ELEMENT_BYTES:
-        shown = f"{len(value)} bytes" if isinstance(value, bytes) else f"{value!r} ({type(value).__name__})"
+    if type(value) is not bytes or not 1 <= len(value) <= LARGEST_ELEMENT_BYTES:
+        shown = f"{len(value)} bytes" if type(value) is bytes else show_typed(value)
         raise UsageError(
             f"{Attr.TENSOR_CONSTANT_VALUE.c_name} takes the bytes of one element, got {shown}",
             code="constant-not-bytes",
             fix="for example struct.pack('f', 0.5)",
         )
-    return ctypes.create_string_buffer(value, LARGEST_ELEMENT_BYTES)
+    return value.ljust(LARGEST_ELEMENT_BYTES, b"\0")
 
 
 LARGEST_ELEMENT_BYTES = 32

@@ -12,10 +12,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from ..errors import CudnnStatusError, EnvironmentNotReady, NotSupportedStatus, UsageError
-from ..generated.enums import Status
+from ..generated.enums import AttributeName, CudnnEnum, DescriptorType, Status
 from ..generated.prototypes import FUNCTIONS
 from .driver import Driver, load_driver
 from .find import LIBRARY_VARIABLE, Place, cublaslt_places, cudnn_places, find_loaded, nvrtc_places
@@ -43,6 +43,27 @@ class DescriptorPointer(Pointer):
 
 class HandlePointer(Pointer):
     """``cudnnHandle_t``."""
+
+
+class Native:
+    """What a wrapper of a native object cannot do: have subclasses, which could lie about it, or copies."""
+
+    __slots__ = ()
+
+    def __init_subclass__(cls, *, wraps: bool = False) -> None:
+        if not wraps:
+            raise UsageError(
+                f"{cls.__name__} cannot be made from {cls.__base__.__name__ if cls.__base__ else 'it'}",
+                code="no-base-class",
+                fix="hold a descriptor or handle in an object of your own",
+            )
+
+    def __reduce_ex__(self, _protocol: object) -> NoReturn:
+        raise UsageError(
+            f"a {type(self).__name__} cannot be copied or pickled: it is one native object",
+            code="not-copyable",
+            fix="copy or pickle the graph it was made from",
+        )
 
 
 class Fraction(ctypes.Structure):
@@ -117,6 +138,17 @@ class Answer:
     truncated: bool = False
 
 
+class _Enumerators(dict[type[CudnnEnum], frozenset[int]]):
+    """For each enum the numbers that a version of cuDNN knows."""
+
+    def __init__(self, version: tuple[int, int, int]) -> None:
+        self._version = version
+
+    def __missing__(self, enum: type[CudnnEnum]) -> frozenset[int]:
+        known = self[enum] = frozenset(int(item) for item in enum if item.since <= self._version)
+        return known
+
+
 class Library:
     """A loaded libcudnn: its version, where it came from, and its functions under their C names.
 
@@ -133,6 +165,7 @@ class Library:
         self.path = (find_loaded("libcudnn.so") or [place.path or ""])[0]
         number = int(self.cudnnGetVersion())
         self.version = (number // 10000, number // 100 % 100, number % 100)
+        self.enumerators = _Enumerators(self.version)
         self.cuda_version = int(self.cudnnGetCudartVersion())
         cuda_major = self.cuda_version // 1000
         self.nvrtc = _load_first("NVRTC", nvrtc_places(cuda_major))
@@ -147,6 +180,22 @@ class Library:
 
     def __repr__(self) -> str:
         return f"<cuDNN {self.version_text} at {self.path}>"
+
+    def too_new(self, enumerator: CudnnEnum) -> UsageError:
+        """Return the exception for an enumerator that is newer than this library.
+
+        A number cuDNN does not know is no refusal to it: 9.14 to 9.24 die of the data types of 9.25 and 9.26.
+        """
+        needed, kind = ".".join(map(str, enumerator.since)), type(enumerator)
+        return UsageError(
+            f"{enumerator.c_name} needs cuDNN {needed}, the loaded library is {self.version_text}",
+            code="attribute-newer-than-library"
+            if kind is AttributeName
+            else "descriptor-newer-than-library"
+            if kind is DescriptorType
+            else "enumerator-newer-than-library",
+            fix=f"load a cuDNN of at least {needed} (cudnn-backend cudnn install {needed})",
+        )
 
     def __getattr__(self, name: str) -> Any:
         function = self._bind(name)
@@ -246,7 +295,8 @@ class Library:
 
 _STATUSES = {int(status) for status in Status}
 
-_lock = threading.Lock()
+_lock = threading.RLock()
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _library: Library | None = None
 
 

@@ -16,7 +16,7 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,7 +24,7 @@ from typing import Any
 from ..generated.enums import Severity
 from .library import Library, LogCallback, library
 
-__all__ = ["Log", "LogRecord", "capture_log"]
+__all__ = ["Log", "LogRecord", "capture_log", "log_hub"]
 
 _HEADER = re.compile(r"CuDNN \(v(?P<version>\d+)(?: (?P<build>\d+))?\) function (?P<function>\w+)\(\) called:")
 _TIME = re.compile(r"^Time: (?P<time>\S+)", re.MULTILINE)
@@ -128,79 +128,116 @@ class _Capture:
             self.logger.log(_LOGGING_LEVEL[record.severity], "%s", record.text)
 
 
-class _Hub:
-    """The one callback of the process and who listens to it.
+@dataclass(frozen=True, slots=True)
+class _Listener:
+    """Who heard the log before the captures: `function` of our caller or at `address`, or the environment's log."""
 
-    Once installed it stays: taking it back would empty the environment's log file, or, where no log was asked for,
-    leave cuDNN printing its errors to stderr. Only a callback of somebody else gets its place back.
+    mask: int = 0
+    user_data: int | None = None
+    address: int | None = None
+    function: Callable[[int, int | None, Any, int], object] | None = None
+
+
+class _Hub:
+    """The one callback of the process and who listens to it: captures, and the function our caller has set.
+
+    cuDNN may be in it in any thread at any time, so it is made once and never freed. Once installed it stays: taking
+    it back would empty the environment's log file, or, where no log was asked for, leave cuDNN printing its errors to
+    stderr. Only a callback of somebody else gets its place back.
     """
 
     def __init__(self, lib: Library) -> None:
         self._library = lib
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._captures: tuple[_Capture, ...] = ()
         self._callback = LogCallback(self._receive)
         self._address = ctypes.cast(self._callback, ctypes.c_void_p).value  # `self` keeps the callback
-        self._previous: tuple[int, int | None, int | None] = (0, None, None)
-        self._chained: Any = None
-        self._environment_mask = 0
+        self._former = _Listener()
+        self._thread = threading.local()
         atexit.register(self._leave)
+        # A child must find the lock free, whatever another thread did when it was forked.
+        os.register_at_fork(
+            before=self._lock.acquire, after_in_parent=self._lock.release, after_in_child=self._lock.release
+        )
+
+    def listen(self, mask: int, user_data: int | None, function: Callable[..., object] | None) -> None:
+        """Let `function` hear what is in `mask`, or nobody but the captures and the environment's log."""
+        with self._lock:
+            if function is None:
+                self._library.cudnnSetCallback(mask, user_data, LogCallback())
+                self._former = self._listener()
+                if not self._captures:
+                    return
+            else:
+                self._former = _Listener(mask, user_data, None, function)
+            self._install()
 
     def add(self, capture: _Capture) -> None:
         with self._lock:
             listener = self._listener()
-            if listener[2] != self._address:
-                self._remember(listener)
+            if listener.address != self._address:
+                self._former = listener
             self._captures = (*self._captures, capture)
             self._install()
 
     def remove(self, capture: _Capture) -> None:
         with self._lock:
             self._captures = tuple(item for item in self._captures if item is not capture)
-            if self._listener()[2] != self._address:
+            if self._listener().address != self._address:
                 return  # somebody else has taken over since
-            mask, user_data, function = self._previous
-            if function and not self._captures:
-                self._library.cudnnSetCallback(mask, user_data, LogCallback(function))
+            former = self._former
+            if former.address and not self._captures:
+                self._library.cudnnSetCallback(former.mask, former.user_data, LogCallback(former.address))
             else:
                 self._install()
 
-    def _listener(self) -> tuple[int, int | None, int | None]:
-        """Return mask, user data and address of the callback cuDNN has now."""
+    def _listener(self) -> _Listener:
+        """Return whom cuDNN tells now."""
         mask, user_data, function = ctypes.c_uint(), ctypes.c_void_p(), ctypes.c_void_p()
         self._library.cudnnGetCallback(ctypes.byref(mask), ctypes.byref(user_data), ctypes.byref(function))
-        return mask.value, user_data.value, function.value
-
-    def _remember(self, listener: tuple[int, int | None, int | None]) -> None:
-        """Remember who listened before: a callback of somebody else, or the environment's destination."""
-        mask, _, function = self._previous = listener
-        self._chained = LogCallback(function) if function else None
-        self._environment_mask = 0 if function else mask
+        there: Any = LogCallback(function.value) if function.value else None
+        return _Listener(mask.value, user_data.value, function.value, there)
 
     def _install(self) -> None:
-        mask = self._previous[0]
+        mask = self._former.mask
         for capture in self._captures:
             mask |= sum(1 << level for level in range(1, capture.level + 1))
-        self._library.cudnnSetCallback(mask, self._previous[1], self._callback)
+        self._library.cudnnSetCallback(mask, self._former.user_data, self._callback)
 
     def _leave(self) -> None:
         """Take the callback back when the interpreter ends and nobody waits for the log."""
         with contextlib.suppress(Exception):
-            if not self._environment_mask and self._listener()[2] == self._address:
-                mask, user_data, function = self._previous
-                self._library.cudnnSetCallback(mask, user_data, LogCallback(function or 0))
+            former = self._former
+            environment = former.function is None and former.mask
+            if not environment and self._listener().address == self._address:
+                self._library.cudnnSetCallback(former.mask, former.user_data, LogCallback(former.address or 0))
 
     def _receive(self, severity: int, user_data: int | None, info: Any, message: int) -> None:
+        if getattr(self._thread, "inside", False):
+            return  # who is told makes cuDNN speak
+        self._thread.inside = True
         try:
-            if self._chained is not None and self._previous[0] & 1 << severity:
-                self._chained(severity, user_data, info, message)
-            debug = info.contents
-            record = LogRecord(Severity(severity), _read_strings(message), debug.tid, debug.pid)
-            if self._environment_mask & 1 << severity:
-                _write_on(record)
-        except Exception:  # an exception cannot cross into C
-            _complain()
-            return
+            self._tell(severity, user_data, info, message)
+        finally:
+            self._thread.inside = False
+
+    def _tell(self, severity: int, user_data: int | None, info: Any, message: int) -> None:
+        former = self._former
+        wanted = former.mask & 1 << severity
+        if self._captures or (wanted and former.function is None):
+            try:
+                debug = info.contents
+                record = LogRecord(Severity(severity), _read_strings(message), debug.tid, debug.pid)
+                if wanted and former.function is None:
+                    _write_on(record)
+            except Exception:  # an exception cannot cross into C
+                _complain()
+            else:
+                self._to_captures(record)
+        if wanted and former.function is not None:
+            former.function(severity, user_data, info, message)  # ctypes reports what it raises
+
+    def _to_captures(self, record: LogRecord) -> None:
         for capture in self._captures:
             try:
                 capture.take(record)
@@ -239,6 +276,17 @@ _hubs: dict[int, _Hub] = {}
 _hubs_lock = threading.Lock()
 
 
+def log_hub(lib: Library) -> _Hub:
+    """Return the one hub of a library, made when it is first asked for."""
+    hub = _hubs.get(id(lib))
+    if hub is None:
+        with _hubs_lock:
+            hub = _hubs.get(id(lib))
+            if hub is None:
+                hub = _hubs[id(lib)] = _Hub(lib)
+    return hub
+
+
 @contextmanager
 def capture_log(
     level: Severity = Severity.INFO,
@@ -266,11 +314,7 @@ def capture_log(
     Log
         Grows while the block runs and stays readable after it.
     """
-    lib = on or library()
-    with _hubs_lock:
-        if id(lib) not in _hubs:
-            _hubs[id(lib)] = _Hub(lib)
-        hub = _hubs[id(lib)]
+    hub = log_hub(on or library())
     chosen = logging.getLogger(logger) if isinstance(logger, str) else logger
     thread = threading.get_native_id() if this_thread_only else None
     capture = _Capture(Log(), level, thread, chosen)

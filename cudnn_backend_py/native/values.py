@@ -1,22 +1,44 @@
-"""Python values to C arrays and back, one entry per attribute element type.
+"""Python values to plain ones, plain ones to C arrays, and back.
 
-The C element types are those of ``cudnnBackendAttributeType_t``. Every conversion refuses what does not fit before
-C sees it: a float for an integer, an integer beyond 64 bits, a number that is no member of the enum.
+Whatever a caller gives is first counted, then read once, element by element, into exact ints, floats, bools, texts,
+bytes and pairs of these: :func:`read`. Only such values are looked at afterwards, by the conversions to the element
+types of ``cudnnBackendAttributeType_t`` and by the table of hazards, and they are what C is given. So an object that
+answers otherwise when it is asked again, or has code of its own in any of its methods, passes no check it should not.
 """
 
 from __future__ import annotations
 
 import ctypes
+import numbers
 import operator
+import reprlib
 from collections.abc import Sequence
 from typing import Any
 
 from ..errors import UsageError
-from ..generated.attributes import ENUM_OF_TYPE
-from ..generated.enums import AttributeType, CudnnEnum
-from .library import DescriptorPointer, Fraction, HandlePointer
+from ..generated.attributes import ENUM_OF_TYPE, AttributeFacts
+from ..generated.enums import AttributeName, AttributeType, CudnnEnum
+from .library import DescriptorPointer, Fraction, HandlePointer, Library, Native
 
-__all__ = ["C_TYPES", "from_c", "matches", "to_c"]
+__all__ = [
+    "C_TYPES",
+    "MOST_ELEMENTS",
+    "convert",
+    "from_c",
+    "is_a",
+    "is_row",
+    "matches",
+    "read",
+    "read_number",
+    "read_sequence",
+    "show",
+    "show_typed",
+]
+
+MOST_ELEMENTS = 1 << 16  # where cuDNN gives no bound
+
+_ONE = (int, float, str, bytes, Native)  # one value, though some have items
+_HELD = (AttributeType.BACKEND_DESCRIPTOR, AttributeType.HANDLE)
 
 _PLAIN: dict[AttributeType, Any] = {
     AttributeType.HANDLE: HandlePointer,
@@ -36,63 +58,262 @@ C_TYPES: dict[AttributeType, Any] = {kind: _PLAIN.get(kind, ctypes.c_int) for ki
 _BITS = {AttributeType.INT64: 64, AttributeType.INT32: 32}
 
 
-def _refuse(value: object, kind: AttributeType, needs: str) -> UsageError:
-    return UsageError(
-        f"{value!r} ({type(value).__name__}) is no {kind.name}, {needs} is needed", code="wrong-element-type"
-    )
+def is_a(value: object, kind: type) -> bool:
+    """Return whether the type of `value` is `kind` or comes from it, whatever its ``__class__`` says."""
+    return issubclass(type(value), kind)
 
 
-def _integer(value: Any, kind: AttributeType) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise _refuse(value, kind, "an int")
-    number = operator.index(value)
-    bits = _BITS[kind]
-    if not -(1 << bits - 1) <= number < 1 << bits - 1:
-        raise UsageError(f"{number} does not fit {bits} bits", code="integer-overflow")
+# ------------------------------------------------------------------------------------------- messages
+
+_SHOWN = 200
+_brief = reprlib.Repr()
+_brief.maxlist = _brief.maxtuple = _brief.maxarray = _brief.maxdict = _brief.maxset = _brief.maxfrozenset = 9
+_brief.maxlevel = 3
+_brief.maxlong = _brief.maxstring = _brief.maxother = _SHOWN
+
+
+def show(value: object) -> str:
+    """Return a value for a message: its ``repr`` if it has one, in one line of bounded length."""
+    if type(value) is int and value.bit_length() > 3 * _SHOWN:
+        return f"<int of {value.bit_length()} bits>"
+    try:
+        text = str.__str__(_brief.repr(value))
+    except Exception:
+        text = f"<{_type_name(value)}>"
+    return _in_one_line(text)
+
+
+def show_typed(value: object) -> str:
+    """Return a value and the name of its type for a message."""
+    return f"{show(value)} ({_type_name(value)})"
+
+
+def _type_name(value: object) -> str:
+    return _in_one_line(vars(type)["__name__"].__get__(type(value)))
+
+
+def _in_one_line(text: str) -> str:
+    if len(text) > _SHOWN:
+        text = f"{text[: _SHOWN - 50]}...{text[-40:]}"
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+# -------------------------------------------------------------------------------------------- reading
+
+
+def read(value: object, facts: AttributeFacts) -> tuple[Any, ...]:
+    """Return the elements of a value for an attribute: itself if it is one, its items if it is a sequence of them.
+
+    Descriptors, handles and what is no plain value at all come back as they are.
+
+    Raises
+    ------
+    UsageError
+        ``wrong-element-count``, ``wrong-element-type``.
+    """
+    types = facts.types
+    if types[0] is AttributeType.CHAR:
+        return (_text(value, facts),)
+    low, high, kind = facts.min_count, facts.max_count, type(value)
+    pairs = AttributeType.FRACTION in types
+    row = kind is tuple or kind is list or (kind is not int and not issubclass(kind, _ONE) and is_row(value))
+    if not row or (pairs and high == 1):
+        value = (value,)
+    elements = read_sequence(value, facts.attribute, low, high)
+    if len(types) == 1 and types[0] in _HELD:
+        return elements
+    return tuple([(_read_pair if pairs else _read_one)(element) for element in elements])
+
+
+def read_sequence(value: Any, what: AttributeName | str, low: int, high: int | None) -> tuple[Any, ...]:
+    """Return the items of a sequence or row of numbers; they are counted before the first is looked at.
+
+    Raises
+    ------
+    UsageError
+        ``wrong-element-count``, ``wrong-element-type``.
+    """
+    bound = MOST_ELEMENTS if high is None else high
+    kind = type(value)
+    try:
+        count = len(value)
+        if low <= count <= bound:
+            if kind is tuple:
+                return value  # type: ignore[no-any-return]
+            row = value.tolist() if kind is not list and hasattr(kind, "tolist") else value
+            items = tuple(row[: count + 1] if type(row) is list else [row[index] for index in range(count)])
+            if len(items) == count:
+                return items
+            count = len(items)  # it is another one now
+    except Exception as error:
+        raise UsageError(
+            f"{show_typed(value)} given to {_name(what)} cannot be read: {show(error)}", code="wrong-element-type"
+        ) from error
+    needed = f"{bound}" if bound == low else f"{low} to {bound}"
+    raise UsageError(f"{_name(what)} takes {needed} elements, got {count}", code="wrong-element-count")
+
+
+def _name(what: AttributeName | str) -> str:
+    return what.c_name if isinstance(what, AttributeName) else what
+
+
+def is_row(value: Any) -> bool:
+    """Return whether a value is a sequence, or an array of one dim."""
+    try:
+        return issubclass(type(value), Sequence) or bool(hasattr(type(value), "tolist") and value.ndim == 1)
+    except Exception:
+        return False
+
+
+def _text(value: Any, facts: AttributeFacts) -> str:
+    text = str.__str__(value) if is_a(value, str) else None
+    if text is None or "\0" in text or not _has_utf8(text):
+        raise UsageError(
+            f"{facts.attribute.c_name} takes text without NUL and lone surrogates, got {show_typed(value)}",
+            code="wrong-element-type",
+        )
+    return text
+
+
+def _has_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _read_one(value: Any) -> Any:
+    """Return the plain value of an object that stands for one: a subclass of a plain type, a NumPy number."""
+    kind = type(value)
+    if kind is int or kind is float or kind is bool or value is None or issubclass(kind, CudnnEnum):
+        return value
+    try:
+        return _plain(value, kind)
+    except Exception as error:
+        raise UsageError(f"{show_typed(value)} cannot be read: {show(error)}", code="wrong-element-type") from error
+
+
+def _plain(value: Any, kind: type) -> Any:
+    if issubclass(kind, str):
+        return str.__str__(value)
+    if issubclass(kind, bytes):
+        return bytes.__getitem__(value, slice(None))
+    if issubclass(kind, int):
+        return operator.index(value)
+    if hasattr(kind, "ndim") and value.ndim != 0:
+        return value  # an array is not a number, even if it holds one
+    if kind.__module__ == "numpy" and kind.__name__ in ("bool", "bool_"):
+        return bool(value)
+    whole, real = hasattr(kind, "__index__"), hasattr(kind, "__float__")
+    if issubclass(kind, numbers.Complex) and not issubclass(kind, numbers.Real):
+        return value
+    if whole:
+        try:
+            return operator.index(value)
+        except Exception:
+            if not real:
+                raise
+    return float(value) if real else value
+
+
+def _read_pair(value: Any) -> Any:
+    """Return a plain value or a pair of them."""
+    if issubclass(type(value), _ONE) or not is_row(value):
+        return _read_one(value)
+    try:
+        pair = read_sequence(value, "a fraction", 2, 2)
+    except UsageError as error:
+        raise _refuse(value, AttributeType.FRACTION, "a pair (numerator, denominator)") from error.__cause__
+    return tuple([_read_one(item) for item in pair])
+
+
+def read_number(value: Any, what: str, low: int, high: int) -> int:
+    """Return an argument that C takes as an integer from `low` to `high`.
+
+    Raises
+    ------
+    UsageError
+        ``wrong-argument``, ``integer-overflow``.
+    """
+    number = _read_argument(value)
+    if type(number) is bool or not is_a(number, int):
+        raise UsageError(f"{what} is an int, got {show_typed(value)}", code="wrong-argument")
+    number = int(number)
+    if not low <= number <= high:
+        raise UsageError(f"{what} {show(number)} does not fit its C type", code="integer-overflow")
     return number
 
 
-def _real(value: object, kind: AttributeType) -> float:
-    if isinstance(value, (bool, str, bytes)) or not hasattr(value, "__float__"):
+def _read_argument(value: Any) -> Any:
+    try:
+        return _read_one(value)
+    except UsageError as error:
+        raise UsageError(error.headline, code="wrong-argument") from error.__cause__
+
+
+# --------------------------------------------------------------------------------- plain values to C
+
+
+def _refuse(value: object, kind: AttributeType, needs: str) -> UsageError:
+    return UsageError(f"{show_typed(value)} is no {kind.name}, {needs} is needed", code="wrong-element-type")
+
+
+def _integer(value: Any, kind: AttributeType, _library: Library | None) -> int:
+    if type(value) is not int:
+        if not is_a(value, CudnnEnum):
+            raise _refuse(value, kind, "an int")
+        value = operator.index(value)
+    bits = _BITS[kind]
+    if not -(1 << bits - 1) <= value < 1 << bits - 1:
+        raise UsageError(f"{show(value)} does not fit {bits} bits", code="integer-overflow")
+    return value  # type: ignore[no-any-return]
+
+
+def _real(value: Any, kind: AttributeType, _library: Library | None) -> float:
+    if type(value) is float:
+        return value
+    if type(value) is bool or not is_a(value, int):
         raise _refuse(value, kind, "a float")
-    return float(value)
+    try:
+        return float(operator.index(value))
+    except OverflowError as error:
+        raise _refuse(value, kind, "a number a double can hold") from error
 
 
-def _boolean(value: object, kind: AttributeType) -> bool:
-    if isinstance(value, bool) or type(value).__name__ in ("bool", "bool_"):
-        return bool(value)
+def _boolean(value: Any, kind: AttributeType, _library: Library | None) -> bool:
+    if type(value) is bool:
+        return value
     raise _refuse(value, kind, "True or False")
 
 
-def _address(value: Any, kind: AttributeType) -> int | None:
+def _address(value: Any, kind: AttributeType, _library: Library | None) -> int | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    if type(value) is not int:
         raise _refuse(value, kind, "an address as int, or None")
-    number = operator.index(value)
-    if not 0 <= number < 1 << 64:
-        raise UsageError(f"{number} is no address", code="integer-overflow")
-    return number
+    if not 0 <= value < 1 << 64:
+        raise UsageError(f"{show(value)} is no address", code="integer-overflow")
+    return value
 
 
-def _fraction(value: object, kind: AttributeType) -> Fraction:
-    if not isinstance(value, Sequence) or isinstance(value, (str, bytes)) or len(value) != 2:
+def _fraction(value: Any, kind: AttributeType, library: Library | None) -> Fraction:
+    if type(value) is not tuple:
         raise _refuse(value, kind, "a pair (numerator, denominator)")
-    numerator, denominator = (_integer(item, AttributeType.INT64) for item in value)
-    return Fraction(numerator, denominator)
+    return Fraction(*(_integer(item, AttributeType.INT64, library) for item in value))
 
 
-def _enumerator(value: Any, kind: AttributeType) -> int:
+def _enumerator(value: Any, kind: AttributeType, library: Library | None) -> int:
     enum: type[CudnnEnum] = ENUM_OF_TYPE[kind]
-    if isinstance(value, CudnnEnum):
-        if not isinstance(value, enum):
-            raise _refuse(value, kind, f"a {enum.__name__}")
-        return int(value)
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    if type(value) is not enum and type(value) is not int:
         raise _refuse(value, kind, f"a {enum.__name__}")
     number = operator.index(value)
-    if number not in enum._value2member_map_:
-        raise UsageError(f"{number} is no {enum.__name__}", code="unknown-enumerator")
+    if library is None or number not in library.enumerators[enum]:
+        member: Any = enum._value2member_map_.get(number)
+        if member is None:
+            raise UsageError(f"{show(number)} is no {enum.__name__}", code="unknown-enumerator")
+        if library is not None:
+            raise library.too_new(member)
     return number
 
 
@@ -108,28 +329,27 @@ _CONVERT: dict[AttributeType, Any] = {
 }
 
 
-def to_c(values: Sequence[Any], kind: AttributeType) -> ctypes.Array[Any]:
-    """Return a C array of `values`, each checked; descriptors and handles are given as their pointers.
+def convert(values: Sequence[Any], kind: AttributeType, library: Library | None) -> list[Any]:
+    """Return what :func:`read` returned as the elements of a C array of this type, each checked.
+
+    An enumerator newer than `library` is refused; without one every enumerator of the header is taken.
 
     Raises
     ------
     UsageError
-        ``wrong-element-type``, ``integer-overflow``, ``unknown-enumerator``.
+        ``wrong-element-type``, ``integer-overflow``, ``unknown-enumerator``, ``enumerator-newer-than-library``.
     """
-    c_type = C_TYPES[kind]
-    convert = _CONVERT.get(kind)
-    if convert is not None:
-        values = [convert(value, kind) for value in values]
-    return (c_type * len(values))(*values)  # type: ignore[no-any-return]
+    one = _CONVERT[kind]
+    return [one(value, kind, library) for value in values]
 
 
 def matches(value: object, kind: AttributeType) -> bool:
-    """Return whether `value` converts to `kind`; how one of several accepted element types is chosen."""
-    convert = _CONVERT.get(kind)
-    if convert is None:
+    """Return whether `value` is taken as a `kind`; how one of several accepted element types is chosen."""
+    one = _CONVERT.get(kind)
+    if one is None:
         return False
     try:
-        convert(value, kind)
+        one(_read_pair(value), kind, None)
     except UsageError:
         return False
     return True

@@ -11,11 +11,13 @@ import random
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from cudnn_backend_py import (
     Attr,
+    CudnnBackendError,
     DataType,
     Descriptor,
     DescriptorType,
@@ -23,7 +25,9 @@ from cudnn_backend_py import (
     GraphBuilder,
     OperationGraph,
     UsageError,
+    capi,
     explain,
+    library,
     open_target,
 )
 from cudnn_backend_py.graph.attention import sdpa_forward
@@ -239,3 +243,140 @@ print(explain(flash(), "sm90").outcome)
     )
     assert done.stdout.strip() == "supported"
     assert done.stderr == ""
+
+
+def test_a_forked_child_destroys_nothing_of_its_parent() -> None:
+    """A lock of cuDNN that another thread held at that moment is never given back in the child."""
+    done = run_code(
+        """
+import os
+from cudnn_backend_py import Descriptor, DescriptorType, library
+from tests.support.live import counting
+with counting() as live:
+    made = [Descriptor(DescriptorType.TENSOR) for _ in range(10)]
+    child = os.fork()
+    if child == 0:
+        made.clear()
+        mine = [Descriptor(DescriptorType.TENSOR) for _ in range(3)]
+        mine.clear()
+        os._exit(live.destroyed)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    made.clear()
+    print(live.destroyed)
+"""
+    )
+    assert done.stdout.split() == ["3", "10"]
+
+
+class Interrupting:
+    """Calls a C function and raises KeyboardInterrupt before or after it, once."""
+
+    def __init__(self, name: str, *, after: bool) -> None:
+        self.name, self.after = name, after
+        self.call = getattr(library(), name)
+
+    def __call__(self, *arguments: Any) -> Any:
+        vars(library())[self.name] = self.call
+        status = self.call(*arguments) if self.after else 0
+        if status == 0:
+            raise KeyboardInterrupt
+        return status
+
+    def __enter__(self) -> None:
+        vars(library())[self.name] = self
+
+    def __exit__(self, *_exception: object) -> None:
+        vars(library())[self.name] = self.call
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_an_interrupted_creation_leaves_nothing_alive(after: bool) -> None:
+    gc.collect()
+    with counting() as live:
+        with Interrupting("cudnnBackendCreateDescriptor", after=after), pytest.raises(KeyboardInterrupt):
+            Descriptor(DescriptorType.TENSOR)
+        gc.collect()
+        assert (live.made, live.alive) == (int(after), 0)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("verb", ["SetAttribute", "Finalize", "Initialize"])
+def test_an_interrupted_descriptor_can_only_be_closed(verb: str, after: bool) -> None:
+    with counting() as live:
+        child = tensor(9)
+        made = Descriptor(DescriptorType.OPERATION_RESHAPE)
+
+        def change() -> None:
+            if verb == "SetAttribute":
+                made.set(Attr.OPERATION_RESHAPE_XDESC, child)
+            elif verb == "Finalize":
+                made.finalize()
+            else:
+                made.initialize()
+
+        if verb == "Finalize":
+            made.set(Attr.OPERATION_RESHAPE_XDESC, child).set(Attr.OPERATION_RESHAPE_YDESC, tensor(2))
+        with Interrupting(f"cudnnBackend{verb}", after=after), pytest.raises(KeyboardInterrupt):
+            change()
+        child.close()
+        for call in (change, made.finalize, lambda: made.get(Attr.OPERATION_RESHAPE_XDESC)):
+            with pytest.raises(UsageError) as caught:
+                call()
+            assert caught.value.code in ("descriptor-interrupted", "descriptor-closed")
+        if verb != "Initialize":
+            assert live.alive >= 2  # what cuDNN may have been told of lives as long as it
+        made.close()
+        del caught
+        gc.collect()
+        assert live.alive == 0
+
+
+def test_a_log_callback_cannot_change_the_descriptor_that_is_being_changed() -> None:
+    refused: list[str] = []
+    made = Descriptor(DescriptorType.MATMUL)
+
+    def foreign(*_: object) -> None:
+        try:
+            made.set(Attr.MATMUL_COMP_TYPE, DataType.HALF)
+        except UsageError as error:
+            refused.append(error.code)
+
+    capi.cudnnSetCallback(0b1110, foreign)
+    made.finalize()
+    capi.cudnnSetCallback(0, None)
+    assert "descriptor-interrupted" in refused
+    assert set(refused) <= {"descriptor-interrupted", "descriptor-finalized"}
+
+
+def test_threads_change_one_descriptor() -> None:
+    """Set, read, finalize, close at once: values, our errors, and nothing left."""
+    gc.collect()
+    with counting() as live:
+        for number in range(60):
+            made = tensor(5) if number % 2 else Descriptor(DescriptorType.TENSOR).set(Attr.TENSOR_UNIQUE_ID, 5)
+            start = threading.Barrier(4)
+            calls = (
+                lambda made=made: made.set(Attr.TENSOR_DIMENSIONS, (2, 8, 64)),
+                lambda made=made: made.get(Attr.TENSOR_UNIQUE_ID),
+                lambda made=made: made.finalize(),
+                lambda made=made: made.close(),
+            )
+            seen: list[object] = []
+
+            def work(call: Any, start: threading.Barrier = start, seen: list[object] = seen) -> None:
+                start.wait()
+                for _ in range(5):
+                    try:
+                        call()
+                    except CudnnBackendError as error:
+                        seen.append(error.code)
+
+            threads = [threading.Thread(target=work, args=(call,)) for call in calls]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert set(seen) <= {"descriptor-closed", "descriptor-finalized", "cudnn-status"}
+        del made, calls, threads, thread
+        gc.collect()
+        assert live.alive == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import logging
 import os
@@ -28,6 +29,7 @@ from cudnn_backend_py import (
 )
 from cudnn_backend_py.native import Log
 from cudnn_backend_py.native.library import LogCallback
+from cudnn_backend_py.native.log import _Hub, _read_strings
 from tests.support.child import Finished, older_cudnn, run_python
 
 
@@ -251,9 +253,89 @@ def test_a_foreign_callback_that_raises_kills_nothing(monkeypatch: pytest.Monkey
     assert "cudnnBackendCreateDescriptor" in functions(log)
 
 
-def test_strings_of_a_message_are_read_to_the_empty_one() -> None:
-    from cudnn_backend_py.native.log import _read_strings
+THREADS = """
+import threading
+from cudnn_backend_py import CudnnBackendError, Descriptor, DescriptorType, capi, capture_log
+heard = 0
+def hear(*_):
+    global heard
+    heard += 1
+def set_it():
+    for number in range(6000):
+        capi.cudnnSetCallback(14, lambda *_: hear(), number + 1)
+def capture():
+    for number in range(40):
+        with capture_log() as log:
+            Descriptor(DescriptorType.MATMUL).close()
+        assert any("MATMUL" in record.text for record in log.records), log.text
+def work():
+    while any(thread.is_alive() for thread in others):
+        try:
+            Descriptor(DescriptorType.TENSOR).finalize()
+        except CudnnBackendError:
+            pass
+others = [threading.Thread(target=call) for call in (set_it, set_it, set_it, capture)]
+workers = [threading.Thread(target=work) for _ in range(2)]
+for thread in others + workers:
+    thread.start()
+for thread in others + workers:
+    thread.join()
+capi.cudnnSetCallback(0, None)
+print(heard)
+"""
 
+
+def test_callbacks_set_by_threads_while_others_are_in_them() -> None:
+    """CuDNN may be in a callback that another thread replaces."""
+    done = run_python(["-c", THREADS], environment=quiet_environment())
+    assert (done.code, done.stderr) == (0, "")
+    assert int(done.stdout) > 100
+
+
+def test_a_callback_and_a_capture_hear_beside_each_other() -> None:
+    heard: list[int] = []
+    with capture_log() as log:
+        capi.cudnnSetCallback(1 << Severity.ERROR, lambda severity, *_: heard.append(severity))
+        fail()
+        capi.cudnnSetCallback(0, None)
+        fail()
+    assert heard == [Severity.ERROR]
+    assert sum(record.severity is Severity.ERROR for record in log.records) == 2
+
+
+def test_a_callback_that_makes_cudnn_speak_is_not_told_of_it() -> None:
+    heard: list[str] = []
+
+    def foreign(_severity: int, _user_data: int | None, _info: object, message: int) -> None:
+        heard.append(_read_strings(message))
+        Descriptor(DescriptorType.REDUCTION).close()
+
+    capi.cudnnSetCallback(0b1110, foreign)
+    Descriptor(DescriptorType.MATMUL)
+    capi.cudnnSetCallback(0, None)
+    assert any("MATMUL" in text for text in heard)
+    assert not any("REDUCTION" in text for text in heard)
+
+
+def test_captures_leave_nothing_behind() -> None:
+    """One hub with one callback serves a library for ever."""
+
+    def there() -> tuple[int, int]:
+        gc.collect()
+        objects = gc.get_objects()
+        return sum(type(item) is LogCallback for item in objects), sum(type(item) is _Hub for item in objects)
+
+    with capture_log():
+        pass
+    before = there()
+    for _ in range(50):
+        with capture_log():
+            pass
+    assert there() == before
+    assert before[1] == 1
+
+
+def test_strings_of_a_message_are_read_to_the_empty_one() -> None:
     memory = ctypes.create_string_buffer(b"one\0two \xff\0\0not this\0")
     assert _read_strings(ctypes.addressof(memory)) == "one\ntwo \ufffd"
     assert LogCallback is not None

@@ -86,11 +86,11 @@ def test_values_and_c_names(member: enums.CudnnEnum, value: int, c_name: str) ->
     assert (int(member), member.c_name) == (value, c_name)
 
 
-def test_since_is_read_or_none() -> None:
+def test_since_is_read_or_measured() -> None:
     assert A.OPERATION_SDPA_BWD_DBIAS_DESC.since == (9, 28, 0)
     assert D.DEVICEPROP.since == (9, 8, 0)
     assert enums.Status.SUCCESS.since == (9, 0, 0)
-    assert enums.OperationGraphMode.SDPA_FWD.since is None
+    assert enums.OperationGraphMode.SDPA_FWD.since == (9, 23, 0)  # the header does not say
     assert enums.CudaGraphRetention.NONE.since == (9, 28, 0)
 
 

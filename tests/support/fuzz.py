@@ -1,8 +1,9 @@
 """Random calls on descriptors of every type: ``python -m tests.support.fuzz SEED CALLS_PER_TYPE LOG``.
 
 Each call is written to LOG before it is made, so that the last line after a crash is the call that crashed. Values
-are half plausible and half nonsense; descriptors are open, finalized and closed ones of every kind. Only the
-package's own exceptions may come out.
+are plausible, in disguise, nonsense or hostile; descriptors are open, finalized and closed ones of every kind. Only the
+package's own exceptions may come out, and the KeyboardInterrupt that some values raise. ``FUZZ_THREADS=N`` lets N
+threads call on the same descriptors and forks children among them that drop what they inherit.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import math
 import os
 import random
 import sys
+import threading
 from collections import Counter
-from typing import Any, TextIO
+from collections.abc import Callable
+from typing import Any, Self, TextIO
 
 from cudnn_backend_py import (
     Attr,
@@ -23,19 +26,22 @@ from cudnn_backend_py import (
     DescriptorType,
     HeurMode,
     OperationGraph,
+    Severity,
     build_plan,
+    capi,
+    capture_log,
     library,
     open_target,
 )
 from cudnn_backend_py.generated.attributes import ATTRIBUTES, ENUM_OF_TYPE, AttributeFacts
 from cudnn_backend_py.lower import lower
 from cudnn_backend_py.native import build
+from cudnn_backend_py.native.values import show
+from tests.support.hostile import disguise, hostile
 from tests.support.zoo import ZOO
 
 KINDS = [
-    kind
-    for kind in DescriptorType
-    if kind is not DescriptorType.INTERMEDIATE_INFO and (not kind.since or kind.since <= library().version)
+    kind for kind in DescriptorType if kind is not DescriptorType.INTERMEDIATE_INFO and kind.since <= library().version
 ]
 INTEGERS = (0, 1, 2, 3, 4, 7, 8, 16, 64, 128, -1, -2, 2**15, 2**31 - 1, 2**31, -(2**31), 2**40, 2**62, 2**63 - 1)
 TOO_LARGE = (2**63, -(2**63) - 1, 2**64, 10**30)
@@ -68,6 +74,12 @@ class Fuzzer:
         self.good: dict[DescriptorType, list[Descriptor]] = {kind: [] for kind in DescriptorType}
         self.pool: dict[DescriptorType, list[Descriptor]] = {kind: [] for kind in DescriptorType}
         self._specimens()
+
+    def sibling(self, seed: int) -> Self:
+        """Return another one for another thread, on the same descriptors."""
+        other = type(self).__new__(type(self))
+        other.__dict__.update(self.__dict__, random=random.Random(seed), outcomes=Counter(), calls=Counter())
+        return other
 
     def _specimens(self) -> None:
         """Make finalized descriptors of as many kinds as real graphs have."""
@@ -181,6 +193,7 @@ class Fuzzer:
             lambda: {"a": 1},
             lambda: 1 + 2j,
             lambda: r.choice(list(r.choice(list(ENUM_OF_TYPE.values())))),
+            *[lambda: hostile(r)] * 12,
         ]
         if depth < 2:
             makers += [lambda: [self.nonsense(depth + 1) for _ in range(r.choice((0, 1, 2, 3, 9)))]] * 3
@@ -202,14 +215,19 @@ class Fuzzer:
         if r.random() < 0.02:
             attribute = self.nonsense()
         descriptor = r.choice(pool) if r.random() < 0.8 or not self.good[kind] else r.choice(self.good[kind])
-        facts = next((item for item in ATTRIBUTES[kind] if item.attribute == attribute), None)
+        facts = next((item for item in ATTRIBUTES[kind] if item.attribute is attribute), None)
         what = r.random()
         element_type: Any = None
         if r.random() < 0.15:
             element_type = r.choice(list(AttributeType)) if r.random() < 0.9 else self.nonsense()
         if what < 0.62:
             value = self.plausible(facts) if facts is not None and r.random() < 0.65 else self.nonsense()
-            self.make("set", descriptor, attribute, value, element_type)
+            if r.random() < 0.25:
+                value = disguise(value, r)
+            if r.random() < 0.2:
+                self.c_call(descriptor, attribute, value, element_type)
+            else:
+                self.make("set", descriptor, attribute, value, element_type)
         elif what < 0.82:
             self.make("get", descriptor, attribute, None, element_type)
         elif what < 0.86:
@@ -218,6 +236,40 @@ class Fuzzer:
             self.make("finalize", descriptor, None, None, None)
         elif descriptor in pool:
             self.make("close", descriptor, None, None, None)
+
+    def c_call(self, descriptor: Descriptor, attribute: Any, value: Any, element_type: Any) -> None:
+        """Make a call of :mod:`cudnn_backend_py.capi`, often with something hostile among its arguments."""
+        r = self.random
+
+        def odd(value: Any) -> Any:
+            return value if r.random() < 0.8 else self.nonsense()
+
+        count = odd(
+            len(value) + isinstance(value, str)
+            if any(type(value) is kind for kind in (tuple, list, str))
+            else r.choice((1, 2**70))
+        )
+        pair = odd(descriptor), odd(self.any_descriptor(DescriptorType.VARIANT_PACK))
+        calls: list[tuple[str, Callable[[], Any]]] = [
+            ("set", lambda: capi.cudnnBackendSetAttribute(odd(descriptor), attribute, element_type, count, value)),
+            ("get", lambda: capi.cudnnBackendGetAttribute(odd(descriptor), attribute, element_type, odd(1))),
+            ("create", lambda: capi.cudnnBackendCreateDescriptor(odd(descriptor.kind))),
+            ("initialize", lambda: capi.cudnnBackendInitialize(odd(descriptor))),
+            ("finalize", lambda: capi.cudnnBackendFinalize(odd(descriptor))),
+            ("execute", lambda: capi.cudnnBackendExecute(odd(None), *pair)),
+            ("populate", lambda: capi.cudnnBackendPopulateCudaGraph(odd(None), *pair, odd(4096))),
+            ("error string", lambda: capi.cudnnGetErrorString(odd(r.choice(INTEGERS)))),
+            ("property", lambda: capi.cudnnGetProperty(odd(r.choice((0, 1, 2, 9))))),
+            ("stream", lambda: capi.cudnnSetStream(odd(None), odd(0))),
+            ("runtime error", lambda: capi.cudnnQueryRuntimeError(odd(None), odd(0))),
+            ("callback", lambda: capi.cudnnSetCallback(odd(2), _hear, odd(None))),
+            ("capture", lambda: _capture(descriptor)),
+            ("no callback", lambda: capi.cudnnSetCallback(0, r.choice((None, "x", 5, 1 + 2j)))),
+            ("value", lambda: build(odd(None), on=odd(library()))),
+            ("execute plan", lambda: descriptor.execute(odd(None), pair[1])),
+        ]
+        name, call = calls[0] if r.random() < 0.5 else r.choice(calls)
+        self.count(f"c {name}", descriptor, attribute, value, element_type, call)
 
     def fill(self, descriptor: Descriptor) -> None:
         """Set what is required and some of the rest, all plausible, and finalize: the way to odd complete values."""
@@ -233,21 +285,16 @@ class Fuzzer:
 
     def show(self, value: Any) -> str:
         """Return a value as text, descriptors with their numbers."""
-        if isinstance(value, Descriptor):
+        if type(value) is Descriptor:
             return self.name(value)
-        if isinstance(value, (list, tuple)):
-            return "(" + ", ".join(map(self.show, value)) + ")"
-        return repr(value)
+        if (type(value) is list or type(value) is tuple) and len(value) < 20:
+            return "(" + ", ".join(self.show(item) if type(item) is Descriptor else show(item) for item in value) + ")"
+        return show(value)
 
     def make(self, verb: str, descriptor: Descriptor, attribute: Any, value: Any, element_type: Any) -> None:
-        """Write the call down, make it, count its outcome."""
-        number = sum(self.calls.values())
-        of = getattr(attribute, "name", attribute)
-        text = f"{number} {verb} {self.name(descriptor)} {of} {self.show(value)[:300]} type={element_type!r}"
-        self.log.write(text)
-        self.log.flush()
-        self.calls[descriptor.kind.name] += 1
-        try:
+        """Make a call on a descriptor."""
+
+        def call() -> None:
             if verb == "set":
                 descriptor.set(attribute, value, type=element_type)
             elif verb == "get":
@@ -258,9 +305,27 @@ class Fuzzer:
                 descriptor.finalize()
             else:
                 descriptor.close()
+
+        self.count(verb, descriptor, attribute, value, element_type, call)
+
+    def count(
+        self, verb: str, descriptor: Descriptor, attribute: Any, value: Any, element_type: Any, call: Callable[[], Any]
+    ) -> None:
+        """Write the call down, make it, count its outcome."""
+        number = sum(self.calls.values())
+        of = attribute.name if type(attribute) is Attr and hasattr(attribute, "_name_") else show(attribute)
+        text = f"{number} {verb} {self.name(descriptor)} {of} {self.show(value)[:300]} type={show(element_type)}"
+        self.log.write(text)
+        self.log.flush()
+        self.calls[descriptor.kind.name] += 1
+        try:
+            call()
         except CudnnBackendError as error:
-            str(error)
+            if len(str(error)) > 20_000 or len(error.render()) > 200_000:
+                raise AssertionError(f"a message of {len(error.render())} letters came out of: {text}") from error
             outcome = error.code
+        except KeyboardInterrupt:
+            outcome = "interrupted"
         except Exception as error:
             raise AssertionError(f"{type(error).__name__} came out of: {text}") from error
         else:
@@ -269,15 +334,65 @@ class Fuzzer:
         self.log.write(f" -> {outcome}\n")
 
 
+def _hear(*_arguments: Any) -> None:
+    """Listen to cuDNN's log."""
+
+
+def _capture(descriptor: Descriptor) -> None:
+    with capture_log(Severity.ERROR):
+        descriptor.finalize()
+
+
+def in_threads(fuzzer: Fuzzer, count: int, work: Callable[[Fuzzer], None]) -> list[Fuzzer]:
+    """Work on the same descriptors in more threads, and fork a few times among them."""
+    siblings = [fuzzer.sibling(number) for number in range(count)]
+    failed: list[BaseException] = []
+
+    def guarded(call: Callable[[], None]) -> None:
+        try:
+            call()
+        except BaseException as error:
+            failed.append(error)
+
+    workers = [threading.Thread(target=guarded, args=(lambda item=item: work(item),)) for item in siblings]
+    for thread in workers:
+        thread.start()
+    for _ in range(5):
+        child = os.fork()
+        if child == 0:
+            fuzzer.good.clear()
+            fuzzer.pool.clear()
+            fuzzer.names.clear()
+            os._exit(0)
+        if os.waitpid(child, 0)[1]:
+            raise AssertionError("a forked child did not end well")
+    for thread in workers:
+        thread.join()
+    if failed:
+        raise failed[0]
+    return siblings
+
+
 def main(seed: int, calls_per_type: int, log_path: str, kinds: list[str]) -> None:
     """Make the calls, type after type in turns, and print what was counted as JSON."""
     with open(log_path, "w", encoding="utf-8", errors="backslashreplace") as log:
         fuzzer = Fuzzer(seed, log)
         chosen = [DescriptorType[name] for name in kinds] or KINDS
-        for _ in range(calls_per_type):
-            for kind in chosen:
-                fuzzer.call(kind)
-    print(json.dumps({"cudnn": library().version_text, "calls": fuzzer.calls, "outcomes": fuzzer.outcomes}))
+
+        def work(one: Fuzzer) -> None:
+            for _ in range(calls_per_type):
+                for kind in chosen:
+                    one.call(kind)
+
+        threads = int(os.environ.get("FUZZ_THREADS", "0"))
+        fuzzers = in_threads(fuzzer, threads, work) if threads else [fuzzer]
+        if not threads:
+            work(fuzzer)
+    calls, outcomes = Counter[str](), Counter[str]()
+    for one in fuzzers:
+        calls += one.calls
+        outcomes += one.outcomes
+    print(json.dumps({"cudnn": library().version_text, "calls": calls, "outcomes": outcomes}))
 
 
 def switch_hazards_off() -> None:

@@ -1,0 +1,118 @@
+"""Every enumerator of every enum on every installed cuDNN: one newer than the library never reaches it."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py.generated.attributes import ATTRIBUTES, ENUM_OF_TYPE
+from cudnn_backend_py.generated.enums import AttributeName, AttributeType, CudnnEnum, DescriptorType
+from cudnn_backend_py.versions import child_environment, find_installed
+from tests.support.child import run_code
+
+VERSIONS = ("9.14.0", "9.19.0", "9.24.0", None)
+
+SWEEP = """
+import json
+from cudnn_backend_py import AttributeType, CudnnBackendError, Descriptor, DescriptorType, library
+from cudnn_backend_py.generated.attributes import ATTRIBUTES, ENUM_OF_TYPE
+lib = library()
+sent = []
+whole = lib.cudnnBackendSetAttribute
+def watched(pointer, attribute, element, count, array):
+    sent.append((int(attribute), list(array)))
+    return whole(pointer, attribute, element, count, array)
+vars(lib)["cudnnBackendSetAttribute"] = watched
+def ending(call):
+    sent.clear()
+    try:
+        call()
+    except CudnnBackendError as error:
+        return [error.code, error.headline, len(sent)]
+    return ["done", "", len(sent)]
+found = {}
+for kind, rows in ATTRIBUTES.items():
+    if kind is DescriptorType.INTERMEDIATE_INFO:
+        continue
+    found[f"kind {kind.name}"] = ending(lambda: Descriptor(kind))
+    if kind.since > lib.version:
+        continue
+    for facts in rows:
+        found[f"attribute {facts.attribute.name}"] = ending(lambda: Descriptor(kind).count(facts.attribute))
+        if facts.role == "output" or facts.since > lib.version:
+            continue
+        for element in facts.types:
+            for member in ENUM_OF_TYPE.get(element, ()):
+                for value in (member, int(member)):
+                    made = Descriptor(kind)
+                    found[f"{facts.attribute.name} {element.name} {member.name} {type(value).__name__}"] = ending(
+                        lambda: made.set(facts.attribute, [value] * max(1, facts.min_count), type=element)
+                    )
+print(json.dumps({"version": lib.version, "found": found}))
+"""
+
+
+@pytest.fixture(scope="module", params=VERSIONS, ids=str)
+def swept(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What became of every enumerator on one version."""
+    environment = dict(os.environ)
+    if request.param is not None:
+        installed = find_installed(request.param)
+        assert installed is not None
+        environment = child_environment(installed)
+    return json.loads(run_code(SWEEP, environment=environment).stdout)  # type: ignore[no-any-return]
+
+
+def named(what: str) -> tuple[CudnnEnum, str]:
+    """Return the enumerator a line of the sweep is about, and the code of the refusal it may have."""
+    first, second, *rest = what.split()
+    if first == "kind":
+        return DescriptorType[second], "descriptor-newer-than-library"
+    if first == "attribute":
+        return AttributeName[second], "attribute-newer-than-library"
+    return ENUM_OF_TYPE[AttributeType[second]][rest[0]], "enumerator-newer-than-library"
+
+
+def test_what_is_newer_is_refused_by_name_and_nothing_else_is(swept: dict[str, Any]) -> None:
+    version = tuple(swept["version"])
+    newer = 0
+    for what, (code, headline, sent) in swept["found"].items():
+        enumerator, refusal = named(what)
+        if enumerator.since > version:
+            newer += 1
+            since = ".".join(map(str, enumerator.since))
+            text = f"{enumerator.c_name} needs cuDNN {since}, the loaded library is {'.'.join(map(str, version))}"
+            assert (code, headline, sent) == (refusal, text, 0), what
+        else:
+            assert not code.endswith("newer-than-library"), what
+    assert len(swept["found"]) > 1000
+    assert newer > 60 or version == (9, 28, 0)
+
+
+def test_every_enumerator_that_can_be_set_was_swept() -> None:
+    types = {kind for rows in ATTRIBUTES.values() for facts in rows if facts.role != "output" for kind in facts.types}
+    assert {AttributeType.DATA_TYPE, AttributeType.POINTWISE_MODE, AttributeType.HEUR_MODE} < types
+
+
+VERDICT = """
+from cudnn_backend_py import DataType, GraphBuilder, explain
+from cudnn_backend_py.generated.enums import PointwiseMode
+for data_type in (DataType.BYTE_BOOLEAN, DataType.FP8_E5M3):
+    g = GraphBuilder()
+    x = g.tensor("x", (1, 16, 16), data_type=DataType.FLOAT)
+    g.pointwise(PointwiseMode.IDENTITY, x, data_type=data_type, virtual=False)
+    verdict = explain(g.graph(), "sm90")
+    print(verdict.outcome, verdict.cause.code, verdict.cause.text if hasattr(verdict.cause, "text") else "")
+"""
+
+
+@pytest.mark.parametrize("version", ["9.14.0", "9.24.0"])
+def test_a_graph_of_a_newer_data_type_is_not_supported(version: str) -> None:
+    """Where they got through, 9.14 to 9.24 died of these."""
+    installed = find_installed(version)
+    assert installed is not None
+    lines = run_code(VERDICT, environment=child_environment(installed)).stdout.splitlines()
+    assert [line.split(" enumerator")[0] for line in lines] == ["not supported"] * 2

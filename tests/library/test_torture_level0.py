@@ -1,0 +1,17 @@
+"""A short form of ``python -m tests.torture level0``."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tests.torture.harness import run_round
+
+
+def test_hostile_calls_on_two_versions_and_in_threads() -> None:
+    counts: Counter[str] = Counter()
+    for seed in (0, 15):  # 9.14.0 alone, the newest in threads
+        counts += run_round("level0", seed)
+    assert counts["calls on cuDNN 9.14.0"] > 10_000
+    assert counts["calls in threads"] > 10_000
+    assert counts["calls that cuDNN answered"] > 3_000
+    assert counts["interrupted"] > 3

@@ -1,0 +1,207 @@
+"""What a caller gives is counted, read once, checked as what C will get, and shown safely."""
+
+from __future__ import annotations
+
+import copy
+import decimal
+import fractions
+import pickle
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cudnn_backend_py import Attr, CudnnBackendError, DataType, Descriptor, DescriptorType, UsageError, capi
+from cudnn_backend_py.generated.enums import OperationGraphMode
+from cudnn_backend_py.native.values import show, show_typed
+from tests.support.hostile import (
+    MAKERS,
+    Everything,
+    Index,
+    Int,
+    Liar,
+    Loud,
+    Real,
+    Row,
+    Text,
+    disguise,
+)
+
+D = DescriptorType
+AXIS = Attr.OPERATION_CONCAT_AXIS
+UID = Attr.TENSOR_UNIQUE_ID
+ELU = Attr.POINTWISE_ELU_ALPHA
+LONG_NAME = '{"deviceName":"' + "n" * 300 + '"}'
+TRAIN = int(OperationGraphMode.NORM_FWD_TRAIN)
+
+
+def put(kind: D, attribute: Attr, value: Any) -> Callable[[], Any]:
+    return lambda: Descriptor(kind).set(attribute, value)
+
+
+HELD_BACK = {
+    "numpy int as axis": (put(D.OPERATION_CONCAT, AXIS, np.int64(2**32)), "axis-out-of-range"),
+    "axis by index": (put(D.OPERATION_CONCAT, AXIS, Index(2**32)), "axis-out-of-range"),
+    "axis that changes": (put(D.OPERATION_CONCAT, AXIS, Index(2**32, 1)), "axis-out-of-range"),
+    "axis that lies": (put(D.OPERATION_CONCAT, AXIS, Int(2**32)), "axis-out-of-range"),
+    "axis in an array": (put(D.OPERATION_CONCAT, AXIS, np.array([2**32])), "axis-out-of-range"),
+    "training mode by index": (put(D.OPERATIONGRAPH, Attr.OPERATIONGRAPH_MODE, Index(TRAIN)), "graph-mode-mismatch"),
+    "text that encodes to another": (
+        put(D.DEVICEPROP, Attr.DEVICEPROP_JSON_REPRESENTATION, Text(LONG_NAME)),
+        "device-name-too-long",
+    ),
+    "device name of escaped surrogates": (
+        put(D.DEVICEPROP, Attr.DEVICEPROP_JSON_REPRESENTATION, '{"deviceName":"' + "\\ud800" * 200 + '"}'),
+        "device-name-too-long",
+    ),
+    "lone surrogate": (put(D.DEVICEPROP, Attr.DEVICEPROP_JSON_REPRESENTATION, '{"a":"\ud800"}'), "wrong-element-type"),
+    "array of two dims": (put(D.TENSOR, Attr.TENSOR_DIMENSIONS, np.ones((2, 2), int)), "wrong-element-type"),
+    "number too large for a double": (put(D.POINTWISE, ELU, 10**400), "wrong-element-type"),
+    "signaling NaN": (put(D.POINTWISE, ELU, decimal.Decimal("sNaN")), "wrong-element-type"),
+    "complex of NumPy": (put(D.POINTWISE, ELU, np.complex64(1 + 2j)), "wrong-element-type"),
+    "bool of NumPy as float": (put(D.POINTWISE, ELU, np.bool_(True)), "wrong-element-type"),
+    "forged enumerator": (put(D.TENSOR, Attr.TENSOR_DATA_TYPE, int.__new__(DataType, 4711)), "unknown-enumerator"),
+    "forged attribute": (put(D.TENSOR, int.__new__(Attr, 900), 16), "unknown-enumerator"),
+    "forged kind": (lambda: Descriptor(int.__new__(D, 17)), "unknown-enumerator"),
+    "a library that is none": (lambda: Descriptor(D.TENSOR, on=5), "wrong-argument"),  # type: ignore[arg-type]
+    "child that says it is one": (
+        put(D.OPERATION_MATMUL, Attr.OPERATION_MATMUL_ADESC, Everything()),
+        "wrong-element-type",
+    ),
+    "endless range for a number": (
+        put(D.OPERATION_CONVOLUTION_FORWARD, Attr.OPERATION_CONVOLUTION_FORWARD_ALPHA, range(10**9)),
+        "wrong-element-count",
+    ),
+    "endless range for many": (put(D.VARIANT_PACK, Attr.VARIANT_PACK_UNIQUE_IDS, range(10**9)), "wrong-element-count"),
+    "length that lies": (put(D.TENSOR, Attr.TENSOR_DIMENSIONS, Row(10**9, 1)), "wrong-element-count"),
+    "negative length": (put(D.TENSOR, Attr.TENSOR_DIMENSIONS, Row(-1, 1)), "wrong-element-type"),
+    "capi count of endless": (
+        lambda: capi.cudnnBackendSetAttribute(
+            Descriptor(D.VARIANT_PACK), Attr.VARIANT_PACK_UNIQUE_IDS, None, 10**9, range(10**9)  # type: ignore[arg-type]
+        ),
+        "wrong-element-count",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "code"), HELD_BACK.values(), ids=HELD_BACK)
+def test_checks_see_what_c_would_get(call: Callable[[], Any], code: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        call()
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    "raised", [ValueError, TypeError, KeyError, RecursionError, MemoryError, StopIteration, ZeroDivisionError]
+)
+@pytest.mark.parametrize("make", [Index, Real, lambda error: Row(error, 1), lambda error: Row(2, error)])
+def test_what_a_value_raises_is_the_cause_of_our_error(make: Callable[[Any], Any], raised: type[Exception]) -> None:
+    with pytest.raises(UsageError) as caught:
+        Descriptor(D.TENSOR).set(Attr.TENSOR_DIMENSIONS, make(raised))
+    assert caught.value.code == "wrong-element-type"
+    assert type(caught.value.__cause__) is raised
+
+
+def test_keyboard_interrupt_of_a_value_passes_and_changes_nothing() -> None:
+    made = Descriptor(D.TENSOR)
+    with pytest.raises(KeyboardInterrupt):
+        made.set(UID, Index(KeyboardInterrupt))
+    made.set(UID, 3)
+
+
+TAKEN: list[tuple[D, Attr, Any]] = [
+    (D.TENSOR, UID, np.int64(3)),
+    (D.TENSOR, UID, np.array(3)),
+    (D.TENSOR, UID, Index(3)),
+    (D.TENSOR, Attr.TENSOR_IS_VIRTUAL, np.bool_(True)),
+    (D.TENSOR, Attr.TENSOR_DIMENSIONS, np.array([2, 8, 64])),
+    (D.TENSOR, Attr.TENSOR_DIMENSIONS, deque((2, 8, 64))),
+    (D.TENSOR, Attr.TENSOR_DIMENSIONS, range(1, 4)),
+    (D.POINTWISE, ELU, np.float16(0.5)),
+    (D.POINTWISE, ELU, fractions.Fraction(1, 2)),
+    (D.POINTWISE, ELU, decimal.Decimal("0.5")),
+    (D.POINTWISE, ELU, np.array(0.5)),
+    (D.RESAMPLE, Attr.RESAMPLE_STRIDES, [(1, 2), (3, 4)]),
+]
+
+
+@pytest.mark.parametrize(("kind", "attribute", "value"), TAKEN)
+def test_honest_numbers_of_other_types_are_taken(kind: D, attribute: Attr, value: Any) -> None:
+    Descriptor(kind).set(attribute, value)
+
+
+def test_numbers_are_read_once() -> None:
+    value = Index(5, 6, 7)
+    Descriptor(D.TENSOR).set(UID, value)
+    assert next(value.answers) == 6
+
+
+@pytest.mark.parametrize("maker", range(len(MAKERS)))
+def test_every_hostile_value_anywhere_is_our_error_or_taken(maker: int) -> None:
+    r = random.Random(maker)
+    places: Sequence[Callable[[Any], Any]] = (
+        lambda value: Descriptor(D.TENSOR).set(UID, value),
+        lambda value: Descriptor(D.TENSOR).set(Attr.TENSOR_DIMENSIONS, [value, 2]),
+        lambda value: Descriptor(D.TENSOR).set(value, 1),
+        lambda value: Descriptor(D.TENSOR).set(UID, 1, type=value),
+        lambda value: Descriptor(D.TENSOR).get(UID, type=value),
+        lambda value: Descriptor(D.RESAMPLE).set(Attr.RESAMPLE_STRIDES, [value, value]),
+        lambda value: Descriptor(D.POINTWISE).set(ELU, value),
+        lambda value: Descriptor(D.DEVICEPROP).set(Attr.DEVICEPROP_JSON_REPRESENTATION, value),
+        lambda value: Descriptor(D.OPERATIONGRAPH).set(Attr.OPERATIONGRAPH_OPS, value),
+        lambda value: Descriptor(D.OPERATIONGRAPH).set(Attr.OPERATIONGRAPH_HANDLE, value),
+        Descriptor,
+        capi.cudnnGetErrorString,
+        capi.cudnnBackendFinalize,
+        lambda value: capi.cudnnSetCallback(value, None),
+        lambda value: capi.cudnnBackendSetAttribute(Descriptor(D.TENSOR), UID, value, value, value),
+        lambda value: capi.cudnnBackendGetAttribute(Descriptor(D.TENSOR), UID, value, value),
+    )
+    messages: list[str] = []
+    for place in places:
+        for value in (MAKERS[maker](r), disguise(MAKERS[maker](r), r)):
+            try:
+                place(value)
+            except CudnnBackendError as error:
+                messages.append(error.render())
+            except KeyboardInterrupt:
+                messages.append("interrupted")
+    capi.cudnnSetCallback(0, None)
+    assert len(messages) > len(places)
+    assert max(map(len, messages)) < 20_000
+
+
+def test_values_are_shown_in_one_line_of_bounded_length() -> None:
+    endless: list[Any] = []
+    endless += [endless] * 9
+    for value in (
+        Loud(),
+        Liar(),
+        Int(3),
+        "x" * 10**7,
+        [Loud()] * 10**6,
+        endless,
+        10**6000,
+        type("n" * 10**6, (), {})(),
+    ):
+        for text in (show(value), show_typed(value)):
+            assert text.isprintable()
+            assert len(text) < 1000
+    assert show((1, 2, 3)) == "(1, 2, 3)"
+    assert show_typed("a") == "'a' (str)"
+
+
+@pytest.mark.parametrize("make", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_descriptor_is_not_copied(make: Callable[[Any], Any]) -> None:
+    with pytest.raises(UsageError, match="cannot be copied") as caught:
+        make(Descriptor(D.TENSOR))
+    assert caught.value.code == "not-copyable"
+
+
+def test_a_descriptor_has_no_subclasses() -> None:
+    with pytest.raises(UsageError, match="cannot be made from Descriptor") as caught:
+        type("Mine", (Descriptor,), {})
+    assert caught.value.code == "no-base-class"

@@ -1,0 +1,63 @@
+"""Level-0 calls with hostile values in a child with one of the installed cuDNNs; every fourth round in threads."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cudnn_backend_py.versions import child_environment, find_installed
+from tests.support.child import run_python
+from tests.torture.harness import VERSIONS, Broken
+
+__all__ = ["attack", "fuzz"]
+
+CALLS_PER_TYPE = 300
+THREADS = 3
+
+
+def fuzz(
+    seed: int, calls_per_type: int, folder: Path, environment: Mapping[str, str] | None = None, threads: int = 0
+) -> dict[str, Any]:
+    """Run the fuzzer in a child and return what it counted; broken if it dies, hangs or lets anything else out."""
+    log = folder / f"calls-{seed}.log"
+    arguments = ["-W", "error", "-m", "tests.support.fuzz", str(seed), str(calls_per_type), str(log)]
+    given = {**(os.environ if environment is None else environment), "FUZZ_THREADS": str(threads)}
+    try:
+        done = run_python(arguments, environment=given, timeout_s=300)
+        ending, said = done.ending, done.stderr[-3000:]
+    except subprocess.TimeoutExpired:
+        done, ending, said = None, "no end in 300 s", ""
+    if done is None or done.code:
+        last = log.read_text(encoding="utf-8").splitlines()[-12:] if log.exists() else []
+        raise Broken(f"seed {seed} ended with {ending}\n{said}\nthe last calls were\n" + "\n".join(last))
+    counted: dict[str, Any] = json.loads(done.stdout)
+    return counted
+
+
+def attack(seed: int, folder: Path) -> Counter[str]:
+    """Make one round of calls."""
+    version = VERSIONS[seed % len(VERSIONS)]
+    environment = None
+    if version is not None:
+        installed = find_installed(version)
+        if installed is None:
+            raise Broken(f"cuDNN {version} is not installed: cudnn-backend cudnn install {version}")
+        environment = child_environment(installed)
+    threads = THREADS if seed // len(VERSIONS) % 4 == 3 else 0
+    counted = fuzz(seed, CALLS_PER_TYPE // max(1, threads), folder, environment, threads)
+    calls = sum(counted["calls"].values())
+    outcomes: Counter[str] = Counter(counted["outcomes"])
+    return Counter(
+        {
+            "calls": calls,
+            f"calls on cuDNN {counted['cudnn']}": calls,
+            "calls in threads": calls if threads else 0,
+            "calls that cuDNN answered": sum(n for what, n in outcomes.items() if what.endswith((" done", "-status"))),
+            "interrupted": sum(n for what, n in outcomes.items() if what.endswith(" interrupted")),
+        }
+    )
