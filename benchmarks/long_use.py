@@ -28,7 +28,7 @@ from typing import Any
 from cudnn_backend_py import AttributeType, DataType, Graph, GraphBuilder, __version__, explain, library
 from cudnn_backend_py.generated.enums import TensorReordering
 from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.native.library import Library
+from cudnn_backend_py.native.libcudnn import Library
 
 TARGET = "sm90"
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")

@@ -24,7 +24,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode
-from cudnn_backend_py.diagnose.matrix import Matrix, available_versions, matrix
+from cudnn_backend_py.diagnose.surveys.matrix import Matrix, available_versions, matrix
 from cudnn_backend_py.graph.attention import Attention, sdpa_backward, sdpa_forward
 from examples import attention_hazards, forum_two_matmul
 

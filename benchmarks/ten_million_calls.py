@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from cudnn_backend_py import OperationGraph, build_plan, library, open_target
-from cudnn_backend_py.bound import Executable
+from cudnn_backend_py.execution.executable import Executable
 from cudnn_backend_py.graph.attention import sdpa_forward
 
 B, H, S, D = 1, 2, 128, 64

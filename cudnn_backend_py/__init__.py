@@ -82,12 +82,12 @@ __all__ = ["__version__", *_PUBLIC]
 
 if TYPE_CHECKING:
     from . import reference as reference
-    from .bound import Executable as Executable
-    from .caching import PlanCache as PlanCache
+    from .execution.executable import Executable as Executable
+    from .plans.cache import PlanCache as PlanCache
     from .diagnose import Verdict as Verdict
     from .diagnose import explain as explain
-    from .engine import EngineConfig as EngineConfig
-    from .engine import OperationGraph as OperationGraph
+    from .plans.engine import EngineConfig as EngineConfig
+    from .plans.engine import OperationGraph as OperationGraph
     from .errors import CudnnBackendError as CudnnBackendError
     from .errors import CudnnStatusError as CudnnStatusError
     from .errors import EnvironmentNotReady as EnvironmentNotReady
@@ -95,7 +95,7 @@ if TYPE_CHECKING:
     from .errors import NotSupported as NotSupported
     from .errors import NotSupportedStatus as NotSupportedStatus
     from .errors import UsageError as UsageError
-    from .execution import execute as execute
+    from .execution.run import execute as execute
     from .generated import enums as enums
     from .generated.enums import AttributeName as AttributeName
     from .generated.enums import AttributeType as AttributeType
@@ -129,18 +129,18 @@ if TYPE_CHECKING:
     from .native import capi as capi
     from .native import capture_log as capture_log
     from .native import library as library
-    from .planning import build as build
-    from .planning import plan as plan
-    from .plans import Plan as Plan
-    from .plans import build_plan as build_plan
-    from .plans import load_plan as load_plan
-    from .selection import Selection as Selection
-    from .selection import select as select
+    from .plans.build import build as build
+    from .plans.build import plan as plan
+    from .plans.plan import Plan as Plan
+    from .plans.plan import build_plan as build_plan
+    from .plans.plan import load_plan as load_plan
+    from .plans.select import Selection as Selection
+    from .plans.select import select as select
     from .target import Target as Target
     from .target import find_profile as find_profile
     from .target import open_target as open_target
     from .target import read_device as read_device
-    from .tuning import autotune as autotune
+    from .tuning.search import autotune as autotune
 
     Attr = AttributeName
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from . import __version__, versions
+from . import __version__
+from .versions import store as versions
 from .errors import EnvironmentNotReady
 from .native import library, load_driver
-from .native.shortcut import shortcut
+from .native.fast_call import shortcut
 from .target import list_profiles, read_device
 
 __all__ = ["collect_info"]

@@ -17,13 +17,13 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from .bound import Executable
+from .execution.executable import Executable
 from .errors import EnvironmentNotReady, UsageError
 from .generated.enums import DataType
 from .graph.attention import Attention, SoftCap, deterministic_config, sdpa_backward, sdpa_forward
 from .graph.ir import Graph, packed_strides
-from .planning import build, shared_target
-from .plans import Plan
+from .plans.build import build, shared_target
+from .plans.plan import Plan
 from .target import Target
 
 __all__ = ["attention", "clear_plans", "scaled_dot_product_attention"]

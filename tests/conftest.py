@@ -21,7 +21,7 @@ from tests.support.chromium import find_chromium
 
 if TYPE_CHECKING:
     from cudnn_backend_py import EngineConfig, Plan
-    from cudnn_backend_py.caching import PlanCache
+    from cudnn_backend_py.plans.cache import PlanCache
 
 TESTS = Path(__file__).parent
 REQUIRE_VARIABLE = "CUDNN_BACKEND_REQUIRE"
@@ -115,8 +115,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 @pytest.fixture(name="cache")
 def fresh_plan_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PlanCache]:
     """Give a test a folder of plans of its own, and a process that knows no plan."""
-    from cudnn_backend_py.caching import PlanCache
-    from cudnn_backend_py.planning import forget_plans
+    from cudnn_backend_py.plans.cache import PlanCache
+    from cudnn_backend_py.plans.build import forget_plans
 
     monkeypatch.setenv("CUDNN_BACKEND_PLAN_CACHE", str(tmp_path / "plans"))
     forget_plans()
@@ -127,7 +127,7 @@ def fresh_plan_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 @pytest.fixture
 def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list that gets the tag of every plan cuDNN builds; it is still cuDNN that builds."""
-    from cudnn_backend_py import planning
+    from cudnn_backend_py.plans import build as planning
 
     tags: list[str] = []
     real = planning.build_plan

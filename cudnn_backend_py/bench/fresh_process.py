@@ -27,12 +27,12 @@ WAYS = ("plan", "load", "cudnn-frontend")
 
 def ours(way: str, plan_file: str, clock: Callable[[str], None]) -> Callable[..., None]:
     """Return what runs the plan of this package on q, k, v, o and stats."""
-    from cudnn_backend_py.bound import Executable
-    from cudnn_backend_py.plans import load_plan
+    from cudnn_backend_py.execution.executable import Executable
+    from cudnn_backend_py.plans.plan import load_plan
     from cudnn_backend_py.target import open_target
 
     if way != "load":
-        from cudnn_backend_py.planning import build as build_or_find
+        from cudnn_backend_py.plans.build import build as build_or_find
     clock("import")
     target = open_target()
     clock("open")

@@ -23,17 +23,17 @@ from typing import Any
 from rich.console import Console
 
 from .. import torch_ops
-from ..bound import Bound, Executable
-from ..child import script_command
+from ..execution.executable import Bound, Executable
+from ..system.child import script_command
 from ..errors import CudnnBackendError
 from ..generated.enums import KnobType
 from ..graph import Graph
 from ..info import collect_info
-from ..native.shortcut import shortcut
-from ..planning import build, shared_target
-from ..plans import Plan
+from ..native.fast_call import shortcut
+from ..plans.build import build, shared_target
+from ..plans.plan import Plan
 from ..target import Target
-from ..tuning import autotune
+from ..tuning.search import autotune
 from .contenders import Frontend, differentiated, fill_forward, make_buffers, open_frontend, torch_calls
 from .judge import judge, parts, verdict_lines
 from .shapes import DIRECTIONS, FULL, QUICK, SMALL, Direction, Effort, Shape

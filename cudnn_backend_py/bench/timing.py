@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..comparing import Timing
+from ..tuning.statistics import Timing
 from .shapes import Effort
 
 __all__ = ["fresh", "gpu_times", "host_times", "microseconds", "once_within", "same", "turned", "within"]

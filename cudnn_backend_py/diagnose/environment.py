@@ -8,10 +8,10 @@ from functools import lru_cache
 from pathlib import Path
 
 from ..errors import EnvironmentNotReady
-from ..integrity import Damage, find_damage
+from ..versions.integrity import Damage, find_damage
 from ..native import Library, library, loaded_library
 from ..native.find import cudnn_places, find_loaded, nvrtc_places
-from ..native.surroundings import (
+from ..native.environment import (
     ask_nvrtc,
     driver_initialisation,
     load_refusal,
@@ -22,7 +22,7 @@ from ..native.surroundings import (
     sublibraries,
 )
 from ..target import Target
-from ..versions import find_installed
+from ..versions.store import find_installed
 
 __all__ = ["NVRTC_ARCHITECTURES", "Fault", "check_environment", "environment_fault_after_crash", "nvrtc_needed"]
 

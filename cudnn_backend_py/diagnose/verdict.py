@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from ..errors import EnvironmentNotReady, UsageError
-from .words import Reason, without_addresses
+from ..plans.refusals import Reason, without_addresses
 
 __all__ = ["STAGES", "Basis", "Candidate", "Cause", "Control", "Outcome", "Stage", "Verdict"]
 
@@ -138,7 +138,7 @@ class Verdict:
         return {"schema": SCHEMA, "version": SCHEMA_VERSION, **asdict(self)}
 
     def _repr_html_(self) -> str | None:
-        from .page import verdict_html
+        from .report.html import verdict_html
 
         try:
             return verdict_html(self)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .attention_node import FrontendHazardWarning
+from .ops.attention_node import FrontendHazardWarning
 from .enums import (
     attention_implementation,
     behavior_note,
@@ -45,11 +45,11 @@ from .handles import (
     get_stream,
     set_stream,
 )
-from .install import install, uninstall
-from .jit import graph, graph_cache, jit
-from .plans import knob
-from .pygraph import pygraph
-from .tensor import tensor
+from .as_cudnn import install, uninstall
+from .decorators import graph, graph_cache, jit
+from .plan_list import knob
+from .graphs import pygraph
+from .tensors import tensor
 from .wrapper import Graph
 
 __all__ = [

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from ..errors import CudnnBackendError
-from .install import for_children, install
+from .as_cudnn import for_children, install
 
 __all__ = ["main"]
 

@@ -67,7 +67,7 @@ def default_target() -> str | None:
 
 
 def _described_target(name: str) -> Target:
-    from ..planning import shared_target  # only where programs are judged for a described GPU
+    from ..plans.build import shared_target  # only where programs are judged for a described GPU
 
     return shared_target(name)
 
@@ -125,7 +125,7 @@ def get_stream(handle: Handle | DescribedHandle) -> int:
 def own_handle() -> Handle:
     """Return the handle graphs share that were given none, one per process and device.
 
-    It is not that of :func:`~cudnn_backend_py.planning.shared_target`, whose stream
+    It is not that of :func:`~cudnn_backend_py.plans.build.shared_target`, whose stream
     :func:`~cudnn_backend_py.execution.execute` may set.
     """
     lib = library()

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .pygraph import pygraph
+    from .graphs import pygraph
 
 __all__ = ["log_graph"]
 

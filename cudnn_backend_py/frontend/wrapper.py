@@ -13,8 +13,8 @@ from typing import Any, Self
 from .enums import data_type, heur_mode, to_data_type
 from .errors import FrontendRuntimeError, attribute_not_set, invalid_value
 from .handles import DescribedHandle, create_handle, default_target, destroy_handle, set_stream
-from .pygraph import pygraph
-from .tensor import tensor
+from .graphs import pygraph
+from .tensors import tensor
 
 __all__ = ["Graph", "destroy_default_handle", "get_default_handle"]
 
@@ -142,7 +142,7 @@ class _Sources:
 class Graph:
     """A graph that is built when its ``with`` block ends, and then called with tensors.
 
-    Inside the block it has the operations of :class:`~cudnn_backend_py.frontend.pygraph`, and they take torch
+    Inside the block it has the operations of :class:`~cudnn_backend_py.frontend.graphs`, and they take torch
     tensors (anything with DLPack) where those take ``cudnn.tensor``: layout and type count, values do not. A port
     is called ``"node::argument"``, for example ``"sdpa::q"`` (``"node::0"`` for a positional argument), and
     ``"node::Y"`` for an output; a node without a name is called after its operation and number, ``"matmul.0"``.
@@ -158,7 +158,7 @@ class Graph:
     workspace_alloc
         Whether the graph allocates its workspace, at the first call. If not, each call needs ``workspace=``.
     **options
-        Those of :class:`~cudnn_backend_py.frontend.pygraph`; the data types may be torch dtypes too.
+        Those of :class:`~cudnn_backend_py.frontend.graphs`; the data types may be torch dtypes too.
 
     Raises
     ------

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from ..errors import GraphError
 from ..generated import enums
 from ..generated.enums import CudnnEnum, DescriptorType
-from ..strict import read_json
+from ..system.strict import read_json
 from .ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor
 
 __all__ = ["SCHEMA_VERSION", "graph_from_json", "graph_to_json", "load_graph", "save_graph"]

@@ -1,10 +1,10 @@
 """The only hand-written ctypes of the package: finding, loading and calling libcudnn."""
 
 from . import capi
-from .build import build
+from .from_values import build
 from .descriptor import Descriptor, Handle
 from .driver import Driver, current_device, load_driver
-from .library import Answer, Library, library, loaded_library
+from .libcudnn import Answer, Library, library, loaded_library
 from .log import Log, LogRecord, capture_log
 
 __all__ = [

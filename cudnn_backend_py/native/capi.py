@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from ..errors import UsageError
 from ..generated.enums import AttributeName, AttributeType, DescriptorType, ErrQueryMode, Status
 from .descriptor import ADDRESS_MAX, Descriptor, Handle
-from .library import library
+from .libcudnn import library
 from .log import log_hub
 from .values import is_a, is_row, read_number, read_sequence, show, show_typed
 

@@ -19,8 +19,8 @@ from ..errors import UsageError
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import AttributeType, DescriptorType
 from .descriptor import Descriptor, Handle
-from .library import Library
-from .shortcut import FUNCTIONS, Filler, shortcut
+from .libcudnn import Library
+from .fast_call import FUNCTIONS, Filler, shortcut
 
 __all__ = ["Launcher", "Overrides", "int64_rows"]
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..generated.enums import Severity
-from .library import Library, LogCallback, library
+from .libcudnn import Library, LogCallback, library
 
 __all__ = ["Log", "LogRecord", "capture_log", "log_hub"]
 

@@ -18,7 +18,7 @@ from typing import Any
 from ..errors import UsageError
 from ..generated.attributes import ENUM_OF_TYPE, AttributeFacts
 from ..generated.enums import AttributeName, AttributeType, CudnnEnum
-from .library import DescriptorPointer, Fraction, HandlePointer, Library, Native
+from .libcudnn import DescriptorPointer, Fraction, HandlePointer, Library, Native
 
 __all__ = [
     "C_TYPES",

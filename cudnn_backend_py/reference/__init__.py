@@ -1,7 +1,7 @@
 """Attention in NumPy and float64: what cuDNN's results are checked against. Knows nothing of graphs."""
 
-from .backward import Backward, backward
-from .forward import Forward, forward
+from .backward_pass import Backward, backward
+from .forward_pass import Forward, forward
 from .layouts import alibi_slopes, gather_pages, ragged_pack, ragged_unpack, unpack_block_mask
 from .problem import Options, ScoreModifier
 

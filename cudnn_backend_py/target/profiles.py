@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import GraphError, UsageError
-from ..native.hazards import DEVICE_NAME_BYTES
-from ..strict import read_json
+from ..native.crash_guards import DEVICE_NAME_BYTES
+from ..system.strict import read_json
 
 __all__ = ["Profile", "find_profile", "list_profiles", "load_profile"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cudnn_backend_py.diagnose.page import matrix_html, render_page, verdict_html
+from cudnn_backend_py.diagnose.report.html import matrix_html, render_page, verdict_html
 from tests.support.chromium import Browser, Page
 from tests.support.reporting import HOSTILE, report, small_matrix
 

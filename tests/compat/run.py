@@ -106,7 +106,7 @@ def _with_cudnn(cudnn: str | None) -> dict[str, str]:
         folders = [Path(cudnn), *Path(cudnn).resolve().parents[1].glob("*/lib")]
         environment = {**os.environ, "CUDNN_BACKEND_LIBRARY": str(Path(cudnn) / "libcudnn.so.9")}
     else:
-        from cudnn_backend_py import versions
+        from cudnn_backend_py.versions import store as versions
 
         installed = versions.require_installed(cudnn)
         environment = versions.child_environment(installed)

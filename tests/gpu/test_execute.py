@@ -21,7 +21,7 @@ from cudnn_backend_py import (
     explain,
     open_target,
 )
-from cudnn_backend_py.execution import variant_pack
+from cudnn_backend_py.execution.run import variant_pack
 from cudnn_backend_py.graph.attention import sdpa_forward
 from examples import flash_forward, forum_two_matmul
 from tests.support.figures import add_figure

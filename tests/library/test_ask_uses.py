@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from cudnn_backend_py.child import module_command
+from cudnn_backend_py.system.child import module_command
 from cudnn_backend_py.diagnose import Judge, Outcome, Question, judge, matrix, whatif
-from cudnn_backend_py.diagnose.apart import apart
+from cudnn_backend_py.diagnose.fork import apart
 from examples import flash_forward, forum_two_matmul
 from tests.pure.test_child import Interruption, alarm, children, descriptors
 from tests.support.child import ROOT, run_code
@@ -204,7 +204,7 @@ def test_apart_leaves_nothing_behind() -> None:
 def test_apart_where_nobody_waits_for_children() -> None:
     code = (
         "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
-        "from cudnn_backend_py.diagnose.apart import apart\n"
+        "from cudnn_backend_py.diagnose.fork import apart\n"
         "print(apart(lambda: 3, lambda: 4))"
     )
     assert run_code(code).stdout == "3\n"

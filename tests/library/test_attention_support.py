@@ -8,9 +8,10 @@ from dataclasses import fields
 import pytest
 from click.testing import CliRunner
 
-from cudnn_backend_py import UsageError, versions
-from cudnn_backend_py.cli import main
-from cudnn_backend_py.diagnose.support import BASE, FORMS, TARGETS, SupportTable, attention_rows, support_table
+from cudnn_backend_py import UsageError
+from cudnn_backend_py.versions import store as versions
+from cudnn_backend_py.cli.main import main
+from cudnn_backend_py.diagnose.surveys.attention import BASE, FORMS, TARGETS, SupportTable, attention_rows, support_table
 from cudnn_backend_py.graph.attention import Attention
 from cudnn_backend_py.native import library
 from tests.support.child import OLDER, ROOT, run_code

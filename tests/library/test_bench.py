@@ -16,7 +16,7 @@ from cudnn_backend_py.bench.judge import judge, verdict_lines
 from cudnn_backend_py.bench.run import parse_tag
 from cudnn_backend_py.bench.shapes import DIRECTIONS, QUICK, SHAPES, SMALL
 from cudnn_backend_py.bench.tables import draw, fresh_table, gpu_table, host_table
-from cudnn_backend_py.native.shortcut import shortcut
+from cudnn_backend_py.native.fast_call import shortcut
 
 
 @pytest.fixture(scope="module")

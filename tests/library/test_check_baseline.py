@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py.diagnose.check import check, exit_code, read_baseline, update
+from cudnn_backend_py.diagnose.surveys.baseline import check, exit_code, read_baseline, update
 from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.graph import save_graph
 from cudnn_backend_py.graph.attention import sdpa_forward

@@ -10,7 +10,7 @@ import pytest
 
 from cudnn_backend_py.generated.attributes import ATTRIBUTES, ENUM_OF_TYPE
 from cudnn_backend_py.generated.enums import AttributeName, AttributeType, CudnnEnum, DescriptorType
-from cudnn_backend_py.versions import child_environment, find_installed
+from cudnn_backend_py.versions.store import child_environment, find_installed
 from tests.support.child import run_code
 
 VERSIONS = ("9.14.0", "9.19.0", "9.24.0", None)

@@ -20,8 +20,8 @@ import pytest
 from cudnn_backend_py.diagnose.environment import NVRTC_ARCHITECTURES, check_environment, nvrtc_needed
 from cudnn_backend_py.native.driver import stub_path
 from cudnn_backend_py.native.find import cudnn_places, nvrtc_places
-from cudnn_backend_py.native.surroundings import name_version, sublibraries
-from cudnn_backend_py.versions import Installed, find_installed, require_installed
+from cudnn_backend_py.native.environment import name_version, sublibraries
+from cudnn_backend_py.versions.store import Installed, find_installed, require_installed
 from tests.support.child import OLDER, run_code
 
 PACKAGE = Path(check_environment.__code__.co_filename).parents[1]
@@ -284,7 +284,7 @@ def test_a_library_that_is_refused_is_compared_with_what_was_installed(copied: I
 def test_explain_says_that_damage_cannot_be_judged(copied: Installed) -> None:
     copied.library.with_name("libcudnn_graph.so.9").unlink()
     code = """
-from cudnn_backend_py.diagnose.explain import control_graph, explain
+from cudnn_backend_py.diagnose.explanation import control_graph, explain
 verdict = explain(control_graph(), "sm90")
 print(verdict.outcome.value, verdict.exit_code, verdict.cause.code)
 """
@@ -383,7 +383,7 @@ def test_nvrtc_too_old() -> None:
 def test_table_of_architectures_is_what_nvrtc_says() -> None:
     said = run_code(f"""
 import json
-from cudnn_backend_py.native.surroundings import ask_nvrtc
+from cudnn_backend_py.native.environment import ask_nvrtc
 answer = ask_nvrtc({str(nvrtc())!r})
 print(json.dumps([answer.version, answer.architectures, answer.refusal]))
 """)

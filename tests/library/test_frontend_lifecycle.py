@@ -18,7 +18,7 @@ from cudnn_backend_py.frontend.handles import set_default_target
 from cudnn_backend_py.native import Handle, library
 from cudnn_backend_py.native.descriptor import _Owner
 from cudnn_backend_py.native.launch import int64_rows
-from cudnn_backend_py.native.library import HandlePointer
+from cudnn_backend_py.native.libcudnn import HandlePointer
 from tests.support.child import run_code
 
 HALF, FLOAT = cudnn.data_type.HALF, cudnn.data_type.FLOAT

@@ -11,7 +11,7 @@ import pytest
 from cudnn_backend_py import OperationGraph, UsageError, build_plan, open_target
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.native.launch import Launcher
-from cudnn_backend_py.plans import Plan
+from cudnn_backend_py.plans.plan import Plan
 
 
 @pytest.fixture(scope="module")

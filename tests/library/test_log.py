@@ -28,7 +28,7 @@ from cudnn_backend_py import (
     open_target,
 )
 from cudnn_backend_py.native import Log
-from cudnn_backend_py.native.library import LogCallback
+from cudnn_backend_py.native.libcudnn import LogCallback
 from cudnn_backend_py.native.log import _Hub, _read_strings
 from tests.support.child import Finished, older_cudnn, run_python
 

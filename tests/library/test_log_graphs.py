@@ -11,8 +11,8 @@ import pytest
 
 from cudnn_backend_py import CudnnBackendError, Graph, OperationGraph, UsageError, capture_log, library, open_target
 from cudnn_backend_py.diagnose import attention_rows
-from cudnn_backend_py.diagnose.loggraphs import LoggedGraph, read_graphs, report_log
-from cudnn_backend_py.diagnose.support import FORMS
+from cudnn_backend_py.importers.graphs import LoggedGraph, read_graphs, report_log
+from cudnn_backend_py.diagnose.surveys.attention import FORMS
 from cudnn_backend_py.native.log import LogRecord
 from tests.support.child import ROOT, older_cudnn, run_code
 from tests.support.logs import LOGS, canonical, file_form
@@ -177,7 +177,7 @@ def test_the_log_of_torch_is_answered_as_torch_was() -> None:
     code = """
 import json
 from cudnn_backend_py import OperationGraph, open_target
-from cudnn_backend_py.diagnose.loggraphs import read_graphs
+from cudnn_backend_py.importers.graphs import read_graphs
 from tests.support.logs import LOGS
 answers = []
 for item in read_graphs(LOGS / "torch-attention-9.19.0.log.gz"):

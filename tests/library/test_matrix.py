@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py.diagnose.matrix import Matrix, available_versions, kept_answers, matrix, since
-from cudnn_backend_py.diagnose.tables import render_matrix, render_since, table_text
+from cudnn_backend_py.diagnose.surveys.matrix import Matrix, available_versions, kept_answers, matrix, since
+from cudnn_backend_py.diagnose.report.tables import render_matrix, render_since, table_text
 from cudnn_backend_py.diagnose.verdict import Outcome
 from cudnn_backend_py.errors import EnvironmentNotReady
 from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.private_folder import CacheWarning
+from cudnn_backend_py.system.private_folder import CacheWarning
 from examples import forum_two_matmul
 from examples.attention_hazards import graph_of
 from tests.support.child import OLDER, ROOT, run_python

@@ -23,7 +23,7 @@ from cudnn_backend_py import (
     graph_to_json,
     open_target,
 )
-from cudnn_backend_py.diagnose.words import read_refusals
+from cudnn_backend_py.plans.refusals import read_refusals
 from cudnn_backend_py.graph.attention import SmallAttention, mha_bprop, mha_fprop
 from cudnn_backend_py.graph.interpret import interpret
 from examples import mha_bprop as bprop_example

@@ -10,9 +10,10 @@ from collections.abc import Callable
 import pytest
 
 from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, UsageError, explain
-from cudnn_backend_py.diagnose import Basis, Outcome, Verdict, render_text, rules
-from cudnn_backend_py.diagnose import causes as causes_module
-from cudnn_backend_py.diagnose.changes import CHANGES
+from cudnn_backend_py.diagnose import Basis, Outcome, Verdict, render_text
+from cudnn_backend_py.diagnose.causes.find import rules
+from cudnn_backend_py.diagnose.causes.find import find as causes_module
+from cudnn_backend_py.graph.rewrite.changes import CHANGES
 from cudnn_backend_py.graph.attention import sdpa_forward
 from tests.pure.test_odd_graphs import LARGEST, LINE, at_the_end, block_scaled, failing
 from tests.support.child import run_code
@@ -93,7 +94,7 @@ def test_a_failing_rule_leaves_cudnns_words_and_a_line(monkeypatch: pytest.Monke
 
 
 def test_what_else_fails_in_this_package_is_a_verdict_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = sys.modules["cudnn_backend_py.diagnose.explain"]
+    module = sys.modules["cudnn_backend_py.diagnose.explanation"]
     monkeypatch.setattr(module, "find_cause", lambda *_: {}[3, 2])
     verdict = explain(refused(), "sm90")
     assert verdict.cause is not None

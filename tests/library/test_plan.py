@@ -30,7 +30,7 @@ from cudnn_backend_py import (
 from cudnn_backend_py.generated.enums import KnobType
 from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.plans import _digest
+from cudnn_backend_py.plans.plan import _digest
 from tests.support.child import older_cudnn, run_code
 
 

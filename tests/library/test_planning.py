@@ -32,11 +32,11 @@ from cudnn_backend_py import (
     load_plan,
     open_target,
 )
-from cudnn_backend_py import planning as planning_module
-from cudnn_backend_py.caching import PlanCache, PlanCacheWarning, plan_files, plan_key
+from cudnn_backend_py.plans import build as planning_module
+from cudnn_backend_py.plans.cache import PlanCache, PlanCacheWarning, plan_files, plan_key
 from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.planning import build, build_plans, forget_plans, parse_knobs, plan, shared_target
-from cudnn_backend_py.selection import Selection, tuned_options
+from cudnn_backend_py.plans.build import build, build_plans, forget_plans, parse_knobs, plan, shared_target
+from cudnn_backend_py.plans.select import Selection, tuned_options
 from cudnn_backend_py.target import Target
 from tests.support.child import older_cudnn, run_python
 
@@ -195,7 +195,7 @@ def test_a_changed_byte_anywhere_leads_to_another_build(
 
     chance = random.Random(2)
     with monkeypatch.context() as patch:
-        patch.setattr("cudnn_backend_py.caching.restore_plan", refused)
+        patch.setattr("cudnn_backend_py.plans.cache.restore_plan", refused)
         for place in chance.sample(range(len(good)), 300):
             wrong = bytearray(good)
             wrong[place] ^= 1 << chance.randrange(8)
@@ -417,7 +417,7 @@ def test_a_forked_child_has_plans_of_its_own(stored: Plan) -> None:
 
 
 FRESH = """
-import cudnn_backend_py.planning as planning
+import cudnn_backend_py.plans.build as planning
 from tests.library.test_planning import *
 counted, real = [], planning.build_plan
 planning.build_plan = lambda config: counted.append(config.tag) or real(config)

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from cudnn_backend_py import Graph, UsageError, attention, find_profile, library
-from cudnn_backend_py.testing import assert_not_supported, assert_supported
+from cudnn_backend_py.testing.assertions import assert_not_supported, assert_supported
 
 pytest_plugins = "pytester"
 
-PLUGIN = "cudnn_backend_py.pytest_plugin"
+PLUGIN = "cudnn_backend_py.testing.pytest_plugin"
 INSTALLED = any(point.value == PLUGIN for point in entry_points(group="pytest11"))
 
 GRAPHS = """
@@ -91,7 +91,7 @@ def test_unknown_target_is_misuse() -> None:
 
 def test_loading_the_plugin_imports_nothing_else_of_the_package() -> None:
     program = (
-        "import sys; import cudnn_backend_py.pytest_plugin as p\n"
+        "import sys; import cudnn_backend_py.testing.pytest_plugin as p\n"
         "print([m for m in sys.modules if m.startswith('cudnn_backend_py.') and m != p.__name__])\n"
         "print([m for m in ('numpy', 'ctypes', 'rich', 'click') if m in sys.modules])"
     )

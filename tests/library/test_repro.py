@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from cudnn_backend_py import Graph, UsageError, attention, find_profile, library, load_graph
-from cudnn_backend_py.cli import load_graph_file
-from cudnn_backend_py.diagnose import Verdict, repro
-from cudnn_backend_py.diagnose.repro import archive_name, write_repro
-from cudnn_backend_py.versions import find_installed
+from cudnn_backend_py.cli.main import load_graph_file
+from cudnn_backend_py.diagnose import Verdict
+from cudnn_backend_py.diagnose.report import archive as repro
+from cudnn_backend_py.diagnose.report.archive import archive_name, write_repro
+from cudnn_backend_py.versions.store import find_installed
 from tests.support.child import ROOT, run_python
 from tests.support.zoo import ZOO
 

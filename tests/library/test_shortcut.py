@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import DataType, GraphBuilder, OperationGraph, build_plan, open_target
-from cudnn_backend_py.bound import _wanted
-from cudnn_backend_py.buffers import exchange
+from cudnn_backend_py.execution.executable import _wanted
+from cudnn_backend_py.execution.buffers import exchange
 from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.native import shortcut as module
+from cudnn_backend_py.native import fast_call as module
 from cudnn_backend_py.native.launch import Launcher
-from cudnn_backend_py.native.shortcut import (
+from cudnn_backend_py.native.fast_call import (
     LOOK_CLOSER,
     OTHER_STREAM,
     Call,
@@ -27,7 +27,7 @@ from cudnn_backend_py.native.shortcut import (
     again,
     shortcut,
 )
-from cudnn_backend_py.plans import Plan
+from cudnn_backend_py.plans.plan import Plan
 
 CUDA, HOST, FLOAT, BFLOAT, UINT = 2, 1, 2, 4, 1
 NULL_HANDLE = 2000  # the thousand of CUDNN_STATUS_BAD_PARAM, cuDNN's answer to a null handle

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cudnn_backend_py import versions
+from cudnn_backend_py.versions import store as versions
 from cudnn_backend_py.errors import EnvironmentNotReady
 
 

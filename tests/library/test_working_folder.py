@@ -15,8 +15,8 @@ import pytest
 import cudnn_backend_py
 from cudnn_backend_py import save_graph
 from cudnn_backend_py.native.find import cudnn_places, library_folders, nvrtc_places
-from cudnn_backend_py.native.surroundings import loader_folders
-from cudnn_backend_py.versions import default_root
+from cudnn_backend_py.native.environment import loader_folders
+from cudnn_backend_py.versions.store import default_root
 from examples import flash_forward, forum_two_matmul
 from tests.support.child import OLDER, ROOT, Finished, run_code
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from cudnn_backend_py import DataType, UsageError
-from cudnn_backend_py.buffers import DeviceBuffer, device_buffer, dlpack_facts
-from cudnn_backend_py.execution import _memory_image, _take_back, check_buffer, scalar_array
+from cudnn_backend_py.execution.buffers import DeviceBuffer, device_buffer, dlpack_facts
+from cudnn_backend_py.execution.run import _memory_image, _take_back, check_buffer, scalar_array
 from cudnn_backend_py.graph import Tensor
 from tests.support.graphs import tensor
 

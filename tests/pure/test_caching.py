@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import EnvironmentNotReady, UsageError
-from cudnn_backend_py.caching import PlanCache, PlanCacheWarning, default_cache, plan_files
-from cudnn_backend_py.private_folder import EntryFolder, PrivateFolder
+from cudnn_backend_py.plans.cache import PlanCache, PlanCacheWarning, default_cache, plan_files
+from cudnn_backend_py.system.private_folder import EntryFolder, PrivateFolder
 from tests.support.child import ROOT, run_python
 
 KEY, OTHER = "a" * 64, "b" * 64
@@ -358,7 +358,7 @@ def test_folders_above_are_private_under_any_umask(tmp_path: Path) -> None:
 
 WRITER = """
 import sys
-from cudnn_backend_py.caching import plan_files
+from cudnn_backend_py.plans.cache import plan_files
 import warnings; warnings.simplefilter("error")
 files = plan_files(sys.argv[1], 400_000)
 print("ready", flush=True)
@@ -390,7 +390,7 @@ def test_processes_share_a_folder(folder: Path) -> None:
 
 KILLER = """
 import os, random, signal, sys, time, warnings
-from cudnn_backend_py.caching import plan_files
+from cudnn_backend_py.plans.cache import plan_files
 warnings.simplefilter("error")  # nothing is ever half written
 files = plan_files(sys.argv[1], 400_000)
 keys = sys.argv[2:]
@@ -437,7 +437,7 @@ def test_a_writer_that_stopped_is_not_waited_for_forever(
     import fcntl
 
     files.write(KEY, RECORD)
-    monkeypatch.setattr("cudnn_backend_py.private_folder._LOCK_WAIT_S", 0.05)
+    monkeypatch.setattr("cudnn_backend_py.system.private_folder._LOCK_WAIT_S", 0.05)
     with open(folder / ".lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.warns(PlanCacheWarning, match="another process holds"):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py.diagnose.check import (
+from cudnn_backend_py.diagnose.surveys.baseline import (
     Baseline,
     Checked,
     Expected,
@@ -19,9 +19,9 @@ from cudnn_backend_py.diagnose.check import (
     exit_code,
     read_baseline,
 )
-from cudnn_backend_py.diagnose.ci import github_annotations, junit_xml
-from cudnn_backend_py.diagnose.matrix import Cell, Matrix
-from cudnn_backend_py.diagnose.tables import render_check, table_text
+from cudnn_backend_py.diagnose.report.ci import github_annotations, junit_xml
+from cudnn_backend_py.diagnose.surveys.matrix import Cell, Matrix
+from cudnn_backend_py.diagnose.report.tables import render_check, table_text
 from cudnn_backend_py.diagnose.verdict import Outcome
 from cudnn_backend_py.errors import UsageError
 
@@ -186,7 +186,7 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_example_of_the_module_is_a_baseline(tmp_path: Path) -> None:
-    import cudnn_backend_py.diagnose.check as module
+    import cudnn_backend_py.diagnose.surveys.baseline as module
 
     example = (module.__doc__ or "").partition("::\n")[2]
     data: dict[str, Any] = tomllib.loads(example)

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import CudnnBackendError, EnvironmentNotReady, UsageError
-from cudnn_backend_py.child import TIMED_OUT, Child, _undisturbed, call_command, ending_of, script_command
-from cudnn_backend_py.cli import _without_option
+from cudnn_backend_py.system.child import TIMED_OUT, Child, _undisturbed, call_command, ending_of, script_command
+from cudnn_backend_py.cli.main import _without_option
 from tests.support.child import ROOT, run_code
 from tests.support.lying_children import honest
 
@@ -83,7 +83,7 @@ def test_a_damaged_line_is_no_answer(line: str) -> None:
 
 
 def test_a_line_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cudnn_backend_py.child._LONGEST_BYTES", 1 << 20)
+    monkeypatch.setattr("cudnn_backend_py.system.child._LONGEST_BYTES", 1 << 20)
     with start("endless") as child, pytest.raises(CudnnBackendError, match="a line of more than 1048576 bytes"):
         ask(child, "one")
 

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from cudnn_backend_py.diagnose import Outcome
-from cudnn_backend_py.diagnose.ci import Case, cases, github_annotations, junit_xml
+from cudnn_backend_py.diagnose.report.ci import Case, cases, github_annotations, junit_xml
 from cudnn_backend_py.printable import printable_lines
 from tests.support.reporting import HOSTILE, small_matrix, two_matmuls, verdict
 

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from cudnn_backend_py import DataType, GraphBuilder, PointwiseMode, UsageError
-from cudnn_backend_py.comparing import (
+from cudnn_backend_py.tuning.statistics import (
     MIN_ROUNDS,
     ROW_FACTOR,
     TOLERANCES,

@@ -9,7 +9,7 @@ import pytest
 
 from cudnn_backend_py.frontend import attention_implementation, cudnnGraphNotSupportedError, data_type, tensor
 from cudnn_backend_py.frontend import diagonal_alignment as corner
-from cudnn_backend_py.frontend.attention_node import alibi_slopes
+from cudnn_backend_py.frontend.ops.attention_node import alibi_slopes
 from cudnn_backend_py.generated.enums import KnobType
 from tests.support.frontend_attention import FLOAT, HALF, INT32, Recorder, Situation
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import DataType, DescriptorType
-from cudnn_backend_py.frontend.deduce import channels_last, column_major, ordered_strides, preserving
+from cudnn_backend_py.frontend.ops.infer import channels_last, column_major, ordered_strides, preserving
 from cudnn_backend_py.frontend.enums import (
     convolution_mode,
     data_type,
@@ -23,12 +23,12 @@ from cudnn_backend_py.frontend.enums import (
     rng_distribution,
 )
 from cudnn_backend_py.frontend.errors import cudnnGraphNotSupportedError
-from cudnn_backend_py.frontend.nodes import Emitter, Node, packed
-from cudnn_backend_py.frontend.ops_linear import ConvOps, MatmulOps, MoeOps, ReductionOps
-from cudnn_backend_py.frontend.ops_norm import NormOps
-from cudnn_backend_py.frontend.ops_pointwise import PointwiseOps
-from cudnn_backend_py.frontend.ops_shape import BlockScaleOps, ShapeOps
-from cudnn_backend_py.frontend.tensor import tensor
+from cudnn_backend_py.frontend.ops.node import Emitter, Node, packed
+from cudnn_backend_py.frontend.ops.linear import ConvOps, MatmulOps, MoeOps, ReductionOps
+from cudnn_backend_py.frontend.ops.norm import NormOps
+from cudnn_backend_py.frontend.ops.pointwise import PointwiseOps
+from cudnn_backend_py.frontend.ops.shape import BlockScaleOps, ShapeOps
+from cudnn_backend_py.frontend.tensors import tensor
 from cudnn_backend_py.graph import Graph, Matmul, Operation, Parameters, Pointwise
 
 HALF, FLOAT = data_type.HALF, data_type.FLOAT

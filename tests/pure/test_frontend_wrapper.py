@@ -11,7 +11,7 @@ import pytest
 from cudnn_backend_py import frontend as cudnn
 from cudnn_backend_py.frontend import wrapper
 from cudnn_backend_py.frontend.enums import to_data_type
-from cudnn_backend_py.frontend.tensor import tensor
+from cudnn_backend_py.frontend.tensors import tensor
 
 
 @pytest.mark.parametrize("argument", ["inputs", "outputs", "heuristics"])

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import CudnnBackendError, DataType, Graph, GraphError, PointwiseMode, Severity, UsageError
-from cudnn_backend_py.diagnose.logfile import MAX_LINE, FileRecord, read_log
-from cudnn_backend_py.diagnose.loggraphs import LoggedConfig, LoggedGraph, read_graphs, report_log
+from cudnn_backend_py.importers.records import MAX_LINE, FileRecord, read_log
+from cudnn_backend_py.importers.graphs import LoggedConfig, LoggedGraph, read_graphs, report_log
 from cudnn_backend_py.graph import Operation
-from cudnn_backend_py.graph.frontend_json import graph_from_frontend_json
-from cudnn_backend_py.graph.logged import graph_from_log_json
+from cudnn_backend_py.importers.frontend_json import graph_from_frontend_json
+from cudnn_backend_py.importers.cudnn_json import graph_from_log_json
 from tests.support.child import ROOT, run_code
 from tests.support.logs import LOGS, canonical, log_text
 from tests.support.mutations import mutated_json, mutated_text
@@ -463,7 +463,7 @@ def test_extremes_are_read_at_once(text: str) -> None:
 
 BIG = """
 import resource
-from cudnn_backend_py.diagnose.loggraphs import read_graphs
+from cudnn_backend_py.importers.graphs import read_graphs
 from tests.support.logs import log_text
 from tests.support.mutations import mutated_json, mutated_text
 
@@ -498,7 +498,7 @@ def test_memory_does_not_grow_with_the_log() -> None:
 
 
 def test_more_graphs_than_are_kept_come_out_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cudnn_backend_py.diagnose.loggraphs.MAX_GRAPHS", 3)
+    monkeypatch.setattr("cudnn_backend_py.importers.graphs.MAX_GRAPHS", 3)
     data = operation_graph()
     texts = []
     for number in range(10):

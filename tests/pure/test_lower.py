@@ -17,7 +17,7 @@ from cudnn_backend_py.generated.enums import (
     TensorReordering,
 )
 from cudnn_backend_py.graph import Matmul, Pointwise, Reduction
-from cudnn_backend_py.lower import lower
+from cudnn_backend_py.plans.lower import lower
 from tests.support.graphs import convolution, relu, sdpa, tensor
 from tests.support.zoo import ZOO
 

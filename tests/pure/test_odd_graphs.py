@@ -11,14 +11,16 @@ from collections.abc import Iterator
 import pytest
 
 from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, GraphError, Matmul, Operation, PointwiseMode
-from cudnn_backend_py.diagnose import attention_graph, known, lint
-from cudnn_backend_py.diagnose.causes import suspects
-from cudnn_backend_py.diagnose.changes import CHANGES, Change, changes, head_dims, response_dims
-from cudnn_backend_py.diagnose.fusing import as_composite, with_expanded_softmax
-from cudnn_backend_py.diagnose.guard import collecting, guarded, guarded_each, tell
-from cudnn_backend_py.diagnose.known import known_hazards
-from cudnn_backend_py.diagnose.padding import dim_classes
-from cudnn_backend_py.diagnose.rewrite import exchanged
+from cudnn_backend_py.graph.attention import recognize as attention_graph
+from cudnn_backend_py.graph import faults as known
+from cudnn_backend_py.diagnose import lint
+from cudnn_backend_py.diagnose.causes.find.find import suspects
+from cudnn_backend_py.graph.rewrite.changes import CHANGES, Change, changes, head_dims, response_dims
+from cudnn_backend_py.graph.rewrite.fusion import as_composite, with_expanded_softmax
+from cudnn_backend_py.graph.guard import collecting, guarded, guarded_each, tell
+from cudnn_backend_py.graph.faults import known_hazards
+from cudnn_backend_py.graph.rewrite.dims import dim_classes
+from cudnn_backend_py.graph.rewrite.tensors import exchanged
 from cudnn_backend_py.graph import Pointwise
 from cudnn_backend_py.graph.attention import sdpa_forward
 from tests.support.graphs import CONVOLUTION, convolution, relu, sdpa, tensor
@@ -192,7 +194,7 @@ def test_a_failing_condition_leaves_the_other_faults(monkeypatch: pytest.MonkeyP
 
 
 def test_a_failing_look_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = sys.modules["cudnn_backend_py.diagnose.lint"]  # the package's attribute is the function
+    module = sys.modules["cudnn_backend_py.graph.lint"]  # the package's attribute is the function
     monkeypatch.setattr(module, "_LOOKS", (failing, *module._LOOKS))
     found = lint(Graph((Matmul(name="c", a=tensor("a", 8, 8, alignment=4), b=tensor("b", 8, 8), c=tensor("c", 8, 8)),)))
     assert {(one.code, one.headline) for one in found} >= {("lint-failed", f"the look failing {LINE}")}

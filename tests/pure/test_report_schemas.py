@@ -13,9 +13,9 @@ from jsonschema import Draft202012Validator, ValidationError
 
 from cudnn_backend_py.diagnose import Basis, Candidate, Cause, Control, Outcome, Reason, Verdict
 from cudnn_backend_py.diagnose import verdict as verdicts
-from cudnn_backend_py.diagnose.matrix import SCHEMA as MATRIX_SCHEMA
-from cudnn_backend_py.diagnose.matrix import SCHEMA_VERSION as MATRIX_VERSION
-from cudnn_backend_py.diagnose.matrix import Cell, Matrix
+from cudnn_backend_py.diagnose.surveys.matrix import SCHEMA as MATRIX_SCHEMA
+from cudnn_backend_py.diagnose.surveys.matrix import SCHEMA_VERSION as MATRIX_VERSION
+from cudnn_backend_py.diagnose.surveys.matrix import Cell, Matrix
 from cudnn_backend_py.diagnose.verdict import STAGES, Stage
 from tests.support.reporting import small_matrix, two_matmuls, verdict
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import GraphError, UsageError
-from cudnn_backend_py.native.hazards import DEVICE_NAME_BYTES
+from cudnn_backend_py.native.crash_guards import DEVICE_NAME_BYTES
 from cudnn_backend_py.target import Profile, find_profile, list_profiles, load_profile
 from cudnn_backend_py.target.profiles import PROPERTY_TYPES, check_properties
 

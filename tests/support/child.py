@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cudnn_backend_py.child import ending_of
-from cudnn_backend_py.versions import child_environment, find_installed
+from cudnn_backend_py.system.child import ending_of
+from cudnn_backend_py.versions.store import child_environment, find_installed
 
 __all__ = ["ROOT", "Finished", "older_cudnn", "run_code", "run_python"]
 

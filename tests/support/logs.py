@@ -10,7 +10,7 @@ from typing import Any
 
 from cudnn_backend_py import Graph, Operation, Parameters
 from cudnn_backend_py.graph import Op, Tensor
-from cudnn_backend_py.graph.logged import without_defaults
+from cudnn_backend_py.importers.cudnn_json import without_defaults
 from cudnn_backend_py.native.log import LogRecord
 
 __all__ = ["LOGS", "canonical", "file_form", "log_text"]

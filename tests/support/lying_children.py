@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from cudnn_backend_py.child import Say, serve
+from cudnn_backend_py.system.child import Say, serve
 
 
 def honest() -> None:

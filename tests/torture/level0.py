@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cudnn_backend_py.versions import child_environment, find_installed
+from cudnn_backend_py.versions.store import child_environment, find_installed
 from tests.support.child import run_python
 from tests.torture.harness import VERSIONS, Broken
 

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from cudnn_backend_py.caching import PlanCache, PlanCacheWarning, plan_files, plan_key
+from cudnn_backend_py.plans.cache import PlanCache, PlanCacheWarning, plan_files, plan_key
 from cudnn_backend_py.errors import CudnnBackendError
-from cudnn_backend_py.private_folder import EntryFolder
+from cudnn_backend_py.system.private_folder import EntryFolder
 from tests.torture.harness import Broken
 
 __all__ = ["attack", "fill_the_disk", "stampede"]
@@ -142,7 +142,7 @@ def _displace(kind: str, one: Path, other: Path) -> None:
 def damage_real_plans(chance: random.Random, folder: Path) -> Counter[str]:
     """Put a plan of cuDNN into a cache, damage its record under a right hash: no plan, or the one that was put in."""
     from cudnn_backend_py import build
-    from cudnn_backend_py.diagnose.explain import control_graph
+    from cudnn_backend_py.diagnose.explanation import control_graph
 
     counts: Counter[str] = Counter()
     graph = control_graph()

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...generated.enums import DataType, PointwiseMode
 from ..ir import Graph, Tensor
-from .frame import Frame
+from .builder import Frame
 from .problem import Attention, Version
 
 __all__ = ["add_composite_backward", "composite_backward"]

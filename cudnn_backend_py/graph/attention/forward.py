@@ -6,7 +6,7 @@ from typing import Any
 
 from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
 from ..ir import Graph, Tensor, packed_strides
-from .frame import Frame
+from .builder import Frame
 from .problem import Attention, Version
 
 __all__ = ["add_composite_forward", "composite_forward"]

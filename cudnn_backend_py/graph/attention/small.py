@@ -24,7 +24,7 @@ from typing import Any, Literal
 from ...errors import GraphError
 from ...generated.enums import DataType, PointwiseMode, ReduceTensorOp, TensorReordering
 from ..ir import Graph, Tensor
-from .frame import LOWEST, Frame
+from .builder import LOWEST, Frame
 from .problem import Attention, given
 
 __all__ = ["SmallAttention", "mha_bprop", "mha_fprop"]

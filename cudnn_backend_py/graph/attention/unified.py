@@ -8,7 +8,7 @@ from typing import Any
 from ...errors import GraphError
 from ...generated.enums import DataType, DescriptorType
 from ..ir import Graph, Tensor
-from .frame import SINGLE_OPS_SINCE, Frame
+from .builder import SINGLE_OPS_SINCE, Frame
 from .problem import Attention, Version
 
 __all__ = ["add_unified_forward", "prefers_unified", "unified_backward", "unified_forward"]

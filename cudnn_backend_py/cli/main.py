@@ -1,0 +1,586 @@
+"""The command ``cudnn-backend``."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from ..system.child import call_command, ending_of
+from .plans import add_commands
+from .output import NOT_JUDGED, Commands, OutputFile, add_row, say, warn, write, write_report
+from .output import console as _console
+from .graph_file import is_python, load_graph_file
+from ..printable import printable
+from ..system.strict import read_text
+
+if TYPE_CHECKING:
+    from ..diagnose import Verdict
+    from ..graph import Graph
+
+__all__ = ["main"]
+
+
+def _with_version(function: Any) -> Any:
+    """Add ``--cudnn VERSION``: the same command in a child process that loads that cuDNN."""
+    return click.option(
+        "--cudnn",
+        "cudnn_version",
+        metavar="VERSION",
+        expose_value=False,
+        is_eager=True,
+        callback=_judge_in_child,
+        help="Judge with this cuDNN, installed by 'cudnn-backend cudnn install VERSION', in a child process.",
+    )(function)
+
+
+def _judge_in_child(ctx: click.Context, _parameter: click.Parameter, version: str | None) -> None:
+    if version is None or ctx.resilient_parsing:
+        return
+    from ..versions import store as versions
+
+    installed = versions.require_installed(version)
+    command = call_command("cudnn_backend_py.cli:main", *_without_option(sys.argv[1:], "--cudnn"))
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it was ignored, every exit code would read 0
+    child = subprocess.run(command, env=versions.child_environment(installed), check=False)
+    if child.returncode in (0, 1, NOT_JUDGED, 130):
+        raise SystemExit(child.returncode)
+    from ..diagnose.environment import environment_fault_after_crash
+
+    warn(f"COULD NOT BE JUDGED: the process that asks cuDNN {version} ended with {ending_of(child.returncode)}")
+    if (fault := environment_fault_after_crash(version)) is not None:
+        warn(printable(fault.headline) + (f"\nwhat to do: {fault.repair}" if fault.repair else ""))
+    raise SystemExit(NOT_JUDGED)
+
+
+def _without_option(arguments: list[str], option: str) -> list[str]:
+    kept: list[str] = []
+    rest = iter(arguments)
+    for argument in rest:
+        if argument == "--":  # what follows are no options
+            return [*kept, argument, *rest]
+        if argument == option:
+            next(rest, None)
+        elif not argument.startswith(f"{option}="):
+            kept.append(argument)
+    return kept
+
+
+_FORMATS = ("text", "json", "html", "junit", "github")
+
+
+def _with_format(function: Any) -> Any:
+    """Add ``--format`` and ``--output``."""
+    style = click.option("--format", "style", type=click.Choice(_FORMATS), default="text", show_default=True)
+    output = click.option("--output", type=OutputFile(), help="Write it here, not to standard output.")
+    return style(output(function))
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="cudnn-backend-py")
+@_with_version
+def main() -> None:
+    """Script and understand cuDNN's graph engine. Exit codes: 0 yes, 1 no, 2 could not be judged, 130 interrupted."""
+
+
+@main.command()
+@click.argument("graph_file", metavar="GRAPH")
+@click.option(
+    "--target", "targets", multiple=True, metavar="NAME", help="A described GPU (l40s, sm89, a JSON file); repeatable."
+)
+@click.option("--mode", "modes", multiple=True, metavar="MODE", help="Heuristics mode: A, B, FALLBACK; repeatable.")
+@click.option(
+    "--build/--no-build", default=False, help="Also build a plan: compilation can fail where the check passed."
+)
+@click.option(
+    "--execute", is_flag=True, help="Also build and run the plan once on zeroed memory, on this machine's GPU."
+)
+@click.option(
+    "--limit", "limit_s", type=float, default=600, show_default=True, metavar="SECONDS", help="Time for each answer."
+)
+@click.option("--here", is_flag=True, help="Ask in this process, which a crash of cuDNN then ends.")
+@_with_format
+@_with_version
+def explain(
+    graph_file: str,
+    targets: tuple[str, ...],
+    modes: tuple[str, ...],
+    build: bool,
+    execute: bool,
+    limit_s: float,
+    here: bool,
+    style: str,
+    output: str | None,
+) -> None:
+    """Say whether cuDNN supports GRAPH and why, in its own words.
+
+    GRAPH is a Python file with a function graph(), which is run, or a graph JSON. Without --target the GPU of this
+    machine is asked.
+    With several targets the exit code is the largest of theirs. cuDNN is asked in a child process, so that its crash
+    is an answer; in this one with --here, or where CUDNN_LOGLEVEL_DBG wants cuDNN's log.
+    """
+    from ..diagnose import Judge, Question
+    from ..diagnose import explain as ask
+    from ..diagnose.explanation import DEFAULT_MODES
+    from ..diagnose.report.text import render
+
+    if execute and set(targets) - {"gpu"}:
+        raise click.UsageError("--execute runs the plan on the GPU of this machine: --target can only be gpu with it")
+    _check_style(style)
+    graph = load_graph_file(graph_file)
+    asked = modes or tuple(mode.name for mode in DEFAULT_MODES)
+    if here or "CUDNN_LOGLEVEL_DBG" in os.environ:
+        verdicts = [ask(graph, name, mode=asked, build=build, execute=execute) for name in (targets or (None,))]
+    else:
+        with Judge(limit_s=limit_s) as judge:
+            verdicts = [judge.ask(Question(graph, name, None, asked, build, execute)) for name in (targets or ("gpu",))]
+    if style == "text" and output is None:
+        for verdict in verdicts:
+            _console().print(render(verdict))
+    else:
+        put = write if style == "text" else write_report
+        put(_verdicts_as(style, verdicts, graph, graph_file), output)
+    raise SystemExit(max(verdict.exit_code for verdict in verdicts))
+
+
+def _verdicts_as(style: str, verdicts: list[Verdict], graph: Graph, graph_file: str) -> str:
+    """Return the verdicts on one graph in a format."""
+    from ..diagnose import render_text
+    from ..diagnose.report.ci import github_annotations, junit_xml
+    from ..diagnose.report.html import render_page
+
+    if style == "html":
+        return render_page(verdicts, graphs=[graph] * len(verdicts))
+    if style == "junit":
+        return junit_xml(verdicts)
+    if style == "github":
+        return "".join(f"{line}\n" for line in github_annotations(verdicts, files={graph.name: graph_file}))
+    if style == "text":
+        return "\n".join(render_text(verdict) for verdict in verdicts)
+    data = [verdict.to_dict() for verdict in verdicts]
+    return _json(data if len(data) > 1 else data[0])
+
+
+def _json(data: Any) -> str:
+    return json.dumps(data, indent=1) + "\n"
+
+
+def _check_style(style: str) -> None:
+    """Check that an answer can be written in a format, before anything is asked."""
+    if style == "html":
+        from ..diagnose.report.html import check_jinja
+
+        check_jinja()
+
+
+@main.command()
+@click.argument("graph_file", metavar="GRAPH")
+@click.option(
+    "--target", default="gpu", metavar="NAME", help="A described GPU (l40s, a JSON file); this machine's if not given."
+)
+@click.option("--build/--no-build", default=True, show_default=True, help="Also ask for a plan.")
+@click.option(
+    "--output",
+    type=OutputFile(),
+    help="A .tar.gz, .tgz or .zip; named after graph and target if not given.",
+)
+@_with_version
+def repro(graph_file: str, target: str, build: bool, output: str | None) -> None:
+    """Write one archive that shows somebody else what cuDNN says about GRAPH: data, log, Python and C++ programs."""
+    from ..diagnose.report.archive import write_repro
+
+    say(str(write_repro(load_graph_file(graph_file), target, output, build=build)))
+
+
+@main.command("log")
+@click.argument("log_file", metavar="FILE")
+@click.option(
+    "--target", "targets", multiple=True, metavar="NAME", help="Explain each graph on a described GPU; repeatable."
+)
+@click.option("--explain/--list", "explained", default=None, help="Explain the graphs, or only list them.")
+@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@_with_version
+def read_log(log_file: str, targets: tuple[str, ...], explained: bool | None, style: str) -> None:
+    """List the graphs that a cuDNN log tells of, and explain them.
+
+    FILE is what any program wrote with CUDNN_LOGLEVEL_DBG=3 or with cuDNN's frontend logging, .gz or - for standard
+    input, or one JSON graph of cuDNN's frontend. Exit code 2 if it holds no graph that can be rebuilt.
+    """
+    from ..importers.graphs import report_log
+
+    report = report_log(sys.stdin.buffer if log_file == "-" else log_file, targets, explained=explained)
+    if style == "json":
+        write_report(_json(report.to_dict()), None)
+    else:
+        write(str(report), None)
+    raise SystemExit(report.exit_code)
+
+
+@main.command("lint")
+@click.argument("graph_file", metavar="GRAPH")
+def show_lint(graph_file: str) -> None:
+    """Name layouts of GRAPH that are legal and slow, dangerous or hardly meant. Asks no cuDNN.
+
+    Exit code 0 if there is none, 1 if there is one.
+    """
+    from ..diagnose import lint
+
+    findings = lint(load_graph_file(graph_file))
+    for finding in findings:
+        say(printable(f"{finding.severity}: {finding.headline} [{finding.code}]"))
+        say(printable(f"  {finding.detail}; {finding.fix}"))
+    raise SystemExit(1 if findings else 0)
+
+
+@main.command("whatif")
+@click.argument("graph_file", metavar="GRAPH")
+@click.option(
+    "--target", default="gpu", metavar="NAME", help="A described GPU (l40s, a JSON file); this machine's if not given."
+)
+@click.option(
+    "--budget", "budget_s", type=float, default=1.5, show_default=True, metavar="SECONDS", help="Time for asking."
+)
+@click.option("--build/--no-build", default=True, show_default=True, help="Also build the plan of what is proposed.")
+@click.option("--format", "style", type=click.Choice(["text", "json", "html"]), default="text", show_default=True)
+@click.option("--output", type=OutputFile(), help="Write it here, not to standard output.")
+@_with_version
+def show_whatif(graph_file: str, target: str, budget_s: float, build: bool, style: str, output: str | None) -> None:
+    """Look for the smallest changes with which cuDNN supports GRAPH, each asked before it is shown.
+
+    Exit code 0 if there is one, or none is needed, 1 if none was found.
+    """
+    from ..diagnose import Question, judge, whatif
+    from ..diagnose.report.tables import render_remedies, table_text
+
+    _check_style(style)
+    graph = load_graph_file(graph_file)
+    verdict = judge(Question(graph, target))
+    remedies = whatif(graph, target, budget_s=budget_s, build=build)
+    if style == "html":
+        from ..diagnose.report.html import render_page
+
+        write_report(render_page([verdict], graphs=[graph], remedies=[remedies]), output)
+    elif style == "json":
+        write_report(_json([remedy.to_dict() for remedy in remedies]), output)
+    elif output is not None:
+        write(table_text(render_remedies(verdict, graph, remedies)), output)
+    else:
+        _console().print(render_remedies(verdict, graph, remedies))
+    raise SystemExit(0 if remedies or verdict.supported else 1)
+
+
+@main.command("matrix")
+@click.argument("graph_files", nargs=-1, required=True, metavar="GRAPH...")
+@click.option("--target", "targets", multiple=True, metavar="NAME", help="A described GPU; repeatable. [sm80 to sm120]")
+@click.option(
+    "--cudnn-version", "versions", multiple=True, metavar="VERSION", help="Repeatable; every one at hand if not given."
+)
+@click.option("--build/--no-build", default=False, help="Also build a plan of each.")
+@click.option("--workers", type=click.IntRange(min=1), help="Questions at a time; the number of cores if not given.")
+@click.option("--fresh", is_flag=True, help="Ask again what earlier runs have answered.")
+@click.option("--format", "style", type=click.Choice(["text", "json", "html"]), default="text", show_default=True)
+@click.option("--output", type=OutputFile(), help="Write here, not to standard output.")
+def show_matrix(
+    graph_files: tuple[str, ...],
+    targets: tuple[str, ...],
+    versions: tuple[str, ...],
+    build: bool,
+    workers: int | None,
+    fresh: bool,
+    style: str,
+    output: str | None,
+) -> None:
+    """Ask about every GRAPH on every target with every cuDNN version.
+
+    Answers are kept: a run that was stopped goes on where it was. Exit code 0 if all is supported, 1 if something is
+    not, 2 if something could not be judged.
+    """
+    from ..diagnose.surveys.matrix import matrix
+    from ..diagnose.surveys.attention import TARGETS
+    from ..diagnose.report.tables import render_matrix, table_text
+
+    _check_style(style)
+    graphs = {name: load_graph_file(name) for name in graph_files}
+    answers = matrix(graphs, targets or TARGETS, versions or None, build=build, workers=workers, fresh=fresh)
+    if style == "json":
+        write_report(_json(answers.to_dict()), output)
+    elif style == "html":
+        from ..diagnose.report.html import render_page
+
+        write_report(render_page((), matrix=answers), output)
+    elif output is not None:
+        write(table_text(render_matrix(answers)), output)
+    else:
+        _console().print(render_matrix(answers))
+    raise SystemExit(answers.exit_code)
+
+
+@main.command("since")
+@click.argument("graph_file", metavar="GRAPH")
+@click.option("--target", required=True, metavar="NAME", help="A described GPU (l40s, sm89, a JSON file), or gpu.")
+@click.option("--cudnn-version", "versions", multiple=True, metavar="VERSION", help="Repeatable; every one at hand.")
+@click.option("--build/--no-build", default=False, help="Also build a plan each time.")
+@click.option("--every", is_flag=True, help="Ask all versions, and infer nothing.")
+@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def show_since(graph_file: str, target: str, versions: tuple[str, ...], build: bool, every: bool, style: str) -> None:
+    """Say which cuDNN versions support GRAPH: the first, the last, and the first that refuses it again.
+
+    Exit code 0 if some version supports it, 1 if none does, 2 if none could judge.
+    """
+    from ..diagnose.surveys.matrix import since
+    from ..diagnose.report.tables import render_since
+
+    found = since(load_graph_file(graph_file), target, versions or None, build=build, every=every)
+    if style == "json":
+        write_report(_json(found.to_dict()), None)
+    else:
+        _console().print(render_since(found))
+    raise SystemExit(found.exit_code)
+
+
+@main.command("check")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.option("--update", "updated", is_flag=True, help="Write what is found into FILE.")
+@click.option("--fresh", is_flag=True, help="Ask again what earlier runs have answered.")
+@click.option(
+    "--format", "style", type=click.Choice(["text", "json", "junit", "github"]), default="text", show_default=True
+)
+@click.option("--output", type=OutputFile(), help="Write here, not to standard output.")
+def check_baseline(file: str, updated: bool, fresh: bool, style: str, output: str | None) -> None:
+    """Hold cuDNN's verdicts against the baseline FILE, a TOML file of graphs, targets, versions and what is expected.
+
+    Exit code 0 if nothing changed, 1 if something did, 2 if something could not be judged; with --update 0 if all
+    could be written.
+    """
+    from ..diagnose.surveys import baseline as check
+    from ..diagnose.report.ci import github_annotations, junit_xml
+    from ..diagnose.report.tables import render_check, table_text
+
+    def load(path: str) -> Graph:
+        if is_python(path):
+            warn(f"warning: {file} names {path}, a Python file, which is run now; a graph JSON would not be")
+        return load_graph_file(path)
+
+    ask = check.update if updated else check.check
+    results = ask(Path(file), load=load, fresh=fresh, progress=style == "text")
+    if style == "json":
+        write_report(_json([one.to_dict() for one in results]), output)
+    elif style == "junit":
+        write_report(junit_xml(one.case() for one in results), output)
+    elif style == "github":
+        folder = Path(file).parent
+        files = {one.name: (folder / one.graph).as_posix() for one in results}
+        write_report(
+            "".join(f"{line}\n" for line in github_annotations((one.case() for one in results), files=files)), output
+        )
+    elif output is not None:
+        write(table_text(render_check(results)), output)
+    else:
+        _console().print(render_check(results))
+    if updated:
+        raise SystemExit(0 if all(one.can_be_expected for one in results) else NOT_JUDGED)
+    raise SystemExit(check.exit_code(results))
+
+
+@main.command("attention-table")
+@click.option("--target", "targets", multiple=True, metavar="NAME", help="A described GPU; repeatable.")
+@click.option("--row", "parts", multiple=True, metavar="TEXT", help="Only rows with this in their name; repeatable.")
+@click.option("--output", type=OutputFile(), help="Write the JSON here, not to standard output.")
+@_with_version
+def attention_table(targets: tuple[str, ...], parts: tuple[str, ...], output: str | None) -> None:
+    """Ask cuDNN about every option of attention on every architecture, as JSON.
+
+    A row is named such as "forward: causal". Exit code 0, or 2 if some cell could not be judged.
+    """
+    from ..diagnose.surveys.attention import TARGETS, attention_rows, support_table
+
+    rows = [name for name in attention_rows() if not parts or any(part in name for part in parts)]
+    if not rows:
+        raise click.UsageError(f"no row has {' or '.join(map(repr, parts))} in its name")
+    table = support_table(targets or TARGETS, rows=rows)
+    write_report(table.to_json(), output)
+    raise SystemExit(NOT_JUDGED if any(cell.answer == "?" for cell in table.all_cells()) else 0)
+
+
+@main.command("attention-page")
+@click.argument("tables", nargs=-1, required=True, metavar="TABLE...", type=click.Path(exists=True, dir_okay=False))
+@click.option("--output", type=OutputFile(), help="Write the page here, not to standard output.")
+def attention_page(tables: tuple[str, ...], output: str | None) -> None:
+    """Render files of attention-table, one for each cuDNN version, as one Markdown page."""
+    from ..diagnose.surveys.attention import SupportTable
+    from ..diagnose.report.attention_page import render_page
+
+    read = [SupportTable.from_json(read_text(name, code="support-table-file")) for name in tables]
+    write_report(render_page(read, files=tables), output)
+
+
+@main.command()
+@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@_with_version
+def info(style: str) -> None:
+    """Show library, version, path and how it was found, NVRTC, driver or stub, GPUs, known targets."""
+    from ..info import collect_info
+
+    facts = collect_info()
+    if style == "json":
+        write_report(_json(facts), None)
+        return
+    for key, value in facts.items():
+        text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        say(printable(f"{key + ':':<26}{text}"))
+
+
+@main.group()
+def target() -> None:
+    """List and show described GPUs; read the one at hand."""
+
+
+@target.command("list")
+def list_targets() -> None:
+    """List the described GPUs."""
+    from ..target import list_profiles
+
+    table = Table("name", "GPU", "arch", "also called", "shared memory per block", "SMs")
+    for profile in list_profiles():
+        add_row(
+            table,
+            profile.name,
+            profile.title,
+            f"sm_{profile.sm}",
+            ", ".join(profile.aliases),
+            str(profile.properties["maxSharedMemoryPerBlockOptin"]),
+            str(profile.properties["multiProcessorCount"]),
+        )
+    _console().print(table)
+
+
+@target.command("show")
+@click.argument("name")
+@click.option("--device-json", is_flag=True, help="Only what cuDNN is given.")
+def show_target(name: str, device_json: bool) -> None:
+    """Show a described GPU with the source of every number."""
+    from ..target import find_profile
+
+    profile = find_profile(name)
+    if device_json:
+        write_report(f"{profile.json()}\n", None)
+        return
+    title = Text(printable(f"{profile.title} ({profile.name})"))
+    table = Table("property", "value", "source", title=title)
+    for key, value in profile.properties.items():
+        add_row(table, key, str(value), profile.sources.get(key, ""))
+    _console().print(table)
+    for key, text in profile.citations.items():
+        say(printable(f"{key}: {text}"))
+
+
+@target.command("read")
+@click.option("--device", "ordinal", default=0, show_default=True, help="Ordinal of the GPU.")
+@_with_version
+def read_target(ordinal: int) -> None:
+    """Print the properties of a GPU of this machine, as JSON that --target takes."""
+    from ..target import read_device
+
+    write_report(_json(read_device(ordinal)), None)
+
+
+def _cuda(major: str | None) -> Literal["12", "13"] | None:
+    return None if major is None else "12" if major == "12" else "13"
+
+
+@main.group()
+def cudnn() -> None:
+    """Keep several cuDNN versions side by side in a private cache."""
+
+
+@cudnn.command("install")
+@click.argument("version")
+@click.option("--cuda", type=click.Choice(["12", "13"]), help="CUDA major version of the wheel.")
+@click.option("--quiet", is_flag=True, help="No progress bar.")
+def install_version(version: str, cuda: str | None, quiet: bool) -> None:
+    """Fetch cuDNN VERSION (9.19.0): the small jit wheel, or the full one where there is none."""
+    from ..versions import store as versions
+
+    installed = versions.install(version, cuda=_cuda(cuda), progress=not quiet)
+    say(
+        f"cuDNN {installed.version} ({installed.flavor}, CUDA {installed.cuda}) is at {installed.path}, "
+        f"{installed.size_bytes / 1e6:.0f} MB"
+    )
+
+
+@cudnn.command("list")
+def list_versions() -> None:
+    """List the installed versions."""
+    from ..versions import store as versions
+
+    table = Table("version", "CUDA", "wheel", "MB", "path")
+    for item in versions.list_installed():
+        add_row(table, item.version, item.cuda, item.flavor, f"{item.size_bytes / 1e6:.0f}", str(item.path))
+    _console().print(table)
+
+
+@cudnn.command("verify")
+@click.argument("wanted", nargs=-1, metavar="[VERSION...]")
+@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def verify_versions(wanted: tuple[str, ...], style: str) -> None:
+    """Compare every file of cuDNN with what was installed, byte for byte; without VERSION of all there are.
+
+    Those in the cache are checked, and if no VERSION is named also the one of this environment, by the RECORD of its
+    wheel. Exit code 0 if all are whole, 1 if one is damaged, 2 if one could not be checked.
+    """
+    from ..versions import store as versions
+
+    checked = versions.check_all(wanted, environment=not wanted)
+    if style == "json":
+        write_report(json.dumps([one.to_dict() for one in checked], indent=1) + "\n", None)
+    else:
+        for one in checked:
+            lines = [
+                f"{one.state + ':':<10} {one.name} {one.path}".rstrip(),
+                *(f"  {item}" for item in one.differences),
+            ]
+            say("\n".join([*map(printable, lines), *([f"  repair: {one.repair}"] if one.repair else [])]))
+    raise SystemExit(max((one.exit_code for one in checked), default=NOT_JUDGED))
+
+
+@cudnn.command("remove")
+@click.argument("version")
+@click.option("--cuda", type=click.Choice(["12", "13"]))
+def remove_version(version: str, cuda: str | None) -> None:
+    """Remove an installed version."""
+    from ..versions import store as versions
+
+    removed = versions.remove(version, cuda=_cuda(cuda))
+    say(f"removed cuDNN {removed.version} (CUDA {removed.cuda})")
+
+
+@main.command()
+@_with_version
+@click.argument("output", type=click.Path(file_okay=False))
+@click.option("--pytest-arguments", default="tests/gpu", show_default=True, help="What pytest is given.")
+def record(output: str, pytest_arguments: str) -> None:
+    """Run the GPU tests and write a record of the run into the folder OUTPUT (logs/)."""
+    from ..testing.record import record_run
+
+    try:
+        arguments = shlex.split(pytest_arguments)
+    except ValueError as error:
+        raise click.BadParameter(f"{pytest_arguments!r}: {error}", param_hint="--pytest-arguments") from None
+    path, code = record_run(Path(output), arguments)
+    say(f"record written to {path}")
+    raise SystemExit(code if code in (0, 1) else NOT_JUDGED)
+
+
+add_commands(main, load_graph_file, _with_version)
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+"""How commands answer: what they print, where it goes, and the exit codes 0, 1, 2 and 130."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..errors import CudnnBackendError, EnvironmentNotReady
+from ..printable import printable, printable_lines
+
+__all__ = [
+    "INTERRUPTED",
+    "NOT_JUDGED",
+    "Commands",
+    "OutputFile",
+    "add_row",
+    "console",
+    "say",
+    "warn",
+    "write",
+    "write_report",
+]
+
+NOT_JUDGED = 2
+INTERRUPTED = 130
+_CODES = (0, 1, NOT_JUDGED, INTERRUPTED)
+_TRACEBACK = "CUDNN_BACKEND_TRACEBACK"
+
+
+class Commands(click.Group):
+    """The group of all commands. Whatever happens in one ends here, in an exit code that says no more than is known."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
+        """Read the command line."""
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):  # else None, or somebody else's: closed, captured
+                stream.reconfigure(errors="backslashreplace")  # whatever the locale, nothing is beyond it
+        with _ending():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command."""
+        with _ending():
+            return super().invoke(ctx)
+
+
+@contextlib.contextmanager
+def _ending() -> Iterator[None]:
+    """Turn whatever is raised into an exit code; what was printed is written out first, or the code is 2."""
+    code: int | None = None
+    try:
+        try:
+            yield
+        except (SystemExit, click.exceptions.Exit) as done:
+            given = done.code if isinstance(done, SystemExit) else done.exit_code
+            code = 0 if given is None else given if isinstance(given, int) and given in _CODES else NOT_JUDGED
+        _flush()
+    except (KeyboardInterrupt, click.Abort):
+        code = INTERRUPTED
+    except click.ClickException as error:
+        code = NOT_JUDGED
+        with contextlib.suppress(OSError):
+            _explain_usage(error)
+    except BrokenPipeError:  # the reader, such as head, has read enough
+        code = NOT_JUDGED
+    except BaseException as error:
+        code = NOT_JUDGED
+        with contextlib.suppress(OSError):
+            _complain(error)
+    if code is not None:
+        _drop_unwritten()
+        raise SystemExit(code) from None
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+
+
+def _drop_unwritten() -> None:
+    """Let go of what cannot be written, so that the end of the process does not try again and complain."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):  # ValueError: closed
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _explain_usage(error: click.ClickException) -> None:
+    text = io.StringIO()
+    error.show(text)
+    warn(text.getvalue().rstrip("\n"))
+
+
+def _complain(error: BaseException) -> None:
+    if _TRACEBACK in os.environ:
+        warn("".join(traceback.format_exception(error)).rstrip("\n"))
+    warn(_as_ours(error).render())
+
+
+def _as_ours(error: BaseException) -> CudnnBackendError:
+    if isinstance(error, CudnnBackendError):
+        return error
+    if isinstance(error, MemoryError):
+        return EnvironmentNotReady("there is not enough memory for the answer", code="out-of-memory")
+    if isinstance(error, OSError):
+        return EnvironmentNotReady(
+            f"the system refuses: {error}",
+            code="system-error",
+            fix="look at the path, its permissions and the space left",
+        )
+    try:
+        said = f"{type(error).__name__}: {error}"
+    except Exception:  # an exception of somebody else that cannot be printed
+        said = type(error).__name__
+    frames = traceback.extract_tb(error.__traceback__)
+    return CudnnBackendError(
+        f"the command failed with {said}",
+        code="internal-error",
+        where=f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else None,
+        cause="a fault of this package, which says nothing about the question",
+        fix=f"set {_TRACEBACK}=1 to see the traceback, and report it with the command",
+    )
+
+
+# What is printed
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError  # rich would exit with code 1, which is an answer here
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return what prints tables and styled text, none of which is looked at for markup."""
+    return _Console(stderr=stderr, highlight=False, markup=False, soft_wrap=True)
+
+
+def say(text: str) -> None:
+    """Print lines of text."""
+    click.echo(printable_lines(text))
+
+
+def warn(text: str) -> None:
+    """Print lines of text to standard error."""
+    click.echo(printable_lines(text), err=True)
+
+
+def add_row(table: Table, *texts: str) -> None:
+    """Add a row of texts that may be anybody's."""
+    table.add_row(*(Text(printable_lines(printable(text))) for text in texts))
+
+
+def write(text: str, output: str | None) -> None:
+    """Write lines of text into a file, or print them."""
+    if output is None:
+        click.echo(printable_lines(text), nl=False)
+    else:
+        Path(output).write_text(printable_lines(text), encoding="utf-8", errors="backslashreplace")
+
+
+def write_report(text: str, output: str | None) -> None:
+    """Write what has escapes of its own, JSON, HTML, XML, Markdown or annotations, in UTF-8 whatever the locale."""
+    data = text.encode("utf-8", "backslashreplace")
+    if output is None:
+        click.echo(data, nl=False)
+    else:
+        Path(output).write_bytes(data)
+
+
+class OutputFile(click.Path):
+    """A file that is to be written: that its folder is not there is said before anything is asked."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, writable=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        path = os.fspath(super().convert(value, param, ctx))
+        folder = os.path.dirname(path) or "."
+        if not os.path.isdir(folder):
+            self.fail(f"there is no folder {folder!r}", param, ctx)
+        if not os.path.exists(path) and not os.access(folder, os.W_OK):
+            self.fail(f"nothing may be written into the folder {folder!r}", param, ctx)
+        return path

@@ -1,0 +1,207 @@
+"""A refused graph with the questions that may be asked about it, and the words of its headline."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ...plans.engine import OperationGraph
+from ...errors import CudnnBackendError
+from ...generated.enums import DataType
+from ...graph.ir import Graph, Tensor, packed_strides
+from ...target import Target, open_target
+from ...graph.rewrite.changes import Change, changes, channels_last, describe
+from ..verdict import Basis, Candidate, Cause
+from ...plans.refusals import Reason
+
+__all__ = [
+    "ARCHITECTURES",
+    "VAGUE",
+    "Case",
+    "furthest_first",
+    "measured",
+    "quote",
+    "quote_best",
+    "statement",
+    "supports",
+    "type_word",
+]
+
+# Described targets, one of each architecture: where else a graph is asked about.
+ARCHITECTURES = ("sm90", "sm100", "sm80", "sm89", "sm120", "sm86")
+
+_QUESTIONS = 40  # about variations, for one cause: some 0.3 s
+
+
+def supports(graph: Graph, target: Target, modes: Sequence[str]) -> bool:
+    """Return whether some engine config takes the graph; nothing is said of why not."""
+    try:
+        question = OperationGraph(graph, target)
+        return any(question.heuristics(mode).configs for mode in modes)
+    except CudnnBackendError:
+        return False
+
+
+@dataclass
+class Case:
+    """A refused graph, and the variations that are asked about, 40 at most.
+
+    ``measure`` False asks none: for graphs whose variations crash cuDNN.
+    """
+
+    refused: Sequence[Candidate]
+    graph: Graph
+    target: Target
+    modes: Sequence[str]
+    measure: bool = True
+    questions: int = _QUESTIONS
+
+    def supports(self, graph: Graph) -> bool:
+        """Return whether cuDNN takes a variation; False where there were too many."""
+        return self._may_ask() and supports(graph, self.target, self.modes)
+
+    def _may_ask(self) -> bool:
+        self.questions -= 1
+        return self.measure and self.questions >= 0
+
+    def cure(self, *kinds: str, keep: Callable[[Change], bool] = lambda _: True) -> Change | None:
+        """Return the first change of these kinds, and of one graph, that makes cuDNN take the graph."""
+        for change in changes(self.graph, kinds) if self.measure else ():
+            if self.questions <= 0:
+                return None
+            if len(change.graphs) == 1 and keep(change) and self.supports(change.graph):
+                return change
+        return None
+
+    def cures(self, *kinds: str) -> list[Change]:
+        """Return all changes of these kinds that make cuDNN take the graph."""
+        found = changes(self.graph, kinds) if self.measure else ()
+        return [change for change in found if len(change.graphs) == 1 and self.supports(change.graph)]
+
+    def elsewhere(self) -> list[str]:
+        """Return the other architectures that take the graph with this cuDNN."""
+        found = []
+        for name in ARCHITECTURES if self.measure else ():
+            other = open_target(name, on=self.target.library)
+            try:
+                if other.sm != self.target.sm:
+                    found += [f"sm_{other.sm}"] if supports(self.graph, other, self.modes) else []
+            finally:
+                other.close()
+        return found
+
+
+# What says nothing about the graph: engines of other architectures, and those that were not meant for it.
+VAGUE = re.compile(
+    r"is supported for this engine|is only supported since|KERNEL_CFG knob|either be an entrance node|not given"
+    r"|the chosen engine does not support|global index -1|No knob was found|fortBackend\.is_|mode for fused attention"
+    r"|engine does not support this graph|non matching device version"
+)
+
+
+def furthest_first(refused: Iterable[Candidate]) -> list[Reason]:
+    """Return the innermost reasons, each once, that of the longest chain first, vague ones last."""
+    chains = [candidate.reasons for candidate in refused if candidate.reasons]
+    chains.sort(key=lambda chain: (bool(VAGUE.search(chain[0].text)), -len(chain)))
+    return list(dict.fromkeys(chain[0] for chain in chains))
+
+
+# headlines
+
+
+_TYPE_WORDS = {
+    DataType.FLOAT: "float32",
+    DataType.DOUBLE: "double (float64)",
+    DataType.HALF: "float16",
+    DataType.BFLOAT16: "bfloat16",
+    DataType.FP8_E4M3: "fp8 (e4m3)",
+    DataType.FP8_E5M2: "fp8 (e5m2)",
+    DataType.FP4_E2M1: "fp4 (e2m1)",
+}
+_PADDED = re.compile(r"(?P<what>.*): (?P<old>\d+) -> \d+ \(a multiple of (?P<multiple>\d+)\)")
+
+
+def type_word(kind: DataType) -> str:
+    """Return what users call a data type, such as "float16"."""
+    return _TYPE_WORDS.get(kind, kind.name.lower())
+
+
+def _contrast(graph: Graph, change: Change) -> str:
+    """Return tensors, values found and values needed of a change, such as "bias is float32, float16 is needed"."""
+    if padded := _PADDED.match(change.title):
+        return f"{padded['what']} is {padded['old']}, a multiple of {padded['multiple']} is needed"
+    groups: dict[tuple[str, str, str], list[Tensor]] = {}
+    after = {tensor.name: tensor for tensor in change.graph.tensors}
+    for tensor in graph.tensors:
+        if tensor.name in change.tensors and tensor.name in after:
+            for what, found, needed in _differences(tensor, after[tensor.name]):
+                groups.setdefault((what, found, needed), []).append(tensor)
+    parts = []
+    for (what, found, needed), tensors in groups.items():
+        has = "has" if len(tensors) == 1 else "have"
+        parts.append(f"{describe(tensors)} {has} {what} {found}, {needed} is needed")
+    return "; ".join(parts[:3]) or change.title
+
+
+def _differences(old: Tensor, new: Tensor) -> Iterator[tuple[str, str, str]]:
+    if old.dims != new.dims:
+        for axis, (one, other) in enumerate(zip(old.dims, new.dims, strict=True)):
+            if one != other:
+                yield f"dim {axis}", str(one), str(other)
+        return
+    if old.strides != new.strides:
+        yield ("layout" if _layout_word(new) == "NHWC" else "strides"), _strides_word(old, new), _strides_word(new, new)
+    if old.data_type is not new.data_type:
+        yield "data type", type_word(old.data_type), type_word(new.data_type)
+    if old.alignment != new.alignment:
+        yield "alignment", f"{old.alignment} bytes", str(new.alignment)
+    if old.reordering is not new.reordering:
+        yield "reordering", old.reordering.name, new.reordering.name
+    for name, one, other in (("virtual", old.virtual, new.virtual), ("by value", old.by_value, new.by_value)):
+        if one != other:
+            yield name, str(one), str(other)
+
+
+def _strides_word(tensor: Tensor, needed: Tensor) -> str:
+    word = _layout_word(tensor)
+    if word in ("NHWC", "NCHW") and _layout_word(needed) == "NHWC":
+        return word
+    word = {"NCHW": "row-major", "NHWC": ""}.get(word, word)
+    return f"{list(tensor.strides)} ({word})" if word else f"{list(tensor.strides)}"
+
+
+def _layout_word(tensor: Tensor) -> str:
+    """Return what the strides are called: NHWC, else NCHW (four dims and more) or row-major, column-major."""
+    row_major = tensor.strides == packed_strides(tensor.dims)
+    if tensor.rank >= 4:
+        return "NHWC" if tensor.strides == channels_last(tensor) else "NCHW" if row_major else ""
+    return "row-major" if row_major else "column-major" if tensor.strides[-1] > tensor.strides[-2:][0] else ""
+
+
+def statement(reason: Reason) -> str:
+    """Return what a reason states, on one line."""
+    return " ".join(reason.statement.split()).partition(" at: ")[0].rstrip(".")
+
+
+def quote(reason: Reason) -> str:
+    """Return the reason's statement for a headline; nothing where it is a bare C++ condition."""
+    words = statement(reason)
+    return f" (cuDNN: {words})" if _is_readable(words) else ""
+
+
+def _is_readable(words: str) -> bool:
+    return re.match(r"[A-Za-z][\w'/()-]* [\w'/()<>=-]+ ", words) is not None
+
+
+def quote_best(case: Case, reason: Reason) -> str:
+    """Return the statement of the reason, or of the furthest one that reads as a sentence."""
+    return quote(reason) or next(filter(None, map(quote, furthest_first(case.refused))), "")
+
+
+def measured(code: str, case: Case, change: Change, reason: Reason | None = None) -> Cause:
+    """Return the cause that a change which cures it shows."""
+    headline = _contrast(case.graph, change) + (quote(reason) if reason else "")
+    detail = "with that changed, and nothing else, cuDNN supports the graph"
+    effect = "" if change.effect == "exact" else f" ({change.effect})"
+    return Cause(code, headline, Basis.MEASURED, detail, f"{change.title}{effect}")

@@ -1,0 +1,222 @@
+"""Which cause is told: rules are asked for each of cuDNN's reasons, that of the engine config that came furthest first.
+
+A measured cause is taken before any that is not. Where no rule knows the words, options, changes and architectures are
+tried; what is left is quoted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+
+from ...graph.ir import Graph
+from ...target import Target
+from ..fork import apart
+from .case import VAGUE, Case, furthest_first, measured, statement
+from ...graph.rewrite.changes import HeadDims, head_dims
+from ...graph.guard import collecting, guarded, tell
+from .rules import OPTIONS, RULES, WORD_RULES, WordRule, architecture, not_together
+from ..verdict import Basis, Candidate, Cause
+from ...plans.refusals import Reason, furthest_reason
+
+__all__ = ["NEEDS_DEVICE", "UNJUDGED", "find_cause", "find_graph_cause", "suspects"]
+
+# Causes that say nothing about the graph.
+UNJUDGED = frozenset({"driver-library-unusable", "device-needed"})
+
+# What cuDNN says where an engine asks the device itself; measured by comparing with the verdicts on an H100.
+NEEDS_DEVICE = {
+    "cga_count == 0": "how many thread-block clusters fit on the device",
+    "create_cublas_handle": "a cuBLASLt handle, which only a device gives",
+}
+
+
+def find_cause(
+    refused: Sequence[Candidate], graph: Graph, target: Target, modes: Sequence[str], *, measure: bool = True
+) -> Cause | None:
+    """Return why a graph was refused, or None if cuDNN was silent.
+
+    Parameters
+    ----------
+    refused
+        The refused candidates with their reasons.
+    measure
+        Whether cuDNN may be asked about variations of the graph, forty at most. They are asked in
+        a forked process, as some kill cuDNN; so never of a GPU in this process, whose context a fork does not have.
+    """
+    case = Case(refused, graph, target, modes, measure and not target.is_live)
+    for rule in RULES:
+        cause = _asked(rule, case)
+        if cause is not None:
+            return cause
+    return _with_device_needed(case, _apart(case, _most_certain))
+
+
+def find_graph_cause(
+    reasons: Sequence[Reason], graph: Graph, target: Target, modes: Sequence[str], *, measure: bool = True
+) -> Cause | None:
+    """Return why cuDNN refused the operation graph itself, or None if no rule knows its words."""
+    refused = [Candidate("", None, {}, "refused", tuple(reasons))]
+    case = Case(refused, graph, target, modes, measure and not target.is_live)
+    cause = _apart(case, _of_graph)
+    return cause and dataclasses.replace(cause, code="operation-graph-refused")
+
+
+def _apart(case: Case, find: Callable[[Case], Cause | None]) -> Cause | None:
+    """Return what is found in a forked process, or without asking cuDNN where that process dies."""
+
+    def heard() -> tuple[Cause | None, list[str]]:
+        with collecting() as lines:
+            return find(case), lines
+
+    cause, lines = apart(heard, lambda: (find(dataclasses.replace(case, measure=False)), []))
+    for line in lines:
+        tell(line)
+    return cause
+
+
+def _asked(rule: Callable[..., Cause | None], *given: Case | Reason) -> Cause | None:
+    """Return what a rule says; nothing where it fails, so that the next one, or cuDNN itself, is heard."""
+    return guarded(f"the rule {rule.__name__}", None, rule, *given)
+
+
+def _of_graph(case: Case) -> Cause | None:
+    return _by_words(case) or _asked(_one_change_away, case)
+
+
+def _most_certain(case: Case) -> Cause | None:
+    """Return the first measured cause; else what one change cures, what the words say, or the words."""
+    said = _by_words(case)
+    if said is not None and said.basis is Basis.MEASURED:
+        return said
+    return (
+        _asked(_one_option_away, case)
+        or _asked(_one_change_away, case)
+        or _asked(_another_architecture, case)
+        or said
+        or all_candidates_alike(case)
+    )
+
+
+def _by_words(case: Case) -> Cause | None:
+    """Return the first measured cause of the rules that know some reason's words, else the first that is not."""
+    first: Cause | None = None
+    tried: set[WordRule] = set()
+    reasons = furthest_first(case.refused)
+    for reason in [one for one in reasons if not VAGUE.search(one.text)] or reasons:
+        for pattern, rule in WORD_RULES:
+            if rule in tried or not pattern.search(str(reason)):
+                continue
+            tried.add(rule)
+            cause = _asked(rule, case, reason)
+            if cause is not None and cause.basis is Basis.MEASURED:
+                return cause
+            first = first or cause
+    return first
+
+
+def _with_device_needed(case: Case, other: Cause | None) -> Cause | None:
+    """Return the cause, or that an engine was refused only because no device could be asked.
+
+    Fault
+        "No GPC available" or a cuBLASLt handle that cannot be created, for a described target. The graph may be
+        supported on the GPU itself.
+    Evidence
+        On an H100 with cuDNN 9.19 these engines are offered live and refused so without a device; everything else is
+        equal. What the other engines lack is said with it.
+    Remedy
+        Ask on the GPU.
+    Since
+        Seen with 9.19 and 9.28.
+    """
+    if case.target.is_live:
+        return other
+    for candidate in case.refused:
+        for reason in candidate.reasons:
+            for words, what in NEEDS_DEVICE.items():
+                if words in reason.text:
+                    headline = f"engine {candidate.engine} asks the device for {what}, and none is here"
+                    detail = "so this refusal says nothing about the graph; the other candidates were refused for it"
+                    if other is not None:
+                        headline = f"{headline}; of the others: {other.headline}"
+                    return Cause("device-needed", headline, Basis.RULE, detail, "ask on a machine with the GPU")
+    return other
+
+
+# Kinds that are tried where the words say nothing.
+_CHEAP = ("alignment", "layout", "virtual", "intermediate_type", "pad_head_dim", "pad_channels", "data_type", "scale")
+
+
+def suspects(graph: Graph) -> list[str]:
+    """Return what is unusual about the graph's tensors: where to look first when cuDNN crashes."""
+    lines = []
+    for tensor in graph.tensors:
+        zero = [axis for axis, dim in enumerate(tensor.dims) if dim > 1 and tensor.strides[axis] == 0]
+        if zero and not tensor.by_value:
+            lines.append(
+                f"{tensor.name} has a stride of 0 over dim {', '.join(map(str, zero))}: {list(tensor.strides)}"
+            )
+        elif tensor.span_elements < math.prod(tensor.dims):
+            lines.append(f"{tensor.name} has strides {list(tensor.strides)}, so that elements overlap")
+    s_q = guarded("the look for sequences", HeadDims(), head_dims, graph).s_q
+    if s_q is not None and s_q.size == 1:
+        lines.append("the sequence of queries has a length of 1")
+    return lines
+
+
+def _one_change_away(case: Case) -> Cause | None:
+    """No rule knows the words, and one change makes cuDNN take the graph.
+
+    Fault
+        Any; the change tells.
+    Evidence
+        The graph with that change.
+    Remedy
+        That change.
+    Since
+        Any version.
+    """
+    change = case.cure(*_CHEAP)
+    if change is None:
+        return None
+    found = furthest_first(case.refused)
+    code = {"pad_head_dim": "head-dim", "pad_channels": "shape", "data_type": "data-type", "scale": "virtual"}
+    name = code.get(change.kind, change.kind).replace("_", "-")
+    return measured(name, case, change, found[0] if found else None)
+
+
+def _one_option_away(case: Case) -> Cause | None:
+    """No rule knows the words, and without an option of attention cuDNN takes the graph; see :func:`.rules.option`."""
+    cures = case.cures(*OPTIONS)
+    return not_together(case, cures) if cures else None
+
+
+def _another_architecture(case: Case) -> Cause | None:
+    """No rule knows the words, and other architectures take the graph; see :func:`.rules.architecture`."""
+    found = furthest_first(case.refused)
+    return architecture(case, found[0]) if found else None
+
+
+def all_candidates_alike(case: Case) -> Cause | None:
+    """What the most specific refusal says, where no better rule fits.
+
+    Fault
+        Candidates refused for the architecture say the least about the graph. The one with the longest chain of
+        reasons came furthest, and says the most.
+    Evidence
+        The innermost reason of one candidate, quoted.
+    Remedy
+        None known.
+    Since
+        Any version.
+    """
+    innermost = [candidate.reasons[0] for candidate in case.refused if candidate.reasons]
+    if not innermost:
+        return None
+    specific = [item for item in case.refused if item.reasons and not VAGUE.search(item.reasons[0].text)]
+    reason = furthest_reason(specific or case.refused)
+    assert reason is not None
+    count = sum(1 for other in innermost if other.text == reason.text)
+    headline = f"{count} of {len(case.refused)} candidates: {statement(reason)}"
+    return Cause("refused", headline, Basis.GUESS, "the most specific of cuDNN's reasons, quoted")

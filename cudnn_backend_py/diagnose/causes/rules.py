@@ -1,0 +1,592 @@
+"""Rules: from a chain of reasons to one headline with the value found and the value needed.
+
+One function each, asked in the order they stand in. The first ones know a fault by its words alone. The others are
+asked for each of cuDNN's reasons; they find the tensor and check the claim by asking cuDNN about the graph with one
+thing changed. Then the cause is measured.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+
+from ...generated.enums import DataType, DescriptorType, TensorReordering
+from ...graph.ir import Graph, Matmul, Operation, Pointwise, Reduction, Tensor
+from ...target import Target, open_target
+from .case import Case, furthest_first, measured, quote, quote_best, statement, supports, type_word
+from ...graph.rewrite.changes import Change, changes, describe, head_dims, response_dims
+from ...graph.rewrite.dims import CONVOLUTIONS, resized
+from ..verdict import Basis, Candidate, Cause
+from ...plans.refusals import Reason
+
+__all__ = ["OPTIONS", "RULES", "WORD_RULES", "WordRule", "architecture", "not_together"]
+
+Rule = Callable[[Case], Cause | None]
+WordRule = Callable[[Case, Reason], Cause | None]
+
+RULES: list[Rule] = []
+WORD_RULES: list[tuple[re.Pattern[str], WordRule]] = []
+
+
+def _rule(function: Rule) -> Rule:
+    RULES.append(function)
+    return function
+
+
+def _says(pattern: str) -> Callable[[WordRule], WordRule]:
+    """Register a rule for the reasons whose status and text match."""
+
+    def register(function: WordRule) -> WordRule:
+        WORD_RULES.append((re.compile(pattern), function))
+        return function
+
+    return register
+
+
+def _first_with(refused: Sequence[Candidate], status: str, words: str = "") -> tuple[Candidate, Reason] | None:
+    for candidate in refused:
+        for reason in candidate.reasons:
+            if reason.status.endswith(status) and words in reason.text:
+                return candidate, reason
+    return None
+
+
+def _kib(size_bytes: int) -> str:
+    return f"{size_bytes} bytes ({size_bytes / 1024:g} KiB)"
+
+
+@_rule
+def shared_memory_per_block_insufficient(case: Case) -> Cause | None:
+    """A kernel needs more shared memory per thread block than the architecture has.
+
+    Fault
+        ``CUDNN_STATUS_NOT_SUPPORTED_SHARED_MEMORY_INSUFFICIENT``. It is on-chip shared memory of one block, not the
+        GPU's free memory.
+    Evidence
+        The limit is ``maxSharedMemoryPerBlockOptin`` of the target. On a described target the same graph is asked
+        again with higher limits, and nothing else changed, to find what the kernel needs.
+    Remedy
+        A target with more shared memory per block (163 KiB sm_80, 227 KiB sm_90 and sm_100), or a smaller head
+        dimension or tile.
+    Since
+        The status exists since cuDNN 9.0.
+    """
+    target = case.target
+    found = _first_with(case.refused, "SHARED_MEMORY_INSUFFICIENT")
+    if found is None:
+        return None
+    limit = int(target.profile.properties["maxSharedMemoryPerBlockOptin"])
+    engine = found[0].engine
+    here = f"sm_{target.sm} has {_kib(limit)} at most"
+    remedy = "judge for a GPU with more shared memory per block, such as --target sm80 or sm90"
+    needed = (
+        None if target.is_live or not case.measure else _needed_shared_memory(case.graph, target, limit, case.modes)
+    )
+    if needed is None:
+        headline = f"engine {engine} needs more shared memory per block than the GPU has: {here}"
+        return Cause("shared-memory-per-block-insufficient", headline, Basis.RULE, _NOT_FREE_MEMORY, remedy)
+    headline = f"engine {engine} needs {_kib(needed)} of shared memory per block, {here}"
+    detail = f"{_NOT_FREE_MEMORY}; with that limit alone raised to {needed} bytes, cuDNN supports the graph"
+    return Cause("shared-memory-per-block-insufficient", headline, Basis.MEASURED, detail, remedy)
+
+
+_NOT_FREE_MEMORY = "this is on-chip shared memory of one thread block, not the free memory of the GPU"
+_LARGEST_SHARED_MEMORY = 232448  # of any architecture so far: 227 KiB on sm_90 and sm_100
+_STEP = 1024
+
+
+def _needed_shared_memory(graph: Graph, target: Target, limit: int, modes: Sequence[str]) -> int | None:
+    """Return the smallest limit, to 1 KiB, at which the graph is supported, everything else unchanged."""
+
+    def supported_with(size_bytes: int) -> bool:
+        properties = {**target.profile.properties, "maxSharedMemoryPerBlockOptin": size_bytes}
+        varied = open_target(dataclasses.replace(target.profile, properties=properties), on=target.library)
+        try:
+            return supports(graph, varied, modes)
+        finally:
+            varied.close()
+
+    low, high = limit // _STEP, _LARGEST_SHARED_MEMORY // _STEP
+    if low >= high or not supported_with(high * _STEP):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        if supported_with(middle * _STEP):
+            high = middle
+        else:
+            low = middle
+    return high * _STEP
+
+
+_SMALL_SEQUENCES_UNTIL = (9, 25, 0)  # attention that keeps S, with its F16x16 order
+
+
+@_rule
+def pattern_removed(case: Case) -> Cause | None:
+    """A pattern older versions supported was taken out of cuDNN.
+
+    Fault
+        A reason that says "no longer supported"; or, where a tensor is stored in F16x16 order, which only the removed
+        kernels read, that a pattern of so many matmuls is not known.
+    Evidence
+        cuDNN's own words, and for its backward pass the tensor's order.
+    Remedy
+        An older cuDNN, or the pattern's successor.
+    Since
+        Non-flash fused attention: supported by 9.14 to 9.24, removed in 9.25.
+    """
+    target = case.target
+    found, detail = _first_with(case.refused, "GRAPH_PATTERN", "no longer supported"), "cuDNN says so itself"
+    reordered = [tensor.name for tensor in case.graph.tensors if tensor.reordering is TensorReordering.F16x16]
+    if found is None and reordered and target.library.version >= _SMALL_SEQUENCES_UNTIL:
+        found = _first_with(case.refused, "GRAPH_PATTERN", "mha patterns only support")
+        detail = f"tensor {reordered[0]!r} is stored in F16x16 order, which only the removed kernels read"
+    if found is None:
+        return None
+    version = target.library.version_text
+    headline = f"the pattern was removed from cuDNN and is not in {version}: {found[1].statement}"
+    remedy = "use an older cuDNN (cudnn-backend cudnn install 9.19.0, then --cudnn 9.19.0), or the flash pattern"
+    return Cause("pattern-removed", headline, Basis.RULE, detail, remedy)
+
+
+@_rule
+def driver_library_unusable(case: Case) -> Cause | None:
+    """cuDNN could not use libcuda.so.1, so its refusal says nothing about the graph.
+
+    Fault
+        ``CUDNN_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING`` with ``libcuda``.
+    Evidence
+        cuDNN's own words.
+    Remedy
+        Install the driver, or this package's driver stub for verdicts without a GPU.
+    Since
+        Seen with 9.19.
+    """
+    found = _first_with(case.refused, "RUNTIME_PREREQUISITE_MISSING", "libcuda")
+    if found is None:
+        return None
+    driver = case.target.library.driver
+    headline = f"cuDNN cannot use libcuda.so.1 here ({driver.kind})"
+    remedy = "reinstall this package where a C compiler is, so that the driver stub is built"
+    return Cause("driver-library-unusable", headline, Basis.RULE, driver.note, remedy)
+
+
+@_says(r"is_valid_spatial_dim")
+def convolution_dims(case: Case, reason: Reason) -> Cause | None:
+    """The response of a convolution is not as large as image, filter, padding and stride make it.
+
+    Fault
+        BAD_PARAM with ``is_valid_spatial_dim``.
+    Evidence
+        The dims the convolution gives, and the graph with them.
+    Remedy
+        Those dims; a gradient that was cut is padded with zeros.
+    Since
+        Any version.
+    """
+    for op in case.graph.ops:
+        if not isinstance(op, Operation) or op.kind not in CONVOLUTIONS:
+            continue
+        image, weights, response = (op.fields[port] for port in CONVOLUTIONS[op.kind])
+        needed = response_dims(op)
+        if needed is not None and needed != response.dims:
+            change = case.cure("pad_sequence")
+            headline = (
+                f"{response.name} has dims {list(response.dims)}, {list(needed)} is needed: "
+                f"what {image.name} {list(image.dims)} and {weights.name} {list(weights.dims)} give with their padding"
+            )
+            basis = Basis.RULE if change is None else Basis.MEASURED
+            return Cause("shape", headline, basis, reason.text, "" if change is None else change.title)
+    return None
+
+
+@_says(r"ragged dim should match|RAGGED_OFFSET")
+def ragged_offset(case: Case, reason: Reason) -> Cause | None:
+    """A ragged offset has another number of entries than sequences and one.
+
+    Fault
+        "ragged dim should match dim value + 1 of original tensor".
+    Evidence
+        The dims of tensor and offset.
+    Remedy
+        One offset more than the batch.
+    Since
+        Any version.
+    """
+    for tensor in case.graph.tensors:
+        offset = tensor.ragged_offset
+        if offset is not None and offset.dims[0] != tensor.dims[0] + 1:
+            headline = (
+                f"{tensor.name} has a batch of {tensor.dims[0]} and its ragged offset {offset.name} {offset.dims[0]} "
+                f"entries: {tensor.dims[0] + 1} entries are needed, or a batch of {offset.dims[0] - 1}"
+            )
+            return Cause("shape", headline, Basis.RULE, reason.text, "one offset more than there are sequences")
+    return None
+
+
+@_says(r"getNumElementsWithStride|overlap")
+def overlapping(case: Case, reason: Reason) -> Cause | None:
+    """Strides put several elements at one address, or leave gaps, where neither is taken.
+
+    Fault
+        ``wDesc.getNumElementsWithStride() != wDesc.getNumElementsWithoutStride()``.
+    Evidence
+        The graph with the strides changed.
+    Remedy
+        Packed strides.
+    Since
+        Any version.
+    """
+    change = case.cure("layout")
+    return None if change is None else measured("layout", case, change, reason)
+
+
+@_says(r"(?:mmaNodeCount|mma_node_count) == 0")
+def no_product(case: Case, reason: Reason) -> Cause | None:
+    """An operation is only taken together with a matmul or a convolution, and there is none.
+
+    Fault
+        ``(mmaNodeCount == 0) && !is_pointwise_fusion``.
+    Evidence
+        cuDNN's condition, and the operations of the graph.
+    Remedy
+        The operation in the graph of the product it belongs to.
+    Since
+        Any version.
+    """
+    others = [op for op in case.graph.ops if not isinstance(op, Matmul | Pointwise | Reduction)]
+    if not others or any(isinstance(op, Matmul) or op.kind in CONVOLUTIONS for op in case.graph.ops):
+        return None
+    names = ", ".join(f"{op.name} ({op.verb()})" for op in others[:4])
+    headline = f"there is no matmul or convolution in the graph, and {names} is only taken fused to one"
+    return Cause(
+        "operation", headline, Basis.RULE, reason.text, "put it into the graph of the matmul before or after it"
+    )
+
+
+@_says(r"Embedding dim per head|[Hh]ead dim|hidden dim|Only D=|head_dim|d_qk|d_v\b")
+def head_dim(case: Case, reason: Reason) -> Cause | None:
+    """The head dim is not a multiple of what the kernels take, or too large.
+
+    Fault
+        "Embedding dim per head ... is not a multiple of 8", "is not less than equal to 128", "Only D=128".
+    Evidence
+        The graph with the next multiple, or with the limit, and nothing else changed.
+    Remedy
+        Zeros up to the next multiple; for a limit another architecture or a newer cuDNN.
+    Since
+        Any version; limits differ: forward 128 until 9.0, 256 for Hopper and later.
+    """
+    dims = head_dims(case.graph)
+    both = [one for one in (dims.d, dims.d_v) if one is not None]
+    if not both:
+        return None
+    change = case.cure("pad_head_dim")
+    texts = [found.text for found in furthest_first(case.refused)]
+    multiple = re.search(r"multiple of (\d+)|% (\d+) != 0", reason.text)
+    limits = {int(n) for text in texts for n in re.findall(r"(?:equal to|<=|Only D=|to be) ?(\d+)", text)}
+    limits |= {int(n) for n in re.findall(r"(?:equal to|<=|Only D=|to be|d_qk >|d_v >) ?(\d+)", reason.text)}
+    size = max(one.size for one in both)
+    wrong = [one for one in both if one.size == size]
+    if change is not None or (multiple and size % int(multiple[1] or multiple[2])):
+        wrong = [one for one in both if multiple and one.size % int(multiple[1] or multiple[2])] or wrong
+        needed = f"a multiple of {multiple[1] or multiple[2]} is needed" if multiple else "another is needed"
+        headline = f"{_of(case.graph, wrong)} {wrong[0].size}, {needed}"
+        if change is None:
+            return Cause("head-dim", headline + quote(reason), Basis.RULE, "", "pad the head dim with zeros")
+        names = ", ".join(change.tensors)
+        detail = (
+            f"with {change.title.partition(': ')[2]} of {names}, and nothing else changed, cuDNN supports the graph"
+        )
+        return Cause("head-dim", headline + quote(reason), Basis.MEASURED, detail, f"{change.title} ({change.effect})")
+    for limit in sorted(limits, reverse=True):
+        smaller = resized(case.graph, both, limit) if limit < size else None
+        headline = f"{_of(case.graph, wrong)} {size}, at most {limit} is supported on sm_{case.target.sm}"
+        if smaller is not None and case.supports(smaller):
+            detail = f"with a head dim of {limit}, and nothing else changed, cuDNN supports the graph"
+            others = case.elsewhere()
+            remedy = f"{', '.join(others)} take it with this cuDNN" if others else ""
+            return Cause("head-dim", headline + quote(reason), Basis.MEASURED, detail, remedy)
+    if limits and size > max(limits):
+        headline = f"{_of(case.graph, wrong)} {size}, at most {max(limits)} is supported on sm_{case.target.sm}"
+        return Cause("head-dim", headline + quote(reason), Basis.RULE)
+    return None
+
+
+def _of(graph: Graph, classes: Sequence[object]) -> str:
+    """Return "head dim of q, k is" for dims of those tensors in memory."""
+    uids = {uid for one in classes for uid, _ in one.axes}  # type: ignore[attr-defined]
+    names = [tensor for tensor in graph.tensors if tensor.uid in uids and not tensor.virtual]
+    return f"head dim of {describe(names)} is"
+
+
+_LOW_PRECISION = (DataType.FP8_E4M3, DataType.FP8_E5M2, DataType.FP4_E2M1, DataType.FP8_E8M0)
+
+
+@_says(r"(?i)fp8|QMMA|e4m3|e5m2|block.?scale|mxfp8|nvfp4|FP16/BF16 I/O")
+def low_precision(case: Case, reason: Reason) -> Cause | None:
+    """8-bit (or smaller) floats on an architecture, or in a form, that has no kernels for them.
+
+    Fault
+        "MHA only supports FP16/BF16 I/O for selected engine config", "FP8 Flash Attention is not supported for sm_80",
+        "QMMA kernels are only executable on specific architectures", "FP8 input with F16 output is only supported on
+        Blackwell".
+    Evidence
+        The same graph on other architectures; where none takes it, the graph in half precision.
+    Remedy
+        A newer architecture, or half precision.
+    Since
+        fp8 attention: Hopper with 9.0, sm_120 with later versions.
+    """
+    small = [tensor for tensor in case.graph.tensors if tensor.data_type in _LOW_PRECISION and not tensor.virtual]
+    if not small:
+        return None
+    found = f"{describe(small)} {'has' if len(small) == 1 else 'have'} data type {type_word(small[0].data_type)}"
+    wide = [t for t in case.graph.outputs if t.data_type in (DataType.HALF, DataType.BFLOAT16)]
+    found += f" and the output {describe(wide)} {type_word(wide[0].data_type)}" if wide else ""
+    others = case.elsewhere()
+    if others:
+        needed = f"with which this graph is supported on {', '.join(others)}, not on sm_{case.target.sm}"
+        headline = f"{found}, {needed}{quote(reason)}"
+        return Cause(
+            "data-type", headline, Basis.MEASURED, "the same graph was asked about there", "float16 or bfloat16 instead"
+        )
+    change = case.cure("data_type")
+    if change is not None:
+        return measured("data-type", case, change, reason)
+    return Cause("data-type", f"{found}, which sm_{case.target.sm} does not take{quote(reason)}", Basis.RULE)
+
+
+@_says(r"DATA_TYPE|(?i:data ?type|datatype|I/O|dtype)|[ab]Type|yType|compute type|seed tensor|mma_shape|MmaShape")
+def data_type(case: Case, reason: Reason) -> Cause | None:
+    """A tensor has a data type this pattern has no kernel for.
+
+    Fault
+        Reasons with DATA_TYPE, "Data type for Q tensor should be ...", "A and B need to have the same datatype", "does
+        not support seed tensor of data type != int64".
+    Evidence
+        The graph with one tensor, or all of that type, in another type.
+    Remedy
+        That type.
+    Since
+        Any version.
+    """
+    change = case.cure("data_type")
+    if change is None or len(change.tensors) > 1:  # a virtual tensor may be all that does not fit
+        inner = case.cure("intermediate_type")
+        change = inner if change is None or (inner and len(inner.tensors) < len(change.tensors)) else change
+    if change is not None:
+        return measured("data-type", case, change, reason)
+    memory = [tensor for tensor in case.graph.tensors if not tensor.virtual and not tensor.by_value]
+    kinds: dict[str, list[Tensor]] = {}
+    for tensor in memory:
+        kinds.setdefault(type_word(tensor.data_type), []).append(tensor)
+    found = "; ".join(f"{describe(tensors)} {kind}" for kind, tensors in kinds.items())
+    return Cause("data-type", f"data types do not fit: {found}{quote(reason)}", Basis.RULE, reason.text)
+
+
+@_says(r"LAYOUT|(?i:layout|stride|row major|nhwc|contiguous|is_supported$)")
+def layout(case: Case, reason: Reason) -> Cause | None:
+    """Strides, or a rank, the engines do not read.
+
+    Fault
+        "bias layout should be row major", "Epilogue tensors must be row major or N(D)HWC layout", "!is_NHWC".
+    Evidence
+        The graph with the strides of one tensor, or all, changed.
+    Remedy
+        Those strides: a copy, or another way to allocate.
+    Since
+        Any version.
+    """
+    ranks = sorted({tensor.rank for tensor in case.graph.tensors if not tensor.by_value})
+    change = case.cure("layout")
+    if change is not None:
+        return measured("layout", case, change, reason)
+    if ranks and ranks[-1] < 3:
+        shown = ", ".join(f"{t.name} {list(t.dims)}" for t in case.graph.tensors[:4] if not t.virtual)
+        headline = f"tensors have {ranks[-1]} dims ({shown}), 3 or more are needed"
+        return Cause("layout", headline + quote(reason), Basis.RULE, reason.text, "add leading dims of 1")
+    strided = [t for t in case.graph.tensors if not t.virtual and not t.by_value and t.rank > 1]
+    shown = "; ".join(f"{t.name} {list(t.strides)}" for t in strided[:5])
+    return Cause("layout", f"strides do not fit: {shown}{quote(reason)}", Basis.RULE, reason.text)
+
+
+@_says(r"(?i:alignment|aligned|_ptrAlign)")
+def alignment(case: Case, reason: Reason) -> Cause | None:
+    """An address is promised to be a multiple of too few bytes.
+
+    Fault
+        "Tensor pointer alignment (1) must be positive and a multiple of element size".
+    Evidence
+        The graph with alignments of 16 bytes.
+    Remedy
+        Buffers that begin at multiples of 16 bytes, and the tensor's alignment set to it.
+    Since
+        Any version.
+    """
+    change = case.cure("alignment")
+    if change is not None:
+        return measured("alignment", case, change, reason)
+    low = min(case.graph.tensors, key=lambda tensor: tensor.alignment)
+    return Cause("alignment", f"{low.name} has alignment {low.alignment} bytes{quote(reason)}", Basis.RULE)
+
+
+@_says(r"virtualness|(?i:virtual)")
+def virtual(case: Case, reason: Reason) -> Cause | None:
+    """A tensor is in memory where the engine needs a virtual one, or the other way.
+
+    Fault
+        "matmul node output tensor does not match correct virtualness".
+    Evidence
+        The graph with that tensor virtual, or in memory.
+    Remedy
+        Change it.
+    Since
+        Any version.
+    """
+    change = case.cure("virtual")
+    return None if change is None else measured("virtual", case, change, reason)
+
+
+@_says(r"(?i:ragged|paged|page table|dropout|bias|sink|mask|determin|stats|seq_?len|alibi|padding)")
+def option(case: Case, reason: Reason) -> Cause | None:
+    """An option of attention (ragged, paged, dropout, bias, mask, statistics) that the engine does not take.
+
+    Fault
+        "Paged Attention supported with only ...", "Flash Attention with ragged offset can only be run with sm_90",
+        "Block mask is only supported on Blackwell", "ragged (THD) layouts require a ragged (packed) Stats tensor".
+    Evidence
+        The graph without that option; the same graph on other architectures.
+    Remedy
+        Without the option, or where it is supported.
+    Since
+        Any version.
+    """
+    named = [tensor for tensor in case.graph.tensors if _is_named(tensor, reason.text)]
+    what = f"{describe(named)}: " if named else ""
+    words = statement(reason)
+    cures = case.cures(*OPTIONS)
+    if len(cures) > 1:
+        return not_together(case, cures)
+    others = case.elsewhere()
+    if others:
+        headline = f"{what}{words}; sm_{case.target.sm} was asked, the graph is supported on {', '.join(others)}"
+        return Cause("option", headline, Basis.MEASURED, "the same graph was asked about there")
+    if cures:
+        detail = f"{cures[0].title}, cuDNN supports the graph"
+        remedy = f"{cures[0].title} ({cures[0].effect})"
+        return Cause("option", f"{what}{words}", Basis.MEASURED, detail, remedy)
+    return Cause("option", f"{what}{words}", Basis.RULE, reason.text)
+
+
+# Kinds of changes that leave out an option of attention.
+OPTIONS = ("drop_dropout", "drop_bias", "mask", "drop_stats")
+_OTHERS_SAME = " (the others are the same)"
+
+
+def not_together(case: Case, cures: Sequence[Change]) -> Cause:
+    """Return that options exclude each other, or one excludes the rest."""
+    names = [_option_name(change) for change in cures]
+    offered = changes(case.graph, OPTIONS)
+    rest = [name for name in map(_option_name, offered) if name not in names]
+    if len(names) > 1:
+        headline = f"{' and '.join(names[:3])} are not taken together on sm_{case.target.sm}"
+    else:
+        beside = f" beside {', '.join(rest[:4])}" if rest else ""
+        headline = f"{names[0]} is not taken{beside} on sm_{case.target.sm}"
+    remedy = " or ".join(f"{change.title} ({change.effect})" for change in cures[:3])
+    return Cause("option", headline, Basis.MEASURED, f"{cures[0].title}, cuDNN supports the graph", remedy)
+
+
+def _option_name(change: Change) -> str:
+    return change.title.removeprefix("without ").removesuffix(_OTHERS_SAME)
+
+
+def _is_named(tensor: Tensor, text: str) -> bool:
+    """Return whether a reason speaks of a tensor: by its name, or of what it is for."""
+    words = re.findall(r"[a-z]+", text.lower())
+    return not tensor.virtual and any(part in words for part in tensor.name.lower().split("_") if len(part) > 3)
+
+
+@_says(r"ARCH_MISMATCH|(?i:ampere|hopper|blackwell|sm_?\d\d|architecture)")
+def architecture(case: Case, reason: Reason) -> Cause | None:
+    """The pattern has kernels for other architectures only.
+
+    Fault
+        "Block mask is only supported on Blackwell", "Backward activations are not supported in Ampere implementation".
+    Evidence
+        The same graph on other architectures, with the same cuDNN.
+    Remedy
+        One of those.
+    Since
+        Any version.
+    """
+    others = case.elsewhere()
+    if not others:
+        return None
+    where = f"sm_{case.target.sm} does not take the graph, {', '.join(others)} {'do' if len(others) > 1 else 'does'}"
+    return Cause(
+        "architecture", where + quote(reason), Basis.MEASURED, "the same graph was asked about there", "another target"
+    )
+
+
+@_says(r"SHAPE|(?i:shape|dimension|multiples? of|divisible|GEMV)|% \w")
+def shape(case: Case, reason: Reason) -> Cause | None:
+    """A dim is of a size the engines do not take.
+
+    Fault
+        Reasons with SHAPE, or of multiples.
+    Evidence
+        The graph with one dim padded to the next multiple.
+    Remedy
+        Zeros up to it, where that is exact.
+    Since
+        Any version.
+    """
+    change = case.cure("pad_head_dim", "pad_channels", "pad_sequence", "heads")
+    if change is not None:
+        return measured("shape", case, change, reason)
+    if not quote(reason):
+        return None
+    dims = head_dims(case.graph)
+    sizes = {"d": dims.d, "s_q": dims.s_q, "s_kv": dims.s_kv}
+    found = ", ".join(f"{name} {one.size}" for name, one in sizes.items() if one is not None)
+    return Cause("shape", f"the shape does not fit: {found or 'see below'}{quote(reason)}", Basis.RULE, reason.text)
+
+
+@_says(r"GRAPH_PATTERN|(?i:node|operation|Multi-GEMM|activation|pattern|children|mma_?node)")
+def operation(case: Case, reason: Reason) -> Cause | None:
+    """One operation does not belong to any pattern the engines know.
+
+    Fault
+        "Unsupported reduction op in the graph", "Not supported node in flash fprop", "Unsupported node".
+    Evidence
+        The graph without one operation after the other.
+    Remedy
+        Leave it out, or split the graph there.
+    Since
+        Any version.
+    """
+    cures = case.cures("drop_operation")
+    names = [
+        change.title.removeprefix("without the operation").lstrip("s ").partition(", which")[0] for change in cures
+    ]
+    names = list(dict.fromkeys(names))[:3]
+    quoted = quote_best(case, reason)
+    if names:
+        verb = "do not fit together" if len(names) > 1 else "does not fit into this graph"
+        headline = f"operation{'s' if len(names) > 1 else ''} {' and '.join(names)} {verb}{quoted}"
+        detail = f"{cures[0].title}, cuDNN supports the graph"
+        return Cause("operation", headline, Basis.MEASURED, detail, "split the graph there, or write it otherwise")
+    if len(case.graph.ops) == 1 and quoted:
+        only = case.graph.ops[0]
+        return Cause(
+            "operation", f"operation {only.name} ({only.verb()}) is not taken{quoted}", Basis.RULE, reason.text
+        )
+    usual = (DescriptorType.OPERATION_RESHAPE, DescriptorType.OPERATION_RNG)
+    unusual = [op for op in case.graph.ops if isinstance(op, Operation) and op.kind not in usual]
+    if not unusual or not quoted:
+        return None
+    found = ", ".join(f"{op.name} ({op.verb()})" for op in unusual[:4])
+    return Cause("operation", f"some operation does not fit, perhaps {found}{quoted}", Basis.RULE, reason.text)

@@ -1,0 +1,452 @@
+"""``explain``: ask cuDNN about a graph on a target, a control graph first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from ..plans.engine import EngineConfig, Heuristics, OperationGraph, heur_mode
+from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, GraphError, UsageError
+from ..execution.run import trial_run
+from ..generated.enums import DataType, HeurMode, Status
+from ..graph import Graph, GraphBuilder
+from ..native import loaded_library
+from ..plans.plan import Plan, build_plan
+from ..target import Profile, Target, using
+from .causes.find import UNJUDGED, find_cause, find_graph_cause
+from .environment import Fault, check_environment
+from ..graph.guard import MISTAKES, collecting, told
+from ..graph.faults import known_hazards
+from .verdict import STAGES, Basis, Candidate, Cause, Control, Outcome, Stage, Verdict
+from ..plans.refusals import Reason, read_refusals
+
+__all__ = ["CRASHED", "cause_of", "control_graph", "explain"]
+
+CRASHED = "cudnn-crashed"  # code of a cause
+
+DEFAULT_MODES = (HeurMode.A, HeurMode.FALLBACK)
+
+_DEVICELESS_LIMIT = (
+    "no device was asked: for matmul and convolution graphs mode A may propose other knob choices than on the GPU, "
+    "engines that ask for its cluster occupancy may be missing, and what only execution shows is not known"
+)
+_JIT_LIMIT = (
+    "this is the jit wheel: engines the full wheel has compiled ahead of time, for convolutions and norms among them, "
+    "are not in it"
+)
+_OURS = "refused by this package; cuDNN was not asked about the graph"
+_controls: dict[tuple[int, bool, str], Control] = {}
+
+
+@lru_cache(maxsize=1)
+def control_graph() -> Graph:
+    """Return the graph that is asked first: a small float16 matrix product, supported wherever cuDNN judges."""
+    g = GraphBuilder("control", io_type=DataType.HALF)
+    g.matmul(g.tensor("a", (1, 64, 64)), g.tensor("b", (1, 64, 64)), name="c", virtual=False)
+    return g.graph()
+
+
+def explain(
+    graph: Graph,
+    target: str | Profile | Target | None = None,
+    *,
+    mode: HeurMode | str | Sequence[HeurMode | str] = DEFAULT_MODES,
+    build: bool = False,
+    execute: bool = False,
+    plans: list[Plan] | None = None,
+    step: Callable[[str], object] = str,
+    skip: Collection[str] = (),
+) -> Verdict:
+    """Return cuDNN's verdict on `graph` with the reasons of every candidate.
+
+    Parameters
+    ----------
+    target
+        The name of a described GPU (``l40s``, ``sm89``), a profile, an open target, or None for the GPU of this
+        process.
+    mode
+        Heuristics modes to ask, in order; A and FALLBACK if not given.
+    build
+        Finalize the plans of the surviving configs until one builds: compilation can still fail then.
+    execute
+        Also build, and run the plan once on zeroed memory: a kernel can fail where everything before passed. Only the
+        GPU of this process can be asked.
+    plans
+        Receives the plan that was built, so that it need not be built again.
+    step
+        Called with what cuDNN is asked next, before it is: what a crash was in.
+    skip
+        Tags of engine configs (``eng2_k24=7``) whose plans are not to be built: those that crashed before.
+
+    Raises
+    ------
+    UsageError
+        ``unknown-target``, ``unknown-enumerator``. Anything else is a verdict, not an exception: what the environment
+        lacks, what this package refuses about the graph, and also what fails in this package (``judging-failed``).
+    """
+    asked = [mode] if isinstance(mode, (HeurMode, str)) else list(mode)
+    modes = tuple(heur_mode(item) for item in asked)
+    name = str(target or "gpu")
+    lib = loaded_library()
+    if lib is None:
+        faults = check_environment(build=build or execute)  # loads the library, if that does not end the process
+        lib = loaded_library()
+        if lib is None:
+            return _blank(graph, name, modes, faults[0], cudnn="none", path="", driver="not asked")
+    found: dict[str, Any] = {"cudnn": lib.version_text, "path": lib.path, "driver": lib.driver.kind}
+    with collecting() as lines:
+        try:
+            with using(target, on=lib) as chosen:
+                verdict = _Question(graph, chosen, modes, build, execute, plans, step, skip).verdict()
+        except CudnnBackendError as error:
+            if error.code == "unknown-target":
+                raise
+            blocking = (fault for fault in check_environment(lib, build=build) if fault.blocks)
+            fault = next(blocking, _as_fault(error))
+            reasons = _error_reasons(error) if isinstance(error, CudnnStatusError) else ()
+            verdict = _blank(graph, name, modes, fault, **found, reasons=reasons)
+        except MISTAKES as error:
+            fault = Fault("judging-failed", told("the judging", error), "this says nothing about the graph", "", True)
+            verdict = _blank(graph, name, modes, fault, **found)
+    return replace(verdict, limits=(*verdict.limits, *lines)) if lines else verdict
+
+
+class _Question:
+    """One graph on one open target."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        target: Target,
+        modes: tuple[HeurMode, ...],
+        build: bool,
+        execute: bool,
+        plans: list[Plan] | None,
+        step: Callable[[str], object],
+        skip: Collection[str],
+    ) -> None:
+        self.graph = graph
+        self.target = target
+        self.modes = modes
+        self.execute = execute and target.is_live
+        self.build = build or execute
+        self.plans = plans
+        self.step = step
+        self.skip = skip
+        self.faults = check_environment(target.library, target, self.build)
+        self.environment = tuple(fault.headline for fault in self.faults)
+
+    def verdict(self) -> Verdict:
+        if self.faults and self.faults[0].blocks:
+            return self._make(Outcome.NOT_JUDGED, "environment", None, (), (), cause_of(self.faults[0]))
+        self.step("the control graph")
+        control = self._control()
+        if not control.supported:
+            cause = Cause(
+                "control-graph-refused",
+                "this environment refuses a graph that is known to be supported",
+                Basis.MEASURED,
+                "so nothing it says about the graph can be believed",
+                "see the control graph's reasons and 'cudnn-backend info'",
+            )
+            return self._make(Outcome.NOT_JUDGED, "environment", control, (), (), cause)
+        self.step("operation graph")
+        try:
+            operation_graph = OperationGraph(self.graph, self.target)
+        except (UsageError, GraphError) as error:
+            cause = Cause(error.code, error.headline, Basis.RULE, _OURS, error.sections.get("fix", ""))
+            return self._make(Outcome.NOT_SUPPORTED, "graph", control, (), (), cause)
+        except CudnnStatusError as error:
+            return self._refused_graph(control, error)
+        return self._ask(control, operation_graph)
+
+    def _control(self) -> Control:
+        """Return the control graph's answer, asked once per process, library and target."""
+        key = (id(self.target.library), self.target.is_live, self.target.profile.json())
+        if key not in _controls:
+            _controls[key] = self._ask_control()
+        return _controls[key]
+
+    def _ask_control(self) -> Control:
+        graph = control_graph()
+        try:
+            question = OperationGraph(graph, self.target)
+            answers = [question.heuristics(mode) for mode in (HeurMode.A,)]
+            if not answers[0].configs:
+                answers.append(question.heuristics(HeurMode.FALLBACK))
+        except CudnnStatusError as error:
+            return Control(graph.name, False, _error_reasons(error))
+        reasons = tuple(
+            reason for answer in answers for refusal in read_refusals(answer.answer.text) for reason in refusal.reasons
+        )
+        supported = any(answer.configs for answer in answers)
+        return Control(graph.name, supported, () if supported else tuple(dict.fromkeys(reasons)))
+
+    def _refused_graph(self, control: Control, error: CudnnStatusError) -> Verdict:
+        number = int(error.status)
+        reasons = _error_reasons(error)
+        judged = 2000 <= number < 4000
+        names = [mode.name for mode in self.modes]
+        found = find_graph_cause(reasons, self.graph, self.target, names) if judged else None
+        cause = found or Cause(
+            "operation-graph-refused",
+            error.headline if not error.last_error else f"{error.headline}: {error.last_error.strip().splitlines()[0]}",
+            Basis.RULE,
+            "cuDNN refused the operation graph itself, before any engine was asked",
+        )
+        outcome = Outcome.NOT_SUPPORTED if judged else Outcome.NOT_JUDGED
+        return self._make(outcome, "operation graph", control, (), reasons, cause)
+
+    def _ask(self, control: Control, operation_graph: OperationGraph) -> Verdict:
+        candidates: list[Candidate] = []
+        survivors: list[tuple[int, EngineConfig]] = []
+        loose: list[Reason] = []
+        for mode in self.modes:
+            self.step(f"heuristics mode {mode.name}")
+            try:
+                answer = operation_graph.heuristics(mode, reasons=True)
+            except CudnnStatusError as error:
+                loose += _error_reasons(error)
+                if not 2000 <= int(error.status) < 4000:
+                    failed = Cause("heuristics-failed", error.headline, Basis.RULE)
+                    return self._make(Outcome.NOT_JUDGED, "heuristics", control, candidates, tuple(loose), failed)
+                continue
+            for config in answer.configs:
+                survivors.append((len(candidates), config))
+                candidates.append(_supported(config, mode))
+            refused, unnamed = _refused(answer, mode)
+            candidates += refused
+            loose += unnamed
+        if not survivors:
+            cause = find_cause(
+                [item for item in candidates if item.state == "refused"],
+                self.graph,
+                self.target,
+                [mode.name for mode in self.modes],
+            )
+            if cause is not None and cause.code in UNJUDGED:
+                return self._make(Outcome.NOT_JUDGED, "environment", control, candidates, tuple(loose), cause)
+            return self._make(Outcome.NOT_SUPPORTED, "heuristics", control, candidates, tuple(loose), cause)
+        if self.build:
+            return self._build(control, candidates, survivors, tuple(loose))
+        return self._make(Outcome.SUPPORTED, "heuristics", control, candidates, tuple(loose), None)
+
+    def _build(
+        self,
+        control: Control,
+        candidates: list[Candidate],
+        survivors: list[tuple[int, EngineConfig]],
+        loose: tuple[Reason, ...],
+    ) -> Verdict:
+        statuses = []
+        for index, config in survivors:
+            if config.tag in self.skip:
+                candidates[index] = replace(candidates[index], state="crashed")
+                continue
+            self.step(f"plan of {config.tag}")
+            try:
+                plan = build_plan(config)
+            except CudnnStatusError as error:
+                statuses.append(int(error.status))
+                candidates[index] = replace(candidates[index], state="build failed", reasons=_error_reasons(error))
+                continue
+            candidates[index] = replace(candidates[index], state="built", workspace_bytes=plan.workspace_bytes)
+            if self.plans is not None:
+                self.plans.append(plan)
+            if self.execute:
+                return self._run(plan, control, candidates, loose)
+            return self._make(Outcome.SUPPORTED, "plan", control, candidates, loose, None)
+        if not statuses:
+            headline = f"cuDNN crashes while it builds a plan of any of the {len(survivors)} engine configs"
+            crashed = Cause(CRASHED, headline, Basis.MEASURED)
+            return self._make(Outcome.NOT_JUDGED, "plan", control, candidates, loose, crashed)
+        cause, about_graph = self._why_no_plan(statuses)
+        outcome = Outcome.NOT_SUPPORTED if about_graph else Outcome.NOT_JUDGED
+        return self._make(outcome, "plan" if about_graph else "environment", control, candidates, loose, cause)
+
+    def _run(self, plan: Plan, control: Control, candidates: list[Candidate], loose: tuple[Reason, ...]) -> Verdict:
+        self.step(f"execute of {plan.tag}")
+        try:
+            trial_run(plan)
+        except EnvironmentNotReady as error:
+            cause = Cause(error.code, error.headline, Basis.MEASURED, "", error.sections.get("fix", ""))
+            return self._make(Outcome.NOT_JUDGED, "environment", control, candidates, loose, cause)
+        except CudnnBackendError as error:
+            headline = f"the plan of {plan.tag} builds and does not run: {error.headline}"
+            cause = Cause("execution-fails", headline, Basis.MEASURED, "run once on zeroed memory")
+            return self._make(Outcome.NOT_SUPPORTED, "execute", control, candidates, loose, cause)
+        return self._make(Outcome.SUPPORTED, "execute", control, candidates, loose, None)
+
+    def _why_no_plan(self, statuses: list[int]) -> tuple[Cause, bool]:
+        """Return why no plan could be built, and whether that says something about the graph."""
+        lib = self.target.library
+        if Status.EXECUTION_FAILED_CUDA_DRIVER in statuses and not self.target.is_live:
+            headline = f"the CUDA driver of this machine does not load kernels compiled for sm_{self.target.sm}"
+            cause = Cause(
+                "driver-refuses-architecture",
+                headline,
+                Basis.RULE,
+                "the kernels were compiled; a driver that sees a GPU takes code for that GPU only",
+                "hide the GPU (CUDA_VISIBLE_DEVICES=), ask without --build, or build on a machine without a GPU",
+            )
+            return cause, False
+        if lib.nvrtc.path is None or not self._control_builds():
+            headline = "no plan can be built in this environment, not even the control graph's"
+            return Cause("control-plan-fails", headline, Basis.MEASURED, "; ".join(self.environment)), False
+        headline = f"{len(statuses)} engine configs passed their support check and none of their plans can be built"
+        return Cause("no-plan-builds", headline, Basis.MEASURED, "the control graph's plan can be built here"), True
+
+    def _control_builds(self) -> bool:
+        """Return whether some plan of the control graph builds; asked only when the graph's own did not."""
+        question = OperationGraph(control_graph(), self.target)
+        for mode in DEFAULT_MODES:
+            for config in question.heuristics(mode).configs:
+                try:
+                    build_plan(config).close()
+                except CudnnStatusError:
+                    continue
+                return True
+        return False
+
+    def _make(
+        self,
+        outcome: Outcome,
+        stage: str,
+        control: Control | None,
+        candidates: Sequence[Candidate],
+        reasons: tuple[Reason, ...],
+        cause: Cause | None,
+    ) -> Verdict:
+        target = self.target
+        lib = target.library
+        return Verdict(
+            outcome=outcome,
+            stage=stage,
+            graph=self.graph.name,
+            graph_text=str(self.graph),
+            target=target.name,
+            target_title=target.profile.title,
+            sm=target.sm,
+            live=target.is_live,
+            cudnn=lib.version_text,
+            library=lib.path,
+            driver=lib.driver.kind,
+            modes=tuple(mode.name for mode in self.modes),
+            control=control,
+            candidates=tuple(candidates),
+            reasons=reasons,
+            cause=cause,
+            environment=self.environment,
+            limits=_limits(target),
+            stages=_stages(outcome, stage, candidates),
+            hazards=tuple(map(str, known_hazards(self.graph, target.sm, lib.version))),
+        )
+
+
+def _stages(outcome: Outcome, reached: str, candidates: Sequence[Candidate]) -> tuple[Stage, ...]:
+    """Return what each stage said, of a verdict that came to the stage `reached`."""
+    left = sum(item.state != "refused" for item in candidates)
+    built = [item for item in candidates if item.state == "built"]
+    last = STAGES.index("engine config" if reached == "heuristics" and candidates else reached)
+    details = {
+        "heuristics": f"{len(candidates)} candidates",
+        "engine config": f"{left} of {len(candidates)} left",
+        "plan": f"built of engine {built[0].engine}" if built else f"none of {left} could be built",
+    }
+    stages = []
+    for index, name in enumerate(STAGES):
+        state = "passed" if index < last or (index == last and outcome is Outcome.SUPPORTED) else "refused"
+        if index > last:
+            state = "not reached" if outcome is not Outcome.SUPPORTED else "not asked"
+        stages.append(Stage(name, state, details.get(name, "") if index <= last else ""))
+    return tuple(stages)
+
+
+def _supported(config: EngineConfig, mode: HeurMode) -> Candidate:
+    return Candidate(
+        mode=mode.name,
+        engine=config.engine,
+        knobs={getattr(knob, "c_name", str(knob)): value for knob, value in config.knobs.items()},
+        state="supported",
+        behavior_notes=tuple(getattr(note, "name", str(note)) for note in config.behavior_notes),
+        numerical_notes=tuple(getattr(note, "name", str(note)) for note in config.numerical_notes),
+    )
+
+
+def _refused(answer: Heuristics, mode: HeurMode) -> tuple[list[Candidate], list[Reason]]:
+    """Return the refused candidates of an answer, and the reasons that belong to none."""
+    refused: list[Candidate] = []
+    unnamed: list[Reason] = []
+    for refusal in read_refusals(answer.answer.text):
+        if refusal.engine is None:
+            unnamed += refusal.reasons
+        else:
+            refused.append(Candidate(mode.name, refusal.engine, refusal.knobs, "refused", refusal.reasons))
+    missing = answer.candidates - len(answer.configs) - len(refused)
+    if answer.answer.truncated:
+        unnamed.append(Reason("", "cuDNN's explanation was longer than 64 KiB and is cut off here"))
+    if missing > 0:
+        text = f"{missing} of {answer.candidates} candidates of mode {mode.name} were neither returned nor explained"
+        unnamed.append(Reason("", text))
+    return refused, unnamed
+
+
+def _error_reasons(error: CudnnStatusError) -> tuple[Reason, ...]:
+    parsed = tuple(reason for refusal in read_refusals(error.last_error) for reason in refusal.reasons)
+    name = getattr(error.status, "c_name", str(int(error.status)))
+    if not parsed:
+        return (Reason(name, f"{error.function} said nothing more"),)
+    if not parsed[0].status:
+        return (Reason(name, parsed[0].text), *parsed[1:])
+    return parsed
+
+
+def _limits(target: Target) -> tuple[str, ...]:
+    """Return what this verdict does not know."""
+    limits = [] if target.is_live else [_DEVICELESS_LIMIT]
+    if "/cudnn_jit/" in target.library.path:
+        limits.append(_JIT_LIMIT)
+    return tuple(limits)
+
+
+def _as_fault(error: CudnnBackendError) -> Fault:
+    """Return a failure to open the target as a fault of the environment."""
+    return Fault(error.code, error.headline, error.sections.get("where", ""), error.sections.get("fix", ""), True)
+
+
+def cause_of(fault: Fault) -> Cause:
+    """Return a fault of the environment as the cause of a verdict."""
+    return Cause(fault.code, fault.headline, Basis.MEASURED, fault.detail, fault.repair)
+
+
+def _blank(
+    graph: Graph,
+    target: str,
+    modes: tuple[HeurMode, ...],
+    fault: Fault,
+    *,
+    cudnn: str,
+    path: str,
+    driver: str,
+    reasons: tuple[Reason, ...] = (),
+) -> Verdict:
+    """Return the verdict where no target could be opened."""
+    return Verdict(
+        outcome=Outcome.NOT_JUDGED,
+        stage="environment",
+        graph=graph.name,
+        graph_text=str(graph),
+        target=target,
+        target_title=target,
+        sm=0,
+        live=False,
+        cudnn=cudnn,
+        library=path,
+        driver=driver,
+        modes=tuple(mode.name for mode in modes),
+        reasons=reasons,
+        cause=cause_of(fault),
+        stages=_stages(Outcome.NOT_JUDGED, "environment", ()),
+    )

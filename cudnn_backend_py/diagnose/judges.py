@@ -1,0 +1,393 @@
+"""Verdicts from child processes: what kills or hangs cuDNN becomes a line of the verdict, and the caller lives on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Self, TypedDict
+
+from ..system.child import TIMED_OUT, Child, Say, serve
+from ..plans.engine import heur_mode
+from ..errors import CudnnBackendError
+from ..graph import Graph, graph_from_json, graph_to_json
+from ..native import loaded_library
+from ..native.find import cudnn_places
+from ..target import Profile, find_profile
+from ..versions.store import environment_for, require_installed
+from .causes.find import suspects
+from .environment import environment_fault_after_crash
+from .explanation import CRASHED, cause_of, explain
+from ..graph.faults import known_hazards
+from .verdict import SCHEMA_VERSION, STAGES, Basis, Cause, Outcome, Stage, Verdict
+
+__all__ = ["CUDNN_TIMED_OUT", "DID_NOT_START", "FAULTS", "Judge", "Question", "judge", "library_identity"]
+
+CUDNN_TIMED_OUT = "cudnn-timed-out"  # codes of causes
+DID_NOT_START = "judge-did-not-start"
+FAULTS = ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "SIGILL")  # ends that are cuDNN's doing, not the user's
+GPU = "gpu"
+
+_CRASHES = 8  # plans of one graph that may crash before the rest is given up
+
+
+@dataclass(frozen=True)
+class Question:
+    """A graph, and what it is judged for.
+
+    Parameters
+    ----------
+    target
+        A described GPU (``sm90``), the path of a device JSON, or ``gpu`` for the one of this machine.
+    version
+        An installed cuDNN such as ``9.19.0``; None for the library this process would load.
+    modes, build, execute
+        As for :func:`explain`.
+    """
+
+    graph: Graph
+    target: str = GPU
+    version: str | None = None
+    modes: tuple[str, ...] = ("A", "FALLBACK")
+    build: bool = False
+    execute: bool = False
+
+    def key(self) -> str:
+        """Return a SHA-256 of all that decides the answer: graph, target, cuDNN, modes, and form of a verdict."""
+        target = GPU if self.target == GPU else find_profile(self.target).json()
+        asked = [self.modes, self.build, self.execute]
+        parts = [SCHEMA_VERSION, _graph_text(self.graph), target, library_identity(self.version), *asked]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the question as plain data."""
+        return {
+            "graph": graph_to_json(self.graph),
+            "target": self.target,
+            "version": self.version,
+            "modes": list(self.modes),
+            "build": self.build,
+            "execute": self.execute,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Question:
+        """Return the question that ``to_dict`` gave.
+
+        Raises
+        ------
+        GraphError
+            What ``graph_from_json`` refuses.
+        """
+        return cls(**{**data, "graph": graph_from_json(data["graph"]), "modes": tuple(data["modes"])})
+
+
+@lru_cache(maxsize=256)
+def _graph_text(graph: Graph) -> str:
+    return json.dumps(graph_to_json(graph))
+
+
+@lru_cache(maxsize=256)
+def _read_graph(text: str) -> Graph:
+    return graph_from_json(json.loads(text))
+
+
+@lru_cache(maxsize=64)
+def library_identity(version: str | None) -> str:
+    """Return what tells a cuDNN from any other: version and wheel, or for this process' own its file and time.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``cudnn-version-not-installed``.
+    """
+    if version is not None:
+        installed = require_installed(version)
+        return f"{installed.version} {installed.flavor} {installed.cuda}"
+    place = next((place.path for place in cudnn_places() if place.path), None)
+    if place is None or not Path(place).is_file():
+        return str(place)
+    facts = Path(place).resolve().stat()
+    return f"{place} {facts.st_mtime_ns} {facts.st_size}"
+
+
+class Judge:
+    """Child processes that answer questions, started when they are needed, and again when one dies.
+
+    Threads may share one: a question has a process to itself. What interrupts a question (an exception of a signal's
+    handler, a time limit, a cancelled task) ends its process, and a forked process starts its own, so an answer can be
+    late or missing and is never that to another question. A context manager; closing ends the processes, as letting go
+    of the judge does.
+
+    Parameters
+    ----------
+    limit_s
+        Seconds a question may take.
+    """
+
+    def __init__(self, *, limit_s: float = 60.0) -> None:
+        self._limit_s = limit_s
+        self._idle: dict[str | None, list[Child]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the child processes. Asked again, the judge starts new ones."""
+        idle, self._idle = self._idle, {}
+        for child in [child for children in idle.values() for child in children]:
+            child.end()
+
+    def ask(self, question: Question) -> Verdict:
+        """Return the verdict on a question.
+
+        A process that dies or runs out of time is a verdict that could not be judged; where it died while building the
+        plan of one engine config, the others are built nevertheless.
+
+        Raises
+        ------
+        UsageError
+            ``unknown-target``, ``unknown-enumerator``; ``child-not-usable`` where a signal's handler forked meanwhile,
+            in the forked process.
+        EnvironmentNotReady
+            ``cudnn-version-not-installed``, ``child-not-started``.
+        CudnnBackendError
+            ``judging-failed``, ``answer-damaged``: a fault of this package.
+        """
+        return self._ask(question, self._limit_s)
+
+    def _ask(self, question: Question, limit_s: float) -> Verdict:
+        if question.target != GPU:
+            find_profile(question.target)
+        for mode in question.modes:
+            heur_mode(mode)
+        skip: dict[str, str] = {}
+        while True:
+            answer = self._ask_once(question, tuple(skip), limit_s)
+            if isinstance(answer, Verdict):
+                return _with_crashes(answer, skip)
+            if not answer.tag or answer.ending == TIMED_OUT or len(skip) == _CRASHES:
+                return _ended(question, answer, limit_s)
+            skip[answer.tag] = answer.ending
+
+    def _ask_once(self, question: Question, skip: tuple[str, ...], limit_s: float) -> Verdict | _Ending:
+        """Take a process out of the idle ones, ask it, and put it back if its answer came whole."""
+        idle = self._idle.setdefault(question.version, [])
+        while (child := _take(idle)) is not None and not child.usable:  # died since, or belongs to a forked process
+            child.end()
+        child = child or Child.start(_SERVED, environment_for(question.version))
+        try:
+            answer = _ask_child(child, question, skip, limit_s)
+        except BaseException:
+            child.end()
+            raise
+        if child.usable:
+            idle.append(child)
+        else:
+            child.end()
+        return answer
+
+
+def _take(idle: list[Child]) -> Child | None:
+    try:
+        return idle.pop()
+    except IndexError:
+        return None
+
+
+_own = threading.local()
+
+
+def judge(question: Question, *, limit_s: float = 60.0) -> Verdict:
+    """Return the verdict on a question, from a child process that this thread keeps: what executors are given.
+
+    It is ended with the thread, so with the executor or the event loop that the thread belongs to.
+
+    Raises
+    ------
+    UsageError, EnvironmentNotReady, CudnnBackendError
+        As :meth:`Judge.ask`.
+    """
+    if not hasattr(_own, "judge"):
+        _own.judge = Judge()
+    own: Judge = _own.judge
+    return own._ask(question, limit_s)
+
+
+class _Loaded(TypedDict):
+    """The cuDNN that a child has loaded."""
+
+    version: Sequence[int]
+    text: str
+    path: str
+
+
+_NOTHING_LOADED: _Loaded = {"version": (0, 0, 0), "text": "not asked", "path": ""}
+
+
+@dataclass(frozen=True)
+class _Ending:
+    """How a child ended: a signal's name, an exit code, or ``TIMED_OUT``; in which step, and what it said.
+
+    ``step`` is empty where cuDNN was not asked yet.
+    """
+
+    ending: str
+    step: str
+    said: str
+    library: _Loaded
+
+    @property
+    def tag(self) -> str:
+        """The engine config whose plan was being built."""
+        return self.step.removeprefix("plan of ") if self.step.startswith("plan of ") else ""
+
+    @property
+    def stage(self) -> str:
+        """The stage the step belongs to."""
+        first = self.step.partition(" mode")[0].partition(" of")[0]
+        return first if first in STAGES else "environment"
+
+
+def _ask_child(child: Child, question: Question, skip: tuple[str, ...], limit_s: float) -> Verdict | _Ending:
+    asked = {
+        "graph": _graph_text(question.graph),
+        "target": question.target,
+        "modes": question.modes,
+        "build": question.build,
+        "execute": question.execute,
+        "skip": skip,
+    }
+    step = ""
+    loaded = _NOTHING_LOADED
+    verdict = None
+    for said in child.ask(asked, limit_s):
+        step = said.get("step", step)
+        loaded = said.get("loaded", loaded)
+        verdict = said.get("verdict", verdict)
+    if child.ending:
+        return _Ending(child.ending, step, child.last_words, loaded)
+    try:
+        return Verdict.from_dict(verdict or {})
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CudnnBackendError(f"a child process gave no verdict: {error!r}", code="answer-damaged") from None
+
+
+# in the child process
+
+
+def serve_judge() -> None:
+    """Answer the questions of a judge."""
+    serve(_answer)
+
+
+_SERVED = f"{__name__}:{serve_judge.__name__}"
+
+
+def _answer(asked: Mapping[str, Any], say: Say) -> None:
+    def step(text: str) -> None:
+        if (lib := loaded_library()) is None:
+            say(step=text)
+        else:
+            say(step=text, loaded=_Loaded(version=lib.version, text=lib.version_text, path=lib.path))
+
+    verdict = explain(
+        _read_graph(asked["graph"]),
+        None if asked["target"] == GPU else asked["target"],
+        mode=asked["modes"],
+        build=asked["build"],
+        execute=asked["execute"],
+        step=step,
+        skip=asked["skip"],
+    )
+    say(verdict=verdict.to_dict())
+
+
+def _with_crashes(verdict: Verdict, skip: Mapping[str, str]) -> Verdict:
+    """Return the verdict with a line for each engine config whose plan killed a process before."""
+    if not skip:
+        return verdict
+    lines = [f"crashed with {ending} while the plan of {tag} was built" for tag, ending in skip.items()]
+    built = any(item.state == "built" for item in verdict.candidates)
+
+    def with_lines(stage: Stage) -> Stage:
+        if stage.name != "plan":
+            return stage
+        return replace(stage, state=stage.state if built else "crashed", detail="; ".join([stage.detail, *lines]))
+
+    return replace(verdict, stages=tuple(map(with_lines, verdict.stages)))
+
+
+def _ended(question: Question, ending: _Ending, limit_s: float) -> Verdict:
+    """Return the verdict where the process did not live to give one."""
+    profile = None if question.target == GPU else find_profile(question.target)
+    timed_out = ending.ending == TIMED_OUT
+    stage = ending.stage
+    hazards: tuple[str, ...] = ()
+    fault = None if timed_out else environment_fault_after_crash(question.version, in_start=stage == "environment")
+    if fault is not None:  # what is damaged may die anywhere, whatever it is asked
+        stage, cause = "environment", cause_of(fault)
+    elif ending.step:
+        cause, hazards = _cause_of_end(question.graph, profile, ending)
+    else:
+        cause = _cause_of_false_start(ending, limit_s)
+    state = "timed out" if timed_out else "crashed"
+    reached = STAGES.index(stage)
+    states = ["passed"] * reached + [state] + ["not reached"] * (len(STAGES) - reached - 1)
+    details = {stage: cause.headline}
+    return Verdict(
+        outcome=Outcome.NOT_JUDGED,
+        stage=stage,
+        graph=question.graph.name,
+        graph_text=str(question.graph),
+        target=profile.name if profile else GPU,
+        target_title=profile.title if profile else GPU,
+        sm=profile.sm if profile else 0,
+        live=profile is None,
+        cudnn=ending.library["text"],
+        library=ending.library["path"],
+        driver="not asked",
+        modes=question.modes,
+        cause=cause,
+        stages=tuple(Stage(name, state, details.get(name, "")) for name, state in zip(STAGES, states, strict=True)),
+        hazards=hazards,
+    )
+
+
+def _cause_of_false_start(ending: _Ending, limit_s: float) -> Cause:
+    """Return why cuDNN was not asked: the process ended, or its time was over, before its first step."""
+    if ending.ending == TIMED_OUT:
+        headline = f"the process that asks cuDNN was not ready after {limit_s:g} s"
+        return Cause(CUDNN_TIMED_OUT, headline, Basis.MEASURED, ending.said, "give it more time")
+    headline = f"the process that asks cuDNN ended with {ending.ending} before it asked anything"
+    remedy = "this says nothing about the graph: mend what the process complains of, see 'cudnn-backend info'"
+    return Cause(DID_NOT_START, headline, Basis.MEASURED, ending.said, remedy)
+
+
+def _cause_of_end(graph: Graph, profile: Profile | None, ending: _Ending) -> tuple[Cause, tuple[str, ...]]:
+    """Return in what cuDNN crashed or hung, and the faults that are known of it with such a graph."""
+    major, minor, patch = ending.library["version"]
+    hazards = [] if profile is None else known_hazards(graph, profile.sm, (major, minor, patch))
+    timed_out = ending.ending == TIMED_OUT
+    if timed_out:
+        headline, remedy = "cuDNN did not answer in time", "give it more time"
+    else:
+        who = "cuDNN crashed" if ending.ending in FAULTS else "the process that asks cuDNN ended"
+        headline, remedy = (
+            f"{who} with {ending.ending}",
+            "another cuDNN version, or a change of the graph, may not crash",
+        )
+    headline = f"{headline} in {ending.step}"
+    if hazards and not timed_out:
+        headline, remedy = f"{headline}, as is known of {hazards[0].what}", hazards[0].fix
+    if suspected := suspects(graph):
+        headline = f"{headline}; {'; '.join(suspected)}"
+    code = CUDNN_TIMED_OUT if timed_out else CRASHED
+    return Cause(code, headline, Basis.MEASURED, ending.said, remedy), tuple(map(str, hazards))

@@ -1,0 +1,431 @@
+"""``write_repro``: one archive with all that somebody else needs to see the same answer."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from ...system.child import call_command, ending_of, script_command
+from ...errors import UsageError
+from ...graph import Graph, graph_to_json
+from ...printable import printable
+from ...target import Profile, find_profile, using
+from ...versions.store import environment_for
+from ..judges import CUDNN_TIMED_OUT, DID_NOT_START, GPU, Question, judge
+from ..explanation import CRASHED
+from .text import render_text
+from .cpp import cpp_program
+from ..verdict import Verdict
+
+__all__ = ["archive_name", "write_repro"]
+
+LOG_BYTES = 1 << 20  # of cuDNN's log, from its beginning, and as many from its end
+_READ_BYTES = 64 << 20
+_EPOCH = 315532800  # 1980-01-01, the first day a zip archive knows
+_PACKAGE = Path(__file__).parents[1]
+_SUFFIXES = (".tar.gz", ".tgz", ".zip")
+
+
+def archive_name(graph: Graph, target: str | Profile = GPU) -> str:
+    """Return the usual file name of a reproduction: ``forum_two_matmul-l40s.tar.gz``."""
+    name = target.name if isinstance(target, Profile) else GPU if target == GPU else find_profile(target).name
+    return f"{_file_name(f'{graph.name}-{name}')}.tar.gz"
+
+
+def write_repro(
+    graph: Graph,
+    target: str | Profile = GPU,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    build: bool = True,
+    version: str | None = None,
+    modes: tuple[str, ...] = ("A", "FALLBACK"),
+    limit_s: float = 60.0,
+) -> Path:
+    """Write an archive that shows what cuDNN says about `graph` to somebody who has only the archive; return its path.
+
+    It holds the graph, the target, the verdict, cuDNN's log, the versions, a Python script that needs this package,
+    and a C++ program that needs cuDNN. cuDNN is asked in child processes. User name, home folder, times and process
+    numbers are left out, so the same answer gives the same bytes, as far as cuDNN's log is the same.
+
+    Parameters
+    ----------
+    target
+        A described GPU (``sm90``), the path of a device JSON, a profile, or ``gpu`` for the one of this machine.
+    path
+        Ends with ``.tar.gz``, ``.tgz`` or ``.zip``; :func:`archive_name` if not given. A file there is replaced.
+    build
+        Ask for plans, too.
+    version
+        An installed cuDNN such as ``9.19.0``; None for the library this process would load.
+    limit_s
+        Seconds the question may take.
+
+    Raises
+    ------
+    UsageError
+        ``repro-path``, ``unknown-target``, ``unknown-enumerator``.
+    EnvironmentNotReady
+        ``cudnn-version-not-installed``; ``no-gpu`` if there is none and `target` is ``gpu``.
+    """
+    archive = _checked(Path(archive_name(graph, target) if path is None else path))
+    profile = _profile(target)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        _write(folder / "target.json", _json(_target_data(profile)))
+        asked = GPU if target == GPU else str(folder / "target.json")
+        hide = _Hidden(folder)
+        environment = environment_for(version)
+        versions = _versions(environment, hide)
+        verdict = judge(Question(graph, asked, version, modes, build), limit_s=limit_s)
+        if verdict.cause is not None and verdict.cause.code in (CRASHED, CUDNN_TIMED_OUT, DID_NOT_START):
+            verdict = replace(verdict, cudnn=versions["cudnn"])  # a dead process does not say its version
+        verdict = hide.verdict(replace(verdict, library=Path(verdict.library).name))
+        files = {
+            "graph.json": _json(graph_to_json(graph)),
+            "target.json": _json(_target_data(profile)),
+            "verdict.json": _json(verdict.to_dict()),
+            "verdict.txt": render_text(verdict),
+            "versions.json": _json(versions),
+            "reproduce.py": _python_script(verdict, build),
+            "reproduce.cpp": cpp_program(graph, profile, verdict),
+            "Makefile": _MAKEFILE.replace("@USE_GPU@", "1" if verdict.live else ""),
+            "shim/cuda_runtime_api.h": _RUNTIME_SHIM,
+            "shim/library_types.h": _TYPES_SHIM,
+            "driver_stub.c": (_PACKAGE / "native" / "driver_stub.c").read_text(encoding="utf-8"),
+        }
+        for member in ("graph.json", "reproduce.py"):
+            _write(folder / member, files[member])
+        ending = _run_logged(folder, environment, limit_s)
+        files["cudnn.log"] = hide(_read_log(folder / "cudnn.log"))
+        files["README.txt"] = _readme(graph, profile, verdict, build, ending)
+        _pack(files, archive)
+    return archive
+
+
+def _checked(path: Path) -> Path:
+    if not path.name.endswith(_SUFFIXES):
+        raise UsageError(
+            f"{path} is no name of an archive", code="repro-path", fix=f"let it end with {', '.join(_SUFFIXES)}"
+        )
+    if not path.parent.is_dir():
+        raise UsageError(f"there is no folder {path.parent}", code="repro-path")
+    return path
+
+
+def _profile(target: str | Profile) -> Profile:
+    if isinstance(target, Profile):
+        return target
+    if target != GPU:
+        return find_profile(target)
+    with using(None) as live:
+        return live.profile
+
+
+def _target_data(profile: Profile) -> dict[str, Any]:
+    """Return the profile as a JSON file that ``--target`` takes."""
+    return {**asdict(profile), "properties": dict(profile.properties)}
+
+
+def _json(data: Any) -> str:
+    return json.dumps(data, indent=1) + "\n"
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def _file_name(text: str) -> str:
+    return re.sub(r"[^\w.-]+", "_", text, flags=re.ASCII).strip("._")[:100] or "graph"
+
+
+# What is observed
+
+
+def _run_logged(folder: Path, environment: Mapping[str, str], limit_s: float) -> str:
+    """Run the script as its reader will, with cuDNN's log to a file; return how it ended."""
+    command = script_command(folder / "reproduce.py", "--in-process")
+    wanted = {"CUDNN_LOGLEVEL_DBG": "3", "CUDNN_LOGDEST_DBG": str(folder / "cudnn.log")}
+    try:
+        done = subprocess.run(command, env={**environment, **wanted}, capture_output=True, timeout=limit_s, check=False)
+    except subprocess.TimeoutExpired:
+        return f"was stopped after {limit_s:g} s"
+    return f"{'crashed' if done.returncode < 0 else 'ended'} with {ending_of(done.returncode)}"
+
+
+def _versions(environment: Mapping[str, str], hide: _Hidden) -> dict[str, Any]:
+    command = call_command("cudnn_backend_py.cli:main", "info", "--format", "json")
+    done = subprocess.run(command, env=dict(environment), capture_output=True, text=True, check=False)
+    facts = json.loads(done.stdout) if done.returncode == 0 else {}
+    driver = str(facts.get("driver", "not known"))
+    return {
+        "cudnn_backend_py": facts.get("cudnn_backend_py", "not known"),
+        "cudnn": hide(facts.get("cudnn", "not known")),
+        "cudnn library": Path(facts.get("path", "not known")).name,
+        "built for CUDA": facts.get("built for CUDA", "not known"),
+        "nvrtc": Path(facts.get("nvrtc", "not known")).name,
+        "driver": driver.partition(",")[0],
+        "driver version": facts.get("driver version", "not known"),
+        "python": platform.python_version(),
+        "os": platform.platform(),
+    }
+
+
+_TIME = re.compile(r"Time: \S+ \([^)\n]* since start\)")
+_THREAD = re.compile(r"Process=(\d+); Thread=(\d+)")
+_UNINITIALISED = re.compile(r"(val=INVALID_\w+) \(-?\d+\)")
+_ADDRESS = re.compile(r"0x[0-9a-f]{8,16}\b")
+
+
+def _read_log(path: Path) -> str:
+    """Return cuDNN's log without what differs from run to run, its middle left out if it is long."""
+    if not path.is_file():
+        return ""
+    with path.open(encoding="utf-8", errors="replace") as stream:
+        text = stream.read(_READ_BYTES)
+    text = _TIME.sub("Time: 1980-01-01T00:00:00.000000 (0d+0h+0m+0s since start)", text)
+    text = _UNINITIALISED.sub(r"\1 (?)", text)
+    threads: dict[str, int] = {}
+    text = _THREAD.sub(lambda found: f"Process=1; Thread={threads.setdefault(found[2], len(threads) + 1)}", text)
+    addresses: dict[str, int] = {}
+    text = _ADDRESS.sub(lambda found: f"0x{addresses.setdefault(found[0], len(addresses) + 1):012x}", text)
+    return _shortened(text)
+
+
+def _shortened(text: str) -> str:
+    """Return a log of at most two times ``LOG_BYTES``, cut between messages."""
+    if len(text) <= 2 * LOG_BYTES:
+        return text
+    head = text[:LOG_BYTES].rpartition("\n\n")[0]
+    tail = text[-LOG_BYTES:].partition("\n\n")[2]
+    return f"{head}\n\n... {len(text) - len(head) - len(tail)} characters are left out here ...\n\n{tail}"
+
+
+class _Hidden:
+    """Takes the paths of this machine and the user's name out of texts."""
+
+    def __init__(self, folder: Path) -> None:
+        home = Path.home()
+        places = {str(folder): ".", str(_PACKAGE.parent): "<package>", sys.prefix: "<python>"}
+        places |= {sys.base_prefix: "<python>", str(home): "~"}
+        self._places = {place: word for place, word in places.items() if len(Path(place).parts) > 1}
+        self._user = re.compile(rf"(?<=/){re.escape(home.name)}(?=/)") if home.name else None
+
+    def __call__(self, text: str) -> str:
+        for place, word in self._places.items():
+            text = re.sub(rf"{re.escape(place)}(?![\w.-])", lambda _, word=word: word, text)  # type: ignore[misc]
+        return self._user.sub("user", text) if self._user else text
+
+    def verdict(self, verdict: Verdict) -> Verdict:
+        """Return the verdict without them."""
+        return Verdict.from_dict(json.loads(self(json.dumps(verdict.to_dict(), ensure_ascii=False))))
+
+
+# What is written
+
+
+def _python_script(verdict: Verdict, build: bool) -> str:
+    texts = {
+        "CUDNN": repr(verdict.cudnn),
+        "OUTCOME": repr(str(verdict.outcome)),
+        "MODES": repr(verdict.modes),
+        "BUILD": repr(build),
+        "LIVE": repr(verdict.live),
+    }
+    return re.sub(r"@([A-Z]+)@", lambda match: texts[match[1]], _SCRIPT)
+
+
+def _readme(graph: Graph, profile: Profile, verdict: Verdict, build: bool, ending: str) -> str:
+    cause = f"[{verdict.cause.basis}] {verdict.cause.headline}" if verdict.cause else "none: an engine takes the graph"
+    texts = {
+        "GRAPH": graph.name,
+        "TARGET": f"{profile.title} (sm_{profile.sm}), {'on the GPU itself' if verdict.live else 'described, no GPU'}",
+        "CUDNN": verdict.cudnn,
+        "OUTCOME": f"{verdict.outcome} (exit code {verdict.exit_code}, stage {verdict.stage!r})",
+        "CAUSE": cause,
+        "ENDING": ending,
+        "FLAGS": " --build" if build else "",
+        "OTHER": "make USE_GPU= ...' make the program for the described GPU"
+        if verdict.live
+        else "make USE_GPU=1 ...' make the program for the GPU of the machine",
+    }
+    return re.sub(r"@([A-Z_]+)@", lambda match: printable(texts[match[1]]), _README)
+
+
+def _pack(files: Mapping[str, str], archive: Path) -> None:
+    """Write the archive, whole or not at all; all members are in one folder."""
+    folder = archive.name.removesuffix(".gz").removesuffix(".tar").removesuffix(".tgz").removesuffix(".zip")
+    members = [(f"{_file_name(folder)}/{name}", files[name].encode()) for name in sorted(files)]
+    data = _zip(members) if archive.suffix == ".zip" else _tar(members)
+    staged = archive.with_name(f".{archive.name}.{os.getpid()}")
+    staged.write_bytes(data)
+    staged.replace(archive)
+
+
+def _tar(members: list[tuple[str, bytes]]) -> bytes:
+    buffer = io.BytesIO()
+    with (
+        gzip.GzipFile(filename="", mode="wb", fileobj=buffer, mtime=_EPOCH) as squeezed,
+        tarfile.open(fileobj=squeezed, mode="w") as tar,
+    ):
+        for name, content in members:
+            member = tarfile.TarInfo(name)
+            member.size, member.mtime, member.mode = len(content), _EPOCH, 0o644
+            tar.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def _zip(members: list[tuple[str, bytes]]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members:
+            member = zipfile.ZipInfo(name)  # of 1980-01-01
+            member.external_attr, member.compress_type = 0o644 << 16, zipfile.ZIP_DEFLATED
+            archive.writestr(member, content)
+    return buffer.getvalue()
+
+
+_README = """\
+A reproduction of what NVIDIA cuDNN says about one graph.
+
+graph:    @GRAPH@
+target:   @TARGET@
+cuDNN:    @CUDNN@
+answer:   @OUTCOME@
+cause:    @CAUSE@
+
+verdict.txt has cuDNN's words for every engine config, graph.json the graph, target.json the GPU it was judged for,
+versions.json what judged it. cudnn.log is cuDNN's own log at level 3; a long one lacks its middle, and times, process
+numbers and addresses are replaced. When it was written, 'reproduce.py --in-process' @ENDING@.
+
+Exit codes of both programs: 0 supported, 1 not supported, 2 could not be judged.
+
+
+In Python
+---------
+Needs the package cudnn_backend_py and cuDNN @CUDNN@; no GPU.
+
+    python reproduce.py                   with the cuDNN that the package finds
+    python reproduce.py --cudnn VERSION   with one of 'cudnn-backend cudnn install VERSION'
+    python reproduce.py --in-process      in the process itself: for a debugger, and for cuDNN's log
+
+
+In C++
+------
+Needs a C++17 compiler, make, and cuDNN with its header; not the package. CUDNN is the folder with include/ and lib/ of
+cuDNN (of a wheel: site-packages/nvidia/cudnn or nvidia/cudnn_jit); leave it out if the compiler finds cuDNN by itself.
+LIBS are the folders of libnvrtc and libcublasLt (site-packages/nvidia/cuda_nvrtc/lib:site-packages/nvidia/cublas/lib).
+Where there are no CUDA headers, those in shim/ stand in.
+
+    make CUDNN=/path/to/cudnn
+    LD_LIBRARY_PATH=/path/to/cudnn/lib:$LIBS ./reproduce@FLAGS@
+
+On a machine without a CUDA driver, and on no other, cuDNN needs a stand-in for libcuda.so.1 to judge:
+
+    make stub/libcuda.so.1
+    LD_LIBRARY_PATH=stub:/path/to/cudnn/lib:$LIBS ./reproduce@FLAGS@
+
+'make clean' and '@OTHER@.
+cuDNN's log: CUDNN_LOGLEVEL_DBG=3 CUDNN_LOGDEST_DBG=stdout ./reproduce@FLAGS@
+"""
+
+_MAKEFILE = """\
+# README.txt says how to use this.
+CUDNN ?=
+USE_GPU ?= @USE_GPU@
+CXXFLAGS ?= -O1 -Wall -Wextra
+
+reproduce: reproduce.cpp
+\t$(CXX) -std=c++17 $(CXXFLAGS) $(if $(USE_GPU),-DUSE_GPU) $(if $(CUDNN),-I$(CUDNN)/include) -idirafter shim \\
+\t    -o $@ $< $(if $(CUDNN),-L$(CUDNN)/lib) -l:libcudnn.so.9
+
+stub/libcuda.so.1: driver_stub.c
+\tmkdir -p stub
+\t$(CC) -shared -fPIC -Wl,-soname,libcuda.so.1 -o $@ $<
+
+clean:
+\trm -rf reproduce stub
+
+.PHONY: clean
+"""
+
+_RUNTIME_SHIM = """\
+/* Stands in for the CUDA toolkit's header of this name: the types cudnn_graph.h mentions, nothing behind them. */
+#ifndef SHIM_CUDA_RUNTIME_API_H
+#define SHIM_CUDA_RUNTIME_API_H
+
+#include <stddef.h>
+
+typedef struct CUstream_st *cudaStream_t;
+typedef struct CUgraph_st *cudaGraph_t;
+
+#endif
+"""
+
+_TYPES_SHIM = """\
+/* Stands in for the CUDA toolkit's header of this name: the type cudnn_graph.h mentions. */
+#ifndef SHIM_LIBRARY_TYPES_H
+#define SHIM_LIBRARY_TYPES_H
+
+typedef enum libraryPropertyType_t { MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL } libraryPropertyType;
+
+#endif
+"""
+
+_SCRIPT = '''\
+"""Ask cuDNN about graph.json for the GPU of target.json; the exit code is the verdict's.
+
+0 supported, 1 not supported, 2 could not be judged. Needs the package cudnn_backend_py.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from cudnn_backend_py import explain, load_graph
+from cudnn_backend_py.diagnose import render_text
+from cudnn_backend_py.diagnose.judges import Question, judge
+
+HERE = Path(__file__).resolve().parent
+MODES = @MODES@
+RECORDED_CUDNN, RECORDED_OUTCOME = @CUDNN@, @OUTCOME@
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Ask cuDNN about graph.json; the exit code is the verdict's.")
+    switch = argparse.BooleanOptionalAction
+    parser.add_argument("--build", action=switch, default=@BUILD@, help="build a plan, too")
+    parser.add_argument("--gpu", action=switch, default=@LIVE@, help="ask the GPU here, not the described one")
+    parser.add_argument("--cudnn", metavar="VERSION", help="an installed cuDNN, such as 9.19.0")
+    parser.add_argument("--in-process", action="store_true", help="no child process: a crash ends this one")
+    given = parser.parse_args()
+
+    graph = load_graph(HERE / "graph.json")
+    target = "gpu" if given.gpu else str(HERE / "target.json")
+    if given.in_process:
+        verdict = explain(graph, target, mode=MODES, build=given.build)
+    else:
+        verdict = judge(Question(graph, target, given.cudnn, MODES, given.build))
+    print(render_text(verdict), end="")
+    if (verdict.cudnn, str(verdict.outcome)) != (RECORDED_CUDNN, RECORDED_OUTCOME):
+        recorded = f"{RECORDED_OUTCOME} by cuDNN {RECORDED_CUDNN}"
+        print(f"recorded: {recorded}; here: {verdict.outcome} by cuDNN {verdict.cudnn}", file=sys.stderr)
+    return verdict.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
+'''

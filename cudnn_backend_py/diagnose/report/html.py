@@ -1,0 +1,326 @@
+"""One self-contained HTML page of verdicts, matrix and remedies, and the fragments a notebook shows.
+
+The page asks for nothing from outside: its style and script are inside and named by hash in its content security
+policy, so nothing a graph is called can run. Everything is escaped by the template engine.
+"""
+
+from __future__ import annotations
+
+import base64
+import difflib
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ...errors import EnvironmentNotReady, UsageError
+from .svg import draw_graph, drawn_graphs, named_tensors
+from ..verdict import Candidate, Outcome, Verdict
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+    from ...graph.ir import Graph
+    from ..surveys.matrix import Cell, Matrix
+    from ..remedies import Remedy
+
+__all__ = ["check_jinja", "matrix_html", "render_page", "verdict_html"]
+
+_T = TypeVar("_T")
+_Asked = tuple[Verdict, "Graph | None", Sequence["Remedy"]]
+
+_KINDS = {Outcome.SUPPORTED: "ok", Outcome.NOT_SUPPORTED: "bad", Outcome.NOT_JUDGED: "unknown"}
+_STATES = {
+    "passed": ("ok", "✓"),
+    "supported": ("ok", "✓"),
+    "built": ("ok", "✓"),
+    "refused": ("bad", "✕"),
+    "build failed": ("bad", "✕"),
+    "crashed": ("crash", "!"),
+    "timed out": ("crash", "!"),
+}
+_EFFECTS = {"exact": "ok", "changes numerics": "bad"}
+_LEGEND = (
+    ("ok", "S", "supported"),
+    ("bad", "-", "not supported"),
+    ("unknown", "?", "could not be judged"),
+    ("crash", "!", "crashed or timed out"),
+    ("none", "·", "not asked"),
+)
+# What neither HTML nor UTF-8 can carry.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
+
+
+def render_page(
+    verdicts: Sequence[Verdict],
+    *,
+    matrix: Matrix | None = None,
+    remedies: Sequence[Sequence[Remedy]] | None = None,
+    graphs: Sequence[Graph] | None = None,
+    title: str = "cuDNN verdicts",
+) -> str:
+    """Return one HTML page that opens without a network.
+
+    Parameters
+    ----------
+    verdicts
+        In the order they are shown; those of one graph stand together.
+    matrix
+        Shown as one grid for each graph, which can be filtered.
+    remedies
+        One sequence for each verdict, in their order.
+    graphs
+        One for each verdict, in their order, to be drawn and compared with those of the remedies.
+    title
+        The heading.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``jinja2-missing``.
+    UsageError
+        ``report-lengths`` if there are not as many graphs or remedies as verdicts.
+    """
+    check_jinja()
+    drawn = _one_each("graphs", graphs, verdicts)
+    found = _one_each("remedies", remedies, verdicts)
+    asked = [(verdict, graph, cures or ()) for verdict, graph, cures in zip(verdicts, drawn, found, strict=True)]
+    return _render(
+        "report.html.j2",
+        title=title,
+        subtitle=_subtitle(verdicts, matrix),
+        counts=_counts(verdicts, matrix),
+        groups=_groups(asked),
+        matrix=matrix,
+        choices=_choices(matrix) if matrix is not None else (),
+    )
+
+
+def check_jinja() -> None:
+    """Check that pages can be made.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``jinja2-missing``.
+    """
+    _environment()
+
+
+def _one_each(name: str, given: Sequence[_T] | None, verdicts: Sequence[Verdict]) -> Sequence[_T | None]:
+    if given is None:
+        return [None] * len(verdicts)
+    if len(given) != len(verdicts):
+        raise UsageError(
+            f"{len(given)} {name} for {len(verdicts)} verdicts, one for each is needed", code="report-lengths"
+        )
+    return given
+
+
+def verdict_html(verdict: Verdict) -> str:
+    """Return the verdict as an HTML fragment, for notebooks.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``jinja2-missing``.
+    """
+    return _render("fragment.html.j2", verdict=verdict, matrix=None)
+
+
+def matrix_html(matrix: Matrix) -> str:
+    """Return the matrix as an HTML fragment of coloured grids, for notebooks.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``jinja2-missing``.
+    """
+    return _render("fragment.html.j2", verdict=None, matrix=matrix)
+
+
+def _render(template: str, **values: Any) -> str:
+    return _UNPRINTABLE.sub("\ufffd", _environment().get_template(template).render(values)).strip() + "\n"
+
+
+@cache
+def _environment() -> Environment:
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+        from markupsafe import Markup
+    except ImportError as error:
+        raise EnvironmentNotReady(
+            "HTML pages need the package jinja2, which is not installed",
+            code="jinja2-missing",
+            fix="pip install 'cudnn-backend-py[report]'",
+        ) from error
+    environment = Environment(
+        loader=PackageLoader(__package__),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    environment.filters.update(
+        kind=lambda outcome: _KINDS[outcome],
+        state_kind=lambda state: _STATES.get(state, ("none", ""))[0],
+        state_mark=lambda state: _STATES.get(state, ("none", "–"))[1],
+        effect_kind=lambda effect: _EFFECTS.get(effect, "unknown"),
+        cell_kind=lambda cell: "crash" if cell.crashed else _KINDS[cell.outcome],
+        cell_line=_cell_line,
+        knob=lambda name: name.removeprefix("CUDNN_KNOB_TYPE_"),
+        headline=_headline,
+        where=_where,
+        sorted_candidates=_sorted_candidates,
+        csp_hash=_csp_hash,
+    )
+    loader = environment.loader
+    assert loader is not None
+    for name in ("css", "js"):
+        environment.globals[name] = Markup(loader.get_source(environment, f"report.{name}")[0])
+    environment.globals["legend_lines"] = _LEGEND
+    return environment
+
+
+def _csp_hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _where(verdict: Verdict) -> str:
+    return f"{verdict.target_title} (sm_{verdict.sm})" if verdict.sm else verdict.target_title
+
+
+def _headline(verdict: Verdict) -> str:
+    if verdict.cause is not None:
+        return verdict.cause.headline
+    if not verdict.supported:
+        return "cuDNN gave no reason"
+    taken = [item for item in verdict.candidates if item.state in ("supported", "built")]
+    first = next((item for item in taken if item.state == "built"), taken[0] if taken else None)
+    if first is None:
+        return "cuDNN takes it"
+    word = "builds" if first.state == "built" else "comes first"
+    return f"{len(taken)} of {len(verdict.candidates)} engine configs left; engine {first.engine} {word}"
+
+
+def _cell_line(cell: Cell) -> str:
+    if cell.headline:
+        return cell.headline
+    if not cell.engines:
+        return str(cell.outcome)
+    return f"engine {', '.join(map(str, cell.engines))}"
+
+
+def _sorted_candidates(verdict: Verdict) -> list[tuple[str, list[Candidate]]]:
+    """Return the candidates that were taken and those that were not, each under a title."""
+    taken = [item for item in verdict.candidates if item.state in ("supported", "built")]
+    refused = [item for item in verdict.candidates if item not in taken]
+    count = len(verdict.candidates)
+    parts = [
+        (f"{len(refused)} of {count} candidate engine configs refused, with cuDNN's words", refused),
+        (f"{len(taken)} of {count} candidate engine configs left", taken),
+    ]
+    return [(title, items) for title, items in parts if items]
+
+
+def _subtitle(verdicts: Sequence[Verdict], matrix: Matrix | None) -> str:
+    versions = dict.fromkeys([*(item.cudnn for item in verdicts), *(matrix.versions if matrix is not None else ())])
+    graphs = {item.graph_text for item in verdicts} or set(matrix.graphs if matrix is not None else ())
+    if not graphs:
+        return "nothing was asked"
+    few = f"cuDNN {', '.join(versions)}" if len(versions) <= 3 else f"{len(versions)} cuDNN versions"
+    return f"What cuDNN says, and why: {len(graphs)} graph{'s' if len(graphs) > 1 else ''}, {few}"
+
+
+def _counts(verdicts: Sequence[Verdict], matrix: Matrix | None) -> list[tuple[str, int, str]]:
+    """Return (kind, number, outcome) of the verdicts, or of the matrix where there are none."""
+    outcomes = [item.outcome for item in verdicts]
+    if not outcomes and matrix is not None:
+        outcomes = [cell.outcome for cell in matrix.cells.values()]
+    number = Counter(outcomes)
+    return [(_KINDS[outcome], number[outcome], outcome.value) for outcome in Outcome if number[outcome]]
+
+
+def _choices(matrix: Matrix) -> list[tuple[str, Sequence[str]]]:
+    outcomes = [outcome.value for outcome in Outcome]
+    return [
+        ("graph", matrix.graphs),
+        ("target", matrix.targets),
+        ("version", matrix.versions),
+        ("outcome", outcomes),
+    ]
+
+
+def _groups(asked: Sequence[_Asked]) -> list[dict[str, Any]]:
+    """Return what the page shows of each graph: drawings, and its verdicts with their remedies."""
+    together: dict[object, list[tuple[int, _Asked]]] = {}
+    for number, item in enumerate(asked, 1):
+        verdict, graph, _ = item
+        together.setdefault((verdict.graph_text, graph), []).append((number, item))
+    return [_group(f"g{number}", mine) for number, mine in enumerate(together.values(), 1)]
+
+
+def _group(anchor: str, mine: Sequence[tuple[int, _Asked]]) -> dict[str, Any]:
+    _, (first, graph, _) = mine[0]
+    causes = [verdict.cause for _, (verdict, _, _) in mine if verdict.cause is not None]
+    said = [line for cause in causes for line in (cause.headline, cause.detail)]
+    named = sorted(named_tensors(said, graph)) if graph is not None else []
+    return {
+        "id": anchor,
+        "name": first.graph,
+        "text": first.graph_text,
+        "named": named,
+        "drawings": _drawings(graph, named) if graph is not None else [],
+        "entries": [
+            {"id": f"v{number}", "verdict": verdict, "remedies": [_remedy(item, verdict, graph) for item in found]}
+            for number, (verdict, _, found) in mine
+        ],
+    }
+
+
+def _drawings(graph: Graph, named: Sequence[str]) -> list[dict[str, Any]]:
+    from markupsafe import Markup
+
+    drawings = []
+    for item in drawn_graphs(graph):
+        if svg := draw_graph(item, named):
+            caption = "" if item is graph else f"inside an operation: {item.name}"
+            drawings.append({"caption": caption, "svg": Markup(svg)})
+    return drawings
+
+
+def _remedy(remedy: Remedy, verdict: Verdict, graph: Graph | None) -> dict[str, Any]:
+    text = str if graph is None else _lines
+    before = verdict.graph_text if graph is None else _lines(graph)
+    after = "\n".join(text(part) for part in remedy.graphs or (remedy.graph,))
+    return {
+        "title": remedy.title,
+        "effect": remedy.effect,
+        "steps": remedy.steps,
+        "verified": remedy.verified,
+        "answer": _answer(remedy),
+        "diff": _diff(before, after),
+    }
+
+
+def _answer(remedy: Remedy) -> str:
+    version = f", cuDNN {remedy.version}" if remedy.version else ""
+    if remedy.verdict is None:
+        return f"for {remedy.target}{version}; cuDNN was not asked"
+    return (
+        f"{_where(remedy.verdict)}, cuDNN {remedy.verdict.cudnn}: {remedy.verdict.outcome}, {_headline(remedy.verdict)}"
+    )
+
+
+def _lines(graph: Graph) -> str:
+    """Return the graph's text with every tensor, the virtual ones too."""
+    return "\n".join([f"graph {graph.name}", *(f"  {item}" for item in (*graph.tensors, *graph.ops))])
+
+
+def _diff(before: str, after: str) -> list[tuple[str, str]]:
+    """Return (kind, line) of a unified diff; nothing if there is no difference."""
+    kinds = {"+": "add", "-": "drop", "@": "hunk", " ": "same"}
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), "before", "after", n=2, lineterm="")
+    return [("hunk" if line[:3] in ("---", "+++") else kinds[line[0]], line) for line in lines]

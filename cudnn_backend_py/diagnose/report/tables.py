@@ -1,0 +1,115 @@
+"""Render a matrix, a span of versions, a checked baseline and remedies as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import unified_diff
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Column, Table
+from rich.text import Text
+
+from ...graph import Graph
+from ..surveys.baseline import Checked
+from ..surveys.matrix import Cell, Matrix, Since
+from .text import line
+from ..verdict import Verdict
+from ..remedies import Remedy
+
+__all__ = ["render_check", "render_matrix", "render_remedies", "render_since", "table_text"]
+
+_STYLE = {"S": "green", "-": "red", "?": "yellow", "!": "bold magenta"}
+_MEANING = {"S": "supported", "-": "not supported", "?": "could not be judged", "!": "cuDNN crashed or hung"}
+
+
+def render_matrix(matrix: Matrix) -> Group:
+    """Return a table of targets and versions for each graph; a number in a cell is that of its cause below."""
+    parts: list[RenderableType] = []
+    for graph in matrix.graphs:
+        parts += [*_one_graph(matrix, graph), Text("")]
+    return Group(*parts, _legend(list(matrix.cells.values())))
+
+
+def _one_graph(matrix: Matrix, graph: str) -> list[RenderableType]:
+    rows = {target: [matrix.cells[graph, target, version] for version in matrix.versions] for target in matrix.targets}
+    causes = dict.fromkeys((cell.letter, cell.headline) for row in rows.values() for cell in row if cell.headline)
+    number = {cause: str(index) for index, cause in enumerate(causes, 1)}
+    heads = (Column(line(name)) for name in ("target", *matrix.versions))
+    table = Table(*heads, box=box.SIMPLE, title=line(graph, "bold"), title_justify="left")
+    for target, row in rows.items():
+        marks = (Text(cell.letter + number.get((cell.letter, cell.headline), ""), _STYLE[cell.letter]) for cell in row)
+        table.add_row(line(target), *marks)
+    return [table, *(line(f"{one[0]}{number[one]:<3}", _STYLE[one[0]]).append(line(one[1])) for one in causes)]
+
+
+def _legend(cells: Sequence[Cell]) -> Text:
+    present = {cell.letter for cell in cells}
+    return Text("   ".join(f"{letter} {text}" for letter, text in _MEANING.items() if letter in present), "dim")
+
+
+def render_remedies(verdict: Verdict, graph: Graph, remedies: Sequence[Remedy]) -> Group:
+    """Return the answer for the graph as it is, and each remedy with what it changes, as a diff."""
+    where = f"graph {verdict.graph!r} on {verdict.target_title}, cuDNN {verdict.cudnn}"
+    parts: list[RenderableType] = [line(f"{verdict.outcome.value.upper()}: {where}", "bold")]
+    if verdict.cause is not None:
+        parts.append(line(f"cause: {verdict.cause.headline}"))
+    if not remedies and not verdict.supported:
+        parts.append(Text("no change was found with which it is supported", "yellow"))
+    for number, remedy in enumerate(remedies, 1):
+        built = "asked and built" if remedy.verdict is not None and remedy.verdict.stage == "plan" else "asked"
+        parts.append(Text.assemble(f"\n{number}. ", line(remedy.title, "bold"), f"  [{remedy.effect}; {built}]"))
+        before = str(graph).splitlines()
+        after = [one for part in remedy.graphs or (remedy.graph,) for one in str(part).splitlines()]
+        for one in list(unified_diff(before, after, lineterm="", n=0))[2:]:
+            style = {"+": "green", "-": "red"}.get(one[0], "dim")
+            parts += [] if one.startswith("@@") else [line(f"   {one}", style)]
+    return Group(*parts)
+
+
+def render_since(since: Since) -> Group:
+    """Return the span in one sentence, what it does not know, and the answers it rests on."""
+    span = (
+        f"supported since {since.first}, last by {since.last}"
+        if since.first is not None
+        else f"supported by none of the {len(since.asked)} versions that were asked"
+    )
+    refused = f"; {since.first_after} is the first after it that refuses" if since.first_after else ""
+    style = "green" if since.first is not None else "red"
+    lines: list[RenderableType] = [
+        Text.assemble(line(f"graph {since.graph!r} on {since.target}: "), line(span + refused, style))
+    ]
+    if since.first == since.versions[0]:
+        lines.append(Text(f"{since.first} is the oldest version at hand: support may be older", "dim"))
+    if since.gaps:
+        lines.append(Text(f"not monotone: {', '.join(since.gaps)} between them refuse it", "yellow"))
+    if since.unjudged:
+        lines.append(Text(f"could not judge: {', '.join(since.unjudged)}", "yellow"))
+    if since.not_asked:
+        lines.append(
+            Text(f"not asked: {', '.join(since.not_asked)}; taken for granted: support begins and ends once", "dim")
+        )
+    table = Table("version", "", "cause", box=box.SIMPLE)
+    for version, cell in since.asked.items():
+        table.add_row(line(version), Text(cell.outcome.value, _STYLE[cell.letter]), line(cell.headline))
+    return Group(*lines, table)
+
+
+def render_check(checked: Sequence[Checked]) -> Group:
+    """Return a table of what changed and why, and a line of counts."""
+    changed = [one for one in checked if one.changed]
+    counts = f"{len(checked)} verdicts checked, {len(changed)} changed"
+    if not changed:
+        return Group(Text(counts, "green"))
+    table = Table("graph", "target", "cuDNN", "what changed", box=box.SIMPLE)
+    for one in changed:
+        table.add_row(*map(line, (one.name, one.target, one.version)), line(one.why, _STYLE[one.cell.letter]))
+    return Group(table, Text(counts, "red"))
+
+
+def table_text(rendered: RenderableType, width: int = 160) -> str:
+    """Return it as plain text."""
+    console = Console(width=width, color_system=None, force_jupyter=False, highlight=False)
+    with console.capture() as captured:
+        console.print(rendered)
+    return captured.get()

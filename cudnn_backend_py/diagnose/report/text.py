@@ -1,0 +1,116 @@
+"""Render a verdict as text.
+
+What a text holds that is not ours, a name or cuDNN's words, is shown as :mod:`cudnn_backend_py.printable` has it.
+"""
+
+from __future__ import annotations
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from ...printable import printable, printable_lines
+from ..verdict import Candidate, Outcome, Verdict
+
+__all__ = ["line", "lines", "render", "render_text"]
+
+_STYLE = {
+    Outcome.SUPPORTED: "bold green",
+    Outcome.NOT_SUPPORTED: "bold red",
+    Outcome.NOT_JUDGED: "bold yellow",
+}
+_STATE_STYLE = {"supported": "green", "built": "green"} | dict.fromkeys(("refused", "build failed", "crashed"), "red")
+
+
+def line(text: str, style: str = "") -> Text:
+    """Return a text in one line, for rich."""
+    return Text(printable_lines(printable(text)), style)
+
+
+def lines(text: str, columns: int = 0, style: str = "") -> Text:
+    """Return a text of any number of lines, indented, for rich."""
+    return Text("\n".join(" " * columns + one for one in printable_lines(text).splitlines()), style)
+
+
+def _labelled(label: str, text: str) -> Text:
+    return Text.assemble((f"{label + ':':<13}", "bold"), line(text))
+
+
+def _candidate(candidate: Candidate) -> list[RenderableType]:
+    name = "engine not named" if candidate.engine is None else f"engine {candidate.engine}"
+    knobs = " ".join(f"{key.removeprefix('CUDNN_KNOB_TYPE_')}={value}" for key, value in candidate.knobs.items())
+    head = line(f"{candidate.mode:<9}")
+    head.append(name, "bold").append(line(f" {knobs} ".rstrip() + " "))
+    head.append(line(candidate.state, _STATE_STYLE.get(candidate.state, "")))
+    notes = [*candidate.behavior_notes, *candidate.numerical_notes]
+    if candidate.workspace_bytes is not None:
+        notes.insert(0, f"workspace {candidate.workspace_bytes} bytes")
+    if notes:
+        head.append(line(f" ({', '.join(notes)})", "dim"))
+    parts: list[RenderableType] = [head]
+    for depth, reason in enumerate(candidate.reasons):
+        parts.append(lines(str(reason), 4 if depth == 0 else 6, "" if depth == 0 else "dim"))
+    return parts
+
+
+def render(verdict: Verdict) -> Group:
+    """Return the verdict as something rich prints: the answer, the cause, then every candidate in cuDNN's words."""
+    where = f"{verdict.target_title} (sm_{verdict.sm})" if verdict.sm else verdict.target_title
+    parts: list[RenderableType] = [
+        Text.assemble(
+            (verdict.outcome.value.upper(), _STYLE[verdict.outcome]),
+            line(f": graph {verdict.graph!r} on {where}, cuDNN {verdict.cudnn}"),
+        )
+    ]
+    if verdict.cause is not None:
+        cause = verdict.cause
+        parts.append(_labelled("cause", f"[{cause.basis.value}] {cause.headline}"))
+        if cause.detail:
+            parts.append(lines(cause.detail, 13))
+        if cause.remedy:
+            parts.append(_labelled("what to do", cause.remedy.replace("\n", " ")))
+        parts.append(_labelled("rule", cause.code))
+    parts.append(_labelled("asked", f"heuristics {', '.join(verdict.modes)}; came to stage {verdict.stage!r}"))
+    if told := [str(stage) for stage in verdict.stages if stage.detail]:
+        parts.append(_labelled("stages", "; ".join(told)))
+    parts += [_labelled("known fault", hazard) for hazard in verdict.hazards]
+    parts.append(_labelled("judged by", f"{verdict.library or 'no library'}, driver: {verdict.driver}"))
+    if verdict.control is not None:
+        state = "supported" if verdict.control.supported else "REFUSED"
+        parts.append(
+            _labelled(
+                "control",
+                f"graph {verdict.control.graph!r} is {state} here: the environment "
+                + ("can judge" if verdict.control.supported else "cannot judge"),
+            )
+        )
+        parts += [lines(str(reason), 13, "dim") for reason in verdict.control.reasons]
+    parts += [_labelled("environment", note) for note in verdict.environment]
+    parts += [_labelled("limits", note) for note in verdict.limits]
+    parts.append(Text(""))
+    parts.append(lines(verdict.graph_text))
+    if verdict.candidates:
+        taken = sum(candidate.state in ("supported", "built") for candidate in verdict.candidates)
+        parts.append(
+            Text(
+                f"\n{taken} of {len(verdict.candidates)} candidate engine configs left; "
+                "cuDNN's words, innermost reason first",
+                "bold",
+            )
+        )
+        for candidate in verdict.candidates:
+            parts += _candidate(candidate)
+    elif verdict.stage == "heuristics":
+        silence = "" if verdict.reasons else " and gave no reason"
+        parts.append(Text(f"\ncuDNN offered no engine config{silence}", "bold"))
+    if verdict.reasons:
+        parts.append(Text("\ncuDNN's words that name no engine config", "bold"))
+        parts += [lines(str(reason), 4) for reason in verdict.reasons]
+    return Group(*parts)
+
+
+def render_text(verdict: Verdict, width: int = 160) -> str:
+    """Return the verdict as plain text."""
+    console = Console(width=width, color_system=None, force_jupyter=False, highlight=False, soft_wrap=True)
+    with console.capture() as captured:
+        console.print(render(verdict), soft_wrap=True)
+    return captured.get()

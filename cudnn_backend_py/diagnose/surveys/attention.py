@@ -1,0 +1,383 @@
+"""The support table: cuDNN's verdict on every option of attention, by architecture."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from ...errors import GraphError, UsageError
+from ...generated.enums import DataType
+from ...graph import Graph
+from ...graph.attention import Attention, Implementation, SoftCap, Version, sdpa_backward, sdpa_forward
+from ...graph.attention.builder import SINGLE_OPS_SINCE
+from ...native import library
+from ...system.strict import parse_json
+from ...target import find_profile
+from ..judges import Judge, Question
+from ..explanation import CRASHED
+from ..verdict import Outcome, Verdict
+from ...plans.refusals import furthest_reason
+
+__all__ = ["BASE", "FORMS", "TARGETS", "Cell", "Row", "SupportTable", "attention_rows", "support_table"]
+
+SCHEMA = "cudnn-backend-py/attention-support"
+SCHEMA_VERSION = 1
+
+TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100", "sm103", "sm120")
+FORMS = ("composite", "single operations", "unified")
+
+Answer = Literal["yes", "no", "?", "-", "crash"]
+Direction = Literal["forward", "backward"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table: `options` of :class:`Attention`, over ``BASE``, in one direction."""
+
+    direction: Direction
+    options: Mapping[str, Any]
+
+    @property
+    def problem(self) -> Attention:
+        """The attention problem that is asked about."""
+        return Attention(**{**BASE, **self.options})
+
+    def graph(self, form: str, version: Version) -> Graph:
+        """Return the graph in one of ``FORMS``, for a cuDNN version, whatever is known to be wrong about it."""
+        make = sdpa_forward if self.direction == "forward" else sdpa_backward
+        implementation: Implementation = "unified" if form == "unified" else "composite"
+        wanted = None if form == "composite" else version
+        return make(self.problem, implementation=implementation, version=wanted, allow_hazards=True)
+
+    def words(self) -> dict[str, Any]:
+        """Return the options as JSON takes them."""
+        return {name: _word(value) for name, value in self.options.items()}
+
+
+def _word(value: Any) -> Any:
+    if isinstance(value, DataType):
+        return value.name
+    if isinstance(value, Mapping):
+        return {key: _word(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return list(value)
+    return value if isinstance(value, str | int | float) else repr(value)
+
+
+# rows
+
+BASE: dict[str, Any] = {"batch": 2, "heads": 4, "seq_q": 256, "head_dim": 64, "stats": True}
+
+_CAUSAL = {"causal": True}
+_PADDING = {"padding": True}
+_BOTTOM_RIGHT = {"alignment": "bottom_right", "seq_q": 128, "seq_kv": 256}
+_WINDOW = {"causal": True, "left_bound": 64}
+_GQA = {"kv_heads": 2}
+_PAGED = {"padding": True, "page_size": 64, "stats": False}
+_SOFT_CAP = {"score_modifier": SoftCap(30.0)}
+_FULL_BIAS = {"bias": (2, 4, 256, 256)}
+_HEAD_BIAS = {"bias": (1, 4, 256, 256)}
+_TOTALS = {"max_total_seq_q": 400, "max_total_seq_kv": 400}
+_E4M3 = {"data_type": DataType.FP8_E4M3}
+_MX = {"data_type": DataType.FP8_E4M3, "output_type": DataType.BFLOAT16, "mx": True, "head_dim": 128}
+
+_BOTH: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "bfloat16": {"data_type": DataType.BFLOAT16},
+    "grouped heads": _GQA,
+    "one K/V head": {"kv_heads": 1},
+    "V heads of its own": {"kv_heads": 2, "v_heads": 1},
+    "head dim 40": {"head_dim": 40},
+    "head dim 96": {"head_dim": 96},
+    "head dim 100": {"head_dim": 100},
+    "head dim 128": {"head_dim": 128},
+    "head dim 192, of V 128": {"head_dim": 192, "head_dim_v": 128},
+    "head dim 256": {"head_dim": 256},
+    "s_q 1": {"seq_q": 1, "seq_kv": 256},
+    "s 200": {"seq_q": 200},
+    "layout bhsd": {"layout": "bhsd"},
+    "layout sbhd": {"layout": "sbhd"},
+    "layout packed": {"layout": "packed"},
+    "scale in a tensor": {"scale": "tensor"},
+    "no scale": {"scale": "none"},
+    "causal": _CAUSAL,
+    "causal, bottom right": _CAUSAL | _BOTTOM_RIGHT,
+    "right bound": {"right_bound": 64},
+    "left bound": {"left_bound": 64},
+    "window": _WINDOW,
+    "window, bottom right": _WINDOW | _BOTTOM_RIGHT,
+    "padding": _PADDING,
+    "padding, causal": _PADDING | _CAUSAL,
+    "padding, window, bottom right": _PADDING | _WINDOW | _BOTTOM_RIGHT,
+    "ragged": {"ragged": True},
+    "ragged stats": {"ragged": True, "ragged_stats": True},
+    "ragged, int64 offsets": {"ragged": True, "ragged_stats": True, "offset_type": DataType.INT64},
+    "ragged, causal, grouped heads": {"ragged": True, "ragged_stats": True} | _CAUSAL | _GQA,
+    "bias": _FULL_BIAS,
+    "bias of heads": _HEAD_BIAS,
+    "bias of all": {"bias": (1, 1, 256, 256)},
+    "alibi, causal": {"alibi": True} | _CAUSAL,
+    "soft cap": _SOFT_CAP,
+    "dropout": {"dropout": 0.1},
+    "dropout, int32 seed": {"dropout": 0.1, "seed_type": DataType.INT32},
+    "sink": {"sink": True},
+}
+
+_FORWARD: dict[str, dict[str, Any]] = {
+    "paged": _PAGED,
+    "paged, pages of 1": _PAGED | {"page_size": 1},
+    "paged, pages of 16": _PAGED | {"page_size": 16},
+    "paged, spare pages": _PAGED | {"pages_k": 20, "pages_v": 24},
+    "paged, causal": _PAGED | _CAUSAL,
+    "paged, s_q 1": _PAGED | {"seq_q": 1, "seq_kv": 256},
+    "dropout, mask written": {"dropout": 0.1, "rng_dump": True},
+    "dropout by a given mask": {"dropout_mask": True},
+    "no statistics": {"stats": False},
+    "row maximum": {"stats": False, "max": True},
+    "row maximum and sum": {"stats": False, "max": True, "sum_exp": True},
+    "row maximum, sum and stats": {"max": True, "sum_exp": True},
+    "block mask": {"block_mask": True},
+    "fp8 e4m3": _E4M3,
+    "fp8 e5m2": {"data_type": DataType.FP8_E5M2},
+    "fp8, float16 output": _E4M3 | {"output_type": DataType.HALF},
+    "fp8, head dim 128": _E4M3 | {"head_dim": 128},
+    "fp8, grouped heads": _E4M3 | _GQA,
+    "fp8, causal": _E4M3 | _CAUSAL,
+    "fp8, padding": _E4M3 | _PADDING,
+    "fp8, ragged": _E4M3 | {"ragged": True},
+    "fp8, paged": _E4M3 | _PAGED,
+    "fp8, bias": _E4M3 | _HEAD_BIAS,
+    "fp8, dropout": _E4M3 | {"dropout": 0.1},
+    "mxfp8 e4m3, bfloat16 output": _MX,
+    "mxfp8 e5m2, float16 output": _MX | {"data_type": DataType.FP8_E5M2, "output_type": DataType.HALF},
+    "mxfp8, causal": _MX | _CAUSAL,
+    "mxfp8, grouped heads": _MX | _GQA,
+}
+
+_FP8_BACKWARD = _E4M3 | {"head_dim": 128}
+_BACKWARD: dict[str, dict[str, Any]] = {
+    "ragged, bounded totals": {"ragged": True, "ragged_stats": True} | _TOTALS,
+    "ragged, bounded totals, grouped heads": {"ragged": True, "ragged_stats": True} | _TOTALS | _GQA,
+    "bias gradient": _FULL_BIAS | {"dbias": True},
+    "bias gradient of heads": _HEAD_BIAS | {"dbias": True},
+    "sink gradient": {"sink": True, "dsink": True},
+    "deterministic": {"deterministic": True},
+    "deterministic, causal": {"deterministic": True} | _CAUSAL,
+    "fp8 e4m3": _FP8_BACKWARD,
+    "fp8 e5m2": {"data_type": DataType.FP8_E5M2, "head_dim": 128},
+    "fp8, float16 output": _FP8_BACKWARD | {"output_type": DataType.HALF},
+    "fp8, head dim 64": _E4M3,
+    "fp8, grouped heads": _FP8_BACKWARD | _GQA,
+    "fp8, causal": _FP8_BACKWARD | _CAUSAL,
+    "fp8, padding": _FP8_BACKWARD | _PADDING,
+    "fp8, ragged": _FP8_BACKWARD | {"ragged": True},
+    "fp8, dropout": _FP8_BACKWARD | {"dropout": 0.1},
+    "mxfp8 e4m3, bfloat16 output": _MX,
+    "mxfp8, causal": _MX | _CAUSAL,
+    "mxfp8, grouped heads": _MX | _GQA,
+}
+
+
+def attention_rows() -> dict[str, Row]:
+    """Return the lines of the table by name, such as ``forward: causal``, in order."""
+    lines: tuple[tuple[Direction, dict[str, dict[str, Any]]], ...] = (
+        ("forward", _BOTH | _FORWARD),
+        ("backward", _BOTH | _BACKWARD),
+    )
+    return {f"{direction}: {name}": Row(direction, o) for direction, rows in lines for name, o in rows.items()}
+
+
+# verdicts
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One verdict.
+
+    ``answer`` is one of
+
+    * ``yes``, with the ``engines`` that take the graph, best first;
+    * ``no``, with cuDNN's innermost ``reason``, ``STATUS: words``;
+    * ``-``: there is no such graph, since this package writes none or that cuDNN lacks an operation or attribute; the
+      reason is this package's ``code: headline``;
+    * ``?``: could not be judged, and why;
+    * ``crash``: cuDNN ended the process that asked; the reason is the signal and what came on standard error.
+    """
+
+    answer: Answer
+    engines: tuple[int, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class SupportTable:
+    """The verdicts of one cuDNN version: row -> form -> target -> cell."""
+
+    cudnn: str
+    targets: tuple[str, ...]
+    cells: Mapping[str, Mapping[str, Mapping[str, Cell]]]
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """The forms that were asked about."""
+        return tuple(form for form in FORMS if any(form in row for row in self.cells.values()))
+
+    def all_cells(self) -> Iterable[Cell]:
+        """Yield every cell."""
+        return (cell for row in self.cells.values() for form in row.values() for cell in form.values())
+
+    def to_json(self) -> str:
+        """Return the table as JSON, a line for each row and form; reasons are numbers of the list ``reasons``."""
+        reasons = list(dict.fromkeys(cell.reason for cell in self.all_cells() if cell.reason))
+        number = {reason: index for index, reason in enumerate(reasons)}
+        rows = attention_rows()
+        head = {"schema": SCHEMA, "version": SCHEMA_VERSION, "cudnn": self.cudnn, "targets": self.targets}
+        lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
+        lines.append(f'"base": {json.dumps(BASE)}')
+        lines.append('"reasons": [\n' + ",\n".join(f"  {json.dumps(reason)}" for reason in reasons) + "\n ]")
+        parts = []
+        for name, forms in self.cells.items():
+            fields = {"options": rows[name].words()} if name in rows else {}
+            fields |= {form: {on: _packed(cell, number) for on, cell in cells.items()} for form, cells in forms.items()}
+            inner = ",\n".join(f"   {json.dumps(key)}: {_compact(value)}" for key, value in fields.items())
+            parts.append(f"  {json.dumps(name)}: {{\n{inner}\n  }}")
+        lines.append('"rows": {\n' + ",\n".join(parts) + "\n }")
+        return "{\n " + ",\n ".join(lines) + "\n}\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> SupportTable:
+        """Return the table that :meth:`to_json` wrote.
+
+        Raises
+        ------
+        UsageError
+            ``support-table-file``.
+        """
+        try:
+            return cls._read(parse_json(text, "the table", code="support-table-file"))
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+            what = error.headline if isinstance(error, GraphError) else str(error)
+            raise UsageError(
+                f"this is no support table: {what}",
+                code="support-table-file",
+                fix="write one with cudnn-backend attention-table --output FILE",
+            ) from error
+
+    @classmethod
+    def _read(cls, data: Any) -> SupportTable:
+        found = (data["schema"], data["version"])
+        if found != (SCHEMA, SCHEMA_VERSION) or isinstance(found[1], (bool, float)):
+            raise ValueError(f"schema and version are {found}, {(SCHEMA, SCHEMA_VERSION)} is needed")
+        reasons, targets, version = data["reasons"], data["targets"], data["cudnn"]
+        for name, value in (("reasons", reasons), ("targets", targets)):
+            if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+                raise TypeError(f"{name} is {value!r}, a list of texts is needed")
+        if not isinstance(version, str) or not re.fullmatch(r"\d{1,3}\.\d{1,3}\.\d{1,3}", version, re.ASCII):
+            raise ValueError(f"cudnn is {version!r}, a version of three numbers is needed")
+        for target in targets:
+            find_profile(target)
+        cells = {
+            name: {form: _unpacked(row[form], reasons) for form in FORMS if form in row}
+            for name, row in data["rows"].items()
+        }
+        return cls(version, tuple(targets), cells)
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _packed(cell: Cell, number: Mapping[str, int]) -> dict[str, Any]:
+    packed: dict[str, Any] = {"verdict": cell.answer}
+    if cell.engines:
+        packed["engines"] = cell.engines
+    if cell.reason:
+        packed["reason"] = number[cell.reason]
+    return packed
+
+
+def _unpacked(cells: Mapping[str, Any], reasons: list[str]) -> dict[str, Cell]:
+    return {target: _unpacked_cell(packed, reasons) for target, packed in cells.items()}
+
+
+def _unpacked_cell(packed: Mapping[str, Any], reasons: list[str]) -> Cell:
+    answer, engines, reason = packed["verdict"], packed.get("engines", []), packed.get("reason")
+    if answer not in get_args(Answer):
+        raise ValueError(f"a verdict is {answer!r}, one of {', '.join(get_args(Answer))} is needed")
+    if not isinstance(engines, list) or not all(type(engine) is int for engine in engines):
+        raise TypeError(f"engines is {engines!r}, a list of integers is needed")
+    if reason is not None and (type(reason) is not int or reason < 0):
+        raise TypeError(f"a reason is {reason!r}, a number of the list of reasons is needed")
+    return Cell(answer, tuple(engines), "" if reason is None else reasons[reason])
+
+
+def support_table(targets: Iterable[str] = TARGETS, *, rows: Iterable[str] | None = None) -> SupportTable:
+    """Ask cuDNN about every row on every target, in every form its version knows.
+
+    Parameters
+    ----------
+    targets
+        Names of described GPUs.
+    rows
+        Names of :func:`attention_rows`, all if not given.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        Without a libcudnn.
+    UsageError
+        ``unknown-target``.
+
+    Notes
+    -----
+    Loads cuDNN: yes, and in a child process that does the asking, since some of these graphs crash some versions. The
+    child finds cuDNN as this process did if that was by the environment. Some 15 ms for each verdict.
+    """
+    lib = library()
+    version = (lib.version[0], lib.version[1], lib.version[2])
+    forms = [form for form in FORMS if form != "single operations" or version >= SINGLE_OPS_SINCE]
+    names = tuple(targets)
+    for name in names:
+        find_profile(name)
+    lines = attention_rows()
+    wanted = lines if rows is None else {name: lines[name] for name in rows}
+    with Judge() as judge:
+        cells = {
+            name: {form: {target: _ask(judge, row, form, version, target) for target in names} for form in forms}
+            for name, row in wanted.items()
+        }
+    return SupportTable(lib.version_text, names, cells)
+
+
+def _ask(judge: Judge, row: Row, form: str, version: Version, target: str) -> Cell:
+    try:
+        graph = row.graph(form, version)
+    except GraphError as error:
+        return Cell("-", reason=str(error))
+    verdict = judge.ask(Question(graph, target))
+    cause = verdict.cause
+    if verdict.supported:
+        taken = (item.engine for item in verdict.candidates if item.state == "supported")
+        return Cell("yes", tuple(engine for engine in dict.fromkeys(taken) if engine is not None))
+    if cause is not None and cause.code == CRASHED:
+        return Cell("crash", reason="; ".join([cause.headline, *map(str.strip, cause.detail.splitlines())]))
+    if verdict.outcome is Outcome.NOT_JUDGED:
+        return Cell("?", reason=_own_words(verdict))
+    if cause is not None and cause.code.endswith("-newer-than-library"):
+        return Cell("-", reason=_own_words(verdict))
+    return Cell("no", reason=_innermost(verdict))
+
+
+def _innermost(verdict: Verdict) -> str:
+    """Return the innermost reason of the engine config that came furthest."""
+    furthest = furthest_reason(verdict.candidates)
+    if furthest is not None:
+        return str(furthest)
+    return str(verdict.reasons[0]) if verdict.reasons else _own_words(verdict)
+
+
+def _own_words(verdict: Verdict) -> str:
+    return f"{verdict.cause.code}: {verdict.cause.headline}" if verdict.cause else "cuDNN gave no reason"

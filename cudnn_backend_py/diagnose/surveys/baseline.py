@@ -1,0 +1,356 @@
+"""``check``: verdicts against a baseline, a TOML file; for CI. Any change is a failure, with what changed and why.
+
+::
+
+    schema = "cudnn-backend-py/check"
+    version = 1
+    targets = ["sm80", "sm90"]
+    versions = ["9.19.0", "default"]     # optional; "default" is the cuDNN this environment has
+    build = false                        # optional: build plans too
+    pin = ["cause"]                      # optional: what counts beside the outcome: "cause", "engines"
+
+    [graphs]                             # files, seen from this one
+    flash = "graphs/flash.json"
+
+    [[expected]]                         # one for each graph, target and version; written by --update
+    graph = "flash"
+    target = "sm80"
+    version = "9.19.0"
+    outcome = "supported"
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+from ...errors import GraphError, UsageError
+from ...graph import Graph, load_graph
+from ...system.strict import read_text
+from ..report.ci import Case
+from ..explanation import CRASHED
+from .matrix import DEFAULT, Cell, Matrix, matrix
+from ..verdict import Outcome
+
+__all__ = ["Baseline", "Checked", "Expected", "check", "compare", "exit_code", "read_baseline", "update"]
+
+SCHEMA = "cudnn-backend-py/check"
+SCHEMA_VERSION = 1
+PINS = ("cause", "engines")
+
+Triple = tuple[str, str, str]
+
+
+class Asking(TypedDict, total=False):
+    """How :func:`matrix` is to ask."""
+
+    executor: Executor | None
+    cache: Path | None
+    fresh: bool
+    progress: bool
+    limit_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """One line of a baseline; a cause or engines that are None may be any."""
+
+    outcome: Outcome
+    cause: str | None = None
+    engines: tuple[int, ...] | None = None
+
+    @property
+    def text(self) -> str:
+        """The outcome, and what else is pinned."""
+        more = [] if not self.cause else [self.cause]
+        if self.engines:
+            more.append(_engines(self.engines))
+        return f"{self.outcome.value} ({', '.join(more)})" if more else self.outcome.value
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What a baseline file says; ``expected`` is keyed by graph, target and version."""
+
+    path: Path
+    graphs: Mapping[str, str]
+    targets: tuple[str, ...]
+    versions: tuple[str, ...]
+    build: bool
+    pin: tuple[str, ...]
+    expected: Mapping[Triple, Expected]
+
+    def triples(self) -> list[Triple]:
+        """Return what is asked: every graph on every target with every version."""
+        return [(graph, target, one) for graph in self.graphs for target in self.targets for one in self.versions]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One answer beside what was expected.
+
+    Attributes
+    ----------
+    name
+        Name of the graph in the baseline.
+    graph
+        Its file, as the baseline has it.
+    expected
+        In words; empty if the baseline has no such line.
+    why
+        What changed and, if cuDNN refuses, the cause's headline; empty if nothing did.
+    """
+
+    name: str
+    graph: str
+    target: str
+    version: str
+    expected: str
+    cell: Cell
+    changed: bool
+    why: str
+
+    @property
+    def not_judged(self) -> bool:
+        """Whether this was not expected and could not be judged."""
+        return self.changed and self.cell.outcome is Outcome.NOT_JUDGED
+
+    @property
+    def can_be_expected(self) -> bool:
+        """Whether an update writes it down: cuDNN judged or crashed, each time anew."""
+        return _can_be_expected(self.cell)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return asdict(self)
+
+    def case(self) -> Case:
+        """Return it as :func:`junit_xml` and :func:`github_annotations` take it."""
+        expected = self.expected or "nothing"
+        return Case(
+            graph=self.name,
+            target=self.target,
+            version=self.version,
+            state="error" if self.not_judged else "failed" if self.changed else "passed",
+            code=(self.cell.cause or "verdict-changed") if self.changed else "",
+            message=self.why,
+            text=f"expected: {expected}\nfound: {self.cell.outcome.value} at stage {self.cell.stage!r}",
+        )
+
+
+def exit_code(checked: Iterable[Checked]) -> int:
+    """Return 0 if nothing changed, 1 if something did, 2 if something could not be judged and that was not expected."""
+    return max((2 if one.not_judged else int(one.changed) for one in checked), default=0)
+
+
+def read_baseline(path: Path) -> Baseline:
+    """Read a baseline file.
+
+    Raises
+    ------
+    UsageError
+        ``check-file``, naming the part that is wrong.
+    """
+    try:
+        data = tomllib.loads(read_text(path, code="check-file"))
+    except GraphError as error:
+        raise UsageError(error.headline, code="check-file") from None
+    except (ValueError, RecursionError) as error:  # ValueError: also an integer of thousands of digits
+        raise UsageError(f"{path} cannot be read as TOML: {error}", code="check-file") from None
+    found = (data.get("schema"), data.get("version"))
+    if found != (SCHEMA, SCHEMA_VERSION) or type(found[1]) is not int:
+        raise _wrong(path, f"schema and version are {found}, {(SCHEMA, SCHEMA_VERSION)} is needed")
+    unknown = set(data) - {"schema", "version", "graphs", "targets", "versions", "build", "pin", "expected"}
+    if unknown:
+        raise _wrong(path, f"it has {', '.join(sorted(unknown))}, which means nothing here")
+    graphs = data.get("graphs")
+    if not isinstance(graphs, dict) or not graphs or not all(isinstance(file, str) for file in graphs.values()):
+        raise _wrong(path, f"[graphs] is {graphs!r}, a table of names and files is needed")
+    if not isinstance(build := data.get("build", False), bool):
+        raise _wrong(path, f"build is {build!r}, true or false is needed")
+    pin = _texts(path, data, "pin", ["cause"])
+    if set(pin) - set(PINS):
+        raise _wrong(path, f"pin is {list(pin)}, only {list(PINS)} can be pinned")
+    baseline = Baseline(
+        path,
+        graphs,
+        _texts(path, data, "targets", None),
+        _texts(path, data, "versions", [DEFAULT]),
+        build,
+        pin,
+        _expected(path, data.get("expected", [])),
+    )
+    if strangers := sorted(set(baseline.expected) - set(baseline.triples())):
+        raise _wrong(path, f"it expects something of {strangers[0]}, which is not among its graphs, targets, versions")
+    return baseline
+
+
+def check(path: Path, *, load: Callable[[str], Graph] = load_graph, **options: Unpack[Asking]) -> list[Checked]:
+    """Ask what a baseline asks, and compare.
+
+    Parameters
+    ----------
+    path
+        The baseline.
+    load
+        Reads the file of a graph; graph JSON if not given.
+    executor, cache, fresh, progress, limit_s
+        As for :func:`matrix`.
+
+    Raises
+    ------
+    UsageError
+        ``check-file``, ``unknown-target``.
+    GraphError
+        What reading a graph refuses.
+    EnvironmentNotReady
+        ``cudnn-version-not-installed``.
+    """
+    baseline = read_baseline(path)
+    return compare(baseline, _ask(baseline, load, options))
+
+
+def update(path: Path, *, load: Callable[[str], Graph] = load_graph, **options: Unpack[Asking]) -> list[Checked]:
+    """Ask what a baseline asks and write the answers into it; return what changed, as :func:`check`.
+
+    What could not be judged keeps its old line, or none, unless cuDNN crashed: that is an answer. The rest of the file
+    stays as it is, comments too; those inside ``[[expected]]`` go. Parameters and errors as for :func:`check`.
+    """
+    baseline = read_baseline(path)
+    answered = _ask(baseline, load, options)
+    expected = {}
+    for triple in baseline.triples():
+        cell = answered.cells[triple]
+        if _can_be_expected(cell):
+            expected[triple] = _pinned(cell, baseline.pin)
+        elif triple in baseline.expected:
+            expected[triple] = baseline.expected[triple]
+    new = path.with_name(f".{path.name}.new")
+    new.write_text(_with_expected(read_text(path, code="check-file"), expected), encoding="utf-8")
+    try:
+        if read_baseline(new) != replace(baseline, path=new, expected=expected):
+            raise _wrong(path, "its tables [[expected]] cannot be told from the rest: move them to its end")
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
+    return compare(baseline, answered)
+
+
+def compare(baseline: Baseline, answered: Matrix) -> list[Checked]:
+    """Return each answer beside what the baseline expects."""
+    return [_compare_one(baseline, triple, answered.cells[triple]) for triple in baseline.triples()]
+
+
+def _compare_one(baseline: Baseline, triple: Triple, cell: Cell) -> Checked:
+    graph, target, version = triple
+    expected = baseline.expected.get(triple)
+    why = f"nothing is expected of it in {baseline.path.name}" if expected is None else _difference(expected, cell)
+    if why and cell.headline:
+        why = f"{why}: {cell.headline}"
+    text = "" if expected is None else expected.text
+    return Checked(graph, baseline.graphs[graph], target, version, text, cell, bool(why), why)
+
+
+def _difference(expected: Expected, cell: Cell) -> str:
+    if cell.outcome is not expected.outcome:
+        return f"was {expected.outcome.value}, now {cell.outcome.value}"
+    if expected.cause is not None and cell.cause != expected.cause:
+        return f"the cause was {expected.cause or 'not known'}, now {cell.cause or 'not known'}"
+    if expected.engines is not None and cell.engines != expected.engines:
+        return f"was {_engines(expected.engines)}, now {_engines(cell.engines)}"
+    return ""
+
+
+def _engines(engines: Sequence[int]) -> str:
+    return f"engines {' '.join(map(str, engines))}" if engines else "no engine"
+
+
+def _can_be_expected(cell: Cell) -> bool:
+    return cell.outcome is not Outcome.NOT_JUDGED or cell.cause == CRASHED
+
+
+def _ask(baseline: Baseline, load: Callable[[str], Graph], options: Asking) -> Matrix:
+    files = {name: baseline.path.parent / file for name, file in baseline.graphs.items()}
+    for name, file in files.items():
+        if not file.is_file():
+            raise _wrong(baseline.path, f"there is no file {file}, which is to hold its graph {name!r}")
+    graphs = {name: load(str(file)) for name, file in files.items()}
+    return matrix(graphs, baseline.targets, baseline.versions, build=baseline.build, **options)
+
+
+def _pinned(cell: Cell, pin: Sequence[str]) -> Expected:
+    refused = cell.outcome is not Outcome.SUPPORTED
+    return Expected(
+        cell.outcome,
+        cell.cause if refused and "cause" in pin else None,
+        cell.engines if not refused and "engines" in pin else None,
+    )
+
+
+# The file
+
+
+def _wrong(path: Path, what: str) -> UsageError:
+    return UsageError(
+        f"{path} is no baseline: {what}",
+        code="check-file",
+        fix="give it schema, version, targets and [graphs], then let 'cudnn-backend check --update' write the rest",
+    )
+
+
+def _texts(path: Path, data: Mapping[str, Any], name: str, default: list[str] | None) -> tuple[str, ...]:
+    value = data.get(name, default)
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value) or not (value or default):
+        raise _wrong(path, f"{name} is {value!r}, a list of texts is needed")
+    return tuple(dict.fromkeys(value))
+
+
+def _expected(path: Path, rows: Any) -> dict[Triple, Expected]:
+    if not isinstance(rows, list):
+        raise _wrong(path, f"expected is {rows!r}, tables [[expected]] are needed")
+    found: dict[Triple, Expected] = {}
+    for row in rows:
+        try:
+            triple, expected = _expected_row(row)
+        except (KeyError, TypeError, ValueError) as error:
+            raise _wrong(path, f"[[expected]] has {row!r}: {error!r}") from None
+        if triple in found:
+            raise _wrong(path, f"it expects something of {triple} twice")
+        found[triple] = expected
+    return found
+
+
+def _expected_row(row: Mapping[str, Any]) -> tuple[Triple, Expected]:
+    if unknown := set(row) - {"graph", "target", "version", "outcome", "cause", "engines"}:
+        raise ValueError(f"{', '.join(sorted(unknown))} means nothing here")
+    triple = (row["graph"], row["target"], row["version"])
+    cause, engines = row.get("cause"), row.get("engines")
+    if not all(isinstance(text, str) for text in (*triple, row["outcome"], "" if cause is None else cause)):
+        raise TypeError("graph, target, version, outcome and cause are texts")
+    if engines is not None and not (isinstance(engines, list) and all(type(one) is int for one in engines)):
+        raise TypeError("engines is a list of integers")
+    return triple, Expected(Outcome(row["outcome"]), cause, None if engines is None else tuple(engines))
+
+
+def _with_expected(text: str, expected: Mapping[Triple, Expected]) -> str:
+    """Return the text of a baseline file with other tables ``[[expected]]``; all else stays, comments too."""
+    import tomlkit
+
+    document = tomlkit.parse(text)
+    document.pop("expected", None)
+    rows = tomlkit.aot()
+    for (graph, target, version), row in expected.items():
+        table = tomlkit.table()
+        table.update({"graph": graph, "target": target, "version": version, "outcome": row.outcome.value})
+        if row.cause is not None:
+            table["cause"] = row.cause
+        if row.engines is not None:
+            table["engines"] = list(row.engines)
+        rows.append(table)
+    kept = tomlkit.dumps(document).rstrip("\n")
+    written = tomlkit.dumps({"expected": rows}) if expected else ""
+    return f"{kept}\n\n{written}" if written else f"{kept}\n"

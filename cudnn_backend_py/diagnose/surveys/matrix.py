@@ -1,0 +1,710 @@
+"""Where a graph would run: ``matrix`` (graphs x targets x versions) and ``since`` (first and last version).
+
+Every answer is kept on disk as it comes, so a run that was stopped asks nothing twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import threading
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ...system.child import call_command
+from ...errors import CudnnBackendError, EnvironmentNotReady, UsageError
+from ...graph import Graph
+from ...native import library
+from ...system.private_folder import EntryFolder, PrivateFolder
+from ...target import find_profile
+from ...versions.store import find_installed, list_installed
+from ..judges import CUDNN_TIMED_OUT, FAULTS, GPU, Judge, Question, judge, library_identity
+from ..explanation import CRASHED
+from ..verdict import Outcome, Verdict
+
+__all__ = ["DEFAULT", "Cell", "Matrix", "Since", "available_versions", "default_cache", "matrix", "since"]
+
+SCHEMA = "cudnn-backend-py/matrix"
+SCHEMA_VERSION = 1
+
+DEFAULT = "default"  # name of the cuDNN this process would load
+
+_KEPT = "cudnn-backend-py/kept-answer 1"
+_BATCH = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One answer.
+
+    Attributes
+    ----------
+    outcome
+        Supported, not supported, or could not be judged.
+    cause, headline
+        Code and sentence of the cause; empty if supported, or if cuDNN gave no reason.
+    engines
+        The engines that take the graph, in cuDNN's order.
+    stage
+        How far the verdict came, one of ``STAGES``.
+    """
+
+    outcome: Outcome
+    cause: str = ""
+    headline: str = ""
+    engines: tuple[int, ...] = ()
+    stage: str = ""
+
+    @property
+    def crashed(self) -> bool:
+        """Whether cuDNN ended or stopped answering, instead of judging."""
+        return self.cause in (CRASHED, CUDNN_TIMED_OUT)
+
+    @property
+    def letter(self) -> str:
+        """``S`` supported, ``-`` not supported, ``!`` crashed or timed out, ``?`` could not be judged."""
+        if self.outcome is Outcome.NOT_JUDGED:
+            return "!" if self.crashed else "?"
+        return "S" if self.outcome is Outcome.SUPPORTED else "-"
+
+    @classmethod
+    def of(cls, verdict: Verdict) -> Cell:
+        """Return what a verdict says in short."""
+        taken = [item.engine for item in verdict.candidates if item.state in ("supported", "built")]
+        engines = tuple(engine for engine in dict.fromkeys(taken) if engine is not None)
+        if verdict.supported:
+            return cls(verdict.outcome, engines=engines, stage=verdict.stage)
+        cause = verdict.cause
+        code, headline = ("", "cuDNN gave no reason") if cause is None else (cause.code, cause.headline)
+        return cls(verdict.outcome, code, headline, engines, verdict.stage)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Cell:
+        """Return the cell whose fields these are; other keys are passed over."""
+        return cls(
+            Outcome(data["outcome"]),
+            str(data["cause"]),
+            str(data["headline"]),
+            tuple(int(engine) for engine in data["engines"]),
+            str(data["stage"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """The answers for every graph, target and version; ``cells`` is keyed by these three names.
+
+    ``asked`` is how many questions this run put to cuDNN; the other answers were kept from earlier runs.
+    """
+
+    graphs: tuple[str, ...]
+    targets: tuple[str, ...]
+    versions: tuple[str, ...]
+    cells: Mapping[tuple[str, str, str], Cell]
+    asked: int = field(default=0, compare=False)
+
+    @property
+    def exit_code(self) -> int:
+        """0 all supported, 1 something is not, 2 something could not be judged."""
+        outcomes = {cell.outcome for cell in self.cells.values()}
+        if Outcome.NOT_JUDGED in outcomes:
+            return 2
+        return int(Outcome.NOT_SUPPORTED in outcomes)
+
+    def _repr_html_(self) -> str | None:
+        from ..report.html import matrix_html
+
+        try:
+            return matrix_html(self)
+        except EnvironmentNotReady:  # no jinja2: a notebook shows the text
+            return None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the matrix as plain data."""
+        return {
+            "schema": SCHEMA,
+            "version": SCHEMA_VERSION,
+            "graphs": list(self.graphs),
+            "targets": list(self.targets),
+            "versions": list(self.versions),
+            "cells": [
+                {"graph": graph, "target": target, "version": version, **asdict(cell), "engines": list(cell.engines)}
+                for (graph, target, version), cell in self.cells.items()
+            ],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Matrix:
+        """Return the matrix that ``to_dict`` gave, also after a way through JSON.
+
+        Raises
+        ------
+        UsageError
+            ``matrix-schema`` if it is none, or of another version, or a part is missing.
+        """
+        found = (data.get("schema"), data.get("version"))
+        if found != (SCHEMA, SCHEMA_VERSION):
+            raise UsageError(
+                f"not a matrix: schema and version are {found}, {(SCHEMA, SCHEMA_VERSION)} is needed",
+                code="matrix-schema",
+            )
+        try:
+            return cls(
+                tuple(data["graphs"]),
+                tuple(data["targets"]),
+                tuple(data["versions"]),
+                {(item["graph"], item["target"], item["version"]): Cell.from_dict(item) for item in data["cells"]},
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"not a whole matrix: {error!r}", code="matrix-schema") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """The first and last cuDNN version that supports a graph on a target, of ``versions`` (oldest first).
+
+    Attributes
+    ----------
+    first, last
+        None if none of ``asked`` supports it.
+    first_after
+        The first version after ``last`` that was asked and refuses it; None if there is none.
+    asked
+        The answers. Only these are known: bisection takes it that support begins once and ends once.
+    """
+
+    graph: str
+    target: str
+    versions: tuple[str, ...]
+    asked: Mapping[str, Cell]
+
+    @property
+    def first(self) -> str | None:
+        return next(iter(self._supporting()), None)
+
+    @property
+    def last(self) -> str | None:
+        return next(reversed(self._supporting()), None)
+
+    @property
+    def first_after(self) -> str | None:
+        if self.last is None:
+            return None
+        later = self.versions[self.versions.index(self.last) + 1 :]
+        return next((one for one in later if self._is(one, Outcome.NOT_SUPPORTED)), None)
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """Versions between first and last that refuse the graph: support is not monotone."""
+        if self.first is None or self.last is None:
+            return ()
+        span = self.versions[self.versions.index(self.first) : self.versions.index(self.last) + 1]
+        return tuple(one for one in span if self._is(one, Outcome.NOT_SUPPORTED))
+
+    @property
+    def monotone(self) -> bool:
+        """Whether no answer contradicts what bisection takes for granted."""
+        return not self.gaps
+
+    @property
+    def unjudged(self) -> tuple[str, ...]:
+        """Versions that were asked and could not judge."""
+        return tuple(one for one in self.versions if self._is(one, Outcome.NOT_JUDGED))
+
+    @property
+    def not_asked(self) -> tuple[str, ...]:
+        """Versions whose answer was inferred."""
+        return tuple(one for one in self.versions if one not in self.asked)
+
+    @property
+    def exit_code(self) -> int:
+        """0 if some version supports the graph, 1 if none does, 2 if none could judge."""
+        if self.first is not None:
+            return 0
+        return 1 if any(cell.outcome is Outcome.NOT_SUPPORTED for cell in self.asked.values()) else 2
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the answer as plain data."""
+        return {
+            "graph": self.graph,
+            "target": self.target,
+            "first": self.first,
+            "last": self.last,
+            "first_after": self.first_after,
+            "monotone": self.monotone,
+            "versions": list(self.versions),
+            "asked": {version: asdict(cell) for version, cell in self.asked.items()},
+        }
+
+    def _is(self, version: str, outcome: Outcome) -> bool:
+        return version in self.asked and self.asked[version].outcome is outcome
+
+    def _supporting(self) -> list[str]:
+        return [one for one in self.versions if self._is(one, Outcome.SUPPORTED)]
+
+
+def available_versions() -> tuple[str, ...]:
+    """Return every cuDNN that can be asked, oldest first: the installed ones, and the one this process would load."""
+    names = {one.short for one in list_installed()} | ({own} if (own := _own_version()) else set())
+    return tuple(sorted(names, key=_number))
+
+
+def default_cache() -> Path:
+    """Return the folder where answers are kept."""
+    import platformdirs  # only the cache needs it: judging does not
+
+    return platformdirs.user_cache_path("cudnn-backend-py") / "answers"
+
+
+def matrix(
+    graphs: Mapping[str, Graph] | Iterable[Graph],
+    targets: Iterable[str],
+    versions: Iterable[str | None] | None = None,
+    *,
+    build: bool = False,
+    executor: Executor | None = None,
+    workers: int | None = None,
+    cache: Path | None = None,
+    fresh: bool = False,
+    progress: bool = True,
+    limit_s: float = 60.0,
+) -> Matrix:
+    """Ask about every graph on every target with every cuDNN version.
+
+    Parameters
+    ----------
+    graphs
+        By name; or as they are, and then each goes by its own name.
+    targets
+        Described GPUs (``sm90``, a device JSON), or ``gpu`` for the one of this machine.
+    versions
+        ``9.19.0`` for an installed one or for the one this process would load, None or ``default`` for the latter;
+        :func:`available_versions` if not given.
+    build
+        Also build a plan of each: some 0.3 s for each answer.
+    executor
+        Where batches of questions go instead of to child processes of this one: any
+        :class:`concurrent.futures.Executor`, such as a ``ProcessPoolExecutor`` or Dask's ``client.get_executor()``.
+        Its workers need this package, the same cuDNN versions, and for a device JSON the same file.
+    workers
+        Questions at a time, without an executor; the number of cores if not given.
+    cache
+        Folder of kept answers; :func:`default_cache` if not given.
+    fresh
+        Ask again what is kept there.
+    progress
+        Whether to show a bar on standard error.
+    limit_s
+        Seconds one question may take.
+
+    Returns
+    -------
+    Matrix
+        A version that crashes or runs out of time has cells that could not be judged, and does not stop the others.
+
+    Raises
+    ------
+    UsageError
+        ``matrix-empty``, ``matrix-graph-names``, ``unknown-target``.
+    EnvironmentNotReady
+        ``cudnn-version-not-installed``, ``cache-folder-not-private``, ``cache-folder-unusable``.
+
+    Notes
+    -----
+    Loads cuDNN: in child processes only. What could not be judged is asked again the next time unless cuDNN crashed;
+    so are answers about ``gpu``, which may be another one by then. After a KeyboardInterrupt what was answered is kept.
+    """
+    named = _named(graphs)
+    names = _unique(targets)
+    places = _places(available_versions() if versions is None else versions)
+    for what, given in (("graphs", named), ("targets", names), ("versions", places)):
+        if not given:
+            raise UsageError(f"there are no {what} to ask about", code="matrix-empty")
+    questions = {
+        (graph, target, version): Question(named[graph], target, place, build=build)
+        for version, place in places.items()
+        for graph in named
+        for target in names
+    }
+    keys = {triple: question.key() for triple, question in questions.items()}
+    wanted = {keys[triple]: question for triple, question in questions.items()}
+    answers = _Answers(cache)
+    found = {} if fresh else {key: cell for key in wanted if (cell := answers.find(key)) is not None}
+    todo = [(key, question) for key, question in wanted.items() if key not in found]
+    if executor is None:
+        coming = _from_children(todo, workers or _cores(), limit_s, answers.keep)
+    else:
+        coming = _from_executor(executor, todo, limit_s, answers.keep)
+    with closing(coming), _bar(progress) as bar:
+        task = bar.add_task("asking cuDNN", total=len(wanted), completed=len(found))
+        for key, cell in coming:
+            found[key] = cell
+            bar.advance(task)
+    cells = {triple: found[keys[triple]] for triple in _order(named, names, places)}
+    return Matrix(tuple(named), names, tuple(places), cells, len(todo))
+
+
+def since(
+    graph: Graph,
+    target: str,
+    versions: Iterable[str | None] | None = None,
+    *,
+    build: bool = False,
+    every: bool = False,
+    cache: Path | None = None,
+    limit_s: float = 60.0,
+) -> Since:
+    """Return the first and last cuDNN version that supports a graph on a target.
+
+    Asked are the oldest and the newest version, then by bisection the edges between them. That takes it that support
+    begins once and ends once; where both ends refuse, versions between are asked until one supports the graph. A
+    version that cannot judge is passed over. ``every`` asks all, and then nothing is inferred.
+
+    Parameters
+    ----------
+    target, versions, build, cache, limit_s
+        As for :func:`matrix`; the order of ``versions`` does not matter.
+
+    Raises
+    ------
+    UsageError
+        ``matrix-empty``, ``unknown-target``.
+    EnvironmentNotReady
+        ``cudnn-version-not-installed``.
+    """
+    given = _places(available_versions() if versions is None else versions)
+    places = {(_own_version() or DEFAULT) if name == DEFAULT else name: place for name, place in given.items()}
+    if not places:
+        raise UsageError("there are no versions to ask about", code="matrix-empty")
+    ordered = sorted(places, key=_number)
+    answers = _Answers(cache)
+    asked: dict[str, Cell] = {}
+    with Judge(limit_s=limit_s) as children:
+
+        def supports(version: str) -> bool | None:
+            if version not in asked:
+                question = Question(graph, target, places[version], build=build)
+                asked[version] = answers.get(question, children)
+            outcome = asked[version].outcome
+            return None if outcome is Outcome.NOT_JUDGED else outcome is Outcome.SUPPORTED
+
+        _bisect(list(ordered), supports)
+        for version in ordered if every else ():
+            supports(version)
+    return Since(graph.name, target, tuple(ordered), {one: asked[one] for one in ordered if one in asked})
+
+
+# Bisection
+
+_Supports = Callable[[str], bool | None]
+
+
+def _bisect(versions: list[str], supports: _Supports) -> None:
+    """Ask until both edges of support are known, oldest version first in `versions`."""
+    while versions and supports(versions[0]) is None:
+        versions.pop(0)
+    while versions and supports(versions[-1]) is None:
+        versions.pop()
+    if not versions:
+        return
+    oldest, newest = supports(versions[0]), supports(versions[-1])
+    if oldest != newest:
+        _find_edge(versions, supports)
+    elif not oldest:
+        inside = next((index for index in _spread(len(versions)) if supports(versions[index])), None)
+        if inside is not None:
+            _find_edge(versions[: inside + 1], supports)
+            _find_edge(versions[inside:], supports)
+
+
+def _find_edge(versions: list[str], supports: _Supports) -> None:
+    """Ask until the two neighbours are known between which the answer changes; the ends of `versions` differ."""
+    while len(versions) > 2:
+        middle = len(versions) // 2
+        answer = supports(versions[middle])
+        if answer is None:
+            versions = versions[:middle] + versions[middle + 1 :]
+        else:
+            versions = versions[middle:] if answer == supports(versions[0]) else versions[: middle + 1]
+
+
+def _spread(count: int) -> Iterator[int]:
+    """Yield the positions of a list, the middle first, then the quarters, the eighths, ..."""
+    parts = 2
+    seen = set()
+    while parts <= 2 * count:
+        for numerator in range(1, parts, 2):
+            index = count * numerator // parts
+            if index not in seen:
+                seen.add(index)
+                yield index
+        parts *= 2
+
+
+# Names
+
+
+def _named(graphs: Mapping[str, Graph] | Iterable[Graph]) -> dict[str, Graph]:
+    if isinstance(graphs, Mapping):
+        return dict(graphs)
+    listed = list(graphs)
+    twice = [name for name, count in Counter(graph.name for graph in listed).items() if count > 1]
+    if twice:
+        raise UsageError(
+            f"{len(listed)} graphs go by {len({graph.name for graph in listed})} names, "
+            f"twice there is {', '.join(map(repr, twice))}",
+            code="matrix-graph-names",
+            fix="give a mapping of names to graphs",
+        )
+    return {graph.name: graph for graph in listed}
+
+
+def _unique(targets: Iterable[str]) -> tuple[str, ...]:
+    """Return the targets once each, all known."""
+    names = tuple(dict.fromkeys(targets))
+    for name in names:
+        if name != GPU:
+            find_profile(name)
+    return names
+
+
+def _places(versions: Iterable[str | None]) -> dict[str, str | None]:
+    """Return for the name of each version the one a question takes: None for the cuDNN of this process."""
+    return {version or DEFAULT: _place(version) for version in versions}
+
+
+def _place(version: str | None) -> str | None:
+    if version in (None, DEFAULT):
+        return None
+    assert version is not None
+    if find_installed(version) is None and version == _own_version():
+        return None
+    library_identity(version)
+    return version
+
+
+def _own_version() -> str | None:
+    """Return the version of the cuDNN this process would load, None if there is none."""
+    return _version_of(library_identity(None))
+
+
+@lru_cache
+def _version_of(_identity: str) -> str | None:
+    done = subprocess.run(call_command(f"{__name__}:_tell_version"), capture_output=True, text=True, check=False)
+    return done.stdout.splitlines()[-1] if done.returncode == 0 else None
+
+
+def _tell_version() -> None:
+    """In a child process: print the version of the cuDNN it loads, behind what cuDNN may print."""
+    print(f"\n{library().version_text}")
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
+
+
+def _order(graphs: Iterable[str], targets: Sequence[str], versions: Iterable[str]) -> list[tuple[str, str, str]]:
+    kept = list(versions)
+    return [(graph, target, version) for graph in graphs for target in targets for version in kept]
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _bar(shown: bool) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=Console(stderr=True), disable=not shown)
+
+
+# Asking
+
+Asked = tuple[str, Question]  # with its key
+Answer = tuple[str, Cell]
+Keep = Callable[[str, Question, Cell], None]
+
+
+def _cell(ask: Callable[[Question], Verdict], question: Question) -> Cell:
+    try:
+        return Cell.of(ask(question))
+    except CudnnBackendError as error:
+        return Cell(Outcome.NOT_JUDGED, error.code, error.headline, stage="environment")
+
+
+def _by_version(asked: Iterable[Asked]) -> dict[str | None, deque[Asked]]:
+    groups: dict[str | None, deque[Asked]] = defaultdict(deque)
+    for one in asked:
+        groups[one[1].version].append(one)
+    return groups
+
+
+def _answer_batch(questions: Sequence[Question], limit_s: float) -> list[Cell]:
+    """Answer in whatever process an executor runs this."""
+    return [_cell(lambda question: judge(question, limit_s=limit_s), question) for question in questions]
+
+
+def _from_executor(
+    executor: Executor, todo: Iterable[Asked], limit_s: float, keep: Keep
+) -> Generator[Answer, None, None]:
+    """Yield the answers of an executor as they come."""
+    futures = {}
+    for group in _by_version(todo).values():
+        listed = list(group)
+        for start in range(0, len(listed), _BATCH):
+            batch = listed[start : start + _BATCH]
+            futures[executor.submit(_answer_batch, [question for _, question in batch], limit_s)] = batch
+    try:
+        for future in as_completed(futures):
+            batch = futures[future]
+            for (key, question), cell in zip(batch, future.result(), strict=True):
+                keep(key, question, cell)
+                yield key, cell
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+def _from_children(todo: Sequence[Asked], workers: int, limit_s: float, keep: Keep) -> Generator[Answer, None, None]:
+    """Yield the answers of our own child processes as they come, in no order."""
+    shelf = _Shelf(todo)
+    answers: SimpleQueue[Answer | None] = SimpleQueue()
+
+    def tell(key: str, question: Question, cell: Cell) -> None:
+        keep(key, question, cell)
+        answers.put((key, cell))
+
+    def work() -> None:
+        try:
+            _work(shelf, tell, limit_s)
+        finally:
+            answers.put(None)
+
+    count = min(workers, len(todo))
+    with ThreadPoolExecutor(max(1, count)) as pool:
+        running = [pool.submit(work) for _ in range(count)]
+        ended = 0
+        try:
+            while ended < count:
+                answer = answers.get()
+                if answer is None:
+                    ended += 1
+                else:
+                    yield answer
+        finally:
+            shelf.clear()
+        for future in running:
+            future.result()
+
+
+def _work(shelf: _Shelf, tell: Keep, limit_s: float) -> None:
+    """Answer questions until there are none; one child process at a time, for one version after the other."""
+    with Judge(limit_s=limit_s) as children:
+        last: Question | None = None
+        while (asked := shelf.take(last)) is not None:
+            key, question = asked
+            if last is not None and question.version != last.version:
+                children.close()
+            last = question
+            tell(key, question, _cell(children.ask, question))
+
+
+class _Shelf:
+    """Open questions by version. Who has begun with a version stays with it: its child process has that cuDNN."""
+
+    def __init__(self, todo: Iterable[Asked]) -> None:
+        self._lock = threading.Lock()
+        self._left = _by_version(todo)
+        self._at_work: Counter[str | None] = Counter()
+
+    def take(self, last: Question | None) -> Asked | None:
+        """Return a question for who had `last` before, None if there is none."""
+        with self._lock:
+            if last is not None:
+                self._at_work[last.version] -= 1
+            open_ones = [version for version, left in self._left.items() if left]
+            if not open_ones:
+                return None
+            if last is not None and self._left[last.version]:
+                version = last.version
+            else:
+                version = min(open_ones, key=lambda one: (self._at_work[one], -len(self._left[one])))
+            self._at_work[version] += 1
+            return self._left[version].popleft()
+
+    def clear(self) -> None:
+        """Give out nothing more."""
+        with self._lock:
+            self._left.clear()
+
+
+# Kept answers
+
+
+def kept_answers(folder: Path) -> EntryFolder:
+    """Return the files of kept answers, by the key of their question."""
+    private = PrivateFolder(
+        folder,
+        title="folder of kept answers",
+        reason="what lies there is taken for cuDNN's word",
+        code="cache-folder-not-private",
+    )
+    return EntryFolder(private, schema=_KEPT, suffix="answer", max_bytes=None, durable=False)
+
+
+class _Answers:
+    """A folder with one small file for each answer."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._files = kept_answers(folder or default_cache())
+        self._files.make()
+        self._by = _own_code()
+
+    def get(self, question: Question, children: Judge) -> Cell:
+        """Return the kept answer, or ask."""
+        key = question.key()
+        cell = self.find(key)
+        if cell is None:
+            cell = _cell(children.ask, question)
+            self.keep(key, question, cell)
+        return cell
+
+    def find(self, key: str) -> Cell | None:
+        """Return the kept answer, None if there is none that this code gave."""
+        record = self._files.read(key)
+        if record is None or record.get("by") != self._by:
+            return None
+        return Cell.from_dict(record["cell"])
+
+    def keep(self, key: str, question: Question, cell: Cell) -> None:
+        """Write an answer, unless it is about this moment or this machine rather than about cuDNN."""
+        if question.target == GPU or not _lasts(cell):
+            return
+        labels = {"graph": question.graph.name, "target": question.target, "cudnn": question.version}
+        self._files.write(key, {"by": self._by, **labels, "cell": asdict(cell)})
+
+
+def _lasts(cell: Cell) -> bool:
+    if cell.outcome is not Outcome.NOT_JUDGED:
+        return True
+    return cell.cause == CRASHED and any(name in cell.headline for name in FAULTS)
+
+
+@lru_cache(maxsize=1)
+def _own_code() -> str:
+    """Return a hash of this package's code: an answer explained by other code is not taken again."""
+    root = Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()

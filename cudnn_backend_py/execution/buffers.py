@@ -1,0 +1,209 @@
+"""Where a buffer lies: DLPack, ``__cuda_array_interface__``, or an address, read without copying."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import UsageError
+from ..native.cuda import on_device
+from ..native.fast_call import Exchange
+
+__all__ = ["DL_TYPES", "DeviceBuffer", "device_buffer", "dlpack_facts", "exchange", "host_address", "type_code"]
+
+DL_LEGACY_STREAM = 1
+DL_CPU, DL_CUDA, DL_CUDA_HOST, DL_CUDA_MANAGED = 1, 2, 3, 13
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceBuffer:
+    """A device buffer; what its source does not say is None. ``size_bytes`` is its reach with its strides."""
+
+    ptr: int
+    size_bytes: int | None = None
+    element_bits: int | None = None
+    type_text: str = ""
+    device: int | None = None
+
+    @property
+    def kind(self) -> str | None:
+        """``float``, ``bfloat``, ``int``, ``uint``, ``complex`` or ``bool``; None where its source does not say."""
+        if not self.type_text:
+            return None
+        word = self.type_text.rstrip("0123456789")
+        return _INTERFACE_KINDS.get(word[1:]) if word[:1] in "<>|=" else word if word in DL_TYPES else None
+
+
+class _DLDevice(ctypes.Structure):
+    _fields_ = (("kind", ctypes.c_int32), ("ordinal", ctypes.c_int32))
+
+
+class _DLDataType(ctypes.Structure):
+    _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device", _DLDevice),
+        ("ndim", ctypes.c_int32),
+        ("dtype", _DLDataType),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.restype = ctypes.c_void_p
+_capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+_INTERFACE_KINDS = {"f": "float", "i": "int", "u": "uint", "c": "complex", "b": "bool"}
+DL_TYPES = ("int", "uint", "float", "opaque", "bfloat", "complex", "bool")
+
+
+class _ExchangeApi(ctypes.Structure):
+    """``DLPackExchangeAPI`` of DLPack 1.3: what a framework offers to C."""
+
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("previous", ctypes.c_void_p),
+        ("allocate", ctypes.c_void_p),
+        ("export", ctypes.c_void_p),
+        ("adopt", ctypes.c_void_p),
+        ("read", ctypes.c_void_p),
+        ("current_stream", ctypes.c_void_p),
+    )
+
+
+def exchange(kind: type) -> Exchange | None:
+    """Return DLPack's C functions of a Python type, None where its framework has none (torch: since 2.10)."""
+    capsule = vars(kind).get("__dlpack_c_exchange_api__")  # the type's own: it is for no other
+    if capsule is None:
+        return None
+    found = ctypes.cast(_capsule_pointer(capsule, b"dlpack_exchange_api"), ctypes.POINTER(_ExchangeApi)).contents
+    if found.major != 1 or not found.read or not found.current_stream:
+        return None
+    return Exchange(kind, found.read, found.current_stream)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorFacts:
+    """What DLPack says about a tensor; strides in elements, ``type_text`` as in ``float16``."""
+
+    dims: tuple[int, ...]
+    strides: tuple[int, ...] | None
+    type_text: str
+    on_host: bool
+
+
+def host_address(array: Any) -> int:
+    """Return where a NumPy array lies in host memory."""
+    return int(array.ctypes.data)
+
+
+def device_buffer(source: Any, name: str, *, host: bool = False) -> DeviceBuffer:
+    """Return where `source` lies on the device; with `host`, also where it lies in host memory.
+
+    Raises
+    ------
+    UsageError
+        ``buffer-not-on-device`` for host memory, ``buffer-not-understood`` for anything else, ``null-pointer``.
+    """
+    if isinstance(source, int) and not isinstance(source, bool):
+        buffer = DeviceBuffer(source)
+    elif hasattr(source, "__dlpack__"):
+        buffer = _from_dlpack(source, name, host)
+    elif hasattr(source, "__cuda_array_interface__"):
+        buffer = _from_array_interface(source)
+    else:
+        raise UsageError(
+            f"buffer {name!r} is a {type(source).__name__}: no DLPack, no __cuda_array_interface__, no address",
+            code="buffer-not-understood",
+        )
+    if buffer.ptr <= 0:
+        raise UsageError(f"buffer {name!r} has the address {buffer.ptr}", code="null-pointer")
+    return buffer
+
+
+def _from_dlpack(source: Any, name: str, host: bool) -> DeviceBuffer:
+    kind, _ = source.__dlpack_device__()
+    on_host = int(kind) not in (DL_CUDA, DL_CUDA_MANAGED)
+    if on_host and not host:
+        raise UsageError(
+            f"buffer {name!r} is in host memory (DLPack device {int(kind)}), CUDA memory is needed",
+            code="buffer-not-on-device",
+            fix="move it to the GPU, or give a NumPy array to be copied",
+        )
+    tensor = _dl_tensor(source, on_host)
+    rank = tensor.ndim
+    shape = tensor.shape[:rank]
+    strides = tensor.strides[:rank] if tensor.strides else None
+    bits = tensor.dtype.bits * tensor.dtype.lanes
+    size = _reach(shape, strides) * bits // 8
+    place = None if on_host else tensor.device.ordinal
+    return DeviceBuffer((tensor.data or 0) + tensor.byte_offset, size, bits, _type_text(tensor), place)
+
+
+def dlpack_facts(source: Any) -> TensorFacts:
+    """Return dims, strides and type of a DLPack object."""
+    kind, _ = source.__dlpack_device__()
+    on_host = int(kind) in (DL_CPU, DL_CUDA_HOST)
+    tensor = _dl_tensor(source, on_host)
+    rank = tensor.ndim
+    dims = tuple(tensor.shape[:rank])
+    strides = tuple(tensor.strides[:rank]) if tensor.strides else None
+    return TensorFacts(dims, strides, _type_text(tensor), int(kind) == DL_CPU)
+
+
+def _dl_tensor(source: Any, on_host: bool) -> Any:
+    """Return the DLTensor of an object; `source` keeps the memory it points to."""
+    detached = source.detach() if hasattr(source, "detach") else source
+    capsule = detached.__dlpack__() if on_host else _device_capsule(detached)
+    tensor: Any = ctypes.cast(_capsule_pointer(capsule, b"dltensor"), ctypes.POINTER(_DLTensor)).contents
+    tensor.capsule = capsule  # stays unconsumed, owns the DLTensor, and frees it with this value
+    return tensor
+
+
+def _type_text(tensor: Any) -> str:
+    code = tensor.dtype.code
+    return f"{DL_TYPES[code] if code < len(DL_TYPES) else code}{tensor.dtype.bits}"
+
+
+def _device_capsule(source: Any) -> Any:
+    """Ask for no synchronization; JAX takes that for a stream, so let the default stream wait for what it computes."""
+    try:
+        return source.__dlpack__(stream=-1)
+    except BufferError:  # torch, for a GPU that is not the current one
+        _, ordinal = source.__dlpack_device__()
+        with on_device(ordinal):
+            return source.__dlpack__(stream=-1)
+    except RuntimeError:
+        return source.__dlpack__(stream=DL_LEGACY_STREAM)
+
+
+def type_code(kind: str) -> int:
+    """Return DLPack's type code of a word such as ``float``."""
+    return DL_TYPES.index(kind)
+
+
+def _from_array_interface(source: Any) -> DeviceBuffer:
+    interface = source.__cuda_array_interface__
+    type_text = interface["typestr"]
+    item_bytes = int(type_text[2:])
+    strides = interface.get("strides")
+    elements = None if strides is None else [stride // item_bytes for stride in strides]
+    size = _reach(interface["shape"], elements) * item_bytes
+    return DeviceBuffer(int(interface["data"][0]), size, item_bytes * 8, type_text)
+
+
+def _reach(shape: Any, strides: Any) -> int:
+    """Return the elements from the first to the last one; `strides` None is row-major."""
+    count: int = 1
+    for dim in shape:
+        count *= dim
+    if strides is None or count == 0:
+        return count
+    return 1 + sum(int(dim - 1) * int(stride) for dim, stride in zip(shape, strides, strict=True))

@@ -1,0 +1,719 @@
+"""``Executable``: a plan with everything bound ahead, the shortest way from buffers to a running kernel.
+
+What a call costs is measured by ``cudnn-backend bench``. Same buffers for sure: :meth:`Executable.bind`, a call without
+arguments.
+
+Where this package was built with a C compiler and the buffers' framework has DLPack's C functions (torch since 2.10),
+one compiled function reads and checks the buffers, fills its variant pack if one is new, and launches
+(:mod:`.native.shortcut`). Everything else is done here: the addresses of the same buffers find a finalized variant
+pack, for new ones the oldest pack is filled anew. Checks are then made once for the same objects at the same addresses;
+new torch tensors that are like the last ones that were checked (type, shape, strides, GPU) are not looked at again but
+for their addresses.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+
+from .buffers import DeviceBuffer, device_buffer, exchange
+from ..errors import EnvironmentNotReady, UsageError
+from .run import check_buffer, execute, needed_type, scalar_array, scratch_offsets
+from ..graph.ir import Tensor
+from ..native import Handle
+from ..native.cuda import CudaGraphHandle, Memory, current_context, in_context, on_device, pointer_facts
+from ..native.launch import Launcher
+from ..native.fast_call import LOOK_CLOSER, OTHER_STREAM, Call, HandleState, Launch, Wanted, again, shortcut
+from ..plans.plan import Plan
+
+__all__ = ["Bound", "CudaGraph", "Executable"]
+
+Workspace = Callable[[int], Any] | Literal["torch"] | Any
+SCALARS_KEPT = 64
+
+
+class _ThreadHandle:
+    """The handle of one thread on one GPU; handles take megabytes of the GPU, so streams share one."""
+
+    def __init__(self, plan: Plan, device: int) -> None:
+        with on_device(device):
+            self.handle = Handle(on=plan.target.library)
+            self.pointer = self.handle.pointer
+            self.state = HandleState.of(self.pointer)
+        self.context = int(self.state.context)
+
+    def use(self, stream: int) -> None:
+        """Run on this stream from now on."""
+        if self.state.stream != stream:
+            self.handle.set_stream(stream)
+            self.state.stream = stream
+
+
+_thread = threading.local()
+_live: weakref.WeakSet[Executable] = weakref.WeakSet()
+
+
+def _thread_handle(plan: Plan) -> _ThreadHandle:
+    handle = plan.target.handle
+    assert handle is not None
+    _ = handle.owner  # says so after a fork, or if the target was closed
+    held: dict[int | None, _ThreadHandle] = _thread.__dict__.setdefault("handles", {})
+    if handle.device not in held:
+        held[handle.device] = _ThreadHandle(plan, handle.device or 0)
+    return held[handle.device]
+
+
+def _after_fork() -> None:
+    """CUDA does not survive a fork: let the child find out at its first call, by an exception."""
+    _thread.__dict__.clear()
+    for executable in list(_live):
+        executable.forget_gpu()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class _Lane:
+    """What one thread needs to run one executable on one stream: a handle, variant packs, a workspace."""
+
+    def __init__(self, owner: Executable, stream: int, base: int) -> None:
+        self.holder = _thread_handle(owner.plan)
+        self.stream = stream
+        self.launcher = Launcher(owner.plan.descriptor, owner.uids)
+        self.find = self.launcher.find
+        self.execute = self.launcher.execute
+        self.handle = self.holder.pointer
+        self.plan = owner.plan.descriptor.pointer
+        self.launch = Launch(owner.plan.target.library, self.holder.state, stream, self.plan)
+        self.short: Call | None = None
+        self.move(owner, base)
+        self.call: Callable[[tuple[Any, ...]], int] = _look_closer
+
+    def move(self, owner: Executable, base: int) -> None:
+        """Take another workspace."""
+        self.base = base
+        self.tail = owner.tail(base)
+        self.workspace = owner.plan_workspace(base)
+        if self.short is not None:
+            self.short.move(self.tail, self.workspace)
+
+
+def _look_closer(_buffers: tuple[Any, ...]) -> int:
+    return LOOK_CLOSER
+
+
+class Executable:
+    """A plan ready to be called with buffers, by position, by name or by uid; returns before the device has finished.
+
+    Threads may share it: each gets a handle and, without a workspace of the caller, device memory per stream. Host
+    numbers of by-value tensors can be given by name at each call.
+
+    Parameters
+    ----------
+    plan
+        Built for, or loaded on, the GPU of this process.
+    workspace
+        None: device memory of its own, one piece per stream. "torch": torch's caching allocator at each
+        call. A function of the size in bytes: called at each call, what it returns is held until the launch. A buffer
+        or an address: used for every call, so that only one stream at a time may run. It holds scratch tensors too.
+    check
+        Whether buffers not seen before are checked: address, device, alignment, type, size.
+    stream
+        Address of a CUDA stream, an object with one (``cuda_stream``, ``ptr``), or a function that returns one. None:
+        torch's or CuPy's current stream where the buffers are theirs, otherwise the default stream.
+
+    Attributes
+    ----------
+    names
+        The tensors in the order in which buffers are given by position: inputs, then outputs. Scratch tensors and
+        by-value tensors whose number the graph holds are not among them.
+    workspace_bytes
+        Bytes of workspace a call needs.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``plan-without-device`` for a plan of a described target.
+
+    Examples
+    --------
+    ::
+
+        run = cudnn_backend_py.plan(graph)
+        run(q, k, v, o)                  # or run(q=q, k=k, v=v, o=o)
+        step = run.bind(q, k, v, o)
+        step()
+    """
+
+    def __init__(self, plan: Plan, *, workspace: Workspace = None, check: bool = True, stream: Any = None) -> None:
+        if plan.target.handle is None:
+            raise EnvironmentNotReady(
+                f"this plan was made for the described target {plan.target.name}, which cannot run",
+                code="plan-without-device",
+                fix="save it and load it where the GPU is, or build it there with target None",
+            )
+        self.plan = plan
+        self._device = plan.target.handle.device or 0
+        self._may_be_elsewhere = plan.target.library.driver.devices > 1
+        tensors = plan.graph.variant_pack_tensors
+        written = {tensor.uid for tensor in plan.graph.outputs}
+        held = {tensor.uid for tensor in tensors if tensor.scratch or (tensor.by_value and tensor.value is not None)}
+        given = [tensor for tensor in tensors if tensor.uid not in held]
+        self._given = [tensor for tensor in given if tensor.uid not in written]
+        self._given += [tensor for tensor in given if tensor.uid in written]
+        self._held = [tensor for tensor in tensors if tensor.uid in held]
+        self.names = tuple(tensor.name for tensor in self._given)
+        self.uids = tuple(tensor.uid for tensor in self._given + self._held)
+        self._count = len(self.names)
+        # How many buffers by position need no second look: numbers have no address.
+        self._quick = -1 if any(tensor.by_value for tensor in self._given) else self._count
+        self._misaligned = max([1, *(tensor.alignment for tensor in self._given)]) - 1
+        self._kinds: list[Any] | None = None
+        self._offsets, self._scratch_bytes = scratch_offsets(tensors)
+        self.workspace_bytes = self._scratch_bytes + plan.workspace_bytes
+        self._scalars = {
+            tensor.uid: scalar_array(tensor, tensor.value) for tensor in self._held if tensor.uid not in self._offsets
+        }
+        self._by_value = {tensor.name: tensor for tensor in tensors if tensor.by_value}
+        self._numbers: dict[tuple[int, float | int], Any] = {}
+        self._by_key: dict[str | int, Tensor] = {tensor.name: tensor for tensor in tensors}
+        self._by_key |= {tensor.uid: tensor for tensor in tensors}
+        self._check = check
+        self._given_workspace: tuple[int, Any] | None = None
+        self._allocate = self._allocator(workspace)
+        self._is_torchs = isinstance(workspace, str)
+        self._stream = _stream_getter(stream)
+        self._framework_decides = self._asks_buffers = stream is None
+        self._chosen_stream = self._stream if callable(stream) else None
+        self._local = threading.local()
+        self._own_memory()
+        _live.add(self)
+
+    def __repr__(self) -> str:
+        return f"<Executable {self.plan.tag} of {self.plan.graph.name!r}: {', '.join(self.names)}>"
+
+    # calls
+
+    def __call__(self, *buffers: Any, **named: Any) -> None:
+        """Run with buffers by position, in the order of ``names``, or by name.
+
+        Raises
+        ------
+        UsageError
+            ``missing-buffer``, ``unknown-buffer``, ``buffer-twice``, ``null-pointer``, ``buffer-not-on-device``,
+            ``buffer-of-another-device``, ``buffer-misaligned``, ``buffer-type``, ``buffer-too-small``,
+            ``buffer-not-understood``, ``by-value-type``; all before anything is launched.
+        CudnnStatusError
+            What cuDNN refuses at launch.
+        """
+        if named or len(buffers) != self._quick:
+            ordered = self._ordered(buffers, named)
+            if ordered is None:
+                self.run(self._named(buffers, named))
+                return
+            buffers = ordered
+        try:
+            lane: _Lane = self._local.lane
+        except AttributeError:
+            lane = self._lane(buffers)
+        if self._chosen_stream is not None and self._chosen_stream() != lane.stream:
+            lane = self._lane(buffers)
+        if self._allocate is not None:
+            _held = self._take_workspace(lane)
+        if status := lane.call(buffers):
+            self._call_closely(lane, buffers, status)
+
+    def _call_closely(self, lane: _Lane, buffers: tuple[Any, ...], status: int) -> None:
+        """Do what the shortcut does, and what it leaves to do."""
+        if status == OTHER_STREAM:
+            lane = self._lane(buffers)
+            _held = self._take_workspace(lane)
+            status = lane.call(buffers)
+        if status >= 0:
+            if status and lane.short is not None:
+                raise self.plan.target.library.status_error(status, lane.short.failed)
+            return
+        try:
+            addresses = (*[buffer.data_ptr() for buffer in buffers],)
+        except AttributeError:  # not torch's
+            self.run(self._named(buffers, {}))
+            return
+        if lane.stream != self._stream():
+            lane = self._lane(buffers)
+            _held = self._take_workspace(lane)
+        key = addresses if self._allocate is None else (lane.base, *addresses)
+        pack = lane.find(key)
+        if pack is None or (self._check and pack.seen != [*map(id, buffers)]):
+            pack = self._quick_pack(lane, key, addresses, buffers, pack)
+        self._launch(lane, pack)
+        if lane.short is None:
+            self._shorten(lane, buffers)
+
+    def _shorten(self, lane: _Lane, buffers: tuple[Any, ...]) -> None:
+        """Let the lane's next calls take the shortcut, if there is one for buffers of this kind."""
+        functions = exchange(type(buffers[0])) if buffers and shortcut() is not None else None
+        if functions is None:
+            return
+        lane.short = Call(
+            lane.launch,
+            lane.launcher.empty_pack(),
+            lane.launcher.filler,
+            functions,
+            given=self._count,
+            wanted=[_wanted(tensor) for tensor in self._given] if self._check else None,
+            tail=lane.tail,
+            workspace=lane.workspace,
+            device=self._device,
+            ask_stream=self._framework_decides,
+        )
+        lane.call = lane.short.go
+
+    def run(self, buffers: Mapping[str | int, Any]) -> None:
+        """Run with buffers by name or uid; NumPy arrays are copied to the device and back."""
+        by_name = self._normal(buffers)
+        if any(isinstance(by_name[name], np.ndarray) and name not in self._by_value for name in by_name):
+            stream = self._stream_for(by_name.values())
+            copied: dict[str | int, Any] = dict(by_name.items())
+            execute(self.plan, copied, stream=stream or None)
+            return
+        lane = self._lane(by_name.values())
+        pack, _held = self._pack_for(lane, by_name)
+        self._launch(lane, pack)
+
+    def bind(self, *buffers: Any, **named: Any) -> Bound:
+        """Return a call without arguments on these buffers, the stream that is current now, and this thread's handle.
+
+        It holds the buffers. Raises what a call would. :meth:`cuda_graph` is one too, and asks less of the host where
+        the engine has such a graph.
+        """
+        by_name = self._normal(self._named(buffers, named))
+        lane = self._lane(by_name.values())
+        pack, held = self._pack_for(lane, by_name)
+        return Bound._of(self, lane, pack, (by_name, held))
+
+    def cuda_graph(self, *buffers: Any, **named: Any) -> CudaGraph:
+        """Return a CUDA graph of the plan on these buffers, made by cuDNN itself.
+
+        C: ``cudnnBackendPopulateCudaGraph`` (since 9.5); the engine must have the behaviour note
+        SUPPORTS_CUDA_GRAPH_NATIVE_API.
+
+        Raises
+        ------
+        NotSupported
+            If the engine has no such graph; capture the stream then.
+        """
+        return CudaGraph(self, self._normal(self._named(buffers, named)))
+
+    def close(self) -> None:
+        """Let go of variant packs and workspaces; work on the device must have finished."""
+        self._local = threading.local()
+        self._free()
+        self._own_memory()
+
+    def _own_memory(self) -> None:
+        self._memory = Memory(self._device)
+        finalizer: Any = weakref.finalize(self, self._memory.free)
+        finalizer.atexit = False
+        self._free = finalizer
+
+    def forget_gpu(self) -> None:
+        """Forget handles and memory: their CUDA context is gone after a fork."""
+        self._free.detach()
+        self._local = threading.local()
+        self._own_memory()
+
+    def _launch(self, lane: _Lane, pack: Any) -> None:
+        holder = lane.holder
+        if self._may_be_elsewhere and current_context() != holder.context:
+            with in_context(holder.context):
+                holder.use(lane.stream)
+                status = lane.execute(lane.handle, lane.plan, pack.pointer)
+        else:
+            holder.use(lane.stream)
+            status = lane.execute(lane.handle, lane.plan, pack.pointer)
+        if status:
+            self._fail(status)
+
+    def _fail(self, status: int) -> None:
+        raise self.plan.target.library.status_error(status, "cudnnBackendExecute")
+
+    # buffers by name
+
+    def _ordered(self, buffers: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...] | None:
+        """Return the buffers by position, None unless exactly those that need no second look were given."""
+        if len(buffers) + len(named) != self._quick:
+            return None
+        try:
+            return (*buffers, *[named[name] for name in self.names[len(buffers) :]])
+        except KeyError:
+            return None
+
+    def _named(self, buffers: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str | int, Any]:
+        if len(buffers) > self._count:
+            raise UsageError(
+                f"{len(buffers)} buffers were given, the plan takes {self._count}",
+                code="unknown-buffer",
+                where=f"in this order: {', '.join(self.names)}",
+            )
+        by_name: dict[str | int, Any] = dict(zip(self.names, buffers, strict=False))
+        for name, buffer in named.items():
+            if name in by_name:
+                raise UsageError(f"tensor {name!r} was given twice, by position and by name", code="buffer-twice")
+            by_name[name] = buffer
+        return by_name
+
+    def _normal(self, buffers: Mapping[str | int, Any]) -> dict[str, Any]:
+        """Return the buffers by name, none missing, none unknown."""
+        by_name: dict[str, Any] = {}
+        for key, buffer in buffers.items():
+            tensor = self._by_key.get(key)
+            if tensor is None:
+                raise UsageError(
+                    f"the graph has no tensor {key!r} in memory", code="unknown-buffer", where=f"it has {self._names()}"
+                )
+            if tensor.name in by_name:
+                raise UsageError(f"tensor {tensor.name!r} was given twice, by name and by uid", code="buffer-twice")
+            by_name[tensor.name] = buffer
+        missing = [name for name in self.names if by_name.get(name) is None]
+        if missing:
+            raise UsageError(f"no buffer was given for {', '.join(missing)}", code="missing-buffer")
+        return by_name
+
+    def _names(self) -> str:
+        return ", ".join(tensor.name for tensor in self.plan.graph.variant_pack_tensors)
+
+    # lanes, streams, workspaces
+
+    def _lane(self, buffers: Any) -> _Lane:
+        """Return this thread's lane for the current stream."""
+        stream = self._stream_for(buffers)
+        lanes: dict[int, _Lane] = self._local.__dict__.setdefault("lanes", {})
+        lane = lanes.get(stream)
+        if lane is None:
+            base = 0
+            if self._given_workspace is not None:
+                base, _ = self._given_workspace
+            elif self._allocate is None:
+                base = self._memory.allocate(self.workspace_bytes)
+            lane = lanes[stream] = _Lane(self, stream, base)
+        if not self._asks_buffers:  # otherwise the next buffers may say whose current stream it is
+            self._local.lane = lane
+        return lane
+
+    def _stream_for(self, buffers: Any) -> int:
+        """Return the stream to run on; the first buffers decide whose current stream that is."""
+        if self._asks_buffers:
+            found = next((getter for buffer in buffers if (getter := _framework_stream(buffer)) is not None), None)
+            if found is not None:
+                self._stream = found
+                self._asks_buffers = False
+        return self._stream()
+
+    def _allocator(self, workspace: Workspace) -> Callable[[int], Any] | None:
+        """Return what is asked for a workspace at each call, None if it stays the same."""
+        if workspace is None:
+            return None
+        if isinstance(workspace, str):
+            if workspace == "torch":
+                return partial(_torch_memory, self._device)
+            raise UsageError(
+                f"workspace is {workspace!r}, 'torch', a function, a buffer or None is needed", code="wrong-argument"
+            )
+        if callable(workspace) and not hasattr(workspace, "data_ptr"):
+            chosen: Callable[[int], Any] = workspace
+            return chosen
+        self._given_workspace = self._checked_workspace(workspace), workspace
+        return None
+
+    def _take_workspace(self, lane: _Lane) -> Any:
+        """Let the lane use what the hook gives for this call; return what holds it."""
+        if self._allocate is None or not self.workspace_bytes:
+            return None
+        held = self._allocate(self.workspace_bytes)
+        base = held.data_ptr() if self._is_torchs else self._checked_workspace(held)
+        if base != lane.base:
+            lane.move(self, base)
+        return held
+
+    def _checked_workspace(self, held: Any) -> int:
+        if held is None:
+            raise UsageError(
+                f"the workspace hook returned None, {self.workspace_bytes} bytes are needed", code="workspace-missing"
+            )
+        buffer = device_buffer(held, "workspace")
+        if buffer.size_bytes is not None and buffer.size_bytes < self.workspace_bytes:
+            raise UsageError(
+                f"the workspace has {buffer.size_bytes} bytes, {self.workspace_bytes} are needed",
+                code="buffer-too-small",
+            )
+        return buffer.ptr
+
+    # variant packs
+
+    def tail(self, base: int) -> tuple[int, ...]:
+        """Return the addresses nobody gives, with a workspace at `base`: scratch tensors, numbers the graph holds."""
+        return tuple(
+            base + self._offsets[tensor.uid]
+            if tensor.uid in self._offsets
+            else int(self._scalars[tensor.uid].ctypes.data)
+            for tensor in self._held
+        )
+
+    def plan_workspace(self, base: int) -> int:
+        """Return the address of the plan's own workspace in one at `base`, 0 if it needs none."""
+        return base + self._scratch_bytes if self.plan.workspace_bytes else 0
+
+    def _quick_pack(
+        self, lane: _Lane, key: tuple[int, ...], addresses: tuple[int, ...], buffers: tuple[Any, ...], pack: Any
+    ) -> Any:
+        """Check torch tensors that were not seen at these addresses; return the variant pack they were found with.
+
+        It is made if that is None.
+        """
+        if self._check:
+            self._check_tensors(addresses, buffers)
+        if pack is None:
+            launcher = lane.launcher
+            pack = launcher.keep(key, launcher.row(*addresses, *lane.tail), lane.workspace)
+        pack.seen = [*map(id, buffers)]
+        return pack
+
+    def _check_tensors(self, addresses: tuple[int, ...], buffers: tuple[Any, ...]) -> None:
+        """Check torch tensors: in full, unless they are like the last ones and lie where any tensor may."""
+        kinds = [_kind(buffer) for buffer in buffers]
+        if kinds == self._kinds:
+            wrong = self._misaligned
+            for address in addresses:
+                if address & wrong or not address:
+                    break
+            else:
+                return
+        for tensor, buffer in zip(self._given, buffers, strict=True):
+            self._checked(tensor, buffer)
+        self._kinds = kinds
+
+    def _pack_for(self, lane: _Lane, by_name: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Return the pack of these buffers, and what holds the workspace."""
+        held = self._take_workspace(lane)
+        places: dict[int, int] = {}
+        numbers: list[Any] = []
+        for name, buffer in by_name.items():
+            tensor = self._by_key[name]
+            if tensor.by_value:
+                numbers.append(self._number(tensor, buffer))
+                places[tensor.uid] = int(numbers[-1].ctypes.data)
+            else:
+                places[tensor.uid] = _place(buffer, name)
+        tail = zip(self._held, lane.tail, strict=True)
+        row = [places[tensor.uid] for tensor in self._given]
+        row += [places.get(tensor.uid, place) for tensor, place in tail]
+        key = (lane.workspace, *row)
+        pack = lane.find(key)
+        seen = {name: _identity(by_name[name]) for name in self.names}
+        if self._check and (pack is None or pack.seen != seen):
+            for name, buffer in by_name.items():
+                if name not in self._by_value:
+                    self._checked(self._by_key[name], buffer)
+        if pack is None:
+            pack = lane.launcher.keep(key, lane.launcher.row(*row), lane.workspace)
+        pack.holds, pack.seen = numbers, seen
+        return pack, held
+
+    def _number(self, tensor: Tensor, value: Any) -> Any:
+        """Return a host array of one number, the same one for the same number: packs point to it."""
+        try:
+            key = (tensor.uid, value)
+            array = self._numbers.get(key)
+        except TypeError:  # an array of one number
+            key = (tensor.uid, np.asarray(value).item())
+            array = self._numbers.get(key)
+        if array is None:
+            array = scalar_array(tensor, value)
+            if len(self._numbers) >= SCALARS_KEPT:
+                # Packs hold the arrays they point to, so this forgets numbers and frees none in use.
+                self._numbers.clear()
+            self._numbers[key] = array
+        return array
+
+    def _checked(self, tensor: Tensor, source: Any) -> None:
+        """Check that a buffer is device memory of the plan's GPU the tensor fits in."""
+        buffer = device_buffer(source, tensor.name)
+        facts = pointer_facts(buffer.ptr)
+        name = tensor.name
+        if facts.kind == "unknown":
+            raise UsageError(
+                f"buffer {name!r} lies at {buffer.ptr:#x}, which is no memory of a GPU",
+                code="buffer-not-on-device",
+                fix="give device memory that is still allocated",
+            )
+        mine = self._device
+        if facts.kind == "device" and facts.device not in (None, mine):
+            raise UsageError(
+                f"buffer {name!r} lies on GPU {facts.device}, the plan runs on GPU {mine}",
+                code="buffer-of-another-device",
+            )
+        if buffer.size_bytes is None and facts.bytes_left is not None:
+            buffer = DeviceBuffer(buffer.ptr, facts.bytes_left)
+        check_buffer(tensor, buffer)
+
+
+class Bound(partial[None]):
+    """A call without arguments: one plan, one set of buffers, one stream, the handle of the thread that bound it.
+
+    Returns before the device has finished; raises ``CudnnStatusError`` for what cuDNN refuses at launch.
+
+    Attributes
+    ----------
+    native
+        ``cudnnBackendExecute`` as a ctypes function, and its arguments: handle, plan, variant pack.
+    stream
+        Address of the CUDA stream.
+    holds
+        What must live as long as it: the buffers, and the workspace if its hook made one.
+    """
+
+    stream: int
+    native: tuple[Any, tuple[Any, Any, Any]]
+    holds: Any
+
+    @classmethod
+    def _of(cls, executable: Executable, lane: _Lane, pack: Any, holds: Any) -> Bound:
+        step = again(lane.launch, pack, executable._fail)
+        made = cls(step)
+        made.native = lane.execute, (lane.handle, lane.plan, pack.pointer)
+        made.stream = lane.stream
+        made.holds = (executable, lane, pack, holds)
+        return made
+
+
+class CudaGraph:
+    """A CUDA graph cuDNN made of a plan: launched again and again, given other buffers without being made anew."""
+
+    def __init__(self, executable: Executable, by_name: Mapping[str, Any]) -> None:
+        self._executable = executable
+        lane = executable._lane(by_name.values())
+        self._context = lane.holder.context
+        self._elsewhere = executable._may_be_elsewhere
+        self._held: list[Any] = []
+        with in_context(self._context):
+            self._graph = CudaGraphHandle()
+            finalizer: Any = weakref.finalize(self, self._graph.close)
+            finalizer.atexit = False
+            pack = self._pack(lane, by_name)
+            lane.launcher.populate(lane.holder.handle, pack, self.address)
+            self._graph.instantiate()
+        self._stream = lane.stream
+        self._go = self._graph.bound(self._stream)
+
+    def _pack(self, lane: _Lane, by_name: Mapping[str, Any]) -> Any:
+        pack, held = self._executable._pack_for(lane, by_name)
+        self._held = [pack, held, by_name]
+        return pack
+
+    @property
+    def address(self) -> int:
+        """Address of the ``cudaGraph_t``, to add to a graph of one's own as a child."""
+        return self._graph.graph.value or 0
+
+    def update(self, *buffers: Any, **named: Any) -> None:
+        """Give the graph other buffers. C: ``cudnnBackendUpdateCudaGraph``, ``cuGraphExecUpdate``."""
+        executable = self._executable
+        by_name = executable._normal(executable._named(buffers, named))
+        lane = executable._lane(by_name.values())
+        with in_context(self._context):
+            lane.launcher.update(lane.holder.handle, self._pack(lane, by_name), self.address)
+            self._graph.update()
+        self._go = self._graph.bound(self._stream)
+
+    def launch(self, stream: int | None = None) -> None:
+        """Run it on a stream, on the one that was current when it was made by default.
+
+        Raises
+        ------
+        CudnnBackendError
+            ``cuda-driver``.
+        """
+        if stream is not None or (self._elsewhere and current_context() != self._context):
+            with in_context(self._context):
+                self._graph.launch(self._stream if stream is None else stream)
+        elif self._go():
+            self._graph.launch(self._stream)
+
+    __call__ = launch
+
+    def close(self) -> None:
+        """Destroy the graph; work on the device goes on."""
+        self._graph.close()
+        self._held.clear()
+
+
+def _default_stream() -> int:
+    return 0
+
+
+def _stream_getter(stream: Any) -> Callable[[], int]:
+    if stream is None:
+        return _default_stream
+    if callable(stream) and not hasattr(stream, "cuda_stream"):
+        getter: Callable[[], int] = stream
+        return getter
+    address = stream if isinstance(stream, int) else getattr(stream, "cuda_stream", getattr(stream, "ptr", None))
+    if address is None:
+        raise UsageError(
+            f"stream is {stream!r}, an address, an object with cuda_stream or ptr, or a function is needed",
+            code="wrong-argument",
+        )
+    return partial(int, address)
+
+
+def _framework_stream(buffer: Any) -> Callable[[], int] | None:
+    """Return what answers the current stream of the framework a buffer is of, None where there is none to ask."""
+    family = type(buffer).__module__.partition(".")[0]
+    if family == "torch" and getattr(buffer, "is_cuda", False):
+        current: Callable[[int], int] = sys.modules["torch"]._C._cuda_getCurrentRawStream
+        return partial(current, buffer.get_device())
+    if family == "cupy":
+        stream = sys.modules["cupy"].cuda.get_current_stream
+        return lambda: int(stream().ptr)
+    return None
+
+
+def _wanted(tensor: Tensor) -> Wanted:
+    """Return what :func:`~cudnn_backend_py.execution.check_buffer` would check."""
+    bits, codes = needed_type(tensor.data_type)
+    span = 0 if tensor.ragged_offset is not None else tensor.span_bytes
+    return Wanted(span, tensor.alignment, bits, codes)
+
+
+def _torch_memory(device: int, size_bytes: int) -> Any:
+    torch = sys.modules["torch"]
+    return torch.empty(size_bytes, dtype=torch.uint8, device=device)
+
+
+def _kind(tensor: Any) -> Any:
+    """Return all that decides whether a torch tensor fits but its address; nothing equal for anything else."""
+    try:
+        return tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device()
+    except (AttributeError, TypeError):
+        return object()
+
+
+def _identity(buffer: Any) -> int:
+    """Return what tells an object from another; an address is itself."""
+    return buffer if type(buffer) is int else id(buffer)
+
+
+def _place(buffer: Any, name: str) -> int:
+    if type(buffer) is int:
+        return buffer
+    try:
+        return int(buffer.data_ptr())
+    except AttributeError:
+        return device_buffer(buffer, name).ptr

@@ -1,0 +1,535 @@
+"""Run a plan: buffers, by-value scalars, workspace, stream, variant pack.
+
+NumPy arrays are copied in and out through cuda-python, so that a script needs no framework. Everything else is
+taken where it lies: DLPack, ``__cuda_array_interface__``, or an address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .buffers import DL_TYPES, DeviceBuffer, device_buffer, type_code
+from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
+from ..generated.enums import AttributeName as Attr
+from ..generated.enums import DataType, DescriptorType
+from ..graph.formats import encode
+from ..graph.ir import ELEMENT_BITS, Tensor
+from ..native import Descriptor, Handle
+from ..plans.plan import Plan
+
+__all__ = [
+    "DeviceMemory",
+    "VariantPack",
+    "check_buffer",
+    "cuda_call",
+    "cuda_runtime",
+    "execute",
+    "gpu_time",
+    "scalar_array",
+    "scratch_offsets",
+    "trial_run",
+    "variant_pack",
+]
+
+_SCALAR_TYPES: dict[DataType, Any] = {
+    DataType.FLOAT: np.float32,
+    DataType.DOUBLE: np.float64,
+    DataType.HALF: np.float16,
+    DataType.BFLOAT16: np.float64,  # its bits are made from this
+    DataType.INT32: np.int32,
+    DataType.INT64: np.int64,
+    DataType.UINT32: np.uint32,
+    DataType.INT8: np.int8,
+    DataType.UINT8: np.uint8,
+}
+
+# What a NumPy array may hold for a data type; types NumPy lacks travel as integers of their size, or as ml_dtypes.
+# Types of less than a byte are packed in memory, which a NumPy array of the tensor's dims is not.
+_NUMPY_TYPES: dict[DataType, tuple[str, ...]] = {
+    DataType.FLOAT: ("float32",),
+    DataType.DOUBLE: ("float64",),
+    DataType.HALF: ("float16",),
+    DataType.BFLOAT16: ("bfloat16", "uint16"),
+    DataType.INT8: ("int8",),
+    DataType.UINT8: ("uint8",),
+    DataType.INT32: ("int32",),
+    DataType.UINT32: ("uint32",),
+    DataType.INT64: ("int64",),
+    DataType.BYTE_BOOLEAN: ("bool", "uint8"),
+    DataType.FP8_E4M3: ("float8_e4m3fn", "uint8"),
+    DataType.FP8_E5M2: ("float8_e5m2", "uint8"),
+    DataType.FP8_E8M0: ("float8_e8m0fnu", "uint8"),
+}
+
+
+_KINDS: dict[DataType, str] = {
+    DataType.FLOAT: "float",
+    DataType.DOUBLE: "float",
+    DataType.HALF: "float",
+    DataType.BFLOAT16: "bfloat",
+    DataType.INT8: "int",
+    DataType.INT32: "int",
+    DataType.INT64: "int",
+    DataType.UINT8: "uint",
+    DataType.UINT32: "uint",
+}
+
+SCRATCH_ALIGNMENT = 128  # bytes, of each scratch tensor in front of a plan's workspace
+
+
+def scratch_offsets(tensors: Iterable[Tensor]) -> tuple[dict[int, int], int]:
+    """Return where scratch tensors lie in front of a plan's workspace, by uid, and the bytes they take together."""
+    offsets: dict[int, int] = {}
+    size = 0
+    for item in tensors:
+        if item.scratch:
+            offsets[item.uid] = size
+            size += -(-item.span_bytes // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT
+    return offsets, size
+
+
+@dataclass(slots=True)
+class VariantPack:
+    """A finalized variant pack and what must outlive it: host scalars and the buffers of the caller.
+
+    C: ``CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR``.
+    """
+
+    descriptor: Descriptor
+    holds: list[Any] = field(default_factory=list)
+
+
+def _by_key(plan: Plan, buffers: Mapping[str | int, Any], *, scratch_needed: bool = True) -> dict[int, Any]:
+    """Return the buffers by uid; names and uids are both taken."""
+    known: dict[Any, Tensor] = {}
+    for tensor in plan.graph.variant_pack_tensors:
+        known[tensor.name] = known[tensor.uid] = tensor
+    by_uid: dict[int, Any] = {}
+    for key, buffer in buffers.items():
+        if key not in known:
+            names = ", ".join(tensor.name for tensor in plan.graph.variant_pack_tensors)
+            raise UsageError(
+                f"the graph has no tensor {key!r} in memory", code="unknown-buffer", where=f"it has {names}"
+            )
+        tensor = known[key]
+        if tensor.uid in by_uid:
+            raise UsageError(f"tensor {tensor.name!r} was given twice, by name and by uid", code="buffer-twice")
+        by_uid[tensor.uid] = buffer
+    missing = [
+        tensor.name
+        for tensor in plan.graph.variant_pack_tensors
+        if tensor.uid not in by_uid
+        and not (tensor.by_value and tensor.value is not None)
+        and (scratch_needed or not tensor.scratch)
+    ]
+    if missing:
+        raise UsageError(f"no buffer was given for {', '.join(missing)}", code="missing-buffer")
+    return by_uid
+
+
+def scalar_array(tensor: Tensor, value: Any) -> NDArray[Any]:
+    """Return a by-value tensor's number in host memory.
+
+    Raises
+    ------
+    UsageError
+        ``by-value-type``, ``by-value-size``.
+    """
+    kind = _SCALAR_TYPES.get(tensor.data_type)
+    if kind is None:
+        raise UsageError(
+            f"by-value tensor {tensor.name!r} is {tensor.data_type.name}, which has no host scalar here",
+            code="by-value-type",
+        )
+    given = np.asarray(value)
+    if given.size != 1:
+        raise UsageError(f"by-value tensor {tensor.name!r} takes one number, got {given.size}", code="by-value-size")
+    with np.errstate(over="ignore", invalid="ignore"):
+        array = given.astype(kind) if given.dtype.kind in "biuf" else np.empty(0, kind)
+    fits = array.size == 1 and (array.dtype.kind == "f" or bool(np.all(array == given)))
+    if not fits:
+        raise UsageError(
+            f"by-value tensor {tensor.name!r} is {tensor.data_type.name}, which cannot hold {value!r}",
+            code="by-value-type",
+        )
+    return encode(array, DataType.BFLOAT16) if tensor.data_type is DataType.BFLOAT16 else array
+
+
+def variant_pack(plan: Plan, buffers: Mapping[str | int, Any], *, workspace_ptr: int = 0) -> VariantPack:
+    """Return a variant pack over device buffers.
+
+    Parameters
+    ----------
+    buffers
+        For each tensor in memory, by name or uid: an object with DLPack or ``__cuda_array_interface__``, or a device
+        address; a number for a by-value tensor (left out if the graph holds its value).
+    workspace_ptr
+        Device address of at least ``plan.workspace_bytes`` bytes.
+
+    Raises
+    ------
+    UsageError
+        ``unknown-buffer``, ``missing-buffer``, ``buffer-twice``, ``buffer-not-on-device``, ``buffer-type``,
+        ``buffer-too-small``, ``buffer-misaligned``, ``by-value-type``, ``by-value-size``, ``workspace-missing``.
+    """
+    by_uid = _by_key(plan, buffers)
+    if plan.workspace_bytes and not workspace_ptr:
+        raise UsageError(
+            f"the plan needs a workspace of {plan.workspace_bytes} bytes, got none", code="workspace-missing"
+        )
+    uids, pointers, holds = [], [], []
+    for tensor in plan.graph.variant_pack_tensors:
+        if tensor.by_value:
+            array = scalar_array(tensor, by_uid.get(tensor.uid, tensor.value))
+            holds.append(array)
+            pointers.append(int(array.ctypes.data))
+        else:
+            buffer = device_buffer(by_uid[tensor.uid], tensor.name)
+            check_buffer(tensor, buffer)
+            holds.append(by_uid[tensor.uid])
+            pointers.append(buffer.ptr)
+        uids.append(tensor.uid)
+    pack = Descriptor(DescriptorType.VARIANT_PACK, on=plan.target.library)
+    pack.set(Attr.VARIANT_PACK_UNIQUE_IDS, uids).set(Attr.VARIANT_PACK_DATA_POINTERS, pointers)
+    pack.set(Attr.VARIANT_PACK_WORKSPACE, workspace_ptr or None)
+    return VariantPack(pack.finalize(), holds)
+
+
+def check_buffer(tensor: Tensor, buffer: DeviceBuffer) -> None:
+    """Check alignment, type and size of a device buffer against its tensor.
+
+    Raises
+    ------
+    UsageError
+        ``buffer-misaligned``, ``buffer-type``, ``buffer-too-small``.
+    """
+    name = tensor.name
+    if buffer.ptr % tensor.alignment:
+        raise UsageError(
+            f"buffer {name!r} lies at {buffer.ptr:#x}, a multiple of {tensor.alignment} bytes is needed",
+            code="buffer-misaligned",
+        )
+    needed, codes = needed_type(tensor.data_type)
+    if buffer.element_bits is not None and needed:
+        if buffer.element_bits != needed:
+            raise UsageError(
+                f"buffer {name!r} has elements of {buffer.element_bits} bits ({buffer.type_text}), "
+                f"{tensor.data_type.name} has {needed}",
+                code="buffer-type",
+            )
+        if buffer.kind is not None and type_code(buffer.kind) not in codes:
+            raise UsageError(
+                f"buffer {name!r} holds {buffer.type_text}, {tensor.data_type.name} is needed",
+                code="buffer-type",
+                fix="convert it, or view it as unsigned integers of the same size to hand over raw bits",
+            )
+    # A ragged tensor's dims are bounds; how far its sequences reach is in its offsets.
+    ragged = tensor.ragged_offset is not None
+    if buffer.size_bytes is not None and buffer.size_bytes < tensor.span_bytes and not ragged:
+        raise UsageError(
+            f"buffer {name!r} reaches over {buffer.size_bytes} bytes, {tensor.type_text} with strides "
+            f"{tensor.strides} needs {tensor.span_bytes}",
+            code="buffer-too-small",
+        )
+
+
+@cache
+def needed_type(data_type: DataType) -> tuple[int, frozenset[int]]:
+    """Return the bits of an element and DLPack's type codes that :func:`check_buffer` takes; 0 bits for any type."""
+    bits = ELEMENT_BITS[data_type]
+    if data_type is DataType.BOOLEAN or bits < 8:
+        return 0, frozenset()
+    kind = _KINDS.get(data_type)
+    known = frozenset(map(type_code, DL_TYPES))
+    wrong = frozenset() if kind is None else known - {type_code(kind), type_code("uint")}
+    return bits, frozenset(range(32)) - wrong
+
+
+def execute(
+    plan: Plan,
+    buffers: Mapping[str | int, Any],
+    *,
+    workspace_ptr: int | None = None,
+    stream: int | None = None,
+) -> None:
+    """Run a plan on the GPU of this process.
+
+    C: ``cudnnBackendExecute``. With device buffers only, the call returns before the device has finished; with any
+    NumPy array it waits, and outputs given as NumPy arrays have been filled.
+
+    Parameters
+    ----------
+    buffers
+        As for :func:`variant_pack`; a NumPy array is copied to the device and, if the graph writes that tensor, back.
+        Its memory must be laid out as the tensor's strides say, or be C-contiguous with the tensor's dims, in which
+        case it is rearranged; for a ragged tensor it may be its memory, one-dimensional. Scratch tensors that are
+        not given are allocated for the call.
+    workspace_ptr
+        Device address of the workspace; allocated for the call if not given.
+    stream
+        Address of a CUDA stream; the handle's own if not given.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``plan-without-device`` for a plan of a described target; ``cuda-python-missing`` where memory has to be
+        allocated or copied and cuda-python is not installed.
+    UsageError
+        As :func:`variant_pack`; ``array-shape``, ``array-type`` for NumPy arrays.
+    CudnnStatusError
+        What cuDNN refuses at launch.
+    """
+    handle = _handle_of(plan)
+    by_uid = _by_key(plan, buffers, scratch_needed=False)
+    with DeviceMemory() as memory:
+        placed: dict[str | int, Any] = {}
+        back: list[tuple[Tensor, NDArray[Any], int]] = []
+        written = {tensor.uid for tensor in plan.graph.outputs}
+        for tensor in plan.graph.variant_pack_tensors:
+            buffer = by_uid.get(tensor.uid)
+            if buffer is None and tensor.scratch:
+                placed[tensor.uid] = memory.allocate(tensor.span_bytes)
+                continue
+            if tensor.by_value or not isinstance(buffer, np.ndarray):
+                if buffer is not None:
+                    placed[tensor.uid] = buffer
+                continue
+            image = _memory_image(tensor, buffer)
+            address = memory.copy_in(image)
+            placed[tensor.uid] = address
+            if tensor.uid in written:
+                back.append((tensor, buffer, address))
+        if workspace_ptr is None:
+            workspace_ptr = memory.allocate(plan.workspace_bytes)
+        pack = variant_pack(plan, placed, workspace_ptr=workspace_ptr)
+        with _on_stream(handle, stream):
+            plan.descriptor.execute(handle, pack.descriptor)
+            if memory.in_use:
+                memory.synchronize(handle.stream)
+        for tensor, array, address in back:
+            image = np.empty(array.size if _is_memory(tensor, array) else tensor.span_elements, array.dtype)
+            memory.copy_out(address, image)
+            _take_back(tensor, array, image)
+
+
+@contextmanager
+def _on_stream(handle: Handle, stream: int | None) -> Iterator[None]:
+    """Let a handle run on another stream for a while: others may share it."""
+    if stream is None:
+        yield
+        return
+    before = handle.stream
+    handle.set_stream(stream)
+    try:
+        yield
+    finally:
+        handle.set_stream(before)
+
+
+def _handle_of(plan: Plan) -> Handle:
+    if plan.target.handle is None:
+        raise EnvironmentNotReady(
+            f"this plan was made for the described target {plan.target.name}, which cannot run",
+            code="plan-without-device",
+            fix="save it and load it where the GPU is, or build it there with target None",
+        )
+    return plan.target.handle
+
+
+def trial_run(plan: Plan) -> None:
+    """Run a plan once on zeroed memory of its own, and wait: whether it can be launched and ends.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``plan-without-device``, ``cuda-python-missing``.
+    CudnnStatusError
+        What cuDNN refuses at launch.
+    CudnnBackendError
+        ``cuda-runtime``: the kernel failed; the CUDA context of this process may be lost.
+    """
+    handle = _handle_of(plan)
+    with DeviceMemory() as memory:
+        buffers: dict[str | int, Any] = {
+            tensor.uid: 0 if tensor.by_value else memory.zeros(tensor.span_bytes)
+            for tensor in plan.graph.variant_pack_tensors
+            if not (tensor.by_value and tensor.value is not None)
+        }
+        execute(plan, buffers, workspace_ptr=memory.zeros(plan.workspace_bytes))
+        memory.synchronize(handle.stream)
+
+
+def gpu_time(run: Callable[[], object], stream: int, *, repeats: int = 20) -> float:
+    """Return the median GPU time of `run`, in microseconds, between two CUDA events on `stream`.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``cuda-python-missing``.
+    CudnnBackendError
+        ``cuda-runtime``.
+    """
+    runtime = cuda_runtime()
+    for _ in range(3):
+        run()
+    pairs = [[cuda_call(runtime, "cudaEventCreate") for _ in range(2)] for _ in range(repeats)]
+    try:
+        for start, end in pairs:
+            cuda_call(runtime, "cudaEventRecord", start, stream)
+            run()
+            cuda_call(runtime, "cudaEventRecord", end, stream)
+        cuda_call(runtime, "cudaStreamSynchronize", stream)
+        times = sorted(float(cuda_call(runtime, "cudaEventElapsedTime", start, end)) * 1e3 for start, end in pairs)
+    finally:
+        for pair in pairs:
+            for event in pair:
+                cuda_call(runtime, "cudaEventDestroy", event)
+    return times[len(times) // 2]
+
+
+def _check_array(tensor: Tensor, array: NDArray[Any]) -> None:
+    accepted = _NUMPY_TYPES.get(tensor.data_type, ())
+    if array.dtype.name not in accepted or not array.dtype.isnative:
+        raise UsageError(
+            f"array {tensor.name!r} is {array.dtype.name}{'' if array.dtype.isnative else ' in foreign byte order'}, "
+            f"{tensor.data_type.name} takes {' or '.join(accepted) or 'none'}",
+            code="array-type",
+        )
+    if array.shape != tensor.dims and not _is_memory(tensor, array):
+        raise UsageError(f"array {tensor.name!r} has shape {array.shape}, {tensor.dims} is needed", code="array-shape")
+
+
+def _is_memory(tensor: Tensor, array: NDArray[Any]) -> bool:
+    """Return whether an array is the memory of a ragged tensor itself: all its sequences, one after the other."""
+    return tensor.ragged_offset is not None and array.ndim == 1
+
+
+def _strided(tensor: Tensor, image: NDArray[Any]) -> NDArray[Any]:
+    step = image.itemsize
+    return np.lib.stride_tricks.as_strided(image, tensor.dims, tuple(stride * step for stride in tensor.strides))
+
+
+def _memory_image(tensor: Tensor, array: NDArray[Any]) -> NDArray[Any]:
+    """Return the bytes of device memory for an array: its elements where the tensor's strides put them."""
+    _check_array(tensor, array)
+    if _is_memory(tensor, array):
+        return np.ascontiguousarray(array)
+    image = np.zeros(tensor.span_elements, dtype=array.dtype)
+    _strided(tensor, image)[...] = array
+    return image
+
+
+def _take_back(tensor: Tensor, array: NDArray[Any], image: NDArray[Any]) -> None:
+    array[...] = image if _is_memory(tensor, array) else _strided(tensor, image)
+
+
+class DeviceMemory:
+    """Device memory through cuda-python, freed together."""
+
+    def __init__(self) -> None:
+        self._addresses: list[int] = []
+
+    @property
+    def in_use(self) -> bool:
+        return bool(self._addresses)
+
+    def __enter__(self) -> DeviceMemory:
+        return self
+
+    def __exit__(self, kind: object, *_exception: object) -> None:
+        with nullcontext() if kind is None else suppress(CudnnBackendError):  # the first failure is the one to tell
+            self.free()
+
+    def free(self) -> None:
+        """Give all memory back; this waits for the device."""
+        while self._addresses:
+            self._call("cudaFree", self._addresses.pop())
+
+    @cached_property
+    def _runtime(self) -> Any:
+        return cuda_runtime()
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        return cuda_call(self._runtime, name, *arguments)
+
+    def allocate(self, size_bytes: int) -> int:
+        if not size_bytes:
+            return 0
+        with self._beside_capture():
+            address = int(self._call("cudaMalloc", size_bytes))
+        self._addresses.append(address)
+        return address
+
+    @contextmanager
+    def _beside_capture(self) -> Iterator[None]:
+        """Let this thread allocate while a stream is captured, which a capture otherwise forbids."""
+        relaxed = self._mode("cudaStreamCaptureModeRelaxed")
+        before = self._call("cudaThreadExchangeStreamCaptureMode", relaxed)
+        try:
+            yield
+        finally:
+            self._call("cudaThreadExchangeStreamCaptureMode", before)
+
+    def _mode(self, name: str) -> Any:
+        return getattr(self._runtime.cudaStreamCaptureMode, name)
+
+    def zeros(self, size_bytes: int) -> int:
+        address = self.allocate(size_bytes)
+        if size_bytes:
+            self._call("cudaMemset", address, 0, size_bytes)
+        return address
+
+    def copy_in(self, image: NDArray[Any]) -> int:
+        address = self.allocate(image.nbytes)
+        self._call("cudaMemcpy", address, image.ctypes.data, image.nbytes, self._kind("HostToDevice"))
+        return address
+
+    def copy_out(self, address: int, image: NDArray[Any]) -> None:
+        self._call("cudaMemcpy", image.ctypes.data, address, image.nbytes, self._kind("DeviceToHost"))
+
+    def synchronize(self, stream: int) -> None:
+        self._call("cudaStreamSynchronize", stream)
+
+    def _kind(self, name: str) -> Any:
+        return getattr(self._runtime.cudaMemcpyKind, f"cudaMemcpy{name}")
+
+
+def cuda_call(runtime: Any, name: str, *arguments: Any) -> Any:
+    """Call a function of the CUDA runtime by its C name and return its value.
+
+    Raises
+    ------
+    CudnnBackendError
+        ``cuda-runtime``.
+    """
+    error, *values = getattr(runtime, name)(*arguments)
+    if int(error) != 0:
+        raise CudnnBackendError(f"{name} answered {error!s}", code="cuda-runtime")
+    return values[0] if values else None
+
+
+def cuda_runtime() -> Any:
+    """Return cuda-python's runtime module.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``cuda-python-missing``.
+    """
+    try:
+        from cuda.bindings import runtime
+    except ImportError as error:
+        raise EnvironmentNotReady(
+            "copying arrays and allocating workspace needs cuda-python",
+            code="cuda-python-missing",
+            cause=str(error),
+            fix="pip install 'cudnn-backend-py[cu12]' or [cu13], or give device buffers and workspace_ptr",
+        ) from None
+    return runtime

@@ -1,0 +1,146 @@
+"""``import cudnn`` gives this package: an explicit step, for this process or for the processes it starts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ..system.child import loading_program
+from ..errors import CudnnBackendError, UsageError
+
+__all__ = ["NotOffered", "for_children", "install", "uninstall"]
+
+_NAME = "cudnn"
+_FRONTEND = __name__.rpartition(".")[0]
+_SUBMODULES = {"wrapper": f"{_FRONTEND}.wrapper"}
+_CHILD = """\
+\"\"\"Stands where ``import cudnn`` looks first, and gives cudnn_backend_py.frontend.\"\"\"
+{load}
+sys.modules.pop("cudnn", None)
+from cudnn_backend_py.frontend.as_cudnn import install
+
+install({target!r})
+"""
+
+
+class NotOffered(CudnnBackendError, NotImplementedError, ModuleNotFoundError):
+    """A part of cudnn-frontend that is not cuDNN's backend, so it is not here."""
+
+    def __str__(self) -> str:  # ImportError would print its own message
+        return f"{self.code}: {self.headline}"
+
+
+class _Cudnn(ModuleType):
+    """The module called ``cudnn``: every name of :mod:`cudnn_backend_py.frontend`.
+
+    It is no alias, because its submodules must not be looked for among the files of this package.
+    """
+
+    __path__: list[str]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(_FRONTEND), name)
+
+    def __dir__(self) -> list[str]:
+        return dir(import_module(_FRONTEND))
+
+
+class _Submodules(MetaPathFinder):
+    """Answers ``import cudnn.x``."""
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
+        if fullname.startswith(f"{_NAME}."):
+            raise NotOffered(
+                f"{fullname} is no part of cudnn_backend_py.frontend, which offers cuDNN's backend graphs only",
+                code="frontend-not-offered",
+                where=f"{_NAME} is cudnn_backend_py.frontend in this process",
+                fix="for kernels that are not cuDNN's backend (CuTe DSL and others) run the program with "
+                "nvidia-cudnn-frontend",
+            )
+        return None
+
+
+_finder = _Submodules()
+
+
+def install(target: str | None = None) -> ModuleType:
+    """Make ``import cudnn`` give :mod:`cudnn_backend_py.frontend` in this process.
+
+    Parameters
+    ----------
+    target
+        A described GPU (``"h100"``, ``"sm80"``, a JSON file) that programs are judged for where they name none
+        themselves; they run up to the first ``execute``. None: the GPU of this process, if there is one.
+
+    Returns
+    -------
+    ModuleType
+        The module ``cudnn``.
+
+    Raises
+    ------
+    UsageError
+        ``frontend-real-cudnn`` if another ``cudnn`` was imported before; ``unknown-target``.
+    """
+    found = sys.modules.get(_NAME)
+    if found is not None and not isinstance(found, _Cudnn):
+        raise UsageError(
+            f"another module called {_NAME!r} is imported already: {getattr(found, '__file__', None)}",
+            code="frontend-real-cudnn",
+            fix="install() before anything imports cudnn, or: python -m cudnn_backend_py.frontend SCRIPT",
+        )
+    from .handles import set_default_target
+
+    set_default_target(target)
+    if found is None:
+        found = sys.modules[_NAME] = _module()
+        for name, ours in _SUBMODULES.items():
+            sys.modules[f"{_NAME}.{name}"] = import_module(ours)
+        sys.meta_path.insert(0, _finder)
+    return found
+
+
+def _module() -> _Cudnn:
+    frontend = import_module(_FRONTEND)
+    made = _Cudnn(_NAME, frontend.__doc__)
+    made.__file__ = frontend.__file__
+    made.__path__ = []
+    made.__spec__ = ModuleSpec(_NAME, None, origin=frontend.__file__, is_package=True)
+    return made
+
+
+def uninstall() -> None:
+    """Take back what :func:`install` did; does nothing where nothing is installed."""
+    if not isinstance(sys.modules.get(_NAME), _Cudnn):
+        return
+    from .handles import set_default_target
+
+    set_default_target(None)
+    sys.meta_path.remove(_finder)
+    for name in (_NAME, *(f"{_NAME}.{name}" for name in _SUBMODULES)):
+        sys.modules.pop(name, None)
+
+
+def for_children(folder: Path, target: str | None = None) -> None:
+    """Make ``import cudnn`` give this package in the Python processes that this one starts, too.
+
+    A package ``cudnn`` that calls :func:`install` is written into `folder`, and `folder` put in front of
+    ``PYTHONPATH``.
+
+    Parameters
+    ----------
+    folder
+        An empty folder that exists as long as the children do.
+    target
+        As :func:`install` takes it.
+    """
+    package = folder / _NAME
+    package.mkdir()
+    (package / "__init__.py").write_text(_CHILD.format(target=target, load=loading_program()))
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -1,0 +1,100 @@
+"""Graphs made once per kind of arguments: ``graph``, ``jit`` and ``graph_cache``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from .enums import data_type, heur_mode
+from .graphs import pygraph
+from .tensors import tensor
+
+__all__ = ["graph", "graph_cache", "jit"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def graph_cache(key_fn: Callable[P, Hashable], maxsize: int = 256) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return a decorator that keeps what a function returned, by what `key_fn` makes of its arguments.
+
+    Parameters
+    ----------
+    key_fn
+        Takes the function's arguments, returns the key.
+    maxsize
+        How many results are kept; the oldest one goes first.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        kept: dict[Hashable, R] = {}
+
+        @wraps(function)
+        def cached(*args: P.args, **kwargs: P.kwargs) -> R:
+            key = key_fn(*args, **kwargs)
+            if key not in kept:
+                result = function(*args, **kwargs)
+                if len(kept) >= maxsize:
+                    kept.pop(next(iter(kept)))
+                kept[key] = result
+            return kept[key]
+
+        return cached
+
+    return decorate
+
+
+def jit(
+    heur_modes: heur_mode | Sequence[heur_mode] = heur_mode.A, **_options: Any
+) -> Callable[[Callable[P, tuple[pygraph, Sequence[tensor]]]], Callable[P, tuple[pygraph, list[int]]]]:
+    """Return a decorator that builds the graph a function returns, and turns its tensors into their uids.
+
+    Parameters
+    ----------
+    heur_modes
+        One heuristics mode, or several, for :meth:`pygraph.build`. A graph that has plans is not built again.
+    """
+    modes = [heur_modes] if isinstance(heur_modes, heur_mode) else list(heur_modes)
+
+    def decorate(
+        function: Callable[P, tuple[pygraph, Sequence[tensor]]],
+    ) -> Callable[P, tuple[pygraph, list[int]]]:
+        @wraps(function)
+        def built(*args: P.args, **kwargs: P.kwargs) -> tuple[pygraph, list[int]]:
+            made, tensors = function(*args, **kwargs)
+            if made.get_execution_plan_count() <= 0:
+                made.build(modes)
+            return made, [item.get_uid() for item in tensors]
+
+        return built
+
+    return decorate
+
+
+@contextmanager
+def graph(
+    handle: Any,
+    name: str = "cudnn_graph",
+    io_data_type: data_type = data_type.HALF,
+    intermediate_data_type: data_type = data_type.FLOAT,
+    compute_data_type: data_type = data_type.FLOAT,
+) -> Iterator[tuple[pygraph, list[tensor]]]:
+    """Yield an empty graph and an empty list of tensors.
+
+    Parameters
+    ----------
+    handle
+        What ``create_handle`` returned.
+    name, io_data_type, intermediate_data_type, compute_data_type
+        As :class:`~cudnn_backend_py.frontend.graphs` takes them.
+    """
+    made = pygraph(
+        name=name,
+        io_data_type=io_data_type,
+        intermediate_data_type=intermediate_data_type,
+        compute_data_type=compute_data_type,
+        handle=handle,
+    )
+    yield made, []

@@ -1,0 +1,728 @@
+"""``pygraph``: cudnn-frontend's graph object as a translation onto graph values; the one way to cuDNN stays ours."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Self
+
+from ..execution.buffers import dlpack_facts
+from ..plans.engine import OperationGraph
+from ..graph.ir import Graph
+from ..target import Target
+from . import serialize as saved
+from .enums import (
+    behavior_note,
+    build_plan_policy,
+    data_type,
+    heur_mode,
+    knob_type,
+    numerical_note,
+    scalar_type,
+    tensor_reordering,
+    to_data_type,
+)
+from .errors import FrontendRuntimeError, attribute_not_set, invalid_value, not_supported, status_as
+from .handles import device_properties, kernel_cache, target_of
+from .log import log_graph
+from .ops.node import Emitter, Node, fill_type, packed, prepare
+from .ops.attention import AttentionOps
+from .ops.linear import ConvOps, MatmulOps, MoeOps, ReductionOps
+from .ops.norm import NormOps
+from .ops.pointwise import PointwiseOps
+from .ops.shape import BlockScaleOps, ShapeOps
+from .plan_list import PlanList, knob
+from .runner import Memory, Runner
+from .tensors import tensor as UserTensor
+
+__all__ = ["Context", "pygraph"]
+
+DYNAMIC_SINCE = (9, 4, 0)
+OVERRIDE_SINCE = (9, 21, 0)
+
+
+@dataclass
+class Context:
+    """What nodes are checked, inferred and emitted with."""
+
+    io: data_type
+    intermediate: data_type
+    compute: data_type
+    graph: pygraph = field(repr=False)
+    sm_version: int | None = None
+    is_dynamic_shape_enabled: bool = False
+
+    @property
+    def target(self) -> Target:
+        """What the graph is judged on."""
+        return self.graph.target
+
+    @property
+    def version(self) -> tuple[int, int, int]:
+        """The loaded cuDNN."""
+        return self.target.library.version
+
+    @property
+    def sm(self) -> int:
+        """The architecture, 90 for sm_90."""
+        return self.sm_version or self.target.sm
+
+
+class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, ShapeOps, BlockScaleOps, AttentionOps):
+    """A graph in the making, its plans, and their execution, under cudnn-frontend's names.
+
+    Parameters
+    ----------
+    io_data_type, intermediate_data_type, compute_data_type
+        Types of tensors in memory, of virtual tensors, and of arithmetic, where nothing else is set.
+    handle
+        Of :func:`~cudnn_backend_py.frontend.create_handle`; None for one that all such graphs share.
+    sm_count
+        Multiprocessors the plan may use.
+    sm_version
+        Architecture rules are checked for, if it is not the device's.
+    kernel_cache
+        Kernels shared over shapes.
+    device_property
+        Build for a described GPU, with no GPU in this process.
+    is_dynamic_shape_enabled, is_override_shape_enabled
+        Share kernels over shapes; let an execution give other dims and strides (cuDNN 9.21).
+
+    Raises
+    ------
+    RuntimeError
+        Where no GPU is described and none is there.
+    """
+
+    def __init__(
+        self,
+        name: str = "test_graph",
+        io_data_type: data_type = data_type.NOT_SET,
+        intermediate_data_type: data_type = data_type.NOT_SET,
+        compute_data_type: data_type = data_type.NOT_SET,
+        handle: Any = None,
+        sm_count: int | None = None,
+        sm_version: int | None = None,
+        kernel_cache: kernel_cache | None = None,
+        device_property: device_properties | None = None,
+        is_dynamic_shape_enabled: bool = False,
+        is_override_shape_enabled: bool = False,
+    ) -> None:
+        for kind in (io_data_type, intermediate_data_type, compute_data_type):
+            if not isinstance(kind, data_type):
+                raise TypeError(f"{kind!r} is no cudnn.data_type")
+        self.name = name
+        self.nodes: list[Node] = []
+        self._created: list[UserTensor] = []
+        self._cache = kernel_cache
+        self._override_shapes = is_override_shape_enabled
+        self.target = target_of(handle, device_property)
+        self._handle = handle if handle is not None else self.target.handle
+        self.sm_count = sm_count
+        self.context = Context(
+            io_data_type,
+            intermediate_data_type,
+            compute_data_type,
+            self,
+            sm_version,
+            is_dynamic_shape_enabled or kernel_cache is not None,
+        )
+        self._validated = False
+        self._emitter: Emitter | None = None
+        self._operation_graph: OperationGraph | None = None
+        self._plans = PlanList(self)
+        self._memory: Memory | None = None
+        self._runners: dict[int, Runner] = {}
+        self._current: Runner | None = None
+
+    # tensors
+
+    def tensor(
+        self,
+        dim: Iterable[int],
+        stride: Iterable[int],
+        data_type: Any = data_type.NOT_SET,
+        is_virtual: bool = False,
+        is_pass_by_value: bool = False,
+        ragged_offset: UserTensor | None = None,
+        reordering_type: tensor_reordering = tensor_reordering.NONE,
+        name: str = "",
+        uid: int = -1,
+    ) -> UserTensor:
+        """Return a new tensor of the graph; strides in elements."""
+        made = UserTensor(
+            dim,
+            stride,
+            to_data_type(data_type),
+            is_virtual,
+            is_pass_by_value,
+            ragged_offset,
+            reordering_type,
+            name,
+        )
+        if uid != -1:
+            made.set_uid(uid)
+        self._created.append(made)
+        return made
+
+    _make_tensor = tensor
+
+    def tensor_like(self, input: Any, name: str = "") -> UserTensor:
+        """Return a tensor with dims, strides and type of another one, of this module, torch or DLPack.
+
+        A buffer in host memory becomes a by-value scalar.
+
+        Raises
+        ------
+        ValueError
+            If `input` is no tensor of any kind.
+        """
+        if isinstance(input, UserTensor):
+            made = self.tensor(
+                input.dim,
+                input.stride,
+                input.data_type,
+                input.virtual,
+                input.by_value,
+                input.ragged_offset,
+                input.reordering,
+                name,
+            )
+            made.set_alignment(input.alignment)
+            return made
+        dims, strides, kind, on_host = _facts(input)
+        return self.tensor(dims, strides, kind, is_pass_by_value=on_host, name=name)
+
+    def tensor_scalar(self, value: float | int, scalar_type: scalar_type = scalar_type.RUNTIME_PARAM) -> UserTensor:
+        """Return a by-value scalar that holds its number, of rank 1."""
+        made = UserTensor(
+            [1], [1], data_type.INT32 if isinstance(value, int) else data_type.FLOAT, is_pass_by_value=True
+        )
+        made.value = value
+        made.scalar_type = scalar_type
+        self._created.append(made)
+        return made
+
+    # building
+
+    def validate(self) -> None:
+        """Check the nodes, and fill in what can be inferred.
+
+        Raises
+        ------
+        ValueError
+            Something is missing.
+        cudnnGraphNotSupportedError
+            A combination that is refused before cuDNN is asked.
+        RuntimeError
+            A value out of range.
+        """
+        context = self.context
+        if context.is_dynamic_shape_enabled and context.version < DYNAMIC_SINCE:
+            raise not_supported(f"dynamic shapes need cuDNN 9.4, the loaded library is {context.version}")
+        for node in self.nodes:
+            prepare(node, context)
+        for item in self._created:
+            fill_type(item, context)
+        self._check_uids()
+        self._validated = True
+
+    def _check_uids(self) -> None:
+        owners: dict[int, UserTensor] = {}
+        for item in self._used():
+            if item.uid_given and owners.setdefault(item.uid, item) is not item:
+                raise invalid_value(
+                    f"uid {item.uid} belongs to two tensors, {owners[item.uid].name!r} and {item.name!r}",
+                    fix="set_uid() with a number of its own for each",
+                )
+
+    def _used(self) -> list[UserTensor]:
+        """Return every tensor nodes touch, ragged offsets included, each once."""
+        seen: dict[UserTensor, None] = {}
+        for node in self.nodes:
+            for item in node.tensors():
+                seen.setdefault(item)
+                if item.ragged_offset is not None:
+                    seen.setdefault(item.ragged_offset)
+        return list(seen)
+
+    def graph(self) -> Graph:
+        """Return the graph as a value: what is lowered, explained and saved."""
+        if self._emitter is None:
+            self._emit()
+        return self._graph
+
+    def _emit(self) -> None:
+        if not self._validated:
+            self.validate()
+        if not self.nodes:
+            raise FrontendRuntimeError("the graph has no operations", code="empty-graph")
+        with status_as(FrontendRuntimeError, "the graph cannot be built"):
+            emitter = Emitter(self.context, self.name)
+            for item in self._used():
+                if not item.dim or not item.stride:
+                    raise attribute_not_set(
+                        f"tensor {item.name!r} has dims {item.dim} and strides {item.stride}",
+                        fix="set_dim(...) and set_stride(...)",
+                    )
+                if item.uid_given:
+                    emitter.tensor(item)
+            for item in self._created:  # those only a score modifier uses
+                if item.uid_given and item.dim and item.stride and item.data_type.backend is not None:
+                    emitter.tensor(item)
+            for node in self.nodes:
+                node.emit(emitter)
+            self._graph = emitter.g.graph()
+        self._emitter = emitter
+        self._memory = Memory(self._graph.variant_pack_tensors, emitter.constants, emitter.slices)
+
+    def build_operation_graph(self) -> None:
+        """Hand the graph to cuDNN.
+
+        Raises
+        ------
+        RuntimeError
+            What cuDNN refuses about an operation, with its words.
+        """
+        graph = self.graph()
+        log_graph(self)
+        with status_as(FrontendRuntimeError, "cuDNN refuses the operation graph"):
+            self._operation_graph = OperationGraph(
+                graph,
+                self.target,
+                dynamic_shapes=self.context.is_dynamic_shape_enabled,
+                override_shapes=self._override_shapes and self.target.library.version >= OVERRIDE_SINCE,
+            )
+
+    @property
+    def operation_graph(self) -> OperationGraph:
+        """The finalized operation graph.
+
+        Raises
+        ------
+        RuntimeError
+            Before :meth:`build_operation_graph`.
+        """
+        if self._operation_graph is None:
+            raise invalid_value("the operation graph is not built", fix="call build_operation_graph() first")
+        return self._operation_graph
+
+    @property
+    def cache(self) -> kernel_cache | None:
+        """The kernel cache plans are built with."""
+        return self._cache
+
+    def create_execution_plans(self, modes: Sequence[heur_mode]) -> None:
+        """Ask cuDNN's heuristics for engine configs.
+
+        Raises
+        ------
+        cudnnGraphNotSupportedError
+            If there are none; its ``verdict`` says why.
+        """
+        if self._override_shapes and self.context.version < OVERRIDE_SINCE:
+            raise not_supported(
+                f"override shapes need cuDNN 9.21.0, the loaded library is {self.target.library.version_text}",
+                fix="load a newer cuDNN (cudnn-backend cudnn install 9.21.0), or build a graph for each shape",
+            )
+        choices = [choice for node in self.nodes if (choice := _engine_choice(node, self.context)) is not None]
+        if choices:
+            self._plans.add_engine(*choices[0])
+        else:
+            self._plans.ask(modes)
+
+    def create_execution_plan(self, engine: int, knobs: Mapping[knob_type, int]) -> None:
+        """Take one engine with these knob values.
+
+        Raises
+        ------
+        RuntimeError
+            If the engine does not take the graph or a value.
+        """
+        with status_as(FrontendRuntimeError, f"engine {engine}"):
+            self._plans.add_engine(engine, {_backend_knob(item): value for item, value in knobs.items()})
+
+    def check_support(self) -> None:
+        """Check that an engine config is left after the filters.
+
+        Raises
+        ------
+        cudnnGraphNotSupportedError
+            If none is.
+        """
+        self._plans.check_support()
+
+    def build_plans(self, policy: build_plan_policy = build_plan_policy.HEURISTICS_CHOICE) -> None:
+        """Build the first plan that can be built, or all.
+
+        Raises
+        ------
+        cudnnGraphNotSupportedError
+            If none can.
+        """
+        self._plans.build(policy)
+        self._choose()
+
+    def build_plan_at_index(self, index: int) -> None:
+        """Build one plan; :meth:`execute` runs it from now on."""
+        self._plans.build_at(index)
+        self._choose()
+
+    def select_plan(self, index: int) -> Self:
+        """Let :meth:`execute` run this plan; it is built if it is not yet."""
+        self.build_plan_at_index(index)
+        return self
+
+    def build(self, modes: Sequence[heur_mode] | None = None) -> None:
+        """Validate, build the operation graph, ask heuristics, check and build a plan."""
+        self.validate()
+        self.build_operation_graph()
+        self.create_execution_plans([heur_mode.A] if modes is None else modes)
+        self.check_support()
+        self.build_plans()
+
+    def _choose(self) -> None:
+        self._current = self._runner(self._plans.candidate)
+
+    def _runner(self, index: int) -> Runner:
+        runner = self._runners.get(index)
+        if runner is None:
+            plan = self._plans.built(index)
+            assert self._memory is not None
+            assert self._emitter is not None
+            with status_as(FrontendRuntimeError, "the plan cannot be run"):
+                runner = self._runners[index] = Runner(plan, self._memory, self._emitter.tensors)
+        return runner
+
+    # filters
+
+    def deselect_workspace_greater_than(self, workspace: int) -> Self:
+        """Leave out plans that need more workspace, in bytes."""
+        self._plans.workspace_limit = workspace
+        return self
+
+    def deselect_shared_mem_greater_than(self, shared_memory: int) -> Self:
+        """Leave out plans that need more shared memory per block, in bytes."""
+        self._plans.shared_memory_limit = shared_memory
+        return self
+
+    def deselect_engines(self, names: Sequence[str]) -> Self:
+        """Leave out plans whose name contains one of these, such as ``eng3`` or ``k24=7``."""
+        self._plans.barred_names = list(names)
+        return self
+
+    def select_behavior_notes(self, notes: Sequence[behavior_note]) -> Self:
+        """Keep only plans with all of these notes."""
+        self._plans.filter_notes("behavior_notes", notes, keep=True)
+        return self
+
+    def deselect_behavior_notes(self, notes: Sequence[behavior_note]) -> Self:
+        """Leave out plans with any of these notes."""
+        self._plans.filter_notes("behavior_notes", notes, keep=False)
+        return self
+
+    def select_numeric_notes(self, notes: Sequence[numerical_note]) -> Self:
+        """Keep only plans with all of these notes."""
+        self._plans.filter_notes("numerical_notes", notes, keep=True)
+        return self
+
+    def deselect_numeric_notes(self, notes: Sequence[numerical_note]) -> Self:
+        """Leave out plans with any of these notes."""
+        self._plans.filter_notes("numerical_notes", notes, keep=False)
+        return self
+
+    # questions
+
+    def get_execution_plan_count(self) -> int:
+        """Return the number of engine configs, built or not."""
+        return len(self._plans)
+
+    def get_plan_name_at_index(self, index: int) -> str:
+        """Return engine and knobs of a plan, as in ``eng2_k24=7``."""
+        return self._plans.config(index).tag
+
+    def get_engine_and_knobs_at_index(self, index: int) -> tuple[int, dict[knob_type, int]]:
+        """Return engine and knob values of a plan."""
+        config = self._plans.config(index)
+        names = ((getattr(item, "name", ""), value) for item, value in config.knobs.items())
+        return config.engine, {knob_type[name]: value for name, value in names if name in knob_type.__members__}
+
+    def get_engine_count(self) -> int:
+        """Return how many engines cuDNN has for such a graph."""
+        with status_as(FrontendRuntimeError, "the engine count"):
+            return self.operation_graph.engine_count
+
+    def get_knobs_for_engine(self, engine: int) -> list[knob]:
+        """Return the knobs of an engine with their ranges."""
+        with status_as(FrontendRuntimeError, f"engine {engine}"):
+            return knob.of(self.operation_graph.knobs(engine))
+
+    def get_behavior_notes(self) -> list[behavior_note]:
+        """Return the behaviour notes of the plan :meth:`execute` runs."""
+        return self.get_behavior_notes_for_plan_at_index(self._plans.candidate)
+
+    def get_behavior_notes_for_plan_at_index(self, index: int) -> list[behavior_note]:
+        """Return the behaviour notes of a plan."""
+        return [behavior_note[note.name] for note in self._plans.config(index).behavior_notes]
+
+    def get_workspace_size(self) -> int:
+        """Return the bytes of device memory :meth:`execute` needs.
+
+        Raises
+        ------
+        RuntimeError
+            Before a plan is built.
+        """
+        if self._current is None:
+            return self.get_workspace_size_plan_at_index(self._plans.candidate)
+        return self._current.workspace_bytes
+
+    def get_workspace_size_plan_at_index(self, index: int) -> int:
+        """Return the bytes of device memory a plan needs; known before it is built since cuDNN 9.2."""
+        config = self._plans.config(index)
+        assert self._memory is not None
+        if self._plans.is_built(index):
+            return self._runner(index).workspace_bytes
+        return self._memory.scratch_bytes + config.workspace_bytes
+
+    def query_tensor_attributes_of_uid(self, uid: int) -> UserTensor:
+        """Return the tensor with that uid.
+
+        Raises
+        ------
+        RuntimeError
+            If there is none.
+        """
+        for item in self._used():
+            if item.uid == uid:
+                return item
+        raise invalid_value(f"no tensor of the graph has uid {uid}")
+
+    # execution
+
+    def execute(
+        self,
+        tensor_to_device_buffer: Mapping[Any, Any],
+        workspace: Any = None,
+        handle: Any = None,
+        override_uids: Sequence[int] | None = None,
+        override_shapes: Sequence[Sequence[int]] | None = None,
+        override_strides: Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        """Run the chosen plan on the handle's stream; returns before the device has finished.
+
+        Parameters
+        ----------
+        tensor_to_device_buffer
+            Tensor or uid to an address, a torch tensor or any DLPack object; None keys and what the graph does not
+            have are ignored.
+        workspace
+            At least :meth:`get_workspace_size` bytes of device memory.
+        override_uids, override_shapes, override_strides
+            Other dims and strides for some tensors, where the graph allows it.
+
+        Raises
+        ------
+        ValueError
+            A tensor is missing.
+        RuntimeError
+            No plan is built, or cuDNN refuses the launch.
+        """
+        runner = self._current
+        if runner is None:
+            raise invalid_value(f"Plan index {self._plans.candidate} is invalid: no plan is built", fix="build_plans()")
+        if override_uids:
+            overrides = (override_uids, override_shapes or (), override_strides or ())
+            runner.execute_with(tensor_to_device_buffer, workspace, handle or self._handle, overrides)
+            return
+        runner.execute(tensor_to_device_buffer, workspace, handle or self._handle)
+
+    def execute_plan_at_index(
+        self,
+        tensor_to_device_buffer: Mapping[Any, Any],
+        workspace: Any,
+        index: int,
+        handle: Any = None,
+        override_uids: Sequence[int] | None = None,
+        override_shapes: Sequence[Sequence[int]] | None = None,
+        override_strides: Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        """Run one of the built plans; otherwise as :meth:`execute`."""
+        runner = self._runner(index)
+        if override_uids:
+            overrides = (override_uids, override_shapes or (), override_strides or ())
+            runner.execute_with(tensor_to_device_buffer, workspace, handle or self._handle, overrides)
+            return
+        runner.execute(tensor_to_device_buffer, workspace, handle or self._handle)
+
+    def _execute(self, var_pack: Mapping[int, int], workspace: int, handle: Any = None, *overrides: Any) -> None:
+        self.execute(var_pack, workspace, handle, *overrides)
+
+    def _execute_plan_at_index(
+        self, var_pack: Mapping[int, int], workspace: int, index: int, handle: Any = None, *overrides: Any
+    ) -> None:
+        self.execute_plan_at_index(var_pack, workspace, index, handle, *overrides)
+
+    def _get_variant_pack_uids_sorted(self) -> list[int]:
+        assert self._memory is not None
+        return sorted(self._memory.user_uids())
+
+    def _prepare_variant_pack_template(self) -> None:
+        """Do nothing: what a launch needs is bound when a plan is built."""
+
+    def _execute_with_ptrs(self, user_ptrs: Sequence[int], workspace: int, handle: Any = None) -> None:
+        self.execute(dict(zip(self._get_variant_pack_uids_sorted(), user_ptrs, strict=True)), workspace, handle)
+
+    def populate_cuda_graph(
+        self, handle: Any, variant_pack: Mapping[Any, Any], workspace: Any, cuda_graph: int
+    ) -> None:
+        """Add the plan's nodes to an empty ``cudaGraph_t``, given by its address."""
+        self._chosen_runner().populate(variant_pack, workspace, handle or self._handle, cuda_graph)
+
+    def update_cuda_graph(self, handle: Any, variant_pack: Mapping[Any, Any], workspace: Any, cuda_graph: int) -> None:
+        """Give a populated ``cudaGraph_t`` the addresses of another variant pack."""
+        self._chosen_runner().update(variant_pack, workspace, handle or self._handle, cuda_graph)
+
+    def _chosen_runner(self) -> Runner:
+        return self._current if self._current is not None else self._runner(self._plans.candidate)
+
+    # text and files
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the graph as plain data, in cudnn-frontend's terms."""
+        context = self.context
+        kinds = {"io": context.io, "intermediate": context.intermediate, "compute": context.compute}
+        return {
+            "context": {
+                "name": self.name,
+                **{f"{key}_data_type": None if kind == 0 else kind.name for key, kind in kinds.items()},
+            },
+            "cudnn_backend_version": self.target.library.version_text,
+            "nodes": [node.to_json() for node in self.nodes],
+            "tensors": [item.to_json() for item in self._used()],
+        }
+
+    def __repr__(self) -> str:
+        return json.dumps(self.to_json())
+
+    def key(self) -> int:
+        """Return a hash of the graph that is the same in every process."""
+        content = self.to_json()
+        digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).digest()
+        return int.from_bytes(digest[:8], "little", signed=True)
+
+    def serialize(self) -> list[int]:
+        """Return the built plan with what is needed to run it, as the numbers of a byte string.
+
+        Raises
+        ------
+        RuntimeError
+            Before a plan is built.
+        """
+        assert self._memory is not None or self._current is None
+        if self._current is None or self._memory is None:
+            raise invalid_value("no plan is built, so there is nothing to serialize", fix="build() first")
+        return list(saved.dump(self._current.plan, self._memory))
+
+    def deserialize(self, *source: Any) -> None:
+        """Take what :meth:`serialize` returned: ``deserialize(data)`` or ``deserialize(handle, data)``.
+
+        The plan holds code that runs on the GPU: take it from sources you trust.
+
+        Raises
+        ------
+        RuntimeError
+            If it is no such data, or of another cuDNN version or architecture.
+        """
+        if not 1 <= len(source) <= 2:
+            raise TypeError(f"deserialize takes (data) or (handle, data), got {len(source)} arguments")
+        handle = source[0] if len(source) == 2 else None
+        if handle is not None:
+            self.target = target_of(handle, None)
+            self._handle = handle
+        with status_as(FrontendRuntimeError, "the serialized graph"):
+            plan, memory = saved.load(source[-1], self.target)
+            self._memory = memory
+            self._current = self._runners[0] = Runner(plan, memory, {})
+        self._plans.take(plan)
+
+    # timing
+
+    def _built_plans(self) -> list[int]:
+        built = [index for index in range(len(self._plans)) if self._plans.is_built(index)]
+        if not built:
+            raise invalid_value("no plan is built", fix="build_plans(cudnn.build_plan_policy.ALL)")
+        return built
+
+    def get_autotune_workspace_size(self) -> int:
+        """Return the bytes the largest built plan needs."""
+        sizes = [
+            self._runner(index).workspace_bytes for index in range(len(self._plans)) if self._plans.is_built(index)
+        ]
+        if not sizes:
+            raise invalid_value("no plan is built", fix="build_plans(cudnn.build_plan_policy.ALL)")
+        return max(sizes)
+
+    def autotune(self, variant_pack: Mapping[Any, Any], workspace: Any, handle: Any = None) -> None:
+        """Run every built plan, and let :meth:`execute` run the fastest from now on.
+
+        GPU times are medians of CUDA events. Build the plans to compare first (``build_plan_policy.ALL``).
+
+        Raises
+        ------
+        RuntimeError
+            No plan is built, the target is described, cuDNN refuses a launch, or cuda-python is not installed.
+        """
+        from ..execution.run import gpu_time
+
+        chosen: Any = handle or self._handle
+        times = {}
+        for index in self._built_plans():
+            runner = self._runner(index)
+            runner.check_handle(chosen)
+            with status_as(FrontendRuntimeError, f"plan {index} could not be timed"):
+                times[index] = gpu_time(partial(runner.execute, variant_pack, workspace, chosen), chosen.stream)
+        self._plans.candidate = min(times, key=times.__getitem__)
+        self._choose()
+
+
+def _engine_choice(node: Node, context: Context) -> Any:
+    choose = getattr(node, "engine_choice", None)
+    return None if choose is None else choose(context)
+
+
+def _backend_knob(item: knob_type) -> Any:
+    from ..generated.enums import KnobType
+
+    return KnobType[knob_type(item).name]
+
+
+def _facts(source: Any) -> tuple[Sequence[int], Sequence[int], data_type, bool]:
+    """Return dims, strides in elements, type, and whether it lies in host memory."""
+    if hasattr(source, "data_ptr") and hasattr(source, "stride"):  # torch
+        kind = to_data_type(source.dtype)
+        return tuple(source.shape), tuple(source.stride()), kind, source.device.type == "cpu"
+    if not hasattr(source, "__dlpack__"):
+        raise attribute_not_set(
+            f"{source!r} is neither a tensor of this module nor one with DLPack (__dlpack__)",
+            fix="give a cudnn.tensor, or a torch, CuPy, JAX or NumPy array",
+        )
+    facts = dlpack_facts(source)
+    strides = facts.strides if facts.strides is not None else packed(facts.dims)
+    return facts.dims, strides, _DL_TYPES.get(facts.type_text, data_type.NOT_SET), facts.on_host
+
+
+_DL_TYPES = {
+    "float16": data_type.HALF,
+    "float32": data_type.FLOAT,
+    "float64": data_type.DOUBLE,
+    "bfloat16": data_type.BFLOAT16,
+    "int8": data_type.INT8,
+    "int32": data_type.INT32,
+    "int64": data_type.INT64,
+    "uint8": data_type.UINT8,
+    "bool8": data_type.BOOLEAN,
+}

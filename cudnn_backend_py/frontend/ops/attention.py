@@ -1,0 +1,636 @@
+"""Attention with cudnn-frontend's signatures: the arguments become one request, and a node of the graph."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from operator import index
+from typing import Any
+
+from .attention_node import AttentionNode, ScoreMod, port_name
+from .attention_rules import Kind, Request
+from ..enums import attention_implementation, data_type, diagonal_alignment
+from ..errors import invalid_value
+from .base import OpsBase
+from ..tensors import tensor
+
+__all__ = ["AttentionOps"]
+
+_NOT_SET = data_type.NOT_SET
+_TOP_LEFT, _BOTTOM_RIGHT = diagonal_alignment.TOP_LEFT, diagonal_alignment.BOTTOM_RIGHT
+_AUTO = attention_implementation.AUTO
+
+
+def _tensors(required: Mapping[str, Any], optional: Mapping[str, Any]) -> dict[str, tensor]:
+    """Return tensors by name; every one that is given, and must be, is a ``cudnn.tensor``."""
+    found: dict[str, tensor] = {}
+    for name, value in {**required, **optional}.items():
+        if value is None and name in optional:
+            continue
+        if not isinstance(value, tensor):
+            raise TypeError(f"{port_name(name)} of attention is {value!r}, a cudnn.tensor is needed")
+        found[name] = value
+    return found
+
+
+def _int(name: str, value: Any) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, int):
+        raise invalid_value(f"{name} must be an int (or None), got {value!r}: invalid")
+    return int(value)
+
+
+def _stats(generate_stats: Any, is_inference: Any) -> bool:
+    if (generate_stats is None) == (is_inference is None):
+        raise invalid_value(
+            "exactly one of generate_stats and is_inference must be set", fix="generate_stats=True or False"
+        )
+    for name, value in (("generate_stats", generate_stats), ("is_inference", is_inference)):
+        if value is not None and not isinstance(value, bool):
+            raise invalid_value(f"{name} must be a bool, got {value!r}: invalid")
+    return bool(generate_stats) if is_inference is None else not is_inference
+
+
+def _mask(
+    causal: bool, corner: bool, alignment: diagonal_alignment, right: Any, name: str
+) -> tuple[diagonal_alignment, int | None]:
+    """Return alignment and right bound; the older flags of causal masks exclude each other and the bound."""
+    if causal and corner:
+        raise invalid_value("use_causal_mask and use_causal_mask_bottom_right cannot both be true")
+    for flag, wanted in (("use_causal_mask", causal), ("use_causal_mask_bottom_right", corner)):
+        if wanted and right is not None:
+            raise invalid_value(f"{flag} and {name} cannot be set at the same time")
+    if causal or corner:
+        return (_BOTTOM_RIGHT if corner else _TOP_LEFT), 0
+    return diagonal_alignment(alignment), _int(name, right)
+
+
+def _left(window: Any, left: Any, name: str) -> int | None:
+    if window is not None and left is not None:
+        raise invalid_value("sliding window and left_bound cannot be set at the same time")
+    return _int(name, left if window is None else window)
+
+
+def _single(value: float) -> float:
+    """Return a number as single precision holds it."""
+    return float(struct.unpack("f", struct.pack("f", value))[0])
+
+
+def _scale(attn_scale: Any) -> tuple[float | None, tensor | None]:
+    if isinstance(attn_scale, float):
+        return _single(attn_scale), None
+    if attn_scale is None or isinstance(attn_scale, tensor):
+        return None, attn_scale
+    raise invalid_value(f"attn_scale must be a cudnn_tensor or float, got {attn_scale!r}: invalid")
+
+
+_DROPOUT = (
+    "dropout must be a tuple of (float probability, a seed tensor, and an offset tensor) or of mask and scale tensors"
+)
+
+
+def _dropout(dropout: Any, rng_dump: Any, *, backward: bool) -> tuple[float | None, dict[str, Any]]:
+    """Return the probability, and the tensors: seed, offset and dump, or mask and scale (backward: its inverse too)."""
+    if dropout is None:
+        return None, {}
+    parts = tuple(dropout) if isinstance(dropout, (tuple, list)) else ()
+    probability = _single(parts[0]) if parts and isinstance(parts[0], float) else None
+    others = parts if probability is None else parts[1:]
+    sizes = (3,) if backward or probability is not None else (2, 3)
+    if len(parts) not in sizes or not all(isinstance(item, tensor) for item in others):
+        raise invalid_value(f"{_DROPOUT}, got {dropout!r}: invalid")
+    if probability is not None:
+        return probability, {"dropout_seed": parts[1], "dropout_offset": parts[2], "rng_dump": rng_dump}
+    names = ("dropout_mask", "dropout_scale", "dropout_scale_inv") if backward else ("dropout_mask", "dropout_scale")
+    return None, dict(zip(names, parts, strict=False))
+
+
+def _kind(value: Any) -> data_type:
+    if not isinstance(value, data_type):
+        raise TypeError(f"compute_data_type is {value!r}, a cudnn.data_type is needed")
+    return value
+
+
+class AttentionOps(OpsBase):
+    """Attention, with cudnn-frontend's arguments.
+
+    Q, K, V, O and their gradients have dims b, h, s, d, and strides in elements that say how they lie; with
+    ``seq_len_q`` and ``seq_len_kv`` [b, 1, 1, 1] int32 and ragged offsets sequences lie one after the other. Bounds
+    keep column j of row i where ``j <= i + right`` and ``j + left > i``, counted from the corner of the alignment.
+
+    What cuDNN is known to get wrong is built and named in a
+    :class:`~cudnn_backend_py.frontend.FrontendHazardWarning`, once for each hazard.
+
+    Every method raises ``RuntimeError`` for arguments that exclude each other or are of another type, ``TypeError`` for
+    what is no ``cudnn.tensor``; ``validate`` refuses what :mod:`~cudnn_backend_py.frontend.ops.attention_rules` lists.
+    """
+
+    def sdpa(
+        self,
+        q: tensor,
+        k: tensor,
+        v: tensor,
+        is_inference: bool | None = None,
+        attn_scale: float | tensor | None = None,
+        bias: tensor | None = None,
+        block_mask: tensor | None = None,
+        use_alibi_mask: bool = False,
+        use_padding_mask: bool = False,
+        seq_len_q: tensor | None = None,
+        seq_len_kv: tensor | None = None,
+        use_causal_mask: bool = False,
+        use_causal_mask_bottom_right: bool = False,
+        sliding_window_length: int | None = None,
+        diagonal_alignment: diagonal_alignment = _TOP_LEFT,
+        diagonal_band_left_bound: int | None = None,
+        diagonal_band_right_bound: int | None = None,
+        dropout: tuple[Any, ...] | None = None,
+        rng_dump: tensor | None = None,
+        paged_attention_k_table: tensor | None = None,
+        paged_attention_v_table: tensor | None = None,
+        paged_attention_max_seq_len_kv: int | None = None,
+        compute_data_type: data_type = _NOT_SET,
+        name: str = "",
+        score_mod: ScoreMod | None = None,
+        generate_stats: bool | None = None,
+        implementation: attention_implementation = _AUTO,
+        score_max: tensor | None = None,
+        score_sum_exp: tensor | None = None,
+        sink_token: tensor | None = None,
+        unfuse_fma: bool = False,
+    ) -> list[tensor | None]:
+        """Return [O, Stats], Stats None if it is not asked for; 16-bit floats.
+
+        With a page table ``k`` and ``v`` are containers [pages, h, page size, d]. ``dropout`` is (probability, seed,
+        offset) or (mask, scale). ``score_mod(graph, score)`` returns the changed score.
+        """
+        window = _left(sliding_window_length, diagonal_band_left_bound, "diagonal_band_left_bound")
+        stats = _stats(generate_stats, is_inference)
+        alignment, right = _mask(
+            use_causal_mask,
+            use_causal_mask_bottom_right,
+            diagonal_alignment,
+            diagonal_band_right_bound,
+            "diagonal_band_right_bound",
+        )
+        limit = _int("paged_attention_max_seq_len_kv", paged_attention_max_seq_len_kv)
+        scale, scale_tensor = _scale(attn_scale)
+        probability, of_dropout = _dropout(dropout, rng_dump, backward=False)
+        request = Request(
+            name=name,
+            kind="half",
+            backward=False,
+            tensors=_tensors(
+                {"q": q, "k": k, "v": v},
+                {
+                    "scale": scale_tensor,
+                    "bias": bias,
+                    "block_mask": block_mask,
+                    "seq_len_q": seq_len_q,
+                    "seq_len_kv": seq_len_kv,
+                    "page_table_k": paged_attention_k_table,
+                    "page_table_v": paged_attention_v_table,
+                    "max": score_max,
+                    "sum_exp": score_sum_exp,
+                    "sink": sink_token,
+                    **of_dropout,
+                },
+            ),
+            scale=scale,
+            alibi=bool(use_alibi_mask),
+            padding=bool(use_padding_mask),
+            alignment=alignment,
+            left=window,
+            right=right,
+            dropout=probability,
+            stats=stats,
+            max_seq_kv=limit,
+            implementation=attention_implementation(implementation),
+            compute=_kind(compute_data_type),
+            score_mod=score_mod,
+            unfuse_fma=bool(unfuse_fma),
+        )
+        return self._forward(request, ("o", "stats"))
+
+    def _forward(self, request: Request, outputs: tuple[str, ...]) -> list[tensor | None]:
+        """Add a forward pass and return its outputs, None for statistics that are not asked for."""
+        wanted = [name for name in outputs if name != "stats" or request.stats]
+        self._add(AttentionNode(request, wanted, self))
+        return [request.get(name) for name in outputs]
+
+    def sdpa_backward(
+        self,
+        q: tensor,
+        k: tensor,
+        v: tensor,
+        o: tensor,
+        dO: tensor,
+        stats: tensor,
+        attn_scale: float | tensor | None = None,
+        bias: tensor | None = None,
+        dBias: tensor | None = None,
+        use_alibi_mask: bool = False,
+        use_padding_mask: bool = False,
+        seq_len_q: tensor | None = None,
+        seq_len_kv: tensor | None = None,
+        max_total_seq_len_q: int | None = None,
+        max_total_seq_len_kv: int | None = None,
+        use_causal_mask: bool = False,
+        use_causal_mask_bottom_right: bool = False,
+        sliding_window_length: int | None = None,
+        diagonal_alignment: diagonal_alignment = _TOP_LEFT,
+        diagonal_band_left_bound: int | None = None,
+        diagonal_band_right_bound: int | None = None,
+        dropout: tuple[Any, ...] | None = None,
+        rng_dump: tensor | None = None,
+        use_deterministic_algorithm: bool = False,
+        compute_data_type: data_type = _NOT_SET,
+        name: str = "",
+        score_mod: ScoreMod | None = None,
+        score_mod_bprop: ScoreMod | None = None,
+        sink_token: tensor | None = None,
+        dSink_token: tensor | None = None,
+    ) -> list[tensor | None]:
+        """Return [dQ, dK, dV]; 16-bit floats.
+
+        ``dropout`` is (probability, seed, offset) or (mask, scale, inverse of the scale). A bound that is given goes
+        before the flags of causal masks, and the left bound before the length of the sliding window.
+        """
+        alignment, right = _mask_of_flags(use_causal_mask, use_causal_mask_bottom_right, diagonal_alignment)
+        right_given = _int("diagonal_band_right_bound", diagonal_band_right_bound)
+        window = _int("sliding window", sliding_window_length)
+        left = _int("diagonal_band_left_bound", diagonal_band_left_bound)
+        scale, scale_tensor = _scale(attn_scale)
+        probability, of_dropout = _dropout(dropout, rng_dump, backward=True)
+        request = Request(
+            name=name,
+            kind="half",
+            backward=True,
+            tensors=_tensors(
+                {"q": q, "k": k, "v": v, "o": o, "do": dO, "stats": stats},
+                {
+                    "scale": scale_tensor,
+                    "bias": bias,
+                    "dbias": dBias,
+                    "seq_len_q": seq_len_q,
+                    "seq_len_kv": seq_len_kv,
+                    "sink": sink_token,
+                    "dsink": dSink_token,
+                    **of_dropout,
+                },
+            ),
+            scale=scale,
+            alibi=bool(use_alibi_mask),
+            padding=bool(use_padding_mask),
+            alignment=alignment,
+            left=window if left is None else left,
+            right=right if right_given is None else right_given,
+            dropout=probability,
+            max_total_q=None if max_total_seq_len_q is None else index(max_total_seq_len_q),
+            max_total_kv=None if max_total_seq_len_kv is None else index(max_total_seq_len_kv),
+            deterministic=bool(use_deterministic_algorithm),
+            compute=_kind(compute_data_type),
+            score_mod=score_mod,
+            score_mod_bprop=score_mod_bprop,
+        )
+        return self._backward(request, ("dq", "dk", "dv"))
+
+    def _backward(self, request: Request, outputs: tuple[str, ...]) -> list[tensor | None]:
+        self._add(AttentionNode(request, outputs, self))
+        return [request.get(name) for name in outputs]
+
+    def sdpa_fp8(
+        self,
+        q: tensor,
+        k: tensor,
+        v: tensor,
+        descale_q: tensor,
+        descale_k: tensor,
+        descale_v: tensor,
+        descale_s: tensor,
+        scale_s: tensor,
+        scale_o: tensor,
+        is_inference: bool | None = None,
+        attn_scale: float | tensor | None = None,
+        bias: tensor | None = None,
+        use_alibi_mask: bool = False,
+        use_padding_mask: bool = False,
+        seq_len_q: tensor | None = None,
+        seq_len_kv: tensor | None = None,
+        use_causal_mask: bool = False,
+        use_causal_mask_bottom_right: bool = False,
+        sliding_window: int | None = None,
+        diagonal_alignment: diagonal_alignment = _TOP_LEFT,
+        left_bound: int | None = None,
+        right_bound: int | None = None,
+        dropout: tuple[Any, ...] | None = None,
+        rng_dump: tensor | None = None,
+        paged_attention_k_table: tensor | None = None,
+        paged_attention_v_table: tensor | None = None,
+        paged_attention_max_seq_len_kv: int | None = None,
+        compute_data_type: data_type = _NOT_SET,
+        name: str = "",
+        fn: ScoreMod | None = None,
+        generate_stats: bool | None = None,
+        score_max: tensor | None = None,
+        score_sum_exp: tensor | None = None,
+        sink_token: tensor | None = None,
+    ) -> list[tensor | None]:
+        """Return [O, Stats, Amax_S, Amax_O]; 8-bit floats, scaled by one number a tensor."""
+        window = _left(sliding_window, left_bound, "left_bound")
+        stats = _stats(generate_stats, is_inference)
+        alignment, right = _mask(
+            use_causal_mask, use_causal_mask_bottom_right, diagonal_alignment, right_bound, "diagonal_band_right_bound"
+        )
+        limit = _int("paged_attention_max_seq_len_kv", paged_attention_max_seq_len_kv)
+        scale, scale_tensor = _scale(attn_scale)
+        probability, of_dropout = _dropout(dropout, rng_dump, backward=False)
+        request = Request(
+            name=name,
+            kind="fp8",
+            backward=False,
+            tensors=_tensors(
+                {
+                    "q": q,
+                    "k": k,
+                    "v": v,
+                    "descale_q": descale_q,
+                    "descale_k": descale_k,
+                    "descale_v": descale_v,
+                    "descale_s": descale_s,
+                    "scale_s": scale_s,
+                    "scale_o": scale_o,
+                },
+                {
+                    "scale": scale_tensor,
+                    "bias": bias,
+                    "seq_len_q": seq_len_q,
+                    "seq_len_kv": seq_len_kv,
+                    "page_table_k": paged_attention_k_table,
+                    "page_table_v": paged_attention_v_table,
+                    "max": score_max,
+                    "sum_exp": score_sum_exp,
+                    "sink": sink_token,
+                    **of_dropout,
+                },
+            ),
+            scale=scale,
+            alibi=bool(use_alibi_mask),
+            padding=bool(use_padding_mask),
+            alignment=alignment,
+            left=window,
+            right=right,
+            dropout=probability,
+            stats=stats,
+            max_seq_kv=limit,
+            compute=_kind(compute_data_type),
+            score_mod=fn,
+        )
+        return self._forward(request, ("o", "stats", "amax_s", "amax_o"))
+
+    def sdpa_mxfp8(
+        self,
+        q: tensor,
+        k: tensor,
+        v: tensor,
+        descale_q: tensor,
+        descale_k: tensor,
+        descale_v: tensor,
+        attn_scale: float | tensor | None = None,
+        use_causal_mask: bool = False,
+        use_causal_mask_bottom_right: bool = False,
+        diagonal_alignment: diagonal_alignment = _TOP_LEFT,
+        diagonal_band_left_bound: int | None = None,
+        diagonal_band_right_bound: int | None = None,
+        compute_data_type: data_type = _NOT_SET,
+        name: str = "",
+        generate_stats: bool | None = None,
+        sink_token: tensor | None = None,
+        unfuse_fma: bool = False,
+    ) -> list[tensor | None]:
+        """Return [O, Stats, Amax_O]; 8-bit floats with an E8M0 scale for each 32 elements, in F8_128x4 order."""
+        alignment, right = _mask(
+            use_causal_mask,
+            use_causal_mask_bottom_right,
+            diagonal_alignment,
+            diagonal_band_right_bound,
+            "diagonal_band_right_bound",
+        )
+        if generate_stats is None:
+            raise invalid_value("generate_stats must be provided", fix="generate_stats=True or False")
+        stats = _stats(generate_stats, None)
+        scale, scale_tensor = _scale(attn_scale)
+        request = Request(
+            name=name,
+            kind="mxfp8",
+            backward=False,
+            tensors=_tensors(
+                {"q": q, "k": k, "v": v, "descale_q": descale_q, "descale_k": descale_k, "descale_v": descale_v},
+                {"scale": scale_tensor, "sink": sink_token},
+            ),
+            scale=scale,
+            alignment=alignment,
+            left=_int("diagonal_band_left_bound", diagonal_band_left_bound),
+            right=right,
+            stats=stats,
+            compute=_kind(compute_data_type),
+            unfuse_fma=bool(unfuse_fma),
+        )
+        return self._forward(request, ("o", "stats", "amax_o"))
+
+    def sdpa_fp8_backward(
+        self,
+        q: tensor,
+        k: tensor,
+        v: tensor,
+        o: tensor,
+        dO: tensor,
+        stats: tensor,
+        descale_q: tensor,
+        descale_k: tensor,
+        descale_v: tensor,
+        descale_o: tensor,
+        descale_dO: tensor,
+        descale_s: tensor,
+        descale_dP: tensor,
+        scale_s: tensor,
+        scale_dQ: tensor,
+        scale_dK: tensor,
+        scale_dV: tensor,
+        scale_dP: tensor,
+        attn_scale: float | tensor | None = None,
+        use_padding_mask: bool = False,
+        seq_len_q: tensor | None = None,
+        seq_len_kv: tensor | None = None,
+        use_causal_mask: bool = False,
+        use_causal_mask_bottom_right: bool = False,
+        diagonal_alignment: diagonal_alignment = _TOP_LEFT,
+        left_bound: int | None = None,
+        right_bound: int | None = None,
+        use_deterministic_algorithm: bool = False,
+        dropout: tuple[Any, ...] | None = None,
+        compute_data_type: data_type = _NOT_SET,
+        name: str = "",
+        sink_token: tensor | None = None,
+        dSink_token: tensor | None = None,
+    ) -> list[tensor | None]:
+        """Return [dQ, dK, dV, Amax_dQ, Amax_dK, Amax_dV, Amax_dP]; 8-bit floats, scaled by one number a tensor."""
+        required = {
+            "q": q,
+            "k": k,
+            "v": v,
+            "o": o,
+            "do": dO,
+            "stats": stats,
+            "descale_q": descale_q,
+            "descale_k": descale_k,
+            "descale_v": descale_v,
+            "descale_o": descale_o,
+            "descale_do": descale_dO,
+            "descale_s": descale_s,
+            "descale_dp": descale_dP,
+            "scale_s": scale_s,
+            "scale_dq": scale_dQ,
+            "scale_dk": scale_dK,
+            "scale_dv": scale_dV,
+            "scale_dp": scale_dP,
+        }
+        request = _backward_fp8(
+            name,
+            "fp8",
+            required,
+            attn_scale,
+            (bool(use_padding_mask), seq_len_q, seq_len_kv),
+            _mask(use_causal_mask, use_causal_mask_bottom_right, diagonal_alignment, right_bound, "right_bound"),
+            left_bound,
+            dropout,
+            (sink_token, dSink_token),
+            deterministic=bool(use_deterministic_algorithm),
+            compute=compute_data_type,
+        )
+        return self._backward(request, ("dq", "dk", "dv", "amax_dq", "amax_dk", "amax_dv", "amax_dp"))
+
+    def sdpa_mxfp8_backward(
+        self,
+        q: tensor,
+        q_T: tensor,
+        k: tensor,
+        k_T: tensor,
+        v: tensor,
+        o_f16: tensor,
+        dO_f16: tensor,
+        dO: tensor,
+        dO_T: tensor,
+        stats: tensor,
+        descale_q: tensor,
+        descale_q_T: tensor,
+        descale_k: tensor,
+        descale_k_T: tensor,
+        descale_v: tensor,
+        descale_dO: tensor,
+        descale_dO_T: tensor,
+        attn_scale: float | tensor | None = None,
+        use_padding_mask: bool = False,
+        seq_len_q: tensor | None = None,
+        seq_len_kv: tensor | None = None,
+        use_causal_mask: bool = False,
+        use_causal_mask_bottom_right: bool = False,
+        diagonal_alignment: diagonal_alignment = _TOP_LEFT,
+        left_bound: int | None = None,
+        right_bound: int | None = None,
+        use_deterministic_algorithm: bool = False,
+        dropout: tuple[Any, ...] | None = None,
+        compute_data_type: data_type = _NOT_SET,
+        name: str = "",
+        sink_token: tensor | None = None,
+        dSink_token: tensor | None = None,
+    ) -> list[tensor | None]:
+        """Return [dQ, dK, dV, Amax_dQ, Amax_dK, Amax_dV]; 8-bit floats with a scale for each 32 elements.
+
+        Tensors with ``_T`` have their blocks along s; O and dO are there in 16 bits for the row sums.
+        """
+        required = {
+            "q": q,
+            "q_t": q_T,
+            "k": k,
+            "k_t": k_T,
+            "v": v,
+            "o": o_f16,
+            "do_f16": dO_f16,
+            "do": dO,
+            "do_t": dO_T,
+            "stats": stats,
+            "descale_q": descale_q,
+            "descale_q_t": descale_q_T,
+            "descale_k": descale_k,
+            "descale_k_t": descale_k_T,
+            "descale_v": descale_v,
+            "descale_do": descale_dO,
+            "descale_do_t": descale_dO_T,
+        }
+        request = _backward_fp8(
+            name,
+            "mxfp8",
+            required,
+            attn_scale,
+            (bool(use_padding_mask), seq_len_q, seq_len_kv),
+            _mask(use_causal_mask, use_causal_mask_bottom_right, diagonal_alignment, right_bound, "right_bound"),
+            left_bound,
+            dropout,
+            (sink_token, dSink_token),
+            deterministic=bool(use_deterministic_algorithm),
+            compute=compute_data_type,
+        )
+        return self._backward(request, ("dq", "dk", "dv", "amax_dq", "amax_dk", "amax_dv"))
+
+    scaled_dot_product_flash_attention = sdpa
+    scaled_dot_product_flash_attention_backward = sdpa_backward
+
+
+def _mask_of_flags(causal: bool, corner: bool, alignment: diagonal_alignment) -> tuple[diagonal_alignment, int | None]:
+    """Return alignment and right bound as the flags set them, the later one last."""
+    if causal or corner:
+        return (_BOTTOM_RIGHT if corner else _TOP_LEFT), 0
+    return diagonal_alignment(alignment), None
+
+
+def _backward_fp8(
+    name: str,
+    kind: Kind,
+    required: dict[str, Any],
+    attn_scale: Any,
+    padding: tuple[bool, Any, Any],
+    mask: tuple[diagonal_alignment, int | None],
+    left_bound: Any,
+    dropout: Any,
+    sinks: tuple[Any, Any],
+    *,
+    deterministic: bool,
+    compute: Any,
+) -> Request:
+    """Return the request of an 8-bit backward pass."""
+    scale, scale_tensor = _scale(attn_scale)
+    probability, of_dropout = _dropout(dropout, None, backward=True)
+    optional = {
+        "scale": scale_tensor,
+        "seq_len_q": padding[1],
+        "seq_len_kv": padding[2],
+        "sink": sinks[0],
+        "dsink": sinks[1],
+        **of_dropout,
+    }
+    return Request(
+        name=name,
+        kind=kind,
+        backward=True,
+        tensors=_tensors(required, optional),
+        scale=scale,
+        padding=padding[0],
+        alignment=mask[0],
+        left=_int("left_bound", left_bound),
+        right=mask[1],
+        dropout=probability,
+        deterministic=deterministic,
+        compute=_kind(compute),
+    )

@@ -1,0 +1,317 @@
+"""A forward or backward pass of attention: a request becomes one problem that ``graph.attention`` builds."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from copy import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ... import reference
+from ...generated.enums import KnobType
+from ...graph import GraphBuilder
+from ...graph.attention import Use, deterministic_config, find_hazards
+from ...graph.attention.backward import add_composite_backward
+from ...graph.attention.forward import add_composite_forward
+from ...graph.attention.builder import SINGLE_OPS_SINCE, Frame, Place
+from ...graph.attention.hazards import Form
+from ...graph.attention.problem import FP8_TYPES, UncheckedAttention
+from ...graph.attention.unified import add_unified_forward
+from ...graph.ir import Tensor
+from .attention_rules import Kind, Request, check, check_softmax_outputs, is_deterministic, is_unified
+from ..enums import data_type, diagonal_alignment
+from ..errors import not_supported
+from .node import Emitter, Node, packed, prepare
+from .base import OpsBase
+from ..tensors import tensor
+
+if TYPE_CHECKING:
+    from ..graphs import Context
+
+__all__ = ["AttentionNode", "FrontendHazardWarning", "ScoreMod", "alibi_slopes", "port_name"]
+
+ScoreMod = Callable[[Any, tensor], tensor]
+
+_PER_ROW = ("stats", "max", "sum_exp")
+_WRITTEN = frozenset({"max", "sum_exp", "rng_dump", "dbias", "dsink"})  # outputs that are given as arguments
+_TAGS: dict[tuple[Kind, bool], str] = {
+    ("half", False): "SDPA",
+    ("fp8", False): "SDPA_FP8_FWD",
+    ("mxfp8", False): "SDPA_MXFP8_FWD",
+    ("half", True): "SDPA_BWD",
+    ("fp8", True): "SDPA_FP8_BWD",
+    ("mxfp8", True): "SDPA_MXFP8_BWD",
+}
+# cudnn-frontend's names of ports, where they are not ours with the first letter capital.
+_PORTS = {
+    "do": "dO",
+    "dq": "dQ",
+    "dk": "dK",
+    "dv": "dV",
+    "dp": "dP",
+    "dbias": "dBias",
+    "dsink": "DSINK_TOKEN",
+    "sink": "SINK_TOKEN",
+    "scale": "Attn_scale",
+    "seq_len_q": "SEQ_LEN_Q",
+    "seq_len_kv": "SEQ_LEN_KV",
+    "dropout_seed": "Seed",
+    "dropout_offset": "Offset",
+    "rng_dump": "RNG_DUMP",
+    "page_table_k": "Page_table_K",
+    "page_table_v": "Page_table_V",
+}
+
+
+class FrontendHazardWarning(UserWarning):
+    """The graph is built as cudnn-frontend builds it, and cuDNN is known to get it wrong."""
+
+
+_warned: set[str] = set()  # codes of hazards
+
+
+def alibi_slopes(heads: int) -> list[float]:
+    """Return the slopes of ALiBi, one a head, as numbers that are saved with the graph."""
+    return [float(slope) for slope in reference.alibi_slopes(heads).ravel()]
+
+
+class AttentionNode(Node):
+    """A forward or backward pass."""
+
+    def __init__(self, request: Request, outputs: Iterable[str], graph: OpsBase) -> None:
+        self.request = request
+        self.graph = graph
+        given = {name for name in request.tensors if name in _WRITTEN}
+        super().__init__(
+            request.name,
+            request.compute,
+            {port_name(name): item for name, item in request.tensors.items() if name not in given},
+            {port_name(name): request.tensors[name] for name in given},
+        )
+        for port, item in self.inputs.items():
+            if not item.name:
+                item.set_name(f"{self.name}::{port}")
+        for name in outputs:
+            request.tensors[name] = self.output(port_name(name))
+        self.tag = _TAGS[request.kind, request.backward]
+
+    def parameters(self) -> dict[str, Any]:
+        r = self.request
+        return {
+            "generate_stats": r.stats,
+            "alibi_mask": r.alibi,
+            "padding_mask": r.padding,
+            "dropout_probability": r.dropout,
+            "attn_scale_value": r.scale,
+            "max_seq_len_kv": r.max_seq_kv,
+            "left_bound": r.left,
+            "right_bound": r.right,
+            "diagonal_alignment": r.alignment.name,
+            "implementation": r.implementation.name,
+            "is_deterministic_algorithm": r.deterministic,
+            "is_mxfp8": r.kind == "mxfp8",
+        }
+
+    def check(self, context: Context) -> None:
+        check(self.request, context)
+
+    # what the user need not set
+
+    def infer(self, context: Context) -> None:
+        r = self.request
+        b, h, s_q, _ = r.tensors["q"].dim
+        for name, item in r.tensors.items():
+            if name in _PER_ROW and not (name == "stats" and r.backward):
+                _fill(item, [b, h, s_q, 1], data_type.FLOAT)
+            elif name.startswith("amax_"):
+                _fill(item, [1, 1, 1, 1], data_type.FLOAT)
+            elif name == "rng_dump":
+                _fill(item, [b, h, s_q, r.s_kv], data_type.FLOAT)
+            elif name in ("dq", "dk", "dv", "dbias", "dsink"):
+                like = r.tensors.get(name[1:])
+                if like is not None and not item.dim:
+                    item.dim, item.stride = list(like.dim), item.stride or list(like.stride)
+                _fill(item, item.dim)
+        if not r.backward:
+            _fill(r.tensors["o"], [b, h, s_q, r.size("v", 3)])
+
+    # to the graph
+
+    def emit(self, to: Emitter) -> None:
+        r, context = self.request, to.context
+        to.compute(self)
+        unified = is_unified(r, context)
+        if unified and r.unfuse_fma and context.version < SINGLE_OPS_SINCE:
+            raise not_supported(f"unfuse_fma of node {r.name!r} is not supported before cuDNN 9.21.0")
+        if not unified and not r.backward:
+            check_softmax_outputs(r, context)
+        problem = self.problem(to)
+        form: Form = "expanded" if context.version < SINGLE_OPS_SINCE else "single operations"
+        self._warn(Use(problem, r.backward, "unified" if unified else form, context.version, context.sm))
+        frame = Frame(problem, "sdpa", context.version, Place(to.g, self._values(to)))
+        if r.backward:
+            add_composite_backward(frame)
+        elif unified:
+            add_unified_forward(frame, unfuse_fma=r.unfuse_fma)
+        else:
+            add_composite_forward(frame)
+        if r.alibi:
+            to.constants[frame.per_head("alibi_slopes").uid] = alibi_slopes(problem.heads)
+
+    def _values(self, to: Emitter) -> dict[str, Tensor]:
+        """Return the user's tensors by their names in the problem."""
+        r = self.request
+        values = {name: to.tensor(item) for name, item in r.tensors.items()}
+        if r.kind == "mxfp8" and r.backward:
+            values["o_f16"] = values["o"]
+            for name in ("q", "k"):
+                values[f"descale_{name}_t"] = _rows_first(values[f"descale_{name}_t"], values[name].dims)
+        return values
+
+    def problem(self, to: Emitter) -> UncheckedAttention:
+        """Return the node as an attention problem; the tensors themselves are those of the user."""
+        r, context = self.request, to.context
+        q, k, v = (r.tensors[name] for name in ("q", "k", "v"))
+        kind = to.tensor(q).data_type
+        if (kind in FP8_TYPES) != (r.kind != "half"):
+            raise not_supported(
+                f"attention node {r.name!r} has Q of {kind.name}, which is not supported by this method",
+                fix="use sdpa and sdpa_backward for 16-bit floats, sdpa_fp8 and sdpa_mxfp8 with their backward for fp8",
+            )
+        paged = next((name for name in ("k", "v") if r.has(f"page_table_{name}")), None)
+        bounded = self._takes_totals(context)
+        bias = r.get("bias")
+        return UncheckedAttention(
+            name=r.name,
+            batch=q.dim[0],
+            heads=q.dim[1],
+            seq_q=q.dim[2],
+            head_dim=q.dim[3],
+            seq_kv=r.s_kv,
+            head_dim_v=v.dim[3],
+            kv_heads=k.dim[1],
+            v_heads=v.dim[1],
+            data_type=kind,
+            output_type=to.tensor(r.tensors["dq" if r.backward else "o"]).data_type,
+            mx=r.kind == "mxfp8",
+            layout=self._layout(),
+            scale=r.scale if r.scale is not None else "tensor" if r.has("scale") else "none",
+            left_bound=r.left,
+            right_bound=r.right,
+            alignment="top_left" if r.alignment == diagonal_alignment.TOP_LEFT else "bottom_right",
+            padding=r.padding,
+            ragged=r.is_ragged and r.padding,
+            ragged_stats=r.has("stats") and r.tensors["stats"].ragged_offset is not None,
+            max_total_seq_q=r.max_total_q if bounded else None,
+            max_total_seq_kv=r.max_total_kv if bounded else None,
+            page_size=None if paged is None else r.size(paged, 2),
+            pages_k=k.dim[0],
+            pages_v=v.dim[0],
+            bias=None if bias is None else _four(bias.dim),
+            dbias=r.has("dbias"),
+            alibi=r.alibi,
+            score_modifier=None if r.score_mod is r.score_mod_bprop is None else _Modifier(self, to),
+            dropout=r.dropout or 0.0,
+            dropout_mask=r.has("dropout_mask"),
+            rng_dump=r.has("rng_dump") and bool(r.dropout),
+            sink=r.has("sink"),
+            dsink=r.has("dsink"),
+            stats=r.stats,
+            max=r.has("max"),
+            sum_exp=r.has("sum_exp"),
+            block_mask=r.has("block_mask"),
+            deterministic=is_deterministic(r, context),
+        )
+
+    def _layout(self) -> dict[str, tuple[int, ...]]:
+        names = ("q", "k", "v", "o", "do", "dq", "dk", "dv", "stats")
+        return {name: tuple(self.request.tensors[name].stride) for name in names if self.request.has(name)}
+
+    def _takes_totals(self, context: Context) -> bool:
+        """Return whether bounds of total lengths are used; elsewhere cudnn-frontend drops them, which costs memory."""
+        whole = self.request.size("q", 3) % 16 == 0 and self.request.size("v", 3) % 16 == 0
+        small = context.version >= (9, 18, 1) and context.sm // 10 in (8, 12)
+        return context.version >= (9, 6, 0) and whole and not small
+
+    def _warn(self, use: Use) -> None:
+        for hazard in find_hazards(use):
+            if hazard.code not in _warned:
+                _warned.add(hazard.code)
+                warnings.warn(
+                    f"cuDNN gets this wrong ({hazard.code}): {hazard.what}. {hazard.effect}; {hazard.evidence}. "
+                    f"What helps: {hazard.fix}",
+                    FrontendHazardWarning,
+                    stacklevel=2,
+                )
+
+    def engine_choice(self, context: Context) -> tuple[int, dict[KnobType, int]] | None:
+        """Return engine and knobs that heuristics do not propose: deterministic backward passes on sm_10x."""
+        r = self.request
+        if not r.backward or context.sm // 10 != 10 or not is_deterministic(r, context):
+            return None
+        return deterministic_config(context.version, context.sm)
+
+
+def port_name(name: str) -> str:
+    """Return cudnn-frontend's name of a tensor: ``Amax_dQ``, ``Descale_K_T``, ``Stats``."""
+    known = _PORTS.get(name)
+    if known is not None:
+        return known
+    first, _, rest = name.partition("_")
+    if first in ("descale", "scale", "amax"):
+        return f"{first.capitalize()}_{port_name(rest)}"
+    if rest in ("t", "f16"):
+        return f"{port_name(first)}_{rest.replace('t', 'T')}"
+    return name.capitalize()
+
+
+def _four(dims: list[int]) -> tuple[int, int, int, int]:
+    b, h, s_q, s_kv = dims
+    return b, h, s_q, s_kv
+
+
+def _rows_first(scales: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """Return scales of blocks along s with the strides cudnn-frontend gives them, whatever the user's are."""
+    b, h, s, _ = dims
+    blocks = -(-s // 128) * 4 * 128
+    return replace(scales, strides=(h * blocks, blocks, b * h * blocks, 1))
+
+
+def _fill(item: tensor, dims: list[int], kind: data_type = data_type.NOT_SET) -> None:
+    """Give an output dims, packed strides and a type where it has none."""
+    item.dim = item.dim or list(dims)
+    item.stride = item.stride or packed(item.dim)
+    if item.data_type == data_type.NOT_SET:
+        item.data_type = kind
+
+
+class _Modifier:
+    """The user's score_mod and score_mod_bprop, called with a graph of their own that is emitted where it belongs."""
+
+    def __init__(self, node: AttentionNode, to: Emitter) -> None:
+        self._node = node
+        self._to = to
+
+    def forward(self, g: GraphBuilder, score: Tensor) -> Tensor:
+        return self._call(self._node.request.score_mod, score)
+
+    def backward(self, g: GraphBuilder, d_score: Tensor, score: Tensor) -> Tensor:
+        return self._call(self._node.request.score_mod_bprop, d_score)
+
+    def _call(self, modify: ScoreMod | None, value: Tensor) -> Tensor:
+        if modify is None:
+            return value
+        to, context = self._to, self._to.context
+        stands_for = tensor(value.dims, value.strides, data_type[value.data_type.name], is_virtual=True)
+        stands_for.set_name(value.name)
+        to.tensors[stands_for] = value
+        inner = copy(self._node.graph)
+        inner.nodes = []
+        result = modify(inner, stands_for)
+        if not isinstance(result, tensor):
+            raise TypeError(f"score_mod of {self._node.name!r} returned {result!r}, a cudnn.tensor is needed")
+        for node in inner.nodes:
+            prepare(node, context)
+            node.emit(to)
+        return to.tensor(result)

@@ -1,0 +1,764 @@
+"""What cudnn-frontend refuses of attention before cuDNN is asked, by the same types of exception.
+
+``Request`` is a call of the user as a value; ``check`` holds it against the rules of cudnn-frontend 1.23, in its order,
+which decides what is said where several apply. ``is_unified`` is its choice between many operations and one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from ...graph.attention import Version
+from ..enums import attention_implementation, data_type, diagonal_alignment, tensor_reordering
+from ..errors import attribute_not_set, invalid_value, not_supported
+from ..tensors import tensor
+
+if TYPE_CHECKING:
+    from ..graphs import Context
+
+__all__ = ["Request", "check", "check_softmax_outputs", "is_deterministic", "is_unified", "unified_lacks"]
+
+Kind = Literal["half", "fp8", "mxfp8"]
+
+_HALF_TYPES = (data_type.HALF, data_type.BFLOAT16)
+_MX_BLOCK = 32
+
+
+@dataclass(kw_only=True, eq=False)
+class Request:
+    """One attention node as the user asked for it.
+
+    ``tensors`` has inputs and outputs by their names in :class:`~cudnn_backend_py.graph.attention.Attention` (``q``,
+    ``do``, ``seq_len_kv``, ``dropout_seed``, ``descale_q`` ...); all else is what the arguments came to.
+    """
+
+    name: str
+    kind: Kind
+    backward: bool
+    tensors: dict[str, tensor]
+    scale: float | None = None
+    alibi: bool = False
+    padding: bool = False
+    alignment: diagonal_alignment = diagonal_alignment.TOP_LEFT
+    left: int | None = None
+    right: int | None = None
+    dropout: float | None = None
+    stats: bool = False
+    max_seq_kv: int | None = None
+    max_total_q: int | None = None
+    max_total_kv: int | None = None
+    deterministic: bool = False
+    implementation: attention_implementation = attention_implementation.AUTO
+    compute: data_type = data_type.NOT_SET
+    score_mod: Callable[..., Any] | None = field(default=None, repr=False)
+    score_mod_bprop: Callable[..., Any] | None = field(default=None, repr=False)
+    unfuse_fma: bool = False
+
+    def get(self, name: str) -> tensor | None:
+        """Return a tensor, None if the node has none of that name."""
+        return self.tensors.get(name)
+
+    def has(self, *names: str) -> bool:
+        """Return whether the node has one of these tensors."""
+        return any(name in self.tensors for name in names)
+
+    def size(self, name: str, axis: int) -> int:
+        """Return a dim of a tensor."""
+        return self.tensors[name].dim[axis]
+
+    @property
+    def s_q(self) -> int:
+        return self.size("q", 2)
+
+    @property
+    def s_kv(self) -> int:
+        """Longest sequence of K and V; with pages what was said, else what can be read off other tensors."""
+        if self.max_seq_kv is not None:
+            return self.max_seq_kv
+        for name in ("k", "v"):
+            if not self.has(f"page_table_{name}"):
+                return self.size(name, 2)
+        for name in ("bias", "rng_dump"):
+            if self.has(name):
+                return self.size(name, 3)
+        return min(self.size(f"page_table_{name}", 2) * self.size(name, 2) for name in ("k", "v"))
+
+    @property
+    def is_paged(self) -> bool:
+        return self.has("page_table_k", "page_table_v")
+
+    @property
+    def is_ragged(self) -> bool:
+        """Whether Q, K, V or O is; of an fp8 backward pass also the gradients and statistics."""
+        names = ["q", "k", "v", "o"]
+        if self.backward and self.kind != "half":
+            names += ["stats", "do", "dq", "dk", "dv"]
+        return any(self.has(name) and self.tensors[name].ragged_offset is not None for name in names)
+
+    @property
+    def is_dropout(self) -> bool:
+        return self.dropout is not None or self.has("dropout_mask")
+
+    @property
+    def is_bottom_right(self) -> bool:
+        """Whether there is a causal-like mask from the bottom right corner."""
+        return self.right is not None and self.alignment == diagonal_alignment.BOTTOM_RIGHT
+
+
+class _Refusals:
+    """Raises in cudnn-frontend's terms where a condition holds."""
+
+    def __init__(self, request: Request) -> None:
+        which = "backward" if request.backward else "forward"
+        self.where = f"attention node {request.name!r} ({request.kind}, {which}), checked before any cuDNN call"
+
+    def unsupported(self, condition: bool, headline: str, fix: str | None = None) -> None:
+        if condition:
+            raise not_supported(headline, where=self.where, fix=fix)
+
+    def unset(self, condition: bool, headline: str, fix: str | None = None) -> None:
+        if condition:
+            raise attribute_not_set(headline, where=self.where, fix=fix)
+
+    def invalid(self, condition: bool, headline: str, fix: str | None = None) -> None:
+        if condition:
+            raise invalid_value(headline, where=self.where, fix=fix)
+
+
+def check(request: Request, context: Context) -> None:
+    """Refuse what cudnn-frontend refuses.
+
+    Raises
+    ------
+    cudnnGraphNotSupportedError
+        Combinations that are not supported, on this architecture or with this version of cuDNN.
+    FrontendValueError
+        Something is missing, or set twice.
+    FrontendRuntimeError
+        A bound out of range.
+    """
+    say = _Refusals(request)
+    if not request.backward:
+        _check_forward(request, context, say)
+    elif request.kind == "half":
+        _check_backward(request, context, say)
+    else:
+        _check_backward_fp8(request, context, say)
+
+
+def is_unified(request: Request, context: Context) -> bool:
+    """Return whether the node becomes the one SDPA operation: if asked for, or if AUTO finds it able."""
+    if request.backward or request.kind != "half":
+        return request.implementation == attention_implementation.UNIFIED and not request.backward
+    if request.implementation == attention_implementation.AUTO:
+        return unified_lacks(request, context) is None
+    return request.implementation == attention_implementation.UNIFIED
+
+
+def is_deterministic(request: Request, context: Context) -> bool:
+    """Return whether the deterministic kernels are used: on request, and always for fp8 on sm_10x."""
+    if request.kind == "half" or not request.backward or context.sm // 10 != 10:
+        return request.deterministic
+    small = request.size("q", 3) <= 192 and request.size("v", 3) <= 128
+    return request.deterministic or request.kind == "mxfp8" or small
+
+
+def unified_lacks(request: Request, context: Context) -> str | None:
+    """Return the first thing that keeps a forward pass from being the one SDPA operation, None if nothing does."""
+    version: Version = context.version
+    has = request.has
+    needs: tuple[tuple[bool, Version | None, str], ...] = (
+        (True, (9, 13, 1), "it"),
+        (context.is_dynamic_shape_enabled, None, "dynamic shapes"),
+        (has("block_mask"), (9, 14, 0), "a block mask"),
+        (has("page_table_k", "page_table_v", "seq_len_q", "seq_len_kv"), (9, 15, 0), "page tables and lengths"),
+        (has("bias", "dropout_seed", "dropout_offset", "sink"), (9, 21, 0), "bias, seed, offset and sink"),
+        (has("dropout_mask", "dropout_scale"), None, "a given dropout mask"),
+        (has("descale_q", "amax_o"), None, "fp8 scales"),
+        (has("rng_dump", "max", "sum_exp"), (9, 21, 0), "rng_dump, max and sum_exp"),
+        (request.alibi, (9, 21, 0), "ALiBi"),
+        (request.padding, (9, 15, 0), "a padding mask"),
+        (request.left is not None or request.right is not None, (9, 21, 0), "left and right bounds"),
+        (request.alignment != diagonal_alignment.TOP_LEFT, (9, 21, 0), "bottom-right alignment"),
+        (request.dropout is not None, (9, 22, 0), "dropout"),
+        (request.dropout is not None and request.stats, None, "dropout together with statistics"),
+        (request.max_seq_kv is not None, (9, 15, 0), "a maximum sequence length"),
+        (request.score_mod is not None, (9, 21, 0), "a score modifier"),
+        (request.kind != "half", None, "types other than fp16 and bf16"),
+        (request.compute not in (data_type.NOT_SET, data_type.FLOAT), None, "compute types other than FLOAT"),
+        (context.compute != data_type.FLOAT, None, "graph compute types other than FLOAT"),
+    )
+    for wanted, since, what in needs:
+        if wanted and since is None:
+            return f"the unified SDPA operation is not supported with {what}"
+        if wanted and since is not None and version < since:
+            return (
+                f"the unified SDPA operation is not supported with {what} before cuDNN {_text(since)}, "
+                f"this is {_text(version)}"
+            )
+    return None
+
+
+def check_softmax_outputs(request: Request, context: Context) -> None:
+    """Refuse statistics that the expanded softmax of cuDNN before 9.21 does not write."""
+    given = (request.stats, request.has("max"), request.has("sum_exp"))
+    fits = given in ((False, False, False), (True, False, False), (False, True, True))
+    _Refusals(request).invalid(
+        context.version < (9, 21, 0) and not fits,
+        "before cuDNN 9.21 softmax writes statistics alone, max and sum_exp together, or nothing; the combination of "
+        f"stats {given[0]}, max {given[1]}, sum_exp {given[2]} is invalid",
+    )
+
+
+def _text(version: Version) -> str:
+    return ".".join(map(str, version))
+
+
+# rules of every pass
+
+
+def _check_shape(request: Request, say: _Refusals, *names: str) -> None:
+    for name in names:
+        item = request.tensors[name]
+        say.unset(len(item.dim) != 4, f"the dim for {name} is invalid: {item.dim}, b, h, s, d are needed")
+        say.unset(len(item.stride) != 4, f"the stride for {name} is invalid: {item.stride}, four are needed")
+        say.unsupported(
+            item.stride[3] != 1,
+            f"the stride for the last dimension should be 1 for {name}, it is {item.stride[3]}",
+            fix="lay the embedding of a head out densely",
+        )
+
+
+def _check_output(request: Request, say: _Refusals, *names: str) -> None:
+    """Check outputs as far as the user set them; what is empty is filled in."""
+    _check_shape(request, say, *(name for name in names if request.tensors[name].dim or request.tensors[name].stride))
+
+
+def _check_heads(request: Request, say: _Refusals) -> None:
+    heads, of_k, of_v = (request.size(name, 1) for name in ("q", "k", "v"))
+    say.unsupported(
+        min(of_k, of_v) < 1 or heads % of_k != 0 or heads % of_v != 0,
+        f"for group-query attention, number of heads of K ({of_k}) and V ({of_v}) must divide that of Q ({heads})",
+    )
+
+
+def _check_scale(request: Request, say: _Refusals) -> None:
+    say.unset(
+        request.scale is not None and request.has("scale"),
+        "attn_scale with tensor and value cannot be set at the same time",
+    )
+
+
+def _check_bias(request: Request, say: _Refusals) -> None:
+    bias = request.get("bias")
+    say.unsupported(
+        bias is not None and bias.data_type == data_type.BOOLEAN, "bias mask data type cannot be boolean, not supported"
+    )
+
+
+def _check_padding(request: Request, say: _Refusals, *, modifier_may: bool = True) -> None:
+    lengths = [request.has(name) for name in ("seq_len_q", "seq_len_kv")]
+    say.unset(request.padding and not all(lengths), "padding mask requires seq_len_q and seq_len_kv to be set")
+    modified = modifier_may and request.score_mod is not None
+    say.unset(
+        not request.padding and not modified and any(lengths),
+        "seq_len_q and seq_len_kv need to be set only if padding mask is enabled",
+        fix="use_padding_mask=True",
+    )
+
+
+def _check_dropout(request: Request, say: _Refusals) -> None:
+    say.unset(
+        request.dropout is not None and request.has("dropout_mask"),
+        "using both, custom dropout mask and dropout probability, is ill-formed",
+    )
+    say.unset(request.dropout == 1.0, "dropout probability cannot be 1, its scale would be infinite")
+
+
+def _check_intermediate(context: Context, say: _Refusals) -> None:
+    say.unset(
+        context.intermediate == data_type.NOT_SET,
+        "intermediate tensor data type needs to be set",
+        fix="pygraph(intermediate_data_type=cudnn.data_type.FLOAT)",
+    )
+
+
+def _check_known_bugs(request: Request, version: Version, say: _Refusals) -> None:
+    say.unsupported(
+        version in ((9, 10, 0), (9, 10, 1)),
+        f"SDPA in FP16/BF16 is not supported on cuDNN {_text(version)} due to known bugs",
+        fix="use cuDNN 9.10.2 or newer",
+    )
+    say.unsupported(
+        version == (9, 14, 0) and request.s_kv > 1024 and request.left is not None and request.right is None,
+        f"cuDNN 9.14.0 has a known bug: a left bound without a right one, s_kv {request.s_kv} above 1024, "
+        "not supported",
+        fix="use cuDNN 9.14.1 or newer",
+    )
+
+
+def _check_modifier(request: Request, say: _Refusals) -> None:
+    masked = request.alibi or request.padding or request.left is not None or request.right is not None
+    say.unsupported(
+        request.score_mod is not None and masked,
+        "attention score mod is enabled, so other subgraphs (ALiBi, padding, bounds) are not supported",
+    )
+
+
+def _check_alibi(request: Request, say: _Refusals) -> None:
+    say.unsupported(
+        request.alibi and request.right != 0,
+        f"when alibi mask is used, diagonal_band_right_bound needs to be set to 0, it is {request.right}",
+    )
+
+
+def _check_corner(request: Request, version: Version, say: _Refusals) -> None:
+    """Check the parts of bottom-right alignment that both passes share."""
+    corner, s_q, s_kv = request.is_bottom_right, request.s_q, request.s_kv
+    say.unsupported(
+        corner and not request.padding and s_q > s_kv,
+        f"bottom right causal mask does not support max_s_q > max_s_kv, got {s_q} and {s_kv}",
+        fix="slice Q virtually",
+    )
+    say.unsupported(
+        corner and (request.has("bias") or request.alibi or request.is_dropout),
+        "bottom right causal mask is only supported with is_bias=False, is_alibi=False, is_dropout=False",
+    )
+    say.unsupported(
+        corner and version < (9, 6, 0) and (s_q % 64 != 0 or s_kv % 64 != 0),
+        "bottom right causal mask is only supported with s_q and s_kv multiple of 64 below 9.6.0, "
+        f"got {s_q} and {s_kv}",
+    )
+
+
+def _check_left(request: Request, version: Version, major: int, say: _Refusals) -> None:
+    s_q, s_kv, left = request.s_q, request.s_kv, request.left
+    say.unsupported(
+        left is not None
+        and s_q * left == s_kv * left
+        and version <= (9, 9, 0)
+        and major == 9
+        and request.is_bottom_right,
+        "on Hopper architecture s_q equal to s_kv with a left bound and bottom right alignment is not supported "
+        "for backend version 9.9 or below",
+    )
+
+
+def _check_window(request: Request, say: _Refusals) -> None:
+    say.unsupported(
+        request.left is not None and not request.padding and request.s_q > request.s_kv,
+        f"sliding window attention is only supported with max_s_q <= max_s_kv, got {request.s_q} and {request.s_kv}",
+    )
+
+
+# forward
+
+
+def _check_forward(request: Request, context: Context, say: _Refusals) -> None:
+    version, major = context.version, context.sm // 10
+    _check_shape(request, say, "q", "k", "v")
+    _check_output(request, say, "o")
+    _check_heads(request, say)
+    _check_scale(request, say)
+    _check_bias(request, say)
+    _check_padding(request, say)
+    say.unsupported(
+        request.is_ragged and not request.padding and request.score_mod is None,
+        "ragged offsets are only supported with padding mask",
+        fix="use_padding_mask=True, seq_len_q=, seq_len_kv=",
+    )
+    _check_dropout(request, say)
+    _check_corner(request, version, say)
+    say.unsupported(
+        version < (9, 6, 0) and request.left is not None and request.is_bottom_right and request.s_q != request.s_kv,
+        "sliding window attention with bottom right causal mask is not supported with s_q != s_kv below 9.6.0",
+    )
+    _check_intermediate(context, say)
+    if request.kind == "half":
+        _check_forward_half(request, version, context.sm, say)
+    else:
+        _check_forward_fp8(request, version, major, say)
+    _check_implementation(request, context, say)
+    say.unset(version < (9, 13, 0) and request.has("sink"), "SDPA with sink_token is not supported before 9.13")
+    if request.kind == "mxfp8":
+        _check_mx_forward(request, version, major, say)
+
+
+def _check_implementation(request: Request, context: Context, say: _Refusals) -> None:
+    if request.implementation == attention_implementation.UNIFIED:
+        lacks = unified_lacks(request, context)
+        say.unsupported(lacks is not None, lacks or "", fix="implementation=cudnn.attention_implementation.AUTO")
+    elif not is_unified(request, context) and request.has("block_mask"):
+        asked = request.implementation == attention_implementation.COMPOSITE
+        say.unsupported(asked, "the composite SDPA node does not support a block mask, not supported")
+        say.invalid(not asked, "no suitable implementation of attention: the composite one has no block mask")
+
+
+def _check_forward_fp8(request: Request, version: Version, major: int, say: _Refusals) -> None:
+    say.unsupported(major == 12 and request.is_ragged, "sdpa fp8 with THD is not supported for sm120")
+    say.unsupported(version < (9, 1, 0), "sdpa fp8 forward operation is not supported before cudnn 9.1.0")
+    say.unsupported(version == (9, 10, 0), "sdpa fp8 forward operation is not supported on cudnn 9.10.0")
+    say.unsupported(major < 9, "sdpa fp8 forward operation is only supported on Hopper architecture and newer")
+    say.unsupported(request.has("bias"), "SDPA FP8 does not support bias, not supported")
+    _check_fp8_dims(request, version >= (9, 19, 0), major, say)
+    corner = request.is_bottom_right
+    say.unsupported(
+        corner and version < (9, 7, 0), "bottom right causal masking in fp8 is not supported below cuDNN 9.7.0"
+    )
+    say.unsupported(
+        corner and major < 10,
+        "bottom right causal masking in fp8 is only supported on Blackwell architecture and newer",
+    )
+    _check_fp8_output(request, ("o",), version, major, say)
+
+
+def _check_fp8_dims(request: Request, takes_192: bool, major: int, say: _Refusals) -> None:
+    d_qk, d_v = request.size("q", 3), request.size("v", 3)
+    found = f"got d_qk {d_qk} and d_v {d_v}"
+    if major >= 10:
+        special = takes_192 and (d_qk, d_v) == (192, 128)
+        say.unsupported(
+            (d_qk > 128 or d_qk % 16 != 0) and not special,
+            "hidden_dim d_qk should be less than or equal to 128 and multiple of 16, or 192 with d_v 128 from cuDNN "
+            f"9.19 on, {found}",
+        )
+        say.unsupported(
+            d_v > 128 or d_v % 16 != 0,
+            f"hidden_dim d_v should be less than or equal to 128 and multiple of 16, {found}",
+        )
+    elif request.backward:
+        say.unsupported(d_qk != 128 or d_v != 128, f"hidden_dim should be equal to 128, {found}")
+    else:
+        say.unsupported(
+            d_qk > 256 or d_qk % 16 != 0 or d_v > 256 or d_v % 16 != 0,
+            f"hidden_dim should be less than or equal to 256 and multiple of 16, {found}",
+        )
+
+
+def _check_fp8_output(request: Request, names: tuple[str, ...], version: Version, major: int, say: _Refusals) -> None:
+    wide = [name for name in names if request.tensors[name].data_type in _HALF_TYPES]
+    say.unsupported(
+        bool(wide) and (version < (9, 13, 0) or major < 10),
+        f"sdpa fp8 with HALF/BFLOAT16 output ({', '.join(wide)}) is only supported on Blackwell architecture with "
+        "cuDNN version 9.13.0 and newer",
+    )
+
+
+def _check_forward_half(request: Request, version: Version, sm: int, say: _Refusals) -> None:
+    major, s_q = sm // 10, request.s_q
+    d_qk, d_v = request.size("q", 3), request.size("v", 3)
+    left, right = request.left, request.right
+    widest, old = max(d_qk, d_v), version <= (9, 9, 0)
+    _check_known_bugs(request, version, say)
+    _check_modifier(request, say)
+    say.unsupported(d_qk % 8 != 0 or d_v % 8 != 0, f"hidden_dim should be multiple of 8, got {d_qk} and {d_v}")
+    _check_alibi(request, say)
+    say.invalid(
+        left is not None and left <= 0 and version < (9, 10, 0),
+        f"left bound (sliding window length) should be greater than zero, it is {left}: invalid",
+    )
+    _check_window(request, say)
+    _check_left(request, version, major, say)
+    say.unsupported(
+        version < (9, 10, 2) and left is not None and (right is None or request.is_dropout or request.has("bias")),
+        "left and right bounds are only supported with is_dropout=False, is_bias=False and a right bound below 9.10.2",
+    )
+    say.invalid(
+        right is not None and right < 0, f"right bound needs to be larger than or equal to zero, it is {right}: invalid"
+    )
+    decode = s_q == 1
+    say.unsupported(
+        decode and major == 10 and widest > 128 and old,
+        "decode only mode, s_q == 1, is not supported for blackwell architecture with d_qk or d_v > 128 for backend "
+        "version 9.9 or below",
+    )
+    say.unsupported(
+        decode and old and right is not None,
+        "decode only mode, s_q == 1, is not supported with masking (right_bound) for backend version 9.9 or below",
+    )
+    say.unsupported(decode and request.has("sink"), "decode only mode, s_q == 1, is not supported with sink_token")
+    _check_pages(request, version, widest, say)
+    say.unsupported(major < 8, f"SDPA in FP16/BF16 requires SM80 (Ampere) or newer, sm_{sm} is not supported")
+    for of, name, limit, until in (
+        (8, "ampere", 128, (9, 9, 0)),
+        (9, "hopper", 256, (9, 9, 0)),
+        (10, "blackwell", 128, (9, 8, 99)),
+    ):
+        say.unsupported(
+            major == of and version <= until and widest > limit,
+            f"head_dim should be less than or equal to {limit} for backend version {until[0]}.{until[1]} or below on "
+            f"{name} architecture, it is {widest}",
+        )
+    say.unsupported(request.is_paged and version < (9, 5, 0), "below cuDNN 9.5.0 paged caches are not supported")
+    say.unsupported(
+        request.is_ragged and sm < 90 and version < (9, 18, 1),
+        f"THD (ragged offset) is only supported in Hopper and above below cuDNN 9.18.1, this is sm_{sm}",
+    )
+
+
+def _check_pages(request: Request, version: Version, widest: int, say: _Refusals) -> None:
+    paged = request.is_paged
+    say.unsupported(
+        paged and widest > 128 and version <= (9, 9, 0),
+        "paged attention is only supported with d_qk and d_v <= 128 for backend version 9.9 or below",
+    )
+    say.unsupported(
+        paged and request.is_ragged and version < (9, 7, 0),
+        "paged caches are not supported in combination with ragged offsets below cuDNN 9.7.0",
+    )
+    say.unsupported(
+        paged and not (request.has("seq_len_q") and request.has("seq_len_kv")),
+        "paged caches can only be used in combination with padding mask and sequence lengths of Q and KV, "
+        "else they are not supported",
+    )
+    limit = request.max_seq_kv
+    say.unsupported(
+        not paged and limit is not None, "a max kv sequence length is not supported without paged attention"
+    )
+    for name in ("bias", "rng_dump"):
+        say.unsupported(
+            limit is not None and request.has(name) and request.size(name, 3) != limit,
+            f"the max kv sequence length {limit} is incompatible with the sequence length of {name}, not supported",
+        )
+    tables = [request.get("page_table_k"), request.get("page_table_v")]
+    say.unsupported(
+        version < (9, 10, 2) and any(table is not None and table.ragged_offset is not None for table in tables),
+        "packed page tables are only supported with cudnn version 9.10.2 and above",
+    )
+
+
+# block scales
+
+
+def _check_scales(request: Request, say: _Refusals, name: str, of: str, axis: int, blocks: int) -> None:
+    """Check a tensor of E8M0 scales: type, order, batch and heads as `of`, and enough `blocks` along `axis`."""
+    item = request.tensors[name]
+    say.unset(
+        item.data_type != data_type.FP8_E8M0,
+        f"MXFP8 SDPA requires {name} to have FP8_E8M0 data type, it has {item.data_type.name}",
+    )
+    say.unset(
+        item.reordering != tensor_reordering.F8_128x4,
+        f"MXFP8 SDPA requires {name} to have F8_128x4 reordering, it has {item.reordering.name}",
+    )
+    say.unset(len(item.dim) != 4, f"the dim for {name} is invalid: {item.dim}")
+    say.unset(
+        item.dim[:2] != request.tensors[of].dim[:2],
+        f"MXFP8 SDPA: {name} batch/head dimensions must match those of {of}, got {item.dim[:2]} and "
+        f"{request.tensors[of].dim[:2]}",
+    )
+    say.unset(
+        item.dim[axis] < blocks,
+        f"MXFP8 SDPA: {name} dimension {axis} is too small (expected >= {blocks}, got {item.dim[axis]})",
+    )
+
+
+def _blocks(size: int) -> int:
+    return -(-size // _MX_BLOCK)
+
+
+def _check_mx_forward(request: Request, version: Version, major: int, say: _Refusals) -> None:
+    say.unsupported(version < (9, 21, 0), "MXFP8 SDPA requires cuDNN 9.21.0 or later, not supported")
+    say.unsupported(major != 10, "MXFP8 SDPA is only supported on Blackwell Data Center architectures")
+    d_blocks = _blocks(request.size("q", 3))
+    for name in ("q", "k"):
+        _check_scales(request, say, f"descale_{name}", name, 3, d_blocks)
+        stride = request.tensors[f"descale_{name}"].stride
+        say.unsupported(
+            stride[-1:] != [1],
+            f"MXFP8 SDPA requires descale_{name} to have contiguous scales (stride[3] == 1), got {stride}",
+        )
+    _check_scales(request, say, "descale_v", "v", 2, _blocks(request.s_kv))
+
+
+def _check_mx_backward(request: Request, version: Version, say: _Refusals) -> None:
+    say.unsupported(version < (9, 21, 0), "MXFP8 SDPA requires cuDNN 9.21.0 or later, not supported")
+    d_qk, d_v = _blocks(request.size("q", 3)), _blocks(request.size("v", 3))
+    s_q, s_kv = _blocks(request.s_q), _blocks(request.s_kv)
+    rows: tuple[tuple[str, str, int, int], ...] = (
+        ("descale_q", "q", 3, d_qk),
+        ("descale_q_t", "q", 2, s_q),
+        ("descale_k", "k", 3, d_qk),
+        ("descale_k_t", "k", 2, s_kv),
+        ("descale_v", "v", 2, s_kv),
+        ("descale_do", "do", 3, d_v),
+        ("descale_do_t", "do", 2, s_q),
+    )
+    for name, of, axis, blocks in rows:
+        _check_scales(request, say, name, of, axis, blocks)
+
+
+# backward
+
+
+def _check_backward(request: Request, context: Context, say: _Refusals) -> None:
+    version, major = context.version, context.sm // 10
+    _check_shape(request, say, "q", "k", "v", "o", "stats", "do")
+    _check_output(request, say, "dq", "dk", "dv")
+    s_q, s_kv = request.s_q, request.size("v", 2)
+    say.unsupported(s_q == 1 and s_kv == 1, "s_q = s_kv = 1 is not supported")
+    _check_known_bugs(request, version, say)
+    _check_backward_dims(request, version, major, say)
+    _check_modifier(request, say)
+    _check_heads(request, say)
+    _check_scale(request, say)
+    _check_alibi(request, say)
+    _check_bias(request, say)
+    _check_padding(request, say)
+    say.unsupported(
+        (request.max_total_q is not None or request.max_total_kv is not None) and not request.is_ragged,
+        "max_total_seq_len_q and max_total_seq_len_kv are only supported with packed layout (ragged offsets)",
+    )
+    _check_corner(request, version, say)
+    _check_backward_bounds(request, version, major, say)
+    _check_dropout(request, say)
+    _check_backward_kernels(request, version, major, say)
+    _check_intermediate(context, say)
+    say.unset(request.has("dsink") and not request.has("sink"), "if dSink_token is set, sink_token needs to be set")
+
+
+def _check_backward_dims(request: Request, version: Version, major: int, say: _Refusals) -> None:
+    d_qk, d_v = request.size("q", 3), request.size("v", 3)
+    found = f"got d_qk {d_qk} and d_v {d_v}"
+    odd = d_qk % 8 != 0 or d_v % 8 != 0
+    if major == 9:
+        say.unsupported(
+            (9, 11, 0) <= version < (9, 13, 0) and 128 < d_qk < 192 and 64 < d_v < 128,
+            f"num hidden_dim d_v should be equal to 128 if d_qk is above 128 with cuDNN 9.11 and 9.12, {found}",
+        )
+        say.unsupported(
+            max(d_qk, d_v) > 256 or odd,
+            f"num hidden_dim should be less than or equal to 256 and multiple of 8, {found}",
+        )
+    elif major == 10 and version >= (9, 11, 0) and d_qk == 192:
+        say.unsupported(d_v != 128, f"num hidden_dim d_v should be equal to 128 if d_qk is 192, {found}")
+    else:
+        say.unsupported(
+            max(d_qk, d_v) > 128 or odd,
+            f"num hidden_dim should be less than or equal to 128 and multiple of 8, {found}",
+        )
+
+
+def _check_backward_bounds(request: Request, version: Version, major: int, say: _Refusals) -> None:
+    left, right = request.left, request.right
+    loose = request.is_ragged and not request.padding
+    say.unsupported(
+        request.is_bottom_right and loose, "bottom right causal mask with ragged offsets is only supported with padding"
+    )
+    say.invalid(
+        left is not None and left <= 0,
+        f"left bound (sliding window length) should be greater than zero, it is {left}: invalid",
+    )
+    _check_left(request, version, major, say)
+    _check_window(request, say)
+    if version >= (9, 10, 2):
+        say.unsupported(
+            (left is not None or right is not None) and loose,
+            "left and right bounds with ragged offsets are only supported with padding mask",
+        )
+    else:
+        say.unsupported(
+            left is not None and (right is None or request.is_dropout or request.has("bias") or loose),
+            "left and right bounds are only supported with is_dropout=False, is_bias=False and a right bound below "
+            "9.10.2",
+        )
+    say.invalid(
+        right is not None and right < 0, f"right bound needs to be larger than or equal to zero, it is {right}: invalid"
+    )
+
+
+def _check_backward_kernels(request: Request, version: Version, major: int, say: _Refusals) -> None:
+    """Check determinism, ragged statistics and dBias against architecture and version."""
+    dbias, ragged = request.has("dbias"), request.is_ragged
+    s_q, s_kv = request.s_q, request.size("v", 2)
+    on_10 = request.deterministic and major == 10
+    say.unsupported(
+        on_10 and version < (9, 18, 0),
+        "deterministic algorithm is not supported on blackwell architecture with cudnn version below 9.18.0",
+    )
+    say.unsupported(
+        on_10 and (dbias or request.has("rng_dump") or request.is_dropout or request.alibi),
+        "deterministic algorithm is not supported on blackwell architecture with dbias, dropout or alibi",
+    )
+    small_thd = version >= (9, 18, 1) and ragged and major in (8, 12)
+    say.unsupported(
+        small_thd and request.deterministic,
+        "deterministic algorithm is not supported for bprop thd on SM8X and SM12X",
+    )
+    say.unsupported(
+        small_thd and request.tensors["stats"].ragged_offset is not None,
+        "packed/ragged stats are not supported for bprop thd on SM8X and SM12X",
+    )
+    say.unsupported(
+        version < (9, 5, 0) and dbias and request.padding,
+        "below cuDNN 9.5.0 dBias with variable sequence lengths is not supported",
+    )
+    say.unsupported(
+        version < (9, 5, 0) and dbias and (s_q % 64 != 0 or s_kv % 64 != 0),
+        f"below cuDNN 9.5.0 dBias is not supported with s_q or s_kv no multiple of 64, got {s_q} and {s_kv}",
+    )
+    grouped = len({request.size(name, 1) for name in ("q", "k", "v")}) > 1
+    say.unsupported(
+        version < (9, 6, 0) and ragged and grouped,
+        "below cuDNN 9.6.0 group-query attention with ragged offset is not supported",
+    )
+    say.unsupported(major == 10 and ragged and dbias, "dbias with ragged offsets is not supported for SM10X")
+
+
+def _check_backward_fp8(request: Request, context: Context, say: _Refusals) -> None:
+    version, major = context.version, context.sm // 10
+    say.unsupported(version < (9, 1, 0), "sdpa fp8 backward operation is not supported before cudnn 9.1.0")
+    say.unsupported(version == (9, 10, 0), "sdpa fp8 backward operation is not supported on cudnn 9.10.0")
+    say.unsupported(major < 9, "sdpa fp8 backward operation is only supported on Hopper architecture and newer")
+    _check_shape(request, say, "q", "k", "v", "o", "stats", "do")
+    _check_output(request, say, "dq", "dk", "dv")
+    say.unsupported(
+        major == 9 and request.is_ragged, "sdpa fp8 backward with THD is not supported on Hopper architecture"
+    )
+    _check_fp8_dims(request, True, major, say)
+    _check_heads(request, say)
+    _check_scale(request, say)
+    _check_padding(request, say, modifier_may=False)
+    _check_dropout(request, say)
+    _check_fp8_corner(request, version, major, say)
+    _check_window(request, say)
+    _check_intermediate(context, say)
+    deterministic = is_deterministic(request, context) and major == 10
+    say.unsupported(
+        deterministic and version < (9, 19, 0),
+        "the fp8 deterministic algorithm is not supported on Blackwell with cuDNN version below 9.19.0",
+    )
+    say.unsupported(
+        deterministic and request.dropout is not None,
+        "the fp8 deterministic algorithm is not supported on Blackwell when dropout is enabled",
+    )
+    _check_fp8_output(request, ("dq", "dk", "dv"), version, major, say)
+    if request.kind == "mxfp8":
+        _check_mx_backward(request, version, say)
+    say.unset(
+        request.has("dsink") and not request.has("sink"),
+        "if dSink_token output is requested, sink_token input must also be set",
+    )
+
+
+def _check_fp8_corner(request: Request, version: Version, major: int, say: _Refusals) -> None:
+    corner, s_q, s_kv = request.is_bottom_right, request.s_q, request.size("k", 2)
+    say.unsupported(
+        corner and version < (9, 7, 0), "below cuDNN version 9.7.0 bottom right causal masking is not supported"
+    )
+    say.unsupported(
+        corner and major < 10,
+        "bottom right causal masking in fp8 is only supported on Blackwell architecture and newer",
+    )
+    say.unsupported(
+        corner and s_q > s_kv, f"bottom right causal mask does not support s_q > s_kv, got {s_q} and {s_kv}"
+    )
+    say.unsupported(
+        corner and request.dropout is not None, "bottom right causal mask is only supported with is_dropout=False"
+    )
+    say.unsupported(
+        corner and (s_q % 64 != 0 or s_kv % 64 != 0),
+        f"bottom right causal mask is only supported with s_q and s_kv multiple of 64, got {s_q} and {s_kv}",
+    )

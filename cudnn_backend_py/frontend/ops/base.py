@@ -1,0 +1,32 @@
+"""What the families of operations share: adding a node to the graph they belong to."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from .node import Node
+from ..tensors import tensor
+
+__all__ = ["OpsBase"]
+
+AnyNode = TypeVar("AnyNode", bound=Node)
+
+
+class OpsBase:
+    """A graph in the making: nodes in the order they were written."""
+
+    nodes: list[Node]
+
+    def _add(self, node: AnyNode) -> AnyNode:
+        """Append a node and return it.
+
+        Raises
+        ------
+        TypeError
+            If an input is no ``cudnn.tensor``.
+        """
+        for port, item in node.inputs.items():
+            if not isinstance(item, tensor):
+                raise TypeError(f"{port} of {node.tag.lower()} {node.name!r} is {item!r}, a cudnn.tensor is needed")
+        self.nodes.append(node)
+        return node

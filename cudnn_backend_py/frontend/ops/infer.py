@@ -1,0 +1,158 @@
+"""What operations of a graph in the making deduce from each other, as cudnn-frontend does: types, dims and strides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import index
+from typing import TYPE_CHECKING, Any
+
+from ..enums import data_type, scalar_type
+from ..errors import attribute_not_set, not_supported
+from .node import Emitter, Node, fill_type, packed
+from ..tensors import tensor
+
+if TYPE_CHECKING:
+    from ..graphs import Context
+
+__all__ = [
+    "OpNode",
+    "channels_last",
+    "column_major",
+    "fill",
+    "integers",
+    "ordered_strides",
+    "preserving",
+    "require_version",
+    "typed",
+]
+
+NOT_SET = data_type.NOT_SET
+
+
+class OpNode(Node):
+    """A node of one operation: says which inputs it ``needs``, and deduces what its outputs lack in :meth:`deduce`."""
+
+    needs: tuple[str, ...] = ()
+
+    def check(self, context: Context) -> None:
+        """Refuse to go on without an input.
+
+        Raises
+        ------
+        FrontendValueError
+            ``frontend-attribute`` if an input that is needed is None.
+        """
+        missing = [port for port in self.needs if port not in self.inputs]
+        if missing:
+            raise attribute_not_set(
+                f"{self.tag.lower()} {self.name!r} has no {', '.join(missing)}",
+                where="None was given for it",
+                fix="give a tensor of the graph",
+            )
+
+    def infer(self, context: Context) -> None:
+        """Fill in types, then the rank of scalars, then dims and strides, in cudnn-frontend's order."""
+        for item in self.tensors():
+            fill_type(item, context)
+        self._expand_scalars()
+        self.deduce()
+
+    def deduce(self) -> None:
+        """Fill in dims and strides of outputs that the user did not set."""
+
+    def _expand_scalars(self) -> None:
+        """Give scalars whose value belongs to the graph the rank of the other tensors."""
+        scalars = [item for item in self.inputs.values() if _has_value(item)]
+        if not scalars:
+            return
+        others = [len(item.dim) for item in self.inputs.values() if not _has_value(item)]
+        rank = next((rank for rank in others if rank), 1)
+        if rank == 1:
+            rank = next((len(item.dim) for item in self.outputs.values() if item.dim), 1)
+        for item in scalars:
+            item.dim = [1] * rank
+            item.stride = [1] * rank
+
+
+def _has_value(item: tensor) -> bool:
+    return item.value is not None or item.scalar_type is scalar_type.COMPILE_TIME_CONST
+
+
+def typed(value: Any) -> data_type:
+    """Return a data type argument, which here must be a ``cudnn.data_type``.
+
+    Raises
+    ------
+    TypeError
+        If it is something else, a torch dtype included.
+    """
+    if not isinstance(value, data_type):
+        raise TypeError(f"compute_data_type is {value!r}, a cudnn.data_type is needed")
+    return value
+
+
+def require_version(to: Emitter, version: tuple[int, int], what: str) -> None:
+    """Refuse what the loaded cuDNN is too old for.
+
+    Raises
+    ------
+    cudnnGraphNotSupportedError
+        ``frontend-not-supported``.
+    """
+    if to.context.version < version:
+        raise not_supported(
+            f"{what} is not supported by cuDNN {'.'.join(map(str, to.context.version))}",
+            fix=f"use cuDNN {version[0]}.{version[1]} or later",
+        )
+
+
+def integers(name: str, values: Any) -> list[int]:
+    """Return a list of integers; a TypeError says which argument is none."""
+    if isinstance(values, (str, bytes)) or not isinstance(values, Sequence):
+        raise TypeError(f"{name} is {values!r}, a list of int is needed")
+    return [index(item) for item in values]
+
+
+def fill(item: tensor, dims: Sequence[int] | None, strides: Sequence[int] | None = None) -> None:
+    """Set what the user did not set: dims, and strides, by default channels last; None leaves them alone.
+
+    Raises
+    ------
+    FrontendValueError
+        ``frontend-attribute`` if dims are neither set nor given.
+    """
+    if not item.dim:
+        if dims is None:
+            raise attribute_not_set(
+                f"dims of {item.name!r} are not set and cannot be deduced from its operation", fix="set_dim([...])"
+            )
+        item.dim = list(dims)
+    if not item.stride:
+        item.stride = channels_last(item.dim) if strides is None else list(strides)
+
+
+def ordered_strides(dims: Sequence[int], order: Sequence[int]) -> list[int]:
+    """Return packed strides for `dims` whose axes, from the fastest on, are `order`; axes it lacks come last."""
+    strides = [1] * len(dims)
+    step = 1
+    for axis in [*order, *(axis for axis in range(len(dims)) if axis not in order)]:
+        strides[axis] = step
+        step *= dims[axis]
+    return strides
+
+
+def channels_last(dims: Sequence[int]) -> list[int]:
+    """Return packed strides with dim 1 fastest, then the last dim: NHWC for dims n, c, h, w."""
+    rank = len(dims)
+    return packed(dims) if rank < 2 else ordered_strides(dims, [1, *range(rank - 1, 1, -1), 0])
+
+
+def column_major(dims: Sequence[int]) -> list[int]:
+    """Return packed strides with the last two dims swapped, in rank 3 and more."""
+    rank = len(dims)
+    return packed(dims) if rank < 3 else ordered_strides(dims, [rank - 2, rank - 1, *range(rank - 3, -1, -1)])
+
+
+def preserving(dims: Sequence[int], like: Sequence[int]) -> list[int]:
+    """Return packed strides for `dims` in the order of the strides `like`; of equal ones the first axis is faster."""
+    return ordered_strides(dims, [axis for axis in sorted(range(len(like)), key=like.__getitem__) if axis < len(dims)])

@@ -1,0 +1,501 @@
+"""Matmul, reduction, convolution and grouped matmul under cudnn-frontend's names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, overload
+
+from ...generated.enums import ConvolutionMode, DescriptorType, MoeGroupedMatmulMode, ReduceTensorOp
+from ...graph.ir import Matmul, Parameters
+from .infer import NOT_SET, OpNode, column_major, fill, integers, require_version, typed
+from ..enums import convolution_mode, data_type, moe_grouped_matmul_mode, reduction_mode
+from ..errors import attribute_not_set, invalid_value
+from .node import Emitter, packed
+from .base import OpsBase
+from ..tensors import tensor
+
+if TYPE_CHECKING:
+    from ..graphs import Context
+
+__all__ = ["ConvOps", "MatmulOps", "MoeOps", "ReductionOps"]
+
+
+class _Matmul(OpNode):
+    tag = "MATMUL"
+    needs = ("A", "B")
+
+    def __init__(self, name: str, compute: Any, a: tensor, b: tensor, padding: float) -> None:
+        super().__init__(name, typed(compute), {"A": a, "B": b}, {})
+        self.padding = float(padding)
+        for port, item in self.inputs.items():
+            if isinstance(item, tensor) and not item.name:
+                item.set_name(f"{name}::{port}")
+        self.output("C")
+
+    def parameters(self) -> dict[str, Any]:
+        return {"padding_value": self.padding}
+
+    def deduce(self) -> None:
+        a, b, c = self.inputs["A"].dim, self.inputs["B"].dim, self.outputs["C"]
+        if not c.dim and (len(a) != len(b) or len(a) < 2):
+            raise attribute_not_set(
+                f"dims of the matmul {self.name!r} mismatch: A is {a}, B is {b}",
+                fix="give both the same number of dims, at least 2",
+            )
+        batch = [max(pair) for pair in zip(a[:-2], b[:-2], strict=False)]
+        if not c.dim:
+            c.dim = [*batch, a[-2], b[-1]]
+        fill(c, None, packed(c.dim))
+
+    def emit(self, to: Emitter) -> None:
+        c = to.tensor(self.outputs["C"])
+        to.g.ops.append(
+            Matmul(
+                name=c.name,
+                a=to.tensor(self.inputs["A"]),
+                b=to.tensor(self.inputs["B"]),
+                c=c,
+                compute_type=to.compute(self),
+                padding_value=self.padding or None,
+            )
+        )
+
+
+class MatmulOps(OpsBase):
+    """The matmul of a ``pygraph``."""
+
+    def matmul(
+        self, A: tensor, B: tensor, compute_data_type: data_type = NOT_SET, padding: float = 0.0, name: str = ""
+    ) -> tensor:
+        """Return A @ B over the last two dims.
+
+        Parameters
+        ----------
+        A, B
+            [..., M, K] and [..., K, N]; leading dims broadcast.
+        padding
+            What stands for elements beyond a ragged or overridden size.
+
+        Returns
+        -------
+        tensor
+            C: [..., M, N], row-major.
+        """
+        return self._add(_Matmul(name or str(len(self.nodes)), compute_data_type, A, B, padding)).outputs["C"]
+
+
+class _Reduction(OpNode):
+    tag = "REDUCTION"
+    needs = ("X",)
+
+    def __init__(self, name: str, compute: Any, x: tensor, mode: reduction_mode) -> None:
+        super().__init__(name, typed(compute), {"X": x}, {})
+        if not isinstance(mode, reduction_mode):
+            raise TypeError(f"mode is {mode!r}, a cudnn.reduction_mode is needed")
+        self.mode = mode
+        self.output("Y")
+
+    def parameters(self) -> dict[str, Any]:
+        return {"mode": self.mode.name}
+
+    def deduce(self) -> None:
+        fill(self.outputs["Y"], self.inputs["X"].dim)
+
+    def emit(self, to: Emitter) -> None:
+        if self.mode is reduction_mode.NOT_SET:
+            raise invalid_value(
+                f"reduction {self.name!r} has an invalid mode, NOT_SET", fix="give a mode: ADD, MAX ..."
+            )
+        to.g.reduction(
+            ReduceTensorOp[self.mode.name],
+            to.tensor(self.inputs["X"]),
+            tuple(self.outputs["Y"].dim),
+            compute_type=to.compute(self),
+            deterministic=False if to.context.version >= (9, 11) else None,
+            out=to.tensor(self.outputs["Y"]),
+        )
+
+
+class ReductionOps(OpsBase):
+    """The reduction of a ``pygraph``."""
+
+    def reduction(
+        self, input: tensor, mode: reduction_mode, compute_data_type: data_type = NOT_SET, name: str = ""
+    ) -> tensor:
+        """Return `input` reduced to the dims set on the result: 1 where a dim is reduced.
+
+        A result without dims takes those of `input`, channels last.
+        """
+        return self._add(_Reduction(name, compute_data_type, input, mode)).outputs["Y"]
+
+
+# The ports of the three convolutions and the fields of their operations.
+_CONVOLUTIONS: dict[str, tuple[DescriptorType, dict[str, str], tuple[str, str]]] = {
+    "CONV_FPROP": (DescriptorType.OPERATION_CONVOLUTION_FORWARD, {"X": "x", "W": "w"}, ("Y", "y")),
+    "CONV_DGRAD": (DescriptorType.OPERATION_CONVOLUTION_BACKWARD_DATA, {"DY": "dy", "W": "w"}, ("DX", "dx")),
+    "CONV_WGRAD": (DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER, {"X": "x", "DY": "dy"}, ("DW", "dw")),
+}
+_WINDOW = ("pre_padding", "post_padding", "stride", "dilation")
+_REST = ("convolution_mode", "compute_data_type", "name")
+_SAME_PADDING = ("padding", "stride", "dilation", *_REST)
+_TWO_PADDINGS = (*_WINDOW, *_REST)
+
+
+class _Convolution(OpNode):
+    def __init__(self, tag: str, inputs: dict[str, Any], options: dict[str, Any]) -> None:
+        mode = options.get("convolution_mode", convolution_mode.CROSS_CORRELATION)
+        if not isinstance(mode, convolution_mode):
+            raise TypeError(f"convolution_mode is {mode!r}, a cudnn.convolution_mode is needed")
+        super().__init__(options["name"], typed(options.get("compute_data_type", NOT_SET)), inputs, {})
+        self.tag = tag
+        self.kind, self.fields, (self.result, self.result_field) = _CONVOLUTIONS[tag]
+        self.needs = tuple(self.fields)
+        self.mode = mode
+        self.window = {side: integers(side, options.get(side, [])) for side in _WINDOW}
+        self.output(self.result)
+
+    def parameters(self) -> dict[str, Any]:
+        return {**self.window, "math_mode": self.mode.name}
+
+    def check(self, context: Context) -> None:
+        super().check(context)
+        for side, values in self.window.items():
+            if not values:
+                raise attribute_not_set(
+                    f"{side.replace('_', ' ')} of {self.tag.lower()} {self.name!r} is not set",
+                    fix=f"{side}=[...], one int for each spatial dim",
+                )
+        if len({len(values) for values in self.window.values()}) > 1:
+            raise invalid_value(
+                f"padding, stride and dilation of {self.tag.lower()} {self.name!r} have a mismatch of lengths",
+                where="\n".join(f"{side} {values}" for side, values in self.window.items()),
+                fix="give one int for each spatial dim",
+            )
+
+    def deduce(self) -> None:
+        fill(self.outputs[self.result], self._forward_dims() if self.tag == "CONV_FPROP" else None)
+
+    def _forward_dims(self) -> list[int]:
+        x, w = self.inputs["X"].dim, self.inputs["W"].dim
+        spatial = len(self.window["stride"])
+        if not len(x) == len(w) == spatial + 2:
+            raise attribute_not_set(
+                f"dims of conv_fprop {self.name!r} mismatch: image {x}, weight {w}, {spatial} spatial dims",
+                fix="give image and weight two dims more than there are spatial dims",
+            )
+        sizes = zip(x[2:], w[2:], *self.window.values(), strict=True)
+        dims = [
+            1 + (size - dilation * (width - 1) - 1 + before + after) // stride
+            for size, width, before, after, stride, dilation in sizes
+        ]
+        return [x[0], w[0], *dims]
+
+    def emit(self, to: Emitter) -> None:
+        fields = {field: to.tensor(self.inputs[port]) for port, field in self.fields.items()}
+        result = to.tensor(self.outputs[self.result])
+        convolution = Parameters(
+            DescriptorType.CONVOLUTION,
+            {
+                "comp_type": to.compute(self),
+                "conv_mode": ConvolutionMode[self.mode.name],
+                "spatial_dims": len(self.window["stride"]),
+                "pre_paddings": self.window["pre_padding"],
+                "post_paddings": self.window["post_padding"],
+                "dilations": self.window["dilation"],
+                "filter_strides": self.window["stride"],
+            },
+        )
+        to.g.operation(
+            self.kind,
+            result.name,
+            alpha=1.0,
+            beta=0.0,
+            convolution=convolution,
+            **{**fields, self.result_field: result},
+        )
+
+
+def _options(method: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a convolution by name, whichever of its two signatures they fit.
+
+    Raises
+    ------
+    TypeError
+        If they fit neither.
+    """
+    fourth_is_list = len(arguments) > 3 and not isinstance(arguments[3], convolution_mode)
+    two = fourth_is_list or not {"pre_padding", "post_padding"}.isdisjoint(keywords)
+    names = _TWO_PADDINGS if two else _SAME_PADDING
+    given = dict(zip(names, arguments, strict=False))
+    wrong = sorted(set(keywords) - set(names)) + sorted(set(keywords) & set(given))
+    if wrong or len(arguments) > len(names):
+        raise TypeError(
+            f"{method}() takes {', '.join(_SAME_PADDING)}, or pre_padding and post_padding instead of padding; "
+            f"{', '.join(wrong) or f'{len(arguments)} arguments'} do not fit"
+        )
+    options = {"name": "", **given, **keywords}
+    if not two:
+        padding = options.pop("padding", [])
+        options |= {"pre_padding": padding, "post_padding": padding}
+    return options
+
+
+class ConvOps(OpsBase):
+    """The convolutions of a ``pygraph``.
+
+    Dims are n, c and the spatial ones; of a filter k, c and the spatial ones. Each method takes ``padding``, or
+    ``pre_padding`` and ``post_padding`` in its place.
+    """
+
+    @overload
+    def conv_fprop(
+        self,
+        image: tensor,
+        weight: tensor,
+        padding: list[int] = ...,
+        stride: list[int] = ...,
+        dilation: list[int] = ...,
+        convolution_mode: convolution_mode = ...,
+        compute_data_type: data_type = ...,
+        name: str = ...,
+    ) -> tensor: ...
+
+    @overload
+    def conv_fprop(
+        self,
+        image: tensor,
+        weight: tensor,
+        pre_padding: list[int] = ...,
+        post_padding: list[int] = ...,
+        stride: list[int] = ...,
+        dilation: list[int] = ...,
+        convolution_mode: convolution_mode = ...,
+        compute_data_type: data_type = ...,
+        name: str = ...,
+    ) -> tensor: ...
+
+    def conv_fprop(self, image: tensor, weight: tensor, *arguments: Any, **keywords: Any) -> tensor:
+        """Return the convolution of `image` with `weight`: dims n, k and the spatial ones, channels last.
+
+        C: ``CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR``.
+        """
+        options = _options("conv_fprop", arguments, keywords)
+        options["name"] = options["name"] or str(len(self.nodes))
+        return self._add(_Convolution("CONV_FPROP", {"X": image, "W": weight}, options)).outputs["Y"]
+
+    @overload
+    def conv_dgrad(
+        self,
+        loss: tensor,
+        filter: tensor,
+        padding: list[int] = ...,
+        stride: list[int] = ...,
+        dilation: list[int] = ...,
+        convolution_mode: convolution_mode = ...,
+        compute_data_type: data_type = ...,
+        name: str = ...,
+    ) -> tensor: ...
+
+    @overload
+    def conv_dgrad(
+        self,
+        loss: tensor,
+        filter: tensor,
+        pre_padding: list[int] = ...,
+        post_padding: list[int] = ...,
+        stride: list[int] = ...,
+        dilation: list[int] = ...,
+        convolution_mode: convolution_mode = ...,
+        compute_data_type: data_type = ...,
+        name: str = ...,
+    ) -> tensor: ...
+
+    def conv_dgrad(self, loss: tensor, filter: tensor, *arguments: Any, **keywords: Any) -> tensor:
+        """Return the gradient with respect to the image; its dims must be set, they do not follow from the others.
+
+        C: ``CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR``.
+        """
+        options = _options("conv_dgrad", arguments, keywords)
+        return self._add(_Convolution("CONV_DGRAD", {"DY": loss, "W": filter}, options)).outputs["DX"]
+
+    @overload
+    def conv_wgrad(
+        self,
+        image: tensor,
+        loss: tensor,
+        padding: list[int] = ...,
+        stride: list[int] = ...,
+        dilation: list[int] = ...,
+        convolution_mode: convolution_mode = ...,
+        compute_data_type: data_type = ...,
+        name: str = ...,
+    ) -> tensor: ...
+
+    @overload
+    def conv_wgrad(
+        self,
+        image: tensor,
+        loss: tensor,
+        pre_padding: list[int] = ...,
+        post_padding: list[int] = ...,
+        stride: list[int] = ...,
+        dilation: list[int] = ...,
+        convolution_mode: convolution_mode = ...,
+        compute_data_type: data_type = ...,
+        name: str = ...,
+    ) -> tensor: ...
+
+    def conv_wgrad(self, image: tensor, loss: tensor, *arguments: Any, **keywords: Any) -> tensor:
+        """Return the gradient with respect to the filter; its dims must be set, they do not follow from the others.
+
+        C: ``CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR``.
+        """
+        options = _options("conv_wgrad", arguments, keywords)
+        return self._add(_Convolution("CONV_WGRAD", {"X": image, "DY": loss}, options)).outputs["DW"]
+
+
+class _Moe(OpNode):
+    tag = "MOE_GROUPED_MATMUL"
+    needs = ("Token", "Weight", "FirstTokenOffset")
+
+    def __init__(
+        self, name: str, compute: Any, inputs: dict[str, Any], mode: moe_grouped_matmul_mode, top_k: int
+    ) -> None:
+        super().__init__(name, typed(compute), inputs, {})
+        if not isinstance(mode, moe_grouped_matmul_mode):
+            raise TypeError(f"mode is {mode!r}, a cudnn.moe_grouped_matmul_mode is needed")
+        self.mode = mode
+        self.top_k = top_k
+        self.output("Output")
+
+    def parameters(self) -> dict[str, Any]:
+        return {"mode": self.mode.name, "top_k": self.top_k}
+
+    def check(self, context: Context) -> None:
+        super().check(context)
+        routed = {
+            moe_grouped_matmul_mode.GATHER: ("TokenIndex",),
+            moe_grouped_matmul_mode.SCATTER: ("TokenIndex", "TokenKs"),
+        }
+        for port in routed.get(self.mode, ()):
+            if port not in self.inputs:
+                raise attribute_not_set(f"moe_grouped_matmul {self.name!r} in mode {self.mode.name} has no {port}")
+
+    def deduce(self) -> None:
+        gathered = self.mode is moe_grouped_matmul_mode.GATHER
+        out, weight = self.outputs["Output"], self.inputs["Weight"].dim
+        tokens = self.inputs["TokenIndex" if gathered else "Token"].dim
+        if not out.dim:
+            out.dim = [1, tokens[1], weight[2]]
+        fill(out, None, packed(out.dim))
+
+    def emit(self, to: Emitter) -> None:
+        require_version(to, (9, 15), "moe grouped matmul")
+        out = to.tensor(self.outputs["Output"])
+        routed = self.mode is not moe_grouped_matmul_mode.NONE
+        scattered = self.mode is moe_grouped_matmul_mode.SCATTER
+        to.g.operation(
+            DescriptorType.OPERATION_MOE_GROUPED_MATMUL,
+            out.name,
+            mode=MoeGroupedMatmulMode[self.mode.name],
+            math_prec=to.compute(self),
+            token=to.tensor(self.inputs["Token"]),
+            weight=to.tensor(self.inputs["Weight"]),
+            first_token_offset=to.tensor(self.inputs["FirstTokenOffset"]),
+            output=out,
+            token_index=to.tensor(self.inputs["TokenIndex"]) if routed else None,
+            token_ks=to.tensor(self.inputs["TokenKs"]) if scattered else None,
+            top_k=self.top_k if scattered else None,
+        )
+
+
+class _MoeBackward(OpNode):
+    tag = "MOE_GROUPED_MATMUL_BWD"
+    needs = ("DOutput", "Token", "FirstTokenOffset")
+
+    def __init__(self, name: str, compute: Any, inputs: dict[str, Any]) -> None:
+        super().__init__(name, typed(compute), inputs, {})
+        self.output("DWeight")
+
+    def deduce(self) -> None:
+        out = self.outputs["DWeight"]
+        if not out.dim:
+            groups, token, doutput = (self.inputs[port].dim for port in ("FirstTokenOffset", "Token", "DOutput"))
+            out.dim = [groups[0], token[2], doutput[2]]
+        fill(out, None, column_major(out.dim))
+
+    def emit(self, to: Emitter) -> None:
+        require_version(to, (9, 22), "moe grouped matmul backward")
+        out = to.tensor(self.outputs["DWeight"])
+        to.g.operation(
+            DescriptorType.OPERATION_MOE_GROUPED_MATMUL_BWD,
+            out.name,
+            math_prec=to.compute(self),
+            token=to.tensor(self.inputs["Token"]),
+            dweight=out,
+            first_token_offset=to.tensor(self.inputs["FirstTokenOffset"]),
+            doutput=to.tensor(self.inputs["DOutput"]),
+        )
+
+
+class MoeOps(OpsBase):
+    """The grouped matmuls of a ``pygraph``, for mixtures of experts."""
+
+    def moe_grouped_matmul(
+        self,
+        token: tensor,
+        weight: tensor,
+        first_token_offset: tensor,
+        token_index: tensor | None = None,
+        token_ks: tensor | None = None,
+        mode: moe_grouped_matmul_mode = moe_grouped_matmul_mode.NONE,
+        compute_data_type: data_type = data_type.FLOAT,
+        top_k: int = 0,
+        name: str = "",
+    ) -> tensor:
+        """Return each token times the weight of its expert.
+
+        Parameters
+        ----------
+        token
+            [1, tokens, K], those of one expert after those of another.
+        weight
+            [experts, K, N].
+        first_token_offset
+            [experts, 1, 1]: where the tokens of each expert begin.
+        token_index, token_ks, top_k
+            How tokens are gathered and scattered, in the modes of these names.
+
+        Returns
+        -------
+        tensor
+            [1, tokens, N], row-major.
+
+        Notes
+        -----
+        C: ``CUDNN_BACKEND_OPERATION_MOE_GROUPED_MATMUL_DESCRIPTOR``, cuDNN 9.15 or later.
+        """
+        inputs = {
+            "Token": token,
+            "Weight": weight,
+            "FirstTokenOffset": first_token_offset,
+            "TokenIndex": token_index,
+            "TokenKs": token_ks,
+        }
+        node = _Moe(name or str(len(self.nodes)), compute_data_type, inputs, mode, top_k)
+        return self._add(node).outputs["Output"]
+
+    def moe_grouped_matmul_bwd(
+        self,
+        doutput: tensor,
+        token: tensor,
+        first_token_offset: tensor,
+        compute_data_type: data_type = data_type.FLOAT,
+        name: str = "",
+    ) -> tensor:
+        """Return the gradient with respect to the weights of :meth:`moe_grouped_matmul`: [experts, K, N].
+
+        C: ``CUDNN_BACKEND_OPERATION_MOE_GROUPED_MATMUL_BWD_DESCRIPTOR``, cuDNN 9.22 or later.
+        """
+        inputs = {"DOutput": doutput, "Token": token, "FirstTokenOffset": first_token_offset}
+        node = _MoeBackward(name or str(len(self.nodes)), compute_data_type, inputs)
+        return self._add(node).outputs["DWeight"]

@@ -1,0 +1,169 @@
+"""What every operation of a graph in the making has in common, and the way from there to graph values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...generated.enums import DataType, TensorReordering
+from ...graph import GraphBuilder
+from ...graph.ir import Tensor, packed_strides
+from ..enums import data_type
+from ..errors import attribute_not_set
+from ..tensors import tensor as UserTensor
+
+if TYPE_CHECKING:
+    from ..graphs import Context
+
+__all__ = ["Emitter", "Node", "broadcast_dims", "fill_type", "packed", "prepare"]
+
+
+class Node:
+    """One operation as the user wrote it.
+
+    A subclass sets ``tag``, cudnn-frontend's name for it in JSON, and writes :meth:`emit`; :meth:`check` and
+    :meth:`infer` where it has something to check and to infer.
+    """
+
+    tag = ""
+
+    def __init__(self, name: str, compute: data_type, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
+        self.name = name
+        self.compute = compute
+        self.inputs: dict[str, UserTensor] = {port: item for port, item in inputs.items() if item is not None}
+        self.outputs: dict[str, UserTensor] = {port: item for port, item in outputs.items() if item is not None}
+
+    def output(self, port: str) -> UserTensor:
+        """Return a new virtual tensor called as cudnn-frontend calls it, and make it the output of that port."""
+        made = UserTensor(is_virtual=True, name=f"{self.name}::{port}")
+        self.outputs[port] = made
+        return made
+
+    def tensors(self) -> Iterable[UserTensor]:
+        """Yield all tensors it touches."""
+        yield from self.inputs.values()
+        yield from self.outputs.values()
+
+    def check(self, context: Context) -> None:
+        """Refuse what cudnn-frontend refuses before it asks cuDNN, with the same type of exception."""
+
+    def infer(self, context: Context) -> None:
+        """Fill in dims and strides of outputs that the user did not set."""
+
+    def emit(self, to: Emitter) -> None:
+        """Add the operations to the graph value in the making."""
+        raise NotImplementedError
+
+    def parameters(self) -> dict[str, Any]:
+        """Return what is no tensor, for the JSON form."""
+        return {}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the node as plain data, in cudnn-frontend's terms."""
+        return {
+            "tag": self.tag,
+            "name": self.name,
+            "compute_data_type": None if self.compute == data_type.NOT_SET else self.compute.name,
+            "inputs": {port: item.name or item.uid for port, item in self.inputs.items()},
+            "outputs": {port: item.name or item.uid for port, item in self.outputs.items()},
+            **self.parameters(),
+        }
+
+
+def prepare(node: Node, context: Context) -> None:
+    """Check a node, fill in what can be inferred, and give each of its tensors a type."""
+    node.check(context)
+    node.infer(context)
+    for item in node.tensors():
+        fill_type(item, context)
+        if item.ragged_offset is not None:
+            fill_type(item.ragged_offset, context)
+
+
+def fill_type(item: UserTensor, context: Context) -> None:
+    """Give a tensor without a type that of virtual tensors, or of those in memory."""
+    if item.data_type == data_type.NOT_SET:
+        item.data_type = context.intermediate if item.virtual else context.io
+
+
+class Emitter:
+    """Turns nodes into operations of one :class:`~cudnn_backend_py.GraphBuilder`.
+
+    ``g`` is the builder; ``context`` the types, version and architecture of the graph; ``tensors`` what each tensor
+    of the user became. ``constants`` are float32 tensors in memory with values that belong to the graph (slopes of
+    ALiBi), by uid; ``slices`` are parts of other tensors: uid to (uid of the whole, bytes from its start).
+    """
+
+    def __init__(self, context: Context, name: str) -> None:
+        self.context = context
+        self.g = GraphBuilder(
+            name,
+            io_type=context.io.backend or DataType.FLOAT,
+            intermediate_type=context.intermediate.backend or DataType.FLOAT,
+            compute_type=context.compute.backend or DataType.FLOAT,
+        )
+        self.tensors: dict[UserTensor, Tensor] = {}
+        self.constants: dict[int, Sequence[float]] = {}
+        self.slices: dict[int, tuple[int, int]] = {}
+
+    def tensor(self, source: UserTensor) -> Tensor:
+        """Return the graph value of a user's tensor, made at the first call."""
+        made = self.tensors.get(source)
+        if made is None:
+            kind = source.data_type.backend
+            if kind is None:
+                raise attribute_not_set(f"tensor {source.name!r} has no data type", fix="set_data_type(...)")
+            offset = None if source.ragged_offset is None else self.tensor(source.ragged_offset)
+            made = self.g.tensor(
+                self.g.free_name(source.name or "tensor"),
+                tuple(source.dim),
+                kind,
+                strides=tuple(source.stride),
+                uid=source.uid if source.uid_given else None,
+                alignment=source.alignment,
+                virtual=source.virtual and not source.by_value,
+                by_value=source.by_value,
+                value=source.value,
+                reordering=TensorReordering[source.reordering.name],
+                ragged_offset=offset,
+                vector_count=source.vector_count,
+                vector_dim=source.vector_dimension,
+            )
+            self.tensors[source] = made
+            source.uid = made.uid
+        return made
+
+    def maybe(self, source: UserTensor | None) -> Tensor | None:
+        """Return the graph value, None for None."""
+        return None if source is None else self.tensor(source)
+
+    def compute(self, node: Node) -> DataType:
+        """Return the type a node computes in: its own, else the graph's."""
+        kind = node.compute if node.compute != data_type.NOT_SET else self.context.compute
+        if kind.backend is None:
+            raise attribute_not_set(
+                f"node {node.name!r} has no compute data type, and the graph has none",
+                fix="pygraph(compute_data_type=cudnn.data_type.FLOAT)",
+            )
+        return kind.backend
+
+
+def packed(dims: Sequence[int]) -> list[int]:
+    """Return row-major strides, in elements; none for no dims."""
+    return list(packed_strides(tuple(dims))) if dims else []
+
+
+def broadcast_dims(*shapes: Sequence[int]) -> list[int]:
+    """Return the dims operands broadcast to, aligned at the last one.
+
+    Raises
+    ------
+    FrontendValueError
+        If two sizes differ and neither is 1.
+    """
+    rank = max(map(len, shapes))
+    full = [[1] * (rank - len(shape)) + list(shape) for shape in shapes]
+    for sizes in zip(*full, strict=True):
+        if len(set(sizes) - {1}) > 1:
+            raise attribute_not_set(f"shapes {', '.join(map(str, map(list, shapes)))} do not broadcast")
+    return [max(sizes) for sizes in zip(*full, strict=True)]

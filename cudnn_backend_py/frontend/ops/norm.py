@@ -1,0 +1,540 @@
+"""Normalizations under cudnn-frontend's names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...generated.enums import BnFinalizeStatsMode, DataType, DescriptorType, GenStatsMode, NormFwdPhase, NormMode
+from .infer import NOT_SET, OpNode, channels_last, fill, preserving, typed
+from ..enums import data_type, norm_forward_phase
+from ..errors import attribute_not_set
+from .node import Emitter, packed
+from .base import OpsBase
+from ..tensors import tensor
+
+if TYPE_CHECKING:
+    from ..graphs import Context
+
+__all__ = ["NormOps"]
+
+# Ports, and the fields of the operations they go to.
+_FORWARD = {
+    "X": "x",
+    "MEAN": "mean",
+    "INV_VARIANCE": "inv_variance",
+    "SCALE": "scale",
+    "BIAS": "bias",
+    "EPSILON": "epsilon",
+    "MOMENTUM": "exp_avg_factor",
+    "PREV_RUNNING_MEAN": "input_running_mean",
+    "PREV_RUNNING_VAR": "input_running_var",
+    "NEXT_RUNNING_MEAN": "output_running_mean",
+    "NEXT_RUNNING_VAR": "output_running_var",
+    "Y": "y",
+}
+_BACKWARD = {
+    "X": "x",
+    "DY": "dy",
+    "SCALE": "scale",
+    "MEAN": "mean",
+    "INV_VARIANCE": "inv_variance",
+    "DSCALE": "dscale",
+    "DBIAS": "dbias",
+    "DX": "dx",
+}
+_BN_FINALIZE = {
+    "SUM": "y_sum",
+    "SQ_SUM": "y_sq_sum",
+    "SCALE": "scale",
+    "BIAS": "bias",
+    "EPSILON": "epsilon",
+    "ACCUM_COUNT": "accum_count",
+    "PREV_RUNNING_MEAN": "prev_running_mean",
+    "PREV_RUNNING_VAR": "prev_running_var",
+    "MOMENTUM": "exp_average_factor",
+    "EQ_SCALE": "eq_scale",
+    "EQ_BIAS": "eq_bias",
+    "MEAN": "saved_mean",
+    "INV_VARIANCE": "saved_inv_std",
+    "NEXT_RUNNING_MEAN": "updated_running_mean",
+    "NEXT_RUNNING_VAR": "updated_running_var",
+}
+_RUNNING = ("PREV_RUNNING_MEAN", "PREV_RUNNING_VAR", "MOMENTUM")
+_NEXT_RUNNING = ("NEXT_RUNNING_MEAN", "NEXT_RUNNING_VAR")
+_TAGS = {NormMode.BATCH_NORM: ("BATCHNORM", "DBN")}
+_PEER = "peer_stat"
+
+
+def _tag(mode: NormMode) -> tuple[str, str]:
+    """Return cudnn-frontend's names of the forward and the backward pass in JSON."""
+    return _TAGS.get(mode, (mode.name, f"{mode.name}_BPROP"))
+
+
+def _peers(peer_stats: Sequence[tensor]) -> dict[str, tensor]:
+    return {f"{_PEER}[{number}]": item for number, item in enumerate(peer_stats)}
+
+
+class _Norm(OpNode):
+    """What the passes of all norms share."""
+
+    mode: NormMode
+
+    def _emit(self, to: Emitter, kind: DescriptorType, ports: dict[str, str], result: str, **more: Any) -> None:
+        every = {**self.inputs, **self.outputs}
+        fields: dict[str, Any] = {field: to.tensor(every[port]) for port, field in ports.items() if port in every}
+        peers = [to.tensor(item) for port, item in self.inputs.items() if port.startswith(_PEER)]
+        to.g.operation(kind, fields[result].name, **fields, **more, peer_stat=peers or None)
+
+    def _channels(self) -> list[int]:
+        """Return dims with one number for each channel."""
+        x = self.inputs["X"].dim
+        return [1, *x[1:2], *[1] * (len(x) - 2)]
+
+
+class _Forward(_Norm):
+    def __init__(
+        self, name: str, compute: Any, mode: NormMode, phase: norm_forward_phase, inputs: dict[str, Any]
+    ) -> None:
+        super().__init__(name, typed(compute), inputs, {})
+        if not isinstance(phase, norm_forward_phase):
+            raise TypeError(f"norm_forward_phase is {phase!r}, a cudnn.norm_forward_phase is needed")
+        self.tag = _tag(mode)[0]
+        self.mode, self.phase = mode, phase
+        optional = () if mode in (NormMode.RMS_NORM, NormMode.ADA_LAYER_NORM) else ("BIAS",)
+        self.needs = ("X", "SCALE", "EPSILON", *optional)
+        self.output("Y")
+        if phase is norm_forward_phase.TRAINING:
+            for port in ("INV_VARIANCE",) if mode is NormMode.RMS_NORM else ("MEAN", "INV_VARIANCE"):
+                self.output(port)
+
+    def parameters(self) -> dict[str, Any]:
+        return {"forward_phase": self.phase.name}
+
+    def check(self, context: Context) -> None:
+        super().check(context)
+        if self.phase is norm_forward_phase.NOT_SET:
+            raise attribute_not_set(
+                f"the forward phase of {self.tag.lower()} {self.name!r} is not set",
+                fix="give norm_forward_phase.TRAINING or norm_forward_phase.INFERENCE",
+            )
+
+    def deduce(self) -> None:
+        x, y = self.inputs["X"], self.outputs["Y"]
+        fill(y, x.dim, x.stride)
+        if self.mode in (NormMode.LAYER_NORM, NormMode.ADA_LAYER_NORM):
+            self._deduce_inputs(x)
+        by_channel = self.mode in (NormMode.BATCH_NORM, NormMode.INSTANCE_NORM)
+        for port in ("MEAN", "INV_VARIANCE", *_NEXT_RUNNING):
+            if port in self.outputs:
+                item = self.outputs[port]
+                dims = item.dim or self._statistics()
+                fill(item, dims, channels_last(dims) if by_channel else preserving(dims, x.stride))
+
+    def _deduce_inputs(self, x: tensor) -> None:
+        for port in ("SCALE", "BIAS"):
+            if port in self.inputs:
+                item = self.inputs[port]
+                dims = item.dim or [1, *x.dim[1:]]
+                fill(item, dims, preserving(dims, x.stride))
+        ones = [1] * len(x.dim)
+        fill(self.inputs["EPSILON"], ones, ones)
+
+    def _statistics(self) -> list[int]:
+        """Return the dims of mean and inverse variance: one number for each group that is normalized."""
+        x, scale = self.inputs["X"].dim, self.inputs["SCALE"].dim
+        if self.mode is NormMode.BATCH_NORM:
+            return self._channels()
+        if self.mode is NormMode.INSTANCE_NORM:
+            return [*x[:2], *[1] * (len(x) - 2)]
+        if not scale:
+            return [*x[:1], *[1] * (len(x) - 1)]
+        if len(scale) != len(x):
+            raise attribute_not_set(
+                f"statistics of {self.tag.lower()} {self.name!r} cannot be deduced: scale has dims {scale}, x {x}",
+                fix=f"give scale {len(x)} dims",
+            )
+        dims = [size if one == 1 else 1 for size, one in zip(x, scale, strict=True)]
+        return [x[0], *dims[1:]] if self.mode is NormMode.ADA_LAYER_NORM else dims
+
+    def emit(self, to: Emitter) -> None:
+        phase = NormFwdPhase[self.phase.name]
+        self._emit(to, DescriptorType.OPERATION_NORM_FORWARD, _FORWARD, "y", mode=self.mode, phase=phase)
+
+
+class _BatchTraining(_Forward):
+    def __init__(self, name: str, compute: Any, inputs: dict[str, Any], running: dict[str, Any]) -> None:
+        kept = running if any(running[port] is not None for port in _RUNNING[:2]) else {}
+        super().__init__(name, compute, NormMode.BATCH_NORM, norm_forward_phase.TRAINING, {**inputs, **kept})
+        self.needs = (*self.needs, *kept)
+        if all(port in self.inputs for port in _RUNNING):
+            for port in _NEXT_RUNNING:
+                self.output(port)
+
+
+class _BatchInference(_Norm):
+    tag = "BATCHNORM_INFERENCE"
+    needs = ("X", "MEAN", "INV_VARIANCE", "SCALE", "BIAS")
+
+    def __init__(self, name: str, compute: Any, inputs: dict[str, Any]) -> None:
+        super().__init__(name, typed(compute), inputs, {})
+        self.output("Y")
+
+    def deduce(self) -> None:
+        x = self.inputs["X"]
+        fill(self.outputs["Y"], x.dim, x.stride)
+
+    def emit(self, to: Emitter) -> None:
+        mode, phase = NormMode.BATCH_NORM, NormFwdPhase.INFERENCE
+        self._emit(to, DescriptorType.OPERATION_NORM_FORWARD, _FORWARD, "y", mode=mode, phase=phase)
+
+
+class _Backward(_Norm):
+    def __init__(self, name: str, compute: Any, mode: NormMode, inputs: dict[str, Any], has_dbias: bool = True) -> None:
+        super().__init__(name, typed(compute), inputs, {})
+        self.tag = _tag(mode)[1]
+        self.mode = mode
+        mean = () if mode is NormMode.RMS_NORM else ("MEAN",)
+        self.needs = ("DY", "X", "SCALE", *mean, "INV_VARIANCE")
+        self.output("DX")
+        self.output("DSCALE")
+        if has_dbias:
+            self.output("DBIAS")
+
+    def results(self) -> list[tensor | None]:
+        """Return the gradients, None for that of a bias there is not."""
+        return [self.outputs["DX"], self.outputs["DSCALE"], self.outputs.get("DBIAS")]
+
+    def deduce(self) -> None:
+        adaptive = self.mode is NormMode.ADA_LAYER_NORM
+        if adaptive and "DBIAS" in self.outputs and self.outputs["DBIAS"].virtual:
+            del self.outputs["DBIAS"]  # one that nobody asked for is not computed
+        dims = dict.fromkeys(("DY", "DX"), self.inputs["X"].dim)
+        dims |= {port: self._scale_dims() for port in ("DSCALE", "DBIAS")}
+        if self.mode is NormMode.BATCH_NORM:
+            del dims["DY"]
+        every = {**self.inputs, **self.outputs}
+        for port, wanted in dims.items():
+            if port in every:
+                item = every[port]
+                size = item.dim or wanted
+                fill(item, size, packed(size) if adaptive else channels_last(size))
+
+    def _scale_dims(self) -> list[int]:
+        if self.mode is NormMode.ADA_LAYER_NORM:
+            return self.inputs["SCALE"].dim
+        if self.mode in (NormMode.BATCH_NORM, NormMode.INSTANCE_NORM):
+            return self._channels()
+        return [1, *self.inputs["X"].dim[1:]]
+
+    def emit(self, to: Emitter) -> None:
+        self._emit(to, DescriptorType.OPERATION_NORM_BACKWARD, _BACKWARD, "dx", mode=self.mode)
+
+
+class _Genstats(OpNode):
+    tag = "GENSTATS"
+    needs = ("X",)
+
+    def __init__(self, name: str, compute: Any, x: tensor) -> None:
+        super().__init__(name, typed(compute), {"X": x}, {})
+        self.output("SUM").set_name(f"{name}_sum_output")
+        self.output("SQ_SUM").set_name(f"{name}_sq_sum_output")
+
+    def deduce(self) -> None:
+        x = self.inputs["X"].dim
+        for item in self.outputs.values():
+            fill(item, [1, *x[1:2], *[1] * (len(x) - 2)])
+
+    def emit(self, to: Emitter) -> None:
+        x, total = to.tensor(self.inputs["X"]), to.tensor(self.outputs["SUM"])
+        to.g.operation(
+            DescriptorType.OPERATION_GEN_STATS,
+            total.name,
+            mode=GenStatsMode.SUM_SQSUM,
+            math_prec=to.compute(self),
+            x=x,
+            sum=total,
+            sqsum=to.tensor(self.outputs["SQ_SUM"]),
+        )
+
+
+class _BnFinalize(OpNode):
+    tag = "BN_FINALIZE"
+    needs = ("SUM", "SQ_SUM", "SCALE", "BIAS", "EPSILON", "ACCUM_COUNT", *_RUNNING)
+
+    def __init__(self, name: str, compute: Any, inputs: dict[str, Any]) -> None:
+        super().__init__(name, typed(compute), inputs, {})
+        for port in ("EQ_SCALE", "EQ_BIAS", "MEAN", "INV_VARIANCE", *_NEXT_RUNNING):
+            self.output(port)
+
+    def deduce(self) -> None:
+        for item in self.outputs.values():
+            fill(item, self.inputs["SUM"].dim)
+
+    def emit(self, to: Emitter) -> None:
+        every = {**self.inputs, **self.outputs}
+        fields: dict[str, Any] = {field: to.tensor(every[port]) for port, field in _BN_FINALIZE.items()}
+        to.g.operation(
+            DescriptorType.OPERATION_BN_FINALIZE_STATISTICS,
+            fields["eq_scale"].name,
+            **fields,
+            stats_mode=BnFinalizeStatsMode.TRAINING,
+            math_prec=DataType.FLOAT,
+        )
+
+
+class NormOps(OpsBase):
+    """The normalizations of a ``pygraph``.
+
+    Dims of `input` are n, c and the others. Statistics are a mean and an inverse standard deviation for each group of
+    elements that is normalized, kept in the training phase only: inference gives None in their place. `epsilon` and
+    `momentum` are by-value tensors of one element.
+    """
+
+    def _norm(
+        self,
+        mode: NormMode,
+        phase: norm_forward_phase,
+        tensors: tuple[tensor, tensor, tensor | None, tensor],
+        compute: data_type,
+        name: str,
+    ) -> list[tensor | None]:
+        inputs = dict(zip(("X", "SCALE", "BIAS", "EPSILON"), tensors, strict=True))
+        node = self._add(_Forward(name, compute, mode, phase, inputs))
+        ports = ("Y", "INV_VARIANCE") if mode is NormMode.RMS_NORM else ("Y", "MEAN", "INV_VARIANCE")
+        return [node.outputs.get(port) for port in ports]
+
+    def layernorm(
+        self,
+        norm_forward_phase: norm_forward_phase,
+        input: tensor,
+        scale: tensor,
+        bias: tensor,
+        epsilon: tensor,
+        compute_data_type: data_type = NOT_SET,
+        name: str = "",
+    ) -> list[tensor | None]:
+        """Normalize over the dims in which `scale` is not 1; return [Y, mean, inv_variance].
+
+        Scale and bias without dims get [1, c, ...].
+        """
+        tensors = (input, scale, bias, epsilon)
+        return self._norm(NormMode.LAYER_NORM, norm_forward_phase, tensors, compute_data_type, name)
+
+    def adalayernorm(
+        self,
+        norm_forward_phase: norm_forward_phase,
+        input: tensor,
+        scale: tensor,
+        bias: tensor | None = None,
+        epsilon: tensor | None = None,
+        compute_data_type: data_type = NOT_SET,
+        name: str = "",
+    ) -> list[tensor | None]:
+        """Normalize as :meth:`layernorm` does, with a scale and a bias for each n; return [Y, mean, inv_variance]."""
+        tensors = (input, scale, bias, _given("adalayernorm", epsilon))
+        return self._norm(NormMode.ADA_LAYER_NORM, norm_forward_phase, tensors, compute_data_type, name)
+
+    def rmsnorm(
+        self,
+        norm_forward_phase: norm_forward_phase,
+        input: tensor,
+        scale: tensor,
+        bias: tensor | None = None,
+        epsilon: tensor | None = None,
+        compute_data_type: data_type = NOT_SET,
+        name: str = "",
+    ) -> list[tensor | None]:
+        """Divide by the root of the mean square over the dims in which `scale` is not 1; return [Y, inv_variance]."""
+        tensors = (input, scale, bias, _given("rmsnorm", epsilon))
+        return self._norm(NormMode.RMS_NORM, norm_forward_phase, tensors, compute_data_type, name)
+
+    def instancenorm(
+        self,
+        norm_forward_phase: norm_forward_phase,
+        input: tensor,
+        scale: tensor,
+        bias: tensor,
+        epsilon: tensor,
+        compute_data_type: data_type = NOT_SET,
+        name: str = "",
+    ) -> list[tensor | None]:
+        """Normalize each n and c; return [Y, mean, inv_variance], statistics [n, c, 1 ...]."""
+        tensors = (input, scale, bias, epsilon)
+        return self._norm(NormMode.INSTANCE_NORM, norm_forward_phase, tensors, compute_data_type, name)
+
+    def batchnorm(
+        self,
+        input: tensor,
+        scale: tensor,
+        bias: tensor,
+        in_running_mean: tensor | None,
+        in_running_var: tensor | None,
+        epsilon: tensor,
+        momentum: tensor | None,
+        peer_stats: Sequence[tensor] = (),
+        compute_data_type: data_type = NOT_SET,
+        name: str = "",
+    ) -> list[tensor | None]:
+        """Normalize each c, in the training phase.
+
+        Parameters
+        ----------
+        in_running_mean, in_running_var, momentum
+            Statistics over batches and the weight of this one; without them none come out.
+        peer_stats
+            Buffers of the GPUs that share the batch.
+
+        Returns
+        -------
+        list
+            [Y, mean, inv_variance, next_running_mean, next_running_var], statistics [1, c, 1 ...].
+        """
+        inputs = {"X": input, "SCALE": scale, "BIAS": bias, "EPSILON": epsilon, **_peers(peer_stats)}
+        running = dict(zip(_RUNNING, (in_running_mean, in_running_var, momentum), strict=True))
+        outputs = self._add(_BatchTraining(name, compute_data_type, inputs, running)).outputs
+        return [outputs.get(port) for port in ("Y", "MEAN", "INV_VARIANCE", *_NEXT_RUNNING)]
+
+    def batchnorm_inference(
+        self,
+        input: tensor,
+        mean: tensor,
+        inv_variance: tensor,
+        scale: tensor,
+        bias: tensor,
+        compute_data_type: data_type = NOT_SET,
+        name: str = "",
+    ) -> tensor:
+        """Normalize each c with statistics that are given; return Y."""
+        inputs = {"X": input, "MEAN": mean, "INV_VARIANCE": inv_variance, "SCALE": scale, "BIAS": bias}
+        return self._add(_BatchInference(name, compute_data_type, inputs)).outputs["Y"]
+
+    def _norm_backward(
+        self,
+        mode: NormMode,
+        tensors: tuple[tensor | None, ...],
+        compute: data_type,
+        name: str,
+        peer_stats: Sequence[tensor] = (),
+        has_dbias: bool = True,
+    ) -> list[tensor | None]:
+        inputs = dict(zip(("DY", "X", "SCALE", "MEAN", "INV_VARIANCE"), tensors, strict=True))
+        return self._add(_Backward(name, compute, mode, {**inputs, **_peers(peer_stats)}, has_dbias)).results()
+
+    def batchnorm_backward(
+        self,
+        grad: tensor,
+        input: tensor,
+        scale: tensor,
+        mean: tensor,
+        inv_variance: tensor,
+        peer_stats: Sequence[tensor] = (),
+        compute_data_type: data_type = NOT_SET,
+        name: str = "",
+    ) -> list[tensor | None]:
+        """Return the gradients [DX, DScale, DBias] of :meth:`batchnorm`."""
+        tensors = (grad, input, scale, mean, inv_variance)
+        return self._norm_backward(NormMode.BATCH_NORM, tensors, compute_data_type, name, peer_stats)
+
+    def layernorm_backward(
+        self,
+        grad: tensor,
+        input: tensor,
+        scale: tensor,
+        mean: tensor,
+        inv_variance: tensor,
+        compute_data_type: data_type = NOT_SET,
+        name: str = "",
+    ) -> list[tensor | None]:
+        """Return the gradients [DX, DScale, DBias] of :meth:`layernorm`."""
+        tensors = (grad, input, scale, mean, inv_variance)
+        return self._norm_backward(NormMode.LAYER_NORM, tensors, compute_data_type, name)
+
+    def adalayernorm_backward(
+        self,
+        grad: tensor,
+        input: tensor,
+        scale: tensor,
+        mean: tensor,
+        inv_variance: tensor,
+        compute_data_type: data_type = NOT_SET,
+        name: str = "",
+    ) -> list[tensor | None]:
+        """Return the gradients [DX, DScale, DBias] of :meth:`adalayernorm`; DBias is computed if it is an output."""
+        tensors = (grad, input, scale, mean, inv_variance)
+        return self._norm_backward(NormMode.ADA_LAYER_NORM, tensors, compute_data_type, name)
+
+    def rmsnorm_backward(
+        self,
+        grad: tensor,
+        input: tensor,
+        scale: tensor,
+        inv_variance: tensor,
+        has_dbias: bool,
+        compute_data_type: data_type = NOT_SET,
+        name: str = "",
+    ) -> list[tensor | None]:
+        """Return the gradients [DX, DScale, DBias] of :meth:`rmsnorm`; DBias is None unless `has_dbias`."""
+        tensors = (grad, input, scale, None, inv_variance)
+        return self._norm_backward(NormMode.RMS_NORM, tensors, compute_data_type, name, has_dbias=bool(has_dbias))
+
+    def instancenorm_backward(
+        self,
+        grad: tensor,
+        input: tensor,
+        scale: tensor,
+        mean: tensor | None = None,
+        inv_variance: tensor | None = None,
+        compute_data_type: data_type = NOT_SET,
+        name: str = "",
+    ) -> list[tensor | None]:
+        """Return the gradients [DX, DScale, DBias] of :meth:`instancenorm`; both statistics are needed."""
+        tensors = (grad, input, scale, mean, inv_variance)
+        return self._norm_backward(NormMode.INSTANCE_NORM, tensors, compute_data_type, name)
+
+    def genstats(self, input: tensor, compute_data_type: data_type = NOT_SET, name: str = "") -> list[tensor]:
+        """Return [sum, sum of squares] over each channel: dims [1, c, 1 ...]."""
+        return list(self._add(_Genstats(name, compute_data_type, input)).outputs.values())
+
+    def bn_finalize(
+        self,
+        sum: tensor,
+        sq_sum: tensor,
+        scale: tensor,
+        bias: tensor,
+        epsilon: tensor,
+        accum_count: tensor,
+        in_running_mean: tensor,
+        in_running_var: tensor,
+        momentum: tensor,
+        compute_data_type: data_type = NOT_SET,
+        name: str = "",
+    ) -> list[tensor]:
+        """Return what :meth:`genstats` makes of a batch norm.
+
+        Parameters
+        ----------
+        sum, sq_sum
+            Over each channel, [1, c, 1 ...].
+        epsilon, accum_count, momentum
+            By-value tensors of one element; `accum_count` is the number of elements of a channel.
+
+        Returns
+        -------
+        list
+            [eq_scale, eq_bias, mean, inv_variance, next_running_mean, next_running_var], in the dims of `sum`.
+
+        Notes
+        -----
+        cudnn-frontend has it in C++ only, with the running statistics among its attributes.
+        """
+        tensors = (sum, sq_sum, scale, bias, epsilon, accum_count, in_running_mean, in_running_var, momentum)
+        inputs = dict(zip(_BnFinalize.needs, tensors, strict=True))
+        return list(self._add(_BnFinalize(name, compute_data_type, inputs)).outputs.values())
+
+
+def _given(method: str, epsilon: tensor | None) -> tensor:
+    """Return epsilon, which follows an argument with a default and yet must be given."""
+    if epsilon is None:
+        raise TypeError(f"{method}() needs epsilon, a cudnn.tensor")
+    return epsilon

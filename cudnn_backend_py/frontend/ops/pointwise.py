@@ -1,0 +1,336 @@
+"""Elementwise operations under cudnn-frontend's names."""
+
+from __future__ import annotations
+
+from struct import pack, unpack
+from typing import Any, Protocol, cast
+
+from ...generated.enums import DataType, PointwiseMode
+from ...graph.ports import BACKWARD_MODES
+from .infer import NOT_SET, OpNode, fill, preserving, typed
+from ..enums import data_type
+from ..errors import attribute_not_set
+from .node import Emitter, broadcast_dims
+from .base import OpsBase
+from ..tensors import tensor
+
+__all__ = ["PointwiseOps"]
+
+_FLOAT_MAX = 3.4028234663852886e38
+_DOUBLE_MAX = 1.7976931348623157e308
+_PORTS = ("IN_0", "IN_1", "IN_2")
+
+
+def _single(value: float) -> float:
+    """Return a number as cudnn-frontend passes it on: through single precision."""
+    return float(unpack("f", pack("f", value))[0])
+
+
+class _Pointwise(OpNode):
+    tag = "POINTWISE"
+
+    def __init__(
+        self,
+        name: str,
+        compute: Any,
+        mode: PointwiseMode,
+        inputs: tuple[tensor, ...],
+        numbers: dict[str, float | None] | None = None,
+        axis: int | None = None,
+    ) -> None:
+        super().__init__(name, typed(compute), dict(zip(_PORTS, inputs, strict=False)), {})
+        self.mode = mode
+        self.needs = _PORTS[: len(inputs)]
+        self.numbers = numbers or {}
+        self.axis = axis
+        for port, item in self.inputs.items():
+            if isinstance(item, tensor) and not item.name:
+                item.set_name(f"{name}::{port}")
+        self.output("OUT_0")
+
+    def parameters(self) -> dict[str, Any]:
+        given = {name: value for name, value in self.numbers.items() if value is not None}
+        return {"mode": self.mode.name, **given, **({} if self.axis is None else {"axis": self.axis})}
+
+    def deduce(self) -> None:
+        out, inputs = self.outputs["OUT_0"], list(self.inputs.values())
+        if not out.dim:
+            shapes = [item.dim for item in inputs if item.dim]
+            if not shapes:
+                raise attribute_not_set(f"no input of pointwise {self.name!r} has dims")
+            out.dim = broadcast_dims(*shapes)
+        if out.stride:
+            return
+        same = next((item for item in inputs if item.dim == out.dim), None)
+        if same is not None:
+            out.stride = list(same.stride)
+        elif out.virtual:
+            fill(out, None, preserving(out.dim, inputs[0].stride))
+        else:
+            raise attribute_not_set(
+                f"strides of output {out.name!r} cannot be deduced: no input has its dims {out.dim}",
+                fix="set_stride([...])",
+            )
+
+    def emit(self, to: Emitter) -> None:
+        inputs = [to.tensor(item) for item in self.inputs.values()]
+        backward = self.mode in BACKWARD_MODES
+        compute = to.compute(self)
+        to.g.pointwise(
+            self.mode,
+            inputs[1] if backward else inputs[0],
+            None if backward or len(inputs) < 2 else inputs[1],
+            inputs[2] if len(inputs) > 2 else None,
+            dy=inputs[0] if backward else None,
+            compute_type=compute,
+            axis=self.axis,
+            parameters=self._activation(compute),
+            out=to.tensor(self.outputs["OUT_0"]),
+        )
+
+    def _activation(self, compute: DataType) -> dict[str, float]:
+        """Return the numbers of the activation, without those cuDNN assumes by itself where the user left them out."""
+        family = self.mode.name.rpartition("_")[0]
+        if family == "RELU":
+            largest = _FLOAT_MAX if compute is DataType.FLOAT else _DOUBLE_MAX
+            upper = self.numbers.get("upper_clip")
+            numbers = {
+                "relu_lower_clip": self.numbers.get("lower_clip"),
+                "relu_lower_clip_slope": self.numbers.get("negative_slope"),
+            }
+            clip = {"relu_upper_clip": largest if upper is None else min(_single(upper), largest)}
+        else:
+            numbers, clip = ({"swish_beta": self.numbers.get("swish_beta")} if family == "SWISH" else {}), {}
+        return clip | {name: _single(value) for name, value in numbers.items() if value is not None}
+
+
+# The signatures of families of methods, as cudnn-frontend's keywords have them.
+
+
+class _Unary(Protocol):
+    def __call__(self, input: tensor, compute_data_type: data_type = NOT_SET, name: str = "") -> tensor: ...
+
+
+class _Binary(Protocol):
+    def __call__(self, a: tensor, b: tensor, compute_data_type: data_type = NOT_SET, name: str = "") -> tensor: ...
+
+
+class _Numbered(Protocol):
+    def __call__(
+        self, input0: tensor, input1: tensor, compute_data_type: data_type = NOT_SET, name: str = ""
+    ) -> tensor: ...
+
+
+class _Comparison(Protocol):
+    def __call__(
+        self, input: tensor, comparison: tensor, compute_data_type: data_type = NOT_SET, name: str = ""
+    ) -> tensor: ...
+
+
+class _Backward(Protocol):
+    def __call__(
+        self, loss: tensor, input: tensor, compute_data_type: data_type = NOT_SET, name: str = ""
+    ) -> tensor: ...
+
+
+def _named(method: Any, name: str, doc: str) -> Any:
+    method.__name__, method.__qualname__ = name, f"PointwiseOps.{name}"
+    method.__doc__ = f"""Return {doc}, element by element.
+
+        Operands broadcast where their dim is 1. The result is a virtual tensor.
+        """
+    return method
+
+
+def _unary(name: str, mode: PointwiseMode, doc: str) -> _Unary:
+    def method(self: PointwiseOps, input: tensor, compute_data_type: data_type = NOT_SET, name: str = "") -> tensor:
+        return self._pointwise(mode, (input,), compute_data_type, name)
+
+    return cast(_Unary, _named(method, name, doc))
+
+
+def _binary(name: str, mode: PointwiseMode, doc: str) -> _Binary:
+    def method(
+        self: PointwiseOps, a: tensor, b: tensor, compute_data_type: data_type = NOT_SET, name: str = ""
+    ) -> tensor:
+        return self._pointwise(mode, (a, b), compute_data_type, name)
+
+    return cast(_Binary, _named(method, name, doc))
+
+
+def _numbered(name: str, mode: PointwiseMode, doc: str) -> _Numbered:
+    def method(
+        self: PointwiseOps, input0: tensor, input1: tensor, compute_data_type: data_type = NOT_SET, name: str = ""
+    ) -> tensor:
+        return self._pointwise(mode, (input0, input1), compute_data_type, name)
+
+    return cast(_Numbered, _named(method, name, doc))
+
+
+def _comparison(name: str, mode: PointwiseMode, sign: str) -> _Comparison:
+    def method(
+        self: PointwiseOps, input: tensor, comparison: tensor, compute_data_type: data_type = NOT_SET, name: str = ""
+    ) -> tensor:
+        return self._pointwise(mode, (input, comparison), compute_data_type, name)
+
+    return cast(_Comparison, _named(method, name, f"whether `input` {sign} `comparison`"))
+
+
+def _backward(name: str, mode: PointwiseMode, function: str) -> _Backward:
+    def method(
+        self: PointwiseOps, loss: tensor, input: tensor, compute_data_type: data_type = NOT_SET, name: str = ""
+    ) -> tensor:
+        return self._pointwise(mode, (loss, input), compute_data_type, name)
+
+    return cast(_Backward, _named(method, name, f"`loss` times the derivative of {function} at `input`"))
+
+
+class PointwiseOps(OpsBase):
+    """The elementwise operations of a ``pygraph``.
+
+    Types of results are the graph's unless set, those of comparisons included. Each method is one
+    ``CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR``.
+    """
+
+    def _pointwise(
+        self,
+        mode: PointwiseMode,
+        inputs: tuple[tensor, ...],
+        compute: data_type,
+        name: str,
+        numbers: dict[str, float | None] | None = None,
+        axis: int | None = None,
+    ) -> tensor:
+        node = _Pointwise(name or str(len(self.nodes)), compute, mode, inputs, numbers, axis)
+        return self._add(node).outputs["OUT_0"]
+
+    abs = _unary("abs", PointwiseMode.ABS, "the absolute value")
+    ceil = _unary("ceil", PointwiseMode.CEIL, "the smallest integer not below")
+    cos = _unary("cos", PointwiseMode.COS, "the cosine")
+    elu = _unary("elu", PointwiseMode.ELU_FWD, "the ELU with alpha 1")
+    erf = _unary("erf", PointwiseMode.ERF, "the error function")
+    exp = _unary("exp", PointwiseMode.EXP, "the exponential")
+    floor = _unary("floor", PointwiseMode.FLOOR, "the largest integer not above")
+    gelu = _unary("gelu", PointwiseMode.GELU_FWD, "the GELU")
+    gelu_approx_tanh = _unary("gelu_approx_tanh", PointwiseMode.GELU_APPROX_TANH_FWD, "the GELU's form with tanh")
+    identity = _unary("identity", PointwiseMode.IDENTITY, "the same, in the type of the result")
+    log = _unary("log", PointwiseMode.LOG, "the natural logarithm")
+    logical_not = _unary("logical_not", PointwiseMode.LOGICAL_NOT, "the negated truth value")
+    neg = _unary("neg", PointwiseMode.NEG, "the negated value")
+    reciprocal = _unary("reciprocal", PointwiseMode.RECIPROCAL, "one divided by the value")
+    rsqrt = _unary("rsqrt", PointwiseMode.RSQRT, "one divided by the square root")
+    sigmoid = _unary("sigmoid", PointwiseMode.SIGMOID_FWD, "the sigmoid")
+    sin = _unary("sin", PointwiseMode.SIN, "the sine")
+    softplus = _unary("softplus", PointwiseMode.SOFTPLUS_FWD, "the softplus with beta 1")
+    sqrt = _unary("sqrt", PointwiseMode.SQRT, "the square root")
+    tan = _unary("tan", PointwiseMode.TAN, "the tangent")
+    tanh = _unary("tanh", PointwiseMode.TANH_FWD, "the hyperbolic tangent")
+
+    add = _binary("add", PointwiseMode.ADD, "a + b")
+    add_square = _binary("add_square", PointwiseMode.ADD_SQUARE, "a + b * b")
+    div = _binary("div", PointwiseMode.DIV, "a / b")
+    logical_and = _binary("logical_and", PointwiseMode.LOGICAL_AND, "whether a and b")
+    logical_or = _binary("logical_or", PointwiseMode.LOGICAL_OR, "whether a or b")
+    mul = _binary("mul", PointwiseMode.MUL, "a * b")
+    sub = _binary("sub", PointwiseMode.SUB, "a - b")
+
+    max = _numbered("max", PointwiseMode.MAX, "the larger of both")
+    min = _numbered("min", PointwiseMode.MIN, "the smaller of both")
+    mod = _numbered("mod", PointwiseMode.MOD, "the remainder of `input0` / `input1`")
+    pow = _numbered("pow", PointwiseMode.POW, "`input0` to the power of `input1`")
+
+    cmp_eq = _comparison("cmp_eq", PointwiseMode.CMP_EQ, "=")
+    cmp_neq = _comparison("cmp_neq", PointwiseMode.CMP_NEQ, "is not")
+    cmp_gt = _comparison("cmp_gt", PointwiseMode.CMP_GT, ">")
+    cmp_ge = _comparison("cmp_ge", PointwiseMode.CMP_GE, ">=")
+    cmp_lt = _comparison("cmp_lt", PointwiseMode.CMP_LT, "<")
+    cmp_le = _comparison("cmp_le", PointwiseMode.CMP_LE, "<=")
+
+    elu_backward = _backward("elu_backward", PointwiseMode.ELU_BWD, "the ELU")
+    gelu_approx_tanh_backward = _backward(
+        "gelu_approx_tanh_backward", PointwiseMode.GELU_APPROX_TANH_BWD, "the GELU's form with tanh"
+    )
+    gelu_backward = _backward("gelu_backward", PointwiseMode.GELU_BWD, "the GELU")
+    sigmoid_backward = _backward("sigmoid_backward", PointwiseMode.SIGMOID_BWD, "the sigmoid")
+    softplus_backward = _backward("softplus_backward", PointwiseMode.SOFTPLUS_BWD, "the softplus")
+    tanh_backward = _backward("tanh_backward", PointwiseMode.TANH_BWD, "the hyperbolic tangent")
+
+    def bias(self, input: tensor, bias: tensor, compute_data_type: data_type = NOT_SET, name: str = "") -> tensor:
+        """Return `input` + `bias`."""
+        return self._pointwise(PointwiseMode.ADD, (input, bias), compute_data_type, name)
+
+    def scale(self, input: tensor, scale: tensor, compute_data_type: data_type = NOT_SET, name: str = "") -> tensor:
+        """Return `input` * `scale`."""
+        return self._pointwise(PointwiseMode.MUL, (input, scale), compute_data_type, name)
+
+    def binary_select(
+        self, input0: tensor, input1: tensor, mask: tensor, compute_data_type: data_type = NOT_SET, name: str = ""
+    ) -> tensor:
+        """Return `input0` where `mask` is true and `input1` elsewhere."""
+        return self._pointwise(PointwiseMode.BINARY_SELECT, (input0, input1, mask), compute_data_type, name)
+
+    def gen_index(self, input: tensor, axis: int, compute_data_type: data_type = NOT_SET, name: str = "") -> tensor:
+        """Return the position along `axis`, in the dims of `input`."""
+        return self._pointwise(PointwiseMode.GEN_INDEX, (input,), compute_data_type, name, axis=axis)
+
+    def relu(
+        self,
+        input: tensor,
+        negative_slope: float | None = None,
+        lower_clip: float | None = None,
+        upper_clip: float | None = None,
+        compute_data_type: data_type = NOT_SET,
+        name: str = "",
+    ) -> tensor:
+        """Return `input` clipped to `lower_clip` (0) and `upper_clip` (none), with a slope (0) below."""
+        numbers = {"negative_slope": negative_slope, "lower_clip": lower_clip, "upper_clip": upper_clip}
+        return self._pointwise(PointwiseMode.RELU_FWD, (input,), compute_data_type, name, numbers)
+
+    def relu_backward(
+        self,
+        loss: tensor,
+        input: tensor,
+        negative_slope: float | None = None,
+        lower_clip: float | None = None,
+        upper_clip: float | None = None,
+        compute_data_type: data_type = NOT_SET,
+        name: str = "",
+    ) -> tensor:
+        """Return `loss` times the derivative of :meth:`relu` at `input`."""
+        numbers = {"negative_slope": negative_slope, "lower_clip": lower_clip, "upper_clip": upper_clip}
+        return self._pointwise(PointwiseMode.RELU_BWD, (loss, input), compute_data_type, name, numbers)
+
+    def leaky_relu(
+        self, input: tensor, negative_slope: float, compute_data_type: data_type = NOT_SET, name: str = ""
+    ) -> tensor:
+        """Return the ReLU with a slope below 0."""
+        return self.relu(input, negative_slope, compute_data_type=compute_data_type, name=name)
+
+    def leaky_relu_backward(
+        self, loss: tensor, input: tensor, negative_slope: float, compute_data_type: data_type = NOT_SET, name: str = ""
+    ) -> tensor:
+        """Return `loss` times the derivative of :meth:`leaky_relu` at `input`."""
+        return self.relu_backward(loss, input, negative_slope, compute_data_type=compute_data_type, name=name)
+
+    def swish(
+        self,
+        input: tensor,
+        swish_beta: float | None = None,
+        compute_data_type: data_type = NOT_SET,
+        name: str = "",
+    ) -> tensor:
+        """Return `input` * sigmoid(`swish_beta` * `input`), with beta 1 by default."""
+        numbers = {"swish_beta": swish_beta}
+        return self._pointwise(PointwiseMode.SWISH_FWD, (input,), compute_data_type, name, numbers)
+
+    def swish_backward(
+        self,
+        loss: tensor,
+        input: tensor,
+        compute_data_type: data_type = NOT_SET,
+        swish_beta: float | None = None,
+        name: str = "",
+    ) -> tensor:
+        """Return `loss` times the derivative of :meth:`swish` at `input`."""
+        numbers = {"swish_beta": swish_beta}
+        return self._pointwise(PointwiseMode.SWISH_BWD, (loss, input), compute_data_type, name, numbers)

@@ -1,0 +1,610 @@
+"""Operations that move elements, and block scaling, random numbers and pooling, under cudnn-frontend's names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import index
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ...generated.enums import (
+    DescriptorType,
+    NanPropagation,
+    PaddingMode,
+    ResampleMode,
+    ReshapeMode,
+    RngDistribution,
+)
+from ...graph.ir import ELEMENT_BITS, Parameters
+from .infer import NOT_SET, OpNode, fill, integers, ordered_strides, preserving, require_version, typed
+from ..enums import data_type, padding_mode, resample_mode, reshape_mode, rng_distribution
+from ..errors import attribute_not_set, invalid_value
+from .node import Emitter
+from .base import OpsBase
+from ..tensors import tensor
+
+if TYPE_CHECKING:
+    from ..graphs import Context
+
+__all__ = ["BlockScaleOps", "ShapeOps"]
+
+Slices = Sequence[slice]
+
+
+def _same_type(node: OpNode) -> None:
+    """Give the result the type of the input; refuse another one, the graph's included."""
+    x, y = node.inputs["X"], node.outputs["Y"]
+    if y.data_type == NOT_SET:
+        y.data_type = x.data_type
+    if y.data_type != x.data_type:
+        raise invalid_value(
+            f"data types of {node.tag.lower()} {node.name!r} mismatch: {x.data_type.name} in, {y.data_type.name} out",
+            fix=f"set_data_type(cudnn.data_type.{x.data_type.name}) on the result, or give the graph no other type",
+        )
+
+
+class _Reshape(OpNode):
+    tag = "RESHAPE"
+    needs = ("X",)
+
+    def __init__(self, name: str, x: tensor, mode: reshape_mode) -> None:
+        super().__init__(name, NOT_SET, {"X": x}, {})
+        if not isinstance(mode, reshape_mode):
+            raise TypeError(f"reshape_mode is {mode!r}, a cudnn.reshape_mode is needed")
+        self.mode = mode
+        self.output("Y")
+
+    def parameters(self) -> dict[str, Any]:
+        return {"reshape_mode": self.mode.name}
+
+    def deduce(self) -> None:
+        x, y = self.inputs["X"], self.outputs["Y"]
+        fill(y, None)
+        if self.mode is reshape_mode.LOGICAL:
+            _same_type(self)
+        elif y.data_type == NOT_SET:
+            y.data_type = x.data_type
+
+    def emit(self, to: Emitter) -> None:
+        logical = self.mode is reshape_mode.LOGICAL
+        if logical:
+            require_version(to, (9, 22), "a LOGICAL reshape")
+        y = to.tensor(self.outputs["Y"])
+        mode = ReshapeMode.LOGICAL if logical else None
+        to.g.operation(DescriptorType.OPERATION_RESHAPE, y.name, x=to.tensor(self.inputs["X"]), y=y, mode=mode)
+
+
+class _Transpose(OpNode):
+    tag = "TRANSPOSE"
+    needs = ("X",)
+
+    def __init__(self, name: str, compute: Any, x: tensor, permutation: list[int]) -> None:
+        super().__init__(name, typed(compute), {"X": x}, {})
+        self.permutation = permutation
+        self.output("Y")
+
+    def parameters(self) -> dict[str, Any]:
+        return {"permutation": self.permutation}
+
+    def deduce(self) -> None:
+        x, y = self.inputs["X"], self.outputs["Y"]
+        if not self.permutation:
+            raise attribute_not_set(f"transpose {self.name!r} has no permutation", fix="give one int for each dim")
+        if sorted(self.permutation) != list(range(len(x.dim))):
+            raise invalid_value(
+                f"the permutation {self.permutation} of transpose {self.name!r} is invalid",
+                where=f"its input has {len(x.dim)} dims",
+                fix=f"give each of 0 to {len(x.dim) - 1} once",
+            )
+        fill(y, [x.dim[axis] for axis in self.permutation], [x.stride[axis] for axis in self.permutation])
+        _same_type(self)
+
+    def emit(self, to: Emitter) -> None:
+        require_version(to, (9, 22), "transpose")
+        y = to.tensor(self.outputs["Y"])
+        x = to.tensor(self.inputs["X"])
+        to.g.operation(DescriptorType.OPERATION_TRANSPOSE, y.name, x=x, y=y, permutation=self.permutation)
+
+
+class _Slice(OpNode):
+    """A slice of a tensor in memory is the same memory from an offset on; one of a virtual tensor is an operation."""
+
+    tag = "SLICE"
+    needs = ("X",)
+
+    def __init__(self, name: str, compute: Any, x: tensor, slices: Slices) -> None:
+        super().__init__(name, typed(compute), {"X": x}, {})
+        wrong = [item for item in slices if not isinstance(item, slice)]
+        if wrong:
+            raise TypeError(f"slices hold {wrong[0]!r}, a slice is needed for each dim")
+        self.slices = list(slices)
+        self.ranges: list[tuple[int, int, int]] = []
+        self.output("Y")
+
+    def parameters(self) -> dict[str, Any]:
+        return {
+            "slices": [[start, stop] for start, stop, _ in self.ranges],
+            "slice_strides": [step for _, _, step in self.ranges],
+        }
+
+    def deduce(self) -> None:
+        x, y = self.inputs["X"], self.outputs["Y"]
+        if len(self.slices) != len(x.dim):
+            raise attribute_not_set(
+                f"slice {self.name!r} has {len(self.slices)} slices for {len(x.dim)} dims", fix="give one for each dim"
+            )
+        self.ranges = [one.indices(size) for one, size in zip(self.slices, x.dim, strict=True)]
+        for axis, (_, _, step) in enumerate(self.ranges):
+            if step <= 0:
+                raise invalid_value(f"slice {self.name!r} has an invalid step of {step} in dim {axis}, 1 is the least")
+        dims = [(stop - start + step - 1) // step for start, stop, step in self.ranges]
+        fill(y, dims, [stride * step for stride, (_, _, step) in zip(x.stride, self.ranges, strict=True)])
+        _same_type(self)
+        if not x.virtual:
+            y.virtual = False
+            # An address that is less aligned than the whole tensor's must be called so.
+            while self._offset() % y.alignment:
+                y.alignment //= 2
+
+    def _offset(self) -> int:
+        """Return the bytes from the start of the whole tensor to that of the slice."""
+        x = self.inputs["X"]
+        elements = sum(start * stride for (start, _, _), stride in zip(self.ranges, x.stride, strict=True))
+        kind = x.data_type.backend
+        return elements * (8 if kind is None else ELEMENT_BITS[kind]) // 8
+
+    def emit(self, to: Emitter) -> None:
+        if self.inputs["X"].virtual:
+            self._emit_operation(to)
+            return
+        x, y = to.tensor(self.inputs["X"]), to.tensor(self.outputs["Y"])
+        memory, before = to.slices.get(x.uid, (x.uid, 0))
+        to.slices[y.uid] = (memory, before + self._offset())
+
+    def _emit_operation(self, to: Emitter) -> None:
+        require_version(to, (9, 22), "a slice of a virtual tensor")
+        y = to.tensor(self.outputs["Y"])
+        starts, stops, steps = zip(*self.ranges, strict=True)
+        to.g.operation(
+            DescriptorType.OPERATION_SLICE,
+            y.name,
+            x=to.tensor(self.inputs["X"]),
+            y=y,
+            start_indices=starts,
+            limit_indices=stops,
+            strides=steps,
+        )
+
+
+class _Concatenate(OpNode):
+    tag = "CONCATENATE"
+
+    def __init__(self, name: str, inputs: Sequence[tensor], axis: int, in_place_index: int | None) -> None:
+        super().__init__(name, NOT_SET, {str(number): item for number, item in enumerate(inputs)}, {})
+        self.axis = index(axis)
+        self.in_place_index = None if in_place_index is None else index(in_place_index)
+        self.output("Y")
+
+    def parameters(self) -> dict[str, Any]:
+        return {"axis": self.axis, "in_place_index": self.in_place_index}
+
+    def check(self, context: Context) -> None:
+        if not self.inputs:
+            raise invalid_value(f"concatenate {self.name!r} has no inputs", fix="give at least one tensor")
+
+    def deduce(self) -> None:
+        first = self.inputs["0"]
+        if not 0 <= self.axis < len(first.dim):
+            raise invalid_value(f"concatenate {self.name!r} has an invalid axis {self.axis} for dims {first.dim}")
+        dims = list(first.dim)
+        dims[self.axis] = sum(item.dim[self.axis] for item in self.inputs.values())
+        fill(self.outputs["Y"], dims, preserving(dims, first.stride))
+
+    def emit(self, to: Emitter) -> None:
+        y = to.tensor(self.outputs["Y"])
+        to.g.operation(
+            DescriptorType.OPERATION_CONCAT,
+            y.name,
+            axis=self.axis,
+            input=[to.tensor(item) for item in self.inputs.values()],
+            inplace_index=self.in_place_index,
+            output=y,
+        )
+
+
+class _Rng(OpNode):
+    tag = "RNG"
+    needs = ("Seed", "Offset")
+
+    def __init__(
+        self, name: str, inputs: dict[str, Any], distribution: rng_distribution, probability: float | None
+    ) -> None:
+        super().__init__(name, NOT_SET, inputs, {})
+        self.distribution, self.probability = distribution, probability
+        self.output("Y")
+
+    def parameters(self) -> dict[str, Any]:
+        return {"distribution": self.distribution.name, "bernoulli_probability": self.probability}
+
+    def deduce(self) -> None:
+        fill(self.outputs["Y"], None)
+
+    def emit(self, to: Emitter) -> None:
+        if self.distribution is not rng_distribution.BERNOULLI or self.probability is None:
+            raise attribute_not_set(
+                f"rng {self.name!r} has distribution {self.distribution.name} and probability {self.probability}, "
+                "no other than BERNOULLI with a probability is supported"
+            )
+        y = to.tensor(self.outputs["Y"])
+        parameters = {
+            "distribution": RngDistribution.BERNOULLI,
+            "bernoulli_dist_probability": float(self.probability),
+        }
+        to.g.operation(
+            DescriptorType.OPERATION_RNG,
+            y.name,
+            y=y,
+            rng=Parameters(DescriptorType.RNG, parameters),
+            seed=to.tensor(self.inputs["Seed"]),
+            offset=to.tensor(self.inputs["Offset"]),
+        )
+
+
+class _Resample(OpNode):
+    tag = "RESAMPLE"
+    needs = ("X",)
+
+    def __init__(
+        self,
+        name: str,
+        compute: Any,
+        x: tensor,
+        modes: tuple[resample_mode, padding_mode],
+        window: dict[str, list[int]],
+        generate_index: bool,
+    ) -> None:
+        super().__init__(name, typed(compute), {"X": x}, {})
+        self.mode, self.padding = modes
+        self.window = window
+        self.output("Y")
+        if generate_index and self.mode is resample_mode.MAXPOOL:
+            self.output("Index")
+
+    def parameters(self) -> dict[str, Any]:
+        return {"resample_mode": self.mode.name, "padding_mode": self.padding.name, **self.window}
+
+    def check(self, context: Context) -> None:
+        super().check(context)
+        if self.mode is resample_mode.NOT_SET or self.padding is padding_mode.NOT_SET:
+            raise attribute_not_set(
+                f"resample {self.name!r} has an invalid mode: {self.mode.name}, padding {self.padding.name}"
+            )
+        if len({len(values) for values in self.window.values()}) > 1:
+            raise invalid_value(
+                f"window, stride and padding of resample {self.name!r} have a mismatch of lengths",
+                where="\n".join(f"{side} {values}" for side, values in self.window.items()),
+            )
+
+    def deduce(self) -> None:
+        x, y = self.inputs["X"].dim, self.outputs["Y"]
+        dims = list(x)
+        for axis, (size, stride, before, after) in enumerate(zip(*self.window.values(), strict=True), 2):
+            if axis < len(x):
+                dims[axis] = 1 + (x[axis] + before + after - size) // stride
+        fill(y, dims)
+        if "Index" in self.outputs:
+            self.outputs["Index"].dim = list(y.dim)
+            fill(self.outputs["Index"], y.dim)
+
+    def emit(self, to: Emitter) -> None:
+        y = to.tensor(self.outputs["Y"])
+        fields = {
+            "window_dims": "window",
+            "strides": "stride",
+            "pre_paddings": "pre_padding",
+            "post_paddings": "post_padding",
+        }
+        parameters = {
+            "mode": ResampleMode[self.mode.name],
+            "comp_type": to.compute(self),
+            "nan_propagation": NanPropagation.PROPAGATE_NAN,
+            "padding_mode": PaddingMode[self.padding.name],
+            "spatial_dims": len(self.window["window"]),
+            **{field: tuple(self.window[side]) for field, side in fields.items()},
+        }
+        to.g.operation(
+            DescriptorType.OPERATION_RESAMPLE_FWD,
+            y.name,
+            x=to.tensor(self.inputs["X"]),
+            y=y,
+            idx=to.maybe(self.outputs.get("Index")),
+            alpha=1.0,
+            beta=0.0,
+            resample=Parameters(DescriptorType.RESAMPLE, parameters),
+        )
+
+
+class _PagedCacheLoad(OpNode):
+    tag = "PAGED_CACHE_LOAD"
+    needs = ("container", "seqLen", "pageTable")
+
+    def __init__(self, name: str, inputs: dict[str, Any]) -> None:
+        super().__init__(name, NOT_SET, inputs, {})
+        self.output("yOut")
+
+    def infer(self, context: Context) -> None:
+        y, container = self.outputs["yOut"], self.inputs["container"]
+        if y.data_type == NOT_SET:
+            y.data_type = container.data_type if container.data_type != NOT_SET else context.io
+        super().infer(context)
+
+    def deduce(self) -> None:
+        y, container, table = self.outputs["yOut"], self.inputs["container"], self.inputs["pageTable"]
+        fill(y, None)
+        sequence = y.dim[3 if y.stride[2] == 1 else 2]
+        needed = -(-sequence // container.dim[2])
+        if table.ragged_offset is None and needed != table.dim[2]:
+            raise invalid_value(
+                f"page table of {self.name!r} has {table.dim[2]} pages, a mismatch: {needed} are needed",
+                where=f"{sequence} positions in blocks of {container.dim[2]}",
+            )
+
+    def emit(self, to: Emitter) -> None:
+        y = to.tensor(self.outputs["yOut"])
+        to.g.operation(
+            DescriptorType.OPERATION_PAGED_CACHE_LOAD,
+            y.name,
+            container=to.tensor(self.inputs["container"]),
+            y=y,
+            sequence=to.tensor(self.inputs["seqLen"]),
+            page_table=to.tensor(self.inputs["pageTable"]),
+        )
+
+
+class ShapeOps(OpsBase):
+    """The operations of a ``pygraph`` that move elements, make random ones, or pool them."""
+
+    def reshape(self, input: tensor, name: str = "", reshape_mode: reshape_mode = reshape_mode.VIEW_ONLY) -> tensor:
+        """Return `input` with the dims and strides set on the result; strides are channels last if they are not set.
+
+        VIEW_ONLY looks at the same memory, LOGICAL (cuDNN 9.22) keeps the row-major order of elements.
+        """
+        return self._add(_Reshape(name, input, reshape_mode)).outputs["Y"]
+
+    def transpose(
+        self, input: tensor, permutation: Sequence[int], compute_data_type: data_type = NOT_SET, name: str = ""
+    ) -> tensor:
+        """Return `input` with dim i of the result being dim ``permutation[i]``; needs cuDNN 9.22."""
+        node = _Transpose(name, compute_data_type, input, integers("permutation", permutation))
+        return self._add(node).outputs["Y"]
+
+    def slice(
+        self, input: tensor, slices: Slices = (), compute_data_type: data_type = NOT_SET, name: str = ""
+    ) -> tensor:
+        """Return a part of `input`, by one slice for each dim.
+
+        A part of a tensor in memory is that memory from an offset on, and costs nothing. One of a virtual tensor is
+        an operation, and needs cuDNN 9.22.
+        """
+        return self._add(_Slice(name, compute_data_type, input, slices)).outputs["Y"]
+
+    def concatenate(
+        self, inputs: Sequence[tensor], axis: int, in_place_index: int | None = None, name: str = ""
+    ) -> tensor:
+        """Return `inputs` one after the other along `axis`.
+
+        `in_place_index` says which of them lies in the memory of the result already.
+        """
+        node = _Concatenate(name or str(len(self.nodes)), inputs, axis, in_place_index)
+        return self._add(node).outputs["Y"]
+
+    def rng(
+        self,
+        seed: tensor,
+        offset: tensor,
+        distribution: rng_distribution = rng_distribution.BERNOULLI,
+        bernoulli_probability: float | None = None,
+        name: str = "",
+    ) -> tensor:
+        """Return random zeros and ones in the dims set on the result.
+
+        Parameters
+        ----------
+        seed, offset
+            INT64 tensors of one element: the key of the generator, and where in its sequence to begin.
+        bernoulli_probability
+            That of a one.
+
+        Notes
+        -----
+        cudnn-frontend has it in C++ only.
+        """
+        node = _Rng(name, {"Seed": seed, "Offset": offset}, distribution, bernoulli_probability)
+        return self._add(node).outputs["Y"]
+
+    def resample(
+        self,
+        input: tensor,
+        window: Sequence[int],
+        stride: Sequence[int],
+        pre_padding: Sequence[int],
+        post_padding: Sequence[int],
+        resampling_mode: resample_mode = resample_mode.MAXPOOL,
+        padding_mode: padding_mode = padding_mode.NEG_INF_PAD,
+        generate_index: bool = False,
+        compute_data_type: data_type = NOT_SET,
+        name: str = "",
+    ) -> list[tensor | None]:
+        """Return [Y, index]: `input` pooled or resampled over its spatial dims, channels last.
+
+        The index, of the largest element in each window, is None unless `generate_index` in mode MAXPOOL.
+
+        Notes
+        -----
+        cudnn-frontend has it in C++ only.
+        """
+        sides = {"window": window, "stride": stride, "pre_padding": pre_padding, "post_padding": post_padding}
+        node = _Resample(
+            name or str(len(self.nodes)),
+            compute_data_type,
+            input,
+            (resampling_mode, padding_mode),
+            {side: integers(side, values) for side, values in sides.items()},
+            generate_index,
+        )
+        outputs = self._add(node).outputs
+        return [outputs["Y"], outputs.get("Index")]
+
+    def paged_cache_load(self, container: tensor, seq_len: tensor, page_table: tensor, name: str = "") -> tensor:
+        """Return a cache in pages as one tensor, in the dims set on the result.
+
+        Parameters
+        ----------
+        container
+            [pages, h, page size, d].
+        seq_len
+            [b, 1, 1, 1], INT32.
+        page_table
+            [b, 1, pages of a sequence, 1], INT32.
+
+        Notes
+        -----
+        cudnn-frontend has it in C++ only; its attention adds it where it is given page tables.
+        """
+        inputs = {"container": container, "seqLen": seq_len, "pageTable": page_table}
+        return self._add(_PagedCacheLoad(name, inputs)).outputs["yOut"]
+
+    def rope(self, *_: Any, **__: Any) -> NoReturn:
+        """Refuse: cudnn-frontend's rotary embedding is a kernel of its own, no graph of cuDNN's backend.
+
+        Raises
+        ------
+        NotImplementedError
+            Always.
+        """
+        raise NotImplementedError(
+            "rope is a kernel of cudnn-frontend and no operation of cuDNN's backend, which is all that is offered here"
+        )
+
+
+class _Quantize(OpNode):
+    tag = "BLOCK_SCALE_QUANTIZE"
+    needs = ("X",)
+
+    def __init__(self, name: str, compute: Any, x: tensor, block_size: int, axis: int | None, transpose: bool) -> None:
+        super().__init__(name, typed(compute), {"X": x}, {})
+        self.block_size = index(block_size)
+        self.axis = None if axis is None else index(axis)
+        self.transpose = bool(transpose)
+        self.output("Y")
+        self.output("scale")
+
+    def parameters(self) -> dict[str, Any]:
+        return {"block_size": self.block_size, "axis": self.axis, "transpose": self.transpose}
+
+    def deduce(self) -> None:
+        x, y, scale = self.inputs["X"], self.outputs["Y"], self.outputs["scale"]
+        fill(y, y.dim or x.dim, self._transposed(y.dim or x.dim) if self.transpose else x.stride)
+        dims = scale.dim
+        if not dims:
+            dims = list(x.dim)
+            dims[-1 if self.axis is None else self.axis] //= self.block_size
+        fill(scale, dims, self._transposed(dims) if self.transpose else preserving(dims, x.stride))
+
+    def _transposed(self, dims: Sequence[int]) -> list[int]:
+        """Return strides in the order of x's, turned so that the axis of the blocks is the fastest."""
+        x = self.inputs["X"]
+        # Of equal strides those of size 1 are faster, and of these the last.
+        order = sorted(range(len(x.dim)), key=lambda axis: (x.stride[axis], x.dim[axis] != 1, -axis))
+        if self.axis is not None:
+            turn = order.index(self.axis)
+            order = order[turn:] + order[:turn]
+        return ordered_strides(dims, order)
+
+    def emit(self, to: Emitter) -> None:
+        y = to.tensor(self.outputs["Y"])
+        to.g.operation(
+            DescriptorType.OPERATION_BLOCK_SCALE_QUANTIZE,
+            y.name,
+            x=to.tensor(self.inputs["X"]),
+            y=y,
+            scale=to.tensor(self.outputs["scale"]),
+            math_prec=to.compute(self),
+            block_size=self.block_size,
+        )
+
+
+class _Dequantize(OpNode):
+    tag = "BLOCK_SCALE_DEQUANTIZE"
+    needs = ("X", "scale")
+
+    def __init__(
+        self, name: str, compute: Any, x: tensor, scale: tensor, block_size: list[int], negative: bool
+    ) -> None:
+        super().__init__(name, typed(compute), {"X": x, "scale": scale}, {})
+        self.block_size, self.negative = block_size, bool(negative)
+        self.output("Y")
+
+    def parameters(self) -> dict[str, Any]:
+        return {"block_size": self.block_size, "is_negative_scale": self.negative}
+
+    def check(self, context: Context) -> None:
+        super().check(context)
+        if not self.block_size:
+            raise attribute_not_set(f"block_scale_dequantize {self.name!r} has no block size")
+        if not self.outputs["Y"].virtual:
+            raise invalid_value(
+                f"the result of block_scale_dequantize {self.name!r} is an output, it must be virtual",
+                fix="feed it to another operation, such as identity, and make that one's result the output",
+            )
+
+    def deduce(self) -> None:
+        x = self.inputs["X"]
+        fill(self.outputs["Y"], x.dim, x.stride)
+
+    def emit(self, to: Emitter) -> None:
+        y = to.tensor(self.outputs["Y"])
+        to.g.operation(
+            DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE,
+            y.name,
+            x=to.tensor(self.inputs["X"]),
+            scale=to.tensor(self.inputs["scale"]),
+            y=y,
+            math_prec=to.compute(self),
+            block_size=self.block_size,
+            neg_scale=self.negative if to.context.version >= (9, 14) else None,
+        )
+
+
+class BlockScaleOps(OpsBase):
+    """Quantization of a ``pygraph`` with one scale for each block of elements."""
+
+    def block_scale_quantize(
+        self,
+        input: tensor,
+        block_size: int,
+        axis: int | None = None,
+        transpose: bool = False,
+        compute_data_type: data_type = NOT_SET,
+        name: str = "",
+    ) -> list[tensor]:
+        """Return [Y, scale] of `input` in blocks of `block_size` along `axis`, by default the last dim.
+
+        The dims of Y are those of `input`, the scale's are divided by the block size along the axis. With
+        `transpose` the axis has stride 1 in both.
+        """
+        node = self._add(_Quantize(name, compute_data_type, input, block_size, axis, transpose))
+        return [node.outputs["Y"], node.outputs["scale"]]
+
+    def block_scale_dequantize(
+        self,
+        input: tensor,
+        descale: tensor,
+        block_size: Sequence[int],
+        is_negative_scale: bool = False,
+        compute_data_type: data_type = NOT_SET,
+        name: str = "",
+    ) -> tensor:
+        """Return `input` times the scale of its block, a virtual tensor in the dims and strides of `input`."""
+        sizes = integers("block_size", block_size)
+        node = _Dequantize(name, compute_data_type, input, descale, sizes, is_negative_scale)
+        return self._add(node).outputs["Y"]

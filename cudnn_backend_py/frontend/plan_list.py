@@ -1,0 +1,213 @@
+"""The engine configs of a graph in heuristics' order: filtered, checked, built."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..plans.engine import EngineConfig, Knob
+from ..errors import CudnnBackendError, CudnnStatusError
+from ..plans.plan import Plan, build_plan
+from .enums import build_plan_policy, heur_mode, knob_type
+from .errors import FrontendRuntimeError, cudnnGraphNotSupportedError, invalid_value, status_as
+
+if TYPE_CHECKING:
+    from .graphs import pygraph
+
+__all__ = ["PlanList", "knob"]
+
+
+@dataclass(frozen=True)
+class knob:
+    """A knob of an engine: its range and step."""
+
+    type: knob_type
+    max_value: int
+    min_value: int
+    stride: int
+
+    @staticmethod
+    def of(knobs: Iterable[Knob]) -> list[knob]:
+        """Return the knobs cudnn-frontend has names for."""
+        names = knob_type.__members__
+        known = [(names.get(getattr(item.type, "name", "")), item) for item in knobs]
+        return [knob(kind, item.maximum, item.minimum, item.stride) for kind, item in known if kind is not None]
+
+
+class PlanList:
+    """Engine configs of one graph; ``candidate`` is the index of the plan to execute, -1 before one is built."""
+
+    def __init__(self, graph: pygraph) -> None:
+        self._graph = graph
+        self._configs: list[EngineConfig] = []
+        self._plans: dict[int, Plan] = {}
+        self._barred: set[int] = set()
+        self._words = ""
+        self.candidate = -1
+        self.barred_names: list[str] = []
+        self.workspace_limit: int | None = None
+        self.shared_memory_limit: int | None = None
+
+    def __len__(self) -> int:
+        return len(self._configs) or len(self._plans)
+
+    def config(self, index: int) -> EngineConfig:
+        """Return an engine config.
+
+        Raises
+        ------
+        RuntimeError
+            If there is none at that index.
+        """
+        if not 0 <= index < len(self._configs):
+            raise invalid_value(
+                f"Plan index {index} is invalid: the graph has {len(self._configs)} plans",
+                fix="create_execution_plans(...), then build_plans()",
+            )
+        return self._configs[index]
+
+    def ask(self, modes: Sequence[heur_mode]) -> None:
+        """Append what heuristics propose in these modes.
+
+        Raises
+        ------
+        cudnnGraphNotSupportedError
+            If they propose nothing.
+        """
+        operation_graph = self._graph.operation_graph
+        before = len(self._configs)
+        words: list[str] = []
+        for mode in modes:
+            if mode is heur_mode.OPENSOURCE:
+                raise NotImplementedError(
+                    "heur_mode.OPENSOURCE stands for engines that are not cuDNN's backend; this module offers cuDNN's"
+                )
+            try:
+                found = operation_graph.heuristics(heur_mode(mode).name, sm_count=self._graph.sm_count)
+            except CudnnStatusError as error:
+                words.append(error.sections["cudnn"])
+                continue
+            self._configs += found.configs
+            words.append(found.answer.text)
+        self._words = "\n".join(text for text in words if text)
+        if len(self._configs) == before:
+            raise self._refused("no engine config of cuDNN supports this graph", "heuristics-empty")
+
+    def _refused(self, headline: str, code: str, words: str | None = None) -> cudnnGraphNotSupportedError:
+        error = cudnnGraphNotSupportedError(
+            f"{headline} on {self._graph.target.name} (sm_{self._graph.target.sm}), "
+            f"cuDNN {self._graph.target.library.version_text}",
+            code=code,
+            cudnn=(words if words is not None else self._words) or None,
+            fix="read .verdict of this exception: causes, and what would help",
+        )
+        error.graph, error.target = self._graph.graph(), self._graph.target
+        return error
+
+    def add_engine(self, engine: int, knobs: Mapping[Any, int]) -> None:
+        """Append one engine with these knob values."""
+        self._configs.append(self._graph.operation_graph.config(engine, knobs))
+
+    def take(self, plan: Plan) -> None:
+        """Hold a plan that was built elsewhere."""
+        self._configs.clear()
+        self._plans = {0: plan}
+        self.candidate = 0
+
+    def filter_notes(self, kind: str, notes: Sequence[Any], *, keep: bool) -> None:
+        """Bar configs by notes: those without one of them (`keep`), or those with one."""
+        for index, config in enumerate(self._configs):
+            held = {note.name for note in getattr(config, kind)}
+            if any((note.name in held) != keep for note in notes):
+                self._barred.add(index)
+
+    def _why_barred(self, index: int) -> str | None:
+        config = self.config(index)
+        if index in self._barred:
+            return "deselected by its notes"
+        for name in self.barred_names:
+            if name in config.tag:
+                return f"{config.tag} is deselected by the name {name}"
+        limit = self.shared_memory_limit
+        if limit is not None and config.shared_memory_bytes > limit:
+            return f"it needs {config.shared_memory_bytes} bytes of shared memory, {limit} are allowed"
+        limit = self.workspace_limit
+        if limit is not None and config.workspace_bytes > limit:
+            return f"it needs {config.workspace_bytes} bytes of workspace, {limit} are allowed"
+        return None
+
+    def check_support(self) -> None:
+        """Check that a config is left after the filters."""
+        reasons = [self._why_barred(index) for index in range(len(self._configs))]
+        if None not in reasons:
+            raise self._refused(
+                "no execution plan is left that supports this graph", "plans-deselected", _lines(reasons) or None
+            )
+
+    def build_at(self, index: int) -> None:
+        """Build one plan and make it the candidate.
+
+        Raises
+        ------
+        cudnnGraphNotSupportedError
+            If it was filtered out or cannot be built.
+        """
+        why = self._why_barred(index)
+        if why is not None:
+            raise self._refused(f"plan {index}: {why}", "plans-deselected", "")
+        if index not in self._plans:
+            cache = self._graph.cache
+            try:
+                with status_as(FrontendRuntimeError, "the kernel cache"):
+                    made = None if cache is None else cache.for_graph(self._graph.operation_graph.descriptor)
+                self._plans[index] = build_plan(self._configs[index], kernel_cache=made)
+            except CudnnBackendError as error:
+                words = getattr(error, "last_error", "") or str(error)
+                raise self._refused(
+                    f"plan {index} ({self._configs[index].tag}) cannot be built: {error.headline}",
+                    "plan-not-built",
+                    words,
+                ) from error
+        self.candidate = index
+
+    def build(self, policy: build_plan_policy) -> None:
+        """Build the first plan that can be built, or all of them; the first one is the candidate."""
+        if policy == build_plan_policy.HEURISTICS_CHOICE and self.candidate != -1:
+            return
+        first = -1
+        failures: list[str] = []
+        for index in range(len(self._configs)):
+            try:
+                self.build_at(index)
+            except cudnnGraphNotSupportedError as error:
+                failures.append(error.headline)
+                continue
+            first = index if first == -1 else first
+            if policy == build_plan_policy.HEURISTICS_CHOICE:
+                break
+        if first == -1:
+            raise self._refused("no execution plan could be built for this graph", "plan-not-built", _lines(failures))
+        self.candidate = first
+
+    def is_built(self, index: int) -> bool:
+        """Return whether a plan is built."""
+        return index in self._plans
+
+    def built(self, index: int) -> Plan:
+        """Return a built plan.
+
+        Raises
+        ------
+        RuntimeError
+            If there is no such plan or it is not built.
+        """
+        plan = self._plans.get(index)
+        if plan is None:
+            self.config(index)
+            raise invalid_value(f"plan {index} is not built", fix=f"build_plan_at_index({index})")
+        return plan
+
+
+def _lines(texts: Iterable[str | None]) -> str:
+    return "\n".join(text for text in texts if text)

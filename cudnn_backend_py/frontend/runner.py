@@ -1,0 +1,274 @@
+"""From a user's variant pack to a launch: which address goes where, found once per plan and used at every call."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..execution.buffers import device_buffer, host_address
+from ..errors import CudnnBackendError
+from ..execution.run import DeviceMemory, scalar_array, scratch_offsets
+from ..graph.ir import Tensor
+from ..native import Handle
+from ..native.launch import Launcher, Overrides
+from ..plans.plan import Plan
+from .errors import FrontendRuntimeError, FrontendValueError, as_kind, status_as
+from .handles import DescribedHandle
+from .tensors import tensor
+
+__all__ = ["Memory", "Runner"]
+
+PACKS_CHECKED = 16
+
+
+class Memory:
+    """Where the tensors of a graph lie that no user gives: scratch in front of the workspace, constants, slices.
+
+    ``scratch_bytes`` is what :meth:`pygraph.get_workspace_size` adds to a plan's workspace.
+    """
+
+    def __init__(
+        self,
+        tensors: Sequence[Tensor],
+        constants: Mapping[int, Sequence[float]],
+        slices: Mapping[int, tuple[int, int]],
+    ) -> None:
+        self.tensors = tuple(tensors)
+        self.constants = dict(constants)
+        self.slices = dict(slices)  # uid of a slice: (uid of the whole, bytes from its start)
+        self.offsets, self.scratch_bytes = scratch_offsets(self.tensors)
+
+    def user_uids(self) -> list[int]:
+        """Return the uids a variant pack of the user must have, those of sliced wholes among them."""
+        held = {item.uid for item in self.tensors if item.by_value and item.value is not None}
+        mine = held | set(self.offsets) | set(self.constants) | set(self.slices)
+        uids = [item.uid for item in self.tensors if item.uid not in mine]
+        return uids + [whole for whole, _ in dict.fromkeys(self.slices.values()) if whole not in uids]
+
+
+class Runner:
+    """One plan ready to be executed with variant packs of users.
+
+    Its keys are the workspace, then the addresses in the launcher's order of uids.
+    """
+
+    def __init__(self, plan: Plan, memory: Memory, tensors: Mapping[tensor, Tensor]) -> None:
+        self.plan = plan
+        self._memory = memory
+        uids = [item.uid for item in memory.tensors]
+        extra = [uid for uid in memory.user_uids() if uid not in uids]
+        self.launcher = Launcher(plan.descriptor, uids)
+        self._find, self._run = self.launcher.find, self.launcher.run
+        self._length = 1 + len(uids)
+        # Positions: 0 is the workspace, then the tensors, then wholes that only slices of are in the graph.
+        position = {uid: index for index, uid in enumerate([*uids, *extra], 1)}
+        self._values = {item.uid: scalar_array(item, item.value) for item in memory.tensors if item.value is not None}
+        self._device: DeviceMemory | None = None
+        self._template = [0] * (1 + len(position))
+        for uid, array in self._values.items():
+            self._template[position[uid]] = array.ctypes.data
+        self._scratch = [(position[uid], offset) for uid, offset in memory.offsets.items()]
+        self._slices = [(position[uid], position[whole], start) for uid, (whole, start) in memory.slices.items()]
+        self._constants = [(position[uid], values) for uid, values in memory.constants.items()]
+        self._positions: dict[Any, int] = {uid: position[uid] for uid in memory.user_uids()}
+        self._positions |= {
+            source: self._positions[made.uid] for source, made in tensors.items() if made.uid in self._positions
+        }
+        by_uid = {item.uid: item for item in memory.tensors}
+        self._is_special = bool(self._scratch or self._slices or self._constants or extra)
+        self._has_workspace = plan.workspace_bytes > 0
+        self._handle_checked: Any = object()  # no handle yet, and not None, which is refused
+        self._packs_to_check = PACKS_CHECKED
+        self._user = [(position[uid], uid, by_uid.get(uid)) for uid in memory.user_uids()]
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Bytes the user's workspace needs: scratch tensors and the plan's own."""
+        return self._memory.scratch_bytes + self.plan.workspace_bytes
+
+    def execute(self, pack: Mapping[Any, Any], workspace: Any, handle: Any) -> None:
+        """Run the plan with a user's variant pack."""
+        if handle is not self._handle_checked:
+            self.check_handle(handle)
+        key = self.key(pack, workspace)
+        made = self._find(key)
+        if made is None:
+            made = self._new_pack(pack, key)
+        try:
+            self._run(handle, made)
+        except CudnnBackendError as error:
+            raise as_kind(FrontendRuntimeError, "the launch", error) from error
+
+    def execute_with(self, pack: Mapping[Any, Any], workspace: Any, handle: Any, overrides: Overrides) -> None:
+        """Run the plan with other dims and strides for some uids."""
+        self.check_handle(handle)
+        key = self.key(pack, workspace)
+        self._check(pack, key)
+        with status_as(FrontendRuntimeError, "the launch with other dims and strides"):
+            self._run(handle, self.launcher.pack(self.launcher.row(*key[1:]), key[0], overrides))
+
+    def key(self, pack: Mapping[Any, Any], workspace: Any) -> tuple[int, ...]:
+        """Return workspace and addresses in the launcher's order, 0 for what is missing.
+
+        Raises
+        ------
+        FrontendValueError
+            What an object without an address is refused with.
+        """
+        addresses = self._template.copy()
+        find = self._positions.get
+        for name, value in pack.items():
+            at = find(name)
+            if at is None:
+                at = find(name.uid) if type(name) is tensor else None
+                if at is None:
+                    continue  # cudnn-frontend ignores what the graph has no use for
+            if type(value) is int:
+                addresses[at] = value
+            else:
+                try:
+                    addresses[at] = value.data_ptr()
+                except AttributeError:
+                    addresses[at] = _address(value, name)
+        base = workspace if type(workspace) is int else _workspace_address(workspace)
+        if self._is_special:
+            base = self._place(addresses, base)
+        if self._has_workspace:
+            addresses[0] = base
+        return tuple(addresses)
+
+    def _place(self, addresses: list[int], base: int) -> int:
+        """Fill in scratch, constants and slices, cut wholes that are not in the graph, return the plan's workspace."""
+        if self._constants and self._device is None:
+            self._upload()
+        for at, _ in self._constants:
+            addresses[at] = self._template[at]
+        for at, offset in self._scratch:
+            addresses[at] = base + offset if base else 0
+        for at, whole, start in self._slices:
+            addresses[at] = addresses[whole] + start if addresses[whole] else 0
+        del addresses[self._length :]
+        return base + self._memory.scratch_bytes if base else 0
+
+    def _new_pack(self, pack: Mapping[Any, Any], key: tuple[int, ...]) -> Any:
+        self._check(pack, key)
+        try:
+            return self.launcher.keep(key, self.launcher.row(*key[1:]), key[0])
+        except CudnnBackendError as error:
+            raise as_kind(FrontendRuntimeError, "the variant pack", error) from error
+
+    def _refuse_missing(self, key: tuple[int, ...]) -> None:
+        absent = {uid for uid, address in zip(self.launcher.uids, key[1:], strict=True) if not address}
+        absent |= {whole for uid, (whole, _) in self._memory.slices.items() if uid in absent}
+        missing = [
+            f"uid {uid}" + (f" ({item.name})" if item is not None else "")
+            for _, uid, item in self._user
+            if uid in absent
+        ]
+        raise FrontendValueError(
+            f"the variant pack lacks {', '.join(missing) or 'a workspace'}",
+            code="missing-buffer",
+            fix="give each tensor in memory that is not virtual, by tensor or uid, and a workspace of "
+            f"get_workspace_size() = {self.workspace_bytes} bytes",
+        )
+
+    def check_handle(self, handle: Any) -> None:
+        """Check that it is a handle, open and of the plan's device.
+
+        Raises
+        ------
+        FrontendRuntimeError
+            ``plan-without-device`` where the plan is of a described target; a handle that is closed or of another GPU.
+        TypeError
+            If it is no handle.
+        """
+        if handle is None or isinstance(handle, DescribedHandle):
+            raise FrontendRuntimeError(
+                f"this graph was built for the described target {self.plan.target.name}, which cannot run",
+                code="plan-without-device",
+                fix="serialize() it and deserialize() it where the GPU is, or build it there",
+            )
+        if not isinstance(handle, Handle):
+            raise TypeError(f"handle is {handle!r}, what cudnn.create_handle() returned is needed")
+        with status_as(FrontendRuntimeError, "the handle"):
+            self.launcher.check_handle(handle)
+        self._handle_checked = handle
+
+    def _check(self, pack: Mapping[Any, Any], key: tuple[int, ...]) -> None:
+        """Check a new variant pack: all addresses are there, buffers lie on a device.
+
+        Buffers are looked at in the first variant packs of a plan only: a program that gives host memory does so
+        from the start.
+        """
+        if 0 in key and (0 in key[1:] or self._has_workspace):
+            self._refuse_missing(key)
+        if self._packs_to_check:
+            self._packs_to_check -= 1
+            for name, value in pack.items():
+                if type(value) is not int and not getattr(value, "is_cuda", True):
+                    self._check_host(name, value)
+
+    def _check_host(self, name: Any, value: Any) -> None:
+        """Refuse a buffer in host memory for a tensor that is not by value."""
+        uid = name.uid if isinstance(name, tensor) else name
+        item = next((item for _, known, item in self._user if known == uid), None)
+        if item is not None and not item.by_value:
+            raise FrontendValueError(
+                f"tensor {item.name!r} (uid {uid}) was given a buffer on {value.device}, CUDA memory is needed",
+                code="buffer-not-on-device",
+                fix="move it to the GPU, or make it a by-value scalar with set_is_pass_by_value(True)",
+            )
+
+    def _upload(self) -> None:
+        """Bring the graph's constants to the device, once."""
+        try:
+            memory = DeviceMemory()
+            for at, values in self._constants:
+                self._template[at] = memory.copy_in(np.asarray(values, np.float32))
+        except CudnnBackendError as error:
+            raise as_kind(
+                FrontendRuntimeError, "the graph's constants could not be copied to the device", error
+            ) from error
+        self._device = memory
+        finalizer: Any = weakref.finalize(self, memory.free)
+        finalizer.atexit = False
+
+    # CUDA graphs
+
+    def populate(self, pack: Mapping[Any, Any], workspace: Any, handle: Any, cuda_graph: int) -> None:
+        """Add the plan's nodes to a CUDA graph."""
+        self._to_cuda_graph(self.launcher.populate, pack, workspace, handle, cuda_graph)
+
+    def update(self, pack: Mapping[Any, Any], workspace: Any, handle: Any, cuda_graph: int) -> None:
+        """Give the nodes of a CUDA graph other addresses."""
+        self._to_cuda_graph(self.launcher.update, pack, workspace, handle, cuda_graph)
+
+    def _to_cuda_graph(self, call: Any, pack: Mapping[Any, Any], workspace: Any, handle: Any, cuda_graph: int) -> None:
+        self.check_handle(handle)
+        key = self.key(pack, workspace)
+        made = self._find(key) or self._new_pack(pack, key)
+        with status_as(FrontendRuntimeError, "the CUDA graph"):
+            call(handle, made, int(cuda_graph))
+
+
+def _workspace_address(workspace: Any) -> int:
+    if workspace is None:
+        return 0
+    try:
+        return int(workspace.data_ptr())
+    except AttributeError:
+        return _address(workspace, "workspace")
+
+
+def _address(value: Any, name: Any) -> int:
+    """Return where a buffer lies, on a device or, for by-value scalars, in host memory."""
+    what = name.name or str(name.uid) if isinstance(name, tensor) else str(name)
+    if isinstance(value, np.ndarray):
+        return host_address(value)
+    try:
+        return device_buffer(value, what, host=True).ptr
+    except CudnnBackendError as error:
+        raise FrontendValueError(error.headline, code=error.code, **error.sections) from None

@@ -1,0 +1,202 @@
+"""``tensor``: the mutable tensor of a graph in the making."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from operator import index
+from typing import Any, Self
+
+from .enums import data_type, scalar_type, tensor_reordering, to_data_type
+
+__all__ = ["tensor"]
+
+
+class tensor:
+    """A tensor of a :class:`~cudnn_backend_py.frontend.graphs`; every ``set_`` method returns the tensor.
+
+    Dims and strides are lists, strides in elements; an empty list is one that is not known yet. ``uid`` is 0 until
+    one is set or the graph is built.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "alignment",
+        "by_value",
+        "data_type",
+        "dim",
+        "name",
+        "ragged_offset",
+        "reordering",
+        "scalar_type",
+        "stride",
+        "uid",
+        "uid_given",
+        "value",
+        "vector_count",
+        "vector_dimension",
+        "virtual",
+    )
+
+    def __init__(
+        self,
+        dim: Iterable[int] = (),
+        stride: Iterable[int] = (),
+        data_type: data_type = data_type.NOT_SET,
+        is_virtual: bool = False,
+        is_pass_by_value: bool = False,
+        ragged_offset: tensor | None = None,
+        reordering_type: tensor_reordering = tensor_reordering.NONE,
+        name: str = "",
+        uid: int = 0,
+    ) -> None:
+        self.dim = [index(item) for item in dim]
+        self.stride = [index(item) for item in stride]
+        self.data_type = data_type
+        self.virtual = bool(is_virtual)
+        self.by_value = bool(is_pass_by_value)
+        self.value: float | int | None = None
+        self.scalar_type = scalar_type.RUNTIME_PARAM
+        self.ragged_offset = ragged_offset
+        self.reordering = reordering_type
+        self.name = name
+        self.uid = uid
+        self.uid_given = uid != 0
+        self.alignment = 16
+        self.vector_count = 1
+        self.vector_dimension = -1
+
+    def __repr__(self) -> str:
+        return json.dumps([self.to_json()])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the tensor as plain data, in cudnn-frontend's terms."""
+        return {
+            "name": self.name,
+            "dim": self.dim,
+            "stride": self.stride,
+            "data_type": None if self.data_type == data_type.NOT_SET else self.data_type.name,
+            "is_virtual": self.virtual,
+            "is_pass_by_value": self.by_value,
+            "pass_by_value": self.value,
+            "reordering_type": self.reordering.name,
+            "uid": self.uid,
+            "uid_assigned": self.uid_given,
+            "alignment": self.alignment,
+            "ragged_offset_uid": None if self.ragged_offset is None else self.ragged_offset.uid,
+        }
+
+    def set_dim(self, dim: Iterable[int]) -> Self:
+        """Set the sizes, a list, tuple or ``torch.Size``."""
+        self.dim = [index(item) for item in dim]
+        return self
+
+    def set_stride(self, stride: Iterable[int]) -> Self:
+        """Set the strides in elements."""
+        self.stride = [index(item) for item in stride]
+        return self
+
+    def set_name(self, name: str) -> Self:
+        """Set the name."""
+        self.name = str(name)
+        return self
+
+    def set_uid(self, uid: int) -> Self:
+        """Set the uid, unique in the graph."""
+        self.uid = index(uid)
+        self.uid_given = True
+        return self
+
+    def set_data_type(self, data_type: Any = data_type.NOT_SET) -> Self:
+        """Set the type of the elements: a ``cudnn.data_type`` or a torch dtype."""
+        self.data_type = to_data_type(data_type)
+        return self
+
+    _set_data_type = set_data_type
+
+    def set_output(self, is_output: bool) -> Self:
+        """Make it an output in memory, or a virtual tensor."""
+        self.virtual = not is_output
+        return self
+
+    def set_is_virtual(self, is_virtual: bool) -> Self:
+        """Make it virtual, or not."""
+        self.virtual = bool(is_virtual)
+        return self
+
+    def set_is_pass_by_value(self, is_pass_by_value: bool) -> Self:
+        """Make it a scalar given by the address of host memory, or not."""
+        self.by_value = bool(is_pass_by_value)
+        return self
+
+    def set_ragged_offset(self, ragged_offset: tensor | None) -> Self:
+        """Set the tensor that says where each sequence begins, in elements."""
+        self.ragged_offset = ragged_offset
+        return self
+
+    def set_reordering_type(self, reordering_type: tensor_reordering) -> Self:
+        """Set the layout of elements inside blocks."""
+        self.reordering = tensor_reordering(reordering_type)
+        return self
+
+    def set_alignment(self, alignment: int) -> Self:
+        """Set what the address is a multiple of, in bytes."""
+        self.alignment = index(alignment)
+        return self
+
+    def set_vector_count_and_dimension(self, count: int, dimension: int) -> Self:
+        """Set how many elements are packed into one, and along which dimension."""
+        self.vector_count, self.vector_dimension = index(count), index(dimension)
+        return self
+
+    def get_dim(self) -> list[int]:
+        """Return the sizes."""
+        return list(self.dim)
+
+    def get_stride(self) -> list[int]:
+        """Return the strides in elements."""
+        return list(self.stride)
+
+    def get_name(self) -> str:
+        """Return the name."""
+        return self.name
+
+    def get_uid(self) -> int:
+        """Return the uid, 0 if there is none yet."""
+        return self.uid
+
+    def get_data_type(self) -> data_type:
+        """Return the type of the elements."""
+        return self.data_type
+
+    def get_is_virtual(self) -> bool:
+        """Return whether it exists inside the graph only."""
+        return self.virtual
+
+    def get_is_pass_by_value(self) -> bool:
+        """Return whether it is a scalar given by the address of host memory."""
+        return self.by_value
+
+    def get_has_compile_time_constant(self) -> bool:
+        """Return whether its value is fixed in the plan."""
+        return self.scalar_type is scalar_type.COMPILE_TIME_CONST
+
+    def get_ragged_offset(self) -> tensor | None:
+        """Return the tensor that says where each sequence begins."""
+        return self.ragged_offset
+
+    def get_reordering_type(self) -> tensor_reordering:
+        """Return the layout of elements inside blocks."""
+        return self.reordering
+
+    def get_alignment(self) -> int:
+        """Return what the address is a multiple of, in bytes."""
+        return self.alignment
+
+    def get_vector_count(self) -> int:
+        """Return how many elements are packed into one."""
+        return self.vector_count
+
+    def get_vector_dimension(self) -> int:
+        """Return the dimension elements are packed along."""
+        return self.vector_dimension

@@ -1,0 +1,79 @@
+"""``guarded``: a rule of ours that raises costs its own answer and one line of the verdict, nothing else.
+
+Rules, causes, changes, known faults and lint look at graphs nobody has seen before. What one of them raises is our
+mistake: it is told, so that it can be reported, and the others go on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeVar
+
+from ..errors import CudnnBackendError
+from ..plans.refusals import without_addresses
+
+__all__ = ["MISTAKES", "collecting", "guarded", "guarded_each", "tell", "told"]
+
+# What a mistake in Python code raises. Interruptions, limits of time and what callers raise are not among it.
+MISTAKES = (
+    CudnnBackendError,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    NameError,
+    RuntimeError,
+    StopIteration,
+    TypeError,
+    ValueError,
+)
+
+Result = TypeVar("Result")
+_collected: ContextVar[list[str] | None] = ContextVar("collected", default=None)
+
+
+@contextmanager
+def collecting() -> Iterator[list[str]]:
+    """Yield a list that gets, once each, the lines told in the block; outside of any block they are logged."""
+    lines: list[str] = []
+    token = _collected.set(lines)
+    try:
+        yield lines
+    finally:
+        _collected.reset(token)
+
+
+def tell(line: str) -> None:
+    """Say a line to who collects, else to the log of this package."""
+    lines = _collected.get()
+    if lines is None:
+        logging.getLogger(__name__).warning("%s", line)
+    elif line not in lines:
+        lines.append(line)
+
+
+def told(what: str, error: BaseException) -> str:
+    """Return the line that says that something of ours failed."""
+    words = " ".join(str(error).split()) or "no words"
+    return f"{what} of this package failed with {type(error).__name__} ({without_addresses(words)}): please report it"
+
+
+def guarded(what: str, otherwise: Result, function: Callable[..., Result], *given: object) -> Result:
+    """Return what a function of ours returns, or `otherwise` where it fails, which is told as a failure of `what`."""
+    try:
+        return function(*given)
+    except MISTAKES as error:
+        tell(told(what, error))
+        return otherwise
+
+
+def guarded_each(what: str, function: Callable[..., Iterable[Result]], *given: object) -> Iterator[Result]:
+    """Yield what a function of ours yields until it fails, which is told as a failure of `what`."""
+    try:
+        yield from function(*given)
+    except MISTAKES as error:
+        tell(told(what, error))

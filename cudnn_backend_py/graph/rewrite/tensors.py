@@ -1,0 +1,193 @@
+"""Graphs rewritten: tensors exchanged, operations left out. Knows nothing of cuDNN."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from ...errors import GraphError
+from ..ir import Graph, Op, Operation, Tensor, packed_strides
+
+__all__ = [
+    "all_ops",
+    "attempt",
+    "bypassed",
+    "exchanged",
+    "exchanged_ops",
+    "free_uids",
+    "repacked",
+    "with_ops",
+    "without_fields",
+]
+
+
+def attempt(make: Callable[[], Graph | None]) -> Graph | None:
+    """Return the graph that is made, or None if it cannot be one."""
+    try:
+        return make()
+    except GraphError:
+        return None
+
+
+def all_ops(graph: Graph) -> Iterator[Op]:
+    """Yield every operation, those of sub-graphs and inside operations included."""
+    for op in graph.ops:
+        yield op
+        for value in op.parameters().values():
+            if isinstance(value, Op):
+                yield value
+        for inner in op.subgraphs():
+            yield from all_ops(inner)
+
+
+def free_uids(graph: Graph) -> Iterator[int]:
+    """Yield uids that no tensor of the graph has, the smallest first."""
+    used = {tensor.uid for tensor in graph.tensors}
+    return (uid for uid in itertools.count(1) if uid not in used)
+
+
+def exchanged(graph: Graph, new: Mapping[int, Tensor]) -> Graph:
+    """Return the graph with the tensors of these uids replaced, everywhere.
+
+    Raises
+    ------
+    GraphError
+        What the new tensors have wrong in their places.
+    """
+
+    return _mapped_graph(graph, _swap(new))
+
+
+def exchanged_ops(ops: tuple[Op, ...], new: Mapping[int, Tensor]) -> tuple[Op, ...]:
+    """Return operations with the tensors of these uids replaced."""
+    changed: tuple[Op, ...] = _mapped(ops, _swap(new))
+    return changed
+
+
+def _swap(new: Mapping[int, Tensor]) -> Callable[[Tensor], Tensor]:
+    def swap(tensor: Tensor) -> Tensor:
+        tensor = new.get(tensor.uid, tensor)
+        offset = tensor.ragged_offset
+        if offset is not None and offset.uid in new:
+            tensor = dataclasses.replace(tensor, ragged_offset=new[offset.uid])
+        return tensor
+
+    return swap
+
+
+def _mapped_graph(graph: Graph, swap: Callable[[Tensor], Tensor]) -> Graph:
+    ops = _mapped(graph.ops, swap)
+    return graph if ops is graph.ops else Graph(ops, graph.name, graph.is_subgraph)
+
+
+def _mapped(value: Any, swap: Callable[[Tensor], Tensor]) -> Any:
+    if isinstance(value, Tensor):
+        return swap(value)
+    if isinstance(value, tuple):
+        items = tuple(_mapped(item, swap) for item in value)
+        return value if all(new is old for new, old in zip(items, value, strict=True)) else items
+    if isinstance(value, Graph):
+        return _mapped_graph(value, swap)
+    if isinstance(value, Operation):
+        fields = {key: _mapped(item, swap) for key, item in value.fields.items()}
+        same = all(fields[key] is item for key, item in value.fields.items())
+        return value if same else Operation(value.type, value.name, fields)
+    if isinstance(value, Op):
+        changed = {port: swap(tensor) for port, tensor in value.ports()}
+        if all(changed[port] is tensor for port, tensor in value.ports()):
+            return value
+        return dataclasses.replace(value, **changed)  # type: ignore[type-var]
+    return value
+
+
+def repacked(tensor: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """Return the tensor with other dims, without gaps, its axes in memory in the order they were."""
+    order = sorted(range(tensor.rank), key=lambda axis: (-tensor.strides[axis], axis))
+    strides = [0] * tensor.rank
+    for axis, stride in zip(order, packed_strides(tuple(dims[axis] for axis in order)), strict=True):
+        strides[axis] = stride
+    return dataclasses.replace(tensor, dims=dims, strides=tuple(strides))
+
+
+def with_ops(graph: Graph, ops: Iterable[Op], needed: Collection[int] = ()) -> Graph:
+    """Return a graph of these operations, less those whose results nobody reads any more, but for uids `needed`."""
+    left = tuple(ops)
+    never = {y.uid for op in graph.ops for y in op.outputs().values()} - _uids_read(graph.ops)
+    while True:
+        read = _uids_read(left) | never | set(needed)
+        kept = tuple(op for op in left if any(not y.virtual or y.uid in read for y in op.outputs().values()))
+        if len(kept) == len(left):
+            return Graph(kept, graph.name, graph.is_subgraph)
+        left = kept
+
+
+def _uids_read(ops: Iterable[Op]) -> set[int]:
+    return {tensor.uid for op in ops for tensor in _read(op)}
+
+
+def _read(op: Op) -> Iterator[Tensor]:
+    yield from op.inputs().values()
+    for graph in op.subgraphs():
+        for inner in graph.ops:
+            yield from _read(inner)
+
+
+def bypassed(graph: Graph, leave: Mapping[int, Tensor]) -> Graph | None:
+    """Return the graph without these operations, or None where that is not possible.
+
+    Parameters
+    ----------
+    leave
+        By ``id`` of the operation (names may occur twice), the input that is passed on instead of its result; of the
+        same dims.
+    """
+    return attempt(lambda: _bypassed(graph, leave))
+
+
+def _bypassed(graph: Graph, leave: Mapping[int, Tensor]) -> Graph | None:
+    ops = [_with_subgraph_bypassed(op, leave) for op in graph.ops]
+    for index, before in enumerate(graph.ops):
+        if id(before) not in leave:
+            continue
+        port = next(port for port, tensor in before.inputs().items() if tensor.uid == leave[id(before)].uid)
+        now, result = ops[index].inputs()[port], next(iter(ops[index].outputs().values()))
+        if result.dims != now.dims or not (result.virtual or now.virtual):
+            return None
+        ops = _renamed(ops, result, now) if result.virtual else _renamed(ops, now, result)
+    kept = [op for op, before in zip(ops, graph.ops, strict=True) if id(before) not in leave]
+    return with_ops(graph, kept) if kept else None
+
+
+def _renamed(ops: Iterable[Op], old: Tensor, new: Tensor) -> list[Op]:
+    return [_mapped(op, lambda tensor: new if tensor.uid == old.uid else tensor) for op in ops]
+
+
+def _with_subgraph_bypassed(op: Op, leave: Mapping[int, Tensor]) -> Op:
+    inner = op.fields.get("subgraph") if isinstance(op, Operation) else None
+    if not isinstance(op, Operation) or not isinstance(inner, Graph) or not any(id(o) in leave for o in inner.ops):
+        return op
+    if "subgraph_input_uid" not in op.fields or "subgraph_output_uid" not in op.fields:
+        return op
+    fields: dict[str, Any] = dict(op.fields)
+    output = int(fields["subgraph_output_uid"])
+    ops = list(inner.ops)
+    for index, gone in enumerate(inner.ops):
+        if id(gone) not in leave:
+            continue
+        passed, result = leave[id(gone)], next(iter(gone.outputs().values()))
+        port = next(port for port, tensor in gone.inputs().items() if tensor.uid == passed.uid)
+        passed = ops[index].inputs()[port]
+        ops = _renamed(ops, result, passed)
+        output = passed.uid if output == result.uid else output
+    ops = [one for one, before in zip(ops, inner.ops, strict=True) if id(before) not in leave]
+    if not ops or output == fields["subgraph_input_uid"]:
+        return without_fields(op, ("subgraph", "subgraph_input_uid", "subgraph_output_uid"))
+    fields |= {"subgraph": with_ops(inner, ops, {output}), "subgraph_output_uid": output}
+    return Operation(op.type, op.name, fields)
+
+
+def without_fields(op: Operation, names: Collection[str]) -> Operation:
+    """Return the operation without these fields."""
+    return Operation(op.type, op.name, {key: value for key, value in op.fields.items() if key not in names})

@@ -1,0 +1,221 @@
+"""What the calls in a log made: descriptors, from ``cudnnBackendSetAttribute`` and ``cudnnBackendFinalize``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from ..errors import GraphError
+from ..generated.attributes import ATTRIBUTES
+from ..generated.enums import DescriptorType
+from ..graph.ir import Graph
+from .cudnn_json import Dump, Made, graph_from_descriptors, logged_field
+from .records import Recent
+
+__all__ = ["DESCRIPTORS", "ELEMENT", "FIELD_OF", "TRACKED", "Calls", "read_dump"]
+
+_MAX_MADE = 4096  # descriptors of a thread
+_MAX_CALLS = 4 << 20  # characters of the calls of a thread
+_MAX_DEPTH = 64  # spaces before a line of a dump
+
+DESCRIPTORS = {kind.c_name: kind for kind in DescriptorType}
+FIELD_OF = {facts.attribute.c_name: (kind, facts.field) for kind, found in ATTRIBUTES.items() for facts in found}
+_NOT_PARTS = ("ENGINE", "EXECUTION", "VARIANT", "KNOB", "INTERMEDIATE", "LAYOUT", "KERNEL", "DEVICEPROP")
+TRACKED = frozenset(kind for kind in DescriptorType if not kind.name.startswith(_NOT_PARTS))
+
+ELEMENT = re.compile(r"^ *\[\d+\]: (?:type=(\w+); val=(.*?);?|location=.*)$", re.MULTILINE)
+_COUNT = re.compile(r"^ *elementCount: type=int64_t; val=(\d{1,9});", re.MULTILINE)
+
+
+@dataclass(slots=True)
+class _Handled:
+    """One descriptor between its first call and its use in another one."""
+
+    made: Made
+    mark: int = 0  # of its dump, when it was finalized
+    text: str = ""  # that dump, of an operation
+    pointers: dict[tuple[str, int], str] = field(default_factory=dict)  # to other descriptors
+    count: int = 0  # elements given, of which cuDNN logs the first ten
+
+
+class Calls:
+    """What the calls of one thread made: the log says neither which descriptor is set nor where a new one is.
+
+    So a call is about the open descriptor of its type, and an address belongs to the one descriptor of its type that
+    was finalized and not used yet, or to the one whose dump is that of the user's. Where two fit it stays unknown.
+    """
+
+    def __init__(self) -> None:
+        self.open: dict[DescriptorType, list[_Handled]] = {}
+        self.unused: dict[DescriptorType, list[_Handled]] = {}
+        self.addresses: Recent[str, _Handled] = Recent(_MAX_MADE)
+        self.tensors: Recent[int, Made] = Recent(_MAX_MADE)  # by their dumps
+        self.size = 0
+
+    def _grow(self, size: int, limit: int = 2 * _MAX_CALLS) -> None:
+        """Count what is kept, and forget all of it when it is too much."""
+        self.size += size
+        if self.size > limit:
+            self.__init__()  # type: ignore[misc]
+
+    def create(self, kind: DescriptorType) -> None:
+        self._push(self.open, kind, _Handled(Made(kind)))
+
+    def _push(self, place: dict[DescriptorType, list[_Handled]], kind: DescriptorType, item: _Handled) -> None:
+        found = place.setdefault(kind, [])
+        found.append(item)
+        if len(found) > _MAX_MADE:
+            del found[0]
+
+    def _about(self, kind: DescriptorType) -> _Handled:
+        """Return the descriptor a call is about."""
+        found = self.open.get(kind)
+        if not found:
+            found = self.open[kind] = [_Handled(Made(kind, whole=False))]
+        if len(found) > 1:
+            for item in found:
+                item.made.whole = False
+        return found[-1]
+
+    def set(self, attribute: str, text: str) -> None:
+        self._grow(len(text))
+        kind, name = FIELD_OF[attribute]
+        item = self._about(kind)
+        values: list[str | Made | None] = []
+        for number, match in enumerate(ELEMENT.finditer(text)):
+            value = match[2] or ""
+            element = DESCRIPTORS.get(match[1] or "")
+            if element is None:
+                values.append(value)
+                continue
+            used = self._used(value, element)
+            values.append(used.made if used else None)
+            item.pointers[name, number] = value
+        item.made.attributes[name] = values
+        count = _COUNT.search(text)
+        if name == "ops":
+            item.count = int(count[1]) if count else len(values)
+
+    def _used(self, address: str, kind: DescriptorType, mark: int | None = None) -> _Handled | None:
+        """Return the descriptor at an address; `mark` is that of its dump, if the user's dump shows it."""
+        known = self.addresses.get(address)
+        if known is not None and known.made.kind is kind and mark in (None, known.mark):
+            return known
+        fitting = [item for item in self.unused.get(kind, ()) if mark in (None, item.mark)]
+        alike = fitting and all(item.made.attributes == fitting[-1].made.attributes for item in fitting)
+        if not fitting or not (len(fitting) == 1 or (mark is not None and alike)):
+            return None
+        self.unused[kind] = [item for item in self.unused[kind] if item is not fitting[-1]]
+        self.addresses.put(address, fitting[-1])
+        return fitting[-1]
+
+    def finalize(self, dump: Dump, text: str = "") -> _Handled:
+        kind = dump.kind
+        assert kind is not None
+        item = self._about(kind)
+        self.open[kind] = [other for other in self.open[kind] if other is not item]
+        item.mark = _mark(dump)
+        shown: dict[str, list[Dump]] = {}
+        for child in dump.children:
+            shown.setdefault(logged_field(kind, child.key), []).append(child)
+        for (name, number), address in item.pointers.items():
+            children = shown.get(name, [])
+            if number >= len(children):
+                continue
+            child = children[number]
+            if child.kind is None:
+                continue
+            used = self._used(address, child.kind, _mark(child))
+            item.made.attributes[name][number] = used.made if used else None
+        if kind is DescriptorType.TENSOR:
+            self.tensors.put(item.mark, item.made)
+        elif kind.name.startswith("OPERATION_"):
+            item.text = text
+            self._grow(len(text))
+        self._push(self.unused, kind, item)
+        return item
+
+    def destroy(self, dump: Dump) -> None:
+        """Forget where such a descriptor is: another one may be put there."""
+        mark = _mark(dump)
+        gone = [key for key, item in self.addresses.items.items() if item.mark == mark]
+        for key in gone:
+            del self.addresses.items[key]
+
+    def graph(self, dump: Dump, is_cut: bool) -> tuple[Graph, int]:
+        """Return the graph of a finalized operation graph descriptor, and of how many tensors the making is unknown.
+
+        Of a dump that is cut off, the operations are those that were finalized, if they are as many as were given.
+        """
+        item = self.finalize(dump)
+        self.unused.pop(DescriptorType.OPERATIONGRAPH, None)
+        known = [self.addresses.get(address) for address in item.pointers.values()]
+        left = [operation for operation in known if operation is not None]
+        left += [one for kind, found in self.unused.items() if kind.name.startswith("OPERATION_") for one in found]
+        shown = [child for child in dump.children if child.kind is not None and "OPERATION_" in child.kind.name]
+        if is_cut:
+            shown = [found for one in left if (found := read_dump(one.text)) is not None]
+        given = item.count
+        if (given or is_cut) and len(shown) != given:
+            raise GraphError(
+                f"the log has {len(shown)} operations of a graph of {given or 'more'}",
+                code="log-graph",
+                fix="log from the start of the program",
+            )
+        ops: list[Made | None] = []
+        for child in shown:
+            fitting = [operation for operation in left if operation.mark == _mark(child)]
+            ops.append(fitting[0].made if fitting else None)
+            left = [operation for operation in left if not fitting or operation is not fitting[0]]
+        for kind in [kind for kind in self.unused if kind.name.startswith("OPERATION_")]:
+            self.unused[kind] = [one for one in self.unused[kind] if any(one is other for other in left)]
+        whole = Dump(dump.key, dump.type, dump.value, tuple(shown))
+        tensors: dict[int, Made | None] = {}
+        _collect(whole, self.tensors, tensors)
+        self._grow(0, _MAX_CALLS)
+        return graph_from_descriptors(whole, tensors, ops), sum(made is None for made in tensors.values())
+
+
+def _mark(dump: Dump) -> int:
+    return hash((dump.type, dump.value, dump.children))
+
+
+def _collect(dump: Dump, known: Recent[int, Made], found: dict[int, Made | None]) -> None:
+    """Add how each tensor of a dump was made, by uid."""
+    if dump.kind is DescriptorType.TENSOR:
+        uid = next((child.value for child in dump.children if child.key == "uid"), None)
+        if uid is not None and uid.isdecimal() and len(uid) < 20:
+            found[int(uid)] = known.get(_mark(dump))
+    for child in dump.children:
+        _collect(child, known, found)
+
+
+def read_dump(text: str) -> Dump | None:
+    """Return the descriptor a record dumps, None if there is none that is whole."""
+    stack: list[tuple[int, str, str, str | None, list[Dump]]] = []
+    root: Dump | None = None
+
+    def close(depth: int) -> None:
+        nonlocal root
+        while stack and stack[-1][0] >= depth:
+            _, key, kind, value, children = stack.pop()
+            made = Dump(key, kind, value, tuple(children))
+            if stack:
+                stack[-1][4].append(made)
+            else:
+                root = made
+
+    for line in text.splitlines()[1:]:
+        key, is_field, rest = line.partition(": type=")
+        if line.startswith(("Time:", "Process=")):
+            break
+        if not is_field:
+            continue
+        depth = len(key) - len(key.lstrip(" "))
+        if depth > _MAX_DEPTH or (depth <= 4 and (stack or root is not None)):
+            break
+        kind, has_value, value = rest.rstrip(" \r").partition("; val=")
+        close(depth)
+        stack.append((depth, key.strip(), kind.rstrip(":;"), value.removesuffix(";") if has_value else None, []))
+    close(0)
+    return root if root is not None and root.key == "descriptor" and root.kind is not None else None

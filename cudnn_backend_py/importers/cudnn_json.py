@@ -1,0 +1,890 @@
+"""Graphs from what cuDNN logs of them: its JSON of an operation graph, or its dumps of descriptors.
+
+Facts measured with cuDNN 9.1, 9.5, 9.8, 9.14, 9.19 and 9.28: from 9.5 at the latest the log holds the JSON of every
+operation graph that is finalized (``cudnnBackendFinalizeGraphVisualize``), and it says everything but the values of
+host scalars, which follow when the graph is executed. Before that there are dumps only, without what was set beyond
+the common attributes, and with numbers of six digits; the calls that set the rest are in the log as well.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from ..errors import GraphError
+from ..generated.descriptors import ATTRIBUTES, ENUM_OF_TYPE, AttributeFacts
+from ..generated.enums import (
+    AttributeType,
+    CudnnEnum,
+    DataType,
+    DescriptorType,
+    GenStatsMode,
+    PointwiseMode,
+    ReduceTensorOp,
+    ReshapeMode,
+    RngDistribution,
+    TensorReordering,
+)
+from ..graph.ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor
+
+__all__ = [
+    "Dump",
+    "Made",
+    "graph_from_descriptors",
+    "graph_from_log_json",
+    "is_subgraph",
+    "logged_field",
+    "without_defaults",
+]
+
+_D = DescriptorType
+_NODES = 4096
+_NESTED = 8  # graphs and operations inside each other
+
+# How the log calls what the attribute of that field sets; a dot leads into the parameter descriptor, "" is left out.
+_CONVOLUTION = {
+    "mode": "convolution.conv_mode",
+    "mathprec": "convolution.comp_type",
+    "padlower": "convolution.pre_paddings",
+    "padupper": "convolution.post_paddings",
+    "stride": "convolution.filter_strides",
+    "dilation": "convolution.dilations",
+    "conv": "convolution",
+}
+_RESAMPLE = {
+    "mode": "resample.mode",
+    "nbspatialdims": "resample.spatial_dims",
+    "windowdim": "resample.window_dims",
+    "prepad": "resample.pre_paddings",
+    "postpad": "resample.post_paddings",
+    "stride": "resample.strides",
+    "comptype": "resample.comp_type",
+    "nanopt": "resample.nan_propagation",
+    "paddingmode": "resample.padding_mode",
+}
+_ALIASES: dict[DescriptorType, dict[str, str]] = {
+    _D.OPERATION_MATMUL: {
+        "mata": "a",
+        "matb": "b",
+        "matc": "c",
+        "mathprec": "matmul.comp_type",
+        "moverride": "gemm_m_override",
+        "noverride": "gemm_n_override",
+        "koverride": "gemm_k_override",
+        "paddingdatatype": "",
+        "paddingvalue": "matmul.padding_value",
+    },
+    _D.MATMUL: {"mathprec": "comp_type"},
+    _D.OPERATION_POINTWISE: {
+        "pointwisemode": "pointwise.mode",
+        "mathprec": "pointwise.math_prec",
+        "axis": "pointwise.axis",
+        "upperclip": "pointwise.relu_upper_clip",
+        "lowerclip": "pointwise.relu_lower_clip",
+        "lowerclipslope": "pointwise.relu_lower_clip_slope",
+        "nanopt": "pointwise.nan_propagation",
+        "pw": "pointwise",
+    },
+    _D.POINTWISE: {"nanopt": "nan_propagation"},
+    _D.OPERATION_REDUCTION: {
+        "reductionop": "reduction.operator",
+        "mathprec": "reduction.comp_type",
+        "isdeterministic": "reduction.is_deterministic",
+        "reduce": "reduction",
+    },
+    _D.REDUCTION: {"reduceop": "operator", "mathprec": "comp_type"},
+    _D.OPERATION_CONVOLUTION_FORWARD: _CONVOLUTION,
+    _D.OPERATION_CONVOLUTION_BACKWARD_DATA: _CONVOLUTION,
+    _D.OPERATION_CONVOLUTION_BACKWARD_FILTER: _CONVOLUTION,
+    _D.CONVOLUTION: {
+        "computetype": "comp_type",
+        "mode": "conv_mode",
+        "nbdims": "spatial_dims",
+        "upperpada": "post_paddings",
+        "lowerpada": "pre_paddings",
+        "stridea": "filter_strides",
+        "dilationa": "dilations",
+    },
+    _D.OPERATION_GEN_STATS: {"prec": "math_prec"},
+    _D.OPERATION_BN_FINALIZE_STATISTICS: {
+        "mode": "stats_mode",
+        **{
+            f"bn{name}": name
+            for name in ("scale", "bias", "epsilon")  # spelt so in dumps
+        },
+        **{
+            f"bn{name.replace('_', '')}": name
+            for name in (
+                "eq_scale",
+                "eq_bias",
+                "prev_running_mean",
+                "prev_running_var",
+                "updated_running_mean",
+                "updated_running_var",
+                "saved_mean",
+                "saved_inv_std",
+            )
+        },
+        "accumcntval": "accum_count",
+        "epsilonval": "epsilon",
+        "expaveragefactorval": "exp_average_factor",
+        "bnaccumcnt": "accum_count",
+        "bnexpaveragefactor": "exp_average_factor",
+        "istrain": "",
+    },
+    _D.OPERATION_BN_BWD_WEIGHTS: {
+        "bnmean": "mean",
+        "bninvstd": "invstd",
+        "dgamma": "dbn_scale",
+        "dbeta": "dbn_bias",
+    },
+    _D.OPERATION_RESAMPLE_FWD: _RESAMPLE,
+    _D.OPERATION_RESAMPLE_BWD: _RESAMPLE,
+    _D.RESAMPLE: {
+        "nbspatialdims": "spatial_dims",
+        "windowdima": "window_dims",
+        "prepaddinga": "pre_paddings",
+        "postpaddinga": "post_paddings",
+        "stridea": "strides",
+        "comptype": "comp_type",
+        "nanopt": "nan_propagation",
+    },
+    _D.OPERATION_CONCAT: {"inputdescs": "input", "ptr": "input", "descptr": "input"},
+    _D.OPERATION_SIGNAL: {"signalvalue": "value"},
+    _D.OPERATION_NORM_FORWARD: {
+        "fmode": "phase",
+        **{f"in{word}mean": "input_running_mean" for word in ("running", "run")},
+        **{f"in{word}var": "input_running_var" for word in ("running", "run")},
+        **{f"out{word}mean": "output_running_mean" for word in ("running", "run")},
+        **{f"out{word}var": "output_running_var" for word in ("running", "run")},
+        "expavgfactor": "exp_avg_factor",
+        "peerstats": "peer_stat",
+    },
+    _D.OPERATION_NORM_BACKWARD: {"peerstats": "peer_stat"},
+    _D.OPERATION_RESHAPE: {"input": "x", "output": "y"},
+    _D.OPERATION_TRANSPOSE: {"input": "x", "output": "y"},
+    _D.OPERATION_SLICE: {"input": "x", "output": "y"},
+    _D.OPERATION_RNG: {
+        "distribution": "rng.distribution",
+        "bernoullidistprobability": "rng.bernoulli_dist_probability",
+        "uniformdistmax": "rng.uniform_dist_maximum",
+        "uniformdistmin": "rng.uniform_dist_minimum",
+        "normaldistmean": "rng.normal_dist_mean",
+        "normaldiststddev": "rng.normal_dist_standard_deviation",
+    },
+    _D.RNG: {
+        "normaldiststddev": "normal_dist_standard_deviation",
+        "uniformmax": "uniform_dist_maximum",
+        "uniformmin": "uniform_dist_minimum",
+        "bernoulliprobability": "bernoulli_dist_probability",
+    },
+    _D.OPERATION_BLOCK_SCALE_QUANTIZE: {"prec": "math_prec"},
+    _D.OPERATION_BLOCK_SCALE_DEQUANTIZE: {"prec": "math_prec", "isnegscale": "neg_scale"},
+    _D.OPERATION_CONTRACT_BAND_MATRIX: {"maxtoken": "max_token_value"},
+}
+
+# What the log prints although nobody set it; an equal value set on purpose means the same.
+_DEFAULTS: dict[DescriptorType, dict[str, Any]] = {
+    _D.MATMUL: {"padding_value": 0.0},
+    _D.POINTWISE: {
+        "nan_propagation": 0,
+        "relu_upper_clip": 1.7976931348623157e308,
+        "relu_lower_clip": 0.0,
+        "relu_lower_clip_slope": 0.0,
+        "elu_alpha": 1.0,
+        "softplus_beta": 1.0,
+        "swish_beta": 1.0,
+    },
+    _D.OPERATION_POINTWISE: {"alpha1": 1.0, "alpha2": 1.0},
+    _D.REDUCTION: {"is_deterministic": False},
+    _D.OPERATION_RESAMPLE_FWD: {"alpha": 1.0, "beta": 0.0},
+    _D.OPERATION_RESAMPLE_BWD: {"alpha": 1.0, "beta": 0.0},
+    _D.OPERATION_RESHAPE: {"mode": ReshapeMode.VIEW_ONLY},
+    _D.OPERATION_BLOCK_SCALE_DEQUANTIZE: {"neg_scale": False},
+    _D.OPERATION_EXPAND_BAND_MATRIX: {"pad_value": 0.0},
+    _D.OPERATION_CONTRACT_BAND_MATRIX: {"pad_value": 0.0},
+    _D.OPERATION_SOFTMAX: {"stats_log2": False},
+    _D.OPERATION_SDPA_FWD: {
+        "subgraph_input_uid": -1,
+        "subgraph_output_uid": -1,
+        "dropout_probability": 0.0,
+        "unfuse_fma": False,
+    },
+    _D.OPERATION_SDPA_BWD: {
+        "subgraph_input_uid": -1,
+        "subgraph_output_uid": -1,
+        "dropout_probability": 0.0,
+    },
+    _D.OPERATION_ROPE_FWD: {"output_scale": 1.0},
+    _D.OPERATION_ROPE_BWD: {"output_scale": 1.0},
+    _D.OPERATION_CONCAT: {"inplace_index": -1},
+}
+_WORDS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+_ONLY = {_D.OPERATION_GEN_STATS: {"mode": GenStatsMode.SUM_SQSUM}}  # modes that are the only one and not logged
+
+
+def _fault(headline: str, fix: str | None = None) -> GraphError:
+    return GraphError(headline, code="log-graph", fix=fix)
+
+
+def _plain(name: str) -> str:
+    """Return one spelling for a name: the log's is mixed."""
+    plain = name.replace("_", "").lower().removesuffix("desc")
+    return plain.removesuffix("tensor") or plain
+
+
+@cache
+def _known(kind: DescriptorType) -> dict[str, str]:
+    fields = {_plain(facts.field): facts.field for facts in ATTRIBUTES[kind] if facts.role != "output"}
+    return fields | _ALIASES.get(kind, {})
+
+
+def logged_field(kind: DescriptorType, key: str) -> str:
+    """Return the field of a descriptor that the log calls so in its dump, "" if there is none."""
+    return _known(kind).get(_plain(key), "")
+
+
+@cache
+def _facts(kind: DescriptorType) -> dict[str, AttributeFacts]:
+    return {facts.field: facts for facts in ATTRIBUTES[kind] if facts.role != "output"}
+
+
+@cache
+def _members(enum: type[CudnnEnum]) -> dict[str, CudnnEnum]:
+    """Return the enumerators by their C names, those with two names under both."""
+    return {
+        member.c_name.replace(member.name, name): member for name, member in reversed(list(enum.__members__.items()))
+    }
+
+
+def _brief(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+# fields, whatever form of log they come from
+
+
+def _single(value: float) -> float:
+    """Return the shortest decimal number that is this one as a float of 32 bits."""
+    try:
+        exact = struct.unpack("f", struct.pack("f", value))[0]
+        if exact == value:
+            for digits in range(1, 9):
+                short = float(f"{value:.{digits}g}")
+                if struct.unpack("f", struct.pack("f", short))[0] == exact:
+                    return short
+    except (OverflowError, struct.error):
+        pass
+    return value
+
+
+def _member(enum: type[CudnnEnum], value: Any, where: str) -> CudnnEnum:
+    try:
+        return _members(enum)[value] if isinstance(value, str) else enum(value)
+    except (KeyError, ValueError, TypeError):
+        raise _fault(f"{where} is {_brief(value)}, which is no {enum.__name__} this package knows") from None
+
+
+def _element(facts: AttributeFacts, value: Any, where: str) -> Any:
+    """Return one value of an attribute, from what the log says."""
+    for kind in facts.types:
+        if kind in ENUM_OF_TYPE:
+            return _member(ENUM_OF_TYPE[kind], value, where)
+        if kind is AttributeType.FRACTION and isinstance(value, list) and len(value) == 2:
+            return value[0] if value[1] == 1 else tuple(value)
+        if kind is AttributeType.FLOAT and isinstance(value, float) and AttributeType.DOUBLE not in facts.types:
+            return _single(value)
+        if kind in (AttributeType.FLOAT, AttributeType.DOUBLE) and isinstance(value, int):
+            return float(value) if not isinstance(value, bool) and abs(value) < 1 << 53 else value
+    return value
+
+
+def _values(facts: AttributeFacts, value: Any, where: str) -> Any:
+    if isinstance(value, list) and facts.max_count != 1:
+        return tuple(_element(facts, item, where) for item in value)
+    return _element(facts, value, where)
+
+
+def without_defaults(kind: DescriptorType, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a descriptor without those that say what holds anyway: the log does not tell them apart."""
+    defaults = _DEFAULTS.get(kind, {})
+    return {
+        name: value for name, value in fields.items() if name not in defaults or not _is_default(value, defaults[name])
+    }
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    if isinstance(default, float) and isinstance(value, float):
+        return value == default or abs(value - default) <= 1e-5 * abs(default)  # dumps round to 6 digits
+    return bool(value == default)
+
+
+def _make(kind: DescriptorType, name: str, given: Mapping[str, Any]) -> Op:
+    """Return the operation of these fields; those of a parameter descriptor are a dict or :class:`Parameters`."""
+    fields = without_defaults(kind, given)
+    for key, value in fields.items():
+        if isinstance(value, dict):
+            elements = _facts(kind)[key].element
+            if len(elements) != 1:
+                raise _fault(f"{key} of {name!r} is {_brief(value)}")
+            fields[key] = _of_its_distribution(without_defaults(elements[0], value))
+    if kind is _D.OPERATION_MATMUL:
+        return _make_matmul(name, fields)
+    if kind is _D.OPERATION_POINTWISE:
+        return _make_pointwise(name, fields)
+    if kind is _D.OPERATION_REDUCTION and set(fields) <= {"x", "y", "reduction"}:
+        return _make_reduction(name, fields)
+    if kind in (_D.OPERATION_ROPE_FWD, _D.OPERATION_ROPE_BWD):
+        _drop_whole_rope(fields)
+    for key, value in fields.items():
+        if isinstance(value, dict):
+            (element,) = _facts(kind)[key].element
+            fields[key] = Parameters(element, value)
+    return Operation(kind, name, {**_ONLY.get(kind, {}), **fields})
+
+
+def _of_its_distribution(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return a random generator's fields without those of other distributions; dumps have -1 there."""
+    chosen = fields.get("distribution")
+    if not isinstance(chosen, RngDistribution):
+        return fields
+    word = f"{chosen.name.lower()}_"
+    return {name: value for name, value in fields.items() if "_dist_" not in name or name.startswith(word)}
+
+
+def _drop_whole_rope(fields: dict[str, Any]) -> None:
+    """Leave out a rotated dim that is the whole one: the log prints it where nothing was set."""
+    rotated = fields.get("x", fields.get("dy"))
+    if isinstance(rotated, Tensor) and fields.get("rope_dim") == rotated.dims[-1]:
+        del fields["rope_dim"]
+
+
+def _ports(name: str, fields: Mapping[str, Any], needed: Iterable[str]) -> None:
+    missing = [port for port in needed if fields.get(port) is None]
+    if missing:
+        raise _fault(f"the log does not say what {', '.join(missing)} of {name!r} is")
+
+
+def _parameters(name: str, fields: Mapping[str, Any], key: str, needed: Iterable[str]) -> dict[str, Any]:
+    found = fields.get(key, {})
+    if not isinstance(found, dict):
+        raise _fault(f"{key} of {name!r} is {_brief(found)}")
+    _ports(name, found, needed)
+    return found
+
+
+def _make_matmul(name: str, fields: dict[str, Any]) -> Matmul:
+    _ports(name, fields, "abc")
+    found = _parameters(name, fields, "matmul", ["comp_type"])
+    overrides = {f"{size}_override": fields.get(f"gemm_{size}_override") for size in "mnk"}
+    return Matmul(
+        name=name,
+        a=fields["a"],
+        b=fields["b"],
+        c=fields["c"],
+        compute_type=found["comp_type"],
+        padding_value=found.get("padding_value"),
+        **overrides,
+    )
+
+
+def _make_pointwise(name: str, fields: dict[str, Any]) -> Pointwise:
+    found = dict(_parameters(name, fields, "pointwise", ["mode", "math_prec"]))
+    if found["mode"] is PointwiseMode.GEN_INDEX and "axis" not in found:
+        raise _fault(f"the log does not say along which axis {name!r} counts")
+    if found.pop("nan_propagation", None) is not None:
+        raise _fault(f"{name!r} propagates NaN, which this package's pointwise operations do not say")
+    mode, compute_type = found.pop("mode"), found.pop("math_prec")
+    return Pointwise(name=name, mode=mode, compute_type=compute_type, **found, **_but(fields, "pointwise"))
+
+
+def _make_reduction(name: str, fields: dict[str, Any]) -> Reduction:
+    _ports(name, fields, "xy")
+    found = _parameters(name, fields, "reduction", ["operator", "comp_type"])
+    return Reduction(
+        name=name,
+        operator=found["operator"],
+        x=fields["x"],
+        y=fields["y"],
+        compute_type=found["comp_type"],
+        deterministic=found.get("is_deterministic"),
+    )
+
+
+def _but(fields: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name != key}
+
+
+def _op_name(kind: DescriptorType, fields: Mapping[str, Any], number: int) -> str:
+    """Return a name such as ``exp_7``."""
+    parameters = fields.get("pointwise", fields.get("reduction"))
+    mode = None
+    if isinstance(parameters, dict):
+        mode = parameters.get("mode", parameters.get("operator"))
+    if isinstance(mode, ReduceTensorOp):
+        return f"reduce_{mode.name.lower()}_{number}"
+    word = mode.name if isinstance(mode, PointwiseMode) else kind.name.removeprefix("OPERATION_")
+    return f"{word.lower()}_{number}"
+
+
+# JSON
+
+
+def graph_from_log_json(data: Any, subgraph: Any = None) -> Graph:
+    """Return the graph of cuDNN's JSON of an operation graph.
+
+    Source: ``apiLog: type=json`` of ``cudnnBackendFinalizeGraphVisualize`` and its kin, cuDNN 9.5 and later. Tensors
+    are called ``t`` and their uid, operations by what they do and their number.
+
+    Parameters
+    ----------
+    data
+        The value of ``operationGraph``, or the whole value with that key.
+    subgraph
+        The same of the sub-graph of its backward attention, which cuDNN logs on its own and not in the graph (9.28).
+
+    Raises
+    ------
+    GraphError
+        ``log-graph`` saying what is missing or unknown, and everything a graph itself can refuse.
+    """
+    return _JsonGraph(_operation_graph(subgraph)).read(_operation_graph(data), "graph", 0)
+
+
+def _operation_graph(data: Any) -> Any:
+    return data["operationGraph"] if isinstance(data, dict) and "operationGraph" in data else data
+
+
+def is_subgraph(data: Any) -> bool:
+    """Return whether cuDNN's JSON is that of a sub-graph: it reads a virtual tensor that none of its nodes writes."""
+    try:
+        graph = _JsonGraph().read(_operation_graph(data), "graph", 0, is_subgraph=True)
+    except GraphError:
+        return False
+    written = {tensor.uid for op in graph.ops for tensor in op.outputs().values()}
+    return any(tensor.virtual and tensor.uid not in written for op in graph.ops for tensor in op.inputs().values())
+
+
+class _JsonGraph:
+    """One graph with its sub-graphs, which share tensors."""
+
+    def __init__(self, subgraph: Any = None) -> None:
+        self.tensors: dict[str, Tensor] = {}
+        self.subgraph = subgraph
+
+    def read(self, data: Any, name: str, depth: int, is_subgraph: bool = False) -> Graph:
+        if depth > _NESTED:
+            raise _fault(f"graphs are nested more than {_NESTED} deep")
+        nodes = self._list(data, "nodes")
+        if len(nodes) > _NODES:
+            raise _fault(f"the logged graph has {len(nodes)} nodes, this package reads {_NODES} at most")
+        for record in self._list(data, "tensors"):
+            self._tensor(record, 0)
+        ops = tuple(self._op(node, number, depth) for number, node in enumerate(nodes))
+        return Graph(ops, name, is_subgraph)
+
+    def _list(self, data: Any, key: str) -> list[Any]:
+        if not isinstance(data, dict) or not isinstance(data.get(key), list):
+            raise _fault(f"the logged graph has no list of {key}")
+        found: list[Any] = data[key]
+        return found
+
+    def _tensor(self, record: Any, depth: int) -> Tensor:
+        if not isinstance(record, dict) or depth > 1:
+            raise _fault(f"a logged tensor is {_brief(record)}")
+        for key in ("name", "dataType", "dim", "stride"):
+            if key not in record:
+                raise _fault(f"the logged tensor {_brief(record.get('name'))} lacks {key}")
+        uid = _uid(record["name"])
+        if record.get("raggedOffsetMultiplier", 1) != 1:
+            raise _fault(f"tensor {uid} has a ragged offset multiplier, which this package does not have")
+        offsets = record.get("isRagged") or []
+        if not isinstance(offsets, list) or len(offsets) > 1:
+            raise _fault(f"tensor {uid} has ragged offsets {_brief(offsets)}, one is needed")
+        made = Tensor(
+            name=f"t{uid}",
+            uid=uid,
+            dims=record["dim"],
+            strides=record["stride"],
+            data_type=_data_type(record["dataType"], uid),
+            alignment=record.get("ptrAlignment", 16),
+            virtual=record.get("isVirtual", False),
+            by_value=record.get("isByValue", False),
+            value=_WORDS.get(record["value"], record["value"])
+            if isinstance(record.get("value"), str)
+            else record.get("value"),
+            reordering=_reordering(record.get("reordering", 0), uid),
+            ragged_offset=self._tensor(offsets[0], depth + 1) if offsets else None,
+            vector_count=record.get("vectCount", 1),
+            vector_dim=record.get("vectDim", -1),
+        )
+        known = self.tensors.setdefault(str(uid), made)
+        if known != made:
+            raise _fault(f"tensor {uid} is logged twice, differently")
+        return known
+
+    def _op(self, node: Any, number: int, depth: int) -> Op:
+        kind = _operation_kind(node.get("operation") if isinstance(node, dict) else node)
+        fields = self._fields(kind, node, f"node {number}, {kind.c_name}", depth)
+        return _make(kind, _op_name(kind, fields, number), fields)
+
+    def _fields(self, kind: DescriptorType, node: Mapping[str, Any], where: str, depth: int) -> dict[str, Any]:
+        fields: dict[str, Any] = {}
+        for key, value in node.items():
+            if key == "operation":
+                continue
+            for path in _json_paths(kind, key, node, where):
+                holder, _, inner = path.rpartition(".")
+                at = f"{key} of {where}"
+                if holder:
+                    (element,) = _facts(kind)[holder].element
+                    fields.setdefault(holder, {})[inner] = _values(_facts(element)[inner], value, at)
+                else:
+                    fields[path] = self._value(_facts(kind)[path], value, at, depth)
+        if isinstance(parameters := fields.get("convolution"), dict):
+            parameters["spatial_dims"] = len(parameters.get("dilations", ()))
+        if kind is _D.OPERATION_SDPA_BWD and self.subgraph is not None and "subgraph" not in fields:
+            fields |= self._unlogged_subgraph(depth + 1)
+        return fields
+
+    def _unlogged_subgraph(self, depth: int) -> dict[str, Any]:
+        inner = self.read(self.subgraph, "subgraph", depth, is_subgraph=True)
+        read = {tensor.uid for op in inner.ops for tensor in op.inputs().values() if tensor.virtual}
+        written = {tensor.uid for op in inner.ops for tensor in op.outputs().values()}
+        sources, results = read - written, written - read
+        if len(sources) != 1 or len(results) != 1:
+            raise _fault(f"a sub-graph has {len(sources)} inputs and {len(results)} outputs, 1 and 1 are needed")
+        return {"subgraph": inner, "subgraph_input_uid": sources.pop(), "subgraph_output_uid": results.pop()}
+
+    def _value(self, facts: AttributeFacts, value: Any, where: str, depth: int) -> Any:
+        if AttributeType.BACKEND_DESCRIPTOR not in facts.types or isinstance(value, (int, float)):
+            return _values(facts, value, where)
+        if isinstance(value, dict):
+            return self._inner(facts, value, where, depth + 1)
+        if isinstance(value, list):
+            return tuple(self._named(item, where) for item in value)
+        return self._named(value, where)
+
+    def _inner(self, facts: AttributeFacts, value: dict[str, Any], where: str, depth: int) -> Graph | Op:
+        if depth > _NESTED:
+            raise _fault(f"{where} is nested more than {_NESTED} deep")
+        if _D.OPERATIONGRAPH in facts.element:
+            return self.read(value, facts.field, depth, is_subgraph=True)
+        kind = _operation_kind(value.get("operation"))
+        return _make(kind, facts.field, self._fields(kind, value, where, depth))
+
+    def _named(self, name: Any, where: str) -> Tensor:
+        tensor = self.tensors.get(name) if isinstance(name, str) else None
+        if tensor is None:
+            raise _fault(f"{where} is tensor {_brief(name)}, which the logged graph does not have")
+        return tensor
+
+
+def _uid(name: Any) -> int:
+    if isinstance(name, bool) or not isinstance(name, (str, int)) or not re.fullmatch(r"-?\d{1,19}", str(name)):
+        raise _fault(f"a tensor is called {_brief(name)}, its uid is needed")
+    return int(name)
+
+
+def _data_type(value: Any, uid: int) -> DataType:
+    found = _member(DataType, value, f"the data type of tensor {uid}")
+    assert isinstance(found, DataType)
+    return found
+
+
+def _reordering(value: Any, uid: int) -> TensorReordering:
+    found = _member(TensorReordering, value, f"the reordering of tensor {uid}")
+    assert isinstance(found, TensorReordering)
+    return found
+
+
+def _operation_kind(name: Any) -> DescriptorType:
+    found = _members(DescriptorType).get(name) if isinstance(name, str) else None
+    if not isinstance(found, DescriptorType) or not found.name.startswith("OPERATION_"):
+        raise _fault(f"a node is {_brief(name)}, which is no operation this package knows")
+    return found
+
+
+def _json_paths(kind: DescriptorType, key: str, node: Mapping[str, Any], where: str) -> Iterator[str]:
+    """Yield the fields a key of the JSON stands for: none, one, or both paddings of a convolution."""
+    plain = _plain(key)
+    if plain == "pad" and "dilation" in node:
+        yield from ("convolution.pre_paddings", "convolution.post_paddings")
+        return
+    if kind is _D.OPERATION_POINTWISE and plain in ("alpha", "beta"):
+        swish = "SWISH" in str(node.get("pointwiseMode"))
+        yield "pointwise.elu_alpha" if plain == "alpha" else f"pointwise.{'swish' if swish else 'softplus'}_beta"
+        return
+    path = _known(kind).get(plain)
+    if path is None:
+        raise _fault(f"{where} has {key} {_brief(node[key])}, which this package does not know")
+    if path:
+        yield path
+
+
+# dumps of descriptors
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """A line ``key: type=...; val=...;`` of the log with the lines below it that are further to the right."""
+
+    key: str
+    type: str
+    value: str | None
+    children: tuple[Dump, ...] = ()
+
+    @property
+    def kind(self) -> DescriptorType | None:
+        """The type of the descriptor that is dumped here."""
+        found = _members(DescriptorType).get(self.type)
+        return found if isinstance(found, DescriptorType) else None
+
+    @property
+    def is_set(self) -> bool:
+        """Whether there is something: tensors that were not given are dumped with -1 dims."""
+        if self.kind is _D.TENSOR:
+            return any(child.key == "nbDims" and child.value != "-1" for child in self.children)
+        return self.value != "NULL_PTR"
+
+
+@dataclass(slots=True)
+class Made:
+    """A descriptor as the calls made it: what was set, by field; a value is text, or another one it points to."""
+
+    kind: DescriptorType
+    attributes: dict[str, list[str | Made | None]] = field(default_factory=dict)
+    whole: bool = True  # False where calls may be missing
+
+
+def graph_from_descriptors(dump: Dump, made: Mapping[int, Made | None], ops: Iterable[Made | None] = ()) -> Graph:
+    """Return the graph of a dump of an operation graph descriptor.
+
+    Parameters
+    ----------
+    dump
+        What ``cudnnBackendFinalize`` of the operation graph logged.
+    made
+        How the tensors were made, by uid, as far as the log has their calls; None where it is not clear.
+    ops
+        How each operation of the dump was made, in its order; None where the log does not say.
+
+    Raises
+    ------
+    GraphError
+        ``log-graph`` saying what the log does not hold.
+    """
+    nodes = [child for child in dump.children if child.kind is not None and child.kind.name.startswith("OPERATION_")]
+    if not nodes:
+        raise _fault(
+            "the log holds no operations of this graph", "log from the start of the program, at level INFO (3)"
+        )
+    known = list(ops) or [None] * len(nodes)
+    if len(known) != len(nodes):
+        raise _fault(f"the log has {len(nodes)} operations of this graph, {len(known)} were made")
+    reader = _DumpGraph(made)
+    return Graph(
+        tuple(reader.op(node, how, number) for number, (node, how) in enumerate(zip(nodes, known, strict=True)))
+    )
+
+
+_FROM_THE_START = "log from the start of the program: this is seen only where it is set"
+
+
+class _DumpGraph:
+    def __init__(self, made: Mapping[int, Made | None]) -> None:
+        self.made = made
+        self.tensors: dict[int, Tensor] = {}
+
+    def op(self, node: Dump, how: Made | None, number: int) -> Op:
+        kind = node.kind
+        assert kind is not None
+        fields = self._visible(kind, node)
+        if how is not None:
+            self._add_set(kind, fields, how, f"operation {number}, {kind.c_name}")
+        elif node.value == "NOT_IMPLEMENTED" or any(not child.key for child in node.children):
+            raise _fault(f"this cuDNN does not dump what a {kind.c_name} is made of", _FROM_THE_START)
+        unknown = [port for port in _HIDDEN.get(kind, ()) if port not in fields and (how is None or not how.whole)]
+        if unknown:
+            raise _fault(
+                f"the log does not say what {', '.join(unknown)} of operation {number}, {kind.c_name}, is",
+                _FROM_THE_START,
+            )
+        return _make(kind, _op_name(kind, fields, number), fields)
+
+    def _visible(self, kind: DescriptorType, node: Dump) -> dict[str, Any]:
+        """Return the fields the dump shows."""
+        fields: dict[str, Any] = {}
+        for child in node.children:
+            where = f"{child.key} of {kind.c_name}"
+            path = _known(kind).get(_plain(child.key))
+            if not path or not child.is_set or "." in path:
+                continue
+            facts = _facts(kind)[path]
+            if child.kind is _D.TENSOR:
+                self._add_tensor(fields, facts, self._tensor(child))
+            elif child.kind is not None and child.kind.name.startswith("OPERATION"):
+                if any(inner.is_set and inner.children for inner in child.children):
+                    raise _fault(f"{where} is a graph or operation of its own, which is not read from a dump")
+            elif child.kind is not None:
+                fields[path] = self._visible(child.kind, child)
+            elif child.value is not None and not _both(facts, child):
+                fields[path] = _values(facts, _number(child.value, facts), where)
+        return fields
+
+    def _add_tensor(self, fields: dict[str, Any], facts: AttributeFacts, tensor: Tensor) -> None:
+        if facts.max_count == 1:
+            fields[facts.field] = tensor
+        else:
+            fields[facts.field] = (*fields.get(facts.field, ()), tensor)
+
+    def _tensor(self, node: Dump) -> Tensor:
+        seen = {child.key: child for child in node.children}
+        for key in ("type", "dimA", "strideA", "uid"):
+            if key not in seen:
+                raise _fault(f"the log of a tensor is cut off: {key} is missing")
+        uid = _uid(seen["uid"].value)
+        offset = seen.get("raggedOffsetDesc")
+        how = self.made.get(uid)
+        hidden = how.attributes if how is not None else {}
+        made = Tensor(
+            name=f"t{uid}",
+            uid=uid,
+            dims=_numbers(seen["dimA"].value, uid),
+            strides=_numbers(seen["strideA"].value, uid),
+            data_type=_data_type(_enumerator(seen["type"].value), uid),
+            alignment=_whole(seen, "alignmentInBytes", 16),
+            virtual=_flag(seen, "isVirtual"),
+            by_value=_flag(seen, "isByVal"),
+            reordering=_reordering(_hidden(hidden, "reordering_mode", "0"), uid),
+            ragged_offset=self._tensor(offset) if offset is not None else self._hidden_offset(hidden, uid),
+            vector_count=_whole(seen, "vectCount", 1),
+            vector_dim=_whole(seen, "vectDim", -1),
+        )
+        known = self.tensors.setdefault(uid, made)
+        if known != made:
+            raise _fault(f"tensor {uid} is logged twice, differently")
+        return known
+
+    def _hidden_offset(self, hidden: Mapping[str, list[str | Made | None]], uid: int) -> Tensor | None:
+        if "ragged_offset" not in hidden:
+            return None
+        return self._made_tensor(hidden["ragged_offset"][0], f"the ragged offset of tensor {uid}", 1)
+
+    def _made_tensor(self, how: str | Made | None, where: str, depth: int = 0) -> Tensor:
+        """Return a tensor from the calls that made it: no dump shows it."""
+        if not isinstance(how, Made) or how.kind is not _D.TENSOR or depth > 2:
+            raise _fault(f"the log does not say which tensor {where} is")
+        given = {name: [str(item) for item in values] for name, values in how.attributes.items()}
+        for name in ("unique_id", "dimensions", "strides", "data_type"):
+            if name not in given:
+                raise _fault(f"the log does not say {name} of {where}")
+        uid = _uid(given["unique_id"][0])
+        if uid in self.tensors:
+            return self.tensors[uid]
+        inner = how.attributes.get("ragged_offset")
+        return self.tensors.setdefault(
+            uid,
+            Tensor(
+                name=f"t{uid}",
+                uid=uid,
+                dims=tuple(map(_integer, given["dimensions"])),
+                strides=tuple(map(_integer, given["strides"])),
+                data_type=_data_type(_enumerator(given["data_type"][0]), uid),
+                alignment=_integer(given.get("byte_alignment", ["16"])[0]),
+                virtual=given.get("is_virtual") == ["true"],
+                by_value=given.get("is_by_value") == ["true"],
+                reordering=_reordering(_hidden(how.attributes, "reordering_mode", "0"), uid),
+                ragged_offset=self._made_tensor(inner[0], where, depth + 1) if inner else None,
+            ),
+        )
+
+    def _add_set(self, kind: DescriptorType, fields: dict[str, Any], how: Made, where: str) -> None:
+        """Add what the calls set: numbers as they were set, and tensors no dump shows."""
+        for name, values in how.attributes.items():
+            facts = _facts(kind).get(name)
+            if facts is None or not values:
+                continue
+            first = values[0]
+            if isinstance(first, Made) and first.kind is not _D.TENSOR:
+                inner = fields.setdefault(name, {})
+                if isinstance(inner, dict):
+                    self._add_set(first.kind, inner, first, f"{name} of {where}")
+            elif _D.TENSOR in facts.element and not _is_number(first):
+                if name not in fields:
+                    tensors = tuple(self._made_tensor(item, f"{name} of {where}") for item in values)
+                    fields[name] = tensors[0] if facts.max_count == 1 else tensors
+            elif all(isinstance(item, str) for item in values):
+                numbers = [_number(str(item), facts) for item in values]
+                fields[name] = _values(facts, numbers if facts.max_count != 1 else numbers[0], where)
+
+
+# What an operation has beyond its dump and cannot be without.
+_HIDDEN = {
+    _D.OPERATION_RNG: ("offset",),
+    _D.OPERATION_SLICE: ("start_indices",),
+    _D.OPERATION_TRANSPOSE: ("permutation",),
+}
+
+
+def _both(facts: AttributeFacts, child: Dump) -> bool:
+    """Return whether a dumped number may stand beside a tensor that is not dumped: the seed of a random generator."""
+    return AttributeType.BACKEND_DESCRIPTOR in facts.types and child.value == "0"
+
+
+def _is_number(value: str | Made | None) -> bool:
+    return isinstance(value, str) and not value.startswith("0x")
+
+
+def _hidden(attributes: Mapping[str, list[str | Made | None]], name: str, default: str) -> int | str:
+    value = attributes.get(name, [default])[0]
+    return _enumerator(value) if isinstance(value, str) else default
+
+
+def _enumerator(value: str | None) -> int | str:
+    """Return the name in ``CUDNN_DATA_HALF (2)``, or the number where there is none."""
+    word = (value or "").partition(" ")[0]
+    return int(word) if re.fullmatch(r"-?\d{1,9}", word) else word
+
+
+def _integer(text: str) -> int:
+    if not re.fullmatch(r"-?\d{1,19}", text):
+        raise _fault(f"a number in the log is {_brief(text)}")
+    return int(text)
+
+
+def _numbers(text: str | None, uid: int) -> tuple[int, ...]:
+    match = re.fullmatch(r"\[([-\d,]*)\]", text or "")
+    if match is None:
+        raise _fault(f"the dims or strides of tensor {uid} are {_brief(text)} in the log")
+    return tuple(_integer(item) for item in match[1].split(",") if item)
+
+
+def _whole(seen: Mapping[str, Dump], key: str, default: int) -> int:
+    return _integer(seen[key].value or "") if key in seen else default
+
+
+def _flag(seen: Mapping[str, Dump], key: str) -> bool:
+    return key in seen and seen[key].value == "true"
+
+
+def _number(text: str, facts: AttributeFacts) -> Any:
+    """Return a value of the log as Python has it: an enumerator by name, a number, a flag, or a list of numbers."""
+    if text.startswith("["):
+        return [_number(item, facts) for item in text.strip("[]").split(",") if item]
+    if text in ("true", "false"):
+        return text == "true"
+    if any(kind in ENUM_OF_TYPE for kind in facts.types):
+        return _enumerator(text)
+    if match := re.fullmatch(r"(-?\d{1,9})/(\d{1,9})", text):
+        return [int(match[1]), int(match[2])]
+    try:
+        return int(text) if re.fullmatch(r"-?\d{1,19}", text) else float(text)
+    except ValueError:
+        raise _fault(f"a number in the log is {_brief(text)}") from None

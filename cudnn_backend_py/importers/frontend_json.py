@@ -1,0 +1,387 @@
+"""Graphs from the JSON of cuDNN's frontend: what its ``serialize``, ``print`` and log write.
+
+Such a graph has nodes of a higher level than operations: one SDPA node becomes the graph cuDNN's frontend would make
+of it, as :mod:`cudnn_backend_py.graph.attention` makes it. Types it leaves open are those of its context.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..errors import GraphError
+from ..generated.enums import DIM_MAX, DataType, PointwiseMode, ReduceTensorOp, TensorReordering
+from ..graph.attention import sdpa_backward, sdpa_forward
+from ..graph.attention.problem import Version
+from ..graph.ir import ACTIVATION_NUMBERS, Graph, Matmul, Op, Pointwise, Reduction, Tensor, packed_strides
+
+__all__ = ["graph_from_frontend_json"]
+
+_INPUTS = {"IN_0": "x", "IN_1": "b", "IN_2": "t"}
+_NODES = 4096
+
+
+def _fault(headline: str, fix: str | None = None) -> GraphError:
+    return GraphError(headline, code="frontend-json", fix=fix)
+
+
+def graph_from_frontend_json(data: Any) -> Graph:
+    """Return the graph of the JSON of a graph of cuDNN's frontend.
+
+    Nodes MATMUL, POINTWISE and REDUCTION, or one SDPA_FWD, SDPA_FP8_FWD or SDPA_BWD alone, whose tensors are then
+    called as in :class:`~cudnn_backend_py.graph.attention.Attention`, with uids of their own.
+
+    Raises
+    ------
+    GraphError
+        ``frontend-json`` naming the node and its tag, or what is missing; and everything a graph itself can refuse.
+    """
+    if (
+        not isinstance(data, dict)
+        or not isinstance(data.get("nodes"), list)
+        or not isinstance(data.get("tensors"), dict)
+    ):
+        raise _fault("this is no graph of cuDNN's frontend: it has no nodes or no tensors")
+    nodes = data["nodes"]
+    if not nodes or len(nodes) > _NODES:
+        raise _fault(f"the frontend graph has {len(nodes)} nodes, 1 to {_NODES} are read")
+    for node in nodes:
+        if not isinstance(node, dict) or not isinstance(node.get("tag"), str):
+            raise _fault("a node of the frontend graph has no tag")
+    reader = _Reader(data)
+    if nodes[0]["tag"].startswith("SDPA_"):
+        if len(nodes) > 1:
+            raise _fault(
+                f"the frontend graph has {nodes[0]['tag']} beside {len(nodes) - 1} other nodes, it is read alone"
+            )
+        return reader.attention(nodes[0])
+    return reader.graph(nodes)
+
+
+def _refuse_ragged(record: Mapping[str, Any], name: str) -> None:
+    if any("ragged" in key and value not in (None, "") for key, value in record.items()):
+        raise _fault(f"tensor {name[:60]!r} of the frontend graph is ragged, which is not read")
+
+
+class _Reader:
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        context = data.get("context")
+        self.context: Mapping[str, Any] = context if isinstance(context, dict) else {}
+        self.records: Mapping[str, Any] = data["tensors"]
+        self.version = _version(data.get("cudnn_backend_version"))
+        self.tensors: dict[str, Tensor] = {}
+        given = [
+            item.get("uid") for item in self.records.values() if isinstance(item, dict) and item.get("uid_assigned")
+        ]
+        self.taken = {uid for uid in given if isinstance(uid, int)}
+
+    # nodes that are operations
+
+    def graph(self, nodes: list[dict[str, Any]]) -> Graph:
+        readers: dict[str, Callable[[dict[str, Any], str], Op]] = {
+            "MATMUL": self._matmul,
+            "POINTWISE": self._pointwise,
+            "REDUCTION": self._reduction,
+        }
+        ops = []
+        names: set[str] = set()
+        for number, node in enumerate(nodes):
+            tag = node["tag"]
+            if tag not in readers:
+                raise _fault(
+                    f"node {number} of the frontend graph is {tag[:60]}, which is not read",
+                    f"{', '.join(readers)} are, and SDPA_FWD, SDPA_FP8_FWD or SDPA_BWD alone",
+                )
+            name = node.get("name")
+            unique = name if isinstance(name, str) and name and name not in names else f"{tag.lower()}_{number}"
+            names.add(unique)
+            ops.append(readers[tag](node, unique))
+        name = self.context.get("name")
+        return Graph(tuple(ops), name if isinstance(name, str) and name else "frontend")
+
+    def _matmul(self, node: dict[str, Any], name: str) -> Matmul:
+        a, b = self._input(node, "A"), self._input(node, "B")
+        batch = tuple(map(max, a.dims[:-2], b.dims[:-2]))
+        dims = (*batch, *a.dims[-2:-1], *b.dims[-1:])
+        padding = node.get("padding_value")
+        return Matmul(
+            name=name,
+            a=a,
+            b=b,
+            c=self._output(node, "C", dims, packed_strides(dims)),
+            compute_type=self._compute_type(node),
+            padding_value=padding if padding else None,
+            **{f"{size.lower()}_override": self._maybe(node, f"{size}_override") for size in "MNK"},
+        )
+
+    def _pointwise(self, node: dict[str, Any], name: str) -> Pointwise:
+        mode = _member(PointwiseMode, node.get("mode"), f"the mode of {name!r}")
+        assert isinstance(mode, PointwiseMode)
+        given = {port: self._maybe(node, key) for key, port in _INPUTS.items()}
+        inputs = [tensor for tensor in given.values() if tensor is not None]
+        if not inputs:
+            raise _fault(f"{name!r} has no inputs")
+        rank = max(tensor.rank for tensor in inputs)
+        full = [tensor for tensor in inputs if tensor.rank == rank]
+        dims = tuple(max(sizes) for sizes in zip(*(tensor.dims for tensor in full), strict=True))
+        strides = next((tensor.strides for tensor in full if tensor.dims == dims), packed_strides(dims))
+        output = self._output(node, "OUT_0", dims, strides)
+        if mode.name.endswith("_BWD"):
+            ports: dict[str, Any] = {"dy": given["x"], "x": given["b"], "dx": output}
+        else:
+            ports = {**given, "y": output}
+        numbers = {key: node[key] for key in ACTIVATION_NUMBERS if node.get(key) is not None}
+        axis = node.get("axis")
+        return Pointwise(name=name, mode=mode, compute_type=self._compute_type(node), axis=axis, **numbers, **ports)
+
+    def _reduction(self, node: dict[str, Any], name: str) -> Reduction:
+        operator = _member(ReduceTensorOp, node.get("mode"), f"the mode of {name!r}")
+        assert isinstance(operator, ReduceTensorOp)
+        return Reduction(
+            name=name,
+            operator=operator,
+            x=self._input(node, "X"),
+            y=self._output(node, "Y"),
+            compute_type=self._compute_type(node),
+            deterministic=True if node.get("is_deterministic") else None,
+        )
+
+    def _compute_type(self, node: Mapping[str, Any]) -> DataType:
+        return self._type(node.get("compute_data_type"), "compute_data_type")
+
+    # tensors
+
+    def _names(self, node: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+        found = node.get(key)
+        return found if isinstance(found, dict) else {}
+
+    def _maybe(self, node: Mapping[str, Any], port: str) -> Tensor | None:
+        name = self._names(node, "inputs").get(port)
+        return None if name is None else self._tensor(name)
+
+    def _input(self, node: Mapping[str, Any], port: str) -> Tensor:
+        found = self._maybe(node, port)
+        if found is None:
+            raise _fault(f"node {str(node.get('name'))[:60]!r} has no input {port}")
+        return found
+
+    def _output(
+        self, node: Mapping[str, Any], port: str, dims: tuple[int, ...] = (), strides: tuple[int, ...] = ()
+    ) -> Tensor:
+        name = self._names(node, "outputs").get(port)
+        if name is None:
+            raise _fault(f"node {str(node.get('name'))[:60]!r} has no output {port}")
+        return self._tensor(name, dims, strides)
+
+    def _record(self, name: Any) -> Mapping[str, Any]:
+        key = str(name) if isinstance(name, int) else name
+        record = self.records.get(key) if isinstance(key, str) else None
+        if not isinstance(record, dict):
+            raise _fault(f"the frontend graph has no tensor {str(name)[:60]!r}")
+        return record
+
+    def _tensor(self, name: Any, dims: tuple[int, ...] = (), strides: tuple[int, ...] = ()) -> Tensor:
+        """Return the tensor of that name; `dims` and `strides` are what it has if its record leaves them open."""
+        key = str(name)
+        if key in self.tensors:
+            return self.tensors[key]
+        record = self._record(name)
+        given, stride = _integers(record, "dim", key) or dims, _integers(record, "stride", key) or strides
+        if not given:
+            raise _fault(
+                f"tensor {key[:60]!r} of the frontend graph has no dims yet", "serialize the graph after build"
+            )
+        virtual = record.get("is_virtual", False)
+        default = "intermediate_data_type" if virtual else "io_data_type"
+        called = record.get("name")
+        made = Tensor(
+            name=called if isinstance(called, str) and called else f"t{key}",
+            uid=self._uid(record),
+            dims=given,
+            strides=stride or packed_strides(given),
+            data_type=self._type(record.get("data_type"), default),
+            virtual=virtual,
+            by_value=record.get("is_pass_by_value", False),
+            value=_scalar(record.get("pass_by_value")),
+            reordering=_reordering(record.get("reordering_type")),
+        )
+        _refuse_ragged(record, key)
+        return self.tensors.setdefault(key, made)
+
+    def _uid(self, record: Mapping[str, Any]) -> int:
+        uid = record.get("uid")
+        if isinstance(uid, int) and record.get("uid_assigned", True):
+            return uid
+        fresh = max(self.taken, default=0) + 1
+        self.taken.add(fresh)
+        return fresh
+
+    def _type(self, value: Any, default: str) -> DataType:
+        chosen = value if value is not None else self.context.get(default)
+        if chosen is None and default != "io_data_type":
+            return DataType.FLOAT
+        found = _member(DataType, chosen, f"a type ({default})")
+        assert isinstance(found, DataType)
+        return found
+
+    # attention
+
+    def attention(self, node: dict[str, Any]) -> Graph:
+        tag = node["tag"]
+        if tag not in ("SDPA_FWD", "SDPA_FP8_FWD", "SDPA_BWD"):
+            raise _fault(f"the frontend graph is {tag[:60]}, which is not read")
+        backward = tag == "SDPA_BWD"
+        options = self._sizes(node, backward) | self._masks(node) | self._extras(node, backward)
+        if backward:
+            return sdpa_backward(**options, version=self.version, implementation="composite", allow_hazards=True)
+        wanted = str(node.get("implementation") or "COMPOSITE").lower()
+        known = {"composite": "composite", "unified": "unified", "auto": "auto"}
+        if wanted not in known:
+            raise _fault(f"{tag} has implementation {wanted[:40]!r}")
+        return sdpa_forward(**options, version=self.version, implementation=known[wanted], allow_hazards=True)  # type: ignore[arg-type]
+
+    def _four(
+        self, node: Mapping[str, Any], port: str, key: str = "inputs"
+    ) -> tuple[list[int], tuple[int, ...], DataType]:
+        """Return dims, strides and type of a tensor of b, h, s, d."""
+        record = self._record(self._names(node, key).get(port))
+        _refuse_ragged(record, port)
+        dims, strides = record.get("dim"), record.get("stride")
+        for what in (dims, strides):
+            fits = isinstance(what, list) and len(what) == 4 and all(type(item) is int for item in what)
+            if not fits:
+                raise _fault(f"{port} of {node['tag']} has dims or strides {str(what)[:60]}, four ints are needed")
+        assert isinstance(dims, list)
+        assert isinstance(strides, list)
+        return dims, tuple(strides), self._type(record.get("data_type"), "io_data_type")
+
+    def _sizes(self, node: Mapping[str, Any], backward: bool) -> dict[str, Any]:
+        q, q_strides, data_type = self._four(node, "Q")
+        k, k_strides, _ = self._four(node, "K")
+        v, v_strides, _ = self._four(node, "V")
+        _, o_strides, output_type = self._four(node, "O", "inputs" if backward else "outputs")
+        layout = {"q": q_strides, "k": k_strides, "v": v_strides, "o": o_strides}
+        if backward:
+            layout |= {f"d{name}": self._four(node, f"d{name.upper()}", "outputs")[1] for name in "qkv"}
+            layout["do"] = self._four(node, "dO")[1]
+        for name, record in (("stats", "Stats"),):
+            side = "inputs" if backward else "outputs"
+            if self._names(node, side).get(record) is not None:
+                _, layout[name], _ = self._four(node, record, side)
+        return {
+            "batch": q[0],
+            "heads": q[1],
+            "seq_q": q[2],
+            "head_dim": q[3],
+            "kv_heads": k[1],
+            "v_heads": v[1],
+            "seq_kv": k[2],
+            "head_dim_v": v[3],
+            "data_type": data_type,
+            "output_type": output_type,
+            "layout": layout,
+        }
+
+    def _masks(self, node: Mapping[str, Any]) -> dict[str, Any]:
+        """Return bounds and alignment, in the words of any version of the frontend."""
+        left, right = node.get("left_bound", node.get("sliding_window_length")), node.get("right_bound")
+        bottom = node.get("diagonal_alignment") == "BOTTOM_RIGHT" or node.get("causal_mask_bottom_right") is True
+        if node.get("causal_mask") is True or node.get("causal_mask_bottom_right") is True:
+            right = 0 if right is None else right
+        return {
+            "left_bound": _whole(left, "left_bound"),
+            "right_bound": _whole(right, "right_bound"),
+            "alignment": "bottom_right" if bottom else "top_left",
+            "padding": node.get("padding_mask") is True,
+            "alibi": node.get("alibi_mask") is True,
+        }
+
+    def _extras(self, node: Mapping[str, Any], backward: bool) -> dict[str, Any]:
+        inputs, outputs = self._names(node, "inputs"), self._names(node, "outputs")
+        unread = [key for key in (*inputs, *outputs) if key in _UNREAD and (inputs.get(key) or outputs.get(key))]
+        if unread:
+            raise _fault(f"{node['tag']} has {', '.join(unread)}, which is not read")
+        found: dict[str, Any] = {
+            "scale": self._scale(node, inputs),
+            "sink": inputs.get("SINK_TOKEN") is not None,
+        }
+        if (probability := node.get("dropout_probability")) is not None:
+            found["dropout"] = _float(probability, "dropout_probability")
+        found["dropout_mask"] = inputs.get("Dropout_mask") is not None
+        if inputs.get("Bias") is not None:
+            found["bias"] = tuple(self._four(node, "Bias")[0])
+        if backward:
+            found |= {"dbias": outputs.get("dBias") is not None, "dsink": outputs.get("DSINK_TOKEN") is not None}
+            found["deterministic"] = node.get("is_deterministic_algorithm") is True
+            return found
+        inference = node.get("is_inference")
+        found["stats"] = (
+            outputs.get("Stats") is not None and node.get("generate_stats", inference is not True) is not False
+        )
+        found |= {"max": outputs.get("Max") is not None, "sum_exp": outputs.get("Sum_exp") is not None}
+        found["block_mask"] = inputs.get("Block_mask") is not None
+        found["rng_dump"] = outputs.get("RNG_DUMP") is not None
+        return found
+
+    def _scale(self, node: Mapping[str, Any], inputs: Mapping[str, Any]) -> float | str | None:
+        """Return the scale: a number; None for one that is given when the graph runs; or a tensor."""
+        if (value := node.get("attn_scale_value")) is not None:
+            return _float(value, "attn_scale_value")
+        if inputs.get("Attn_scale") is None:
+            return "none"
+        record = self._record(inputs["Attn_scale"])
+        if not record.get("is_pass_by_value"):
+            return "tensor"
+        return _scalar(record.get("pass_by_value"))
+
+
+# Ports of attention this reader does not take over.
+_UNREAD = ("Page_table_K", "Page_table_V")
+
+
+def _integers(record: Mapping[str, Any], what: str, name: str) -> tuple[int, ...]:
+    """Return the dims or strides of a tensor; empty if its record leaves them open."""
+    value = record.get(what) or []
+    if not isinstance(value, list) or len(value) > DIM_MAX or not all(type(item) is int for item in value):
+        raise _fault(f"tensor {name[:60]!r} has {what} {str(value)[:60]}, at most {DIM_MAX} integers are needed")
+    return tuple(value)
+
+
+def _version(text: Any) -> Version | None:
+    match = re.match(r"(\d{1,3})\.(\d{1,3})\.(\d{1,3})", text) if isinstance(text, str) else None
+    return (int(match[1]), int(match[2]), int(match[3])) if match else None
+
+
+def _member(enum: type[PointwiseMode] | type[ReduceTensorOp] | type[DataType], name: Any, where: str) -> Any:
+    if not isinstance(name, str) or name not in enum.__members__:
+        raise _fault(f"{where} is {str(name)[:60]!r}, which is no {enum.__name__}")
+    return enum[name]
+
+
+def _reordering(name: Any) -> TensorReordering:
+    if name is None:
+        return TensorReordering.NONE
+    if not isinstance(name, str) or name not in TensorReordering.__members__:
+        raise _fault(f"a reordering is {str(name)[:60]!r}")
+    return TensorReordering[name]
+
+
+def _whole(value: Any, what: str) -> int | None:
+    if value is not None and type(value) is not int:
+        raise _fault(f"{what} is {str(value)[:60]}, an int is needed")
+    return value
+
+
+def _float(value: Any, what: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise _fault(f"{what} is {str(value)[:60]}, a number is needed")
+    return float(value)
+
+
+def _scalar(value: Any) -> float | None:
+    """Return a number that is given by value, None where it is not known or not written as a number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        return None
+    return float(value)

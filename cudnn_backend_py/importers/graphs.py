@@ -1,0 +1,634 @@
+"""The graphs a log of cuDNN tells of, rebuilt, with the engine configs and reasons it has for them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any, cast
+
+from ..errors import GraphError
+from ..generated.enums import DescriptorType, HeurMode, KnobType
+from .frontend_json import graph_from_frontend_json
+from ..graph.ir import Graph
+from .cudnn_json import graph_from_log_json, is_subgraph
+from ..graph.serial import graph_to_json
+from ..native.log import LogRecord
+from ..printable import printable, printable_lines
+from ..system.strict import parse_json
+from ..diagnose.explanation import explain
+from .calls import DESCRIPTORS, ELEMENT, FIELD_OF, TRACKED, Calls, read_dump
+from .records import MAX_STREAMS, Foreign, Recent, Source, scan
+from ..diagnose.report.text import render_text
+from ..diagnose.verdict import Verdict
+from ..plans.refusals import Reason, read_refusals
+
+__all__ = ["LogReport", "LoggedConfig", "LoggedGraph", "read_graphs", "report_log"]
+
+MAX_GRAPHS = 1000
+MAX_OPERATIONS = 50_000  # of all graphs that are kept
+CUDNN_LIMIT = 65_500  # characters: cuDNN cuts its own messages off at 64 KiB
+_MAX_REASONS = 100
+
+_DEVICE = re.compile(
+    r"^ *(deviceName|deviceVer|multiProcessorCount|driverVer|maxSharedMemoryPerBlockOptin|totalGlobalMem): "
+    r"type=\w+; val=(.*?);?$",
+    re.MULTILINE,
+)
+_ATTRIBUTE = re.compile(r"^ *attributeName: type=\w+; val=(\w+)", re.MULTILINE)
+_ENGINE = re.compile(r"^ *engine_id: type=int; val=(\d{1,9});", re.MULTILINE)
+_KNOB = re.compile(r"^ *(CUDNN_KNOB_TYPE_\w+): type=int; val=(-?\d{1,9});", re.MULTILINE)
+_ENGINE_KEY = '},"engine":'
+_KNOBS = {knob.c_name: knob.value for knob in KnobType}
+
+_Key = tuple[str, bool, Graph | str | GraphError]  # version, of the frontend, graph or text of the fault
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedConfig:
+    """An engine config the log names; ``state`` is ``named``, ``refused``, ``planned`` or ``executed``."""
+
+    engine: int
+    knobs: Mapping[str, int]
+    state: str = "named"
+    reasons: tuple[Reason, ...] = ()
+
+    @property
+    def tag(self) -> str:
+        """Short text such as ``eng2_k24=7``, as of :class:`~cudnn_backend_py.plans.engine.EngineConfig`.
+
+        A knob of -1 was left to the engine: the log has it, the config has not.
+        """
+        chosen = (f"k{_KNOBS.get(knob, knob)}={value}" for knob, value in self.knobs.items() if value != -1)
+        return "_".join([f"eng{self.engine}", *chosen])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the config as plain data."""
+        reasons = [str(reason) for reason in self.reasons]
+        return {
+            "tag": self.tag,
+            "engine": self.engine,
+            "knobs": dict(self.knobs),
+            "state": self.state,
+            "reasons": reasons,
+        }
+
+
+@dataclass(slots=True)
+class LoggedGraph:
+    """A graph the log tells of, and what it says about it.
+
+    Attributes
+    ----------
+    graph, fault
+        The graph, or why it could not be rebuilt.
+    version
+        Of the cuDNN that logged it, such as ``9.19.0``.
+    line, thread, process
+        Where the log has it first, and who made it.
+    count, executions
+        How often it was made an operation graph, and how often it ran.
+    source
+        ``json`` (cuDNN's), ``descriptors`` or ``frontend`` (the JSON of cuDNN's frontend).
+    modes
+        Heuristics modes that were asked.
+    configs
+        Engine configs in the log's order.
+    reasons
+        What cuDNN says that belongs to no config.
+    device
+        What the log says of the GPU: ``deviceName``, ``deviceVer``, ``multiProcessorCount`` and the like.
+    notes
+        What of the graph the log does not say.
+    """
+
+    graph: Graph | None
+    fault: GraphError | None
+    version: str
+    line: int
+    source: str
+    thread: int = 0
+    process: int = 0
+    count: int = 0
+    executions: int = 0
+    modes: tuple[str, ...] = ()
+    configs: tuple[LoggedConfig, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+    device: Mapping[str, int | str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data; ``graph`` is graph JSON."""
+        return {
+            "graph": None if self.graph is None else graph_to_json(self.graph),
+            "fault": None if self.fault is None else self.fault.to_dict(),
+            **{
+                name: getattr(self, name)
+                for name in ("version", "line", "source", "thread", "process", "count", "executions")
+            },
+            "modes": list(self.modes),
+            "configs": [config.to_dict() for config in self.configs],
+            "reasons": [str(reason) for reason in self.reasons],
+            "device": dict(self.device),
+            "notes": list(self.notes),
+        }
+
+
+def read_graphs(source: Source | Iterable[LogRecord]) -> Iterator[LoggedGraph]:
+    """Yield the graphs a log tells of, in the order it has them; equal graphs of one cuDNN are one, and counted.
+
+    They come when the log has been read to its end, or, with more than ``MAX_GRAPHS``, when one has to make room.
+
+    Parameters
+    ----------
+    source
+        As for :func:`read_log`, or records that were read or captured already. A file may also be one JSON value:
+        cuDNN's operation graph, or a graph of cuDNN's frontend, pretty-printed or not.
+
+    Raises
+    ------
+    UsageError
+        ``log-file``.
+    """
+    reader = _GraphReader()
+    for item in _items(source):
+        reader.take(item)
+        yield from reader.overflow()
+    yield from reader.rest()
+
+
+def _items(source: Source | Iterable[LogRecord]) -> Iterator[LogRecord | Foreign]:
+    if isinstance(source, (str, os.PathLike)) or hasattr(source, "read"):
+        yield from scan(source)  # type: ignore[arg-type]
+        return
+    items = iter(source)
+    for item in items:
+        if isinstance(item, LogRecord):
+            yield item
+        else:
+            yield from scan(cast("Iterable[str | bytes]", chain([item], items)))
+
+
+def _fault(headline: str, fix: str | None = None) -> GraphError:
+    return GraphError(headline, code="log-graph", fix=fix)
+
+
+def _load(text: str) -> Any:
+    """Return the JSON value, None if it is none."""
+    try:
+        return parse_json(text, "a graph", code="log-graph")
+    except GraphError:
+        return None
+
+
+@dataclass(slots=True)
+class _Thread:
+    """What is going on in one thread of one process."""
+
+    calls: Calls = field(default_factory=Calls)
+    graph: _Key | None = None  # of the one made last
+    pending: tuple[LogRecord, Graph | GraphError, int] | None = None  # from a dump; its JSON may follow
+    subgraphs: list[tuple[LogRecord, Any]] = field(default_factory=list)
+    asked: LoggedConfig | None = None  # what the next record may refuse
+    texts: Recent[int, _Key] = field(default_factory=lambda: Recent(16))
+
+
+class _GraphReader:
+    """Collects what records say about graphs."""
+
+    def __init__(self) -> None:
+        self.graphs: OrderedDict[_Key, LoggedGraph] = OrderedDict()
+        self.threads: Recent[tuple[int, int], _Thread] = Recent(MAX_STREAMS)
+        self.latest: Recent[int, _Key] = Recent(MAX_STREAMS)  # graph of a process
+        self.devices: Recent[int, dict[str, int | str]] = Recent(MAX_STREAMS)
+        self.operations = 0
+
+    def overflow(self) -> Iterator[LoggedGraph]:
+        while len(self.graphs) > MAX_GRAPHS or (self.operations > MAX_OPERATIONS and len(self.graphs) > 1):
+            oldest = self.graphs.popitem(last=False)[1]
+            self.operations -= len(oldest.graph.ops) if oldest.graph is not None else 0
+            yield oldest
+
+    def rest(self) -> Iterator[LoggedGraph]:
+        for thread in list(self.threads.items.values()):
+            self._settle(thread)
+            for record, _ in thread.subgraphs:
+                self._add(record, _fault("the log has this sub-graph, not the graph it is part of"), "json")
+        yield from sorted(self.graphs.values(), key=lambda graph: graph.line)
+
+    def take(self, item: LogRecord | Foreign) -> None:
+        if isinstance(item, Foreign):
+            self._take_foreign(item)
+            return
+        thread = self.threads.get((item.process, item.thread))
+        if thread is None:
+            thread = _Thread()
+            if (lost := self.threads.put((item.process, item.thread), thread)) is not None:
+                self._settle(lost)
+        if "deviceVer: " in item.text:
+            self._take_device(item)
+        if '"operationGraph"' in item.text:
+            for line in item.text.splitlines():
+                if '"operationGraph"' in line:
+                    self._take_json(item, thread, line)
+        if "Reason: " in item.text:
+            self._take_reasons(item, thread)
+        self._take_call(item, thread)
+
+    # entries
+
+    def _add(
+        self, record: LogRecord | Foreign, graph: Graph | GraphError, source: str, version: str | None = None
+    ) -> _Key:
+        """Count the graph, which may be known already, and return its key."""
+        number = record.version if isinstance(record, LogRecord) else None
+        said = _version_text(number) if version is None else version
+        fault = graph if isinstance(graph, GraphError) else None
+        key = (said, source == "frontend", str(fault) if fault else graph)
+        entry = self.graphs.get(key)
+        if entry is None:
+            process = getattr(record, "process", 0)
+            self.operations += len(graph.ops) if isinstance(graph, Graph) else 0
+            entry = self.graphs[key] = LoggedGraph(
+                graph=graph if isinstance(graph, Graph) else None,
+                fault=fault,
+                version=said,
+                line=getattr(record, "line", 0),
+                source=source,
+                thread=getattr(record, "thread", 0),
+                process=process,
+                device=self.devices.get(process) or {},
+            )
+        entry.count += 1
+        return key
+
+    def _made(self, record: LogRecord, thread: _Thread, key: _Key) -> None:
+        thread.graph = key
+        thread.asked = None
+        self.latest.put(record.process, key)
+
+    def _entry(self, record: LogRecord, thread: _Thread) -> LoggedGraph | None:
+        """Return the graph a record is about: the one its thread made last, or else its process."""
+        key = thread.graph or self.latest.get(record.process)
+        return self.graphs.get(key) if key is not None else None
+
+    def _settle(self, thread: _Thread) -> None:
+        """Count the graph of a dump: its JSON did not come."""
+        if thread.pending is None:
+            return
+        record, graph, unknown = thread.pending
+        thread.pending = None
+        key = self._add(record, graph, "descriptors")
+        if unknown and isinstance(graph, Graph):
+            text = f"the log does not hold how {unknown} tensors were made: reordering and ragged offsets are not known"
+            self.graphs[key].notes = (text,)
+        self._made(record, thread, key)
+
+    # JSON
+
+    def _take_foreign(self, item: Foreign) -> None:
+        data = _load(item.text)
+        version = data.get("cudnn_backend_version") if isinstance(data, dict) else None
+        try:
+            if isinstance(data, dict) and ("operationGraph" in data or "finalizeMode" in data):
+                self._add(item, graph_from_log_json(_valueless(data)), "json", _version_text(data.get("cudnnVersion")))
+                return
+            graph: Graph | GraphError = graph_from_frontend_json(data)
+        except GraphError as error:
+            graph = error
+        self._add(item, graph, "frontend", version[:20] if isinstance(version, str) else "")
+
+    def _take_json(self, record: LogRecord, thread: _Thread, line: str) -> None:
+        text = line[line.index("{") :].rstrip("; \r") if "{" in line else ""
+        data = _load(text)
+        if not isinstance(data, dict):
+            self._add(
+                record,
+                _fault("the JSON of a graph is cut off: cuDNN ends its messages at 64 KiB, or the log is cut off"),
+                "json",
+            )
+            return
+        body = text.partition('"tensors"')[2].rpartition(_ENGINE_KEY)[0]
+        config = _config(data.get("engine"))
+        if "engine" not in data:
+            self._make(record, thread, data, text.partition('"tensors"')[2].removesuffix("}"))
+            return
+        key = thread.texts.get(hash(body))
+        if key is None or key not in self.graphs:
+            key = self._find(record, thread, data)
+        thread.graph = key
+        entry = self.graphs[key]
+        executed = "Execute" in (record.function or "")
+        if executed:
+            entry.executions += 1
+            _add_values(entry, data)
+        if config is not None:
+            _set_config(entry, replace(config, state="executed") if executed else config)
+
+    def _make(self, record: LogRecord, thread: _Thread, data: dict[str, Any], body: str) -> None:
+        """Count an operation graph that was finalized, unless it is part of another one."""
+        pending, thread.pending = thread.pending, None
+        inner = thread.subgraphs[-1][1] if thread.subgraphs else None
+        graph: Graph | GraphError
+        try:
+            graph = graph_from_log_json(_valueless(data), inner)
+        except GraphError as error:
+            if error.code == "missing-producer" and is_subgraph(data):
+                thread.subgraphs = [*thread.subgraphs[-7:], (record, data)]
+                return
+            graph = pending[1] if pending is not None and isinstance(pending[1], Graph) else error
+        thread.subgraphs = []
+        key = self._add(record, graph, "json", _version_text(data.get("cudnnVersion")))
+        if inner is None and _hides_subgraph(graph, data):
+            self.graphs[key].notes = ("cuDNN does not log the sub-graph of SDPA_BWD with it, and none was seen before",)
+        thread.texts.put(hash(body), key)
+        self._made(record, thread, key)
+
+    def _find(self, record: LogRecord, thread: _Thread, data: dict[str, Any]) -> _Key:
+        """Return the key of the graph a config was made for; it is counted if the log has not had it."""
+        graph: Graph | GraphError
+        try:
+            graph = graph_from_log_json(_valueless(data))
+        except GraphError as error:
+            graph = error
+        version = _version_text(data.get("cudnnVersion"))
+        last = thread.graph
+        if (
+            last is not None
+            and last in self.graphs
+            and (self.graphs[last].graph == graph or _hides_subgraph(graph, data))
+        ):
+            return last
+        key = (version, False, str(graph) if isinstance(graph, GraphError) else graph)
+        return key if key in self.graphs else self._add(record, graph, "json", version)
+
+    # what else records say
+
+    def _take_device(self, record: LogRecord) -> None:
+        found: dict[str, int | str] = {}
+        for key, value in _DEVICE.findall(record.text):
+            number = value.lstrip("-")
+            found[key] = int(value) if number.isdecimal() and len(number) < 20 else value.strip('"')[:200]
+        self.devices.put(record.process, found)
+        entry = self.graphs.get(self.latest.get(record.process) or ("", False, ""))
+        if entry is not None and not entry.device:
+            entry.device = found
+
+    def _take_reasons(self, record: LogRecord, thread: _Thread) -> None:
+        lines = [line for line in record.text.splitlines() if _is_reason(line)]
+        if not any(": CUDNN_STATUS_" in line for line in lines):
+            return
+        self._settle(thread)
+        entry = self._entry(record, thread)
+        if entry is None:
+            text = "the log has reasons of cuDNN, not the graph they are about"
+            key = self._add(record, _fault(text, "set CUDNN_LOGLEVEL_DBG=3"), "none")
+            entry = self.graphs[key]
+        for refusal in read_refusals("\n".join(lines)):
+            config = thread.asked
+            if refusal.engine is not None:
+                config = LoggedConfig(refusal.engine, refusal.knobs)
+            if config is not None:
+                _set_config(entry, replace(config, state="refused", reasons=refusal.reasons))
+            elif len(entry.reasons) < _MAX_REASONS:
+                entry.reasons += tuple(reason for reason in refusal.reasons if reason not in entry.reasons)
+
+    def _take_call(self, record: LogRecord, thread: _Thread) -> None:
+        function = record.function
+        text = record.text
+        if function == "cudnnBackendSetAttribute":
+            match = _ATTRIBUTE.search(text)
+            if match is not None:
+                self._take_set(record, thread, match[1], text[match.end() :])
+        elif function == "cudnnBackendCreateDescriptor":
+            kind = DESCRIPTORS.get(text.partition("; val=")[2].partition(" ")[0])
+            if kind in TRACKED:
+                self._settle(thread)
+                thread.calls.create(kind)
+        elif function == "cudnnBackendFinalize":
+            self._take_finalize(record, thread)
+        elif function == "cudnnBackendDestroyDescriptor":
+            dump = read_dump(text) if getattr(record, "whole", True) else None
+            if dump is not None and dump.kind in TRACKED:
+                thread.calls.destroy(dump)
+
+    def _take_set(self, record: LogRecord, thread: _Thread, attribute: str, text: str) -> None:
+        if attribute in FIELD_OF and FIELD_OF[attribute][0] in TRACKED:
+            thread.calls.set(attribute, text)
+            return
+        if not attribute.startswith("CUDNN_ATTR_ENGINEHEUR_"):
+            return
+        self._settle(thread)
+        value = next((match[2] or "" for match in ELEMENT.finditer(text)), "")
+        entry = self._entry(record, thread)
+        if attribute.endswith("_OPERATION_GRAPH") and entry is None:
+            text = f"the log has an operation graph at {value[:40]}, but not the calls that made it"
+            self._made(record, thread, self._add(record, _fault(text, "log from the start of the program"), "none"))
+        elif attribute.endswith("_MODE") and entry is not None:
+            mode = _heur_mode(value)
+            if mode not in entry.modes and len(entry.modes) < len(HeurMode.__members__):
+                entry.modes += (mode,)
+
+    def _take_finalize(self, record: LogRecord, thread: _Thread) -> None:
+        if "    descriptor: type=" not in record.text:  # the answer to the call before
+            thread.asked = None if "val=CUDNN_STATUS_SUCCESS" in record.text else thread.asked
+            return
+        whole = getattr(record, "whole", True)
+        named = re.match(r"\w*", record.text.partition("descriptor: type=")[2])
+        kind = DESCRIPTORS.get(named[0] if named else "")
+        if kind in (DescriptorType.EXECUTION_PLAN, DescriptorType.ENGINECFG):
+            self._take_plan(record, thread, kind)
+            return
+        if kind not in TRACKED or not whole:
+            if kind is DescriptorType.OPERATIONGRAPH:
+                thread.pending = (record, _fault("the dump of a graph is cut off in the log"), 0)
+            return
+        self._settle(thread)
+        dump = read_dump(record.text)
+        if dump is None:
+            return
+        if kind is not DescriptorType.OPERATIONGRAPH:
+            thread.calls.finalize(dump, record.text)
+            return
+        graph: Graph | GraphError
+        try:
+            graph, unknown = thread.calls.graph(dump, len(record.text) >= CUDNN_LIMIT)
+        except GraphError as error:
+            graph, unknown = error, 0
+        thread.pending = (record, graph, unknown)
+
+    def _take_plan(self, record: LogRecord, thread: _Thread, kind: DescriptorType) -> None:
+        entry = self._entry(record, thread)
+        engine = _ENGINE.search(record.text)
+        if entry is None or engine is None:
+            return
+        knobs = {name: int(value) for name, value in _KNOB.findall(record.text)}
+        state = "planned" if kind is DescriptorType.EXECUTION_PLAN else "named"
+        thread.asked = LoggedConfig(int(engine[1]), knobs, state)
+        _set_config(entry, thread.asked)
+
+
+def _version_text(number: Any) -> str:
+    """Return ``9.19.0`` for 91900."""
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 < number < 1_000_000:
+        return ""
+    return f"{number // 10_000}.{number // 100 % 100}.{number % 100}"
+
+
+def _heur_mode(value: str) -> str:
+    return next((mode.name for mode in HeurMode if value == str(mode.value)), value[:20])
+
+
+def _is_reason(line: str) -> bool:
+    if "Reason: " in line:
+        return "CUDNN_STATUS_SUCCESS" not in line
+    return '"engineId"' in line and '"operationGraph"' not in line
+
+
+def _config(data: Any) -> LoggedConfig | None:
+    if not isinstance(data, dict):
+        return None
+    engine, knobs = data.get("engineId"), data.get("knobChoices", {})
+    if not isinstance(engine, int) or not isinstance(knobs, dict) or len(knobs) > 100:
+        return None
+    if not all(isinstance(value, int) for value in knobs.values()):
+        return None
+    return LoggedConfig(engine, knobs)
+
+
+_STATES = ("named", "planned", "refused", "executed")
+
+
+def _set_config(entry: LoggedGraph, config: LoggedConfig) -> None:
+    """Add what is said of a config: the strongest state holds."""
+    for index, known in enumerate(entry.configs):
+        if known.tag == config.tag:
+            state = max(known.state, config.state, key=_STATES.index)
+            merged = replace(known, state=state, reasons=known.reasons or config.reasons)
+            entry.configs = (*entry.configs[:index], merged, *entry.configs[index + 1 :])
+            return
+    if len(entry.configs) < MAX_GRAPHS:
+        entry.configs += (config,)
+
+
+def _valueless(data: dict[str, Any]) -> dict[str, Any]:
+    """Return cuDNN's JSON without the values of host scalars, which differ from run to run."""
+    inner = data.get("operationGraph", data)
+    if not isinstance(inner, dict) or not isinstance(inner.get("tensors"), list):
+        return data
+    tensors = [
+        {key: value for key, value in item.items() if key != "value"} if isinstance(item, dict) else item
+        for item in inner["tensors"]
+    ]
+    return {**inner, "tensors": tensors}
+
+
+def _add_values(entry: LoggedGraph, data: dict[str, Any]) -> None:
+    """Put in the values of host scalars, which cuDNN knows when the graph runs."""
+    if entry.executions > 1 or entry.graph is None or _hides_subgraph(entry.graph, data):
+        return
+    with contextlib.suppress(GraphError):
+        entry.graph = graph_from_log_json(data)
+
+
+def _hides_subgraph(graph: Graph | GraphError, data: dict[str, Any]) -> bool:
+    """Return whether cuDNN may have left out a sub-graph: its backward attention can have one since 9.21."""
+    number = data.get("cudnnVersion")
+    if not isinstance(number, int) or number < 92100 or isinstance(graph, GraphError):
+        return False
+    return any(op.kind is DescriptorType.OPERATION_SDPA_BWD for op in graph.ops)
+
+
+# a whole log
+
+
+@dataclass(frozen=True, slots=True)
+class LogReport:
+    """The graphs of a log, and the verdicts on each of them, one for each target that was asked about."""
+
+    graphs: tuple[LoggedGraph, ...]
+    verdicts: tuple[tuple[Verdict, ...], ...]
+
+    @property
+    def exit_code(self) -> int:
+        """The largest of the verdicts; 2 if there is no graph, or one that was to be judged could not be rebuilt."""
+        codes = [verdict.exit_code for asked in self.verdicts for verdict in asked]
+        rebuilt = [item.graph is not None for item in self.graphs]
+        lost = not all(rebuilt) if codes else not any(rebuilt)
+        return max(codes, default=0) if not lost else 2
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain data."""
+        return {
+            "schema": "cudnn-backend-py/log",
+            "version": 1,
+            "graphs": [
+                {**item.to_dict(), "verdicts": [verdict.to_dict() for verdict in asked]}
+                for item, asked in zip(self.graphs, self.verdicts, strict=True)
+            ],
+        }
+
+    def __str__(self) -> str:
+        """The report as text, a paragraph for each graph, its verdicts below it."""
+        if not self.graphs:
+            return "the log tells of no graph: set CUDNN_LOGLEVEL_DBG=3 before the program starts"
+        parts = []
+        for number, (item, asked) in enumerate(zip(self.graphs, self.verdicts, strict=True), 1):
+            parts += [_paragraph(number, item), *(render_text(verdict) for verdict in asked)]
+        return "\n".join(part.rstrip("\n") + "\n" for part in parts)
+
+
+def report_log(source: Source, targets: Sequence[str] = (), *, explained: bool | None = None) -> LogReport:
+    """Read a log, and explain its graphs on each target.
+
+    Parameters
+    ----------
+    source
+        As for :func:`read_graphs`.
+    targets
+        Names of described GPUs.
+    explained
+        Whether to explain: if not given, where there are targets. Without targets it is for the GPU of this process.
+
+    Raises
+    ------
+    UsageError
+        ``log-file``, ``unknown-target``.
+    """
+    graphs = tuple(read_graphs(source))
+    asked: Sequence[str | None] = (targets or (None,)) if explained or (explained is None and targets) else ()
+    verdicts = tuple(
+        tuple(explain(item.graph, name) for name in asked) if item.graph is not None else () for item in graphs
+    )
+    return LogReport(graphs, verdicts)
+
+
+def _paragraph(number: int, item: LoggedGraph) -> str:
+    told = [f"cuDNN {item.version or 'of unknown version'}", f"line {item.line}"]
+    told += [f"{item.count} times"] * (item.count > 1) + [f"executed {item.executions} times"] * (item.executions > 0)
+    told += [f"thread {item.thread}"] * bool(item.thread)
+    told += [f"asked modes {', '.join(item.modes)}"] * bool(item.modes)
+    lines = [printable(f"graph {number}: {', '.join(told)}; from {_SOURCES.get(item.source, item.source)}")]
+    if item.device:
+        known = ", ".join(f"{key} {value}" for key, value in item.device.items())
+        lines.append(printable(f"  on {known}"))
+    text = str(item.graph) if item.graph is not None else item.fault.render() if item.fault is not None else ""
+    lines += [f"  {line}" for line in text.splitlines()]
+    for config in item.configs:
+        lines.append(printable(f"  {config.tag} {config.state}"))
+        lines += [f"      {reason}" for reason in config.reasons]
+    lines += [f"  {reason}" for reason in item.reasons]
+    lines += [f"  note: {note}" for note in item.notes]
+    return printable_lines("\n".join(lines)) + "\n"
+
+
+_SOURCES = {
+    "json": "cuDNN's JSON",
+    "descriptors": "the dumps of descriptors",
+    "frontend": "the JSON of cuDNN's frontend",
+    "none": "what else is in the log",
+}

@@ -1,0 +1,300 @@
+"""A whole call in one compiled function, where this package was built with a C compiler; ctypes does without it.
+
+What ``shortcut.c`` does could be done from here, function by function, and is where it is missing: each call of ctypes
+costs more than what most of these functions do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..generated.enums import AttributeName as Attr
+from ..generated.enums import AttributeType
+from .cuda import context_functions, current_context, in_context
+from .libcudnn import Library
+
+__all__ = [
+    "LOOK_CLOSER",
+    "OTHER_STREAM",
+    "Call",
+    "Exchange",
+    "Filler",
+    "HandleState",
+    "Launch",
+    "Wanted",
+    "again",
+    "shortcut",
+]
+
+VERSION = 1  # of the structures; the compiled file has the same
+LOOK_CLOSER, OTHER_STREAM = -1, -2
+FUNCTIONS = (
+    "cudnnBackendInitialize",
+    "cudnnBackendSetAttribute",
+    "cudnnBackendFinalize",
+    "cudnnBackendExecute",
+)
+
+_pointer, _int = ctypes.c_void_p, ctypes.c_int
+
+
+class _Python(ctypes.Structure):
+    _fields_ = tuple((name, _pointer) for name in ("item", "type", "release", "clear", "save", "restore", "call"))
+
+
+_API = (
+    "PyTuple_GetItem",
+    "PyObject_Type",
+    "Py_DecRef",
+    "PyErr_Clear",
+    "PyEval_SaveThread",
+    "PyEval_RestoreThread",
+    "PyObject_CallFunction",
+)
+
+
+class Filler(ctypes.Structure):
+    """How to fill a variant pack of some uids."""
+
+    _fields_ = (
+        *((name, _pointer) for name in ("initialize", "set", "finalize")),
+        *((name, _int) for name in ("uids_name", "pointers_name", "workspace_name", "int64_type", "pointer_type")),
+        ("count", _int),
+        ("uids", _pointer),
+    )
+
+    @classmethod
+    def of(cls, library: Library, uids: Sequence[int]) -> Filler:
+        """Return the one of these uids."""
+        row = (ctypes.c_int64 * len(uids))(*uids)
+        made = cls(
+            *(_address(library.unchecked(name)) for name in FUNCTIONS[:3]),
+            Attr.VARIANT_PACK_UNIQUE_IDS,
+            Attr.VARIANT_PACK_DATA_POINTERS,
+            Attr.VARIANT_PACK_WORKSPACE,
+            AttributeType.INT64,
+            AttributeType.VOID_PTR,
+            len(uids),
+            ctypes.addressof(row),
+        )
+        made.keeps = row
+        return made
+
+
+class HandleState(ctypes.Structure):
+    """A thread's handle, the stream it was last given, and the CUDA context it was made in.
+
+    Whoever gives the handle another stream writes that here.
+    """
+
+    _fields_ = (
+        *((name, ctypes.c_uint64) for name in ("handle", "stream", "context")),
+        *((name, _pointer) for name in ("get_current", "push", "pop")),
+    )
+
+    @classmethod
+    def of(cls, handle: ctypes.c_void_p) -> HandleState:
+        """Return it for a handle that was made in the context that is current now."""
+        return cls(handle.value, 0, current_context(), *map(_address, context_functions()))
+
+
+class _Run(ctypes.Structure):
+    _fields_ = (
+        ("execute", _pointer),
+        ("set_stream", _pointer),
+        ("handle", ctypes.POINTER(HandleState)),
+        *((name, _pointer) for name in ("stream", "plan", "pack")),
+        ("python", ctypes.POINTER(_Python)),
+        ("fail", _pointer),
+    )
+
+
+class _Wanted(ctypes.Structure):
+    _fields_ = (
+        ("bytes", ctypes.c_int64),
+        ("misaligned", ctypes.c_uint64),
+        ("bits", ctypes.c_int32),
+        ("codes", ctypes.c_uint32),
+    )
+
+
+class _Call(ctypes.Structure):
+    _fields_ = (
+        ("run", _Run),
+        ("pack", ctypes.POINTER(Filler)),
+        ("wanted", ctypes.POINTER(_Wanted)),
+        ("row", _pointer),
+        *((name, _pointer) for name in ("type", "read", "current_stream", "workspace")),
+        *((name, ctypes.c_int32) for name in ("device", "given", "filled", "failed")),
+    )
+
+
+class Wanted(NamedTuple):
+    """What a tensor of the graph needs of a buffer.
+
+    ``bytes`` from the first element to the last one, ``alignment`` in bytes, ``bits`` of an element (0 for any type),
+    ``codes`` of DLPack's types that will do.
+    """
+
+    bytes: int
+    alignment: int
+    bits: int
+    codes: frozenset[int]
+
+
+class Exchange(NamedTuple):
+    """DLPack's C functions of a framework, as addresses, for objects of one Python type."""
+
+    type: type
+    read: int
+    current_stream: int
+
+
+@cache
+def shortcut() -> Any:
+    """Return the compiled functions, None where they were not built."""
+    for path in sorted(Path(__file__).parent.glob("_shortcut*.so")):
+        try:
+            library = ctypes.PyDLL(str(path))
+            version = ctypes.c_int.in_dll(library, "cudnn_backend_py_shortcut_version").value
+        except (OSError, ValueError):
+            continue
+        if version == VERSION:
+            library.cudnn_backend_py_call.argtypes = [_pointer, ctypes.py_object]
+            library.cudnn_backend_py_again.restype = None
+            loop = library.cudnn_backend_py_loop
+            loop.argtypes, loop.restype = [*[_pointer] * 4, ctypes.c_int64], ctypes.c_int64
+            return library
+    return None
+
+
+def _address(function: Any) -> int | None:
+    return ctypes.cast(function, _pointer).value
+
+
+@cache
+def _python() -> _Python:
+    return _Python(*(_address(getattr(ctypes.pythonapi, name)) for name in _API))
+
+
+class Launch(NamedTuple):
+    """What is launched: a plan with a thread's handle, on a stream."""
+
+    library: Library
+    handle: HandleState
+    stream: int
+    plan: ctypes.c_void_p
+
+    def with_pack(self, pack: Any, fail: Callable[[int], None] | None = None) -> _Run:
+        """Return it for C; `fail` raises for a status."""
+        run = _Run(
+            _address(self.library.unchecked("cudnnBackendExecute")),
+            _address(self.library.unchecked("cudnnSetStream")),
+            ctypes.pointer(self.handle),
+            self.stream,
+            self.plan.value,
+            pack.pointer.value,
+            ctypes.pointer(_python()),
+            None if fail is None else id(fail),
+        )
+        run.keeps = (self, pack, fail)
+        return run
+
+
+def again(launch: Launch, pack: Any, fail: Callable[[int], None]) -> Callable[[], None]:
+    """Return a call that launches a pack; `fail` raises for a status that is no success.
+
+    It holds the pack and what is launched.
+    """
+    compiled = shortcut()
+    if compiled is not None:
+        return partial(compiled.cudnn_backend_py_again, ctypes.pointer(launch.with_pack(pack, fail)))
+    return partial(_step, launch, launch.library.unchecked("cudnnBackendExecute"), pack, fail)
+
+
+def _step(launch: Launch, execute: Any, pack: Any, fail: Callable[[int], None]) -> None:
+    """Do what is compiled as ``cudnn_backend_py_again``."""
+    state = launch.handle
+    handle = _pointer(state.handle)
+    with in_context(state.context):
+        status = 0
+        if state.stream != launch.stream:
+            status = launch.library.unchecked("cudnnSetStream")(handle, _pointer(launch.stream))
+            state.stream = state.stream if status else launch.stream
+        status = status or execute(handle, launch.plan, pack.pointer)
+    if status:
+        fail(status)
+
+
+class Call:
+    """A plan on one stream, called with tuples of one framework's buffers; only where :func:`shortcut` is not None.
+
+    One thread at a time may call it. Holds what it launches and its variant pack, not the buffers.
+
+    Parameters
+    ----------
+    pack
+        Of the filler's uids; filled anew when buffers change. cuDNN has read it when a launch returns.
+    wanted
+        For each buffer; None for no checks but that it lies on the device.
+    tail
+        Addresses of the tensors after those that are given.
+    """
+
+    def __init__(
+        self,
+        launch: Launch,
+        pack: Any,
+        filler: Filler,
+        exchange: Exchange,
+        *,
+        given: int,
+        wanted: Sequence[Wanted] | None,
+        tail: Sequence[int],
+        workspace: int,
+        device: int,
+        ask_stream: bool,
+    ) -> None:
+        row = (ctypes.c_uint64 * (given + len(tail)))(*[0] * given, *tail)
+        table = None
+        if wanted is not None:
+            table = (_Wanted * given)(
+                *(_Wanted(item.bytes, item.alignment - 1, item.bits, _codes(item.codes)) for item in wanted)
+            )
+        self._call = _Call(
+            launch.with_pack(pack),
+            ctypes.pointer(filler),
+            table and ctypes.cast(table, ctypes.POINTER(_Wanted)),
+            ctypes.addressof(row),
+            id(exchange.type),
+            exchange.read,
+            exchange.current_stream if ask_stream else None,
+            workspace,
+            device,
+            given,
+        )
+        self._row, self._given = row, given
+        self._keeps = (launch, pack, filler, exchange.type, table)
+        #: Launches with a tuple of as many buffers as are given; answers 0, LOOK_CLOSER, OTHER_STREAM or a status.
+        self.go: Callable[[tuple[Any, ...]], int] = partial(
+            shortcut().cudnn_backend_py_call, _pointer(ctypes.addressof(self._call))
+        )
+
+    def move(self, tail: Sequence[int], workspace: int) -> None:
+        """Take other addresses for what is not given."""
+        self._row[self._given :] = list(tail)
+        self._call.workspace = workspace
+        self._call.filled = 0
+
+    @property
+    def failed(self) -> str:
+        """The C function that answered the last status."""
+        return FUNCTIONS[self._call.failed]
+
+
+def _codes(codes: frozenset[int]) -> int:
+    return sum(1 << code for code in {min(code, 31) for code in codes})

@@ -1,0 +1,58 @@
+"""Descriptor values to native descriptors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import UsageError
+from ..generated.descriptors import DescriptorValue
+from .descriptor import Descriptor
+from .libcudnn import Library
+from .values import is_a, show_typed
+
+__all__ = ["build"]
+
+
+def build(value: DescriptorValue, *, on: Library, built: dict[int, Descriptor] | None = None) -> Descriptor:
+    """Return the finalized native descriptor of a value and, inside it, of everything it refers to.
+
+    Parameters
+    ----------
+    built
+        What was built before, by identity of the value: one value becomes one descriptor. The values must live as
+        long as this table is used.
+
+    Raises
+    ------
+    UsageError, CudnnStatusError
+        From the attribute or descriptor that is wrong; ``wrong-argument`` where there is no descriptor value,
+        ``value-nested-too-deep``.
+    """
+    if not is_a(value, DescriptorValue):
+        raise UsageError(f"{show_typed(value)} is no descriptor value", code="wrong-argument")
+    built = {} if built is None else built
+    made = built.get(id(value))
+    if made is not None:
+        return made
+    made = Descriptor(value.kind, on=on)
+    try:
+        for facts in value.attributes:
+            if facts.role == "output":
+                continue
+            content = getattr(value, facts.field)
+            if content is not None:
+                made.set(facts.attribute, _native(content, on, built))
+    except RecursionError as error:
+        raise UsageError(
+            f"this {value.kind.c_name} has too many descriptors inside one another", code="value-nested-too-deep"
+        ) from error
+    built[id(value)] = made.finalize()
+    return made
+
+
+def _native(content: Any, on: Library, built: dict[int, Descriptor]) -> Any:
+    if is_a(content, DescriptorValue):
+        return build(content, on=on, built=built)
+    if type(content) is tuple and content and is_a(content[0], DescriptorValue):
+        return tuple(build(item, on=on, built=built) for item in content)
+    return content

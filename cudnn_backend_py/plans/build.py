@@ -1,0 +1,338 @@
+"""``build`` and ``plan``: from a graph to a plan, or to one ready to be called, built once.
+
+A plan is looked for in this process, then on disk (:mod:`~cudnn_backend_py.plans.cache`), where one that was tuned comes
+before the heuristics' choice, and built only if it is in neither.
+
+Several plans are built in as many threads as the process has processors (:func:`build_plans`): building lets go of
+Python's lock, and cuDNN's threads do not wait for each other. Measured with cuDNN 9.28 and 9.19 on four attention plans
+for an H100, each about 0.55 s of processor time: in nine of ten samples three or four of four threads were runnable
+at once. Where only one processor was free, 1, 2 and 4 threads took 2.2, 2.5 and 2.5 s (9.28) and 2.3, 2.5 and 2.5 s
+(9.19; medians of five), so there threads gain nothing and cost a tenth.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+from .cache import PlanCache, default_cache, plan_key
+from .engine import EngineConfig, heur_mode
+from ..errors import CudnnStatusError, UsageError
+from ..generated.enums import HeurMode, KnobType
+from ..graph import Graph
+from ..native import current_device, library
+from .plan import Plan, build_plan
+from .select import Selection, select, tuned_options
+from ..target import Profile, Target, find_profile, open_target
+
+if TYPE_CHECKING:
+    from ..execution.executable import Executable
+
+__all__ = ["build", "build_plans", "forget_plans", "parse_knobs", "plan", "shared_target"]
+
+PLANS_KEPT = 128
+
+Knobs = Mapping[Any, int]  # by KnobType, or by its name
+
+
+def build(
+    graph: Graph,
+    target: Target | Profile | str | None = None,
+    *,
+    mode: HeurMode | str = HeurMode.A,
+    engine: int | None = None,
+    knobs: Knobs | None = None,
+    selection: Selection | None = None,
+    cache: bool | PlanCache = True,
+) -> Plan:
+    """Return the plan of a graph, built if it is not known.
+
+    The same question gives the same :class:`Plan` object while that is alive and not closed; two threads that ask at
+    the same time build once. The last 128 plans are kept alive.
+
+    Parameters
+    ----------
+    target
+        A described GPU (``"h100"``), whose plan can be saved here and loaded there; None for the GPU of this process.
+    mode
+        Heuristics mode whose first engine config that can be built is taken; with A, a tuned plan of the cache comes
+        before it. Not asked with a `selection`, which names its own.
+    engine, knobs
+        Global index of the engine to take, and knob values of it.
+    selection
+        What the engine config may need and must promise; `engine` and `knobs` replace those of it.
+    cache
+        True for the user's cache folder (``CUDNN_BACKEND_PLAN_CACHE`` names another, set to nothing turns it off), or
+        a cache of the caller. False builds anew, and keeps nothing.
+
+    Raises
+    ------
+    NotSupported
+        ``nothing-selected``: every engine config and why it was refused.
+    CudnnStatusError
+        What cuDNN refuses about the graph, or if none of the configs can be built, about the first of them.
+    EnvironmentNotReady
+        As :func:`~cudnn_backend_py.open_target`.
+    UsageError
+        As :class:`Selection`; ``cache-folder-not-private``.
+
+    Warns
+    -----
+    PlanCacheWarning
+        For a cached plan that could not be used, or a plan that could not be kept.
+
+    Examples
+    --------
+    >>> from cudnn_backend_py import attention
+    >>> graph = attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True)
+    >>> build(graph, "h100", cache=False).target.sm
+    90
+    """
+    chosen = shared_target(target)
+    wanted = _selection(mode, engine, knobs, selection)
+    if cache is False:
+        return _build(graph, chosen, wanted)
+    disk = default_cache() if cache is True else cache
+    if not chosen.profile.properties.get("multiProcessorCount"):
+        disk = None  # before cuDNN 9.8 the GPU here is not described, so plans of two kinds of GPU look the same
+    key = plan_key(graph, chosen, {"selection": wanted.to_dict()})
+
+    def made() -> Plan:
+        found = None if disk is None else _kept(disk, graph, chosen, wanted, key)
+        if found is None:
+            found = _build(graph, chosen, wanted)
+            if disk is not None:
+                disk.put(key, found)
+        return found
+
+    whose = id(chosen.handle) if chosen.is_live else chosen.name
+    return _process.plans.get((key, whose, None if disk is None else disk.folder), made)
+
+
+def build_plans(configs: Sequence[EngineConfig], *, workers: int | None = None) -> list[Plan | CudnnStatusError]:
+    """Build the plans of several engine configs at a time, such as all candidates of one graph. Keeps none of them.
+
+    Parameters
+    ----------
+    workers
+        Threads; as many as the process has processors if not given, in this thread if that is one.
+
+    Returns
+    -------
+    list
+        For each config its plan, or the error with which cuDNN refused to build it.
+    """
+    threads = min(workers or len(os.sched_getaffinity(0)), len(configs))
+    if threads <= 1:
+        return [_plan_or_error(config) for config in configs]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(_plan_or_error, configs))
+
+
+def _plan_or_error(config: EngineConfig) -> Plan | CudnnStatusError:
+    try:
+        return build_plan(config)
+    except CudnnStatusError as error:
+        return error
+
+
+def plan(
+    graph: Graph,
+    target: Target | Profile | str | None = None,
+    *,
+    mode: HeurMode | str = HeurMode.A,
+    engine: int | None = None,
+    knobs: Knobs | None = None,
+    selection: Selection | None = None,
+    cache: bool | PlanCache = True,
+    workspace: Any = None,
+    check: bool = True,
+    stream: Any = None,
+) -> Executable:
+    """Return a plan of a graph that is ready to be called with buffers.
+
+    Parameters
+    ----------
+    target, mode, engine, knobs, selection, cache
+        As for :func:`build`.
+    workspace, check, stream
+        As for :class:`~cudnn_backend_py.execution.executable.Executable`.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``no-gpu``; ``plan-without-device`` for a described target.
+    CudnnBackendError
+        As :func:`build`.
+    """
+    from ..execution.executable import Executable
+
+    found = build(graph, target, mode=mode, engine=engine, knobs=knobs, selection=selection, cache=cache)
+    return Executable(found, workspace=workspace, check=check, stream=stream)
+
+
+def parse_knobs(choices: Iterable[str]) -> dict[KnobType, int]:
+    """Return knob values from text such as ``TILE_M=2`` or, by number, ``40=2``.
+
+    Raises
+    ------
+    UsageError
+        ``knob-choice``.
+    """
+    knobs: dict[KnobType, int] = {}
+    for choice in choices:
+        name, _, value = choice.partition("=")
+        try:
+            knobs[KnobType(int(name)) if name.isdecimal() else KnobType[name.upper()]] = int(value)
+        except (KeyError, ValueError):
+            raise UsageError(
+                f"{choice!r} is no knob choice, KNOB=VALUE is needed",
+                code="knob-choice",
+                where=f"knobs are {', '.join(f'{knob.name} ({int(knob)})' for knob in KnobType)}",
+            ) from None
+    return knobs
+
+
+def _selection(mode: HeurMode | str, engine: int | None, knobs: Knobs | None, selection: Selection | None) -> Selection:
+    changes: dict[str, Any] = {}
+    if engine is not None:
+        changes = {"engine": engine, "knobs": {}}
+    if knobs is not None:
+        changes["knobs"] = knobs
+    return replace(selection or Selection(modes=(heur_mode(mode),)), **changes)
+
+
+def _kept(disk: PlanCache, graph: Graph, target: Target, wanted: Selection, key: str) -> Plan | None:
+    """Return the tuned plan if there is one and the heuristics' first choice is wanted, else the one of the key."""
+    found = None
+    if wanted.modes[0] is HeurMode.A:
+        found = disk.get(plan_key(graph, target, tuned_options(wanted, target)), target, graph=graph)
+    return found or disk.get(key, target, graph=graph)
+
+
+def _build(graph: Graph, target: Target, wanted: Selection) -> Plan:
+    """Build the first config that can be: a failed compilation shows only here."""
+    chosen = select(graph, target, wanted)
+    first: CudnnStatusError | None = None
+    for config in (chosen.config, *chosen.alternatives):
+        try:
+            return build_plan(config)
+        except CudnnStatusError as error:
+            first = first or error
+    assert first is not None
+    raise first
+
+
+# This process
+
+
+def forget_plans() -> None:
+    """Let go of the plans of this process, so that :func:`build` looks at the disk again; those in use stay."""
+    _process.plans = _Plans()
+
+
+class _Plans:
+    """Plans of this process: every living one by its key, the last used ones kept alive, each built once at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._alive: WeakValueDictionary[Hashable, Plan] = WeakValueDictionary()
+        self._kept: OrderedDict[Hashable, Plan] = OrderedDict()
+        self._building: WeakValueDictionary[Hashable, _Turn] = WeakValueDictionary()
+
+    def get(self, key: Hashable, make: Callable[[], Plan]) -> Plan:
+        """Return the plan of a key, made by the first that asks for it."""
+        with self._lock:
+            found = self._find(key)
+            if found is not None:
+                return found
+            turn = self._building.get(key)
+            if turn is None:
+                turn = self._building[key] = _Turn()
+        with turn.lock:
+            with self._lock:
+                found = self._find(key)
+            if found is None:
+                found = make()
+                with self._lock:
+                    self._keep(key, found)
+        return found
+
+    def _find(self, key: Hashable) -> Plan | None:
+        found = self._alive.get(key)
+        if found is None:
+            return None
+        handle = found.target.handle
+        if found.descriptor.closed or (handle is not None and handle.closed):
+            del self._alive[key]
+            self._kept.pop(key, None)
+            return None
+        self._keep(key, found)
+        return found
+
+    def _keep(self, key: Hashable, plan: Plan) -> None:
+        self._alive[key] = self._kept[key] = plan
+        self._kept.move_to_end(key)
+        if len(self._kept) > PLANS_KEPT:
+            self._kept.popitem(last=False)
+
+
+class _Turn:
+    """A lock that can be referred to weakly: gone when nobody waits for it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+class _Process:
+    """What the callers of one process share."""
+
+    def __init__(self) -> None:
+        self.plans = _Plans()
+        self.targets: dict[Hashable, Target] = {}
+        self.lock = threading.Lock()
+
+
+_process = _Process()
+
+
+def _after_fork() -> None:
+    global _process
+    _process = _Process()  # handles do not survive a fork, and locks may be held by threads that are not here
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def shared_target(target: Target | Profile | str | None = None) -> Target:
+    """Return the target of that name, one and the same for all callers of this process: do not close it.
+
+    For the GPU here that is one target for each CUDA device, so that plans of one graph are found again.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        As :func:`~cudnn_backend_py.open_target`.
+    UsageError
+        ``unknown-target``.
+    """
+    if isinstance(target, Target):
+        return target
+    what: Profile | None = None
+    key: Hashable
+    if target is None or target == "gpu":
+        key = ("gpu", current_device() if library().driver.kind == "real" else None)
+    else:
+        what = target if isinstance(target, Profile) else find_profile(target)
+        key = (what.name, what.json())
+    with _process.lock:
+        found = _process.targets.get(key)
+        if found is None or any(held is not None and held.closed for held in (found.handle, found.device)):
+            found = _process.targets[key] = open_target(what)
+        return found

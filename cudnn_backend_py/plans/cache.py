@@ -1,0 +1,302 @@
+"""``PlanCache``: plans kept on disk, so that no process builds what another has built.
+
+A plan holds code that runs on the GPU. So the folder is the user's own and nobody else may write to it, and every byte
+of an entry is under a SHA-256 that is compared before anything of it is used. Entries are files, ``<key>.plan``: one
+line with the schema and the hash, then JSON. A reader sees a whole entry or none; writers take turns by a lock that
+the system gives back when a process dies, so what a killed one left is overwritten by the next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import CudnnBackendError, CudnnStatusError, UsageError
+from ..graph import Graph, graph_from_json, graph_to_json
+from .plan import Plan, restore_plan
+from ..system.private_folder import CacheWarning, EntryFolder, PrivateFolder
+from ..target import Target
+
+__all__ = ["CacheEntry", "PlanCache", "PlanCacheWarning", "default_cache", "plan_key"]
+
+VARIABLE = "CUDNN_BACKEND_PLAN_CACHE"
+MAX_BYTES = 256 << 20
+
+_SCHEMA = "cudnn-backend-py/cached-plan 1"  # part of every key too: another schema, another entry
+_BROKEN = (CudnnBackendError, KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError)
+
+# The properties of a GPU that decide whether and how code for it runs. Its name, clocks, memory size, driver and place
+# on the bus are not among them: a description made without the GPU does not know them all.
+_LIMITS = (
+    "deviceVer",
+    "multiProcessorCount",
+    "warpSize",
+    "regsPerBlock",
+    "maxRegistersPerSM",
+    "maxSharedMemoryPerBlock",
+    "maxSharedMemoryPerBlockOptin",
+    "oversizedSharedMemoryPerBlock",
+    "reservedSharedMemoryPerBlock",
+    "maxCtasPerSM",
+    "maxThreadsPerBlock",
+    "maxThreadsPerSM",
+)
+# Plans are bound to the bus width, so that an H200 refuses those of an H100. cuDNN 9.19 does not read it off a GPU.
+_BUS_WIDTH_SINCE = (9, 27, 0)
+
+
+class PlanCacheWarning(CacheWarning):
+    """A cached plan was not used, or a plan could not be kept; it is built instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheEntry:
+    """What a cache holds under one key.
+
+    Attributes
+    ----------
+    key
+        As :func:`plan_key` gives it.
+    graph, tag
+        Name of the graph; engine and knob choices.
+    cudnn, target, sm
+        cuDNN version, name of the target and its architecture (90 for sm_90).
+    size_bytes
+        Of the file.
+    used
+        When it was last read or written, in seconds since 1970.
+    evidence
+        What was given with it.
+    """
+
+    key: str
+    graph: str
+    tag: str
+    cudnn: str
+    target: str
+    sm: int
+    size_bytes: int
+    used: float
+    evidence: dict[str, Any] | None
+
+
+def plan_key(graph: Graph, target: Target, options: Mapping[str, Any]) -> str:
+    """Return the key of a plan: a SHA-256 as 64 hex digits.
+
+    It covers the whole graph, names and uids included, because a cached plan is called by them: a plan of a graph that
+    differs in names only would be the same kernel and take other buffers. Then the cuDNN version and the CUDA major
+    it was built with. Then the target's architecture and limits, and not whether it is described or here, so that
+    what was built ahead of time for a description is found on the GPU. Then the options.
+
+    NVRTC's version is not covered: clear the cache to have kernels compiled by another one.
+
+    Parameters
+    ----------
+    options
+        What else decides about the plan: plain values, enumerators, collections and dataclasses of these.
+
+    Raises
+    ------
+    UsageError
+        ``plan-option`` for an option that has no JSON.
+    """
+    lib = target.library
+    names = _LIMITS if lib.version < _BUS_WIDTH_SINCE else (*_LIMITS, "memoryBusWidth")
+    limits = {name: target.profile.properties.get(name, 0) for name in names}
+    about = [_SCHEMA, lib.version_text, lib.cuda_version // 1000, limits, graph_to_json(graph), options]
+    try:
+        text = json.dumps(about, sort_keys=True, default=_plain)
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"the options of a plan cannot be written as JSON: {error}",
+            code="plan-option",
+            fix="give numbers, text, enumerators, and tuples, mappings, sets or dataclasses of these",
+        ) from None
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return [type(value).__name__, asdict(value)]
+    raise TypeError(f"{value!r} is a {type(value).__name__}")
+
+
+class PlanCache:
+    """Plans in a folder of the user, each in a file of its own.
+
+    What is wrong with an entry (damaged, of another schema, not readable by this cuDNN) is a
+    :class:`PlanCacheWarning`, and the entry counts as absent; so is a plan that cannot be written. Any number of
+    processes and threads may share a folder.
+
+    Parameters
+    ----------
+    folder
+        Made with mode 0700 when the first plan is put into it; by default ``plans`` in the user's cache folder.
+    max_bytes
+        Before their sizes come to more than this, the entries not used for the longest time are removed.
+
+    Raises
+    ------
+    UsageError
+        ``cache-folder-name`` if no folder can have that name, ``plan-cache-bound``.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None, *, max_bytes: int = MAX_BYTES) -> None:
+        if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 0:
+            raise UsageError(
+                f"a plan cache of at most {max_bytes!r} bytes cannot be, a whole number from 0 on is needed",
+                code="plan-cache-bound",
+            )
+        self._files = plan_files(default_folder() if folder is None else folder, max_bytes)
+
+    def __repr__(self) -> str:
+        return f"<PlanCache {self.folder}, at most {self._files.max_bytes} bytes>"
+
+    @property
+    def folder(self) -> Path:
+        """Where the files are."""
+        return self._files.folder
+
+    def get(self, key: str, target: Target, *, graph: Graph | None = None) -> Plan | None:
+        """Return the plan of a key, ready on `target`; None if there is none that can be used.
+
+        Parameters
+        ----------
+        graph
+            The graph the key was made of, which need not be read from the entry then.
+
+        Raises
+        ------
+        EnvironmentNotReady
+            ``cache-folder-not-private``.
+        UsageError
+            ``plan-cache-key`` for what is no key.
+        """
+        record = self._files.read(key)
+        if record is None:
+            return None
+        source = str(self._files.path(key))
+        try:
+            return restore_plan(record, graph or graph_from_json(record["graph"]), target, source)
+        except _BROKEN as error:  # the hash is right, so another program wrote it
+            self._files.warn(f"{source} is ignored: {error!s}")
+        return None
+
+    def evidence(self, key: str) -> dict[str, Any] | None:
+        """Return what was put beside the plan of a key; None if there is no such entry, or nothing was.
+
+        Raises
+        ------
+        CudnnBackendError
+            As :meth:`get`.
+        """
+        record = self._files.read(key)
+        return None if record is None else record.get("evidence")
+
+    def put(self, key: str, plan: Plan, evidence: Mapping[str, Any] | None = None) -> None:
+        """Keep a plan, in place of what the key had.
+
+        Parameters
+        ----------
+        evidence
+            Why this plan: data that JSON can hold.
+
+        Raises
+        ------
+        CudnnBackendError
+            As :meth:`get`; ``plan-cache-evidence`` if JSON cannot hold it.
+        """
+        if not isinstance(evidence, Mapping | None):
+            raise UsageError(
+                f"the evidence for a plan is a {type(evidence).__name__}, a mapping is needed",
+                code="plan-cache-evidence",
+            )
+        try:
+            text = plan.json()
+        except CudnnStatusError as error:
+            return self._files.warn(f"plan {plan.tag} is not kept, cuDNN does not write it down: {error}")
+        record = {
+            "cudnn": plan.target.library.version_text,
+            "target": plan.target.name,
+            "sm": plan.target.sm,
+            "tag": plan.tag,
+            "evidence": None if evidence is None else dict(evidence),
+            "graph": graph_to_json(plan.graph),
+            "plan": text,
+        }
+        return self._files.write(key, record)
+
+    def clear(self) -> int:
+        """Remove every entry and return how many there were. Other files of the folder are left alone.
+
+        Raises
+        ------
+        EnvironmentNotReady
+            ``cache-folder-not-private``, ``cache-folder-unusable``.
+        """
+        return self._files.clear()
+
+    def entries(self) -> tuple[CacheEntry, ...]:
+        """Return what the cache holds, the last used first; every entry is read and checked.
+
+        Raises
+        ------
+        EnvironmentNotReady
+            ``cache-folder-not-private``, ``cache-folder-unusable``.
+        """
+        found = []
+        for record, status in self._files.read_all():
+            try:
+                found.append(_cache_entry(record, status))
+            except (KeyError, TypeError):
+                self._files.warn(f"{self._files.path(record['key'])} is ignored: it holds no plan")
+        return tuple(found)
+
+
+def _cache_entry(record: Mapping[str, Any], status: os.stat_result) -> CacheEntry:
+    return CacheEntry(
+        key=record["key"],
+        graph=record["graph"]["name"],
+        tag=record["tag"],
+        cudnn=record["cudnn"],
+        target=record["target"],
+        sm=record["sm"],
+        size_bytes=status.st_size,
+        used=status.st_mtime,
+        evidence=record["evidence"],
+    )
+
+
+def default_folder() -> Path:
+    """Return the folder of plans: ``CUDNN_BACKEND_PLAN_CACHE``, else one in the user's cache folder."""
+    if named := os.environ.get(VARIABLE):
+        return Path(named)
+    import platformdirs
+
+    return platformdirs.user_cache_path("cudnn-backend-py") / "plans"
+
+
+def default_cache() -> PlanCache | None:
+    """Return the cache of :func:`default_folder`; None if ``CUDNN_BACKEND_PLAN_CACHE`` is set to nothing."""
+    return None if os.environ.get(VARIABLE) == "" else PlanCache()
+
+
+def plan_files(folder: str | os.PathLike[str], max_bytes: int) -> EntryFolder:
+    """Return the files of a :class:`PlanCache`, which know nothing of plans."""
+    private = PrivateFolder(
+        folder,
+        title="plan cache",
+        reason="a plan is code that runs on the GPU",
+        code="cache-folder-not-private",
+        otherwise=f"set {VARIABLE} to a folder of this user, or to nothing to have no cache",
+    )
+    return EntryFolder(private, schema=_SCHEMA, suffix="plan", max_bytes=max_bytes, warning=PlanCacheWarning)

@@ -1,0 +1,258 @@
+"""From a graph to engine configs: operation graph, heuristics, engines, knobs and notes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from ..errors import UsageError
+from ..generated.enums import (
+    AttributeName as Attr,
+)
+from ..generated.enums import (
+    BehaviorNote,
+    DescriptorType,
+    HeurMode,
+    KnobType,
+    NumericalNote,
+)
+from ..graph.ir import Graph
+from .lower import lower
+from ..native import Answer, Descriptor, build, capture_log
+from ..target import Target
+
+__all__ = ["EngineConfig", "Heuristics", "Knob", "OperationGraph", "heur_mode"]
+
+
+def heur_mode(mode: HeurMode | str) -> HeurMode:
+    """Return the heuristics mode called `mode` (``A``, ``B``, ``FALLBACK``).
+
+    Raises
+    ------
+    UsageError
+        ``unknown-enumerator``.
+    """
+    if isinstance(mode, HeurMode):
+        return mode
+    known = [name for name in HeurMode.__members__ if name != "MODES_COUNT"]
+    if mode.upper() not in known:
+        raise UsageError(
+            f"no heuristics mode is called {mode!r}, known are {', '.join(known)}", code="unknown-enumerator"
+        )
+    return HeurMode[mode.upper()]
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """A knob of an engine: its range and step. C: ``CUDNN_BACKEND_KNOB_INFO_DESCRIPTOR``."""
+
+    type: KnobType | int
+    minimum: int
+    maximum: int
+    stride: int
+
+
+class EngineConfig:
+    """An engine with its knob choices for one operation graph; properties are read from cuDNN when asked for.
+
+    C: ``CUDNN_BACKEND_ENGINECFG_DESCRIPTOR``.
+    """
+
+    def __init__(self, descriptor: Descriptor, graph: OperationGraph, mode: HeurMode | None = None) -> None:
+        self.descriptor = descriptor
+        self.graph = graph
+        self.mode = mode
+
+    @cached_property
+    def _engine(self) -> Descriptor:
+        engine: Descriptor = self.descriptor.get(Attr.ENGINECFG_ENGINE)
+        return engine
+
+    @cached_property
+    def engine(self) -> int:
+        """Global index of the engine."""
+        return int(self._engine.get(Attr.ENGINE_GLOBAL_INDEX))
+
+    @cached_property
+    def knobs(self) -> dict[KnobType | int, int]:
+        """Knob choices, by knob type."""
+        choices = self.descriptor.get(Attr.ENGINECFG_KNOB_CHOICES)
+        return {choice.get(Attr.KNOB_CHOICE_KNOB_TYPE): choice.get(Attr.KNOB_CHOICE_KNOB_VALUE) for choice in choices}
+
+    @cached_property
+    def behavior_notes(self) -> tuple[BehaviorNote, ...]:
+        """What using the engine entails: runtime compilation, CUDA graph support, required layouts."""
+        return tuple(self._engine.get(Attr.ENGINE_BEHAVIOR_NOTE))
+
+    @cached_property
+    def numerical_notes(self) -> tuple[NumericalNote, ...]:
+        """Numerical properties: tensor cores, reduced precision, nondeterminism."""
+        return tuple(self._engine.get(Attr.ENGINE_NUMERICAL_NOTE))
+
+    @cached_property
+    def workspace_bytes(self) -> int:
+        """Workspace the config needs, known before a plan is built. Since cuDNN 9.2."""
+        return int(self.descriptor.get(Attr.ENGINECFG_WORKSPACE_SIZE))
+
+    @cached_property
+    def shared_memory_bytes(self) -> int:
+        """Shared memory per block the config needs. Since cuDNN 9.2."""
+        return int(self.descriptor.get(Attr.ENGINECFG_SHARED_MEMORY_USED))
+
+    @property
+    def tag(self) -> str:
+        """Short text such as ``eng2_k24=7``: engine and knob choices, to compare and to log."""
+        return "_".join([f"eng{self.engine}", *(f"k{int(knob)}={value}" for knob, value in self.knobs.items())])
+
+    def __repr__(self) -> str:
+        return f"<EngineConfig {self.tag}>"
+
+
+@dataclass(slots=True)
+class Heuristics:
+    """What cuDNN answered to a heuristics query.
+
+    ``candidates`` were considered, ``configs`` survived their support check, in cuDNN's order, and ``answer`` has the
+    reasons of the others: cuDNN's last-error text if none survived, else what it logs, where that was asked for.
+    """
+
+    mode: HeurMode
+    candidates: int
+    configs: list[EngineConfig] = field(default_factory=list)
+    answer: Answer = field(default_factory=Answer)
+
+
+_CHECKS = "_engine_config_support_checks"
+
+
+class OperationGraph:
+    """A graph finalized by cuDNN, and the questions one can ask about it on a target.
+
+    C: ``CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR``.
+
+    Parameters
+    ----------
+    dynamic_shapes
+        Let plans share kernels over shapes, through a kernel cache.
+        C: ``CUDNN_ATTR_OPERATIONGRAPH_IS_DYNAMIC_SHAPE_ENABLED`` (since 9.4).
+    override_shapes
+        Let an execution give other dims and strides.
+        C: ``CUDNN_ATTR_OPERATIONGRAPH_IS_OVERRIDE_SHAPE_ENABLED`` (since 9.18).
+
+    Raises
+    ------
+    CudnnStatusError
+        What cuDNN refuses about an operation or the graph.
+    UsageError
+        ``attribute-newer-than-library``, ``descriptor-newer-than-library``.
+    """
+
+    def __init__(
+        self, graph: Graph, target: Target, *, dynamic_shapes: bool = False, override_shapes: bool = False
+    ) -> None:
+        self.graph = graph
+        self.target = target
+        lib = target.library
+        values = lower(graph)
+        built: dict[int, Descriptor] = {}
+        ops = [build(value, on=lib, built=built) for value in values]
+        self.descriptor = Descriptor(DescriptorType.OPERATIONGRAPH, on=lib).set(Attr.OPERATIONGRAPH_OPS, ops)
+        if target.handle is not None:
+            self.descriptor.set(Attr.OPERATIONGRAPH_HANDLE, target.handle)
+        if dynamic_shapes:
+            self.descriptor.set(Attr.OPERATIONGRAPH_IS_DYNAMIC_SHAPE_ENABLED, True)
+        if override_shapes:
+            self.descriptor.set(Attr.OPERATIONGRAPH_IS_OVERRIDE_SHAPE_ENABLED, True)
+        self.descriptor.finalize()
+
+    def heuristics(
+        self, mode: HeurMode | str = HeurMode.A, *, reasons: bool = False, sm_count: int | None = None
+    ) -> Heuristics:
+        """Ask cuDNN for engine configs.
+
+        C: ``CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR``, ``CUDNN_ATTR_ENGINEHEUR_RESULTS``. An empty list is an answer;
+        the reasons are in ``answer``.
+
+        Parameters
+        ----------
+        reasons
+            Also learn why candidates were refused where others survived. The last-error text is empty then, so
+            cuDNN's log of the query is captured and read.
+        sm_count
+            Multiprocessors the plan may use. C: ``CUDNN_ATTR_ENGINEHEUR_SM_COUNT_TARGET``.
+        """
+        chosen = heur_mode(mode)
+        lib = self.target.library
+        question = Descriptor(DescriptorType.ENGINEHEUR, on=lib)
+        question.set(Attr.ENGINEHEUR_OPERATION_GRAPH, self.descriptor).set(Attr.ENGINEHEUR_MODE, chosen)
+        if self.target.device is not None:
+            question.set(Attr.ENGINEHEUR_DEVICEPROP, self.target.device)
+        if sm_count is not None:
+            question.set(Attr.ENGINEHEUR_SM_COUNT_TARGET, sm_count)
+        with lib.asking() as answer:
+            question.finalize()
+            candidates = question.count(Attr.ENGINEHEUR_RESULTS)
+            with capture_log(this_thread_only=True, on=lib) if reasons else nullcontext() as log:
+                found = question.get(Attr.ENGINEHEUR_RESULTS) if candidates else ()
+        if log and len(found) < candidates and not answer.text:
+            checks = [record.body for record in log.records if (record.function or "").endswith(_CHECKS)]
+            answer = Answer("\n".join(checks))
+        configs = [EngineConfig(descriptor, self, chosen) for descriptor in found]
+        return Heuristics(chosen, candidates, configs, answer)
+
+    @property
+    def engine_count(self) -> int:
+        """Number of engines cuDNN has for this kind of graph; indices run from 0.
+
+        C: ``CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT``.
+        """
+        return int(self.descriptor.get(Attr.OPERATIONGRAPH_ENGINE_GLOBAL_COUNT))
+
+    def engine(self, index: int) -> Descriptor:
+        """Return the finalized engine descriptor of a global index.
+
+        Raises
+        ------
+        NotSupported
+            If the engine does not take the graph. That it does is no verdict: the config's check is.
+        """
+        engine = Descriptor(DescriptorType.ENGINE, on=self.target.library)
+        engine.set(Attr.ENGINE_OPERATION_GRAPH, self.descriptor).set(Attr.ENGINE_GLOBAL_INDEX, index)
+        if self.target.device is not None:
+            engine.set(Attr.ENGINE_DEVICEPROP, self.target.device)
+        return engine.finalize()
+
+    def knobs(self, index: int) -> tuple[Knob, ...]:
+        """Return the knobs of an engine with their ranges."""
+        infos: Iterable[Descriptor] = self.engine(index).get(Attr.ENGINE_KNOB_INFO)
+        return tuple(
+            Knob(
+                info.get(Attr.KNOB_INFO_TYPE),
+                info.get(Attr.KNOB_INFO_MINIMUM_VALUE),
+                info.get(Attr.KNOB_INFO_MAXIMUM_VALUE),
+                info.get(Attr.KNOB_INFO_STRIDE),
+            )
+            for info in infos
+        )
+
+    def config(self, engine: int, knobs: Mapping[KnobType, int] | None = None) -> EngineConfig:
+        """Return the engine config with these knob choices; knobs left out are cuDNN's to choose.
+
+        Raises
+        ------
+        NotSupported
+            With the reasons why this engine does not take the graph.
+        """
+        lib = self.target.library
+        config = Descriptor(DescriptorType.ENGINECFG, on=lib).set(Attr.ENGINECFG_ENGINE, self.engine(engine))
+        choices: list[Any] = []
+        for knob, value in (knobs or {}).items():
+            choice = Descriptor(DescriptorType.KNOB_CHOICE, on=lib)
+            choice.set(Attr.KNOB_CHOICE_KNOB_TYPE, knob).set(Attr.KNOB_CHOICE_KNOB_VALUE, value)
+            choices.append(choice.finalize())
+        if choices:
+            config.set(Attr.ENGINECFG_KNOB_CHOICES, choices)
+        return EngineConfig(config.finalize(), self)

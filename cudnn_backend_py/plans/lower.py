@@ -1,0 +1,117 @@
+"""Graph values to descriptor values; pure, loads no library.
+
+One :class:`~cudnn_backend_py.graph.ir.Tensor` becomes one descriptor value, whichever operations share it, and that
+identity is what :func:`cudnn_backend_py.native.from_values.build` keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..generated import descriptors as d
+from ..generated.enums import DataType, TensorReordering
+from ..graph.ir import ACTIVATION_NUMBERS, Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor
+
+__all__ = ["lower"]
+
+
+def lower(graph: Graph) -> tuple[d.DescriptorValue, ...]:
+    """Return the operation descriptors of a graph, in its order.
+
+    C: the values of ``CUDNN_ATTR_OPERATIONGRAPH_OPS``.
+    """
+    return _Lowering().ops(graph)
+
+
+class _Lowering:
+    """Remembers what a tensor and a parameter descriptor became, so that each is made once."""
+
+    def __init__(self) -> None:
+        self._tensors: dict[int, d.Tensor] = {}
+        self._matmuls: dict[tuple[DataType, float | None], d.Matmul] = {}
+
+    def ops(self, graph: Graph) -> tuple[d.DescriptorValue, ...]:
+        return tuple(self.op(op) for op in graph.ops)
+
+    def op(self, op: Op) -> d.DescriptorValue:
+        if isinstance(op, Matmul):
+            return self._matmul(op)
+        if isinstance(op, Pointwise):
+            return self._pointwise(op)
+        if isinstance(op, Reduction):
+            return self._reduction(op)
+        assert isinstance(op, Operation)
+        return d.DESCRIPTORS[op.kind](**self._fields(op.fields))
+
+    def tensor(self, tensor: Tensor) -> d.Tensor:
+        made = self._tensors.get(tensor.uid)
+        if made is None:
+            vectorized = tensor.vector_count != 1
+            made = self._tensors[tensor.uid] = d.Tensor(
+                unique_id=tensor.uid,
+                data_type=tensor.data_type,
+                byte_alignment=tensor.alignment,
+                dimensions=tensor.dims,
+                strides=tensor.strides,
+                is_virtual=True if tensor.virtual else None,
+                is_by_value=True if tensor.by_value else None,
+                reordering_mode=None if tensor.reordering is TensorReordering.NONE else tensor.reordering,
+                ragged_offset=self._maybe(tensor.ragged_offset),
+                vector_count=tensor.vector_count if vectorized else None,
+                vectorized_dimension=tensor.vector_dim if vectorized else None,
+            )
+        return made
+
+    def _maybe(self, tensor: Tensor | None) -> d.Tensor | None:
+        return None if tensor is None else self.tensor(tensor)
+
+    def _matmul(self, op: Matmul) -> d.OperationMatmul:
+        key = (op.compute_type, op.padding_value)
+        parameters = self._matmuls.setdefault(key, d.Matmul(comp_type=op.compute_type, padding_value=op.padding_value))
+        return d.OperationMatmul(
+            a=self.tensor(op.a),
+            b=self.tensor(op.b),
+            c=self.tensor(op.c),
+            matmul=parameters,
+            gemm_m_override=self._maybe(op.m_override),
+            gemm_n_override=self._maybe(op.n_override),
+            gemm_k_override=self._maybe(op.k_override),
+        )
+
+    def _pointwise(self, op: Pointwise) -> d.OperationPointwise:
+        numbers = {name: getattr(op, name) for name in ACTIVATION_NUMBERS}
+        return d.OperationPointwise(
+            pointwise=d.Pointwise(mode=op.mode, math_prec=op.compute_type, axis=op.axis, **numbers),
+            x=self._maybe(op.x),
+            b=self._maybe(op.b),
+            t=self._maybe(op.t),
+            y=self._maybe(op.y),
+            dy=self._maybe(op.dy),
+            dx=self._maybe(op.dx),
+            alpha1=op.alpha1,
+            alpha2=op.alpha2,
+        )
+
+    def _reduction(self, op: Reduction) -> d.OperationReduction:
+        return d.OperationReduction(
+            reduction=d.Reduction(operator=op.operator, comp_type=op.compute_type, is_deterministic=op.deterministic),
+            x=self.tensor(op.x),
+            y=self.tensor(op.y),
+        )
+
+    def _fields(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: self._value(value) for name, value in fields.items()}
+
+    def _value(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return self.tensor(value)
+        if isinstance(value, Parameters):
+            return d.DESCRIPTORS[value.kind](**self._fields(value.fields))
+        if isinstance(value, Op):
+            return self.op(value)
+        if isinstance(value, Graph):
+            return d.OperationGraph(ops=self.ops(value))
+        if isinstance(value, tuple):
+            return tuple(self._value(item) for item in value)
+        return value

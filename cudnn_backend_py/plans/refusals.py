@@ -1,0 +1,131 @@
+"""Read cuDNN's words: the last-error text of a heuristics query, as refusals with their chains of reasons."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ..system.strict import parse_json
+
+__all__ = ["Reason", "Refusal", "furthest_reason", "read_refusals", "without_addresses"]
+
+_REASON = re.compile(r"^\s*(?:Warning|Error): (?P<status>CUDNN_STATUS_\w+); Reason: (?P<text>.*)$")
+_CONFIG = re.compile(r'^\s*(?:engineConfig: type=json; val=)?(?P<json>\{.*"engineId".*)$')
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]{6,16}\b")
+_SEPARATOR = re.compile(r"^\s*=== error stack \(\d+/\d+\) ===\s*$")
+
+_Config = tuple[int, int | None, dict[str, int]]
+
+
+def without_addresses(words: str) -> str:
+    """Return a quotation with ``0x…`` for each address in memory, which is another one in every process."""
+    return _ADDRESS.sub("0x…", words) if "0x" in words else words
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One line of cuDNN's explanation: a status, what it says, and the expression that failed, if it names one.
+
+    Addresses in it are masked, as :func:`without_addresses` does.
+    """
+
+    status: str
+    text: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", without_addresses(self.text))
+
+    @property
+    def statement(self) -> str:
+        """What comes before `` at: ``."""
+        return self.text.partition(" at: ")[0].strip()
+
+    @property
+    def expression(self) -> str | None:
+        """What comes after `` at: ``: the C++ condition that was met."""
+        return self.text.partition(" at: ")[2].strip() or None
+
+    def __str__(self) -> str:
+        return f"{self.status}: {self.text}" if self.status else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One refused engine config and why, innermost reason first; ``engine`` None where cuDNN named no config."""
+
+    engine: int | None
+    sm: int | None
+    knobs: Mapping[str, int] = field(default_factory=dict)
+    reasons: tuple[Reason, ...] = ()
+
+    @property
+    def innermost(self) -> Reason | None:
+        """The most specific reason."""
+        return self.reasons[0] if self.reasons else None
+
+
+def read_refusals(text: str) -> list[Refusal]:
+    """Return the refusals in a last-error text, in cuDNN's order.
+
+    Lines that are neither a config nor a reason stay with the reason above them, and a config that is cut off is the
+    first reason of a refusal without engine, so nothing is lost but the separators of the log.
+    """
+    refusals: list[Refusal] = []
+    config: _Config | None = None
+    reasons: list[Reason] = []
+
+    def flush() -> None:
+        if config is not None or reasons:
+            engine, sm, knobs = config or (None, None, {})
+            refusals.append(Refusal(engine, sm, knobs, tuple(reasons)))
+        reasons.clear()
+
+    for line in text.splitlines():
+        if match := _CONFIG.match(line):
+            flush()
+            config = _parse(match["json"])
+            if config is None:
+                reasons.append(Reason("", line.strip()))
+        elif match := _REASON.match(line):
+            reasons.append(Reason(match["status"], match["text"].strip()))
+        elif line.strip() and not _SEPARATOR.match(line):
+            if reasons:
+                last = reasons.pop()
+                reasons.append(Reason(last.status, f"{last.text}\n{line.strip()}"))
+            else:
+                reasons.append(Reason("", line.strip()))
+    flush()
+    return refusals
+
+
+def _parse(text: str) -> _Config | None:
+    """Return engine, architecture and knobs of a config, or None if it is not whole."""
+    try:
+        config = parse_json(text.strip().removesuffix(";"), "an engine config", code="log-graph")
+        knobs = {str(key): int(value) for key, value in config.get("knobChoices", {}).items()}
+        sm = config.get("smVersion")
+        return int(config["engineId"]), None if sm is None else int(sm) // 10, knobs
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+class _Explained(Protocol):
+    @property
+    def reasons(self) -> tuple[Reason, ...]: ...
+
+
+_PLAIN = "CUDNN_STATUS_NOT_SUPPORTED"
+
+
+def furthest_reason(refused: Iterable[_Explained]) -> Reason | None:
+    """Return the innermost reason of the engine config that came furthest: the one with the longest chain of reasons.
+
+    The chain is cuDNN's call stack, so an engine that looked only at the architecture has a short one. Of equally long
+    ones a plain NOT_SUPPORTED says less than NOT_SUPPORTED with a kind, and then the first in cuDNN's order counts.
+    """
+    chains = [item.reasons for item in refused if item.reasons]
+    if not chains:
+        return None
+    return max(chains, key=lambda chain: (len(chain), chain[0].status != _PLAIN))[0]

@@ -1,0 +1,480 @@
+"""Choose an engine config by what it may need and must promise, and say why the others were refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, TypeVar, cast
+
+from .engine import EngineConfig, OperationGraph
+from ..errors import CudnnStatusError, NotSupported, UsageError
+from ..generated.enums import BehaviorNote, CudnnEnum, DataType, HeurMode, KnobType, NumericalNote
+from ..graph import Graph, Matmul
+from ..graph.attention import deterministic_config
+from ..target import Target, open_target
+
+__all__ = ["NothingSelected", "Refused", "Selected", "Selection", "candidates", "refusal", "select", "tuned_options"]
+
+_ENUMS: dict[str, type[CudnnEnum]] = {
+    "wanted_behavior": BehaviorNote,
+    "unwanted_behavior": BehaviorNote,
+    "wanted_numerical": NumericalNote,
+    "unwanted_numerical": NumericalNote,
+    "modes": HeurMode,
+}
+_Enum = TypeVar("_Enum", bound=CudnnEnum)
+_Reason = Callable[[EngineConfig], str | None]
+
+
+def _member(kind: type[_Enum], name: str | int) -> _Enum:
+    """Return the member called `name`, or `name` if it is one.
+
+    Raises
+    ------
+    UsageError
+        ``unknown-enumerator``.
+    """
+    if isinstance(name, kind):
+        return name
+    known = kind.__members__
+    found = known.get(str(name).upper())
+    if found is None:
+        raise UsageError(f"{name!r} is no {kind.__name__}, known are {', '.join(known)}", code="unknown-enumerator")
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """What an engine config may need and must promise.
+
+    Enumerators may be given as names (``"TENSOR_CORE"``), one alone without a tuple, and knobs as a mapping.
+
+    Parameters
+    ----------
+    wanted_behavior, unwanted_behavior
+        Behavior notes the engine must have, and must not have.
+    wanted_numerical, unwanted_numerical
+        Numerical notes likewise.
+    workspace_bytes, shared_memory_bytes
+        The most a config may need: bytes of workspace, bytes of shared memory per block.
+    deterministic
+        Take configs only that give the same bits in every run. cuDNN's note ``NONDETERMINISTIC`` does not tell it of
+        attention backward (measured: the kernels that sum dQ atomically have no such note), so there the graph has
+        to be the deterministic one, and on sm_10x the config that of
+        :func:`~cudnn_backend_py.graph.attention.deterministic_config`.
+    engine
+        Global index of the only engine to take. Without knobs the heuristics' configs of it are taken, and if there
+        are none, the config whose knobs cuDNN chooses.
+    knobs
+        Knob values of that engine; the heuristics are not asked then.
+    modes
+        Heuristics modes, asked in this order; the first that leaves a config decides.
+
+    Raises
+    ------
+    UsageError
+        ``unknown-enumerator``; ``selection-limit`` for a limit or an index that is no int of 0 or more;
+        ``selection-knobs`` for knobs without an engine or values that are no int.
+    """
+
+    wanted_behavior: tuple[BehaviorNote, ...] = ()
+    unwanted_behavior: tuple[BehaviorNote, ...] = ()
+    wanted_numerical: tuple[NumericalNote, ...] = ()
+    unwanted_numerical: tuple[NumericalNote, ...] = ()
+    workspace_bytes: int | None = None
+    shared_memory_bytes: int | None = None
+    deterministic: bool = False
+    engine: int | None = None
+    knobs: tuple[tuple[KnobType, int], ...] | Mapping[KnobType | str, int] = ()
+    modes: tuple[HeurMode, ...] = (HeurMode.A, HeurMode.FALLBACK)
+
+    def __post_init__(self) -> None:
+        for name, kind in _ENUMS.items():
+            given = getattr(self, name)
+            several = (given,) if isinstance(given, (str, CudnnEnum)) else given
+            members = tuple(dict.fromkeys(_member(kind, item) for item in several))
+            object.__setattr__(self, name, members if name == "modes" else tuple(sorted(members)))
+        for name in ("workspace_bytes", "shared_memory_bytes", "engine"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 0):
+                raise UsageError(f"{name} is {value!r}, an int of 0 or more is needed", code="selection-limit")
+        object.__setattr__(self, "knobs", tuple(sorted(self._given_knobs())))
+        if self.knobs and self.engine is None:
+            raise UsageError(
+                "knobs are given without an engine", code="selection-knobs", fix="name the engine they are of"
+            )
+
+    def _given_knobs(self) -> Iterator[tuple[KnobType, int]]:
+        given = self.knobs
+        for knob, value in given.items() if isinstance(given, Mapping) else given:
+            if type(value) is not int:
+                raise UsageError(f"knob {knob!r} is {value!r}, an int is needed", code="selection-knobs")
+            yield _member(KnobType, knob), value
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what differs from the defaults as plain data: names, numbers and lists."""
+        plain: dict[str, Any] = {}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if value == item.default:
+                continue
+            if item.name == "knobs":
+                value = {knob.name: number for knob, number in value}
+            elif item.name in _ENUMS:
+                value = [member.name for member in value]
+            plain[item.name] = value
+        return plain
+
+    @property
+    def knob_values(self) -> dict[KnobType, int]:
+        """The knobs by type."""
+        return dict(cast(Iterable[tuple[KnobType, int]], self.knobs))
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An engine config that was not taken.
+
+    Parameters
+    ----------
+    tag
+        Engine and knobs, such as ``eng2_k24=7``; empty where cuDNN named none.
+    mode
+        The heuristics mode it came from; ``named`` and ``deterministic`` are not from the heuristics.
+    reason
+        One line: the value found and the value allowed, or the innermost of cuDNN's reasons.
+    words
+        cuDNN's whole chain of reasons; empty where a filter refused, and where cuDNN gave none.
+    by_cudnn
+        Whether cuDNN refused it, and not a filter of the selection.
+    """
+
+    tag: str
+    mode: str
+    reason: str
+    words: str = ""
+    by_cudnn: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.mode}: {self.tag or 'an engine'}: {self.reason}"
+
+
+class NothingSelected(NotSupported):
+    """No engine config is left: cuDNN proposed none, or the selection refuses those it proposed.
+
+    Attributes
+    ----------
+    refused
+        All that were refused, by cuDNN or by the selection.
+    last_error
+        cuDNN's last-error texts; empty where it gave none.
+    """
+
+    refused: tuple[Refused, ...] = ()
+    last_error: str = ""
+
+
+@dataclass
+class Candidates:
+    """Engine configs that were taken, best first, and why the others were not.
+
+    ``refused`` is read from cuDNN's text when asked for.
+    """
+
+    configs: list[EngineConfig] = field(default_factory=list)
+    origins: list[str] = field(default_factory=list)  # the mode of each config
+    by_filter: list[Refused] = field(default_factory=list)
+    by_cudnn: list[Refused] = field(default_factory=list)  # where it answered with a status
+    answers: list[tuple[str, str]] = field(default_factory=list)  # mode and cuDNN's words
+
+    @cached_property
+    def refused(self) -> tuple[Refused, ...]:
+        """Those the filters refused, then those cuDNN refused; one that several modes propose is there once."""
+        found = [*self.by_filter, *self.by_cudnn]
+        for mode, text in self.answers:
+            found += _read_words(mode, text)
+        return tuple({(item.tag, item.reason): item for item in reversed(found)}.values())[::-1]
+
+    @property
+    def words(self) -> str:
+        """cuDNN's text; empty where it gave none."""
+        said = [*(item.words for item in self.by_cudnn), *(text.strip() for _, text in self.answers)]
+        return "\n".join(dict.fromkeys(filter(None, said)))
+
+
+@dataclass(frozen=True)
+class Selected:
+    """The engine config that was chosen, those that would do as well, and why the others were refused."""
+
+    config: EngineConfig
+    alternatives: tuple[EngineConfig, ...]
+    found: Candidates = field(repr=False, compare=False)
+
+    @property
+    def refused(self) -> tuple[Refused, ...]:
+        """Every config that was refused, with the reason."""
+        return self.found.refused
+
+
+def select(
+    graph: Graph | OperationGraph,
+    target: Target | str | None = None,
+    selection: Selection | None = None,
+    **options: Any,
+) -> Selected:
+    """Choose the engine config of a graph.
+
+    Parameters
+    ----------
+    graph
+        The graph, or one that cuDNN finalized already (`target` is not needed then).
+    target
+        A described target, or None for the GPU of this process.
+    selection, options
+        What to choose by; options are fields of :class:`Selection` and replace those of `selection`.
+
+    Raises
+    ------
+    NothingSelected
+        ``nothing-selected``: a :class:`NotSupported` that lists every config and why it was refused.
+    UsageError
+        As :class:`Selection`.
+
+    Examples
+    --------
+    >>> from cudnn_backend_py import attention
+    >>> from cudnn_backend_py.plans.select import select
+    >>> graph = attention.sdpa_forward(batch=1, heads=2, seq_q=512, head_dim=64, causal=True)
+    >>> select(graph, "h100", shared_memory_bytes=100_000).config.shared_memory_bytes <= 100_000
+    True
+    """
+    wanted = replace(selection or Selection(), **options)
+    question = graph if isinstance(graph, OperationGraph) else OperationGraph(graph, open_target(target))
+    found = candidates(question, wanted, every_mode=False)
+    if not found.configs:
+        raise nothing_selected(question, wanted, found)
+    first, *others = found.configs
+    return Selected(first, tuple(others), found)
+
+
+def tuned_options(selection: Selection | None, target: Target) -> dict[str, Any]:
+    """Return the options by which the plan that was tuned for a selection on a target is kept in a plan cache.
+
+    Which modes were asked is not among them: tuning asks several. The GPU's name is: the key of a plan does not tell an
+    H100 from an H200, but what is fastest on one need not be on the other.
+    """
+    wanted = {} if selection is None else replace(selection, modes=Selection().modes).to_dict()
+    return {"tuned": True, "selection": wanted, "gpu": target.profile.properties.get("deviceName")}
+
+
+def candidates(question: OperationGraph, selection: Selection, *, every_mode: bool = True) -> Candidates:
+    """Return the engine configs that pass a selection, in the order of preference, each once.
+
+    Parameters
+    ----------
+    every_mode
+        Ask all modes of the selection, not only as many as it takes to find a config.
+    """
+    found = Candidates()
+    seen: set[Any] = set()
+    refuse = refusal(question, selection)
+    for mode, config in _proposed(question, selection, found, every_mode):
+        key = (config.engine, frozenset(config.knobs.items()))
+        if key in seen:
+            continue
+        seen.add(key)
+        reason = refuse(config)
+        if reason is None:
+            found.configs.append(config)
+            found.origins.append(mode)
+        else:
+            found.by_filter.append(Refused(config.tag, mode, reason))
+    return found
+
+
+def _proposed(
+    question: OperationGraph, selection: Selection, found: Candidates, every_mode: bool
+) -> Iterator[tuple[str, EngineConfig]]:
+    """Yield configs with where they come from; what cuDNN says about others goes to `found`."""
+    if selection.knobs and selection.engine is not None:
+        yield from _named(question, selection.engine, selection.knob_values, "named", found)
+        return
+    if selection.deterministic and (known := _deterministic_engine(question)) is not None:
+        yield from _named(question, *known, "deterministic", found)
+    for mode in selection.modes:
+        if found.configs and not every_mode:
+            return
+        try:
+            answer = question.heuristics(mode, reasons=True)
+        except CudnnStatusError as error:
+            found.by_cudnn.append(_refused_by_status("", mode.name, error))
+            continue
+        if answer.answer.text:
+            found.answers.append((mode.name, answer.answer.text))
+        for config in answer.configs:
+            yield mode.name, config
+    if selection.engine is not None and not found.configs:
+        yield from _named(question, selection.engine, {}, "named", found)
+
+
+def _named(
+    question: OperationGraph, engine: int, knobs: Mapping[KnobType, int], origin: str, found: Candidates
+) -> Iterator[tuple[str, EngineConfig]]:
+    try:
+        config = question.config(engine, knobs)
+    except CudnnStatusError as error:
+        tag = "_".join([f"eng{engine}", *(f"k{int(knob)}={value}" for knob, value in knobs.items())])
+        found.by_cudnn.append(_refused_by_status(tag, origin, error))
+        return
+    yield origin, config
+
+
+def _refused_by_status(tag: str, origin: str, error: CudnnStatusError) -> Refused:
+    read = _read_words(origin, error.last_error)
+    return Refused(tag, origin, read[0].reason if read else error.headline, error.last_error.strip(), by_cudnn=True)
+
+
+# Filters
+
+
+def refusal(question: OperationGraph, selection: Selection) -> Callable[[EngineConfig], str | None]:
+    """Return the function that says why a selection refuses a config, None if it does not."""
+    filters = list(_filters(question, selection))
+    return lambda config: next((reason for refuse in filters if (reason := refuse(config)) is not None), None)
+
+
+def _filters(question: OperationGraph, selection: Selection) -> Iterator[_Reason]:
+    """Yield functions that say why a config is refused, None if it is not; cheap questions first."""
+    if (engine := selection.engine) is not None:
+        yield lambda config: None if config.engine == engine else f"it is engine {config.engine}, {engine} is wanted"
+    for kind in ("behavior", "numerical"):
+        wanted, unwanted = (getattr(selection, f"{side}_{kind}") for side in ("wanted", "unwanted"))
+        if wanted or unwanted:
+            yield _by_notes(kind, wanted, unwanted)
+    for name, what in (("workspace_bytes", "workspace"), ("shared_memory_bytes", "shared memory per block")):
+        limit = getattr(selection, name)
+        if limit is not None:
+            yield _by_size(name, what, limit)
+    if selection.deterministic:
+        yield _by_notes("numerical", (), (NumericalNote.NONDETERMINISTIC,))
+        yield _by_determinism(question)
+
+
+def _by_notes(kind: str, wanted: Iterable[CudnnEnum], unwanted: Iterable[CudnnEnum]) -> _Reason:
+    def refuse(config: EngineConfig) -> str | None:
+        held = getattr(config, f"{kind}_notes")
+        notes = ", ".join(getattr(note, "name", str(note)) for note in held) or "none"
+        missing = [note.name for note in wanted if note not in held]
+        if missing:
+            return f"its {kind} notes are {notes}; {', '.join(missing)} is wanted"
+        extra = [note.name for note in unwanted if note in held]
+        return f"its {kind} notes are {notes}; {', '.join(extra)} is not wanted" if extra else None
+
+    return refuse
+
+
+def _by_size(name: str, what: str, limit: int) -> _Reason:
+    def refuse(config: EngineConfig) -> str | None:
+        needed = getattr(config, name)
+        return f"it needs {needed} bytes of {what}, {limit} are allowed" if needed > limit else None
+
+    return refuse
+
+
+def _by_determinism(question: OperationGraph) -> _Reason:
+    whole = _why_not_deterministic(question)
+    known = _deterministic_engine(question)
+
+    def refuse(config: EngineConfig) -> str | None:
+        if whole is not None or known is None:
+            return whole
+        engine, knobs = known
+        if config.engine == engine and config.knobs.items() >= knobs.items():
+            return None
+        values = ", ".join(f"{knob.name}={value}" for knob, value in knobs.items())
+        return (
+            f"on sm_{question.target.sm} attention backward is known to be deterministic with engine {engine}, {values}"
+        )
+
+    return refuse
+
+
+def _is_attention_backward(graph: Graph) -> bool:
+    from ..graph.attention.recognize import read_attention
+
+    use = read_attention(graph)
+    return use is not None and use.backward
+
+
+def _deterministic_engine(question: OperationGraph) -> tuple[int, dict[KnobType, int]] | None:
+    """Return engine and knobs of the deterministic kernel, None where any of the heuristics' will do, or none."""
+    if not _is_attention_backward(question.graph) or _why_not_deterministic(question) is not None:
+        return None
+    return deterministic_config(question.target.library.version, question.target.sm)
+
+
+def _why_not_deterministic(question: OperationGraph) -> str | None:
+    """Return why no config of an attention backward graph is deterministic, None if that depends on the config."""
+    graph, version, sm = question.graph, question.target.library.version, question.target.sm
+    if not _is_attention_backward(graph):
+        return None
+    if 100 <= sm < 120 and deterministic_config(version, sm) is None:
+        return f"cuDNN {question.target.library.version_text} has no deterministic attention backward for sm_{sm}"
+    if len(graph.ops) == 1:
+        return "the one SDPA backward operation sums dQ in no fixed order; the deterministic graph is the composite one"
+    read = {tensor.uid for op in graph.ops for tensor in op.inputs().values()}
+    for op in graph.ops:
+        if isinstance(op, Matmul) and not op.c.virtual and op.c.data_type is DataType.FLOAT and op.c.uid in read:
+            return f"dQ is summed in {op.c.name!r} in no fixed order; build the graph with deterministic=True"
+    return None
+
+
+# cuDNN's words
+
+
+def _read_words(mode: str, text: str) -> list[Refused]:
+    if not text.strip():
+        return []
+    from .refusals import read_refusals
+
+    return [
+        Refused(
+            _tag(refusal.engine, refusal.knobs),
+            mode,
+            str(refusal.innermost or "cuDNN gives no reason"),
+            "\n".join(map(str, refusal.reasons)),
+            by_cudnn=True,
+        )
+        for refusal in read_refusals(text)
+    ]
+
+
+def _tag(engine: int | None, knobs: Mapping[str, int]) -> str:
+    """Return the tag of a config as cuDNN writes it; knobs it leaves to itself are -1 there and left out here."""
+    if engine is None:
+        return ""
+    numbers = {member.c_name: int(member) for member in KnobType}
+    parts = (f"k{numbers.get(name, name)}={value}" for name, value in knobs.items() if value != -1)
+    return "_".join([f"eng{engine}", *parts])
+
+
+def nothing_selected(question: OperationGraph, selection: Selection, found: Candidates) -> NothingSelected:
+    """Return the error for a selection that leaves nothing; it says who refused, and quotes cuDNN where it spoke."""
+    target = question.target
+    refused = found.refused
+    ours = len(found.by_filter)
+    wanted = ", ".join(f"{name} {value}" for name, value in selection.to_dict().items())
+    theirs = len(refused) - ours
+    who = [f"{count} refused by {name}" for count, name in ((theirs, "cuDNN"), (ours, "the selection")) if count]
+    error = NothingSelected(
+        f"no engine config of {question.graph.name!r} is left on {target.name} (sm_{target.sm}), "
+        f"cuDNN {target.library.version_text}: {', '.join(who) or 'none was proposed'}",
+        code="nothing-selected",
+        cudnn=found.words,
+        where=f"selected by {wanted}" if wanted else None,
+        cause="\n".join(map(str, refused)) or "cuDNN proposed nothing and gave no reason",
+        fix="loosen what refused them, or ask more modes" if ours else "explain(graph) searches for the cause",
+    )
+    error.refused, error.last_error = refused, found.words
+    return error

@@ -1,0 +1,115 @@
+"""The backward pass as in FlashAttention-2: tile by tile, with P computed again from Q, K and Stats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Unpack
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .checks import Floats, check_outputs, floats
+from .forward_pass import finite
+from .problem import Options, Problem, spread, sum_groups
+
+__all__ = ["Backward", "backward"]
+
+
+@dataclass(frozen=True, eq=False)
+class Backward:
+    """Gradients of the loss whose gradient with respect to O is dO, float64.
+
+    Attributes
+    ----------
+    dq, dk, dv
+        Of the dims of Q, K and V; heads that share a K or V head are summed.
+    dbias
+        Of the bias' dims, summed over the dims it broadcasts; None without bias.
+    dsink
+        [1, h, 1, 1]; None without sink.
+    """
+
+    dq: Floats
+    dk: Floats
+    dv: Floats
+    dbias: Floats | None
+    dsink: Floats | None
+
+
+def backward(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    o: ArrayLike,
+    d_o: ArrayLike,
+    stats: ArrayLike,
+    *,
+    tile: int = 128,
+    **options: Unpack[Options],
+) -> Backward:
+    """Return the gradients of attention, in float64. Rows in which nothing takes part add nothing to them.
+
+    Parameters
+    ----------
+    q, k, v
+        As in the forward pass.
+    o, stats
+        Of the forward pass: [b, h, s_q, d_v], and [b, h, s_q, 1] in natural log.
+    d_o
+        Gradient of O, of its dims.
+    tile, options
+        As in the forward pass.
+
+    Raises
+    ------
+    GraphError
+        ``reference-shape``, ``reference-type`` or ``reference-option``, naming the tensors and sizes.
+
+    Notes
+    -----
+    Dao, "FlashAttention-2: Faster Attention with Better Parallelism and Work Partitioning", algorithm 2. With
+    D = rowsum(dO * O): the gradient of a score is P * (dP - D), where dP = (dO @ V^T) * dropout. The sink is a score
+    whose value is 0, so that its dP is 0 and its gradient is -P_sink * D.
+    """
+    p = Problem(q, k, v, **options)
+    o, d_o, stats = floats("O", o), floats("dO", d_o), floats("Stats", stats)
+    check_outputs(p.q, p.v, o, d_o, stats)
+    real = p.mask.within_q()
+    d_o = np.where(real, d_o, 0.0)
+    alive = real & (stats != -np.inf)
+    row_sum = (d_o * np.where(alive, o, 0.0)).sum(axis=3, keepdims=True)
+    stats = finite(np.where(real, stats, 0.0))
+    heads = p.dims[1]
+    dq, dk, dv = np.zeros_like(p.q), np.zeros_like(p.k), np.zeros_like(p.v)
+    dbias = None if p.bias is None else np.zeros_like(p.bias)
+
+    for rows, cols in p.tiles(tile):
+        scaled = p.scaled(rows, cols)
+        prob = p.modified(scaled, rows, cols) - stats[:, :, rows]
+        keep = p.mask.keep(rows, cols)
+        if keep is not None:
+            prob = np.where(keep, prob, -np.inf)
+        np.exp(prob, out=prob)
+
+        d_out = d_o[:, :, rows]
+        dv[:, :, cols] = sum_groups(np.swapaxes(p.dropped(prob, rows, cols), 2, 3) @ d_out, dv.shape[1])
+        d_prob = p.dropped(d_out @ np.swapaxes(spread(p.v[:, :, cols], heads), 2, 3), rows, cols)
+        d_score = prob * (d_prob - row_sum[:, :, rows])
+        if dbias is not None:
+            _add_broadcast(dbias, d_score, rows, cols)
+        d_score = p.scale * p.unmodified(d_score, scaled)
+        dq[:, :, rows] += d_score @ spread(p.k[:, :, cols], heads)
+        dk[:, :, cols] = sum_groups(np.swapaxes(d_score, 2, 3) @ p.q[:, :, rows], dk.shape[1])
+
+    dsink = None
+    if p.sink is not None:
+        dsink = -(np.exp(p.sink - stats) * row_sum).sum(axis=(0, 2), keepdims=True)
+    return Backward(dq, dk, dv, dbias, dsink)
+
+
+def _add_broadcast(total: Floats, part: Floats, rows: slice, cols: slice) -> None:
+    """Add a tile to its place in a tensor that broadcasts to the scores, summing over the dims it broadcasts."""
+    single = tuple(axis for axis, dim in enumerate(total.shape) if dim == 1)
+    everything = slice(None)
+    place = total[:, :, everything if 2 in single else rows, everything if 3 in single else cols]
+    place += part.sum(axis=single, keepdims=True)

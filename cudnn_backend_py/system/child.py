@@ -1,0 +1,435 @@
+"""Child processes: the very files of this package, numbered questions, a deadline, how they ended.
+
+A child imports this package from where its parent has it, and nothing from the working folder. What the user names in
+``PYTHONPATH`` or ``LD_LIBRARY_PATH`` is the user's choice and holds in the child as well.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import errno
+import fcntl
+import itertools
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from io import FileIO
+from pathlib import Path
+from typing import IO, Any, Protocol, Self, TypeVar
+
+from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
+
+__all__ = [
+    "TIMED_OUT",
+    "Child",
+    "Say",
+    "call_command",
+    "ending_of",
+    "loading_program",
+    "module_command",
+    "script_command",
+    "serve",
+]
+
+TIMED_OUT = "timed out"  # how a child ended whose time was over
+NOT_BEGUN = 70  # exit code of a child that did not come to the function it was started for
+
+_HOME = Path(__file__).absolute().parent
+_PACKAGE = __name__.partition(".")[0]
+_LONGEST_BYTES = 64 << 20  # of a line
+_PIECE_BYTES = 1 << 18
+_SAID = 2000  # characters of what a child wrote to stderr that are kept
+_ALIVE_S = 1.0  # between two looks whether a silent child still lives
+_PATIENCE_S = 5.0  # for a killed child to be gone, and of a child whose parent is gone
+_LONGEST_S = 1e6
+
+Result = TypeVar("Result")
+
+
+# how a child is started
+
+
+def loading_program() -> str:
+    """Return a program that loads this very package, whatever lies in the working folder or is installed elsewhere."""
+    return f"""\
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+
+if {_PACKAGE!r} not in sys.modules:
+    home = {str(_HOME)!r}
+    spec = spec_from_file_location({_PACKAGE!r}, home + "/__init__.py", submodule_search_locations=[home])
+    sys.modules[{_PACKAGE!r}] = module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[{_PACKAGE!r}])
+"""
+
+
+_CALL = """\
+sys.argv[0] = {program!r}
+module, name = {function!r}.split(":")
+try:
+    __import__(module)
+    call = getattr(sys.modules[module], name)
+except BaseException:
+    import traceback
+
+    traceback.print_exc()
+    sys.exit({not_begun})
+call()
+"""
+
+
+def call_command(function: str, *arguments: str, program: str = "cudnn-backend") -> list[str]:
+    """Return the command that calls a function of this package in a new Python.
+
+    Parameters
+    ----------
+    function
+        ``module:function``; it is called without arguments.
+    arguments, program
+        ``sys.argv[1:]`` and ``sys.argv[0]`` of the new process.
+    """
+    call = _CALL.format(function=function, program=program, not_begun=NOT_BEGUN)
+    return [*_python(), "-c", loading_program() + call, *arguments]
+
+
+def script_command(script: str | os.PathLike[str], *arguments: str) -> list[str]:
+    """Return the command that runs a Python file, which imports this very package, in a new Python."""
+    return call_command(f"{__name__}:run_script", *arguments, program=os.path.abspath(script))
+
+
+def module_command(module: str, *arguments: str) -> list[str]:
+    """Return the command that runs a module of another package (``pytest``) in a new Python."""
+    return [*_python(), "-m", module, *arguments]
+
+
+def _python() -> list[str]:
+    """Return this Python, which is to import nothing from the working folder, nor what this one does not."""
+    flags = sys.flags
+    return [sys.executable, "-P", *(["-E"] * bool(flags.ignore_environment)), *(["-s"] * bool(flags.no_user_site))]
+
+
+def run_script() -> None:
+    """Run the Python file ``sys.argv[0]``."""
+    runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+def ending_of(code: int) -> str:
+    """Return how a process ended in words: ``exit code 3``, ``SIGSEGV``, ``signal 40``."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:  # a real-time signal
+        return f"signal {-code}"
+
+
+# the parent's side
+
+_numbers = itertools.count(1)
+_children: set[weakref.ref[Child]] = set()  # for a forked process to disown
+
+
+class Child:
+    """A process that answers questions, one at a time, in JSON lines that carry the number of their question.
+
+    What interrupts a question, be it an exception, a time limit or a fork, leaves the child unusable: it is never asked
+    again, so that an answer can be missing and never be that of another question. A child nobody holds is ended. In a
+    forked process the children of the parent are strangers, which it leaves alone.
+
+    Attributes
+    ----------
+    ending
+        How the process ended while it was asked: ``SIGSEGV``, ``exit code 1``, ``TIMED_OUT``; empty if it did not.
+    last_words
+        The end of what it had written to stdout and stderr by then, since it was asked.
+    """
+
+    def __init__(self, function: str, environment: Mapping[str, str]) -> None:
+        try:
+            self._start(function, environment)
+        except OSError as error:
+            what = f"no child process can be started: {error}"
+            raise EnvironmentNotReady(what, code="child-not-started", where=str(sys.executable)) from error
+
+    def _start(self, function: str, environment: Mapping[str, str]) -> None:
+        self.ending = ""
+        self.last_words = ""
+        self._asked = False  # a question whose answer is not complete
+        self._read = bytearray()
+        with contextlib.ExitStack() as undo:
+            self._socket, theirs = socket.socketpair()
+            undo.callback(self._socket.close)
+            with theirs:
+                self._socket.setblocking(False)
+                theirs.setblocking(True)
+                self._errors = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # closed by end()
+                undo.callback(self._errors.close)
+                fcntl.fcntl(self._errors, fcntl.F_SETFL, os.O_APPEND)  # so that it can be emptied while it is written
+                self._process = subprocess.Popen(
+                    call_command(function),
+                    env=dict(environment),
+                    stdin=theirs.fileno(),
+                    stdout=self._errors,
+                    stderr=self._errors,
+                    process_group=0,  # Ctrl-C is for the parent, which ends its children
+                )
+            undo.pop_all()
+        self._release = weakref.finalize(self, _release, os.getpid(), self._process, self._socket, self._errors)
+        _children.difference_update([one for one in list(_children) if one() is None])
+        _children.add(weakref.ref(self))
+
+    @classmethod
+    def start(cls, function: str, environment: Mapping[str, str]) -> Self:
+        """Start a process that calls a function of this package, which calls :func:`serve`.
+
+        Raises
+        ------
+        EnvironmentNotReady
+            ``child-not-started``: no process, file or socket could be had.
+        """
+        return _undisturbed(lambda: cls(function, environment))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.end()
+
+    @property
+    def usable(self) -> bool:
+        """Whether it may be asked: alive, a child of this process, every question answered to the end."""
+        return self._may_be_asked() and self._process.poll() is None
+
+    def _may_be_asked(self) -> bool:
+        return self._release.alive and not self._asked and not self.ending
+
+    def end(self) -> None:
+        """Kill the process and release what belongs to it; may be repeated."""
+        _undisturbed(self._release)
+
+    def ask(self, asked: Mapping[str, Any], limit_s: float) -> Iterator[dict[str, Any]]:
+        """Yield what the process says to a question until it has said all, ends, or the time is over; see ``ending``.
+
+        Raises
+        ------
+        CudnnBackendError
+            ``judging-failed``: an exception there. ``answer-damaged``: what came is no line of the answer.
+        UsageError
+            ``child-not-usable``: a question to it was interrupted, or this process was forked since.
+        """
+        try:
+            yield from self._ask(asked, limit_s)
+        except (OSError, ValueError):
+            if self._release.alive:
+                raise
+            raise _not_usable() from None  # what it is asked through was closed in a fork
+
+    def _ask(self, asked: Mapping[str, Any], limit_s: float) -> Iterator[dict[str, Any]]:
+        if not self._may_be_asked():
+            raise _not_usable()
+        self._asked = True
+        deadline = time.monotonic() + limit_s
+        number = next(_numbers)
+        os.ftruncate(self._errors.fileno(), 0)
+        line = json.dumps({"number": number, "limit_s": min(limit_s, _LONGEST_S), "asked": asked}).encode() + b"\n"
+        for said in self._exchange(line, deadline):
+            answer = _checked(said, number)
+            if "done" in answer:
+                self._asked = False
+                return
+            if "failed" in answer:
+                self._asked = False
+                raise CudnnBackendError(str(answer["failed"]), code="judging-failed", more=str(answer.get("more", "")))
+            yield answer
+        self.last_words = self._last_words()
+        self.ending = self._how_it_ended(deadline)
+
+    def _last_words(self) -> str:
+        errors = self._errors.fileno()
+        text = os.pread(errors, 4 * _SAID, max(0, os.fstat(errors).st_size - 4 * _SAID)).decode(errors="replace")
+        return text[-_SAID:].strip()
+
+    def _how_it_ended(self, deadline: float) -> str:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if (left := deadline - time.monotonic()) > 0:
+                return ending_of(self._process.wait(left))
+        return TIMED_OUT
+
+    def _exchange(self, unsent: bytes, deadline: float) -> Iterator[bytes]:
+        """Send a line, and yield each line that comes until the process ends or the time is over."""
+        searched = 0
+        while (left := deadline - time.monotonic()) > 0:
+            end = self._read.find(b"\n", searched)
+            if end >= 0:
+                line = bytes(self._read[:end])
+                del self._read[: end + 1]
+                searched = 0
+                yield line
+                continue
+            searched = len(self._read)
+            if searched > _LONGEST_BYTES:
+                raise _damaged(f"a line of more than {_LONGEST_BYTES} bytes", bytes(self._read[:_SAID]))
+            waiting = select.poll()
+            waiting.register(self._socket, select.POLLIN | (select.POLLOUT if unsent else 0))
+            if not waiting.poll(min(left, _ALIVE_S) * 1000) and self._process.poll() is None:
+                continue
+            try:
+                unsent = unsent and unsent[self._socket.send(unsent, socket.MSG_NOSIGNAL) :]
+            except OSError as error:  # or an exception of a signal's handler, which has no number
+                if error.errno not in (errno.EAGAIN, errno.EPIPE, errno.ECONNRESET):
+                    raise
+            try:
+                piece = self._socket.recv(_PIECE_BYTES)
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.ECONNRESET):
+                    raise
+                if error.errno == errno.ECONNRESET or self._process.poll() is not None:
+                    return
+            else:
+                if not piece:
+                    return
+                self._read += piece
+
+    def _disown(self) -> None:
+        """In a forked process: close the copies of the descriptors; the process itself is the parent's."""
+        self._release.detach()
+        self._socket.close()
+        self._errors.close()
+        self._process.returncode = 0  # so that Popen does not look for it
+
+
+def _release(owner: int, process: subprocess.Popen[bytes], ours: socket.socket, errors: FileIO) -> None:
+    if os.getpid() != owner:
+        return
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # its own group, which has its forks as well
+    ours.close()
+    errors.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_PATIENCE_S)
+
+
+def _disown_children() -> None:
+    for held in list(_children):
+        if (child := held()) is not None:
+            child._disown()
+    _children.clear()
+
+
+os.register_at_fork(after_in_child=_disown_children)
+
+
+def _undisturbed(function: Callable[[], Result]) -> Result:
+    """Call a function where no signal handler of Python can raise, so that it is done whole: in another thread.
+
+    One of ``threading`` is left half-started where its start is interrupted, and counted for ever.
+    """
+    results: list[Result] = []
+    errors: list[BaseException] = []
+    done = _thread.allocate_lock()
+    done.acquire()
+
+    def work() -> None:
+        try:
+            results.append(function())
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            done.release()
+
+    try:
+        _thread.start_new_thread(work, ())
+    except RuntimeError:  # the interpreter ends and starts no thread
+        return function()
+    owner = os.getpid()
+    while not done.acquire(timeout=_ALIVE_S):
+        if os.getpid() != owner:  # forked by a handler: the thread stayed with the parent
+            raise _not_usable()
+    if errors:
+        raise errors.pop()
+    return results.pop()
+
+
+def _checked(line: bytes, number: int) -> dict[str, Any]:
+    """Return a line of the answer to the question with this number."""
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError):
+        raise _damaged("a line that is no JSON", line) from None
+    found = said.pop("number", None) if isinstance(said, dict) else None
+    if found != number:
+        raise _damaged(f"a line of the answer {found!r} instead of {number}", line)
+    answer: dict[str, Any] = said
+    return answer
+
+
+def _damaged(what: str, line: bytes) -> CudnnBackendError:
+    return CudnnBackendError(
+        f"a child process said {what}", code="answer-damaged", more=line[:_SAID].decode(errors="replace")
+    )
+
+
+def _not_usable() -> UsageError:
+    return UsageError(
+        "the child process cannot be asked: a question to it was interrupted, or this process was forked since",
+        code="child-not-usable",
+        fix="ask again: a new child process answers",
+    )
+
+
+# the child's side
+
+
+class Say(Protocol):
+    """Writes its arguments as a line of the answer."""
+
+    def __call__(self, **line: Any) -> None: ...
+
+
+def serve(answer: Callable[[dict[str, Any], Say], None]) -> None:
+    """In a child: answer each question of the parent until there are no more.
+
+    An exception is told to the parent, which raises it. Where the parent is gone, a question that takes more than its
+    time ends the process.
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # what the parent ignores or blocks came along
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
+    questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(0), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    with questions, contextlib.suppress(BrokenPipeError, ConnectionResetError), answers:
+        for line in questions:
+            question = json.loads(line)
+            say = _sayer(answers, question["number"])
+            signal.setitimer(signal.ITIMER_REAL, question["limit_s"] + _PATIENCE_S)
+            try:
+                answer(question["asked"], say)
+            except (BrokenPipeError, ConnectionResetError):  # nobody listens
+                return
+            except Exception as error:
+                more = error.render() if isinstance(error, CudnnBackendError) else ""
+                say(failed=f"{type(error).__name__}: {error}", more=more)
+            else:
+                say(done=True)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _sayer(answers: IO[bytes], number: int) -> Say:
+    def say(**line: Any) -> None:
+        answers.write(json.dumps(line | {"number": number}).encode() + b"\n")
+        answers.flush()
+
+    return say

@@ -1,0 +1,445 @@
+"""Folders that only their user can write, and files in them that are whole or absent.
+
+Code is loaded from such a folder, or what lies in it is believed: so the folder must belong to this user, nobody else
+may write to it, and all is done through the file descriptor that was checked. Writers take turns by a lock that the
+system gives back when a process dies; what a killed one left is removed by the next.
+
+:class:`EntryFolder` keeps JSON records by key in such a folder: one line with schema and SHA-256, then the JSON.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import stat
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from ..errors import EnvironmentNotReady, UsageError
+
+__all__ = ["CacheWarning", "EntryFolder", "OpenFolder", "PrivateFolder"]
+
+LOCK, WRITING = ".lock", ".writing"
+_LOCK_WAIT_S = 10.0
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+_CREATE = os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class CacheWarning(UserWarning):
+    """Something kept on disk was not used, or could not be kept; the work is done again instead."""
+
+
+class PrivateFolder:
+    """A folder that only its user can write; made with mode 0700 when it is first written to.
+
+    Parameters
+    ----------
+    path
+        ``~`` and ``~user`` are expanded.
+    title
+        What the folder is called in messages, such as ``plan cache``.
+    reason
+        Why nobody else may write to it.
+    code
+        Of the error if somebody else can write to it.
+    otherwise
+        What else a user can do about a folder that cannot be used.
+
+    Raises
+    ------
+    UsageError
+        ``cache-folder-name`` if no folder can have that name.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, title: str, reason: str, code: str, otherwise: str = ""
+    ) -> None:
+        self.title = title
+        self.reason = reason
+        self.code = code
+        self.or_else = otherwise and f", or {otherwise}"
+        try:
+            self.path = Path(path).expanduser().absolute()
+            if b"\0" in os.fsencode(self.path):
+                raise ValueError("it holds a null character")
+        except (RuntimeError, ValueError, TypeError, OSError) as error:  # no such user, no such text, no working folder
+            raise UsageError(
+                f"{path!r} cannot be the {title}: {error}",
+                code="cache-folder-name",
+                fix=f"give the path of a folder{self.or_else}",
+            ) from None
+
+    @contextmanager
+    def opened(self, *, create: bool = False) -> Iterator[OpenFolder]:
+        """Yield the folder, by whose file descriptor all is done: what was checked stays what is used.
+
+        Raises
+        ------
+        EnvironmentNotReady
+            The code this folder was given.
+        OSError
+            ``FileNotFoundError`` if it is not there, and what else keeps it from being opened or made.
+        """
+        if create and not self.path.exists():
+            for folder in (*reversed(self.path.parents), self.path):
+                with suppress(FileExistsError):
+                    folder.mkdir(mode=0o700)
+        try:
+            descriptor = os.open(self.path, _READ | os.O_DIRECTORY)
+        except OSError:
+            if self.path.is_symlink():
+                raise self._not_private("is a symbolic link, a folder is needed", "name what it points to") from None
+            raise
+        try:
+            self._check(os.fstat(descriptor))
+            yield OpenFolder(descriptor, self.path)
+        finally:
+            os.close(descriptor)
+
+    def _check(self, status: os.stat_result) -> None:
+        if status.st_uid != os.geteuid():
+            fault = f"belongs to user id {status.st_uid}, needed is {os.geteuid()}"
+            raise self._not_private(fault, "name another folder")
+        if status.st_mode & 0o022:
+            fault = f"has mode {stat.S_IMODE(status.st_mode):04o}, needed is 0700"
+            raise self._not_private(fault, f"look at what is in it, then chmod 700 {self.path}")
+
+    def _not_private(self, fault: str, fix: str) -> EnvironmentNotReady:
+        return EnvironmentNotReady(
+            f"the {self.title} {self.path} {fault}",
+            code=self.code,
+            cause=f"{self.reason}, so only its user may write to this folder",
+            fix=f"{fix}{self.or_else}",
+        )
+
+    @contextmanager
+    def usable(self) -> Iterator[None]:
+        """Raise what the system says against the folder as an error of this package.
+
+        Raises
+        ------
+        EnvironmentNotReady
+            ``cache-folder-unusable``.
+        """
+        try:
+            yield
+        except EnvironmentNotReady:
+            raise
+        except OSError as error:
+            raise EnvironmentNotReady(
+                f"the {self.title} {self.path} cannot be used: {error}",
+                code="cache-folder-unusable",
+                fix=f"see that this user can read and write it and that there is room on its disk{self.or_else}",
+            ) from None
+
+
+class OpenFolder:
+    """A folder that was found to be private, by its file descriptor; made by :meth:`PrivateFolder.opened`."""
+
+    def __init__(self, descriptor: int, path: Path) -> None:
+        self.descriptor = descriptor
+        self.path = path
+
+    def files(self, name: re.Pattern[str]) -> list[tuple[str, os.stat_result]]:
+        """Return what is no folder and has such a name, with its status."""
+        found = []
+        with os.scandir(self.descriptor) as items:
+            for item in items:
+                if name.fullmatch(item.name) and not item.is_dir(follow_symlinks=False):
+                    with suppress(FileNotFoundError):
+                        found.append((item.name, item.stat(follow_symlinks=False)))
+        return found
+
+    def read(self, name: str, max_bytes: int, *, touch: bool = False) -> bytes:
+        """Return the bytes of a plain file that only its user can write; with `touch`, note that it was used.
+
+        Raises
+        ------
+        ValueError
+            It is something else, or larger than `max_bytes`.
+        """
+        descriptor = os.open(name, _READ | os.O_NONBLOCK, dir_fd=self.descriptor)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise ValueError("it is no plain file")
+            if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+                mode = stat.S_IMODE(status.st_mode)
+                raise ValueError(f"others can write it: user id {status.st_uid}, mode {mode:04o}")
+            if status.st_size > max_bytes:
+                raise ValueError(f"it has {status.st_size} bytes, at most {max_bytes} are taken")
+            if touch:
+                with suppress(OSError):  # a folder that can only be read
+                    os.utime(descriptor)
+            with open(descriptor, "rb", closefd=False) as file:
+                return file.read(max_bytes)
+        finally:  # open() does not close what turns out to be a folder
+            os.close(descriptor)
+
+    def write(self, name: str, data: bytes, *, durable: bool = True) -> None:
+        """Write a file that is whole or absent to everybody else, if `durable` even if power fails.
+
+        The caller holds the lock.
+        """
+        self.remove_rest()
+        flags = os.O_WRONLY | os.O_EXCL | _CREATE
+        try:
+            with open(os.open(WRITING, flags, 0o600, dir_fd=self.descriptor), "wb") as file:
+                file.write(data)
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
+            os.replace(WRITING, name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+        except BaseException:  # a full disk, Ctrl-C: nothing half written stays
+            with suppress(OSError):
+                self.remove(WRITING)
+            raise
+        if durable:
+            os.fsync(self.descriptor)
+
+    def remove(self, name: str) -> bool:
+        """Remove a file and return whether it was there."""
+        try:
+            os.unlink(name, dir_fd=self.descriptor)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def remove_rest(self) -> None:
+        """Remove what a killed writer left. The caller holds the lock."""
+        self.remove(WRITING)
+
+    @contextmanager
+    def locked(self, wait_s: float | None = None) -> Iterator[int]:
+        """Hold the folder's lock, of which there is one; yield its file descriptor.
+
+        A child process that is given the descriptor holds the lock too, until it ends.
+
+        Raises
+        ------
+        TimeoutError
+            Somebody has it for longer than `wait_s`.
+        """
+        deadline = time.monotonic() + (_LOCK_WAIT_S if wait_s is None else wait_s)
+        while True:
+            lock = os.open(LOCK, os.O_RDWR | _CREATE, 0o600, dir_fd=self.descriptor)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if self._is_the_lock(lock):
+                    break
+            except BlockingIOError:
+                pass
+            except BaseException:
+                os.close(lock)
+                raise
+            os.close(lock)
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"another process holds {self.path / LOCK}")
+            time.sleep(0.005)
+        try:
+            yield lock
+        finally:
+            # A forked child may have the file too: closing alone would not free it.
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            os.close(lock)
+
+    def _is_the_lock(self, lock: int) -> bool:
+        """Return whether the locked file is still the one others would lock: somebody may have removed it."""
+        try:
+            return os.path.samestat(os.fstat(lock), os.stat(LOCK, dir_fd=self.descriptor, follow_symlinks=False))
+        except FileNotFoundError:
+            return False
+
+
+class EntryFolder:
+    """JSON records by key, each a file of its own in a private folder.
+
+    What is wrong with an entry is a warning, and the entry counts as absent; so is an entry that cannot be written.
+    Any number of processes and threads may share a folder.
+
+    Parameters
+    ----------
+    schema
+        First words of every entry: another schema, other entries.
+    suffix
+        Of the file names, which are ``<key>.<suffix>``; keys are 64 hex digits.
+    max_bytes
+        Before their sizes come to more than this, the entries not used for the longest time are removed.
+        None: never.
+    durable
+        Whether an entry outlives a power failure, which takes milliseconds; one that does not is noticed by its hash.
+    warning
+        Category of the warnings.
+    """
+
+    def __init__(
+        self,
+        folder: PrivateFolder,
+        *,
+        schema: str,
+        suffix: str,
+        max_bytes: int | None,
+        durable: bool = True,
+        warning: type[CacheWarning] = CacheWarning,
+    ) -> None:
+        self.folder = folder.path
+        self.max_bytes = max_bytes
+        self._private = folder
+        self._schema = schema
+        self._suffix = suffix
+        self._name_of_any = re.compile(rf"[0-9a-f]{{64}}\.{re.escape(suffix)}")
+        self._max_read = (1 << 28) if max_bytes is None else max_bytes
+        self._durable = durable
+        self._warning = warning
+
+    def make(self) -> None:
+        """Make the folder if it is not there.
+
+        Raises
+        ------
+        EnvironmentNotReady
+            ``cache-folder-unusable``, and as :meth:`PrivateFolder.opened`.
+        """
+        with self._private.usable(), self._private.opened(create=True):
+            pass
+
+    def path(self, key: str) -> Path:
+        """Return the file of a key.
+
+        Raises
+        ------
+        UsageError
+            ``plan-cache-key``.
+        """
+        return self.folder / self._name(key)
+
+    def read(self, key: str) -> dict[str, Any] | None:
+        """Return the record of a key if all of it is as it was written, and note that it was used."""
+        name = self._name(key)
+        try:
+            with self._private.opened() as folder:
+                return self._read_in(folder, name, touch=True)
+        except FileNotFoundError:
+            return None
+        except EnvironmentNotReady:
+            raise
+        except OSError as error:
+            self.warn(f"{self.folder / name} is ignored: {error}")
+        return None
+
+    def read_all(self) -> Iterator[tuple[dict[str, Any], os.stat_result]]:
+        """Yield every record and its file's status, the last used first.
+
+        Raises
+        ------
+        EnvironmentNotReady
+            ``cache-folder-unusable``, and as :meth:`PrivateFolder.opened`.
+        """
+        with self._private.usable(), suppress(FileNotFoundError), self._private.opened() as folder:
+            for name, status in sorted(folder.files(self._name_of_any), key=lambda item: -item[1].st_mtime_ns):
+                if (record := self._read_in(folder, name, touch=False)) is not None:
+                    yield record, status
+
+    def write(self, key: str, record: Mapping[str, Any]) -> None:
+        """Remove old records until there is room, then write the record of a key.
+
+        Raises
+        ------
+        UsageError
+            ``plan-cache-key``, ``plan-cache-evidence``.
+        EnvironmentNotReady
+            As :meth:`PrivateFolder.opened`.
+        """
+        name = self._name(key)
+        data = self._entry({"key": key, **record})
+        if len(data) > self._max_read:
+            return self.warn(f"{name} is not kept: {len(data)} bytes, the cache holds at most {self._max_read}")
+        try:
+            with self._private.opened(create=True) as folder, folder.locked():
+                folder.remove_rest()
+                self._make_room(folder, name, len(data))
+                folder.write(name, data, durable=self._durable)
+        except EnvironmentNotReady:
+            raise
+        except OSError as error:
+            self.warn(f"{name} is not kept in {self.folder}: {error}")
+        return None
+
+    def clear(self) -> int:
+        """Remove every entry and return how many there were. Other files of the folder are left alone.
+
+        Raises
+        ------
+        EnvironmentNotReady
+            ``cache-folder-unusable``, and as :meth:`PrivateFolder.opened`.
+        """
+        with self._private.usable(), suppress(FileNotFoundError), self._private.opened() as folder, folder.locked():
+            folder.remove_rest()
+            return sum(folder.remove(name) for name, _ in folder.files(self._name_of_any))
+        return 0
+
+    def warn(self, text: str) -> None:
+        """Warn whoever called the method that calls this."""
+        warnings.warn(text, self._warning, stacklevel=4)
+
+    def _name(self, key: str) -> str:
+        name = f"{key}.{self._suffix}"
+        if not self._name_of_any.fullmatch(name):
+            raise UsageError(f"{key!r} is no key of an entry, 64 hex digits are needed", code="plan-cache-key")
+        return name
+
+    def _entry(self, record: Mapping[str, Any]) -> bytes:
+        try:
+            body = json.dumps(record).encode() + b"\n"
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UsageError(f"the evidence for an entry is no JSON: {error}", code="plan-cache-evidence") from None
+        return self._first_line(body) + body
+
+    def _first_line(self, body: bytes) -> bytes:
+        return f"{self._schema} sha256 {hashlib.sha256(body).hexdigest()}\n".encode()
+
+    def _read_in(self, folder: OpenFolder, name: str, *, touch: bool) -> dict[str, Any] | None:
+        try:
+            return self._checked(folder.read(name, self._max_read, touch=touch), name)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, RecursionError) as error:
+            self.warn(f"{self.folder / name} is ignored: {error}")
+        return None
+
+    def _checked(self, data: bytes, name: str) -> dict[str, Any]:
+        """Return the record of an entry, or raise ValueError; nothing is parsed before the hash was compared."""
+        end = data.find(b"\n") + 1
+        first, body = data[:end], data[end:]
+        if first != self._first_line(body):
+            ours = first.startswith(f"{self._schema} ".encode())
+            raise ValueError(
+                "it was changed since it was written" if ours else f"it does not begin with {self._schema!r}"
+            )
+        record = json.loads(body)
+        if not isinstance(record, dict) or f"{record.get('key')}.{self._suffix}" != name:
+            raise ValueError("it is the entry of another key")
+        return record
+
+    def _make_room(self, folder: OpenFolder, name: str, size: int) -> None:
+        """Remove the entries not used for the longest time until one more of this size is within bounds.
+
+        Before it is written and not after: a writer that is killed in between leaves too little, never too much.
+        """
+        if self.max_bytes is None:
+            return
+        found = sorted(folder.files(self._name_of_any), key=lambda item: item[1].st_mtime_ns)
+        total = size + sum(status.st_size for other, status in found if other != name)
+        for other, status in found:
+            if total <= self.max_bytes:
+                return
+            if other != name:
+                folder.remove(other)
+                total -= status.st_size

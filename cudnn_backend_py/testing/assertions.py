@@ -1,0 +1,81 @@
+"""Verdicts as assertions, for any test framework; ``pytest_plugin`` has the same as fixtures."""
+
+from __future__ import annotations
+
+from ..diagnose import Outcome, Verdict, render_text
+from ..diagnose.judges import Question, judge
+from ..graph import Graph
+
+__all__ = ["assert_not_supported", "assert_supported"]
+
+
+def assert_supported(
+    graph: Graph, target: str = "gpu", version: str | None = None, build: bool = False, *, limit_s: float = 60.0
+) -> Verdict:
+    """Assert that cuDNN supports `graph`, and return the verdict.
+
+    Parameters
+    ----------
+    target
+        A described GPU (``sm90``), the path of a device JSON, or ``gpu`` for the one of this machine.
+    version
+        An installed cuDNN such as ``9.19.0``; None for the library this process would load.
+    build
+        Ask for a plan, too: compilation can fail where the support check passed.
+    limit_s
+        Seconds the question may take. It is asked in a child process, which later questions share.
+
+    Raises
+    ------
+    AssertionError
+        With the verdict as text, if the graph is not supported, and also if that could not be judged.
+    UsageError
+        ``unknown-target``.
+    EnvironmentNotReady
+        ``cudnn-version-not-installed``.
+    """
+    __tracebackhide__ = True
+    verdict = judge(Question(graph, target, version, build=build), limit_s=limit_s)
+    if not verdict.supported:
+        raise AssertionError(_text(verdict))
+    return verdict
+
+
+def assert_not_supported(
+    graph: Graph,
+    target: str = "gpu",
+    cause: str | None = None,
+    version: str | None = None,
+    build: bool = False,
+    *,
+    limit_s: float = 60.0,
+) -> Verdict:
+    """Assert that cuDNN does not support `graph`, and return the verdict.
+
+    Parameters
+    ----------
+    cause
+        The code its cause must have, such as ``shared-memory-per-block-insufficient``; any if None.
+    target, version, build, limit_s
+        As for :func:`assert_supported`.
+
+    Raises
+    ------
+    AssertionError
+        With the verdict as text, if the graph is supported, if it is refused for another cause, and also if that
+        could not be judged.
+    UsageError, EnvironmentNotReady
+        As for :func:`assert_supported`.
+    """
+    __tracebackhide__ = True
+    verdict = judge(Question(graph, target, version, build=build), limit_s=limit_s)
+    if verdict.outcome is not Outcome.NOT_SUPPORTED:
+        raise AssertionError(f"expected: not supported\n{_text(verdict)}")
+    found = verdict.cause.code if verdict.cause is not None else "none"
+    if cause not in (None, found):
+        raise AssertionError(f"expected cause: {cause}, found: {found}\n{_text(verdict)}")
+    return verdict
+
+
+def _text(verdict: Verdict) -> str:
+    return render_text(verdict).rstrip()

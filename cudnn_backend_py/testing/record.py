@@ -1,0 +1,103 @@
+"""Run the GPU tests and keep a small record: machine, driver, cuDNN, commit, counts, figures."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from ..system.child import module_command
+from ..info import collect_info
+
+__all__ = ["record_run"]
+
+_KEPT = (
+    "cudnn_backend_py",
+    "python",
+    "cudnn",
+    "found by",
+    "built for CUDA",
+    "driver",
+    "driver version",
+    "compiled call",
+    "gpus",
+)
+FIGURES_VARIABLE = "CUDNN_BACKEND_FIGURES"
+
+
+def record_run(folder: Path, arguments: list[str]) -> tuple[Path, int]:
+    """Run pytest with `arguments`, write one JSON into `folder`, return (its path, pytest's exit code).
+
+    The folder is made first, so that no run is made in vain. Tests add measured figures by appending JSON lines to the
+    file named in ``CUDNN_BACKEND_FIGURES``.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        results, figures = Path(scratch) / "junit.xml", Path(scratch) / "figures.jsonl"
+        command = module_command("pytest", f"--junitxml={results}", *arguments)
+        environment = {**os.environ, FIGURES_VARIABLE: str(figures), "CUDNN_BACKEND_REQUIRE": "gpu"}
+        run = subprocess.run(command, env=environment, check=False)
+        record = {
+            "schema": "cudnn-backend-py/record",
+            "version": 1,
+            "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+            "commit": _commit(),
+            "machine": platform.machine(),
+            "environment": {key: value for key, value in collect_info().items() if key in _KEPT},
+            "arguments": arguments,
+            "counts": _counts(results),
+            "failed": _failed(results),
+            "figures": _figures(figures),
+        }
+    path = folder / f"{_name(record['environment'])}.json"
+    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    return path, run.returncode
+
+
+def _name(environment: Any) -> str:
+    gpus = environment.get("gpus")
+    device = gpus[0] if isinstance(gpus, list) else "no-gpu"
+    version = str(environment.get("cudnn", "none")).split(";")[0]
+    return f"{device}-cudnn-{version}".lower().replace(" ", "-")
+
+
+def _commit() -> str:
+    """Return the commit the run is of; ``CUDNN_BACKEND_COMMIT`` says it where the sources travel without git."""
+    if named := os.environ.get("CUDNN_BACKEND_COMMIT"):
+        return named
+    found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    return found.stdout.strip() or "unknown"
+
+
+def _counts(results: Path) -> dict[str, int]:
+    if not results.is_file():
+        return {}
+    suites = ElementTree.parse(results).getroot().iter("testsuite")
+    names = ("tests", "failures", "errors", "skipped")
+    counts = dict.fromkeys(names, 0)
+    for suite in suites:
+        for name in names:
+            counts[name] += int(suite.get(name, 0))
+    return counts
+
+
+def _failed(results: Path) -> list[str]:
+    """Return the names of the tests that failed."""
+    if not results.is_file():
+        return []
+    cases = ElementTree.parse(results).getroot().iter("testcase")
+    return [
+        f"{case.get('classname')}.{case.get('name')}"
+        for case in cases
+        if case.find("failure") is not None or case.find("error") is not None
+    ]
+
+
+def _figures(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []

@@ -1,0 +1,583 @@
+"""Time the engine configs of a graph on the GPU, check that they agree, and keep the best with its evidence."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..execution.buffers import device_buffer
+from ..plans.cache import PlanCache, default_cache, plan_key
+from .statistics import (
+    L2,
+    MIN_ROUNDS,
+    Budget,
+    Difference,
+    Timing,
+    choose,
+    compare,
+    evidence_table,
+    has_storage,
+    hopeless,
+    limit_of,
+    made_up_inputs,
+)
+from ..plans.engine import EngineConfig, Knob, OperationGraph, heur_mode
+from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, UsageError
+from ..execution.run import DeviceMemory, VariantPack, cuda_call, cuda_runtime, variant_pack
+from ..generated.enums import HeurMode, KnobType
+from ..graph import Graph, Tensor
+from ..graph.formats import storage_type
+from ..plans.build import forget_plans, shared_target
+from ..plans.plan import Plan, build_plan
+from ..plans.select import Selection, candidates, nothing_selected, refusal, tuned_options
+from ..target import Target
+
+__all__ = ["Tuned", "autotune", "neighbours", "tune"]
+
+SCHEMA, SCHEMA_VERSION = "cudnn-backend-py/tuning", 1
+Progress = Callable[[str, float], None]
+MAX_ROUNDS, WARM_UP = 60, 2
+CHECKING, PREPARING = 0.2, 0.6  # shares of the budget at which asking for configs, and building and running, end
+
+
+# Candidates beyond the heuristics
+
+
+def neighbours(
+    knobs: tuple[Knob, ...], seeds: list[Mapping[KnobType | int, int]], values: int = 8
+) -> Iterator[dict[KnobType, int]]:
+    """Yield knob choices near those of the seeds: none at all, each seed, each seed with one knob changed.
+
+    Parameters
+    ----------
+    knobs
+        The knobs of an engine; those of a seed that it does not have are left out.
+    seeds
+        Knob choices that work for some engine.
+    values
+        The most values tried of one knob: those nearest to the seed's.
+    """
+    yield {}
+    fitting = [
+        {knob.type: seed[knob.type] for knob in knobs if isinstance(knob.type, KnobType) and knob.type in seed}
+        for seed in seeds
+    ]
+    yield from (seed for seed in fitting if seed)
+    for seed in fitting:
+        for knob in knobs:
+            if not isinstance(knob.type, KnobType):
+                continue
+            at = seed.get(knob.type, knob.minimum)
+            choices = range(knob.minimum, knob.maximum + 1, max(1, knob.stride))
+            near = sorted((value for value in choices if seed.get(knob.type) != value), key=lambda v: abs(v - at))
+            for value in near[:values]:
+                yield {**seed, knob.type: value}
+
+
+def _beyond(
+    question: OperationGraph, taken: list[EngineConfig], selection: Selection, budget: Budget
+) -> Iterator[EngineConfig]:
+    """Yield configs of all engines that pass the selection and cuDNN's check, engine by engine in turn."""
+    seeds: list[Mapping[KnobType | int, int]] = [config.knobs for config in taken]
+    seen = {_identity(config.engine, config.knobs) for config in taken}
+    refuse = refusal(question, replace(selection, engine=None, knobs=()))
+    waiting = []
+    for engine in range(question.engine_count):
+        try:
+            waiting.append((engine, neighbours(question.knobs(engine), seeds)))
+        except CudnnStatusError:
+            continue  # the engine does not take the graph
+    while waiting:
+        for item in list(waiting):
+            config = _next_config(question, *item, seen, budget)
+            if config is None:
+                waiting.remove(item)
+            elif refuse(config) is None:
+                yield config
+
+
+def _identity(engine: int, knobs: Mapping[Any, int]) -> Any:
+    return engine, frozenset((int(kind), value) for kind, value in knobs.items())
+
+
+def _next_config(
+    question: OperationGraph,
+    engine: int,
+    choices: Iterator[dict[KnobType, int]],
+    seen: set[Any],
+    budget: Budget,
+) -> EngineConfig | None:
+    """Return the next config of an engine that cuDNN's check takes, None if there is none or the time is up."""
+    for knobs in choices:
+        identity = _identity(engine, knobs)
+        if identity in seen:
+            continue
+        if not budget.allows(0, CHECKING):
+            return None
+        seen.add(identity)
+        try:
+            return question.config(engine, knobs)
+        except CudnnStatusError:
+            continue
+    return None
+
+
+# Running
+
+
+@dataclass
+class _Candidate:
+    config: EngineConfig
+    origin: str
+    state: str = "late"  # then "failed", "different", "timed"
+    reason: str = "the time budget was used up before its turn"
+    plan: Plan | None = None
+    pack: VariantPack | None = None
+    build_s: float | None = None
+    differences: dict[str, Difference] = field(default_factory=dict)
+    times: dict[L2, list[float]] = field(default_factory=lambda: {"cold": [], "warm": []})
+
+    def drop(self, state: str, reason: str) -> None:
+        self.state, self.reason, self.pack = state, reason, None
+        if self.plan is not None:
+            self.plan.close()
+            self.plan = None
+
+    def timing(self) -> dict[L2, Timing]:
+        return {state: Timing.of(times) for state, times in self.times.items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what was found out, as plain data."""
+        plain: dict[str, Any] = {"tag": self.config.tag, "mode": self.origin, "state": self.state}
+        if self.reason:
+            plain["reason"] = self.reason
+        if self.build_s is not None:
+            plain["build_s"] = round(self.build_s, 4)
+        if self.plan is not None:
+            plain["workspace_bytes"] = self.plan.workspace_bytes
+        if self.differences:
+            plain["differences"] = {
+                name: {key: value if math.isfinite(value) else None for key, value in asdict(difference).items()}
+                for name, difference in self.differences.items()
+            }
+        if self.times["cold"]:
+            plain |= {state: asdict(timing) for state, timing in self.timing().items()}
+        return plain
+
+
+class _Stage:
+    """Buffers of one graph on the GPU, the memory that empties the L2 cache, and events."""
+
+    def __init__(self, graph: Graph, target: Target, buffers: Mapping[str | int, Any] | None) -> None:
+        assert target.handle is not None
+        self.graph, self.handle = graph, target.handle
+        self.memory, self._runtime = DeviceMemory(), cuda_runtime()
+        self._workspace, self._workspace_bytes = 0, 0
+        self._events: list[Any] = []
+        try:
+            self._events = [self._call("cudaEventCreate") for _ in range(3)]
+            self._own: set[int] = set()
+            self.buffers = self._placed(buffers or {})
+            device = self._call("cudaGetDevice")
+            kind = self._runtime.cudaDeviceAttr.cudaDevAttrL2CacheSize
+            self.l2_bytes = int(self._call("cudaDeviceGetAttribute", kind, device))
+            self._flush_bytes = max(2 * self.l2_bytes, 1 << 22)
+            self._flush = self.memory.allocate(self._flush_bytes)
+        except BaseException:
+            self.close()
+            raise
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        return cuda_call(self._runtime, name, *arguments)
+
+    def close(self) -> None:
+        for event in self._events:
+            self._call("cudaEventDestroy", event)
+        self._events = []
+        self.memory.free()
+
+    def _placed(self, given: Mapping[str | int, Any]) -> dict[str | int, Any]:
+        """Return a device buffer or number for every tensor: the caller's, or one made up here."""
+        tensors = {key: tensor for tensor in self.graph.variant_pack_tensors for key in (tensor.name, tensor.uid)}
+        if unknown := [key for key in given if key not in tensors]:
+            raise UsageError(f"the graph has no tensor {unknown[0]!r} in memory", code="unknown-buffer")
+        placed: dict[str | int, Any] = {tensors[key].uid: buffer for key, buffer in given.items()}
+        for uid, buffer in placed.items():
+            if isinstance(buffer, np.ndarray) and not tensors[uid].by_value:
+                raise UsageError(
+                    f"buffer {tensors[uid].name!r} is a NumPy array, a device buffer is needed",
+                    code="buffer-not-on-device",
+                )
+        for uid, value in made_up_inputs(self.graph, given=placed).items():
+            placed[uid] = self.memory.copy_in(value) if isinstance(value, np.ndarray) else value
+        for tensor in self.graph.variant_pack_tensors:
+            if tensor.uid not in placed and not tensor.by_value:
+                placed[tensor.uid] = self.memory.zeros(tensor.span_bytes)
+        return placed
+
+    def pack(self, plan: Plan) -> VariantPack:
+        """Return the variant pack of a plan, with a workspace that is large enough."""
+        if plan.workspace_bytes > self._workspace_bytes:
+            self._workspace = self.memory.allocate(plan.workspace_bytes)
+            self._workspace_bytes = plan.workspace_bytes
+        return variant_pack(plan, self.buffers, workspace_ptr=self._workspace)
+
+    def launch(self, candidate: _Candidate) -> None:
+        assert candidate.plan is not None
+        assert candidate.pack is not None
+        candidate.plan.descriptor.execute(self.handle, candidate.pack.descriptor)
+
+    def results(self, candidate: _Candidate) -> dict[str, NDArray[Any]]:
+        """Run a candidate on outputs that were zero before; return the outputs as they lie in memory."""
+        outputs = {tensor.uid: tensor for tensor in self.graph.outputs}.values()
+        for tensor in outputs:
+            if math.prod(tensor.dims) == tensor.span_elements:  # nothing else lies between its elements
+                self._call("cudaMemsetAsync", self._address(tensor), 0, tensor.span_bytes, self.handle.stream)
+        self.launch(candidate)
+        self.memory.synchronize(self.handle.stream)
+        return {tensor.name: self._read(tensor) for tensor in outputs}
+
+    def _address(self, tensor: Tensor) -> int:
+        return device_buffer(self.buffers[tensor.uid], tensor.name).ptr
+
+    def _read(self, tensor: Tensor) -> NDArray[Any]:
+        if not has_storage(tensor.data_type):
+            raw = np.empty(tensor.span_bytes, np.uint8)
+            self.memory.copy_out(self._address(tensor), raw)
+            return raw
+        image = np.empty(tensor.span_elements, storage_type(tensor.data_type))
+        self.memory.copy_out(self._address(tensor), image)
+        strides = tuple(stride * image.itemsize for stride in tensor.strides)
+        return np.lib.stride_tricks.as_strided(image, tensor.dims, strides)
+
+    def sample(self, candidate: _Candidate) -> None:
+        """Time a candidate once with a cold L2 cache, and once more right after."""
+        stream = self.handle.stream
+        start, middle, end = self._events
+        # While this memory is written, the host gets ahead: the GPU does not wait for launches.
+        self._call("cudaMemsetAsync", self._flush, 0, self._flush_bytes, stream)
+        self._call("cudaEventRecord", start, stream)
+        self.launch(candidate)
+        self._call("cudaEventRecord", middle, stream)
+        self.launch(candidate)
+        self._call("cudaEventRecord", end, stream)
+        self._call("cudaEventSynchronize", end)
+        candidate.times["cold"].append(1e3 * float(self._call("cudaEventElapsedTime", start, middle)))
+        candidate.times["warm"].append(1e3 * float(self._call("cudaEventElapsedTime", middle, end)))
+
+
+def _prepare(
+    stage: _Stage,
+    all_of_them: list[_Candidate],
+    budget: Budget,
+    tolerance: float | Mapping[str, float] | None,
+    report: Progress,
+) -> list[_Candidate]:
+    """Build the candidates, run each once and keep those that agree with the first that runs."""
+    ready: list[_Candidate] = []
+    first: dict[str, NDArray[Any]] = {}
+    longest = 0.0
+    for index, candidate in enumerate(all_of_them):
+        if ready and not budget.allows(longest, PREPARING):
+            break
+        report(f"building {candidate.config.tag}", PREPARING * index / len(all_of_them))
+        began = time.perf_counter()
+        try:
+            candidate.plan = build_plan(candidate.config)
+            candidate.build_s = time.perf_counter() - began
+            candidate.pack = stage.pack(candidate.plan)
+            results = stage.results(candidate)
+        except CudnnStatusError as error:
+            candidate.drop("failed", f"{error.headline}: {error.last_error.strip() or 'no last-error text'}")
+            continue
+        except CudnnBackendError as error:
+            if error.code != "cuda-runtime":
+                raise
+            raise CudnnBackendError(
+                f"engine config {candidate.config.tag} failed on the GPU: {error.headline}",
+                code="tuning-candidate-crashed",
+                cause="the CUDA context of this process may be lost",
+                fix="start again in a new process, without engines=True or with a selection that leaves it out",
+            ) from error
+        longest = max(longest, time.perf_counter() - began)
+        first = first or results
+        if reason := _disagreement(stage.graph, candidate, first, results, tolerance):
+            candidate.drop("different", reason)
+            continue
+        candidate.state, candidate.reason = "timed", ""
+        ready.append(candidate)
+    return ready
+
+
+def _disagreement(
+    graph: Graph,
+    candidate: _Candidate,
+    first: Mapping[str, NDArray[Any]],
+    results: Mapping[str, NDArray[Any]],
+    tolerance: float | Mapping[str, float] | None,
+) -> str | None:
+    """Return how a candidate's results differ from the first's beyond tolerance, None if they do not."""
+    if first is results:
+        return None
+    whys = []
+    for tensor in {tensor.uid: tensor for tensor in graph.outputs}.values():
+        difference = compare(first[tensor.name], results[tensor.name], tensor.data_type)
+        candidate.differences[tensor.name] = difference
+        if why := difference.why(limit_of(tensor, tolerance)):
+            whys.append(f"{tensor.name}: {why}")
+    return "; ".join(whys) or None
+
+
+def _measure(stage: _Stage, ready: list[_Candidate], budget: Budget, report: Progress) -> int:
+    """Time the candidates in rounds until the budget or the rounds are used up; return the number of rounds."""
+    for candidate in ready:
+        for _ in range(WARM_UP):
+            stage.sample(candidate)
+        candidate.times = {"cold": [], "warm": []}
+    racing, rounds, longest = list(ready), 0, 0.0
+    while rounds < MAX_ROUNDS and (rounds == 0 or budget.allows(longest)):
+        began = time.perf_counter()
+        for candidate in racing[rounds % len(racing) :] + racing[: rounds % len(racing)]:
+            stage.sample(candidate)
+        longest = max(longest, time.perf_counter() - began)
+        rounds += 1
+        report(f"round {rounds} of {MAX_ROUNDS}, {len(racing)} candidates", PREPARING + 0.4 * rounds / MAX_ROUNDS)
+        if rounds == MIN_ROUNDS:
+            out = hopeless({item.config.tag: item.timing() for item in racing}, racing[0].config.tag)
+            racing = [item for item in racing if item.config.tag not in out]
+    return rounds
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The fastest plan of a graph and how that was found, as plain data."""
+
+    plan: Plan
+    evidence: dict[str, Any] = field(repr=False)
+
+    @property
+    def gain(self) -> float:
+        """How many times faster the plan is than the heuristics' first choice; 1.0 if it is that."""
+        return float(self.evidence["gain"])
+
+
+def autotune(
+    graph: Graph,
+    target: Target | str | None = None,
+    *,
+    buffers: Mapping[str | int, Any] | None = None,
+    modes: Sequence[HeurMode | str] = ("A", "B", "FALLBACK"),
+    engines: bool = False,
+    max_candidates: int = 32,
+    budget_s: float = 30.0,
+    tolerance: float | Mapping[str, float] | None = None,
+    by: L2 = "cold",
+    cache: bool | PlanCache = True,
+    progress: bool | Progress = False,
+    selection: Selection | None = None,
+) -> Tuned:
+    """Find the fastest plan of a graph on the GPU of this process.
+
+    Every candidate runs once on the same inputs; those whose results differ from the first's are discarded. The
+    others are timed between CUDA events in interleaved rounds, each right after a buffer larger than the L2 cache
+    was written (cold) and once more (warm). The heuristics' first choice stays unless another beats it beyond the
+    spread of both.
+
+    Parameters
+    ----------
+    graph, target
+        The graph, and a live target (the GPU of this process if not given).
+    buffers
+        Device buffers by name or uid, as for :func:`~cudnn_backend_py.execution.variant_pack`; outputs among them are
+        overwritten. What is not given is made up: see :func:`~cudnn_backend_py.tuning.statistics.made_up_inputs`.
+    modes
+        Heuristics modes whose configs are tried, in this order; they replace those of `selection`.
+    engines
+        Also try all engines with knob values near those of the heuristics' configs. They pass cuDNN's check, but
+        nobody proposed them: a kernel that fails takes the CUDA context with it.
+    max_candidates
+        The most configs tried.
+    budget_s
+        Seconds it may take; one build that has begun, and one round of timing, are finished.
+    tolerance
+        Largest relative Frobenius norm of a difference, for all outputs or by name;
+        :data:`~cudnn_backend_py.tuning.statistics.TOLERANCES` by data type if not given.
+    by
+        Whether times with a cold or a warm L2 cache decide. The winner is not slower in the other.
+    cache
+        Put the winner with its evidence into the default plan cache, or the one given, for ``plan(...)`` to find.
+    progress
+        True for a progress bar, or a function of a text and the share that is done.
+    selection
+        What the configs may need and must promise.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``tuning-without-device`` for a described target, ``no-gpu``, ``cuda-python-missing``.
+    NothingSelected
+        If no config is left to try.
+    UsageError
+        ``tuning-option``, ``tuning-input``, and what buffers may be refused for.
+    CudnnBackendError
+        ``tuning-failed`` if no candidate could be built; ``tuning-candidate-crashed``.
+    """
+    _check_options(max_candidates, budget_s, by)
+    budget = Budget(budget_s)
+    live = shared_target(target)
+    if not live.is_live:
+        raise EnvironmentNotReady(
+            f"{live.name} is a described target, plans are timed on a GPU",
+            code="tuning-without-device",
+            fix="tune on the GPU itself; for a described target select(...) chooses without timing",
+        )
+    wanted = replace(selection or Selection(), modes=tuple(map(heur_mode, modes)))
+    tried, refused = _gather(OperationGraph(graph, live), wanted, engines, max_candidates, budget)
+    stage = _Stage(graph, live, buffers)
+    try:
+        with _reporting(progress) as report:
+            ready = _prepare(stage, tried, budget, tolerance, report)
+            if not ready:
+                raise CudnnBackendError(
+                    f"none of {len(tried)} engine configs of {graph.name!r} could be built and run",
+                    code="tuning-failed",
+                    cause="\n".join(f"{item.config.tag}: {item.reason}" for item in tried),
+                )
+            rounds = _measure(stage, ready, budget, report)
+    finally:
+        stage.close()
+    timings = {item.config.tag: item.timing() for item in ready}
+    first = ready[0].config.tag
+    chosen = choose(timings, first, by)
+    evidence = {
+        "schema": SCHEMA,
+        "version": SCHEMA_VERSION,
+        "graph": graph.name,
+        "cudnn": live.library.version_text,
+        "device": live.profile.title,
+        "sm": live.sm,
+        "made_up_inputs": not buffers,
+        "first": first,
+        "winner": chosen,
+        "by": by,
+        "gain": timings[first][by].median_us / timings[chosen][by].median_us,
+        "rounds": rounds,
+        "budget_s": budget_s,
+        "seconds": round(budget.spent, 3),
+        "l2_bytes": stage.l2_bytes,
+        "candidates": [item.to_dict() for item in tried] + refused,
+    }
+    plan = _keep_only(chosen, ready)
+    _remember(graph, live, plan, evidence, cache, selection)
+    return Tuned(plan, evidence)
+
+
+def _keep_only(tag: str, ready: list[_Candidate]) -> Plan:
+    """Return the plan of a candidate and close the others."""
+    kept = None
+    for item in ready:
+        item.pack = None
+        assert item.plan is not None
+        if item.config.tag == tag:
+            kept = item.plan
+        else:
+            item.plan.close()
+    assert kept is not None
+    return kept
+
+
+def _check_options(max_candidates: int, budget_s: float, by: str) -> None:
+    for name, value in (("max_candidates", max_candidates), ("budget_s", budget_s)):
+        if not value > 0:
+            raise UsageError(f"{name} is {value!r}, more than 0 is needed", code="tuning-option")
+    if by not in ("cold", "warm"):
+        raise UsageError(f"by is {by!r}, 'cold' or 'warm' is needed", code="tuning-option")
+
+
+def _gather(
+    question: OperationGraph, wanted: Selection, engines: bool, limit: int, budget: Budget
+) -> tuple[list[_Candidate], list[dict[str, Any]]]:
+    """Return the configs to try, best guess first, and the evidence about those that were refused."""
+    found = candidates(question, wanted)
+    tried = [_Candidate(config, origin) for config, origin in zip(found.configs, found.origins, strict=True)]
+    if engines and not wanted.knobs and wanted.engine is None:
+        for config in _beyond(question, found.configs, wanted, budget):
+            if len(tried) >= limit:
+                break
+            tried.append(_Candidate(config, "engine"))
+    if not tried:
+        raise nothing_selected(question, wanted, found)
+    refused = [
+        {"tag": item.tag, "mode": item.mode, "state": "refused", "reason": item.reason} for item in found.refused
+    ]
+    return tried[:limit], refused
+
+
+def _remember(
+    graph: Graph,
+    target: Target,
+    plan: Plan,
+    evidence: dict[str, Any],
+    cache: bool | PlanCache,
+    selection: Selection | None,
+) -> None:
+    if cache is False:
+        return
+    kept = default_cache() if cache is True else cache
+    if kept is not None and target.profile.properties.get("multiProcessorCount"):  # before cuDNN 9.8 it is not known
+        kept.put(plan_key(graph, target, tuned_options(selection, target)), plan, evidence)
+        forget_plans()  # what this process built untuned would be found before it
+
+
+@contextmanager
+def _reporting(progress: bool | Progress) -> Iterator[Progress]:
+    """Yield the function that is told what is going on."""
+    if not isinstance(progress, bool):
+        yield progress
+        return
+    if not progress:
+        yield lambda text, done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("asking cuDNN", total=1.0)
+        yield lambda text, done: bar.update(task, description=text, completed=done)
+
+
+# For people
+
+
+def tune(graph: Graph, *, json_path: str | None = None, **options: Any) -> Tuned:
+    """Tune a graph as the command ``cudnn-backend tune`` does: with a progress bar, and a table on standard output.
+
+    Parameters
+    ----------
+    json_path
+        File for the evidence as JSON.
+    options
+        As for :func:`autotune`.
+    """
+    import json
+    from pathlib import Path
+
+    from rich.console import Console
+
+    tuned = autotune(graph, **{"progress": True} | options)
+    if json_path is not None:
+        Path(json_path).write_text(json.dumps(tuned.evidence, indent=1) + "\n", encoding="utf-8")
+    console = Console(highlight=False)
+    console.print(evidence_table(tuned.evidence))
+    same = tuned.evidence["winner"] == tuned.evidence["first"]
+    verdict = "the heuristics' first choice stays" if same else f"{tuned.gain:.3f} x as fast as the first choice"
+    console.print(f"{tuned.evidence['winner']}: {verdict} ({tuned.evidence['rounds']} rounds)", markup=False)
+    return tuned

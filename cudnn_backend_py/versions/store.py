@@ -1,0 +1,810 @@
+"""cuDNN versions side by side in a per-user cache: install, list, find, verify, remove.
+
+A version is the ``nvidia/`` tree of one wheel, in a folder of its own::
+
+    <root>/9.19.0.56-cu12/nvidia/cudnn_jit/lib/libcudnn.so.9
+    <root>/9.19.0.56-cu12/installed.json          which wheel, its SHA-256; SHA-256, size and time of every file
+    <root>/nvrtc-cu12/nvidia/cuda_nvrtc/lib/...   only if this environment has no NVRTC of that CUDA major
+
+A folder appears by one rename after every file was checked, so it is whole or absent. Who installs or removes holds
+the lock of the cache meanwhile, and so does its pip: what lies in a staging folder of nobody is removed by the next.
+Two cuDNN versions never share a process: give a child :func:`child_environment`. Nothing here loads cuDNN.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from ..errors import EnvironmentNotReady, UsageError
+from .integrity import METADATA, find_differences, installations_of, read_installation
+from ..system.private_folder import PrivateFolder
+from .wheels import refuse_wheel, unpack_wheel
+
+__all__ = [
+    "Installed",
+    "Wholeness",
+    "check_all",
+    "child_environment",
+    "default_cuda",
+    "default_root",
+    "environment_for",
+    "find_installed",
+    "install",
+    "list_installed",
+    "newest",
+    "remove",
+    "require_installed",
+    "verify",
+    "version_numbers",
+]
+
+Cuda = Literal["12", "13"]
+Flavor = Literal["jit", "full"]
+
+_VARIABLE = "CUDNN_BACKEND_CACHE"
+_STAGING = ".staging-"
+_INSTALL_WAIT_S = 3600.0
+_FOLDER = re.compile(r"(?P<version>9(?:\.[0-9]{1,9}){3})-cu(?P<cuda>12|13)")
+_SIZE_UNITS = {"bytes": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
+_CUDNN_FILE = "nvidia/*/lib/libcudnn.so.9"
+_PROJECT: dict[Flavor, str] = {"jit": "nvidia-cudnn-jit-cu{}", "full": "nvidia-cudnn-cu{}"}
+_NO_RECORD = f"there is no readable {METADATA} of this version"
+# Others would make pip do something else: look with another Python, fetch more, write elsewhere, be quiet.
+_PIP_SETTINGS = frozenset(
+    f"PIP_{name}"
+    for name in (
+        *("CONFIG_FILE", "INDEX_URL", "EXTRA_INDEX_URL", "NO_INDEX", "FIND_LINKS", "TRUSTED_HOST", "KEYRING_PROVIDER"),
+        *("CERT", "CLIENT_CERT", "PROXY", "TIMEOUT", "DEFAULT_TIMEOUT", "RETRIES", "RESUME_RETRIES"),
+        *("CACHE_DIR", "NO_CACHE_DIR", "USE_FEATURE", "USE_DEPRECATED"),
+    )
+)
+_NVRTC_REQUIREMENT: dict[Cuda, str] = {
+    "12": "nvidia-cuda-nvrtc-cu12",
+    "13": "nvidia-cuda-nvrtc>=13,<14",
+}
+_NVRTC_FILE: dict[Cuda, str] = {
+    "12": "nvidia/cuda_nvrtc/lib/libnvrtc.so.12",
+    "13": "nvidia/cu13/lib/libnvrtc.so.13",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Installed:
+    """One cuDNN in the cache.
+
+    Attributes
+    ----------
+    version
+        Four numbers, ``"9.19.0.56"``.
+    cuda
+        CUDA major the wheel was built for.
+    flavor
+        ``"jit"`` holds the graph library and the runtime-compiled engines only, ``"full"`` everything.
+    path
+        The folder that holds ``nvidia/``.
+    library
+        ``libcudnn.so.9``.
+    nvrtc
+        ``libnvrtc`` of the same CUDA major, of this environment or of the cache; None if neither has one.
+    size_bytes
+        All files of this version, without NVRTC.
+    """
+
+    version: str
+    cuda: Cuda
+    flavor: Flavor
+    path: Path
+    library: Path
+    nvrtc: Path | None
+    size_bytes: int
+
+    @property
+    def short(self) -> str:
+        """Return the first three numbers, ``"9.19.0"``."""
+        return self.version.rpartition(".")[0]
+
+
+def default_root() -> Path:
+    """Return the folder of all versions: ``CUDNN_BACKEND_CACHE``, else one in the user's cache folder."""
+    if override := os.environ.get(_VARIABLE):
+        return Path(override)
+    import platformdirs  # only the cache needs it: judging and running do not
+
+    return platformdirs.user_cache_path("cudnn-backend-py") / "cudnn"
+
+
+def default_cuda() -> Cuda:
+    """Return ``"13"`` if this environment has the NVRTC of CUDA 13 and not that of CUDA 12, else ``"12"``."""
+    return "13" if _environment_nvrtc("13") and not _environment_nvrtc("12") else "12"
+
+
+def install(version: str, *, cuda: Cuda | None = None, root: Path | None = None, progress: bool = True) -> Installed:
+    """Install a cuDNN version into the cache, and NVRTC where this environment has none.
+
+    The wheels come through pip, from wherever the user's pip is configured to look. A version given by three
+    or four numbers that is installed already is only verified, without network; one that is damaged is replaced. An
+    install in another process is waited for.
+
+    Parameters
+    ----------
+    version
+        ``"9.19.0.56"``, ``"9.19.0"`` (its newest build) or ``"9.19"`` (its newest patch).
+    cuda
+        CUDA major; default :func:`default_cuda`. The small jit wheel is taken where the version has one.
+    root
+        Folder of all versions; default :func:`default_root`. Made if missing, with mode 0700.
+    progress
+        Whether to show bars on standard error.
+
+    Raises
+    ------
+    UsageError
+        ``cudnn-version-malformed``, ``cuda-major-unknown``, ``cache-folder-name``.
+    EnvironmentNotReady
+        ``cudnn-version-not-found``, ``cudnn-index-empty``, ``wheel-download-failed``, ``wheel-damaged``,
+        ``cache-folder-foreign``, ``cache-not-private``, ``cache-folder-unusable``, ``pip-missing``.
+
+    Notes
+    -----
+    Loads cuDNN: no
+    """
+    wanted = _parse_request(version)
+    cuda = default_cuda() if cuda is None else _check_cuda(cuda)
+    with _changing(root) as (root, lock), _progress(progress) as bars:
+        found = _newest_of(_installed(root, wanted, cuda)) if len(wanted) > 2 else None
+        if found is not None:
+            project, exact = _PROJECT[found.flavor].format(cuda), found.version
+        else:
+            lookup = bars.add_task("looking up versions", total=None)
+            project, exact = _choose_wheel(wanted, cuda)
+            bars.remove_task(lookup)
+        folder = root / f"{exact}-cu{cuda}"
+        _provide(f"{project}=={exact}", folder, _CUDNN_FILE, bars, lock)
+        if _environment_nvrtc(cuda) is None:
+            _provide(_NVRTC_REQUIREMENT[cuda], root / f"nvrtc-cu{cuda}", _NVRTC_FILE[cuda], bars, lock)
+        installed = _load_installed(folder)
+        if installed is None:
+            _refuse_foreign(folder, _CUDNN_FILE)
+        return installed
+
+
+def list_installed(root: Path | None = None) -> list[Installed]:
+    """Return every version in the cache, oldest first; folders that are not ours are passed over.
+
+    One whose files are damaged is among them: :func:`child_environment` and :func:`verify` tell.
+
+    Raises
+    ------
+    UsageError
+        ``cache-folder-name``.
+    EnvironmentNotReady
+        ``cache-not-private``, ``cache-folder-unusable``.
+    """
+    return sorted(_installed(_root(root).path), key=lambda one: (version_numbers(one.version), one.cuda))
+
+
+def find_installed(version: str, *, cuda: Cuda | None = None, root: Path | None = None) -> Installed | None:
+    """Return the newest installed version that starts with these numbers, or None.
+
+    Without ``cuda`` any CUDA major will do; where one version is there for both, :func:`default_cuda` wins.
+
+    Raises
+    ------
+    UsageError
+        ``cudnn-version-malformed``, ``cuda-major-unknown``, ``cache-folder-name``.
+    EnvironmentNotReady
+        ``cache-not-private``, ``cache-folder-unusable``.
+    """
+    return _newest_of(_matches(version, cuda, root))
+
+
+def require_installed(version: str, *, cuda: Cuda | None = None, root: Path | None = None) -> Installed:
+    """Return an installed version.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``cudnn-version-not-installed``, with those that are; ``installed-files-changed`` if there is a rest of it.
+    """
+    installed = find_installed(version, cuda=cuda, root=root)
+    if installed is None:
+        for rest in _rests(_root(root).path, _parse_request(version), cuda):
+            _refuse_changed(rest)
+        have = ", ".join(item.short for item in list_installed(root)) or "none"
+        raise EnvironmentNotReady(
+            f"cuDNN {version} is not installed",
+            code="cudnn-version-not-installed",
+            where=f"installed are: {have}",
+            fix=f"cudnn-backend cudnn install {version}",
+        )
+    return installed
+
+
+def newest(*, cuda: Cuda | None = None, root: Path | None = None) -> Installed | None:
+    """Return the newest installed version, or None; ``cuda`` as in :func:`find_installed`."""
+    if cuda is not None:
+        _check_cuda(cuda)
+    return _newest_of(one for one in list_installed(root) if cuda in (None, one.cuda))
+
+
+def remove(version: str, *, cuda: Cuda | None = None, root: Path | None = None) -> Installed:
+    """Remove one installed version and return what it was.
+
+    With the last version of a CUDA major goes the NVRTC that was installed for it.
+
+    Raises
+    ------
+    UsageError
+        ``cudnn-version-malformed``, ``cuda-major-unknown``, ``cudnn-version-ambiguous`` (several match).
+    EnvironmentNotReady
+        ``cudnn-version-not-installed``, ``cache-not-private``, ``cache-folder-unusable``.
+    """
+    _parse_request(version)
+    with _changing(root) as (root, _):
+        matches = _matches(version, cuda, root)
+        if not matches:
+            raise EnvironmentNotReady(
+                f"cuDNN {version}{f' for CUDA {cuda}' if cuda else ''} is not installed, nothing was removed",
+                code="cudnn-version-not-installed",
+                where=f"cache folder {root}",
+                cause=f"installed are: {', '.join(one.path.name for one in list_installed(root)) or 'none'}",
+            )
+        if len(matches) > 1:
+            names = ", ".join(one.path.name for one in matches)
+            raise UsageError(
+                f"cuDNN {version} names {len(matches)} installed versions, one is needed",
+                code="cudnn-version-ambiguous",
+                where=f"cache folder {root}",
+                fix=f"give all four numbers and the CUDA major; they are {names}",
+            )
+        [gone] = matches
+        _discard(gone.path)
+        if not any(one.cuda == gone.cuda for one in list_installed(root)):
+            _discard(root / f"nvrtc-cu{gone.cuda}")
+        return gone
+
+
+def verify(installed: Installed) -> None:
+    """Check every file against its SHA-256 of install time, and that no file was added; also a cached NVRTC.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``installed-files-changed``.
+    """
+    _check_files(installed, full=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Wholeness:
+    """What a check of one cuDNN found.
+
+    Attributes
+    ----------
+    name, path
+        Of the version, or ``environment`` for the one of this environment; where it lies.
+    state
+        ``whole``, ``damaged``, or ``unchecked`` where nothing says what was installed.
+    differences
+        One line for each file that is not as it was installed, or why nothing could be checked.
+    repair
+        What to do about it.
+    """
+
+    name: str
+    path: str
+    state: Literal["whole", "damaged", "unchecked"]
+    differences: tuple[str, ...] = ()
+    repair: str = ""
+
+    @property
+    def exit_code(self) -> int:
+        """0 whole, 1 damaged, 2 could not be checked."""
+        return ("whole", "damaged", "unchecked").index(self.state)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {**asdict(self), "differences": list(self.differences)}
+
+
+def check_all(versions: Sequence[str] = (), *, environment: bool = False, root: Path | None = None) -> list[Wholeness]:
+    """Check every file of some versions, or of all in the cache if none is named, by its SHA-256.
+
+    Parameters
+    ----------
+    environment
+        Whether to check the cuDNN that pip has installed into this environment too, against the RECORD of its wheel.
+
+    Raises
+    ------
+    UsageError
+        ``cudnn-version-malformed``, ``cache-folder-name``.
+    EnvironmentNotReady
+        ``cache-not-private``, ``cache-folder-unusable``.
+
+    Notes
+    -----
+    Loads cuDNN: no
+    """
+    cache = _root(root).path
+    checked = []
+    for wanted in [_parse_request(version) for version in versions] or [()]:
+        found = sorted(_installed(cache, wanted), key=lambda one: (version_numbers(one.version), one.cuda))
+        checked += [_wholeness(one) for one in found]
+        rests = list(_rests(cache, wanted, None))
+        checked += [Wholeness(rest.name, str(rest), "damaged", (_NO_RECORD,), _repair_of(rest)) for rest in rests]
+        if wanted and not found and not rests:
+            asked = ".".join(map(str, wanted))
+            checked.append(
+                Wholeness(asked, "", "unchecked", ("it is not installed",), f"cudnn-backend cudnn install {asked}")
+            )
+    if environment:
+        wheels = [Path(entry) / "nvidia" for entry in sys.path if os.path.isabs(entry)]
+        libraries = dict.fromkeys(path for wheel in wheels for path in sorted(wheel.glob("*/lib/libcudnn.so.9")))
+        checked += [_environment_wholeness(library) for library in libraries]
+    return checked
+
+
+def _wholeness(installed: Installed) -> Wholeness:
+    for folder in _folders(installed):
+        installation = read_installation(folder)
+        if differences := find_differences(installation, full=True):
+            return Wholeness(
+                installed.path.name, str(installed.path), "damaged", differences, _repair_of(installed.path)
+            )
+    return Wholeness(installed.path.name, str(installed.path), "whole")
+
+
+def _environment_wholeness(library: Path) -> Wholeness:
+    installations = installations_of(library)
+    if not installations:
+        reason = "no wheel has a RECORD of it"
+        return Wholeness("environment", str(library), "unchecked", (reason,), "ask whoever installed it")
+    for one in installations:
+        if differences := find_differences(one, full=True):
+            return Wholeness("environment", str(library), "damaged", differences, one.repair)
+    return Wholeness("environment", str(library), "whole")
+
+
+def child_environment(installed: Installed) -> dict[str, str]:
+    """Return a copy of ``os.environ`` with which a child of this package loads this cuDNN and its NVRTC.
+
+    Its files are looked at, not read: presence, size and time.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``installed-files-changed``.
+    """
+    _check_files(installed, full=False)
+    environment = dict(os.environ)
+    environment["CUDNN_BACKEND_LIBRARY"] = str(installed.library)
+    environment.pop("CUDNN_BACKEND_NVRTC", None)
+    if installed.nvrtc is not None:
+        environment["CUDNN_BACKEND_NVRTC"] = str(installed.nvrtc)
+    return environment
+
+
+def environment_for(version: str | None) -> dict[str, str]:
+    """Return the environment of a child that judges with an installed version, or, for None, as this process would.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``cudnn-version-not-installed``, ``installed-files-changed``.
+    """
+    return dict(os.environ) if version is None else child_environment(require_installed(version))
+
+
+# Versions and choices
+
+
+def version_numbers(version: str) -> tuple[int, ...]:
+    """Return the numbers of a version text, to compare."""
+    return tuple(int(number) for number in version.split("."))
+
+
+def _parse_request(version: str) -> tuple[int, ...]:
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9}){1,3}", version):
+        raise UsageError(
+            f"cuDNN version {version!r} is not two, three or four numbers with dots between",
+            code="cudnn-version-malformed",
+            fix='give for example "9.19", "9.19.0" or "9.19.0.56"',
+        )
+    return version_numbers(version)
+
+
+def _check_cuda(cuda: Cuda) -> Cuda:
+    if cuda not in _NVRTC_FILE:
+        raise UsageError(
+            f'CUDA major {cuda!r} is not one cuDNN 9 wheels are made for, needed is "12" or "13"',
+            code="cuda-major-unknown",
+        )
+    return cuda
+
+
+def _matches(version: str, cuda: Cuda | None, root: Path | None) -> list[Installed]:
+    wanted = _parse_request(version)
+    if cuda is not None:
+        _check_cuda(cuda)
+    return _installed(_root(root).path, wanted, cuda)
+
+
+def _newest_of(candidates: Iterable[Installed]) -> Installed | None:
+    preferred = default_cuda()
+    return max(candidates, key=lambda one: (version_numbers(one.version), one.cuda == preferred), default=None)
+
+
+def _choose_wheel(wanted: tuple[int, ...], cuda: Cuda) -> tuple[str, str]:
+    """Return (project, version) of the newest match; jit before full for the same version."""
+    project_of: dict[str, str] = {}
+    complaints = []
+    for project in (f"nvidia-cudnn-jit-cu{cuda}", f"nvidia-cudnn-cu{cuda}"):
+        versions, complaint = _index_versions(project)
+        complaints.append(complaint)
+        for version in versions:
+            project_of.setdefault(version, project)
+    asked = ".".join(map(str, wanted))
+    if not project_of:
+        raise EnvironmentNotReady(
+            f"pip finds no cuDNN 9 wheel for CUDA {cuda} at all, so not {asked}",
+            code="cudnn-index-empty",
+            where=f"{sys.executable} -m pip index versions nvidia-cudnn-jit-cu{cuda}, nvidia-cudnn-cu{cuda}",
+            cause="no network, an index without these wheels, or none for this platform; pip said:\n"
+            + "\n".join(complaints),
+            fix="check pip's index configuration (python -m pip config list), or install where there is a\n"
+            "network and point CUDNN_BACKEND_CACHE at a copy of that cache folder",
+        )
+    matching = [version for version in project_of if version_numbers(version)[: len(wanted)] == wanted]
+    if not matching:
+        nearest = sorted(project_of, key=lambda version: _distance(wanted, version))
+        raise EnvironmentNotReady(
+            f"cuDNN {asked} for CUDA {cuda} is not among the {len(nearest)} versions pip finds",
+            code="cudnn-version-not-found",
+            where=f"wheels nvidia-cudnn-jit-cu{cuda} and nvidia-cudnn-cu{cuda}",
+            fix="take one of these, nearest first:\n" + textwrap.fill(", ".join(nearest), width=90),
+        )
+    exact = max(matching, key=version_numbers)
+    return project_of[exact], exact
+
+
+def _distance(wanted: tuple[int, ...], version: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return a sort key: nearest first, number by number, the newer of two equally near ones first."""
+    have = version_numbers(version)
+    return (
+        tuple(abs(a - b) for a, b in zip(wanted, have, strict=False)),
+        tuple(-number for number in have),
+    )
+
+
+# pip
+
+
+def _pip(*arguments: str) -> list[str]:
+    if importlib.util.find_spec("pip") is None:
+        raise EnvironmentNotReady(
+            f"{sys.executable} has no pip, which fetches the cuDNN wheels",
+            code="pip-missing",
+            fix=f"{sys.executable} -m ensurepip (with uv: uv pip install pip)",
+        )
+    # -P, -E: no pip.py of the working folder or of PYTHONPATH is run. -u: its words are read while it works.
+    return [
+        *(sys.executable, "-P", "-E", "-u", "-m", "pip", *arguments),
+        *("--disable-pip-version-check", "--no-input", "--no-color"),
+    ]
+
+
+def _pip_environment() -> dict[str, str]:
+    """Return this environment with those settings of pip that say where wheels come from, and no others."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PIP_") or name in _PIP_SETTINGS}
+
+
+def _index_versions(project: str) -> tuple[list[str], str]:
+    """Return the cuDNN 9 versions that pip finds for this platform, or none and pip's last words."""
+    done = subprocess.run(
+        _pip("index", "versions", project),
+        env=_pip_environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    listed = re.search(r"^Available versions: (.*)$", done.stdout, re.MULTILINE)
+    if not listed:
+        return [], _last_words(done.stderr)
+    return [one for one in listed[1].split(", ") if re.fullmatch(r"9(\.[0-9]{1,9}){3}", one)], ""
+
+
+def _last_words(output: str) -> str:
+    """Return pip's errors, or its last line where it names none."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("ERROR")]
+    return "\n".join(errors or lines[-1:]) or "nothing"
+
+
+def _download(requirement: str, staging: Path, bars: Progress, lock: int) -> Path:
+    """Download one wheel into ``staging``; pip checks the hash that the index gives.
+
+    pip holds the lock as well: where this process is killed, nobody else takes the folder before pip has ended.
+    """
+    destination, temporary, log = staging / "wheel", staging / "tmp", staging / "pip.log"
+    destination.mkdir()
+    temporary.mkdir()
+    command = _pip(
+        *("download", "--no-deps", "--only-binary=:all:", "--progress-bar=off"),
+        *(f"--dest={destination}", requirement),
+    )
+    task = bars.add_task(f"downloading {requirement}", total=None)
+    # pip writes the growing wheel below TMPDIR: ours, so that it can be watched and is cleaned up.
+    environment = {**_pip_environment(), "TMPDIR": str(temporary)}
+    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(command, env=environment, stdout=output, pass_fds=[lock], **streams) as process,
+    ):
+        try:
+            while process.poll() is None:
+                bars.update(task, completed=_largest_wheel_bytes(staging), total=_announced_bytes(_read_log(log)))
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=0.1)
+        except BaseException:
+            process.kill()
+            raise
+    wheels = list(destination.glob("*.whl"))
+    if process.returncode != 0 or len(wheels) != 1:
+        raise EnvironmentNotReady(
+            f"pip did not download {requirement}, exit status {process.returncode}",
+            code="wheel-download-failed",
+            where=shlex.join(command),
+            cause=f"pip said:\n{_last_words(_read_log(log))}",
+        )
+    [wheel] = wheels
+    size_bytes = wheel.stat().st_size
+    bars.update(task, completed=size_bytes, total=size_bytes)
+    return wheel
+
+
+def _read_log(log: Path) -> str:
+    return log.read_text(encoding="utf-8", errors="replace")
+
+
+def _largest_wheel_bytes(folder: Path) -> int:
+    sizes_bytes = [0]
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            if name.endswith(".whl"):
+                with contextlib.suppress(FileNotFoundError):  # pip moves it meanwhile
+                    sizes_bytes.append(os.stat(os.path.join(parent, name)).st_size)
+    return max(sizes_bytes)
+
+
+def _announced_bytes(log: str) -> int | None:
+    """Return the size from pip's line ``Downloading NAME.whl (18.5 MB)``, which is rounded."""
+    match = re.search(r"\.whl \(([0-9.]+) (bytes|kB|MB|GB)\)", log)
+    return round(float(match[1]) * _SIZE_UNITS[match[2]]) if match else None
+
+
+# Folders
+
+
+def _provide(requirement: str, folder: Path, needed: str, bars: Progress, lock: int) -> None:
+    """See that a folder holds a wheel as it was installed: fetch it if it is missing, replace it if it is damaged."""
+    if os.path.lexists(folder):
+        if _is_whole(folder, needed):
+            return
+        _check_replaceable(folder, needed)
+    with _staging(folder.parent) as staging:
+        wheel = _download(requirement, staging, bars, lock)
+        _place_wheel(wheel, folder, needed, bars)
+
+
+def _is_whole(folder: Path, needed: str) -> bool:
+    try:
+        installation = read_installation(folder)
+    except (OSError, ValueError):
+        return False
+    return _only(installation.files, needed) is not None and not find_differences(installation, full=True)
+
+
+def _check_replaceable(folder: Path, needed: str) -> None:
+    """Refuse a folder that holds something else than install puts there, and no record of an install."""
+    if folder.is_symlink() or not folder.is_dir():
+        _refuse_foreign(folder, needed)
+    names = {path.name for path in folder.iterdir()}
+    if METADATA not in names and not names <= {"nvidia"}:
+        _refuse_foreign(folder, needed)
+
+
+def _place_wheel(wheel: Path, folder: Path, needed: str, bars: Progress) -> None:
+    """Make ``folder`` from a wheel, whole or not at all, in place of what was there."""
+    with _staging(folder.parent) as staging:
+        tree = staging / "tree"
+        tree.mkdir(mode=0o700)
+        unpack_wheel(wheel, tree, bars)
+        if len(list(tree.glob(needed))) != 1:
+            refuse_wheel(wheel, f"there is not one {needed} in it")
+        with contextlib.suppress(FileNotFoundError):
+            folder.rename(staging / "damaged")
+        tree.rename(folder)
+
+
+def _refuse_foreign(folder: Path, needed: str) -> NoReturn:
+    raise EnvironmentNotReady(
+        f"{folder} exists and was not made by install",
+        code="cache-folder-foreign",
+        cause=f"it has no readable {METADATA}, or not one {needed}",
+        fix="delete or move that folder, then install again",
+    )
+
+
+def _installed(root: Path, wanted: tuple[int, ...] = (), cuda: Cuda | None = None) -> list[Installed]:
+    """Return the versions in the cache that begin with these numbers, in no order."""
+    loaded = (_load_installed(folder) for folder in _version_folders(root, wanted, cuda))
+    return [one for one in loaded if one is not None]
+
+
+def _rests(root: Path, wanted: tuple[int, ...], cuda: Cuda | None) -> Iterator[Path]:
+    """Yield the folders that are named like a version and hold no readable record of one."""
+    return (folder for folder in _version_folders(root, wanted, cuda) if _load_installed(folder) is None)
+
+
+def _version_folders(root: Path, wanted: tuple[int, ...], cuda: Cuda | None) -> list[Path]:
+    found = []
+    private = _root(root)
+    with private.usable(), contextlib.suppress(FileNotFoundError), private.opened() as folder:
+        for name in sorted(os.listdir(folder.descriptor)):
+            match = _FOLDER.fullmatch(name)
+            if match and cuda in (None, match["cuda"]) and version_numbers(match["version"])[: len(wanted)] == wanted:
+                found.append(root / name)
+    return found
+
+
+def _load_installed(folder: Path) -> Installed | None:
+    """Return the version in this folder as it is on record, or None if the folder is not one of ours."""
+    name = _FOLDER.fullmatch(folder.name)
+    if name is None:
+        return None
+    cuda: Cuda = "12" if name["cuda"] == "12" else "13"
+    try:
+        installation = read_installation(folder)
+    except (OSError, ValueError):
+        return None
+    flavors = {project.format(cuda): flavor for flavor, project in _PROJECT.items()}
+    library = _only(installation.files, _CUDNN_FILE)
+    if installation.project not in flavors or installation.version != name["version"] or library is None:
+        return None
+    return Installed(
+        version=installation.version,
+        cuda=cuda,
+        flavor=flavors[installation.project],
+        path=folder,
+        library=folder / library,
+        nvrtc=_find_nvrtc(cuda, folder.parent),
+        size_bytes=sum(record.size_bytes for record in installation.files.values()),
+    )
+
+
+def _only(names: Iterable[str], pattern: str) -> str | None:
+    """Return the one name of this pattern, None if there is not one."""
+    found = [name for name in names if name.count("/") == pattern.count("/") and fnmatch(name, pattern)]
+    return found[0] if len(found) == 1 else None
+
+
+def _folders(installed: Installed) -> list[Path]:
+    """Return the folders of the cache that a version uses: its own, and a cached NVRTC's."""
+    nvrtc_folder = installed.path.parent / f"nvrtc-cu{installed.cuda}"
+    cached = installed.nvrtc is not None and installed.nvrtc.is_relative_to(nvrtc_folder)
+    return [installed.path, nvrtc_folder] if cached else [installed.path]
+
+
+def _check_files(installed: Installed, *, full: bool) -> None:
+    for folder in _folders(installed):
+        try:
+            differences = find_differences(read_installation(folder), full=full)
+        except (OSError, ValueError) as error:
+            differences = (f"{METADATA} is unreadable: {error}",)
+        if differences:
+            _refuse_changed(folder, differences, _repair_of(installed.path))
+
+
+def _refuse_changed(folder: Path, differences: Sequence[str] = (_NO_RECORD,), repair: str = "") -> NoReturn:
+    raise EnvironmentNotReady(
+        f"{folder} is not as it was installed, {len(differences)} difference{'s' * (len(differences) != 1)}",
+        code="installed-files-changed",
+        where=str(folder),
+        cause="\n".join(differences),
+        fix=f"{repair or _repair_of(folder)}, which replaces it",
+    )
+
+
+def _repair_of(folder: Path) -> str:
+    version, _, cuda = folder.name.partition("-cu")
+    return f"cudnn-backend cudnn install {version} --cuda {cuda}"
+
+
+# NVRTC
+
+
+def _environment_nvrtc(cuda: Cuda) -> Path | None:
+    candidates = (Path(entry) / _NVRTC_FILE[cuda] for entry in sys.path if os.path.isabs(entry))
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def _find_nvrtc(cuda: Cuda, root: Path) -> Path | None:
+    cached = root / f"nvrtc-cu{cuda}" / _NVRTC_FILE[cuda]
+    return _environment_nvrtc(cuda) or (cached if cached.is_file() else None)
+
+
+# The cache folder
+
+
+def _root(root: Path | None) -> PrivateFolder:
+    return PrivateFolder(
+        default_root() if root is None else root,
+        title="cuDNN cache folder",
+        reason="libraries are loaded from this folder",
+        code="cache-not-private",
+        otherwise=f"set {_VARIABLE} to a folder of this user",
+    )
+
+
+@contextlib.contextmanager
+def _changing(root: Path | None) -> Iterator[tuple[Path, int]]:
+    """Hold the lock of the cache and yield its path and the lock; what killed installs left is removed."""
+    private = _root(root)
+    with private.usable(), private.opened(create=True) as folder, folder.locked(_INSTALL_WAIT_S) as lock:
+        for left in private.path.glob(f"{_STAGING}*"):
+            _remove_tree(left)
+        yield private.path, lock
+
+
+@contextlib.contextmanager
+def _staging(root: Path) -> Iterator[Path]:
+    """Make a private temporary folder beside the versions, so that a rename is enough. The caller holds the lock."""
+    staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=root))
+    try:
+        yield staging
+    finally:
+        _remove_tree(staging)
+
+
+def _remove_tree(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _discard(folder: Path) -> None:
+    """Remove a folder of the cache in one step as others see it; harmless if it is gone already."""
+    with _staging(folder.parent) as staging, contextlib.suppress(FileNotFoundError):
+        folder.rename(staging / folder.name)
+
+
+def _progress(shown: bool) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        console=Console(stderr=True),
+        disable=not shown,
+    )
