@@ -4,7 +4,7 @@ ENV := .venv
 BIN := $(ENV)/bin
 CUDNN := 9.19.0
 NEWEST := 9.28.0
-SOURCES := cudnn_backend_py/native/driver_stub.c cudnn_backend_py/native/shortcut.c
+SOURCES := cudnn_backend_py/native/driver_stub.c cudnn_backend_py/native/fast_call.c
 OLDER := 9.14.0 9.24.0 $(CUDNN)
 TABLES := tests/library/data/attention-support
 

@@ -11,8 +11,8 @@ setup(
             optional=True,
         ),
         Extension(
-            "cudnn_backend_py.native._shortcut",
-            sources=["cudnn_backend_py/native/shortcut.c"],
+            "cudnn_backend_py.native._fast_call",
+            sources=["cudnn_backend_py/native/fast_call.c"],
             optional=True,
         ),
     ]

@@ -61,19 +61,19 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "find_profile": ("target", "find_profile"),
     "read_device": ("target", "read_device"),
     "open_target": ("target", "open_target"),
-    "EngineConfig": ("engine", "EngineConfig"),
-    "OperationGraph": ("engine", "OperationGraph"),
-    "Plan": ("plans", "Plan"),
-    "build_plan": ("plans", "build_plan"),
-    "load_plan": ("plans", "load_plan"),
-    "execute": ("execution", "execute"),
-    "Executable": ("bound", "Executable"),
-    "Selection": ("selection", "Selection"),
-    "select": ("selection", "select"),
-    "PlanCache": ("caching", "PlanCache"),
-    "build": ("planning", "build"),
-    "plan": ("planning", "plan"),
-    "autotune": ("tuning", "autotune"),
+    "EngineConfig": ("plans.engine", "EngineConfig"),
+    "OperationGraph": ("plans.engine", "OperationGraph"),
+    "Plan": ("plans.plan", "Plan"),
+    "build_plan": ("plans.plan", "build_plan"),
+    "load_plan": ("plans.plan", "load_plan"),
+    "execute": ("execution.run", "execute"),
+    "Executable": ("execution.executable", "Executable"),
+    "Selection": ("plans.select", "Selection"),
+    "select": ("plans.select", "select"),
+    "PlanCache": ("plans.cache", "PlanCache"),
+    "build": ("plans.build", "build"),
+    "plan": ("execution.plan", "plan"),
+    "autotune": ("tuning.search", "autotune"),
     "Verdict": ("diagnose", "Verdict"),
     "explain": ("diagnose", "explain"),
 }
@@ -82,12 +82,8 @@ __all__ = ["__version__", *_PUBLIC]
 
 if TYPE_CHECKING:
     from . import reference as reference
-    from .execution.executable import Executable as Executable
-    from .plans.cache import PlanCache as PlanCache
     from .diagnose import Verdict as Verdict
     from .diagnose import explain as explain
-    from .plans.engine import EngineConfig as EngineConfig
-    from .plans.engine import OperationGraph as OperationGraph
     from .errors import CudnnBackendError as CudnnBackendError
     from .errors import CudnnStatusError as CudnnStatusError
     from .errors import EnvironmentNotReady as EnvironmentNotReady
@@ -95,6 +91,7 @@ if TYPE_CHECKING:
     from .errors import NotSupported as NotSupported
     from .errors import NotSupportedStatus as NotSupportedStatus
     from .errors import UsageError as UsageError
+    from .execution.executable import Executable as Executable
     from .execution.run import execute as execute
     from .generated import enums as enums
     from .generated.enums import AttributeName as AttributeName
@@ -131,6 +128,9 @@ if TYPE_CHECKING:
     from .native import library as library
     from .plans.build import build as build
     from .plans.build import plan as plan
+    from .plans.cache import PlanCache as PlanCache
+    from .plans.engine import EngineConfig as EngineConfig
+    from .plans.engine import OperationGraph as OperationGraph
     from .plans.plan import Plan as Plan
     from .plans.plan import build_plan as build_plan
     from .plans.plan import load_plan as load_plan

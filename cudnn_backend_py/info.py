@@ -6,11 +6,11 @@ import sys
 from typing import Any
 
 from . import __version__
-from .versions import store as versions
 from .errors import EnvironmentNotReady
 from .native import library, load_driver
-from .native.fast_call import shortcut
+from .native.fast_call import compiled_library
 from .target import list_profiles, read_device
+from .versions import store as versions
 
 __all__ = ["collect_info"]
 
@@ -33,7 +33,7 @@ def collect_info() -> dict[str, Any]:
         }
     facts["driver"] = f"{driver.kind}, {driver.path or 'no file'}" + (f" ({driver.note})" if driver.note else "")
     facts["driver version"] = driver.version or "none"
-    facts["compiled call"] = "not built: calls take the longer way" if shortcut() is None else "built"
+    facts["compiled call"] = "not built: calls take the longer way" if compiled_library() is None else "built"
     facts["gpus"] = [read_device(index)["deviceName"] for index in range(driver.devices)] or "none in this process"
     try:
         facts["cudnn versions installed"] = [item.version for item in versions.list_installed()] or "none"

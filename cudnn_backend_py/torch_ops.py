@@ -17,8 +17,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from .execution.executable import Executable
 from .errors import EnvironmentNotReady, UsageError
+from .execution.executable import Executable
 from .generated.enums import DataType
 from .graph.attention import Attention, SoftCap, deterministic_config, sdpa_backward, sdpa_forward
 from .graph.ir import Graph, packed_strides

@@ -115,8 +115,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 @pytest.fixture(name="cache")
 def fresh_plan_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PlanCache]:
     """Give a test a folder of plans of its own, and a process that knows no plan."""
-    from cudnn_backend_py.plans.cache import PlanCache
     from cudnn_backend_py.plans.build import forget_plans
+    from cudnn_backend_py.plans.cache import PlanCache
 
     monkeypatch.setenv("CUDNN_BACKEND_PLAN_CACHE", str(tmp_path / "plans"))
     forget_plans()

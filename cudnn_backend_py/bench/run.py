@@ -23,15 +23,15 @@ from typing import Any
 from rich.console import Console
 
 from .. import torch_ops
-from ..execution.executable import Bound, Executable
-from ..system.child import script_command
 from ..errors import CudnnBackendError
+from ..execution.executable import Bound, Executable
 from ..generated.enums import KnobType
 from ..graph import Graph
 from ..info import collect_info
-from ..native.fast_call import shortcut
+from ..native.fast_call import compiled_library
 from ..plans.build import build, shared_target
 from ..plans.plan import Plan
+from ..system.child import script_command
 from ..target import Target
 from ..tuning.search import autotune
 from .contenders import Frontend, differentiated, fill_forward, make_buffers, open_frontend, torch_calls
@@ -58,7 +58,7 @@ def c_loop(bound: Bound) -> Callable[[int, int], float]:
     execute = ctypes.cast(function, ctypes.c_void_p)
 
     def run(_batch: int, calls: int) -> float:
-        nanoseconds = int(shortcut().cudnn_backend_py_loop(execute, handle, plan, pack, calls))
+        nanoseconds = int(compiled_library().cudnn_backend_py_loop(execute, handle, plan, pack, calls))
         if nanoseconds < 0:
             raise CudnnBackendError(f"cudnnBackendExecute answered {-nanoseconds} in the C loop", code="bench-c-loop")
         return nanoseconds
@@ -87,7 +87,7 @@ def _host_contenders(
     executable = Executable(build(SMALL.graph(direction, target), target))
     order = executable.names
     bound = executable.bind(**{name: first[name] for name in order})
-    contenders = {} if shortcut() is None else {"C loop": c_loop(bound)}
+    contenders = {} if compiled_library() is None else {"C loop": c_loop(bound)}
     contenders["same pointers"] = same(bound)
     contenders["same buffers, by position"] = same(partial(executable, *(first[name] for name in order)))
     contenders["fresh pointers"] = fresh(executable, [tuple(one[name] for name in order) for one in sets])

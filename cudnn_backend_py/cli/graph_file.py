@@ -15,7 +15,7 @@ from ..graph import Graph, load_graph
 
 __all__ = ["is_python", "load_graph_file"]
 
-_PACKAGE = str(Path(__file__).parent)
+_PACKAGE = str(Path(__file__).parents[1])
 _SHOWN = 2000  # characters of the message of somebody's exception
 
 

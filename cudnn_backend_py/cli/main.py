@@ -15,13 +15,13 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from ..printable import printable
 from ..system.child import call_command, ending_of
-from .plans import add_commands
+from ..system.strict import read_text
+from .graph_file import is_python, load_graph_file
 from .output import NOT_JUDGED, Commands, OutputFile, add_row, say, warn, write, write_report
 from .output import console as _console
-from .graph_file import is_python, load_graph_file
-from ..printable import printable
-from ..system.strict import read_text
+from .plans import add_commands
 
 if TYPE_CHECKING:
     from ..diagnose import Verdict
@@ -49,7 +49,7 @@ def _judge_in_child(ctx: click.Context, _parameter: click.Parameter, version: st
     from ..versions import store as versions
 
     installed = versions.require_installed(version)
-    command = call_command("cudnn_backend_py.cli:main", *_without_option(sys.argv[1:], "--cudnn"))
+    command = call_command("cudnn_backend_py.cli.main:main", *_without_option(sys.argv[1:], "--cudnn"))
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it was ignored, every exit code would read 0
     child = subprocess.run(command, env=versions.child_environment(installed), check=False)
     if child.returncode in (0, 1, NOT_JUDGED, 130):
@@ -304,9 +304,9 @@ def show_matrix(
     Answers are kept: a run that was stopped goes on where it was. Exit code 0 if all is supported, 1 if something is
     not, 2 if something could not be judged.
     """
-    from ..diagnose.surveys.matrix import matrix
-    from ..diagnose.surveys.attention import TARGETS
     from ..diagnose.report.tables import render_matrix, table_text
+    from ..diagnose.surveys.attention import TARGETS
+    from ..diagnose.surveys.matrix import matrix
 
     _check_style(style)
     graphs = {name: load_graph_file(name) for name in graph_files}
@@ -336,8 +336,8 @@ def show_since(graph_file: str, target: str, versions: tuple[str, ...], build: b
 
     Exit code 0 if some version supports it, 1 if none does, 2 if none could judge.
     """
-    from ..diagnose.surveys.matrix import since
     from ..diagnose.report.tables import render_since
+    from ..diagnose.surveys.matrix import since
 
     found = since(load_graph_file(graph_file), target, versions or None, build=build, every=every)
     if style == "json":
@@ -361,9 +361,9 @@ def check_baseline(file: str, updated: bool, fresh: bool, style: str, output: st
     Exit code 0 if nothing changed, 1 if something did, 2 if something could not be judged; with --update 0 if all
     could be written.
     """
-    from ..diagnose.surveys import baseline as check
     from ..diagnose.report.ci import github_annotations, junit_xml
     from ..diagnose.report.tables import render_check, table_text
+    from ..diagnose.surveys import baseline as check
 
     def load(path: str) -> Graph:
         if is_python(path):
@@ -416,8 +416,8 @@ def attention_table(targets: tuple[str, ...], parts: tuple[str, ...], output: st
 @click.option("--output", type=OutputFile(), help="Write the page here, not to standard output.")
 def attention_page(tables: tuple[str, ...], output: str | None) -> None:
     """Render files of attention-table, one for each cuDNN version, as one Markdown page."""
-    from ..diagnose.surveys.attention import SupportTable
     from ..diagnose.report.attention_page import render_page
+    from ..diagnose.surveys.attention import SupportTable
 
     read = [SupportTable.from_json(read_text(name, code="support-table-file")) for name in tables]
     write_report(render_page(read, files=tables), output)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .output import NOT_JUDGED, OutputFile, say, warn
 from ..errors import CudnnStatusError
 from ..printable import printable
+from .output import NOT_JUDGED, OutputFile, say, warn
 
 if TYPE_CHECKING:
     from ..graph import Graph

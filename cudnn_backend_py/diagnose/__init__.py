@@ -1,18 +1,18 @@
 """Verdicts: what cuDNN says about a graph, read, explained and rendered."""
 
-from .judges import Judge, Question, judge
-from .environment import Fault, check_environment
-from .explanation import control_graph, explain
 from ..graph.faults import KnownHazard, known_hazards
 from ..graph.lint import Finding, lint
 from ..importers.graphs import LoggedGraph, read_graphs, report_log
-from .surveys.matrix import Cell, Matrix, Since, available_versions, matrix, since
-from .report.text import render_text
-from .report.archive import write_repro
-from .surveys.attention import SupportTable, attention_rows, support_table
-from .verdict import Basis, Candidate, Cause, Control, Outcome, Stage, Verdict
-from .remedies import Remedy, whatif
 from ..plans.refusals import Reason, Refusal, read_refusals
+from .environment import Fault, check_environment
+from .explanation import control_graph, explain
+from .judges import Judge, Question, judge
+from .remedies import Remedy, whatif
+from .report.archive import write_repro
+from .report.text import render_text
+from .surveys.attention import SupportTable, attention_rows, support_table
+from .surveys.matrix import Cell, Matrix, Since, available_versions, matrix, since
+from .verdict import Basis, Candidate, Cause, Control, Outcome, Stage, Verdict
 
 __all__ = [
     "Basis",

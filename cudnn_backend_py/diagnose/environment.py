@@ -8,9 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from ..errors import EnvironmentNotReady
-from ..versions.integrity import Damage, find_damage
 from ..native import Library, library, loaded_library
-from ..native.find import cudnn_places, find_loaded, nvrtc_places
 from ..native.environment import (
     ask_nvrtc,
     driver_initialisation,
@@ -21,7 +19,9 @@ from ..native.environment import (
     name_version,
     sublibraries,
 )
+from ..native.find import cudnn_places, find_loaded, nvrtc_places
 from ..target import Target
+from ..versions.integrity import Damage, find_damage
 from ..versions.store import find_installed
 
 __all__ = ["NVRTC_ARCHITECTURES", "Fault", "check_environment", "environment_fault_after_crash", "nvrtc_needed"]

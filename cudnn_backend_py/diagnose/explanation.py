@@ -7,20 +7,20 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from ..plans.engine import EngineConfig, Heuristics, OperationGraph, heur_mode
 from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, GraphError, UsageError
 from ..execution.run import trial_run
 from ..generated.enums import DataType, HeurMode, Status
 from ..graph import Graph, GraphBuilder
+from ..graph.faults import known_hazards
+from ..graph.guard import MISTAKES, collecting, told
 from ..native import loaded_library
+from ..plans.engine import EngineConfig, Heuristics, OperationGraph, heur_mode
 from ..plans.plan import Plan, build_plan
+from ..plans.refusals import Reason, read_refusals
 from ..target import Profile, Target, using
 from .causes.find import UNJUDGED, find_cause, find_graph_cause
 from .environment import Fault, check_environment
-from ..graph.guard import MISTAKES, collecting, told
-from ..graph.faults import known_hazards
 from .verdict import STAGES, Basis, Candidate, Cause, Control, Outcome, Stage, Verdict
-from ..plans.refusals import Reason, read_refusals
 
 __all__ = ["CRASHED", "cause_of", "control_graph", "explain"]
 

@@ -11,18 +11,18 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self, TypedDict
 
-from ..system.child import TIMED_OUT, Child, Say, serve
-from ..plans.engine import heur_mode
 from ..errors import CudnnBackendError
 from ..graph import Graph, graph_from_json, graph_to_json
+from ..graph.faults import known_hazards
 from ..native import loaded_library
 from ..native.find import cudnn_places
+from ..plans.engine import heur_mode
+from ..system.child import TIMED_OUT, Child, Say, serve
 from ..target import Profile, find_profile
 from ..versions.store import environment_for, require_installed
 from .causes.find import suspects
 from .environment import environment_fault_after_crash
 from .explanation import CRASHED, cause_of, explain
-from ..graph.faults import known_hazards
 from .verdict import SCHEMA_VERSION, STAGES, Basis, Cause, Outcome, Stage, Verdict
 
 __all__ = ["CUDNN_TIMED_OUT", "DID_NOT_START", "FAULTS", "Judge", "Question", "judge", "library_identity"]

@@ -16,20 +16,20 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from ..system.child import TIMED_OUT, Child, Say, serve
-from ..plans.engine import OperationGraph
 from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..graph import Graph, graph_from_json, graph_to_json
+from ..graph.rewrite.changes import Change, Effect, changes
 from ..native import library
+from ..plans.engine import OperationGraph
+from ..plans.refusals import furthest_reason, read_refusals
+from ..system.child import TIMED_OUT, Child, Say, serve
 from ..target import Target, find_profile, open_target
 from ..versions.store import environment_for, list_installed, version_numbers
-from .judges import DID_NOT_START, GPU, Judge, Question
 from .causes.case import ARCHITECTURES
 from .causes.find import suspects
-from ..graph.rewrite.changes import Change, Effect, changes
 from .explanation import explain
+from .judges import DID_NOT_START, GPU, Judge, Question
 from .verdict import Verdict
-from ..plans.refusals import furthest_reason, read_refusals
 
 __all__ = ["Remedy", "whatif"]
 

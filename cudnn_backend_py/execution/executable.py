@@ -5,7 +5,7 @@ arguments.
 
 Where this package was built with a C compiler and the buffers' framework has DLPack's C functions (torch since 2.10),
 one compiled function reads and checks the buffers, fills its variant pack if one is new, and launches
-(:mod:`.native.shortcut`). Everything else is done here: the addresses of the same buffers find a finalized variant
+(:mod:`.native.fast_call`). Everything else is done here: the addresses of the same buffers find a finalized variant
 pack, for new ones the oldest pack is filled anew. Checks are then made once for the same objects at the same addresses;
 new torch tensors that are like the last ones that were checked (type, shape, strides, GPU) are not looked at again but
 for their addresses.
@@ -23,15 +23,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .buffers import DeviceBuffer, device_buffer, exchange
 from ..errors import EnvironmentNotReady, UsageError
-from .run import check_buffer, execute, needed_type, scalar_array, scratch_offsets
 from ..graph.ir import Tensor
 from ..native import Handle
 from ..native.cuda import CudaGraphHandle, Memory, current_context, in_context, on_device, pointer_facts
+from ..native.fast_call import LOOK_CLOSER, OTHER_STREAM, Call, HandleState, Launch, Wanted, again, compiled_library
 from ..native.launch import Launcher
-from ..native.fast_call import LOOK_CLOSER, OTHER_STREAM, Call, HandleState, Launch, Wanted, again, shortcut
 from ..plans.plan import Plan
+from .buffers import DeviceBuffer, device_buffer, exchange
+from .run import check_buffer, execute, needed_type, scalar_array, scratch_offsets
 
 __all__ = ["Bound", "CudaGraph", "Executable"]
 
@@ -231,7 +231,7 @@ class Executable:
             self._call_closely(lane, buffers, status)
 
     def _call_closely(self, lane: _Lane, buffers: tuple[Any, ...], status: int) -> None:
-        """Do what the shortcut does, and what it leaves to do."""
+        """Do what the fast path does, and what it leaves to do."""
         if status == OTHER_STREAM:
             lane = self._lane(buffers)
             _held = self._take_workspace(lane)
@@ -257,8 +257,8 @@ class Executable:
             self._shorten(lane, buffers)
 
     def _shorten(self, lane: _Lane, buffers: tuple[Any, ...]) -> None:
-        """Let the lane's next calls take the shortcut, if there is one for buffers of this kind."""
-        functions = exchange(type(buffers[0])) if buffers and shortcut() is not None else None
+        """Let the lane's next calls take the fast path, if there is one for buffers of this kind."""
+        functions = exchange(type(buffers[0])) if buffers and compiled_library() is not None else None
         if functions is None:
             return
         lane.short = Call(

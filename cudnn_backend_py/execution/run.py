@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .buffers import DL_TYPES, DeviceBuffer, device_buffer, type_code
 from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import DataType, DescriptorType
@@ -23,6 +22,7 @@ from ..graph.formats import encode
 from ..graph.ir import ELEMENT_BITS, Tensor
 from ..native import Descriptor, Handle
 from ..plans.plan import Plan
+from .buffers import DL_TYPES, DeviceBuffer, device_buffer, type_code
 
 __all__ = [
     "DeviceMemory",

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .ops.attention_node import FrontendHazardWarning
+from .as_cudnn import install, uninstall
+from .decorators import graph, graph_cache, jit
 from .enums import (
     attention_implementation,
     behavior_note,
@@ -37,6 +38,7 @@ from .enums import (
     tensor_reordering,
 )
 from .errors import cudnnGraphNotSupportedError
+from .graphs import pygraph
 from .handles import (
     create_device_properties,
     create_handle,
@@ -45,10 +47,8 @@ from .handles import (
     get_stream,
     set_stream,
 )
-from .as_cudnn import install, uninstall
-from .decorators import graph, graph_cache, jit
+from .ops.attention_node import FrontendHazardWarning
 from .plan_list import knob
-from .graphs import pygraph
 from .tensors import tensor
 from .wrapper import Graph
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..system.child import loading_program
 from ..errors import CudnnBackendError, UsageError
+from ..system.child import loading_program
 
 __all__ = ["NotOffered", "for_children", "install", "uninstall"]
 

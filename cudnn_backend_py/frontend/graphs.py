@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, Self
 
 from ..execution.buffers import dlpack_facts
-from ..plans.engine import OperationGraph
 from ..graph.ir import Graph
+from ..plans.engine import OperationGraph
 from ..target import Target
 from . import serialize as saved
 from .enums import (
@@ -28,9 +28,9 @@ from .enums import (
 from .errors import FrontendRuntimeError, attribute_not_set, invalid_value, not_supported, status_as
 from .handles import device_properties, kernel_cache, target_of
 from .log import log_graph
-from .ops.node import Emitter, Node, fill_type, packed, prepare
 from .ops.attention import AttentionOps
 from .ops.linear import ConvOps, MatmulOps, MoeOps, ReductionOps
+from .ops.node import Emitter, Node, fill_type, packed, prepare
 from .ops.norm import NormOps
 from .ops.pointwise import PointwiseOps
 from .ops.shape import BlockScaleOps, ShapeOps

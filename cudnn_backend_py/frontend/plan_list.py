@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..plans.engine import EngineConfig, Knob
 from ..errors import CudnnBackendError, CudnnStatusError
+from ..plans.engine import EngineConfig, Knob
 from ..plans.plan import Plan, build_plan
 from .enums import build_plan_policy, heur_mode, knob_type
 from .errors import FrontendRuntimeError, cudnnGraphNotSupportedError, invalid_value, status_as

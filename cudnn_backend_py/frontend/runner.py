@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..execution.buffers import device_buffer, host_address
 from ..errors import CudnnBackendError
+from ..execution.buffers import device_buffer, host_address
 from ..execution.run import DeviceMemory, scalar_array, scratch_offsets
 from ..graph.ir import Tensor
 from ..native import Handle

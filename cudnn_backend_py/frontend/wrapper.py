@@ -12,8 +12,8 @@ from typing import Any, Self
 
 from .enums import data_type, heur_mode, to_data_type
 from .errors import FrontendRuntimeError, attribute_not_set, invalid_value
-from .handles import DescribedHandle, create_handle, default_target, destroy_handle, set_stream
 from .graphs import pygraph
+from .handles import DescribedHandle, create_handle, default_target, destroy_handle, set_stream
 from .tensors import tensor
 
 __all__ = ["Graph", "destroy_default_handle", "get_default_handle"]

@@ -19,9 +19,9 @@ from ..generated.enums import DataType, DescriptorType
 from . import Graph
 from .attention import HAZARDS
 from .attention.hazards import Use
-from .ir import Operation, packed_strides
 from .attention.recognize import read_attention
 from .guard import guarded
+from .ir import Operation, packed_strides
 
 __all__ = ["CONDITIONS", "MEASURED", "KnownHazard", "Version", "known_hazards", "reported_hazards"]
 

@@ -11,9 +11,9 @@ from typing import Literal
 from ..generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
 from . import Graph
 from .attention.hazards import Use
-from .ir import ELEMENT_BITS, Matmul, Op, Pointwise, Reduction, Tensor
 from .attention.recognize import read_attention
 from .guard import collecting, guarded_each
+from .ir import ELEMENT_BITS, Matmul, Op, Pointwise, Reduction, Tensor
 
 __all__ = ["Finding", "lint"]
 

@@ -11,21 +11,21 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, cast
 
-from ..errors import GraphError
-from ..generated.enums import DescriptorType, HeurMode, KnobType
-from .frontend_json import graph_from_frontend_json
-from ..graph.ir import Graph
-from .cudnn_json import graph_from_log_json, is_subgraph
-from ..graph.serial import graph_to_json
-from ..native.log import LogRecord
-from ..printable import printable, printable_lines
-from ..system.strict import parse_json
 from ..diagnose.explanation import explain
-from .calls import DESCRIPTORS, ELEMENT, FIELD_OF, TRACKED, Calls, read_dump
-from .records import MAX_STREAMS, Foreign, Recent, Source, scan
 from ..diagnose.report.text import render_text
 from ..diagnose.verdict import Verdict
+from ..errors import GraphError
+from ..generated.enums import DescriptorType, HeurMode, KnobType
+from ..graph.ir import Graph
+from ..graph.serial import graph_to_json
+from ..native.log import LogRecord
 from ..plans.refusals import Reason, read_refusals
+from ..printable import printable, printable_lines
+from ..system.strict import parse_json
+from .calls import DESCRIPTORS, ELEMENT, FIELD_OF, TRACKED, Calls, read_dump
+from .cudnn_json import graph_from_log_json, is_subgraph
+from .frontend_json import graph_from_frontend_json
+from .records import MAX_STREAMS, Foreign, Recent, Source, scan
 
 __all__ = ["LogReport", "LoggedConfig", "LoggedGraph", "read_graphs", "report_log"]
 

@@ -1,9 +1,9 @@
 """The only hand-written ctypes of the package: finding, loading and calling libcudnn."""
 
 from . import capi
-from .from_values import build
 from .descriptor import Descriptor, Handle
 from .driver import Driver, current_device, load_driver
+from .from_values import build
 from .libcudnn import Answer, Library, library, loaded_library
 from .log import Log, LogRecord, capture_log
 

@@ -21,9 +21,9 @@ from typing import Any, Self, final
 from ..errors import CudnnStatusError, UsageError
 from ..generated.attributes import ATTRIBUTE_FACTS, ATTRIBUTE_OWNER, ATTRIBUTES, AttributeFacts
 from ..generated.enums import AttributeName, AttributeType, DescriptorType
+from .crash_guards import check_before_finalize, check_before_get, check_before_set, check_constant
 from .cuda import same_context
 from .driver import current_device
-from .crash_guards import check_before_finalize, check_before_get, check_before_set, check_constant
 from .libcudnn import DescriptorPointer, HandlePointer, Library, Native, library
 from .values import C_TYPES, convert, from_c, is_a, read, read_number, show, show_typed
 

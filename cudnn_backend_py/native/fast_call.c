@@ -1,6 +1,6 @@
 /* What every call of a bound plan does, in one function: read the buffers, check them, fill a variant pack, execute.
  *
- * shortcut.py loads it with ctypes.PyDLL and fills the structures. It includes no header of Python, of cuDNN or of a
+ * fast_call.py loads it with ctypes.PyDLL and fills the structures. It includes no header of Python, of cuDNN or of a
  * framework: their functions come in as pointers, and buffers are read through DLPack's C exchange functions.
  * Whatever is not as expected is answered, not judged: Python looks closer then, and says what is wrong.
  */
@@ -9,8 +9,8 @@
 #include <stdint.h>
 #include <time.h>
 
-/* Of these structures and functions; shortcut.py takes no other. */
-const int cudnn_backend_py_shortcut_version = 1;
+/* Of these structures and functions; fast_call.py takes no other. */
+const int cudnn_backend_py_fast_call_version = 1;
 
 #define LOOK_CLOSER (-1)
 #define OTHER_STREAM (-2)

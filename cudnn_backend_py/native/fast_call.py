@@ -1,6 +1,6 @@
 """A whole call in one compiled function, where this package was built with a C compiler; ctypes does without it.
 
-What ``shortcut.c`` does could be done from here, function by function, and is where it is missing: each call of ctypes
+What ``fast_call.c`` does could be done from here, function by function, and is where it is missing: each call of ctypes
 costs more than what most of these functions do.
 """
 
@@ -27,7 +27,7 @@ __all__ = [
     "Launch",
     "Wanted",
     "again",
-    "shortcut",
+    "compiled_library",
 ]
 
 VERSION = 1  # of the structures; the compiled file has the same
@@ -155,12 +155,12 @@ class Exchange(NamedTuple):
 
 
 @cache
-def shortcut() -> Any:
+def compiled_library() -> Any:
     """Return the compiled functions, None where they were not built."""
-    for path in sorted(Path(__file__).parent.glob("_shortcut*.so")):
+    for path in sorted(Path(__file__).parent.glob("_fast_call*.so")):
         try:
             library = ctypes.PyDLL(str(path))
-            version = ctypes.c_int.in_dll(library, "cudnn_backend_py_shortcut_version").value
+            version = ctypes.c_int.in_dll(library, "cudnn_backend_py_fast_call_version").value
         except (OSError, ValueError):
             continue
         if version == VERSION:
@@ -210,7 +210,7 @@ def again(launch: Launch, pack: Any, fail: Callable[[int], None]) -> Callable[[]
 
     It holds the pack and what is launched.
     """
-    compiled = shortcut()
+    compiled = compiled_library()
     if compiled is not None:
         return partial(compiled.cudnn_backend_py_again, ctypes.pointer(launch.with_pack(pack, fail)))
     return partial(_step, launch, launch.library.unchecked("cudnnBackendExecute"), pack, fail)
@@ -231,7 +231,8 @@ def _step(launch: Launch, execute: Any, pack: Any, fail: Callable[[int], None]) 
 
 
 class Call:
-    """A plan on one stream, called with tuples of one framework's buffers; only where :func:`shortcut` is not None.
+    """A plan on one stream, called with tuples of one framework's buffers; only where there is a
+    :func:`compiled_library`.
 
     One thread at a time may call it. Holds what it launches and its variant pack, not the buffers.
 
@@ -281,7 +282,7 @@ class Call:
         self._keeps = (launch, pack, filler, exchange.type, table)
         #: Launches with a tuple of as many buffers as are given; answers 0, LOOK_CLOSER, OTHER_STREAM or a status.
         self.go: Callable[[tuple[Any, ...]], int] = partial(
-            shortcut().cudnn_backend_py_call, _pointer(ctypes.addressof(self._call))
+            compiled_library().cudnn_backend_py_call, _pointer(ctypes.addressof(self._call))
         )
 
     def move(self, tail: Sequence[int], workspace: int) -> None:

@@ -19,8 +19,8 @@ from ..errors import UsageError
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import AttributeType, DescriptorType
 from .descriptor import Descriptor, Handle
+from .fast_call import FUNCTIONS, Filler, compiled_library
 from .libcudnn import Library
-from .fast_call import FUNCTIONS, Filler, shortcut
 
 __all__ = ["Launcher", "Overrides", "int64_rows"]
 
@@ -103,7 +103,7 @@ class Launcher:
         self._finalize = unchecked("cudnnBackendFinalize", brief=True)
         self._destroy = unchecked("cudnnBackendDestroyDescriptor", brief=True)
         self.filler = Filler.of(self._library, self.uids)
-        self._shortcut = None if shortcut() is None else shortcut().cudnn_backend_py_fill
+        self._compiled_fill = None if compiled_library() is None else compiled_library().cudnn_backend_py_fill
 
     def keep(self, key: tuple[int, ...], row: bytes, workspace: int = 0) -> _Pack:
         """Return a new pack of a row and a workspace, and keep it; the oldest pack is filled anew if nobody runs it."""
@@ -141,9 +141,9 @@ class Launcher:
 
     def _fill(self, pack: _Pack, row: bytes, workspace: int, overrides: Overrides | None = None) -> _Pack:
         """Empty a pack, set its attributes, finalize and return it."""
-        if self._shortcut is not None and overrides is None:
+        if self._compiled_fill is not None and overrides is None:
             failed = ctypes.c_int()
-            status = self._shortcut(
+            status = self._compiled_fill(
                 ctypes.byref(self.filler), pack.pointer, row, ctypes.c_void_p(workspace), ctypes.byref(failed)
             )
             if status:

@@ -1,7 +1,7 @@
 """``build`` and ``plan``: from a graph to a plan, or to one ready to be called, built once.
 
-A plan is looked for in this process, then on disk (:mod:`~cudnn_backend_py.plans.cache`), where one that was tuned comes
-before the heuristics' choice, and built only if it is in neither.
+A plan is looked for in this process, then on disk (:mod:`~cudnn_backend_py.plans.cache`), where one that was tuned
+comes before the heuristics' choice, and built only if it is in neither.
 
 Several plans are built in as many threads as the process has processors (:func:`build_plans`): building lets go of
 Python's lock, and cuDNN's threads do not wait for each other. Measured with cuDNN 9.28 and 9.19 on four attention plans
@@ -21,15 +21,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from .cache import PlanCache, default_cache, plan_key
-from .engine import EngineConfig, heur_mode
 from ..errors import CudnnStatusError, UsageError
 from ..generated.enums import HeurMode, KnobType
 from ..graph import Graph
 from ..native import current_device, library
+from ..target import Profile, Target, find_profile, open_target
+from .cache import PlanCache, default_cache, plan_key
+from .engine import EngineConfig, heur_mode
 from .plan import Plan, build_plan
 from .select import Selection, select, tuned_options
-from ..target import Profile, Target, find_profile, open_target
 
 if TYPE_CHECKING:
     from ..execution.executable import Executable

@@ -18,9 +18,9 @@ from typing import Any
 
 from ..errors import CudnnBackendError, CudnnStatusError, UsageError
 from ..graph import Graph, graph_from_json, graph_to_json
-from .plan import Plan, restore_plan
 from ..system.private_folder import CacheWarning, EntryFolder, PrivateFolder
 from ..target import Target
+from .plan import Plan, restore_plan
 
 __all__ = ["CacheEntry", "PlanCache", "PlanCacheWarning", "default_cache", "plan_key"]
 

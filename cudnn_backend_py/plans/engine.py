@@ -20,9 +20,9 @@ from ..generated.enums import (
     NumericalNote,
 )
 from ..graph.ir import Graph
-from .lower import lower
 from ..native import Answer, Descriptor, build, capture_log
 from ..target import Target
+from .lower import lower
 
 __all__ = ["EngineConfig", "Heuristics", "Knob", "OperationGraph", "heur_mode"]
 

@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from .engine import EngineConfig
 from ..errors import EnvironmentNotReady, GraphError
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import DescriptorType
@@ -18,6 +17,7 @@ from ..graph import Graph, graph_from_json, graph_to_json
 from ..native import Descriptor
 from ..system.strict import read_json
 from ..target import Target, open_target
+from .engine import EngineConfig
 
 __all__ = ["Plan", "build_plan", "load_plan"]
 

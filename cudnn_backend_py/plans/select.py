@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
-from .engine import EngineConfig, OperationGraph
 from ..errors import CudnnStatusError, NotSupported, UsageError
 from ..generated.enums import BehaviorNote, CudnnEnum, DataType, HeurMode, KnobType, NumericalNote
 from ..graph import Graph, Matmul
 from ..graph.attention import deterministic_config
 from ..target import Target, open_target
+from .engine import EngineConfig, OperationGraph
 
 __all__ = ["NothingSelected", "Refused", "Selected", "Selection", "candidates", "refusal", "select", "tuned_options"]
 

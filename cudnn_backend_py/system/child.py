@@ -44,7 +44,7 @@ __all__ = [
 TIMED_OUT = "timed out"  # how a child ended whose time was over
 NOT_BEGUN = 70  # exit code of a child that did not come to the function it was started for
 
-_HOME = Path(__file__).absolute().parent
+_HOME = Path(__file__).absolute().parents[1]
 _PACKAGE = __name__.partition(".")[0]
 _LONGEST_BYTES = 64 << 20  # of a line
 _PIECE_BYTES = 1 << 18

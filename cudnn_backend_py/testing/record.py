@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from ..system.child import module_command
 from ..info import collect_info
+from ..system.child import module_command
 
 __all__ = ["record_run"]
 

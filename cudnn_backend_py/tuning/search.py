@@ -12,8 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, UsageError
 from ..execution.buffers import device_buffer
+from ..execution.run import DeviceMemory, VariantPack, cuda_call, cuda_runtime, variant_pack
+from ..generated.enums import HeurMode, KnobType
+from ..graph import Graph, Tensor
+from ..graph.formats import storage_type
+from ..plans.build import forget_plans, shared_target
 from ..plans.cache import PlanCache, default_cache, plan_key
+from ..plans.engine import EngineConfig, Knob, OperationGraph, heur_mode
+from ..plans.plan import Plan, build_plan
+from ..plans.select import Selection, candidates, nothing_selected, refusal, tuned_options
+from ..target import Target
 from .statistics import (
     L2,
     MIN_ROUNDS,
@@ -28,16 +38,6 @@ from .statistics import (
     limit_of,
     made_up_inputs,
 )
-from ..plans.engine import EngineConfig, Knob, OperationGraph, heur_mode
-from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, UsageError
-from ..execution.run import DeviceMemory, VariantPack, cuda_call, cuda_runtime, variant_pack
-from ..generated.enums import HeurMode, KnobType
-from ..graph import Graph, Tensor
-from ..graph.formats import storage_type
-from ..plans.build import forget_plans, shared_target
-from ..plans.plan import Plan, build_plan
-from ..plans.select import Selection, candidates, nothing_selected, refusal, tuned_options
-from ..target import Target
 
 __all__ = ["Tuned", "autotune", "neighbours", "tune"]
 

@@ -33,8 +33,8 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from ..errors import EnvironmentNotReady, UsageError
-from .integrity import METADATA, find_differences, installations_of, read_installation
 from ..system.private_folder import PrivateFolder
+from .integrity import METADATA, find_differences, installations_of, read_installation
 from .wheels import refuse_wheel, unpack_wheel
 
 __all__ = [

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from cudnn_backend_py.system.child import module_command
 from cudnn_backend_py.diagnose import Judge, Outcome, Question, judge, matrix, whatif
 from cudnn_backend_py.diagnose.fork import apart
+from cudnn_backend_py.system.child import module_command
 from examples import flash_forward, forum_two_matmul
 from tests.pure.test_child import Interruption, alarm, children, descriptors
 from tests.support.child import ROOT, run_code

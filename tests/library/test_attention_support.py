@@ -9,11 +9,18 @@ import pytest
 from click.testing import CliRunner
 
 from cudnn_backend_py import UsageError
-from cudnn_backend_py.versions import store as versions
 from cudnn_backend_py.cli.main import main
-from cudnn_backend_py.diagnose.surveys.attention import BASE, FORMS, TARGETS, SupportTable, attention_rows, support_table
+from cudnn_backend_py.diagnose.surveys.attention import (
+    BASE,
+    FORMS,
+    TARGETS,
+    SupportTable,
+    attention_rows,
+    support_table,
+)
 from cudnn_backend_py.graph.attention import Attention
 from cudnn_backend_py.native import library
+from cudnn_backend_py.versions import store as versions
 from tests.support.child import OLDER, ROOT, run_code
 
 FILES = {version: f"tests/library/data/attention-support-{version}.json" for version in ("9.14.0", "9.19.0", "9.28.0")}

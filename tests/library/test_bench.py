@@ -16,7 +16,7 @@ from cudnn_backend_py.bench.judge import judge, verdict_lines
 from cudnn_backend_py.bench.run import parse_tag
 from cudnn_backend_py.bench.shapes import DIRECTIONS, QUICK, SHAPES, SMALL
 from cudnn_backend_py.bench.tables import draw, fresh_table, gpu_table, host_table
-from cudnn_backend_py.native.fast_call import shortcut
+from cudnn_backend_py.native.fast_call import compiled_library
 
 
 @pytest.fixture(scope="module")
@@ -69,14 +69,14 @@ def test_c_loop_makes_its_calls() -> None:
     calls: list[tuple[int, int, int]] = []
     kind = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
     note = kind(lambda *arguments: calls.append(arguments) or 0)
-    assert shortcut().cudnn_backend_py_loop(ctypes.cast(note, ctypes.c_void_p), 1, 2, 3, 5) > 0
+    assert compiled_library().cudnn_backend_py_loop(ctypes.cast(note, ctypes.c_void_p), 1, 2, 3, 5) > 0
     assert calls == [(1, 2, 3)] * 5
 
 
 def test_c_loop_answers_the_status_of_a_call_that_fails() -> None:
     """cuDNN itself refuses a null handle."""
     execute = ctypes.cast(library().cudnnBackendExecute, ctypes.c_void_p)
-    status = -shortcut().cudnn_backend_py_loop(execute, None, None, None, 5)
+    status = -compiled_library().cudnn_backend_py_loop(execute, None, None, None, 5)
     assert 2000 <= status < 3000  # CUDNN_STATUS_BAD_PARAM*
 
 

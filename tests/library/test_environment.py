@@ -19,8 +19,8 @@ import pytest
 
 from cudnn_backend_py.diagnose.environment import NVRTC_ARCHITECTURES, check_environment, nvrtc_needed
 from cudnn_backend_py.native.driver import stub_path
-from cudnn_backend_py.native.find import cudnn_places, nvrtc_places
 from cudnn_backend_py.native.environment import name_version, sublibraries
+from cudnn_backend_py.native.find import cudnn_places, nvrtc_places
 from cudnn_backend_py.versions.store import Installed, find_installed, require_installed
 from tests.support.child import OLDER, run_code
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import cudnn_backend_py.frontend as cudnn
-from cudnn_backend_py.frontend.ops.infer import channels_last
 from cudnn_backend_py.frontend.handles import set_default_target
+from cudnn_backend_py.frontend.ops.infer import channels_last
 from cudnn_backend_py.frontend.ops.node import packed
 from cudnn_backend_py.native import capture_log
 

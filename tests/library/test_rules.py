@@ -10,18 +10,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from cudnn_backend_py.diagnose.causes.find.case import Case, supports
+from cudnn_backend_py.diagnose.causes.find.find import find_cause, find_graph_cause, suspects
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, ReduceTensorOp
 from cudnn_backend_py.diagnose import explain
 from cudnn_backend_py.diagnose.fork import apart
-from cudnn_backend_py.diagnose.causes.find.case import Case, supports
-from cudnn_backend_py.diagnose.causes.find.find import find_cause, find_graph_cause, suspects
-from cudnn_backend_py.graph.rewrite.tensors import exchanged
 from cudnn_backend_py.diagnose.verdict import Basis, Candidate
-from cudnn_backend_py.plans.refusals import Reason
-from cudnn_backend_py.plans.engine import OperationGraph
 from cudnn_backend_py.errors import CudnnStatusError
 from cudnn_backend_py.graph.attention import SoftCap, sdpa_backward, sdpa_forward
+from cudnn_backend_py.graph.rewrite.tensors import exchanged
+from cudnn_backend_py.plans.engine import OperationGraph
+from cudnn_backend_py.plans.refusals import Reason
 from cudnn_backend_py.target import using
 from tests.support.graphs import convolution, relu, tensor
 

@@ -19,11 +19,11 @@ from cudnn_backend_py import (
     build_plan,
     open_target,
 )
-from cudnn_backend_py.tuning.statistics import Budget
 from cudnn_backend_py.generated.enums import KnobType, NumericalNote
 from cudnn_backend_py.graph import attention
 from cudnn_backend_py.plans.select import NothingSelected, Selection, candidates, select, tuned_options
 from cudnn_backend_py.tuning.search import _gather, autotune
+from cudnn_backend_py.tuning.statistics import Budget
 
 
 def forward() -> Graph:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cudnn_backend_py.versions import store as versions
 from cudnn_backend_py.errors import EnvironmentNotReady
+from cudnn_backend_py.versions import store as versions
 
 
 @pytest.fixture(scope="module")

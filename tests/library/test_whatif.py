@@ -9,9 +9,9 @@ import pytest
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, UsageError
 from cudnn_backend_py.diagnose import explain
-from cudnn_backend_py.graph.rewrite.changes import KINDS
 from cudnn_backend_py.diagnose.remedies import Remedy, whatif
 from cudnn_backend_py.errors import EnvironmentNotReady
+from cudnn_backend_py.graph.rewrite.changes import KINDS
 from tests.cases.part_a import CASES
 from tests.library.test_rules import backward, changed, forward, image_relu
 from tests.support.zoo import ZOO

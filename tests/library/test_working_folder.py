@@ -14,8 +14,8 @@ import pytest
 
 import cudnn_backend_py
 from cudnn_backend_py import save_graph
-from cudnn_backend_py.native.find import cudnn_places, library_folders, nvrtc_places
 from cudnn_backend_py.native.environment import loader_folders
+from cudnn_backend_py.native.find import cudnn_places, library_folders, nvrtc_places
 from cudnn_backend_py.versions.store import default_root
 from examples import flash_forward, forum_two_matmul
 from tests.support.child import OLDER, ROOT, Finished, run_code
@@ -195,7 +195,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     others = [entry for entry in sys.path if entry.endswith("site-packages")]
     (site / "others.pth").write_text("\n".join(others) + "\n")  # whose own .pth files are not read
     script = folder / "bin" / "cudnn-backend"
-    script.write_text(f"#!{folder}/bin/python\nimport sys\nfrom cudnn_backend_py.cli import main\nsys.exit(main())\n")
+    script.write_text(
+        f"#!{folder}/bin/python\nimport sys\nfrom cudnn_backend_py.cli.main import main\nsys.exit(main())\n"
+    )
     script.chmod(0o755)
     return folder
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from cudnn_backend_py.diagnose.report.ci import github_annotations, junit_xml
+from cudnn_backend_py.diagnose.report.tables import render_check, table_text
 from cudnn_backend_py.diagnose.surveys.baseline import (
     Baseline,
     Checked,
@@ -19,9 +21,7 @@ from cudnn_backend_py.diagnose.surveys.baseline import (
     exit_code,
     read_baseline,
 )
-from cudnn_backend_py.diagnose.report.ci import github_annotations, junit_xml
 from cudnn_backend_py.diagnose.surveys.matrix import Cell, Matrix
-from cudnn_backend_py.diagnose.report.tables import render_check, table_text
 from cudnn_backend_py.diagnose.verdict import Outcome
 from cudnn_backend_py.errors import UsageError
 

@@ -11,6 +11,9 @@ import pytest
 from rich.console import Console
 
 from cudnn_backend_py import DataType, GraphBuilder, PointwiseMode, UsageError
+from cudnn_backend_py.graph import attention
+from cudnn_backend_py.graph.formats import decode, encode
+from cudnn_backend_py.graph.interpret import interpret
 from cudnn_backend_py.tuning.statistics import (
     MIN_ROUNDS,
     ROW_FACTOR,
@@ -24,9 +27,6 @@ from cudnn_backend_py.tuning.statistics import (
     hopeless,
     made_up_inputs,
 )
-from cudnn_backend_py.graph import attention
-from cudnn_backend_py.graph.formats import decode, encode
-from cudnn_backend_py.graph.interpret import interpret
 
 # statistics and choice
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import DataType, DescriptorType
-from cudnn_backend_py.frontend.ops.infer import channels_last, column_major, ordered_strides, preserving
 from cudnn_backend_py.frontend.enums import (
     convolution_mode,
     data_type,
@@ -23,8 +22,9 @@ from cudnn_backend_py.frontend.enums import (
     rng_distribution,
 )
 from cudnn_backend_py.frontend.errors import cudnnGraphNotSupportedError
-from cudnn_backend_py.frontend.ops.node import Emitter, Node, packed
+from cudnn_backend_py.frontend.ops.infer import channels_last, column_major, ordered_strides, preserving
 from cudnn_backend_py.frontend.ops.linear import ConvOps, MatmulOps, MoeOps, ReductionOps
+from cudnn_backend_py.frontend.ops.node import Emitter, Node, packed
 from cudnn_backend_py.frontend.ops.norm import NormOps
 from cudnn_backend_py.frontend.ops.pointwise import PointwiseOps
 from cudnn_backend_py.frontend.ops.shape import BlockScaleOps, ShapeOps

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, GraphError, Parameters, attention
-from cudnn_backend_py.graph import faults as known
-from cudnn_backend_py.graph.attention.recognize import read_attention
-from cudnn_backend_py.graph.faults import CONDITIONS, MEASURED, KnownHazard, known_hazards, reported_hazards
 from cudnn_backend_py.generated.enums import ConvolutionMode, MoeGroupedMatmulMode
+from cudnn_backend_py.graph import faults as known
 from cudnn_backend_py.graph import graph_from_json, graph_to_json
 from cudnn_backend_py.graph.attention import HAZARDS, Use, find_hazards
+from cudnn_backend_py.graph.attention.recognize import read_attention
+from cudnn_backend_py.graph.faults import CONDITIONS, MEASURED, KnownHazard, known_hazards, reported_hazards
 from examples.attention_hazards import REPRODUCTIONS, graph_of, hazard_of
 from tests.support.attention_cases import draw
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cudnn_backend_py.plans.engine import Knob
 from cudnn_backend_py.generated.enums import KnobType
+from cudnn_backend_py.plans.engine import Knob
 from cudnn_backend_py.tuning.search import neighbours
 
 TILE = Knob(KnobType.TILE_M, 0, 4, 1)

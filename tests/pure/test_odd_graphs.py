@@ -9,20 +9,20 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from cudnn_backend_py.diagnose.causes.find.find import suspects
 
 from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, GraphError, Matmul, Operation, PointwiseMode
-from cudnn_backend_py.graph.attention import recognize as attention_graph
-from cudnn_backend_py.graph import faults as known
 from cudnn_backend_py.diagnose import lint
-from cudnn_backend_py.diagnose.causes.find.find import suspects
-from cudnn_backend_py.graph.rewrite.changes import CHANGES, Change, changes, head_dims, response_dims
-from cudnn_backend_py.graph.rewrite.fusion import as_composite, with_expanded_softmax
-from cudnn_backend_py.graph.guard import collecting, guarded, guarded_each, tell
-from cudnn_backend_py.graph.faults import known_hazards
-from cudnn_backend_py.graph.rewrite.dims import dim_classes
-from cudnn_backend_py.graph.rewrite.tensors import exchanged
 from cudnn_backend_py.graph import Pointwise
+from cudnn_backend_py.graph import faults as known
+from cudnn_backend_py.graph.attention import recognize as attention_graph
 from cudnn_backend_py.graph.attention import sdpa_forward
+from cudnn_backend_py.graph.faults import known_hazards
+from cudnn_backend_py.graph.guard import collecting, guarded, guarded_each, tell
+from cudnn_backend_py.graph.rewrite.changes import CHANGES, Change, changes, head_dims, response_dims
+from cudnn_backend_py.graph.rewrite.dims import dim_classes
+from cudnn_backend_py.graph.rewrite.fusion import as_composite, with_expanded_softmax
+from cudnn_backend_py.graph.rewrite.tensors import exchanged
 from tests.support.graphs import CONVOLUTION, convolution, relu, sdpa, tensor
 from tests.support.mutants import mutants
 from tests.support.operations import OPERATIONS

@@ -53,7 +53,7 @@ def test_what_is_written_in_c_is_optional(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(sys.modules, "setuptools", recorder)
     runpy.run_path(str(ROOT / "setup.py"))
     made = {item.name.rpartition(".")[2]: item for item in seen["ext_modules"]}
-    assert set(made) == {"_driver_stub", "_shortcut"}
+    assert set(made) == {"_driver_stub", "_fast_call"}
     assert "-Wl,-soname,libcuda.so.1" in made["_driver_stub"].extra_link_args
     for item in made.values():
         assert item.optional is True

@@ -13,10 +13,10 @@ import pytest
 
 from cudnn_backend_py import EnvironmentNotReady, Graph, GraphBuilder, PointwiseMode, UsageError, attention
 from cudnn_backend_py.diagnose import Outcome
-from cudnn_backend_py.diagnose.report import html as page
-from cudnn_backend_py.diagnose.report.svg import MAX_OPERATIONS, draw_graph, drawn_graphs, named_tensors
-from cudnn_backend_py.diagnose.report.html import matrix_html, render_page, verdict_html
 from cudnn_backend_py.diagnose.remedies import Remedy
+from cudnn_backend_py.diagnose.report import html as page
+from cudnn_backend_py.diagnose.report.html import matrix_html, render_page, verdict_html
+from cudnn_backend_py.diagnose.report.svg import MAX_OPERATIONS, draw_graph, drawn_graphs, named_tensors
 from tests.support.reporting import HOSTILE, report, small_matrix, two_matmuls, verdict
 from tests.support.zoo import ZOO
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from cudnn_backend_py.versions import store as versions
 from cudnn_backend_py.errors import EnvironmentNotReady, UsageError
+from cudnn_backend_py.versions import store as versions
 from tests.support.child import run_python
 from tests.support.wheels import FULL_FILES, GRAPH_LIBRARY, JIT_FILES, LIBRARY, NVRTC_FILES, make_wheel, record_hash
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from cudnn_backend_py import DataType, Graph
 from cudnn_backend_py.frontend import attention_implementation, data_type, diagonal_alignment, tensor
-from cudnn_backend_py.frontend.ops.node import Emitter, Node
 from cudnn_backend_py.frontend.ops.attention import AttentionOps
+from cudnn_backend_py.frontend.ops.node import Emitter, Node
 from cudnn_backend_py.frontend.ops.pointwise import PointwiseOps
 from cudnn_backend_py.graph.attention import Attention, SoftCap
 

@@ -34,9 +34,9 @@ from cudnn_backend_py import (
     open_target,
 )
 from cudnn_backend_py.generated.attributes import ATTRIBUTES, ENUM_OF_TYPE, AttributeFacts
-from cudnn_backend_py.plans.lower import lower
 from cudnn_backend_py.native import build
 from cudnn_backend_py.native.values import show
+from cudnn_backend_py.plans.lower import lower
 from tests.support.hostile import disguise, hostile
 from tests.support.zoo import ZOO
 

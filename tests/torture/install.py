@@ -21,8 +21,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from cudnn_backend_py.versions import store as versions
 from cudnn_backend_py.errors import EnvironmentNotReady
+from cudnn_backend_py.versions import store as versions
 from tests.support.child import ROOT
 from tests.support.wheels import GRAPH_LIBRARY, JIT_FILES, LIBRARY, NVRTC_FILES, make_wheel, record_hash
 from tests.torture.harness import Broken

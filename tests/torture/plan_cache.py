@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from cudnn_backend_py.plans.cache import PlanCache, PlanCacheWarning, plan_files, plan_key
 from cudnn_backend_py.errors import CudnnBackendError
+from cudnn_backend_py.plans.cache import PlanCache, PlanCacheWarning, plan_files, plan_key
 from cudnn_backend_py.system.private_folder import EntryFolder
 from tests.torture.harness import Broken
 

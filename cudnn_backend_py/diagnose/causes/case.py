@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ...plans.engine import OperationGraph
 from ...errors import CudnnBackendError
 from ...generated.enums import DataType
 from ...graph.ir import Graph, Tensor, packed_strides
-from ...target import Target, open_target
 from ...graph.rewrite.changes import Change, changes, channels_last, describe
-from ..verdict import Basis, Candidate, Cause
+from ...plans.engine import OperationGraph
 from ...plans.refusals import Reason
+from ...target import Target, open_target
+from ..verdict import Basis, Candidate, Cause
 
 __all__ = [
     "ARCHITECTURES",

@@ -10,15 +10,15 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
+from ...graph.guard import collecting, guarded, tell
 from ...graph.ir import Graph
+from ...graph.rewrite.changes import HeadDims, head_dims
+from ...plans.refusals import Reason, furthest_reason
 from ...target import Target
 from ..fork import apart
-from .case import VAGUE, Case, furthest_first, measured, statement
-from ...graph.rewrite.changes import HeadDims, head_dims
-from ...graph.guard import collecting, guarded, tell
-from .rules import OPTIONS, RULES, WORD_RULES, WordRule, architecture, not_together
 from ..verdict import Basis, Candidate, Cause
-from ...plans.refusals import Reason, furthest_reason
+from .case import VAGUE, Case, furthest_first, measured, statement
+from .rules import OPTIONS, RULES, WORD_RULES, WordRule, architecture, not_together
 
 __all__ = ["NEEDS_DEVICE", "UNJUDGED", "find_cause", "find_graph_cause", "suspects"]
 

@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 
 from ...generated.enums import DataType, DescriptorType, TensorReordering
 from ...graph.ir import Graph, Matmul, Operation, Pointwise, Reduction, Tensor
-from ...target import Target, open_target
-from .case import Case, furthest_first, measured, quote, quote_best, statement, supports, type_word
 from ...graph.rewrite.changes import Change, changes, describe, head_dims, response_dims
 from ...graph.rewrite.dims import CONVOLUTIONS, resized
-from ..verdict import Basis, Candidate, Cause
 from ...plans.refusals import Reason
+from ...target import Target, open_target
+from ..verdict import Basis, Candidate, Cause
+from .case import Case, furthest_first, measured, quote, quote_best, statement, supports, type_word
 
 __all__ = ["OPTIONS", "RULES", "WORD_RULES", "WordRule", "architecture", "not_together"]
 

@@ -18,24 +18,24 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ...system.child import call_command, ending_of, script_command
 from ...errors import UsageError
 from ...graph import Graph, graph_to_json
 from ...printable import printable
+from ...system.child import call_command, ending_of, script_command
 from ...target import Profile, find_profile, using
 from ...versions.store import environment_for
-from ..judges import CUDNN_TIMED_OUT, DID_NOT_START, GPU, Question, judge
 from ..explanation import CRASHED
-from .text import render_text
-from .cpp import cpp_program
+from ..judges import CUDNN_TIMED_OUT, DID_NOT_START, GPU, Question, judge
 from ..verdict import Verdict
+from .cpp import cpp_program
+from .text import render_text
 
 __all__ = ["archive_name", "write_repro"]
 
 LOG_BYTES = 1 << 20  # of cuDNN's log, from its beginning, and as many from its end
 _READ_BYTES = 64 << 20
 _EPOCH = 315532800  # 1980-01-01, the first day a zip archive knows
-_PACKAGE = Path(__file__).parents[1]
+_PACKAGE = Path(__file__).parents[2]
 _SUFFIXES = (".tar.gz", ".tgz", ".zip")
 
 
@@ -167,7 +167,7 @@ def _run_logged(folder: Path, environment: Mapping[str, str], limit_s: float) ->
 
 
 def _versions(environment: Mapping[str, str], hide: _Hidden) -> dict[str, Any]:
-    command = call_command("cudnn_backend_py.cli:main", "info", "--format", "json")
+    command = call_command("cudnn_backend_py.cli.main:main", "info", "--format", "json")
     done = subprocess.run(command, env=dict(environment), capture_output=True, text=True, check=False)
     facts = json.loads(done.stdout) if done.returncode == 0 else {}
     driver = str(facts.get("driver", "not known"))

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from ...printable import printable_lines
 from ..surveys.matrix import Matrix
-from .text import render_text
 from ..verdict import Outcome, Verdict
+from .text import render_text
 
 __all__ = ["Case", "cases", "github_annotations", "junit_xml"]
 

@@ -11,8 +11,8 @@ from ...generated.attributes import AttributeFacts
 from ...generated.descriptors import DescriptorValue
 from ...generated.enums import AttributeType, CudnnEnum, DescriptorType
 from ...graph import Graph
-from ...plans.lower import lower
 from ...native.values import matches
+from ...plans.lower import lower
 from ...target import Profile
 from ..causes.find import NEEDS_DEVICE, UNJUDGED
 from ..explanation import control_graph

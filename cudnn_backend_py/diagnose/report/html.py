@@ -16,15 +16,15 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import EnvironmentNotReady, UsageError
-from .svg import draw_graph, drawn_graphs, named_tensors
 from ..verdict import Candidate, Outcome, Verdict
+from .svg import draw_graph, drawn_graphs, named_tensors
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
     from ...graph.ir import Graph
-    from ..surveys.matrix import Cell, Matrix
     from ..remedies import Remedy
+    from ..surveys.matrix import Cell, Matrix
 
 __all__ = ["check_jinja", "matrix_html", "render_page", "verdict_html"]
 

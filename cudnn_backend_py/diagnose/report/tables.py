@@ -11,11 +11,11 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from ...graph import Graph
+from ..remedies import Remedy
 from ..surveys.baseline import Checked
 from ..surveys.matrix import Cell, Matrix, Since
-from .text import line
 from ..verdict import Verdict
-from ..remedies import Remedy
+from .text import line
 
 __all__ = ["render_check", "render_matrix", "render_remedies", "render_since", "table_text"]
 

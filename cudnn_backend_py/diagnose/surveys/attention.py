@@ -14,12 +14,12 @@ from ...graph import Graph
 from ...graph.attention import Attention, Implementation, SoftCap, Version, sdpa_backward, sdpa_forward
 from ...graph.attention.builder import SINGLE_OPS_SINCE
 from ...native import library
+from ...plans.refusals import furthest_reason
 from ...system.strict import parse_json
 from ...target import find_profile
-from ..judges import Judge, Question
 from ..explanation import CRASHED
+from ..judges import Judge, Question
 from ..verdict import Outcome, Verdict
-from ...plans.refusals import furthest_reason
 
 __all__ = ["BASE", "FORMS", "TARGETS", "Cell", "Row", "SupportTable", "attention_rows", "support_table"]
 

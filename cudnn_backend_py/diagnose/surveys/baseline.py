@@ -31,10 +31,10 @@ from typing import Any, TypedDict, Unpack
 from ...errors import GraphError, UsageError
 from ...graph import Graph, load_graph
 from ...system.strict import read_text
-from ..report.ci import Case
 from ..explanation import CRASHED
-from .matrix import DEFAULT, Cell, Matrix, matrix
+from ..report.ci import Case
 from ..verdict import Outcome
+from .matrix import DEFAULT, Cell, Matrix, matrix
 
 __all__ = ["Baseline", "Checked", "Expected", "check", "compare", "exit_code", "read_baseline", "update"]
 

@@ -22,15 +22,15 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ...system.child import call_command
 from ...errors import CudnnBackendError, EnvironmentNotReady, UsageError
 from ...graph import Graph
 from ...native import library
+from ...system.child import call_command
 from ...system.private_folder import EntryFolder, PrivateFolder
 from ...target import find_profile
 from ...versions.store import find_installed, list_installed
-from ..judges import CUDNN_TIMED_OUT, FAULTS, GPU, Judge, Question, judge, library_identity
 from ..explanation import CRASHED
+from ..judges import CUDNN_TIMED_OUT, FAULTS, GPU, Judge, Question, judge, library_identity
 from ..verdict import Outcome, Verdict
 
 __all__ = ["DEFAULT", "Cell", "Matrix", "Since", "available_versions", "default_cache", "matrix", "since"]
@@ -703,7 +703,7 @@ def _lasts(cell: Cell) -> bool:
 @lru_cache(maxsize=1)
 def _own_code() -> str:
     """Return a hash of this package's code: an answer explained by other code is not taken again."""
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())

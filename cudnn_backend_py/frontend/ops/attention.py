@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from operator import index
 from typing import Any
 
-from .attention_node import AttentionNode, ScoreMod, port_name
-from .attention_rules import Kind, Request
 from ..enums import attention_implementation, data_type, diagonal_alignment
 from ..errors import invalid_value
-from .base import OpsBase
 from ..tensors import tensor
+from .attention_node import AttentionNode, ScoreMod, port_name
+from .attention_rules import Kind, Request
+from .base import OpsBase
 
 __all__ = ["AttentionOps"]
 

@@ -13,18 +13,18 @@ from ...generated.enums import KnobType
 from ...graph import GraphBuilder
 from ...graph.attention import Use, deterministic_config, find_hazards
 from ...graph.attention.backward import add_composite_backward
-from ...graph.attention.forward import add_composite_forward
 from ...graph.attention.builder import SINGLE_OPS_SINCE, Frame, Place
+from ...graph.attention.forward import add_composite_forward
 from ...graph.attention.hazards import Form
 from ...graph.attention.problem import FP8_TYPES, UncheckedAttention
 from ...graph.attention.unified import add_unified_forward
 from ...graph.ir import Tensor
-from .attention_rules import Kind, Request, check, check_softmax_outputs, is_deterministic, is_unified
 from ..enums import data_type, diagonal_alignment
 from ..errors import not_supported
-from .node import Emitter, Node, packed, prepare
-from .base import OpsBase
 from ..tensors import tensor
+from .attention_rules import Kind, Request, check, check_softmax_outputs, is_deterministic, is_unified
+from .base import OpsBase
+from .node import Emitter, Node, packed, prepare
 
 if TYPE_CHECKING:
     from ..graphs import Context

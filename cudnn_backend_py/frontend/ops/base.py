@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from .node import Node
 from ..tensors import tensor
+from .node import Node
 
 __all__ = ["OpsBase"]
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..enums import data_type, scalar_type
 from ..errors import attribute_not_set, not_supported
-from .node import Emitter, Node, fill_type, packed
 from ..tensors import tensor
+from .node import Emitter, Node, fill_type, packed
 
 if TYPE_CHECKING:
     from ..graphs import Context

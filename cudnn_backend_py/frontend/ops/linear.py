@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, overload
 
 from ...generated.enums import ConvolutionMode, DescriptorType, MoeGroupedMatmulMode, ReduceTensorOp
 from ...graph.ir import Matmul, Parameters
-from .infer import NOT_SET, OpNode, column_major, fill, integers, require_version, typed
 from ..enums import convolution_mode, data_type, moe_grouped_matmul_mode, reduction_mode
 from ..errors import attribute_not_set, invalid_value
-from .node import Emitter, packed
-from .base import OpsBase
 from ..tensors import tensor
+from .base import OpsBase
+from .infer import NOT_SET, OpNode, column_major, fill, integers, require_version, typed
+from .node import Emitter, packed
 
 if TYPE_CHECKING:
     from ..graphs import Context

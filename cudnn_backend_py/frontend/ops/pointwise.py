@@ -7,12 +7,12 @@ from typing import Any, Protocol, cast
 
 from ...generated.enums import DataType, PointwiseMode
 from ...graph.ports import BACKWARD_MODES
-from .infer import NOT_SET, OpNode, fill, preserving, typed
 from ..enums import data_type
 from ..errors import attribute_not_set
-from .node import Emitter, broadcast_dims
-from .base import OpsBase
 from ..tensors import tensor
+from .base import OpsBase
+from .infer import NOT_SET, OpNode, fill, preserving, typed
+from .node import Emitter, broadcast_dims
 
 __all__ = ["PointwiseOps"]
 

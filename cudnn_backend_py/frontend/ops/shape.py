@@ -15,12 +15,12 @@ from ...generated.enums import (
     RngDistribution,
 )
 from ...graph.ir import ELEMENT_BITS, Parameters
-from .infer import NOT_SET, OpNode, fill, integers, ordered_strides, preserving, require_version, typed
 from ..enums import data_type, padding_mode, resample_mode, reshape_mode, rng_distribution
 from ..errors import attribute_not_set, invalid_value
-from .node import Emitter
-from .base import OpsBase
 from ..tensors import tensor
+from .base import OpsBase
+from .infer import NOT_SET, OpNode, fill, integers, ordered_strides, preserving, require_version, typed
+from .node import Emitter
 
 if TYPE_CHECKING:
     from ..graphs import Context

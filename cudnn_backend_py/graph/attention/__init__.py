@@ -7,9 +7,9 @@ from typing import Any, Literal
 from ...errors import GraphError
 from ..ir import Graph
 from .backward import composite_backward
+from .builder import SINGLE_OPS_SINCE
 from .deterministic import deterministic_config
 from .forward import composite_forward
-from .builder import SINGLE_OPS_SINCE
 from .hazards import HAZARDS, Form, Hazard, Use, check_hazards, find_hazards
 from .modifiers import SoftCap
 from .problem import Attention, ScoreModifier, Version, given

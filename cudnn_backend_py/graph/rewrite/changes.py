@@ -19,11 +19,11 @@ from ...generated.enums import (
     ReduceTensorOp,
     TensorReordering,
 )
+from ..guard import guarded_each
 from ..ir import ELEMENT_BITS, Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor, packed_strides
 from ..ports import SHORT_TYPES
-from .fusion import as_composite, as_unified, with_expanded_softmax, with_scaled_scores
-from ..guard import guarded_each
 from .dims import CONVOLUTIONS, NORMS, DimClass, dim_classes, is_exact, resized
+from .fusion import as_composite, as_unified, with_expanded_softmax, with_scaled_scores
 from .tensors import (
     all_ops,
     attempt,

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import DataType, GraphBuilder, OperationGraph, build_plan, open_target
-from cudnn_backend_py.execution.executable import _wanted
 from cudnn_backend_py.execution.buffers import exchange
+from cudnn_backend_py.execution.executable import _wanted
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.native import fast_call as module
-from cudnn_backend_py.native.launch import Launcher
 from cudnn_backend_py.native.fast_call import (
     LOOK_CLOSER,
     OTHER_STREAM,
@@ -25,8 +24,9 @@ from cudnn_backend_py.native.fast_call import (
     HandleState,
     Launch,
     again,
-    shortcut,
+    compiled_library,
 )
+from cudnn_backend_py.native.launch import Launcher
 from cudnn_backend_py.plans.plan import Plan
 
 CUDA, HOST, FLOAT, BFLOAT, UINT = 2, 1, 2, 4, 1
@@ -246,8 +246,8 @@ def test_what_cudnn_refuses_while_filling_is_told(plan: Plan, launcher: Launcher
 @pytest.fixture(params=["compiled", "ctypes"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "ctypes":
-        monkeypatch.setattr(module, "shortcut", lambda: None)
-        monkeypatch.setattr("cudnn_backend_py.native.launch.shortcut", lambda: None)
+        monkeypatch.setattr(module, "compiled_library", lambda: None)
+        monkeypatch.setattr("cudnn_backend_py.native.launch.compiled_library", lambda: None)
     return str(request.param)
 
 
@@ -283,7 +283,7 @@ def test_packs_are_filled_alike_either_way(plan: Plan, way: str) -> None:
         key = (number,)
         pack = launcher.keep(key, launcher.row(64, 128), 4096)
         assert launcher.find(key) is pack
-    assert (launcher._shortcut is None) == (way == "ctypes")
+    assert (launcher._compiled_fill is None) == (way == "ctypes")
 
 
 def test_what_a_tensor_wants() -> None:
@@ -300,10 +300,10 @@ def test_what_a_tensor_wants() -> None:
     assert _wanted(g.tensor("mask", (1, 4, 64), data_type=DataType.BOOLEAN)).bits == 0
 
 
-def test_frameworks_without_c_functions_have_no_shortcut() -> None:
+def test_frameworks_without_c_functions_have_no_fast_path() -> None:
     assert exchange(Buffer) is None
     assert exchange(Derived) is None
 
 
 def test_it_was_built_here() -> None:
-    assert shortcut() is not None
+    assert compiled_library() is not None

@@ -1,0 +1,1 @@
+"""Verdicts as text, tables, a page, annotations, an archive."""

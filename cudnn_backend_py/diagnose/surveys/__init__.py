@@ -1,0 +1,1 @@
+"""Many questions at once: graphs by targets and versions, baselines, every option of attention."""

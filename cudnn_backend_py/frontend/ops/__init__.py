@@ -1,0 +1,1 @@
+"""The families of operations, with cudnn-frontend's signatures."""

@@ -1,0 +1,1 @@
+"""One-step changes of a graph as values."""
