@@ -92,6 +92,7 @@ if TYPE_CHECKING:
     from .errors import NotSupportedStatus as NotSupportedStatus
     from .errors import UsageError as UsageError
     from .execution.executable import Executable as Executable
+    from .execution.plan import plan as plan
     from .execution.run import execute as execute
     from .generated import enums as enums
     from .generated.enums import AttributeName as AttributeName
@@ -127,7 +128,6 @@ if TYPE_CHECKING:
     from .native import capture_log as capture_log
     from .native import library as library
     from .plans.build import build as build
-    from .plans.build import plan as plan
     from .plans.cache import PlanCache as PlanCache
     from .plans.engine import EngineConfig as EngineConfig
     from .plans.engine import OperationGraph as OperationGraph

@@ -215,7 +215,7 @@ def read_log(log_file: str, targets: tuple[str, ...], explained: bool | None, st
     FILE is what any program wrote with CUDNN_LOGLEVEL_DBG=3 or with cuDNN's frontend logging, .gz or - for standard
     input, or one JSON graph of cuDNN's frontend. Exit code 2 if it holds no graph that can be rebuilt.
     """
-    from ..importers.graphs import report_log
+    from ..diagnose.logs import report_log
 
     report = report_log(sys.stdin.buffer if log_file == "-" else log_file, targets, explained=explained)
     if style == "json":
@@ -337,7 +337,7 @@ def show_since(graph_file: str, target: str, versions: tuple[str, ...], build: b
     Exit code 0 if some version supports it, 1 if none does, 2 if none could judge.
     """
     from ..diagnose.report.tables import render_since
-    from ..diagnose.surveys.matrix import since
+    from ..diagnose.surveys.since import since
 
     found = since(load_graph_file(graph_file), target, versions or None, build=build, every=every)
     if style == "json":

@@ -2,16 +2,18 @@
 
 from ..graph.faults import KnownHazard, known_hazards
 from ..graph.lint import Finding, lint
-from ..importers.graphs import LoggedGraph, read_graphs, report_log
+from ..importers.graphs import LoggedGraph, read_graphs
 from ..plans.refusals import Reason, Refusal, read_refusals
 from .environment import Fault, check_environment
 from .explanation import control_graph, explain
 from .judges import Judge, Question, judge
+from .logs import report_log
 from .remedies import Remedy, whatif
 from .report.archive import write_repro
 from .report.text import render_text
 from .surveys.attention import SupportTable, attention_rows, support_table
-from .surveys.matrix import Cell, Matrix, Since, available_versions, matrix, since
+from .surveys.matrix import Cell, Matrix, available_versions, matrix
+from .surveys.since import Since, since
 from .verdict import Basis, Candidate, Cause, Control, Outcome, Stage, Verdict
 
 __all__ = [

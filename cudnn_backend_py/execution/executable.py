@@ -25,49 +25,22 @@ import numpy as np
 
 from ..errors import EnvironmentNotReady, UsageError
 from ..graph.ir import Tensor
-from ..native import Handle
-from ..native.cuda import CudaGraphHandle, Memory, current_context, in_context, on_device, pointer_facts
-from ..native.fast_call import LOOK_CLOSER, OTHER_STREAM, Call, HandleState, Launch, Wanted, again, compiled_library
-from ..native.launch import Launcher
+from ..native.cuda import Memory, current_context, in_context, pointer_facts
+from ..native.fast_call import OTHER_STREAM, Call, Wanted, again, compiled_library
 from ..plans.plan import Plan
 from .buffers import DeviceBuffer, device_buffer, exchange
-from .run import check_buffer, execute, needed_type, scalar_array, scratch_offsets
+from .checks import check_buffer, needed_type, scalar_array, scratch_offsets
+from .cuda_graph import CudaGraph
+from .run import execute
+from .stream_state import _Lane, _thread
 
-__all__ = ["Bound", "CudaGraph", "Executable"]
+__all__ = ["Bound", "Executable"]
 
 Workspace = Callable[[int], Any] | Literal["torch"] | Any
 SCALARS_KEPT = 64
 
 
-class _ThreadHandle:
-    """The handle of one thread on one GPU; handles take megabytes of the GPU, so streams share one."""
-
-    def __init__(self, plan: Plan, device: int) -> None:
-        with on_device(device):
-            self.handle = Handle(on=plan.target.library)
-            self.pointer = self.handle.pointer
-            self.state = HandleState.of(self.pointer)
-        self.context = int(self.state.context)
-
-    def use(self, stream: int) -> None:
-        """Run on this stream from now on."""
-        if self.state.stream != stream:
-            self.handle.set_stream(stream)
-            self.state.stream = stream
-
-
-_thread = threading.local()
 _live: weakref.WeakSet[Executable] = weakref.WeakSet()
-
-
-def _thread_handle(plan: Plan) -> _ThreadHandle:
-    handle = plan.target.handle
-    assert handle is not None
-    _ = handle.owner  # says so after a fork, or if the target was closed
-    held: dict[int | None, _ThreadHandle] = _thread.__dict__.setdefault("handles", {})
-    if handle.device not in held:
-        held[handle.device] = _ThreadHandle(plan, handle.device or 0)
-    return held[handle.device]
 
 
 def _after_fork() -> None:
@@ -78,35 +51,6 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-class _Lane:
-    """What one thread needs to run one executable on one stream: a handle, variant packs, a workspace."""
-
-    def __init__(self, owner: Executable, stream: int, base: int) -> None:
-        self.holder = _thread_handle(owner.plan)
-        self.stream = stream
-        self.launcher = Launcher(owner.plan.descriptor, owner.uids)
-        self.find = self.launcher.find
-        self.execute = self.launcher.execute
-        self.handle = self.holder.pointer
-        self.plan = owner.plan.descriptor.pointer
-        self.launch = Launch(owner.plan.target.library, self.holder.state, stream, self.plan)
-        self.short: Call | None = None
-        self.move(owner, base)
-        self.call: Callable[[tuple[Any, ...]], int] = _look_closer
-
-    def move(self, owner: Executable, base: int) -> None:
-        """Take another workspace."""
-        self.base = base
-        self.tail = owner.tail(base)
-        self.workspace = owner.plan_workspace(base)
-        if self.short is not None:
-            self.short.move(self.tail, self.workspace)
-
-
-def _look_closer(_buffers: tuple[Any, ...]) -> int:
-    return LOOK_CLOSER
 
 
 class Executable:
@@ -591,67 +535,6 @@ class Bound(partial[None]):
         made.stream = lane.stream
         made.holds = (executable, lane, pack, holds)
         return made
-
-
-class CudaGraph:
-    """A CUDA graph cuDNN made of a plan: launched again and again, given other buffers without being made anew."""
-
-    def __init__(self, executable: Executable, by_name: Mapping[str, Any]) -> None:
-        self._executable = executable
-        lane = executable._lane(by_name.values())
-        self._context = lane.holder.context
-        self._elsewhere = executable._may_be_elsewhere
-        self._held: list[Any] = []
-        with in_context(self._context):
-            self._graph = CudaGraphHandle()
-            finalizer: Any = weakref.finalize(self, self._graph.close)
-            finalizer.atexit = False
-            pack = self._pack(lane, by_name)
-            lane.launcher.populate(lane.holder.handle, pack, self.address)
-            self._graph.instantiate()
-        self._stream = lane.stream
-        self._go = self._graph.bound(self._stream)
-
-    def _pack(self, lane: _Lane, by_name: Mapping[str, Any]) -> Any:
-        pack, held = self._executable._pack_for(lane, by_name)
-        self._held = [pack, held, by_name]
-        return pack
-
-    @property
-    def address(self) -> int:
-        """Address of the ``cudaGraph_t``, to add to a graph of one's own as a child."""
-        return self._graph.graph.value or 0
-
-    def update(self, *buffers: Any, **named: Any) -> None:
-        """Give the graph other buffers. C: ``cudnnBackendUpdateCudaGraph``, ``cuGraphExecUpdate``."""
-        executable = self._executable
-        by_name = executable._normal(executable._named(buffers, named))
-        lane = executable._lane(by_name.values())
-        with in_context(self._context):
-            lane.launcher.update(lane.holder.handle, self._pack(lane, by_name), self.address)
-            self._graph.update()
-        self._go = self._graph.bound(self._stream)
-
-    def launch(self, stream: int | None = None) -> None:
-        """Run it on a stream, on the one that was current when it was made by default.
-
-        Raises
-        ------
-        CudnnBackendError
-            ``cuda-driver``.
-        """
-        if stream is not None or (self._elsewhere and current_context() != self._context):
-            with in_context(self._context):
-                self._graph.launch(self._stream if stream is None else stream)
-        elif self._go():
-            self._graph.launch(self._stream)
-
-    __call__ = launch
-
-    def close(self) -> None:
-        """Destroy the graph; work on the device goes on."""
-        self._graph.close()
-        self._held.clear()
 
 
 def _default_stream() -> int:

@@ -6,10 +6,10 @@ taken where it lies: DLPack, ``__cuda_array_interface__``, or an address.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,37 +18,14 @@ from numpy.typing import NDArray
 from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import DataType, DescriptorType
-from ..graph.formats import encode
-from ..graph.ir import ELEMENT_BITS, Tensor
+from ..graph.ir import Tensor
 from ..native import Descriptor, Handle
 from ..plans.plan import Plan
-from .buffers import DL_TYPES, DeviceBuffer, device_buffer, type_code
+from .buffers import device_buffer
+from .checks import _by_key, check_buffer, scalar_array
 
-__all__ = [
-    "DeviceMemory",
-    "VariantPack",
-    "check_buffer",
-    "cuda_call",
-    "cuda_runtime",
-    "execute",
-    "gpu_time",
-    "scalar_array",
-    "scratch_offsets",
-    "trial_run",
-    "variant_pack",
-]
+__all__ = ["DeviceMemory", "VariantPack", "cuda_call", "cuda_runtime", "execute", "trial_run", "variant_pack"]
 
-_SCALAR_TYPES: dict[DataType, Any] = {
-    DataType.FLOAT: np.float32,
-    DataType.DOUBLE: np.float64,
-    DataType.HALF: np.float16,
-    DataType.BFLOAT16: np.float64,  # its bits are made from this
-    DataType.INT32: np.int32,
-    DataType.INT64: np.int64,
-    DataType.UINT32: np.uint32,
-    DataType.INT8: np.int8,
-    DataType.UINT8: np.uint8,
-}
 
 # What a NumPy array may hold for a data type; types NumPy lacks travel as integers of their size, or as ml_dtypes.
 # Types of less than a byte are packed in memory, which a NumPy array of the tensor's dims is not.
@@ -69,32 +46,6 @@ _NUMPY_TYPES: dict[DataType, tuple[str, ...]] = {
 }
 
 
-_KINDS: dict[DataType, str] = {
-    DataType.FLOAT: "float",
-    DataType.DOUBLE: "float",
-    DataType.HALF: "float",
-    DataType.BFLOAT16: "bfloat",
-    DataType.INT8: "int",
-    DataType.INT32: "int",
-    DataType.INT64: "int",
-    DataType.UINT8: "uint",
-    DataType.UINT32: "uint",
-}
-
-SCRATCH_ALIGNMENT = 128  # bytes, of each scratch tensor in front of a plan's workspace
-
-
-def scratch_offsets(tensors: Iterable[Tensor]) -> tuple[dict[int, int], int]:
-    """Return where scratch tensors lie in front of a plan's workspace, by uid, and the bytes they take together."""
-    offsets: dict[int, int] = {}
-    size = 0
-    for item in tensors:
-        if item.scratch:
-            offsets[item.uid] = size
-            size += -(-item.span_bytes // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT
-    return offsets, size
-
-
 @dataclass(slots=True)
 class VariantPack:
     """A finalized variant pack and what must outlive it: host scalars and the buffers of the caller.
@@ -104,62 +55,6 @@ class VariantPack:
 
     descriptor: Descriptor
     holds: list[Any] = field(default_factory=list)
-
-
-def _by_key(plan: Plan, buffers: Mapping[str | int, Any], *, scratch_needed: bool = True) -> dict[int, Any]:
-    """Return the buffers by uid; names and uids are both taken."""
-    known: dict[Any, Tensor] = {}
-    for tensor in plan.graph.variant_pack_tensors:
-        known[tensor.name] = known[tensor.uid] = tensor
-    by_uid: dict[int, Any] = {}
-    for key, buffer in buffers.items():
-        if key not in known:
-            names = ", ".join(tensor.name for tensor in plan.graph.variant_pack_tensors)
-            raise UsageError(
-                f"the graph has no tensor {key!r} in memory", code="unknown-buffer", where=f"it has {names}"
-            )
-        tensor = known[key]
-        if tensor.uid in by_uid:
-            raise UsageError(f"tensor {tensor.name!r} was given twice, by name and by uid", code="buffer-twice")
-        by_uid[tensor.uid] = buffer
-    missing = [
-        tensor.name
-        for tensor in plan.graph.variant_pack_tensors
-        if tensor.uid not in by_uid
-        and not (tensor.by_value and tensor.value is not None)
-        and (scratch_needed or not tensor.scratch)
-    ]
-    if missing:
-        raise UsageError(f"no buffer was given for {', '.join(missing)}", code="missing-buffer")
-    return by_uid
-
-
-def scalar_array(tensor: Tensor, value: Any) -> NDArray[Any]:
-    """Return a by-value tensor's number in host memory.
-
-    Raises
-    ------
-    UsageError
-        ``by-value-type``, ``by-value-size``.
-    """
-    kind = _SCALAR_TYPES.get(tensor.data_type)
-    if kind is None:
-        raise UsageError(
-            f"by-value tensor {tensor.name!r} is {tensor.data_type.name}, which has no host scalar here",
-            code="by-value-type",
-        )
-    given = np.asarray(value)
-    if given.size != 1:
-        raise UsageError(f"by-value tensor {tensor.name!r} takes one number, got {given.size}", code="by-value-size")
-    with np.errstate(over="ignore", invalid="ignore"):
-        array = given.astype(kind) if given.dtype.kind in "biuf" else np.empty(0, kind)
-    fits = array.size == 1 and (array.dtype.kind == "f" or bool(np.all(array == given)))
-    if not fits:
-        raise UsageError(
-            f"by-value tensor {tensor.name!r} is {tensor.data_type.name}, which cannot hold {value!r}",
-            code="by-value-type",
-        )
-    return encode(array, DataType.BFLOAT16) if tensor.data_type is DataType.BFLOAT16 else array
 
 
 def variant_pack(plan: Plan, buffers: Mapping[str | int, Any], *, workspace_ptr: int = 0) -> VariantPack:
@@ -200,56 +95,6 @@ def variant_pack(plan: Plan, buffers: Mapping[str | int, Any], *, workspace_ptr:
     pack.set(Attr.VARIANT_PACK_UNIQUE_IDS, uids).set(Attr.VARIANT_PACK_DATA_POINTERS, pointers)
     pack.set(Attr.VARIANT_PACK_WORKSPACE, workspace_ptr or None)
     return VariantPack(pack.finalize(), holds)
-
-
-def check_buffer(tensor: Tensor, buffer: DeviceBuffer) -> None:
-    """Check alignment, type and size of a device buffer against its tensor.
-
-    Raises
-    ------
-    UsageError
-        ``buffer-misaligned``, ``buffer-type``, ``buffer-too-small``.
-    """
-    name = tensor.name
-    if buffer.ptr % tensor.alignment:
-        raise UsageError(
-            f"buffer {name!r} lies at {buffer.ptr:#x}, a multiple of {tensor.alignment} bytes is needed",
-            code="buffer-misaligned",
-        )
-    needed, codes = needed_type(tensor.data_type)
-    if buffer.element_bits is not None and needed:
-        if buffer.element_bits != needed:
-            raise UsageError(
-                f"buffer {name!r} has elements of {buffer.element_bits} bits ({buffer.type_text}), "
-                f"{tensor.data_type.name} has {needed}",
-                code="buffer-type",
-            )
-        if buffer.kind is not None and type_code(buffer.kind) not in codes:
-            raise UsageError(
-                f"buffer {name!r} holds {buffer.type_text}, {tensor.data_type.name} is needed",
-                code="buffer-type",
-                fix="convert it, or view it as unsigned integers of the same size to hand over raw bits",
-            )
-    # A ragged tensor's dims are bounds; how far its sequences reach is in its offsets.
-    ragged = tensor.ragged_offset is not None
-    if buffer.size_bytes is not None and buffer.size_bytes < tensor.span_bytes and not ragged:
-        raise UsageError(
-            f"buffer {name!r} reaches over {buffer.size_bytes} bytes, {tensor.type_text} with strides "
-            f"{tensor.strides} needs {tensor.span_bytes}",
-            code="buffer-too-small",
-        )
-
-
-@cache
-def needed_type(data_type: DataType) -> tuple[int, frozenset[int]]:
-    """Return the bits of an element and DLPack's type codes that :func:`check_buffer` takes; 0 bits for any type."""
-    bits = ELEMENT_BITS[data_type]
-    if data_type is DataType.BOOLEAN or bits < 8:
-        return 0, frozenset()
-    kind = _KINDS.get(data_type)
-    known = frozenset(map(type_code, DL_TYPES))
-    wrong = frozenset() if kind is None else known - {type_code(kind), type_code("uint")}
-    return bits, frozenset(range(32)) - wrong
 
 
 def execute(
@@ -364,34 +209,6 @@ def trial_run(plan: Plan) -> None:
         }
         execute(plan, buffers, workspace_ptr=memory.zeros(plan.workspace_bytes))
         memory.synchronize(handle.stream)
-
-
-def gpu_time(run: Callable[[], object], stream: int, *, repeats: int = 20) -> float:
-    """Return the median GPU time of `run`, in microseconds, between two CUDA events on `stream`.
-
-    Raises
-    ------
-    EnvironmentNotReady
-        ``cuda-python-missing``.
-    CudnnBackendError
-        ``cuda-runtime``.
-    """
-    runtime = cuda_runtime()
-    for _ in range(3):
-        run()
-    pairs = [[cuda_call(runtime, "cudaEventCreate") for _ in range(2)] for _ in range(repeats)]
-    try:
-        for start, end in pairs:
-            cuda_call(runtime, "cudaEventRecord", start, stream)
-            run()
-            cuda_call(runtime, "cudaEventRecord", end, stream)
-        cuda_call(runtime, "cudaStreamSynchronize", stream)
-        times = sorted(float(cuda_call(runtime, "cudaEventElapsedTime", start, end)) * 1e3 for start, end in pairs)
-    finally:
-        for pair in pairs:
-            for event in pair:
-                cuda_call(runtime, "cudaEventDestroy", event)
-    return times[len(times) // 2]
 
 
 def _check_array(tensor: Tensor, array: NDArray[Any]) -> None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Self
 
 from ..execution.buffers import dlpack_facts
 from ..graph.ir import Graph
 from ..plans.engine import OperationGraph
-from ..target import Target
 from . import serialize as saved
+from .context import Context
 from .enums import (
     behavior_note,
     build_plan_policy,
@@ -38,37 +37,10 @@ from .plan_list import PlanList, knob
 from .runner import Memory, Runner
 from .tensors import tensor as UserTensor
 
-__all__ = ["Context", "pygraph"]
+__all__ = ["pygraph"]
 
 DYNAMIC_SINCE = (9, 4, 0)
 OVERRIDE_SINCE = (9, 21, 0)
-
-
-@dataclass
-class Context:
-    """What nodes are checked, inferred and emitted with."""
-
-    io: data_type
-    intermediate: data_type
-    compute: data_type
-    graph: pygraph = field(repr=False)
-    sm_version: int | None = None
-    is_dynamic_shape_enabled: bool = False
-
-    @property
-    def target(self) -> Target:
-        """What the graph is judged on."""
-        return self.graph.target
-
-    @property
-    def version(self) -> tuple[int, int, int]:
-        """The loaded cuDNN."""
-        return self.target.library.version
-
-    @property
-    def sm(self) -> int:
-        """The architecture, 90 for sm_90."""
-        return self.sm_version or self.target.sm
 
 
 class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, ShapeOps, BlockScaleOps, AttentionOps):
@@ -676,7 +648,7 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         RuntimeError
             No plan is built, the target is described, cuDNN refuses a launch, or cuda-python is not installed.
         """
-        from ..execution.run import gpu_time
+        from ..execution.timing import gpu_time
 
         chosen: Any = handle or self._handle
         times = {}

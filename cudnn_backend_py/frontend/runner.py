@@ -10,7 +10,8 @@ import numpy as np
 
 from ..errors import CudnnBackendError
 from ..execution.buffers import device_buffer, host_address
-from ..execution.run import DeviceMemory, scalar_array, scratch_offsets
+from ..execution.checks import scalar_array, scratch_offsets
+from ..execution.run import DeviceMemory
 from ..graph.ir import Tensor
 from ..native import Handle
 from ..native.launch import Launcher, Overrides

@@ -32,9 +32,9 @@ from .plan import Plan, build_plan
 from .select import Selection, select, tuned_options
 
 if TYPE_CHECKING:
-    from ..execution.executable import Executable
+    pass
 
-__all__ = ["build", "build_plans", "forget_plans", "parse_knobs", "plan", "shared_target"]
+__all__ = ["build", "build_plans", "forget_plans", "parse_knobs", "shared_target"]
 
 PLANS_KEPT = 128
 
@@ -140,41 +140,6 @@ def _plan_or_error(config: EngineConfig) -> Plan | CudnnStatusError:
         return build_plan(config)
     except CudnnStatusError as error:
         return error
-
-
-def plan(
-    graph: Graph,
-    target: Target | Profile | str | None = None,
-    *,
-    mode: HeurMode | str = HeurMode.A,
-    engine: int | None = None,
-    knobs: Knobs | None = None,
-    selection: Selection | None = None,
-    cache: bool | PlanCache = True,
-    workspace: Any = None,
-    check: bool = True,
-    stream: Any = None,
-) -> Executable:
-    """Return a plan of a graph that is ready to be called with buffers.
-
-    Parameters
-    ----------
-    target, mode, engine, knobs, selection, cache
-        As for :func:`build`.
-    workspace, check, stream
-        As for :class:`~cudnn_backend_py.execution.executable.Executable`.
-
-    Raises
-    ------
-    EnvironmentNotReady
-        ``no-gpu``; ``plan-without-device`` for a described target.
-    CudnnBackendError
-        As :func:`build`.
-    """
-    from ..execution.executable import Executable
-
-    found = build(graph, target, mode=mode, engine=engine, knobs=knobs, selection=selection, cache=cache)
-    return Executable(found, workspace=workspace, check=check, stream=stream)
 
 
 def parse_knobs(choices: Iterable[str]) -> dict[KnobType, int]:

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from cudnn_backend_py import Graph, OperationGraph, Plan, execute, interpret, open_target, read_device
+from cudnn_backend_py.execution.plan import plan
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.native import current_device
-from cudnn_backend_py.plans.build import build, build_plans, forget_plans, plan, shared_target
+from cudnn_backend_py.plans.build import build, build_plans, forget_plans, shared_target
 from cudnn_backend_py.plans.cache import plan_key
 from cudnn_backend_py.target import list_profiles
 from tests.support.child import run_python

@@ -11,8 +11,9 @@ import pytest
 
 from cudnn_backend_py import CudnnBackendError, Graph, OperationGraph, UsageError, capture_log, library, open_target
 from cudnn_backend_py.diagnose import attention_rows
+from cudnn_backend_py.diagnose.logs import report_log
 from cudnn_backend_py.diagnose.surveys.attention import FORMS
-from cudnn_backend_py.importers.graphs import LoggedGraph, read_graphs, report_log
+from cudnn_backend_py.importers.graphs import LoggedGraph, read_graphs
 from cudnn_backend_py.native.log import LogRecord
 from tests.support.child import ROOT, older_cudnn, run_code
 from tests.support.logs import LOGS, canonical, file_form

@@ -32,9 +32,10 @@ from cudnn_backend_py import (
     load_plan,
     open_target,
 )
+from cudnn_backend_py.execution.plan import plan
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.plans import build as planning_module
-from cudnn_backend_py.plans.build import build, build_plans, forget_plans, parse_knobs, plan, shared_target
+from cudnn_backend_py.plans.build import build, build_plans, forget_plans, parse_knobs, shared_target
 from cudnn_backend_py.plans.cache import PlanCache, PlanCacheWarning, plan_files, plan_key
 from cudnn_backend_py.plans.select import Selection, tuned_options
 from cudnn_backend_py.target import Target

@@ -10,7 +10,8 @@ import pytest
 
 from cudnn_backend_py import DataType, UsageError
 from cudnn_backend_py.execution.buffers import DeviceBuffer, device_buffer, dlpack_facts
-from cudnn_backend_py.execution.run import _memory_image, _take_back, check_buffer, scalar_array
+from cudnn_backend_py.execution.checks import check_buffer, scalar_array
+from cudnn_backend_py.execution.run import _memory_image, _take_back
 from cudnn_backend_py.graph import Tensor
 from tests.support.graphs import tensor
 

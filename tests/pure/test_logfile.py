@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import CudnnBackendError, DataType, Graph, GraphError, PointwiseMode, Severity, UsageError
+from cudnn_backend_py.diagnose.logs import report_log
 from cudnn_backend_py.graph import Operation
 from cudnn_backend_py.importers.cudnn_json import graph_from_log_json
 from cudnn_backend_py.importers.frontend_json import graph_from_frontend_json
-from cudnn_backend_py.importers.graphs import LoggedConfig, LoggedGraph, read_graphs, report_log
+from cudnn_backend_py.importers.graphs import LoggedConfig, LoggedGraph, read_graphs
 from cudnn_backend_py.importers.records import MAX_LINE, FileRecord, read_log
 from tests.support.child import ROOT, run_code
 from tests.support.logs import LOGS, canonical, log_text

@@ -8,7 +8,8 @@ from itertools import product
 import pytest
 
 from cudnn_backend_py.diagnose.report.tables import render_matrix, render_since, table_text
-from cudnn_backend_py.diagnose.surveys.matrix import Cell, Matrix, Since, _bisect, matrix, since
+from cudnn_backend_py.diagnose.surveys.matrix import Cell, Matrix, matrix
+from cudnn_backend_py.diagnose.surveys.since import Since, _bisect, since
 from cudnn_backend_py.diagnose.verdict import Outcome
 from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.graph.attention import sdpa_forward

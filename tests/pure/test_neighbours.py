@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cudnn_backend_py.generated.enums import KnobType
 from cudnn_backend_py.plans.engine import Knob
-from cudnn_backend_py.tuning.search import neighbours
+from cudnn_backend_py.tuning.neighbours import neighbours
 
 TILE = Knob(KnobType.TILE_M, 0, 4, 1)
 STAGES = Knob(KnobType.STAGES, 0, 8, 4)

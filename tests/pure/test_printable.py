@@ -11,11 +11,11 @@ import pytest
 
 from cudnn_backend_py import DataType, GraphError, Tensor, graph_from_json, graph_to_json
 from cudnn_backend_py.diagnose import Outcome, render_text
+from cudnn_backend_py.diagnose.logs import report_log
 from cudnn_backend_py.diagnose.report.attention_page import _code
 from cudnn_backend_py.diagnose.report.tables import render_matrix, render_remedies, table_text
 from cudnn_backend_py.diagnose.verdict import Basis, Cause
 from cudnn_backend_py.errors import CudnnStatusError, EnvironmentNotReady
-from cudnn_backend_py.importers.graphs import report_log
 from cudnn_backend_py.plans.refusals import Reason
 from cudnn_backend_py.printable import printable, printable_lines
 from tests.support.mutations import HOSTILE, check_printed

@@ -16,11 +16,11 @@ from typing import Any
 
 from cudnn_backend_py import graph_to_json, load_graph
 from cudnn_backend_py.diagnose import SupportTable
+from cudnn_backend_py.diagnose.logs import report_log
 from cudnn_backend_py.diagnose.report.attention_page import render_page
 from cudnn_backend_py.diagnose.surveys.baseline import read_baseline
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.importers.frontend_json import graph_from_frontend_json
-from cudnn_backend_py.importers.graphs import report_log
 from cudnn_backend_py.plans.plan import _digest, _read_record
 from cudnn_backend_py.system.strict import read_json
 from cudnn_backend_py.target import list_profiles, load_profile

@@ -17,8 +17,9 @@ from ...plans.refusals import Reason, furthest_reason
 from ...target import Target
 from ..fork import apart
 from ..verdict import Basis, Candidate, Cause
+from .attention import OPTIONS, not_together
 from .case import VAGUE, Case, furthest_first, measured, statement
-from .rules import OPTIONS, RULES, WORD_RULES, WordRule, architecture, not_together
+from .rules import RULES, WORD_RULES, WordRule, architecture
 
 __all__ = ["NEEDS_DEVICE", "UNJUDGED", "find_cause", "find_graph_cause", "suspects"]
 

@@ -13,7 +13,8 @@ from rich.text import Text
 from ...graph import Graph
 from ..remedies import Remedy
 from ..surveys.baseline import Checked
-from ..surveys.matrix import Cell, Matrix, Since
+from ..surveys.matrix import Cell, Matrix
+from ..surveys.since import Since
 from ..verdict import Verdict
 from .text import line
 

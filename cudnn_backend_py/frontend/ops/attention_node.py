@@ -27,7 +27,7 @@ from .base import OpsBase
 from .node import Emitter, Node, packed, prepare
 
 if TYPE_CHECKING:
-    from ..graphs import Context
+    from ..context import Context
 
 __all__ = ["AttentionNode", "FrontendHazardWarning", "ScoreMod", "alibi_slopes", "port_name"]
 

@@ -16,7 +16,7 @@ from ..errors import attribute_not_set, invalid_value, not_supported
 from ..tensors import tensor
 
 if TYPE_CHECKING:
-    from ..graphs import Context
+    from ..context import Context
 
 __all__ = ["Request", "check", "check_softmax_outputs", "is_deterministic", "is_unified", "unified_lacks"]
 

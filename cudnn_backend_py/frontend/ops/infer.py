@@ -12,7 +12,7 @@ from ..tensors import tensor
 from .node import Emitter, Node, fill_type, packed
 
 if TYPE_CHECKING:
-    from ..graphs import Context
+    from ..context import Context
 
 __all__ = [
     "OpNode",

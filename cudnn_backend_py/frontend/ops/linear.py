@@ -14,7 +14,7 @@ from .infer import NOT_SET, OpNode, column_major, fill, integers, require_versio
 from .node import Emitter, packed
 
 if TYPE_CHECKING:
-    from ..graphs import Context
+    from ..context import Context
 
 __all__ = ["ConvOps", "MatmulOps", "MoeOps", "ReductionOps"]
 

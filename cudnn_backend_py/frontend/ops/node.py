@@ -13,7 +13,7 @@ from ..errors import attribute_not_set
 from ..tensors import tensor as UserTensor
 
 if TYPE_CHECKING:
-    from ..graphs import Context
+    from ..context import Context
 
 __all__ = ["Emitter", "Node", "broadcast_dims", "fill_type", "packed", "prepare"]
 

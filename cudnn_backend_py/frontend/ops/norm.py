@@ -14,7 +14,7 @@ from .infer import NOT_SET, OpNode, channels_last, fill, preserving, typed
 from .node import Emitter, packed
 
 if TYPE_CHECKING:
-    from ..graphs import Context
+    from ..context import Context
 
 __all__ = ["NormOps"]
 

@@ -23,7 +23,7 @@ from .infer import NOT_SET, OpNode, fill, integers, ordered_strides, preserving,
 from .node import Emitter
 
 if TYPE_CHECKING:
-    from ..graphs import Context
+    from ..context import Context
 
 __all__ = ["BlockScaleOps", "ShapeOps"]
 

@@ -1,0 +1,152 @@
+"""Rules about attention: head dims, types, options and pairs of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ...generated.enums import DataType
+from ...graph.rewrite.changes import Change, changes, describe, head_dims
+from ...graph.rewrite.dims import resized
+from ...plans.refusals import Reason
+from ..verdict import Basis, Cause
+from .case import Case, furthest_first, measured, quote, statement, type_word
+from .rules import _LOW_PRECISION, _OTHERS_SAME, _is_named, _of, _says
+
+__all__ = ["OPTIONS", "not_together"]
+
+
+@_says(r"Embedding dim per head|[Hh]ead dim|hidden dim|Only D=|head_dim|d_qk|d_v\b")
+def head_dim(case: Case, reason: Reason) -> Cause | None:
+    """The head dim is not a multiple of what the kernels take, or too large.
+
+    Fault
+        "Embedding dim per head ... is not a multiple of 8", "is not less than equal to 128", "Only D=128".
+    Evidence
+        The graph with the next multiple, or with the limit, and nothing else changed.
+    Remedy
+        Zeros up to the next multiple; for a limit another architecture or a newer cuDNN.
+    Since
+        Any version; limits differ: forward 128 until 9.0, 256 for Hopper and later.
+    """
+    dims = head_dims(case.graph)
+    both = [one for one in (dims.d, dims.d_v) if one is not None]
+    if not both:
+        return None
+    change = case.cure("pad_head_dim")
+    texts = [found.text for found in furthest_first(case.refused)]
+    multiple = re.search(r"multiple of (\d+)|% (\d+) != 0", reason.text)
+    limits = {int(n) for text in texts for n in re.findall(r"(?:equal to|<=|Only D=|to be) ?(\d+)", text)}
+    limits |= {int(n) for n in re.findall(r"(?:equal to|<=|Only D=|to be|d_qk >|d_v >) ?(\d+)", reason.text)}
+    size = max(one.size for one in both)
+    wrong = [one for one in both if one.size == size]
+    if change is not None or (multiple and size % int(multiple[1] or multiple[2])):
+        wrong = [one for one in both if multiple and one.size % int(multiple[1] or multiple[2])] or wrong
+        needed = f"a multiple of {multiple[1] or multiple[2]} is needed" if multiple else "another is needed"
+        headline = f"{_of(case.graph, wrong)} {wrong[0].size}, {needed}"
+        if change is None:
+            return Cause("head-dim", headline + quote(reason), Basis.RULE, "", "pad the head dim with zeros")
+        names = ", ".join(change.tensors)
+        detail = (
+            f"with {change.title.partition(': ')[2]} of {names}, and nothing else changed, cuDNN supports the graph"
+        )
+        return Cause("head-dim", headline + quote(reason), Basis.MEASURED, detail, f"{change.title} ({change.effect})")
+    for limit in sorted(limits, reverse=True):
+        smaller = resized(case.graph, both, limit) if limit < size else None
+        headline = f"{_of(case.graph, wrong)} {size}, at most {limit} is supported on sm_{case.target.sm}"
+        if smaller is not None and case.supports(smaller):
+            detail = f"with a head dim of {limit}, and nothing else changed, cuDNN supports the graph"
+            others = case.elsewhere()
+            remedy = f"{', '.join(others)} take it with this cuDNN" if others else ""
+            return Cause("head-dim", headline + quote(reason), Basis.MEASURED, detail, remedy)
+    if limits and size > max(limits):
+        headline = f"{_of(case.graph, wrong)} {size}, at most {max(limits)} is supported on sm_{case.target.sm}"
+        return Cause("head-dim", headline + quote(reason), Basis.RULE)
+    return None
+
+
+@_says(r"(?i)fp8|QMMA|e4m3|e5m2|block.?scale|mxfp8|nvfp4|FP16/BF16 I/O")
+def low_precision(case: Case, reason: Reason) -> Cause | None:
+    """8-bit (or smaller) floats on an architecture, or in a form, that has no kernels for them.
+
+    Fault
+        "MHA only supports FP16/BF16 I/O for selected engine config", "FP8 Flash Attention is not supported for sm_80",
+        "QMMA kernels are only executable on specific architectures", "FP8 input with F16 output is only supported on
+        Blackwell".
+    Evidence
+        The same graph on other architectures; where none takes it, the graph in half precision.
+    Remedy
+        A newer architecture, or half precision.
+    Since
+        fp8 attention: Hopper with 9.0, sm_120 with later versions.
+    """
+    small = [tensor for tensor in case.graph.tensors if tensor.data_type in _LOW_PRECISION and not tensor.virtual]
+    if not small:
+        return None
+    found = f"{describe(small)} {'has' if len(small) == 1 else 'have'} data type {type_word(small[0].data_type)}"
+    wide = [t for t in case.graph.outputs if t.data_type in (DataType.HALF, DataType.BFLOAT16)]
+    found += f" and the output {describe(wide)} {type_word(wide[0].data_type)}" if wide else ""
+    others = case.elsewhere()
+    if others:
+        needed = f"with which this graph is supported on {', '.join(others)}, not on sm_{case.target.sm}"
+        headline = f"{found}, {needed}{quote(reason)}"
+        return Cause(
+            "data-type", headline, Basis.MEASURED, "the same graph was asked about there", "float16 or bfloat16 instead"
+        )
+    change = case.cure("data_type")
+    if change is not None:
+        return measured("data-type", case, change, reason)
+    return Cause("data-type", f"{found}, which sm_{case.target.sm} does not take{quote(reason)}", Basis.RULE)
+
+
+@_says(r"(?i:ragged|paged|page table|dropout|bias|sink|mask|determin|stats|seq_?len|alibi|padding)")
+def option(case: Case, reason: Reason) -> Cause | None:
+    """An option of attention (ragged, paged, dropout, bias, mask, statistics) that the engine does not take.
+
+    Fault
+        "Paged Attention supported with only ...", "Flash Attention with ragged offset can only be run with sm_90",
+        "Block mask is only supported on Blackwell", "ragged (THD) layouts require a ragged (packed) Stats tensor".
+    Evidence
+        The graph without that option; the same graph on other architectures.
+    Remedy
+        Without the option, or where it is supported.
+    Since
+        Any version.
+    """
+    named = [tensor for tensor in case.graph.tensors if _is_named(tensor, reason.text)]
+    what = f"{describe(named)}: " if named else ""
+    words = statement(reason)
+    cures = case.cures(*OPTIONS)
+    if len(cures) > 1:
+        return not_together(case, cures)
+    others = case.elsewhere()
+    if others:
+        headline = f"{what}{words}; sm_{case.target.sm} was asked, the graph is supported on {', '.join(others)}"
+        return Cause("option", headline, Basis.MEASURED, "the same graph was asked about there")
+    if cures:
+        detail = f"{cures[0].title}, cuDNN supports the graph"
+        remedy = f"{cures[0].title} ({cures[0].effect})"
+        return Cause("option", f"{what}{words}", Basis.MEASURED, detail, remedy)
+    return Cause("option", f"{what}{words}", Basis.RULE, reason.text)
+
+
+# Kinds of changes that leave out an option of attention.
+OPTIONS = ("drop_dropout", "drop_bias", "mask", "drop_stats")
+
+
+def not_together(case: Case, cures: Sequence[Change]) -> Cause:
+    """Return that options exclude each other, or one excludes the rest."""
+    names = [_option_name(change) for change in cures]
+    offered = changes(case.graph, OPTIONS)
+    rest = [name for name in map(_option_name, offered) if name not in names]
+    if len(names) > 1:
+        headline = f"{' and '.join(names[:3])} are not taken together on sm_{case.target.sm}"
+    else:
+        beside = f" beside {', '.join(rest[:4])}" if rest else ""
+        headline = f"{names[0]} is not taken{beside} on sm_{case.target.sm}"
+    remedy = " or ".join(f"{change.title} ({change.effect})" for change in cures[:3])
+    return Cause("option", headline, Basis.MEASURED, f"{cures[0].title}, cuDNN supports the graph", remedy)
+
+
+def _option_name(change: Change) -> str:
+    return change.title.removeprefix("without ").removesuffix(_OTHERS_SAME)

@@ -1,0 +1,104 @@
+"""The graphs of a log, and the verdicts on each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..importers.graphs import LoggedGraph, read_graphs
+from ..importers.records import Source
+from ..printable import printable, printable_lines
+from .explanation import explain
+from .report.text import render_text
+from .verdict import Verdict
+
+__all__ = ["LogReport", "report_log"]
+
+
+@dataclass(frozen=True, slots=True)
+class LogReport:
+    """The graphs of a log, and the verdicts on each of them, one for each target that was asked about."""
+
+    graphs: tuple[LoggedGraph, ...]
+    verdicts: tuple[tuple[Verdict, ...], ...]
+
+    @property
+    def exit_code(self) -> int:
+        """The largest of the verdicts; 2 if there is no graph, or one that was to be judged could not be rebuilt."""
+        codes = [verdict.exit_code for asked in self.verdicts for verdict in asked]
+        rebuilt = [item.graph is not None for item in self.graphs]
+        lost = not all(rebuilt) if codes else not any(rebuilt)
+        return max(codes, default=0) if not lost else 2
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain data."""
+        return {
+            "schema": "cudnn-backend-py/log",
+            "version": 1,
+            "graphs": [
+                {**item.to_dict(), "verdicts": [verdict.to_dict() for verdict in asked]}
+                for item, asked in zip(self.graphs, self.verdicts, strict=True)
+            ],
+        }
+
+    def __str__(self) -> str:
+        """The report as text, a paragraph for each graph, its verdicts below it."""
+        if not self.graphs:
+            return "the log tells of no graph: set CUDNN_LOGLEVEL_DBG=3 before the program starts"
+        parts = []
+        for number, (item, asked) in enumerate(zip(self.graphs, self.verdicts, strict=True), 1):
+            parts += [_paragraph(number, item), *(render_text(verdict) for verdict in asked)]
+        return "\n".join(part.rstrip("\n") + "\n" for part in parts)
+
+
+def report_log(source: Source, targets: Sequence[str] = (), *, explained: bool | None = None) -> LogReport:
+    """Read a log, and explain its graphs on each target.
+
+    Parameters
+    ----------
+    source
+        As for :func:`read_graphs`.
+    targets
+        Names of described GPUs.
+    explained
+        Whether to explain: if not given, where there are targets. Without targets it is for the GPU of this process.
+
+    Raises
+    ------
+    UsageError
+        ``log-file``, ``unknown-target``.
+    """
+    graphs = tuple(read_graphs(source))
+    asked: Sequence[str | None] = (targets or (None,)) if explained or (explained is None and targets) else ()
+    verdicts = tuple(
+        tuple(explain(item.graph, name) for name in asked) if item.graph is not None else () for item in graphs
+    )
+    return LogReport(graphs, verdicts)
+
+
+def _paragraph(number: int, item: LoggedGraph) -> str:
+    told = [f"cuDNN {item.version or 'of unknown version'}", f"line {item.line}"]
+    told += [f"{item.count} times"] * (item.count > 1) + [f"executed {item.executions} times"] * (item.executions > 0)
+    told += [f"thread {item.thread}"] * bool(item.thread)
+    told += [f"asked modes {', '.join(item.modes)}"] * bool(item.modes)
+    lines = [printable(f"graph {number}: {', '.join(told)}; from {_SOURCES.get(item.source, item.source)}")]
+    if item.device:
+        known = ", ".join(f"{key} {value}" for key, value in item.device.items())
+        lines.append(printable(f"  on {known}"))
+    text = str(item.graph) if item.graph is not None else item.fault.render() if item.fault is not None else ""
+    lines += [f"  {line}" for line in text.splitlines()]
+    for config in item.configs:
+        lines.append(printable(f"  {config.tag} {config.state}"))
+        lines += [f"      {reason}" for reason in config.reasons]
+    lines += [f"  {reason}" for reason in item.reasons]
+    lines += [f"  note: {note}" for note in item.notes]
+    return printable_lines("\n".join(lines)) + "\n"
+
+
+_SOURCES = {
+    "json": "cuDNN's JSON",
+    "descriptors": "the dumps of descriptors",
+    "frontend": "the JSON of cuDNN's frontend",
+    "none": "what else is in the log",
+}

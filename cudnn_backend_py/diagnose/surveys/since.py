@@ -1,0 +1,192 @@
+"""Since when, and until when, a graph is supported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ...errors import UsageError
+from ...graph import Graph
+from ..judges import Judge, Question
+from ..verdict import Outcome
+from .matrix import DEFAULT, Cell, _Answers, _number, _own_version, _places, _Supports, available_versions
+
+__all__ = ["Since", "since"]
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """The first and last cuDNN version that supports a graph on a target, of ``versions`` (oldest first).
+
+    Attributes
+    ----------
+    first, last
+        None if none of ``asked`` supports it.
+    first_after
+        The first version after ``last`` that was asked and refuses it; None if there is none.
+    asked
+        The answers. Only these are known: bisection takes it that support begins once and ends once.
+    """
+
+    graph: str
+    target: str
+    versions: tuple[str, ...]
+    asked: Mapping[str, Cell]
+
+    @property
+    def first(self) -> str | None:
+        return next(iter(self._supporting()), None)
+
+    @property
+    def last(self) -> str | None:
+        return next(reversed(self._supporting()), None)
+
+    @property
+    def first_after(self) -> str | None:
+        if self.last is None:
+            return None
+        later = self.versions[self.versions.index(self.last) + 1 :]
+        return next((one for one in later if self._is(one, Outcome.NOT_SUPPORTED)), None)
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """Versions between first and last that refuse the graph: support is not monotone."""
+        if self.first is None or self.last is None:
+            return ()
+        span = self.versions[self.versions.index(self.first) : self.versions.index(self.last) + 1]
+        return tuple(one for one in span if self._is(one, Outcome.NOT_SUPPORTED))
+
+    @property
+    def monotone(self) -> bool:
+        """Whether no answer contradicts what bisection takes for granted."""
+        return not self.gaps
+
+    @property
+    def unjudged(self) -> tuple[str, ...]:
+        """Versions that were asked and could not judge."""
+        return tuple(one for one in self.versions if self._is(one, Outcome.NOT_JUDGED))
+
+    @property
+    def not_asked(self) -> tuple[str, ...]:
+        """Versions whose answer was inferred."""
+        return tuple(one for one in self.versions if one not in self.asked)
+
+    @property
+    def exit_code(self) -> int:
+        """0 if some version supports the graph, 1 if none does, 2 if none could judge."""
+        if self.first is not None:
+            return 0
+        return 1 if any(cell.outcome is Outcome.NOT_SUPPORTED for cell in self.asked.values()) else 2
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the answer as plain data."""
+        return {
+            "graph": self.graph,
+            "target": self.target,
+            "first": self.first,
+            "last": self.last,
+            "first_after": self.first_after,
+            "monotone": self.monotone,
+            "versions": list(self.versions),
+            "asked": {version: asdict(cell) for version, cell in self.asked.items()},
+        }
+
+    def _is(self, version: str, outcome: Outcome) -> bool:
+        return version in self.asked and self.asked[version].outcome is outcome
+
+    def _supporting(self) -> list[str]:
+        return [one for one in self.versions if self._is(one, Outcome.SUPPORTED)]
+
+
+def since(
+    graph: Graph,
+    target: str,
+    versions: Iterable[str | None] | None = None,
+    *,
+    build: bool = False,
+    every: bool = False,
+    cache: Path | None = None,
+    limit_s: float = 60.0,
+) -> Since:
+    """Return the first and last cuDNN version that supports a graph on a target.
+
+    Asked are the oldest and the newest version, then by bisection the edges between them. That takes it that support
+    begins once and ends once; where both ends refuse, versions between are asked until one supports the graph. A
+    version that cannot judge is passed over. ``every`` asks all, and then nothing is inferred.
+
+    Parameters
+    ----------
+    target, versions, build, cache, limit_s
+        As for :func:`matrix`; the order of ``versions`` does not matter.
+
+    Raises
+    ------
+    UsageError
+        ``matrix-empty``, ``unknown-target``.
+    EnvironmentNotReady
+        ``cudnn-version-not-installed``.
+    """
+    given = _places(available_versions() if versions is None else versions)
+    places = {(_own_version() or DEFAULT) if name == DEFAULT else name: place for name, place in given.items()}
+    if not places:
+        raise UsageError("there are no versions to ask about", code="matrix-empty")
+    ordered = sorted(places, key=_number)
+    answers = _Answers(cache)
+    asked: dict[str, Cell] = {}
+    with Judge(limit_s=limit_s) as children:
+
+        def supports(version: str) -> bool | None:
+            if version not in asked:
+                question = Question(graph, target, places[version], build=build)
+                asked[version] = answers.get(question, children)
+            outcome = asked[version].outcome
+            return None if outcome is Outcome.NOT_JUDGED else outcome is Outcome.SUPPORTED
+
+        _bisect(list(ordered), supports)
+        for version in ordered if every else ():
+            supports(version)
+    return Since(graph.name, target, tuple(ordered), {one: asked[one] for one in ordered if one in asked})
+
+
+def _bisect(versions: list[str], supports: _Supports) -> None:
+    """Ask until both edges of support are known, oldest version first in `versions`."""
+    while versions and supports(versions[0]) is None:
+        versions.pop(0)
+    while versions and supports(versions[-1]) is None:
+        versions.pop()
+    if not versions:
+        return
+    oldest, newest = supports(versions[0]), supports(versions[-1])
+    if oldest != newest:
+        _find_edge(versions, supports)
+    elif not oldest:
+        inside = next((index for index in _spread(len(versions)) if supports(versions[index])), None)
+        if inside is not None:
+            _find_edge(versions[: inside + 1], supports)
+            _find_edge(versions[inside:], supports)
+
+
+def _find_edge(versions: list[str], supports: _Supports) -> None:
+    """Ask until the two neighbours are known between which the answer changes; the ends of `versions` differ."""
+    while len(versions) > 2:
+        middle = len(versions) // 2
+        answer = supports(versions[middle])
+        if answer is None:
+            versions = versions[:middle] + versions[middle + 1 :]
+        else:
+            versions = versions[middle:] if answer == supports(versions[0]) else versions[: middle + 1]
+
+
+def _spread(count: int) -> Iterator[int]:
+    """Yield the positions of a list, the middle first, then the quarters, the eighths, ..."""
+    parts = 2
+    seen = set()
+    while parts <= 2 * count:
+        for numerator in range(1, parts, 2):
+            index = count * numerator // parts
+            if index not in seen:
+                seen.add(index)
+                yield index
+        parts *= 2

@@ -1,0 +1,73 @@
+"""What a stream needs between calls: a handle, a workspace, variant packs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from ..native import Handle
+from ..native.cuda import on_device
+from ..native.fast_call import LOOK_CLOSER, Call, HandleState, Launch
+from ..native.launch import Launcher
+from ..plans.plan import Plan
+from .executable import Executable
+
+
+class _ThreadHandle:
+    """The handle of one thread on one GPU; handles take megabytes of the GPU, so streams share one."""
+
+    def __init__(self, plan: Plan, device: int) -> None:
+        with on_device(device):
+            self.handle = Handle(on=plan.target.library)
+            self.pointer = self.handle.pointer
+            self.state = HandleState.of(self.pointer)
+        self.context = int(self.state.context)
+
+    def use(self, stream: int) -> None:
+        """Run on this stream from now on."""
+        if self.state.stream != stream:
+            self.handle.set_stream(stream)
+            self.state.stream = stream
+
+
+_thread = threading.local()
+
+
+def _thread_handle(plan: Plan) -> _ThreadHandle:
+    handle = plan.target.handle
+    assert handle is not None
+    _ = handle.owner  # says so after a fork, or if the target was closed
+    held: dict[int | None, _ThreadHandle] = _thread.__dict__.setdefault("handles", {})
+    if handle.device not in held:
+        held[handle.device] = _ThreadHandle(plan, handle.device or 0)
+    return held[handle.device]
+
+
+class _Lane:
+    """What one thread needs to run one executable on one stream: a handle, variant packs, a workspace."""
+
+    def __init__(self, owner: Executable, stream: int, base: int) -> None:
+        self.holder = _thread_handle(owner.plan)
+        self.stream = stream
+        self.launcher = Launcher(owner.plan.descriptor, owner.uids)
+        self.find = self.launcher.find
+        self.execute = self.launcher.execute
+        self.handle = self.holder.pointer
+        self.plan = owner.plan.descriptor.pointer
+        self.launch = Launch(owner.plan.target.library, self.holder.state, stream, self.plan)
+        self.short: Call | None = None
+        self.move(owner, base)
+        self.call: Callable[[tuple[Any, ...]], int] = _look_closer
+
+    def move(self, owner: Executable, base: int) -> None:
+        """Take another workspace."""
+        self.base = base
+        self.tail = owner.tail(base)
+        self.workspace = owner.plan_workspace(base)
+        if self.short is not None:
+            self.short.move(self.tail, self.workspace)
+
+
+def _look_closer(_buffers: tuple[Any, ...]) -> int:
+    return LOOK_CLOSER

@@ -1,0 +1,40 @@
+"""What an operation may know of the graph it is in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..target import Target
+from .enums import (
+    data_type,
+)
+from .graphs import pygraph
+
+__all__ = ["Context"]
+
+
+@dataclass
+class Context:
+    """What nodes are checked, inferred and emitted with."""
+
+    io: data_type
+    intermediate: data_type
+    compute: data_type
+    graph: pygraph = field(repr=False)
+    sm_version: int | None = None
+    is_dynamic_shape_enabled: bool = False
+
+    @property
+    def target(self) -> Target:
+        """What the graph is judged on."""
+        return self.graph.target
+
+    @property
+    def version(self) -> tuple[int, int, int]:
+        """The loaded cuDNN."""
+        return self.target.library.version
+
+    @property
+    def sm(self) -> int:
+        """The architecture, 90 for sm_90."""
+        return self.sm_version or self.target.sm

@@ -1,0 +1,136 @@
+"""Whether two results agree, within what their types and reductions allow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import CudnnBackendError
+from ..generated.enums import DataType
+from ..graph import Tensor
+from ..graph.formats import decode, storage_type
+from ..graph.ir import ELEMENT_BITS
+
+if TYPE_CHECKING:
+    pass
+
+from .statistics import _CHUNK
+
+__all__ = ["ROW_FACTOR", "TOLERANCES", "Difference", "compare", "has_storage", "limit_of"]
+
+
+# Relative Frobenius norm of a difference that still counts as rounding; integers have to be equal. float32 results
+# may come from 16-bit products.
+TOLERANCES: dict[DataType, float] = {
+    DataType.DOUBLE: 1e-6,
+    DataType.FLOAT: 5e-3,
+    DataType.HALF: 5e-3,
+    DataType.BFLOAT16: 2e-2,
+    DataType.FP8_E4M3: 0.06,
+    DataType.FP8_E5M2: 0.11,
+    DataType.FP8_E8M0: 0.5,
+    DataType.FP4_E2M1: 0.2,
+}
+
+
+ROW_FACTOR = 4  # a row may differ by that many times the tolerance
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How two results differ.
+
+    Parameters
+    ----------
+    relative
+        Frobenius norm of the difference over that of the first.
+    worst_row
+        Largest norm of the difference in a row, over that of the row, or the root mean square norm of all rows where
+        that is larger: a wrong row in a large tensor shows here.
+    patterns
+        Elements that are infinite or no number in one and not, or otherwise, in the other.
+    """
+
+    relative: float
+    worst_row: float
+    patterns: int
+
+    def why(self, limit: float) -> str | None:
+        """Return what is beyond the limit, None if nothing is."""
+        if self.patterns:
+            return f"{self.patterns} elements are infinite or NaN in one result only"
+        if self.relative > limit:
+            return f"the difference is {self.relative:.2e} of the result, {limit:.2e} is allowed"
+        if self.worst_row > ROW_FACTOR * limit:
+            return f"a row differs by {self.worst_row:.2e} of its size, {ROW_FACTOR * limit:.2e} is allowed"
+        return None
+
+
+def compare(first: NDArray[Any], other: NDArray[Any], data_type: DataType) -> Difference:
+    """Compare two results as they lie in memory.
+
+    Parameters
+    ----------
+    first, other
+        Elements of :func:`~cudnn_backend_py.graph.formats.storage_type`, or bytes of a type that has none; rows are
+        along the last dim, or the last two if that is 1.
+    data_type
+        Type of the elements.
+    """
+    width = max(1, math.prod(first.shape[-1:] if first.shape[-1:] != (1,) else first.shape[-2:]))
+    rows, others = (np.ascontiguousarray(array).reshape(-1, width) for array in (first, other))
+    step = max(1, _CHUNK // width)
+    patterns = 0
+    sizes: list[NDArray[np.float64]] = []
+    errors: list[NDArray[np.float64]] = []
+    for start in range(0, len(rows), step):
+        one, two = (_numbers(array[start : start + step], data_type) for array in (rows, others))
+        finite = np.isfinite(one) & np.isfinite(two)
+        same = (one == two) | (np.isnan(one) & np.isnan(two))
+        patterns += int(np.count_nonzero(~finite & ~same))
+        one, two = np.where(finite, one, 0.0), np.where(finite, two, 0.0)
+        sizes.append(np.square(one).sum(1))
+        errors.append(np.square(one - two).sum(1))
+    size, error = np.concatenate(sizes), np.concatenate(errors)
+    floor = float(size.mean())
+    return Difference(
+        _ratio(float(error.sum()), float(size.sum())),
+        _worst(error, np.maximum(size, floor)),
+        patterns,
+    )
+
+
+def _worst(error: NDArray[np.float64], size: NDArray[np.float64]) -> float:
+    if not size.any():
+        return math.inf if error.any() else 0.0
+    return math.sqrt(float((error / size).max()))
+
+
+def _ratio(error: float, size: float) -> float:
+    return 0.0 if error == 0 else math.inf if size == 0 else math.sqrt(error / size)
+
+
+def has_storage(data_type: DataType) -> bool:
+    """Return whether one element is one NumPy element: packed, vectorized and complex types are compared as bytes."""
+    try:
+        return storage_type(data_type).itemsize * 8 == ELEMENT_BITS[data_type]
+    except CudnnBackendError:
+        return False
+
+
+def _numbers(array: NDArray[Any], data_type: DataType) -> NDArray[np.float64]:
+    if data_type is DataType.BFLOAT16:
+        return (array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    return decode(array, data_type) if has_storage(data_type) else array.astype(np.float64)
+
+
+def limit_of(tensor: Tensor, tolerance: float | Mapping[str, float] | None) -> float:
+    """Return the tolerance of a tensor: the one given, for all or by its name, or that of its data type."""
+    if isinstance(tolerance, Mapping):
+        tolerance = tolerance.get(tensor.name)
+    return TOLERANCES.get(tensor.data_type, 0.0) if tolerance is None else tolerance

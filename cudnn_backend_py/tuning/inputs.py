@@ -1,0 +1,107 @@
+"""Inputs for a graph that nobody gave any."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UsageError
+from ..generated.enums import DataType
+from ..graph import Graph, Tensor
+from ..graph.formats import encode, storage_type
+from .agreement import TOLERANCES, has_storage
+
+if TYPE_CHECKING:
+    pass
+
+
+__all__ = ["made_up_inputs"]
+
+
+def made_up_inputs(graph: Graph, seed: int = 0, *, given: Collection[str | int] = ()) -> dict[int, Any]:
+    """Return inputs for a graph by uid, without those given: memory as an array, or a number for a by-value tensor.
+
+    Floats are normally distributed, single ones (scales) are 1. Integers are made up for attention only, where their
+    meaning is known by their names: all sequences have full length, pages lie in order.
+
+    Raises
+    ------
+    UsageError
+        ``tuning-input`` for an integer tensor whose meaning is not known: it has to be given.
+    """
+    rng = np.random.default_rng(seed)
+    pool = rng.standard_normal((1 << 20) - 3)  # a prime number of them, so rows do not repeat
+    written = {tensor.uid for tensor in graph.outputs}
+    known = _known_values(graph)
+    found: dict[int, Any] = {}
+    for tensor in graph.variant_pack_tensors:
+        if (
+            tensor.uid in given
+            or tensor.uid in written
+            or tensor.scratch
+            or (tensor.by_value and tensor.value is not None)
+        ):
+            continue
+        value = known[tensor.uid] if tensor.uid in known else _made_up(tensor, pool)
+        if tensor.by_value:
+            found[tensor.uid] = 1 if isinstance(value, np.ndarray) else value
+        elif isinstance(value, np.ndarray):
+            found[tensor.uid] = value
+        else:
+            found[tensor.uid] = np.full(tensor.span_elements, encode(value, tensor.data_type))
+    return found
+
+
+_DATA = (DataType.INT8, DataType.UINT8)
+
+
+def _made_up(tensor: Tensor, pool: NDArray[np.float64]) -> Any:
+    if tensor.span_elements == 1 and tensor.data_type not in (DataType.INT32, DataType.INT64, DataType.UINT32):
+        return 1.0
+    if not has_storage(tensor.data_type):
+        return np.resize(np.frombuffer(pool.tobytes(), np.uint8), tensor.span_bytes) & 0x33
+    if tensor.data_type is DataType.FP8_E8M0 or tensor.data_type in (DataType.BOOLEAN, DataType.BYTE_BOOLEAN):
+        return 1.0
+    if tensor.data_type not in TOLERANCES and tensor.data_type not in _DATA:
+        raise UsageError(
+            f"{tensor.name!r} is {tensor.type_text}, of which the meaning is not known here",
+            code="tuning-input",
+            fix=f"give it: autotune(..., buffers={{{tensor.name!r}: ...}})",
+        )
+    shift, scale = (4.0, 2.0) if tensor.data_type in _DATA else (0.0, 1.0)
+    return np.resize(encode(pool * scale + shift, tensor.data_type), tensor.span_elements)
+
+
+def _known_values(graph: Graph) -> dict[int, Any]:
+    """Return the values of inputs whose meaning is known: ragged offsets, and those of attention by their names."""
+    from ..graph.attention.recognize import read_attention
+
+    known: dict[int, Any] = {}
+    for tensor in graph.variant_pack_tensors:
+        offset = tensor.ragged_offset
+        if offset is not None and offset.uid not in known:
+            starts = np.arange(offset.span_elements) * (tensor.dims[2] * tensor.strides[2])
+            known[offset.uid] = starts.astype(storage_type(offset.data_type))
+    use = read_attention(graph)
+    if use is None:
+        return known
+    problem = use.problem
+    by_name: dict[str, float] = {
+        "seq_len_q": problem.seq_q,
+        "seq_len_kv": problem.seq_kv,
+        "dropout_seed": 1234,
+        "dropout_offset": 1,
+        "block_mask": 255,
+        "alibi_slopes": 1 / problem.seq_kv,
+        "stats": math.log(problem.seq_kv) + 0.5,
+    }
+    for tensor in graph.variant_pack_tensors:
+        if tensor.name in ("page_table_k", "page_table_v"):
+            known[tensor.uid] = np.arange(tensor.span_elements).astype(storage_type(tensor.data_type))
+        elif tensor.name in by_name:
+            known.setdefault(tensor.uid, by_name[tensor.name])
+    return known
