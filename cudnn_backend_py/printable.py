@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["printable", "printable_lines"]
+__all__ = ["printable", "printable_lines", "without_addresses"]
 
 # Commands of GitHub and Azure: anywhere in a line, and at its beginning.
 _COMMAND = re.compile(r"#(?=#(\[|vso\[))", re.IGNORECASE)
@@ -29,3 +29,11 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """Return a text with its newlines, each line as :func:`printable` has it and no command of a CI."""
     return "\n".join(_LINE_COMMAND.sub(r"\1\\x3a", printable(line)) for line in text.split("\n"))
+
+
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]{6,16}\b")
+
+
+def without_addresses(words: str) -> str:
+    """Return a quotation with ``0x…`` for each address in memory, which is another one in every process."""
+    return _ADDRESS.sub("0x…", words) if "0x" in words else words

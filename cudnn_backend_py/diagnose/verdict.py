@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from ..errors import EnvironmentNotReady, UsageError
-from ..plans.refusals import Reason, without_addresses
+from ..plans.refusals import Reason
+from ..printable import without_addresses
 
 __all__ = ["STAGES", "Basis", "Candidate", "Cause", "Control", "Outcome", "Stage", "Verdict"]
 
@@ -17,6 +18,17 @@ SCHEMA_VERSION = 1
 
 # What a graph passes on its way to a result, in order.
 STAGES = ("environment", "graph", "operation graph", "heuristics", "engine config", "plan", "execute")
+
+#: How a notebook shows a value of a type; the renderers enter themselves here, so that data knows none of them.
+NOTEBOOK: dict[type, Callable[[Any], str]] = {}
+
+
+def notebook_html(value: object) -> str | None:
+    """Return what a notebook shows, None for its text: where no renderer was imported, or jinja2 is missing."""
+    try:
+        return NOTEBOOK[type(value)](value)
+    except (KeyError, EnvironmentNotReady):
+        return None
 
 
 class Outcome(StrEnum):
@@ -138,12 +150,7 @@ class Verdict:
         return {"schema": SCHEMA, "version": SCHEMA_VERSION, **asdict(self)}
 
     def _repr_html_(self) -> str | None:
-        from .report.html import verdict_html
-
-        try:
-            return verdict_html(self)
-        except EnvironmentNotReady:  # no jinja2: a notebook shows the text
-            return None
+        return notebook_html(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Verdict:

@@ -4,36 +4,47 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from ..native.cuda import CudaGraphHandle, current_context, in_context
-from .executable import Executable
-from .stream_state import _Lane
+from .stream_state import StreamState
 
 __all__ = ["CudaGraph"]
+
+
+class Source(Protocol):
+    """What a CUDA graph asks of the executable it is made of."""
+
+    may_be_elsewhere: bool
+
+    def state_for(self, buffers: Any) -> StreamState: ...
+
+    def pack_for(self, state: StreamState, by_name: Mapping[str, Any]) -> tuple[Any, Any]: ...
+
+    def resolve(self, buffers: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]: ...
 
 
 class CudaGraph:
     """A CUDA graph cuDNN made of a plan: launched again and again, given other buffers without being made anew."""
 
-    def __init__(self, executable: Executable, by_name: Mapping[str, Any]) -> None:
+    def __init__(self, executable: Source, by_name: Mapping[str, Any]) -> None:
         self._executable = executable
-        lane = executable._lane(by_name.values())
-        self._context = lane.holder.context
-        self._elsewhere = executable._may_be_elsewhere
+        state = executable.state_for(by_name.values())
+        self._context = state.holder.context
+        self._elsewhere = executable.may_be_elsewhere
         self._held: list[Any] = []
         with in_context(self._context):
             self._graph = CudaGraphHandle()
             finalizer: Any = weakref.finalize(self, self._graph.close)
             finalizer.atexit = False
-            pack = self._pack(lane, by_name)
-            lane.launcher.populate(lane.holder.handle, pack, self.address)
+            pack = self._pack(state, by_name)
+            state.launcher.populate(state.holder.handle, pack, self.address)
             self._graph.instantiate()
-        self._stream = lane.stream
+        self._stream = state.stream
         self._go = self._graph.bound(self._stream)
 
-    def _pack(self, lane: _Lane, by_name: Mapping[str, Any]) -> Any:
-        pack, held = self._executable._pack_for(lane, by_name)
+    def _pack(self, state: StreamState, by_name: Mapping[str, Any]) -> Any:
+        pack, held = self._executable.pack_for(state, by_name)
         self._held = [pack, held, by_name]
         return pack
 
@@ -45,10 +56,10 @@ class CudaGraph:
     def update(self, *buffers: Any, **named: Any) -> None:
         """Give the graph other buffers. C: ``cudnnBackendUpdateCudaGraph``, ``cuGraphExecUpdate``."""
         executable = self._executable
-        by_name = executable._normal(executable._named(buffers, named))
-        lane = executable._lane(by_name.values())
+        by_name = executable.resolve(buffers, named)
+        state = executable.state_for(by_name.values())
         with in_context(self._context):
-            lane.launcher.update(lane.holder.handle, self._pack(lane, by_name), self.address)
+            state.launcher.update(state.holder.handle, self._pack(state, by_name), self.address)
             self._graph.update()
         self._go = self._graph.bound(self._stream)
 

@@ -32,7 +32,7 @@ from .buffers import DeviceBuffer, device_buffer, exchange
 from .checks import check_buffer, needed_type, scalar_array, scratch_offsets
 from .cuda_graph import CudaGraph
 from .run import execute
-from .stream_state import _Lane, _thread
+from .stream_state import StreamState, _thread
 
 __all__ = ["Bound", "Executable"]
 
@@ -105,7 +105,7 @@ class Executable:
             )
         self.plan = plan
         self._device = plan.target.handle.device or 0
-        self._may_be_elsewhere = plan.target.library.driver.devices > 1
+        self.may_be_elsewhere = plan.target.library.driver.devices > 1
         tensors = plan.graph.variant_pack_tensors
         written = {tensor.uid for tensor in plan.graph.outputs}
         held = {tensor.uid for tensor in tensors if tensor.scratch or (tensor.by_value and tensor.value is not None)}
@@ -164,60 +164,60 @@ class Executable:
                 return
             buffers = ordered
         try:
-            lane: _Lane = self._local.lane
+            state: StreamState = self._local.state
         except AttributeError:
-            lane = self._lane(buffers)
-        if self._chosen_stream is not None and self._chosen_stream() != lane.stream:
-            lane = self._lane(buffers)
+            state = self.state_for(buffers)
+        if self._chosen_stream is not None and self._chosen_stream() != state.stream:
+            state = self.state_for(buffers)
         if self._allocate is not None:
-            _held = self._take_workspace(lane)
-        if status := lane.call(buffers):
-            self._call_closely(lane, buffers, status)
+            _held = self._take_workspace(state)
+        if status := state.call(buffers):
+            self._call_closely(state, buffers, status)
 
-    def _call_closely(self, lane: _Lane, buffers: tuple[Any, ...], status: int) -> None:
+    def _call_closely(self, state: StreamState, buffers: tuple[Any, ...], status: int) -> None:
         """Do what the fast path does, and what it leaves to do."""
         if status == OTHER_STREAM:
-            lane = self._lane(buffers)
-            _held = self._take_workspace(lane)
-            status = lane.call(buffers)
+            state = self.state_for(buffers)
+            _held = self._take_workspace(state)
+            status = state.call(buffers)
         if status >= 0:
-            if status and lane.short is not None:
-                raise self.plan.target.library.status_error(status, lane.short.failed)
+            if status and state.short is not None:
+                raise self.plan.target.library.status_error(status, state.short.failed)
             return
         try:
             addresses = (*[buffer.data_ptr() for buffer in buffers],)
         except AttributeError:  # not torch's
             self.run(self._named(buffers, {}))
             return
-        if lane.stream != self._stream():
-            lane = self._lane(buffers)
-            _held = self._take_workspace(lane)
-        key = addresses if self._allocate is None else (lane.base, *addresses)
-        pack = lane.find(key)
+        if state.stream != self._stream():
+            state = self.state_for(buffers)
+            _held = self._take_workspace(state)
+        key = addresses if self._allocate is None else (state.base, *addresses)
+        pack = state.find(key)
         if pack is None or (self._check and pack.seen != [*map(id, buffers)]):
-            pack = self._quick_pack(lane, key, addresses, buffers, pack)
-        self._launch(lane, pack)
-        if lane.short is None:
-            self._shorten(lane, buffers)
+            pack = self._quick_pack(state, key, addresses, buffers, pack)
+        self._launch(state, pack)
+        if state.short is None:
+            self._shorten(state, buffers)
 
-    def _shorten(self, lane: _Lane, buffers: tuple[Any, ...]) -> None:
-        """Let the lane's next calls take the fast path, if there is one for buffers of this kind."""
+    def _shorten(self, state: StreamState, buffers: tuple[Any, ...]) -> None:
+        """Let the next calls on a stream take the fast path, if there is one for buffers of this kind."""
         functions = exchange(type(buffers[0])) if buffers and compiled_library() is not None else None
         if functions is None:
             return
-        lane.short = Call(
-            lane.launch,
-            lane.launcher.empty_pack(),
-            lane.launcher.filler,
+        state.short = Call(
+            state.launch,
+            state.launcher.empty_pack(),
+            state.launcher.filler,
             functions,
             given=self._count,
             wanted=[_wanted(tensor) for tensor in self._given] if self._check else None,
-            tail=lane.tail,
-            workspace=lane.workspace,
+            tail=state.tail,
+            workspace=state.workspace,
             device=self._device,
             ask_stream=self._framework_decides,
         )
-        lane.call = lane.short.go
+        state.call = state.short.go
 
     def run(self, buffers: Mapping[str | int, Any]) -> None:
         """Run with buffers by name or uid; NumPy arrays are copied to the device and back."""
@@ -227,9 +227,9 @@ class Executable:
             copied: dict[str | int, Any] = dict(by_name.items())
             execute(self.plan, copied, stream=stream or None)
             return
-        lane = self._lane(by_name.values())
-        pack, _held = self._pack_for(lane, by_name)
-        self._launch(lane, pack)
+        state = self.state_for(by_name.values())
+        pack, _held = self.pack_for(state, by_name)
+        self._launch(state, pack)
 
     def bind(self, *buffers: Any, **named: Any) -> Bound:
         """Return a call without arguments on these buffers, the stream that is current now, and this thread's handle.
@@ -237,10 +237,10 @@ class Executable:
         It holds the buffers. Raises what a call would. :meth:`cuda_graph` is one too, and asks less of the host where
         the engine has such a graph.
         """
-        by_name = self._normal(self._named(buffers, named))
-        lane = self._lane(by_name.values())
-        pack, held = self._pack_for(lane, by_name)
-        return Bound._of(self, lane, pack, (by_name, held))
+        by_name = self.resolve(buffers, named)
+        state = self.state_for(by_name.values())
+        pack, held = self.pack_for(state, by_name)
+        return Bound._of(self, state, pack, (by_name, held))
 
     def cuda_graph(self, *buffers: Any, **named: Any) -> CudaGraph:
         """Return a CUDA graph of the plan on these buffers, made by cuDNN itself.
@@ -253,7 +253,7 @@ class Executable:
         NotSupported
             If the engine has no such graph; capture the stream then.
         """
-        return CudaGraph(self, self._normal(self._named(buffers, named)))
+        return CudaGraph(self, self.resolve(buffers, named))
 
     def close(self) -> None:
         """Let go of variant packs and workspaces; work on the device must have finished."""
@@ -273,15 +273,15 @@ class Executable:
         self._local = threading.local()
         self._own_memory()
 
-    def _launch(self, lane: _Lane, pack: Any) -> None:
-        holder = lane.holder
-        if self._may_be_elsewhere and current_context() != holder.context:
+    def _launch(self, state: StreamState, pack: Any) -> None:
+        holder = state.holder
+        if self.may_be_elsewhere and current_context() != holder.context:
             with in_context(holder.context):
-                holder.use(lane.stream)
-                status = lane.execute(lane.handle, lane.plan, pack.pointer)
+                holder.use(state.stream)
+                status = state.execute(state.handle, state.plan, pack.pointer)
         else:
-            holder.use(lane.stream)
-            status = lane.execute(lane.handle, lane.plan, pack.pointer)
+            holder.use(state.stream)
+            status = state.execute(state.handle, state.plan, pack.pointer)
         if status:
             self._fail(status)
 
@@ -313,6 +313,10 @@ class Executable:
             by_name[name] = buffer
         return by_name
 
+    def resolve(self, buffers: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
+        """Return all buffers of a call by the names of their tensors."""
+        return self._normal(self._named(buffers, named))
+
     def _normal(self, buffers: Mapping[str | int, Any]) -> dict[str, Any]:
         """Return the buffers by name, none missing, none unknown."""
         by_name: dict[str, Any] = {}
@@ -333,23 +337,23 @@ class Executable:
     def _names(self) -> str:
         return ", ".join(tensor.name for tensor in self.plan.graph.variant_pack_tensors)
 
-    # lanes, streams, workspaces
+    # states, streams, workspaces
 
-    def _lane(self, buffers: Any) -> _Lane:
-        """Return this thread's lane for the current stream."""
+    def state_for(self, buffers: Any) -> StreamState:
+        """Return this thread's state for the current stream."""
         stream = self._stream_for(buffers)
-        lanes: dict[int, _Lane] = self._local.__dict__.setdefault("lanes", {})
-        lane = lanes.get(stream)
-        if lane is None:
+        states: dict[int, StreamState] = self._local.__dict__.setdefault("states", {})
+        state = states.get(stream)
+        if state is None:
             base = 0
             if self._given_workspace is not None:
                 base, _ = self._given_workspace
             elif self._allocate is None:
                 base = self._memory.allocate(self.workspace_bytes)
-            lane = lanes[stream] = _Lane(self, stream, base)
+            state = states[stream] = StreamState(self, stream, base)
         if not self._asks_buffers:  # otherwise the next buffers may say whose current stream it is
-            self._local.lane = lane
-        return lane
+            self._local.state = state
+        return state
 
     def _stream_for(self, buffers: Any) -> int:
         """Return the stream to run on; the first buffers decide whose current stream that is."""
@@ -376,14 +380,14 @@ class Executable:
         self._given_workspace = self._checked_workspace(workspace), workspace
         return None
 
-    def _take_workspace(self, lane: _Lane) -> Any:
-        """Let the lane use what the hook gives for this call; return what holds it."""
+    def _take_workspace(self, state: StreamState) -> Any:
+        """Let the state use what the hook gives for this call; return what holds it."""
         if self._allocate is None or not self.workspace_bytes:
             return None
         held = self._allocate(self.workspace_bytes)
         base = held.data_ptr() if self._is_torchs else self._checked_workspace(held)
-        if base != lane.base:
-            lane.move(self, base)
+        if base != state.base:
+            state.move(self, base)
         return held
 
     def _checked_workspace(self, held: Any) -> int:
@@ -415,7 +419,7 @@ class Executable:
         return base + self._scratch_bytes if self.plan.workspace_bytes else 0
 
     def _quick_pack(
-        self, lane: _Lane, key: tuple[int, ...], addresses: tuple[int, ...], buffers: tuple[Any, ...], pack: Any
+        self, state: StreamState, key: tuple[int, ...], addresses: tuple[int, ...], buffers: tuple[Any, ...], pack: Any
     ) -> Any:
         """Check torch tensors that were not seen at these addresses; return the variant pack they were found with.
 
@@ -424,8 +428,8 @@ class Executable:
         if self._check:
             self._check_tensors(addresses, buffers)
         if pack is None:
-            launcher = lane.launcher
-            pack = launcher.keep(key, launcher.row(*addresses, *lane.tail), lane.workspace)
+            launcher = state.launcher
+            pack = launcher.keep(key, launcher.row(*addresses, *state.tail), state.workspace)
         pack.seen = [*map(id, buffers)]
         return pack
 
@@ -443,9 +447,9 @@ class Executable:
             self._checked(tensor, buffer)
         self._kinds = kinds
 
-    def _pack_for(self, lane: _Lane, by_name: Mapping[str, Any]) -> tuple[Any, Any]:
+    def pack_for(self, state: StreamState, by_name: Mapping[str, Any]) -> tuple[Any, Any]:
         """Return the pack of these buffers, and what holds the workspace."""
-        held = self._take_workspace(lane)
+        held = self._take_workspace(state)
         places: dict[int, int] = {}
         numbers: list[Any] = []
         for name, buffer in by_name.items():
@@ -455,18 +459,18 @@ class Executable:
                 places[tensor.uid] = int(numbers[-1].ctypes.data)
             else:
                 places[tensor.uid] = _place(buffer, name)
-        tail = zip(self._held, lane.tail, strict=True)
+        tail = zip(self._held, state.tail, strict=True)
         row = [places[tensor.uid] for tensor in self._given]
         row += [places.get(tensor.uid, place) for tensor, place in tail]
-        key = (lane.workspace, *row)
-        pack = lane.find(key)
+        key = (state.workspace, *row)
+        pack = state.find(key)
         seen = {name: _identity(by_name[name]) for name in self.names}
         if self._check and (pack is None or pack.seen != seen):
             for name, buffer in by_name.items():
                 if name not in self._by_value:
                     self._checked(self._by_key[name], buffer)
         if pack is None:
-            pack = lane.launcher.keep(key, lane.launcher.row(*row), lane.workspace)
+            pack = state.launcher.keep(key, state.launcher.row(*row), state.workspace)
         pack.holds, pack.seen = numbers, seen
         return pack, held
 
@@ -528,12 +532,12 @@ class Bound(partial[None]):
     holds: Any
 
     @classmethod
-    def _of(cls, executable: Executable, lane: _Lane, pack: Any, holds: Any) -> Bound:
-        step = again(lane.launch, pack, executable._fail)
+    def _of(cls, executable: Executable, state: StreamState, pack: Any, holds: Any) -> Bound:
+        step = again(state.launch, pack, executable._fail)
         made = cls(step)
-        made.native = lane.execute, (lane.handle, lane.plan, pack.pointer)
-        made.stream = lane.stream
-        made.holds = (executable, lane, pack, holds)
+        made.native = state.execute, (state.handle, state.plan, pack.pointer)
+        made.stream = state.stream
+        made.holds = (executable, state, pack, holds)
         return made
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from ..native import Handle
 from ..native.cuda import on_device
 from ..native.fast_call import LOOK_CLOSER, Call, HandleState, Launch
 from ..native.launch import Launcher
 from ..plans.plan import Plan
-from .executable import Executable
+
+__all__ = ["StreamState", "ThreadHandle", "thread_handle"]
 
 
-class _ThreadHandle:
+class ThreadHandle:
     """The handle of one thread on one GPU; handles take megabytes of the GPU, so streams share one."""
 
     def __init__(self, plan: Plan, device: int) -> None:
@@ -34,21 +35,32 @@ class _ThreadHandle:
 _thread = threading.local()
 
 
-def _thread_handle(plan: Plan) -> _ThreadHandle:
+def thread_handle(plan: Plan) -> ThreadHandle:
     handle = plan.target.handle
     assert handle is not None
     _ = handle.owner  # says so after a fork, or if the target was closed
-    held: dict[int | None, _ThreadHandle] = _thread.__dict__.setdefault("handles", {})
+    held: dict[int | None, ThreadHandle] = _thread.__dict__.setdefault("handles", {})
     if handle.device not in held:
-        held[handle.device] = _ThreadHandle(plan, handle.device or 0)
+        held[handle.device] = ThreadHandle(plan, handle.device or 0)
     return held[handle.device]
 
 
-class _Lane:
+class Owner(Protocol):
+    """What the state of a stream asks of the executable it belongs to."""
+
+    plan: Plan
+    uids: tuple[int, ...]
+
+    def tail(self, base: int) -> tuple[int, ...]: ...
+
+    def plan_workspace(self, base: int) -> int: ...
+
+
+class StreamState:
     """What one thread needs to run one executable on one stream: a handle, variant packs, a workspace."""
 
-    def __init__(self, owner: Executable, stream: int, base: int) -> None:
-        self.holder = _thread_handle(owner.plan)
+    def __init__(self, owner: Owner, stream: int, base: int) -> None:
+        self.holder = thread_handle(owner.plan)
         self.stream = stream
         self.launcher = Launcher(owner.plan.descriptor, owner.uids)
         self.find = self.launcher.find
@@ -58,9 +70,9 @@ class _Lane:
         self.launch = Launch(owner.plan.target.library, self.holder.state, stream, self.plan)
         self.short: Call | None = None
         self.move(owner, base)
-        self.call: Callable[[tuple[Any, ...]], int] = _look_closer
+        self.call: Callable[[tuple[Any, ...]], int] = look_closer
 
-    def move(self, owner: Executable, base: int) -> None:
+    def move(self, owner: Owner, base: int) -> None:
         """Take another workspace."""
         self.base = base
         self.tail = owner.tail(base)
@@ -69,5 +81,5 @@ class _Lane:
             self.short.move(self.tail, self.workspace)
 
 
-def _look_closer(_buffers: tuple[Any, ...]) -> int:
+def look_closer(_buffers: tuple[Any, ...]) -> int:
     return LOOK_CLOSER

@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..target import Target
-from .enums import (
-    data_type,
-)
-from .graphs import pygraph
+from .enums import data_type
 
 __all__ = ["Context"]
 
@@ -20,14 +17,9 @@ class Context:
     io: data_type
     intermediate: data_type
     compute: data_type
-    graph: pygraph = field(repr=False)
+    target: Target = field(repr=False)
     sm_version: int | None = None
     is_dynamic_shape_enabled: bool = False
-
-    @property
-    def target(self) -> Target:
-        """What the graph is judged on."""
-        return self.graph.target
 
     @property
     def version(self) -> tuple[int, int, int]:

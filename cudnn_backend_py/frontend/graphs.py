@@ -98,7 +98,7 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
             io_data_type,
             intermediate_data_type,
             compute_data_type,
-            self,
+            self.target,
             sm_version,
             is_dynamic_shape_enabled or kernel_cache is not None,
         )
@@ -260,7 +260,7 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
             What cuDNN refuses about an operation, with its words.
         """
         graph = self.graph()
-        log_graph(self)
+        log_graph(self.to_json)
         with status_as(FrontendRuntimeError, "cuDNN refuses the operation graph"):
             self._operation_graph = OperationGraph(
                 graph,
@@ -613,7 +613,7 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
             raise TypeError(f"deserialize takes (data) or (handle, data), got {len(source)} arguments")
         handle = source[0] if len(source) == 2 else None
         if handle is not None:
-            self.target = target_of(handle, None)
+            self.target = self.context.target = target_of(handle, None)
             self._handle = handle
         with status_as(FrontendRuntimeError, "the serialized graph"):
             plan, memory = saved.load(source[-1], self.target)

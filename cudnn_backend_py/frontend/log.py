@@ -5,23 +5,21 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .graphs import pygraph
+from collections.abc import Callable
+from typing import Any
 
 __all__ = ["log_graph"]
 
 
-def log_graph(graph: pygraph) -> None:
-    """Write the graph where ``CUDNN_FRONTEND_LOG_FILE`` says, if ``CUDNN_FRONTEND_LOG_INFO`` is 1.
+def log_graph(to_json: Callable[[], Any]) -> None:
+    """Write what `to_json` returns where ``CUDNN_FRONTEND_LOG_FILE`` says, if ``CUDNN_FRONTEND_LOG_INFO`` is 1.
 
     The file is a path, ``stdout`` or ``stderr``; a path is appended to.
     """
     if os.environ.get("CUDNN_FRONTEND_LOG_INFO") != "1":
         return
     place = os.environ.get("CUDNN_FRONTEND_LOG_FILE", "stdout")
-    line = json.dumps(graph.to_json()) + "\n"
+    line = json.dumps(to_json()) + "\n"
     stream = {"stdout": sys.stdout, "stderr": sys.stderr}.get(place)
     if stream is not None:
         stream.write(line)

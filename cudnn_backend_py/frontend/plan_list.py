@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import CudnnBackendError, CudnnStatusError
-from ..plans.engine import EngineConfig, Knob
+from ..plans.engine import EngineConfig, Knob, OperationGraph
 from ..plans.plan import Plan, build_plan
+from ..target import Target
 from .enums import build_plan_policy, heur_mode, knob_type
 from .errors import FrontendRuntimeError, cudnnGraphNotSupportedError, invalid_value, status_as
 
 if TYPE_CHECKING:
-    from .graphs import pygraph
+    from ..graph import Graph
+    from .handles import kernel_cache
 
 __all__ = ["PlanList", "knob"]
 
@@ -35,10 +37,25 @@ class knob:
         return [knob(kind, item.maximum, item.minimum, item.stride) for kind, item in known if kind is not None]
 
 
+class Asking(Protocol):
+    """What a list of plans asks of the graph it is of."""
+
+    target: Target
+    sm_count: int | None
+
+    @property
+    def operation_graph(self) -> OperationGraph: ...
+
+    @property
+    def cache(self) -> kernel_cache | None: ...
+
+    def graph(self) -> Graph: ...
+
+
 class PlanList:
     """Engine configs of one graph; ``candidate`` is the index of the plan to execute, -1 before one is built."""
 
-    def __init__(self, graph: pygraph) -> None:
+    def __init__(self, graph: Asking) -> None:
         self._graph = graph
         self._configs: list[EngineConfig] = []
         self._plans: dict[int, Plan] = {}

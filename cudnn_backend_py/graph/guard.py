@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from typing import TypeVar
 
 from ..errors import CudnnBackendError
-from ..plans.refusals import without_addresses
+from ..printable import without_addresses
 
 __all__ = ["MISTAKES", "collecting", "guarded", "guarded_each", "tell", "told"]
 

@@ -7,21 +7,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ..printable import without_addresses
 from ..system.strict import parse_json
 
-__all__ = ["Reason", "Refusal", "furthest_reason", "read_refusals", "without_addresses"]
+__all__ = ["Reason", "Refusal", "furthest_reason", "read_refusals"]
 
 _REASON = re.compile(r"^\s*(?:Warning|Error): (?P<status>CUDNN_STATUS_\w+); Reason: (?P<text>.*)$")
 _CONFIG = re.compile(r'^\s*(?:engineConfig: type=json; val=)?(?P<json>\{.*"engineId".*)$')
-_ADDRESS = re.compile(r"0x[0-9a-fA-F]{6,16}\b")
 _SEPARATOR = re.compile(r"^\s*=== error stack \(\d+/\d+\) ===\s*$")
 
 _Config = tuple[int, int | None, dict[str, int]]
-
-
-def without_addresses(words: str) -> str:
-    """Return a quotation with ``0x…`` for each address in memory, which is another one in every process."""
-    return _ADDRESS.sub("0x…", words) if "0x" in words else words
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,11 @@ from ..errors import CudnnStatusError
 from ..generated.enums import KnobType
 from ..plans.engine import EngineConfig, Knob, OperationGraph
 from ..plans.select import Selection, refusal
-from .search import CHECKING
 from .statistics import Budget
 
 __all__ = ["neighbours"]
+
+CHECKING = 0.2  # share of the budget at which asking for configs ends
 
 
 def neighbours(

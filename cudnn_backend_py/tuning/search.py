@@ -34,7 +34,7 @@ __all__ = ["Tuned", "autotune", "tune"]
 SCHEMA, SCHEMA_VERSION = "cudnn-backend-py/tuning", 1
 Progress = Callable[[str, float], None]
 MAX_ROUNDS, WARM_UP = 60, 2
-CHECKING, PREPARING = 0.2, 0.6  # shares of the budget at which asking for configs, and building and running, end
+PREPARING = 0.6  # share of the budget at which building and running end
 
 
 # Candidates beyond the heuristics

@@ -16,7 +16,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import EnvironmentNotReady, UsageError
-from ..verdict import Candidate, Outcome, Verdict
+from ..surveys.matrix import Cell, Matrix
+from ..verdict import NOTEBOOK, Candidate, Outcome, Verdict
 from .svg import draw_graph, drawn_graphs, named_tensors
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from ...graph.ir import Graph
     from ..remedies import Remedy
-    from ..surveys.matrix import Cell, Matrix
 
 __all__ = ["check_jinja", "matrix_html", "render_page", "verdict_html"]
 
@@ -139,6 +139,9 @@ def matrix_html(matrix: Matrix) -> str:
         ``jinja2-missing``.
     """
     return _render("fragment.html.j2", verdict=None, matrix=matrix)
+
+
+NOTEBOOK[Verdict], NOTEBOOK[Matrix] = verdict_html, matrix_html
 
 
 def _render(template: str, **values: Any) -> str:

@@ -22,7 +22,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ...errors import CudnnBackendError, EnvironmentNotReady, UsageError
+from ...errors import CudnnBackendError, UsageError
 from ...graph import Graph
 from ...native import library
 from ...system.child import call_command
@@ -31,7 +31,7 @@ from ...target import find_profile
 from ...versions.store import find_installed, list_installed
 from ..explanation import CRASHED
 from ..judges import CUDNN_TIMED_OUT, FAULTS, GPU, Judge, Question, judge, library_identity
-from ..verdict import Outcome, Verdict
+from ..verdict import Outcome, Verdict, notebook_html
 
 __all__ = ["DEFAULT", "Cell", "Matrix", "available_versions", "default_cache", "matrix"]
 
@@ -123,12 +123,7 @@ class Matrix:
         return int(Outcome.NOT_SUPPORTED in outcomes)
 
     def _repr_html_(self) -> str | None:
-        from ..report.html import matrix_html
-
-        try:
-            return matrix_html(self)
-        except EnvironmentNotReady:  # no jinja2: a notebook shows the text
-            return None
+        return notebook_html(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the matrix as plain data."""
