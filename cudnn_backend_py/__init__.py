@@ -8,13 +8,13 @@ Importing this package loads no library; names are imported when first used.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
-
 # Public name -> (module, name there); None takes the module itself.
 _PUBLIC: dict[str, tuple[str, str | None]] = {
+    "__version__": ("system.version", "__version__"),
     "Attr": ("generated.enums", "AttributeName"),
     "AttributeName": ("generated.enums", "AttributeName"),
     "AttributeType": ("generated.enums", "AttributeType"),
@@ -78,7 +78,7 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "explain": ("diagnose", "explain"),
 }
 
-__all__ = ["__version__", *_PUBLIC]
+__all__ = [*_PUBLIC]
 
 if TYPE_CHECKING:
     from . import reference as reference
@@ -136,6 +136,7 @@ if TYPE_CHECKING:
     from .plans.plan import load_plan as load_plan
     from .plans.select import Selection as Selection
     from .plans.select import select as select
+    from .system.version import __version__ as __version__
     from .target import Target as Target
     from .target import find_profile as find_profile
     from .target import open_target as open_target
@@ -153,6 +154,21 @@ def __getattr__(name: str) -> Any:
     value = found if attribute is None else getattr(found, attribute)
     globals()[name] = value
     return value
+
+
+class _FormerNames:
+    """Finds modules under names they had in earlier versions; asked for what is found nowhere else."""
+
+    @staticmethod
+    def find_spec(fullname: str, _path: object = None, _target: object = None) -> Any:
+        if not fullname.startswith(f"{__name__}."):
+            return None
+        from .moved import find_former
+
+        return find_former(fullname)
+
+
+sys.meta_path.append(_FormerNames)
 
 
 def __dir__() -> list[str]:

@@ -10,7 +10,7 @@ __all__ = ["main"]
 def main() -> None:
     """Run the command; Ctrl-C is exit code 130 from here on."""
     try:
-        from .cli.main import main as command
+        from .cli.commands import main as command
 
         command(prog_name="cudnn-backend")
     except KeyboardInterrupt:

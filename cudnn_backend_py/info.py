@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from . import __version__
 from .errors import EnvironmentNotReady
 from .native import library, load_driver
 from .native.fast_call import compiled_library
+from .system.version import __version__
 from .target import list_profiles, read_device
 from .versions import store as versions
 

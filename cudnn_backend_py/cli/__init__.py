@@ -1,1 +1,5 @@
 """The command ``cudnn-backend``."""
+
+from .commands import main
+
+__all__ = ["main"]

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from cudnn_backend_py import UsageError
-from cudnn_backend_py.cli.main import main
+from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.diagnose.surveys.attention import (
     BASE,
     FORMS,

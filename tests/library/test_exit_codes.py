@@ -14,7 +14,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from cudnn_backend_py.cli.main import main
+from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.diagnose.report import html as page
 from tests.support.bad_files import BAD_GRAPHS, commands, write_bad_files
 from tests.support.child import ROOT

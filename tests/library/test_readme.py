@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import pytest
 
-from cudnn_backend_py.cli.main import main
+from cudnn_backend_py.cli.commands import main
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

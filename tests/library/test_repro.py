@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cudnn_backend_py import Graph, UsageError, attention, find_profile, library, load_graph
-from cudnn_backend_py.cli.main import load_graph_file
+from cudnn_backend_py.cli.commands import load_graph_file
 from cudnn_backend_py.diagnose import Verdict
 from cudnn_backend_py.diagnose.report import archive as repro
 from cudnn_backend_py.diagnose.report.archive import archive_name, write_repro

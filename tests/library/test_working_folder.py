@@ -196,7 +196,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (site / "others.pth").write_text("\n".join(others) + "\n")  # whose own .pth files are not read
     script = folder / "bin" / "cudnn-backend"
     script.write_text(
-        f"#!{folder}/bin/python\nimport sys\nfrom cudnn_backend_py.cli.main import main\nsys.exit(main())\n"
+        f"#!{folder}/bin/python\nimport sys\nfrom cudnn_backend_py.cli.commands import main\nsys.exit(main())\n"
     )
     script.chmod(0o755)
     return folder

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import CudnnBackendError, EnvironmentNotReady, UsageError
-from cudnn_backend_py.cli.main import _without_option
+from cudnn_backend_py.cli.commands import _without_option
 from cudnn_backend_py.system.child import TIMED_OUT, Child, _undisturbed, call_command, ending_of, script_command
 from tests.support.child import ROOT, run_code
 from tests.support.lying_children import honest
@@ -298,7 +298,7 @@ def test_a_script_gets_this_package_and_nothing_of_the_working_folder(tmp_path: 
 
 
 def test_commands_are_of_this_python() -> None:
-    command = call_command("cudnn_backend_py.cli.main:main", "--version")
+    command = call_command("cudnn_backend_py.cli.commands:main", "--version")
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("cudnn-backend, version")
 

@@ -1,4 +1,4 @@
-"""The rooms of docs/architecture.md against the imports of the package: no more, no less."""
+"""The rooms and files of docs/architecture.md against the imports of the package: no more, no less."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "cudnn_backend_py"
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-NAMED_EXCEPTIONS = {("info.py", "__init__.py")}
+HEADING = re.compile(r"^### Inside `([\w/]+)/`$", re.MULTILINE)
 
 
 def table(heading: str) -> dict[str, list[str]]:
@@ -33,6 +33,7 @@ ROOMS = table("## The rooms")
 MAY_IMPORT = {room: quoted(cells[1]) for room, cells in ROOMS.items()}
 FROM_OUTSIDE = {room: quoted(cells[2]) for room, cells in ROOMS.items()}
 CTYPES_OUTSIDE = table("### ctypes outside native")
+FILES = sorted(PACKAGE.rglob("*.py"))
 
 
 def room_of(path: Path) -> str:
@@ -41,8 +42,17 @@ def room_of(path: Path) -> str:
     return parts[0] if len(parts) == 1 else f"{parts[0]}/"
 
 
+def module_of(path: Path) -> str:
+    """Return the full name of the module in a file."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_of(path): path for path in FILES}
+
+
 def imported(path: Path) -> Iterator[str]:
-    """Yield the full name of every module, or member of a package, a file imports anywhere."""
+    """Yield the full name of every module, or member of a module, a file imports anywhere, if only for its types."""
     package = ["cudnn_backend_py", *path.relative_to(PACKAGE).parent.parts]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -53,15 +63,9 @@ def imported(path: Path) -> Iterator[str]:
             yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
-def imported_room(name: str) -> str:
-    """Return the room a name of the package comes from."""
-    _, first, *_ = name.split(".")
-    if (PACKAGE / first).is_dir():
-        return f"{first}/"
-    return f"{first}.py" if (PACKAGE / f"{first}.py").is_file() else "__init__.py"
-
-
-FILES = sorted(PACKAGE.rglob("*.py"))
+def imported_file(name: str) -> Path | None:
+    """Return the file of the package that a name comes from."""
+    return MODULES.get(name) or MODULES.get(name.rpartition(".")[0])
 
 
 def used(room: str) -> tuple[set[str], set[str]]:
@@ -73,7 +77,9 @@ def used(room: str) -> tuple[set[str], set[str]]:
         for name in imported(path):
             top = name.split(".")[0]
             if top == "cudnn_backend_py":
-                rooms.add(imported_room(name))
+                found = imported_file(name)
+                assert found is not None, f"{path} imports {name}"
+                rooms.add(room_of(found))
             elif top == "ctypes" or top not in sys.stdlib_module_names:
                 outside.add(top)
     return rooms - {room}, outside
@@ -96,11 +102,43 @@ def test_rooms_import_only_rooms_above_them() -> None:
         for other in others
         if order.index(other) > order.index(room)
     }
-    assert upward <= NAMED_EXCEPTIONS
+    assert upward == set()
+
+
+def test_page_has_a_table_for_every_folder() -> None:
+    folders = {room_of(path).rstrip("/") for path in FILES if room_of(path).endswith("/")}
+    assert set(HEADING.findall(PAGE)) == folders
+
+
+@pytest.mark.parametrize("room", HEADING.findall(PAGE))
+def test_page_lists_the_files_of_a_room_from_the_ground_up(room: str) -> None:
+    """Every file has its row, and imports only files of rows above: a circle has no place to stand."""
+    folder = PACKAGE / room
+    listed = [name for row in table(f"### Inside `{room}/`") for name in re.findall(r"[\w/]+\.(?:py|c)\b", row)]
+    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.suffix in (".py", ".c")}
+    assert sorted(listed) == sorted(there)
+    order = {name: place for place, name in enumerate(listed)}
+    upward = {
+        (name, other)
+        for name in listed
+        if name.endswith(".py")
+        for imported_name in imported(folder / name)
+        if (found := imported_file(imported_name)) is not None
+        and room_of(found) == f"{room}/"
+        and order[other := found.relative_to(folder).as_posix()] > order[name]
+    }
+    assert upward == set()
 
 
 def test_nobody_imports_the_generator() -> None:
     assert not [room for room, others in MAY_IMPORT.items() if "codegen/" in others]
+
+
+def test_data_and_plans_know_no_diagnosis() -> None:
+    """What only builds a plan does not import the diagnosis, nor what shows it."""
+    below = list(ROOMS)[: list(ROOMS).index("diagnose/")]
+    assert {"plans/", "execution/"} <= set(below)
+    assert not [room for room in below if "rich" in FROM_OUTSIDE[room] and room in ("plans/", "execution/", "graph/")]
 
 
 def test_ctypes_outside_native_is_named_with_its_reason() -> None:
@@ -113,8 +151,17 @@ def test_ctypes_outside_native_is_named_with_its_reason() -> None:
     assert all(reason for (reason,) in CTYPES_OUTSIDE.values())
 
 
-def test_page_lists_every_file_of_native() -> None:
-    listed = {name for row in table("### Inside native") for name in re.findall(r"[\w.]+\.(?:py|c)\b", row)}
-    assert listed == {path.name for path in (PACKAGE / "native").glob("*.[pc]*") if path.suffix in (".py", ".c")} - {
-        "__init__.py"
-    }
+def test_no_submodule_is_shadowed_by_a_name() -> None:
+    """``from .library import library`` in a package would hide the file of that name."""
+    shadowed = set()
+    for path in FILES:
+        if path.name != "__init__.py":
+            continue
+        inside = {item.stem for item in path.parent.glob("*.py")} | {
+            item.parent.name for item in path.parent.glob("*/__init__.py")
+        }
+        for name in imported(path):
+            module, _, last = name.rpartition(".")
+            if last in inside and MODULES.get(name) is None and MODULES.get(module) is not None:
+                shadowed.add(name)
+    assert shadowed == set()

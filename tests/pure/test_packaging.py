@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+import cudnn_backend_py
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "cudnn_backend_py"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -83,9 +85,16 @@ def test_test_and_dev_extras_bring_no_cudnn() -> None:
     assert not [item for extra in ("test", "dev") for item in EXTRAS[extra] if "nvidia" in item]
 
 
-def test_version_is_said_once_more_and_alike() -> None:
-    [said] = re.findall(r'^__version__ = "(.+)"$', (PACKAGE / "__init__.py").read_text(), re.MULTILINE)
-    assert said == PROJECT["project"]["version"]
+def test_version_is_said_in_one_place() -> None:
+    attribute = PROJECT["tool"]["setuptools"]["dynamic"]["version"]["attr"]
+    assert "version" in PROJECT["project"]["dynamic"]
+    said = {
+        path.relative_to(PACKAGE).as_posix(): found
+        for path in PACKAGE.rglob("*.py")
+        if (found := re.findall(r'^__version__ = "(.+)"$', path.read_text(encoding="utf-8"), re.MULTILINE))
+    }
+    assert said == {"system/version.py": [cudnn_backend_py.__version__]}
+    assert attribute == "cudnn_backend_py.system.version.__version__"
 
 
 def test_python_versions_of_ci_are_those_of_the_classifiers() -> None:

@@ -49,7 +49,7 @@ def _judge_in_child(ctx: click.Context, _parameter: click.Parameter, version: st
     from ..versions import store as versions
 
     installed = versions.require_installed(version)
-    command = call_command("cudnn_backend_py.cli.main:main", *_without_option(sys.argv[1:], "--cudnn"))
+    command = call_command("cudnn_backend_py.cli.commands:main", *_without_option(sys.argv[1:], "--cudnn"))
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it was ignored, every exit code would read 0
     child = subprocess.run(command, env=versions.child_environment(installed), check=False)
     if child.returncode in (0, 1, NOT_JUDGED, 130):

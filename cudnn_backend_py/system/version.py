@@ -1,0 +1,3 @@
+"""The version of this package, in its one place."""
+
+__version__ = "0.1.0"
