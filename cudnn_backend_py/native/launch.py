@@ -21,6 +21,7 @@ from ..generated.enums import AttributeType, DescriptorType
 from .descriptor import Descriptor, Handle
 from .fast_call import FUNCTIONS, Filler, compiled_library
 from .libcudnn import Library
+from .values import read_integers, read_sequence, show_typed
 
 __all__ = ["Launcher", "Overrides", "int64_rows"]
 
@@ -83,11 +84,13 @@ class Launcher:
     """
 
     def __init__(self, plan: Descriptor, uids: Sequence[int], *, kept: int = PACKS_KEPT) -> None:
+        if type(plan) is not Descriptor:
+            raise UsageError(f"a Descriptor is needed, got {show_typed(plan)}", code="wrong-argument")
         plan.check_usable(DescriptorType.EXECUTION_PLAN)
         self._library: Library = plan.library
         self._owner = plan.owner
         self._plan = plan.owner.pointer
-        self.uids = tuple(uids)
+        self.uids = tuple(read_integers(uids, "uids"))
         self._count = ctypes.c_int64(len(self.uids))
         self._uids = struct.pack(f"{len(self.uids)}q", *self.uids)
         #: Turns as many addresses as there are uids into a row.
@@ -169,15 +172,17 @@ class Launcher:
         self, to: ctypes.c_void_p, uids: Sequence[int], dims: Sequence[Sequence[int]], strides: Sequence[Sequence[int]]
     ) -> object:
         """Set other dims and strides; return what must live as long as the pack."""
-        if not len(uids) == len(dims) == len(strides):
+        named = read_integers(uids, "uids to override")
+        rows = int64_rows(dims), int64_rows(strides)
+        if not len(named) == len(rows[0].keeps[1]) == len(rows[1].keeps[1]):
             raise UsageError(
-                f"{len(uids)} uids, {len(dims)} dims and {len(strides)} strides were given, equally many are needed",
+                f"{len(named)} uids, {len(rows[0].keeps[1])} dims and {len(rows[1].keeps[1])} strides were given, "
+                "equally many are needed",
                 code="wrong-element-count",
             )
-        numbers = (ctypes.c_int64 * len(uids))(*uids)
-        rows = int64_rows(dims), int64_rows(strides)
+        numbers = (ctypes.c_int64 * len(named))(*named)
         for attribute, kind, count, value in (
-            (Attr.VARIANT_PACK_OVERRIDE_UNIQUE_IDS, _INT64, len(uids), numbers),
+            (Attr.VARIANT_PACK_OVERRIDE_UNIQUE_IDS, _INT64, len(named), numbers),
             (Attr.VARIANT_PACK_OVERRIDE_SHAPES, _VOID_PTR, 1, ctypes.byref(rows[0])),
             (Attr.VARIANT_PACK_OVERRIDE_STRIDES, _VOID_PTR, 1, ctypes.byref(rows[1])),
         ):
@@ -243,10 +248,21 @@ class _Vector(ctypes.Structure):
 class _Rows(_Vector):
     """A vector of vectors that keeps its elements alive."""
 
+    keeps: tuple[Any, list[Any]]
 
-def int64_rows(rows: Sequence[Sequence[int]]) -> ctypes.Structure:
-    """Return a ``std::vector<std::vector<int64_t>>`` for cuDNN to read; it must outlive that."""
-    arrays = [(ctypes.c_int64 * len(row))(*row) for row in rows]
+
+def int64_rows(rows: Sequence[Sequence[int]]) -> _Rows:
+    """Return a ``std::vector<std::vector<int64_t>>`` for cuDNN to read; it must outlive that.
+
+    Raises
+    ------
+    UsageError
+        ``wrong-element-count``, ``wrong-element-type``, ``integer-overflow``.
+    """
+    numbers = [
+        read_integers(row, "a row of dims or strides") for row in read_sequence(rows, "dims or strides", 0, None)
+    ]
+    arrays = [(ctypes.c_int64 * len(row))(*row) for row in numbers]
     inner = (_Vector * len(arrays))()
     for vector, array in zip(inner, arrays, strict=True):
         _point(vector, array)

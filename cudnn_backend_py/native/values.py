@@ -29,6 +29,7 @@ __all__ = [
     "is_row",
     "matches",
     "read",
+    "read_integers",
     "read_number",
     "read_sequence",
     "show",
@@ -226,6 +227,17 @@ def _read_pair(value: Any) -> Any:
     except UsageError as error:
         raise _refuse(value, AttributeType.FRACTION, "a pair (numerator, denominator)") from error.__cause__
     return tuple([_read_one(item) for item in pair])
+
+
+def read_integers(value: Any, what: str) -> list[int]:
+    """Return the items of a sequence as integers of 64 bits.
+
+    Raises
+    ------
+    UsageError
+        ``wrong-element-count``, ``wrong-element-type``, ``integer-overflow``.
+    """
+    return convert([_read_one(item) for item in read_sequence(value, what, 0, None)], AttributeType.INT64, None)
 
 
 def read_number(value: Any, what: str, low: int, high: int) -> int:

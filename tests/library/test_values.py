@@ -16,6 +16,7 @@ import pytest
 
 from cudnn_backend_py import Attr, CudnnBackendError, DataType, Descriptor, DescriptorType, UsageError, capi
 from cudnn_backend_py.generated.enums import OperationGraphMode
+from cudnn_backend_py.native.launch import int64_rows
 from cudnn_backend_py.native.values import show, show_typed
 from tests.support.hostile import (
     MAKERS,
@@ -192,6 +193,21 @@ def test_values_are_shown_in_one_line_of_bounded_length() -> None:
             assert len(text) < 1000
     assert show((1, 2, 3)) == "(1, 2, 3)"
     assert show_typed("a") == "'a' (str)"
+
+
+@pytest.mark.parametrize(
+    ("rows", "code"),
+    [
+        (((1, 2**64 + 5),), "integer-overflow"),  # ctypes would cut it to 5
+        (((1, 2.5),), "wrong-element-type"),
+        ((range(10**9),), "wrong-element-count"),
+        (5, "wrong-element-type"),
+    ],
+)
+def test_dims_that_override_others_are_read_like_any_other(rows: Any, code: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        int64_rows(rows)
+    assert caught.value.code == code
 
 
 @pytest.mark.parametrize("make", [copy.copy, copy.deepcopy, pickle.dumps])
