@@ -76,7 +76,7 @@ def mutated_json(rng: random.Random, data: Any) -> Any:
                 if rng.random() < 0.2:
                     del place[key]
                 else:
-                    place[key] = rng.choice((*NONSENSE, copy.deepcopy(data) if rng.random() < 0.05 else 3))
+                    place[key] = copy.deepcopy(rng.choice((*NONSENSE, data if rng.random() < 0.05 else 3)))
                 break
             place = inner
     return data
