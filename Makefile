@@ -7,8 +7,11 @@ NEWEST := 9.28.0
 SOURCES := cudnn_backend_py/native/driver_stub.c cudnn_backend_py/native/fast_call.c
 OLDER := 9.14.0 9.24.0 $(CUDNN)
 TABLES := tests/library/data/attention-support
+MINUTES := 10
+SEED := 0
+AREAS :=
 
-.PHONY: help demo test check test-pure test-library test-browser test-gpu bench attention-table attention-page regen regen-check clean
+.PHONY: help demo test check test-pure test-library test-browser test-gpu torture bench attention-table attention-page regen regen-check clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -49,6 +52,9 @@ test-browser: $(ENV)/ready ## The report in a real browser
 
 test-gpu: ## Tests on a GPU, with a record under logs/ (uses the current environment)
 	$(PYTHON) -m cudnn_backend_py record logs
+
+torture: $(ENV)/ready ## Attack the package for MINUTES=10 from SEED=0; AREAS="judge files" for some
+	$(BIN)/python -m tests.torture $(AREAS) --minutes $(MINUTES) --seed $(SEED)
 
 bench: $(ENV)/ready ## Import time, cost of a verdict and of a thousand, to logs/
 	$(BIN)/python benchmarks/verdict_cost.py --output logs/verdict-cost.json
