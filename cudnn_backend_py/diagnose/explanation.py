@@ -72,7 +72,7 @@ def explain(
         Finalize the plans of the surviving configs until one builds: compilation can still fail then.
     execute
         Also build, and run the plan once on zeroed memory: a kernel can fail where everything before passed. Only the
-        GPU of this process can be asked.
+        GPU of this process can be asked; for a described one the verdict is that this could not be judged.
     plans
         Receives the plan that was built, so that it need not be built again.
     step
@@ -130,7 +130,7 @@ class _Question:
         self.graph = graph
         self.target = target
         self.modes = modes
-        self.execute = execute and target.is_live
+        self.execute = execute
         self.build = build or execute
         self.plans = plans
         self.step = step
@@ -141,6 +141,15 @@ class _Question:
     def verdict(self) -> Verdict:
         if self.faults and self.faults[0].blocks:
             return self._make(Outcome.NOT_JUDGED, "environment", None, (), (), cause_of(self.faults[0]))
+        if self.execute and not self.target.is_live:
+            cause = Cause(
+                "execute-without-device",
+                f"{self.target.name} is a described GPU, a plan runs only on the GPU of this process",
+                Basis.RULE,
+                "",
+                "leave the target out, or ask with build and without execute",
+            )
+            return self._make(Outcome.NOT_JUDGED, "environment", None, (), (), cause)
         self.step("the control graph")
         control = self._control()
         if not control.supported:

@@ -8,9 +8,11 @@ import threading
 from functools import cache
 from typing import Any
 
+from ..errors import GraphError
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import DescriptorType
 from ..native import Descriptor, Handle, Library, current_device, library
+from ..system.strict import parse_json
 from ..target import Profile, Target, device_profile, open_target, read_device
 from .errors import FrontendRuntimeError, invalid_value, status_as
 
@@ -200,9 +202,9 @@ def create_device_properties(source: int | str) -> device_properties:
     """
     if isinstance(source, str):
         try:
-            properties = json.loads(source)
-        except json.JSONDecodeError as error:
-            raise invalid_value(f"the device properties are no JSON: {error}") from None
+            properties = parse_json(source, "the text of device properties", code="frontend-value")
+        except GraphError as error:
+            raise invalid_value(error.headline) from None
         return device_properties(properties, source)
     if _default_target is not None:
         properties = _described_target(_default_target).profile.properties

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import DescriptorType, EnvironmentNotReady, Graph, GraphBuilder, explain, library
-from cudnn_backend_py.diagnose import Basis, Outcome, Verdict, control_graph
+from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Question, Verdict, control_graph
 from cudnn_backend_py.graph.attention import sdpa_forward
 from tests.support.child import ROOT, Finished, older_cudnn, run_code, run_python
 
@@ -363,3 +363,13 @@ def test_verdict_is_plain_data() -> None:
     verdict = explain(flash(), "sm90")
     assert isinstance(verdict, Verdict)
     assert json.loads(json.dumps(verdict.to_dict()))["graph"] == "sdpa_forward"
+
+
+def test_a_plan_is_not_said_to_run_on_a_gpu_that_is_only_described() -> None:
+    graph = sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64)
+    verdict = explain(graph, "sm80", execute=True)
+    assert (verdict.outcome, verdict.exit_code) == (Outcome.NOT_JUDGED, 2)
+    assert verdict.cause is not None
+    assert verdict.cause.code == "execute-without-device"
+    with Judge() as judge:
+        assert judge.ask(Question(graph, "sm80", execute=True)).cause == verdict.cause
