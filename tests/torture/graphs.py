@@ -68,7 +68,8 @@ def _judged(judge: Judge, question: Question, *, shown: bool) -> Counter[str]:
         raise _broken(question, f"judging failed: {verdict.cause}")
     if failed := [line for line in verdict.limits if "of this package failed" in line]:
         raise _broken(question, "\n".join(failed))
-    if verdict.outcome is not Outcome.SUPPORTED and not (verdict.cause or verdict.reasons):
+    silent = verdict.stage == "heuristics" and not verdict.candidates  # cuDNN offered nothing, and said nothing of it
+    if verdict.outcome is not Outcome.SUPPORTED and not (verdict.cause or verdict.reasons or silent):
         raise _broken(question, f"{verdict.outcome} without a word")
     if Verdict.from_dict(json.loads(json.dumps(verdict.to_dict()))) != verdict:
         raise _broken(question, "the verdict is another one after a way through JSON")
