@@ -15,6 +15,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import NoReturn, TypeVar
 
+from ..system.child import undisturbed
+
 __all__ = ["apart"]
 
 _PATIENCE_S = 10.0
@@ -48,13 +50,12 @@ def apart(function: Callable[[], Result], otherwise: Callable[[], Result]) -> Re
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)  # of native threads, as NumPy's: they hold nothing
                 try:
-                    child = os.fork()
+                    # Native threads take signals too, and what their handlers raise in Python's fork would be lost.
+                    child = undisturbed(lambda: os.fork() or _answer(function, writing, before))
                 except OSError:  # no more processes or memory
-                    os.close(writing)
                     return otherwise()
-            if child == 0:
-                _answer(function, writing, before)
-            os.close(writing)
+                finally:
+                    os.close(writing)
         said = _read(reading)
     finally:
         with _without_signals():

@@ -39,6 +39,7 @@ __all__ = [
     "module_command",
     "script_command",
     "serve",
+    "undisturbed",
 ]
 
 TIMED_OUT = "timed out"  # how a child ended whose time was over
@@ -197,7 +198,7 @@ class Child:
         EnvironmentNotReady
             ``child-not-started``: no process, file or socket could be had.
         """
-        return _undisturbed(lambda: cls(function, environment))
+        return undisturbed(lambda: cls(function, environment))
 
     def __enter__(self) -> Self:
         return self
@@ -215,7 +216,7 @@ class Child:
 
     def end(self) -> None:
         """Kill the process and release what belongs to it; may be repeated."""
-        _undisturbed(self._release)
+        undisturbed(self._release)
 
     def ask(self, asked: Mapping[str, Any], limit_s: float) -> Iterator[dict[str, Any]]:
         """Yield what the process says to a question until it has said all, ends, or the time is over; see ``ending``.
@@ -330,7 +331,7 @@ def _disown_children() -> None:
 os.register_at_fork(after_in_child=_disown_children)
 
 
-def _undisturbed(function: Callable[[], Result]) -> Result:
+def undisturbed(function: Callable[[], Result]) -> Result:
     """Call a function where no signal handler of Python can raise, so that it is done whole: in another thread.
 
     One of ``threading`` is left half-started where its start is interrupted, and counted for ever.

@@ -18,7 +18,7 @@ import pytest
 
 from cudnn_backend_py import CudnnBackendError, EnvironmentNotReady, UsageError
 from cudnn_backend_py.cli.commands import _without_option
-from cudnn_backend_py.system.child import TIMED_OUT, Child, _undisturbed, call_command, ending_of, script_command
+from cudnn_backend_py.system.child import TIMED_OUT, Child, call_command, ending_of, script_command, undisturbed
 from tests.support.child import ROOT, run_code
 from tests.support.lying_children import honest
 
@@ -262,7 +262,7 @@ def test_a_handler_that_forks_in_a_start_leaves_it_to_the_parent() -> None:
     code = 1
     try:
         with alarm(60, forks):
-            assert _undisturbed(begin) == "begun"
+            assert undisturbed(begin) == "begun"
     except UsageError as error:
         code = 0 if error.code == "child-not-usable" else 2
     finally:
