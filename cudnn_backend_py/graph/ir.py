@@ -25,8 +25,9 @@ from ..generated.enums import (
     ReduceTensorOp,
     TensorReordering,
 )
+from ..generated.operations import BACKWARD_MODES, BINARY_MODES, OUTPUT_PORTS, TERNARY_MODES
 from ..printable import printable
-from .ports import BACKWARD_MODES, BINARY_MODES, OUTPUT_PORTS, SHORT_TYPES, TERNARY_MODES
+from .data_types import SHORT_TYPES
 
 __all__ = [
     "ACTIVATION_NUMBERS",

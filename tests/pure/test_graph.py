@@ -26,10 +26,11 @@ from cudnn_backend_py.generated.enums import (
     ReshapeMode,
     TensorReordering,
 )
+from cudnn_backend_py.generated.operations import OUTPUT_PORTS
 from cudnn_backend_py.graph import Matmul, Op, Pointwise, Reduction, Tensor, packed_strides
 from cudnn_backend_py.graph.attention import sdpa_forward
+from cudnn_backend_py.graph.data_types import SHORT_TYPES
 from cudnn_backend_py.graph.ir import ELEMENT_BITS, pointwise_ports
-from cudnn_backend_py.graph.ports import OUTPUT_PORTS, SHORT_TYPES
 from tests.support.graphs import CONVOLUTION, convolution, relu, sdpa, tensor
 from tests.support.zoo import ZOO
 

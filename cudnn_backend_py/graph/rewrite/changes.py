@@ -19,9 +19,9 @@ from ...generated.enums import (
     ReduceTensorOp,
     TensorReordering,
 )
+from ..data_types import SHORT_TYPES
 from ..guard import guarded_each
 from ..ir import ELEMENT_BITS, Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor, packed_strides
-from ..ports import SHORT_TYPES
 from .dims import CONVOLUTIONS, NORMS, DimClass, dim_classes, is_exact, resized
 from .fusion import as_composite, as_unified, with_expanded_softmax, with_scaled_scores
 from .tensors import (
