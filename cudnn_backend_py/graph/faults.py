@@ -20,6 +20,7 @@ from . import Graph
 from .attention import HAZARDS
 from .attention.hazards import Use
 from .attention.recognize import read_attention
+from .data_types import FP8_TYPES, HALF_TYPES
 from .guard import guarded
 from .ir import Operation, packed_strides
 
@@ -30,7 +31,6 @@ Version = tuple[int, int, int]
 MEASURED = "examples/attention_hazards.py"  # the source of what was measured, and how to see it
 
 _TABLE = Path(__file__).with_name("known_hazards.toml")
-_FP8 = (DataType.FP8_E4M3, DataType.FP8_E5M2)
 _D = DescriptorType
 
 
@@ -148,7 +148,7 @@ def _of_attention(function: Callable[[Use], bool]) -> Callable[[Use], bool]:
 @_of_attention
 def half_attention(use: Use) -> bool:
     """Attention in float16 or bfloat16."""
-    return use.problem.data_type in (DataType.HALF, DataType.BFLOAT16)
+    return use.problem.data_type in HALF_TYPES
 
 
 @_of_attention
@@ -317,6 +317,6 @@ def fp8_expert_matmul(graph: Graph) -> bool:
     return any(
         isinstance(op, Operation)
         and op.kind is _D.OPERATION_MOE_GROUPED_MATMUL
-        and op.fields["token"].data_type in _FP8
+        and op.fields["token"].data_type in FP8_TYPES
         for op in graph.ops
     )

@@ -11,7 +11,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Sequence
 
-from ...generated.enums import DataType, DescriptorType, TensorReordering
+from ...generated.enums import DescriptorType, TensorReordering
 from ...graph.ir import Graph, Matmul, Operation, Pointwise, Reduction, Tensor
 from ...graph.rewrite.changes import describe, head_dims, response_dims
 from ...graph.rewrite.dims import CONVOLUTIONS
@@ -270,9 +270,6 @@ def _of(graph: Graph, classes: Sequence[object]) -> str:
     uids = {uid for one in classes for uid, _ in one.axes}  # type: ignore[attr-defined]
     names = [tensor for tensor in graph.tensors if tensor.uid in uids and not tensor.virtual]
     return f"head dim of {describe(names)} is"
-
-
-_LOW_PRECISION = (DataType.FP8_E4M3, DataType.FP8_E5M2, DataType.FP4_E2M1, DataType.FP8_E8M0)
 
 
 @_says(r"DATA_TYPE|(?i:data ?type|datatype|I/O|dtype)|[ab]Type|yType|compute type|seed tensor|mma_shape|MmaShape")

@@ -14,7 +14,8 @@ from ...generated.enums import (
     ReshapeMode,
     RngDistribution,
 )
-from ...graph.ir import ELEMENT_BITS, Parameters
+from ...graph.data_types import ELEMENT_BITS
+from ...graph.ir import Parameters
 from ..enums import data_type, padding_mode, resample_mode, reshape_mode, rng_distribution
 from ..errors import attribute_not_set, invalid_value
 from ..tensors import tensor

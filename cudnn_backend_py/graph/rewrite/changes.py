@@ -19,9 +19,9 @@ from ...generated.enums import (
     ReduceTensorOp,
     TensorReordering,
 )
-from ..data_types import SHORT_TYPES
+from ..data_types import DATA_TYPES, ELEMENT_BITS, FP8_TYPES, HALF_TYPES, SHORT_TYPES
 from ..guard import guarded_each
-from ..ir import ELEMENT_BITS, Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor, packed_strides
+from ..ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor, packed_strides
 from .dims import CONVOLUTIONS, NORMS, DimClass, dim_classes, is_exact, resized
 from .fusion import as_composite, as_unified, with_expanded_softmax, with_scaled_scores
 from .tensors import (
@@ -42,9 +42,7 @@ _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
 
 Effect = Literal["exact", "changes numerics", "idea"]
 
-_FP8 = (_T.FP8_E4M3, _T.FP8_E5M2)
-_HALVES = (_T.HALF, _T.BFLOAT16)
-_FLOATS = (_T.FLOAT, _T.DOUBLE, *_HALVES, *_FP8)
+_FLOATS = (_T.FLOAT, _T.DOUBLE, *HALF_TYPES, *FP8_TYPES)
 _NEEDED_BYTES = 16  # what engines load at once
 _ATTENTION = (_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD)
 
@@ -428,8 +426,8 @@ def _data_type(graph: Graph) -> Iterator[Change]:
     memory = _in_memory(graph)
     yield from _integer_products(graph)
     yield from _odd_types(graph, memory)
-    for old, others in _OTHER_TYPES.items():
-        for new in others:
+    for old, facts in DATA_TYPES.items():
+        for new in facts.others:
             effect: Effect = "exact" if old is _T.INT32 or new is _T.INT32 else "changes numerics"
             for chosen in _groups_of_type(graph, memory, old):
                 title = f"{describe(chosen)}: {SHORT_TYPES[old]} -> {SHORT_TYPES[new]}"
@@ -440,22 +438,6 @@ def _data_type(graph: Graph) -> Iterator[Change]:
                     chosen,
                     lambda chosen=chosen, old=old, new=new: _retyped(graph, chosen, old, new),  # type: ignore[misc]
                 )
-
-
-_OTHER_TYPES: dict[DataType, tuple[DataType, ...]] = {
-    _T.FP4_E2M1: (_T.FP8_E4M3, _T.HALF),
-    _T.FP8_E4M3: (_T.HALF, _T.BFLOAT16),
-    _T.FP8_E5M2: (_T.BFLOAT16, _T.HALF),
-    _T.FLOAT: (_T.HALF, _T.BFLOAT16),
-    _T.DOUBLE: (_T.FLOAT, _T.HALF),
-    _T.BFLOAT16: (_T.HALF, _T.FLOAT),
-    _T.HALF: (_T.BFLOAT16, _T.FLOAT),
-    _T.INT8: (_T.HALF, _T.INT32),
-    _T.UINT8: (_T.INT8,),
-    _T.INT32: (_T.INT64, _T.FLOAT),
-    _T.INT64: (_T.INT32, _T.FLOAT),
-    _T.BOOLEAN: (_T.INT8,),
-}
 
 
 def _groups_of_type(graph: Graph, memory: list[Tensor], old: DataType) -> list[list[Tensor]]:
@@ -516,9 +498,9 @@ def _retyped(graph: Graph, chosen: list[Tensor], old: DataType, new: DataType) -
     memory = [t for t in _in_memory(graph) if t.data_type is old and not _is_statistic(t)]
     if len(chosen) >= len(memory):
         chosen = chosen + [t for t in graph.tensors if t.virtual and t.data_type is old and old is not _T.FLOAT]
-    if len(chosen) >= len(memory) and old is _T.FLOAT and new in _HALVES:
+    if len(chosen) >= len(memory) and old is _T.FLOAT and new in HALF_TYPES:
         chosen = chosen + [t for op in graph.ops if isinstance(op, Matmul) for t in (op.a, op.b) if t.virtual]
-    if old in _FP8:
+    if old in FP8_TYPES:
         graph = _without_fp8_scales(graph)
     if old is _T.DOUBLE:
         graph = Graph(tuple(_computing(op, _T.DOUBLE, _T.FLOAT) for op in graph.ops), graph.name)
@@ -552,8 +534,8 @@ def _is_device_scalar(tensor: Tensor) -> bool:
 def _intermediate_type(graph: Graph) -> Iterator[Change]:
     """Virtual tensors and computation in another type."""
     yield from _operand_types(graph)
-    virtual = [t for t in graph.tensors if t.virtual and t.data_type in (_T.FLOAT, *_HALVES)]
-    for new in (_T.FLOAT, *_HALVES):
+    virtual = [t for t in graph.tensors if t.virtual and t.data_type in (_T.FLOAT, *HALF_TYPES)]
+    for new in (_T.FLOAT, *HALF_TYPES):
         chosen = [tensor for tensor in virtual if tensor.data_type is not new]
         title = f"virtual tensors {describe(chosen)} -> {SHORT_TYPES[new]}"
         yield from _replaced("intermediate_type", title, "changes numerics", graph, chosen, data_type=new)
@@ -577,19 +559,16 @@ def _operand_types(graph: Graph) -> Iterator[Change]:
 
 
 def _compute_types(graph: Graph) -> Iterator[Change]:
-    found = {_compute_type(op) for op in graph.ops} - {None}
-    for old in sorted(kind for kind in found if kind is not None):
-        for new in {_T.HALF: (_T.FLOAT,), _T.BFLOAT16: (_T.FLOAT,), _T.DOUBLE: (_T.FLOAT,)}.get(old, ()):
-            title = f"computation in {SHORT_TYPES[old]} -> {SHORT_TYPES[new]}"
-            yield from _made(
-                "intermediate_type",
-                title,
-                "changes numerics",
-                (),
-                lambda old=old, new=new: Graph(  # type: ignore[misc]
-                    tuple(_computing(op, old, new) for op in graph.ops), graph.name
-                ),
-            )
+    found = {_compute_type(op) for op in graph.ops}
+    new = _T.FLOAT
+    for old in sorted(kind for kind in (*HALF_TYPES, _T.DOUBLE) if kind in found):
+        yield from _made(
+            "intermediate_type",
+            f"computation in {SHORT_TYPES[old]} -> {SHORT_TYPES[new]}",
+            "changes numerics",
+            (),
+            lambda old=old: Graph(tuple(_computing(op, old, new) for op in graph.ops), graph.name),  # type: ignore[misc]
+        )
 
 
 def _integer_products(graph: Graph) -> Iterator[Change]:
