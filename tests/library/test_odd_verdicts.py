@@ -11,8 +11,8 @@ import pytest
 
 from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, UsageError, explain
 from cudnn_backend_py.diagnose import Basis, Outcome, Verdict, render_text
-from cudnn_backend_py.diagnose.causes.find import find as causes_module
-from cudnn_backend_py.diagnose.causes.find import rules
+from cudnn_backend_py.diagnose.causes import find as causes_module
+from cudnn_backend_py.diagnose.causes import rules
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.rewrite.changes import CHANGES
 from tests.pure.test_odd_graphs import LARGEST, LINE, at_the_end, block_scaled, failing
