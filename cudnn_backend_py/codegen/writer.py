@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .model import FIRST, USES, Attribute, DescriptorModel, EnumModel, Model
@@ -414,10 +414,19 @@ def _operations(model: Model) -> str:
         [
             _OPERATION_BASE.replace("{enums}", _imports(names)),
             *(f"{_TABLES[use]} = {{{', '.join(rows)}}}" for use, rows in tables.items()),
+            f"CONVOLUTIONS: dict[DescriptorType, tuple[str, str, str]] = {{{', '.join(_convolutions(model))}}}",
             *(f"{kind.upper()}_MODES = frozenset({{{members}}})" for kind, members in modes.items()),
             'BACKWARD_MODES = frozenset(mode for mode in PointwiseMode if mode.name.endswith("_BWD"))',
         ]
     )
+
+
+def _convolutions(model: Model) -> Iterator[str]:
+    """Yield which fields of a convolution are image, weights and response: x, w and y, or their gradients."""
+    for descriptor in model.descriptors:
+        if descriptor.kind.startswith("OPERATION_CONVOLUTION_"):
+            fields = {attribute.field for attribute in descriptor.attributes}
+            yield f"_D.{descriptor.kind}: {tuple(f'd{name}' if f'd{name}' in fields else name for name in 'xwy')!r}"
 
 
 def _enums_of(descriptor: DescriptorModel, given: dict[str, Any], model: Model) -> dict[str, str]:

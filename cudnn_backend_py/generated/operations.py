@@ -1,5 +1,5 @@
 # Generated from cudnn_graph.h 9.28.0 and facts.toml. Do not edit.
-# seal: sha256:b85a853a258dfc2b46c596bf5b2d100f3afb38c4dc688ecb5e30cb868aae7eea
+# seal: sha256:92ef900918077a06041df85390b74ce1734792e632fe8642e26a9482833c223b
 # Command: python -m cudnn_backend_py.codegen
 """What operations write, their defaults and names in cuDNN's log: what the header does not say."""
 
@@ -246,6 +246,11 @@ UNDUMPED_FIELDS: dict[DescriptorType, tuple[str, ...]] = {
     _D.OPERATION_RNG: ("offset",),
     _D.OPERATION_TRANSPOSE: ("permutation",),
     _D.OPERATION_SLICE: ("start_indices",),
+}
+CONVOLUTIONS: dict[DescriptorType, tuple[str, str, str]] = {
+    _D.OPERATION_CONVOLUTION_FORWARD: ("x", "w", "y"),
+    _D.OPERATION_CONVOLUTION_BACKWARD_FILTER: ("x", "dw", "dy"),
+    _D.OPERATION_CONVOLUTION_BACKWARD_DATA: ("dx", "w", "dy"),
 }
 BINARY_MODES = frozenset(
     {

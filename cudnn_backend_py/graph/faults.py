@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..generated.enums import DataType, DescriptorType
+from ..generated.operations import CONVOLUTIONS
 from . import Graph
 from .attention import HAZARDS
 from .attention.hazards import Use
@@ -277,13 +278,6 @@ def backward_with_stats_not_packed(use: Use) -> bool:
     return use.backward and not p.ragged_stats and any(dim > 1 and have != need for dim, have, need in wanted)
 
 
-_CONVOLUTIONS = (
-    _D.OPERATION_CONVOLUTION_FORWARD,
-    _D.OPERATION_CONVOLUTION_BACKWARD_DATA,
-    _D.OPERATION_CONVOLUTION_BACKWARD_FILTER,
-)
-
-
 @_of_graph
 def bfloat16_convolution_3d(graph: Graph) -> bool:
     """A forward convolution of [n, c, d, h, w] in bfloat16."""
@@ -300,7 +294,7 @@ def bfloat16_convolution_3d(graph: Graph) -> bool:
 def large_depthwise_convolution(graph: Graph) -> bool:
     """A convolution of many channels whose filter has one, over 2^31 elements or more."""
     for op in graph.ops:
-        if not isinstance(op, Operation) or op.kind not in _CONVOLUTIONS:
+        if not isinstance(op, Operation) or op.kind not in CONVOLUTIONS:
             continue
         image = op.fields.get("x") or op.fields["dx"]
         weights = op.fields.get("w") or op.fields["dw"]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..generated.enums import DescriptorType, PointwiseMode, ReduceTensorOp
+from ..generated.operations import CONVOLUTIONS
 from . import Graph
 from .attention.hazards import Use
 from .attention.recognize import read_attention
@@ -24,9 +25,7 @@ _VECTOR_BYTES = 16  # the widest load of a thread
 _COUNTED_ELEMENTS = 1 << 16  # larger tensors are not counted out
 _FAST = (  # operations that run on tensor cores
     DescriptorType.OPERATION_MATMUL,
-    DescriptorType.OPERATION_CONVOLUTION_FORWARD,
-    DescriptorType.OPERATION_CONVOLUTION_BACKWARD_DATA,
-    DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER,
+    *CONVOLUTIONS,
     DescriptorType.OPERATION_SDPA_FWD,
     DescriptorType.OPERATION_SDPA_BWD,
 )

@@ -12,9 +12,9 @@ import re
 from collections.abc import Callable, Sequence
 
 from ...generated.enums import DescriptorType, TensorReordering
+from ...generated.operations import CONVOLUTIONS
 from ...graph.ir import Graph, Matmul, Operation, Pointwise, Reduction, Tensor
 from ...graph.rewrite.changes import describe, head_dims, response_dims
-from ...graph.rewrite.dims import CONVOLUTIONS
 from ...plans.refusals import Reason
 from ...target import Target, open_target
 from ..verdict import Basis, Candidate, Cause

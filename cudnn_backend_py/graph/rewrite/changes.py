@@ -19,10 +19,11 @@ from ...generated.enums import (
     ReduceTensorOp,
     TensorReordering,
 )
+from ...generated.operations import CONVOLUTIONS
 from ..data_types import DATA_TYPES, ELEMENT_BITS, FP8_TYPES, HALF_TYPES, SHORT_TYPES
 from ..guard import guarded_each
 from ..ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor, packed_strides
-from .dims import CONVOLUTIONS, NORMS, DimClass, dim_classes, is_exact, resized
+from .dims import NORMS, DimClass, dim_classes, is_exact, resized
 from .fusion import as_composite, as_unified, with_expanded_softmax, with_scaled_scores
 from .tensors import (
     all_ops,
