@@ -28,6 +28,7 @@ from ..generated.enums import (
 from ..generated.operations import BACKWARD_MODES, BINARY_MODES, OUTPUT_PORTS, TERNARY_MODES
 from ..printable import printable
 from .data_types import ELEMENT_BITS, SHORT_TYPES
+from .strides import packed_strides
 
 __all__ = [
     "ACTIVATION_NUMBERS",
@@ -41,14 +42,6 @@ __all__ = [
     "Tensor",
     "packed_strides",
 ]
-
-
-def packed_strides(dims: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the row-major strides of `dims`, in elements."""
-    strides = [1]
-    for dim in reversed(dims[1:]):
-        strides.append(strides[-1] * dim)
-    return tuple(reversed(strides))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

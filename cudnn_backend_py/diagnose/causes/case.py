@@ -10,7 +10,8 @@ from ...errors import CudnnBackendError
 from ...generated.enums import DataType
 from ...graph.data_types import DATA_TYPES
 from ...graph.ir import Graph, Tensor, packed_strides
-from ...graph.rewrite.changes import Change, changes, channels_last, describe
+from ...graph.rewrite.changes import Change, changes, describe
+from ...graph.strides import channels_last
 from ...plans.engine import OperationGraph
 from ...plans.refusals import Reason
 from ...target import Target, open_target
@@ -167,7 +168,7 @@ def _layout_word(tensor: Tensor) -> str:
     """Return what the strides are called: NHWC, else NCHW (four dims and more) or row-major, column-major."""
     row_major = tensor.strides == packed_strides(tensor.dims)
     if tensor.rank >= 4:
-        return "NHWC" if tensor.strides == channels_last(tensor) else "NCHW" if row_major else ""
+        return "NHWC" if tensor.strides == channels_last(tensor.dims) else "NCHW" if row_major else ""
     return "row-major" if row_major else "column-major" if tensor.strides[-1] > tensor.strides[-2:][0] else ""
 
 

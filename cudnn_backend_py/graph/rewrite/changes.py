@@ -22,7 +22,8 @@ from ...generated.enums import (
 from ...generated.operations import CONVOLUTIONS
 from ..data_types import DATA_TYPES, ELEMENT_BITS, FP8_TYPES, HALF_TYPES, SHORT_TYPES
 from ..guard import guarded_each
-from ..ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor, packed_strides
+from ..ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
+from ..strides import channels_last, ordered_strides, packed_strides
 from .dims import NORMS, DimClass, dim_classes, is_exact, resized
 from .fusion import as_composite, as_unified, with_expanded_softmax, with_scaled_scores
 from .tensors import (
@@ -186,7 +187,7 @@ def _layout(graph: Graph) -> Iterator[Change]:
     plain = [tensor for tensor in tensors if tensor.ragged_offset is None and tensor.uid not in reshaped]
     if not any(isinstance(op, Matmul) or op.kind in _ATTENTION for op in graph.ops):
         title = "strides -> channels last (NHWC)"
-        yield from _strides(graph, [t for t in plain if t.rank >= 4], channels_last, title)
+        yield from _strides(graph, [t for t in plain if t.rank >= 4], lambda t: channels_last(t.dims), title)
     if any(op.kind in CONVOLUTIONS for op in graph.ops):
         return
     memory = [tensor for tensor in plain if not tensor.virtual]
@@ -228,13 +229,6 @@ def _differ(tensor: Tensor, strides: tuple[int, ...]) -> bool:
     return any(dim > 1 and one != other for dim, one, other in zip(tensor.dims, tensor.strides, strides, strict=True))
 
 
-def channels_last(tensor: Tensor) -> tuple[int, ...]:
-    """Return packed strides with dim 1 innermost."""
-    order = (0, *range(2, tensor.rank), 1)
-    packed = packed_strides(tuple(tensor.dims[axis] for axis in order))
-    return tuple(packed[order.index(axis)] for axis in range(tensor.rank))
-
-
 def _innermost_contiguous(tensor: Tensor) -> tuple[int, ...]:
     return _by_order(tensor, last=tensor.rank - 1)
 
@@ -244,9 +238,8 @@ def _column_major(tensor: Tensor) -> tuple[int, ...]:
 
 
 def _by_order(tensor: Tensor, last: int) -> tuple[int, ...]:
-    order = sorted(range(tensor.rank), key=lambda axis: (axis == last, -tensor.strides[axis], axis))
-    packed = packed_strides(tuple(tensor.dims[axis] for axis in order))
-    return tuple(packed[order.index(axis)] for axis in range(tensor.rank))
+    order = sorted(range(tensor.rank), key=lambda axis: (axis != last, tensor.strides[axis], -axis))
+    return ordered_strides(tensor.dims, order)
 
 
 def _rows_of_16_bytes(tensor: Tensor) -> tuple[int, ...]:
