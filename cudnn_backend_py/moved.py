@@ -47,6 +47,7 @@ MOVED = {
     "graph.attention.frame": "graph.attention.builder",
     "graph.frontend_json": "importers.frontend_json",
     "graph.logged": "importers.cudnn_json",
+    "graph.ports": "generated.operations",
     "lower": "plans.lower",
     "native.hazards": "native.crash_guards",
     "native.shortcut": "native.fast_call",

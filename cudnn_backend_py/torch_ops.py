@@ -21,6 +21,7 @@ from .errors import EnvironmentNotReady, UsageError
 from .execution.executable import Executable
 from .generated.enums import DataType
 from .graph.attention import Attention, SoftCap, deterministic_config, sdpa_backward, sdpa_forward
+from .graph.data_types import DATA_TYPES, HALF_TYPES
 from .graph.ir import Graph, packed_strides
 from .plans.build import build, shared_target
 from .plans.plan import Plan
@@ -542,10 +543,12 @@ def _fits(x: Any) -> bool:
     )
 
 
+_TYPES = {DATA_TYPES[kind].torch[0]: kind for kind in HALF_TYPES}
+
+
 def _facts(x: Any, copied: bool) -> _Tensor:
-    kinds = {"float16": DataType.HALF, "bfloat16": DataType.BFLOAT16}
     dims = tuple(x.shape)
-    return _Tensor(dims, packed_strides(dims) if copied else tuple(x.stride()), kinds.get(_type_name(x)))
+    return _Tensor(dims, packed_strides(dims) if copied else tuple(x.stride()), _TYPES.get(_type_name(x)))
 
 
 def _check_tensors(named: Mapping[str, Any]) -> None:

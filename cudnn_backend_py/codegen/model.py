@@ -15,6 +15,7 @@ from .header import Documented, Enumerator, EnumType, Header, Version
 
 FIRST = (9, 0, 0)
 ASPECTS = ("types", "count", "role", "required", "element")
+USES = ("writes", "defaults", "logged", "fixed", "undumped")
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class DescriptorModel:
     name: str
     source: Enumerator
     attributes: tuple[Attribute, ...]
+    uses: dict[str, Any]  # by the names in USES: field names, or values or paths by name
 
 
 @dataclass
@@ -77,6 +79,7 @@ class Model:
     enums: list[EnumModel] = field(default_factory=list)
     descriptors: list[DescriptorModel] = field(default_factory=list)
     enum_of_type: dict[str, str] = field(default_factory=dict)
+    pointwise_modes: dict[str, list[str]] = field(default_factory=dict)
     undefined: dict[str, str] = field(default_factory=dict)
     undocumented: list[str] = field(default_factory=list)
     renamed: list[str] = field(default_factory=list)
@@ -89,6 +92,8 @@ class Facts:
     def __init__(self, path: Path) -> None:
         self.data: dict[str, Any] = tomllib.loads(path.read_text())
         self.entries: list[dict[str, Any]] = self.data.pop("facts")
+        self.operations: list[dict[str, Any]] = self.data.pop("operations")
+        self.pointwise_modes: dict[str, list[str]] = self.data.pop("pointwise_modes")
         self.used: set[tuple[str, str]] = set()
 
     def name(self, table: str, key: str) -> str | None:
@@ -112,6 +117,16 @@ class Facts:
         for index, entry in enumerate(self.entries):
             if any(fnmatchcase(attribute, pattern) for pattern in entry["attributes"]):
                 yield index, entry
+
+    def uses(self, kind: str) -> dict[str, Any]:
+        """Return what is said of the fields of an operation or a parameter descriptor, by the names in ``USES``."""
+        found: dict[str, Any] = {}
+        for entry in self.operations:
+            if any(fnmatchcase(kind, pattern) for pattern in entry["descriptors"]):
+                for use in USES:
+                    if use in entry:
+                        found[use] = entry[use] if isinstance(entry[use], list) else found.get(use, {}) | entry[use]
+        return found
 
     def unused(self, changed: set[int]) -> Iterator[str]:
         """Yield every name and entry that had no effect."""
@@ -138,6 +153,15 @@ def build(header: Header, facts: Facts) -> Model:
             model.enum_of_type[_type(member)] = enum_of
     builder = _Builder(model, facts, kinds, set(map(_type, types)))
     builder.run()
+    _check_uses(model)
+    model.pointwise_modes = facts.pointwise_modes
+    known = {member.name for enum in model.enums if enum.name == "PointwiseMode" for member in enum.members}
+    for name in sorted({name for names in facts.pointwise_modes.values() for name in names} - known):
+        model.problems.append(f"facts.toml: [pointwise_modes] {name} is no pointwise mode")
+    for entry in facts.operations:
+        for pattern in entry["descriptors"]:
+            if not any(fnmatchcase(kind, pattern) for kind in kinds):
+                model.problems.append(f"facts.toml: the operations {pattern} have no effect")
     for table, letters in ("documented_as", "ATTR"), ("type_documented_as", "TYPE"):
         for said, meant in facts.data[table].items():
             model.renamed.append(f"CUDNN_{letters}_{said}, meant is CUDNN_{letters}_{meant}")
@@ -175,6 +199,28 @@ def _enum(enum: EnumType, facts: Facts, problems: list[str]) -> EnumModel:
     if len({member.name for member in members}) != len(members):
         problems.append(f"{enum.c_name} has two members of one name")
     return EnumModel(name, enum.c_name, prefix, suffix, tuple(members))
+
+
+def _check_uses(model: Model) -> None:
+    """Find what operations are said to do with fields, enumerators or parameter descriptors that do not exist."""
+    fields = {d.kind: {a.field: a for a in d.attributes} for d in model.descriptors}
+    members = {enum.name: {member.name for member in enum.members} for enum in model.enums}
+    for descriptor in model.descriptors:
+        kind, uses = descriptor.kind, descriptor.uses
+        if kind.startswith("OPERATION_") and not uses.get("writes"):
+            model.problems.append(f"{descriptor.source.c_name}: which fields it writes is unknown")
+        paths = [path for path in uses.get("logged", {}).values() if path]
+        named = {name for use in USES if use != "logged" for name in uses.get(use, ())}
+        for path in sorted({*paths, *named}):
+            holder, _, name = path.rpartition(".")
+            elements = fields[kind][holder].element if holder in fields[kind] else (kind,)
+            if (holder and holder not in fields[kind]) or not all(name in fields[element] for element in elements):
+                model.problems.append(f"facts.toml: {kind} has no {path}")
+        for name, value in {**uses.get("defaults", {}), **uses.get("fixed", {})}.items():
+            if isinstance(value, str) and name in fields[kind]:
+                enum = model.enum_of_type.get(fields[kind][name].types[0], "")
+                if value not in members.get(enum, ()):
+                    model.problems.append(f"facts.toml: {name} of {kind} is no {value}")
 
 
 class _Builder:
@@ -234,7 +280,7 @@ class _Builder:
             self.model.problems.append(f"{source.c_name} has no attributes")
         if len(set(fields)) != len(fields):
             self.model.problems.append(f"{source.c_name} has two attributes with one field name")
-        return DescriptorModel(kind, "".join(words), source, tuple(attributes))
+        return DescriptorModel(kind, "".join(words), source, tuple(attributes), self.facts.uses(kind))
 
     def _attribute(self, kind: str, name: str, member: Enumerator) -> Attribute:
         says = self.documented[kind].get(name)

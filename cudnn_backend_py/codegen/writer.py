@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from .model import FIRST, Attribute, DescriptorModel, EnumModel, Model
+from .model import FIRST, USES, Attribute, DescriptorModel, EnumModel, Model
 
 COMMAND = "python -m cudnn_backend_py.codegen"
 _SEAL = "seal: sha256:"
@@ -33,6 +33,7 @@ def files(model: Model) -> dict[str, str]:
         "attributes.py": _attributes,
         "descriptors.py": _descriptors,
         "enums.py": _enums,
+        "operations.py": _operations,
         "prototypes.py": _prototypes,
     }
     out = {name: _python(name, source(model), model) for name, source in sources.items()}
@@ -370,6 +371,68 @@ def _annotation(attribute: Attribute, model: Model, classes: dict[str, str]) -> 
             names.append(_PLAIN.get(kind) or model.enum_of_type[kind])
     single = " | ".join(dict.fromkeys(names))
     return single if attribute.count[1] == 1 or attribute.types == ("CHAR",) else f"tuple[{single}, ...]"
+
+
+# -------------------------------------------------------------------------------------- operations.py
+
+_OPERATION_BASE = '''"""What operations write, their defaults and names in cuDNN's log: what the header does not say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .enums import {enums}
+
+_D, _P = DescriptorType, PointwiseMode
+'''
+
+
+_TABLES = {
+    "writes": "OUTPUT_PORTS: dict[DescriptorType, frozenset[str]]",
+    "defaults": "DEFAULTS: dict[DescriptorType, dict[str, Any]]",
+    "logged": "LOGGED_NAMES: dict[DescriptorType, dict[str, str]]",
+    "fixed": "FIXED_VALUES: dict[DescriptorType, dict[str, Any]]",
+    "undumped": "UNDUMPED_FIELDS: dict[DescriptorType, tuple[str, ...]]",
+}
+
+
+def _operations(model: Model) -> str:
+    names = {"DescriptorType", "PointwiseMode"}
+    tables: dict[str, list[str]] = {use: [] for use in USES}
+    for descriptor in model.descriptors:
+        for use, given in descriptor.uses.items():
+            if isinstance(given, list):
+                value = f"frozenset({{{', '.join(map(repr, given))}}})" if use == "writes" else repr(tuple(given))
+            else:
+                enums = _enums_of(descriptor, given, model) if use != "logged" else {}
+                names |= set(enums.values())
+                pairs = ((k, f"{enums[k]}.{item}" if k in enums else repr(item)) for k, item in given.items())
+                value = "{" + ", ".join(f"{name!r}: {item}" for name, item in pairs) + "}"
+            tables[use].append(f"_D.{descriptor.kind}: {value}")
+    modes = {kind: ", ".join(f"_P.{name}" for name in members) for kind, members in model.pointwise_modes.items()}
+    return "\n".join(
+        [
+            _OPERATION_BASE.replace("{enums}", _imports(names)),
+            *(f"{_TABLES[use]} = {{{', '.join(rows)}}}" for use, rows in tables.items()),
+            f"CONVOLUTIONS: dict[DescriptorType, tuple[str, str, str]] = {{{', '.join(_convolutions(model))}}}",
+            *(f"{kind.upper()}_MODES = frozenset({{{members}}})" for kind, members in modes.items()),
+            'BACKWARD_MODES = frozenset(mode for mode in PointwiseMode if mode.name.endswith("_BWD"))',
+        ]
+    )
+
+
+def _convolutions(model: Model) -> Iterator[str]:
+    """Yield which fields of a convolution are image, weights and response: x, w and y, or their gradients."""
+    for descriptor in model.descriptors:
+        if descriptor.kind.startswith("OPERATION_CONVOLUTION_"):
+            fields = {attribute.field for attribute in descriptor.attributes}
+            yield f"_D.{descriptor.kind}: {tuple(f'd{name}' if f'd{name}' in fields else name for name in 'xwy')!r}"
+
+
+def _enums_of(descriptor: DescriptorModel, given: dict[str, Any], model: Model) -> dict[str, str]:
+    """Return the enums of those fields that hold an enumerator."""
+    types = {attribute.field: attribute.types[0] for attribute in descriptor.attributes}
+    return {name: model.enum_of_type[types[name]] for name, value in given.items() if isinstance(value, str)}
 
 
 # ------------------------------------------------------------------------------------------ REPORT.md

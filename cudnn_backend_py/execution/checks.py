@@ -11,37 +11,20 @@ from numpy.typing import NDArray
 
 from ..errors import UsageError
 from ..generated.enums import DataType
+from ..graph.data_types import DATA_TYPES, ELEMENT_BITS
 from ..graph.formats import encode
-from ..graph.ir import ELEMENT_BITS, Tensor
+from ..graph.ir import Tensor
 from ..plans.plan import Plan
 from .buffers import DL_TYPES, DeviceBuffer, type_code
 
 __all__ = ["check_buffer", "scalar_array", "scratch_offsets"]
 
 
-_SCALAR_TYPES: dict[DataType, Any] = {
-    DataType.FLOAT: np.float32,
-    DataType.DOUBLE: np.float64,
-    DataType.HALF: np.float16,
-    DataType.BFLOAT16: np.float64,  # its bits are made from this
-    DataType.INT32: np.int32,
-    DataType.INT64: np.int64,
-    DataType.UINT32: np.uint32,
-    DataType.INT8: np.int8,
-    DataType.UINT8: np.uint8,
-}
-
-
-_KINDS: dict[DataType, str] = {
-    DataType.FLOAT: "float",
-    DataType.DOUBLE: "float",
-    DataType.HALF: "float",
-    DataType.BFLOAT16: "bfloat",
-    DataType.INT8: "int",
-    DataType.INT32: "int",
-    DataType.INT64: "int",
-    DataType.UINT8: "uint",
-    DataType.UINT32: "uint",
+# The NumPy types of host scalars; the bits of a bfloat16 are made from a float64.
+_SCALAR_TYPES = {
+    kind: np.dtype(np.float64 if kind is DataType.BFLOAT16 else facts.storage)
+    for kind, facts in DATA_TYPES.items()
+    if facts.dlpack and facts.kind != "boolean"
 }
 
 
@@ -159,7 +142,7 @@ def needed_type(data_type: DataType) -> tuple[int, frozenset[int]]:
     bits = ELEMENT_BITS[data_type]
     if data_type is DataType.BOOLEAN or bits < 8:
         return 0, frozenset()
-    kind = _KINDS.get(data_type)
+    kind = DATA_TYPES[data_type].dlpack.rstrip("0123456789")
     known = frozenset(map(type_code, DL_TYPES))
-    wrong = frozenset() if kind is None else known - {type_code(kind), type_code("uint")}
+    wrong = known - {type_code(kind), type_code("uint")} if kind else frozenset()
     return bits, frozenset(range(32)) - wrong

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
 from ..generated.enums import AttributeName as Attr
-from ..generated.enums import DataType, DescriptorType
+from ..generated.enums import DescriptorType
+from ..graph.data_types import DATA_TYPES
 from ..graph.ir import Tensor
 from ..native import Descriptor, Handle
 from ..plans.plan import Plan
@@ -29,20 +30,8 @@ __all__ = ["DeviceMemory", "VariantPack", "cuda_call", "cuda_runtime", "execute"
 
 # What a NumPy array may hold for a data type; types NumPy lacks travel as integers of their size, or as ml_dtypes.
 # Types of less than a byte are packed in memory, which a NumPy array of the tensor's dims is not.
-_NUMPY_TYPES: dict[DataType, tuple[str, ...]] = {
-    DataType.FLOAT: ("float32",),
-    DataType.DOUBLE: ("float64",),
-    DataType.HALF: ("float16",),
-    DataType.BFLOAT16: ("bfloat16", "uint16"),
-    DataType.INT8: ("int8",),
-    DataType.UINT8: ("uint8",),
-    DataType.INT32: ("int32",),
-    DataType.UINT32: ("uint32",),
-    DataType.INT64: ("int64",),
-    DataType.BYTE_BOOLEAN: ("bool", "uint8"),
-    DataType.FP8_E4M3: ("float8_e4m3fn", "uint8"),
-    DataType.FP8_E5M2: ("float8_e5m2", "uint8"),
-    DataType.FP8_E8M0: ("float8_e8m0fnu", "uint8"),
+_NUMPY_TYPES = {
+    kind: tuple(dict.fromkeys((facts.array, facts.storage))) for kind, facts in DATA_TYPES.items() if facts.array
 }
 
 

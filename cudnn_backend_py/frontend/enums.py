@@ -6,6 +6,7 @@ from enum import IntEnum
 from typing import Any
 
 from ..generated import enums as backend
+from ..graph.data_types import DATA_TYPES
 
 __all__ = [
     "attention_implementation",
@@ -252,27 +253,11 @@ class rng_distribution(_Names):
     NORMAL = 3
 
 
-# Types of torch by their text, so that torch need not be imported.
-_TORCH_TYPES = {
-    "torch.float32": data_type.FLOAT,
-    "torch.float": data_type.FLOAT,
-    "torch.float64": data_type.DOUBLE,
-    "torch.double": data_type.DOUBLE,
-    "torch.float16": data_type.HALF,
-    "torch.half": data_type.HALF,
-    "torch.bfloat16": data_type.BFLOAT16,
-    "torch.int8": data_type.INT8,
-    "torch.uint8": data_type.UINT8,
-    "torch.int32": data_type.INT32,
-    "torch.int": data_type.INT32,
-    "torch.int64": data_type.INT64,
-    "torch.long": data_type.INT64,
-    "torch.bool": data_type.BOOLEAN,
-    "torch.float8_e4m3fn": data_type.FP8_E4M3,
-    "torch.float8_e5m2": data_type.FP8_E5M2,
-    "torch.float8_e8m0fnu": data_type.FP8_E8M0,
-    "torch.float4_e2m1fn_x2": data_type.FP4_E2M1,
-}
+_FACTS = {item: DATA_TYPES[kind] for item, kind in _DATA_TYPES.items() if kind is not None}
+# Types of torch by their names, so that torch need not be imported.
+TORCH_NAMES = {item: facts.torch[0] for item, facts in _FACTS.items() if facts.torch}
+DLPACK_TYPES = {facts.dlpack: item for item, facts in _FACTS.items() if facts.dlpack}
+_TORCH_TYPES = {f"torch.{name}": item for item, facts in _FACTS.items() for name in facts.torch}
 
 
 def to_data_type(value: Any) -> data_type:

@@ -14,6 +14,7 @@ from ..plans.engine import OperationGraph
 from . import serialize as saved
 from .context import Context
 from .enums import (
+    DLPACK_TYPES,
     behavior_note,
     build_plan_policy,
     data_type,
@@ -684,17 +685,4 @@ def _facts(source: Any) -> tuple[Sequence[int], Sequence[int], data_type, bool]:
         )
     facts = dlpack_facts(source)
     strides = facts.strides if facts.strides is not None else packed(facts.dims)
-    return facts.dims, strides, _DL_TYPES.get(facts.type_text, data_type.NOT_SET), facts.on_host
-
-
-_DL_TYPES = {
-    "float16": data_type.HALF,
-    "float32": data_type.FLOAT,
-    "float64": data_type.DOUBLE,
-    "bfloat16": data_type.BFLOAT16,
-    "int8": data_type.INT8,
-    "int32": data_type.INT32,
-    "int64": data_type.INT64,
-    "uint8": data_type.UINT8,
-    "bool8": data_type.BOOLEAN,
-}
+    return facts.dims, strides, DLPACK_TYPES.get(facts.type_text, data_type.NOT_SET), facts.on_host

@@ -10,7 +10,7 @@ from importlib import import_module
 from types import TracebackType
 from typing import Any, Self
 
-from .enums import data_type, heur_mode, to_data_type
+from .enums import TORCH_NAMES, heur_mode, to_data_type
 from .errors import FrontendRuntimeError, attribute_not_set, invalid_value
 from .graphs import pygraph
 from .handles import DescribedHandle, create_handle, default_target, destroy_handle, set_stream
@@ -50,22 +50,6 @@ _BLOCKED = frozenset(
 )
 
 _FAMILIES = pygraph.__mro__[1:-1]  # the classes that bring the operations
-
-_TORCH_NAMES = {
-    data_type.FLOAT: "float32",
-    data_type.DOUBLE: "float64",
-    data_type.HALF: "float16",
-    data_type.BFLOAT16: "bfloat16",
-    data_type.INT8: "int8",
-    data_type.UINT8: "uint8",
-    data_type.INT32: "int32",
-    data_type.INT64: "int64",
-    data_type.BOOLEAN: "bool",
-    data_type.FP8_E4M3: "float8_e4m3fn",
-    data_type.FP8_E5M2: "float8_e5m2",
-    data_type.FP8_E8M0: "float8_e8m0fnu",
-    data_type.FP4_E2M1: "float4_e2m1fn_x2",
-}
 
 
 def _torch(purpose: str) -> Any:
@@ -480,7 +464,7 @@ def _allocate(item: tensor) -> Any:
         If torch has no such type.
     """
     torch = _torch("outputs are tensors of it")
-    kind = getattr(torch, _TORCH_NAMES.get(item.data_type, ""), None)
+    kind = getattr(torch, TORCH_NAMES.get(item.data_type, ""), None)
     if kind is None:
         raise TypeError(f"output {item.name!r} is {item.data_type}, for which this torch has no type")
     return torch.empty_strided(item.dim, item.stride, device="cuda", dtype=kind)

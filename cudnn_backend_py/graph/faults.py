@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from ..generated.enums import DataType, DescriptorType
+from ..generated.operations import CONVOLUTIONS
 from . import Graph
 from .attention import HAZARDS
 from .attention.hazards import Use
 from .attention.recognize import read_attention
+from .data_types import FP8_TYPES, HALF_TYPES
 from .guard import guarded
 from .ir import Operation, packed_strides
 
@@ -30,7 +32,6 @@ Version = tuple[int, int, int]
 MEASURED = "examples/attention_hazards.py"  # the source of what was measured, and how to see it
 
 _TABLE = Path(__file__).with_name("known_hazards.toml")
-_FP8 = (DataType.FP8_E4M3, DataType.FP8_E5M2)
 _D = DescriptorType
 
 
@@ -148,7 +149,7 @@ def _of_attention(function: Callable[[Use], bool]) -> Callable[[Use], bool]:
 @_of_attention
 def half_attention(use: Use) -> bool:
     """Attention in float16 or bfloat16."""
-    return use.problem.data_type in (DataType.HALF, DataType.BFLOAT16)
+    return use.problem.data_type in HALF_TYPES
 
 
 @_of_attention
@@ -277,13 +278,6 @@ def backward_with_stats_not_packed(use: Use) -> bool:
     return use.backward and not p.ragged_stats and any(dim > 1 and have != need for dim, have, need in wanted)
 
 
-_CONVOLUTIONS = (
-    _D.OPERATION_CONVOLUTION_FORWARD,
-    _D.OPERATION_CONVOLUTION_BACKWARD_DATA,
-    _D.OPERATION_CONVOLUTION_BACKWARD_FILTER,
-)
-
-
 @_of_graph
 def bfloat16_convolution_3d(graph: Graph) -> bool:
     """A forward convolution of [n, c, d, h, w] in bfloat16."""
@@ -300,7 +294,7 @@ def bfloat16_convolution_3d(graph: Graph) -> bool:
 def large_depthwise_convolution(graph: Graph) -> bool:
     """A convolution of many channels whose filter has one, over 2^31 elements or more."""
     for op in graph.ops:
-        if not isinstance(op, Operation) or op.kind not in _CONVOLUTIONS:
+        if not isinstance(op, Operation) or op.kind not in CONVOLUTIONS:
             continue
         image = op.fields.get("x") or op.fields["dx"]
         weights = op.fields.get("w") or op.fields["dw"]
@@ -317,6 +311,6 @@ def fp8_expert_matmul(graph: Graph) -> bool:
     return any(
         isinstance(op, Operation)
         and op.kind is _D.OPERATION_MOE_GROUPED_MATMUL
-        and op.fields["token"].data_type in _FP8
+        and op.fields["token"].data_type in FP8_TYPES
         for op in graph.ops
     )

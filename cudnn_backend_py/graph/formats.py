@@ -7,7 +7,6 @@ Types of fewer than 8 bits (``BOOLEAN``, ``FP4_E2M1``, ``INT4``, ``UINT4``) are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -16,47 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import GraphError
 from ..generated.enums import DataType
+from .data_types import DATA_TYPES, FloatFormat
 
 __all__ = ["decode", "encode", "is_integer", "largest", "round_to", "storage_type"]
 
 
-@dataclass(frozen=True)
-class _Float:
-    """A small float: sign, `exponent` bits with `bias`, `mantissa` bits; `top` is the code of its largest number."""
-
-    exponent: int
-    mantissa: int
-    bias: int
-    top: int
-    infinity: int | None  # code
-    nan: int | None  # code written for NaN
-    saturates: bool  # numbers beyond the largest become it, else infinity
-
-
-# E4M3 is the "fn" kind: no infinity, 0x7f and 0xff are NaN. E2M1 has neither infinity nor NaN.
-_FLOATS = {
-    DataType.BFLOAT16: _Float(8, 7, 127, 0x7F7F, 0x7F80, 0x7FC0, saturates=False),
-    DataType.FP8_E4M3: _Float(4, 3, 7, 0x7E, None, 0x7F, saturates=True),
-    DataType.FP8_E5M2: _Float(5, 2, 15, 0x7B, 0x7C, 0x7F, saturates=True),
-    DataType.FP4_E2M1: _Float(2, 1, 1, 0x7, None, None, saturates=True),
-}
-_PLAIN: dict[DataType, np.dtype[Any]] = {
-    DataType.HALF: np.dtype(np.float16),
-    DataType.FLOAT: np.dtype(np.float32),
-    DataType.FAST_FLOAT_FOR_FP8: np.dtype(np.float32),
-    DataType.DOUBLE: np.dtype(np.float64),
-}
-# Type in memory, smallest and largest number.
-_INTEGERS: dict[DataType, tuple[type[np.integer[Any]], int, int]] = {
-    DataType.INT4: (np.int8, -8, 7),
-    DataType.UINT4: (np.uint8, 0, 15),
-    DataType.INT8: (np.int8, -(1 << 7), (1 << 7) - 1),
-    DataType.UINT8: (np.uint8, 0, (1 << 8) - 1),
-    DataType.INT32: (np.int32, -(1 << 31), (1 << 31) - 1),
-    DataType.UINT32: (np.uint32, 0, (1 << 32) - 1),
-    DataType.INT64: (np.int64, -(1 << 63), (1 << 63) - 1),
-}
-_BOOLEANS = (DataType.BOOLEAN, DataType.BYTE_BOOLEAN)
 _E8M0_BIAS, _E8M0_TOP, _E8M0_NAN = 127, 0xFE, 0xFF
 
 
@@ -68,15 +31,9 @@ def storage_type(data_type: DataType) -> np.dtype[Any]:
     GraphError
         ``format-unknown`` for vectorized and complex types and ``FP8_E5M3``.
     """
-    if data_type in _PLAIN:
-        return _PLAIN[data_type]
-    if data_type in _INTEGERS:
-        return np.dtype(_INTEGERS[data_type][0])
-    if data_type is DataType.BFLOAT16:
-        return np.dtype(np.uint16)
-    if data_type in _FLOATS or data_type in _BOOLEANS or data_type is DataType.FP8_E8M0:
-        return np.dtype(np.uint8)
-    known = (*_PLAIN, *_FLOATS, DataType.FP8_E8M0, *_INTEGERS, *_BOOLEANS)
+    if name := DATA_TYPES[data_type].storage:
+        return np.dtype(name)
+    known = (kind for kind, facts in DATA_TYPES.items() if facts.storage)
     raise GraphError(
         f"the element format of {data_type!r} is not known here",
         code="format-unknown",
@@ -87,7 +44,7 @@ def storage_type(data_type: DataType) -> np.dtype[Any]:
 
 def is_integer(data_type: DataType) -> bool:
     """Return whether the type holds integers; booleans are none."""
-    return data_type in _INTEGERS
+    return DATA_TYPES[data_type].kind == "integer"
 
 
 def largest(data_type: DataType) -> float:
@@ -98,12 +55,13 @@ def largest(data_type: DataType) -> float:
     GraphError
         ``format-unknown``.
     """
-    if data_type in _FLOATS:
-        return float(_values(data_type)[_FLOATS[data_type].top])
-    if data_type is DataType.FP8_E8M0:
+    facts = DATA_TYPES[data_type]
+    if facts.form is not None:
+        return float(_values(data_type)[facts.form.top])
+    if facts.kind == "scale":
         return 2.0 ** (_E8M0_TOP - _E8M0_BIAS)
-    if data_type in _INTEGERS:
-        return float(_INTEGERS[data_type][2])
+    if facts.limits is not None:
+        return float(facts.limits[1])
     kind = storage_type(data_type)
     return float(np.finfo(kind).max) if kind.kind == "f" else 1.0
 
@@ -124,9 +82,10 @@ def decode(bits: ArrayLike, data_type: DataType) -> NDArray[np.float64]:
     """
     kind = storage_type(data_type)
     given = np.asarray(bits)
-    if data_type in _BOOLEANS:
+    facts = DATA_TYPES[data_type]
+    if facts.kind == "boolean":
         return np.asarray(given != 0, dtype=np.float64)
-    if data_type not in _FLOATS and data_type is not DataType.FP8_E8M0:
+    if facts.form is None and facts.kind != "scale":
         return given.astype(np.float64)
     if given.dtype != kind:
         raise GraphError(
@@ -154,16 +113,16 @@ def encode(values: ArrayLike, data_type: DataType) -> NDArray[Any]:
     GraphError
         ``format-unknown``.
     """
-    kind = storage_type(data_type)
+    kind, facts = storage_type(data_type), DATA_TYPES[data_type]
     given = np.asarray(values)
     with np.errstate(all="ignore"):
-        if data_type in _BOOLEANS:
+        if facts.kind == "boolean":
             return np.asarray(given != 0, dtype=kind)
-        if data_type in _INTEGERS:
+        if facts.kind == "integer":
             return _encode_integers(given, data_type)
-        if data_type is DataType.FP8_E8M0:
+        if facts.kind == "scale":
             return _encode_e8m0(given.astype(np.float64))
-        if data_type in _FLOATS:
+        if facts.form is not None:
             return _encode_float(given.astype(np.float64), data_type)
         return given.astype(kind)
 
@@ -179,6 +138,12 @@ def round_to(values: ArrayLike, data_type: DataType) -> NDArray[np.float64]:
     return decode(encode(values, data_type), data_type)
 
 
+def _form(data_type: DataType) -> FloatFormat:
+    form = DATA_TYPES[data_type].form
+    assert form is not None
+    return form
+
+
 @cache
 def _values(data_type: DataType) -> NDArray[np.float64]:
     """Return the value of every code."""
@@ -186,7 +151,7 @@ def _values(data_type: DataType) -> NDArray[np.float64]:
         table = np.ldexp(np.ones(256), np.arange(256) - _E8M0_BIAS)
         table[_E8M0_NAN] = np.nan
         return table
-    form = _FLOATS[data_type]
+    form = _form(data_type)
     codes = np.arange(1 << (form.exponent + form.mantissa))
     exponent, mantissa = codes >> form.mantissa, codes & ((1 << form.mantissa) - 1)
     is_normal = exponent > 0
@@ -201,7 +166,7 @@ def _values(data_type: DataType) -> NDArray[np.float64]:
 @cache
 def _midpoints(data_type: DataType) -> NDArray[np.float64]:
     """Return the number halfway between each code up to the largest number's and the next code."""
-    form = _FLOATS[data_type]
+    form = _form(data_type)
     finite = _values(data_type)[: form.top + 1]
     step = finite[-1] - finite[-2]
     beyond = np.inf if form.saturates else finite[-1] + step
@@ -210,7 +175,7 @@ def _midpoints(data_type: DataType) -> NDArray[np.float64]:
 
 
 def _encode_float(values: NDArray[np.float64], data_type: DataType) -> NDArray[Any]:
-    form = _FLOATS[data_type]
+    form = _form(data_type)
     size = np.abs(values)
     midpoints = _midpoints(data_type)
     code = np.searchsorted(midpoints, size, side="left")
@@ -230,7 +195,9 @@ def _encode_e8m0(values: NDArray[np.float64]) -> NDArray[Any]:
 
 
 def _encode_integers(values: NDArray[Any], data_type: DataType) -> NDArray[Any]:
-    kind, low, high = _INTEGERS[data_type]
+    limits = DATA_TYPES[data_type].limits
+    assert limits is not None
+    kind, (low, high) = storage_type(data_type).type, limits
     if values.dtype.kind in "biu":
         info = np.iinfo(values.dtype) if values.dtype.kind != "b" else np.iinfo(np.uint8)
         return np.asarray(np.clip(values, max(low, int(info.min)), min(high, int(info.max))), dtype=kind)

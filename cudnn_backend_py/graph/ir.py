@@ -25,8 +25,10 @@ from ..generated.enums import (
     ReduceTensorOp,
     TensorReordering,
 )
+from ..generated.operations import BACKWARD_MODES, BINARY_MODES, OUTPUT_PORTS, TERNARY_MODES
 from ..printable import printable
-from .ports import BACKWARD_MODES, BINARY_MODES, OUTPUT_PORTS, SHORT_TYPES, TERNARY_MODES
+from .data_types import ELEMENT_BITS, SHORT_TYPES
+from .strides import packed_strides
 
 __all__ = [
     "ACTIVATION_NUMBERS",
@@ -40,43 +42,6 @@ __all__ = [
     "Tensor",
     "packed_strides",
 ]
-
-
-def packed_strides(dims: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the row-major strides of `dims`, in elements."""
-    strides = [1]
-    for dim in reversed(dims[1:]):
-        strides.append(strides[-1] * dim)
-    return tuple(reversed(strides))
-
-
-# Bits per element; INT4, UINT4 and FP4 are packed two to a byte.
-ELEMENT_BITS: dict[DataType, int] = {
-    DataType.FLOAT: 32,
-    DataType.DOUBLE: 64,
-    DataType.HALF: 16,
-    DataType.INT8: 8,
-    DataType.INT32: 32,
-    DataType.INT8x4: 32,
-    DataType.UINT8: 8,
-    DataType.UINT8x4: 32,
-    DataType.INT8x32: 256,
-    DataType.BFLOAT16: 16,
-    DataType.INT64: 64,
-    DataType.BOOLEAN: 1,
-    DataType.FP8_E4M3: 8,
-    DataType.FP8_E5M2: 8,
-    DataType.FAST_FLOAT_FOR_FP8: 32,
-    DataType.FP8_E8M0: 8,
-    DataType.FP4_E2M1: 4,
-    DataType.INT4: 4,
-    DataType.UINT4: 4,
-    DataType.UINT32: 32,
-    DataType.COMPLEX_FP32: 64,
-    DataType.COMPLEX_FP64: 128,
-    DataType.BYTE_BOOLEAN: 8,
-    DataType.FP8_E5M3: 8,
-}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from ..generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
+from ..generated.enums import DescriptorType, PointwiseMode, ReduceTensorOp
+from ..generated.operations import CONVOLUTIONS
 from . import Graph
 from .attention.hazards import Use
 from .attention.recognize import read_attention
+from .data_types import ELEMENT_BITS, HALF_TYPES
 from .guard import collecting, guarded_each
-from .ir import ELEMENT_BITS, Matmul, Op, Pointwise, Reduction, Tensor
+from .ir import Matmul, Op, Pointwise, Reduction, Tensor
 
 __all__ = ["Finding", "lint"]
 
@@ -21,12 +23,9 @@ Severity = Literal["dangerous", "suspicious", "slow"]
 
 _VECTOR_BYTES = 16  # the widest load of a thread
 _COUNTED_ELEMENTS = 1 << 16  # larger tensors are not counted out
-_HALF = (DataType.HALF, DataType.BFLOAT16)
 _FAST = (  # operations that run on tensor cores
     DescriptorType.OPERATION_MATMUL,
-    DescriptorType.OPERATION_CONVOLUTION_FORWARD,
-    DescriptorType.OPERATION_CONVOLUTION_BACKWARD_DATA,
-    DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER,
+    *CONVOLUTIONS,
     DescriptorType.OPERATION_SDPA_FWD,
     DescriptorType.OPERATION_SDPA_BWD,
 )
@@ -197,7 +196,7 @@ def _narrow_softmax(graph: Graph, use: Use | None) -> Iterator[Finding]:
         maximum = isinstance(op, Reduction) and op.operator is ReduceTensorOp.MAX
         if exponential or maximum or op.kind is DescriptorType.OPERATION_SOFTMAX:
             for tensor in op.inputs().values():
-                if tensor.virtual and tensor.data_type in _HALF:
+                if tensor.virtual and tensor.data_type in HALF_TYPES:
                     narrow.setdefault(tensor.name, op)
     for name, op in narrow.items():
         yield Finding(

@@ -23,13 +23,12 @@ from ..generated.enums import (
     CudnnEnum,
     DataType,
     DescriptorType,
-    GenStatsMode,
     PointwiseMode,
     ReduceTensorOp,
-    ReshapeMode,
     RngDistribution,
     TensorReordering,
 )
+from ..generated.operations import DEFAULTS, FIXED_VALUES, LOGGED_NAMES, UNDUMPED_FIELDS
 from ..graph.ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor
 
 __all__ = [
@@ -46,186 +45,7 @@ _D = DescriptorType
 _NODES = 4096
 _NESTED = 8  # graphs and operations inside each other
 
-# How the log calls what the attribute of that field sets; a dot leads into the parameter descriptor, "" is left out.
-_CONVOLUTION = {
-    "mode": "convolution.conv_mode",
-    "mathprec": "convolution.comp_type",
-    "padlower": "convolution.pre_paddings",
-    "padupper": "convolution.post_paddings",
-    "stride": "convolution.filter_strides",
-    "dilation": "convolution.dilations",
-    "conv": "convolution",
-}
-_RESAMPLE = {
-    "mode": "resample.mode",
-    "nbspatialdims": "resample.spatial_dims",
-    "windowdim": "resample.window_dims",
-    "prepad": "resample.pre_paddings",
-    "postpad": "resample.post_paddings",
-    "stride": "resample.strides",
-    "comptype": "resample.comp_type",
-    "nanopt": "resample.nan_propagation",
-    "paddingmode": "resample.padding_mode",
-}
-_ALIASES: dict[DescriptorType, dict[str, str]] = {
-    _D.OPERATION_MATMUL: {
-        "mata": "a",
-        "matb": "b",
-        "matc": "c",
-        "mathprec": "matmul.comp_type",
-        "moverride": "gemm_m_override",
-        "noverride": "gemm_n_override",
-        "koverride": "gemm_k_override",
-        "paddingdatatype": "",
-        "paddingvalue": "matmul.padding_value",
-    },
-    _D.MATMUL: {"mathprec": "comp_type"},
-    _D.OPERATION_POINTWISE: {
-        "pointwisemode": "pointwise.mode",
-        "mathprec": "pointwise.math_prec",
-        "axis": "pointwise.axis",
-        "upperclip": "pointwise.relu_upper_clip",
-        "lowerclip": "pointwise.relu_lower_clip",
-        "lowerclipslope": "pointwise.relu_lower_clip_slope",
-        "nanopt": "pointwise.nan_propagation",
-        "pw": "pointwise",
-    },
-    _D.POINTWISE: {"nanopt": "nan_propagation"},
-    _D.OPERATION_REDUCTION: {
-        "reductionop": "reduction.operator",
-        "mathprec": "reduction.comp_type",
-        "isdeterministic": "reduction.is_deterministic",
-        "reduce": "reduction",
-    },
-    _D.REDUCTION: {"reduceop": "operator", "mathprec": "comp_type"},
-    _D.OPERATION_CONVOLUTION_FORWARD: _CONVOLUTION,
-    _D.OPERATION_CONVOLUTION_BACKWARD_DATA: _CONVOLUTION,
-    _D.OPERATION_CONVOLUTION_BACKWARD_FILTER: _CONVOLUTION,
-    _D.CONVOLUTION: {
-        "computetype": "comp_type",
-        "mode": "conv_mode",
-        "nbdims": "spatial_dims",
-        "upperpada": "post_paddings",
-        "lowerpada": "pre_paddings",
-        "stridea": "filter_strides",
-        "dilationa": "dilations",
-    },
-    _D.OPERATION_GEN_STATS: {"prec": "math_prec"},
-    _D.OPERATION_BN_FINALIZE_STATISTICS: {
-        "mode": "stats_mode",
-        **{
-            f"bn{name}": name
-            for name in ("scale", "bias", "epsilon")  # spelt so in dumps
-        },
-        **{
-            f"bn{name.replace('_', '')}": name
-            for name in (
-                "eq_scale",
-                "eq_bias",
-                "prev_running_mean",
-                "prev_running_var",
-                "updated_running_mean",
-                "updated_running_var",
-                "saved_mean",
-                "saved_inv_std",
-            )
-        },
-        "accumcntval": "accum_count",
-        "epsilonval": "epsilon",
-        "expaveragefactorval": "exp_average_factor",
-        "bnaccumcnt": "accum_count",
-        "bnexpaveragefactor": "exp_average_factor",
-        "istrain": "",
-    },
-    _D.OPERATION_BN_BWD_WEIGHTS: {
-        "bnmean": "mean",
-        "bninvstd": "invstd",
-        "dgamma": "dbn_scale",
-        "dbeta": "dbn_bias",
-    },
-    _D.OPERATION_RESAMPLE_FWD: _RESAMPLE,
-    _D.OPERATION_RESAMPLE_BWD: _RESAMPLE,
-    _D.RESAMPLE: {
-        "nbspatialdims": "spatial_dims",
-        "windowdima": "window_dims",
-        "prepaddinga": "pre_paddings",
-        "postpaddinga": "post_paddings",
-        "stridea": "strides",
-        "comptype": "comp_type",
-        "nanopt": "nan_propagation",
-    },
-    _D.OPERATION_CONCAT: {"inputdescs": "input", "ptr": "input", "descptr": "input"},
-    _D.OPERATION_SIGNAL: {"signalvalue": "value"},
-    _D.OPERATION_NORM_FORWARD: {
-        "fmode": "phase",
-        **{f"in{word}mean": "input_running_mean" for word in ("running", "run")},
-        **{f"in{word}var": "input_running_var" for word in ("running", "run")},
-        **{f"out{word}mean": "output_running_mean" for word in ("running", "run")},
-        **{f"out{word}var": "output_running_var" for word in ("running", "run")},
-        "expavgfactor": "exp_avg_factor",
-        "peerstats": "peer_stat",
-    },
-    _D.OPERATION_NORM_BACKWARD: {"peerstats": "peer_stat"},
-    _D.OPERATION_RESHAPE: {"input": "x", "output": "y"},
-    _D.OPERATION_TRANSPOSE: {"input": "x", "output": "y"},
-    _D.OPERATION_SLICE: {"input": "x", "output": "y"},
-    _D.OPERATION_RNG: {
-        "distribution": "rng.distribution",
-        "bernoullidistprobability": "rng.bernoulli_dist_probability",
-        "uniformdistmax": "rng.uniform_dist_maximum",
-        "uniformdistmin": "rng.uniform_dist_minimum",
-        "normaldistmean": "rng.normal_dist_mean",
-        "normaldiststddev": "rng.normal_dist_standard_deviation",
-    },
-    _D.RNG: {
-        "normaldiststddev": "normal_dist_standard_deviation",
-        "uniformmax": "uniform_dist_maximum",
-        "uniformmin": "uniform_dist_minimum",
-        "bernoulliprobability": "bernoulli_dist_probability",
-    },
-    _D.OPERATION_BLOCK_SCALE_QUANTIZE: {"prec": "math_prec"},
-    _D.OPERATION_BLOCK_SCALE_DEQUANTIZE: {"prec": "math_prec", "isnegscale": "neg_scale"},
-    _D.OPERATION_CONTRACT_BAND_MATRIX: {"maxtoken": "max_token_value"},
-}
-
-# What the log prints although nobody set it; an equal value set on purpose means the same.
-_DEFAULTS: dict[DescriptorType, dict[str, Any]] = {
-    _D.MATMUL: {"padding_value": 0.0},
-    _D.POINTWISE: {
-        "nan_propagation": 0,
-        "relu_upper_clip": 1.7976931348623157e308,
-        "relu_lower_clip": 0.0,
-        "relu_lower_clip_slope": 0.0,
-        "elu_alpha": 1.0,
-        "softplus_beta": 1.0,
-        "swish_beta": 1.0,
-    },
-    _D.OPERATION_POINTWISE: {"alpha1": 1.0, "alpha2": 1.0},
-    _D.REDUCTION: {"is_deterministic": False},
-    _D.OPERATION_RESAMPLE_FWD: {"alpha": 1.0, "beta": 0.0},
-    _D.OPERATION_RESAMPLE_BWD: {"alpha": 1.0, "beta": 0.0},
-    _D.OPERATION_RESHAPE: {"mode": ReshapeMode.VIEW_ONLY},
-    _D.OPERATION_BLOCK_SCALE_DEQUANTIZE: {"neg_scale": False},
-    _D.OPERATION_EXPAND_BAND_MATRIX: {"pad_value": 0.0},
-    _D.OPERATION_CONTRACT_BAND_MATRIX: {"pad_value": 0.0},
-    _D.OPERATION_SOFTMAX: {"stats_log2": False},
-    _D.OPERATION_SDPA_FWD: {
-        "subgraph_input_uid": -1,
-        "subgraph_output_uid": -1,
-        "dropout_probability": 0.0,
-        "unfuse_fma": False,
-    },
-    _D.OPERATION_SDPA_BWD: {
-        "subgraph_input_uid": -1,
-        "subgraph_output_uid": -1,
-        "dropout_probability": 0.0,
-    },
-    _D.OPERATION_ROPE_FWD: {"output_scale": 1.0},
-    _D.OPERATION_ROPE_BWD: {"output_scale": 1.0},
-    _D.OPERATION_CONCAT: {"inplace_index": -1},
-}
 _WORDS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
-_ONLY = {_D.OPERATION_GEN_STATS: {"mode": GenStatsMode.SUM_SQSUM}}  # modes that are the only one and not logged
 
 
 def _fault(headline: str, fix: str | None = None) -> GraphError:
@@ -241,7 +61,7 @@ def _plain(name: str) -> str:
 @cache
 def _known(kind: DescriptorType) -> dict[str, str]:
     fields = {_plain(facts.field): facts.field for facts in ATTRIBUTES[kind] if facts.role != "output"}
-    return fields | _ALIASES.get(kind, {})
+    return fields | LOGGED_NAMES.get(kind, {})
 
 
 def logged_field(kind: DescriptorType, key: str) -> str:
@@ -313,7 +133,7 @@ def _values(facts: AttributeFacts, value: Any, where: str) -> Any:
 
 def without_defaults(kind: DescriptorType, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a descriptor without those that say what holds anyway: the log does not tell them apart."""
-    defaults = _DEFAULTS.get(kind, {})
+    defaults = DEFAULTS.get(kind, {})
     return {
         name: value for name, value in fields.items() if name not in defaults or not _is_default(value, defaults[name])
     }
@@ -346,7 +166,7 @@ def _make(kind: DescriptorType, name: str, given: Mapping[str, Any]) -> Op:
         if isinstance(value, dict):
             (element,) = _facts(kind)[key].element
             fields[key] = Parameters(element, value)
-    return Operation(kind, name, {**_ONLY.get(kind, {}), **fields})
+    return Operation(kind, name, {**FIXED_VALUES.get(kind, {}), **fields})
 
 
 def _of_its_distribution(fields: dict[str, Any]) -> dict[str, Any]:
@@ -710,7 +530,9 @@ class _DumpGraph:
             self._add_set(kind, fields, how, f"operation {number}, {kind.c_name}")
         elif node.value == "NOT_IMPLEMENTED" or any(not child.key for child in node.children):
             raise _fault(f"this cuDNN does not dump what a {kind.c_name} is made of", _FROM_THE_START)
-        unknown = [port for port in _HIDDEN.get(kind, ()) if port not in fields and (how is None or not how.whole)]
+        unknown = [
+            port for port in UNDUMPED_FIELDS.get(kind, ()) if port not in fields and (how is None or not how.whole)
+        ]
         if unknown:
             raise _fault(
                 f"the log does not say what {', '.join(unknown)} of operation {number}, {kind.c_name}, is",
@@ -823,14 +645,6 @@ class _DumpGraph:
             elif all(isinstance(item, str) for item in values):
                 numbers = [_number(str(item), facts) for item in values]
                 fields[name] = _values(facts, numbers if facts.max_count != 1 else numbers[0], where)
-
-
-# What an operation has beyond its dump and cannot be without.
-_HIDDEN = {
-    _D.OPERATION_RNG: ("offset",),
-    _D.OPERATION_SLICE: ("start_indices",),
-    _D.OPERATION_TRANSPOSE: ("permutation",),
-}
 
 
 def _both(facts: AttributeFacts, child: Dump) -> bool:

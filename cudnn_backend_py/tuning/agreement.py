@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from ..errors import CudnnBackendError
 from ..generated.enums import DataType
 from ..graph import Tensor
+from ..graph.data_types import DATA_TYPES, ELEMENT_BITS
 from ..graph.formats import decode, storage_type
-from ..graph.ir import ELEMENT_BITS
 
 if TYPE_CHECKING:
     pass
@@ -24,18 +24,8 @@ from .statistics import _CHUNK
 __all__ = ["ROW_FACTOR", "TOLERANCES", "Difference", "compare", "has_storage", "limit_of"]
 
 
-# Relative Frobenius norm of a difference that still counts as rounding; integers have to be equal. float32 results
-# may come from 16-bit products.
-TOLERANCES: dict[DataType, float] = {
-    DataType.DOUBLE: 1e-6,
-    DataType.FLOAT: 5e-3,
-    DataType.HALF: 5e-3,
-    DataType.BFLOAT16: 2e-2,
-    DataType.FP8_E4M3: 0.06,
-    DataType.FP8_E5M2: 0.11,
-    DataType.FP8_E8M0: 0.5,
-    DataType.FP4_E2M1: 0.2,
-}
+# Relative Frobenius norm of a difference that still counts as rounding; types that are not here have to be equal.
+TOLERANCES = {kind: facts.tolerance for kind, facts in DATA_TYPES.items() if facts.tolerance is not None}
 
 
 ROW_FACTOR = 4  # a row may differ by that many times the tolerance

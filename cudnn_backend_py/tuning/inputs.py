@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ..errors import UsageError
 from ..generated.enums import DataType
 from ..graph import Graph, Tensor
+from ..graph.data_types import BOOLEAN_TYPES
 from ..graph.formats import encode, storage_type
 from .agreement import TOLERANCES, has_storage
 
@@ -64,7 +65,7 @@ def _made_up(tensor: Tensor, pool: NDArray[np.float64]) -> Any:
         return 1.0
     if not has_storage(tensor.data_type):
         return np.resize(np.frombuffer(pool.tobytes(), np.uint8), tensor.span_bytes) & 0x33
-    if tensor.data_type is DataType.FP8_E8M0 or tensor.data_type in (DataType.BOOLEAN, DataType.BYTE_BOOLEAN):
+    if tensor.data_type is DataType.FP8_E8M0 or tensor.data_type in BOOLEAN_TYPES:
         return 1.0
     if tensor.data_type not in TOLERANCES and tensor.data_type not in _DATA:
         raise UsageError(

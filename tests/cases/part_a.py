@@ -15,6 +15,7 @@ from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, Oper
 from cudnn_backend_py.generated.enums import ConvolutionMode, NormFwdPhase, NormMode, TensorReordering
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.ir import Tensor, packed_strides
+from cudnn_backend_py.graph.strides import channels_last
 
 from . import Case
 
@@ -35,13 +36,6 @@ FORUM = "https://forums.developer.nvidia.com/t"
 def nchw(dims: Dims) -> Dims:
     """Return row-major strides."""
     return packed_strides(dims)
-
-
-def nhwc(dims: Dims) -> Dims:
-    """Return strides with the channels innermost."""
-    n, c, *spatial = dims
-    batch, _, *rest = packed_strides((n, 1, *spatial))
-    return (batch * c, 1, *(step * c for step in rest))
 
 
 def _edited(graph: Graph, **changes: Any) -> Graph:
@@ -65,7 +59,7 @@ def _conv(
     result_type: DataType | None = None,
     padding: int = 0,
     stride: int = 1,
-    layout: Strides = nhwc,
+    layout: Strides = channels_last,
     filter_layout: Strides | None = None,
     then: tuple[tuple[P, Dims | None], ...] = (),
     operand_type: DataType | None = None,
@@ -151,7 +145,7 @@ def _of_channels(g: GraphBuilder, channels: int, *names: str) -> dict[str, Any]:
 
 
 def _images(g: GraphBuilder, dims: Dims, *names: str) -> dict[str, Any]:
-    return {name: g.tensor(name, dims, strides=nhwc(dims)) for name in names}
+    return {name: g.tensor(name, dims, strides=channels_last(dims)) for name in names}
 
 
 def _batch_norm(dims: Dims) -> Graph:
@@ -342,7 +336,7 @@ CASES: list[Case] = [
         says="Epilogue tensors must be row major or N(D)HWC layout.",
         cure="strides with the channels innermost",
         cures=("layout",),
-        fixed=partial(_fp8_conv, layout=nhwc, then=_descale),
+        fixed=partial(_fp8_conv, layout=channels_last, then=_descale),
     ),
     Case(
         name="convolution relu nchw",
@@ -355,7 +349,7 @@ CASES: list[Case] = [
         says="Epilogue tensors must be row major or N(D)HWC layout.",
         cure="strides with the channels innermost",
         cures=("layout",),
-        fixed=partial(_conv_relu, layout=nhwc),
+        fixed=partial(_conv_relu, layout=channels_last),
     ),
     Case(
         name="filter strides",
@@ -473,7 +467,7 @@ CASES: list[Case] = [
         says="!is_supported",
         cure="strides with the channels innermost",
         cures=("layout",),
-        fixed=partial(_sigmoid, nhwc((1, 3, 32, 32)), nhwc((1, 3, 32, 32))),
+        fixed=partial(_sigmoid, channels_last((1, 3, 32, 32)), channels_last((1, 3, 32, 32))),
     ),
     Case(
         name="slice as add",
@@ -486,7 +480,7 @@ CASES: list[Case] = [
         says="!is_supported",
         cure="strides with the channels innermost",
         cures=("layout",),
-        fixed=partial(_slice, nhwc),
+        fixed=partial(_slice, channels_last),
     ),
     Case(
         name="batch norm c35",
@@ -605,7 +599,7 @@ CASES: list[Case] = [
         says="FORT conv dgrad: all tensors (dx, w, dy) must be in NHWC layout.",
         cure="strides with the channels innermost",
         cures=("layout",),
-        fixed=partial(_dgrad_relu, layout=nhwc),
+        fixed=partial(_dgrad_relu, layout=channels_last),
     ),
     Case(
         name="stats in base 2",
@@ -633,7 +627,7 @@ CASES: list[Case] = [
         says="Epilogue tensors must be row major or N(D)HWC layout.",
         cure="strides with the channels innermost",
         cures=("layout",),
-        fixed=partial(_stem, layout=nhwc),
+        fixed=partial(_stem, layout=channels_last),
     ),
     Case(
         name="swiglu in one graph",

@@ -11,6 +11,7 @@ from typing import Any
 
 from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, Parameters, attention
 from cudnn_backend_py.generated.enums import ConvolutionMode
+from cudnn_backend_py.graph.strides import channels_last
 
 from . import Case
 
@@ -37,12 +38,6 @@ def _small(**options: Any) -> Build:
     return lambda: attention.mha_fprop(**options)
 
 
-def _channels_last(dims: Dims) -> Dims:
-    n, c, h, w = dims
-    del n
-    return (c * h * w, 1, c * w, c)
-
-
 def _convolution(
     kind: str,
     tensors: dict[str, Dims],
@@ -50,14 +45,14 @@ def _convolution(
     *,
     padding: Dims = (0, 0),
     compute_type: DataType = FLOAT,
-    channels_last: bool = False,
+    last: bool = False,
 ) -> Build:
     """Return the builder of one convolution: its tensors by port, dims n, c, h, w."""
 
     def graph() -> Graph:
         g = GraphBuilder("convolution", io_type=data_type)
         made: dict[str, Any] = {
-            port: g.tensor(port, dims, strides=_channels_last(dims) if channels_last else "packed")
+            port: g.tensor(port, dims, strides=channels_last(dims) if last else "packed")
             for port, dims in tensors.items()
         }
         fields = {
@@ -508,14 +503,14 @@ CASES: list[Case] = [
         name="xla-fp8-convolution",
         source="https://github.com/openxla/xla/pull/45534",
         title="an fp8 convolution has no plan on GPUs without fp8, and that shows when it is to run",
-        graph=_convolution("FORWARD", _FP8_CONVOLUTION, E4M3, channels_last=True),
+        graph=_convolution("FORWARD", _FP8_CONVOLUTION, E4M3, last=True),
         target="a100",
         cause="x and w are fp8, the GPU has no fp8 tensor cores",
         cause_words=("fp8",),
         says="QMMA kernels are only executable on specific architectures",
         cure="bfloat16, or a GPU with fp8",
         cures=("data_type", "target"),
-        fixed=_convolution("FORWARD", _FP8_CONVOLUTION, BF16, channels_last=True),
+        fixed=_convolution("FORWARD", _FP8_CONVOLUTION, BF16, last=True),
     ),
     # Options of attention
     Case(

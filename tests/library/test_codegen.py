@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,6 +99,21 @@ def test_new_descriptor_type_without_attributes_is_a_problem() -> None:
 def test_fact_without_effect_is_a_problem() -> None:
     problems = changed("CUDNN_ATTR_OPERATION_SDPA_BWD_DODDESC", "CUDNN_ATTR_OPERATION_SDPA_BWD_DODESC")
     assert "facts.toml: [fields] OPERATION_SDPA_BWD_DODDESC has no effect" in problems
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ({"writes": ["dw"]}, "facts.toml: OPERATION_TRANSPOSE has no dw"),
+        ({"writes": []}, "CUDNN_BACKEND_OPERATION_TRANSPOSE_DESCRIPTOR: which fields it writes is unknown"),
+        ({"logged": {"mode": "rng.mode"}}, "facts.toml: OPERATION_TRANSPOSE has no rng.mode"),
+        ({"descriptors": ["OPERATION_SORT"]}, "facts.toml: the operations OPERATION_SORT have no effect"),
+    ],
+)
+def test_wrong_fact_about_an_operation_is_a_problem(entry: dict[str, Any], problem: str) -> None:
+    facts = model.Facts(Path(codegen.__file__).parent / "facts.toml")
+    facts.operations.append({"descriptors": ["OPERATION_TRANSPOSE"], **entry})
+    assert problem in model.build(header.parse(codegen.find_header().read_text()), facts).problems
 
 
 def test_unreadable_declaration_stops_the_generator() -> None:

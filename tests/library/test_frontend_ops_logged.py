@@ -13,8 +13,8 @@ import pytest
 
 import cudnn_backend_py.frontend as cudnn
 from cudnn_backend_py.frontend.handles import set_default_target
-from cudnn_backend_py.frontend.ops.infer import channels_last
 from cudnn_backend_py.frontend.ops.node import packed
+from cudnn_backend_py.graph.strides import channels_last
 from cudnn_backend_py.native import capture_log
 
 D = cudnn.data_type

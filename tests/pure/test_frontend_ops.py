@@ -22,7 +22,7 @@ from cudnn_backend_py.frontend.enums import (
     rng_distribution,
 )
 from cudnn_backend_py.frontend.errors import cudnnGraphNotSupportedError
-from cudnn_backend_py.frontend.ops.infer import channels_last, column_major, ordered_strides, preserving
+from cudnn_backend_py.frontend.ops.infer import column_major, preserving
 from cudnn_backend_py.frontend.ops.linear import ConvOps, MatmulOps, MoeOps, ReductionOps
 from cudnn_backend_py.frontend.ops.node import Emitter, Node, packed
 from cudnn_backend_py.frontend.ops.norm import NormOps
@@ -30,6 +30,7 @@ from cudnn_backend_py.frontend.ops.pointwise import PointwiseOps
 from cudnn_backend_py.frontend.ops.shape import BlockScaleOps, ShapeOps
 from cudnn_backend_py.frontend.tensors import tensor
 from cudnn_backend_py.graph import Graph, Matmul, Operation, Parameters, Pointwise
+from cudnn_backend_py.graph.strides import channels_last, ordered_strides
 
 HALF, FLOAT = data_type.HALF, data_type.FLOAT
 TRAINING, INFERENCE = norm_forward_phase.TRAINING, norm_forward_phase.INFERENCE
@@ -68,7 +69,7 @@ def one(kind: data_type = FLOAT) -> tensor:
 
 
 def nhwc(*dims: int) -> tuple[list[int], list[int]]:
-    return list(dims), channels_last(dims)
+    return list(dims), list(channels_last(dims))
 
 
 def row_major(*dims: int) -> tuple[list[int], list[int]]:
@@ -154,7 +155,7 @@ def test_keywords_are_those_of_cudnn_frontend(name: str) -> None:
     ],
 )
 def test_strides(strides: Sequence[int], wanted: Sequence[int]) -> None:
-    assert strides == wanted
+    assert list(strides) == wanted
 
 
 Made = tuple[list[int], list[int]]

@@ -10,7 +10,7 @@ import pytest
 
 from cudnn_backend_py import frontend as cudnn
 from cudnn_backend_py.frontend import wrapper
-from cudnn_backend_py.frontend.enums import to_data_type
+from cudnn_backend_py.frontend.enums import TORCH_NAMES, to_data_type
 from cudnn_backend_py.frontend.tensors import tensor
 
 
@@ -52,7 +52,7 @@ def test_a_source_without_weak_references_is_kept() -> None:
     assert sources.find(number) is made
 
 
-@pytest.mark.parametrize(("kind", "name"), wrapper._TORCH_NAMES.items())
+@pytest.mark.parametrize(("kind", "name"), TORCH_NAMES.items())
 def test_types_of_torch_go_both_ways(kind: cudnn.data_type, name: str) -> None:
     assert to_data_type(f"torch.{name}") is kind
 

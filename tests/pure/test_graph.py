@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import dataclasses
 import math
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+import cudnn_backend_py
 from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, GraphError, Operation, Parameters
 from cudnn_backend_py import graph as graph_module
 from cudnn_backend_py.generated.descriptors import DESCRIPTORS, ENUM_OF_TYPE
@@ -26,13 +28,15 @@ from cudnn_backend_py.generated.enums import (
     ReshapeMode,
     TensorReordering,
 )
+from cudnn_backend_py.generated.operations import OUTPUT_PORTS
 from cudnn_backend_py.graph import Matmul, Op, Pointwise, Reduction, Tensor, packed_strides
 from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.graph.ir import ELEMENT_BITS, pointwise_ports
-from cudnn_backend_py.graph.ports import OUTPUT_PORTS, SHORT_TYPES
+from cudnn_backend_py.graph.data_types import ELEMENT_BITS, SHORT_TYPES
+from cudnn_backend_py.graph.ir import pointwise_ports
 from tests.support.graphs import CONVOLUTION, convolution, relu, sdpa, tensor
 from tests.support.zoo import ZOO
 
+PACKAGE = Path(cudnn_backend_py.__file__).parent
 GOLDEN = Path(__file__).parent / "golden"
 F32, F16, BOOL, I32 = DataType.FLOAT, DataType.HALF, DataType.BOOLEAN, DataType.INT32
 D, P = DescriptorType, PointwiseMode
@@ -397,6 +401,18 @@ def test_where_of_an_operation() -> None:
 def test_every_data_type_has_bits_and_a_short_name() -> None:
     assert set(ELEMENT_BITS) == set(SHORT_TYPES) == set(DataType)
     assert len(set(SHORT_TYPES.values())) == len(SHORT_TYPES)
+
+
+def test_facts_of_data_types_stand_in_one_table() -> None:
+    """A new data type is one row: no other hand-written file has a table by data type."""
+    types = {f"{word}.{name}" for word in ("DataType", "data_type", "_T") for name in DataType.__members__}
+    found = []
+    for path in sorted(path for path in PACKAGE.rglob("*.py") if path.parent.name != "generated"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            keys = {ast.unparse(key) for key in node.keys if key is not None} if isinstance(node, ast.Dict) else set()
+            if len(keys & types) > 1:
+                found.append(path.relative_to(PACKAGE).as_posix())
+    assert found == ["graph/data_types.py"]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, Parameters, PointwiseMode
 from cudnn_backend_py.generated import enums
 from cudnn_backend_py.graph import Matmul, Pointwise, Tensor
+from cudnn_backend_py.graph.strides import channels_last
 from tests.support.graphs import sdpa, tensor
 
 __all__ = ["OPERATIONS"]
@@ -18,11 +19,6 @@ HALF, FLOAT, INT32, INT64 = T.HALF, T.FLOAT, T.INT32, T.INT64
 IMAGE, POOLED, CHANNEL = (4, 32, 28, 28), (4, 32, 14, 14), (1, 32, 1, 1)
 
 OPERATIONS: dict[str, Callable[[], Graph]] = {}
-
-
-def _nhwc(dims: tuple[int, ...]) -> tuple[int, ...]:
-    _, c, h, w = dims
-    return (c * h * w, 1, c * w, c)
 
 
 def _add(name: str, kind: DescriptorType, make: Callable[[GraphBuilder], dict[str, Any]]) -> None:
@@ -42,7 +38,7 @@ def _tensors(
 
 
 def _images(g: GraphBuilder, names: str, dims: tuple[int, ...] = IMAGE, kind: DataType = HALF) -> dict[str, Any]:
-    return _tensors(g, names, dims, kind, strides=_nhwc(dims))
+    return _tensors(g, names, dims, kind, strides=channels_last(dims))
 
 
 def _resample(mode: enums.ResampleMode, padding: enums.PaddingMode) -> Parameters:

@@ -8,6 +8,7 @@ from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, Para
 from cudnn_backend_py.generated import enums
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.ir import Tensor
+from cudnn_backend_py.graph.strides import channels_last
 
 __all__ = ["ZOO"]
 
@@ -78,19 +79,13 @@ def _matmul_reduction() -> Graph:
     return g.graph()
 
 
-def _nhwc(dims: tuple[int, ...]) -> tuple[int, ...]:
-    n, c, h, w = dims
-    del n
-    return (c * h * w, 1, c * w, c)
-
-
 def _conv(kind: DescriptorType, data_type: DataType, relu: bool = False) -> Graph:
     g = GraphBuilder("convolution", io_type=data_type)
     shapes = {"image": (4, 32, 28, 28), "filter": (64, 32, 3, 3), "response": (4, 64, 28, 28)}
 
     def tensor(name: str, shape: str, **options: bool) -> Tensor:
         kind_of = FLOAT if options.get("virtual") else data_type
-        return g.tensor(name, shapes[shape], kind_of, strides=_nhwc(shapes[shape]), **options)  # type: ignore[arg-type]
+        return g.tensor(name, shapes[shape], kind_of, strides=channels_last(shapes[shape]), **options)  # type: ignore[arg-type]
 
     parameters = Parameters(
         DescriptorType.CONVOLUTION,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ...generated.enums import DataType
+from ...graph.data_types import HALF_TYPES, LOW_PRECISION_TYPES
 from ...graph.rewrite.changes import Change, changes, describe, head_dims
 from ...graph.rewrite.dims import resized
 from ...plans.refusals import Reason
 from ..verdict import Basis, Cause
 from .case import Case, furthest_first, measured, quote, statement, type_word
-from .rules import _LOW_PRECISION, _OTHERS_SAME, _is_named, _of, _says
+from .rules import _OTHERS_SAME, _is_named, _of, _says
 
 __all__ = ["OPTIONS", "not_together"]
 
@@ -80,11 +80,11 @@ def low_precision(case: Case, reason: Reason) -> Cause | None:
     Since
         fp8 attention: Hopper with 9.0, sm_120 with later versions.
     """
-    small = [tensor for tensor in case.graph.tensors if tensor.data_type in _LOW_PRECISION and not tensor.virtual]
+    small = [tensor for tensor in case.graph.tensors if tensor.data_type in LOW_PRECISION_TYPES and not tensor.virtual]
     if not small:
         return None
     found = f"{describe(small)} {'has' if len(small) == 1 else 'have'} data type {type_word(small[0].data_type)}"
-    wide = [t for t in case.graph.outputs if t.data_type in (DataType.HALF, DataType.BFLOAT16)]
+    wide = [t for t in case.graph.outputs if t.data_type in HALF_TYPES]
     found += f" and the output {describe(wide)} {type_word(wide[0].data_type)}" if wide else ""
     others = case.elsewhere()
     if others:

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 from ...errors import CudnnBackendError
 from ...generated.enums import DataType
+from ...graph.data_types import DATA_TYPES
 from ...graph.ir import Graph, Tensor, packed_strides
-from ...graph.rewrite.changes import Change, changes, channels_last, describe
+from ...graph.rewrite.changes import Change, changes, describe
+from ...graph.strides import channels_last
 from ...plans.engine import OperationGraph
 from ...plans.refusals import Reason
 from ...target import Target, open_target
@@ -110,21 +112,12 @@ def furthest_first(refused: Iterable[Candidate]) -> list[Reason]:
 # headlines
 
 
-_TYPE_WORDS = {
-    DataType.FLOAT: "float32",
-    DataType.DOUBLE: "double (float64)",
-    DataType.HALF: "float16",
-    DataType.BFLOAT16: "bfloat16",
-    DataType.FP8_E4M3: "fp8 (e4m3)",
-    DataType.FP8_E5M2: "fp8 (e5m2)",
-    DataType.FP4_E2M1: "fp4 (e2m1)",
-}
 _PADDED = re.compile(r"(?P<what>.*): (?P<old>\d+) -> \d+ \(a multiple of (?P<multiple>\d+)\)")
 
 
 def type_word(kind: DataType) -> str:
     """Return what users call a data type, such as "float16"."""
-    return _TYPE_WORDS.get(kind, kind.name.lower())
+    return DATA_TYPES[kind].word or kind.name.lower()
 
 
 def _contrast(graph: Graph, change: Change) -> str:
@@ -175,7 +168,7 @@ def _layout_word(tensor: Tensor) -> str:
     """Return what the strides are called: NHWC, else NCHW (four dims and more) or row-major, column-major."""
     row_major = tensor.strides == packed_strides(tensor.dims)
     if tensor.rank >= 4:
-        return "NHWC" if tensor.strides == channels_last(tensor) else "NCHW" if row_major else ""
+        return "NHWC" if tensor.strides == channels_last(tensor.dims) else "NCHW" if row_major else ""
     return "row-major" if row_major else "column-major" if tensor.strides[-1] > tensor.strides[-2:][0] else ""
 
 

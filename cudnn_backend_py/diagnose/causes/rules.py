@@ -11,10 +11,10 @@ import dataclasses
 import re
 from collections.abc import Callable, Sequence
 
-from ...generated.enums import DataType, DescriptorType, TensorReordering
+from ...generated.enums import DescriptorType, TensorReordering
+from ...generated.operations import CONVOLUTIONS
 from ...graph.ir import Graph, Matmul, Operation, Pointwise, Reduction, Tensor
 from ...graph.rewrite.changes import describe, head_dims, response_dims
-from ...graph.rewrite.dims import CONVOLUTIONS
 from ...plans.refusals import Reason
 from ...target import Target, open_target
 from ..verdict import Basis, Candidate, Cause
@@ -270,9 +270,6 @@ def _of(graph: Graph, classes: Sequence[object]) -> str:
     uids = {uid for one in classes for uid, _ in one.axes}  # type: ignore[attr-defined]
     names = [tensor for tensor in graph.tensors if tensor.uid in uids and not tensor.virtual]
     return f"head dim of {describe(names)} is"
-
-
-_LOW_PRECISION = (DataType.FP8_E4M3, DataType.FP8_E5M2, DataType.FP4_E2M1, DataType.FP8_E8M0)
 
 
 @_says(r"DATA_TYPE|(?i:data ?type|datatype|I/O|dtype)|[ab]Type|yType|compute type|seed tensor|mma_shape|MmaShape")

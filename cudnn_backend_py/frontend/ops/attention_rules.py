@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...graph.attention import Version
+from ...graph.data_types import HALF_TYPES
 from ..enums import attention_implementation, data_type, diagonal_alignment, tensor_reordering
 from ..errors import attribute_not_set, invalid_value, not_supported
 from ..tensors import tensor
@@ -22,7 +23,6 @@ __all__ = ["Request", "check", "check_softmax_outputs", "is_deterministic", "is_
 
 Kind = Literal["half", "fp8", "mxfp8"]
 
-_HALF_TYPES = (data_type.HALF, data_type.BFLOAT16)
 _MX_BLOCK = 32
 
 
@@ -438,7 +438,7 @@ def _check_fp8_dims(request: Request, takes_192: bool, major: int, say: _Refusal
 
 
 def _check_fp8_output(request: Request, names: tuple[str, ...], version: Version, major: int, say: _Refusals) -> None:
-    wide = [name for name in names if request.tensors[name].data_type in _HALF_TYPES]
+    wide = [name for name in names if request.tensors[name].data_type.backend in HALF_TYPES]
     say.unsupported(
         bool(wide) and (version < (9, 13, 0) or major < 10),
         f"sdpa fp8 with HALF/BFLOAT16 output ({', '.join(wide)}) is only supported on Blackwell architecture with "

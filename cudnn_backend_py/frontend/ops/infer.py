@@ -6,21 +6,20 @@ from collections.abc import Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any
 
+from ...graph.strides import channels_last, ordered_strides
 from ..enums import data_type, scalar_type
 from ..errors import attribute_not_set, not_supported
 from ..tensors import tensor
-from .node import Emitter, Node, fill_type, packed
+from .node import Emitter, Node, fill_type
 
 if TYPE_CHECKING:
     from ..context import Context
 
 __all__ = [
     "OpNode",
-    "channels_last",
     "column_major",
     "fill",
     "integers",
-    "ordered_strides",
     "preserving",
     "require_version",
     "typed",
@@ -128,31 +127,15 @@ def fill(item: tensor, dims: Sequence[int] | None, strides: Sequence[int] | None
             )
         item.dim = list(dims)
     if not item.stride:
-        item.stride = channels_last(item.dim) if strides is None else list(strides)
+        item.stride = list(channels_last(item.dim) if strides is None else strides)
 
 
-def ordered_strides(dims: Sequence[int], order: Sequence[int]) -> list[int]:
-    """Return packed strides for `dims` whose axes, from the fastest on, are `order`; axes it lacks come last."""
-    strides = [1] * len(dims)
-    step = 1
-    for axis in [*order, *(axis for axis in range(len(dims)) if axis not in order)]:
-        strides[axis] = step
-        step *= dims[axis]
-    return strides
-
-
-def channels_last(dims: Sequence[int]) -> list[int]:
-    """Return packed strides with dim 1 fastest, then the last dim: NHWC for dims n, c, h, w."""
-    rank = len(dims)
-    return packed(dims) if rank < 2 else ordered_strides(dims, [1, *range(rank - 1, 1, -1), 0])
-
-
-def column_major(dims: Sequence[int]) -> list[int]:
+def column_major(dims: Sequence[int]) -> tuple[int, ...]:
     """Return packed strides with the last two dims swapped, in rank 3 and more."""
     rank = len(dims)
-    return packed(dims) if rank < 3 else ordered_strides(dims, [rank - 2, rank - 1, *range(rank - 3, -1, -1)])
+    return ordered_strides(dims, [rank - 2, rank - 1, *range(rank - 3, -1, -1)] if rank > 2 else range(rank)[::-1])
 
 
-def preserving(dims: Sequence[int], like: Sequence[int]) -> list[int]:
+def preserving(dims: Sequence[int], like: Sequence[int]) -> tuple[int, ...]:
     """Return packed strides for `dims` in the order of the strides `like`; of equal ones the first axis is faster."""
     return ordered_strides(dims, [axis for axis in sorted(range(len(like)), key=like.__getitem__) if axis < len(dims)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, overload
 
 from ...generated.enums import ConvolutionMode, DescriptorType, MoeGroupedMatmulMode, ReduceTensorOp
+from ...generated.operations import OUTPUT_PORTS
 from ...graph.ir import Matmul, Parameters
 from ..enums import convolution_mode, data_type, moe_grouped_matmul_mode, reduction_mode
 from ..errors import attribute_not_set, invalid_value
@@ -128,11 +129,10 @@ class ReductionOps(OpsBase):
         return self._add(_Reduction(name, compute_data_type, input, mode)).outputs["Y"]
 
 
-# The ports of the three convolutions and the fields of their operations.
-_CONVOLUTIONS: dict[str, tuple[DescriptorType, dict[str, str], tuple[str, str]]] = {
-    "CONV_FPROP": (DescriptorType.OPERATION_CONVOLUTION_FORWARD, {"X": "x", "W": "w"}, ("Y", "y")),
-    "CONV_DGRAD": (DescriptorType.OPERATION_CONVOLUTION_BACKWARD_DATA, {"DY": "dy", "W": "w"}, ("DX", "dx")),
-    "CONV_WGRAD": (DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER, {"X": "x", "DY": "dy"}, ("DW", "dw")),
+_CONVOLUTIONS = {
+    "CONV_FPROP": DescriptorType.OPERATION_CONVOLUTION_FORWARD,
+    "CONV_DGRAD": DescriptorType.OPERATION_CONVOLUTION_BACKWARD_DATA,
+    "CONV_WGRAD": DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER,
 }
 _WINDOW = ("pre_padding", "post_padding", "stride", "dilation")
 _REST = ("convolution_mode", "compute_data_type", "name")
@@ -147,8 +147,9 @@ class _Convolution(OpNode):
             raise TypeError(f"convolution_mode is {mode!r}, a cudnn.convolution_mode is needed")
         super().__init__(options["name"], typed(options.get("compute_data_type", NOT_SET)), inputs, {})
         self.tag = tag
-        self.kind, self.fields, (self.result, self.result_field) = _CONVOLUTIONS[tag]
-        self.needs = tuple(self.fields)
+        self.kind = _CONVOLUTIONS[tag]
+        (self.result,) = (port.upper() for port in OUTPUT_PORTS[self.kind])
+        self.needs = tuple(inputs)
         self.mode = mode
         self.window = {side: integers(side, options.get(side, [])) for side in _WINDOW}
         self.output(self.result)
@@ -190,7 +191,7 @@ class _Convolution(OpNode):
         return [x[0], w[0], *dims]
 
     def emit(self, to: Emitter) -> None:
-        fields = {field: to.tensor(self.inputs[port]) for port, field in self.fields.items()}
+        fields = {port.lower(): to.tensor(item) for port, item in self.inputs.items()}
         result = to.tensor(self.outputs[self.result])
         convolution = Parameters(
             DescriptorType.CONVOLUTION,
@@ -210,7 +211,7 @@ class _Convolution(OpNode):
             alpha=1.0,
             beta=0.0,
             convolution=convolution,
-            **{**fields, self.result_field: result},
+            **{**fields, self.result.lower(): result},
         )
 
 

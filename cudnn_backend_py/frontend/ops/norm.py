@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...generated.enums import BnFinalizeStatsMode, DataType, DescriptorType, GenStatsMode, NormFwdPhase, NormMode
+from ...graph.strides import channels_last
 from ..enums import data_type, norm_forward_phase
 from ..errors import attribute_not_set
 from ..tensors import tensor
 from .base import OpsBase
-from .infer import NOT_SET, OpNode, channels_last, fill, preserving, typed
+from .infer import NOT_SET, OpNode, fill, preserving, typed
 from .node import Emitter, packed
 
 if TYPE_CHECKING:

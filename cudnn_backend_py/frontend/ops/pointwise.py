@@ -6,7 +6,7 @@ from struct import pack, unpack
 from typing import Any, Protocol, cast
 
 from ...generated.enums import DataType, PointwiseMode
-from ...graph.ports import BACKWARD_MODES
+from ...generated.operations import BACKWARD_MODES
 from ..enums import data_type
 from ..errors import attribute_not_set
 from ..tensors import tensor

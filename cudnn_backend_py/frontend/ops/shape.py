@@ -14,12 +14,14 @@ from ...generated.enums import (
     ReshapeMode,
     RngDistribution,
 )
-from ...graph.ir import ELEMENT_BITS, Parameters
+from ...graph.data_types import ELEMENT_BITS
+from ...graph.ir import Parameters
+from ...graph.strides import ordered_strides
 from ..enums import data_type, padding_mode, resample_mode, reshape_mode, rng_distribution
 from ..errors import attribute_not_set, invalid_value
 from ..tensors import tensor
 from .base import OpsBase
-from .infer import NOT_SET, OpNode, fill, integers, ordered_strides, preserving, require_version, typed
+from .infer import NOT_SET, OpNode, fill, integers, preserving, require_version, typed
 from .node import Emitter
 
 if TYPE_CHECKING:
@@ -510,7 +512,7 @@ class _Quantize(OpNode):
             dims[-1 if self.axis is None else self.axis] //= self.block_size
         fill(scale, dims, self._transposed(dims) if self.transpose else preserving(dims, x.stride))
 
-    def _transposed(self, dims: Sequence[int]) -> list[int]:
+    def _transposed(self, dims: Sequence[int]) -> tuple[int, ...]:
         """Return strides in the order of x's, turned so that the axis of the blocks is the fastest."""
         x = self.inputs["X"]
         # Of equal strides those of size 1 are faster, and of these the last.

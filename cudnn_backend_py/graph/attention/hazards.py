@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...errors import GraphError
-from ..ir import ELEMENT_BITS
+from ..data_types import ELEMENT_BITS
 from .problem import Attention, Version
 
 __all__ = ["HAZARDS", "Form", "Hazard", "Use", "check_hazards", "find_hazards"]

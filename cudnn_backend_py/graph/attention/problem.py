@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, TypeVar
 from ...errors import GraphError
 from ...generated.enums import DataType
 from ..builder import GraphBuilder
+from ..data_types import FP8_TYPES
 from ..ir import Tensor
 
 __all__ = ["Alignment", "Attention", "Scale", "ScoreModifier", "UncheckedAttention", "Version", "given"]
@@ -20,7 +21,6 @@ Alignment = Literal["top_left", "bottom_right"]
 Scale = Literal["tensor", "none"]
 Layout = Literal["bshd", "bhsd", "sbhd", "packed"]
 
-FP8_TYPES = (DataType.FP8_E4M3, DataType.FP8_E5M2)
 MX_BLOCK = 32  # elements that share one scale in mxfp8
 
 

@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 from ...errors import GraphError
 from ...generated.enums import DataType, PointwiseMode, ReduceTensorOp, TensorReordering
+from ..data_types import HALF_TYPES
 from ..ir import Graph, Tensor
 from .builder import LOWEST, Frame
 from .problem import Attention, given
@@ -103,7 +104,7 @@ class SmallAttention:
         object.__setattr__(self, "_problem", problem)
         object.__setattr__(self, "seq_kv", problem.seq_kv)
         _refuse(
-            self.data_type not in (DataType.HALF, DataType.BFLOAT16),
+            self.data_type not in HALF_TYPES,
             f"data type {self.data_type.name} is neither HALF nor BFLOAT16",
         )
         _refuse(

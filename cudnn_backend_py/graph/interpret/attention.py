@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ...errors import GraphError
 from ...generated.enums import DataType, DescriptorType, PointwiseMode, RngDistribution
+from ...generated.operations import DEFAULTS
 from ..formats import round_to
 from ..ir import Graph, Operation, Tensor
 from .arithmetic import aligned, below, matmul
@@ -212,7 +213,7 @@ def _dropout(run: Run, op: Operation, dims: tuple[int, ...]) -> Floats | None:
 
     ``dropout_probability`` is that of dropping a score, as the header says of the backward pass.
     """
-    drop = op.fields.get("dropout_probability", 0.0)
+    drop = op.fields.get("dropout_probability", DEFAULTS[op.kind]["dropout_probability"])
     if not drop:
         return None
     keep = 1.0 - float(round_to(drop, DataType.FLOAT))

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...errors import GraphError
-from ...generated.enums import PointwiseMode
+from ...generated.enums import DescriptorType, PointwiseMode
+from ...generated.operations import DEFAULTS
 from ..ir import Pointwise
 from .run import Run, plain
 
@@ -22,8 +23,18 @@ _ROOT_HALF, _ROOT_2_PI = math.sqrt(0.5), math.sqrt(2 * math.pi)
 _TANH_SCALE, _TANH_CUBE = math.sqrt(2 / math.pi), 0.044715  # GELU_APPROX_TANH
 
 
-def _or(value: float | None, default: float) -> float:
-    return default if value is None else value
+# What is not set: cuDNN has the largest number of its type as upper clip, which is none at all.
+_DEFAULTS = {
+    **DEFAULTS[DescriptorType.OPERATION_POINTWISE],
+    **DEFAULTS[DescriptorType.POINTWISE],
+    "relu_upper_clip": math.inf,
+}
+
+
+def _number(op: Pointwise, name: str) -> float:
+    """Return a number of the operation, or what holds where it was not set."""
+    value = getattr(op, name)
+    return float(_DEFAULTS[name] if value is None else value)
 
 
 def _erf(x: Floats) -> Floats:
@@ -35,32 +46,32 @@ def _sigmoid(x: Floats) -> Floats:
 
 
 def _relu(x: Floats, op: Pointwise) -> ArrayLike:
-    low, slope = _or(op.relu_lower_clip, 0.0), _or(op.relu_lower_clip_slope, 0.0)
+    low, slope = _number(op, "relu_lower_clip"), _number(op, "relu_lower_clip_slope")
     leak = low + slope * (x - low) if slope else low  # 0 * -inf would be NaN
-    return np.where(x < low, leak, np.minimum(x, _or(op.relu_upper_clip, math.inf)))
+    return np.where(x < low, leak, np.minimum(x, _number(op, "relu_upper_clip")))
 
 
 def _relu_slope(x: Floats, op: Pointwise) -> ArrayLike:
     """Return the slope; at the clips themselves that of the clipped side."""
-    low, high = _or(op.relu_lower_clip, 0.0), _or(op.relu_upper_clip, math.inf)
-    return np.where(x <= low, _or(op.relu_lower_clip_slope, 0.0), np.where(x >= high, 0.0, 1.0))
+    low, high = _number(op, "relu_lower_clip"), _number(op, "relu_upper_clip")
+    return np.where(x <= low, _number(op, "relu_lower_clip_slope"), np.where(x >= high, 0.0, 1.0))
 
 
 def _elu(x: Floats, op: Pointwise) -> ArrayLike:
-    return np.where(x < 0, _or(op.elu_alpha, 1.0) * np.expm1(np.minimum(x, 0)), x)
+    return np.where(x < 0, _number(op, "elu_alpha") * np.expm1(np.minimum(x, 0)), x)
 
 
 def _elu_slope(x: Floats, op: Pointwise) -> ArrayLike:
-    return np.where(x < 0, _or(op.elu_alpha, 1.0) * np.exp(np.minimum(x, 0)), 1.0)
+    return np.where(x < 0, _number(op, "elu_alpha") * np.exp(np.minimum(x, 0)), 1.0)
 
 
 def _softplus(x: Floats, op: Pointwise) -> ArrayLike:
-    beta = _or(op.softplus_beta, 1.0)
+    beta = _number(op, "softplus_beta")
     return np.asarray(np.logaddexp(0, beta * x) / beta)
 
 
 def _swish_slope(x: Floats, op: Pointwise) -> ArrayLike:
-    beta = _or(op.swish_beta, 1.0)
+    beta = _number(op, "swish_beta")
     s = _sigmoid(beta * x)
     return s + beta * x * s * (1 - s)
 
@@ -100,7 +111,7 @@ UNARY: dict[PointwiseMode, Callable[[Floats, Pointwise], ArrayLike]] = {
     _M.SIN: lambda x, op: np.sin(x),
     _M.SOFTPLUS_FWD: _softplus,
     _M.SQRT: lambda x, op: np.sqrt(x),
-    _M.SWISH_FWD: lambda x, op: x * _sigmoid(_or(op.swish_beta, 1.0) * x),
+    _M.SWISH_FWD: lambda x, op: x * _sigmoid(_number(op, "swish_beta") * x),
     _M.TAN: lambda x, op: np.tan(x),
     _M.TANH_FWD: lambda x, op: np.tanh(x),
 }
@@ -135,7 +146,7 @@ BACKWARD: dict[PointwiseMode, Callable[[Floats, Pointwise], ArrayLike]] = {
     _M.GELU_BWD: lambda x, op: _gelu_slope(x),
     _M.RELU_BWD: _relu_slope,
     _M.SIGMOID_BWD: lambda x, op: _sigmoid(x) * (1 - _sigmoid(x)),
-    _M.SOFTPLUS_BWD: lambda x, op: _sigmoid(_or(op.softplus_beta, 1.0) * x),
+    _M.SOFTPLUS_BWD: lambda x, op: _sigmoid(_number(op, "softplus_beta") * x),
     _M.SWISH_BWD: _swish_slope,
     _M.TANH_BWD: lambda x, op: 1 - np.tanh(x) ** 2,
 }
@@ -157,7 +168,7 @@ def run_pointwise(run: Run, op: Pointwise) -> None:
 def _computed(run: Run, op: Pointwise) -> Any:
     assert op.x is not None
     mode = op.mode
-    x = run.floats(op.x) * _or(op.alpha1, 1.0)
+    x = run.floats(op.x) * _number(op, "alpha1")
     if mode in BACKWARD:
         assert op.dy is not None
         return run.floats(op.dy) * np.asarray(BACKWARD[mode](x, op))
@@ -167,7 +178,7 @@ def _computed(run: Run, op: Pointwise) -> Any:
         raise GraphError(
             f"pointwise mode {mode!r} cannot be interpreted", code="interpret-operation", where=f"operation {op.name!r}"
         )
-    b = run.floats(op.b) * _or(op.alpha2, 1.0)
+    b = run.floats(op.b) * _number(op, "alpha2")
     if mode is _M.BINARY_SELECT:
         assert op.t is not None
         return np.where(run.read(op.t) != 0, x, b)

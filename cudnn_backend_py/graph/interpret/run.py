@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ...errors import GraphError
 from ...generated.enums import DataType, DescriptorType
+from ..data_types import BOOLEAN_TYPES
 from ..formats import is_integer, round_to
 from ..ir import Graph, Op, Tensor
 
@@ -23,7 +24,6 @@ Numbers = NDArray[Any]
 Rng = Callable[[int, int, tuple[int, ...], float], ArrayLike]
 Handler = Callable[["Run", Any], None]
 
-_BOOLEANS = (DataType.BOOLEAN, DataType.BYTE_BOOLEAN)
 _WITH_DROPOUT = (DescriptorType.OPERATION_SDPA_FWD, DescriptorType.OPERATION_SDPA_BWD)
 
 
@@ -140,7 +140,7 @@ class Run:
         return buffer
 
     def _typed(self, values: Numbers, data_type: DataType) -> Numbers:
-        if data_type in _BOOLEANS:
+        if data_type in BOOLEAN_TYPES:
             return np.not_equal(values, 0)
         if is_integer(data_type):
             if values.dtype.kind in "biu":

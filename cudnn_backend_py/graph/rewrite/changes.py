@@ -19,10 +19,12 @@ from ...generated.enums import (
     ReduceTensorOp,
     TensorReordering,
 )
+from ...generated.operations import CONVOLUTIONS
+from ..data_types import DATA_TYPES, ELEMENT_BITS, FP8_TYPES, HALF_TYPES, SHORT_TYPES
 from ..guard import guarded_each
-from ..ir import ELEMENT_BITS, Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor, packed_strides
-from ..ports import SHORT_TYPES
-from .dims import CONVOLUTIONS, NORMS, DimClass, dim_classes, is_exact, resized
+from ..ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
+from ..strides import channels_last, ordered_strides, packed_strides
+from .dims import NORMS, DimClass, dim_classes, is_exact, resized
 from .fusion import as_composite, as_unified, with_expanded_softmax, with_scaled_scores
 from .tensors import (
     all_ops,
@@ -42,9 +44,7 @@ _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
 
 Effect = Literal["exact", "changes numerics", "idea"]
 
-_FP8 = (_T.FP8_E4M3, _T.FP8_E5M2)
-_HALVES = (_T.HALF, _T.BFLOAT16)
-_FLOATS = (_T.FLOAT, _T.DOUBLE, *_HALVES, *_FP8)
+_FLOATS = (_T.FLOAT, _T.DOUBLE, *HALF_TYPES, *FP8_TYPES)
 _NEEDED_BYTES = 16  # what engines load at once
 _ATTENTION = (_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD)
 
@@ -187,7 +187,7 @@ def _layout(graph: Graph) -> Iterator[Change]:
     plain = [tensor for tensor in tensors if tensor.ragged_offset is None and tensor.uid not in reshaped]
     if not any(isinstance(op, Matmul) or op.kind in _ATTENTION for op in graph.ops):
         title = "strides -> channels last (NHWC)"
-        yield from _strides(graph, [t for t in plain if t.rank >= 4], channels_last, title)
+        yield from _strides(graph, [t for t in plain if t.rank >= 4], lambda t: channels_last(t.dims), title)
     if any(op.kind in CONVOLUTIONS for op in graph.ops):
         return
     memory = [tensor for tensor in plain if not tensor.virtual]
@@ -229,13 +229,6 @@ def _differ(tensor: Tensor, strides: tuple[int, ...]) -> bool:
     return any(dim > 1 and one != other for dim, one, other in zip(tensor.dims, tensor.strides, strides, strict=True))
 
 
-def channels_last(tensor: Tensor) -> tuple[int, ...]:
-    """Return packed strides with dim 1 innermost."""
-    order = (0, *range(2, tensor.rank), 1)
-    packed = packed_strides(tuple(tensor.dims[axis] for axis in order))
-    return tuple(packed[order.index(axis)] for axis in range(tensor.rank))
-
-
 def _innermost_contiguous(tensor: Tensor) -> tuple[int, ...]:
     return _by_order(tensor, last=tensor.rank - 1)
 
@@ -245,9 +238,8 @@ def _column_major(tensor: Tensor) -> tuple[int, ...]:
 
 
 def _by_order(tensor: Tensor, last: int) -> tuple[int, ...]:
-    order = sorted(range(tensor.rank), key=lambda axis: (axis == last, -tensor.strides[axis], axis))
-    packed = packed_strides(tuple(tensor.dims[axis] for axis in order))
-    return tuple(packed[order.index(axis)] for axis in range(tensor.rank))
+    order = sorted(range(tensor.rank), key=lambda axis: (axis != last, tensor.strides[axis], -axis))
+    return ordered_strides(tensor.dims, order)
 
 
 def _rows_of_16_bytes(tensor: Tensor) -> tuple[int, ...]:
@@ -428,8 +420,8 @@ def _data_type(graph: Graph) -> Iterator[Change]:
     memory = _in_memory(graph)
     yield from _integer_products(graph)
     yield from _odd_types(graph, memory)
-    for old, others in _OTHER_TYPES.items():
-        for new in others:
+    for old, facts in DATA_TYPES.items():
+        for new in facts.others:
             effect: Effect = "exact" if old is _T.INT32 or new is _T.INT32 else "changes numerics"
             for chosen in _groups_of_type(graph, memory, old):
                 title = f"{describe(chosen)}: {SHORT_TYPES[old]} -> {SHORT_TYPES[new]}"
@@ -440,22 +432,6 @@ def _data_type(graph: Graph) -> Iterator[Change]:
                     chosen,
                     lambda chosen=chosen, old=old, new=new: _retyped(graph, chosen, old, new),  # type: ignore[misc]
                 )
-
-
-_OTHER_TYPES: dict[DataType, tuple[DataType, ...]] = {
-    _T.FP4_E2M1: (_T.FP8_E4M3, _T.HALF),
-    _T.FP8_E4M3: (_T.HALF, _T.BFLOAT16),
-    _T.FP8_E5M2: (_T.BFLOAT16, _T.HALF),
-    _T.FLOAT: (_T.HALF, _T.BFLOAT16),
-    _T.DOUBLE: (_T.FLOAT, _T.HALF),
-    _T.BFLOAT16: (_T.HALF, _T.FLOAT),
-    _T.HALF: (_T.BFLOAT16, _T.FLOAT),
-    _T.INT8: (_T.HALF, _T.INT32),
-    _T.UINT8: (_T.INT8,),
-    _T.INT32: (_T.INT64, _T.FLOAT),
-    _T.INT64: (_T.INT32, _T.FLOAT),
-    _T.BOOLEAN: (_T.INT8,),
-}
 
 
 def _groups_of_type(graph: Graph, memory: list[Tensor], old: DataType) -> list[list[Tensor]]:
@@ -516,9 +492,9 @@ def _retyped(graph: Graph, chosen: list[Tensor], old: DataType, new: DataType) -
     memory = [t for t in _in_memory(graph) if t.data_type is old and not _is_statistic(t)]
     if len(chosen) >= len(memory):
         chosen = chosen + [t for t in graph.tensors if t.virtual and t.data_type is old and old is not _T.FLOAT]
-    if len(chosen) >= len(memory) and old is _T.FLOAT and new in _HALVES:
+    if len(chosen) >= len(memory) and old is _T.FLOAT and new in HALF_TYPES:
         chosen = chosen + [t for op in graph.ops if isinstance(op, Matmul) for t in (op.a, op.b) if t.virtual]
-    if old in _FP8:
+    if old in FP8_TYPES:
         graph = _without_fp8_scales(graph)
     if old is _T.DOUBLE:
         graph = Graph(tuple(_computing(op, _T.DOUBLE, _T.FLOAT) for op in graph.ops), graph.name)
@@ -552,8 +528,8 @@ def _is_device_scalar(tensor: Tensor) -> bool:
 def _intermediate_type(graph: Graph) -> Iterator[Change]:
     """Virtual tensors and computation in another type."""
     yield from _operand_types(graph)
-    virtual = [t for t in graph.tensors if t.virtual and t.data_type in (_T.FLOAT, *_HALVES)]
-    for new in (_T.FLOAT, *_HALVES):
+    virtual = [t for t in graph.tensors if t.virtual and t.data_type in (_T.FLOAT, *HALF_TYPES)]
+    for new in (_T.FLOAT, *HALF_TYPES):
         chosen = [tensor for tensor in virtual if tensor.data_type is not new]
         title = f"virtual tensors {describe(chosen)} -> {SHORT_TYPES[new]}"
         yield from _replaced("intermediate_type", title, "changes numerics", graph, chosen, data_type=new)
@@ -577,19 +553,16 @@ def _operand_types(graph: Graph) -> Iterator[Change]:
 
 
 def _compute_types(graph: Graph) -> Iterator[Change]:
-    found = {_compute_type(op) for op in graph.ops} - {None}
-    for old in sorted(kind for kind in found if kind is not None):
-        for new in {_T.HALF: (_T.FLOAT,), _T.BFLOAT16: (_T.FLOAT,), _T.DOUBLE: (_T.FLOAT,)}.get(old, ()):
-            title = f"computation in {SHORT_TYPES[old]} -> {SHORT_TYPES[new]}"
-            yield from _made(
-                "intermediate_type",
-                title,
-                "changes numerics",
-                (),
-                lambda old=old, new=new: Graph(  # type: ignore[misc]
-                    tuple(_computing(op, old, new) for op in graph.ops), graph.name
-                ),
-            )
+    found = {_compute_type(op) for op in graph.ops}
+    new = _T.FLOAT
+    for old in sorted(kind for kind in (*HALF_TYPES, _T.DOUBLE) if kind in found):
+        yield from _made(
+            "intermediate_type",
+            f"computation in {SHORT_TYPES[old]} -> {SHORT_TYPES[new]}",
+            "changes numerics",
+            (),
+            lambda old=old: Graph(tuple(_computing(op, old, new) for op in graph.ops), graph.name),  # type: ignore[misc]
+        )
 
 
 def _integer_products(graph: Graph) -> Iterator[Change]:

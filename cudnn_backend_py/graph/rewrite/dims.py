@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...generated.enums import DescriptorType, NormMode, PointwiseMode, ReduceTensorOp
+from ...generated.operations import CONVOLUTIONS
 from ..ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
 from .tensors import all_ops, attempt, exchanged, repacked
 
@@ -15,12 +16,6 @@ __all__ = ["DimClass", "dim_classes", "is_exact", "resized"]
 _D, _P, _R = DescriptorType, PointwiseMode, ReduceTensorOp
 Axis = tuple[int, int]  # uid of a tensor, index of its dim
 Link = tuple[Axis, Axis]
-
-CONVOLUTIONS = {
-    _D.OPERATION_CONVOLUTION_FORWARD: ("x", "w", "y"),
-    _D.OPERATION_CONVOLUTION_BACKWARD_DATA: ("dx", "w", "dy"),
-    _D.OPERATION_CONVOLUTION_BACKWARD_FILTER: ("x", "dw", "dy"),
-}
 
 BLOCK_SCALES = (_D.OPERATION_BLOCK_SCALE_DEQUANTIZE, _D.OPERATION_BLOCK_SCALE_QUANTIZE)
 NORMS = (_D.OPERATION_NORM_FORWARD, _D.OPERATION_NORM_BACKWARD)

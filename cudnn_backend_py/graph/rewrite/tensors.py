@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from ...errors import GraphError
-from ..ir import Graph, Op, Operation, Tensor, packed_strides
+from ..ir import Graph, Op, Operation, Tensor
+from ..strides import ordered_strides
 
 __all__ = [
     "all_ops",
@@ -104,11 +105,8 @@ def _mapped(value: Any, swap: Callable[[Tensor], Tensor]) -> Any:
 
 def repacked(tensor: Tensor, dims: tuple[int, ...]) -> Tensor:
     """Return the tensor with other dims, without gaps, its axes in memory in the order they were."""
-    order = sorted(range(tensor.rank), key=lambda axis: (-tensor.strides[axis], axis))
-    strides = [0] * tensor.rank
-    for axis, stride in zip(order, packed_strides(tuple(dims[axis] for axis in order)), strict=True):
-        strides[axis] = stride
-    return dataclasses.replace(tensor, dims=dims, strides=tuple(strides))
+    order = sorted(range(tensor.rank), key=lambda axis: (tensor.strides[axis], -axis))
+    return dataclasses.replace(tensor, dims=dims, strides=ordered_strides(dims, order))
 
 
 def with_ops(graph: Graph, ops: Iterable[Op], needed: Collection[int] = ()) -> Graph:

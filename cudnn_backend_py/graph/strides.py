@@ -1,0 +1,31 @@
+"""Strides of tensors without gaps: row-major, channels last, or with the axes in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["channels_last", "ordered_strides", "packed_strides"]
+
+
+def packed_strides(dims: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the row-major strides of `dims`, in elements."""
+    strides = [1]
+    for dim in reversed(dims[1:]):
+        strides.append(strides[-1] * dim)
+    return tuple(reversed(strides))
+
+
+def ordered_strides(dims: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
+    """Return packed strides for `dims` whose axes, from the fastest on, are `order`; axes it lacks come last."""
+    strides = [1] * len(dims)
+    step = 1
+    for axis in [*order, *(axis for axis in range(len(dims)) if axis not in order)]:
+        strides[axis] = step
+        step *= dims[axis]
+    return tuple(strides)
+
+
+def channels_last(dims: Sequence[int]) -> tuple[int, ...]:
+    """Return packed strides with dim 1 fastest, then the last dim: NHWC for dims n, c, h, w."""
+    rank = len(dims)
+    return ordered_strides(dims, [axis for axis in (1, *range(rank - 1, 1, -1), 0) if axis < rank])
