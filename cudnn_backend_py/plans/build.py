@@ -15,10 +15,10 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakValueDictionary
 
 from ..errors import CudnnStatusError, UsageError
@@ -27,18 +27,14 @@ from ..graph import Graph
 from ..native import current_device, library
 from ..target import Profile, Target, find_profile, open_target
 from .cache import PlanCache, default_cache, plan_key
+from .choice import Knobs
 from .engine import EngineConfig, heur_mode
 from .plan import Plan, build_plan
 from .select import Selection, select, tuned_options
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = ["build", "build_plans", "forget_plans", "parse_knobs", "shared_target"]
 
 PLANS_KEPT = 128
-
-Knobs = Mapping[Any, int]  # by KnobType, or by its name
 
 
 def build(
