@@ -6,7 +6,6 @@ The search runs in a child process: a variation that kills cuDNN is left out, an
 from __future__ import annotations
 
 import contextlib
-import re
 import threading
 import time
 from collections import Counter
@@ -27,6 +26,7 @@ from ..target import Target, find_profile, open_target
 from ..versions.store import environment_for, list_installed, version_numbers
 from .causes.case import ARCHITECTURES
 from .causes.find import suspects
+from .causes.phrases import kinds_for
 from .explanation import explain
 from .judges import DID_NOT_START, GPU, Judge, Question
 from .verdict import Verdict
@@ -301,24 +301,8 @@ def _answer(asked: Mapping[str, Any], say: Say) -> None:
             search.run(two_steps=asked["two_steps"])
 
 
-# From cuDNN's words to the kinds of change they hint at; of several lines the first that matches.
-_HINTS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    (r"Embedding dim|head dim|Only D=|hidden dim", ("pad_head_dim",)),
-    (r"multiple|% ", ("pad_channels", "pad_head_dim", "pad_sequence")),
-    (r"(?i)align", ("alignment",)),
-    (r"(?i)virtual", ("virtual",)),
-    (r"(?i)datatype|DATA_TYPE|data type|FP16/BF16|fp8|QMMA|compute type|[ab]Type", ("data_type", "intermediate_type")),
-    (r"(?i)layout|stride|NHWC|row major|is_supported$|interleaved", ("layout",)),
-    (r"(?i)ragged", ("layout",)),
-    (r"(?i)dropout", ("drop_dropout",)),
-    (r"(?i)bias", ("drop_bias",)),
-    (r"(?i)mask", ("mask",)),
-    (r"(?i)stats", ("drop_stats",)),
-    (r"SHAPE", ("pad_channels", "pad_sequence", "pad_head_dim", "heads")),
-    (r"(?i)node|PATTERN|buildDAG", ("virtual", "composite", "unified", "split")),
-)
-
-# The others, those that leave the results as they are first; what is asked about last is dearest, or says least.
+# What is tried after the kinds that cuDNN's phrases hint at: those that leave the results as they are first; what is
+# asked about last is dearest, or says least.
 _ORDER = (
     "alignment",
     "reordering",
@@ -346,9 +330,8 @@ _CUTS = 8  # of one graph that are asked about
 _FIRST_STEPS = 12  # whose second steps are looked at
 
 
-def _kinds_for(words: str) -> tuple[str, ...]:
-    hinted = [kind for pattern, kinds in _HINTS if re.search(pattern, words) for kind in kinds]
-    return tuple(dict.fromkeys([*hinted, *_ORDER]))
+def _kinds_to_try(words: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([*kinds_for(words), *_ORDER]))
 
 
 class _Search:
@@ -405,7 +388,7 @@ class _Search:
 
     def _first_steps(self) -> Iterator[tuple[Change, ...]]:
         cuts = 0
-        for change in changes(self.graph, _kinds_for(self.words)):
+        for change in changes(self.graph, _kinds_to_try(self.words)):
             cuts += change.kind == "split"
             if cuts <= _CUTS:
                 yield (change,)
@@ -414,7 +397,7 @@ class _Search:
         def pairs() -> Iterator[tuple[Change, ...]]:
             for first in promising[:_FIRST_STEPS]:
                 _, words = self._ask(first.graph, self.target, first.title)
-                for second in changes(first.graph, _kinds_for(words)[:6]):
+                for second in changes(first.graph, _kinds_to_try(words)[:6]):
                     if second.kind != "split":
                         yield first, second
 

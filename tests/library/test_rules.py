@@ -10,11 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from cudnn_backend_py.diagnose.causes.find.case import Case, supports
-from cudnn_backend_py.diagnose.causes.find.find import find_cause, find_graph_cause, suspects
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, ReduceTensorOp
 from cudnn_backend_py.diagnose import explain
+from cudnn_backend_py.diagnose.causes.case import Case, supports
+from cudnn_backend_py.diagnose.causes.find import find_cause, find_graph_cause, suspects
 from cudnn_backend_py.diagnose.fork import apart
 from cudnn_backend_py.diagnose.verdict import Basis, Candidate
 from cudnn_backend_py.errors import CudnnStatusError

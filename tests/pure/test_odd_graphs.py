@@ -9,10 +9,10 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from cudnn_backend_py.diagnose.causes.find.find import suspects
 
 from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, GraphError, Matmul, Operation, PointwiseMode
 from cudnn_backend_py.diagnose import lint
+from cudnn_backend_py.diagnose.causes.find import suspects
 from cudnn_backend_py.graph import Pointwise
 from cudnn_backend_py.graph import faults as known
 from cudnn_backend_py.graph.attention import recognize as attention_graph

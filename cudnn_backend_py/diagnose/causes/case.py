@@ -14,10 +14,10 @@ from ...plans.engine import OperationGraph
 from ...plans.refusals import Reason
 from ...target import Target, open_target
 from ..verdict import Basis, Candidate, Cause
+from .phrases import is_vague
 
 __all__ = [
     "ARCHITECTURES",
-    "VAGUE",
     "Case",
     "furthest_first",
     "measured",
@@ -92,18 +92,10 @@ class Case:
         return found
 
 
-# What says nothing about the graph: engines of other architectures, and those that were not meant for it.
-VAGUE = re.compile(
-    r"is supported for this engine|is only supported since|KERNEL_CFG knob|either be an entrance node|not given"
-    r"|the chosen engine does not support|global index -1|No knob was found|fortBackend\.is_|mode for fused attention"
-    r"|engine does not support this graph|non matching device version"
-)
-
-
 def furthest_first(refused: Iterable[Candidate]) -> list[Reason]:
     """Return the innermost reasons, each once, that of the longest chain first, vague ones last."""
     chains = [candidate.reasons for candidate in refused if candidate.reasons]
-    chains.sort(key=lambda chain: (bool(VAGUE.search(chain[0].text)), -len(chain)))
+    chains.sort(key=lambda chain: (is_vague(chain[0].text), -len(chain)))
     return list(dict.fromkeys(chain[0] for chain in chains))
 
 

@@ -18,19 +18,14 @@ from ...target import Target
 from ..fork import apart
 from ..verdict import Basis, Candidate, Cause
 from .attention import OPTIONS, not_together
-from .case import VAGUE, Case, furthest_first, measured, statement
-from .rules import RULES, WORD_RULES, WordRule, architecture
+from .case import Case, furthest_first, measured, statement
+from .phrases import is_vague, needed_of_device, rules_for
+from .rules import RULES, WORD_RULES, architecture
 
-__all__ = ["NEEDS_DEVICE", "UNJUDGED", "find_cause", "find_graph_cause", "suspects"]
+__all__ = ["UNJUDGED", "find_cause", "find_graph_cause", "suspects"]
 
 # Causes that say nothing about the graph.
 UNJUDGED = frozenset({"driver-library-unusable", "device-needed"})
-
-# What cuDNN says where an engine asks the device itself; measured by comparing with the verdicts on an H100.
-NEEDS_DEVICE = {
-    "cga_count == 0": "how many thread-block clusters fit on the device",
-    "create_cublas_handle": "a cuBLASLt handle, which only a device gives",
-}
 
 
 def find_cause(
@@ -103,14 +98,14 @@ def _most_certain(case: Case) -> Cause | None:
 def _by_words(case: Case) -> Cause | None:
     """Return the first measured cause of the rules that know some reason's words, else the first that is not."""
     first: Cause | None = None
-    tried: set[WordRule] = set()
+    tried: set[str] = set()
     reasons = furthest_first(case.refused)
-    for reason in [one for one in reasons if not VAGUE.search(one.text)] or reasons:
-        for pattern, rule in WORD_RULES:
-            if rule in tried or not pattern.search(str(reason)):
+    for reason in [one for one in reasons if not is_vague(one.text)] or reasons:
+        for name in rules_for(str(reason)):
+            if name in tried:
                 continue
-            tried.add(rule)
-            cause = _asked(rule, case, reason)
+            tried.add(name)
+            cause = _asked(WORD_RULES[name], case, reason)
             if cause is not None and cause.basis is Basis.MEASURED:
                 return cause
             first = first or cause
@@ -135,13 +130,13 @@ def _with_device_needed(case: Case, other: Cause | None) -> Cause | None:
         return other
     for candidate in case.refused:
         for reason in candidate.reasons:
-            for words, what in NEEDS_DEVICE.items():
-                if words in reason.text:
-                    headline = f"engine {candidate.engine} asks the device for {what}, and none is here"
-                    detail = "so this refusal says nothing about the graph; the other candidates were refused for it"
-                    if other is not None:
-                        headline = f"{headline}; of the others: {other.headline}"
-                    return Cause("device-needed", headline, Basis.RULE, detail, "ask on a machine with the GPU")
+            what = needed_of_device(reason.text)
+            if what is not None:
+                headline = f"engine {candidate.engine} asks the device for {what}, and none is here"
+                detail = "so this refusal says nothing about the graph; the other candidates were refused for it"
+                if other is not None:
+                    headline = f"{headline}; of the others: {other.headline}"
+                return Cause("device-needed", headline, Basis.RULE, detail, "ask on a machine with the GPU")
     return other
 
 
@@ -215,7 +210,7 @@ def all_candidates_alike(case: Case) -> Cause | None:
     innermost = [candidate.reasons[0] for candidate in case.refused if candidate.reasons]
     if not innermost:
         return None
-    specific = [item for item in case.refused if item.reasons and not VAGUE.search(item.reasons[0].text)]
+    specific = [item for item in case.refused if item.reasons and not is_vague(item.reasons[0].text)]
     reason = furthest_reason(specific or case.refused)
     assert reason is not None
     count = sum(1 for other in innermost if other.text == reason.text)
