@@ -1,4 +1,4 @@
-"""``whatif``: the smallest changes that make cuDNN take a refused graph, each verified by asking.
+"""``whatif``: the smallest changes with which cuDNN supports a refused graph, each verified by asking.
 
 The search runs in a child process: a variation that kills cuDNN is left out, and the search goes on without it.
 """
@@ -42,7 +42,7 @@ _RANK: dict[Effect, int] = {"exact": 0, "changes numerics": 1, "idea": 2}
 
 @dataclass(frozen=True)
 class Remedy:
-    """A change, or two, with which cuDNN takes the graph.
+    """A change, or two, with which cuDNN supports the graph.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class Remedy:
     tensors
         Names of the tensors that change.
     verified
-        Whether cuDNN was asked, and takes it.
+        Whether cuDNN was asked, and supports it.
     verdict
         What it said; of several parts, of the first.
     """
@@ -108,7 +108,7 @@ def whatif(
     limit: int = 5,
     build: bool = False,
 ) -> list[Remedy]:
-    """Return changes that make cuDNN take the graph, the smallest first; none if it takes it as it is.
+    """Return changes with which cuDNN supports the graph, the smallest first; none if it supports it as it is.
 
     One-step changes are asked about first, those that cuDNN's reasons hint at before others, then other architectures,
     two-step changes if no one step leaves the results as they are, and other installed versions of cuDNN last.
@@ -198,7 +198,7 @@ _LEAST_VERSIONS = 3  # that are asked, however late it is, where nothing else wa
 def _other_versions(
     graph: Graph, target: str, version: str | None, deadline: float, stop: threading.Event
 ) -> list[Remedy]:
-    """Return other installed cuDNN versions that take the graph: those next to the one asked about first."""
+    """Return other installed cuDNN versions that support the graph: those next to the one asked about first."""
     used = version or library().version_text
     found: list[Remedy] = []
     with Judge() as judge:
@@ -357,7 +357,7 @@ class _Search:
         self.words = ""
 
     def is_supported(self) -> bool:
-        """Return whether cuDNN takes the graph as it is, and keep its words."""
+        """Return whether cuDNN supports the graph as it is, and keep its reason."""
         supported, self.words = self._ask(self.graph, self.target, _ITSELF)
         if _ITSELF in self.skip:
             self.words = " ".join(suspects(self.graph))
@@ -426,7 +426,7 @@ class _Search:
                 promising.append(steps[0])
 
     def _ask(self, graph: Graph, target: Target, what: str) -> tuple[bool, str]:
-        """Return whether cuDNN takes the graph, and else the words of the engine config that came furthest."""
+        """Return whether cuDNN supports the graph, and else the reason of the engine config that came furthest."""
         if what in self.skip:
             return False, ""
         self.say(asking=what)

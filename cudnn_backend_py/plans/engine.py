@@ -223,7 +223,7 @@ class OperationGraph:
         Raises
         ------
         NotSupported
-            If the engine does not take the graph. That it does is no verdict: the config's check is.
+            If the engine does not support the graph. That it does is no verdict: the config's check is.
         """
         engine = Descriptor(DescriptorType.ENGINE, on=self.target.library)
         engine.set(Attr.ENGINE_OPERATION_GRAPH, self.descriptor).set(Attr.ENGINE_GLOBAL_INDEX, index)
@@ -250,7 +250,7 @@ class OperationGraph:
         Raises
         ------
         NotSupported
-            With the reasons why this engine does not take the graph.
+            With the reasons why this engine does not support the graph.
         """
         lib = self.target.library
         config = Descriptor(DescriptorType.ENGINECFG, on=lib).set(Attr.ENGINECFG_ENGINE, self.engine(engine))

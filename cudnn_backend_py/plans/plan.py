@@ -55,7 +55,7 @@ class Plan:
         )
 
     def close(self) -> None:
-        """Let go of the plan; harmless when repeated. Work on the device must have finished."""
+        """Release the plan; harmless when repeated. Work on the device must have finished."""
         self.descriptor.close()
 
 

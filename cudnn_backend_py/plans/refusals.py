@@ -1,4 +1,4 @@
-"""Read cuDNN's words: the last-error text of a heuristics query, as refusals with their chains of reasons."""
+"""Parse cuDNN's last-error text: the refused engine configs, each with its chain of reasons."""
 
 from __future__ import annotations
 

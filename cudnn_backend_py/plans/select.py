@@ -135,7 +135,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An engine config that was not taken.
+    """An engine config that was refused.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ class NothingSelected(NotSupported):
 
 @dataclass
 class Candidates:
-    """Engine configs that were taken, best first, and why the others were not.
+    """Engine configs that passed, best first, and why the others were refused.
 
     ``refused`` is read from cuDNN's text when asked for.
     """
@@ -187,14 +187,14 @@ class Candidates:
     origins: list[str] = field(default_factory=list)  # the mode of each config
     by_filter: list[Refused] = field(default_factory=list)
     by_cudnn: list[Refused] = field(default_factory=list)  # where it answered with a status
-    answers: list[tuple[str, str]] = field(default_factory=list)  # mode and cuDNN's words
+    answers: list[tuple[str, str]] = field(default_factory=list)  # mode and cuDNN's error text
 
     @cached_property
     def refused(self) -> tuple[Refused, ...]:
         """Those the filters refused, then those cuDNN refused; one that several modes propose is there once."""
         found = [*self.by_filter, *self.by_cudnn]
         for mode, text in self.answers:
-            found += _read_words(mode, text)
+            found += _parse_refusals(mode, text)
         return tuple({(item.tag, item.reason): item for item in reversed(found)}.values())[::-1]
 
     @property
@@ -330,7 +330,7 @@ def _named(
 
 
 def _refused_by_status(tag: str, origin: str, error: CudnnStatusError) -> Refused:
-    read = _read_words(origin, error.last_error)
+    read = _parse_refusals(origin, error.last_error)
     return Refused(tag, origin, read[0].reason if read else error.headline, error.last_error.strip(), by_cudnn=True)
 
 
@@ -430,10 +430,10 @@ def _why_not_deterministic(question: OperationGraph) -> str | None:
     return None
 
 
-# cuDNN's words
+# cuDNN's error text
 
 
-def _read_words(mode: str, text: str) -> list[Refused]:
+def _parse_refusals(mode: str, text: str) -> list[Refused]:
     if not text.strip():
         return []
     from .refusals import read_refusals

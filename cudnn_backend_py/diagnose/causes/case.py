@@ -1,4 +1,4 @@
-"""A refused graph with the questions that may be asked about it, and the words of its headline."""
+"""A refused graph, the variations cuDNN may be asked about, and the text of its headline."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _QUESTIONS = 40  # about variations, for one cause: some 0.3 s
 
 
 def supports(graph: Graph, target: Target, modes: Sequence[str]) -> bool:
-    """Return whether some engine config takes the graph; nothing is said of why not."""
+    """Return whether some engine config supports the graph; nothing is said of why not."""
     try:
         question = OperationGraph(graph, target)
         return any(question.heuristics(mode).configs for mode in modes)
@@ -58,7 +58,7 @@ class Case:
     questions: int = _QUESTIONS
 
     def supports(self, graph: Graph) -> bool:
-        """Return whether cuDNN takes a variation; False where there were too many."""
+        """Return whether cuDNN supports a variation; False where there were too many."""
         return self._may_ask() and supports(graph, self.target, self.modes)
 
     def _may_ask(self) -> bool:
@@ -66,7 +66,7 @@ class Case:
         return self.measure and self.questions >= 0
 
     def cure(self, *kinds: str, keep: Callable[[Change], bool] = lambda _: True) -> Change | None:
-        """Return the first change of these kinds, and of one graph, that makes cuDNN take the graph."""
+        """Return the first change of these kinds, and of one graph, after which cuDNN supports the graph."""
         for change in changes(self.graph, kinds) if self.measure else ():
             if self.questions <= 0:
                 return None
@@ -75,12 +75,12 @@ class Case:
         return None
 
     def cures(self, *kinds: str) -> list[Change]:
-        """Return all changes of these kinds that make cuDNN take the graph."""
+        """Return all changes of these kinds after which cuDNN supports the graph."""
         found = changes(self.graph, kinds) if self.measure else ()
         return [change for change in found if len(change.graphs) == 1 and self.supports(change.graph)]
 
     def elsewhere(self) -> list[str]:
-        """Return the other architectures that take the graph with this cuDNN."""
+        """Return the other architectures on which the graph is supported with this cuDNN."""
         found = []
         for name in ARCHITECTURES if self.measure else ():
             other = open_target(name, on=self.target.library)

@@ -1,6 +1,6 @@
 """Which cause is told: rules are asked for each of cuDNN's reasons, that of the engine config that came furthest first.
 
-A measured cause is taken before any that is not. Where no rule knows the words, options, changes and architectures are
+A measured cause is taken before any that is not. Where no rule knows the phrase, options, changes and architectures are
 tried; what is left is quoted.
 """
 
@@ -46,20 +46,20 @@ def find_cause(
         cause = _asked(rule, case)
         if cause is not None:
             return cause
-    return _with_device_needed(case, _apart(case, _most_certain))
+    return _with_device_needed(case, _find_in_fork(case, _most_certain))
 
 
 def find_graph_cause(
     reasons: Sequence[Reason], graph: Graph, target: Target, modes: Sequence[str], *, measure: bool = True
 ) -> Cause | None:
-    """Return why cuDNN refused the operation graph itself, or None if no rule knows its words."""
+    """Return why cuDNN refused the operation graph itself, or None if no rule knows its error text."""
     refused = [Candidate("", None, {}, "refused", tuple(reasons))]
     case = Case(refused, graph, target, modes, measure and not target.is_live)
-    cause = _apart(case, _of_graph)
+    cause = _find_in_fork(case, _of_graph)
     return cause and dataclasses.replace(cause, code="operation-graph-refused")
 
 
-def _apart(case: Case, find: Callable[[Case], Cause | None]) -> Cause | None:
+def _find_in_fork(case: Case, find: Callable[[Case], Cause | None]) -> Cause | None:
     """Return what is found in a forked process, or without asking cuDNN where that process dies."""
 
     def heard() -> tuple[Cause | None, list[str]]:
@@ -78,12 +78,12 @@ def _asked(rule: Callable[..., Cause | None], *given: Case | Reason) -> Cause | 
 
 
 def _of_graph(case: Case) -> Cause | None:
-    return _by_words(case) or _asked(_one_change_away, case)
+    return _by_phrases(case) or _asked(_one_change_away, case)
 
 
 def _most_certain(case: Case) -> Cause | None:
-    """Return the first measured cause; else what one change cures, what the words say, or the words."""
-    said = _by_words(case)
+    """Return the first measured cause; else what one change cures, what a rule says of the phrase, or the phrase."""
+    said = _by_phrases(case)
     if said is not None and said.basis is Basis.MEASURED:
         return said
     return (
@@ -95,8 +95,8 @@ def _most_certain(case: Case) -> Cause | None:
     )
 
 
-def _by_words(case: Case) -> Cause | None:
-    """Return the first measured cause of the rules that know some reason's words, else the first that is not."""
+def _by_phrases(case: Case) -> Cause | None:
+    """Return the first measured cause of the rules that know some reason's phrase, else the first that is not."""
     first: Cause | None = None
     tried: set[str] = set()
     reasons = furthest_first(case.refused)
@@ -140,7 +140,7 @@ def _with_device_needed(case: Case, other: Cause | None) -> Cause | None:
     return other
 
 
-# Kinds that are tried where the words say nothing.
+# Kinds that are tried where no rule knows the phrase.
 _CHEAP = ("alignment", "layout", "virtual", "intermediate_type", "pad_head_dim", "pad_channels", "data_type", "scale")
 
 
@@ -162,7 +162,7 @@ def suspects(graph: Graph) -> list[str]:
 
 
 def _one_change_away(case: Case) -> Cause | None:
-    """No rule knows the words, and one change makes cuDNN take the graph.
+    """No rule knows the phrase, and after one change cuDNN supports the graph.
 
     Fault
         Any; the change tells.
@@ -183,13 +183,13 @@ def _one_change_away(case: Case) -> Cause | None:
 
 
 def _one_option_away(case: Case) -> Cause | None:
-    """No rule knows the words, and without an option of attention cuDNN takes the graph; see :func:`.rules.option`."""
+    """No rule knows the phrase, and the graph is supported without one option; see :func:`.attention.option`."""
     cures = case.cures(*OPTIONS)
     return not_together(case, cures) if cures else None
 
 
 def _another_architecture(case: Case) -> Cause | None:
-    """No rule knows the words, and other architectures take the graph; see :func:`.rules.architecture`."""
+    """No rule knows the phrase, and other architectures support the graph; see :func:`.rules.architecture`."""
     found = furthest_first(case.refused)
     return architecture(case, found[0]) if found else None
 

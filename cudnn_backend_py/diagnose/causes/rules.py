@@ -1,6 +1,6 @@
 """Rules: from a chain of reasons to one headline with the value found and the value needed.
 
-One function each. The first ones know a fault by its words alone, and are asked in the order they stand in. The others
+One function each. The first ones know a fault by its text alone, and are asked in the order they stand in. The others
 are asked for the reasons that :mod:`.phrases` names them for, in its order; they find the tensor and check the claim by
 asking cuDNN about the graph with one thing changed. Then the cause is measured.
 """
