@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ..plans.choice import EngineChoice
 from .shapes import DIRECTIONS
 
-__all__ = ["ACCEPTED", "judge", "parts", "verdict_lines"]
+__all__ = ["ACCEPTED", "judge", "verdict_lines"]
 
 NOISE = 0.02  # a difference of less than this share, or than the quartiles, is none
 
@@ -44,19 +45,16 @@ def _differs(mine: Mapping[str, float], other: Mapping[str, float], either_way: 
     return (abs(difference) if either_way else difference) > max(spread, NOISE * other["median_us"])
 
 
-def parts(tag: str) -> frozenset[str]:
-    """Return engine and knobs of a tag such as ``eng4_k24=7``, in whatever order it has them."""
-    return frozenset(tag.split("_"))
-
-
 def _against_frontend(record: Mapping[str, Any]) -> float | None:
     """Return how many shapes differ from cudnn-frontend for the same plan."""
     rows = []
     for row in record["gpu"]:
         us, tags = row["us"], row["plans"]
-        theirs = parts(row.get("frontend_plan", ""))
-        same_plan = [name for name in tags if name in us and parts(tags[name]) == theirs]
-        if same_plan and "cudnn-frontend" in us:
+        if "cudnn-frontend" not in us:
+            continue
+        theirs = EngineChoice.parse(row["frontend_plan"])
+        same_plan = [name for name in tags if name in us and EngineChoice.parse(tags[name]) == theirs]
+        if same_plan:
             rows.append((us[same_plan[0]], us["cudnn-frontend"]))
     return float(sum(_differs(mine, other, True) for mine, other in rows)) if rows else None
 

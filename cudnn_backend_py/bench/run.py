@@ -25,17 +25,17 @@ from rich.console import Console
 from .. import torch_ops
 from ..errors import CudnnBackendError
 from ..execution.executable import Bound, Executable
-from ..generated.enums import KnobType
 from ..graph import Graph
 from ..info import collect_info
 from ..native.fast_call import compiled_library
 from ..plans.build import build, shared_target
+from ..plans.choice import EngineChoice
 from ..plans.plan import Plan
 from ..system.child import script_command
 from ..target import Target
 from ..tuning.search import autotune
 from .contenders import Frontend, differentiated, fill_forward, make_buffers, open_frontend, torch_calls
-from .judge import judge, parts, verdict_lines
+from .judge import judge, verdict_lines
 from .shapes import DIRECTIONS, FULL, QUICK, SMALL, Direction, Effort, Shape
 from .tables import draw, fresh_table, gpu_table, host_table
 from .timing import fresh, gpu_times, host_times, microseconds, once_within, same, turned, within
@@ -142,7 +142,7 @@ def _gpu_row(
         theirs, tensors = frontend.build(shape, direction)
         contenders["cudnn-frontend"] = partial(theirs.execute, *frontend.call(theirs, tensors)(buffers))
         row["frontend_plan"] = theirs.get_plan_name_at_index(0)
-        if parts(row["frontend_plan"]) != parts(plans["ours"].tag):
+        if EngineChoice.parse(row["frontend_plan"]) != EngineChoice.parse(plans["ours"].tag):
             plans |= _plan_of_tag(graph, target, row["frontend_plan"])
     for name, plan in plans.items():
         executable = Executable(plan)
@@ -156,27 +156,12 @@ def _gpu_row(
     return row
 
 
-def parse_tag(tag: str) -> tuple[int, dict[KnobType | int, int]]:
-    """Return engine and knobs of a tag such as ``eng4_k24=7``.
-
-    Raises
-    ------
-    ValueError
-        If it is none.
-    """
-    engine, *knobs = tag.split("_")
-    pairs = (knob.removeprefix("k").split("=") for knob in knobs)
-    known = set(map(int, KnobType))
-    chosen = {(KnobType(int(knob)) if int(knob) in known else int(knob)): int(value) for knob, value in pairs}
-    return int(engine.removeprefix("eng")), chosen
-
-
 def _plan_of_tag(graph: Graph, target: Target, tag: str) -> dict[str, Plan]:
     """Return our plan of cudnn-frontend's engine config, if it can be built."""
     try:
-        engine, knobs = parse_tag(tag)
-        return {"ours, frontend's plan": build(graph, target, engine=engine, knobs=knobs)}
-    except (ValueError, CudnnBackendError):
+        theirs = EngineChoice.parse(tag)
+        return {"ours, frontend's plan": build(graph, target, engine=theirs.engine, knobs=theirs.knobs)}
+    except CudnnBackendError:
         return {}
 
 

@@ -377,7 +377,7 @@ def _supported(config: EngineConfig, mode: HeurMode) -> Candidate:
     return Candidate(
         mode=mode.name,
         engine=config.engine,
-        knobs={getattr(knob, "c_name", str(knob)): value for knob, value in config.knobs.items()},
+        knobs=config.choice.c_knobs,
         state="supported",
         behavior_notes=tuple(getattr(note, "name", str(note)) for note in config.behavior_notes),
         numerical_notes=tuple(getattr(note, "name", str(note)) for note in config.numerical_notes),

@@ -1,4 +1,4 @@
-"""``whatif``: the smallest changes that make cuDNN take a refused graph, each verified by asking.
+"""``whatif``: the smallest changes with which cuDNN supports a refused graph, each verified by asking.
 
 The search runs in a child process: a variation that kills cuDNN is left out, and the search goes on without it.
 """
@@ -6,7 +6,6 @@ The search runs in a child process: a variation that kills cuDNN is left out, an
 from __future__ import annotations
 
 import contextlib
-import re
 import threading
 import time
 from collections import Counter
@@ -27,6 +26,7 @@ from ..target import Target, find_profile, open_target
 from ..versions.store import environment_for, list_installed, version_numbers
 from .causes.case import ARCHITECTURES
 from .causes.find import suspects
+from .causes.phrases import kinds_for
 from .explanation import explain
 from .judges import DID_NOT_START, GPU, Judge, Question
 from .verdict import Verdict
@@ -42,7 +42,7 @@ _RANK: dict[Effect, int] = {"exact": 0, "changes numerics": 1, "idea": 2}
 
 @dataclass(frozen=True)
 class Remedy:
-    """A change, or two, with which cuDNN takes the graph.
+    """A change, or two, with which cuDNN supports the graph.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class Remedy:
     tensors
         Names of the tensors that change.
     verified
-        Whether cuDNN was asked, and takes it.
+        Whether cuDNN was asked, and supports it.
     verdict
         What it said; of several parts, of the first.
     """
@@ -108,7 +108,7 @@ def whatif(
     limit: int = 5,
     build: bool = False,
 ) -> list[Remedy]:
-    """Return changes that make cuDNN take the graph, the smallest first; none if it takes it as it is.
+    """Return changes with which cuDNN supports the graph, the smallest first; none if it supports it as it is.
 
     One-step changes are asked about first, those that cuDNN's reasons hint at before others, then other architectures,
     two-step changes if no one step leaves the results as they are, and other installed versions of cuDNN last.
@@ -198,7 +198,7 @@ _LEAST_VERSIONS = 3  # that are asked, however late it is, where nothing else wa
 def _other_versions(
     graph: Graph, target: str, version: str | None, deadline: float, stop: threading.Event
 ) -> list[Remedy]:
-    """Return other installed cuDNN versions that take the graph: those next to the one asked about first."""
+    """Return other installed cuDNN versions that support the graph: those next to the one asked about first."""
     used = version or library().version_text
     found: list[Remedy] = []
     with Judge() as judge:
@@ -301,24 +301,8 @@ def _answer(asked: Mapping[str, Any], say: Say) -> None:
             search.run(two_steps=asked["two_steps"])
 
 
-# From cuDNN's words to the kinds of change they hint at; of several lines the first that matches.
-_HINTS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    (r"Embedding dim|head dim|Only D=|hidden dim", ("pad_head_dim",)),
-    (r"multiple|% ", ("pad_channels", "pad_head_dim", "pad_sequence")),
-    (r"(?i)align", ("alignment",)),
-    (r"(?i)virtual", ("virtual",)),
-    (r"(?i)datatype|DATA_TYPE|data type|FP16/BF16|fp8|QMMA|compute type|[ab]Type", ("data_type", "intermediate_type")),
-    (r"(?i)layout|stride|NHWC|row major|is_supported$|interleaved", ("layout",)),
-    (r"(?i)ragged", ("layout",)),
-    (r"(?i)dropout", ("drop_dropout",)),
-    (r"(?i)bias", ("drop_bias",)),
-    (r"(?i)mask", ("mask",)),
-    (r"(?i)stats", ("drop_stats",)),
-    (r"SHAPE", ("pad_channels", "pad_sequence", "pad_head_dim", "heads")),
-    (r"(?i)node|PATTERN|buildDAG", ("virtual", "composite", "unified", "split")),
-)
-
-# The others, those that leave the results as they are first; what is asked about last is dearest, or says least.
+# What is tried after the kinds that cuDNN's phrases hint at: those that leave the results as they are first; what is
+# asked about last is dearest, or says least.
 _ORDER = (
     "alignment",
     "reordering",
@@ -346,9 +330,8 @@ _CUTS = 8  # of one graph that are asked about
 _FIRST_STEPS = 12  # whose second steps are looked at
 
 
-def _kinds_for(words: str) -> tuple[str, ...]:
-    hinted = [kind for pattern, kinds in _HINTS if re.search(pattern, words) for kind in kinds]
-    return tuple(dict.fromkeys([*hinted, *_ORDER]))
+def _kinds_to_try(words: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([*kinds_for(words), *_ORDER]))
 
 
 class _Search:
@@ -374,7 +357,7 @@ class _Search:
         self.words = ""
 
     def is_supported(self) -> bool:
-        """Return whether cuDNN takes the graph as it is, and keep its words."""
+        """Return whether cuDNN supports the graph as it is, and keep its reason."""
         supported, self.words = self._ask(self.graph, self.target, _ITSELF)
         if _ITSELF in self.skip:
             self.words = " ".join(suspects(self.graph))
@@ -405,7 +388,7 @@ class _Search:
 
     def _first_steps(self) -> Iterator[tuple[Change, ...]]:
         cuts = 0
-        for change in changes(self.graph, _kinds_for(self.words)):
+        for change in changes(self.graph, _kinds_to_try(self.words)):
             cuts += change.kind == "split"
             if cuts <= _CUTS:
                 yield (change,)
@@ -414,7 +397,7 @@ class _Search:
         def pairs() -> Iterator[tuple[Change, ...]]:
             for first in promising[:_FIRST_STEPS]:
                 _, words = self._ask(first.graph, self.target, first.title)
-                for second in changes(first.graph, _kinds_for(words)[:6]):
+                for second in changes(first.graph, _kinds_to_try(words)[:6]):
                     if second.kind != "split":
                         yield first, second
 
@@ -443,7 +426,7 @@ class _Search:
                 promising.append(steps[0])
 
     def _ask(self, graph: Graph, target: Target, what: str) -> tuple[bool, str]:
-        """Return whether cuDNN takes the graph, and else the words of the engine config that came furthest."""
+        """Return whether cuDNN supports the graph, and else the reason of the engine config that came furthest."""
         if what in self.skip:
             return False, ""
         self.say(asking=what)

@@ -40,7 +40,7 @@ class Outcome(StrEnum):
 
 
 class Basis(StrEnum):
-    """How a cause is known: cuDNN was asked about a variation, a rule reads its words, or it is a guess."""
+    """How a cause is known: cuDNN was asked about a variation, a rule reads its error text, or it is a guess."""
 
     MEASURED = "measured"
     RULE = "rule"
@@ -52,7 +52,7 @@ class Candidate:
     """One engine config cuDNN considered.
 
     ``state`` is ``supported``, ``refused`` (by the config check), ``built``, ``build failed``, or ``crashed`` (the
-    process ended while its plan was built); ``reasons`` are cuDNN's words, innermost first.
+    process ended while its plan was built); ``reasons`` are cuDNN's own, innermost first.
     """
 
     mode: str
@@ -137,7 +137,7 @@ class Verdict:
 
     @property
     def supported(self) -> bool:
-        """Whether some engine config takes the graph."""
+        """Whether some engine config supports the graph."""
         return self.outcome is Outcome.SUPPORTED
 
     @property

@@ -13,7 +13,8 @@ from ..target import Profile, Target
 if TYPE_CHECKING:
     from .executable import Executable
 
-from ..plans.build import Knobs, build
+from ..plans.build import build
+from ..plans.choice import Knobs
 
 __all__ = ["plan"]
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from ..execution.buffers import dlpack_facts
 from ..graph.ir import Graph
+from ..plans.choice import EngineChoice
 from ..plans.engine import OperationGraph
 from . import serialize as saved
 from .context import Context
@@ -301,9 +302,9 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
                 f"override shapes need cuDNN 9.21.0, the loaded library is {self.target.library.version_text}",
                 fix="load a newer cuDNN (cudnn-backend cudnn install 9.21.0), or build a graph for each shape",
             )
-        choices = [choice for node in self.nodes if (choice := _engine_choice(node, self.context)) is not None]
+        choices = [choice for node in self.nodes if (choice := node.engine_choice(self.context)) is not None]
         if choices:
-            self._plans.add_engine(*choices[0])
+            self._plans.add_engine(choices[0])
         else:
             self._plans.ask(modes)
 
@@ -316,7 +317,8 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
             If the engine does not take the graph or a value.
         """
         with status_as(FrontendRuntimeError, f"engine {engine}"):
-            self._plans.add_engine(engine, {_backend_knob(item): value for item, value in knobs.items()})
+            chosen = {_backend_knob(item): value for item, value in knobs.items()}
+            self._plans.add_engine(EngineChoice(engine, chosen))
 
     def check_support(self) -> None:
         """Check that an engine config is left after the filters.
@@ -660,11 +662,6 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
                 times[index] = gpu_time(partial(runner.execute, variant_pack, workspace, chosen), chosen.stream)
         self._plans.candidate = min(times, key=times.__getitem__)
         self._choose()
-
-
-def _engine_choice(node: Node, context: Context) -> Any:
-    choose = getattr(node, "engine_choice", None)
-    return None if choose is None else choose(context)
 
 
 def _backend_knob(item: knob_type) -> Any:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import CudnnBackendError, CudnnStatusError
+from ..plans.choice import EngineChoice
 from ..plans.engine import EngineConfig, Knob, OperationGraph
 from ..plans.plan import Plan, build_plan
 from ..target import Target
@@ -122,9 +123,9 @@ class PlanList:
         error.graph, error.target = self._graph.graph(), self._graph.target
         return error
 
-    def add_engine(self, engine: int, knobs: Mapping[Any, int]) -> None:
+    def add_engine(self, choice: EngineChoice) -> None:
         """Append one engine with these knob values."""
-        self._configs.append(self._graph.operation_graph.config(engine, knobs))
+        self._configs.append(self._graph.operation_graph.config(choice.engine, choice.knobs))
 
     def take(self, plan: Plan) -> None:
         """Hold a plan that was built elsewhere."""

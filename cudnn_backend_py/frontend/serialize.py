@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 from ..errors import GraphError
-from ..graph import graph_from_json, graph_to_json
 from ..plans.plan import Plan, restore_plan
+from ..plans.record import PlanRecord
 from ..target import Target
 from .runner import Memory
 
@@ -25,13 +25,9 @@ def dump(plan: Plan, memory: Memory) -> bytes:
         {
             "schema": SCHEMA,
             "version": SCHEMA_VERSION,
-            "cudnn": plan.target.library.version_text,
-            "sm": plan.target.sm,
-            "tag": plan.tag,
-            "graph": graph_to_json(plan.graph),
+            **plan.record().to_dict(),
             "constants": {str(uid): list(values) for uid, values in memory.constants.items()},
             "slices": {str(uid): list(place) for uid, place in memory.slices.items()},
-            "plan": plan.json(),
         }
     ).encode()
     return hashlib.sha256(content).digest() + content
@@ -51,15 +47,17 @@ def load(data: Any, target: Target) -> tuple[Plan, Memory]:
         raise NotImplementedError("a graph is not rebuilt from cudnn-frontend's JSON text; deserialize a built one")
     try:
         raw = bytes(data)
-        record = json.loads(raw[_HASH_BYTES:])
+        content = json.loads(raw[_HASH_BYTES:])
     except (TypeError, ValueError) as error:
         raise GraphError(f"the data is no serialized graph: {error}", code="plan-file") from None
     if hashlib.sha256(raw[_HASH_BYTES:]).digest() != raw[:_HASH_BYTES]:
         raise GraphError("the data was changed since it was serialized", code="plan-file")
-    if (record.get("schema"), record.get("version")) != (SCHEMA, SCHEMA_VERSION):
+    if not isinstance(content, dict) or (content.get("schema"), content.get("version")) != (SCHEMA, SCHEMA_VERSION):
         raise GraphError("the data is no serialized graph of this version", code="plan-file")
-    graph = graph_from_json(record["graph"])
-    plan = restore_plan(record, graph, target, "the serialized graph")
-    constants = {int(uid): values for uid, values in record["constants"].items()}
-    slices = {int(uid): (int(whole), int(start)) for uid, (whole, start) in record["slices"].items()}
+    source = "the serialized graph"
+    record = PlanRecord.from_dict({"target": "", **content}, source)  # the target's name was not always kept
+    graph = record.read_graph()
+    plan = restore_plan(record, graph, target, source)
+    constants = {int(uid): values for uid, values in content["constants"].items()}
+    slices = {int(uid): (int(whole), int(start)) for uid, (whole, start) in content["slices"].items()}
     return plan, Memory(graph.variant_pack_tensors, constants, slices)

@@ -12,10 +12,11 @@ from itertools import chain
 from typing import Any, cast
 
 from ..errors import GraphError
-from ..generated.enums import DescriptorType, HeurMode, KnobType
+from ..generated.enums import DescriptorType, HeurMode
 from ..graph.ir import Graph
 from ..graph.serial import graph_to_json
 from ..native.log import LogRecord
+from ..plans.choice import EngineChoice, read_logged_choice
 from ..plans.refusals import Reason, read_refusals
 from ..system.strict import parse_json
 from .calls import DESCRIPTORS, ELEMENT, FIELD_OF, TRACKED, Calls, read_dump
@@ -39,7 +40,6 @@ _ATTRIBUTE = re.compile(r"^ *attributeName: type=\w+; val=(\w+)", re.MULTILINE)
 _ENGINE = re.compile(r"^ *engine_id: type=int; val=(\d{1,9});", re.MULTILINE)
 _KNOB = re.compile(r"^ *(CUDNN_KNOB_TYPE_\w+): type=int; val=(-?\d{1,9});", re.MULTILINE)
 _ENGINE_KEY = '},"engine":'
-_KNOBS = {knob.c_name: knob.value for knob in KnobType}
 
 _Key = tuple[str, bool, Graph | str | GraphError]  # version, of the frontend, graph or text of the fault
 
@@ -55,12 +55,8 @@ class LoggedConfig:
 
     @property
     def tag(self) -> str:
-        """Short text such as ``eng2_k24=7``, as of :class:`~cudnn_backend_py.plans.engine.EngineConfig`.
-
-        A knob of -1 was left to the engine: the log has it, the config has not.
-        """
-        chosen = (f"k{_KNOBS.get(knob, knob)}={value}" for knob, value in self.knobs.items() if value != -1)
-        return "_".join([f"eng{self.engine}", *chosen])
+        """Short text such as ``eng2_k24=7``; a knob of -1 was left to the engine, and is not in it."""
+        return EngineChoice.from_log(self.engine, self.knobs).tag
 
     def to_dict(self) -> dict[str, Any]:
         """Return the config as plain data."""
@@ -309,7 +305,7 @@ class _GraphReader:
             )
             return
         body = text.partition('"tensors"')[2].rpartition(_ENGINE_KEY)[0]
-        config = _config(data.get("engine"))
+        logged = read_logged_choice(data.get("engine"))
         if "engine" not in data:
             self._make(record, thread, data, text.partition('"tensors"')[2].removesuffix("}"))
             return
@@ -322,8 +318,8 @@ class _GraphReader:
         if executed:
             entry.executions += 1
             _add_values(entry, data)
-        if config is not None:
-            _set_config(entry, replace(config, state="executed") if executed else config)
+        if logged is not None:
+            _set_config(entry, LoggedConfig(*logged, state="executed" if executed else "named"))
 
     def _make(self, record: LogRecord, thread: _Thread, data: dict[str, Any], body: str) -> None:
         """Count an operation graph that was finalized, unless it is part of another one."""
@@ -483,17 +479,6 @@ def _is_reason(line: str) -> bool:
     if "Reason: " in line:
         return "CUDNN_STATUS_SUCCESS" not in line
     return '"engineId"' in line and '"operationGraph"' not in line
-
-
-def _config(data: Any) -> LoggedConfig | None:
-    if not isinstance(data, dict):
-        return None
-    engine, knobs = data.get("engineId"), data.get("knobChoices", {})
-    if not isinstance(engine, int) or not isinstance(knobs, dict) or len(knobs) > 100:
-        return None
-    if not all(isinstance(value, int) for value in knobs.values()):
-        return None
-    return LoggedConfig(engine, knobs)
 
 
 _STATES = ("named", "planned", "refused", "executed")

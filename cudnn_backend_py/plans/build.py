@@ -3,7 +3,7 @@
 A plan is looked for in this process, then on disk (:mod:`~cudnn_backend_py.plans.cache`), where one that was tuned
 comes before the heuristics' choice, and built only if it is in neither.
 
-Several plans are built in as many threads as the process has processors (:func:`build_plans`): building lets go of
+Several plans are built in as many threads as the process has processors (:func:`build_plans`): building releases
 Python's lock, and cuDNN's threads do not wait for each other. Measured with cuDNN 9.28 and 9.19 on four attention plans
 for an H100, each about 0.55 s of processor time: in nine of ten samples three or four of four threads were runnable
 at once. Where only one processor was free, 1, 2 and 4 threads took 2.2, 2.5 and 2.5 s (9.28) and 2.3, 2.5 and 2.5 s
@@ -15,10 +15,10 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakValueDictionary
 
 from ..errors import CudnnStatusError, UsageError
@@ -27,18 +27,14 @@ from ..graph import Graph
 from ..native import current_device, library
 from ..target import Profile, Target, find_profile, open_target
 from .cache import PlanCache, default_cache, plan_key
+from .choice import Knobs
 from .engine import EngineConfig, heur_mode
 from .plan import Plan, build_plan
 from .select import Selection, select, tuned_options
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = ["build", "build_plans", "forget_plans", "parse_knobs", "shared_target"]
 
 PLANS_KEPT = 128
-
-Knobs = Mapping[Any, int]  # by KnobType, or by its name
 
 
 def build(
@@ -198,7 +194,7 @@ def _build(graph: Graph, target: Target, wanted: Selection) -> Plan:
 
 
 def forget_plans() -> None:
-    """Let go of the plans of this process, so that :func:`build` looks at the disk again; those in use stay."""
+    """Drop the plans of this process, so that :func:`build` looks at the disk again; those in use stay."""
     _process.plans = _Plans()
 
 

@@ -16,11 +16,12 @@ from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import CudnnBackendError, CudnnStatusError, UsageError
-from ..graph import Graph, graph_from_json, graph_to_json
+from ..errors import CudnnBackendError, CudnnStatusError, GraphError, UsageError
+from ..graph import Graph, graph_to_json
 from ..system.private_folder import CacheWarning, EntryFolder, PrivateFolder
 from ..target import Target
 from .plan import Plan, restore_plan
+from .record import PlanRecord
 
 __all__ = ["CacheEntry", "PlanCache", "PlanCacheWarning", "default_cache", "plan_key"]
 
@@ -181,12 +182,13 @@ class PlanCache:
         UsageError
             ``plan-cache-key`` for what is no key.
         """
-        record = self._files.read(key)
-        if record is None:
+        entry = self._files.read(key)
+        if entry is None:
             return None
         source = str(self._files.path(key))
         try:
-            return restore_plan(record, graph or graph_from_json(record["graph"]), target, source)
+            record = PlanRecord.from_dict(entry, source)
+            return restore_plan(record, graph or record.read_graph(), target, source)
         except _BROKEN as error:  # the hash is right, so another program wrote it
             self._files.warn(f"{source} is ignored: {error!s}")
         return None
@@ -199,8 +201,8 @@ class PlanCache:
         CudnnBackendError
             As :meth:`get`.
         """
-        record = self._files.read(key)
-        return None if record is None else record.get("evidence")
+        entry = self._files.read(key)
+        return None if entry is None else entry.get("evidence")
 
     def put(self, key: str, plan: Plan, evidence: Mapping[str, Any] | None = None) -> None:
         """Keep a plan, in place of what the key had.
@@ -221,19 +223,11 @@ class PlanCache:
                 code="plan-cache-evidence",
             )
         try:
-            text = plan.json()
+            record = plan.record()
         except CudnnStatusError as error:
             return self._files.warn(f"plan {plan.tag} is not kept, cuDNN does not write it down: {error}")
-        record = {
-            "cudnn": plan.target.library.version_text,
-            "target": plan.target.name,
-            "sm": plan.target.sm,
-            "tag": plan.tag,
-            "evidence": None if evidence is None else dict(evidence),
-            "graph": graph_to_json(plan.graph),
-            "plan": text,
-        }
-        return self._files.write(key, record)
+        beside = {"evidence": None if evidence is None else dict(evidence)}
+        return self._files.write(key, record.to_dict() | beside)
 
     def clear(self) -> int:
         """Remove every entry and return how many there were. Other files of the folder are left alone.
@@ -254,25 +248,26 @@ class PlanCache:
             ``cache-folder-not-private``, ``cache-folder-unusable``.
         """
         found = []
-        for record, status in self._files.read_all():
+        for entry, status in self._files.read_all():
             try:
-                found.append(_cache_entry(record, status))
-            except (KeyError, TypeError):
-                self._files.warn(f"{self._files.path(record['key'])} is ignored: it holds no plan")
+                found.append(_cache_entry(entry, status))
+            except (GraphError, KeyError):
+                self._files.warn(f"{self._files.path(entry['key'])} is ignored: it holds no plan")
         return tuple(found)
 
 
-def _cache_entry(record: Mapping[str, Any], status: os.stat_result) -> CacheEntry:
+def _cache_entry(entry: Mapping[str, Any], status: os.stat_result) -> CacheEntry:
+    record = PlanRecord.from_dict(entry, entry["key"])
     return CacheEntry(
-        key=record["key"],
-        graph=record["graph"]["name"],
-        tag=record["tag"],
-        cudnn=record["cudnn"],
-        target=record["target"],
-        sm=record["sm"],
+        key=entry["key"],
+        graph=record.graph["name"],
+        tag=record.tag,
+        cudnn=record.cudnn,
+        target=record.target,
+        sm=record.sm,
         size_bytes=status.st_size,
         used=status.st_mtime,
-        evidence=record["evidence"],
+        evidence=entry["evidence"],
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,6 +22,7 @@ from ..generated.enums import (
 from ..graph.ir import Graph
 from ..native import Answer, Descriptor, build, capture_log
 from ..target import Target
+from .choice import EngineChoice, Knobs
 from .lower import lower
 
 __all__ = ["EngineConfig", "Heuristics", "Knob", "OperationGraph", "heur_mode"]
@@ -103,9 +104,14 @@ class EngineConfig:
         return int(self.descriptor.get(Attr.ENGINECFG_SHARED_MEMORY_USED))
 
     @property
+    def choice(self) -> EngineChoice:
+        """Engine and knobs as a value."""
+        return EngineChoice(self.engine, self.knobs)
+
+    @property
     def tag(self) -> str:
         """Short text such as ``eng2_k24=7``: engine and knob choices, to compare and to log."""
-        return "_".join([f"eng{self.engine}", *(f"k{int(knob)}={value}" for knob, value in self.knobs.items())])
+        return self.choice.tag
 
     def __repr__(self) -> str:
         return f"<EngineConfig {self.tag}>"
@@ -217,7 +223,7 @@ class OperationGraph:
         Raises
         ------
         NotSupported
-            If the engine does not take the graph. That it does is no verdict: the config's check is.
+            If the engine does not support the graph. That it does is no verdict: the config's check is.
         """
         engine = Descriptor(DescriptorType.ENGINE, on=self.target.library)
         engine.set(Attr.ENGINE_OPERATION_GRAPH, self.descriptor).set(Attr.ENGINE_GLOBAL_INDEX, index)
@@ -238,13 +244,13 @@ class OperationGraph:
             for info in infos
         )
 
-    def config(self, engine: int, knobs: Mapping[KnobType, int] | None = None) -> EngineConfig:
+    def config(self, engine: int, knobs: Knobs | None = None) -> EngineConfig:
         """Return the engine config with these knob choices; knobs left out are cuDNN's to choose.
 
         Raises
         ------
         NotSupported
-            With the reasons why this engine does not take the graph.
+            With the reasons why this engine does not support the graph.
         """
         lib = self.target.library
         config = Descriptor(DescriptorType.ENGINECFG, on=lib).set(Attr.ENGINECFG_ENGINE, self.engine(engine))

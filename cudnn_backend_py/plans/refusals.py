@@ -1,14 +1,17 @@
-"""Read cuDNN's words: the last-error text of a heuristics query, as refusals with their chains of reasons."""
+"""Parse cuDNN's last-error text: the refused engine configs, each with its chain of reasons."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import Protocol
 
+from ..errors import GraphError
 from ..printable import without_addresses
 from ..system.strict import parse_json
+from .choice import EngineChoice, read_logged_choice
 
 __all__ = ["Reason", "Refusal", "furthest_reason", "read_refusals"]
 
@@ -16,7 +19,7 @@ _REASON = re.compile(r"^\s*(?:Warning|Error): (?P<status>CUDNN_STATUS_\w+); Reas
 _CONFIG = re.compile(r'^\s*(?:engineConfig: type=json; val=)?(?P<json>\{.*"engineId".*)$')
 _SEPARATOR = re.compile(r"^\s*=== error stack \(\d+/\d+\) ===\s*$")
 
-_Config = tuple[int, int | None, dict[str, int]]
+_Config = tuple[int, int | None, dict[str, int]]  # engine, architecture, knobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,11 @@ class Refusal:
     sm: int | None
     knobs: Mapping[str, int] = field(default_factory=dict)
     reasons: tuple[Reason, ...] = ()
+
+    @property
+    def choice(self) -> EngineChoice | None:
+        """The engine and the knobs that were chosen; None where cuDNN named no config."""
+        return None if self.engine is None else EngineChoice.from_log(self.engine, self.knobs)
 
     @property
     def innermost(self) -> Reason | None:
@@ -99,11 +107,13 @@ def _parse(text: str) -> _Config | None:
     """Return engine, architecture and knobs of a config, or None if it is not whole."""
     try:
         config = parse_json(text.strip().removesuffix(";"), "an engine config", code="log-graph")
-        knobs = {str(key): int(value) for key, value in config.get("knobChoices", {}).items()}
-        sm = config.get("smVersion")
-        return int(config["engineId"]), None if sm is None else int(sm) // 10, knobs
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except GraphError:
         return None
+    found = read_logged_choice(config)
+    sm = config.get("smVersion") if found else None
+    if found is None or type(sm) not in (int, NoneType):
+        return None
+    return found[0], None if sm is None else sm // 10, found[1]
 
 
 class _Explained(Protocol):

@@ -12,6 +12,7 @@ from ..generated.enums import BehaviorNote, CudnnEnum, DataType, HeurMode, KnobT
 from ..graph import Graph, Matmul
 from ..graph.attention import deterministic_config
 from ..target import Target, open_target
+from .choice import EngineChoice
 from .engine import EngineConfig, OperationGraph
 
 __all__ = ["NothingSelected", "Refused", "Selected", "Selection", "candidates", "refusal", "select", "tuned_options"]
@@ -134,7 +135,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An engine config that was not taken.
+    """An engine config that was refused.
 
     Parameters
     ----------
@@ -177,7 +178,7 @@ class NothingSelected(NotSupported):
 
 @dataclass
 class Candidates:
-    """Engine configs that were taken, best first, and why the others were not.
+    """Engine configs that passed, best first, and why the others were refused.
 
     ``refused`` is read from cuDNN's text when asked for.
     """
@@ -186,14 +187,14 @@ class Candidates:
     origins: list[str] = field(default_factory=list)  # the mode of each config
     by_filter: list[Refused] = field(default_factory=list)
     by_cudnn: list[Refused] = field(default_factory=list)  # where it answered with a status
-    answers: list[tuple[str, str]] = field(default_factory=list)  # mode and cuDNN's words
+    answers: list[tuple[str, str]] = field(default_factory=list)  # mode and cuDNN's error text
 
     @cached_property
     def refused(self) -> tuple[Refused, ...]:
         """Those the filters refused, then those cuDNN refused; one that several modes propose is there once."""
         found = [*self.by_filter, *self.by_cudnn]
         for mode, text in self.answers:
-            found += _read_words(mode, text)
+            found += _parse_refusals(mode, text)
         return tuple({(item.tag, item.reason): item for item in reversed(found)}.values())[::-1]
 
     @property
@@ -277,13 +278,12 @@ def candidates(question: OperationGraph, selection: Selection, *, every_mode: bo
         Ask all modes of the selection, not only as many as it takes to find a config.
     """
     found = Candidates()
-    seen: set[Any] = set()
+    seen: set[EngineChoice] = set()
     refuse = refusal(question, selection)
     for mode, config in _proposed(question, selection, found, every_mode):
-        key = (config.engine, frozenset(config.knobs.items()))
-        if key in seen:
+        if config.choice in seen:
             continue
-        seen.add(key)
+        seen.add(config.choice)
         reason = refuse(config)
         if reason is None:
             found.configs.append(config)
@@ -298,10 +298,10 @@ def _proposed(
 ) -> Iterator[tuple[str, EngineConfig]]:
     """Yield configs with where they come from; what cuDNN says about others goes to `found`."""
     if selection.knobs and selection.engine is not None:
-        yield from _named(question, selection.engine, selection.knob_values, "named", found)
+        yield from _named(question, EngineChoice(selection.engine, selection.knob_values), "named", found)
         return
-    if selection.deterministic and (known := _deterministic_engine(question)) is not None:
-        yield from _named(question, *known, "deterministic", found)
+    if selection.deterministic and (known := _deterministic_choice(question)) is not None:
+        yield from _named(question, known, "deterministic", found)
     for mode in selection.modes:
         if found.configs and not every_mode:
             return
@@ -315,23 +315,22 @@ def _proposed(
         for config in answer.configs:
             yield mode.name, config
     if selection.engine is not None and not found.configs:
-        yield from _named(question, selection.engine, {}, "named", found)
+        yield from _named(question, EngineChoice(selection.engine), "named", found)
 
 
 def _named(
-    question: OperationGraph, engine: int, knobs: Mapping[KnobType, int], origin: str, found: Candidates
+    question: OperationGraph, choice: EngineChoice, origin: str, found: Candidates
 ) -> Iterator[tuple[str, EngineConfig]]:
     try:
-        config = question.config(engine, knobs)
+        config = question.config(choice.engine, choice.knobs)
     except CudnnStatusError as error:
-        tag = "_".join([f"eng{engine}", *(f"k{int(knob)}={value}" for knob, value in knobs.items())])
-        found.by_cudnn.append(_refused_by_status(tag, origin, error))
+        found.by_cudnn.append(_refused_by_status(choice.tag, origin, error))
         return
     yield origin, config
 
 
 def _refused_by_status(tag: str, origin: str, error: CudnnStatusError) -> Refused:
-    read = _read_words(origin, error.last_error)
+    read = _parse_refusals(origin, error.last_error)
     return Refused(tag, origin, read[0].reason if read else error.headline, error.last_error.strip(), by_cudnn=True)
 
 
@@ -384,17 +383,17 @@ def _by_size(name: str, what: str, limit: int) -> _Reason:
 
 def _by_determinism(question: OperationGraph) -> _Reason:
     whole = _why_not_deterministic(question)
-    known = _deterministic_engine(question)
+    known = _deterministic_choice(question)
 
     def refuse(config: EngineConfig) -> str | None:
         if whole is not None or known is None:
             return whole
-        engine, knobs = known
-        if config.engine == engine and config.knobs.items() >= knobs.items():
+        if config.engine == known.engine and config.knobs.items() >= known.knobs.items():
             return None
-        values = ", ".join(f"{knob.name}={value}" for knob, value in knobs.items())
+        values = ", ".join(f"{getattr(knob, 'name', knob)}={value}" for knob, value in known.knobs.items())
         return (
-            f"on sm_{question.target.sm} attention backward is known to be deterministic with engine {engine}, {values}"
+            f"on sm_{question.target.sm} attention backward is known to be deterministic with "
+            f"engine {known.engine}, {values}"
         )
 
     return refuse
@@ -407,11 +406,12 @@ def _is_attention_backward(graph: Graph) -> bool:
     return use is not None and use.backward
 
 
-def _deterministic_engine(question: OperationGraph) -> tuple[int, dict[KnobType, int]] | None:
+def _deterministic_choice(question: OperationGraph) -> EngineChoice | None:
     """Return engine and knobs of the deterministic kernel, None where any of the heuristics' will do, or none."""
     if not _is_attention_backward(question.graph) or _why_not_deterministic(question) is not None:
         return None
-    return deterministic_config(question.target.library.version, question.target.sm)
+    known = deterministic_config(question.target.library.version, question.target.sm)
+    return None if known is None else EngineChoice(*known)
 
 
 def _why_not_deterministic(question: OperationGraph) -> str | None:
@@ -430,17 +430,17 @@ def _why_not_deterministic(question: OperationGraph) -> str | None:
     return None
 
 
-# cuDNN's words
+# cuDNN's error text
 
 
-def _read_words(mode: str, text: str) -> list[Refused]:
+def _parse_refusals(mode: str, text: str) -> list[Refused]:
     if not text.strip():
         return []
     from .refusals import read_refusals
 
     return [
         Refused(
-            _tag(refusal.engine, refusal.knobs),
+            refusal.choice.tag if refusal.choice else "",
             mode,
             str(refusal.innermost or "cuDNN gives no reason"),
             "\n".join(map(str, refusal.reasons)),
@@ -448,15 +448,6 @@ def _read_words(mode: str, text: str) -> list[Refused]:
         )
         for refusal in read_refusals(text)
     ]
-
-
-def _tag(engine: int | None, knobs: Mapping[str, int]) -> str:
-    """Return the tag of a config as cuDNN writes it; knobs it leaves to itself are -1 there and left out here."""
-    if engine is None:
-        return ""
-    numbers = {member.c_name: int(member) for member in KnobType}
-    parts = (f"k{numbers.get(name, name)}={value}" for name, value in knobs.items() if value != -1)
-    return "_".join([f"eng{engine}", *parts])
 
 
 def nothing_selected(question: OperationGraph, selection: Selection, found: Candidates) -> NothingSelected:

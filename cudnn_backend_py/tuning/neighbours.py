@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 from ..errors import CudnnStatusError
 from ..generated.enums import KnobType
+from ..plans.choice import EngineChoice
 from ..plans.engine import EngineConfig, Knob, OperationGraph
 from ..plans.select import Selection, refusal
 from .statistics import Budget
@@ -53,7 +53,7 @@ def _beyond(
 ) -> Iterator[EngineConfig]:
     """Yield configs of all engines that pass the selection and cuDNN's check, engine by engine in turn."""
     seeds: list[Mapping[KnobType | int, int]] = [config.knobs for config in taken]
-    seen = {_identity(config.engine, config.knobs) for config in taken}
+    seen = {config.choice for config in taken}
     refuse = refusal(question, replace(selection, engine=None, knobs=()))
     waiting = []
     for engine in range(question.engine_count):
@@ -70,25 +70,21 @@ def _beyond(
                 yield config
 
 
-def _identity(engine: int, knobs: Mapping[Any, int]) -> Any:
-    return engine, frozenset((int(kind), value) for kind, value in knobs.items())
-
-
 def _next_config(
     question: OperationGraph,
     engine: int,
     choices: Iterator[dict[KnobType, int]],
-    seen: set[Any],
+    seen: set[EngineChoice],
     budget: Budget,
 ) -> EngineConfig | None:
     """Return the next config of an engine that cuDNN's check takes, None if there is none or the time is up."""
     for knobs in choices:
-        identity = _identity(engine, knobs)
-        if identity in seen:
+        choice = EngineChoice(engine, knobs)
+        if choice in seen:
             continue
         if not budget.allows(0, CHECKING):
             return None
-        seen.add(identity)
+        seen.add(choice)
         try:
             return question.config(engine, knobs)
         except CudnnStatusError:

@@ -13,10 +13,10 @@ from rich.console import Console
 
 from cudnn_backend_py import EnvironmentNotReady, OperationGraph, library, open_target
 from cudnn_backend_py.bench.judge import judge, verdict_lines
-from cudnn_backend_py.bench.run import parse_tag
 from cudnn_backend_py.bench.shapes import DIRECTIONS, QUICK, SHAPES, SMALL
 from cudnn_backend_py.bench.tables import draw, fresh_table, gpu_table, host_table
 from cudnn_backend_py.native.fast_call import compiled_library
+from cudnn_backend_py.plans.choice import EngineChoice
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +56,10 @@ def test_cudnn_takes_every_shape(h100: Any, direction: Any) -> None:
 
 def test_tag_of_a_config_names_it(h100: Any) -> None:
     (config, *_) = OperationGraph(SMALL.graph("forward", h100), h100).heuristics("A").configs
-    engine, knobs = parse_tag(config.tag)
-    assert (engine, knobs) == (config.engine, config.knobs)
-    with pytest.raises(ValueError, match="invalid literal"):
-        parse_tag("no plan")
+    choice = EngineChoice.parse(config.tag)
+    assert (choice.engine, choice.knobs) == (config.engine, config.knobs)
+    with pytest.raises(ValueError, match="engine-tag: 'no plan' is no engine tag"):
+        EngineChoice.parse("no plan")
 
 
 # the C loop

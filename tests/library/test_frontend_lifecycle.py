@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -195,6 +196,26 @@ def test_serialized_graph_is_read_back_and_damage_is_found() -> None:
         cudnn.pygraph(handle=cudnn.create_handle()).deserialize(damaged)
     with pytest.raises(RuntimeError, match="no serialized graph"):
         cudnn.pygraph(handle=cudnn.create_handle()).deserialize([1, 2, 3])
+
+
+def test_serialized_graphs_of_earlier_versions_are_read() -> None:
+    """They say everything of the plan but the target's name."""
+    g, _ = causal()
+    g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+    earlier = {name: item for name, item in json.loads(bytes(g.serialize())[32:]).items() if name != "target"}
+    again = cudnn.pygraph(handle=cudnn.create_handle())
+    again.deserialize(sealed(earlier))
+    assert again.get_workspace_size() == g.get_workspace_size()
+    for changed, what in (({"plan": 1}, "'plan' is of type int"), ({"sm": "90"}, "'sm' is of type str")):
+        with pytest.raises(RuntimeError, match=f"the serialized graph is no plan file: {what}"):
+            again.deserialize(sealed(earlier | changed))
+    with pytest.raises(RuntimeError, match="no serialized graph of this version"):
+        again.deserialize(sealed([]))
+
+
+def sealed(content: Any) -> bytes:
+    data = json.dumps(content).encode()
+    return hashlib.sha256(data).digest() + data
 
 
 def test_scratch_memory_is_part_of_the_workspace() -> None:

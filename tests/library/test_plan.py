@@ -30,7 +30,7 @@ from cudnn_backend_py import (
 from cudnn_backend_py.generated.enums import KnobType
 from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.plans.plan import _digest
+from cudnn_backend_py.plans.record import seal
 from tests.support.child import older_cudnn, run_code
 
 
@@ -190,9 +190,7 @@ def test_every_changed_byte_is_noticed(saved: Path, seed: int) -> None:
 
 def _rewritten(path: Path, **changes: Any) -> None:
     """Change fields and make the hash right again, as someone would who means harm or another version."""
-    record = json.loads(path.read_text()) | changes
-    record["sha256"] = _digest(record)
-    path.write_text(json.dumps(record))
+    path.write_text(json.dumps(seal(json.loads(path.read_text()) | changes)))
 
 
 def test_a_plan_of_another_version_is_refused(saved: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from cudnn_backend_py import GraphError, graph_from_json, graph_to_json, load_graph, load_plan
 from cudnn_backend_py.diagnose import SupportTable
 from cudnn_backend_py.errors import UsageError
-from cudnn_backend_py.plans.plan import _digest, _read_record
+from cudnn_backend_py.plans.record import load_record, seal
 from cudnn_backend_py.plans.refusals import read_refusals
 from cudnn_backend_py.system.strict import MAX_BYTES, MAX_DEPTH, MAX_NUMBER, parse_json, read_json
 from cudnn_backend_py.target import load_profile
@@ -96,7 +96,7 @@ def test_a_version_is_the_integer(version: object, tmp_path: Path) -> None:
         graph_from_json({**json.loads(GRAPH), "version": version})
     record = {"schema": "cudnn-backend-py/plan", "version": version}
     path = tmp_path / "plan.json"
-    path.write_text(json.dumps({**record, "sha256": _digest(record)}), encoding="utf-8")
+    path.write_text(json.dumps(seal(record)), encoding="utf-8")
     with pytest.raises(GraphError, match=r"^plan-file: .* is no plan file of version 1"):
         load_plan(path)
 
@@ -117,10 +117,10 @@ def test_a_plan_file_under_a_right_hash_is_still_checked(key: str, value: object
     path = tmp_path / "plan.json"
 
     def written(changed: dict[str, Any]) -> Path:
-        path.write_text(json.dumps({**changed, "sha256": _digest(changed)}), encoding="utf-8")
+        path.write_text(json.dumps(seal(changed)), encoding="utf-8")
         return path
 
-    assert _read_record(written(record))["sm"] == 90
+    assert load_record(written(record)).sm == 90
     with pytest.raises(GraphError, match=f"^plan-file: .* is no plan file: '{key}' is of type "):
         load_plan(written({**record, key: value}))
     with pytest.raises(GraphError, match=f"^plan-file: .* is no plan file: '{key}' is of type NoneType"):

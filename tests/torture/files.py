@@ -21,7 +21,7 @@ from cudnn_backend_py.diagnose.report.attention_page import render_page
 from cudnn_backend_py.diagnose.surveys.baseline import read_baseline
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.importers.frontend_json import graph_from_frontend_json
-from cudnn_backend_py.plans.plan import _digest, _read_record
+from cudnn_backend_py.plans.record import load_record, seal
 from cudnn_backend_py.system.strict import read_json
 from cudnn_backend_py.target import list_profiles, load_profile
 from tests.support.logs import LOGS, log_text
@@ -105,7 +105,7 @@ def _baseline(path: Path) -> str:
 
 
 def _plan(path: Path) -> str:
-    return str(_read_record(path)["sm"])
+    return str(load_record(path).sm)
 
 
 def _frontend(path: Path) -> str:
@@ -166,7 +166,7 @@ def _damaged(rng: random.Random, kind: str) -> bytes:
         return text.encode("utf-8", "surrogatepass")
     data = mutated_json(rng, data) if rng.random() < 0.9 else data
     if kind == "plan" and isinstance(data, dict) and rng.random() < 0.8:
-        data = {**data, "sha256": _digest(data)}
+        data = seal(data)
     text = _toml(data) if kind == "baseline" else json.dumps(data, indent=rng.choice([None, 1]))
     return _spoilt(rng, text)
 

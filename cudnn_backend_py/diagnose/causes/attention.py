@@ -11,12 +11,12 @@ from ...graph.rewrite.dims import resized
 from ...plans.refusals import Reason
 from ..verdict import Basis, Cause
 from .case import Case, furthest_first, measured, quote, statement, type_word
-from .rules import _OTHERS_SAME, _is_named, _of, _says
+from .rules import _OTHERS_SAME, _is_named, _of, word_rule
 
 __all__ = ["OPTIONS", "not_together"]
 
 
-@_says(r"Embedding dim per head|[Hh]ead dim|hidden dim|Only D=|head_dim|d_qk|d_v\b")
+@word_rule
 def head_dim(case: Case, reason: Reason) -> Cause | None:
     """The head dim is not a multiple of what the kernels take, or too large.
 
@@ -65,7 +65,7 @@ def head_dim(case: Case, reason: Reason) -> Cause | None:
     return None
 
 
-@_says(r"(?i)fp8|QMMA|e4m3|e5m2|block.?scale|mxfp8|nvfp4|FP16/BF16 I/O")
+@word_rule
 def low_precision(case: Case, reason: Reason) -> Cause | None:
     """8-bit (or smaller) floats on an architecture, or in a form, that has no kernels for them.
 
@@ -99,7 +99,7 @@ def low_precision(case: Case, reason: Reason) -> Cause | None:
     return Cause("data-type", f"{found}, which sm_{case.target.sm} does not take{quote(reason)}", Basis.RULE)
 
 
-@_says(r"(?i:ragged|paged|page table|dropout|bias|sink|mask|determin|stats|seq_?len|alibi|padding)")
+@word_rule
 def option(case: Case, reason: Reason) -> Cause | None:
     """An option of attention (ragged, paged, dropout, bias, mask, statistics) that the engine does not take.
 

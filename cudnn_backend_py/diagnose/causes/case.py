@@ -1,4 +1,4 @@
-"""A refused graph with the questions that may be asked about it, and the words of its headline."""
+"""A refused graph, the variations cuDNN may be asked about, and the text of its headline."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ...plans.engine import OperationGraph
 from ...plans.refusals import Reason
 from ...target import Target, open_target
 from ..verdict import Basis, Candidate, Cause
+from .phrases import is_vague
 
 __all__ = [
     "ARCHITECTURES",
-    "VAGUE",
     "Case",
     "furthest_first",
     "measured",
@@ -37,7 +37,7 @@ _QUESTIONS = 40  # about variations, for one cause: some 0.3 s
 
 
 def supports(graph: Graph, target: Target, modes: Sequence[str]) -> bool:
-    """Return whether some engine config takes the graph; nothing is said of why not."""
+    """Return whether some engine config supports the graph; nothing is said of why not."""
     try:
         question = OperationGraph(graph, target)
         return any(question.heuristics(mode).configs for mode in modes)
@@ -60,7 +60,7 @@ class Case:
     questions: int = _QUESTIONS
 
     def supports(self, graph: Graph) -> bool:
-        """Return whether cuDNN takes a variation; False where there were too many."""
+        """Return whether cuDNN supports a variation; False where there were too many."""
         return self._may_ask() and supports(graph, self.target, self.modes)
 
     def _may_ask(self) -> bool:
@@ -68,7 +68,7 @@ class Case:
         return self.measure and self.questions >= 0
 
     def cure(self, *kinds: str, keep: Callable[[Change], bool] = lambda _: True) -> Change | None:
-        """Return the first change of these kinds, and of one graph, that makes cuDNN take the graph."""
+        """Return the first change of these kinds, and of one graph, after which cuDNN supports the graph."""
         for change in changes(self.graph, kinds) if self.measure else ():
             if self.questions <= 0:
                 return None
@@ -77,12 +77,12 @@ class Case:
         return None
 
     def cures(self, *kinds: str) -> list[Change]:
-        """Return all changes of these kinds that make cuDNN take the graph."""
+        """Return all changes of these kinds after which cuDNN supports the graph."""
         found = changes(self.graph, kinds) if self.measure else ()
         return [change for change in found if len(change.graphs) == 1 and self.supports(change.graph)]
 
     def elsewhere(self) -> list[str]:
-        """Return the other architectures that take the graph with this cuDNN."""
+        """Return the other architectures on which the graph is supported with this cuDNN."""
         found = []
         for name in ARCHITECTURES if self.measure else ():
             other = open_target(name, on=self.target.library)
@@ -94,18 +94,10 @@ class Case:
         return found
 
 
-# What says nothing about the graph: engines of other architectures, and those that were not meant for it.
-VAGUE = re.compile(
-    r"is supported for this engine|is only supported since|KERNEL_CFG knob|either be an entrance node|not given"
-    r"|the chosen engine does not support|global index -1|No knob was found|fortBackend\.is_|mode for fused attention"
-    r"|engine does not support this graph|non matching device version"
-)
-
-
 def furthest_first(refused: Iterable[Candidate]) -> list[Reason]:
     """Return the innermost reasons, each once, that of the longest chain first, vague ones last."""
     chains = [candidate.reasons for candidate in refused if candidate.reasons]
-    chains.sort(key=lambda chain: (bool(VAGUE.search(chain[0].text)), -len(chain)))
+    chains.sort(key=lambda chain: (is_vague(chain[0].text), -len(chain)))
     return list(dict.fromkeys(chain[0] for chain in chains))
 
 

@@ -1,6 +1,6 @@
 """Which cause is told: rules are asked for each of cuDNN's reasons, that of the engine config that came furthest first.
 
-A measured cause is taken before any that is not. Where no rule knows the words, options, changes and architectures are
+A measured cause is taken before any that is not. Where no rule knows the phrase, options, changes and architectures are
 tried; what is left is quoted.
 """
 
@@ -18,19 +18,14 @@ from ...target import Target
 from ..fork import apart
 from ..verdict import Basis, Candidate, Cause
 from .attention import OPTIONS, not_together
-from .case import VAGUE, Case, furthest_first, measured, statement
-from .rules import RULES, WORD_RULES, WordRule, architecture
+from .case import Case, furthest_first, measured, statement
+from .phrases import is_vague, needed_of_device, rules_for
+from .rules import RULES, WORD_RULES, architecture
 
-__all__ = ["NEEDS_DEVICE", "UNJUDGED", "find_cause", "find_graph_cause", "suspects"]
+__all__ = ["UNJUDGED", "find_cause", "find_graph_cause", "suspects"]
 
 # Causes that say nothing about the graph.
 UNJUDGED = frozenset({"driver-library-unusable", "device-needed"})
-
-# What cuDNN says where an engine asks the device itself; measured by comparing with the verdicts on an H100.
-NEEDS_DEVICE = {
-    "cga_count == 0": "how many thread-block clusters fit on the device",
-    "create_cublas_handle": "a cuBLASLt handle, which only a device gives",
-}
 
 
 def find_cause(
@@ -51,20 +46,20 @@ def find_cause(
         cause = _asked(rule, case)
         if cause is not None:
             return cause
-    return _with_device_needed(case, _apart(case, _most_certain))
+    return _with_device_needed(case, _find_in_fork(case, _most_certain))
 
 
 def find_graph_cause(
     reasons: Sequence[Reason], graph: Graph, target: Target, modes: Sequence[str], *, measure: bool = True
 ) -> Cause | None:
-    """Return why cuDNN refused the operation graph itself, or None if no rule knows its words."""
+    """Return why cuDNN refused the operation graph itself, or None if no rule knows its error text."""
     refused = [Candidate("", None, {}, "refused", tuple(reasons))]
     case = Case(refused, graph, target, modes, measure and not target.is_live)
-    cause = _apart(case, _of_graph)
+    cause = _find_in_fork(case, _of_graph)
     return cause and dataclasses.replace(cause, code="operation-graph-refused")
 
 
-def _apart(case: Case, find: Callable[[Case], Cause | None]) -> Cause | None:
+def _find_in_fork(case: Case, find: Callable[[Case], Cause | None]) -> Cause | None:
     """Return what is found in a forked process, or without asking cuDNN where that process dies."""
 
     def heard() -> tuple[Cause | None, list[str]]:
@@ -83,12 +78,12 @@ def _asked(rule: Callable[..., Cause | None], *given: Case | Reason) -> Cause | 
 
 
 def _of_graph(case: Case) -> Cause | None:
-    return _by_words(case) or _asked(_one_change_away, case)
+    return _by_phrases(case) or _asked(_one_change_away, case)
 
 
 def _most_certain(case: Case) -> Cause | None:
-    """Return the first measured cause; else what one change cures, what the words say, or the words."""
-    said = _by_words(case)
+    """Return the first measured cause; else what one change cures, what a rule says of the phrase, or the phrase."""
+    said = _by_phrases(case)
     if said is not None and said.basis is Basis.MEASURED:
         return said
     return (
@@ -100,17 +95,17 @@ def _most_certain(case: Case) -> Cause | None:
     )
 
 
-def _by_words(case: Case) -> Cause | None:
-    """Return the first measured cause of the rules that know some reason's words, else the first that is not."""
+def _by_phrases(case: Case) -> Cause | None:
+    """Return the first measured cause of the rules that know some reason's phrase, else the first that is not."""
     first: Cause | None = None
-    tried: set[WordRule] = set()
+    tried: set[str] = set()
     reasons = furthest_first(case.refused)
-    for reason in [one for one in reasons if not VAGUE.search(one.text)] or reasons:
-        for pattern, rule in WORD_RULES:
-            if rule in tried or not pattern.search(str(reason)):
+    for reason in [one for one in reasons if not is_vague(one.text)] or reasons:
+        for name in rules_for(str(reason)):
+            if name in tried:
                 continue
-            tried.add(rule)
-            cause = _asked(rule, case, reason)
+            tried.add(name)
+            cause = _asked(WORD_RULES[name], case, reason)
             if cause is not None and cause.basis is Basis.MEASURED:
                 return cause
             first = first or cause
@@ -135,17 +130,17 @@ def _with_device_needed(case: Case, other: Cause | None) -> Cause | None:
         return other
     for candidate in case.refused:
         for reason in candidate.reasons:
-            for words, what in NEEDS_DEVICE.items():
-                if words in reason.text:
-                    headline = f"engine {candidate.engine} asks the device for {what}, and none is here"
-                    detail = "so this refusal says nothing about the graph; the other candidates were refused for it"
-                    if other is not None:
-                        headline = f"{headline}; of the others: {other.headline}"
-                    return Cause("device-needed", headline, Basis.RULE, detail, "ask on a machine with the GPU")
+            what = needed_of_device(reason.text)
+            if what is not None:
+                headline = f"engine {candidate.engine} asks the device for {what}, and none is here"
+                detail = "so this refusal says nothing about the graph; the other candidates were refused for it"
+                if other is not None:
+                    headline = f"{headline}; of the others: {other.headline}"
+                return Cause("device-needed", headline, Basis.RULE, detail, "ask on a machine with the GPU")
     return other
 
 
-# Kinds that are tried where the words say nothing.
+# Kinds that are tried where no rule knows the phrase.
 _CHEAP = ("alignment", "layout", "virtual", "intermediate_type", "pad_head_dim", "pad_channels", "data_type", "scale")
 
 
@@ -167,7 +162,7 @@ def suspects(graph: Graph) -> list[str]:
 
 
 def _one_change_away(case: Case) -> Cause | None:
-    """No rule knows the words, and one change makes cuDNN take the graph.
+    """No rule knows the phrase, and after one change cuDNN supports the graph.
 
     Fault
         Any; the change tells.
@@ -188,13 +183,13 @@ def _one_change_away(case: Case) -> Cause | None:
 
 
 def _one_option_away(case: Case) -> Cause | None:
-    """No rule knows the words, and without an option of attention cuDNN takes the graph; see :func:`.rules.option`."""
+    """No rule knows the phrase, and the graph is supported without one option; see :func:`.attention.option`."""
     cures = case.cures(*OPTIONS)
     return not_together(case, cures) if cures else None
 
 
 def _another_architecture(case: Case) -> Cause | None:
-    """No rule knows the words, and other architectures take the graph; see :func:`.rules.architecture`."""
+    """No rule knows the phrase, and other architectures support the graph; see :func:`.rules.architecture`."""
     found = furthest_first(case.refused)
     return architecture(case, found[0]) if found else None
 
@@ -215,7 +210,7 @@ def all_candidates_alike(case: Case) -> Cause | None:
     innermost = [candidate.reasons[0] for candidate in case.refused if candidate.reasons]
     if not innermost:
         return None
-    specific = [item for item in case.refused if item.reasons and not VAGUE.search(item.reasons[0].text)]
+    specific = [item for item in case.refused if item.reasons and not is_vague(item.reasons[0].text)]
     reason = furthest_reason(specific or case.refused)
     assert reason is not None
     count = sum(1 for other in innermost if other.text == reason.text)

@@ -1,8 +1,8 @@
 """Rules: from a chain of reasons to one headline with the value found and the value needed.
 
-One function each, asked in the order they stand in. The first ones know a fault by its words alone. The others are
-asked for each of cuDNN's reasons; they find the tensor and check the claim by asking cuDNN about the graph with one
-thing changed. Then the cause is measured.
+One function each. The first ones know a fault by its text alone, and are asked in the order they stand in. The others
+are asked for the reasons that :mod:`.phrases` names them for, in its order; they find the tensor and check the claim by
+asking cuDNN about the graph with one thing changed. Then the cause is measured.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Rule = Callable[[Case], Cause | None]
 WordRule = Callable[[Case, Reason], Cause | None]
 
 RULES: list[Rule] = []
-WORD_RULES: list[tuple[re.Pattern[str], WordRule]] = []
+WORD_RULES: dict[str, WordRule] = {}
 
 
 def _rule(function: Rule) -> Rule:
@@ -34,14 +34,10 @@ def _rule(function: Rule) -> Rule:
     return function
 
 
-def _says(pattern: str) -> Callable[[WordRule], WordRule]:
-    """Register a rule for the reasons whose status and text match."""
-
-    def register(function: WordRule) -> WordRule:
-        WORD_RULES.append((re.compile(pattern), function))
-        return function
-
-    return register
+def word_rule(function: WordRule) -> WordRule:
+    """Register a rule under its name, by which :mod:`.phrases` says for which reasons it is asked."""
+    WORD_RULES[function.__name__] = function
+    return function
 
 
 def _first_with(refused: Sequence[Candidate], status: str, words: str = "") -> tuple[Candidate, Reason] | None:
@@ -172,7 +168,7 @@ def driver_library_unusable(case: Case) -> Cause | None:
     return Cause("driver-library-unusable", headline, Basis.RULE, driver.note, remedy)
 
 
-@_says(r"is_valid_spatial_dim")
+@word_rule
 def convolution_dims(case: Case, reason: Reason) -> Cause | None:
     """The response of a convolution is not as large as image, filter, padding and stride make it.
 
@@ -201,7 +197,7 @@ def convolution_dims(case: Case, reason: Reason) -> Cause | None:
     return None
 
 
-@_says(r"ragged dim should match|RAGGED_OFFSET")
+@word_rule
 def ragged_offset(case: Case, reason: Reason) -> Cause | None:
     """A ragged offset has another number of entries than sequences and one.
 
@@ -225,7 +221,7 @@ def ragged_offset(case: Case, reason: Reason) -> Cause | None:
     return None
 
 
-@_says(r"getNumElementsWithStride|overlap")
+@word_rule
 def overlapping(case: Case, reason: Reason) -> Cause | None:
     """Strides put several elements at one address, or leave gaps, where neither is taken.
 
@@ -242,7 +238,7 @@ def overlapping(case: Case, reason: Reason) -> Cause | None:
     return None if change is None else measured("layout", case, change, reason)
 
 
-@_says(r"(?:mmaNodeCount|mma_node_count) == 0")
+@word_rule
 def no_product(case: Case, reason: Reason) -> Cause | None:
     """An operation is only taken together with a matmul or a convolution, and there is none.
 
@@ -272,7 +268,7 @@ def _of(graph: Graph, classes: Sequence[object]) -> str:
     return f"head dim of {describe(names)} is"
 
 
-@_says(r"DATA_TYPE|(?i:data ?type|datatype|I/O|dtype)|[ab]Type|yType|compute type|seed tensor|mma_shape|MmaShape")
+@word_rule
 def data_type(case: Case, reason: Reason) -> Cause | None:
     """A tensor has a data type this pattern has no kernel for.
 
@@ -300,7 +296,7 @@ def data_type(case: Case, reason: Reason) -> Cause | None:
     return Cause("data-type", f"data types do not fit: {found}{quote(reason)}", Basis.RULE, reason.text)
 
 
-@_says(r"LAYOUT|(?i:layout|stride|row major|nhwc|contiguous|is_supported$)")
+@word_rule
 def layout(case: Case, reason: Reason) -> Cause | None:
     """Strides, or a rank, the engines do not read.
 
@@ -326,7 +322,7 @@ def layout(case: Case, reason: Reason) -> Cause | None:
     return Cause("layout", f"strides do not fit: {shown}{quote(reason)}", Basis.RULE, reason.text)
 
 
-@_says(r"(?i:alignment|aligned|_ptrAlign)")
+@word_rule
 def alignment(case: Case, reason: Reason) -> Cause | None:
     """An address is promised to be a multiple of too few bytes.
 
@@ -346,7 +342,7 @@ def alignment(case: Case, reason: Reason) -> Cause | None:
     return Cause("alignment", f"{low.name} has alignment {low.alignment} bytes{quote(reason)}", Basis.RULE)
 
 
-@_says(r"virtualness|(?i:virtual)")
+@word_rule
 def virtual(case: Case, reason: Reason) -> Cause | None:
     """A tensor is in memory where the engine needs a virtual one, or the other way.
 
@@ -372,7 +368,7 @@ def _is_named(tensor: Tensor, text: str) -> bool:
     return not tensor.virtual and any(part in words for part in tensor.name.lower().split("_") if len(part) > 3)
 
 
-@_says(r"ARCH_MISMATCH|(?i:ampere|hopper|blackwell|sm_?\d\d|architecture)")
+@word_rule
 def architecture(case: Case, reason: Reason) -> Cause | None:
     """The pattern has kernels for other architectures only.
 
@@ -394,7 +390,7 @@ def architecture(case: Case, reason: Reason) -> Cause | None:
     )
 
 
-@_says(r"SHAPE|(?i:shape|dimension|multiples? of|divisible|GEMV)|% \w")
+@word_rule
 def shape(case: Case, reason: Reason) -> Cause | None:
     """A dim is of a size the engines do not take.
 
@@ -418,7 +414,7 @@ def shape(case: Case, reason: Reason) -> Cause | None:
     return Cause("shape", f"the shape does not fit: {found or 'see below'}{quote(reason)}", Basis.RULE, reason.text)
 
 
-@_says(r"GRAPH_PATTERN|(?i:node|operation|Multi-GEMM|activation|pattern|children|mma_?node)")
+@word_rule
 def operation(case: Case, reason: Reason) -> Cause | None:
     """One operation does not belong to any pattern the engines know.
 

@@ -14,7 +14,8 @@ from ...graph import Graph
 from ...native.values import matches
 from ...plans.lower import lower
 from ...target import Profile
-from ..causes.find import NEEDS_DEVICE, UNJUDGED
+from ..causes.find import UNJUDGED
+from ..causes.phrases import NEEDS_DEVICE
 from ..explanation import control_graph
 from ..verdict import Verdict
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ... import reference
-from ...generated.enums import KnobType
 from ...graph import GraphBuilder
 from ...graph.attention import Use, deterministic_config, find_hazards
 from ...graph.attention.backward import add_composite_backward
@@ -20,6 +19,7 @@ from ...graph.attention.problem import UncheckedAttention
 from ...graph.attention.unified import add_unified_forward
 from ...graph.data_types import FP8_TYPES
 from ...graph.ir import Tensor
+from ...plans.choice import EngineChoice
 from ..enums import data_type, diagonal_alignment
 from ..errors import not_supported
 from ..tensors import tensor
@@ -246,12 +246,13 @@ class AttentionNode(Node):
                     stacklevel=2,
                 )
 
-    def engine_choice(self, context: Context) -> tuple[int, dict[KnobType, int]] | None:
-        """Return engine and knobs that heuristics do not propose: deterministic backward passes on sm_10x."""
+    def engine_choice(self, context: Context) -> EngineChoice | None:
+        """Return what heuristics do not propose: the engine of deterministic backward passes on sm_10x."""
         r = self.request
         if not r.backward or context.sm // 10 != 10 or not is_deterministic(r, context):
             return None
-        return deterministic_config(context.version, context.sm)
+        known = deterministic_config(context.version, context.sm)
+        return None if known is None else EngineChoice(*known)
 
 
 def port_name(name: str) -> str:

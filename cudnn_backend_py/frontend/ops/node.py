@@ -13,6 +13,7 @@ from ..errors import attribute_not_set
 from ..tensors import tensor as UserTensor
 
 if TYPE_CHECKING:
+    from ...plans.choice import EngineChoice
     from ..context import Context
 
 __all__ = ["Emitter", "Node", "broadcast_dims", "fill_type", "packed", "prepare"]
@@ -53,6 +54,10 @@ class Node:
     def emit(self, to: Emitter) -> None:
         """Add the operations to the graph value in the making."""
         raise NotImplementedError
+
+    def engine_choice(self, context: Context) -> EngineChoice | None:
+        """Return the engine the graph needs that heuristics do not propose; None where they do."""
+        return None
 
     def parameters(self) -> dict[str, Any]:
         """Return what is no tensor, for the JSON form."""

@@ -1,0 +1,100 @@
+"""cuDNN's phrases and what is known of each: one table, a row for a phrase or several that mean the same."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+__all__ = ["NEEDS_DEVICE", "PHRASES", "Phrase", "is_vague", "kinds_for", "needed_of_device", "rules_for"]
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """A pattern found in cuDNN's reasons, written ``STATUS: text``, and what is known of it.
+
+    Attributes
+    ----------
+    pattern
+        Regular expression.
+    rule
+        Name of the rule that looks for the cause, in :mod:`.rules` or :mod:`.attention`; of several the first counts.
+    kinds
+        Kinds of change it hints at, the likeliest first: of :data:`~cudnn_backend_py.graph.rewrite.changes.KINDS`.
+    vague
+        It says nothing about the graph: of engines of other architectures, and those that were not meant for it.
+    needs
+        What the engine asks the device itself for, so that a refusal for a described GPU says nothing about the graph.
+    """
+
+    pattern: str
+    rule: str = ""
+    kinds: tuple[str, ...] = ()
+    vague: bool = False
+    needs: str = ""
+
+
+_TYPES = ("data_type", "intermediate_type")
+
+#: In the order in which rules are asked, and kinds of change tried.
+PHRASES = (
+    Phrase(r"is_valid_spatial_dim", "convolution_dims"),
+    Phrase(r"ragged dim should match|RAGGED_OFFSET", "ragged_offset"),
+    Phrase(r"getNumElementsWithStride|overlap", "overlapping"),
+    Phrase(r"(?:mmaNodeCount|mma_node_count) == 0", "no_product"),
+    Phrase(r"Embedding dim per head|[Hh]ead dim|hidden dim|Only D=|head_dim|d_qk|d_v\b", "head_dim", ("pad_head_dim",)),
+    Phrase(r"(?i)fp8|QMMA|e4m3|e5m2|block.?scale|mxfp8|nvfp4|FP16/BF16 I/O", "low_precision", _TYPES),
+    Phrase(r"DATA_TYPE|(?i:data ?type|datatype|I/O|dtype)|[ab]Type|yType|compute type", "data_type", _TYPES),
+    Phrase(r"seed tensor|mma_shape|MmaShape", "data_type"),
+    Phrase(r"(?i)data_type|compute type", kinds=_TYPES),
+    Phrase(r"(?i)layout|stride|row major|nhwc|is_supported$", "layout", ("layout",)),
+    Phrase(r"(?i)contiguous", "layout"),
+    Phrase(r"(?i)interleaved", kinds=("layout",)),
+    Phrase(r"(?i)alignment|aligned|_ptrAlign", "alignment"),
+    Phrase(r"(?i)align", kinds=("alignment",)),
+    Phrase(r"(?i)virtual", "virtual", ("virtual",)),
+    Phrase(r"(?i)ragged", "option", ("layout",)),
+    Phrase(r"(?i)dropout", "option", ("drop_dropout",)),
+    Phrase(r"(?i)bias", "option", ("drop_bias",)),
+    Phrase(r"(?i)mask", "option", ("mask",)),
+    Phrase(r"(?i)stats", "option", ("drop_stats",)),
+    Phrase(r"(?i)paged|page table|sink|determin|seq_?len|alibi|padding", "option"),
+    Phrase(r"ARCH_MISMATCH|(?i:ampere|hopper|blackwell|sm_?\d\d|architecture)", "architecture"),
+    Phrase(r"(?i:multiples? of)|% \w", "shape", ("pad_channels", "pad_head_dim", "pad_sequence")),
+    Phrase(r"SHAPE", "shape", ("pad_channels", "pad_sequence", "pad_head_dim", "heads")),
+    Phrase(r"(?i)shape|dimension|divisible|GEMV", "shape"),
+    Phrase(r"(?i)node|pattern", "operation", ("virtual", "composite", "unified", "split")),
+    Phrase(r"(?i)operation|Multi-GEMM|activation|children", "operation"),
+    Phrase(r"(?i)buildDAG", kinds=("virtual", "composite", "unified", "split")),
+    Phrase(r"is supported for this engine|the chosen engine does not support", vague=True),
+    Phrase(r"engine does not support this graph|global index -1|fortBackend\.is_", vague=True),
+    Phrase(r"is only supported since|non matching device version", vague=True),
+    Phrase(r"KERNEL_CFG knob|No knob was found|not given", vague=True),
+    Phrase(r"either be an entrance node|mode for fused attention", vague=True),
+    # Measured by comparing with the verdicts on an H100.
+    Phrase(r"cga_count == 0", needs="how many thread-block clusters fit on the device"),
+    Phrase(r"create_cublas_handle", needs="a cuBLASLt handle, which only a device gives"),
+)
+
+#: What is asked of the device, by the words that say so, which are no patterns.
+NEEDS_DEVICE = {phrase.pattern: phrase.needs for phrase in PHRASES if phrase.needs}
+
+
+def rules_for(text: str) -> tuple[str, ...]:
+    """Return the names of the rules that know a reason, each once, in the order in which they are asked."""
+    return tuple(dict.fromkeys(one.rule for one in PHRASES if one.rule and re.search(one.pattern, text)))
+
+
+def kinds_for(text: str) -> tuple[str, ...]:
+    """Return the kinds of change that a reason hints at, each once, the likeliest first."""
+    hinted = (one.kinds for one in PHRASES if one.kinds and re.search(one.pattern, text))
+    return tuple(dict.fromkeys(kind for kinds in hinted for kind in kinds))
+
+
+def is_vague(text: str) -> bool:
+    """Return whether a reason says nothing about the graph."""
+    return any(one.vague and re.search(one.pattern, text) for one in PHRASES)
+
+
+def needed_of_device(text: str) -> str | None:
+    """Return what the engine that was refused asks the device itself for; None where it asks nothing."""
+    return next((needs for words, needs in NEEDS_DEVICE.items() if words in text), None)

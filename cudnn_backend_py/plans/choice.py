@@ -1,0 +1,91 @@
+"""``EngineChoice``: an engine and its knob values, and how both are written in tags and in what cuDNN logs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from ..errors import UsageError
+from ..generated.enums import KnobType
+
+__all__ = ["EngineChoice", "Knobs", "read_logged_choice"]
+
+Knobs = Mapping[Any, int]  # by KnobType; what the header has not by number, or by C name
+
+_KNOB = r"_k(\d{1,9}|[A-Za-z]\w*)=(-?\d{1,18})"
+_TAG = re.compile(rf"eng(\d{{1,9}})((?:{_KNOB})*)", re.ASCII)
+_LEFT_TO_CUDNN = -1  # what cuDNN logs of a knob that has no choice
+_MAX_KNOBS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class EngineChoice:
+    """An engine by its global index, and the values of the knobs that are chosen, in whatever order.
+
+    Knobs are enumerators; one that the header has not is its number or, from a log, its C name.
+    """
+
+    engine: int
+    knobs: Knobs = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return hash((self.engine, frozenset(self.knobs.items())))
+
+    @classmethod
+    def from_log(cls, engine: int, knobs: Mapping[str, int]) -> EngineChoice:
+        """Return the choice that cuDNN logs with knobs by C name; those it says -1 of are left to cuDNN."""
+        known = _by_c_name()
+        return cls(engine, {known.get(name, name): value for name, value in knobs.items() if value != _LEFT_TO_CUDNN})
+
+    @classmethod
+    def parse(cls, tag: str) -> EngineChoice:
+        """Return the choice of a tag such as ``eng2_k24=7``.
+
+        Raises
+        ------
+        UsageError
+            ``engine-tag``.
+        """
+        match = _TAG.fullmatch(tag)
+        if match is None:
+            raise UsageError(f"{tag!r} is no engine tag, one such as eng2_k24=7 is needed", code="engine-tag")
+        knobs = re.findall(_KNOB, match[2], re.ASCII)
+        return cls(int(match[1]), {_knob(name): int(value) for name, value in knobs})
+
+    @property
+    def tag(self) -> str:
+        """Short text such as ``eng2_k24=7``, as cudnn-frontend writes it: to compare, to log, and for file names."""
+        parts = (f"k{knob if isinstance(knob, str) else int(knob)}={value}" for knob, value in self.knobs.items())
+        return "_".join([f"eng{self.engine}", *parts])
+
+    @property
+    def c_knobs(self) -> dict[str, int]:
+        """The knob values by the knobs' C names."""
+        return {getattr(knob, "c_name", str(knob)): value for knob, value in self.knobs.items()}
+
+
+def read_logged_choice(config: Any) -> tuple[int, dict[str, int]] | None:
+    """Return engine and knobs of an engine config in cuDNN's JSON, as they stand there; None where it is not whole.
+
+    Knobs that are left to cuDNN are among them: :meth:`EngineChoice.from_log` leaves them out.
+    """
+    if not isinstance(config, dict):
+        return None
+    engine, knobs = config.get("engineId"), config.get("knobChoices", {})
+    if type(engine) is not int or not isinstance(knobs, dict) or len(knobs) > _MAX_KNOBS:
+        return None
+    return (engine, dict(knobs)) if all(type(value) is int for value in knobs.values()) else None
+
+
+@cache
+def _by_c_name() -> dict[str, KnobType]:
+    return {knob.c_name: knob for knob in KnobType}
+
+
+def _knob(name: str) -> KnobType | int | str:
+    if not name.isdecimal():
+        return _by_c_name().get(name, name)
+    return KnobType(int(name)) if int(name) in KnobType._value2member_map_ else int(name)

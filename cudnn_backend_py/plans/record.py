@@ -1,0 +1,138 @@
+"""``PlanRecord``: what is kept of a plan, in files, caches and bytes, and whether it is whole and fits a target."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import EnvironmentNotReady, GraphError
+from ..graph import Graph, graph_from_json
+from ..system.strict import read_json
+from ..target import Target
+
+__all__ = ["PlanRecord", "load_record", "save_record", "seal"]
+
+SCHEMA = "cudnn-backend-py/plan"
+SCHEMA_VERSION = 1
+MAX_BYTES = 64 << 20  # of a plan file
+_FACTS = {"cudnn": str, "target": str, "sm": int, "tag": str, "graph": dict, "plan": str}
+_ENVELOPE = ("schema", "version", "sha256")
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRecord:
+    """A plan as plain data, without the envelope of the file, the cache or the bytes it is kept in.
+
+    Attributes
+    ----------
+    cudnn, target, sm
+        Version of the cuDNN that wrote it, name of the target and its architecture (90 for sm_90).
+    tag
+        Engine and knob choices, such as ``eng2_k24=7``.
+    graph
+        The graph as graph JSON.
+    plan
+        cuDNN's own serialization, compiled kernels included.
+    """
+
+    cudnn: str
+    target: str
+    sm: int
+    tag: str
+    graph: dict[str, Any]
+    plan: str
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], source: str) -> PlanRecord:
+        """Return the record in plain data, beside which other keys may stand; `source` is named in the message.
+
+        Raises
+        ------
+        GraphError
+            ``plan-file`` where something is missing or of another type.
+        """
+        for name, kind in _FACTS.items():
+            if type(data.get(name)) is not kind:
+                raise GraphError(
+                    f"{source} is no plan file: {name!r} is of type {type(data.get(name)).__name__}, "
+                    f"{kind.__name__} is needed",
+                    code="plan-file",
+                )
+        return cls(**{name: data[name] for name in _FACTS})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as plain data."""
+        return {name: getattr(self, name) for name in _FACTS}
+
+    def read_graph(self) -> Graph:
+        """Return the graph.
+
+        Raises
+        ------
+        GraphError
+            As :func:`graph_from_json`.
+        """
+        return graph_from_json(self.graph)
+
+    def check_fits(self, target: Target, source: str) -> None:
+        """Check that the plan can be made ready on a target; `source` is named in the message.
+
+        Raises
+        ------
+        EnvironmentNotReady
+            ``plan-version-mismatch``, ``plan-architecture-mismatch``.
+        """
+        if self.cudnn != target.library.version_text:
+            raise EnvironmentNotReady(
+                f"{source} was saved by cuDNN {self.cudnn}, the loaded library is {target.library.version_text}",
+                code="plan-version-mismatch",
+                fix=f"load cuDNN {self.cudnn}, or build the plan again",
+            )
+        if self.sm != target.sm:
+            raise EnvironmentNotReady(
+                f"{source} holds code for sm_{self.sm}, the target is sm_{target.sm}",
+                code="plan-architecture-mismatch",
+                fix="build the plan for this target",
+            )
+
+
+def seal(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return plain data with its ``sha256``: the hash of everything but the hash itself."""
+    rest = {key: value for key, value in data.items() if key != "sha256"}
+    return rest | {"sha256": hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()}
+
+
+def save_record(record: PlanRecord, path: str | os.PathLike[str]) -> None:
+    """Write a plan file."""
+    sealed = seal({"schema": SCHEMA, "version": SCHEMA_VERSION, **record.to_dict()})
+    Path(path).write_text(json.dumps(sealed) + "\n", encoding="utf-8")
+
+
+def load_record(path: str | os.PathLike[str]) -> PlanRecord:
+    """Return the record of a plan file; nothing of it is used before its hash was compared.
+
+    Raises
+    ------
+    GraphError
+        ``plan-file`` if the file cannot be read, is larger than ``MAX_BYTES``, is no plan, or was changed since.
+    """
+    source = os.fspath(path)
+    data: Any = read_json(path, code="plan-file", max_bytes=MAX_BYTES)
+    found = (data.get("schema"), data.get("version")) if isinstance(data, dict) else None
+    if found != (SCHEMA, SCHEMA_VERSION) or type(found[1]) is not int:
+        raise GraphError(
+            f"{source} is no plan file of version {SCHEMA_VERSION}",
+            code="plan-file",
+            fix="plan files are written by Plan.save and 'cudnn-backend build'",
+        )
+    if seal(data)["sha256"] != data.get("sha256"):
+        raise GraphError(f"{source} was changed since it was saved", code="plan-file")
+    record = PlanRecord.from_dict(data, source)
+    if unknown := sorted({*data} - {*_FACTS, *_ENVELOPE}):
+        raise GraphError(f"{source} is no plan file: it has {', '.join(unknown)}, too", code="plan-file")
+    return record

@@ -1,0 +1,75 @@
+"""The table of cuDNN's phrases: every row means something, and what rows mean for real reasons."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from cudnn_backend_py.diagnose.causes.attention import OPTIONS
+from cudnn_backend_py.diagnose.causes.phrases import (
+    NEEDS_DEVICE,
+    PHRASES,
+    is_vague,
+    kinds_for,
+    needed_of_device,
+    rules_for,
+)
+from cudnn_backend_py.diagnose.causes.rules import WORD_RULES
+from cudnn_backend_py.graph.rewrite.changes import KINDS
+
+S = "CUDNN_STATUS_NOT_SUPPORTED"
+
+
+def test_rows_name_rules_and_kinds_of_change_that_are_there() -> None:
+    assert OPTIONS  # its module registers rules too
+    assert {phrase.rule for phrase in PHRASES if phrase.rule} == set(WORD_RULES)
+    assert {kind for phrase in PHRASES for kind in phrase.kinds} <= set(KINDS)
+
+
+def test_every_row_says_something_once() -> None:
+    for phrase in PHRASES:
+        re.compile(phrase.pattern)
+        known = bool(phrase.rule or phrase.kinds), phrase.vague, bool(phrase.needs)
+        assert sum(known) == 1, phrase
+    assert len({phrase.pattern for phrase in PHRASES}) == len(PHRASES)
+
+
+def test_what_is_asked_of_the_device_is_told_by_words_that_are_no_pattern() -> None:
+    assert all(re.escape(words).replace("\\ ", " ") == words for words in NEEDS_DEVICE)
+
+
+@pytest.mark.parametrize(
+    ("reason", "rules", "kinds"),
+    [
+        (
+            f"{S}: Embedding dim per head for K is not a multiple of 8",
+            ("head_dim", "shape"),
+            ("pad_head_dim", "pad_channels", "pad_sequence"),
+        ),
+        (
+            f"{S}: MHA only supports FP16/BF16 I/O for selected engine config",
+            ("low_precision", "data_type"),
+            ("data_type", "intermediate_type"),
+        ),
+        (
+            f"{S}: bias layout should be row major",
+            ("layout", "option"),
+            ("layout", "drop_bias"),
+        ),
+        (f"{S}: Block mask is only supported on Blackwell", ("option", "architecture"), ("mask",)),
+        (f"{S}: ragged dim should match dim value + 1", ("ragged_offset", "option"), ("layout",)),
+        (f"{S}_RUNTIME: nothing known", (), ()),
+    ],
+)
+def test_rules_and_changes_of_a_reason(reason: str, rules: tuple[str, ...], kinds: tuple[str, ...]) -> None:
+    assert rules_for(reason) == rules
+    assert kinds_for(reason) == kinds
+
+
+def test_what_says_nothing_about_the_graph() -> None:
+    assert is_vague("the chosen engine does not support sm_80")
+    assert is_vague("Engine config with global index -1 was given")
+    assert not is_vague("Embedding dim per head for K is not a multiple of 8")
+    assert needed_of_device("cluster fits: cga_count == 0 at: x") == "how many thread-block clusters fit on the device"
+    assert needed_of_device("cga_count == 1") is None
