@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any
 
+from ...system.version import version_text
 from ..enums import data_type, scalar_type
 from ..errors import attribute_not_set, not_supported
 from ..tensors import tensor
@@ -101,7 +102,7 @@ def require_version(to: Emitter, version: tuple[int, int], what: str) -> None:
     """
     if to.context.version < version:
         raise not_supported(
-            f"{what} is not supported by cuDNN {'.'.join(map(str, to.context.version))}",
+            f"{what} is not supported by cuDNN {version_text(to.context.version)}",
             fix=f"use cuDNN {version[0]}.{version[1]} or later",
         )
 

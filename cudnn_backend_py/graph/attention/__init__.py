@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from ...errors import GraphError
+from ...system.version import VersionTuple
+from ...system.version import VersionTuple as Version
 from ..ir import Graph
 from .backward import composite_backward
 from .builder import SINGLE_OPS_SINCE
@@ -12,7 +14,7 @@ from .deterministic import deterministic_config
 from .forward import composite_forward
 from .hazards import HAZARDS, Form, Hazard, Use, check_hazards, find_hazards
 from .modifiers import SoftCap
-from .problem import Attention, ScoreModifier, Version, given
+from .problem import Attention, ScoreModifier, given
 from .small import SmallAttention, mha_bprop, mha_fprop
 from .unified import prefers_unified, unified_backward, unified_forward
 
@@ -42,7 +44,7 @@ def sdpa_forward(
     /,
     *,
     implementation: Implementation = "auto",
-    version: Version | None = None,
+    version: VersionTuple | None = None,
     sm: int | None = None,
     allow_hazards: bool = False,
     **options: Any,
@@ -86,7 +88,7 @@ def sdpa_backward(
     /,
     *,
     implementation: Implementation = "auto",
-    version: Version | None = None,
+    version: VersionTuple | None = None,
     sm: int | None = None,
     allow_hazards: bool = False,
     **options: Any,
@@ -117,7 +119,7 @@ def sdpa_backward(
     return unified_backward(p, version) if unified else composite_backward(p, version)
 
 
-def _form(unified: bool, version: Version | None) -> Form:
+def _form(unified: bool, version: VersionTuple | None) -> Form:
     if unified:
         return "unified"
     return "expanded" if version is None or version < SINGLE_OPS_SINCE else "single operations"

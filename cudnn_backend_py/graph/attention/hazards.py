@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...errors import GraphError
+from ...system.version import VersionTuple as Version
 from ..ir import ELEMENT_BITS
-from .problem import Attention, Version
+from .problem import Attention
 
 __all__ = ["HAZARDS", "Form", "Hazard", "Use", "check_hazards", "find_hazards"]
 

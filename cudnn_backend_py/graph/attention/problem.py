@@ -12,9 +12,7 @@ from ...generated.enums import DataType
 from ..builder import GraphBuilder
 from ..ir import Tensor
 
-__all__ = ["Alignment", "Attention", "Scale", "ScoreModifier", "UncheckedAttention", "Version", "given"]
-
-Version = tuple[int, int, int]
+__all__ = ["Alignment", "Attention", "Scale", "ScoreModifier", "UncheckedAttention", "given"]
 
 Alignment = Literal["top_left", "bottom_right"]
 Scale = Literal["tensor", "none"]
