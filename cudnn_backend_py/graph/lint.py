@@ -10,8 +10,8 @@ from typing import Literal
 
 from ..generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
 from . import Graph
-from .attention.hazards import Use
 from .attention.recognize import read_attention
+from .faults import Use
 from .guard import collecting, guarded_each
 from .ir import ELEMENT_BITS, Matmul, Op, Pointwise, Reduction, Tensor
 

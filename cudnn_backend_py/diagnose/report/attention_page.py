@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...graph.attention import SoftCap, Use, find_hazards
-from ...graph.attention.hazards import Form
+from ...graph.faults import Form
 from ...printable import printable
 from ...system.version import Version
 from ...target import find_profile

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from ...errors import GraphError
 from ...system.version import VersionTuple
 from ...system.version import VersionTuple as Version
+from ..faults.fault import Fault as Hazard
+from ..faults.fault import Form, Use
+from ..faults.find import HAZARDS, check_hazards, find_hazards
 from ..ir import Graph
 from .backward import composite_backward
 from .builder import SINGLE_OPS_SINCE
 from .deterministic import deterministic_config
 from .forward import composite_forward
-from .hazards import HAZARDS, Form, Hazard, Use, check_hazards, find_hazards
 from .modifiers import SoftCap
-from .problem import Attention, ScoreModifier, given
+from .problem import Attention, Implementation, ScoreModifier, given
 from .small import SmallAttention, mha_bprop, mha_fprop
 from .unified import prefers_unified, unified_backward, unified_forward
 
@@ -35,8 +37,6 @@ __all__ = [
     "sdpa_backward",
     "sdpa_forward",
 ]
-
-Implementation = Literal["auto", "composite", "unified"]
 
 
 def sdpa_forward(

@@ -12,9 +12,10 @@ from ...generated.enums import DataType
 from ..builder import GraphBuilder
 from ..ir import Tensor
 
-__all__ = ["Alignment", "Attention", "Scale", "ScoreModifier", "UncheckedAttention", "given"]
+__all__ = ["Alignment", "Attention", "Implementation", "Scale", "ScoreModifier", "UncheckedAttention", "given"]
 
 Alignment = Literal["top_left", "bottom_right"]
+Implementation = Literal["auto", "composite", "unified"]
 Scale = Literal["tensor", "none"]
 Layout = Literal["bshd", "bhsd", "sbhd", "packed"]
 
