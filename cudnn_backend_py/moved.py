@@ -45,6 +45,7 @@ MOVED = {
     "diagnose.words": "plans.refusals",
     "engine": "plans.engine",
     "graph.attention.frame": "graph.attention.builder",
+    "graph.attention.hazards": "graph.faults",
     "graph.frontend_json": "importers.frontend_json",
     "graph.logged": "importers.cudnn_json",
     "graph.ports": "generated.operations",

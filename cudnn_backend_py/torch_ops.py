@@ -25,6 +25,7 @@ from .graph.data_types import DATA_TYPES, HALF_TYPES
 from .graph.ir import Graph, packed_strides
 from .plans.build import build, shared_target
 from .plans.plan import Plan
+from .system.version import VersionTuple
 from .target import Target
 
 __all__ = ["attention", "clear_plans", "scaled_dot_product_attention"]
@@ -593,7 +594,7 @@ def attention_graph(
     options: _Options,
     *,
     backward: bool,
-    version: tuple[int, int, int],
+    version: VersionTuple,
     sm: int,
 ) -> Graph:
     """Return the graph of a pass over such tensors, by their names in :class:`Attention`; ``stats`` if wanted."""

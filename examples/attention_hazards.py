@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from cudnn_backend_py import CudnnBackendError, DataType, Graph, Tensor, attention, reference
+from cudnn_backend_py.graph.faults.fault import BASE, Reproduction
 from cudnn_backend_py.graph.formats import decode, encode, round_to
 from cudnn_backend_py.graph.philox import dropout_mask
 
@@ -27,58 +28,12 @@ Array = NDArray[np.float64]
 Arrays = dict[str | int, NDArray[Any]]
 
 
-class Reproduction(NamedTuple):
-    """How to run into a hazard: options over ``BASE``, and the arguments of ``sdpa_forward`` or ``sdpa_backward``."""
-
-    backward: bool
-    options: dict[str, Any]
-    implementation: attention.Implementation = "composite"
-    version: attention.Version | None = None
-
-
-BASE = {"batch": 2, "heads": 2, "seq_q": 128, "head_dim": 64}
-FP8 = {"data_type": DataType.FP8_E4M3, "head_dim": 128}
-BIAS = {"bias": (1, 2, 128, 128)}
-DSINK = {"sink": True, "dsink": True}
-BOUNDED = {"ragged": True, "max_total_seq_q": 256, "max_total_seq_kv": 256}
-RAGGED = {"ragged": True, "ragged_stats": True}
-DECODING = {"heads": 6, "kv_heads": 2, "seq_q": 1, "padding": True, "page_size": 64, "sink": True, "stats": True}
-CAPPED = {"score_modifier": attention.SoftCap(0.5)}
-
-# By the hazard's code; what comes after a colon tells several of one hazard apart.
+# By the fault's code; what comes after a colon tells several reproductions of one fault apart.
 REPRODUCTIONS: dict[str, Reproduction] = {
-    "inner-stride": Reproduction(False, {"layout": {"q": (2 * 128 * 128, 128 * 128, 128, 2)}}),
-    "inner-stride:backward": Reproduction(True, {"layout": {"dv": (2 * 128 * 128, 128 * 128, 128, 2)}}),
-    "inner-stride:dq": Reproduction(True, {"layout": {"dq": (2 * 128 * 128, 128 * 128, 128, 2)}}),
-    "backward-of-one-row": Reproduction(True, {"batch": 1, "heads": 1, "seq_q": 1, "seq_kv": 128}),
-    "unaligned-strides": Reproduction(False, {"stats": True, "layout": {"q": (2 * 128 * 68, 128 * 68, 68, 1)}}),
-    "unaligned-strides:backward": Reproduction(True, {"layout": {"v": (2 * 128 * 64 + 4, 128 * 64, 64, 1)}}),
-    "unaligned-strides:address": Reproduction(True, {"layout": {"q": (2 * 128 * 64 + 4, 128 * 64, 64, 1)}}),
-    "paged-decoding-sink": Reproduction(False, DECODING | {"seq_kv": 333}),
-    "paged-decoding-sink:longer": Reproduction(False, DECODING | {"seq_kv": 1024}),
-    "decoding-dropout": Reproduction(False, {"seq_q": 1, "seq_kv": 333, "dropout": 0.5}),
-    "alibi-rows": Reproduction(True, {"heads": 8, "alibi": True, "seq_q": 72, "seq_kv": 384}),
-    "alibi-columns": Reproduction(True, {"heads": 8, "alibi": True, "seq_q": 384, "seq_kv": 64}),
-    "row-statistics-alone": Reproduction(False, {"max": True}),
-    "row-statistics-alone:beside-stats": Reproduction(False, {"stats": True, "max": True, "sum_exp": True}),
-    "fp8-row-maximum": Reproduction(False, FP8 | {"max": True, "sum_exp": True}),
-    "fp8-bias": Reproduction(False, FP8 | BIAS),
-    "fp8-bias:backward": Reproduction(True, FP8 | BIAS),
-    "fp8-alibi": Reproduction(False, FP8 | {"alibi": True, "stats": True}),
-    "fp8-alibi:backward": Reproduction(True, FP8 | {"alibi": True}),
-    "fp8-dropout-mask": Reproduction(False, FP8 | {"dropout_mask": True}),
-    "fp8-dropout": Reproduction(False, FP8 | {"dropout": 0.5}),
-    "fp8-dropout:backward": Reproduction(True, FP8 | {"dropout": 0.5}),
-    "fp8-backward-ragged": Reproduction(True, FP8 | {"ragged": True, "kv_heads": 1}),
-    "fp8-backward-heads": Reproduction(True, FP8 | {"kv_heads": 1, "v_heads": 2}),
-    "fp8-backward-tail": Reproduction(True, FP8 | {"seq_q": 100, "seq_kv": 128}),
-    "fp8-sink-gradient": Reproduction(True, FP8 | DSINK),
-    "bounded-total-head-dim": Reproduction(True, BOUNDED | {"head_dim": 40}),
-    "dsink-dropout": Reproduction(True, DSINK | {"dropout": 0.5}),
-    "dsink-ragged": Reproduction(True, DSINK | {"ragged": True}),
-    "dsink-ragged-stats": Reproduction(True, DSINK | RAGGED | {"batch": 3, "seq_q": 384, "deterministic": True}),
-    "unified-backward-modifier": Reproduction(True, CAPPED, "unified", (9, 21, 0)),
-    "unified-modifier-padding": Reproduction(False, CAPPED | {"padding": True}, "unified", (9, 21, 0)),
+    f"{hazard.code}:{name}" if name else hazard.code: made
+    for hazard in attention.HAZARDS
+    for name, made in hazard.reproductions.items()
+    if isinstance(made, Reproduction)
 }
 
 POISON = -80.0  # in memory that is to be written; every data type holds it
@@ -289,8 +244,7 @@ def hazard_of(name: str) -> attention.Hazard:
 
 def versions(hazard: attention.Hazard) -> str:
     """Return the cuDNN versions it is looked for in, in words."""
-    since, until = (".".join(map(str, version or ())) for version in (hazard.since, hazard.until))
-    return f"{since} and later" if not until else f"{since} to before {until}"
+    return hazard.window.removeprefix("cuDNN ")
 
 
 def known(codes: Sequence[str]) -> Table:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-Version = tuple[int, int, int]
+from ..system.version import VersionTuple
 
 _COMMENT = re.compile(r"/\*.*?\*/", re.S)
 _SINCE = re.compile(r"@since cuDNN (\d+)\.(\d+)\.(\d+)")
@@ -31,7 +31,7 @@ class Enumerator:
 
     c_name: str
     value: int
-    since: Version | None
+    since: VersionTuple | None
     deprecated: bool
     remark: str = ""
     block: str = ""
@@ -60,7 +60,7 @@ class Prototype:
     name: str
     returns: str
     parameters: tuple[Declared, ...]
-    since: Version | None
+    since: VersionTuple | None
     deprecated: bool
 
 
@@ -79,7 +79,7 @@ class Documented:
 class Header:
     """Everything read from the header."""
 
-    version: Version
+    version: VersionTuple
     enums: tuple[EnumType, ...]
     functions: tuple[Prototype, ...]
     callbacks: tuple[Prototype, ...]
@@ -110,7 +110,7 @@ def parse(text: str) -> Header:
     return replace(header, documented={kind.c_name: documented(kind.block) for kind in kinds.members})
 
 
-def version(text: str) -> Version:
+def version(text: str) -> VersionTuple:
     """Read the version out of the header's text."""
     found = {part: int(number) for part, number in re.findall(r"#define CUDNN_GRAPH_(\w+) (\d+)", text)}
     return found["MAJOR"], found["MINOR"], found["PATCH"]
@@ -121,7 +121,7 @@ def _define(value: str, values: dict[str, int]) -> int:
     return 1 << values[shift[1]] if shift else int(value)
 
 
-def _since(comment: str) -> Version | None:
+def _since(comment: str) -> VersionTuple | None:
     found = _SINCE.search(comment)
     return (int(found[1]), int(found[2]), int(found[3])) if found else None
 

@@ -11,7 +11,8 @@ from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
-from .header import Documented, Enumerator, EnumType, Header, Version
+from ..system.version import VersionTuple, version_numbers
+from .header import Documented, Enumerator, EnumType, Header
 
 FIRST = (9, 0, 0)
 ASPECTS = ("types", "count", "role", "required", "element")
@@ -24,7 +25,7 @@ class Member:
 
     name: str
     source: Enumerator
-    since: Version
+    since: VersionTuple
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Attribute:
     role: str
     required: bool
     element: tuple[str, ...]
-    since: tuple[int, int, int] | None
+    since: VersionTuple | None
     documented: bool
     filled: tuple[str, ...]
     corrected: tuple[str, ...]
@@ -103,12 +104,12 @@ class Facts:
             self.used.add((table, key))
         return found
 
-    def since(self, c_name: str) -> Version | None:
+    def since(self, c_name: str) -> VersionTuple | None:
         """Return the version that an enumerator came with, where the header does not say."""
         for pattern, version in self.data["enumerator_since"].items():
             if fnmatchcase(c_name, pattern):
                 self.used.add(("enumerator_since", pattern))
-                major, minor, patch = map(int, version.split("."))
+                major, minor, patch = version_numbers(version)
                 return major, minor, patch
         return None
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ..system.version import version_text
 from .model import FIRST, USES, Attribute, DescriptorModel, EnumModel, Model
 
 COMMAND = "python -m cudnn_backend_py.codegen"
@@ -75,7 +76,7 @@ def _python(name: str, body: str, model: Model) -> str:
 
 
 def _dotted(version: Iterable[int] | None) -> str:
-    return "not said" if version is None else ".".join(map(str, version))
+    return "not said" if version is None else version_text(version)
 
 
 def _package(model: Model) -> str:

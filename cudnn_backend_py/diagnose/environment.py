@@ -20,6 +20,7 @@ from ..native.environment import (
     sublibraries,
 )
 from ..native.find import cudnn_places, find_loaded, nvrtc_places
+from ..system.version import Version, version_text
 from ..target import Target
 from ..versions.integrity import Damage, find_damage
 from ..versions.store import find_installed
@@ -192,12 +193,12 @@ def _before_loading(path: str) -> list[Fault]:
 
 
 @lru_cache
-def _files(path: str, version: tuple[int, int, int]) -> tuple[Fault, ...]:
+def _files(path: str, version: Version) -> tuple[Fault, ...]:
     """Return the faults of the files beside a libcudnn."""
     return (*_missing(path, version), *_misnamed(path, version), *_unloadable(path))
 
 
-def _missing(path: str, version: tuple[int, int, int] | None) -> Iterator[Fault]:
+def _missing(path: str, version: Version | None) -> Iterator[Fault]:
     folder = Path(path).parent
     present = set(sublibraries(folder))
     full = not present.isdisjoint(_FULL)
@@ -217,15 +218,15 @@ def _missing(path: str, version: tuple[int, int, int] | None) -> Iterator[Fault]
         )
 
 
-def _misnamed(path: str, version: tuple[int, int, int]) -> Iterator[Fault]:
+def _misnamed(path: str, version: Version) -> Iterator[Fault]:
     """Yield the sub-libraries whose file names bear another version than cuDNN answers."""
     for name, files in sublibraries(Path(path).parent).items():
         versions = {found for file in files if (found := name_version(file)) is not None}
         if versions and not any(version[: len(found)] == found[:3] for found in versions):
-            theirs = ", ".join(".".join(map(str, found)) for found in sorted(versions))
+            theirs = ", ".join(map(version_text, sorted(versions)))
             yield Fault(
                 "cudnn-sublibraries-mixed",
-                f"libcudnn_{name} is of cuDNN {theirs}, libcudnn of {'.'.join(map(str, version))}",
+                f"libcudnn_{name} is of cuDNN {theirs}, libcudnn of {version}",
                 f"by the names of the files in {Path(path).parent}",
                 _reinstall(path),
                 blocks=True,

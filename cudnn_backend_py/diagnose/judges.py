@@ -18,6 +18,7 @@ from ..native import loaded_library
 from ..native.find import cudnn_places
 from ..plans.engine import heur_mode
 from ..system.child import TIMED_OUT, Child, Say, serve
+from ..system.version import Version
 from ..target import Profile, find_profile
 from ..versions.store import environment_for, require_installed
 from .causes.find import suspects
@@ -373,8 +374,8 @@ def _cause_of_false_start(ending: _Ending, limit_s: float) -> Cause:
 
 def _cause_of_end(graph: Graph, profile: Profile | None, ending: _Ending) -> tuple[Cause, tuple[str, ...]]:
     """Return in what cuDNN crashed or hung, and the faults that are known of it with such a graph."""
-    major, minor, patch = ending.library["version"]
-    hazards = [] if profile is None else known_hazards(graph, profile.sm, (major, minor, patch))
+    version = Version(*ending.library["version"])
+    hazards = [] if profile is None else known_hazards(graph, profile.sm, version)
     timed_out = ending.ending == TIMED_OUT
     if timed_out:
         headline, remedy = "cuDNN did not answer in time", "give it more time"

@@ -22,8 +22,9 @@ from ..native import library
 from ..plans.engine import OperationGraph
 from ..plans.refusals import furthest_reason, read_refusals
 from ..system.child import TIMED_OUT, Child, Say, serve
+from ..system.version import version_numbers
 from ..target import Target, find_profile, open_target
-from ..versions.store import environment_for, list_installed, version_numbers
+from ..versions.store import environment_for, list_installed
 from .causes.case import ARCHITECTURES
 from .causes.find import suspects
 from .causes.phrases import kinds_for

@@ -112,8 +112,7 @@ def backend_version() -> int:
     """Return the version of the loaded cuDNN as one number, 91900 for 9.19.0. C: ``cudnnGetVersion``."""
     from ..native import library
 
-    major, minor, patch = library().version
-    return major * 10000 + minor * 100 + patch
+    return library().version.number
 
 
 def backend_version_string() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..system.version import Version
 from ..target import Target
 from .enums import data_type
 
@@ -22,7 +23,7 @@ class Context:
     is_dynamic_shape_enabled: bool = False
 
     @property
-    def version(self) -> tuple[int, int, int]:
+    def version(self) -> Version:
         """The loaded cuDNN."""
         return self.target.library.version
 

@@ -11,9 +11,9 @@ from typing import Literal
 from ..generated.enums import DescriptorType, PointwiseMode, ReduceTensorOp
 from ..generated.operations import CONVOLUTIONS
 from . import Graph
-from .attention.hazards import Use
 from .attention.recognize import read_attention
 from .data_types import ELEMENT_BITS, HALF_TYPES
+from .faults import Use
 from .guard import collecting, guarded_each
 from .ir import Matmul, Op, Pointwise, Reduction, Tensor
 

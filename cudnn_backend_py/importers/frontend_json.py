@@ -14,8 +14,8 @@ from typing import Any
 from ..errors import GraphError
 from ..generated.enums import DIM_MAX, DataType, PointwiseMode, ReduceTensorOp, TensorReordering
 from ..graph.attention import sdpa_backward, sdpa_forward
-from ..graph.attention.problem import Version
 from ..graph.ir import ACTIVATION_NUMBERS, Graph, Matmul, Op, Pointwise, Reduction, Tensor, packed_strides
+from ..system.version import Version
 
 __all__ = ["graph_from_frontend_json"]
 
@@ -351,7 +351,7 @@ def _integers(record: Mapping[str, Any], what: str, name: str) -> tuple[int, ...
 
 def _version(text: Any) -> Version | None:
     match = re.match(r"(\d{1,3})\.(\d{1,3})\.(\d{1,3})", text) if isinstance(text, str) else None
-    return (int(match[1]), int(match[2]), int(match[3])) if match else None
+    return Version.from_text(match[0]) if match else None
 
 
 def _member(enum: type[PointwiseMode] | type[ReduceTensorOp] | type[DataType], name: Any, where: str) -> Any:

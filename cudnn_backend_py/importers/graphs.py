@@ -19,6 +19,7 @@ from ..native.log import LogRecord
 from ..plans.choice import EngineChoice, read_logged_choice
 from ..plans.refusals import Reason, read_refusals
 from ..system.strict import parse_json
+from ..system.version import Version
 from .calls import DESCRIPTORS, ELEMENT, FIELD_OF, TRACKED, Calls, read_dump
 from .cudnn_json import graph_from_log_json, is_subgraph
 from .frontend_json import graph_from_frontend_json
@@ -468,7 +469,7 @@ def _version_text(number: Any) -> str:
     """Return ``9.19.0`` for 91900."""
     if not isinstance(number, int) or isinstance(number, bool) or not 0 < number < 1_000_000:
         return ""
-    return f"{number // 10_000}.{number // 100 % 100}.{number % 100}"
+    return str(Version.from_number(number))
 
 
 def _heur_mode(value: str) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from ..system.version import version_numbers
 from .driver import SONAME, load_driver
 from .find import find_loaded
 
@@ -148,7 +149,7 @@ def name_version(path: Path) -> tuple[int, ...] | None:
     match = _SUBLIBRARY.fullmatch(path.resolve().name)
     if match is None or match["version"] is None:
         return None
-    version = tuple(map(int, match["version"].split(".")))
+    version = version_numbers(match["version"])
     return version if len(version) > 1 else None
 
 

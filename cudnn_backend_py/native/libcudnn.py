@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from ..errors import CudnnStatusError, EnvironmentNotReady, NotSupportedStatus, UsageError
 from ..generated.enums import AttributeName, CudnnEnum, DescriptorType, Status
 from ..generated.prototypes import FUNCTIONS
+from ..system.version import Version, version_text
 from .driver import Driver, load_driver
 from .find import LIBRARY_VARIABLE, Place, cublaslt_places, cudnn_places, find_loaded, nvrtc_places
 
@@ -141,7 +142,7 @@ class Answer:
 class _Enumerators(dict[type[CudnnEnum], frozenset[int]]):
     """For each enum the numbers that a version of cuDNN knows."""
 
-    def __init__(self, version: tuple[int, int, int]) -> None:
+    def __init__(self, version: Version) -> None:
         self._version = version
 
     def __missing__(self, enum: type[CudnnEnum]) -> frozenset[int]:
@@ -163,8 +164,7 @@ class Library:
         self.place = place
         self.driver = driver
         self.path = (find_loaded("libcudnn.so") or [place.path or ""])[0]
-        number = int(self.cudnnGetVersion())
-        self.version = (number // 10000, number // 100 % 100, number % 100)
+        self.version = Version.from_number(int(self.cudnnGetVersion()))
         self.enumerators = _Enumerators(self.version)
         self.cuda_version = int(self.cudnnGetCudartVersion())
         cuda_major = self.cuda_version // 1000
@@ -176,7 +176,7 @@ class Library:
     @property
     def version_text(self) -> str:
         """The version as ``9.28.0``."""
-        return ".".join(map(str, self.version))
+        return str(self.version)
 
     def __repr__(self) -> str:
         return f"<cuDNN {self.version_text} at {self.path}>"
@@ -186,7 +186,7 @@ class Library:
 
         A number cuDNN does not know is no refusal to it: 9.14 to 9.24 die of the data types of 9.25 and 9.26.
         """
-        needed, kind = ".".join(map(str, enumerator.since)), type(enumerator)
+        needed, kind = version_text(enumerator.since), type(enumerator)
         return UsageError(
             f"{enumerator.c_name} needs cuDNN {needed}, the loaded library is {self.version_text}",
             code="attribute-newer-than-library"
@@ -220,7 +220,7 @@ class Library:
         try:
             return cdll[name]
         except AttributeError:
-            since = ".".join(map(str, FUNCTIONS[name].since or ()))
+            since = version_text(FUNCTIONS[name].since or ())
             raise UsageError(
                 f"{name} needs cuDNN {since}, the loaded library is {self.version_text}",
                 code="function-newer-than-library",

@@ -1,3 +1,93 @@
-"""The version of this package, in its one place."""
+"""Versions: of this package, in its one place, and of cuDNN, as numbers, as text and as windows. Imports nothing of us.
+
+What takes a version takes any tuple of three numbers; what gives one gives a :class:`Version`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+__all__ = ["Version", "VersionTuple", "Window", "version_numbers", "version_text"]
 
 __version__ = "0.1.0"
+
+VersionTuple = tuple[int, int, int]
+
+
+def version_text(numbers: Iterable[int]) -> str:
+    """Return ``9.19.0`` for (9, 19, 0); also of the two or four numbers that a file or wheel is named with."""
+    return ".".join(map(str, numbers))
+
+
+def version_numbers(text: str) -> tuple[int, ...]:
+    """Return the numbers of a text of one or more of them, to compare.
+
+    Raises
+    ------
+    ValueError
+        If something else than a number stands between the dots.
+    """
+    return tuple(map(int, text.split(".")))
+
+
+class Version(NamedTuple):
+    """A version of cuDNN: a tuple of three numbers, ``9.19.0`` as text."""
+
+    major: int
+    minor: int
+    patch: int
+
+    def __str__(self) -> str:
+        return version_text(self)
+
+    @property
+    def number(self) -> int:
+        """The version as ``CUDNN_VERSION`` has it: 91900."""
+        return self.major * 10_000 + self.minor * 100 + self.patch
+
+    @staticmethod
+    def of(version: VersionTuple) -> Version:
+        """Return a tuple of three numbers as a version."""
+        return version if isinstance(version, Version) else Version(*version)
+
+    @staticmethod
+    def from_text(text: str) -> Version:
+        """Return the version a text such as ``9.19.0`` names.
+
+        Raises
+        ------
+        ValueError
+            If it is not three numbers with dots between.
+        """
+        major, minor, patch = version_numbers(text)
+        return Version(major, minor, patch)
+
+    @staticmethod
+    def from_number(number: int) -> Version:
+        """Return the version of a number as ``cudnnGetVersion`` gives it: 9.19.0 for 91900."""
+        return Version(number // 10_000, number // 100 % 100, number % 100)
+
+
+_FIRST = Version(9, 0, 0)  # the oldest cuDNN this package serves
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The cuDNN versions something holds for: from ``since`` to before ``until``, other than those in ``except_``.
+
+    Where ``until`` is None it holds for all later ones.
+    """
+
+    since: VersionTuple = _FIRST
+    until: VersionTuple | None = None
+    except_: tuple[VersionTuple, ...] = ()
+
+    def __contains__(self, version: VersionTuple) -> bool:
+        ended = self.until is not None and version >= self.until
+        return version >= self.since and not ended and version not in self.except_
+
+    def __str__(self) -> str:
+        since = f"cuDNN {version_text(self.since)}"
+        return f"{since} and later" if self.until is None else f"{since} to before {version_text(self.until)}"

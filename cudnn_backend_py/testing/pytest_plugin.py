@@ -170,14 +170,14 @@ def _check_gpu(*architectures: int) -> None:
 
 
 def _check_cudnn(minimum: str | None = None, below: str | None = None) -> None:
-    from ..versions.store import version_numbers
+    from ..system.version import version_numbers, version_text
 
     version, absence = _cudnn_here()
     needed = " and ".join(f"{word} {text}" for word, text in (("at least", minimum), ("below", below)) if text)
     if version is None:
         pytest.skip(f"needs cuDNN {needed}: {absence}")
     if (minimum and version < version_numbers(minimum)) or (below and version >= version_numbers(below)):
-        pytest.skip(f"needs cuDNN {needed}, here is {'.'.join(map(str, version))}")
+        pytest.skip(f"needs cuDNN {needed}, here is {version_text(version)}")
 
 
 @cache

@@ -34,6 +34,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from ..errors import EnvironmentNotReady, UsageError
 from ..system.private_folder import PrivateFolder
+from ..system.version import version_numbers, version_text
 from .integrity import METADATA, find_differences, installations_of, read_installation
 from .wheels import refuse_wheel, unpack_wheel
 
@@ -351,7 +352,7 @@ def check_all(versions: Sequence[str] = (), *, environment: bool = False, root: 
         rests = list(_rests(cache, wanted, None))
         checked += [Wholeness(rest.name, str(rest), "damaged", (_NO_RECORD,), _repair_of(rest)) for rest in rests]
         if wanted and not found and not rests:
-            asked = ".".join(map(str, wanted))
+            asked = version_text(wanted)
             checked.append(
                 Wholeness(asked, "", "unchecked", ("it is not installed",), f"cudnn-backend cudnn install {asked}")
             )
@@ -416,11 +417,6 @@ def environment_for(version: str | None) -> dict[str, str]:
 # Versions and choices
 
 
-def version_numbers(version: str) -> tuple[int, ...]:
-    """Return the numbers of a version text, to compare."""
-    return tuple(int(number) for number in version.split("."))
-
-
 def _parse_request(version: str) -> tuple[int, ...]:
     if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9}){1,3}", version):
         raise UsageError(
@@ -461,7 +457,7 @@ def _choose_wheel(wanted: tuple[int, ...], cuda: Cuda) -> tuple[str, str]:
         complaints.append(complaint)
         for version in versions:
             project_of.setdefault(version, project)
-    asked = ".".join(map(str, wanted))
+    asked = version_text(wanted)
     if not project_of:
         raise EnvironmentNotReady(
             f"pip finds no cuDNN 9 wheel for CUDA {cuda} at all, so not {asked}",

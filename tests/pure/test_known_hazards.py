@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Callable
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, GraphError, Parameters, attention
-from cudnn_backend_py.generated.enums import ConvolutionMode, MoeGroupedMatmulMode
-from cudnn_backend_py.graph import faults as known
+from cudnn_backend_py import DataType, Graph, GraphBuilder, GraphError, attention
 from cudnn_backend_py.graph import graph_from_json, graph_to_json
-from cudnn_backend_py.graph.attention import HAZARDS, Use, find_hazards
+from cudnn_backend_py.graph.attention import Use, find_hazards
 from cudnn_backend_py.graph.attention.recognize import read_attention
-from cudnn_backend_py.graph.faults import CONDITIONS, MEASURED, KnownHazard, known_hazards, reported_hazards
+from cudnn_backend_py.graph.faults import FAULTS, MEASURED, Fault, KnownHazard, find_faults, known_hazards, table
+from cudnn_backend_py.graph.faults.fault import BASE as REPRODUCED
+from cudnn_backend_py.graph.faults.fault import MakesGraph, Reproduction
+from cudnn_backend_py.system.version import VersionTuple, Window
 from examples.attention_hazards import REPRODUCTIONS, graph_of, hazard_of
 from tests.support.attention_cases import draw
 
-ROWS = {row.code: row for row in reported_hazards()}
+ROWS = {row.code: row for row in FAULTS if not row.refused}  # the others have their reproductions measured
 HALF, BF16, FP8 = DataType.HALF, DataType.BFLOAT16, DataType.FP8_E4M3
 NEW = (9, 28, 0)
 
@@ -36,110 +36,17 @@ def backward(**options: Any) -> Graph:
     return attention.sdpa_backward(attention.Attention(**BASE | options), allow_hazards=True)
 
 
-def convolution(
-    data_type: DataType, image: tuple[int, ...], weights: tuple[int, ...], result: tuple[int, ...]
-) -> Graph:
-    g = GraphBuilder("convolution", io_type=data_type)
-    spatial = len(image) - 2
-    parameters = Parameters(
-        DescriptorType.CONVOLUTION,
-        {
-            "comp_type": DataType.FLOAT,
-            "conv_mode": ConvolutionMode.CROSS_CORRELATION,
-            "spatial_dims": spatial,
-            "dilations": (1,) * spatial,
-            "filter_strides": (1,) * spatial,
-            "pre_paddings": (0,) * spatial,
-            "post_paddings": (0,) * spatial,
-        },
-    )
-    g.operation(
-        DescriptorType.OPERATION_CONVOLUTION_FORWARD,
-        x=g.tensor("x", image),
-        w=g.tensor("w", weights),
-        y=g.tensor("y", result),
-        convolution=parameters,
-        alpha=1.0,
-        beta=0.0,
-    )
-    return g.graph()
+def built(made: Reproduction | MakesGraph | None) -> Graph:
+    """Return the graph of a reproduction."""
+    assert made is not None
+    if not isinstance(made, Reproduction):
+        return made()
+    make = attention.sdpa_backward if made.backward else attention.sdpa_forward
+    problem = attention.Attention(**{**REPRODUCED, **made.options})
+    return make(problem, implementation=made.implementation, version=made.version, allow_hazards=True)
 
 
-def experts(data_type: DataType) -> Graph:
-    g = GraphBuilder("experts", io_type=data_type)
-    g.operation(
-        DescriptorType.OPERATION_MOE_GROUPED_MATMUL,
-        mode=MoeGroupedMatmulMode.NONE,
-        math_prec=DataType.FLOAT,
-        token=g.tensor("token", (1, 64, 32)),
-        weight=g.tensor("weight", (4, 32, 16)),
-        first_token_offset=g.tensor("offsets", (4, 1, 1), DataType.INT32),
-        output=g.tensor("output", (1, 64, 16), HALF),
-    )
-    return g.graph()
-
-
-Made = Callable[[], Graph]
-
-# For each row a graph it is about and one it is not about, as little apart as possible.
-PAIRS: dict[str, tuple[Made, Made]] = {
-    "attention-of-9-10": (forward, lambda: forward(data_type=FP8)),
-    "fp8-attention-of-9-10": (lambda: forward(data_type=FP8), forward),
-    "window-of-9-14": (
-        lambda: forward(seq_kv=2048, left_bound=64),
-        lambda: forward(seq_kv=2048, left_bound=64, causal=True),
-    ),
-    "backward-in-cuda-graphs": (lambda: backward(seq_kv=200), lambda: backward(seq_kv=200, padding=True)),
-    "backward-large-head-dims": (
-        lambda: backward(head_dim=256, head_dim_v=192),
-        lambda: backward(head_dim=192, head_dim_v=128),
-    ),
-    "dropout-heuristics": (lambda: forward(dropout=0.25), lambda: forward(dropout_mask=True)),
-    "mxfp8-infinities": (lambda: forward(data_type=FP8, mx=True, output_type=BF16), lambda: forward(data_type=FP8)),
-    "fp8-split-keys": (
-        lambda: forward(data_type=FP8, output_type=BF16, seq_kv=4096),
-        lambda: forward(data_type=FP8, output_type=HALF, seq_kv=4096),
-    ),
-    "decoding-on-blackwell": (lambda: forward(seq_q=1, seq_kv=512), lambda: forward(seq_q=2, seq_kv=512)),
-    "decoding-ragged-stats": (
-        lambda: forward(seq_q=1, seq_kv=300, kv_heads=2, stats=True, ragged_stats=True, **RAGGED),
-        lambda: forward(seq_q=1, seq_kv=300, kv_heads=2, stats=True, **RAGGED),
-    ),
-    "decoding-causal-groups": (
-        lambda: forward(seq_q=1, seq_kv=512, kv_heads=2, causal=True),
-        lambda: forward(seq_q=1, seq_kv=512, kv_heads=2),
-    ),
-    "backward-key-tail": (lambda: backward(seq_kv=192), lambda: backward(seq_kv=192, causal=True)),
-    "backward-one-query": (lambda: backward(seq_q=1), lambda: backward(seq_q=1, padding=True)),
-    "sink-of-ragged-sequences": (
-        lambda: backward(sink=True, dsink=True, **RAGGED),
-        lambda: backward(sink=True, dsink=True, padding=True),
-    ),
-    "ragged-backward-gaps": (lambda: backward(**RAGGED), lambda: forward(**RAGGED)),
-    "ragged-attention-of-9-1": (lambda: forward(**RAGGED), lambda: forward(padding=True)),
-    "stats-of-large-scores": (lambda: forward(stats=True), forward),
-    "paged-attention-on-ada": (lambda: forward(padding=True, page_size=16), lambda: forward(padding=True)),
-    "long-keys-hang": (
-        lambda: forward(seq_q=8192, seq_kv=131072, causal=True, alignment="bottom_right"),
-        lambda: forward(seq_q=8192, seq_kv=131072, causal=True),
-    ),
-    "backward-stats-layout": (
-        lambda: backward(layout={"stats": (512, 1, 4, 1)}),
-        lambda: backward(layout={"q": "bhsd"}),
-    ),
-    "convolution-3d-bfloat16": (
-        lambda: convolution(BF16, (1, 8, 4, 4, 4), (8, 8, 1, 1, 1), (1, 8, 4, 4, 4)),
-        lambda: convolution(HALF, (1, 8, 4, 4, 4), (8, 8, 1, 1, 1), (1, 8, 4, 4, 4)),
-    ),
-    "convolution-depthwise-large": (
-        lambda: convolution(HALF, (64, 64, 1024, 1024), (64, 1, 1, 1), (64, 64, 1024, 1024)),
-        lambda: convolution(HALF, (8, 64, 1024, 1024), (64, 1, 1, 1), (8, 64, 1024, 1024)),
-    ),
-    "moe-matmul-fp8": (lambda: experts(FP8), lambda: experts(HALF)),
-}
-
-
-def codes(graph: Graph, sm: int, version: known.Version) -> list[str]:
+def codes(graph: Graph, sm: int, version: VersionTuple) -> list[str]:
     return [hazard.code for hazard in known_hazards(graph, sm, version)]
 
 
@@ -147,51 +54,74 @@ def codes(graph: Graph, sm: int, version: known.Version) -> list[str]:
 
 
 def test_every_row_says_what_is_known_and_who_says_so() -> None:
-    rows = tomllib.loads((Path(known.__file__).parent / "known_hazards.toml").read_text())["hazard"]
-    needed = {"code", "what", "effect", "fix", "source", "since", "condition"}
-    for row in rows:
-        assert needed <= set(row) <= needed | {"until", "except", "sm"}, row["code"]
-        assert all(row[name] for name in row), row["code"]
-        assert row["source"].startswith("https://"), row["code"]
-        assert row["condition"] in CONDITIONS, row["code"]
-    assert len({row["code"] for row in rows}) == len(rows)
-    assert not {row["code"] for row in rows} & {hazard.code for hazard in HAZARDS}
+    for row in FAULTS:
+        assert all((row.code, row.what, row.effect, row.fix, row.source, row.reproductions)), row.code
+        assert (row.attention is None) is not (row.graph is None), row.code
+        if row.refused:
+            assert row.source == MEASURED, row.code
+            assert row.evidence, row.code
+        else:
+            assert row.source.startswith("https://"), row.code
+            assert row.unlike is not None, row.code
+    assert len({row.code for row in FAULTS}) == len(FAULTS)
+
+
+def test_every_fault_is_hashable_and_equal_to_itself_only() -> None:
+    assert len(set(FAULTS)) == len(FAULTS)
 
 
 def test_windows_are_windows() -> None:
-    for row in ROWS.values():
-        assert (9, 0, 0) <= row.since <= NEW, row.code
-        assert row.until is None or row.since < row.until <= NEW, row.code
-        assert all(row.since < version and (row.until is None or version < row.until) for version in row.excepted)
+    for row in FAULTS:
+        window = row.versions
+        assert (9, 0, 0) <= window.since <= NEW, row.code
+        assert window.until is None or window.since < window.until <= NEW, row.code
+        assert all(window.since < version for version in window.except_), row.code
+        assert window.until is None or all(version < window.until for version in window.except_), row.code
 
 
 def test_every_condition_is_of_some_row() -> None:
-    assert {row.condition for row in ROWS.values()} == set(CONDITIONS)
-
-
-def test_every_row_has_its_graphs() -> None:
-    assert set(PAIRS) == set(ROWS)
+    text = Path(table.__file__).read_text(encoding="utf-8")
+    names = re.findall(r"^def (\w+)|^(_[A-Z]\w*)(?:: .*)? = ", text, re.MULTILINE)
+    assert len(names) > 20
+    assert [name for name in map("".join, names) if len(re.findall(rf"\b{name}\b", text)) < 2] == []
 
 
 @pytest.mark.parametrize("code", ROWS)
 def test_row_is_found_in_its_graph_its_versions_and_on_its_architectures_only(code: str) -> None:
     row = ROWS[code]
-    graph, other = (make() for make in PAIRS[code])
+    other = built(row.unlike)
     sm = row.sm[0] if row.sm else 90
-    assert code in codes(graph, sm, row.since)
     assert code not in codes(other, sm, row.since)
-    if row.until is not None:
-        assert code not in codes(graph, sm, row.until)
-    else:
-        assert code in codes(graph, sm, (9, 99, 0))
-    if row.since > (9, 0, 0):
-        assert code not in codes(graph, sm, (row.since[0], row.since[1] - 1, 99))
-    for version in row.excepted:
-        assert code not in codes(graph, sm, version)
-    if row.sm:
-        assert code not in codes(graph, 75, row.since)
-    else:
-        assert code in codes(graph, 75, row.since)
+    for graph in map(built, row.reproductions.values()):
+        assert code in codes(graph, sm, row.since)
+        if row.until is not None:
+            assert code not in codes(graph, sm, row.until)
+        else:
+            assert code in codes(graph, sm, (9, 99, 0))
+        if row.since > (9, 0, 0):
+            assert code not in codes(graph, sm, (row.since[0], row.since[1] - 1, 99))
+        for version in row.versions.except_:
+            assert code not in codes(graph, sm, version)
+        if row.sm:
+            assert code not in codes(graph, 75, row.since)
+        else:
+            assert code in codes(graph, 75, row.since)
+
+
+@pytest.mark.parametrize("row", FAULTS, ids=[row.code for row in FAULTS])
+def test_a_row_says_the_same_of_a_problem_and_of_its_graph(row: Fault) -> None:
+    """A condition on attention is answered from the problem, as the builder does, and from the graph, as explain."""
+    for made in row.reproductions.values():
+        graph = built(made)
+        from_graph = {fault.code for fault in find_faults(read_attention(graph), graph)}
+        assert row.code in from_graph
+        if isinstance(made, Reproduction):
+            use = read_attention(graph)
+            assert use is not None
+            given = Use(attention.Attention(**{**REPRODUCED, **made.options}), made.backward, use.form)
+            assert row.code in {fault.code for fault in find_faults(given)}
+        else:
+            assert row.graph is not None
 
 
 def test_words_of_a_hazard() -> None:
@@ -201,7 +131,8 @@ def test_words_of_a_hazard() -> None:
         "attention with block-scaled 8-bit floats: Inf and NaN in the results (mxfp8-infinities, cuDNN 9.23.0 to "
         "before 9.23.2); use 9.23.2 or later; https://github.com/NVIDIA/TransformerEngine/pull/3173"
     )
-    assert KnownHazard("a", "b", "c", "d", "e", (9, 1, 0)).window == "cuDNN 9.1.0 and later"
+    later = KnownHazard("a", what="b", effect="c", fix="d", source="e", versions=Window((9, 1, 0)))
+    assert later.window == "cuDNN 9.1.0 and later"
 
 
 # What was measured for this package

@@ -14,10 +14,9 @@ from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, Grap
 from cudnn_backend_py.diagnose import lint
 from cudnn_backend_py.diagnose.causes.find import suspects
 from cudnn_backend_py.graph import Pointwise
-from cudnn_backend_py.graph import faults as known
 from cudnn_backend_py.graph.attention import recognize as attention_graph
 from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.graph.faults import known_hazards
+from cudnn_backend_py.graph.faults import find, known_hazards
 from cudnn_backend_py.graph.guard import collecting, guarded, guarded_each, tell
 from cudnn_backend_py.graph.rewrite.changes import CHANGES, Change, changes, head_dims, response_dims
 from cudnn_backend_py.graph.rewrite.dims import dim_classes
@@ -185,12 +184,13 @@ def test_a_failing_condition_leaves_the_other_faults(monkeypatch: pytest.MonkeyP
     graph = sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, stats=True)
     before = known_hazards(graph, 90, (9, 10, 0))
     assert len(before) > 0
-    condition = next(one.condition for one in before if one.condition)
-    monkeypatch.setitem(known.CONDITIONS, condition, lambda *_: {}[3, 2])
+    code = before[0].code
+    rows = [dataclasses.replace(one, attention=lambda _: {}[3, 2]) if one.code == code else one for one in find.FAULTS]
+    monkeypatch.setattr(find, "FAULTS", rows)
     with collecting() as lines:
         left = known_hazards(graph, 90, (9, 10, 0))
-    assert left == [one for one in before if one.condition != condition]
-    assert lines == [f"the condition {condition} {LINE}"]
+    assert left == [one for one in before if one.code != code]
+    assert lines == [f"the condition {code} {LINE}"]
 
 
 def test_a_failing_look_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from cudnn_backend_py import (
     open_target,
 )
 from cudnn_backend_py.graph.attention import Use, Version, find_hazards
-from cudnn_backend_py.graph.attention.hazards import Form
+from cudnn_backend_py.graph.faults import Form
 from cudnn_backend_py.graph.formats import decode, encode, storage_type
 from tests.support.attention_cases import Case, draw, expect, make_case
 

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...graph.attention import SoftCap, Use, find_hazards
-from ...graph.attention.hazards import Form
+from ...graph.faults import Form
 from ...printable import printable
+from ...system.version import Version
 from ...target import find_profile
 from ..surveys.attention import BASE, FORMS, Cell, Row, SupportTable, attention_rows
 
@@ -47,7 +48,7 @@ def render_page(tables: Sequence[SupportTable], *, files: Sequence[str]) -> str:
 
     Targets and rows are those of the newest table.
     """
-    ordered = sorted(tables, key=_version)
+    ordered = sorted(tables, key=lambda table: Version.from_text(table.cudnn))
     page = _Page(ordered)
     head = _HEAD.format(
         files=", ".join(map(_code, files)),
@@ -60,11 +61,6 @@ def render_page(tables: Sequence[SupportTable], *, files: Sequence[str]) -> str:
     bodies = [f"## {name.capitalize()}\n\n" + "\n".join(page.table(name)) for name in ("forward", "backward")]
     notes = [f"{number}. {text}" for text, number in page.notes.items()]
     return "\n".join([head, *(f"{body}\n" for body in bodies), "## Notes\n", *notes, ""])
-
-
-def _version(table: SupportTable) -> tuple[int, int, int]:
-    major, minor, patch = map(int, table.cudnn.split("."))
-    return major, minor, patch
 
 
 class _Page:
@@ -100,7 +96,14 @@ class _Page:
         if cell.answer == "-":
             return ""
         if cell.answer == "yes":
-            use = Use(row.problem, row.direction == "backward", _HAZARD_FORMS[form], _version(table), self.sm[target])
+            version = Version.from_text(table.cudnn)
+            use = Use(
+                row.problem,
+                row.direction == "backward",
+                _HAZARD_FORMS[form],
+                version,
+                self.sm[target],
+            )
             wrong = [f"`{item.code}`: {item.what}: {item.effect}; {item.evidence}" for item in find_hazards(use)]
             return "@!" + self._refer(wrong) if wrong else "@"
         sign = {"no": "~~@~~", "crash": "@†", "?": "@?"}[cell.answer]

@@ -13,6 +13,7 @@ from ...generated.enums import AttributeType, CudnnEnum, DescriptorType
 from ...graph import Graph
 from ...native.values import matches
 from ...plans.lower import lower
+from ...system.version import Version, VersionTuple
 from ...target import Profile
 from ..causes.find import UNJUDGED
 from ..causes.phrases import NEEDS_DEVICE
@@ -30,8 +31,6 @@ _C_TYPES = {
     AttributeType.FRACTION: "cudnnFraction_t",
 }
 
-Version = tuple[int, int, int]
-
 
 def cpp_program(graph: Graph, profile: Profile, verdict: Verdict) -> str:
     """Return a C++17 program that asks cuDNN what `verdict` answers, and ends with the same exit code.
@@ -45,8 +44,8 @@ def cpp_program(graph: Graph, profile: Profile, verdict: Verdict) -> str:
         "TARGET": _comment(f"{profile.title} (sm_{profile.sm})"),
         "VERDICT": f"{verdict.outcome} by cuDNN {_comment(verdict.cudnn)}, exit code {verdict.exit_code}",
         "CAUSE": _comment(verdict.cause.headline if verdict.cause else "none was needed"),
-        "HEADER_NEEDED": _number(max(operations.header_needed, control.header_needed)),
-        "LIBRARY_NEEDED": _number(operations.library_needed),
+        "HEADER_NEEDED": str(Version.of(max(operations.header_needed, control.header_needed)).number),
+        "LIBRARY_NEEDED": str(Version.of(operations.library_needed).number),
         "DEVICE_JSON": _raw_json(profile),
         "CONTROL": control.function("control_operations"),
         "OPERATIONS": operations.function("operations"),
@@ -69,8 +68,8 @@ class _Writer:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.header_needed: Version = (9, 0, 0)
-        self.library_needed: Version = (9, 0, 0)
+        self.header_needed: VersionTuple = (9, 0, 0)
+        self.library_needed: VersionTuple = (9, 0, 0)
         self._lines: list[str] = []
         self._made: dict[int, str] = {}
         self._taken: set[str] = set()
@@ -117,7 +116,7 @@ class _Writer:
         c_type = f"<{_C_TYPES[kind]}>" if kind in _C_TYPES else ""
         return _set_line(name, facts, kind, c_type, (_literal(item, kind) for item in items))
 
-    def _need(self, named: CudnnEnum, since: Version) -> None:
+    def _need(self, named: CudnnEnum, since: VersionTuple) -> None:
         self.library_needed = max(self.library_needed, since)
         self.header_needed = max(self.header_needed, since, named.since)
 
@@ -181,12 +180,6 @@ def _comment(text: str) -> str:
 def _raw_json(profile: Profile) -> str:
     """Return the device description as the inside of ``R"json(...)json"``: a parenthesis could end that."""
     return json.dumps(dict(profile.properties), indent=1).replace(")", "\\u0029")
-
-
-def _number(version: Version) -> str:
-    """Return a version as ``CUDNN_VERSION`` writes it: 92800."""
-    major, minor, patch = version
-    return str(major * 10000 + minor * 100 + patch)
 
 
 _PROGRAM = r"""// What cuDNN says to one graph, on its C API.

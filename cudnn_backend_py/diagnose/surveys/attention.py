@@ -11,11 +11,12 @@ from typing import Any, Literal, get_args
 from ...errors import GraphError, UsageError
 from ...generated.enums import DataType
 from ...graph import Graph
-from ...graph.attention import Attention, Implementation, SoftCap, Version, sdpa_backward, sdpa_forward
+from ...graph.attention import Attention, Implementation, SoftCap, sdpa_backward, sdpa_forward
 from ...graph.attention.builder import SINGLE_OPS_SINCE
 from ...native import library
 from ...plans.refusals import furthest_reason
 from ...system.strict import parse_json
+from ...system.version import VersionTuple
 from ...target import find_profile
 from ..explanation import CRASHED
 from ..judges import Judge, Question
@@ -45,7 +46,7 @@ class Row:
         """The attention problem that is asked about."""
         return Attention(**{**BASE, **self.options})
 
-    def graph(self, form: str, version: Version) -> Graph:
+    def graph(self, form: str, version: VersionTuple) -> Graph:
         """Return the graph in one of ``FORMS``, for a cuDNN version, whatever is known to be wrong about it."""
         make = sdpa_forward if self.direction == "forward" else sdpa_backward
         implementation: Implementation = "unified" if form == "unified" else "composite"
@@ -337,7 +338,7 @@ def support_table(targets: Iterable[str] = TARGETS, *, rows: Iterable[str] | Non
     child finds cuDNN as this process did if that was by the environment. Some 15 ms for each verdict.
     """
     lib = library()
-    version = (lib.version[0], lib.version[1], lib.version[2])
+    version = lib.version
     forms = [form for form in FORMS if form != "single operations" or version >= SINGLE_OPS_SINCE]
     names = tuple(targets)
     for name in names:
@@ -352,7 +353,7 @@ def support_table(targets: Iterable[str] = TARGETS, *, rows: Iterable[str] | Non
     return SupportTable(lib.version_text, names, cells)
 
 
-def _ask(judge: Judge, row: Row, form: str, version: Version, target: str) -> Cell:
+def _ask(judge: Judge, row: Row, form: str, version: VersionTuple, target: str) -> Cell:
     try:
         graph = row.graph(form, version)
     except GraphError as error:

@@ -14,10 +14,10 @@ from ...graph.attention import Use, deterministic_config, find_hazards
 from ...graph.attention.backward import add_composite_backward
 from ...graph.attention.builder import SINGLE_OPS_SINCE, Frame, Place
 from ...graph.attention.forward import add_composite_forward
-from ...graph.attention.hazards import Form
 from ...graph.attention.problem import UncheckedAttention
 from ...graph.attention.unified import add_unified_forward
 from ...graph.data_types import FP8_TYPES
+from ...graph.faults import Form
 from ...graph.ir import Tensor
 from ...plans.choice import EngineChoice
 from ..enums import data_type, diagonal_alignment

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from ...graph.attention import Version
 from ...graph.data_types import HALF_TYPES
+from ...system.version import Version, VersionTuple, version_text
 from ..enums import attention_implementation, data_type, diagonal_alignment, tensor_reordering
 from ..errors import attribute_not_set, invalid_value, not_supported
 from ..tensors import tensor
@@ -169,7 +169,7 @@ def unified_lacks(request: Request, context: Context) -> str | None:
     """Return the first thing that keeps a forward pass from being the one SDPA operation, None if nothing does."""
     version: Version = context.version
     has = request.has
-    needs: tuple[tuple[bool, Version | None, str], ...] = (
+    needs: tuple[tuple[bool, VersionTuple | None, str], ...] = (
         (True, (9, 13, 1), "it"),
         (context.is_dynamic_shape_enabled, None, "dynamic shapes"),
         (has("block_mask"), (9, 14, 0), "a block mask"),
@@ -195,8 +195,8 @@ def unified_lacks(request: Request, context: Context) -> str | None:
             return f"the unified SDPA operation is not supported with {what}"
         if wanted and since is not None and version < since:
             return (
-                f"the unified SDPA operation is not supported with {what} before cuDNN {_text(since)}, "
-                f"this is {_text(version)}"
+                f"the unified SDPA operation is not supported with {what} before cuDNN {version_text(since)}, "
+                f"this is {version_text(version)}"
             )
     return None
 
@@ -210,10 +210,6 @@ def check_softmax_outputs(request: Request, context: Context) -> None:
         "before cuDNN 9.21 softmax writes statistics alone, max and sum_exp together, or nothing; the combination of "
         f"stats {given[0]}, max {given[1]}, sum_exp {given[2]} is invalid",
     )
-
-
-def _text(version: Version) -> str:
-    return ".".join(map(str, version))
 
 
 # rules of every pass
@@ -288,7 +284,7 @@ def _check_intermediate(context: Context, say: _Refusals) -> None:
 def _check_known_bugs(request: Request, version: Version, say: _Refusals) -> None:
     say.unsupported(
         version in ((9, 10, 0), (9, 10, 1)),
-        f"SDPA in FP16/BF16 is not supported on cuDNN {_text(version)} due to known bugs",
+        f"SDPA in FP16/BF16 is not supported on cuDNN {version_text(version)} due to known bugs",
         fix="use cuDNN 9.10.2 or newer",
     )
     say.unsupported(

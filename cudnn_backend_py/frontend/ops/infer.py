@@ -7,6 +7,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any
 
 from ...graph.strides import channels_last, ordered_strides
+from ...system.version import version_text
 from ..enums import data_type, scalar_type
 from ..errors import attribute_not_set, not_supported
 from ..tensors import tensor
@@ -100,7 +101,7 @@ def require_version(to: Emitter, version: tuple[int, int], what: str) -> None:
     """
     if to.context.version < version:
         raise not_supported(
-            f"{what} is not supported by cuDNN {'.'.join(map(str, to.context.version))}",
+            f"{what} is not supported by cuDNN {version_text(to.context.version)}",
             fix=f"use cuDNN {version[0]}.{version[1]} or later",
         )
 

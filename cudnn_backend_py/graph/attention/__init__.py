@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from ...errors import GraphError
+from ...system.version import VersionTuple
+from ...system.version import VersionTuple as Version
+from ..faults.fault import Fault as Hazard
+from ..faults.fault import Form, Use
+from ..faults.find import HAZARDS, check_hazards, find_hazards
 from ..ir import Graph
 from .backward import composite_backward
 from .builder import SINGLE_OPS_SINCE
 from .deterministic import deterministic_config
 from .forward import composite_forward
-from .hazards import HAZARDS, Form, Hazard, Use, check_hazards, find_hazards
 from .modifiers import SoftCap
-from .problem import Attention, ScoreModifier, Version, given
+from .problem import Attention, Implementation, ScoreModifier, given
 from .small import SmallAttention, mha_bprop, mha_fprop
 from .unified import prefers_unified, unified_backward, unified_forward
 
@@ -34,15 +38,13 @@ __all__ = [
     "sdpa_forward",
 ]
 
-Implementation = Literal["auto", "composite", "unified"]
-
 
 def sdpa_forward(
     problem: Attention | None = None,
     /,
     *,
     implementation: Implementation = "auto",
-    version: Version | None = None,
+    version: VersionTuple | None = None,
     sm: int | None = None,
     allow_hazards: bool = False,
     **options: Any,
@@ -86,7 +88,7 @@ def sdpa_backward(
     /,
     *,
     implementation: Implementation = "auto",
-    version: Version | None = None,
+    version: VersionTuple | None = None,
     sm: int | None = None,
     allow_hazards: bool = False,
     **options: Any,
@@ -117,7 +119,7 @@ def sdpa_backward(
     return unified_backward(p, version) if unified else composite_backward(p, version)
 
 
-def _form(unified: bool, version: Version | None) -> Form:
+def _form(unified: bool, version: VersionTuple | None) -> Form:
     if unified:
         return "unified"
     return "expanded" if version is None or version < SINGLE_OPS_SINCE else "single operations"

@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from ...generated.enums import DataType, PointwiseMode
+from ...system.version import VersionTuple
 from ..ir import Graph, Tensor
 from .builder import Frame
-from .problem import Attention, Version
+from .problem import Attention
 
 __all__ = ["add_composite_backward", "composite_backward"]
 
 _MODE = PointwiseMode
 
 
-def composite_backward(p: Attention, version: Version | None) -> Graph:
+def composite_backward(p: Attention, version: VersionTuple | None) -> Graph:
     """Return the composite graph of the backward pass: dQ, dK, dV (dbias, dsink) from Q, K, V, O, dO and stats.
 
     Scratch tensors (``softmax_sum``, ``dq_accum``, and with grouped heads and bounds ``dk_full``, ``dv_full``) are

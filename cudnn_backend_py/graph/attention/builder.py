@@ -17,15 +17,16 @@ from ...generated.enums import (
     RngDistribution,
     TensorReordering,
 )
+from ...system.version import Version, VersionTuple
 from ..builder import GraphBuilder
 from ..ir import Graph, Operation, Parameters, Tensor, packed_strides
-from .problem import MX_BLOCK, Attention, Version
+from .problem import MX_BLOCK, Attention
 
 __all__ = ["LOWEST", "SINGLE_OPS_SINCE", "Frame", "Place"]
 
 LOWEST = -3.4028234663852886e38  # of all float32 numbers
-SINGLE_OPS_SINCE: Version = (9, 21, 0)  # DIAGONAL_BAND_MASK, SOFTMAX and sub-graphs serve attention from here on
-INFINITY_SINCE: Version = (9, 10, 0)  # before it masks are built with the lowest finite float
+SINGLE_OPS_SINCE = Version(9, 21, 0)  # DIAGONAL_BAND_MASK, SOFTMAX and sub-graphs serve attention from here on
+INFINITY_SINCE = Version(9, 10, 0)  # before it masks are built with the lowest finite float
 
 _ONES = (1, 1, 1, 1)
 _MODE = PointwiseMode
@@ -46,7 +47,7 @@ class Place:
 class Frame:
     """A graph in the making for one attention problem."""
 
-    def __init__(self, problem: Attention, name: str, version: Version | None, place: Place | None = None) -> None:
+    def __init__(self, problem: Attention, name: str, version: VersionTuple | None, place: Place | None = None) -> None:
         self.p = problem
         self.g = GraphBuilder(problem.name or name, io_type=problem.data_type) if place is None else place.g
         self.version = version

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ...generated.enums import KnobType
-from .problem import Version
+from ...system.version import VersionTuple
 
 __all__ = ["deterministic_config"]
 
 
-def deterministic_config(version: Version, sm: int) -> tuple[int, dict[KnobType, int]] | None:
+def deterministic_config(version: VersionTuple, sm: int) -> tuple[int, dict[KnobType, int]] | None:
     """Return engine and knobs of the deterministic backward kernels, None where the heuristics' configs are.
 
     On sm_8x and sm_90 the graph alone (``deterministic=True``) makes the pass deterministic. On sm_10x the kernel is

@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
+from ...system.version import VersionTuple
 from ..ir import Graph, Tensor, packed_strides
 from .builder import Frame
-from .problem import Attention, Version
+from .problem import Attention
 
 __all__ = ["add_composite_forward", "composite_forward"]
 
 _MODE = PointwiseMode
 
 
-def composite_forward(p: Attention, version: Version | None) -> Graph:
+def composite_forward(p: Attention, version: VersionTuple | None) -> Graph:
     """Return the composite graph of the forward pass.
 
     Since cuDNN 9.21 masks and softmax are one operation each; before, and where no version is given, they are

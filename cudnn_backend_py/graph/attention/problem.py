@@ -13,11 +13,10 @@ from ..builder import GraphBuilder
 from ..data_types import FP8_TYPES
 from ..ir import Tensor
 
-__all__ = ["Alignment", "Attention", "Scale", "ScoreModifier", "UncheckedAttention", "Version", "given"]
-
-Version = tuple[int, int, int]
+__all__ = ["Alignment", "Attention", "Implementation", "Scale", "ScoreModifier", "UncheckedAttention", "given"]
 
 Alignment = Literal["top_left", "bottom_right"]
+Implementation = Literal["auto", "composite", "unified"]
 Scale = Literal["tensor", "none"]
 Layout = Literal["bshd", "bhsd", "sbhd", "packed"]
 

@@ -14,11 +14,11 @@ from typing import Any
 
 from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp, TensorReordering
 from .. import Graph
+from ..faults.fault import Use
 from ..guard import guarded
 from ..ir import Matmul, Op, Operation, Pointwise, Reduction, Tensor
-from . import Attention
-from .hazards import Use
 from .modifiers import SoftCap
+from .problem import Attention
 
 __all__ = ["ReadAttention", "read_attention"]
 

@@ -7,9 +7,10 @@ from typing import Any
 
 from ...errors import GraphError
 from ...generated.enums import DataType, DescriptorType
+from ...system.version import VersionTuple
 from ..ir import Graph, Tensor
 from .builder import SINGLE_OPS_SINCE, Frame
-from .problem import Attention, Version
+from .problem import Attention
 
 __all__ = ["add_unified_forward", "prefers_unified", "unified_backward", "unified_forward"]
 
@@ -17,7 +18,7 @@ BLOCK = 128  # rows and columns of a block of the block mask
 _FP8_FACTORS = ("descale_q", "descale_k", "descale_v", "descale_s", "scale_s", "scale_o", "amax_s", "amax_o")
 
 
-def prefers_unified(p: Attention, version: Version | None) -> bool:
+def prefers_unified(p: Attention, version: VersionTuple | None) -> bool:
     """Return whether cuDNN's frontend would try the unified operation first for this problem and version."""
     if version is None or version < (9, 13, 1) or p.is_fp8 or p.dropout_mask or p.scale == "none":
         return False
@@ -32,7 +33,7 @@ def prefers_unified(p: Attention, version: Version | None) -> bool:
     return all(version >= needed for needed, used in since if used) and not (p.dropout and p.stats)
 
 
-def unified_forward(p: Attention, version: Version | None) -> Graph:
+def unified_forward(p: Attention, version: VersionTuple | None) -> Graph:
     """Return the graph of one SDPA_FWD operation.
 
     Since cuDNN 9.21 modifiers, bias, ALiBi and bounds are its sub-graph and the statistics hang on a SOFTMAX
@@ -67,7 +68,7 @@ def add_unified_forward(f: Frame, *, unfuse_fma: bool = False) -> None:
     f.g.operation(DescriptorType.OPERATION_SDPA_FWD, "sdpa", **fields)
 
 
-def unified_backward(p: Attention, version: Version | None) -> Graph:
+def unified_backward(p: Attention, version: VersionTuple | None) -> Graph:
     """Return the graph of one SDPA_BWD operation."""
     f = _frame(p, "sdpa_backward", version)
     fields: dict[str, Any] = {name: f.io(name) for name in ("q", "k", "v", "o", "dq", "dk", "dv")}
@@ -87,7 +88,7 @@ def unified_backward(p: Attention, version: Version | None) -> Graph:
     return f.g.graph()
 
 
-def _frame(p: Attention, name: str, version: Version | None) -> Frame:
+def _frame(p: Attention, name: str, version: VersionTuple | None) -> Frame:
     lacks = {
         "given dropout mask": p.dropout_mask,
         "way to leave the scores unscaled": p.scale == "none",

@@ -1,0 +1,45 @@
+"""Faults of cuDNN: one table of what it accepts and then gets wrong, asked wherever a graph is built or judged."""
+
+from __future__ import annotations
+
+from ...system.version import VersionTuple
+from .. import Graph
+from ..attention.recognize import read_attention
+from .fault import Fault, Form, Reproduction, Use
+from .find import HAZARDS, check_hazards, find_faults, find_hazards
+from .table import FAULTS, MEASURED
+
+__all__ = [
+    "FAULTS",
+    "HAZARDS",
+    "MEASURED",
+    "Fault",
+    "Form",
+    "Hazard",
+    "KnownHazard",
+    "Reproduction",
+    "Use",
+    "check_hazards",
+    "find_faults",
+    "find_hazards",
+    "known_hazards",
+]
+
+Hazard = KnownHazard = Fault  # names of earlier versions
+
+
+def known_hazards(graph: Graph, sm: int, version: VersionTuple) -> list[Fault]:
+    """Return the known faults that a graph may meet on an architecture with a cuDNN version.
+
+    Parameters
+    ----------
+    graph
+        Any graph; attention is recognised by its data flow, whoever wrote it.
+    sm
+        90 for sm_90.
+    version
+        ``(9, 19, 0)``.
+
+    Source: :data:`FAULTS`. About 2 ms.
+    """
+    return list(find_faults(read_attention(graph), graph, version=version, sm=sm))

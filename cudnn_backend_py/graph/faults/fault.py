@@ -1,0 +1,107 @@
+"""`Fault`: something cuDNN accepts and then gets wrong; which graphs, where, what happens, and who says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from ...system.version import VersionTuple, Window
+from ..attention.problem import Attention, Implementation
+from ..ir import Graph
+
+__all__ = ["BASE", "Fault", "Form", "MakesGraph", "Reproduction", "Use"]
+
+Form = Literal["expanded", "single operations", "unified"]
+
+BASE = {"batch": 2, "heads": 2, "seq_q": 128, "head_dim": 64}  # what a reproduction does not say
+
+
+@dataclass(frozen=True)
+class Use:
+    """How a problem is to be run: direction, form of the graph, cuDNN version and architecture, if they are known."""
+
+    problem: Attention
+    backward: bool
+    form: Form
+    version: VersionTuple | None = None
+    sm: int | None = None
+
+
+class Reproduction(NamedTuple):
+    """Attention that runs into a fault: options over ``BASE``, and the arguments of the function that builds it."""
+
+    backward: bool
+    options: Mapping[str, Any]
+    implementation: Implementation = "composite"
+    version: VersionTuple | None = None
+
+
+MakesGraph = Callable[[], Graph]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """A fault of cuDNN, which is looked for in one use of attention, or in a graph.
+
+    Parameters
+    ----------
+    code
+        Its name.
+    what, effect, fix
+        Which graphs, what happens, what to do.
+    source
+        Who says so: an address, or the program that shows it.
+    evidence
+        What was measured for this package; empty for what others reported.
+    attention, graph
+        The condition, one of the two: on attention, which is read back from any graph; or on the graph itself.
+    versions, sm
+        Where it holds; the architectures are those it was seen on, none if it is bound to none.
+    refused
+        Whether ``sdpa_forward`` and ``sdpa_backward`` refuse it unless told otherwise.
+    reproductions, unlike
+        Graphs that have it, by what tells several apart; and one that has it not, as little apart as possible.
+    """
+
+    code: str = field(kw_only=False)
+    what: str
+    effect: str
+    fix: str
+    source: str
+    evidence: str = ""
+    versions: Window = field(default_factory=Window)
+    sm: tuple[int, ...] = ()
+    attention: Callable[[Use], bool] | None = None
+    graph: Callable[[Graph], bool] | None = None
+    refused: bool = False
+    reproductions: Mapping[str, Reproduction | MakesGraph] = field(default_factory=dict, compare=False, repr=False)
+    unlike: Reproduction | MakesGraph | None = field(default=None, compare=False, repr=False)
+
+    def holds_in(self, version: VersionTuple | None, sm: int | None) -> bool:
+        """Return whether it holds in a version on an architecture; what is not known of them may be the worst."""
+        return (version is None or version in self.versions) and (sm is None or not self.sm or sm in self.sm)
+
+    def concerns(self, use: Use | None, graph: Graph | None) -> bool:
+        """Return whether a use of attention, or a graph, is one of those it is about."""
+        if self.attention is not None:
+            return use is not None and self.attention(use)
+        return self.graph is not None and graph is not None and self.graph(graph)
+
+    @property
+    def since(self) -> VersionTuple:
+        """The first version known to have it."""
+        return self.versions.since
+
+    @property
+    def until(self) -> VersionTuple | None:
+        """The first version known to be right, None if none is."""
+        return self.versions.until
+
+    @property
+    def window(self) -> str:
+        """The versions in words."""
+        return str(self.versions)
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.effect} ({self.code}, {self.window}); {self.fix}; {self.source}"

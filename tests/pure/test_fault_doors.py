@@ -1,0 +1,87 @@
+"""One row in the table of faults is enough: whoever builds or judges a graph asks that table."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import DataType, GraphError, attention, torch_ops
+from cudnn_backend_py.frontend import FrontendHazardWarning
+from cudnn_backend_py.graph.faults import FAULTS, Fault, find, known_hazards
+from cudnn_backend_py.system.version import Window
+from tests.support.frontend_attention import Recorder, call
+
+IN, BEFORE = (9, 19, 0), (9, 18, 1)
+ROW = Fault(
+    "made-up",
+    what="s_q of 96",
+    effect="nothing",
+    fix="use another s_q",
+    source="examples/none.py",
+    evidence="not measured",
+    versions=Window(IN),
+    sm=(90,),
+    attention=lambda use: use.problem.seq_q == 96,
+    refused=True,
+)
+PROBLEM = attention.Attention(batch=2, heads=2, seq_q=96, head_dim=64)
+
+
+@pytest.fixture(params=[True, False], ids=["refused", "told"], autouse=True)
+def row(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Fault:
+    """Put a row more into the table."""
+    made = dataclasses.replace(ROW, refused=request.param)
+    monkeypatch.setattr(find, "FAULTS", (*FAULTS, made))
+    return made
+
+
+def refuses(row: Fault, version: tuple[int, int, int], sm: int) -> bool:
+    return row.refused and version >= IN and sm == 90
+
+
+@pytest.mark.parametrize(("version", "sm"), [(IN, 90), (BEFORE, 90), (IN, 100)])
+@pytest.mark.parametrize("build", [attention.sdpa_forward, attention.sdpa_backward])
+def test_builder_refuses_it(row: Fault, build: Any, version: tuple[int, int, int], sm: int) -> None:
+    if refuses(row, version, sm):
+        with pytest.raises(GraphError, match="made-up") as caught:
+            build(PROBLEM, version=version, sm=sm)
+        assert caught.value.code == "attention-hazard"
+    else:
+        build(PROBLEM, version=version, sm=sm)
+    assert build(PROBLEM, version=version, sm=sm, allow_hazards=True).ops
+
+
+def test_explain_names_it(row: Fault) -> None:
+    graph = attention.sdpa_forward(PROBLEM, allow_hazards=True)
+    assert row in known_hazards(graph, 90, IN)
+    assert row not in known_hazards(graph, 90, BEFORE)
+    assert row not in known_hazards(graph, 100, IN)
+
+
+@pytest.mark.parametrize(("version", "sm"), [(IN, 90), (BEFORE, 90), (IN, 100)])
+def test_torch_operators_refuse_it(row: Fault, version: tuple[int, int, int], sm: int) -> None:
+    whole = torch_ops._Tensor((2, 2, 96, 64), (2 * 96 * 64, 64, 2 * 64, 1), DataType.HALF)
+    tensors = dict.fromkeys(("q", "k", "v", "o"), whole)
+    options = torch_ops._Options(0.125, 0.0, None, None, False, None, False)
+    if refuses(row, version, sm):
+        with pytest.raises(GraphError, match="made-up"):
+            torch_ops.attention_graph(tensors, options, backward=False, version=version, sm=sm)
+    else:
+        assert torch_ops.attention_graph(tensors, options, backward=False, version=version, sm=sm).ops
+
+
+@pytest.mark.parametrize(("version", "sm"), [(IN, 90), (BEFORE, 90), (IN, 100)])
+def test_frontend_warns_of_it(
+    row: Fault, version: tuple[int, int, int], sm: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cudnn_backend_py.frontend.ops.attention_node._warned", set())
+    recorder = Recorder(version, sm)
+    call(recorder, PROBLEM, backward=False, unified=False)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert recorder.graph().ops
+    told = [item for item in caught if "made-up" in str(item.message)]
+    assert [item.category for item in told] == [FrontendHazardWarning] * refuses(row, version, sm)
