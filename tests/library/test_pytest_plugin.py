@@ -92,7 +92,8 @@ def test_unknown_target_is_misuse() -> None:
 def test_loading_the_plugin_imports_nothing_else_of_the_package() -> None:
     program = (
         "import sys; import cudnn_backend_py.testing.pytest_plugin as p\n"
-        "print([m for m in sys.modules if m.startswith('cudnn_backend_py.') and m not in (p.__package__, p.__name__)])\n"
+        "own = (p.__package__, p.__name__)\n"
+        "print([m for m in sys.modules if m.startswith('cudnn_backend_py.') and m not in own])\n"
         "print([m for m in ('numpy', 'ctypes', 'rich', 'click') if m in sys.modules])"
     )
     bare = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
