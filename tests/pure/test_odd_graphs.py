@@ -215,3 +215,12 @@ def test_a_softmax_is_written_out_with_uids_that_are_free() -> None:
     made = with_expanded_softmax(g.graph())
     assert made is not None
     assert sorted(one.uid for one in made.tensors)[:6] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_graph_that_only_makes_a_bias_has_nothing_left_without_it() -> None:
+    g = GraphBuilder("bias alone", io_type=DataType.HALF)
+    s = g.matmul(g.tensor("a", (1, 8, 8)), g.tensor("b", (1, 8, 8)))
+    g.pointwise(PointwiseMode.RELU_FWD, s, name="dbias", virtual=False)
+    with collecting() as lines:
+        assert [change for change in changes(g.graph()) if change.kind == "drop_bias"] == []
+    assert lines == []

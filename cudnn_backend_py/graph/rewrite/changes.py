@@ -737,8 +737,8 @@ def _drop_bias(graph: Graph) -> Iterator[Change]:
                 yield from _without_output(graph, op, tensor, "drop_bias")
     yield from _fields_left_out(graph, "drop_bias", ("dbias",), "without output dbias (the others are the same)")
     gradients = [op for op in graph.ops for t in op.outputs().values() if "bias" in t.name and not t.virtual]
-    if gradients and len(gradients) < len(graph.ops):
-        rest = with_ops(graph, [op for op in graph.ops if op not in gradients])
+    kept = [op for op in graph.ops if op not in gradients]
+    if gradients and kept and (rest := attempt(lambda: with_ops(graph, kept))) is not None:
         for change in _drop_bias(rest):
             names = [t for op in gradients for t in op.outputs().values()]
             yield dataclasses.replace(change, title=f"{change.title} and its gradient {describe(names)}")
