@@ -304,8 +304,8 @@ def test_blackwell_has_an_engine_of_its_own_for_determinism() -> None:
 
     assert choice(90, backward, use_deterministic_algorithm=True) is None
     assert choice(100, backward) is None
-    engine, knobs = choice(100, backward, use_deterministic_algorithm=True)
-    assert (engine, knobs[KnobType.STAGES]) == (5, 2)
+    chosen = choice(100, backward, use_deterministic_algorithm=True)
+    assert (chosen.engine, chosen.knobs[KnobType.STAGES]) == (5, 2)
     assert choice(100, backward_fp8) is not None
     assert choice(100, forward) is None
 
