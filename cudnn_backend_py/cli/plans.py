@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import CudnnStatusError
+from ..errors import CudnnStatusError, NotSupported
 from ..printable import printable
 from .output import NOT_JUDGED, OutputFile, say, warn
 
@@ -51,7 +51,7 @@ def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: 
         asked = load(graph_file)
         try:
             plan = build_plan(asked, target, mode=mode, engine=engine, knobs=choices)
-        except CudnnStatusError as error:
+        except (CudnnStatusError, NotSupported) as error:
             warn(error.render())
             raise SystemExit(_judged(asked, target)) from None
         plan.save(output)

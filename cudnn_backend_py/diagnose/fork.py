@@ -43,7 +43,8 @@ def apart(function: Callable[[], Result], otherwise: Callable[[], Result]) -> Re
     if threading.active_count() > 1:
         return function()
     owner = os.getpid()
-    reading, child, said = -1, -1, b""
+    reading, said = -1, b""
+    started: list[int] = []  # known even where a handler raises as soon as the fork is done
     try:
         with _without_signals() as before:  # an exception of a handler would lose the number of the process
             reading, writing = os.pipe()
@@ -51,7 +52,7 @@ def apart(function: Callable[[], Result], otherwise: Callable[[], Result]) -> Re
                 warnings.simplefilter("ignore", DeprecationWarning)  # of native threads, as NumPy's: they hold nothing
                 try:
                     # Native threads take signals too, and what their handlers raise in Python's fork would be lost.
-                    child = undisturbed(lambda: os.fork() or _answer(function, writing, before))
+                    undisturbed(lambda: started.append(os.fork() or _answer(function, writing, before)))
                 except OSError:  # no more processes or memory
                     return otherwise()
                 finally:
@@ -61,8 +62,8 @@ def apart(function: Callable[[], Result], otherwise: Callable[[], Result]) -> Re
         with _without_signals():
             if reading >= 0:
                 os.close(reading)
-            if child > 0 and os.getpid() == owner:  # and not in a process that was forked from here
-                _end(child, killed=not said)
+            if started and os.getpid() == owner:  # and not in a process that was forked from here
+                _end(started[0], killed=not said)
     try:
         result, error = pickle.loads(said)
     except Exception:  # it died before it had said all

@@ -14,7 +14,6 @@ import pytest
 
 import cudnn_backend_py
 from cudnn_backend_py import save_graph
-from cudnn_backend_py.native.environment import loader_folders
 from cudnn_backend_py.native.find import cudnn_places, library_folders, nvrtc_places
 from cudnn_backend_py.versions.store import default_root
 from examples import flash_forward, forum_two_matmul
@@ -158,7 +157,9 @@ def test_libraries_are_not_looked_for_in_the_working_folder(trap: Path, monkeypa
     assert found
     assert not [path for path in found if str(trap) in path]
     assert all(folder.is_absolute() for folder in library_folders())
-    assert Path() in loader_folders()  # the loader looks there all the same, of which 'info' warns
+    program = "from cudnn_backend_py.native.environment import loader_folders; print(*loader_folders())"
+    done = run_code(program, environment={**os.environ, "LD_LIBRARY_PATH": ":"}, cwd=trap.parent)
+    assert done.stdout.split() == [str(trap.parent)] * 2  # the loader looks there all the same, of which 'info' warns
 
 
 WHERE = "from cudnn_backend_py.native.find import cudnn_places; print([str(p.path) for p in cudnn_places()])"
