@@ -19,7 +19,6 @@ _FUNCTION = re.compile(r"(CUDNN_DEPRECATED\s+)?((?:const\s+)?\w+\s*\**)\s*CUDNNW
 _CALLBACK = re.compile(r"typedef\s+(\w+)\s*\(\s*\*\s*(\w+)\s*\)\s*\(([^)]*)\)\s*;")
 _STRUCT = re.compile(r"typedef struct \w+ \{(.*?)\}\s*(\w+)\s*;", re.S)
 _DEFINE = re.compile(r"^#define (CUDNN_\w+) +(\(1U << \w+\)|\d+)\s*$", re.M)
-_LIST_END = re.compile(r"^(?:Finalization:|Notes? |Note:|@since)", re.M)
 _ENTRY = re.compile(r"^(?:- (CUDNN_ATTR_\w+)(.*)|  (CUDNN_ATTR_\w+))$", re.M)
 _TYPE = re.compile(r"CUDNN_TYPE_(\w+)")
 _KIND = re.compile(r"CUDNN_BACKEND_(\w+|OPERATION_\*)_DESCRIPTOR")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +15,6 @@ from ..generated.enums import DataType
 from ..graph import Tensor
 from ..graph.data_types import DATA_TYPES, ELEMENT_BITS
 from ..graph.formats import decode, storage_type
-
-if TYPE_CHECKING:
-    pass
-
 from .statistics import _CHUNK
 
 __all__ = ["ROW_FACTOR", "TOLERANCES", "Difference", "compare", "has_storage", "limit_of"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +15,6 @@ from ..graph import Graph, Tensor
 from ..graph.data_types import BOOLEAN_TYPES
 from ..graph.formats import encode, storage_type
 from .agreement import TOLERANCES, has_storage
-
-if TYPE_CHECKING:
-    pass
-
 
 __all__ = ["made_up_inputs"]
 

@@ -151,10 +151,6 @@ def _read(graph: Graph) -> set[int]:
     return {tensor.uid for op in all_ops(graph) for tensor in op.inputs().values()}
 
 
-def _is_attention(graph: Graph) -> bool:
-    return any(op.kind in _ATTENTION for op in graph.ops) or sum(isinstance(op, Matmul) for op in graph.ops) > 1
-
-
 def _find(ops: Iterable[Op], kind: DescriptorType) -> Iterator[Operation]:
     return (op for op in ops if isinstance(op, Operation) and op.kind is kind)
 
