@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from cudnn_backend_py import DataType, Graph, OperationGraph, Target, UsageError, build_plan, execute, open_target
-from cudnn_backend_py.execution.run import DeviceMemory
 from cudnn_backend_py.graph import attention
+from cudnn_backend_py.native.cuda import Memory
 from cudnn_backend_py.plans.cache import PlanCache, plan_key
 from cudnn_backend_py.plans.select import Selection, tuned_options
 from cudnn_backend_py.tuning.search import autotune
@@ -108,7 +108,7 @@ def test_a_selection_holds_for_every_candidate(gpu: Target) -> None:
 
 def test_given_buffers_are_used_and_wrong_ones_refused(gpu: Target) -> None:
     graph = forward(batch=1, heads=2, seq_q=128)
-    with DeviceMemory() as memory:
+    with Memory(0) as memory:
         o = memory.zeros(2 * 128 * 64 * 2)
         v = memory.zeros(2 * 128 * 64 * 2)
         autotune(graph, gpu, buffers={"o": o, "v": v}, budget_s=2, cache=False)

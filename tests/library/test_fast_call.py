@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py import DataType, GraphBuilder, OperationGraph, build_plan, open_target
+from cudnn_backend_py import CudnnStatusError, DataType, GraphBuilder, OperationGraph, build_plan, open_target
 from cudnn_backend_py.execution.buffers import exchange
 from cudnn_backend_py.execution.executable import _wanted
 from cudnn_backend_py.graph.attention import sdpa_forward
@@ -23,7 +23,6 @@ from cudnn_backend_py.native.fast_call import (
     Exchange,
     HandleState,
     Launch,
-    again,
     compiled_library,
 )
 from cudnn_backend_py.native.launch import Launcher
@@ -252,28 +251,31 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_bound_call_tells_the_status(plan: Plan, way: str) -> None:
-    told: list[int] = []
-
-    def fail(status: int) -> None:
-        told.append(status)
-        raise ValueError(status)
-
     launcher = Launcher(plan.descriptor, [1, 2])
-    step = again(no_handle(plan), launcher.pack(launcher.row(64, 64)), fail)
+    step = no_handle(plan).bind(launcher.pack(launcher.row(64, 64)))
     for _ in range(2):
-        with pytest.raises(ValueError, match=r"^2\d\d\d$"):
+        with pytest.raises(CudnnStatusError) as caught:
             step()
-    assert len(told) == 2
+        assert caught.value.function == "cudnnBackendExecute"
+        assert int(caught.value.status) // 1000 * 1000 == NULL_HANDLE
 
 
 def test_handle_is_given_the_stream_first(plan: Plan, launcher: Launcher, framework: Framework, way: str) -> None:
     """cuDNN refuses that too, for want of a handle, and then the handle's stream stays what it was."""
     launch = no_handle(plan)
     launch.handle.stream = 8192
-    told: list[int] = []
-    again(launch, launcher.pack(launcher.row(*[64] * len(launcher.uids))), told.append)()
-    assert told[0] // 1000 * 1000 == NULL_HANDLE
+    with pytest.raises(CudnnStatusError) as caught:
+        launch.bind(launcher.pack(launcher.row(*[64] * len(launcher.uids))))()
+    assert caught.value.function == "cudnnSetStream"
+    assert int(caught.value.status) // 1000 * 1000 == NULL_HANDLE
     assert launch.handle.stream == 8192
+
+
+def test_a_stream_the_handle_refuses_is_told_as_that(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+    call = make(plan, launcher, framework)
+    call._keeps[0].handle.stream = 8192
+    assert call.go(buffers()) // 1000 * 1000 == NULL_HANDLE
+    assert call.failed == "cudnnSetStream"
 
 
 def test_packs_are_filled_alike_either_way(plan: Plan, way: str) -> None:
