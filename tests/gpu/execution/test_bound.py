@@ -342,6 +342,8 @@ def test_array_interface(gpu: Target) -> None:
 
 
 JAX = """
+import faulthandler
+faulthandler.dump_traceback_later(120, exit=True)
 import jax, torch
 from tests.gpu.execution.test_bound import buffers, check, executable, forward, open_target
 run = executable(forward(), open_target())
@@ -357,7 +359,8 @@ check(given)
 def test_jax() -> None:
     """In a process of its own: JAX starts threads, and would take most of the GPU's memory."""
     environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "CUDA_VISIBLE_DEVICES": "0"}
-    done = subprocess.run([sys.executable, "-c", JAX], env=environment, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-X", "faulthandler", "-c", JAX]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=150)
     assert not done.returncode, done.stderr
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import re
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -153,6 +156,18 @@ def test_saved_plan_runs_after_loading(gpu: Target, tmp_path: Any) -> None:
     plan = load_plan(tmp_path / "plan.json", gpu)
     assert plan.graph == graph
     check_flash(plan)
+
+
+def test_numpy_arrays_need_no_other_package() -> None:
+    """Neither cuda-python nor a framework: memory and copies are the driver's."""
+    program = "import sys\nsys.modules.update(cuda=None, torch=None, cupy=None)\n"
+    program += "from examples import flash_forward\nflash_forward.main()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
+    assert not done.returncode, done.stderr
+    error = re.search(r"max error of o ([\d.e+-]+), of stats ([\d.e+-]+)", done.stdout)
+    assert error, done.stdout
+    assert float(error[1]) < 5e-3
+    assert float(error[2]) < 5e-3
 
 
 def check_flash(plan: Plan) -> float:
