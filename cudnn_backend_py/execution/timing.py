@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from statistics import median
 
 from .run import cuda_call, cuda_runtime
 
@@ -29,9 +30,9 @@ def gpu_time(run: Callable[[], object], stream: int, *, repeats: int = 20) -> fl
             run()
             cuda_call(runtime, "cudaEventRecord", end, stream)
         cuda_call(runtime, "cudaStreamSynchronize", stream)
-        times = sorted(float(cuda_call(runtime, "cudaEventElapsedTime", start, end)) * 1e3 for start, end in pairs)
+        times = [float(cuda_call(runtime, "cudaEventElapsedTime", start, end)) * 1e3 for start, end in pairs]
     finally:
         for pair in pairs:
             for event in pair:
                 cuda_call(runtime, "cudaEventDestroy", event)
-    return times[len(times) // 2]
+    return median(times)
