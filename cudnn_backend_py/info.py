@@ -1,8 +1,15 @@
-"""What this machine and this process have: the facts ``cudnn-backend info`` shows and a record keeps."""
+"""What this machine and process have: the facts ``cudnn-backend info`` shows, and how a record of figures begins."""
 
 from __future__ import annotations
 
+import json
+import os
+import platform
+import subprocess
 import sys
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from .errors import EnvironmentNotReady
@@ -12,7 +19,7 @@ from .system.version import __version__
 from .target import list_profiles, read_device
 from .versions import store as versions
 
-__all__ = ["collect_info"]
+__all__ = ["collect_info", "start_record", "write_record"]
 
 
 def collect_info() -> dict[str, Any]:
@@ -41,3 +48,40 @@ def collect_info() -> dict[str, Any]:
         facts["cudnn versions installed"] = f"not known: {error}"
     facts["known targets"] = [f"{profile.name} (sm_{profile.sm})" for profile in list_profiles()]
     return facts
+
+
+# Records
+
+
+def start_record(kind: str, facts: Iterable[str] = ("cudnn_backend_py", "python", "cudnn")) -> dict[str, Any]:
+    """Return how every record of figures begins: schema, date, commit, machine, these facts of :func:`collect_info`.
+
+    The commit is that of the working folder; ``CUDNN_BACKEND_COMMIT`` says it where the sources travel without git.
+    """
+    known = collect_info()
+    return {
+        "schema": f"cudnn-backend-py/{kind}",
+        "version": 1,
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "commit": os.environ.get("CUDNN_BACKEND_COMMIT") or _commit(),
+        "machine": platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "environment": {name: known[name] for name in facts if name in known},
+    }
+
+
+def write_record(record: Mapping[str, Any], path: Path | None) -> str:
+    """Return a record as JSON, written to `path` where one is given; its folder is made."""
+    text = json.dumps(record, indent=1)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n", encoding="utf-8")
+    return text
+
+
+def _commit() -> str:
+    try:
+        found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    except OSError:  # there is no git
+        return "unknown"
+    return found.stdout.strip() or "unknown"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from statistics import median
 
 from ..native.cuda import Timer
 
@@ -24,5 +25,4 @@ def gpu_time(run: Callable[[], object], stream: int, *, device: int = 0, repeats
             timer.mark(start, stream)
             run()
             timer.mark(start + 1, stream)
-        times = sorted(timer.microseconds(start, start + 1) for start in range(0, 2 * repeats, 2))
-    return times[repeats // 2]
+        return median(timer.microseconds(start, start + 1) for start in range(0, 2 * repeats, 2))

@@ -27,7 +27,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_host_times_are_in_order(measured: Any, direction: str) -> None:
     found = {name: timing["median_us"] for name, timing in measured["host"][direction].items()}
     named = {"C loop", "same pointers", "same buffers, by position", "fresh pointers", "torch operator", "torch flash"}
-    assert named <= set(found)
+    assert named | {"our frontend, same", "our frontend, fresh"} <= set(found)
     assert 0.9 * found["C loop"] < found["same pointers"] < 3 * found["C loop"]
     assert found["same pointers"] < found["fresh pointers"] < found["torch operator"] * 3
 
@@ -45,6 +45,9 @@ def test_fresh_processes_ran(measured: Any) -> None:
     assert ways >= set(CHILDREN) - {"cudnn-frontend"}
     totals = {way: figures["total"] for way, figures in measured["fresh"].items()}
     assert totals["ahead of time"] < totals["cold"]
+    ours = measured["fresh"]["our frontend"]
+    assert 0 < sum(ms for step, ms in ours.items() if step.startswith("plan: ")) <= ours["plan"] + 0.1  # rounded
+    assert 0 < ours["plan again"] < ours["total"]
 
 
 def test_every_figure_is_judged(measured: Any, tmp_path: Path) -> None:

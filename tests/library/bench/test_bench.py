@@ -1,9 +1,12 @@
-"""``cudnn-backend bench`` where there is no GPU: its shapes, its C loop, what it accepts and how it tells."""
+"""What is measured, where there is no GPU: the shapes, C loop, judgement and tables of ``cudnn-backend bench``, and
+``python -m cudnn_backend_py.bench``, little of it.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import io
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,12 +14,15 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cudnn_backend_py import EnvironmentNotReady, OperationGraph, library, open_target
+from cudnn_backend_py import EnvironmentNotReady, OperationGraph, frontend, library, open_target
+from cudnn_backend_py.bench.frontend_graph import build
 from cudnn_backend_py.bench.judge import judge, verdict_lines
 from cudnn_backend_py.bench.shapes import DIRECTIONS, QUICK, SHAPES, SMALL
 from cudnn_backend_py.bench.tables import draw, fresh_table, gpu_table, host_table
+from cudnn_backend_py.frontend.handles import DescribedHandle
 from cudnn_backend_py.native.fast_call import compiled_library
 from cudnn_backend_py.plans.choice import EngineChoice
+from tests.support.child import ROOT, run_python
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +66,15 @@ def test_tag_of_a_config_names_it(h100: Any) -> None:
     assert (choice.engine, choice.knobs) == (config.engine, config.knobs)
     with pytest.raises(ValueError, match="engine-tag: 'no plan' is no engine tag"):
         EngineChoice.parse("no plan")
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_our_frontend_builds_what_is_measured(h100: Any, direction: Any) -> None:
+    steps: list[str] = []
+    graph, tensors = build(frontend, DescribedHandle(h100), SMALL, direction, steps.append)
+    assert steps == ["validate", "operation graph", "heuristics", "build plans"]
+    assert set(tensors) == set("qkvo") | {"stats"} | ({"do", "dq", "dk", "dv"} if direction == "backward" else set())
+    assert graph.get_workspace_size() >= 0
 
 
 # the C loop
@@ -146,6 +161,23 @@ def test_another_plan_than_the_frontends_is_not_compared() -> None:
     assert passed(made)["GPU: shapes that differ from cudnn-frontend, same plan"] is False
 
 
+def test_a_difference_beyond_noise_is_what_tuning_takes_for_one() -> None:
+    """One percent, and both spreads: the quartiles of each are a percent apart."""
+    name = "GPU: shapes that differ from cudnn-frontend, same plan"
+    for median, spread, differs in ((98.5, 0.0, True), (99.5, 0.0, False), (98.5, 0.8, False), (101.5, 0.0, True)):
+        made = record()
+        made["gpu"][0]["us"] |= {"ours": timing(median, spread), "cudnn-frontend": timing(100.0, spread)}
+        assert passed(made)[name] is not differs, (median, spread)
+
+
+def test_a_plan_beside_itself_does_not_differ() -> None:
+    """What the limit was read from: all plans of a run on an H100 beside the same ones of cudnn-frontend."""
+    made = json.loads((ROOT / "logs" / "bench-h100-cudnn-9.19.0.json").read_text())
+    judged = {item["name"]: item["value"] for item in judge(made)}
+    assert judged["GPU: shapes that differ from cudnn-frontend, same plan"] == 0
+    assert judged["GPU: shapes where autotuned is slower than the first choice"] == 0
+
+
 def test_what_was_not_measured_neither_passes_nor_fails() -> None:
     empty = {"problem": SMALL.name, "c loop": "not measured", "forward": {}, "backward": {}}
     assert set(passed(record(host=empty, gpu=[], fresh={})).values()) == {None}
@@ -169,3 +201,33 @@ def test_absence_of_matplotlib_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(EnvironmentNotReady, match="matplotlib-missing"):
         draw(record(), tmp_path / "bench.svg")
+
+
+# python -m cudnn_backend_py.bench
+
+
+def measured(tmp_path: Path, name: str, *options: str) -> Any:
+    output = tmp_path / "record.json"
+    run_python(["-m", "cudnn_backend_py.bench", name, "--output", str(output), *options], check=True)
+    return json.loads(output.read_text())
+
+
+def test_matrix_is_resumed_where_it_was_killed(tmp_path: Path) -> None:
+    found = measured(tmp_path, "matrix", "--rounds", "1", "--targets", "sm90", "--versions", library().version_text)
+    assert found["schema"] == "cudnn-backend-py/matrix"
+    assert found["environment"]["cudnn"] == library().version_text
+    assert found["letters"] == {"S": 10, "-": 2}
+    killed = found["killed_half_way"]
+    assert 6 <= killed["answers_when_killed"] <= 12
+    assert killed["answers_when_killed"] + killed["asked_when_resumed"] == 12
+    assert (killed["answered_twice"], killed["asked_the_third_time"]) == (0, 0)
+    assert found["with_a_crashing_graph"] == {"crashes": {"S": 1, "!": 1}, "plain": {"S": 2}}
+
+
+def test_long_use_replays_the_calls_of_verdicts(tmp_path: Path) -> None:
+    found = measured(tmp_path, "long-use", "--explains", "22")["without_builds"]
+    counts = found["calls"]["calls_of_a_verdict"]
+    assert set(counts) == {"sdpa_forward", "two_matmuls"}
+    assert min(counts.values()) > 50
+    grown = found["growth_per_round_of_package_beyond_calls"]
+    assert (grown["open_files"], grown["threads"], grown["python_threads"]) == (0, 0, 0)

@@ -1,26 +1,17 @@
-"""A million rounds of create, set, finalize, get, destroy: memory before, on the way and after.
-
-python benchmarks/million_rounds.py --output logs/million-rounds.json
-"""
+"""A million rounds of create, set, finalize, get, destroy: memory before, on the way and after."""
 
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
-import os
-import platform
 import time
-from pathlib import Path
 
-from cudnn_backend_py import Attr, DataType, Descriptor, DescriptorType, PointwiseMode, __version__, library
+from ...generated.enums import AttributeName as Attr
+from ...generated.enums import DataType, DescriptorType, PointwiseMode
+from ...info import start_record, write_record
+from ...native import Descriptor
+from .memory import resident_bytes
 
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-
-
-def resident_bytes() -> int:
-    """Return the memory of this process that is in RAM."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_BYTES
+__all__ = ["add_options", "run"]
 
 
 def tensor(uid: int) -> Descriptor:
@@ -62,25 +53,11 @@ def measure(rounds: int) -> dict[str, object]:
     }
 
 
-def main() -> None:
-    """Write the numbers where asked."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add how many rounds."""
     parser.add_argument("--rounds", type=int, default=1_000_000)
-    parser.add_argument("--output", type=Path)
-    given = parser.parse_args()
-    record = {
-        "command": f"python benchmarks/million_rounds.py --rounds {given.rounds}",
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
-        "cudnn": library().version_text,
-        "cudnn_backend_py": __version__,
-        **measure(given.rounds),
-    }
-    text = json.dumps(record, indent=1)
-    if given.output:
-        given.output.write_text(text + "\n", encoding="utf-8")
-    print(text)
 
 
-if __name__ == "__main__":
-    main()
+def run(options: argparse.Namespace) -> None:
+    """Measure and write."""
+    print(write_record({**start_record("million-rounds"), **measure(options.rounds)}, options.output))

@@ -3,77 +3,45 @@
 The calls of one verdict of each graph are recorded (functions, values, which descriptor is which), written out as a C
 program, compiled with gcc and replayed in a process of its own that has loaded the same libraries and runs no Python in
 its loop. What that loop keeps is cuDNN's; what the package keeps beyond it is ours.
-
-python benchmarks/long_use.py --explains 100000 --builds 1000 --output logs/long-use.json
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
-import datetime
 import gc
 import json
-import os
-import platform
 import subprocess
-import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cudnn_backend_py import AttributeType, DataType, Graph, GraphBuilder, __version__, explain, library
-from cudnn_backend_py.generated.enums import TensorReordering
-from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.native.libcudnn import Library
+from ...diagnose import explain
+from ...generated.enums import AttributeType, DataType
+from ...graph import Graph, GraphBuilder
+from ...graph.attention import sdpa_forward
+from ...info import start_record, write_record
+from ...native import library
+from ...native.libcudnn import Library
+from ...system.child import call_command
+from ..graphs import two_matmuls
+from .memory import in_use
+
+__all__ = ["add_options", "run"]
 
 TARGET = "sm90"
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 CHECKPOINTS = 20
 
 
 def graphs(build: bool) -> list[Graph]:
     """Return the graphs that are asked about in turn: without builds a supported one and a refused one."""
+    if not build:
+        return [sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, implementation="unified"), two_matmuls()]
     g = GraphBuilder("matmul", io_type=DataType.HALF)
     g.matmul(g.tensor("a", (2, 64, 64)), g.tensor("b", (2, 64, 64)), name="c", virtual=False)
-    if build:
-        return [g.graph()]
-    g = GraphBuilder("refused", io_type=DataType.HALF)
-    q, v = g.tensor("q", (1, 1, 10, 64)), g.tensor("v", (1, 1, 10, 64))
-    k = g.tensor("k", (1, 1, 64, 10), strides=(640, 640, 1, 64))
-    s = g.matmul(q, k, data_type=DataType.HALF, reordering=TensorReordering.F16x16)
-    g.matmul(s, v, name="o", virtual=False)
-    return [sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, implementation="unified"), g.graph()]
-
-
-# what is in use
-
-
-class _Mallinfo(ctypes.Structure):
-    names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
-    _fields_ = tuple((name, ctypes.c_size_t) for name in names.split())
-
-
-_libc = ctypes.CDLL(None)
-_libc.mallinfo2.restype = _Mallinfo
-
-
-def in_use() -> dict[str, int]:
-    """Return what this process holds: memory in RAM, bytes malloc gave out, Python's blocks, files, threads."""
-    gc.collect()
-    _libc.malloc_trim(0)
-    heap = _libc.mallinfo2()
-    return {
-        "resident_bytes": int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_BYTES,
-        "malloc_bytes": heap.uordblks + heap.hblkhd,
-        "python_blocks": sys.getallocatedblocks(),
-        "open_files": len(os.listdir("/proc/self/fd")),
-        "threads": len(os.listdir("/proc/self/task")),
-        "python_threads": threading.active_count(),
-    }
+    return [g.graph()]
 
 
 def watch(rounds: int, warm: int, run: Callable[[int], None]) -> dict[str, Any]:
@@ -243,7 +211,8 @@ def of_calls(rounds: int, warm: int, build: bool) -> dict[str, Any]:
 
 
 def _child(*arguments: str) -> str:
-    done = subprocess.run([sys.executable, __file__, *arguments], stdout=subprocess.PIPE, text=True, check=True)
+    command = call_command("cudnn_backend_py.bench.__main__:main", "long-use", *arguments)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return done.stdout
 
 
@@ -253,11 +222,7 @@ def compare(rounds: int, warm: int, build: bool) -> dict[str, Any]:
     package, calls = (json.loads(_child("--watch", who, *options)) for who in ("package", "calls"))
     ours = {key: round(value - calls["growth_per_round"][key], 4) for key, value in package["growth_per_round"].items()}
     return {
-        "command": f"python benchmarks/long_use.py {'--builds' if build else '--explains'} {rounds}",
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
-        "cudnn": library().version_text,
-        "cudnn_backend_py": __version__,
+        **start_record("long-use"),
         "rounds": rounds,
         "warm": warm,
         "package": package,
@@ -266,36 +231,31 @@ def compare(rounds: int, warm: int, build: bool) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Write the numbers where asked."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add how many verdicts, and what only child processes are given."""
     parser.add_argument("--explains", type=int, default=0, help="verdicts without builds")
     parser.add_argument("--builds", type=int, default=0, help="verdicts with builds")
-    parser.add_argument("--output", type=Path, help="where the part that was measured is written; the other one stays")
     parser.add_argument("--watch", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--record", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--build", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.record:
-        text, counts = recorded(given.build)
-        given.record.write_text(text, encoding="utf-8")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure and write; in a file that is there, the part that was not measured stays."""
+    if options.record:
+        text, counts = recorded(options.build)
+        options.record.write_text(text, encoding="utf-8")
         print(json.dumps(counts))
         return
-    if given.watch:
-        who, rounds, warm = given.watch
-        watched = {"package": of_package, "calls": of_calls}[who](int(rounds), int(warm), given.build)
-        print(json.dumps(watched))
+    if options.watch:
+        who, rounds, warm = options.watch
+        print(json.dumps({"package": of_package, "calls": of_calls}[who](int(rounds), int(warm), options.build)))
         return
-    record = json.loads(given.output.read_text(encoding="utf-8")) if given.output and given.output.exists() else {}
-    if given.explains:
-        record["without_builds"] = compare(given.explains, min(1000, given.explains // 10), build=False)
-    if given.builds:
-        record["with_builds"] = compare(given.builds, min(100, given.builds // 10), build=True)
-    text = json.dumps(record, indent=1)
-    if given.output:
-        given.output.write_text(text + "\n", encoding="utf-8")
-    print(text)
-
-
-if __name__ == "__main__":
-    main()
+    record = (
+        json.loads(options.output.read_text(encoding="utf-8")) if options.output and options.output.exists() else {}
+    )
+    if options.explains:
+        record["without_builds"] = compare(options.explains, min(1000, options.explains // 10), build=False)
+    if options.builds:
+        record["with_builds"] = compare(options.builds, min(100, options.builds // 10), build=True)
+    print(write_record(record, options.output))

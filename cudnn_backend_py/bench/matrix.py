@@ -1,32 +1,30 @@
-"""What a matrix costs: 12 graphs x 7 targets x 12 cuDNN versions, verdicts without building, written as JSON.
-
-python benchmarks/matrix.py --output logs/matrix.json
+"""What a matrix costs: 12 graphs x 7 targets x 12 cuDNN versions, verdicts without building.
 
 Then the same is killed half way in a child process and resumed, and a graph that crashes cuDNN is put beside another.
-Give the versions with --versions; without it the twelve newest are asked that are installed, or that this environment
-would load.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import resource
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+from ..diagnose.surveys.matrix import Matrix, available_versions, matrix
+from ..generated.enums import DataType, PointwiseMode
+from ..graph import Graph, GraphBuilder
+from ..graph.attention import Attention, sdpa_backward, sdpa_forward
+from ..info import start_record, write_record
+from ..system.child import call_command
+from .graphs import two_matmuls
 
-from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode
-from cudnn_backend_py.diagnose.surveys.matrix import Matrix, available_versions, matrix
-from cudnn_backend_py.graph.attention import Attention, sdpa_backward, sdpa_forward
-from examples import attention_hazards, forum_two_matmul
+__all__ = ["add_options", "run"]
 
 TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100", "sm103", "sm120")
 PROBLEM = {"batch": 2, "heads": 4, "seq_q": 512, "head_dim": 64}
@@ -63,15 +61,15 @@ def twelve_graphs() -> dict[str, Graph]:
         "forward, paged": forward(padding=True, page_size=64),
         "backward, causal": backward(causal=True),
         "backward, dropout, d 128": backward(dropout=0.1, head_dim=128),
-        "two matrix products": forum_two_matmul.graph(),
+        "two matrix products": two_matmuls(),
         "linear, float16": linear(DataType.HALF),
         "linear, float32": linear(DataType.FLOAT),
     }
 
 
-def ask(versions: tuple[str, ...], cache: Path) -> Matrix:
+def ask(targets: Sequence[str], versions: Sequence[str], cache: Path) -> Matrix:
     """Ask what is not kept in the folder `cache`."""
-    return matrix(twelve_graphs(), TARGETS, versions, cache=cache, progress=sys.stderr.isatty())
+    return matrix(twelve_graphs(), targets, versions, cache=cache, progress=sys.stderr.isatty())
 
 
 def cpu_s() -> float:
@@ -82,14 +80,15 @@ def cpu_s() -> float:
 
 def kept(cache: Path) -> int:
     """Return how many answers a folder holds."""
-    return sum(1 for _ in cache.glob("*.json"))
+    return sum(1 for _ in cache.glob("*.answer"))
 
 
-def killed_and_resumed(versions: tuple[str, ...], total: int) -> dict[str, int | float]:
+def killed_and_resumed(targets: Sequence[str], versions: Sequence[str], total: int) -> dict[str, int | float]:
     """Kill a child that asks when half is answered, ask again, and count the answers that were given twice."""
     with tempfile.TemporaryDirectory() as folder:
         cache = Path(folder)
-        command = [sys.executable, __file__, "--versions", *versions, "--into", folder]
+        asked = ["--targets", *targets, "--versions", *versions, "--into", folder]
+        command = call_command("cudnn_backend_py.bench.__main__:main", "matrix", *asked)
         child = subprocess.Popen(command)
         while child.poll() is None and kept(cache) < total // 2:
             time.sleep(0.02)
@@ -97,9 +96,9 @@ def killed_and_resumed(versions: tuple[str, ...], total: int) -> dict[str, int |
         child.wait()
         before = kept(cache)
         start = time.perf_counter()
-        resumed = ask(versions, cache)
+        resumed = ask(targets, versions, cache)
         seconds = time.perf_counter() - start
-        again = ask(versions, cache)
+        again = ask(targets, versions, cache)
         return {
             "answers_when_killed": before,
             "asked_when_resumed": resumed.asked,
@@ -109,10 +108,13 @@ def killed_and_resumed(versions: tuple[str, ...], total: int) -> dict[str, int |
         }
 
 
-def with_a_crash(versions: tuple[str, ...]) -> dict[str, object]:
+def with_a_crash(versions: Sequence[str]) -> dict[str, object]:
     """Ask about a graph that crashes many versions, together with one that is supported."""
+    inner_stride = Attention(
+        batch=2, heads=4, seq_q=512, head_dim=64, layout={"dv": (4 * 512 * 128, 512 * 128, 128, 2)}
+    )
     graphs = {
-        "crashes": attention_hazards.graph_of("inner-stride:backward"),
+        "crashes": sdpa_backward(inner_stride, allow_hazards=True),
         "plain": twelve_graphs()["forward, causal"],
     }
     with tempfile.TemporaryDirectory() as folder:
@@ -125,49 +127,40 @@ def letters(answered: Matrix, graph: str | None = None) -> Counter[str]:
     return Counter(cell.letter for (name, _, _), cell in answered.cells.items() if graph in (None, name))
 
 
-def main() -> None:
-    """Measure and write."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--output", type=Path)
-    parser.add_argument("--versions", nargs="+")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the versions, the targets, how often, and what only a child process is given."""
+    parser.add_argument("--versions", nargs="+", help="the twelve newest that are installed or loaded, if not given")
+    parser.add_argument("--targets", nargs="+", default=TARGETS)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--into", type=Path, help="only ask, and keep the answers in this folder")
-    arguments = parser.parse_args()
-    versions = tuple(arguments.versions or available_versions()[-12:])
-    if arguments.into is not None:
-        ask(versions, arguments.into)
+    parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)  # only ask, and keep the answers in this folder
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure and write."""
+    targets, versions = options.targets, options.versions or available_versions()[-12:]
+    if options.into is not None:
+        ask(targets, versions, options.into)
         return
-    if arguments.output is None:
-        parser.error("--output or --into is needed")
     seconds, cpu_seconds = [], []
-    for _ in range(arguments.rounds):
+    for _ in range(options.rounds):
         with tempfile.TemporaryDirectory() as folder:
             start, cpu = time.perf_counter(), cpu_s()
-            answered = ask(versions, Path(folder))
+            answered = ask(targets, versions, Path(folder))
             seconds.append(round(time.perf_counter() - start, 1))
             cpu_seconds.append(round(cpu_s() - cpu, 1))
     total = len(answered.cells)
     record = {
-        "schema": "cudnn-backend-py/benchmark",
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "cores": len(os.sched_getaffinity(0)),
+        **start_record("matrix"),
         "load_1min_at_end": round(os.getloadavg()[0], 1),
         "versions": versions,
-        "targets": TARGETS,
+        "targets": targets,
         "graphs": list(answered.graphs),
         "questions": total,
         "letters": dict(letters(answered)),
         "seconds": seconds,
         "cpu_seconds": cpu_seconds,
         "cpu_ms_per_question": round(min(cpu_seconds) / total * 1e3, 1),
-        "killed_half_way": killed_and_resumed(versions, total),
+        "killed_half_way": killed_and_resumed(targets, versions, total),
         "with_a_crashing_graph": with_a_crash(versions),
     }
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps(record, indent=1) + "\n")
-    print(json.dumps(record, indent=1))
-
-
-if __name__ == "__main__":
-    main()
+    print(write_record(record, options.output))

@@ -1,52 +1,53 @@
 """Ten million calls of one executable from eight threads on streams of their own, buffers changing; needs a GPU, torch.
 
-What must be seen: host and device memory flat, right results at the end, no deadlock. Written as JSON:
-
-    python benchmarks/ten_million_calls.py --output logs/ten-million-calls.json
+What must be seen: host and device memory flat, right results at the end, no deadlock.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
-import torch
+from ... import torch_ops
+from ...execution.executable import Executable
+from ...graph.attention import sdpa_forward
+from ...info import start_record, write_record
+from ...plans.engine import OperationGraph
+from ...plans.plan import build_plan
+from ...target import open_target
+from ..shapes import SMALL
+from .memory import resident_bytes
 
-from cudnn_backend_py import OperationGraph, build_plan, library, open_target
-from cudnn_backend_py.execution.executable import Executable
-from cudnn_backend_py.graph.attention import sdpa_forward
+__all__ = ["add_options", "run"]
 
-B, H, S, D = 1, 2, 128, 64
 THREADS = 8
 SETS = 400  # sets of buffers a thread takes in turn, more than variant packs are kept
 SYNCHRONIZE_EVERY = 2000  # calls; streams would queue without bound otherwise
 
 
-def resident_kib() -> int:
-    """Return the resident memory of this process."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
-
-
 class Worker(threading.Thread):
     """One thread: its stream, its buffers, its share of the calls."""
 
-    def __init__(self, run: Executable, calls: int, seed: int) -> None:
+    def __init__(self, executable: Executable, calls: int, seed: int) -> None:
+        import torch
+
         super().__init__()
-        self.run_plan, self.calls, self.done = run, calls, 0
+        self.executable, self.calls, self.done = executable, calls, 0
         self.fault: BaseException | None = None
         self.error = 0.0
         self.stream = torch.cuda.Stream()
         generator = torch.Generator("cuda").manual_seed(seed)
-        self.inputs = torch.randn(SETS, 3, B, S, H, D, device="cuda", dtype=torch.half, generator=generator)
-        self.outputs = torch.full((SETS, B, S, H, D), torch.nan, device="cuda", dtype=torch.half)
+        dims = SMALL.batch, SMALL.seq, SMALL.heads, SMALL.head_dim
+        self.inputs = torch.randn(SETS, 3, *dims, device="cuda", dtype=torch.half, generator=generator)
+        self.outputs = torch.full((SETS, *dims), torch.nan, device="cuda", dtype=torch.half)
 
     def run(self) -> None:
         """Call, and keep what went wrong."""
+        import torch
+
         try:
             with torch.cuda.stream(self.stream):
                 self._work()
@@ -54,9 +55,11 @@ class Worker(threading.Thread):
             self.fault = error
 
     def _work(self) -> None:
+        import torch
+
         sets = [(*self.inputs[index], self.outputs[index]) for index in range(SETS)]
         for index in range(self.calls):
-            self.run_plan(*sets[index % SETS])
+            self.executable(*sets[index % SETS])
             self.done = index + 1
             if not self.done % SYNCHRONIZE_EVERY:
                 self.stream.synchronize()
@@ -69,16 +72,18 @@ class Worker(threading.Thread):
             self.error = max(self.error, float(error))
 
 
-def main() -> None:
-    """Run, watch memory, write."""
-    parser = argparse.ArgumentParser()
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add how many calls, and how long they may take."""
     parser.add_argument("--calls", type=int, default=10_000_000)
     parser.add_argument("--limit", type=float, default=600.0, help="seconds after which it counts as a deadlock")
-    parser.add_argument("--output", type=Path, required=True)
-    options = parser.parse_args()
-    graph = sdpa_forward(batch=B, heads=H, seq_q=S, head_dim=D, causal=True)
-    run = Executable(build_plan(OperationGraph(graph, open_target()).heuristics().configs[0]))
-    workers = [Worker(run, options.calls // THREADS, seed) for seed in range(THREADS)]
+
+
+def run(options: argparse.Namespace) -> None:
+    """Run, watch memory, write; the process ends here, with 1 if a call failed or a thread still runs."""
+    torch = torch_ops._ready()
+    graph = sdpa_forward(batch=SMALL.batch, heads=SMALL.heads, seq_q=SMALL.seq, head_dim=SMALL.head_dim, causal=True)
+    executable = Executable(build_plan(OperationGraph(graph, open_target()).heuristics().configs[0]))
+    workers = [Worker(executable, options.calls // THREADS, seed) for seed in range(THREADS)]
     torch.cuda.synchronize()
     start = time.perf_counter()
     for worker in workers:
@@ -89,7 +94,7 @@ def main() -> None:
         free, total = torch.cuda.mem_get_info()
         sample = {
             "calls": sum(worker.done for worker in workers),
-            "kib": resident_kib(),
+            "kib": resident_bytes() // 1024,
             "gpu_kib": (total - free) // 1024,
         }
         if all(worker.done < worker.calls for worker in workers):  # comparing results afterwards takes memory
@@ -99,11 +104,8 @@ def main() -> None:
     later = [sample for sample in samples if sample["calls"] > calls // 10] or samples[-1:]
     faults = [repr(worker.fault) for worker in workers if worker.fault is not None]
     record = {
-        "schema": "cudnn-backend-py/ten-million-calls",
-        "version": 1,
+        **start_record("ten-million-calls"),
         "gpu": torch.cuda.get_device_name(),
-        "cudnn": library().version_text,
-        "commit": os.environ.get("CUDNN_BACKEND_COMMIT", "unknown"),
         "calls": calls,
         "threads": THREADS,
         "buffer_sets_per_thread": SETS,
@@ -115,11 +117,6 @@ def main() -> None:
         "gpu_growth_kib_after_first_tenth": later[-1]["gpu_kib"] - later[0]["gpu_kib"],
         "samples": samples[:: max(1, len(samples) // 20)],
     }
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    print({key: value for key, value in record.items() if key != "samples"})
+    write_record(record, options.output)
+    print({key: value for key, value in record.items() if key != "samples"}, flush=True)
     os._exit(1 if faults or record["still_running"] else 0)  # a thread that hangs would keep the process
-
-
-if __name__ == "__main__":
-    main()

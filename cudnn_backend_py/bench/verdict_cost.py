@@ -1,22 +1,18 @@
-"""What a verdict costs, and what importing the package costs: medians, written as JSON.
-
-python benchmarks/verdict_cost.py --output logs/verdict-cost.json
-"""
+"""What a verdict without building costs, and what importing the package costs: medians."""
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
 import time
-from pathlib import Path
 
-from cudnn_backend_py import explain, library
-from cudnn_backend_py.graph.attention import sdpa_forward
+from ..diagnose import explain
+from ..graph.attention import sdpa_forward
+from ..info import start_record, write_record
+
+__all__ = ["add_options", "run"]
 
 ROUNDS = 30
 TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100", "sm120")
@@ -45,11 +41,12 @@ def verdict_ms(target: str, *, supported: bool) -> list[float]:
     return times
 
 
-def main() -> None:
+def add_options(_: argparse.ArgumentParser) -> None:
+    """There are none."""
+
+
+def run(options: argparse.Namespace) -> None:
     """Measure and write."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--output", type=Path, required=True)
-    output: Path = parser.parse_args().output
     numpy_ms, ours_ms = import_ms("numpy"), import_ms("numpy, cudnn_backend_py")
     verdicts = {}
     for target in TARGETS:
@@ -58,20 +55,11 @@ def main() -> None:
             name = f"flash forward, {'supported' if supported else 'refused'}, {target}"
             verdicts[name] = {"median": round(statistics.median(times), 2), "max": round(max(times), 2)}
     record = {
-        "schema": "cudnn-backend-py/benchmark",
-        "cudnn": library().version_text,
-        "python": platform.python_version(),
-        "cores": len(os.sched_getaffinity(0)),
+        **start_record("verdict-cost"),
         "import_numpy_ms": round(numpy_ms, 1),
         "import_with_package_ms": round(ours_ms, 1),
         "rounds": ROUNDS,
         "explain_without_build_ms": verdicts,
         "explain_median_of_all_ms": round(statistics.median(v["median"] for v in verdicts.values()), 2),
     }
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(json.dumps(record, indent=1) + "\n")
-    print(json.dumps(record, indent=1))
-
-
-if __name__ == "__main__":
-    main()
+    print(write_record(record, options.output))
