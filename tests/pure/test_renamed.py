@@ -7,6 +7,7 @@ from importlib import import_module
 import pytest
 
 RENAMED = {
+    "graph.attention.recognize.ReadAttention": "graph.attention.problem.UncheckedAttention",
     "plans.select.Refused": "plans.candidate.Candidate",
 }
 
