@@ -14,13 +14,14 @@ from ..graph import Graph, GraphBuilder
 from ..graph.faults import known_hazards
 from ..graph.guard import MISTAKES, collecting, told
 from ..native import loaded_library
+from ..plans.candidate import Candidate, read_candidates
 from ..plans.engine import EngineConfig, Heuristics, OperationGraph, heur_mode
 from ..plans.plan import Plan, build_plan
-from ..plans.refusals import Reason, read_refusals
+from ..plans.refusals import Reason, read_error, read_refusals
 from ..target import Profile, Target, using
 from .causes.find import UNJUDGED, find_cause, find_graph_cause
 from .environment import Fault, check_environment
-from .verdict import STAGES, Basis, Candidate, Cause, Control, Outcome, Stage, Verdict
+from .verdict import STAGES, Basis, Cause, Control, Outcome, Stage, Verdict
 
 __all__ = ["CRASHED", "cause_of", "control_graph", "explain"]
 
@@ -105,7 +106,7 @@ def explain(
                 raise
             blocking = (fault for fault in check_environment(lib, build=build) if fault.blocks)
             fault = next(blocking, _as_fault(error))
-            reasons = _error_reasons(error) if isinstance(error, CudnnStatusError) else ()
+            reasons = read_error(error) if isinstance(error, CudnnStatusError) else ()
             verdict = _blank(graph, name, modes, fault, **found, reasons=reasons)
         except MISTAKES as error:
             fault = Fault("judging-failed", told("the judging", error), "this says nothing about the graph", "", True)
@@ -186,7 +187,7 @@ class _Question:
             if not answers[0].configs:
                 answers.append(question.heuristics(HeurMode.FALLBACK))
         except CudnnStatusError as error:
-            return Control(graph.name, False, _error_reasons(error))
+            return Control(graph.name, False, read_error(error))
         reasons = tuple(
             reason for answer in answers for refusal in read_refusals(answer.answer.text) for reason in refusal.reasons
         )
@@ -195,7 +196,7 @@ class _Question:
 
     def _refused_graph(self, control: Control, error: CudnnStatusError) -> Verdict:
         number = int(error.status)
-        reasons = _error_reasons(error)
+        reasons = read_error(error)
         judged = 2000 <= number < 4000
         names = [mode.name for mode in self.modes]
         found = find_graph_cause(reasons, self.graph, self.target, names) if judged else None
@@ -217,14 +218,14 @@ class _Question:
             try:
                 answer = operation_graph.heuristics(mode, reasons=True)
             except CudnnStatusError as error:
-                loose += _error_reasons(error)
+                loose += read_error(error)
                 if not 2000 <= int(error.status) < 4000:
                     failed = Cause("heuristics-failed", error.headline, Basis.RULE)
                     return self._make(Outcome.NOT_JUDGED, "heuristics", control, candidates, tuple(loose), failed)
                 continue
             for config in answer.configs:
                 survivors.append((len(candidates), config))
-                candidates.append(_supported(config, mode))
+                candidates.append(Candidate.from_config(config))
             refused, unnamed = _refused(answer, mode)
             candidates += refused
             loose += unnamed
@@ -259,7 +260,7 @@ class _Question:
                 plan = build_plan(config)
             except CudnnStatusError as error:
                 statuses.append(int(error.status))
-                candidates[index] = replace(candidates[index], state="build failed", reasons=_error_reasons(error))
+                candidates[index] = replace(candidates[index], state="build failed", reasons=read_error(error))
                 continue
             candidates[index] = replace(candidates[index], state="built", workspace_bytes=plan.workspace_bytes)
             if self.plans is not None:
@@ -373,26 +374,11 @@ def _stages(outcome: Outcome, reached: str, candidates: Sequence[Candidate]) -> 
     return tuple(stages)
 
 
-def _supported(config: EngineConfig, mode: HeurMode) -> Candidate:
-    return Candidate(
-        mode=mode.name,
-        engine=config.engine,
-        knobs=config.choice.c_knobs,
-        state="supported",
-        behavior_notes=tuple(getattr(note, "name", str(note)) for note in config.behavior_notes),
-        numerical_notes=tuple(getattr(note, "name", str(note)) for note in config.numerical_notes),
-    )
-
-
 def _refused(answer: Heuristics, mode: HeurMode) -> tuple[list[Candidate], list[Reason]]:
     """Return the refused candidates of an answer, and the reasons that belong to none."""
-    refused: list[Candidate] = []
-    unnamed: list[Reason] = []
-    for refusal in read_refusals(answer.answer.text):
-        if refusal.engine is None:
-            unnamed += refusal.reasons
-        else:
-            refused.append(Candidate(mode.name, refusal.engine, refusal.knobs, "refused", refusal.reasons))
+    found = read_candidates(mode.name, answer.answer.text)
+    refused = [item for item in found if item.engine is not None]
+    unnamed = [reason for item in found if item.engine is None for reason in item.reasons]
     missing = answer.candidates - len(answer.configs) - len(refused)
     if answer.answer.truncated:
         unnamed.append(Reason("", "cuDNN's explanation was longer than 64 KiB and is cut off here"))
@@ -400,16 +386,6 @@ def _refused(answer: Heuristics, mode: HeurMode) -> tuple[list[Candidate], list[
         text = f"{missing} of {answer.candidates} candidates of mode {mode.name} were neither returned nor explained"
         unnamed.append(Reason("", text))
     return refused, unnamed
-
-
-def _error_reasons(error: CudnnStatusError) -> tuple[Reason, ...]:
-    parsed = tuple(reason for refusal in read_refusals(error.last_error) for reason in refusal.reasons)
-    name = getattr(error.status, "c_name", str(int(error.status)))
-    if not parsed:
-        return (Reason(name, f"{error.function} said nothing more"),)
-    if not parsed[0].status:
-        return (Reason(name, parsed[0].text), *parsed[1:])
-    return parsed
 
 
 def _limits(target: Target) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from ..errors import EnvironmentNotReady, UsageError
+from ..plans.candidate import Candidate
 from ..plans.refusals import Reason
 from ..printable import without_addresses
 
@@ -45,24 +46,6 @@ class Basis(StrEnum):
     MEASURED = "measured"
     RULE = "rule"
     GUESS = "guess"
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """One engine config cuDNN considered.
-
-    ``state`` is ``supported``, ``refused`` (by the config check), ``built``, ``build failed``, or ``crashed`` (the
-    process ended while its plan was built); ``reasons`` are cuDNN's own, innermost first.
-    """
-
-    mode: str
-    engine: int | None
-    knobs: Mapping[str, int]
-    state: str
-    reasons: tuple[Reason, ...] = ()
-    workspace_bytes: int | None = None
-    behavior_notes: tuple[str, ...] = ()
-    numerical_notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from ..errors import CudnnBackendError, CudnnStatusError
 from ..plans.choice import EngineChoice
 from ..plans.engine import EngineConfig, Knob, OperationGraph
 from ..plans.plan import Plan, build_plan
+from ..plans.select import find_excess
 from ..target import Target
 from .enums import build_plan_policy, heur_mode, knob_type
 from .errors import FrontendRuntimeError, cudnnGraphNotSupportedError, invalid_value, status_as
@@ -147,13 +148,7 @@ class PlanList:
         for name in self.barred_names:
             if name in config.tag:
                 return f"{config.tag} is deselected by the name {name}"
-        limit = self.shared_memory_limit
-        if limit is not None and config.shared_memory_bytes > limit:
-            return f"it needs {config.shared_memory_bytes} bytes of shared memory, {limit} are allowed"
-        limit = self.workspace_limit
-        if limit is not None and config.workspace_bytes > limit:
-            return f"it needs {config.workspace_bytes} bytes of workspace, {limit} are allowed"
-        return None
+        return find_excess(config, workspace_bytes=self.workspace_limit, shared_memory_bytes=self.shared_memory_limit)
 
     def check_support(self) -> None:
         """Check that a config is left after the filters."""

@@ -60,12 +60,22 @@ class EngineConfig:
     """An engine with its knob choices for one operation graph; properties are read from cuDNN when asked for.
 
     C: ``CUDNN_BACKEND_ENGINECFG_DESCRIPTOR``.
+
+    Parameters
+    ----------
+    origin
+        Where it comes from: the name of the heuristics mode that proposed it (``A``), or of another way (``named``).
     """
 
-    def __init__(self, descriptor: Descriptor, graph: OperationGraph, mode: HeurMode | None = None) -> None:
+    def __init__(self, descriptor: Descriptor, graph: OperationGraph, origin: str = "named") -> None:
         self.descriptor = descriptor
         self.graph = graph
-        self.mode = mode
+        self.origin = origin
+
+    @property
+    def mode(self) -> HeurMode | None:
+        """The heuristics mode that proposed it, None where none did."""
+        return HeurMode.__members__.get(self.origin)
 
     @cached_property
     def _engine(self) -> Descriptor:
@@ -206,7 +216,7 @@ class OperationGraph:
         if log and len(found) < candidates and not answer.text:
             checks = [record.body for record in log.records if (record.function or "").endswith(_CHECKS)]
             answer = Answer("\n".join(checks))
-        configs = [EngineConfig(descriptor, self, chosen) for descriptor in found]
+        configs = [EngineConfig(descriptor, self, chosen.name) for descriptor in found]
         return Heuristics(chosen, candidates, configs, answer)
 
     @property
@@ -244,8 +254,13 @@ class OperationGraph:
             for info in infos
         )
 
-    def config(self, engine: int, knobs: Knobs | None = None) -> EngineConfig:
+    def config(self, engine: int, knobs: Knobs | None = None, *, origin: str = "named") -> EngineConfig:
         """Return the engine config with these knob choices; knobs left out are cuDNN's to choose.
+
+        Parameters
+        ----------
+        origin
+            What the config's ``origin`` shall say: who proposed it.
 
         Raises
         ------
@@ -261,4 +276,4 @@ class OperationGraph:
             choices.append(choice.finalize())
         if choices:
             config.set(Attr.ENGINECFG_KNOB_CHOICES, choices)
-        return EngineConfig(config.finalize(), self)
+        return EngineConfig(config.finalize(), self, origin)

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from types import NoneType
 from typing import Protocol
 
-from ..errors import GraphError
+from ..errors import CudnnStatusError, GraphError
 from ..printable import without_addresses
 from ..system.strict import parse_json
 from .choice import EngineChoice, read_logged_choice
 
-__all__ = ["Reason", "Refusal", "furthest_reason", "read_refusals"]
+__all__ = ["Reason", "Refusal", "furthest_reason", "read_error", "read_refusals"]
 
 _REASON = re.compile(r"^\s*(?:Warning|Error): (?P<status>CUDNN_STATUS_\w+); Reason: (?P<text>.*)$")
 _CONFIG = re.compile(r'^\s*(?:engineConfig: type=json; val=)?(?P<json>\{.*"engineId".*)$')
@@ -114,6 +114,17 @@ def _parse(text: str) -> _Config | None:
     if found is None or type(sm) not in (int, NoneType):
         return None
     return found[0], None if sm is None else sm // 10, found[1]
+
+
+def read_error(error: CudnnStatusError) -> tuple[Reason, ...]:
+    """Return the reasons in the last-error text of an exception, at least one: its status, where cuDNN said no more."""
+    parsed = tuple(reason for refusal in read_refusals(error.last_error) for reason in refusal.reasons)
+    name = getattr(error.status, "c_name", str(int(error.status)))
+    if not parsed:
+        return (Reason(name, f"{error.function} said nothing more"),)
+    if not parsed[0].status:
+        return (Reason(name, parsed[0].text), *parsed[1:])
+    return parsed
 
 
 class _Explained(Protocol):

@@ -5,17 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..errors import CudnnStatusError, NotSupported, UsageError
 from ..generated.enums import BehaviorNote, CudnnEnum, DataType, HeurMode, KnobType, NumericalNote
 from ..graph import Graph, Matmul
 from ..graph.attention import deterministic_config
+from ..system.renamed import keep_names
 from ..target import Target, open_target
+from .candidate import Candidate, read_candidates
 from .choice import EngineChoice
 from .engine import EngineConfig, OperationGraph
+from .refusals import read_error
 
-__all__ = ["NothingSelected", "Refused", "Selected", "Selection", "candidates", "refusal", "select", "tuned_options"]
+__all__ = [
+    "NothingSelected",
+    "Selected",
+    "Selection",
+    "candidates",
+    "find_excess",
+    "refusal",
+    "select",
+    "tuned_options",
+]
 
 _ENUMS: dict[str, type[CudnnEnum]] = {
     "wanted_behavior": BehaviorNote,
@@ -24,6 +36,7 @@ _ENUMS: dict[str, type[CudnnEnum]] = {
     "unwanted_numerical": NumericalNote,
     "modes": HeurMode,
 }
+_SIZES = {"workspace_bytes": "workspace", "shared_memory_bytes": "shared memory per block"}
 _Enum = TypeVar("_Enum", bound=CudnnEnum)
 _Reason = Callable[[EngineConfig], str | None]
 
@@ -133,34 +146,6 @@ class Selection:
         return dict(cast(Iterable[tuple[KnobType, int]], self.knobs))
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """An engine config that was refused.
-
-    Parameters
-    ----------
-    tag
-        Engine and knobs, such as ``eng2_k24=7``; empty where cuDNN named none.
-    mode
-        The heuristics mode it came from; ``named`` and ``deterministic`` are not from the heuristics.
-    reason
-        One line: the value found and the value allowed, or the innermost of cuDNN's reasons.
-    words
-        cuDNN's whole chain of reasons; empty where a filter refused, and where cuDNN gave none.
-    by_cudnn
-        Whether cuDNN refused it, and not a filter of the selection.
-    """
-
-    tag: str
-    mode: str
-    reason: str
-    words: str = ""
-    by_cudnn: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.mode}: {self.tag or 'an engine'}: {self.reason}"
-
-
 class NothingSelected(NotSupported):
     """No engine config is left: cuDNN proposed none, or the selection refuses those it proposed.
 
@@ -172,7 +157,7 @@ class NothingSelected(NotSupported):
         cuDNN's last-error texts; empty where it gave none.
     """
 
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[Candidate, ...] = ()
     last_error: str = ""
 
 
@@ -184,24 +169,28 @@ class Candidates:
     """
 
     configs: list[EngineConfig] = field(default_factory=list)
-    origins: list[str] = field(default_factory=list)  # the mode of each config
-    by_filter: list[Refused] = field(default_factory=list)
-    by_cudnn: list[Refused] = field(default_factory=list)  # where it answered with a status
+    deselected: list[Candidate] = field(default_factory=list)
+    by_status: list[Candidate] = field(default_factory=list)  # where cuDNN answered with a status
     answers: list[tuple[str, str]] = field(default_factory=list)  # mode and cuDNN's error text
+    texts: list[str] = field(default_factory=list)  # all of cuDNN's error texts
+
+    @property
+    def origins(self) -> list[str]:
+        """Where each config comes from: its heuristics mode, ``named`` or ``deterministic``."""
+        return [config.origin for config in self.configs]
 
     @cached_property
-    def refused(self) -> tuple[Refused, ...]:
-        """Those the filters refused, then those cuDNN refused; one that several modes propose is there once."""
-        found = [*self.by_filter, *self.by_cudnn]
+    def refused(self) -> tuple[Candidate, ...]:
+        """Those the selection refused, then those cuDNN refused; one that several modes propose is there once."""
+        found = [*self.deselected, *self.by_status]
         for mode, text in self.answers:
-            found += _parse_refusals(mode, text)
+            found += read_candidates(mode, text)
         return tuple({(item.tag, item.reason): item for item in reversed(found)}.values())[::-1]
 
     @property
-    def words(self) -> str:
-        """cuDNN's text; empty where it gave none."""
-        said = [*(item.words for item in self.by_cudnn), *(text.strip() for _, text in self.answers)]
-        return "\n".join(dict.fromkeys(filter(None, said)))
+    def error_text(self) -> str:
+        """cuDNN's error texts, each once; empty where it gave none."""
+        return "\n".join(dict.fromkeys(text.strip() for text in self.texts if text.strip()))
 
 
 @dataclass(frozen=True)
@@ -213,7 +202,7 @@ class Selected:
     found: Candidates = field(repr=False, compare=False)
 
     @property
-    def refused(self) -> tuple[Refused, ...]:
+    def refused(self) -> tuple[Candidate, ...]:
         """Every config that was refused, with the reason."""
         return self.found.refused
 
@@ -280,23 +269,22 @@ def candidates(question: OperationGraph, selection: Selection, *, every_mode: bo
     found = Candidates()
     seen: set[EngineChoice] = set()
     refuse = refusal(question, selection)
-    for mode, config in _proposed(question, selection, found, every_mode):
+    for config in _proposed(question, selection, found, every_mode):
         if config.choice in seen:
             continue
         seen.add(config.choice)
         reason = refuse(config)
         if reason is None:
             found.configs.append(config)
-            found.origins.append(mode)
         else:
-            found.by_filter.append(Refused(config.tag, mode, reason))
+            found.deselected.append(Candidate.from_deselected(config, reason))
     return found
 
 
 def _proposed(
     question: OperationGraph, selection: Selection, found: Candidates, every_mode: bool
-) -> Iterator[tuple[str, EngineConfig]]:
-    """Yield configs with where they come from; what cuDNN says about others goes to `found`."""
+) -> Iterator[EngineConfig]:
+    """Yield configs; what cuDNN says about others goes to `found`."""
     if selection.knobs and selection.engine is not None:
         yield from _named(question, EngineChoice(selection.engine, selection.knob_values), "named", found)
         return
@@ -308,30 +296,27 @@ def _proposed(
         try:
             answer = question.heuristics(mode, reasons=True)
         except CudnnStatusError as error:
-            found.by_cudnn.append(_refused_by_status("", mode.name, error))
+            _add_refused(found, mode.name, None, error)
             continue
         if answer.answer.text:
             found.answers.append((mode.name, answer.answer.text))
-        for config in answer.configs:
-            yield mode.name, config
+            found.texts.append(answer.answer.text)
+        yield from answer.configs
     if selection.engine is not None and not found.configs:
         yield from _named(question, EngineChoice(selection.engine), "named", found)
 
 
-def _named(
-    question: OperationGraph, choice: EngineChoice, origin: str, found: Candidates
-) -> Iterator[tuple[str, EngineConfig]]:
+def _named(question: OperationGraph, choice: EngineChoice, origin: str, found: Candidates) -> Iterator[EngineConfig]:
     try:
-        config = question.config(choice.engine, choice.knobs)
+        yield question.config(choice.engine, choice.knobs, origin=origin)
     except CudnnStatusError as error:
-        found.by_cudnn.append(_refused_by_status(choice.tag, origin, error))
-        return
-    yield origin, config
+        _add_refused(found, origin, choice, error)
 
 
-def _refused_by_status(tag: str, origin: str, error: CudnnStatusError) -> Refused:
-    read = _parse_refusals(origin, error.last_error)
-    return Refused(tag, origin, read[0].reason if read else error.headline, error.last_error.strip(), by_cudnn=True)
+def _add_refused(found: Candidates, origin: str, choice: EngineChoice | None, error: CudnnStatusError) -> None:
+    engine, knobs = (None, {}) if choice is None else (choice.engine, choice.c_knobs)
+    found.by_status.append(Candidate(origin, engine, knobs, "refused", read_error(error)))
+    found.texts.append(error.last_error)
 
 
 # Filters
@@ -351,10 +336,9 @@ def _filters(question: OperationGraph, selection: Selection) -> Iterator[_Reason
         wanted, unwanted = (getattr(selection, f"{side}_{kind}") for side in ("wanted", "unwanted"))
         if wanted or unwanted:
             yield _by_notes(kind, wanted, unwanted)
-    for name, what in (("workspace_bytes", "workspace"), ("shared_memory_bytes", "shared memory per block")):
-        limit = getattr(selection, name)
-        if limit is not None:
-            yield _by_size(name, what, limit)
+    limits = {name: limit for name in _SIZES if (limit := getattr(selection, name)) is not None}
+    if limits:
+        yield lambda config: find_excess(config, **limits)
     if selection.deterministic:
         yield _by_notes("numerical", (), (NumericalNote.NONDETERMINISTIC,))
         yield _by_determinism(question)
@@ -373,12 +357,19 @@ def _by_notes(kind: str, wanted: Iterable[CudnnEnum], unwanted: Iterable[CudnnEn
     return refuse
 
 
-def _by_size(name: str, what: str, limit: int) -> _Reason:
-    def refuse(config: EngineConfig) -> str | None:
-        needed = getattr(config, name)
-        return f"it needs {needed} bytes of {what}, {limit} are allowed" if needed > limit else None
+def find_excess(config: EngineConfig, **limits: int | None) -> str | None:
+    """Return the first limit a config exceeds, as found and allowed; None where it keeps all of them.
 
-    return refuse
+    Parameters
+    ----------
+    limits
+        Bytes allowed, by the names ``workspace_bytes`` and ``shared_memory_bytes``; None for no limit.
+    """
+    for name, what in _SIZES.items():
+        limit = limits.get(name)
+        if limit is not None and (needed := getattr(config, name)) > limit:
+            return f"it needs {needed} bytes of {what}, {limit} are allowed"
+    return None
 
 
 def _by_determinism(question: OperationGraph) -> _Reason:
@@ -430,31 +421,18 @@ def _why_not_deterministic(question: OperationGraph) -> str | None:
     return None
 
 
-# cuDNN's error text
+if not TYPE_CHECKING:
+    __getattr__ = keep_names(__name__, Refused=Candidate)
 
 
-def _parse_refusals(mode: str, text: str) -> list[Refused]:
-    if not text.strip():
-        return []
-    from .refusals import read_refusals
-
-    return [
-        Refused(
-            refusal.choice.tag if refusal.choice else "",
-            mode,
-            str(refusal.innermost or "cuDNN gives no reason"),
-            "\n".join(map(str, refusal.reasons)),
-            by_cudnn=True,
-        )
-        for refusal in read_refusals(text)
-    ]
+# Nothing left
 
 
 def nothing_selected(question: OperationGraph, selection: Selection, found: Candidates) -> NothingSelected:
     """Return the error for a selection that leaves nothing; it says who refused, and quotes cuDNN where it spoke."""
     target = question.target
     refused = found.refused
-    ours = len(found.by_filter)
+    ours = len(found.deselected)
     wanted = ", ".join(f"{name} {value}" for name, value in selection.to_dict().items())
     theirs = len(refused) - ours
     who = [f"{count} refused by {name}" for count, name in ((theirs, "cuDNN"), (ours, "the selection")) if count]
@@ -462,10 +440,10 @@ def nothing_selected(question: OperationGraph, selection: Selection, found: Cand
         f"no engine config of {question.graph.name!r} is left on {target.name} (sm_{target.sm}), "
         f"cuDNN {target.library.version_text}: {', '.join(who) or 'none was proposed'}",
         code="nothing-selected",
-        cudnn=found.words,
+        cudnn=found.error_text,
         where=f"selected by {wanted}" if wanted else None,
         cause="\n".join(map(str, refused)) or "cuDNN proposed nothing and gave no reason",
         fix="loosen what refused them, or ask more modes" if ours else "explain(graph) searches for the cause",
     )
-    error.refused, error.last_error = refused, found.words
+    error.refused, error.last_error = refused, found.error_text
     return error

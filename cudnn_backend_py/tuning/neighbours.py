@@ -86,7 +86,7 @@ def _next_config(
             return None
         seen.add(choice)
         try:
-            return question.config(engine, knobs)
+            return question.config(engine, knobs, origin="engine")
         except CudnnStatusError:
             continue
     return None

@@ -48,7 +48,6 @@ PREPARING = 0.6  # share of the budget at which building and running end
 @dataclass
 class _Candidate:
     config: EngineConfig
-    origin: str
     state: str = "late"  # then "failed", "different", "timed"
     reason: str = "the time budget was used up before its turn"
     plan: Plan | None = None
@@ -68,7 +67,7 @@ class _Candidate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what was found out, as plain data."""
-        plain: dict[str, Any] = {"tag": self.config.tag, "mode": self.origin, "state": self.state}
+        plain: dict[str, Any] = {"tag": self.config.tag, "mode": self.config.origin, "state": self.state}
         if self.reason:
             plain["reason"] = self.reason
         if self.build_s is not None:
@@ -406,12 +405,12 @@ def _gather(
 ) -> tuple[list[_Candidate], list[dict[str, Any]]]:
     """Return the configs to try, best guess first, and the evidence about those that were refused."""
     found = candidates(question, wanted)
-    tried = [_Candidate(config, origin) for config, origin in zip(found.configs, found.origins, strict=True)]
+    tried = [_Candidate(config) for config in found.configs]
     if engines and not wanted.knobs and wanted.engine is None:
         for config in _beyond(question, found.configs, wanted, budget):
             if len(tried) >= limit:
                 break
-            tried.append(_Candidate(config, "engine"))
+            tried.append(_Candidate(config))
     if not tried:
         raise nothing_selected(question, wanted, found)
     refused = [

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import cudnn_backend_py
@@ -69,6 +71,29 @@ def test_a_loaded_library_would_be_seen() -> None:
 def test_dir_lists_all_and_nothing_else() -> None:
     assert dir(cudnn_backend_py) == sorted(cudnn_backend_py.__all__)
     assert len(set(cudnn_backend_py.__all__)) == len(cudnn_backend_py.__all__)
+
+
+def test_type_checkers_see_the_same_names_from_the_same_places() -> None:
+    """They read imports and no table, so the public names stand there twice; this is what keeps them one list."""
+    block = next(
+        node
+        for node in ast.parse(Path(cudnn_backend_py.__file__).read_text(encoding="utf-8")).body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    )
+    seen: dict[str, str] = {}
+    for node in block.body:
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 1
+            start = f"{node.module}." if node.module else ""
+            assert all(alias.asname == alias.name for alias in node.names), "an import is public by 'as' alone"
+            seen |= {alias.name: start + alias.name for alias in node.names}
+        else:
+            assert isinstance(node, ast.Assign), ast.unparse(node)
+            (name,), value = node.targets, node.value
+            assert isinstance(name, ast.Name)
+            assert isinstance(value, ast.Name)
+            seen[name.id] = seen[value.id]
+    assert seen == {name: ".".join(filter(None, place)) for name, place in cudnn_backend_py._PUBLIC.items()}
 
 
 def test_unknown_name_is_an_attribute_error() -> None:

@@ -147,6 +147,14 @@ class Attention:
     name: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
+        self._fill_sizes()
+        if self.ragged:
+            object.__setattr__(self, "padding", True)
+        if self.causal and self.right_bound is None:
+            object.__setattr__(self, "right_bound", 0)
+        _check(self)
+
+    def _fill_sizes(self) -> None:
         def default(name: str, value: Any) -> None:
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
@@ -156,14 +164,6 @@ class Attention:
         default("kv_heads", self.heads)
         default("v_heads", self.kv_heads)
         default("output_type", self.data_type)
-        if self.ragged:
-            object.__setattr__(self, "padding", True)
-        if self.causal and self.right_bound is None:
-            object.__setattr__(self, "right_bound", 0)
-        self._check()
-
-    def _check(self) -> None:
-        _check(self)
 
     @property
     def is_fp8(self) -> bool:
@@ -226,10 +226,14 @@ class Attention:
 
 @dataclass(frozen=True, kw_only=True)
 class UncheckedAttention(Attention):
-    """The same for callers with rules of their own: nothing is refused, so what is wrong with it shows later."""
+    """The same as it is: read from a graph, or asked for under the rules of another program.
 
-    def _check(self) -> None:
-        pass
+    Sizes that are left out have their defaults; nothing else is filled in, and nothing is refused. cuDNN supports some
+    problems that :class:`Attention` refuses.
+    """
+
+    def __post_init__(self) -> None:
+        self._fill_sizes()
 
 
 Problem = TypeVar("Problem")

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp, TensorReordering
+from ...system.renamed import keep_names
 from .. import Graph
 from ..faults.fault import Use
 from ..guard import guarded
 from ..ir import Matmul, Op, Operation, Pointwise, Reduction, Tensor
 from .modifiers import SoftCap
-from .problem import Attention
+from .problem import UncheckedAttention
 
-__all__ = ["ReadAttention", "read_attention"]
+__all__ = ["read_attention"]
 
 _D, _P = DescriptorType, PointwiseMode
 _INTEGERS = (DataType.INT32, DataType.INT64)
@@ -30,14 +30,6 @@ _SAME_VALUES = (_D.OPERATION_RESHAPE, _D.OPERATION_TRANSPOSE, _D.OPERATION_SLICE
 
 # What masks, biases and scales are made of; any other operation on the scores is a modifier.
 _PLAIN = frozenset({_P.ADD, _P.SUB, _P.MUL, _P.GEN_INDEX, _P.BINARY_SELECT, _P.IDENTITY, _P.LOGICAL_AND, _P.LOGICAL_OR})
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReadAttention(Attention):
-    """An :class:`Attention` as read from a graph: what cuDNN takes may be what this package would refuse."""
-
-    def __post_init__(self) -> None:
-        """Check nothing."""
 
 
 def read_attention(graph: Graph) -> Use | None:
@@ -237,7 +229,7 @@ def _read_unified(op: Operation) -> Use | None:
         found |= {"page_size": k.dims[2], "pages_k": k.dims[0], "pages_v": v.dims[0]}
         table = fields["page_table_k"]
         seq_kv *= table.dims[2] if table.rank > 2 else 1
-    problem = ReadAttention(
+    problem = UncheckedAttention(
         batch=q.dims[0],
         heads=q.dims[1],
         seq_q=q.dims[2],
@@ -425,7 +417,7 @@ class _Composite:
         read.setdefault("output_type", q.data_type)
         if any(override is not None for op in self.matmuls for override in (op.m_override, op.n_override)):
             read["padding"] = True
-        problem = ReadAttention(
+        problem = UncheckedAttention(
             batch=score.c.dims[0],
             heads=score.c.dims[1],
             seq_q=score.c.dims[2],
@@ -441,3 +433,7 @@ class _Composite:
             **read,
         )
         return Use(problem, backward, "single operations" if self.single_ops else "expanded")
+
+
+if not TYPE_CHECKING:
+    __getattr__ = keep_names(__name__, ReadAttention=UncheckedAttention)

@@ -17,6 +17,7 @@ from cudnn_backend_py import (
     OperationGraph,
     UsageError,
     build_plan,
+    explain,
     open_target,
 )
 from cudnn_backend_py.generated.enums import KnobType, NumericalNote
@@ -149,7 +150,17 @@ def test_a_knob_value_that_cudnn_refuses_is_told_in_its_words(question: Operatio
     assert refused.mode == "named"
     assert f"k{int(KnobType.KERNEL_CFG)}=36" in refused.tag
     assert refused.words
-    assert refused.words in caught.value.last_error
+    assert refused.by_cudnn
+    assert all(reason.text in caught.value.last_error for reason in refused.reasons)
+
+
+def test_a_selection_and_a_verdict_tell_the_same_of_what_cudnn_refuses(question: OperationGraph) -> None:
+    """One type for both: an engine config that was considered, where it came from, and why it was refused."""
+    verdict = explain(question.graph, question.target, mode="A")
+    theirs = [item for item in verdict.candidates if item.state == "refused"]
+    assert [item for item in select(question, modes="A").refused if item.by_cudnn] == theirs
+    passed = [item.tag for item in verdict.candidates if item.state == "supported"]
+    assert passed == [config.tag for config in question.heuristics("A").configs]
 
 
 def test_a_graph_cudnn_refuses_altogether_has_its_words() -> None:
@@ -263,7 +274,7 @@ def test_modes_keep_their_order() -> None:
 def test_engines_beyond_the_heuristics_are_configs_cudnn_takes_and_builds(question: OperationGraph) -> None:
     tried, refused = _gather(question, Selection(modes=("A", "B")), True, 16, Budget(60))
     proposed = len(candidates(question, Selection(modes=("A", "B"))).configs)
-    extra = [item.config for item in tried if item.origin == "engine"]
+    extra = [item.config for item in tried if item.config.origin == "engine"]
     assert proposed < len(tried) <= 16
     assert len(extra) == len(tried) - proposed
     keys = {(item.config.engine, frozenset(item.config.knobs.items())) for item in tried}
@@ -276,13 +287,13 @@ def test_engines_beyond_the_heuristics_are_configs_cudnn_takes_and_builds(questi
 def test_engines_beyond_the_heuristics_obey_the_selection(question: OperationGraph) -> None:
     wanted = Selection(modes=("A",), shared_memory_bytes=50_000)
     tried, _ = _gather(question, wanted, True, 16, Budget(60))
-    assert any(item.origin == "engine" for item in tried)
+    assert any(item.config.origin == "engine" for item in tried)
     assert all(item.config.shared_memory_bytes <= 50_000 for item in tried)
 
 
 def test_without_time_only_the_heuristics_are_tried(question: OperationGraph) -> None:
     tried, _ = _gather(question, Selection(modes=("A",)), True, 16, Budget(1e-9))
-    assert {item.origin for item in tried} == {"A"}
+    assert {item.config.origin for item in tried} == {"A"}
 
 
 def test_a_described_target_is_not_timed() -> None:

@@ -1,0 +1,95 @@
+"""``Candidate``: an engine config that was considered, where it came from, and what became of it. Plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .choice import EngineChoice
+from .engine import EngineConfig
+from .refusals import Reason, read_refusals
+
+__all__ = ["DESELECTED", "Candidate", "read_candidates"]
+
+DESELECTED = "deselected"  # state of a candidate that the caller's selection refuses
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One engine config that was considered.
+
+    Parameters
+    ----------
+    mode
+        Where it came from: the heuristics mode; ``named`` by the caller, or ``deterministic``.
+    engine, knobs
+        Global index of the engine, None where cuDNN named none, and knob values by the C names of the knobs.
+    state
+        ``supported``, ``refused`` (by the config check), ``deselected`` (by a :class:`~cudnn_backend_py.Selection`;
+        never in a verdict), ``built``, ``build failed``, or ``crashed`` (the process ended while its plan was built).
+    reasons
+        Why it was refused: cuDNN's own reasons, innermost first, or that of the selection, which has no status.
+    workspace_bytes
+        Device memory the plan needs, where it was built.
+    behavior_notes, numerical_notes
+        Names of cuDNN's notes about the engine.
+    """
+
+    mode: str
+    engine: int | None
+    knobs: Mapping[str, int]
+    state: str
+    reasons: tuple[Reason, ...] = ()
+    workspace_bytes: int | None = None
+    behavior_notes: tuple[str, ...] = ()
+    numerical_notes: tuple[str, ...] = ()
+
+    @classmethod
+    def from_config(cls, config: EngineConfig) -> Candidate:
+        """Return the candidate for a config that passed cuDNN's check, with the notes of its engine."""
+        return cls(
+            mode=config.origin,
+            engine=config.engine,
+            knobs=config.choice.c_knobs,
+            state="supported",
+            behavior_notes=tuple(getattr(note, "name", str(note)) for note in config.behavior_notes),
+            numerical_notes=tuple(getattr(note, "name", str(note)) for note in config.numerical_notes),
+        )
+
+    @classmethod
+    def from_deselected(cls, config: EngineConfig, why: str) -> Candidate:
+        """Return the candidate for a config that a selection refuses."""
+        return cls(config.origin, config.engine, config.choice.c_knobs, DESELECTED, (Reason("", why),))
+
+    @property
+    def choice(self) -> EngineChoice | None:
+        """The engine and the knobs that were chosen; None where cuDNN named no engine."""
+        return None if self.engine is None else EngineChoice.from_log(self.engine, self.knobs)
+
+    @property
+    def tag(self) -> str:
+        """Engine and knobs, such as ``eng2_k24=7``; empty where cuDNN named no engine."""
+        return "" if self.choice is None else self.choice.tag
+
+    @property
+    def by_cudnn(self) -> bool:
+        """Whether cuDNN refused it, and not a selection."""
+        return self.state in ("refused", "build failed")
+
+    @property
+    def reason(self) -> str:
+        """Why it was refused, in one line: the innermost reason."""
+        return str(self.reasons[0]) if self.reasons else "cuDNN gives no reason"
+
+    @property
+    def words(self) -> str:
+        """cuDNN's whole chain of reasons, one a line; empty where it gave none, or did not refuse it."""
+        return "\n".join(map(str, self.reasons)) if self.by_cudnn else ""
+
+    def __str__(self) -> str:
+        return f"{self.mode}: {self.tag or 'an engine'}: {self.reason if self.reasons or self.by_cudnn else self.state}"
+
+
+def read_candidates(mode: str, text: str) -> list[Candidate]:
+    """Return the refused candidates in cuDNN's error text for a question in `mode`, in cuDNN's order."""
+    return [Candidate(mode, item.engine, item.knobs, "refused", item.reasons) for item in read_refusals(text)]

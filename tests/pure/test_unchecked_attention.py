@@ -1,0 +1,48 @@
+"""The unchecked attention problem: what a graph or another program says, as it is; only missing sizes are filled in."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import DataType, GraphError, attention
+from cudnn_backend_py.graph.attention.problem import Attention, UncheckedAttention
+from cudnn_backend_py.graph.attention.recognize import read_attention
+
+SIZES: dict[str, Any] = {"batch": 2, "heads": 3, "seq_q": 64, "head_dim": 32}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"kv_heads": 2}, {"left_bound": 0}, {"dropout": 1.0}, {"dbias": True}, {"page_size": 24}, {"mx": True}],
+    ids=lambda options: next(iter(options)),
+)
+def test_what_is_refused_elsewhere_stands_as_it_is(options: dict[str, Any]) -> None:
+    with pytest.raises(GraphError):
+        Attention(**SIZES, **options)
+    problem = UncheckedAttention(**SIZES, **options)
+    assert {name: getattr(problem, name) for name in options} == options
+
+
+def test_sizes_left_out_are_those_of_the_checked_problem() -> None:
+    data_type = DataType.BFLOAT16
+    unchecked, checked = (kind(**SIZES, data_type=data_type) for kind in (UncheckedAttention, Attention))
+    assert dataclasses.asdict(unchecked) == dataclasses.asdict(checked)
+    assert (unchecked.seq_kv, unchecked.v_heads, unchecked.output_type) == (64, 3, data_type)
+
+
+def test_ragged_implies_no_padding() -> None:
+    """A ragged graph of another program may come without lengths, and some faults of cuDNN depend on that."""
+    assert Attention(**SIZES, ragged=True).padding
+    assert not UncheckedAttention(**SIZES, ragged=True).padding
+
+
+@pytest.mark.parametrize("implementation", ["composite", "unified"])
+def test_reading_a_graph_gives_the_unchecked_problem(implementation: Any) -> None:
+    graph = attention.sdpa_forward(**SIZES, implementation=implementation, version=(9, 21, 0))
+    use = read_attention(graph)
+    assert use is not None
+    assert type(use.problem) is UncheckedAttention
+    assert (use.problem.batch, use.problem.heads, use.problem.seq_kv) == (2, 3, 64)
