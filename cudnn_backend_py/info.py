@@ -15,7 +15,7 @@ from typing import Any
 from .errors import EnvironmentNotReady
 from .native import library, load_driver
 from .native.fast_call import compiled_library
-from .system.version import __version__
+from .system.version import __version__, cuda_version_text
 from .target import list_profiles, read_device
 from .versions import store as versions
 
@@ -35,7 +35,7 @@ def collect_info() -> dict[str, Any]:
             "cudnn": lib.version_text,
             "path": lib.path,
             "found by": lib.place.how,
-            "built for CUDA": f"{lib.cuda_version // 1000}.{lib.cuda_version // 10 % 100}",
+            "built for CUDA": cuda_version_text(lib.cuda_version),
             "nvrtc": lib.nvrtc.path or f"not found; {lib.nvrtc.found}".replace("\n", "; "),
         }
     facts["driver"] = f"{driver.kind}, {driver.path or 'no file'}" + (f" ({driver.note})" if driver.note else "")

@@ -24,6 +24,7 @@ from cudnn_backend_py.plans.engine import OperationGraph
 from cudnn_backend_py.plans.refusals import Reason
 from cudnn_backend_py.target import using
 from tests.support.graphs import convolution, relu, tensor
+from tests.support.operations import OPERATIONS
 
 F16, F32, FP8 = DataType.HALF, DataType.FLOAT, DataType.FP8_E4M3
 P = PointwiseMode
@@ -182,6 +183,16 @@ def test_operation_without_a_matmul_is_said_to_lack_one() -> None:
     assert cause is not None
     assert (cause.code, cause.basis) == ("operation", Basis.RULE)
     assert "there is no matmul" in cause.headline
+
+
+def test_engine_of_a_newer_cuda_names_both_versions() -> None:
+    """Else the other engines are heard, which say that the operation has to be fused to a matmul: it is one."""
+    verdict = explain(OPERATIONS["moe backward"](), "sm90")
+    cause = verdict.cause
+    assert cause is not None
+    assert (cause.code, cause.basis) == ("cuda-toolkit", Basis.RULE)
+    assert cause.headline.startswith("this cuDNN is built for CUDA 12.9, 13.1 is needed (cuDNN: MoE")
+    assert "cudnn install 9.28.0 --cuda 13" in cause.remedy
 
 
 def test_unknown_refusal_quotes_the_candidate_that_came_furthest() -> None:

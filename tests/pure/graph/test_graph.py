@@ -33,6 +33,8 @@ from cudnn_backend_py.graph import Matmul, Op, Pointwise, Reduction, Tensor, pac
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.data_types import ELEMENT_BITS, SHORT_TYPES
 from cudnn_backend_py.graph.ir import pointwise_ports
+from cudnn_backend_py.graph.rewrite.changes import response_dims
+from cudnn_backend_py.graph.strides import channels_last
 from tests.support.graphs import CONVOLUTION, convolution, relu, sdpa, tensor
 from tests.support.zoo import ZOO
 
@@ -872,6 +874,33 @@ def test_builder_matmul_of_ranks_that_do_not_fit_names_the_ranks() -> None:
         g.matmul(g.tensor("a", (4,)), g.tensor("b", (4, 4)))
     with pytest.raises(GraphError, match="matmul-rank-mismatch"):
         g.matmul(g.tensor("c", (2, 4, 4)), g.tensor("d", (4, 4)))
+
+
+def test_builder_convolution_keeps_the_layout_of_its_image() -> None:
+    g = GraphBuilder(intermediate_type=F32)
+    image, weights = (2, 8, 9, 10), g.tensor("w", (16, 4, 3, 2))
+    plain, last = g.tensor("plain", image), g.tensor("last", image, strides=channels_last(image))
+    options: dict[str, Any] = {"padding": 1, "post_padding": (0, 2), "stride": 2, "dilation": (2, 1)}
+    y, z = (g.convolution(x, weights, **options, virtual=False) for x in (plain, last))
+    assert (y.dims, y.strides) == ((2, 16, 3, 6), packed_strides((2, 16, 3, 6)))
+    assert (z.dims, z.strides) == (y.dims, channels_last(y.dims))
+    op = g.ops[-1]
+    assert isinstance(op, Operation)
+    assert response_dims(op) == z.dims
+    assert (op.name, op.inputs()["x"], op.fields["convolution"].fields["pre_paddings"]) == (z.name, last, (1, 1))
+    assert g.convolution(plain, weights, out=y) is y
+
+
+@pytest.mark.parametrize("wrong", [{"padding": (1,)}, {"stride": 0}, {"dilation": (1, 1, 1)}], ids=str)
+def test_builder_refuses_a_window_of_other_dims(wrong: dict[str, Any]) -> None:
+    g = GraphBuilder()
+    x, w = g.tensor("x", (2, 8, 9, 10)), g.tensor("w", (16, 8, 3, 3))
+    with pytest.raises(GraphError, match="2 spatial dims") as caught:
+        g.convolution(x, w, **wrong)
+    assert caught.value.code == "wrong-argument"
+    with pytest.raises(GraphError, match="dim-not-positive"):
+        g.convolution(x, w, dilation=5)
+    assert not g.ops
 
 
 def test_builder_any_operation() -> None:

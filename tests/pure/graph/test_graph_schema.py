@@ -1,4 +1,4 @@
-"""docs/graph.schema.json and docs/graph-json.md against what the code writes."""
+"""generated/graph.schema.json and docs/graph-json.md against what the code writes."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from cudnn_backend_py import (
     ReduceTensorOp,
     TensorReordering,
     attention,
+    generated,
     graph_from_json,
     graph_to_json,
 )
@@ -33,7 +34,7 @@ from cudnn_backend_py.graph.ir import Matmul, Pointwise, Reduction, Tensor
 from cudnn_backend_py.graph.serial import SCHEMA, SCHEMA_VERSION
 
 DOCS = Path(__file__).parents[3] / "docs"
-SCHEMA_FILE = json.loads((DOCS / "graph.schema.json").read_text(encoding="utf-8"))
+SCHEMA_FILE = json.loads((Path(generated.__file__).parent / "graph.schema.json").read_text(encoding="utf-8"))
 PAGE = (DOCS / "graph-json.md").read_text(encoding="utf-8")
 VALIDATOR = Draft202012Validator(SCHEMA_FILE)
 

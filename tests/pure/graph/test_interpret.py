@@ -12,12 +12,14 @@ import pytest
 
 from cudnn_backend_py.errors import GraphError
 from cudnn_backend_py.generated.enums import (
+    ConvolutionMode,
     DataType,
     DescriptorType,
     PointwiseMode,
     ReduceTensorOp,
     ReshapeMode,
     RngDistribution,
+    SignalMode,
 )
 from cudnn_backend_py.generated.operations import BACKWARD_MODES
 from cudnn_backend_py.graph import Graph, GraphBuilder, Operation, Parameters, Pointwise, Tensor
@@ -226,6 +228,58 @@ def test_heads_share_the_heads_of_the_other_operand_in_groups(left: int, right: 
     c = matmul(a, b)
     for head in range(6):
         np.testing.assert_allclose(c[:, head], a[:, head * left // 6] @ b[:, head * right // 6])
+
+
+def convolved(x: Array, w: Array, *, turned: bool = False, **window: tuple[int, ...]) -> Array:
+    """Return a convolution as a loop over the elements of its result."""
+    spatial = x.ndim - 2
+    before, after, stride, dilation = (
+        window.get(name, (default,) * spatial)
+        for name, default in (("padding", 0), ("post_padding", 0), ("stride", 1), ("dilation", 1))
+    )
+    x = np.pad(x, ((0, 0), (0, 0), *zip(before, after, strict=True)))
+    w = w[(..., *[slice(None, None, -1)] * spatial)] if turned else w
+    sizes = [
+        (size - (taps - 1) * dilated - 1) // step + 1
+        for size, taps, step, dilated in zip(x.shape[2:], w.shape[2:], stride, dilation, strict=True)
+    ]
+    y, channels, groups = np.zeros((x.shape[0], w.shape[0], *sizes)), w.shape[1], x.shape[1] // w.shape[1]
+    for n, k, *place in np.ndindex(y.shape):
+        first = k // (w.shape[0] // groups) * channels
+        for c, *tap in np.ndindex(w.shape[1:]):
+            at = [p * s + t * d for p, s, t, d in zip(place, stride, tap, dilation, strict=True)]
+            y[n, k, *place] += x[n, first + c, *at] * w[k, c, *tap]
+    return y
+
+
+@pytest.mark.parametrize(
+    ("image", "weights", "window"),
+    [
+        ((2, 3, 7), (4, 3, 3), {"padding": (1,), "post_padding": (2,)}),
+        ((2, 4, 6, 5), (4, 2, 3, 2), {"padding": (0, 1), "post_padding": (2, 1), "stride": (2, 1)}),
+        ((1, 4, 7, 6), (8, 1, 2, 3), {"dilation": (3, 2), "stride": (1, 2)}),
+        ((1, 2, 3, 4, 5), (3, 2, 2, 2, 2), {"stride": (1, 2, 3)}),
+    ],
+    ids=["1d", "groups", "depthwise dilated", "3d"],
+)
+@pytest.mark.parametrize("mode", ConvolutionMode)
+def test_convolution_is_its_loop(
+    image: tuple[int, ...], weights: tuple[int, ...], window: dict[str, tuple[int, ...]], mode: ConvolutionMode
+) -> None:
+    g = GraphBuilder()
+    x, w = numbers(*image), numbers(*weights, seed=1)
+    options: dict[str, Any] = {"post_padding": (0,) * (len(image) - 2), **window, "mode": mode}
+    g.convolution(g.tensor("x", image, T.DOUBLE), g.tensor("w", weights, T.DOUBLE), **options, name="y", virtual=False)
+    expected = convolved(x, w, turned=mode is ConvolutionMode.CONVOLUTION, **window)
+    np.testing.assert_allclose(interpret(g.graph(), {"x": x, "w": w})["y"], expected, rtol=1e-12, atol=1e-12)
+
+
+def test_alpha_is_a_factor_of_a_convolution_and_beta_is_refused() -> None:
+    given = {"image": numbers(*IMAGE.dims), "filter": numbers(*FILTER.dims)}
+    once, twice = (interpret(Graph((convolution(alpha=alpha),)), given)["result"] for alpha in (1.0, 2.0))
+    np.testing.assert_allclose(once, convolved(*given.values()), rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(twice, 2 * once)
+    refused("interpret-operation", "beta", lambda: interpret(Graph((convolution(beta=1.0),)), given))
 
 
 def test_overrides_hide_what_lies_beyond() -> None:
@@ -572,7 +626,9 @@ def test_tensors_that_do_not_fit_are_refused() -> None:
 
 
 def test_an_unknown_operation_is_refused_by_name() -> None:
-    with pytest.raises(GraphError, match="OPERATION_CONVOLUTION_FORWARD cannot be interpreted") as error:
-        interpret(Graph((convolution(),)), {"image": numbers(*IMAGE.dims), "filter": numbers(*FILTER.dims)})
+    x, y = tensor("x", (2, 8)), tensor("y", (2, 8))
+    signal = {"mode": SignalMode.WAIT, "value": 1, "flag": tensor("flag", (1, 1), data_type=T.INT32), "x": x, "y": y}
+    with pytest.raises(GraphError, match="OPERATION_SIGNAL cannot be interpreted") as error:
+        interpret(Graph((Operation(D.OPERATION_SIGNAL, "signal", signal),)), {"x": numbers(2, 8)})
     assert error.value.code == "interpret-operation"
     assert all(kind.name in error.value.render() for kind in OPERATIONS)

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from cudnn_backend_py.system.version import Version, Window, version_numbers, version_text
+from cudnn_backend_py.system.version import Version, Window, cuda_version_text, version_numbers, version_text
 
 
 def test_a_version_is_a_tuple_and_its_text() -> None:
@@ -57,3 +57,7 @@ def test_the_version_of_the_package_is_imported_by_itself() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["cudnn_backend_py.system", "cudnn_backend_py.system.version"]
+
+
+def test_a_version_of_cuda_is_its_number_in_words() -> None:
+    assert [cuda_version_text(number) for number in (12090, 13010, 13000)] == ["12.9", "13.1", "13.0"]
