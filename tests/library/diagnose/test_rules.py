@@ -23,6 +23,7 @@ from cudnn_backend_py.graph.rewrite.tensors import exchanged
 from cudnn_backend_py.plans.engine import OperationGraph
 from cudnn_backend_py.plans.refusals import Reason
 from cudnn_backend_py.target import using
+from tests.cases import find_case
 from tests.support.graphs import convolution, relu, tensor
 from tests.support.operations import OPERATIONS
 
@@ -176,9 +177,7 @@ def test_one_change_is_the_cause_where_the_words_say_nothing() -> None:
 
 
 def test_operation_without_a_matmul_is_said_to_lack_one() -> None:
-    from tests.cases.part_a import CASES
-
-    case = next(case for case in CASES if case.name == "quantize alone")
+    case = find_case("quantize alone")
     cause = explain(case.graph(), case.target).cause
     assert cause is not None
     assert (cause.code, cause.basis) == ("operation", Basis.RULE)
