@@ -45,7 +45,7 @@ class cudnnGraphNotSupportedError(CudnnBackendError):
 
 
 class FrontendValueError(CudnnBackendError, ValueError):
-    """Something is missing or cannot be deduced."""
+    """Something is missing or cannot be inferred."""
 
 
 class FrontendRuntimeError(CudnnBackendError, RuntimeError):

@@ -94,18 +94,18 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def _bounded(text: str) -> str:
+def _check_length(text: str) -> str:
     if len(text) > MAX_NUMBER:
         raise ValueError(f"a number has {len(text)} characters, {MAX_NUMBER} are the most that is read")
     return text
 
 
 def _int(text: str) -> int:
-    return int(_bounded(text))
+    return int(_check_length(text))
 
 
 def _float(text: str) -> float:
-    number = float(_bounded(text))
+    number = float(_check_length(text))
     if not math.isfinite(number):
         raise ValueError(f"the number {text} is too large")
     return number

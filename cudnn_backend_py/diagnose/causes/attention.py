@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from ...graph.data_types import HALF_TYPES, LOW_PRECISION_TYPES
 from ...graph.rewrite.changes import Change, changes, describe, head_dims
-from ...graph.rewrite.dims import resized
+from ...graph.rewrite.dims import resize
 from ...plans.refusals import Reason
 from ..verdict import Basis, Cause
-from .case import Case, furthest_first, measured, quote, statement, type_word
+from .case import Case, blame_change, furthest_first, quote, statement, type_word
 from .rules import _OTHERS_SAME, _is_named, _of, word_rule
 
 __all__ = ["OPTIONS", "not_together"]
@@ -52,7 +52,7 @@ def head_dim(case: Case, reason: Reason) -> Cause | None:
         )
         return Cause("head-dim", headline + quote(reason), Basis.MEASURED, detail, f"{change.title} ({change.effect})")
     for limit in sorted(limits, reverse=True):
-        smaller = resized(case.graph, both, limit) if limit < size else None
+        smaller = resize(case.graph, both, limit) if limit < size else None
         headline = f"{_of(case.graph, wrong)} {size}, at most {limit} is supported on sm_{case.target.sm}"
         if smaller is not None and case.supports(smaller):
             detail = f"with a head dim of {limit}, and nothing else changed, cuDNN supports the graph"
@@ -95,7 +95,7 @@ def low_precision(case: Case, reason: Reason) -> Cause | None:
         )
     change = case.cure("data_type")
     if change is not None:
-        return measured("data-type", case, change, reason)
+        return blame_change("data-type", case, change, reason)
     return Cause("data-type", f"{found}, which sm_{case.target.sm} does not take{quote(reason)}", Basis.RULE)
 
 

@@ -13,7 +13,7 @@ AnyNode = TypeVar("AnyNode", bound=Node)
 
 
 class OpsBase:
-    """A graph in the making: nodes in the order they were written."""
+    """A graph under construction: nodes in the order they were written."""
 
     nodes: list[Node]
 

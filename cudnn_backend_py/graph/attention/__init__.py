@@ -16,7 +16,7 @@ from .builder import SINGLE_OPS_SINCE
 from .deterministic import deterministic_config
 from .forward import composite_forward
 from .modifiers import SoftCap
-from .problem import Attention, Implementation, ScoreModifier, given
+from .problem import Attention, Implementation, ScoreModifier, make_problem
 from .small import SmallAttention, mha_bprop, mha_fprop
 from .unified import prefers_unified, unified_backward, unified_forward
 
@@ -74,7 +74,7 @@ def sdpa_forward(
     GraphError
         What :class:`Attention` refuses, ``attention-implementation``, ``attention-hazard``.
     """
-    p = given(problem, Attention, options)
+    p = make_problem(problem, Attention, options)
     unified = implementation == "unified" or (implementation == "auto" and prefers_unified(p, version))
     if not unified:
         _check_implementation(p, implementation)
@@ -104,7 +104,7 @@ def sdpa_backward(
     GraphError
         What :class:`Attention` refuses, ``attention-implementation``, ``attention-hazard``.
     """
-    p = given(problem, Attention, options)
+    p = make_problem(problem, Attention, options)
     if p.page_size is not None or p.block_mask or p.dropout_mask:
         raise GraphError(
             "the backward pass has no paged K and V, block mask or given dropout mask", code="attention-option"
