@@ -1,4 +1,4 @@
-"""What this machine and this process have: the facts ``cudnn-backend info`` shows and a record keeps."""
+"""Facts of this machine and this process, which ``cudnn-backend info`` shows and a record keeps."""
 
 from __future__ import annotations
 

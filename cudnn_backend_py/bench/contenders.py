@@ -1,4 +1,4 @@
-"""Who is measured beside this package: cudnn-frontend and torch; and the buffers all of them get."""
+"""Contenders: cudnn-frontend and torch, measured beside this package, and the buffers all of them get."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ TORCH_BACKENDS = {
 def torch_calls(
     shape: Shape, direction: Direction, buffers: Mapping[str, Any], names: Sequence[str] = tuple(TORCH_BACKENDS)
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Yield (name, call, context to make it in) for each backend of torch that takes the problem."""
+    """Yield (name, call, context to make it in) for each backend of torch that supports the problem."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -102,7 +102,7 @@ def torch_calls(
             with context():
                 made = differentiate(call, (q, k, v), buffers) if direction == "backward" else call
                 made()
-        except RuntimeError:  # that backend does not take the problem, or this GPU
+        except RuntimeError:  # that backend does not support the problem, or this GPU
             continue
         yield name, made, context
 

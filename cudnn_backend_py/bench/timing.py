@@ -1,4 +1,4 @@
-"""Measuring: contenders take turns, what is told are medians with quartiles."""
+"""Timing: contenders take turns, medians with quartiles are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that build, keep, tune and time plans: ``build``, ``cache``, ``tune``, ``bench``."""
+"""Commands that build, keep, tune and time plans: ``build``, ``cache``, ``tune``, ``bench``."""
 
 from __future__ import annotations
 

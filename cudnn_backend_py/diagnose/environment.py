@@ -1,4 +1,4 @@
-"""``check_environment``: what is wrong with the machine and the process, looked at before a graph is blamed."""
+"""``check_environment``: faults of the machine and the process, looked for before a graph is blamed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts from child processes: what kills or hangs cuDNN becomes a line of the verdict, and the caller lives on."""
+"""Verdicts from child processes: a crash or hang of cuDNN becomes a line of the verdict, and the caller lives on."""
 
 from __future__ import annotations
 

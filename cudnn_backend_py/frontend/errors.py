@@ -69,7 +69,7 @@ def invalid_value(headline: str, **sections: str | None) -> FrontendRuntimeError
 
 @contextmanager
 def status_as(kind: type[CudnnBackendError], what: str) -> Iterator[None]:
-    """Turn what this package raises inside the block into `kind`, with cuDNN's words and the same sections."""
+    """Turn what this package raises inside the block into `kind`, with cuDNN's error text and the same sections."""
     try:
         yield
     except (cudnnGraphNotSupportedError, FrontendValueError, FrontendRuntimeError):

@@ -314,7 +314,7 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         Raises
         ------
         RuntimeError
-            If the engine does not take the graph or a value.
+            If the engine does not support the graph or a value.
         """
         with status_as(FrontendRuntimeError, f"engine {engine}"):
             chosen = {_backend_knob(item): value for item, value in knobs.items()}

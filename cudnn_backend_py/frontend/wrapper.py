@@ -92,7 +92,7 @@ def get_default_handle(stream: Any = None) -> Any:
 
 
 def destroy_default_handle() -> None:
-    """Let go of the handles :func:`get_default_handle` made; the next call makes a new one."""
+    """Release the handles :func:`get_default_handle` made; the next call makes a new one."""
     while _default_handles:
         destroy_handle(_default_handles.popitem()[1])
 

@@ -1,4 +1,4 @@
-"""``run_guarded``: a rule of ours that raises costs its own answer and one line of the verdict, nothing else.
+"""``run_guarded``: isolation of rules: one that raises costs its own answer and one line of the verdict.
 
 Rules, causes, changes, known faults and lint look at graphs nobody has seen before. What one of them raises is our
 mistake: it is told, so that it can be reported, and the others go on.

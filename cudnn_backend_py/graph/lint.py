@@ -1,4 +1,4 @@
-"""``lint``: layouts that cuDNN takes and that are slow, dangerous, or not what was meant."""
+"""``lint``: layouts that cuDNN supports and that are slow, dangerous, or not what was meant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs from what cuDNN logs of them: its JSON of an operation graph, or its dumps of descriptors.
+"""Graphs from cuDNN's log: its JSON of an operation graph, or its dumps of descriptors.
 
 Facts measured with cuDNN 9.1, 9.5, 9.8, 9.14, 9.19 and 9.28: from 9.5 at the latest the log holds the JSON of every
 operation graph that is finalized (``cudnnBackendFinalizeGraphVisualize``), and it says everything but the values of

@@ -1,4 +1,4 @@
-"""Choose an engine config by what it may need and must promise, and say why the others were refused."""
+"""Selection of an engine config by what it may need and must promise, with the reasons against the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of others, read strictly: of a bounded size, in UTF-8, and JSON in which nothing is said twice.
+"""Strict reading of files of others: of a bounded size, in UTF-8, and JSON in which nothing is said twice.
 
 All readers of files come here, so that each refuses the same things with an error of this package, under its own code.
 """

@@ -18,7 +18,7 @@ __all__ = ["OPTIONS", "not_together"]
 
 @word_rule
 def head_dim(case: Case, reason: Reason) -> Cause | None:
-    """The head dim is not a multiple of what the kernels take, or too large.
+    """The head dim is not a multiple of what the kernels support, or too large.
 
     Fault
         "Embedding dim per head ... is not a multiple of 8", "is not less than equal to 128", "Only D=128".
@@ -74,7 +74,7 @@ def low_precision(case: Case, reason: Reason) -> Cause | None:
         "QMMA kernels are only executable on specific architectures", "FP8 input with F16 output is only supported on
         Blackwell".
     Evidence
-        The same graph on other architectures; where none takes it, the graph in half precision.
+        The same graph on other architectures; where none supports it, the graph in half precision.
     Remedy
         A newer architecture, or half precision.
     Since
@@ -101,7 +101,7 @@ def low_precision(case: Case, reason: Reason) -> Cause | None:
 
 @word_rule
 def option(case: Case, reason: Reason) -> Cause | None:
-    """An option of attention (ragged, paged, dropout, bias, mask, statistics) that the engine does not take.
+    """An option of attention (ragged, paged, dropout, bias, mask, statistics) that the engine does not support.
 
     Fault
         "Paged Attention supported with only ...", "Flash Attention with ragged offset can only be run with sm_90",

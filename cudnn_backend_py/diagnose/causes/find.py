@@ -1,4 +1,4 @@
-"""Which cause is told: rules are asked for each of cuDNN's reasons, that of the engine config that came furthest first.
+"""Choice of the cause: rules are asked for each of cuDNN's reasons, that of the furthest engine config first.
 
 A measured cause is taken before any that is not. Where no rule knows the phrase, options, changes and architectures are
 tried; what is left is quoted.

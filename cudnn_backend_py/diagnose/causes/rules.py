@@ -223,7 +223,7 @@ def ragged_offset(case: Case, reason: Reason) -> Cause | None:
 
 @word_rule
 def overlapping(case: Case, reason: Reason) -> Cause | None:
-    """Strides put several elements at one address, or leave gaps, where neither is taken.
+    """Strides put several elements at one address, or leave gaps, where neither is supported.
 
     Fault
         ``wDesc.getNumElementsWithStride() != wDesc.getNumElementsWithoutStride()``.
@@ -240,7 +240,7 @@ def overlapping(case: Case, reason: Reason) -> Cause | None:
 
 @word_rule
 def no_product(case: Case, reason: Reason) -> Cause | None:
-    """An operation is only taken together with a matmul or a convolution, and there is none.
+    """An operation is only supported together with a matmul or a convolution, and there is none.
 
     Fault
         ``(mmaNodeCount == 0) && !is_pointwise_fusion``.
@@ -392,7 +392,7 @@ def architecture(case: Case, reason: Reason) -> Cause | None:
 
 @word_rule
 def shape(case: Case, reason: Reason) -> Cause | None:
-    """A dim is of a size the engines do not take.
+    """A dim is of a size the engines do not support.
 
     Fault
         Reasons with SHAPE, or of multiples.

@@ -1,4 +1,4 @@
-"""``write_repro``: one archive with all that somebody else needs to see the same answer."""
+"""``write_repro``: an archive from which somebody else gets the same answer."""
 
 from __future__ import annotations
 
@@ -249,7 +249,9 @@ def _python_script(verdict: Verdict, build: bool) -> str:
 
 
 def _readme(graph: Graph, profile: Profile, verdict: Verdict, build: bool, ending: str) -> str:
-    cause = f"[{verdict.cause.basis}] {verdict.cause.headline}" if verdict.cause else "none: an engine takes the graph"
+    cause = "none: an engine supports the graph"
+    if verdict.cause:
+        cause = f"[{verdict.cause.basis}] {verdict.cause.headline}"
     texts = {
         "GRAPH": graph.name,
         "TARGET": f"{profile.title} (sm_{profile.sm}), {'on the GPU itself' if verdict.live else 'described, no GPU'}",

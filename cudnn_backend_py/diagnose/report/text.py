@@ -1,4 +1,4 @@
-"""Render a verdict as text.
+"""Verdicts as text.
 
 What a text holds that is not ours, a name or cuDNN's words, is shown as :mod:`cudnn_backend_py.printable` has it.
 """

@@ -200,7 +200,7 @@ class Cell:
 
     ``answer`` is one of
 
-    * ``yes``, with the ``engines`` that take the graph, best first;
+    * ``yes``, with the ``engines`` that support the graph, best first;
     * ``no``, with cuDNN's innermost ``reason``, ``STATUS: words``;
     * ``-``: there is no such graph, since this package writes none or that cuDNN lacks an operation or attribute; the
       reason is this package's ``code: headline``;

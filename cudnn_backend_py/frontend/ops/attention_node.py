@@ -1,4 +1,4 @@
-"""A forward or backward pass of attention: a request becomes one problem that ``graph.attention`` builds."""
+"""``AttentionNode``: a forward or backward pass of attention, as one problem that ``graph.attention`` builds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the families of operations share: adding a node to the graph they belong to."""
+"""``OpsBase``: the part that the families of operations share, which adds nodes to the graph they belong to."""
 
 from __future__ import annotations
 

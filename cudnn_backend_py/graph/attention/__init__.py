@@ -63,7 +63,7 @@ def sdpa_forward(
         frontend chooses for that version, composite if no version is given.
     version
         The cuDNN version the graph is for, such as (9, 19, 0): since 9.21 masks and softmax are operations of their
-        own. None gives what every version takes.
+        own. None gives what every version supports.
     sm
         The architecture it is for, such as 90: hazards of others are not looked at.
     allow_hazards

@@ -1,4 +1,4 @@
-"""What the forward and backward graphs share: tensors made once, and the way from raw scores to masked ones."""
+"""Parts that the forward and backward graphs share: tensors made once, and the way from raw scores to masked ones."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class Frame:
             scale=scale,
             y=y,
             math_prec=DataType.FLOAT,
-            # cuDNN takes both; scales that were given come from graphs of cudnn-frontend, which never says another.
+            # cuDNN supports both; scales that were given come from graphs of cudnn-frontend, which never says another.
             block_size=(1, MX_BLOCK) if axis == 3 or name in self._given else (MX_BLOCK, 1),
         )
         return y

@@ -19,7 +19,7 @@ def composite_forward(p: Attention, version: VersionTuple | None) -> Graph:
     """Return the composite graph of the forward pass.
 
     Since cuDNN 9.21 masks and softmax are one operation each; before, and where no version is given, they are
-    chains of pointwise operations and reductions, which newer versions take as well.
+    chains of pointwise operations and reductions, which newer versions support as well.
     """
     f = Frame(p, "sdpa_forward", version)
     add_composite_forward(f)

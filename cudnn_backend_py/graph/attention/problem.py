@@ -1,4 +1,4 @@
-"""``Attention``: one attention problem as a value, and what can be known wrong about it without cuDNN."""
+"""``Attention``: one attention problem as a value, with the checks that need no cuDNN."""
 
 from __future__ import annotations
 

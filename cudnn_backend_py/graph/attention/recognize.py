@@ -1,4 +1,4 @@
-"""Reads an attention problem back from any graph, also one of a log or of another program, by its data flow.
+"""Pattern matching of attention: the problem any graph solves, also one of a log, found by its data flow.
 
 Names mean nothing here. Forward: one matmul of tensors in memory (Q and K^T), a softmax, and a matmul of what it
 gives with V. Backward: two matmuls of tensors in memory, of which the one that leads to an exponential is Q @ K^T and

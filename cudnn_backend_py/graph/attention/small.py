@@ -4,7 +4,7 @@ They are not the flash patterns of :func:`sdpa_forward`: sequences have at most 
 the forward pass of a training step writes the whole matrix S, which the backward pass reads. S and dS are stored in
 ``TensorReordering.F16x16``, an order of elements that only these kernels know.
 
-What cuDNN takes, as 9.14 and 9.19 answered (9.25 took the patterns out):
+What cuDNN supports, as 9.14 and 9.19 answered (9.25 took the patterns out):
 
 * The tensor given to the second matmul, and the by-value factors of K and of dropout, must be of the data type.
 * Lengths are read where they are overrides of the matmuls, not where the mask compares with them.
@@ -44,8 +44,8 @@ class SmallAttention:
     Parameters
     ----------
     batch, heads, seq_q, seq_kv, head_dim
-        b, h, s of Q and O, s of K and V (as Q's if not given), d. cuDNN takes d = 64 and lengths up to 512, in
-        training multiples of 64: what it does not take is its verdict, not an error here.
+        b, h, s of Q and O, s of K and V (as Q's if not given), d. cuDNN supports d = 64 and lengths up to 512, in
+        training multiples of 64: what it does not support is its verdict, not an error here.
     data_type
         HALF or BFLOAT16, of all tensors but the lengths and the random state.
     layout

@@ -1,4 +1,4 @@
-"""`find_faults`: the one question to the table, which explain, the attention builder and the frontend ask."""
+"""``find_faults``: the one lookup in the table, used by explain, the attention builder and the frontend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One-step changes of a graph: what its author could do differently, each as a new graph. Asks nobody.
+"""One-step changes of a graph: what its author could do differently, each as a new graph. Pure.
 
 Each kind has its function, found in :data:`CHANGES` under the kind's name. A function yields only what applies: of an
 aligned graph no alignment is changed.

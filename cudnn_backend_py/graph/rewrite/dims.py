@@ -1,4 +1,4 @@
-"""Dims that belong together, and what padding them with zeros does to the results. Knows nothing of cuDNN."""
+"""Dims that belong together, and the effect of padding them with zeros. Pure, knows nothing of cuDNN."""
 
 from __future__ import annotations
 

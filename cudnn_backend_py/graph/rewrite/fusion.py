@@ -1,4 +1,4 @@
-"""Attention written as many operations, as one, and back, where both compute the same. Knows nothing of cuDNN."""
+"""Fusion of attention: many operations as one, and back, where both compute the same. Pure, knows nothing of cuDNN."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def as_unified(graph: Graph) -> Graph | None:
     """Return a forward pass of two matmuls and a softmax as the one SDPA operation, or None if it is none.
 
     What happens between the scaled scores and the softmax becomes the sub-graph. Real lengths, pages, dropout and
-    8-bit factors are not taken.
+    8-bit factors are not supported.
     """
     matmuls = [op for op in graph.ops if isinstance(op, Matmul)]
     softmax = _find_softmax(graph)
@@ -206,7 +206,7 @@ _TAKEN = {"q", "k", "v", "o", "scale", "stats", "softmax", "subgraph", "subgraph
 def as_composite(graph: Graph) -> Graph | None:
     """Return the one SDPA operation of a forward pass as many operations, or None where it does more than they can.
 
-    Real lengths, pages, dropout, a block mask, a sink and 8-bit factors are not taken.
+    Real lengths, pages, dropout, a block mask, a sink and 8-bit factors are not supported.
     """
     op = graph.ops[0]
     if len(graph.ops) > 1 or not isinstance(op, Operation) or op.kind is not _D.OPERATION_SDPA_FWD:

@@ -1,4 +1,4 @@
-"""Graphs rewritten: tensors replaced, operations left out. Knows nothing of cuDNN."""
+"""Rewriting of graphs: tensors replaced, operations left out. Pure, knows nothing of cuDNN."""
 
 from __future__ import annotations
 
