@@ -6,7 +6,7 @@ CUDNN := 9.19.0
 NEWEST := 9.28.0
 SOURCES := cudnn_backend_py/native/driver_stub.c cudnn_backend_py/native/fast_call.c
 OLDER := 9.14.0 9.24.0 $(CUDNN)
-TABLES := tests/library/data/attention-support
+TABLES := tests/library/diagnose/data/attention-support
 MINUTES := 10
 SEED := 0
 AREAS :=
@@ -57,8 +57,8 @@ torture: $(ENV)/ready ## Attack the package for MINUTES=10 from SEED=0; AREAS="j
 	$(BIN)/python -m tests.torture $(AREAS) --minutes $(MINUTES) --seed $(SEED)
 
 bench: $(ENV)/ready ## Import time, cost of a verdict and of a thousand, to logs/
-	$(BIN)/python benchmarks/verdict_cost.py --output logs/verdict-cost.json
-	$(BIN)/python benchmarks/matrix.py --output logs/matrix.json
+	$(BIN)/python -m cudnn_backend_py.bench verdict-cost --output logs/verdict-cost.json
+	$(BIN)/python -m cudnn_backend_py.bench matrix --output logs/matrix.json
 
 attention-table: $(ENV)/ready ## Ask three cuDNN versions about every option of attention; rewrite the page
 	$(BIN)/cudnn-backend attention-table --cudnn 9.14.0 --output $(TABLES)-9.14.0.json

@@ -1,1 +1,4 @@
-"""``cudnn-backend bench``: see ``run``. Imports nothing: ``fresh_process`` measures what importing costs."""
+"""What this package costs: ``cudnn-backend bench`` (``run``) and ``python -m cudnn_backend_py.bench NAME``.
+
+Imports nothing: ``fresh_process`` measures what importing costs.
+"""

@@ -1,4 +1,4 @@
-"""Contenders: cudnn-frontend and torch, measured beside this package, and the buffers all of them get."""
+"""Contenders of this package's plans: cudnn-frontend, our module of its names, torch; and the buffers of all."""
 
 from __future__ import annotations
 
@@ -45,15 +45,11 @@ def fill_forward(shape: Shape, buffers: Mapping[str, Any]) -> None:
 
 
 class Frontend:
-    """cudnn-frontend: graphs, and calls on them."""
+    """cudnn-frontend, or this package under its names: graphs, and calls on them."""
 
-    def __init__(self, folder: str | None) -> None:
-        if folder:
-            sys.path.insert(0, folder)
-        self.cudnn: Any = importlib.import_module("cudnn")
-        if "cudnn_backend_py" in str(self.cudnn.__file__):
-            raise ImportError("the module cudnn is this package's own")
-        self.handle = self.cudnn.create_handle()
+    def __init__(self, cudnn: Any) -> None:
+        self.cudnn = cudnn
+        self.handle = cudnn.create_handle()
 
     def build(self, shape: Shape, direction: Direction) -> tuple[Any, dict[str, Any]]:
         """Return a built graph and its tensors, by the names of our graphs."""
@@ -70,7 +66,12 @@ class Frontend:
 def open_frontend(folder: str | None) -> tuple[Frontend | None, str]:
     """Return cudnn-frontend, or None, and what there is to say of it."""
     try:
-        frontend = Frontend(folder)
+        if folder:
+            sys.path.insert(0, folder)
+        cudnn = importlib.import_module("cudnn")
+        if "cudnn_backend_py" in str(cudnn.__file__):
+            raise ImportError("the module cudnn is this package's own")
+        frontend = Frontend(cudnn)
     except Exception as error:  # whatever its import or its handle raises
         return None, f"not measured: {error}"
     return frontend, f"{frontend.cudnn.__version__}, cuDNN {frontend.cudnn.backend_version()}"

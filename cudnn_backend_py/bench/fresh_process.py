@@ -4,14 +4,17 @@ PyTorch is imported, has used the GPU and has made the buffers before the clock 
 
     python fresh_process.py WAY --plan FILE --cudnn-frontend FOLDER
 
-WAY is ``plan`` (built, or taken from the cache CUDNN_BACKEND_PLAN_CACHE names), ``load`` (from FILE) or
-``cudnn-frontend``.
+WAY is ``plan`` (built, or taken from the cache CUDNN_BACKEND_PLAN_CACHE names), ``load`` (from FILE), ``our-frontend``
+(this package under cudnn-frontend's names) or ``cudnn-frontend``. Of the frontends the steps of making a plan are told,
+and what the same plan costs when it is made again.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -22,10 +25,26 @@ import torch
 from cudnn_backend_py.bench.frontend_graph import build
 from cudnn_backend_py.bench.shapes import SMALL
 
-WAYS = ("plan", "load", "cudnn-frontend")
+WAYS = ("plan", "load", "our-frontend", "cudnn-frontend")
+FRONTENDS = {"our-frontend": "cudnn_backend_py.frontend", "cudnn-frontend": "cudnn"}
+Clock = Callable[[str], None]
 
 
-def ours(way: str, plan_file: str, clock: Callable[[str], None]) -> Callable[..., None]:
+def start_clock() -> tuple[dict[str, float], Clock]:
+    """Return milliseconds by step, and what ends a step."""
+    figures: dict[str, float] = {}
+    last = time.perf_counter()
+
+    def clock(name: str) -> None:
+        nonlocal last
+        now = time.perf_counter()
+        figures[name] = (now - last) * 1e3
+        last = now
+
+    return figures, clock
+
+
+def ours(way: str, plan_file: str, clock: Clock) -> Callable[..., None]:
     """Return what runs the plan of this package on q, k, v, o and stats."""
     from cudnn_backend_py.execution.executable import Executable
     from cudnn_backend_py.plans.plan import load_plan
@@ -45,18 +64,27 @@ def ours(way: str, plan_file: str, clock: Callable[[str], None]) -> Callable[...
     return run
 
 
-def theirs(folder: str, clock: Callable[[str], None]) -> Callable[..., None]:
-    """Return what runs the plan of cudnn-frontend."""
-    if folder:
-        sys.path.insert(0, folder)
-    import cudnn  # type: ignore[import-not-found,unused-ignore]
-
+def frontend(module: str, clock: Clock) -> tuple[Callable[..., None], Callable[[], dict[str, float]]]:
+    """Return what runs the plan of a module with cudnn-frontend's names, and what tells the steps of making it."""
+    cudnn = importlib.import_module(module)
     clock("import")
     handle = cudnn.create_handle()
     clock("open")
-    graph, tensors = build(cudnn, handle, SMALL, "forward")
+    steps, step = start_clock()
+    graph, tensors = build(cudnn, handle, SMALL, "forward", step)
     workspace = torch.empty(max(graph.get_workspace_size(), 1), device="cuda", dtype=torch.uint8)
-    return lambda *buffers: graph.execute(dict(zip(tensors.values(), buffers, strict=True)), workspace, handle=handle)
+
+    def run(*buffers: Any) -> None:
+        graph.execute(dict(zip(tensors.values(), buffers, strict=True)), workspace, handle=handle)
+
+    def told() -> dict[str, float]:
+        again, clock = start_clock()
+        for number in range(5):
+            build(cudnn, handle, SMALL, "forward")
+            clock(str(number))
+        return {f"plan: {name}": ms for name, ms in steps.items()} | {"plan again": statistics.median(again.values())}
+
+    return run, told
 
 
 def main() -> None:
@@ -70,19 +98,13 @@ def main() -> None:
     q, k, v, o = (torch.randn(rows, device="cuda", dtype=torch.half).transpose(1, 2) for _ in range(4))
     stats = torch.empty(SMALL.batch, SMALL.heads, SMALL.seq, 1, device="cuda")
     torch.cuda.synchronize()
-    figures: dict[str, float] = {}
-    last = time.perf_counter()
-
-    def clock(name: str) -> None:
-        nonlocal last
-        now = time.perf_counter()
-        figures[name] = (now - last) * 1e3
-        last = now
-
-    if options.way == "cudnn-frontend":
-        run = theirs(options.cudnn_frontend, clock)
+    if options.way == "cudnn-frontend" and options.cudnn_frontend:
+        sys.path.insert(0, options.cudnn_frontend)
+    figures, clock = start_clock()
+    if options.way in FRONTENDS:
+        run, told = frontend(FRONTENDS[options.way], clock)
     else:
-        run = ours(options.way, options.plan, clock)
+        run, told = ours(options.way, options.plan, clock), dict
     clock("plan")
     run(q, k, v, o, stats)
     torch.cuda.synchronize()
@@ -90,7 +112,7 @@ def main() -> None:
     figures["total"] = sum(figures.values())
     want = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
     torch.testing.assert_close(o, want, atol=5e-3, rtol=3e-3)
-    print(json.dumps(figures))
+    print(json.dumps(figures | told()))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Measured graphs, as programs of cudnn-frontend build them. Imports nothing heavy."""
+"""Measured graphs, as programs of cudnn-frontend build them, with either module. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ __all__ = ["build"]
 def build(
     cudnn: Any, handle: Any, shape: Shape, direction: Direction, clock: Callable[[str], None] = lambda _: None
 ) -> tuple[Any, dict[str, Any]]:
-    """Return a built graph and its tensors, by the names of our graphs; `clock` hears of each step."""
+    """Return a built graph and its tensors, by the names of our graphs.
+
+    `cudnn` is cudnn-frontend's module or this package's; `clock` hears of each step.
+    """
     kind = cudnn.data_type.BFLOAT16 if shape.bf16 else cudnn.data_type.HALF
     graph = cudnn.pygraph(
         io_data_type=kind,
@@ -54,5 +57,5 @@ def build(
     graph.check_support()
     clock("heuristics")
     graph.build_plans()
-    clock("plan")
+    clock("build plans")
     return graph, tensors

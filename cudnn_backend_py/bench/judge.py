@@ -8,11 +8,10 @@ from functools import partial
 from typing import Any
 
 from ..plans.choice import EngineChoice
+from ..tuning.statistics import Timing
 from .shapes import DIRECTIONS
 
 __all__ = ["ACCEPTED", "judge", "verdict_lines"]
-
-NOISE = 0.02  # a difference of less than this share, or than the quartiles, is none
 
 
 @dataclass(frozen=True)
@@ -31,22 +30,14 @@ def _host_ratio(record: Mapping[str, Any], direction: str, name: str, other: str
     return float(found[name]["median_us"] / found[other]["median_us"])
 
 
-def _slower(record: Mapping[str, Any], name: str, other: str, *, either_way: bool = False) -> float | None:
-    """Return how many shapes are slower than `other` beyond noise; either way: or faster."""
+def _slower(record: Mapping[str, Any], name: str, other: str) -> float | None:
+    """Return how many shapes are slower than `other` beyond noise."""
     rows = [row["us"] for row in record["gpu"] if name in row["us"] and other in row["us"]]
-    if not rows:
-        return None
-    return float(sum(_differs(row[name], row[other], either_way) for row in rows))
-
-
-def _differs(mine: Mapping[str, float], other: Mapping[str, float], either_way: bool) -> bool:
-    spread = (mine["high_us"] - mine["low_us"] + other["high_us"] - other["low_us"]) / 2
-    difference = mine["median_us"] - other["median_us"]
-    return (abs(difference) if either_way else difference) > max(spread, NOISE * other["median_us"])
+    return float(sum(Timing(**row[other]).beats(Timing(**row[name])) for row in rows)) if rows else None
 
 
 def _against_frontend(record: Mapping[str, Any]) -> float | None:
-    """Return how many shapes differ from cudnn-frontend for the same plan."""
+    """Return how many shapes differ from cudnn-frontend for the same plan, beyond noise in either direction."""
     rows = []
     for row in record["gpu"]:
         us, tags = row["us"], row["plans"]
@@ -55,8 +46,8 @@ def _against_frontend(record: Mapping[str, Any]) -> float | None:
         theirs = EngineChoice.parse(row["frontend_plan"])
         same_plan = [name for name in tags if name in us and EngineChoice.parse(tags[name]) == theirs]
         if same_plan:
-            rows.append((us[same_plan[0]], us["cudnn-frontend"]))
-    return float(sum(_differs(mine, other, True) for mine, other in rows)) if rows else None
+            rows.append((Timing(**us[same_plan[0]]), Timing(**us["cudnn-frontend"])))
+    return float(sum(mine.beats(other) or other.beats(mine) for mine, other in rows)) if rows else None
 
 
 def _fresh_ratio(record: Mapping[str, Any], name: str, other: str) -> float | None:

@@ -1,5 +1,7 @@
 """``cudnn-backend bench``: what calls, kernels and fresh processes cost, beside cudnn-frontend and torch.
 
+This package is measured by its plans and by its frontend, which has cudnn-frontend's names.
+
 Everything is measured in one run, the contenders take turns, and what is told are medians with quartiles. It needs a
 GPU and torch; cudnn-frontend, matplotlib and the compiled call, which has the C loop that is the floor of a call, are
 used where they are.
@@ -15,18 +17,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from .. import frontend as our_frontend
 from .. import torch_ops
 from ..errors import CudnnBackendError
 from ..execution.executable import Bound, Executable
 from ..graph import Graph
-from ..info import collect_info
+from ..info import start_record, write_record
 from ..native.fast_call import compiled_library
 from ..plans.build import build, shared_target
 from ..plans.choice import EngineChoice
@@ -43,10 +45,15 @@ from .timing import fresh, gpu_times, host_times, microseconds, once_within, rot
 __all__ = ["run_bench"]
 
 ENVIRONMENT = ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")
-SCHEMA, SCHEMA_VERSION = "cudnn-backend-py/bench", 1
 FRESH_PROCESS = Path(__file__).with_name("fresh_process.py")
 # What a fresh process does, and the way of fresh_process.py.
-CHILDREN = {"cold": "plan", "disk cache": "plan", "ahead of time": "load", "cudnn-frontend": "cudnn-frontend"}
+CHILDREN = {
+    "cold": "plan",
+    "disk cache": "plan",
+    "ahead of time": "load",
+    "our frontend": "our-frontend",
+    "cudnn-frontend": "cudnn-frontend",
+}
 
 
 # host time per call
@@ -95,11 +102,12 @@ def _host_contenders(
         contenders["CUDA graph"] = same(executable.cuda_graph(**{name: first[name] for name in order}).launch)
     except CudnnBackendError as error:
         print(f"CUDA graph not measured: {error}", file=sys.stderr)
-    if frontend is not None:
-        graph, tensors = frontend.build(SMALL, direction)
-        arguments = frontend.call(graph, tensors)
-        contenders["cudnn-frontend, same"] = same(partial(graph.execute, *arguments(first)))
-        contenders["cudnn-frontend, fresh"] = fresh(graph.execute, [arguments(one) for one in sets])
+    for name, module in {"our frontend": Frontend(our_frontend), "cudnn-frontend": frontend}.items():
+        if module is not None:
+            graph, tensors = module.build(SMALL, direction)
+            arguments = module.call(graph, tensors)
+            contenders[f"{name}, same"] = same(partial(graph.execute, *arguments(first)))
+            contenders[f"{name}, fresh"] = fresh(graph.execute, [arguments(one) for one in sets])
     q, k, v = (first[name].detach().clone() for name in "qkv")
     operator: Callable[[], Any] = partial(torch_ops.attention, q, k, v, causal=True)
     if direction == "backward":
@@ -252,18 +260,13 @@ def run_bench(
     torch.zeros(1, device="cuda")
     target = shared_target()
     frontend, said = open_frontend(cudnn_frontend)
-    info = collect_info()
     begin = time.perf_counter()
     record: dict[str, Any] = {
-        "schema": SCHEMA,
-        "version": SCHEMA_VERSION,
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "commit": os.environ.get("CUDNN_BACKEND_COMMIT", "unknown"),
+        **start_record("bench", ENVIRONMENT),
         "quick": quick,
         "gpu_name": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "cudnn-frontend": said,
-        "environment": {name: info[name] for name in ENVIRONMENT},
         "host": bench_host(target, frontend, effort),
         "matrix_tflops": matrix_tflops(),
         "gpu": bench_gpu(target, frontend, effort, console),
@@ -276,8 +279,7 @@ def run_bench(
     for line in verdict_lines(record):
         console.print(line, highlight=False, style="red" if line.startswith("FAIL") else None)
     if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        write_record(record, output)
         console.print(f"written to {output}", highlight=False)
     if plot is not None:
         draw(record, plot)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from ..native.cuda import Timer
 from ..tuning.statistics import Timing
 from .shapes import Effort
 
@@ -23,24 +24,23 @@ def gpu_times(contenders: Mapping[str, Callable[[], Any]], rounds: int) -> dict[
     """Return the GPU times between two events, L2 flushed before each, in the order of the contenders."""
     import torch
 
+    device, stream = torch.cuda.current_device(), torch.cuda.current_stream().cuda_stream
     flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for call in contenders.values():
         for _ in range(3):
             call()
-    for number in range(rounds):
-        events = {}
-        for name in rotate(list(contenders), number):
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            for _ in range(2):  # long enough that the host has queued the launch before the GPU comes to it
-                flush.zero_()
-            start.record()
-            contenders[name]()
-            end.record()
-            events[name] = start, end
-        torch.cuda.synchronize()
-        for name, (start, end) in events.items():
-            times[name].append(start.elapsed_time(end) * 1e3)
+    with Timer(device, 2 * len(contenders)) as timer:
+        for number in range(rounds):
+            names = rotate(list(contenders), number)
+            for index, name in enumerate(names):
+                for _ in range(2):  # long enough that the host has queued the launch before the GPU comes to it
+                    flush.zero_()
+                timer.mark(2 * index, stream)
+                contenders[name]()
+                timer.mark(2 * index + 1, stream)
+            for index, name in enumerate(names):
+                times[name].append(timer.microseconds(2 * index, 2 * index + 1))
     return {name: Timing.of(found) for name, found in times.items()}
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from ..system.version import version_text
@@ -39,7 +41,18 @@ def files(model: Model) -> dict[str, str]:
     }
     out = {name: _python(name, source(model), model) for name, source in sources.items()}
     out["REPORT.md"] = seal(report(model), "<!-- {} -->")
+    out["graph.schema.json"] = seal(_graph_schema(model), '  "$comment": "{}",')
     return out
+
+
+def _graph_schema(model: Model) -> str:
+    """Return the schema of graph files: the one beside this file, with the members where it names an enum."""
+    first, rest = (Path(__file__).parent / "graph.schema.json").read_text(encoding="utf-8").split("\n", 1)
+    for enum in model.enums:
+        names = json.dumps([member.name for member in enum.members])
+        rest = rest.replace(f'"enum": "{enum.name}"', f'"enum": {names}')
+    banner = f"Generated from cudnn_graph.h {_dotted(model.header.version)} and codegen/graph.schema.json by {COMMAND}"
+    return f'{first}\n  "description": "{banner}. Do not edit.",\n{rest}'
 
 
 def seal(text: str, comment: str = "# {}") -> str:

@@ -20,7 +20,7 @@ from ..native.environment import (
     sublibraries,
 )
 from ..native.find import cudnn_places, find_loaded, nvrtc_places
-from ..system.version import Version, version_text
+from ..system.version import Version, cuda_version_text, version_text
 from ..target import Target
 from ..versions.integrity import Damage, find_damage
 from ..versions.store import find_installed
@@ -347,7 +347,8 @@ def _real_driver(lib: Library, live: bool, build: bool) -> Iterator[Fault]:
     if version // 1000 < needed:
         yield Fault(
             "driver-too-old",
-            f"the driver is for CUDA {_cuda(version)}, this cuDNN is built for CUDA {_cuda(lib.cuda_version)}",
+            f"the driver is for CUDA {cuda_version_text(version)}, "
+            f"this cuDNN is built for CUDA {cuda_version_text(lib.cuda_version)}",
             f"the driver's CUDA major must be {needed} at least",
             f"install a driver for CUDA {needed}, or the cuDNN of CUDA {version // 1000} (cu{version // 1000} wheels)",
             blocks=live or build,
@@ -442,7 +443,3 @@ def _reinstall(path: str) -> str:
             "reinstall cuDNN: pip install --force-reinstall nvidia-cudnn-cu12 or -cu13, not both: they share a folder"
         )
     return "reinstall cuDNN, all of its packages in one version"
-
-
-def _cuda(number: int) -> str:
-    return f"{number // 1000}.{number % 1000 // 10}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -14,10 +14,10 @@ from ..generated.enums import DataType
 from ..graph.data_types import DATA_TYPES, ELEMENT_BITS
 from ..graph.formats import encode
 from ..graph.ir import Tensor
-from ..plans.plan import Plan
-from .buffers import DL_TYPES, DeviceBuffer, type_code
+from ..native.cuda import pointer_facts
+from .buffers import DL_TYPES, DeviceBuffer, device_buffer, type_code
 
-__all__ = ["check_buffer", "scalar_array", "scratch_offsets"]
+__all__ = ["check_buffer", "locate_buffer", "scalar_array", "scratch_offsets"]
 
 
 # The NumPy types of host scalars; the bits of a bfloat16 are made from a float64.
@@ -40,34 +40,6 @@ def scratch_offsets(tensors: Iterable[Tensor]) -> tuple[dict[int, int], int]:
             offsets[item.uid] = size
             size += -(-item.span_bytes // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT
     return offsets, size
-
-
-def _by_key(plan: Plan, buffers: Mapping[str | int, Any], *, scratch_needed: bool = True) -> dict[int, Any]:
-    """Return the buffers by uid; names and uids are both taken."""
-    known: dict[Any, Tensor] = {}
-    for tensor in plan.graph.variant_pack_tensors:
-        known[tensor.name] = known[tensor.uid] = tensor
-    by_uid: dict[int, Any] = {}
-    for key, buffer in buffers.items():
-        if key not in known:
-            names = ", ".join(tensor.name for tensor in plan.graph.variant_pack_tensors)
-            raise UsageError(
-                f"the graph has no tensor {key!r} in memory", code="unknown-buffer", where=f"it has {names}"
-            )
-        tensor = known[key]
-        if tensor.uid in by_uid:
-            raise UsageError(f"tensor {tensor.name!r} was given twice, by name and by uid", code="buffer-twice")
-        by_uid[tensor.uid] = buffer
-    missing = [
-        tensor.name
-        for tensor in plan.graph.variant_pack_tensors
-        if tensor.uid not in by_uid
-        and not (tensor.by_value and tensor.value is not None)
-        and (scratch_needed or not tensor.scratch)
-    ]
-    if missing:
-        raise UsageError(f"no buffer was given for {', '.join(missing)}", code="missing-buffer")
-    return by_uid
 
 
 def scalar_array(tensor: Tensor, value: Any) -> NDArray[Any]:
@@ -96,6 +68,40 @@ def scalar_array(tensor: Tensor, value: Any) -> NDArray[Any]:
             code="by-value-type",
         )
     return encode(array, DataType.BFLOAT16) if tensor.data_type is DataType.BFLOAT16 else array
+
+
+def locate_buffer(tensor: Tensor, source: Any, device: int | None) -> DeviceBuffer:
+    """Return where a buffer lies, checked against its tensor and against what CUDA says of that address.
+
+    Parameters
+    ----------
+    device
+        The GPU that will read it; None asks CUDA nothing.
+
+    Raises
+    ------
+    UsageError
+        ``buffer-not-understood``, ``buffer-not-on-device``, ``buffer-of-another-device``, ``null-pointer``, and those
+        of :func:`check_buffer`.
+    """
+    buffer, name = device_buffer(source, tensor.name), tensor.name
+    if device is not None:
+        facts = pointer_facts(buffer.ptr)
+        if facts.kind == "unknown":
+            raise UsageError(
+                f"buffer {name!r} lies at {buffer.ptr:#x}, which is no memory of a GPU",
+                code="buffer-not-on-device",
+                fix="give device memory that is still allocated",
+            )
+        if facts.kind == "device" and facts.device not in (None, device):
+            raise UsageError(
+                f"buffer {name!r} lies on GPU {facts.device}, the plan runs on GPU {device}",
+                code="buffer-of-another-device",
+            )
+        if buffer.size_bytes is None and facts.bytes_left is not None:
+            buffer = DeviceBuffer(buffer.ptr, facts.bytes_left)
+    check_buffer(tensor, buffer)
+    return buffer
 
 
 def check_buffer(tensor: Tensor, buffer: DeviceBuffer) -> None:

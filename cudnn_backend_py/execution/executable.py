@@ -23,15 +23,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..errors import EnvironmentNotReady, UsageError
+from ..errors import UsageError
 from ..graph.ir import Tensor
-from ..native.cuda import Memory, current_context, in_context, pointer_facts
-from ..native.fast_call import OTHER_STREAM, Call, Wanted, again, compiled_library
+from ..native.cuda import Memory
+from ..native.fast_call import OTHER_STREAM, Call, Wanted, compiled_library
 from ..plans.plan import Plan
-from .buffers import DeviceBuffer, device_buffer, exchange
-from .checks import check_buffer, needed_type, scalar_array, scratch_offsets
+from .arguments import Arguments
+from .buffers import device_buffer, exchange
+from .checks import locate_buffer, needed_type, scalar_array, scratch_offsets
 from .cuda_graph import CudaGraph
-from .run import execute
+from .run import execute, live_handle
 from .stream_state import StreamState, _thread
 
 __all__ = ["Bound", "Executable"]
@@ -97,38 +98,25 @@ class Executable:
     """
 
     def __init__(self, plan: Plan, *, workspace: Workspace = None, check: bool = True, stream: Any = None) -> None:
-        if plan.target.handle is None:
-            raise EnvironmentNotReady(
-                f"this plan was made for the described target {plan.target.name}, which cannot run",
-                code="plan-without-device",
-                fix="save it and load it where the GPU is, or build it there with target None",
-            )
+        self._device = live_handle(plan).device or 0
         self.plan = plan
-        self._device = plan.target.handle.device or 0
         self.may_be_elsewhere = plan.target.library.driver.devices > 1
-        tensors = plan.graph.variant_pack_tensors
-        written = {tensor.uid for tensor in plan.graph.outputs}
-        held = {tensor.uid for tensor in tensors if tensor.scratch or (tensor.by_value and tensor.value is not None)}
-        given = [tensor for tensor in tensors if tensor.uid not in held]
-        self._given = [tensor for tensor in given if tensor.uid not in written]
-        self._given += [tensor for tensor in given if tensor.uid in written]
-        self._held = [tensor for tensor in tensors if tensor.uid in held]
-        self.names = tuple(tensor.name for tensor in self._given)
+        self._arguments = Arguments(plan.graph)
+        self._given, self._held = self._arguments.given, self._arguments.held
+        self.names = self._arguments.names
         self.uids = tuple(tensor.uid for tensor in self._given + self._held)
         self._count = len(self.names)
         # How many buffers by position need no second look: numbers have no address.
         self._quick = -1 if any(tensor.by_value for tensor in self._given) else self._count
         self._misaligned = max([1, *(tensor.alignment for tensor in self._given)]) - 1
         self._kinds: list[Any] | None = None
-        self._offsets, self._scratch_bytes = scratch_offsets(tensors)
+        self._offsets, self._scratch_bytes = scratch_offsets(self._held)
         self.workspace_bytes = self._scratch_bytes + plan.workspace_bytes
         self._scalars = {
             tensor.uid: scalar_array(tensor, tensor.value) for tensor in self._held if tensor.uid not in self._offsets
         }
-        self._by_value = {tensor.name: tensor for tensor in tensors if tensor.by_value}
+        self._by_value = self._arguments.by_value
         self._numbers: dict[tuple[int, float | int], Any] = {}
-        self._by_key: dict[str | int, Tensor] = {tensor.name: tensor for tensor in tensors}
-        self._by_key |= {tensor.uid: tensor for tensor in tensors}
         self._check = check
         self._given_workspace: tuple[int, Any] | None = None
         self._allocate = self._allocator(workspace)
@@ -160,7 +148,7 @@ class Executable:
         if named or len(buffers) != self._quick:
             ordered = self._ordered(buffers, named)
             if ordered is None:
-                self.run(self._named(buffers, named))
+                self.run(self._arguments.name(buffers, named))
                 return
             buffers = ordered
         try:
@@ -181,13 +169,13 @@ class Executable:
             _held = self._take_workspace(state)
             status = state.call(buffers)
         if status >= 0:
-            if status and state.short is not None:
-                raise self.plan.target.library.status_error(status, state.short.failed)
+            if status and state.fast is not None:
+                raise self.plan.target.library.status_error(status, state.fast.failed)
             return
         try:
             addresses = (*[buffer.data_ptr() for buffer in buffers],)
         except AttributeError:  # not torch's
-            self.run(self._named(buffers, {}))
+            self.run(self._arguments.name(buffers, {}))
             return
         if state.stream != self._stream():
             state = self.state_for(buffers)
@@ -196,16 +184,16 @@ class Executable:
         pack = state.find(key)
         if pack is None or (self._check and pack.seen != [*map(id, buffers)]):
             pack = self._quick_pack(state, key, addresses, buffers, pack)
-        self._launch(state, pack)
-        if state.short is None:
-            self._shorten(state, buffers)
+        state.launch.run(pack)
+        if state.fast is None:
+            self._take_fast_path(state, buffers)
 
-    def _shorten(self, state: StreamState, buffers: tuple[Any, ...]) -> None:
+    def _take_fast_path(self, state: StreamState, buffers: tuple[Any, ...]) -> None:
         """Let the next calls on a stream take the fast path, if there is one for buffers of this kind."""
         functions = exchange(type(buffers[0])) if buffers and compiled_library() is not None else None
         if functions is None:
             return
-        state.short = Call(
+        state.fast = Call(
             state.launch,
             state.launcher.empty_pack(),
             state.launcher.filler,
@@ -217,11 +205,11 @@ class Executable:
             device=self._device,
             ask_stream=self._framework_decides,
         )
-        state.call = state.short.go
+        state.call = state.fast.go
 
     def run(self, buffers: Mapping[str | int, Any]) -> None:
         """Run with buffers by name or uid; NumPy arrays are copied to the device and back."""
-        by_name = self._normal(buffers)
+        by_name = self._arguments.resolve(buffers)
         if any(isinstance(by_name[name], np.ndarray) and name not in self._by_value for name in by_name):
             stream = self._stream_for(by_name.values())
             copied: dict[str | int, Any] = dict(by_name.items())
@@ -229,7 +217,7 @@ class Executable:
             return
         state = self.state_for(by_name.values())
         pack, _held = self.pack_for(state, by_name)
-        self._launch(state, pack)
+        state.launch.run(pack)
 
     def bind(self, *buffers: Any, **named: Any) -> Bound:
         """Return a call without arguments on these buffers, the stream that is current now, and this thread's handle.
@@ -256,7 +244,7 @@ class Executable:
         return CudaGraph(self, self.resolve(buffers, named))
 
     def close(self) -> None:
-        """Let go of variant packs and workspaces; work on the device must have finished."""
+        """Release variant packs and workspaces; work on the device must have finished."""
         self._local = threading.local()
         self._free()
         self._own_memory()
@@ -273,21 +261,6 @@ class Executable:
         self._local = threading.local()
         self._own_memory()
 
-    def _launch(self, state: StreamState, pack: Any) -> None:
-        holder = state.holder
-        if self.may_be_elsewhere and current_context() != holder.context:
-            with in_context(holder.context):
-                holder.use(state.stream)
-                status = state.execute(state.handle, state.plan, pack.pointer)
-        else:
-            holder.use(state.stream)
-            status = state.execute(state.handle, state.plan, pack.pointer)
-        if status:
-            self._fail(status)
-
-    def _fail(self, status: int) -> None:
-        raise self.plan.target.library.status_error(status, "cudnnBackendExecute")
-
     # buffers by name
 
     def _ordered(self, buffers: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...] | None:
@@ -299,43 +272,9 @@ class Executable:
         except KeyError:
             return None
 
-    def _named(self, buffers: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str | int, Any]:
-        if len(buffers) > self._count:
-            raise UsageError(
-                f"{len(buffers)} buffers were given, the plan takes {self._count}",
-                code="unknown-buffer",
-                where=f"in this order: {', '.join(self.names)}",
-            )
-        by_name: dict[str | int, Any] = dict(zip(self.names, buffers, strict=False))
-        for name, buffer in named.items():
-            if name in by_name:
-                raise UsageError(f"tensor {name!r} was given twice, by position and by name", code="buffer-twice")
-            by_name[name] = buffer
-        return by_name
-
     def resolve(self, buffers: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
         """Return all buffers of a call by the names of their tensors."""
-        return self._normal(self._named(buffers, named))
-
-    def _normal(self, buffers: Mapping[str | int, Any]) -> dict[str, Any]:
-        """Return the buffers by name, none missing, none unknown."""
-        by_name: dict[str, Any] = {}
-        for key, buffer in buffers.items():
-            tensor = self._by_key.get(key)
-            if tensor is None:
-                raise UsageError(
-                    f"the graph has no tensor {key!r} in memory", code="unknown-buffer", where=f"it has {self._names()}"
-                )
-            if tensor.name in by_name:
-                raise UsageError(f"tensor {tensor.name!r} was given twice, by name and by uid", code="buffer-twice")
-            by_name[tensor.name] = buffer
-        missing = [name for name in self.names if by_name.get(name) is None]
-        if missing:
-            raise UsageError(f"no buffer was given for {', '.join(missing)}", code="missing-buffer")
-        return by_name
-
-    def _names(self) -> str:
-        return ", ".join(tensor.name for tensor in self.plan.graph.variant_pack_tensors)
+        return self._arguments.resolve(self._arguments.name(buffers, named))
 
     # states, streams, workspaces
 
@@ -444,7 +383,7 @@ class Executable:
             else:
                 return
         for tensor, buffer in zip(self._given, buffers, strict=True):
-            self._checked(tensor, buffer)
+            locate_buffer(tensor, buffer, self._device)
         self._kinds = kinds
 
     def pack_for(self, state: StreamState, by_name: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -453,7 +392,7 @@ class Executable:
         places: dict[int, int] = {}
         numbers: list[Any] = []
         for name, buffer in by_name.items():
-            tensor = self._by_key[name]
+            tensor = self._arguments[name]
             if tensor.by_value:
                 numbers.append(self._number(tensor, buffer))
                 places[tensor.uid] = int(numbers[-1].ctypes.data)
@@ -468,7 +407,7 @@ class Executable:
         if self._check and (pack is None or pack.seen != seen):
             for name, buffer in by_name.items():
                 if name not in self._by_value:
-                    self._checked(self._by_key[name], buffer)
+                    locate_buffer(self._arguments[name], buffer, self._device)
         if pack is None:
             pack = state.launcher.keep(key, state.launcher.row(*row), state.workspace)
         pack.holds, pack.seen = numbers, seen
@@ -489,27 +428,6 @@ class Executable:
                 self._numbers.clear()
             self._numbers[key] = array
         return array
-
-    def _checked(self, tensor: Tensor, source: Any) -> None:
-        """Check that a buffer is device memory of the plan's GPU the tensor fits in."""
-        buffer = device_buffer(source, tensor.name)
-        facts = pointer_facts(buffer.ptr)
-        name = tensor.name
-        if facts.kind == "unknown":
-            raise UsageError(
-                f"buffer {name!r} lies at {buffer.ptr:#x}, which is no memory of a GPU",
-                code="buffer-not-on-device",
-                fix="give device memory that is still allocated",
-            )
-        mine = self._device
-        if facts.kind == "device" and facts.device not in (None, mine):
-            raise UsageError(
-                f"buffer {name!r} lies on GPU {facts.device}, the plan runs on GPU {mine}",
-                code="buffer-of-another-device",
-            )
-        if buffer.size_bytes is None and facts.bytes_left is not None:
-            buffer = DeviceBuffer(buffer.ptr, facts.bytes_left)
-        check_buffer(tensor, buffer)
 
 
 class Bound(partial[None]):
@@ -533,9 +451,9 @@ class Bound(partial[None]):
 
     @classmethod
     def _of(cls, executable: Executable, state: StreamState, pack: Any, holds: Any) -> Bound:
-        step = again(state.launch, pack, executable._fail)
-        made = cls(step)
-        made.native = state.execute, (state.handle, state.plan, pack.pointer)
+        made = cls(state.launch.bind(pack))
+        function, before = state.launch.native
+        made.native = function, (*before, pack.pointer)
         made.stream = state.stream
         made.holds = (executable, state, pack, holds)
         return made

@@ -1,31 +1,31 @@
 """Run a plan: buffers, by-value scalars, workspace, stream, variant pack.
 
-NumPy arrays are copied in and out through cuda-python, so that a script needs no framework. Everything else is
-taken where it lies: DLPack, ``__cuda_array_interface__``, or an address.
+NumPy arrays are copied to the GPU and back, so that a script needs no framework. Everything else is taken where it
+lies: DLPack, ``__cuda_array_interface__``, or an address.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
+from ..errors import EnvironmentNotReady, UsageError
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import DescriptorType
 from ..graph.data_types import DATA_TYPES
 from ..graph.ir import Tensor
 from ..native import Descriptor, Handle
+from ..native.cuda import Memory
 from ..plans.plan import Plan
-from .buffers import device_buffer
-from .checks import _by_key, check_buffer, scalar_array
+from .arguments import Arguments
+from .checks import locate_buffer, scalar_array
 
-__all__ = ["DeviceMemory", "VariantPack", "cuda_call", "cuda_runtime", "execute", "trial_run", "variant_pack"]
+__all__ = ["VariantPack", "execute", "live_handle", "trial_run", "variant_pack"]
 
 
 # What a NumPy array may hold for a data type; types NumPy lacks travel as integers of their size, or as ml_dtypes.
@@ -60,10 +60,13 @@ def variant_pack(plan: Plan, buffers: Mapping[str | int, Any], *, workspace_ptr:
     Raises
     ------
     UsageError
-        ``unknown-buffer``, ``missing-buffer``, ``buffer-twice``, ``buffer-not-on-device``, ``buffer-type``,
-        ``buffer-too-small``, ``buffer-misaligned``, ``by-value-type``, ``by-value-size``, ``workspace-missing``.
+        ``unknown-buffer``, ``missing-buffer``, ``buffer-twice``, ``buffer-not-on-device``,
+        ``buffer-of-another-device``, ``buffer-type``, ``buffer-too-small``, ``buffer-misaligned``,
+        ``by-value-type``, ``by-value-size``, ``workspace-missing``.
     """
-    by_uid = _by_key(plan, buffers)
+    arguments = Arguments(plan.graph)
+    by_name = arguments.resolve(buffers, also=tuple(tensor for tensor in arguments.held if tensor.scratch))
+    device = None if plan.target.handle is None else plan.target.handle.device
     if plan.workspace_bytes and not workspace_ptr:
         raise UsageError(
             f"the plan needs a workspace of {plan.workspace_bytes} bytes, got none", code="workspace-missing"
@@ -71,14 +74,12 @@ def variant_pack(plan: Plan, buffers: Mapping[str | int, Any], *, workspace_ptr:
     uids, pointers, holds = [], [], []
     for tensor in plan.graph.variant_pack_tensors:
         if tensor.by_value:
-            array = scalar_array(tensor, by_uid.get(tensor.uid, tensor.value))
+            array = scalar_array(tensor, by_name.get(tensor.name, tensor.value))
             holds.append(array)
             pointers.append(int(array.ctypes.data))
         else:
-            buffer = device_buffer(by_uid[tensor.uid], tensor.name)
-            check_buffer(tensor, buffer)
-            holds.append(by_uid[tensor.uid])
-            pointers.append(buffer.ptr)
+            holds.append(by_name[tensor.name])
+            pointers.append(locate_buffer(tensor, by_name[tensor.name], device).ptr)
         uids.append(tensor.uid)
     pack = Descriptor(DescriptorType.VARIANT_PACK, on=plan.target.library)
     pack.set(Attr.VARIANT_PACK_UNIQUE_IDS, uids).set(Attr.VARIANT_PACK_DATA_POINTERS, pointers)
@@ -113,21 +114,20 @@ def execute(
     Raises
     ------
     EnvironmentNotReady
-        ``plan-without-device`` for a plan of a described target; ``cuda-python-missing`` where memory has to be
-        allocated or copied and cuda-python is not installed.
+        ``plan-without-device`` for a plan of a described target.
     UsageError
         As :func:`variant_pack`; ``array-shape``, ``array-type`` for NumPy arrays.
     CudnnStatusError
         What cuDNN refuses at launch.
     """
-    handle = _handle_of(plan)
-    by_uid = _by_key(plan, buffers, scratch_needed=False)
-    with DeviceMemory() as memory:
+    handle = live_handle(plan)
+    by_name = Arguments(plan.graph).resolve(buffers)
+    with Memory(handle.device or 0) as memory:
         placed: dict[str | int, Any] = {}
         back: list[tuple[Tensor, NDArray[Any], int]] = []
         written = {tensor.uid for tensor in plan.graph.outputs}
         for tensor in plan.graph.variant_pack_tensors:
-            buffer = by_uid.get(tensor.uid)
+            buffer = by_name.get(tensor.name)
             if buffer is None and tensor.scratch:
                 placed[tensor.uid] = memory.allocate(tensor.span_bytes)
                 continue
@@ -145,7 +145,7 @@ def execute(
         pack = variant_pack(plan, placed, workspace_ptr=workspace_ptr)
         with _on_stream(handle, stream):
             plan.descriptor.execute(handle, pack.descriptor)
-            if memory.in_use:
+            if memory:
                 memory.synchronize(handle.stream)
         for tensor, array, address in back:
             image = np.empty(array.size if _is_memory(tensor, array) else tensor.span_elements, array.dtype)
@@ -167,7 +167,14 @@ def _on_stream(handle: Handle, stream: int | None) -> Iterator[None]:
         handle.set_stream(before)
 
 
-def _handle_of(plan: Plan) -> Handle:
+def live_handle(plan: Plan) -> Handle:
+    """Return the handle of the GPU a plan runs on.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``plan-without-device`` for a plan of a described target.
+    """
     if plan.target.handle is None:
         raise EnvironmentNotReady(
             f"this plan was made for the described target {plan.target.name}, which cannot run",
@@ -183,14 +190,14 @@ def trial_run(plan: Plan) -> None:
     Raises
     ------
     EnvironmentNotReady
-        ``plan-without-device``, ``cuda-python-missing``.
+        ``plan-without-device``.
     CudnnStatusError
         What cuDNN refuses at launch.
     CudnnBackendError
-        ``cuda-runtime``: the kernel failed; the CUDA context of this process may be lost.
+        ``cuda-driver``: the kernel failed; the CUDA context of this process may be lost.
     """
-    handle = _handle_of(plan)
-    with DeviceMemory() as memory:
+    handle = live_handle(plan)
+    with Memory(handle.device or 0) as memory:
         buffers: dict[str | int, Any] = {
             tensor.uid: 0 if tensor.by_value else memory.zeros(tensor.span_bytes)
             for tensor in plan.graph.variant_pack_tensors
@@ -234,108 +241,3 @@ def _memory_image(tensor: Tensor, array: NDArray[Any]) -> NDArray[Any]:
 
 def _take_back(tensor: Tensor, array: NDArray[Any], image: NDArray[Any]) -> None:
     array[...] = image if _is_memory(tensor, array) else _strided(tensor, image)
-
-
-class DeviceMemory:
-    """Device memory through cuda-python, freed together."""
-
-    def __init__(self) -> None:
-        self._addresses: list[int] = []
-
-    @property
-    def in_use(self) -> bool:
-        return bool(self._addresses)
-
-    def __enter__(self) -> DeviceMemory:
-        return self
-
-    def __exit__(self, kind: object, *_exception: object) -> None:
-        with nullcontext() if kind is None else suppress(CudnnBackendError):  # the first failure is the one to tell
-            self.free()
-
-    def free(self) -> None:
-        """Give all memory back; this waits for the device."""
-        while self._addresses:
-            self._call("cudaFree", self._addresses.pop())
-
-    @cached_property
-    def _runtime(self) -> Any:
-        return cuda_runtime()
-
-    def _call(self, name: str, *arguments: Any) -> Any:
-        return cuda_call(self._runtime, name, *arguments)
-
-    def allocate(self, size_bytes: int) -> int:
-        if not size_bytes:
-            return 0
-        with self._beside_capture():
-            address = int(self._call("cudaMalloc", size_bytes))
-        self._addresses.append(address)
-        return address
-
-    @contextmanager
-    def _beside_capture(self) -> Iterator[None]:
-        """Let this thread allocate while a stream is captured, which a capture otherwise forbids."""
-        relaxed = self._mode("cudaStreamCaptureModeRelaxed")
-        before = self._call("cudaThreadExchangeStreamCaptureMode", relaxed)
-        try:
-            yield
-        finally:
-            self._call("cudaThreadExchangeStreamCaptureMode", before)
-
-    def _mode(self, name: str) -> Any:
-        return getattr(self._runtime.cudaStreamCaptureMode, name)
-
-    def zeros(self, size_bytes: int) -> int:
-        address = self.allocate(size_bytes)
-        if size_bytes:
-            self._call("cudaMemset", address, 0, size_bytes)
-        return address
-
-    def copy_in(self, image: NDArray[Any]) -> int:
-        address = self.allocate(image.nbytes)
-        self._call("cudaMemcpy", address, image.ctypes.data, image.nbytes, self._kind("HostToDevice"))
-        return address
-
-    def copy_out(self, address: int, image: NDArray[Any]) -> None:
-        self._call("cudaMemcpy", image.ctypes.data, address, image.nbytes, self._kind("DeviceToHost"))
-
-    def synchronize(self, stream: int) -> None:
-        self._call("cudaStreamSynchronize", stream)
-
-    def _kind(self, name: str) -> Any:
-        return getattr(self._runtime.cudaMemcpyKind, f"cudaMemcpy{name}")
-
-
-def cuda_call(runtime: Any, name: str, *arguments: Any) -> Any:
-    """Call a function of the CUDA runtime by its C name and return its value.
-
-    Raises
-    ------
-    CudnnBackendError
-        ``cuda-runtime``.
-    """
-    error, *values = getattr(runtime, name)(*arguments)
-    if int(error) != 0:
-        raise CudnnBackendError(f"{name} answered {error!s}", code="cuda-runtime")
-    return values[0] if values else None
-
-
-def cuda_runtime() -> Any:
-    """Return cuda-python's runtime module.
-
-    Raises
-    ------
-    EnvironmentNotReady
-        ``cuda-python-missing``.
-    """
-    try:
-        from cuda.bindings import runtime
-    except ImportError as error:
-        raise EnvironmentNotReady(
-            "copying arrays and allocating workspace needs cuda-python",
-            code="cuda-python-missing",
-            cause=str(error),
-            fix="pip install 'cudnn-backend-py[cu12]' or [cu13], or give device buffers and workspace_ptr",
-        ) from None
-    return runtime

@@ -21,15 +21,8 @@ class ThreadHandle:
     def __init__(self, plan: Plan, device: int) -> None:
         with on_device(device):
             self.handle = Handle(on=plan.target.library)
-            self.pointer = self.handle.pointer
-            self.state = HandleState.of(self.pointer)
+            self.state = HandleState.of(self.handle.pointer)
         self.context = int(self.state.context)
-
-    def use(self, stream: int) -> None:
-        """Run on this stream from now on."""
-        if self.state.stream != stream:
-            self.handle.set_stream(stream)
-            self.state.stream = stream
 
 
 _thread = threading.local()
@@ -50,6 +43,7 @@ class Owner(Protocol):
 
     plan: Plan
     uids: tuple[int, ...]
+    may_be_elsewhere: bool
 
     def tail(self, base: int) -> tuple[int, ...]: ...
 
@@ -64,11 +58,14 @@ class StreamState:
         self.stream = stream
         self.launcher = Launcher(owner.plan.descriptor, owner.uids)
         self.find = self.launcher.find
-        self.execute = self.launcher.execute
-        self.handle = self.holder.pointer
-        self.plan = owner.plan.descriptor.pointer
-        self.launch = Launch(owner.plan.target.library, self.holder.state, stream, self.plan)
-        self.short: Call | None = None
+        self.launch = Launch(
+            owner.plan.target.library,
+            self.holder.state,
+            stream,
+            owner.plan.descriptor.pointer,
+            may_be_elsewhere=owner.may_be_elsewhere,
+        )
+        self.fast: Call | None = None
         self.move(owner, base)
         self.call: Callable[[tuple[Any, ...]], int] = look_closer
 
@@ -77,8 +74,8 @@ class StreamState:
         self.base = base
         self.tail = owner.tail(base)
         self.workspace = owner.plan_workspace(base)
-        if self.short is not None:
-            self.short.move(self.tail, self.workspace)
+        if self.fast is not None:
+            self.fast.move(self.tail, self.workspace)
 
 
 def look_closer(_buffers: tuple[Any, ...]) -> int:

@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from statistics import median
 
-from .run import cuda_call, cuda_runtime
+from ..native.cuda import Timer
 
 __all__ = ["gpu_time"]
 
 
-def gpu_time(run: Callable[[], object], stream: int, *, repeats: int = 20) -> float:
+def gpu_time(run: Callable[[], object], stream: int, *, device: int = 0, repeats: int = 20) -> float:
     """Return the median GPU time of `run`, in microseconds, between two CUDA events on `stream`.
 
     Raises
     ------
-    EnvironmentNotReady
-        ``cuda-python-missing``.
     CudnnBackendError
-        ``cuda-runtime``.
+        ``cuda-driver``.
     """
-    runtime = cuda_runtime()
     for _ in range(3):
         run()
-    pairs = [[cuda_call(runtime, "cudaEventCreate") for _ in range(2)] for _ in range(repeats)]
-    try:
-        for start, end in pairs:
-            cuda_call(runtime, "cudaEventRecord", start, stream)
+    with Timer(device, 2 * repeats) as timer:
+        for start in range(0, 2 * repeats, 2):
+            timer.mark(start, stream)
             run()
-            cuda_call(runtime, "cudaEventRecord", end, stream)
-        cuda_call(runtime, "cudaStreamSynchronize", stream)
-        times = sorted(float(cuda_call(runtime, "cudaEventElapsedTime", start, end)) * 1e3 for start, end in pairs)
-    finally:
-        for pair in pairs:
-            for event in pair:
-                cuda_call(runtime, "cudaEventDestroy", event)
-    return times[len(times) // 2]
+            timer.mark(start + 1, stream)
+        return median(timer.microseconds(start, start + 1) for start in range(0, 2 * repeats, 2))

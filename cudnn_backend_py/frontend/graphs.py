@@ -36,7 +36,7 @@ from .ops.norm import NormOps
 from .ops.pointwise import PointwiseOps
 from .ops.shape import BlockScaleOps, ShapeOps
 from .plan_list import PlanList, knob
-from .runner import Memory, Runner
+from .runner import Placement, Runner
 from .tensors import tensor as UserTensor
 
 __all__ = ["pygraph"]
@@ -108,7 +108,7 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         self._emitter: Emitter | None = None
         self._operation_graph: OperationGraph | None = None
         self._plans = PlanList(self)
-        self._memory: Memory | None = None
+        self._memory: Placement | None = None
         self._runners: dict[int, Runner] = {}
         self._current: Runner | None = None
 
@@ -251,7 +251,7 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
                 node.emit(emitter)
             self._graph = emitter.g.graph()
         self._emitter = emitter
-        self._memory = Memory(self._graph.variant_pack_tensors, emitter.constants, emitter.slices)
+        self._memory = Placement(self._graph.variant_pack_tensors, emitter.constants, emitter.slices)
 
     def build_operation_graph(self) -> None:
         """Hand the graph to cuDNN.
@@ -649,7 +649,7 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         Raises
         ------
         RuntimeError
-            No plan is built, the target is described, cuDNN refuses a launch, or cuda-python is not installed.
+            No plan is built, the target is described, or cuDNN refuses a launch.
         """
         from ..execution.timing import gpu_time
 
@@ -659,7 +659,9 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
             runner = self._runner(index)
             runner.check_handle(chosen)
             with status_as(FrontendRuntimeError, f"plan {index} could not be timed"):
-                times[index] = gpu_time(partial(runner.execute, variant_pack, workspace, chosen), chosen.stream)
+                times[index] = gpu_time(
+                    partial(runner.execute, variant_pack, workspace, chosen), chosen.stream, device=chosen.device or 0
+                )
         self._plans.candidate = min(times, key=times.__getitem__)
         self._choose()
 

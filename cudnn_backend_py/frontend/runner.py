@@ -11,21 +11,22 @@ import numpy as np
 from ..errors import CudnnBackendError
 from ..execution.buffers import device_buffer, host_address
 from ..execution.checks import scalar_array, scratch_offsets
-from ..execution.run import DeviceMemory
+from ..execution.run import live_handle
 from ..graph.ir import Tensor
 from ..native import Handle
+from ..native.cuda import Memory
 from ..native.launch import Launcher, Overrides
 from ..plans.plan import Plan
 from .errors import FrontendRuntimeError, FrontendValueError, as_kind, status_as
 from .handles import DescribedHandle
 from .tensors import tensor
 
-__all__ = ["Memory", "Runner"]
+__all__ = ["Placement", "Runner"]
 
 PACKS_CHECKED = 16
 
 
-class Memory:
+class Placement:
     """Where the tensors of a graph lie that no user gives: scratch in front of the workspace, constants, slices.
 
     ``scratch_bytes`` is what :meth:`pygraph.get_workspace_size` adds to a plan's workspace.
@@ -56,7 +57,7 @@ class Runner:
     Its keys are the workspace, then the addresses in the launcher's order of uids.
     """
 
-    def __init__(self, plan: Plan, memory: Memory, tensors: Mapping[tensor, Tensor]) -> None:
+    def __init__(self, plan: Plan, memory: Placement, tensors: Mapping[tensor, Tensor]) -> None:
         self.plan = plan
         self._memory = memory
         uids = [item.uid for item in memory.tensors]
@@ -67,7 +68,7 @@ class Runner:
         # Positions: 0 is the workspace, then the tensors, then wholes that only slices of are in the graph.
         position = {uid: index for index, uid in enumerate([*uids, *extra], 1)}
         self._values = {item.uid: scalar_array(item, item.value) for item in memory.tensors if item.value is not None}
-        self._device: DeviceMemory | None = None
+        self._device: Memory | None = None
         self._template = [0] * (1 + len(position))
         for uid, array in self._values.items():
             self._template[position[uid]] = array.ctypes.data
@@ -226,7 +227,7 @@ class Runner:
     def _upload(self) -> None:
         """Bring the graph's constants to the device, once."""
         try:
-            memory = DeviceMemory()
+            memory = Memory(live_handle(self.plan).device or 0)
             for at, values in self._constants:
                 self._template[at] = memory.copy_in(np.asarray(values, np.float32))
         except CudnnBackendError as error:

@@ -10,7 +10,7 @@ from ..errors import GraphError
 from ..plans.plan import Plan, restore_plan
 from ..plans.record import PlanRecord
 from ..target import Target
-from .runner import Memory
+from .runner import Placement
 
 __all__ = ["dump", "load"]
 
@@ -19,7 +19,7 @@ SCHEMA_VERSION = 1
 _HASH_BYTES = 32
 
 
-def dump(plan: Plan, memory: Memory) -> bytes:
+def dump(plan: Plan, memory: Placement) -> bytes:
     """Return a plan and the layout of its memory, with a SHA-256 in front."""
     content = json.dumps(
         {
@@ -33,7 +33,7 @@ def dump(plan: Plan, memory: Memory) -> bytes:
     return hashlib.sha256(content).digest() + content
 
 
-def load(data: Any, target: Target) -> tuple[Plan, Memory]:
+def load(data: Any, target: Target) -> tuple[Plan, Placement]:
     """Return the plan, ready on `target`, and its memory.
 
     Raises
@@ -60,4 +60,4 @@ def load(data: Any, target: Target) -> tuple[Plan, Memory]:
     plan = restore_plan(record, graph, target, source)
     constants = {int(uid): values for uid, values in content["constants"].items()}
     slices = {int(uid): (int(whole), int(start)) for uid, (whole, start) in content["slices"].items()}
-    return plan, Memory(graph.variant_pack_tensors, constants, slices)
+    return plan, Placement(graph.variant_pack_tensors, constants, slices)

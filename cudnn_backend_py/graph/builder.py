@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from ..errors import GraphError
-from ..generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp, TensorReordering
+from ..generated.enums import (
+    ConvolutionMode,
+    DataType,
+    DescriptorType,
+    PointwiseMode,
+    ReduceTensorOp,
+    TensorReordering,
+)
 from .ir import (
     Graph,
     Matmul,
     Op,
     Operation,
+    Parameters,
     Pointwise,
     Reduction,
     Tensor,
+    convolved_size,
     packed_strides,
     pointwise_ports,
 )
+from .strides import channels_last
 
 __all__ = ["GraphBuilder"]
 
@@ -259,6 +269,63 @@ class GraphBuilder:
             )
 
         return self._add(make, f"reduce_{operator.name.lower()}", dims, result)
+
+    def convolution(
+        self,
+        image: Tensor,
+        weights: Tensor,
+        *,
+        padding: int | Sequence[int] = 0,
+        post_padding: int | Sequence[int] | None = None,
+        stride: int | Sequence[int] = 1,
+        dilation: int | Sequence[int] = 1,
+        mode: ConvolutionMode = ConvolutionMode.CROSS_CORRELATION,
+        compute_type: DataType | None = None,
+        **result: Any,
+    ) -> Tensor:
+        """Add the convolution of an image (n, c, sizes ..) with weights (k, c / groups, taps ..) and return its result.
+
+        Padding, stride and dilation are in elements, one number for all spatial dims or one for each; `post_padding`
+        is as `padding` unless given. The result is channels last if the image is.
+
+        Raises
+        ------
+        GraphError
+            ``wrong-argument`` if the spatial dims are not as many everywhere, or a stride is 0.
+        """
+        _check_types(Tensor, image=image, weights=weights)
+        spatial = image.rank - 2
+        after = padding if post_padding is None else post_padding
+        window = [
+            (given,) * spatial if isinstance(given, int) else tuple(given)
+            for given in (padding, after, stride, dilation)
+        ]
+        if weights.rank != image.rank or any(len(side) != spatial for side in window) or 0 in window[2]:
+            raise GraphError(
+                f"image has {spatial} spatial dims, weights {weights.rank - 2}, "
+                f"padding {window[0]}, {window[1]}, stride {window[2]}, dilation {window[3]}: "
+                "as many are needed of each, and no stride of 0",
+                code="wrong-argument",
+            )
+        sizes = zip(image.dims[2:], weights.dims[2:], *window, strict=True)
+        dims = (image.dims[0], weights.dims[0], *(convolved_size(*item) for item in sizes))
+        if "out" not in result and image.strides == channels_last(image.dims):
+            result.setdefault("strides", channels_last(result.get("dims", dims)))
+        parameters = Parameters(
+            DescriptorType.CONVOLUTION,
+            {
+                "comp_type": self.compute_type if compute_type is None else compute_type,
+                "conv_mode": mode,
+                "spatial_dims": spatial,
+                **dict(zip(("pre_paddings", "post_paddings", "filter_strides", "dilations"), window, strict=True)),
+            },
+        )
+
+        def make(y: Tensor) -> Operation:
+            fields = {"x": image, "w": weights, "y": y, "convolution": parameters, "alpha": 1.0, "beta": 0.0}
+            return Operation(DescriptorType.OPERATION_CONVOLUTION_FORWARD, y.name, fields)
+
+        return self._add(make, "conv", dims, result)
 
     def operation(self, kind: DescriptorType, name: str | None = None, **fields: Any) -> Operation:
         """Add any other operation, with the fields of its descriptor, and return it."""

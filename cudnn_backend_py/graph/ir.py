@@ -490,6 +490,11 @@ def pointwise_ports(mode: PointwiseMode) -> set[str]:
     return {"x", "b", "y"} if mode in BINARY_MODES else {"x", "y"}
 
 
+def convolved_size(size: int, taps: int, before: int, after: int, stride: int, dilation: int) -> int:
+    """Return how many times a filter of some taps fits along one dim; below 1 if it does not fit at all."""
+    return 1 + (size + before + after - 1 - (taps - 1) * dilation) // stride
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reduction(_FixedOp):
     """y = operator over the dims of x that are smaller in y (1, or a factor: groups of heads).

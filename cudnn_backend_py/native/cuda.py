@@ -1,4 +1,4 @@
-"""The few functions of the CUDA driver that executing needs: where an address lies, and CUDA graphs.
+"""The CUDA driver's part of running a plan: addresses, contexts, memory, events, and CUDA graphs.
 
 C: ``cuda.h``, driver API 12 and later. Only where :func:`~cudnn_backend_py.native.driver.load_driver` found the real
 driver, and after a handle has made a context current.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -20,15 +20,18 @@ __all__ = [
     "CudaGraphHandle",
     "Memory",
     "PointerFacts",
+    "Timer",
     "context_functions",
     "current_context",
     "in_context",
+    "l2_bytes",
     "on_device",
     "pointer_facts",
     "same_context",
 ]
 
 _MEMORY_TYPE, _DEVICE_ORDINAL = 2, 9  # CU_POINTER_ATTRIBUTE_*
+_L2_CACHE_SIZE = 38  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
 _CAPTURE_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 _MEMORY_KINDS = {1: "host", 2: "device", 3: "array", 4: "unified"}
 
@@ -148,11 +151,24 @@ def _call(name: str, *arguments: Any) -> None:
 
 
 class Memory:
-    """Memory of one GPU, freed together. Threads may share it."""
+    """Memory of one GPU, freed together. Threads may share it.
+
+    As a context manager it frees at the end; where an exception ends it, that one is told and not one of freeing.
+    """
 
     def __init__(self, device: int) -> None:
         self._device = device
         self._addresses: list[int] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._addresses)
+
+    def __enter__(self) -> Memory:
+        return self
+
+    def __exit__(self, kind: object, *_exception: object) -> None:
+        with suppress(*() if kind is None else (CudnnBackendError,)):
+            self.free()
 
     def allocate(self, size_bytes: int) -> int:
         """Return the address of new memory, 0 for no bytes; also while a stream is captured.
@@ -176,11 +192,103 @@ class Memory:
         self._addresses.append(address.value)
         return address.value
 
+    def zeros(self, size_bytes: int) -> int:
+        """Return the address of new memory that is zero. C: ``cuMemsetD8``."""
+        address = self.allocate(size_bytes)
+        if size_bytes:
+            with on_device(self._device):
+                _call("cuMemsetD8_v2", ctypes.c_uint64(address), 0, ctypes.c_size_t(size_bytes))
+        return address
+
+    def clear(self, address: int, size_bytes: int, stream: int) -> None:
+        """Set memory to zero when a stream comes to it. C: ``cuMemsetD8Async``."""
+        size = ctypes.c_size_t(size_bytes)
+        with on_device(self._device):
+            _call("cuMemsetD8Async", ctypes.c_uint64(address), 0, size, ctypes.c_void_p(stream))
+
+    def copy_in(self, array: Any) -> int:
+        """Return the address of new memory with what a C-contiguous NumPy array holds. C: ``cuMemcpyHtoD``."""
+        address = self.allocate(array.nbytes)
+        if array.nbytes:
+            host, size = ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes)
+            with on_device(self._device):
+                _call("cuMemcpyHtoD_v2", ctypes.c_uint64(address), host, size)
+        return address
+
+    def copy_out(self, address: int, array: Any) -> None:
+        """Fill a C-contiguous NumPy array with what lies at an address. C: ``cuMemcpyDtoH``."""
+        if array.nbytes:
+            host, size = ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes)
+            with on_device(self._device):
+                _call("cuMemcpyDtoH_v2", host, ctypes.c_uint64(address), size)
+
+    def synchronize(self, stream: int) -> None:
+        """Wait until a stream has nothing left to do. C: ``cuStreamSynchronize``.
+
+        Raises
+        ------
+        CudnnBackendError
+            ``cuda-driver``: also what a kernel of the stream failed with.
+        """
+        with on_device(self._device):
+            _call("cuStreamSynchronize", ctypes.c_void_p(stream))
+
     def free(self) -> None:
-        """Give all memory back; this waits for the device."""
+        """Free all of it; this waits for the device. C: ``cuMemFree``."""
         with on_device(self._device):
             while self._addresses:
                 _call("cuMemFree_v2", ctypes.c_uint64(self._addresses.pop()))
+
+
+class Timer:
+    """Marks in the work of a stream, and the GPU time between them. C: ``cuEventCreate``, ``cuEventRecord``.
+
+    Parameters
+    ----------
+    device
+        The GPU's ordinal.
+    marks
+        How many moments are told apart, numbered from 0.
+    """
+
+    def __init__(self, device: int, marks: int) -> None:
+        self._device = device
+        self._events = [ctypes.c_void_p() for _ in range(marks)]
+        with on_device(device):
+            for event in self._events:
+                _call("cuEventCreate", ctypes.byref(event), 0)
+
+    def __enter__(self) -> Timer:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def mark(self, number: int, stream: int) -> None:
+        """Note the moment a stream comes to this place in its work."""
+        with on_device(self._device):
+            _call("cuEventRecord", self._events[number], ctypes.c_void_p(stream))
+
+    def microseconds(self, first: int, last: int) -> float:
+        """Return the GPU time between two marks; waits for the last. C: ``cuEventElapsedTime``."""
+        found = ctypes.c_float()
+        with on_device(self._device):
+            _call("cuEventSynchronize", self._events[last])
+            _call("cuEventElapsedTime", ctypes.byref(found), self._events[first], self._events[last])
+        return found.value * 1e3
+
+    def close(self) -> None:
+        """Destroy the events; harmless when repeated."""
+        with on_device(self._device):
+            while self._events:
+                _driver().cuEventDestroy_v2(self._events.pop())
+
+
+def l2_bytes(device: int) -> int:
+    """Return the size of a GPU's L2 cache. C: ``cuDeviceGetAttribute``."""
+    found = ctypes.c_int()
+    _call("cuDeviceGetAttribute", ctypes.byref(found), _L2_CACHE_SIZE, device)
+    return found.value
 
 
 class _UpdateResult(ctypes.Structure):

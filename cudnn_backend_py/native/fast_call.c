@@ -10,7 +10,7 @@
 #include <time.h>
 
 /* Of these structures and functions; fast_call.py takes no other. */
-const int cudnn_backend_py_fast_call_version = 1;
+const int cudnn_backend_py_fast_call_version = 2;
 
 #define LOOK_CLOSER (-1)
 #define OTHER_STREAM (-2)
@@ -66,7 +66,8 @@ struct run { /* a launch */
     struct handle *handle;
     void *stream, *plan, *pack;
     const struct python *python;
-    void *fail; /* callable that raises for a status */
+    void *fail;     /* callable that raises for the function that failed and its status */
+    int32_t failed; /* the function that refused: 0 initialize, 1 set, 2 finalize, 3 execute, 4 set_stream */
 };
 
 struct call {
@@ -80,7 +81,6 @@ struct call {
     void *workspace;
     int32_t device, given;
     int32_t filled; /* whether the pack holds the row */
-    int32_t failed; /* function that refused: 0 initialize, 1 set, 2 finalize, 3 execute */
 };
 
 /* Fill a variant pack with a row of addresses; return a status, and which function answered it. */
@@ -96,20 +96,22 @@ int cudnn_backend_py_fill(const struct pack *p, void *to, const uint64_t *row, v
     return p->finalize(to);
 }
 
-static int launch(const struct run *r) {
+static int launch(struct run *r) {
     int status;
     void *state;
     if (r->handle->stream != r->stream) {
+        r->failed = 4;
         if ((status = r->set_stream(r->handle->handle, r->stream)) != 0) return status;
         r->handle->stream = r->stream;
     }
+    r->failed = 3;
     state = r->python->save();
     status = r->execute(r->handle->handle, r->plan, r->pack);
     r->python->restore(state);
     return status;
 }
 
-static int execute(const struct run *r) {
+static int execute(struct run *r) {
     const struct handle *h = r->handle;
     void *current = NULL;
     int status;
@@ -120,11 +122,11 @@ static int execute(const struct run *r) {
     return status;
 }
 
-/* Launch again what is bound; a status other than success becomes an exception. */
-void cudnn_backend_py_again(const struct run *r) {
+/* Launch what is bound; a status other than success becomes an exception. */
+void cudnn_backend_py_launch(struct run *r) {
     const int status = execute(r);
     if (status != 0) {
-        void *answer = r->python->call(r->fail, "i", status);
+        void *answer = r->python->call(r->fail, "ii", r->failed, status);
         if (answer != NULL) r->python->release(answer);
     }
 }
@@ -175,11 +177,10 @@ int cudnn_backend_py_call(struct call *c, void *buffers) {
         }
     }
     if (!c->filled) {
-        const int status = cudnn_backend_py_fill(c->pack, c->run.pack, c->row, c->workspace, &c->failed);
+        const int status = cudnn_backend_py_fill(c->pack, c->run.pack, c->row, c->workspace, &c->run.failed);
         if (status != 0) return status;
         c->filled = 1;
     }
-    c->failed = 3;
     return execute(&c->run);
 }
 

@@ -26,18 +26,19 @@ __all__ = [
     "HandleState",
     "Launch",
     "Wanted",
-    "again",
     "compiled_library",
 ]
 
-VERSION = 1  # of the structures; the compiled file has the same
+VERSION = 2  # of the structures; the compiled file has the same
 LOOK_CLOSER, OTHER_STREAM = -1, -2
 FUNCTIONS = (
     "cudnnBackendInitialize",
     "cudnnBackendSetAttribute",
     "cudnnBackendFinalize",
     "cudnnBackendExecute",
+    "cudnnSetStream",
 )
+EXECUTE, SET_STREAM = 3, 4
 
 _pointer, _int = ctypes.c_void_p, ctypes.c_int
 
@@ -110,6 +111,7 @@ class _Run(ctypes.Structure):
         *((name, _pointer) for name in ("stream", "plan", "pack")),
         ("python", ctypes.POINTER(_Python)),
         ("fail", _pointer),
+        ("failed", ctypes.c_int32),
     )
 
 
@@ -129,7 +131,7 @@ class _Call(ctypes.Structure):
         ("wanted", ctypes.POINTER(_Wanted)),
         ("row", _pointer),
         *((name, _pointer) for name in ("type", "read", "current_stream", "workspace")),
-        *((name, ctypes.c_int32) for name in ("device", "given", "filled", "failed")),
+        *((name, ctypes.c_int32) for name in ("device", "given", "filled")),
     )
 
 
@@ -165,7 +167,7 @@ def compiled_library() -> Any:
             continue
         if version == VERSION:
             library.cudnn_backend_py_call.argtypes = [_pointer, ctypes.py_object]
-            library.cudnn_backend_py_again.restype = None
+            library.cudnn_backend_py_launch.restype = None
             loop = library.cudnn_backend_py_loop
             loop.argtypes, loop.restype = [*[_pointer] * 4, ctypes.c_int64], ctypes.c_int64
             return library
@@ -181,53 +183,88 @@ def _python() -> _Python:
     return _Python(*(_address(getattr(ctypes.pythonapi, name)) for name in _API))
 
 
-class Launch(NamedTuple):
-    """What is launched: a plan with a thread's handle, on a stream."""
+class Launch:
+    """What is launched: a plan with a thread's handle, on a stream.
 
-    library: Library
-    handle: HandleState
-    stream: int
-    plan: ctypes.c_void_p
+    Parameters
+    ----------
+    handle
+        Whoever else gives the handle a stream writes it there.
+    may_be_elsewhere
+        Whether the context of another GPU may be current when it is launched.
+    """
 
-    def with_pack(self, pack: Any, fail: Callable[[int], None] | None = None) -> _Run:
-        """Return it for C; `fail` raises for a status."""
+    __slots__ = ("_execute", "_handle", "handle", "library", "may_be_elsewhere", "plan", "stream")
+
+    def __init__(
+        self,
+        library: Library,
+        handle: HandleState,
+        stream: int,
+        plan: ctypes.c_void_p,
+        *,
+        may_be_elsewhere: bool = True,
+    ) -> None:
+        self.library, self.handle, self.stream, self.plan = library, handle, stream, plan
+        self.may_be_elsewhere = may_be_elsewhere
+        self._execute = library.unchecked("cudnnBackendExecute")
+        self._handle = _pointer(handle.handle)
+
+    @property
+    def native(self) -> tuple[Any, tuple[Any, Any]]:
+        """``cudnnBackendExecute``, and its arguments before the variant pack: handle and plan."""
+        return self._execute, (self._handle, self.plan)
+
+    def run(self, pack: Any) -> None:
+        """Launch with a variant pack, in the context of the handle; returns before the device has finished.
+
+        C: ``cudnnSetStream`` if the handle was last given another one, ``cudnnBackendExecute``.
+
+        Raises
+        ------
+        CudnnStatusError
+            What cuDNN refuses, told of the function that did.
+        """
+        handle = self.handle
+        if self.may_be_elsewhere and current_context() != handle.context:
+            with in_context(handle.context):
+                self._run(pack)
+        else:
+            self._run(pack)
+
+    def _run(self, pack: Any) -> None:
+        if self.handle.stream != self.stream:
+            if status := self.library.unchecked("cudnnSetStream")(self._handle, _pointer(self.stream)):
+                self._fail(SET_STREAM, status)
+            self.handle.stream = self.stream
+        if status := self._execute(self._handle, self.plan, pack.pointer):
+            self._fail(EXECUTE, status)
+
+    def _fail(self, function: int, status: int) -> None:
+        raise self.library.status_error(status, FUNCTIONS[function])
+
+    def bind(self, pack: Any) -> Callable[[], None]:
+        """Return a call without arguments that does what :meth:`run` does. It holds the pack."""
+        compiled = compiled_library()
+        if compiled is None:
+            return partial(self.run, pack)
+        return partial(compiled.cudnn_backend_py_launch, ctypes.pointer(self.with_pack(pack)))
+
+    def with_pack(self, pack: Any) -> _Run:
+        """Return it with a variant pack, for C."""
+        fail = self._fail
         run = _Run(
-            _address(self.library.unchecked("cudnnBackendExecute")),
+            _address(self._execute),
             _address(self.library.unchecked("cudnnSetStream")),
             ctypes.pointer(self.handle),
             self.stream,
             self.plan.value,
             pack.pointer.value,
             ctypes.pointer(_python()),
-            None if fail is None else id(fail),
+            id(fail),
         )
         run.keeps = (self, pack, fail)
         return run
-
-
-def again(launch: Launch, pack: Any, fail: Callable[[int], None]) -> Callable[[], None]:
-    """Return a call that launches a pack; `fail` raises for a status that is no success.
-
-    It holds the pack and what is launched.
-    """
-    compiled = compiled_library()
-    if compiled is not None:
-        return partial(compiled.cudnn_backend_py_again, ctypes.pointer(launch.with_pack(pack, fail)))
-    return partial(_step, launch, launch.library.unchecked("cudnnBackendExecute"), pack, fail)
-
-
-def _step(launch: Launch, execute: Any, pack: Any, fail: Callable[[int], None]) -> None:
-    """Do what is compiled as ``cudnn_backend_py_again``."""
-    state = launch.handle
-    handle = _pointer(state.handle)
-    with in_context(state.context):
-        status = 0
-        if state.stream != launch.stream:
-            status = launch.library.unchecked("cudnnSetStream")(handle, _pointer(launch.stream))
-            state.stream = state.stream if status else launch.stream
-        status = status or execute(handle, launch.plan, pack.pointer)
-    if status:
-        fail(status)
 
 
 class Call:
@@ -294,7 +331,7 @@ class Call:
     @property
     def failed(self) -> str:
         """The C function that answered the last status."""
-        return FUNCTIONS[self._call.failed]
+        return FUNCTIONS[self._call.run.failed]
 
 
 def _codes(codes: frozenset[int]) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["Version", "VersionTuple", "Window", "version_numbers", "version_text"]
+__all__ = ["Version", "VersionTuple", "Window", "cuda_version_text", "version_numbers", "version_text"]
 
 __version__ = "0.1.0"
 
@@ -19,6 +19,11 @@ VersionTuple = tuple[int, int, int]
 def version_text(numbers: Iterable[int]) -> str:
     """Return ``9.19.0`` for (9, 19, 0); also of the two or four numbers that a file or wheel is named with."""
     return ".".join(map(str, numbers))
+
+
+def cuda_version_text(number: int) -> str:
+    """Return ``12.9`` for 12090, which is how CUDA writes its versions."""
+    return f"{number // 1000}.{number % 1000 // 10}"
 
 
 def version_numbers(text: str) -> tuple[int, ...]:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import subprocess
 import tempfile
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from ..info import collect_info
+from ..info import start_record, write_record
 from ..system.child import module_command
 
 __all__ = ["record_run"]
@@ -44,19 +42,14 @@ def record_run(folder: Path, arguments: list[str]) -> tuple[Path, int]:
         environment = {**os.environ, FIGURES_VARIABLE: str(figures), "CUDNN_BACKEND_REQUIRE": "gpu"}
         run = subprocess.run(command, env=environment, check=False)
         record = {
-            "schema": "cudnn-backend-py/record",
-            "version": 1,
-            "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-            "commit": _commit(),
-            "machine": platform.machine(),
-            "environment": {key: value for key, value in collect_info().items() if key in _KEPT},
+            **start_record("record", _KEPT),
             "arguments": arguments,
             "counts": _counts(results),
             "failed": _failed(results),
             "figures": _figures(figures),
         }
     path = folder / f"{_name(record['environment'])}.json"
-    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write_record(record, path)
     return path, run.returncode
 
 
@@ -65,14 +58,6 @@ def _name(environment: Any) -> str:
     device = gpus[0] if isinstance(gpus, list) else "no-gpu"
     version = str(environment.get("cudnn", "none")).split(";")[0]
     return f"{device}-cudnn-{version}".lower().replace(" ", "-")
-
-
-def _commit() -> str:
-    """Return the commit the run is of; ``CUDNN_BACKEND_COMMIT`` says it where the sources travel without git."""
-    if named := os.environ.get("CUDNN_BACKEND_COMMIT"):
-        return named
-    found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    return found.stdout.strip() or "unknown"
 
 
 def _counts(results: Path) -> dict[str, int]:

@@ -13,11 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, UsageError
+from ..execution.arguments import Arguments
 from ..execution.buffers import device_buffer
-from ..execution.run import DeviceMemory, VariantPack, cuda_call, cuda_runtime, variant_pack
+from ..execution.run import VariantPack, variant_pack
 from ..generated.enums import HeurMode
 from ..graph import Graph, Tensor
 from ..graph.formats import storage_type
+from ..native.cuda import Memory, Timer, l2_bytes
 from ..plans.build import forget_plans, shared_target
 from ..plans.cache import PlanCache, default_cache, plan_key
 from ..plans.engine import EngineConfig, OperationGraph, heur_mode
@@ -83,48 +85,37 @@ class _Candidate:
 
 
 class _Stage:
-    """Buffers of one graph on the GPU, the memory that empties the L2 cache, and events."""
+    """Buffers of one graph on the GPU, the memory that empties the L2 cache, and a timer."""
 
     def __init__(self, graph: Graph, target: Target, buffers: Mapping[str | int, Any] | None) -> None:
         assert target.handle is not None
         self.graph, self.handle = graph, target.handle
-        self.memory, self._runtime = DeviceMemory(), cuda_runtime()
+        device = target.handle.device or 0
+        self.memory, self._timer = Memory(device), Timer(device, 3)
         self._workspace, self._workspace_bytes = 0, 0
-        self._events: list[Any] = []
         try:
-            self._events = [self._call("cudaEventCreate") for _ in range(3)]
-            self._own: set[int] = set()
             self.buffers = self._placed(buffers or {})
-            device = self._call("cudaGetDevice")
-            kind = self._runtime.cudaDeviceAttr.cudaDevAttrL2CacheSize
-            self.l2_bytes = int(self._call("cudaDeviceGetAttribute", kind, device))
+            self.l2_bytes = l2_bytes(device)
             self._flush_bytes = max(2 * self.l2_bytes, 1 << 22)
             self._flush = self.memory.allocate(self._flush_bytes)
         except BaseException:
             self.close()
             raise
 
-    def _call(self, name: str, *arguments: Any) -> Any:
-        return cuda_call(self._runtime, name, *arguments)
-
     def close(self) -> None:
-        for event in self._events:
-            self._call("cudaEventDestroy", event)
-        self._events = []
+        self._timer.close()
         self.memory.free()
 
     def _placed(self, given: Mapping[str | int, Any]) -> dict[str | int, Any]:
         """Return a device buffer or number for every tensor: the caller's, or one made up here."""
-        tensors = {key: tensor for tensor in self.graph.variant_pack_tensors for key in (tensor.name, tensor.uid)}
-        if unknown := [key for key in given if key not in tensors]:
-            raise UsageError(f"the graph has no tensor {unknown[0]!r} in memory", code="unknown-buffer")
-        placed: dict[str | int, Any] = {tensors[key].uid: buffer for key, buffer in given.items()}
-        for uid, buffer in placed.items():
-            if isinstance(buffer, np.ndarray) and not tensors[uid].by_value:
+        arguments = Arguments(self.graph)
+        placed: dict[str | int, Any] = {}
+        for name, buffer in arguments.match(given).items():
+            if isinstance(buffer, np.ndarray) and name not in arguments.by_value:
                 raise UsageError(
-                    f"buffer {tensors[uid].name!r} is a NumPy array, a device buffer is needed",
-                    code="buffer-not-on-device",
+                    f"buffer {name!r} is a NumPy array, a device buffer is needed", code="buffer-not-on-device"
                 )
+            placed[arguments[name].uid] = buffer
         for uid, value in made_up_inputs(self.graph, given=placed).items():
             placed[uid] = self.memory.copy_in(value) if isinstance(value, np.ndarray) else value
         for tensor in self.graph.variant_pack_tensors:
@@ -149,7 +140,7 @@ class _Stage:
         outputs = {tensor.uid: tensor for tensor in self.graph.outputs}.values()
         for tensor in outputs:
             if math.prod(tensor.dims) == tensor.span_elements:  # nothing else lies between its elements
-                self._call("cudaMemsetAsync", self._address(tensor), 0, tensor.span_bytes, self.handle.stream)
+                self.memory.clear(self._address(tensor), tensor.span_bytes, self.handle.stream)
         self.launch(candidate)
         self.memory.synchronize(self.handle.stream)
         return {tensor.name: self._read(tensor) for tensor in outputs}
@@ -169,18 +160,16 @@ class _Stage:
 
     def sample(self, candidate: _Candidate) -> None:
         """Time a candidate once with a cold L2 cache, and once more right after."""
-        stream = self.handle.stream
-        start, middle, end = self._events
+        stream, timer = self.handle.stream, self._timer
         # While this memory is written, the host gets ahead: the GPU does not wait for launches.
-        self._call("cudaMemsetAsync", self._flush, 0, self._flush_bytes, stream)
-        self._call("cudaEventRecord", start, stream)
+        self.memory.clear(self._flush, self._flush_bytes, stream)
+        timer.mark(0, stream)
         self.launch(candidate)
-        self._call("cudaEventRecord", middle, stream)
+        timer.mark(1, stream)
         self.launch(candidate)
-        self._call("cudaEventRecord", end, stream)
-        self._call("cudaEventSynchronize", end)
-        candidate.times["cold"].append(1e3 * float(self._call("cudaEventElapsedTime", start, middle)))
-        candidate.times["warm"].append(1e3 * float(self._call("cudaEventElapsedTime", middle, end)))
+        timer.mark(2, stream)
+        candidate.times["warm"].append(timer.microseconds(1, 2))
+        candidate.times["cold"].append(timer.microseconds(0, 1))
 
 
 def _prepare(
@@ -208,7 +197,7 @@ def _prepare(
             candidate.drop("failed", f"{error.headline}: {error.last_error.strip() or 'no last-error text'}")
             continue
         except CudnnBackendError as error:
-            if error.code != "cuda-runtime":
+            if error.code != "cuda-driver":
                 raise
             raise CudnnBackendError(
                 f"engine config {candidate.config.tag} failed on the GPU: {error.headline}",
@@ -331,7 +320,7 @@ def autotune(
     Raises
     ------
     EnvironmentNotReady
-        ``tuning-without-device`` for a described target, ``no-gpu``, ``cuda-python-missing``.
+        ``tuning-without-device`` for a described target, ``no-gpu``.
     NothingSelected
         If no config is left to try.
     UsageError

@@ -76,7 +76,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "CHECK": str(folder / "check.toml"),
         "LOG": str(folder / "empty.log"),
         "OUT": str(folder),
-        "TABLE": str(ROOT / "tests/library/data/attention-support-9.19.0.json"),
+        "TABLE": str(ROOT / "tests/library/diagnose/data/attention-support-9.19.0.json"),
         "OLDER": OLDER,
     }
 

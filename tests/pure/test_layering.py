@@ -165,3 +165,12 @@ def test_no_submodule_is_shadowed_by_a_name() -> None:
             if last in inside and MODULES.get(name) is None and MODULES.get(module) is not None:
                 shadowed.add(name)
     assert shadowed == set()
+
+
+@pytest.mark.parametrize("ring", ["pure", "library", "gpu"])
+def test_folders_of_tests_are_rooms(ring: str) -> None:
+    """Each is a package: a name such as ``test_attention.py`` may be that of several rooms' tests."""
+    folders = {path.parent for path in (ROOT / "tests" / ring).rglob("test_*.py")} - {ROOT / "tests" / ring}
+    assert folders
+    assert {f"{path.name}/" for path in folders} - {"torture/"} <= set(ROOMS)
+    assert all((path / "__init__.py").is_file() for path in folders)

@@ -15,12 +15,12 @@ from cudnn_backend_py.native.log import LogRecord
 
 __all__ = ["LOGS", "canonical", "file_form", "log_text"]
 
-LOGS = Path(__file__).parents[1] / "pure" / "data" / "logs"
+LOGS = Path(__file__).parents[1] / "pure" / "importers" / "data" / "logs"
 _NOT_LOGGED = ("name", "value", "scratch")
 
 
 def log_text(name: str) -> str:
-    """Return the text of a log under tests/pure/data/logs."""
+    """Return the text of a log under tests/pure/importers/data/logs."""
     path = LOGS / name
     data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     return data.decode()

@@ -31,7 +31,7 @@ from tests.torture.harness import Broken
 
 FILES = 60  # of a round
 LIMIT_S = 20.0  # of this process' time for one file
-TABLES = LOGS.parents[2] / "library" / "data"
+TABLES = Path(__file__).parents[1] / "library" / "diagnose" / "data"
 
 BASELINE: dict[str, Any] = {
     "schema": "cudnn-backend-py/check",

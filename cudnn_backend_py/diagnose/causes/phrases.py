@@ -37,6 +37,7 @@ _TYPES = ("data_type", "intermediate_type")
 
 #: In the order in which rules are asked, and kinds of change tried.
 PHRASES = (
+    Phrase(r"INCOMPATIBLE_CUDART.*compiled with cuda toolkit", "cuda_toolkit"),
     Phrase(r"is_valid_spatial_dim", "convolution_dims"),
     Phrase(r"ragged dim should match|RAGGED_OFFSET", "ragged_offset"),
     Phrase(r"getNumElementsWithStride|overlap", "overlapping"),

@@ -16,6 +16,7 @@ from ...generated.operations import CONVOLUTIONS
 from ...graph.ir import Graph, Matmul, Operation, Pointwise, Reduction, Tensor
 from ...graph.rewrite.changes import describe, head_dims, response_dims
 from ...plans.refusals import Reason
+from ...system.version import cuda_version_text
 from ...target import Target, open_target
 from ..verdict import Basis, Candidate, Cause
 from .case import Case, blame_change, quote, quote_best, supports, type_word
@@ -166,6 +167,29 @@ def driver_library_unusable(case: Case) -> Cause | None:
     headline = f"cuDNN cannot use libcuda.so.1 here ({driver.kind})"
     remedy = "reinstall this package where a C compiler is, so that the driver stub is built"
     return Cause("driver-library-unusable", headline, Basis.RULE, driver.note, remedy)
+
+
+@word_rule
+def cuda_toolkit(case: Case, reason: Reason) -> Cause | None:
+    """The engine is only in builds of cuDNN for a newer CUDA.
+
+    Fault
+        ``CUDNN_STATUS_NOT_SUPPORTED_INCOMPATIBLE_CUDART`` with "is not be compiled with cuda toolkit < 13.1".
+    Evidence
+        cuDNN's own words, and the CUDA this cuDNN is built for.
+    Remedy
+        The same cuDNN, built for that CUDA.
+    Since
+        Seen with 9.28.
+    """
+    needed = re.search(r"toolkit < ([\d.]*\d)", reason.text)
+    if needed is None:
+        return None
+    library, major = case.target.library, needed[1].partition(".")[0]
+    built = cuda_version_text(library.cuda_version)
+    headline = f"this cuDNN is built for CUDA {built}, {needed[1]} is needed{quote(reason)}"
+    remedy = f"use its build for CUDA {major} (cudnn-backend cudnn install {library.version} --cuda {major})"
+    return Cause("cuda-toolkit", headline, Basis.RULE, "cuDNN says so itself", remedy)
 
 
 @word_rule

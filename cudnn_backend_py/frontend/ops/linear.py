@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from ...generated.enums import ConvolutionMode, DescriptorType, MoeGroupedMatmulMode, ReduceTensorOp
 from ...generated.operations import OUTPUT_PORTS
-from ...graph.ir import Matmul, Parameters
+from ...graph.ir import Matmul, Parameters, convolved_size
 from ..enums import convolution_mode, data_type, moe_grouped_matmul_mode, reduction_mode
 from ..errors import attribute_not_set, invalid_value
 from ..tensors import tensor
@@ -184,11 +184,7 @@ class _Convolution(OpNode):
                 fix="give image and weight two dims more than there are spatial dims",
             )
         sizes = zip(x[2:], w[2:], *self.window.values(), strict=True)
-        dims = [
-            1 + (size - dilation * (width - 1) - 1 + before + after) // stride
-            for size, width, before, after, stride, dilation in sizes
-        ]
-        return [x[0], w[0], *dims]
+        return [x[0], w[0], *(convolved_size(*item) for item in sizes)]
 
     def emit(self, to: Emitter) -> None:
         fields = {port.lower(): to.tensor(item) for port, item in self.inputs.items()}

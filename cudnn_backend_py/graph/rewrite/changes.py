@@ -22,7 +22,7 @@ from ...generated.enums import (
 from ...generated.operations import CONVOLUTIONS
 from ..data_types import DATA_TYPES, ELEMENT_BITS, FP8_TYPES, HALF_TYPES, SHORT_TYPES
 from ..guard import iterate_guarded
-from ..ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
+from ..ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor, convolved_size
 from ..strides import channels_last, ordered_strides, packed_strides
 from .dims import NORMS, DimClass, dim_classes, is_exact, resize
 from .fusion import as_composite, as_unified, expand_softmax, scale_scores
@@ -333,17 +333,14 @@ def response_dims(op: Operation) -> tuple[int, ...] | None:
     """Return the dims a convolution gives its response, from image, filter and parameters; None if none fit."""
     image, weights, _ = (op.fields[port] for port in CONVOLUTIONS[op.kind])
     given = op.fields["convolution"].fields
-    steps = ("dilations", "pre_paddings", "post_paddings", "filter_strides")
+    steps = ("pre_paddings", "post_paddings", "filter_strides", "dilations")
     known = [given[name] for name in steps if len(given.get(name, ())) == image.rank - 2]
     if len(known) < len(steps) or weights.rank != image.rank:
         return None
-    spatial = []
-    for size, taps, dilation, before, after, stride in zip(image.dims[2:], weights.dims[2:], *known, strict=True):
-        whole = size + before + after - 1 - (taps - 1) * dilation
-        if whole < 0 or stride < 1:
-            return None
-        spatial.append(1 + whole // stride)
-    return (image.dims[0], weights.dims[0], *spatial)
+    if min(known[2], default=1) < 1:
+        return None
+    spatial = [convolved_size(*sizes) for sizes in zip(image.dims[2:], weights.dims[2:], *known, strict=True)]
+    return None if min(spatial, default=1) < 1 else (image.dims[0], weights.dims[0], *spatial)
 
 
 @_kind("pad_channels")

@@ -1,0 +1,222 @@
+"""Graphs run on the GPU and agree with float64; wrong buffers are refused before launch."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import re
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from cudnn_backend_py import (
+    DataType,
+    OperationGraph,
+    Plan,
+    Target,
+    UsageError,
+    build_plan,
+    execute,
+    explain,
+    open_target,
+)
+from cudnn_backend_py.execution.run import variant_pack
+from cudnn_backend_py.graph.attention import sdpa_forward
+from examples import flash_forward, forum_two_matmul
+from tests.support.figures import add_figure
+
+
+@pytest.fixture(scope="module")
+def gpu() -> Any:
+    target = open_target()
+    yield target
+    target.close()
+
+
+def first_plan(graph: Any, target: Target, mode: str = "A") -> Plan:
+    return build_plan(OperationGraph(graph, target).heuristics(mode).configs[0])
+
+
+def to_bf16(values: NDArray[np.float64]) -> NDArray[np.uint16]:
+    """Round to bfloat16 (nearest even) and return its bits."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def from_bf16(bits: NDArray[np.uint16]) -> NDArray[np.float64]:
+    return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+
+
+def test_two_matmul_agrees_with_float64_or_was_removed(gpu: Target) -> None:
+    if gpu.library.version >= (9, 25, 0):
+        verdict = explain(forum_two_matmul.graph(), gpu)
+        assert verdict.outcome == "not supported"
+        assert verdict.cause is not None
+        assert verdict.cause.code == "pattern-removed"
+        return
+    plan = first_plan(forum_two_matmul.graph(), gpu)
+    rng = np.random.default_rng(1)
+    q, k, v = (rng.standard_normal((1, 1, 10, 64)).astype(np.float16) for _ in range(3))
+    o = np.full((1, 1, 10, 64), np.nan, np.float16)
+    execute(plan, {"q": q, "k": k.swapaxes(2, 3), "v": v, "o": o})
+    s = (q.astype(np.float64) @ k.swapaxes(2, 3).astype(np.float64)).astype(np.float16)
+    want = s.astype(np.float64) @ v.astype(np.float64)
+    error = float(np.abs(o - want).max() / np.abs(want).max())
+    frobenius = float(np.linalg.norm(o - want) / np.linalg.norm(want))
+    add_figure("two matmul f16", engine=plan.tag, max_error_over_max=error, relative_frobenius=frobenius)
+    assert frobenius < 2e-3
+
+
+@pytest.mark.parametrize("data_type", [DataType.HALF, DataType.BFLOAT16], ids=["f16", "bf16"])
+@pytest.mark.parametrize(
+    ("seq", "head_dim", "heads", "kv_heads"), [(512, 64, 4, 4), (1000, 128, 4, 4), (1024, 64, 8, 2)]
+)
+def test_causal_flash_agrees_with_float64(
+    gpu: Target, data_type: DataType, seq: int, head_dim: int, heads: int, kv_heads: int
+) -> None:
+    graph = sdpa_forward(
+        batch=2,
+        heads=heads,
+        kv_heads=kv_heads,
+        seq_q=seq,
+        head_dim=head_dim,
+        data_type=data_type,
+        causal=True,
+        stats=True,
+    )
+    rng = np.random.default_rng(seq)
+    raw = {
+        name: rng.standard_normal((2, h, seq, head_dim)) for name, h in (("q", heads), ("k", kv_heads), ("v", kv_heads))
+    }
+    half = data_type is DataType.HALF
+    stored = {name: x.astype(np.float16) if half else to_bf16(x) for name, x in raw.items()}
+    exact = {name: x.astype(np.float64) if half else from_bf16(x) for name, x in stored.items()}
+    repeat = heads // kv_heads
+    want_o, want_stats = flash_forward.reference(exact["q"], *(exact[name].repeat(repeat, 1) for name in "kv"))
+    configs = OperationGraph(graph, gpu).heuristics("A").configs
+    assert configs
+    plan = build_plan(configs[0])
+    shape = (2, heads, seq, head_dim)
+    o = np.full(shape, np.nan, np.float16) if half else np.full(shape, 0x7FC0, np.uint16)
+    stats = np.full((*shape[:3], 1), np.nan, np.float32)
+    execute(plan, {"q": stored["q"], "k": stored["k"].swapaxes(2, 3), "v": stored["v"], "o": o, "stats": stats})
+    got = o.astype(np.float64) if half else from_bf16(o)
+    frobenius = float(np.linalg.norm(got - want_o) / np.linalg.norm(want_o))
+    stats_error = float(np.abs(stats - want_stats).max())
+    add_figure(
+        f"causal flash {data_type.name} b2 h{heads}/{kv_heads} s{seq} d{head_dim}",
+        engine=plan.tag,
+        max_error=float(np.abs(got - want_o).max()),
+        relative_frobenius=frobenius,
+        stats_max_error=stats_error,
+    )
+    assert np.isfinite(got).all()
+    assert frobenius < (1e-3 if half else 6e-3)
+    assert stats_error < 1e-3
+
+
+def device_frameworks() -> list[str]:
+    return [name for name in ("torch", "cupy") if importlib.util.find_spec(name)]
+
+
+@pytest.mark.parametrize("framework", device_frameworks())
+def test_device_buffers_are_used_where_they_lie(gpu: Target, framework: str) -> None:
+    module = __import__(framework)
+    plan = first_plan(flash_forward.graph(), gpu)
+    rng = np.random.default_rng(2)
+    b, h, s, d = flash_forward.BATCH, flash_forward.HEADS, flash_forward.SEQUENCE, flash_forward.HEAD_DIM
+    host = [rng.standard_normal((b, s, h, d)).astype(np.float16) for _ in range(3)]
+    if framework == "torch":
+        q, k, v = (module.from_numpy(x).cuda() for x in host)
+        o, stats = module.full_like(q, math.nan), module.full((b, h, s, 1), math.nan, device="cuda")
+        stream = module.cuda.current_stream().cuda_stream
+        workspace = module.empty(max(1, plan.workspace_bytes), dtype=module.uint8, device="cuda")
+        workspace_ptr = workspace.data_ptr()
+    else:
+        q, k, v = (module.asarray(x) for x in host)
+        o, stats = module.full_like(q, math.nan), module.full((b, h, s, 1), math.nan, dtype="float32")
+        stream = module.cuda.get_current_stream().ptr
+        workspace = module.empty(max(1, plan.workspace_bytes), dtype="uint8")
+        workspace_ptr = workspace.data.ptr
+    execute(plan, {"q": q, "k": k, "v": v, "o": o, "stats": stats}, workspace_ptr=workspace_ptr, stream=stream)
+    got = o.cpu().numpy() if framework == "torch" else module.asnumpy(o)
+    want, _ = flash_forward.reference(*(x.swapaxes(1, 2).astype(np.float64) for x in host))
+    assert np.linalg.norm(got.swapaxes(1, 2) - want) / np.linalg.norm(want) < 1e-3
+
+
+def test_saved_plan_runs_after_loading(gpu: Target, tmp_path: Any) -> None:
+    from cudnn_backend_py import load_plan
+
+    graph = flash_forward.graph()
+    first_plan(graph, gpu).save(tmp_path / "plan.json")
+    plan = load_plan(tmp_path / "plan.json", gpu)
+    assert plan.graph == graph
+    check_flash(plan)
+
+
+def test_numpy_arrays_need_no_other_package() -> None:
+    """Neither cuda-python nor a framework: memory and copies are the driver's."""
+    program = "import sys\nsys.modules.update(cuda=None, torch=None, cupy=None)\n"
+    program += "from examples import flash_forward\nflash_forward.main()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
+    assert not done.returncode, done.stderr
+    error = re.search(r"max error of o ([\d.e+-]+), of stats ([\d.e+-]+)", done.stdout)
+    assert error, done.stdout
+    assert float(error[1]) < 5e-3
+    assert float(error[2]) < 5e-3
+
+
+def check_flash(plan: Plan) -> float:
+    rng = np.random.default_rng(3)
+    shape = (flash_forward.BATCH, flash_forward.HEADS, flash_forward.SEQUENCE, flash_forward.HEAD_DIM)
+    q, k, v = (rng.standard_normal(shape).astype(np.float16) for _ in range(3))
+    o = np.full(shape, np.nan, np.float16)
+    stats = np.full((*shape[:3], 1), np.nan, np.float32)
+    execute(plan, {"q": q, "k": k.swapaxes(2, 3), "v": v, "o": o, "stats": stats})
+    want, _ = flash_forward.reference(*(x.astype(np.float64) for x in (q, k, v)))
+    error = float(np.linalg.norm(o - want) / np.linalg.norm(want))
+    assert error < 1e-3
+    return error
+
+
+def good_buffers() -> dict[str | int, Any]:
+    shape = (flash_forward.BATCH, flash_forward.HEADS, flash_forward.SEQUENCE, flash_forward.HEAD_DIM)
+    x = np.zeros(shape, np.float16)
+    return {"q": x, "k": x.swapaxes(2, 3), "v": x, "o": x.copy(), "stats": np.zeros((*shape[:3], 1), np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"q": None}, "missing-buffer"),
+        ({"q": "text"}, "buffer-not-understood"),
+        ({"q": 0}, "null-pointer"),
+        ({"extra": 1}, "unknown-buffer"),
+        ({"q": np.zeros((2, 4, 512, 64), np.float32)}, "array-type"),
+        ({"q": np.zeros((2, 4, 511, 64), np.float16)}, "array-shape"),
+        ({"q": 0x1001}, "buffer-misaligned"),
+        ({"scale": np.zeros(2)}, "by-value-size"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_wrong_buffers_are_refused_and_the_context_lives(gpu: Target, change: dict[Any, Any], code: str) -> None:
+    plan = first_plan(flash_forward.graph(), gpu)
+    with pytest.raises(UsageError) as caught:
+        execute(plan, {**good_buffers(), **change})
+    assert caught.value.code == code
+    check_flash(plan)
+
+
+def test_missing_buffer_and_workspace_are_refused(gpu: Target) -> None:
+    plan = first_plan(flash_forward.graph(), gpu)
+    buffers = good_buffers()
+    del buffers["v"]
+    with pytest.raises(UsageError, match=r"missing-buffer: no buffer was given for v"):
+        execute(plan, buffers)
+    if plan.workspace_bytes:
+        with pytest.raises(UsageError, match="workspace-missing"):
+            variant_pack(plan, {"q": 16, "k": 16, "v": 16, "o": 16, "stats": 16})

@@ -1,0 +1,153 @@
+"""Handles, streams, fork, the driver and the log on a machine with a GPU."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from cudnn_backend_py import (
+    Attr,
+    Descriptor,
+    DescriptorType,
+    Handle,
+    OperationGraph,
+    Target,
+    UsageError,
+    capture_log,
+    library,
+    load_plan,
+    open_target,
+)
+from cudnn_backend_py.target import read_device
+from examples import flash_forward
+from tests.gpu.execution.test_execute import check_flash, first_plan
+from tests.support.figures import add_figure
+
+AOT_PLAN_VARIABLE = "CUDNN_BACKEND_AOT_PLAN"
+
+
+def test_the_real_driver_is_used() -> None:
+    driver = library().driver
+    assert driver.kind == "real"
+    assert driver.devices >= 1
+
+
+def test_device_can_be_read_and_judged_by_its_own_description(tmp_path: Path) -> None:
+    import json
+
+    properties = read_device(0)
+    assert properties["deviceVer"] >= 800
+    path = tmp_path / "here.json"
+    path.write_text(json.dumps(properties))
+    target = open_target(str(path))
+    assert target.profile.title == properties["deviceName"]
+    assert OperationGraph(flash_forward.graph(), target).heuristics("A").configs
+
+
+def test_handle_streams_and_close() -> None:
+    with Handle() as handle:
+        assert handle.stream == 0
+    handle.close()
+    with pytest.raises(UsageError, match="descriptor-closed"):
+        _ = handle.pointer
+
+
+def test_a_handle_of_another_gpu_is_refused() -> None:
+    from cuda.bindings import runtime
+
+    target = open_target()
+    plan = first_plan(flash_forward.graph(), target)
+    last = library().driver.devices - 1
+    assert int(runtime.cudaSetDevice(last)[0]) == 0
+    try:
+        with Handle() as other:
+            assert other.device == last
+            pack = Descriptor(DescriptorType.VARIANT_PACK)
+            pack.set(Attr.VARIANT_PACK_UNIQUE_IDS, (1,)).set(Attr.VARIANT_PACK_DATA_POINTERS, (1024,)).finalize()
+            if last == 0:
+                plan.descriptor.check_usable(DescriptorType.EXECUTION_PLAN)
+            else:
+                with pytest.raises(UsageError, match="bound to GPU 0, what it is given to GPU 1"):
+                    plan.descriptor.execute(other, pack)
+                config = Descriptor(DescriptorType.EXECUTION_PLAN).set(Attr.EXECUTION_PLAN_HANDLE, other)
+                best = OperationGraph(flash_forward.graph(), target).heuristics("A").configs[0]
+                with pytest.raises(UsageError, match="handle-of-another-device"):
+                    config.set(Attr.EXECUTION_PLAN_ENGINE_CONFIG, best.descriptor)
+    finally:
+        runtime.cudaSetDevice(0)
+    check_flash(plan)
+    target.close()
+
+
+def test_current_gpu_stays_when_a_handle_goes() -> None:
+    from cuda.bindings import runtime
+
+    last = library().driver.devices - 1
+    assert int(runtime.cudaSetDevice(last)[0]) == 0
+    other = Handle()
+    runtime.cudaSetDevice(0)
+    other.close()
+    assert runtime.cudaGetDevice()[1] == 0
+
+
+def test_handle_made_before_fork_is_refused_after_it() -> None:
+    handle = Handle()
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            _ = handle.pointer
+            os.write(write, b"no error")
+        except UsageError as error:
+            os.write(write, error.code.encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        assert pipe.read() == b"handle-after-fork"
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    handle.close()
+
+
+def test_log_names_the_execution() -> None:
+    target = open_target()
+    plan = first_plan(flash_forward.graph(), target)
+    with capture_log() as log:
+        check_flash(plan)
+    assert "cudnnBackendExecute" in {record.function for record in log.records}
+    target.close()
+
+
+def aot_plans() -> list[str]:
+    """Return the plan files made on a machine without a GPU, if the run was given some."""
+    return [path for path in os.environ.get(AOT_PLAN_VARIABLE, "").split(":") if path]
+
+
+def test_plans_of_other_machines_run_here(tmp_path: Path) -> None:
+    """Without any given, the plan of this machine takes their place."""
+    target = open_target()
+    own = tmp_path / "own.json"
+    first_plan(flash_forward.graph(), target).save(own)
+    for path in [*aot_plans(), str(own)]:
+        check_loaded_plan(path, "plan saved here" if path == str(own) else "plan built without a GPU", target)
+    target.close()
+
+
+def check_loaded_plan(path: str, what: str, target: Target) -> None:
+    start = time.perf_counter()
+    plan = load_plan(path, target)
+    load_ms = (time.perf_counter() - start) * 1e3
+    error = check_flash(plan)
+    live = first_plan(flash_forward.graph(), target)
+    add_figure(
+        what,
+        engine=plan.tag,
+        load_ms=round(load_ms, 2),
+        relative_frobenius=error,
+        live_engine=live.tag,
+        live_relative_frobenius=check_flash(live),
+    )
+    assert int(plan.descriptor.get(Attr.EXECUTION_PLAN_WORKSPACE_SIZE)) == live.workspace_bytes

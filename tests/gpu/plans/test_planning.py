@@ -1,0 +1,115 @@
+"""A plan built ahead of time for a description is found on the GPU, runs there, and is built nowhere again."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cudnn_backend_py import Graph, OperationGraph, Plan, execute, interpret, open_target, read_device
+from cudnn_backend_py.execution.plan import plan
+from cudnn_backend_py.graph.attention import sdpa_forward
+from cudnn_backend_py.native import current_device
+from cudnn_backend_py.plans.build import build, build_plans, forget_plans, shared_target
+from cudnn_backend_py.plans.cache import plan_key
+from cudnn_backend_py.target import list_profiles
+from tests.support.child import run_python
+from tests.support.figures import add_figure
+
+pytestmark = pytest.mark.usefixtures("cache")
+AHEAD = """
+import sys
+from tests.gpu.plans.test_planning import *
+print(build(flash(), sys.argv[1]).tag)
+"""
+
+
+def flash() -> Graph:
+    return sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True)
+
+
+def check_result(made: Plan) -> None:
+    """Run a plan of ``flash()`` and compare with float64."""
+    graph = made.graph
+    rng = np.random.default_rng(1)
+    arrays = {
+        tensor.name: rng.standard_normal(tensor.dims).astype(np.float16)
+        for tensor in graph.variant_pack_tensors
+        if not tensor.by_value and tensor not in graph.outputs
+    }
+    outputs = {tensor.name: np.zeros(tensor.dims, np.float16) for tensor in graph.outputs}
+    execute(made, {**arrays, **outputs})
+    expected = interpret(graph, arrays)
+    for name, found in outputs.items():
+        np.testing.assert_allclose(found.astype(np.float64), expected[name], atol=4e-3, rtol=4e-3)
+
+
+def test_a_plan_built_for_a_description_is_found_here(tmp_path: Path, builds: list[str]) -> None:
+    described = tmp_path / "device.json"
+    described.write_text(json.dumps(read_device(current_device())))
+    no_gpu = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    tag = run_python(["-c", AHEAD, str(described)], environment=no_gpu, check=True).stdout.strip()
+    found = build(flash())
+    assert builds == [], "it was built ahead of time"
+    assert found.tag == tag
+    assert found.target.is_live
+    check_result(found)
+
+
+def test_the_profile_of_this_gpu_gives_its_keys() -> None:
+    """A profile that comes with the package and has this GPU's name serves to build ahead of time."""
+    here = shared_target()
+    named = [
+        profile
+        for profile in list_profiles()
+        if profile.properties["deviceName"] == here.profile.properties["deviceName"]
+    ]
+    for profile in named:
+        assert plan_key(flash(), shared_target(profile), {}) == plan_key(flash(), here, {})
+
+
+def test_the_gpu_here_is_one_target_and_its_plans_are_found_again(builds: list[str]) -> None:
+    assert shared_target() is shared_target("gpu")
+    first = build(flash())
+    assert build(flash(), "gpu") is first
+    check_result(first)
+    forget_plans()
+    check_result(build(flash()))
+    assert len(builds) == 1
+
+
+def test_a_handle_of_the_caller_has_plans_of_its_own(builds: list[str]) -> None:
+    shared = build(flash())
+    mine = open_target()
+    own = build(flash(), mine)
+    assert own is not shared
+    assert own.target is mine
+    assert len(builds) == 1, "the second came from the disk"
+    check_result(own)
+    mine.close()
+    check_result(build(flash()))
+
+
+def test_plan_is_ready_to_be_called() -> None:
+    run = plan(flash())
+    assert run.plan is build(flash())
+    check_result(run.plan)
+
+
+def test_threads_build_faster_where_there_are_processors() -> None:
+    """Four plans of kernels that were not built before, in this thread and in four."""
+    seconds = {}
+    for threads in (1, 4):
+        graphs = [sdpa_forward(batch=1, heads=2, seq_q=64 * (threads + 5 * n), head_dim=64) for n in range(1, 5)]
+        configs = [OperationGraph(graph, shared_target()).heuristics("A").configs[0] for graph in graphs]
+        begin = time.perf_counter()
+        assert all(isinstance(one, Plan) for one in build_plans(configs, workers=threads))
+        seconds[threads] = time.perf_counter() - begin
+    processors = len(os.sched_getaffinity(0))
+    add_figure("four attention plans built in 1 and 4 threads", seconds=[*seconds.values()], processors=processors)
+    if processors >= 4:
+        assert seconds[4] < seconds[1]

@@ -1,0 +1,210 @@
+"""The judge in programs with threads, event loops, forks, pools and interruptions: no answer is that to another."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from cudnn_backend_py.diagnose import Judge, Outcome, Question, judge, matrix, whatif
+from cudnn_backend_py.diagnose.fork import run_in_fork
+from cudnn_backend_py.system.child import module_command
+from examples import flash_forward, forum_two_matmul
+from tests.pure.system.test_child import Interruption, alarm, children, descriptors
+from tests.support.child import ROOT, run_code
+from tests.torture.judge import expected, questions
+
+
+def answers(asked: tuple[Question, ...], ask: object = judge) -> list[tuple[str, int, Outcome]]:
+    """Return what tells the answers apart."""
+    assert callable(ask)
+    found = [ask(question) for question in asked]
+    return [(verdict.graph, verdict.sm, verdict.outcome) for verdict in found]
+
+
+def right(asked: tuple[Question, ...]) -> list[tuple[str, int, Outcome]]:
+    known = expected()
+    return [(known[question][0], known[question][2], known[question][3]) for question in asked]
+
+
+@pytest.fixture(scope="module")
+def one() -> Iterator[Judge]:
+    with Judge(limit_s=120) as shared:
+        yield shared
+
+
+def test_an_interrupted_question_is_not_answered_by_the_next(one: Judge) -> None:
+    asked = questions()
+    for number in range(4):
+        one.ask(asked[number])
+        with pytest.raises(Interruption), alarm(0.001):
+            one.ask(Question(flash_forward.graph(), "sm90"))  # takes much longer
+        assert answers(asked[number : number + 3], one.ask) == right(asked[number : number + 3])
+
+
+def test_descriptors_and_processes_stay_as_many(one: Judge) -> None:
+    one.ask(questions()[0])
+    before = descriptors(), len(children())
+    interrupted = 0
+    for number in range(200):
+        try:
+            with alarm(0.0002 * (1 + number % 40)):
+                one.ask(questions()[number % 8])
+        except Interruption:
+            interrupted += 1
+    assert interrupted > 150
+    one.ask(questions()[0])
+    while (descriptors(), len(children())) != before:
+        os.sched_yield()  # the last are being ended
+    assert answers(questions(), one.ask) == right(questions())
+
+
+def test_threads_share_a_judge(one: Judge) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(one.ask, questions() * 2))
+    assert [verdict.graph for verdict in found] == [question.graph.name for question in questions() * 2]
+    assert [verdict.sm for verdict in found] == [sm for _, sm, _ in right(questions() * 2)]
+
+
+def test_the_judge_of_a_thread_ends_with_it() -> None:
+    before = children()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(judge, questions()[0]).result()
+        assert len(children() - before) == 1
+    assert children() <= before
+
+
+def test_cancelled_tasks_and_the_end_of_the_loop() -> None:
+    before = children()
+
+    async def ask(question: Question, limit_s: float | None) -> str:
+        try:
+            verdict = await asyncio.wait_for(asyncio.to_thread(judge, question), limit_s)
+        except TimeoutError:
+            return "cancelled"
+        assert verdict.graph == question.graph.name
+        return "answered"
+
+    async def ask_all() -> list[str]:
+        return await asyncio.gather(*(ask(question, 0.01) for question in questions()[:2]), ask(questions()[2], None))
+
+    for _ in range(2):
+        assert asyncio.run(ask_all()) == ["cancelled", "cancelled", "answered"]
+        assert children() <= before
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_pools_of_processes(method: str, one: Judge) -> None:
+    asked = questions()[4:8]
+    judge(asked[0])  # the parent has a child of its own, which a forked process must leave alone
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(method)) as pool:
+        coming = [pool.submit(answers, (question,)) for question in asked * 2]
+        assert answers(asked) == right(asked)
+        assert [answer for future in coming for answer in future.result()] == right(asked * 2)
+    assert answers(asked) == right(asked)
+
+
+def test_a_matrix_in_a_pool_of_forked_processes(tmp_path: Path) -> None:
+    graphs = {question.graph.name: question.graph for question in questions()[:8]}
+    pool: Executor
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork")) as pool:
+        found = matrix(graphs, ["sm80", "sm90"], [None], executor=pool, cache=tmp_path, progress=False)
+    outcomes = {(graph, target): cell.outcome for (graph, target, _), cell in found.cells.items()}
+    assert outcomes == {
+        (name, target): Outcome.SUPPORTED if name.startswith("supported") else Outcome.NOT_SUPPORTED
+        for name in graphs
+        for target in ("sm80", "sm90")
+    }
+
+
+FORKS = """
+import os, sys
+from cudnn_backend_py.diagnose import judge
+from tests.torture.judge import questions
+
+asked = questions()
+judge(asked[0])
+if (child := os.fork()) == 0:
+    assert judge(asked[1]).graph == asked[1].graph.name
+    sys.exit()  # with what the interpreter does at its end
+assert judge(asked[2]).graph == asked[2].graph.name
+assert os.waitpid(child, 0)[1] == 0
+assert judge(asked[3]).graph == asked[3].graph.name
+"""
+
+
+def test_a_forked_process_asks_its_own_children() -> None:
+    run_code(FORKS)
+
+
+TESTS = """
+import pytest
+from cudnn_backend_py.testing import assert_not_supported, assert_supported
+from tests.torture.judge import questions
+
+@pytest.mark.parametrize("number", range(6))
+def test_each(number):
+    question = questions()[number + 4]
+    check = assert_supported if question.graph.name.startswith("supported") else assert_not_supported
+    assert check(question.graph, question.target).graph == question.graph.name
+"""
+
+
+def test_workers_of_pytest_xdist(tmp_path: Path) -> None:
+    (tmp_path / "test_small.py").write_text(TESTS)
+    command = module_command("pytest", "-q", "-n", "2", "-p", "no:cacheprovider", str(tmp_path))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert "6 passed" in done.stdout, done.stdout
+
+
+def test_a_child_that_does_not_begin_says_nothing_about_cudnn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "numpy.py").write_text("raise SystemExit('no numpy today')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with Judge() as broken:
+        verdict = broken.ask(Question(flash_forward.graph(), "sm90"))
+    assert (verdict.outcome, verdict.stage, verdict.exit_code) == (Outcome.NOT_JUDGED, "environment", 2)
+    assert verdict.cause is not None
+    assert verdict.cause.code == "judge-did-not-start"
+    assert verdict.cause.headline == "the process that asks cuDNN ended with exit code 70 before it asked anything"
+    assert "no numpy today" in verdict.cause.detail
+    assert "crashed" not in verdict.cause.headline
+    with pytest.raises(OSError, match="judge-did-not-start"):
+        whatif(forum_two_matmul.graph(), "sm90")
+
+
+def test_an_idle_child_that_died_is_replaced(one: Judge) -> None:
+    one.ask(questions()[0])
+    [child] = one._idle[None][-1:]
+    os.kill(child._process.pid, signal.SIGKILL)
+    child._process.wait()
+    assert answers(questions()[:2], one.ask) == right(questions()[:2])
+
+
+def test_apart_leaves_nothing_behind() -> None:
+    before = descriptors(), children()
+    assert run_in_fork(lambda: 3, lambda: 4) == 3
+    assert run_in_fork(lambda: os.kill(os.getpid(), signal.SIGSEGV) or 3, lambda: 4) == 4
+    for step in range(40):
+        try:
+            with alarm(0.0005 * (1 + step)):
+                run_in_fork(lambda: sum(range(300_000)), lambda: 0)
+        except Interruption:
+            pass
+    assert (descriptors(), children()) == before
+
+
+def test_apart_where_nobody_waits_for_children() -> None:
+    code = (
+        "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        "from cudnn_backend_py.diagnose.fork import run_in_fork\n"
+        "print(run_in_fork(lambda: 3, lambda: 4))"
+    )
+    assert run_code(code).stdout == "3\n"

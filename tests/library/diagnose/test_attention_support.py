@@ -1,0 +1,157 @@
+"""The stored support tables of attention are what cuDNN says, and docs/attention-support.md is what they say."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import fields
+
+import pytest
+from click.testing import CliRunner
+
+from cudnn_backend_py import UsageError
+from cudnn_backend_py.cli.commands import main
+from cudnn_backend_py.diagnose.surveys.attention import (
+    BASE,
+    FORMS,
+    TARGETS,
+    SupportTable,
+    attention_rows,
+    support_table,
+)
+from cudnn_backend_py.graph.attention import Attention
+from cudnn_backend_py.native import library
+from cudnn_backend_py.versions import store as versions
+from tests.support.child import OLDER, ROOT, run_code
+
+FILES = {
+    version: f"tests/library/diagnose/data/attention-support-{version}.json"
+    for version in ("9.14.0", "9.19.0", "9.28.0")
+}
+TEXTS = {version: (ROOT / name).read_text(encoding="utf-8") for version, name in FILES.items()}
+TABLES = {version: SupportTable.from_json(text) for version, text in TEXTS.items()}
+ROWS = attention_rows()
+SAMPLE = 10
+CRASHING = "forward: fp8, bias"
+# Not options of a row: the size of the problem, its name, and a type no graph is written for yet.
+NOT_IN_ROWS = {"batch", "heads", "name"}
+
+
+def sample(version: str) -> list[str]:
+    """Return some rows, others for each version, and the one that crashes some versions before the others."""
+    chosen = random.Random(version).sample([name for name in ROWS if name != CRASHING], SAMPLE)
+    return [CRASHING, *chosen]
+
+
+def assert_as_stored(asked: SupportTable) -> None:
+    stored = TABLES[asked.cudnn]
+    wrong = [
+        f"{name}, {form}, {target}: {cell} is stored as {stored.cells[name][form].get(target)}"
+        for name, row in asked.cells.items()
+        for form, cells in row.items()
+        for target, cell in cells.items()
+        if cell != stored.cells[name][form].get(target)
+    ]
+    assert not wrong, f"run 'make attention-table'\n{chr(10).join(wrong[:10])}"
+
+
+def test_cudnn_here_says_what_is_stored() -> None:
+    version = library().version_text
+    assert version in TABLES, f"there is no table of cuDNN {version}: NEWEST of the Makefile, 'make attention-table'"
+    asked = support_table(rows=sample(version))
+    assert asked.cudnn == version
+    assert_as_stored(asked)
+
+
+# CI installs one older version; where others are, they are asked, too.
+INSTALLED = {item.short: item for item in versions.list_installed()}
+
+
+@pytest.mark.parametrize("version", [OLDER, *(item for item in INSTALLED if item in TABLES and item != OLDER)])
+def test_older_cudnn_says_what_is_stored(version: str) -> None:
+    assert version in INSTALLED, f"cuDNN {version} is not installed: cudnn-backend cudnn install {version}"
+    code = f"from cudnn_backend_py.diagnose import support_table as t; print(t(rows={sample(version)!r}).to_json())"
+    done = run_code(code, environment=versions.child_environment(INSTALLED[version]))
+    asked = SupportTable.from_json(done.stdout)
+    assert asked.cudnn == version
+    assert_as_stored(asked)
+
+
+def test_rows_cover_every_option() -> None:
+    plain = Attention(**BASE)
+    changed = {
+        item.name
+        for item in fields(Attention)
+        if any(getattr(row.problem, item.name) != getattr(plain, item.name) for row in ROWS.values())
+    }
+    assert changed == {item.name for item in fields(Attention)} - NOT_IN_ROWS
+
+
+@pytest.mark.parametrize("version", FILES)
+def test_file_is_whole(version: str) -> None:
+    text, table = TEXTS[version], TABLES[version]
+    assert table.to_json() == text, "rows, options or form have changed: run 'make attention-table'"
+    assert len(text) < 150_000
+    assert table.cudnn == version
+    assert table.targets == TARGETS
+    assert list(table.cells) == list(ROWS)
+    since_9_21 = int(version.split(".")[1]) >= 21
+    forms = [form for form in FORMS if since_9_21 or form != "single operations"]
+    for row in table.cells.values():
+        assert list(row) == forms
+        assert all(list(cells) == list(TARGETS) for cells in row.values())
+
+
+@pytest.mark.parametrize("version", FILES)
+def test_every_answer_has_its_reason(version: str) -> None:
+    for cell in TABLES[version].all_cells():
+        assert bool(cell.engines) == (cell.answer == "yes")
+        assert bool(cell.reason) == (cell.answer != "yes")
+        if cell.answer == "no":
+            assert cell.reason.startswith("CUDNN_STATUS_")
+        if cell.answer == "crash":
+            assert cell.reason.startswith("cuDNN crashed with SIG")
+        assert cell.answer != "?"
+
+
+def test_plain_attention_is_supported_everywhere() -> None:
+    for table in TABLES.values():
+        for name in ("forward: plain", "backward: plain"):
+            assert all(cell.answer == "yes" for cell in table.cells[name]["composite"].values())
+
+
+def test_reason_is_that_of_the_engine_that_came_furthest() -> None:
+    row = TABLES["9.19.0"].cells["backward: dropout, int32 seed"]["composite"]
+    assert "does not support seed tensor of data type != int64" in row["sm100"].reason
+
+
+def test_page_is_what_the_files_say() -> None:
+    result = CliRunner().invoke(main, ["attention-page", *FILES.values()], catch_exceptions=False)
+    page = (ROOT / "docs" / "attention-support.md").read_text(encoding="utf-8")
+    assert result.output == page, "run 'make attention-page', or 'make attention-table' for new rows"
+    refused = {cell.reason for table in TABLES.values() for cell in table.all_cells() if cell.answer in ("no", "crash")}
+    assert all(f"`{reason}`" in page.partition("## Notes")[2] for reason in refused)
+
+
+def test_command_asks_for_chosen_rows() -> None:
+    arguments = ["attention-table", "--target", "sm120", "--row", "fp8, causal", "--row", "forward: plain"]
+    result = CliRunner().invoke(main, arguments, catch_exceptions=False)
+    assert result.exit_code == 0
+    asked = SupportTable.from_json(result.output)
+    assert list(asked.cells) == [
+        "forward: plain",
+        *(f"{way}: {fp8}, causal" for way in ("forward", "backward") for fp8 in ("fp8", "mxfp8")),
+    ]
+    assert asked.targets == ("sm120",)
+    assert_as_stored(asked)
+
+
+def test_command_refuses_a_row_that_is_not_there() -> None:
+    result = CliRunner().invoke(main, ["attention-table", "--row", "mamba"])
+    assert result.exit_code == 2
+    assert "no row has 'mamba' in its name" in result.output
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"schema": "cudnn-backend-py/verdict", "version": 1}'])
+def test_other_files_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="support-table-file: this is no support table"):
+        SupportTable.from_json(text)

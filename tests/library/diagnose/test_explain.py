@@ -1,0 +1,375 @@
+"""Verdicts from end to end: the forum graph, flash forward, broken environments."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import DescriptorType, EnvironmentNotReady, Graph, GraphBuilder, explain, library
+from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Question, Verdict, control_graph
+from cudnn_backend_py.graph.attention import sdpa_forward
+from tests.support.child import ROOT, Finished, older_cudnn, run_code, run_python
+
+FORUM = "examples/forum_two_matmul.py"
+FLASH_TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100")
+EMPTY = {"PATH": os.environ.get("PATH", "")}
+
+
+def command(*arguments: str, environment: dict[str, str] | None = None, cwd: Path = ROOT) -> Finished:
+    return run_python(["-m", "cudnn_backend_py", "explain", *arguments], environment=environment, cwd=cwd)
+
+
+def as_json(*arguments: str, **options: Any) -> tuple[int, dict[str, Any]]:
+    done = command(*arguments, "--format", "json", **options)
+    verdict: dict[str, Any] = json.loads(done.stdout)
+    return done.code, verdict
+
+
+def flash() -> Graph:
+    return sdpa_forward(batch=2, heads=4, seq_q=512, head_dim=64, causal=True, stats=True)
+
+
+# The forum graph: refused on an L40S by 9.19.0, for shared memory; supported by its neighbours; removed later.
+
+
+def test_forum_graph_on_sm89_with_9_19_text() -> None:
+    done = command(FORUM, "--cudnn", "9.19.0", "--target", "sm89")
+    assert done.code == 1, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("NOT SUPPORTED: graph 'forum_two_matmul' on NVIDIA L40S (sm_89), cuDNN 9.19.0")
+    cause = next(line for line in lines if line.startswith("cause:"))
+    assert "[measured]" in cause
+    assert "engine 0 needs" in cause
+    assert "101376" in cause
+    assert "CUDNN_STATUS_NOT_SUPPORTED_SHARED_MEMORY_INSUFFICIENT" in done.stdout
+    assert done.stderr == ""
+
+
+def test_forum_graph_on_sm89_with_9_19_as_json() -> None:
+    code, verdict = as_json(FORUM, "--cudnn", "9.19.0", "--target", "sm89")
+    assert code == 1
+    assert (verdict["schema"], verdict["version"]) == ("cudnn-backend-py/verdict", 1)
+    assert (verdict["outcome"], verdict["cudnn"], verdict["sm"]) == ("not supported", "9.19.0", 89)
+    engine_0 = [candidate for candidate in verdict["candidates"] if candidate["engine"] == 0]
+    assert engine_0
+    assert engine_0[0]["state"] == "refused"
+    statuses = [reason["status"] for reason in engine_0[0]["reasons"]]
+    assert "CUDNN_STATUS_NOT_SUPPORTED_SHARED_MEMORY_INSUFFICIENT" in statuses
+    assert verdict["cause"]["code"] == "shared-memory-per-block-insufficient"
+    assert verdict["cause"]["basis"] == "measured"
+    assert "101376" in verdict["cause"]["headline"]
+    assert verdict["control"]["supported"] is True
+
+
+@pytest.mark.parametrize("target", ["sm80", "sm90"])
+def test_forum_graph_is_supported_on_its_neighbours_with_9_19(target: str) -> None:
+    code, verdict = as_json(FORUM, "--cudnn", "9.19.0", "--target", target)
+    assert (code, verdict["outcome"]) == (0, "supported")
+    assert any(candidate["engine"] == 0 for candidate in verdict["candidates"] if candidate["state"] == "supported")
+
+
+def test_several_targets_give_several_verdicts_and_the_worst_code() -> None:
+    done = command(FORUM, "--cudnn", "9.19.0", "--target", "sm80", "--target", "sm89", "--format", "json")
+    assert done.code == 1
+    assert [verdict["outcome"] for verdict in json.loads(done.stdout)] == ["supported", "not supported"]
+
+
+def test_forum_graph_was_removed_from_the_newest() -> None:
+    code, verdict = as_json(FORUM, "--target", "sm80")
+    assert (code, verdict["outcome"], verdict["cause"]["code"]) == (1, "not supported", "pattern-removed")
+    assert "no longer supported" in verdict["cause"]["headline"]
+
+
+def test_the_measured_need_is_what_the_words_say() -> None:
+    """The limit found by asking again is believed by cuDNN: one KiB less and the graph is refused."""
+    _, verdict = as_json(FORUM, "--cudnn", "9.19.0", "--target", "sm89")
+    needed = int(re.findall(r"needs (\d+) bytes", verdict["cause"]["headline"])[0])
+    code = (
+        "import dataclasses\n"
+        "from cudnn_backend_py import explain, find_profile\n"
+        "from cudnn_backend_py.cli.commands import load_graph_file\n"
+        f"graph = load_graph_file({FORUM!r})\n"
+        "base = find_profile('sm89')\n"
+        f"for limit in ({needed}, {needed - 1024}):\n"
+        "    properties = {**base.properties, 'maxSharedMemoryPerBlockOptin': limit}\n"
+        "    print(explain(graph, dataclasses.replace(base, properties=properties)).outcome)"
+    )
+    assert run_code(code, environment=older_cudnn()).stdout.split("\n")[:2] == ["supported", "not supported"]
+
+
+# Flash forward, judged, built, saved and loaded
+
+FLASH_PROGRAM = f"""
+import json, sys
+from pathlib import Path
+from cudnn_backend_py import explain, load_plan, library
+from tests.library.diagnose.test_explain import flash
+folder = Path(sys.argv[1])
+found = []
+for target in {FLASH_TARGETS!r}:
+    plans = []
+    verdict = explain(flash(), target, build=True, plans=plans)
+    plan = plans[0]
+    plan.save(folder / f"{{target}}.json")
+    loaded = load_plan(folder / f"{{target}}.json", target)
+    built = [candidate.engine for candidate in verdict.candidates if candidate.state == "built"]
+    found.append([target, verdict.sm, str(verdict.outcome), verdict.stage, len(built),
+                  loaded.workspace_bytes == plan.workspace_bytes, loaded.tag == plan.tag])
+print(json.dumps([library().version_text, found]))
+"""
+
+
+@pytest.mark.parametrize("older", [True, False], ids=["9.19.0", "newest"])
+def test_flash_forward_is_built_saved_and_loaded_everywhere(older: bool, tmp_path: Path) -> None:
+    environment = older_cudnn() if older else None
+    done = run_python(["-c", FLASH_PROGRAM, str(tmp_path)], environment=environment, timeout_s=300, check=True)
+    version, found = json.loads(done.stdout)
+    assert (version == "9.19.0") is older
+    assert found == [[target, int(target[2:]), "supported", "plan", 1, True, True] for target in FLASH_TARGETS]
+    for target in FLASH_TARGETS:
+        assert json.loads((tmp_path / f"{target}.json").read_text())["cudnn"] == version
+
+
+# Exit code 2: could not be judged, never "not supported"
+
+
+def assert_not_judged(code: int, verdict: dict[str, Any], cause: str) -> None:
+    assert (code, verdict["outcome"], verdict["stage"]) == (2, "could not be judged", "environment")
+    assert verdict["cause"]["code"] == cause
+
+
+def test_no_gpu_and_no_target() -> None:
+    assert_not_judged(*as_json(FORUM), "no-gpu")
+    done = command(FORUM)
+    assert done.code == 2
+    assert done.stdout.startswith("COULD NOT BE JUDGED")
+    assert "NOT SUPPORTED" not in done.stdout
+
+
+def test_version_that_is_not_installed() -> None:
+    done = command(FORUM, "--cudnn", "9.3.1", "--target", "sm80")
+    assert done.code == 2
+    assert "cudnn-version-not-installed" in done.stderr
+    assert "cudnn-backend cudnn install 9.3.1" in done.stderr
+
+
+def test_unknown_target_lists_no_verdict() -> None:
+    done = command(FORUM, "--target", "sm_9000")
+    assert done.code == 2
+    assert "unknown-target" in done.stderr
+
+
+def test_library_that_does_not_exist(tmp_path: Path) -> None:
+    environment = {**os.environ, "CUDNN_BACKEND_LIBRARY": str(tmp_path / "nowhere")}
+    code, verdict = as_json(FORUM, "--target", "sm80", environment=environment)
+    assert_not_judged(code, verdict, "cudnn-library-not-found")
+    assert str(tmp_path / "nowhere") in verdict["cause"]["detail"]
+
+
+def test_library_that_is_no_library(tmp_path: Path) -> None:
+    (tmp_path / "libcudnn.so.9").write_bytes(b"not ELF")
+    environment = {**os.environ, "CUDNN_BACKEND_LIBRARY": str(tmp_path)}
+    code, verdict = as_json(FORUM, "--target", "sm80", environment=environment)
+    assert_not_judged(code, verdict, "cudnn-library-not-found")
+    assert "cannot be loaded" in verdict["cause"]["detail"]
+
+
+@pytest.fixture(scope="module")
+def without_stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the package as an installation without a C compiler leaves it: no driver stub."""
+    folder = tmp_path_factory.mktemp("without_stub")
+    ignored = shutil.ignore_patterns("*.so", "__pycache__")
+    shutil.copytree(ROOT / "cudnn_backend_py", folder / "cudnn_backend_py", ignore=ignored)
+    shutil.copytree(ROOT / "examples", folder / "examples", ignore=ignored)
+    return folder
+
+
+@pytest.mark.parametrize("older", [True, False], ids=["9.19.0", "newest"])
+@pytest.mark.parametrize("graph", [FORUM, "examples/flash_forward.py"])
+def test_without_a_driver_library(without_stub: Path, older: bool, graph: str) -> None:
+    environment = older_cudnn() if older else None
+    code, verdict = as_json(graph, "--target", "sm80", environment=environment, cwd=without_stub)
+    assert verdict["driver"] == "missing"
+    assert_not_judged(code, verdict, "driver-missing")
+    assert "driver stub" in verdict["cause"]["remedy"]
+
+
+def test_control_graph_refused_says_nothing_about_the_graph() -> None:
+    """A described GPU too old for every engine (Pascal) refuses the control graph as well."""
+    program = (
+        "import dataclasses\n"
+        "from cudnn_backend_py import explain, find_profile\n"
+        "from cudnn_backend_py.diagnose import control_graph\n"
+        "base = find_profile('t4')\n"
+        "properties = {**base.properties, 'deviceVer': 600}\n"
+        "old = dataclasses.replace(base, name='old', properties=properties)\n"
+        "verdict = explain(control_graph(), old)\n"
+        "print(verdict.outcome, verdict.exit_code, verdict.cause.code, verdict.control.supported, sep='|')"
+    )
+    outcome = run_code(program, environment=older_cudnn()).stdout.strip()
+    assert outcome == "could not be judged|2|control-graph-refused|False"
+
+
+# Verdicts in this process
+
+
+def test_the_control_graph_is_supported_on_every_kind_of_target() -> None:
+    for target in FLASH_TARGETS:
+        verdict = explain(control_graph(), target)
+        assert verdict.supported, target
+        assert verdict.control is not None
+        assert verdict.control.supported
+
+
+def test_verdict_names_what_deviceless_judging_cannot_know() -> None:
+    verdict = explain(flash(), "sm90")
+    assert not verdict.live
+    assert any("no device was asked" in limit for limit in verdict.limits)
+    assert any("stub" in line for line in verdict.environment)
+
+
+def test_refused_candidates_carry_reasons_innermost_first() -> None:
+    verdict = explain(sdpa_forward(batch=2, heads=4, seq_q=512, head_dim=20), "sm90")
+    assert verdict.outcome is Outcome.NOT_SUPPORTED
+    assert verdict.exit_code == 1
+    texts = [candidate.reasons[0].text for candidate in verdict.candidates if candidate.reasons]
+    assert any("multiple of 8" in text for text in texts)
+    assert verdict.cause is not None
+    assert verdict.cause.basis in (Basis.RULE, Basis.MEASURED, Basis.GUESS)
+
+
+def rope() -> Graph:
+    """Return a graph with an operation cuDNN 9.19 does not know."""
+    from cudnn_backend_py.generated.descriptors import DESCRIPTORS
+
+    g = GraphBuilder("rope")
+    fields: dict[str, Any] = {}
+    for facts in DESCRIPTORS[DescriptorType.OPERATION_ROPE_FWD].attributes:
+        if facts.role == "output" or not facts.required:
+            continue
+        fields[facts.field] = g.tensor(facts.field, (2, 4, 128, 64)) if facts.element else 64
+    g.operation(DescriptorType.OPERATION_ROPE_FWD, "rope", **fields)
+    return g.graph()
+
+
+def test_graph_newer_than_the_library() -> None:
+    program = (
+        "from cudnn_backend_py import explain\n"
+        "from tests.library.diagnose.test_explain import rope\n"
+        "verdict = explain(rope(), 'sm90')\n"
+        "print(verdict.outcome, verdict.stage, verdict.cause.code, verdict.cause.headline, sep='|')"
+    )
+    outcome, stage, code, headline = run_code(program, environment=older_cudnn()).stdout.strip().split("|")
+    assert (outcome, stage, code) == ("not supported", "graph", "descriptor-newer-than-library")
+    assert headline == "CUDNN_BACKEND_OPERATION_ROPE_FWD_DESCRIPTOR needs cuDNN 9.24.0, the loaded library is 9.19.0"
+
+
+def test_attribute_newer_than_the_library() -> None:
+    program = (
+        "from cudnn_backend_py import explain\n"
+        "from tests.library.diagnose.test_explain import newer_attribute\n"
+        "verdict = explain(newer_attribute(), 'sm90')\n"
+        "print(verdict.outcome, verdict.cause.code, verdict.cause.headline, sep='|')"
+    )
+    outcome, code, headline = run_code(program, environment=older_cudnn()).stdout.strip().split("|")
+    assert (outcome, code) == ("not supported", "attribute-newer-than-library")
+    assert re.fullmatch(r"CUDNN_ATTR_OPERATION_SDPA_FWD_\w+ needs cuDNN 9\.2\d\.0, .* is 9\.19\.0", headline)
+
+
+def newer_attribute() -> Graph:
+    """Return unified attention with the newest of its tensors that 9.19 does not know."""
+    from cudnn_backend_py.generated.descriptors import DESCRIPTORS
+
+    g = GraphBuilder("newer")
+    facts = DESCRIPTORS[DescriptorType.OPERATION_SDPA_FWD].attributes
+    newest = max((item for item in facts if item.element == (DescriptorType.TENSOR,)), key=lambda item: item.since)
+    assert newest.since > (9, 19, 0)
+    names = [item.field for item in facts if item.required] + [newest.field]
+    g.operation(DescriptorType.OPERATION_SDPA_FWD, "sdpa", **{name: g.tensor(name, (2, 4, 128, 64)) for name in names})
+    return g.graph()
+
+
+# One library per process; a library that is nowhere
+
+
+def test_a_second_library_in_the_process_is_refused() -> None:
+    other = older_cudnn()["CUDNN_BACKEND_LIBRARY"]
+    first = library()
+    with pytest.raises(EnvironmentNotReady) as caught:
+        library(other)
+    assert caught.value.code == "cudnn-library-already-loaded"
+    assert first.version_text in caught.value.headline
+    assert other in caught.value.headline
+    assert library(first.path) is library() is first
+
+
+def places(done: Finished) -> Iterable[str]:
+    return [line.strip() for line in done.stdout.splitlines()]
+
+
+NOT_FOUND = """
+from cudnn_backend_py.native import library
+from cudnn_backend_py.errors import EnvironmentNotReady
+try:
+    library()
+except EnvironmentNotReady as error:
+    print(error.code)
+    print(error.sections["where"])
+    print(error.sections["fix"])
+"""
+
+
+def test_library_not_found_lists_every_place() -> None:
+    """No site-packages, no environment: nothing to find, and each place that was looked at is named."""
+    done = run_python(["-S", "-c", NOT_FOUND], environment=EMPTY, check=True)
+    lines = list(places(done))
+    assert lines[0] == "cudnn-library-not-found"
+    text = "\n".join(lines)
+    for place in (
+        "explicit path: none given",
+        "environment variable CUDNN_BACKEND_LIBRARY: not set",
+        "already loaded in this process: no libcudnn.so",
+        "wheel nvidia-cudnn-cu12 / nvidia-cudnn-cu13: no nvidia/cudnn/lib/libcudnn.so.9 on sys.path",
+        "wheel nvidia-cudnn-jit-cu12 / nvidia-cudnn-jit-cu13: no nvidia/cudnn_jit/lib/libcudnn.so.9 on sys.path",
+        "system: no /usr/lib",
+        "dynamic loader: libcudnn.so.9 cannot be loaded",
+        "CUDNN_BACKEND_LIBRARY to the path of libcudnn.so.9",
+    ):
+        assert place in text, text
+
+
+def test_library_named_but_missing_is_not_replaced_by_another() -> None:
+    done = run_python(["-c", NOT_FOUND], environment={**os.environ, "CUDNN_BACKEND_LIBRARY": "/nowhere"}, check=True)
+    lines = list(places(done))
+    assert lines[:2] == [
+        "cudnn-library-not-found",
+        "environment variable CUDNN_BACKEND_LIBRARY: /nowhere does not exist or holds no libcudnn.so.9",
+    ]
+
+
+def test_folders_of_the_loader_path_are_looked_at(tmp_path: Path) -> None:
+    done = run_python(["-S", "-c", NOT_FOUND], environment={**EMPTY, "LD_LIBRARY_PATH": str(tmp_path)}, check=True)
+    assert f"system: no {tmp_path}/libcudnn.so.9" in places(done)
+
+
+def test_verdict_is_plain_data() -> None:
+    verdict = explain(flash(), "sm90")
+    assert isinstance(verdict, Verdict)
+    assert json.loads(json.dumps(verdict.to_dict()))["graph"] == "sdpa_forward"
+
+
+def test_a_plan_is_not_said_to_run_on_a_gpu_that_is_only_described() -> None:
+    graph = sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64)
+    verdict = explain(graph, "sm80", execute=True)
+    assert (verdict.outcome, verdict.exit_code) == (Outcome.NOT_JUDGED, 2)
+    assert verdict.cause is not None
+    assert verdict.cause.code == "execute-without-device"
+    with Judge() as judge:
+        assert judge.ask(Question(graph, "sm80", execute=True)).cause == verdict.cause

@@ -1,0 +1,56 @@
+"""Nothing of ours stays of a verdict: objects, exit functions, files and threads are as many as before, exactly.
+
+``python -m cudnn_backend_py.bench long-use`` measures the same over 100,000 verdicts, beside a C loop of cuDNN calls.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.support.child import run_code
+
+PROGRAM = """
+import atexit, collections, gc, json, os, threading
+from cudnn_backend_py import explain
+from tests.library.diagnose.test_odd_verdicts import concat
+from tests.support.operations import OPERATIONS
+from tests.support.zoo import ZOO
+
+MAKERS = [ZOO[name] for name in {names}]
+if not {build}:
+    MAKERS += [OPERATIONS["rope"], lambda: concat(9)]
+
+def ask(rounds):
+    for number in range(rounds):
+        explain(MAKERS[number % len(MAKERS)](), "sm90", build={build})
+
+def left():
+    gc.collect()
+    made = collections.Counter(f"{{type(one).__module__}}.{{type(one).__qualname__}}" for one in gc.get_objects())
+    files, threads = len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+    counted = {{"exit functions": atexit._ncallbacks(), "files": files, "threads": threads}}
+    return json.dumps({{**made, **counted, "Python threads": threading.active_count()}})  # text: gc does not count it
+
+ask({warm})
+left()  # itself makes some
+before = left()
+ask({rounds})
+print(before)
+print(left())
+"""
+
+
+@pytest.mark.parametrize(
+    ("build", "names", "warm", "rounds"),
+    [
+        (False, ["unified f16 d 64", "two matmul, reordered, s 10", "matmul f16 odd k", "reduce max"], 36, 90),
+        (True, ["matmul f16 64"], 2, 4),
+    ],
+    ids=["verdicts", "builds"],
+)
+def test_nothing_of_ours_stays(build: bool, names: list[str], warm: int, rounds: int) -> None:
+    program = PROGRAM.format(build=build, names=names, warm=warm, rounds=rounds)
+    before, after = map(json.loads, run_code(program).stdout.splitlines())
+    assert {name: after[name] - before[name] for name in after if after[name] != before.get(name)} == {}

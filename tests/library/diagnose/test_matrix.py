@@ -1,0 +1,207 @@
+"""The matrix and the span of versions on real cuDNN: answers, what is kept, executors, crashes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py.diagnose.report.tables import render_matrix, render_since, table_text
+from cudnn_backend_py.diagnose.surveys.matrix import Matrix, available_versions, kept_answers, matrix
+from cudnn_backend_py.diagnose.surveys.since import since
+from cudnn_backend_py.diagnose.verdict import Outcome
+from cudnn_backend_py.errors import EnvironmentNotReady
+from cudnn_backend_py.graph.attention import sdpa_forward
+from cudnn_backend_py.system.private_folder import CacheWarning
+from examples import forum_two_matmul
+from examples.attention_hazards import graph_of
+from tests.support.child import OLDER, ROOT, run_python
+
+NEWEST = available_versions()[-1]
+VERSIONS = (OLDER, NEWEST)
+TARGETS = ("sm80", "sm90")
+GRAPHS = {
+    "plain": sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64),
+    "odd": sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=20),
+}
+TOTAL = 8
+
+
+def ask(cache: Path, **options: Any) -> Matrix:
+    return matrix(GRAPHS, TARGETS, VERSIONS, cache=cache, progress=False, **options)
+
+
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Matrix]:
+    folder = tmp_path_factory.mktemp("answers")
+    return folder, ask(folder)
+
+
+def letters(answers: Matrix) -> dict[tuple[str, str, str], str]:
+    return {triple: cell.letter for triple, cell in answers.cells.items()}
+
+
+def test_matrix_has_a_verdict_for_every_graph_target_and_version(answered: tuple[Path, Matrix]) -> None:
+    _, answers = answered
+    assert letters(answers) == {
+        (graph, target, version): "S" if graph == "plain" else "-"
+        for graph in GRAPHS
+        for target in TARGETS
+        for version in VERSIONS
+    }
+    assert answers.cells["plain", "sm90", OLDER].engines
+    assert "multiple of 8" in answers.cells["odd", "sm80", NEWEST].headline
+    assert answers.asked == TOTAL
+    assert answers.exit_code == 1
+
+
+def test_nothing_is_asked_twice(answered: tuple[Path, Matrix]) -> None:
+    folder, answers = answered
+    again = ask(folder)
+    assert again.asked == 0
+    assert again == answers
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_fresh_asks_again_and_one_more_graph_asks_only_about_that(answered: tuple[Path, Matrix]) -> None:
+    folder, answers = answered
+    more = GRAPHS | {"longer": sdpa_forward(batch=2, heads=4, seq_q=512, head_dim=64)}
+    options: dict[str, Any] = {"cache": folder, "progress": False}
+    assert matrix(more, TARGETS, [NEWEST], **options).asked == len(TARGETS)
+    fresh = matrix(GRAPHS, ["sm90"], [NEWEST], fresh=True, **options)
+    assert fresh.asked == len(GRAPHS)
+    assert fresh.cells["plain", "sm90", NEWEST] == answers.cells["plain", "sm90", NEWEST]
+
+
+def test_damaged_answers_and_those_of_other_code_are_asked_again(tmp_path: Path) -> None:
+    graphs = {"plain": GRAPHS["plain"]}
+    first = matrix(graphs, TARGETS, [None], cache=tmp_path, progress=False)
+    cut, foreign = sorted(tmp_path.glob("*.answer"))
+    cut.write_text(cut.read_text()[:-40])
+    files = kept_answers(tmp_path)
+    record = files.read(foreign.stem)
+    assert record is not None
+    files.write(foreign.stem, record | {"by": "another release"})
+    with pytest.warns(CacheWarning, match=f"{cut.name} is ignored: it was changed"):
+        second = matrix(graphs, TARGETS, [None], cache=tmp_path, progress=False)
+    assert second.asked == 2
+    assert second == first
+    assert second.versions == ("default",)
+
+
+def test_an_executor_gives_the_same_answers_and_they_are_kept(answered: tuple[Path, Matrix], tmp_path: Path) -> None:
+    _, answers = answered
+    with ProcessPoolExecutor(2) as executor:
+        found = ask(tmp_path, executor=executor)
+    assert found.asked == TOTAL
+    assert found == answers
+    assert ask(tmp_path).asked == 0
+
+
+DASK = """
+import json, sys
+from pathlib import Path
+from dask.distributed import Client, LocalCluster
+from tests.library.diagnose.test_matrix import ask
+options = {"n_workers": 1, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+with LocalCluster(**options) as cluster, Client(cluster) as client, client.get_executor() as executor:
+    found = ask(Path(sys.argv[1]), executor=executor)
+print(json.dumps([found.asked, found.to_dict()]))
+"""
+
+
+def test_a_cluster_gives_the_same_answers_and_they_are_kept(answered: tuple[Path, Matrix], tmp_path: Path) -> None:
+    """In a child: Dask's threads stay as long as the process."""
+    _, answers = answered
+    done = run_python(["-c", DASK, str(tmp_path)], check=True)
+    asked, found = json.loads(done.stdout)
+    assert asked == TOTAL
+    assert Matrix.from_dict(found) == answers
+    assert ask(tmp_path).asked == 0
+
+
+def test_a_crash_is_a_cell_and_does_not_stop_the_others(tmp_path: Path) -> None:
+    graphs = {"crash": graph_of("inner-stride:backward"), "plain": GRAPHS["plain"]}
+    found = matrix(graphs, TARGETS, [OLDER], cache=tmp_path, progress=False)
+    assert letters(found) == {
+        ("crash", "sm80", OLDER): "S",
+        ("crash", "sm90", OLDER): "!",
+        ("plain", "sm80", OLDER): "S",
+        ("plain", "sm90", OLDER): "S",
+    }
+    assert found.cells["crash", "sm90", OLDER].headline.startswith("cuDNN crashed with SIGSEGV in heuristics mode A")
+    assert found.exit_code == 2
+    assert "!1  cuDNN crashed with SIGSEGV" in table_text(render_matrix(found))
+    assert matrix(graphs, TARGETS, [OLDER], cache=tmp_path, progress=False).asked == 0
+
+
+def test_what_ran_out_of_time_is_asked_again(tmp_path: Path) -> None:
+    graphs = {"plain": GRAPHS["plain"]}
+    late = matrix(graphs, ["sm90"], [NEWEST], cache=tmp_path, progress=False, limit_s=0.001)
+    [cell] = late.cells.values()
+    assert (cell.letter, cell.cause) == ("!", "cudnn-timed-out")
+    assert list(tmp_path.iterdir()) == []
+    assert matrix(graphs, ["sm90"], [NEWEST], cache=tmp_path, progress=False).exit_code == 0
+
+
+MANY = """
+import sys
+from pathlib import Path
+from tests.library.diagnose.test_matrix import many
+many(Path(sys.argv[1]))
+"""
+
+
+def many(cache: Path) -> Matrix:
+    """Ask 40 questions."""
+    graphs = {f"s {s}": sdpa_forward(batch=1, heads=2, seq_q=s, head_dim=64) for s in range(64, 64 + 20 * 8, 8)}
+    return matrix(graphs, TARGETS, [NEWEST], cache=cache, progress=False, workers=1)
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
+def test_a_run_that_was_stopped_goes_on_where_it_was(ending: signal.Signals, tmp_path: Path) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", MANY, str(tmp_path)], cwd=ROOT, start_new_session=True, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 60
+    while child.poll() is None and len(list(tmp_path.glob("*.answer"))) < 10 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.killpg(child.pid, ending)  # as Ctrl-C does: the processes that judge get the signal too
+    _, errors = child.communicate(timeout=30)
+    assert child.returncode == -ending, errors
+    kept = {path: path.read_text() for path in tmp_path.glob("*.answer")}
+    assert 10 <= len(kept) < 40
+    assert {record["cell"]["outcome"] for record, _ in kept_answers(tmp_path).read_all()} == {"supported"}
+    resumed = many(tmp_path)
+    assert resumed.asked == 40 - len(kept)
+    assert set(letters(resumed).values()) == {"S"}
+    assert all(path.read_text() == text for path, text in kept.items())
+
+
+def test_since_names_the_first_and_the_last_version(tmp_path: Path) -> None:
+    found = since(forum_two_matmul.graph(), "sm90", [None, OLDER], cache=tmp_path)
+    assert (found.first, found.last, found.first_after) == (OLDER, OLDER, NEWEST)
+    assert (found.monotone, found.exit_code, found.unjudged, found.not_asked) == (True, 0, (), ())
+    assert f"{NEWEST} is the first after it that refuses" in table_text(render_since(found))
+
+
+def test_since_passes_over_a_version_that_crashes(tmp_path: Path) -> None:
+    graph = graph_of("inner-stride:backward")
+    crashed = since(graph, "sm90", [OLDER], cache=tmp_path)
+    assert (crashed.first, crashed.unjudged, crashed.exit_code) == (None, (OLDER,), 2)
+    cell = crashed.asked[OLDER]
+    assert (cell.outcome, cell.cause, cell.stage) == (Outcome.NOT_JUDGED, "cudnn-crashed", "heuristics")
+
+
+def test_a_version_that_is_not_installed_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentNotReady, match="cudnn-version-not-installed"):
+        matrix(GRAPHS, TARGETS, [NEWEST, "9.1.1"], cache=tmp_path / "none")
+    assert not (tmp_path / "none").exists()

@@ -1,0 +1,128 @@
+"""A verdict for graphs nobody meant to write, and for rules of ours that fail: never an exception."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, UsageError, explain
+from cudnn_backend_py.diagnose import Basis, Outcome, Verdict, render_text
+from cudnn_backend_py.diagnose.causes import find as causes_module
+from cudnn_backend_py.graph.attention import sdpa_forward
+from cudnn_backend_py.graph.rewrite.changes import CHANGES
+from tests.pure.graph.test_odd_graphs import LARGEST, LINE, at_the_end, block_scaled, failing
+from tests.support.child import run_code
+
+OURS = "refused by this package; cuDNN was not asked about the graph"
+
+
+def concat(axis: int) -> Graph:
+    g = GraphBuilder(f"concat along {axis}")
+    a, b, o = g.tensor("a", (4, 16)), g.tensor("b", (4, 16)), g.tensor("o", (4, 32))
+    g.operation(DescriptorType.OPERATION_CONCAT, axis=axis, input=(a, b), output=o)
+    return g.graph()
+
+
+def refused(**options: object) -> Graph:
+    return sdpa_forward(**{"batch": 2, "heads": 4, "seq_q": 256, "head_dim": 20, **options})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("axis", [-1, 9, 1 << 40])
+def test_what_this_package_refuses_is_told_in_its_own_name(axis: int) -> None:
+    verdict = explain(concat(axis), "sm90")
+    assert verdict.cause is not None
+    assert (verdict.outcome, verdict.stage, verdict.exit_code) == (Outcome.NOT_SUPPORTED, "graph", 1)
+    assert (verdict.cause.code, verdict.cause.basis, verdict.cause.detail) == ("axis-out-of-range", Basis.RULE, OURS)
+    assert verdict.cause.headline == f"axis {axis} is none of the 8 possible dims"
+    assert [str(stage) for stage in verdict.stages][:3] == [
+        "environment passed", "graph refused", "operation graph not reached",
+    ]  # fmt: skip
+    assert (verdict.candidates, verdict.reasons) == ((), ())  # cuDNN said nothing
+
+
+@pytest.mark.parametrize("make", [block_scaled, at_the_end])
+def test_rules_do_not_fail_on_odd_graphs(make: Callable[[], Graph]) -> None:
+    graph = make()
+    verdict = explain(graph, "sm90")
+    assert verdict.outcome is not Outcome.NOT_JUDGED
+    assert "of this package failed" not in json.dumps(verdict.to_dict())
+    assert verdict.supported or verdict.reasons or verdict.candidates
+
+
+def test_the_cause_of_a_graph_with_the_largest_uids_names_its_tensors() -> None:
+    g = GraphBuilder("largest", io_type=DataType.DOUBLE, first_uid=LARGEST - 2)
+    g.matmul(g.tensor("a", (1, 3, 5)), g.tensor("b", (1, 5, 7)), name="c", virtual=False)
+    largest = explain(g.graph(), "sm90", mode="A")
+    g = GraphBuilder("largest", io_type=DataType.DOUBLE)
+    g.matmul(g.tensor("a", (1, 3, 5)), g.tensor("b", (1, 5, 7)), name="c", virtual=False)
+    small = explain(g.graph(), "sm90", mode="A")
+    assert largest.cause == small.cause
+    assert largest.limits == small.limits
+
+
+# rules that fail
+
+
+def test_a_failing_rule_leaves_cudnns_words_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = explain(refused(), "sm90")
+    assert before.cause is not None
+    assert before.cause.code == "head-dim"
+
+    def broken(*_: object) -> None:
+        raise KeyError((3, 2))
+
+    monkeypatch.setattr(causes_module, "WORD_RULES", dict.fromkeys(causes_module.WORD_RULES, broken))
+    monkeypatch.setattr(causes_module, "RULES", [broken])
+    for name in list(CHANGES):
+        monkeypatch.setitem(CHANGES, name, failing)
+    for step in ("_one_option_away", "_one_change_away", "_another_architecture"):
+        monkeypatch.setattr(causes_module, step, broken)
+    verdict = explain(refused(), "sm90")
+    assert verdict.cause is not None
+    assert verdict.cause.basis is Basis.GUESS
+    assert (verdict.outcome, verdict.reasons, verdict.candidates) == (before.outcome, before.reasons, before.candidates)
+    assert verdict.limits == (*before.limits, f"the rule broken {LINE}")
+    assert LINE in render_text(verdict)
+    assert Verdict.from_dict(json.loads(json.dumps(verdict.to_dict()))) == verdict
+
+
+def test_what_else_fails_in_this_package_is_a_verdict_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = sys.modules["cudnn_backend_py.diagnose.explanation"]
+    monkeypatch.setattr(module, "find_cause", lambda *_: {}[3, 2])
+    verdict = explain(refused(), "sm90")
+    assert verdict.cause is not None
+    assert (verdict.outcome, verdict.exit_code, verdict.cause.code) == (Outcome.NOT_JUDGED, 2, "judging-failed")
+    assert verdict.cause.headline == f"the judging {LINE}"
+    assert verdict.cudnn != "none"
+
+
+def test_what_explain_raises() -> None:
+    for options in ({"target": "sm1"}, {"target": "sm90", "mode": "C"}):
+        with pytest.raises(UsageError, match=r"unknown-target|unknown-enumerator"):
+            explain(refused(), **options)  # type: ignore[arg-type]
+
+
+def test_a_limit_of_time_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a signal handler raises is the caller's, also where it arrives inside a rule."""
+
+    def interrupted(*_: object) -> None:
+        raise TimeoutError("the caller's")
+
+    monkeypatch.setattr(causes_module, "RULES", [interrupted])
+    with pytest.raises(TimeoutError, match="the caller's"):
+        explain(refused(), "sm90")
+
+
+def test_two_processes_say_the_same() -> None:
+    program = (
+        "import json\n"
+        "from cudnn_backend_py import explain\n"
+        "from tests.support.operations import OPERATIONS\n"
+        "print(json.dumps([explain(make(), 'sm90').to_dict() for make in OPERATIONS.values()]))"
+    )
+    first, second = (run_code(program).stdout for _ in range(2))
+    assert len(json.loads(first)) > 30
+    assert first == second

@@ -1,0 +1,310 @@
+"""Causes of real refusals: each headline names the tensor, the value found and the value needed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, ReduceTensorOp
+from cudnn_backend_py.diagnose import explain
+from cudnn_backend_py.diagnose.causes.case import Case, supports
+from cudnn_backend_py.diagnose.causes.find import find_cause, find_graph_cause, suspects
+from cudnn_backend_py.diagnose.fork import run_in_fork
+from cudnn_backend_py.diagnose.verdict import Basis, Candidate
+from cudnn_backend_py.errors import CudnnStatusError
+from cudnn_backend_py.graph.attention import SoftCap, sdpa_backward, sdpa_forward
+from cudnn_backend_py.graph.rewrite.tensors import replace_tensors
+from cudnn_backend_py.plans.engine import OperationGraph
+from cudnn_backend_py.plans.refusals import Reason
+from cudnn_backend_py.target import using
+from tests.support.graphs import convolution, relu, tensor
+from tests.support.operations import OPERATIONS
+
+F16, F32, FP8 = DataType.HALF, DataType.FLOAT, DataType.FP8_E4M3
+P = PointwiseMode
+SIZES: dict[str, Any] = {"batch": 2, "heads": 4, "seq_q": 256, "head_dim": 64, "allow_hazards": True}
+
+
+def forward(**options: Any) -> Graph:
+    return sdpa_forward(**{**SIZES, **options})
+
+
+def backward(**options: Any) -> Graph:
+    return sdpa_backward(**{**SIZES, **options})
+
+
+def changed(graph: Graph, name: str, **fields: Any) -> Graph:
+    found = graph.tensor(name)
+    return replace_tensors(graph, {found.uid: replace(found, **fields)})
+
+
+def image_relu() -> Graph:
+    x, w = tensor("x", 1, 8, 6, 6, data_type=F16), tensor("w", 16, 8, 3, 3, data_type=F16)
+    y, z = tensor("y", 1, 16, 4, 4, virtual=True), tensor("z", 1, 16, 4, 4, data_type=F16)
+    return Graph((convolution(x=x, w=w, y=y), relu(y, z)), "image_relu")
+
+
+def product(data_type: DataType, result: DataType | None = None) -> Graph:
+    g = GraphBuilder("product", io_type=data_type)
+    g.matmul(
+        g.tensor("a", (2, 64, 64)), g.tensor("b", (2, 64, 64)), name="c", virtual=False, data_type=result or data_type
+    )
+    return g.graph()
+
+
+def unknown_reduction() -> Graph:
+    g = GraphBuilder("reductions", io_type=F32)
+    x = g.pointwise(P.RELU_FWD, g.tensor("x", (4, 64, 128)))
+    g.reduction(ReduceTensorOp.MUL, x, (4, 64, 1), name="y", virtual=False)
+    return g.graph()
+
+
+def normed(channels: int) -> Graph:
+    from cudnn_backend_py import DescriptorType
+    from cudnn_backend_py.generated.enums import NormFwdPhase, NormMode
+
+    g = GraphBuilder("batch_norm", io_type=F16)
+    dims = (8, channels, 8, 8)
+    strides = (channels * 64, 1, channels * 8, channels)
+    images = {name: g.tensor(name, dims, strides=strides) for name in ("x", "y")}
+    columns = {n: g.tensor(n, (1, channels, 1, 1), F32) for n in ("scale", "bias", "mean", "inv_variance")}
+    g.operation(
+        DescriptorType.OPERATION_NORM_FORWARD,
+        mode=NormMode.BATCH_NORM,
+        phase=NormFwdPhase.TRAINING,
+        epsilon=g.scalar(1e-5),
+        **images,
+        **columns,
+    )
+    return g.graph()
+
+
+MEASURED: dict[str, tuple[Callable[[], Graph], str, str, tuple[str, ...]]] = {
+    "multiple": (lambda: forward(head_dim=100), "sm90", "head-dim", ("q, k, v, o is 100", "multiple of 8 is needed")),
+    "unified": (
+        lambda: forward(head_dim=100, implementation="unified", version=(9, 28, 0)),
+        "sm100",
+        "head-dim",
+        ("q, k, v, o is 100", "multiple of 8 is needed"),
+    ),
+    "limit": (lambda: backward(head_dim=256), "sm80", "head-dim", ("is 256", "at most 128 is supported on sm_80")),
+    "type": (
+        lambda: backward(data_type=F32),
+        "sm90",
+        "data-type",
+        ("q, k, do", "float32, float16 is needed", "Data type for Q tensor"),
+    ),
+    "odd type": (
+        lambda: changed(forward(), "k", data_type=DataType.BFLOAT16),
+        "sm90",
+        "data-type",
+        ("k has data type bfloat16, float16 is needed",),
+    ),
+    "type of a virtual tensor": (
+        lambda: changed(forward(), "p", data_type=F32),
+        "sm90",
+        "data-type",
+        ("p has data type float32, float16 is needed",),
+    ),
+    "seed": (
+        lambda: forward(dropout=0.1, seed_type=DataType.INT32, stats=True),
+        "sm100",
+        "data-type",
+        ("dropout_seed, dropout_offset have data type int32, int64 is needed",),
+    ),
+    "fp8": (
+        lambda: forward(data_type=FP8),
+        "sm89",
+        "data-type",
+        ("q, k, v, o have data type fp8 (e4m3)", "sm_90, sm_100", "not on sm_89"),
+    ),
+    "fp8 and a wide output": (
+        lambda: forward(data_type=FP8, output_type=F16),
+        "sm90",
+        "data-type",
+        ("q, k, v have data type fp8", "output o float16", "supported on sm_100, not on sm_90"),
+    ),
+    "layout of images": (image_relu, "sm90", "layout", ("x, y, z", "have layout NCHW, NHWC is needed")),
+    "layout of a bias": (
+        lambda: changed(forward(bias=(1, 4, 256, 256)), "bias", strides=(262144, 65536, 1, 256)),
+        "sm90",
+        "layout",
+        ("bias has strides [262144, 65536, 1, 256], [262144, 65536, 256, 1] (row-major) is needed",),
+    ),
+    "channels": (lambda: normed(35), "sm89", "shape", ("channels of x", "is 35, a multiple of 8 is needed")),
+    "architecture": (
+        lambda: backward(score_modifier=SoftCap(30.0)),
+        "sm80",
+        "architecture",
+        ("sm_80 does not take", "sm_90, sm_100 do", "Backward activations"),
+    ),
+    "too old": (forward, "t4", "architecture", ("sm_75 does not take", "sm_90", "Ampere or above")),
+    "operation": (
+        unknown_reduction,
+        "sm90",
+        "operation",
+        ("y (reduce_mul)", "does not fit", "Unsupported reduction op"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_cause_is_measured_and_names_what_is_wrong(name: str) -> None:
+    make, target, code, words = MEASURED[name]
+    verdict = explain(make(), target)
+    assert verdict.cause is not None
+    assert (verdict.cause.code, verdict.cause.basis) == (code, Basis.MEASURED), verdict.cause
+    missing = [word for word in words if word not in verdict.cause.headline]
+    assert not missing, verdict.cause.headline
+    assert verdict.cause.detail
+
+
+def test_one_change_is_the_cause_where_the_words_say_nothing() -> None:
+    g = GraphBuilder("sigmoid", io_type=F32)
+    g.pointwise(P.SIGMOID_FWD, g.tensor("x", (1, 3, 32, 32)), name="y", virtual=False)
+    cause = explain(g.graph(), "sm86").cause
+    assert cause is not None
+    assert cause.headline.startswith("x, y have layout NCHW, NHWC is needed")
+    assert cause.basis is Basis.MEASURED
+    assert "channels last" in cause.remedy
+
+
+def test_operation_without_a_matmul_is_said_to_lack_one() -> None:
+    from tests.cases.part_a import CASES
+
+    case = next(case for case in CASES if case.name == "quantize alone")
+    cause = explain(case.graph(), case.target).cause
+    assert cause is not None
+    assert (cause.code, cause.basis) == ("operation", Basis.RULE)
+    assert "there is no matmul" in cause.headline
+
+
+def test_engine_of_a_newer_cuda_names_both_versions() -> None:
+    """Else the other engines are heard, which say that the operation has to be fused to a matmul: it is one."""
+    verdict = explain(OPERATIONS["moe backward"](), "sm90")
+    cause = verdict.cause
+    assert cause is not None
+    assert (cause.code, cause.basis) == ("cuda-toolkit", Basis.RULE)
+    assert cause.headline.startswith("this cuDNN is built for CUDA 12.9, 13.1 is needed (cuDNN: MoE")
+    assert "cudnn install 9.28.0 --cuda 13" in cause.remedy
+
+
+def test_unknown_refusal_quotes_the_candidate_that_came_furthest() -> None:
+    g = GraphBuilder("softmax", io_type=F16)
+    s = g.tensor("s", (2, 4, 64, 64))
+    exp = g.pointwise(P.EXP, g.pointwise(P.SUB, s, g.reduction(ReduceTensorOp.MAX, s, (2, 4, 64, 1))))
+    g.pointwise(P.DIV, exp, g.reduction(ReduceTensorOp.ADD, exp, (2, 4, 64, 1)), name="p", virtual=False)
+    verdict = explain(g.graph(), "sm90")
+    assert verdict.cause is not None
+    assert (verdict.cause.code, verdict.cause.basis) == ("refused", Basis.GUESS)
+    longest = max(verdict.candidates, key=lambda candidate: len(candidate.reasons))
+    assert longest.reasons[0].statement in verdict.cause.headline
+
+
+# without asking
+
+
+def test_nothing_is_measured_where_nothing_may_be_asked() -> None:
+    graph = forward(head_dim=100)
+    reason = Reason("CUDNN_STATUS_NOT_SUPPORTED_SHAPE", "Embedding dim is not a multiple of 8 at: d_qk % 8 != 0")
+    refused = [Candidate("A", 3, {}, "refused", (reason,))]
+    with using("sm90") as target:
+        cause = find_cause(refused, graph, target, ("A",), measure=False)
+        assert cause is not None
+        assert (cause.code, cause.basis) == ("head-dim", Basis.RULE)
+        assert "is 100, a multiple of 8 is needed" in cause.headline
+        measured = find_cause(refused, graph, target, ("A",))
+        assert measured is not None
+        assert measured.basis is Basis.MEASURED
+
+
+def test_questions_are_counted() -> None:
+    with using("sm90") as target:
+        case = Case((), forward(), target, ("A",), questions=2)
+        assert [case.supports(forward()) for _ in range(3)] == [True, True, False]
+        assert not Case((), forward(), target, ("A",), measure=False).supports(forward())
+        assert supports(forward(), target, ("A",))
+        assert not supports(forward(head_dim=100), target, ("A",))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (
+            lambda: changed(
+                forward(ragged=True),
+                "q",
+                ragged_offset=tensor("ragged_q", 4, 1, 1, 1, data_type=DataType.INT32, uid=99),
+            ),
+            "q has a batch of 2 and its ragged offset ragged_q 4 entries: 3 entries are needed, or a batch of 3",
+        ),
+        (
+            lambda: Graph((convolution(y=tensor("y", 1, 16, 4, 5)),), "image"),
+            "y has dims [1, 16, 4, 5], [1, 16, 4, 4] is needed",
+        ),
+        (lambda: changed(product(F16), "a", alignment=1), "a has alignment 1 bytes, 16 is needed"),
+    ],
+    ids=["ragged offset", "convolution", "alignment"],
+)
+def test_refused_operation_graph_has_a_cause(make: Callable[[], Graph], words: str) -> None:
+    graph = make()
+    with using("sm90") as target:
+        with pytest.raises(CudnnStatusError) as refused:
+            OperationGraph(graph, target)
+        reasons = [Reason(refused.value.status.c_name, line) for line in refused.value.last_error.splitlines()]
+        cause = find_graph_cause(reasons, graph, target, ("A", "FALLBACK"))
+    assert cause is not None
+    assert cause.code == "operation-graph-refused"
+    assert words in cause.headline
+
+
+def test_suspects_are_named() -> None:
+    graph = changed(backward(), "do", strides=(0, 0, 0, 0))
+    assert suspects(graph) == ["do has a stride of 0 over dim 0, 1, 2, 3: [0, 0, 0, 0]"]
+    assert suspects(backward()) == []
+    assert "1" in suspects(backward(seq_q=1))[0]
+
+
+# run_in_fork
+
+
+def test_what_kills_a_fork_does_not_kill_the_caller() -> None:
+    here = os.getpid()
+    assert run_in_fork(os.getpid, lambda: 0) != here
+    assert run_in_fork(lambda: os.kill(os.getpid(), signal.SIGSEGV), os.getpid) == here  # type: ignore[arg-type, return-value]
+
+
+def test_what_a_fork_raises_is_raised_here() -> None:
+    def fail() -> int:
+        raise KeyError("p")
+
+    with pytest.raises(KeyError, match="p"):
+        run_in_fork(fail, lambda: 0)
+
+
+def test_beside_threads_nothing_is_forked() -> None:
+    stop = threading.Event()
+    thread = threading.Thread(target=stop.wait)
+    thread.start()
+    try:
+        assert run_in_fork(os.getpid, lambda: 0) == os.getpid()
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_crash_of_a_variation_leaves_the_words() -> None:
+    """The graph is refused, without dropping ``sub`` cuDNN 9.28 crashes: then no variation counts."""
+    with using("sm80") as target:
+        graph = backward(score_modifier=SoftCap(30.0))
+        reason = Reason("CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN", "Unsupported node in this graph at: true")
+        cause = find_cause([Candidate("A", 3, {}, "refused", (reason,))], graph, target, ("A", "FALLBACK"))
+    assert cause is not None
+    assert cause.basis is not Basis.MEASURED
+    assert "Unsupported node" in cause.headline

@@ -1,0 +1,124 @@
+"""Cures found by asking: the smallest change first, each verified, and nothing that cuDNN does can reach the caller."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, UsageError
+from cudnn_backend_py.diagnose import explain
+from cudnn_backend_py.diagnose.remedies import Remedy, whatif
+from cudnn_backend_py.errors import EnvironmentNotReady
+from cudnn_backend_py.graph.rewrite.changes import KINDS
+from tests.cases.part_a import CASES
+from tests.library.diagnose.test_rules import backward, changed, forward, image_relu
+from tests.support.zoo import ZOO
+
+SECONDS = 40.0  # a bound for any machine, however busy; the time is printed
+
+
+def asked(graph: Graph, target: str, **options: object) -> list[Remedy]:
+    """Return what is found, with the time printed; every remedy is what it says it is."""
+    start = time.perf_counter()
+    found = whatif(graph, target, budget_s=SECONDS / 2, **options)  # type: ignore[arg-type]
+    took_s = time.perf_counter() - start
+    print(f"{graph.name} on {target}: {took_s:.2f} s, {[remedy.title for remedy in found]}")
+    assert took_s < SECONDS
+    for remedy in found:
+        assert remedy.verified
+        assert remedy.verdict is not None
+        assert remedy.verdict.supported
+        assert remedy.graph is remedy.graphs[0]
+        assert len(remedy.steps) == len(remedy.kinds)
+        assert set(remedy.kinds) <= set(KINDS)
+        assert remedy.title
+    assert [remedy.size for remedy in found] == sorted(remedy.size for remedy in found)
+    return found
+
+
+FIRST: dict[str, tuple[Callable[[], Graph], str, str, str, str]] = {
+    "head dim": (lambda: forward(head_dim=100, causal=True), "sm90", "pad_head_dim", "exact", "100 -> 104"),
+    "float attention": (lambda: backward(data_type=DataType.FLOAT), "sm90", "data_type", "changes numerics", "f16"),
+    "images": (image_relu, "sm90", "layout", "exact", "NHWC"),
+    "misaligned": (lambda: changed(forward(), "q", alignment=1), "sm90", "alignment", "exact", "q 1 -> 16 bytes"),
+    "mixed types": (
+        lambda: changed(forward(), "p", data_type=DataType.FLOAT),
+        "sm90",
+        "intermediate_type",
+        "",
+        "p: f32",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_smallest_cure_comes_first(name: str) -> None:
+    make, target, kind, effect, words = FIRST[name]
+    graph = make()
+    found = asked(graph, target)
+    cure = next(remedy for remedy in found if remedy.kinds == (kind,))
+    assert cure.effect == effect or not effect
+    assert words in cure.title
+    assert cure.graph != graph
+    if effect == "exact":
+        assert found[0] is cure
+    assert explain(cure.graph, target).supported
+
+
+def test_other_architecture_is_the_cure_of_the_forum_graph() -> None:
+    graph = ZOO["two matmul, reordered, s 10"]()
+    found = asked(graph, "sm89", version="9.19.0")
+    assert {remedy.target for remedy in found if remedy.kinds == ("target",)} >= {"sm90"}
+    assert all(remedy.version == "9.19.0" for remedy in found if remedy.kinds == ("target",))
+
+
+def test_older_version_is_the_cure_of_a_removed_pattern() -> None:
+    graph = ZOO["two matmul, reordered, s 10"]()
+    found = asked(graph, "sm90")
+    versions = [remedy for remedy in found if remedy.kinds == ("version",)]
+    assert versions
+    assert versions[0].graph == graph
+    assert versions[0].version == versions[0].verdict.cudnn  # type: ignore[union-attr]
+
+
+def test_graph_is_split_where_no_engine_takes_the_whole() -> None:
+    case = next(case for case in CASES if case.name == "layer norm and product")
+    cure = next(remedy for remedy in asked(case.graph(), case.target) if remedy.kinds == ("split",))
+    assert len(cure.graphs) == 2
+    assert all(explain(part, case.target).supported for part in cure.graphs)
+
+
+def test_supported_graph_needs_nothing() -> None:
+    assert asked(forward(), "sm90") == []
+
+
+def test_variation_that_kills_cudnn_is_left_out() -> None:
+    """Gradients of a sum have strides of 0: this graph itself ends the process that asks about it."""
+    graph = changed(backward(batch=1, heads=16, seq_q=1, seq_kv=1 << 16, layout="bhsd"), "do", strides=(0, 0, 0, 0))
+    found = asked(graph, "h100")
+    assert found[0].kinds == ("layout",)
+    assert found[0].tensors == ("do",)
+
+
+def test_cure_can_be_built() -> None:
+    found = asked(forward(head_dim=100), "sm90", build=True, limit=1)
+    assert [remedy.kinds for remedy in found] == [("pad_head_dim",)]
+    assert found[0].verdict is not None
+    assert any(candidate.state == "built" for candidate in found[0].verdict.candidates)
+
+
+def test_two_steps_where_one_does_not_help() -> None:
+    g = GraphBuilder("sigmoid", io_type=DataType.HALF)
+    x = g.tensor("x", (1, 4, 32, 32), alignment=1)
+    g.pointwise(PointwiseMode.SIGMOID_FWD, x, name="y", virtual=False)
+    kinds = [remedy.kinds for remedy in asked(g.graph(), "sm86")]
+    assert ("alignment", "layout") in kinds or ("layout", "alignment") in kinds
+
+
+def test_what_is_not_there_is_refused() -> None:
+    with pytest.raises(UsageError, match="unknown-target"):
+        whatif(forward(), "sm1")
+    with pytest.raises(EnvironmentNotReady, match="cudnn-version-not-installed"):
+        whatif(forward(), "sm90", version="9.0.1")

@@ -1,0 +1,156 @@
+"""Attention through cudnn-frontend's methods: the graphs are those of ``attention``, and cuDNN takes them.
+
+``test_attention_graphs.py`` shows those to be cudnn-frontend's own.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import cudnn_backend_py.frontend as cudnn
+from cudnn_backend_py import Graph
+from cudnn_backend_py.frontend.handles import set_default_target
+from cudnn_backend_py.graph.attention import Attention
+from tests.library.graph.test_attention_graphs import LISTINGS, OPTIONS, SIZE, VERSIONS, ours
+from tests.support.frontend_attention import FLOAT, HALF, INT32, Recorder, call
+from tests.support.oracle import compare, meant_network
+
+A, FALLBACK = cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK
+
+
+@pytest.mark.parametrize("key", LISTINGS)
+def test_a_call_gives_the_graph_of_the_problem(key: str) -> None:
+    options = SIZE | {"stats": " fwd " in key} | OPTIONS[key]
+    unified = options.pop("implementation", "composite") == "unified"
+    recorder = Recorder(VERSIONS[LISTINGS[key].version])
+    call(recorder, Attention(**options), backward=" bwd " in key, unified=unified)
+    assert compare(meant_network(ours(key)), meant_network(recorder.graph())) is None
+
+
+@pytest.fixture
+def h100() -> Iterator[None]:
+    set_default_target("h100")
+    yield
+    set_default_target(None)
+
+
+def new_graph(kind: cudnn.data_type = HALF) -> cudnn.pygraph:
+    return cudnn.pygraph(io_data_type=kind, intermediate_data_type=FLOAT, compute_data_type=FLOAT)
+
+
+def qkv(g: cudnn.pygraph, s: int = 256, d: int = 64, names: str = "qkv") -> list[cudnn.tensor]:
+    return [g.tensor(dim=[2, 4, s, d], stride=[4 * s * d, d, 4 * d, 1], name=name) for name in names]
+
+
+def plans(g: cudnn.pygraph) -> int:
+    g.validate()
+    g.build_operation_graph()
+    g.create_execution_plans([A, FALLBACK])
+    g.check_support()
+    return g.get_execution_plan_count()
+
+
+def softcap(g: Any, score: cudnn.tensor, cap: cudnn.tensor) -> cudnn.tensor:
+    return g.mul(a=g.tanh(input=g.div(a=score, b=cap)), b=cap)
+
+
+def causal(g: Any, score: cudnn.tensor, otherwise: cudnn.tensor) -> cudnn.tensor:
+    """Mask by hand, as cudnn-frontend's own tests do."""
+    row, column = g.gen_index(input=score, axis=2), g.gen_index(input=score, axis=3)
+    keep = g.cmp_ge(
+        input=row.set_data_type(INT32),
+        comparison=column.set_data_type(INT32),
+        compute_data_type=cudnn.data_type.BOOLEAN,
+    )
+    return g.binary_select(input0=score, input1=otherwise, mask=keep.set_data_type(cudnn.data_type.BOOLEAN))
+
+
+def by_value(g: cudnn.pygraph, name: str) -> cudnn.tensor:
+    return g.tensor(dim=[1] * 4, stride=[1] * 4, data_type=FLOAT, is_pass_by_value=True, name=name)
+
+
+@pytest.mark.parametrize("implementation", cudnn.attention_implementation)
+def test_a_score_modifier_of_the_user_is_planned_in_both_forms(
+    h100: None, implementation: cudnn.attention_implementation
+) -> None:
+    g = new_graph()
+    q, k, v = qkv(g)
+    cap = by_value(g, "cap")
+    o, stats = g.sdpa(
+        q, k, v, generate_stats=True, score_mod=lambda g, x: softcap(g, x, cap), implementation=implementation
+    )
+    o.set_output(True)
+    stats.set_output(True)
+    assert plans(g) > 0
+    assert cap.get_uid() in {tensor.uid for tensor in g.graph().variant_pack_tensors}
+
+
+def test_masks_written_as_modifiers_are_planned_in_both_directions(h100: None) -> None:
+    g = new_graph()
+    q, k, v, o, d_o = qkv(g, names="qkvop")
+    stats = g.tensor(dim=[2, 4, 256, 1], stride=[1024, 256, 1, 1], data_type=FLOAT)
+    low, zero = by_value(g, "low"), by_value(g, "zero")
+    gradients = g.sdpa_backward(
+        q,
+        k,
+        v,
+        o,
+        d_o,
+        stats,
+        attn_scale=0.125,
+        score_mod=lambda g, x: causal(g, x, low),
+        score_mod_bprop=lambda g, x: causal(g, x, zero),
+    )
+    for item in gradients:
+        assert item is not None
+        item.set_output(True)
+    assert plans(g) > 0
+    selects = [op for op in g.graph().ops if op.verb() == "binary_select"]
+    assert len(selects) == 2
+
+
+def test_two_nodes_fit_into_one_graph() -> None:
+    recorder = Recorder((9, 19, 0))
+    problem = Attention(**SIZE, stats=True, causal=True)
+    for _ in range(2):
+        call(recorder, problem, backward=False, unified=False)
+    graph: Graph = recorder.graph()
+    assert len(graph.ops) == 2 * len(ours("9.19 fwd causal TL").ops)
+    assert len({tensor.name for tensor in graph.tensors}) == len(graph.tensors)
+
+
+def test_a_hazard_is_built_and_named_once(h100: None) -> None:
+    code = "unaligned-strides"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            g = new_graph()
+            q, k, v = (
+                g.tensor(dim=[2, 4, 256, 64], stride=[4 * 256 * 65 + 1, 65, 4 * 65, 1], name=name) for name in "qkv"
+            )
+            o, _stats = g.sdpa(q, k, v, generate_stats=False, attn_scale=0.125)
+            assert o is not None
+            o.set_output(True)
+            g.validate()
+            g.graph()
+    assert sum(code in str(item.message) for item in caught) == 1
+
+
+def test_memory_of_the_backward_pass_is_what_cudnn_frontend_asks_for(h100: None) -> None:
+    """Workspace of cudnn-frontend, for b 2, h 6, s 384 and 512, d 64 and 128, in both versions measured."""
+    g = new_graph()
+    sizes = {"q": (384, 64), "k": (512, 64), "v": (512, 128), "o": (384, 128), "do": (384, 128)}
+    q, k, v, o, d_o = (
+        g.tensor(dim=[2, 6, s, d], stride=[6 * s * d, d, 6 * d, 1], name=name) for name, (s, d) in sizes.items()
+    )
+    stats = g.tensor(dim=[2, 6, 384, 1], stride=[6 * 384, 384, 1, 1], data_type=FLOAT)
+    for item in g.sdpa_backward(q, k, v, o, d_o, stats, attn_scale=0.125, use_causal_mask=True):
+        assert item is not None
+        item.set_output(True)
+    assert plans(g) > 0
+    g.build_plans()
+    assert g.get_workspace_size() == 1198336

@@ -1,0 +1,464 @@
+"""The life of a ``pygraph`` on real cuDNN, described targets: building, plans, filters, files, and its exceptions."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cudnn_backend_py.frontend as cudnn
+from cudnn_backend_py import CudnnStatusError, find_profile
+from cudnn_backend_py.frontend.errors import FrontendRuntimeError
+from cudnn_backend_py.frontend.handles import set_default_target
+from cudnn_backend_py.native import Handle, library
+from cudnn_backend_py.native.descriptor import _Owner
+from cudnn_backend_py.native.launch import int64_rows
+from cudnn_backend_py.native.libcudnn import HandlePointer
+from tests.support.child import run_code
+
+HALF, FLOAT = cudnn.data_type.HALF, cudnn.data_type.FLOAT
+
+
+@pytest.fixture(autouse=True)
+def h100() -> Iterator[None]:
+    set_default_target("h100")
+    yield
+    set_default_target(None)
+
+
+def new_graph(**options: Any) -> cudnn.pygraph:
+    types = {"io_data_type": HALF, "intermediate_data_type": FLOAT, "compute_data_type": FLOAT}
+    return cudnn.pygraph(**(types | options))
+
+
+def matmul(n: int = 64, **options: Any) -> tuple[cudnn.pygraph, cudnn.tensor]:
+    g = new_graph(**options)
+    a = g.tensor(name="A", dim=[1, n, 64], stride=[n * 64, 64, 1])
+    b = g.tensor(name="B", dim=[1, 64, n], stride=[n * 64, n, 1])
+    c = g.matmul(A=a, B=b, name="mm")
+    c.set_output(True)
+    return g, c
+
+
+def causal(**options: Any) -> tuple[cudnn.pygraph, list[Any]]:
+    """A forward pass that cuDNN refuses for an odd head dim, and takes otherwise."""
+    d = options.pop("d", 64)
+    g = new_graph(**options)
+    q, k, v = (g.tensor(name=name, dim=[1, 2, 128, d], stride=[256 * d, 128 * d, d, 1]) for name in "qkv")
+    outputs = g.sdpa(name="sdpa", q=q, k=k, v=v, generate_stats=True, attn_scale=0.125, use_causal_mask=True)
+    outputs[0].set_output(True).set_dim([1, 2, 128, d]).set_stride([256 * d, 128 * d, d, 1])
+    outputs[1].set_output(True).set_data_type(FLOAT)
+    return g, outputs
+
+
+def test_build_makes_one_plan_and_says_what_it_is() -> None:
+    g, c = matmul()
+    assert g.get_execution_plan_count() == 0
+    g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+    count = g.get_execution_plan_count()
+    assert count >= 2
+    assert g.get_plan_name_at_index(0).startswith("eng")
+    assert cudnn.behavior_note.RUNTIME_COMPILATION in g.get_behavior_notes()
+    engine, knobs = g.get_engine_and_knobs_at_index(0)
+    assert g.get_plan_name_at_index(0).startswith(f"eng{engine}_")
+    assert knobs
+    assert all(isinstance(item, cudnn.knob_type) for item in knobs)
+    assert c.get_uid() != 0
+    assert g.query_tensor_attributes_of_uid(c.get_uid()) is c
+    assert c.get_dim() == [1, 64, 64]
+
+
+def test_steps_called_out_of_order_say_which_is_missing() -> None:
+    g, _ = matmul()
+    with pytest.raises(RuntimeError, match="Plan index -1 is invalid"):
+        g.get_workspace_size()
+    with pytest.raises(RuntimeError, match="operation graph is not built"):
+        g.create_execution_plans([cudnn.heur_mode.A])
+    with pytest.raises(RuntimeError, match="no plan is built"):
+        g.execute({}, 0)
+    with pytest.raises(RuntimeError, match="nothing to serialize"):
+        g.serialize()
+    with pytest.raises(cudnn.cudnnGraphNotSupportedError):
+        g.check_support()
+
+
+def test_empty_graph_validates_and_cannot_be_built() -> None:
+    g = new_graph()
+    g.validate()
+    with pytest.raises(RuntimeError, match="no operations"):
+        g.build_operation_graph()
+
+
+def test_operation_graph_without_validate() -> None:
+    g, _ = matmul()
+    g.build_operation_graph()
+    g.create_execution_plans([cudnn.heur_mode.A])
+    assert g.get_execution_plan_count() >= 1
+
+
+def test_refusal_carries_our_verdict() -> None:
+    """Two plain matmuls in a row: cuDNN 9.25 and later have no engine for them."""
+    g = new_graph()
+    a, b, c = (g.tensor(name=name, dim=[1, 64, 64], stride=[4096, 64, 1]) for name in "abc")
+    g.matmul(A=g.matmul(A=a, B=b, name="first"), B=c, name="second").set_output(True)
+    g.validate()
+    g.build_operation_graph()
+    with pytest.raises(cudnn.cudnnGraphNotSupportedError) as caught:
+        g.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+    error = caught.value
+    assert not isinstance(error, (RuntimeError, ValueError))
+    assert "CUDNN_STATUS_NOT_SUPPORTED; Reason:" in error.sections["cudnn"]
+    assert error.verdict.outcome == "not supported"
+    assert error.verdict is error.verdict
+
+
+def test_filters_by_note_name_workspace_and_shared_memory() -> None:
+    def built(**filters: Any) -> cudnn.pygraph:
+        g, _ = causal()
+        g.validate()
+        g.build_operation_graph()
+        g.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+        for name, value in filters.items():
+            getattr(g, name)(value)
+        g.check_support()
+        g.build_plans()
+        return g
+
+    first = built().get_plan_name_at_index(0)
+    engine = first.split("_")[0]
+    with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="no execution plan is left"):
+        built(deselect_behavior_notes=[cudnn.behavior_note.RUNTIME_COMPILATION])
+    with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="no execution plan is left") as caught:
+        built(deselect_workspace_greater_than=-1)
+    assert "-1 are allowed" in caught.value.sections["cudnn"]
+    with pytest.raises(cudnn.cudnnGraphNotSupportedError):
+        built(deselect_shared_mem_greater_than=1024)
+    with pytest.raises(cudnn.cudnnGraphNotSupportedError):
+        built(select_numeric_notes=[cudnn.numerical_note.WINOGRAD])
+    built(select_behavior_notes=[cudnn.behavior_note.RUNTIME_COMPILATION])
+    g = built(deselect_engines=[first])
+    assert g._plans.candidate > 0
+    assert engine
+
+
+def test_plans_by_index_and_all_of_them() -> None:
+    g, _ = causal()
+    g.validate()
+    g.build_operation_graph()
+    g.create_execution_plans([cudnn.heur_mode.A])
+    g.build_plan_at_index(1)
+    assert g._plans.candidate == 1
+    assert g.get_workspace_size() == g.get_workspace_size_plan_at_index(1)
+    with pytest.raises(RuntimeError, match="plan 0 is not built"):
+        g.execute_plan_at_index({}, 0, 0)
+    with pytest.raises(RuntimeError, match="Plan index 99 is invalid"):
+        g.get_plan_name_at_index(99)
+
+
+def test_one_engine_with_knobs() -> None:
+    g, _ = matmul()
+    g.validate()
+    g.build_operation_graph()
+    g.create_execution_plans([cudnn.heur_mode.A])
+    engine, knobs = g.get_engine_and_knobs_at_index(0)
+    assert engine < g.get_engine_count()
+    ranges = {item.type: item for item in g.get_knobs_for_engine(engine)}
+    assert all(ranges[item].min_value <= value <= ranges[item].max_value for item, value in knobs.items())
+
+    again, _ = matmul()
+    again.validate()
+    again.build_operation_graph()
+    again.create_execution_plan(engine, knobs)
+    again.build_plans()
+    assert again.get_plan_name_at_index(0).split("_")[0] == f"eng{engine}"
+    with pytest.raises(RuntimeError):
+        again.create_execution_plan(engine, {cudnn.knob_type.KERNEL_CFG: 12345})
+
+
+def test_serialized_graph_is_read_back_and_damage_is_found() -> None:
+    g, _ = causal()
+    g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+    data = g.serialize()
+    assert all(isinstance(item, int) for item in data[:10])
+    again = cudnn.pygraph(handle=cudnn.create_handle())
+    again.deserialize(data)
+    assert again.get_workspace_size() == g.get_workspace_size()
+    assert again._get_variant_pack_uids_sorted() == g._get_variant_pack_uids_sorted()
+    damaged = data.copy()
+    damaged[-10] ^= 1
+    with pytest.raises(RuntimeError, match="changed since"):
+        cudnn.pygraph(handle=cudnn.create_handle()).deserialize(damaged)
+    with pytest.raises(RuntimeError, match="no serialized graph"):
+        cudnn.pygraph(handle=cudnn.create_handle()).deserialize([1, 2, 3])
+
+
+def test_serialized_graphs_of_earlier_versions_are_read() -> None:
+    """They say everything of the plan but the target's name."""
+    g, _ = causal()
+    g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+    earlier = {name: item for name, item in json.loads(bytes(g.serialize())[32:]).items() if name != "target"}
+    again = cudnn.pygraph(handle=cudnn.create_handle())
+    again.deserialize(sealed(earlier))
+    assert again.get_workspace_size() == g.get_workspace_size()
+    for changed, what in (({"plan": 1}, "'plan' is of type int"), ({"sm": "90"}, "'sm' is of type str")):
+        with pytest.raises(RuntimeError, match=f"the serialized graph is no plan file: {what}"):
+            again.deserialize(sealed(earlier | changed))
+    with pytest.raises(RuntimeError, match="no serialized graph of this version"):
+        again.deserialize(sealed([]))
+
+
+def sealed(content: Any) -> bytes:
+    data = json.dumps(content).encode()
+    return hashlib.sha256(data).digest() + data
+
+
+def test_scratch_memory_is_part_of_the_workspace() -> None:
+    """dq_accum (float32 of Q) and softmax_sum lie in front of what the plan asks for."""
+    g = new_graph()
+    dims, strides = [1, 2, 128, 64], [16384, 8192, 64, 1]
+    q, k, v, o, do = (g.tensor(name=name, dim=dims, stride=strides) for name in ("q", "k", "v", "o", "dO"))
+    stats = g.tensor(name="stats", dim=[1, 2, 128, 1], stride=[256, 128, 1, 1], data_type=FLOAT)
+    gradients = g.sdpa_backward(name="b", q=q, k=k, v=v, o=o, dO=do, stats=stats, attn_scale=0.125)
+    for item in gradients:
+        item.set_output(True).set_dim(dims).set_stride(strides)
+    g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+    scratch = 128 * 64 * 2 * 4 + 128 * 2 * 4
+    assert g._memory is not None
+    assert g._memory.scratch_bytes == scratch
+    assert g.get_workspace_size() == scratch + g._plans.built(0).workspace_bytes
+    assert len(g._get_variant_pack_uids_sorted()) == 9
+
+
+def test_variant_packs_are_checked_before_c_sees_them() -> None:
+    g, outputs = causal()
+    g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+    uids = g._get_variant_pack_uids_sorted()
+    full: dict[Any, Any] = {uid: 4096 * uid for uid in uids}
+    runner = g._current
+    assert runner is not None
+    short = dict.fromkeys(uids[1:], 4096)
+    with pytest.raises(ValueError, match="lacks uid") as caught:
+        runner._check(short, runner.key(short, 1 << 20))
+    assert f"uid {uids[0]}" in str(caught.value)
+    with pytest.raises(ValueError, match="no DLPack"):
+        runner.key(full | {uids[0]: "text"}, 1 << 20)
+    assert runner.key(full | {None: 1, 99999: 7}, 1 << 20) == runner.key(full, 1 << 20)
+    with pytest.raises(TypeError, match="create_handle"):
+        g.execute(full, 1 << 20, handle=77)
+    with pytest.raises(RuntimeError, match="described target"):
+        g.execute(full | {None: 1, 99999: 7}, 1 << 20)
+    assert outputs[0].get_uid() in uids
+
+
+def null_handle(device: int = 0) -> Handle:
+    """Return a handle that leads nowhere: cuDNN itself refuses it, with a status."""
+    handle = object.__new__(Handle)
+    handle._library, handle._pid, handle.device = library(), os.getpid(), device
+    handle._owner = _Owner(HandlePointer(), lambda _: None)
+    handle._owner.device = device
+    return handle
+
+
+def ready_to_run() -> tuple[cudnn.pygraph, dict[Any, Any]]:
+    """Return a built graph and a variant pack of addresses nothing is read from."""
+    g, _ = causal()
+    g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+    return g, {uid: 4096 * uid for uid in g._get_variant_pack_uids_sorted()}
+
+
+def test_refused_launch_is_a_runtime_error_with_cudnns_words() -> None:
+    g, full = ready_to_run()
+    for _ in range(2):  # with a new variant pack, and with the kept one
+        with pytest.raises(RuntimeError, match="the launch: cudnnBackendExecute answered") as caught:
+            g.execute(full, 1 << 20, handle=null_handle())
+        error, cause = caught.value, caught.value.__cause__
+        assert isinstance(error, FrontendRuntimeError)
+        assert isinstance(cause, CudnnStatusError)
+        assert "CUDNN_STATUS_BAD_PARAM" in error.sections["cudnn"]
+        assert cause.last_error.rstrip() in error.sections["cudnn"]
+
+
+def test_overrides_of_different_counts_are_a_runtime_error() -> None:
+    g, full = ready_to_run()
+    with pytest.raises(RuntimeError, match="1 uids, 2 dims and 1 strides"):
+        g.execute(full, 1 << 20, null_handle(), [min(full)], [[1], [2]], [[1]])
+
+
+def test_refused_launch_with_overrides_is_a_runtime_error() -> None:
+    g, full = ready_to_run()
+    uid = min(full)
+    with pytest.raises(RuntimeError, match="the launch with other dims and strides: cudnnBackend") as caught:
+        g.execute(full, 1 << 20, null_handle(), [uid], [[1, 2, 128, 64]], [[16384, 8192, 64, 1]])
+    assert isinstance(caught.value, FrontendRuntimeError)
+    assert "CUDNN_STATUS_" in caught.value.sections["cudnn"]
+    with pytest.raises(RuntimeError, match="1 uids, 2 dims and 1 strides"):
+        g.execute(full, 1 << 20, null_handle(), [uid], [[1], [2]], [[1]])
+
+
+def test_wrong_handles_are_runtime_errors_with_a_kept_pack_too() -> None:
+    g, full = ready_to_run()
+    runner = g._current
+    assert runner is not None
+    runner.plan.descriptor.owner.device = 0
+    mine = null_handle()
+    with pytest.raises(RuntimeError, match="the launch"):
+        g.execute(full, 1 << 20, mine)
+    with pytest.raises(RuntimeError, match="the handle: this plan is bound to GPU 0, the handle to GPU 1"):
+        g.execute(full, 1 << 20, null_handle(1))
+    with pytest.raises(RuntimeError, match="the handle: this plan is bound to GPU 0, the handle to GPU 1"):
+        runner.populate(full, 1 << 20, null_handle(1), 0)
+    mine.close()
+    with pytest.raises(RuntimeError, match="this handle is closed"):
+        g.execute(full, 1 << 20, mine)
+
+
+def test_graph_of_a_given_device_description() -> None:
+    text = json.dumps(find_profile("a100").properties)
+    properties = cudnn.create_device_properties(text)
+    assert properties.serialize() == text
+    g, _ = matmul(device_property=properties)
+    g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+    assert g.target.sm == 80
+    with pytest.raises(RuntimeError, match="no JSON"):
+        cudnn.create_device_properties("{")
+
+
+def test_graph_of_a_given_device_description_cannot_be_timed() -> None:
+    """It has no handle, with and without a default target: autotune refuses as execute does."""
+    set_default_target(None)
+    g, _ = matmul(device_property=cudnn.create_device_properties(json.dumps(find_profile("a100").properties)))
+    with pytest.raises(RuntimeError, match="no plan is built"):
+        g.autotune({}, 0)
+    g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+    messages = []
+    for call in (g.autotune, g.execute):
+        with pytest.raises(FrontendRuntimeError, match="described target") as caught:
+            call({}, 0)
+        assert caught.value.code == "plan-without-device"
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
+    with pytest.raises(TypeError, match="create_handle"):
+        g.autotune({}, 0, handle=77)
+
+
+def test_graph_for_a_described_handle_cannot_be_timed() -> None:
+    g, _ = matmul(handle=cudnn.create_handle())
+    g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+    with pytest.raises(FrontendRuntimeError, match="described target") as caught:
+        g.autotune({}, 0)
+    assert caught.value.code == "plan-without-device"
+
+
+def test_kernel_cache_serves_other_shapes_and_is_saved() -> None:
+    cache = cudnn.create_kernel_cache()
+    with pytest.raises(RuntimeError, match="empty"):
+        cache.serialize()
+    matmul(64, kernel_cache=cache)[0].build([cudnn.heur_mode.FALLBACK])
+    text = cache.serialize()
+    again = cudnn.create_kernel_cache()
+    again.deserialize(text)
+    with pytest.raises(RuntimeError, match="in use already"):
+        again.deserialize(text)
+    g, _ = matmul(128, kernel_cache=again)
+    assert g.context.is_dynamic_shape_enabled
+    g.build([cudnn.heur_mode.FALLBACK])
+    kernels = [len(json.loads(item.serialize())["kernel_cache"]) for item in (cache, again)]
+    assert kernels == [1, 1]
+
+
+def test_override_shapes_reach_the_operation_graph() -> None:
+    g, _ = matmul(is_override_shape_enabled=True)
+    g.validate()
+    g.build_operation_graph()
+
+
+def test_vectors_are_laid_out_as_cpp_reads_them() -> None:
+    rows = int64_rows([[1, 2, 3], [], [4]])
+    words = (ctypes.c_void_p * 3).from_address(ctypes.addressof(rows))
+    assert words[1] == words[2] == words[0] + 3 * 24
+    inner = (ctypes.c_void_p * 9).from_address(words[0])
+    assert [(inner[3 * i + 1] - inner[3 * i]) // 8 for i in range(3) if inner[3 * i] is not None] == [3, 0, 1]
+    assert list((ctypes.c_int64 * 3).from_address(inner[0])) == [1, 2, 3]
+
+
+def test_graph_is_logged_as_json_where_the_environment_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "log"
+    monkeypatch.setenv("CUDNN_FRONTEND_LOG_INFO", "1")
+    monkeypatch.setenv("CUDNN_FRONTEND_LOG_FILE", str(log))
+    g, _ = causal()
+    g.validate()
+    g.build_operation_graph()
+    content = json.loads(log.read_text())
+    assert content["nodes"][0]["tag"] == "SDPA"
+    assert content["context"]["io_data_type"] == "HALF"
+
+
+def test_key_depends_on_the_graph_alone() -> None:
+    assert matmul()[0].key() == matmul()[0].key() != matmul(128)[0].key()
+
+
+def test_what_is_no_backend_graph_is_refused_by_name() -> None:
+    with pytest.raises(NotImplementedError, match="CuTe DSL"):
+        _ = cudnn.GemmSwigluSm100
+    g, _ = matmul()
+    g.validate()
+    g.build_operation_graph()
+    with pytest.raises(NotImplementedError, match="not cuDNN's backend"):
+        g.create_execution_plans([cudnn.heur_mode.OPENSOURCE])
+
+
+def test_no_gpu_is_said_with_what_to_do() -> None:
+    set_default_target(None)
+    with pytest.raises(RuntimeError, match="no GPU") as caught:
+        cudnn.create_handle()
+    assert "--target h100" in caught.value.sections["fix"]
+
+
+FORKED = """
+import os, select, signal, threading
+from cudnn_backend_py.frontend import handles
+from tests.library.frontend.test_lifecycle import null_handle
+device = 0
+held, let_go = threading.Event(), threading.Event()
+
+def made(lib):
+    if device == 1:
+        held.set()
+        let_go.wait()
+    return null_handle(device)
+
+handles._check_gpu, handles.current_device, handles._new_handle = lambda lib: None, lambda: device, made
+parents = handles.own_handle()
+assert handles.own_handle() is parents
+device = 1
+other = threading.Thread(target=handles.own_handle)
+other.start()
+held.wait()
+device = 0
+reads, writes = os.pipe()
+child = os.fork()
+if not child:
+    mine = handles.own_handle()
+    mine.owner  # raises for a handle of another process
+    assert handles.own_handle() is mine is not parents
+    os.write(writes, b"done")
+    os._exit(0)
+os.close(writes)
+if not select.select([reads], [], [], 20)[0]:
+    os.kill(child, signal.SIGKILL)
+print(os.read(reads, 4).decode(), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+let_go.set()
+other.join()
+assert handles.own_handle() is parents
+"""
+
+
+def test_a_forked_child_makes_its_own_handle_while_the_parent_makes_one() -> None:
+    """The lock of the handles that graphs share is held by a thread the child does not have."""
+    assert run_code(FORKED).stdout == "done 0\n"

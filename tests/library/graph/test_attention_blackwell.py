@@ -1,0 +1,56 @@
+"""What needs Blackwell is judged and built here without one: the deterministic backward kernels and mxfp8."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import DataType, OperationGraph, attention, build_plan, library, open_target
+from tests.support.child import older_cudnn, run_code
+
+SIZES: dict[str, Any] = {"batch": 2, "heads": 4, "seq_q": 256, "head_dim": 128}
+MX: dict[str, Any] = {"data_type": DataType.FP8_E4M3, "output_type": DataType.BFLOAT16, "mx": True}
+
+
+def configured(target: str, options: dict[str, Any]) -> str:
+    """Return the tag of the config that is asked for by hand."""
+    version = library().version
+    place = open_target(target)
+    question = OperationGraph(attention.sdpa_backward(**SIZES, **options, version=version, sm=place.sm), place)
+    chosen = attention.deterministic_config(version, place.sm)
+    assert chosen is not None
+    return question.config(*chosen).tag
+
+
+@pytest.mark.parametrize("target", ["sm100", "sm103"])
+@pytest.mark.parametrize("options", [{"deterministic": True}, {"deterministic": True, "causal": True}, MX], ids=str)
+def test_deterministic_config_is_taken(target: str, options: dict[str, Any]) -> None:
+    assert configured(target, options).startswith("eng5_")
+
+
+@pytest.mark.parametrize("options", [{"deterministic": True}, {"deterministic": True, "causal": True}])
+def test_deterministic_config_of_9_19_is_taken(options: dict[str, Any]) -> None:
+    code = (
+        f"from tests.library.graph.test_attention_blackwell import configured\nprint(configured('sm100', {options!r}))"
+    )
+    assert run_code(code, environment=older_cudnn()).stdout.startswith("eng5_")
+
+
+def test_mxfp8_plans_are_compiled() -> None:
+    version, place = library().version, open_target("sm100")
+    forward = attention.sdpa_forward(**SIZES, **MX, version=version, sm=100, stats=True, implementation="composite")
+    backward = OperationGraph(attention.sdpa_backward(**SIZES, **MX, version=version, sm=100), place)
+    chosen = attention.deterministic_config(version, 100)
+    assert chosen is not None
+    plans = [
+        build_plan(OperationGraph(forward, place).heuristics("A").configs[0]),
+        build_plan(backward.config(*chosen)),
+    ]
+    assert [plan.tag.split("_")[0] for plan in plans] == ["eng3", "eng5"]
+
+
+def test_no_such_config_elsewhere() -> None:
+    assert attention.deterministic_config((9, 28, 0), 90) is None
+    assert attention.deterministic_config((9, 17, 0), 100) is None
+    assert attention.deterministic_config((9, 28, 0), 120) is None

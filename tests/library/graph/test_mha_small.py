@@ -1,0 +1,369 @@
+"""Mha-fprop and Mha-bprop: what they compute, which versions and GPUs take them, and what their kernels read."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from cudnn_backend_py import (
+    DataType,
+    Graph,
+    GraphError,
+    OperationGraph,
+    TensorReordering,
+    explain,
+    graph_from_json,
+    graph_to_json,
+    open_target,
+)
+from cudnn_backend_py.graph.attention import SmallAttention, mha_bprop, mha_fprop
+from cudnn_backend_py.graph.interpret import interpret
+from cudnn_backend_py.plans.refusals import read_refusals
+from examples import mha_bprop as bprop_example
+from tests.support.child import older_cudnn, run_code
+
+BASE: dict[str, Any] = {"batch": 2, "heads": 4, "seq_q": 128}
+BIAS = {"bias": (1, 4, 128, 128)}
+MASKS = {"padding": True, "causal": True}
+
+FORWARD: dict[str, dict[str, Any]] = {
+    "inference": {},
+    "no scale": {"scale": "none"},
+    "no softmax": {"softmax": False},
+    "two matmuls": {"softmax": False, "scale": "none"},
+    "bfloat16": {"data_type": DataType.BFLOAT16},
+    "training": {"store_s": True},
+    "padding": {"padding": True},
+    "causal": {"causal": True},
+    "padding, causal": MASKS,
+    "mask": {"mask": True},
+    "mask, padding, causal": {"mask": True, **MASKS},
+    "bias": BIAS,
+    "bias, padding": {"bias": (2, 1, 1, 128), "padding": True},
+    "bias, no softmax": {"softmax": False, **BIAS},
+    "dropout": {"dropout": 0.1},
+    "dropout, training": {"dropout": 0.1, "store_s": True},
+    "given dropout mask": {"dropout_mask": True},
+    "given dropout mask, training": {"dropout_mask": True, "store_s": True},
+    "everything": {**BIAS, **MASKS, "dropout": 0.1, "store_s": True},
+    "everything with masks": {"mask": True, **MASKS, "dropout_mask": True, "store_s": True},
+    "b, h, s, d": {"layout": "bhsd", "store_s": True},
+    "lengths 10 and 20": {"seq_q": 10, "seq_kv": 20},
+    "lengths 512": {"seq_q": 512, "store_s": True},
+}
+BACKWARD: dict[str, dict[str, Any]] = {
+    "no mask": {},
+    "no scale": {"scale": "none"},
+    "bfloat16": {"data_type": DataType.BFLOAT16},
+    "padding": {"padding": True},
+    "causal": {"causal": True},
+    "padding, causal": MASKS,
+    "mask": {"mask": True},
+    "dropout": {"dropout": 0.1},
+    "given dropout mask": {"dropout_mask": True},
+    "dbias": {**BIAS, "dbias": True},
+    "everything": {**BIAS, **MASKS, "dropout": 0.1, "dbias": True},
+    "everything with masks": {"mask": True, **MASKS, "dropout_mask": True},
+    "b, h, s, d": {"layout": "bhsd"},
+    "lengths 64 and 256": {"seq_q": 64, "seq_kv": 256},
+    "lengths 512": {"seq_q": 512},
+}
+# What cuDNN 9.19 refuses: pattern, options, its innermost words.
+REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "forward, 576": ("forward", {"seq_q": 576}, "Seq length > 512 not supported"),
+    "forward, training, 100": (
+        "forward",
+        {"seq_q": 100, "store_s": True},
+        "s_q and s_kv must be multiples of 64 for training",
+    ),
+    "forward, head dim 128": ("forward", {"head_dim": 128}, "MHA needs hidden dims to be 64"),
+    "backward, 100": ("backward", {"seq_q": 100}, "s_q and s_kv must be multiples of 64"),
+}
+SMALL_MEMORY = "CUDNN_STATUS_NOT_SUPPORTED_SHARED_MEMORY_INSUFFICIENT"
+NO_FPROP = "non-flash composite MHA fprop is no longer supported (removed with the xmma512 engine)"
+NO_BPROP = "mha patterns only support 2 (flash fprop) or 5 (flash bprop) gemms"
+BUILT = {
+    "forward": ("everything", "everything with masks", "causal", "bfloat16", "training"),
+    "backward": ("no mask", "everything", "everything with masks", "bfloat16"),
+}
+
+
+def cases(pattern: str) -> dict[str, dict[str, Any]]:
+    refused = {name: options for name, (kind, options, _) in REFUSED.items() if kind == pattern}
+    return (FORWARD if pattern == "forward" else BACKWARD) | refused
+
+
+def make(pattern: str, options: dict[str, Any]) -> Graph:
+    return (mha_fprop if pattern == "forward" else mha_bprop)(**(BASE | options))
+
+
+def judge(targets: tuple[str, ...]) -> list[list[Any]]:
+    """Return [pattern, case, target, supported, statuses and statements of the innermost reasons] of every case."""
+    found = []
+    for target in map(open_target, targets):
+        for pattern in ("forward", "backward"):
+            for name, options in cases(pattern).items():
+                question = OperationGraph(make(pattern, options), target)
+                answers = [question.heuristics(mode) for mode in ("A", "FALLBACK")]
+                refusals = [item for answer in answers for item in read_refusals(answer.answer.text)]
+                innermost = [item.innermost for item in refusals if item.innermost is not None]
+                said = [words for reason in innermost for words in (reason.status, reason.statement)]
+                found.append([pattern, name, f"sm{target.sm}", any(answer.configs for answer in answers), said])
+    return found
+
+
+def kernels_read(graph: Graph, target: str) -> list[str] | None:
+    """Return the names of the tensors the kernels of the first plan are given, None if there is no plan."""
+    plans: list[Any] = []
+    explain(graph, target, mode="A", build=True, plans=plans)
+    if not plans:
+        return None
+    kernels = json.loads(plans[0].json())["engine"]["payload"]["kernels"]
+    uids = {item["uid"] for kernel in kernels for item in kernel["kernelParams"]["offsets"] if "uid" in item}
+    return sorted(tensor.name for tensor in graph.variant_pack_tensors if tensor.uid in uids)
+
+
+@functools.cache
+def in_older(expression: str) -> Any:
+    """Return what an expression over this module gives in a process with cuDNN 9.19.0."""
+    code = f"import json\nfrom tests.library.graph import test_mha_small as t\nprint(json.dumps({expression}))"
+    return json.loads(run_code(code, environment=older_cudnn()).stdout)
+
+
+# Verdicts
+
+TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100")
+TAKEN = ("sm80", "sm90", "sm100")  # 150 KiB of shared memory per block are needed; sm_86 and sm_89 have 99
+
+
+def test_9_19_takes_every_option_where_shared_memory_suffices() -> None:
+    verdicts = in_older(f"t.judge({TARGETS!r})")
+    assert len(verdicts) == len(TARGETS) * (len(cases("forward")) + len(cases("backward")))
+    for pattern, name, target, supported, said in verdicts:
+        case = (pattern, name, target)
+        assert supported is (name not in REFUSED and target in TAKEN), case
+        if name in REFUSED:
+            assert REFUSED[name][2] in said, case
+        elif not supported:
+            assert SMALL_MEMORY in said, case
+
+
+@pytest.mark.parametrize("pattern", ["forward", "backward"])
+def test_shared_memory_is_the_cause(pattern: str) -> None:
+    causes = in_older(f"[t.cause({pattern!r}, target) for target in ('sm86', 'sm89')]")
+    for target, (code, headline) in zip((86, 89), causes, strict=True):
+        assert code == "shared-memory-per-block-insufficient"
+        assert f"needs 153600 bytes (150 KiB) of shared memory per block, sm_{target} has 101376" in headline
+
+
+def cause(pattern: str, target: str) -> tuple[str, str]:
+    found = explain(make(pattern, {}), target, mode="A").cause
+    assert found is not None
+    return found.code, found.headline
+
+
+def test_the_newest_takes_none() -> None:
+    for pattern, name, target, supported, said in judge(TARGETS):
+        assert not supported, (pattern, name, target)
+        assert (NO_FPROP if pattern == "forward" else NO_BPROP) in said, (pattern, name, target)
+
+
+@pytest.mark.parametrize("pattern", ["forward", "backward"])
+def test_the_newest_says_the_pattern_was_removed(pattern: str) -> None:
+    found = explain(make(pattern, {}), "sm90").cause
+    assert found is not None
+    assert found.code == "pattern-removed"
+    assert (NO_FPROP if pattern == "forward" else NO_BPROP) in found.headline
+
+
+def test_four_matmuls_alone_are_no_removed_pattern() -> None:
+    """cuDNN says the same of any attention of so many matmuls; only F16x16 order tells the removed pattern."""
+    text = json.dumps(graph_to_json(make("backward", {})))
+    assert "F16x16" in text
+    verdict = explain(graph_from_json(json.loads(text.replace("F16x16", "NONE"))), "sm90")
+    assert any(NO_BPROP in reason.text for candidate in verdict.candidates for reason in candidate.reasons)
+    assert verdict.cause is not None
+    assert verdict.cause.code == "refused"
+
+
+# Plans
+
+# By-value numbers the kernels do not take: they have their own, and a causal mask needs no lengths.
+OWN_NUMBERS = {"lowest", "zero", "whole_seq_q", "whole_seq_kv"}
+
+
+@pytest.mark.parametrize("pattern", ["forward", "backward"])
+def test_plans_are_built_and_their_kernels_read_every_tensor(pattern: str) -> None:
+    program = f"[t.kernels_read(t.make({pattern!r}, t.cases({pattern!r})[n]), 'sm80') for n in t.BUILT[{pattern!r}]]"
+    for name, read in zip(BUILT[pattern], in_older(program), strict=True):
+        assert read is not None, name
+        given = {tensor.name for tensor in make(pattern, cases(pattern)[name]).variant_pack_tensors}
+        assert given - set(read) <= OWN_NUMBERS, name
+
+
+def selected_mask() -> Graph:
+    """Return the forward graph with a mask that selects scores, which the builder does not offer."""
+    from cudnn_backend_py import GraphBuilder, PointwiseMode, ReduceTensorOp
+
+    g = GraphBuilder("selected", io_type=DataType.HALF)
+    q, v, o = (g.tensor(name, (2, 4, 128, 64)) for name in "qvo")
+    k = g.tensor("k", (2, 4, 64, 128), strides=(32768, 8192, 1, 64))
+    mask = g.tensor("mask", (2, 4, 128, 128), DataType.BOOLEAN)
+    p = g.pointwise(PointwiseMode.BINARY_SELECT, g.matmul(q, k), g.scalar(-1e20, name="low"), mask)
+    exp = g.pointwise(
+        PointwiseMode.EXP, g.pointwise(PointwiseMode.SUB, p, g.reduction(ReduceTensorOp.MAX, p, (2, 4, 128, 1)))
+    )
+    total = g.reduction(ReduceTensorOp.ADD, exp, (2, 4, 128, 1))
+    g.matmul(g.pointwise(PointwiseMode.DIV, exp, total, data_type=DataType.HALF), v, out=o)
+    return g.graph()
+
+
+def stored_without_softmax() -> Graph:
+    """Return two matmuls whose S is not virtual, which the builder does not offer."""
+    graph = make("forward", FORWARD["two matmuls"])
+    first, second = graph.ops
+    s = dataclasses.replace(first.c, virtual=False)  # type: ignore[attr-defined]
+    ops = dataclasses.replace(first, c=s), dataclasses.replace(second, a=s)  # type: ignore[type-var]
+    return Graph(ops, "stored")
+
+
+def sequence_first() -> Graph:
+    """Return the forward graph with s, b, h, d tensors of a batch of two, which the builder refuses."""
+    graph = make("forward", FORWARD["two matmuls"])
+    text = {tensor.name: tensor for tensor in graph.variant_pack_tensors}
+    strides = dict.fromkeys("qvo", (256, 64, 512, 1)) | {"k": (256, 64, 1, 512)}
+    moved = {tensor.uid: dataclasses.replace(tensor, strides=strides[name]) for name, tensor in text.items()}
+    ops = [
+        dataclasses.replace(op, **{port: moved.get(tensor.uid, tensor) for port, tensor in op.ports()})  # type: ignore[type-var]
+        for op in graph.ops
+    ]
+    return Graph(tuple(ops), "sequence_first")
+
+
+def test_what_9_19_accepts_and_does_not_read() -> None:
+    """Why the builder has no selecting mask, no S without softmax, and no s, b, h, d of a batch of two."""
+    program = "[t.kernels_read(g, 'sm80') for g in (t.selected_mask(), t.stored_without_softmax(), t.sequence_first())]"
+    selected, stored, first = in_older(program)
+    assert selected == ["k", "o", "q", "v"]  # and not: mask, low
+    assert stored == ["k", "o", "q", "v"]  # and not: s
+    assert first == ["k", "o", "q"]  # v is taken to lie behind k
+
+
+# What the graphs compute, operation by operation
+
+
+def numbers(seed: int, *dims: int) -> NDArray[np.float64]:
+    return np.random.default_rng(seed).standard_normal(dims)
+
+
+SHAPE = (2, 3, 4, 5)  # b, h, s, d
+SCORES = (2, 3, 4, 4)
+TINY = SmallAttention(batch=2, heads=3, seq_q=4, head_dim=5, causal=True, bias=(1, 3, 4, 4), dbias=True)
+Q, K, V, DO = (numbers(seed, *SHAPE) for seed in range(4))
+ADDED = numbers(4, 1, *SCORES[1:])
+
+
+def test_training_step_is_the_formula() -> None:
+    want = bprop_example.reference(Q, K, V, ADDED, DO)
+    forward = interpret(mha_fprop(TINY, store_s=True), {"q": Q, "k": K.swapaxes(2, 3), "v": V, "bias": ADDED})
+    backward = interpret(mha_bprop(TINY), {"q": Q, "k": K, "v": V.swapaxes(2, 3), "do": DO, "s": forward["s"]})
+    for name, value in want.items():
+        np.testing.assert_allclose((forward | backward)[name], value, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_padding_and_mask_are_the_formula(causal: bool) -> None:
+    p = dataclasses.replace(TINY, causal=causal, bias=None, dbias=False, padding=True, mask=True, scale=0.5)
+    lengths = np.array([4, 2]).reshape(2, 1, 1, 1)
+    mask = (numbers(5, *SCORES) > 0).astype(float)
+    inputs: dict[str | int, Any] = {
+        "q": Q,
+        "k": K.swapaxes(2, 3),
+        "v": V,
+        "mask": mask,
+        "seq_len_q": lengths,
+        "seq_len_kv": lengths,
+    }
+    o = interpret(mha_fprop(p), inputs)["o"]
+    row, column = np.ogrid[:4, :4]
+    keep = (column < lengths) & ((column <= row) | (not causal))
+    exp = np.where(keep, np.exp(0.5 * Q @ K.swapaxes(2, 3) * mask), 0)
+    want = exp / exp.sum(-1, keepdims=True) @ V
+    for b, n in enumerate((4, 2)):
+        np.testing.assert_allclose(o[b, :, :n], want[b, :, :n], atol=1e-6)
+
+
+def test_gradient_through_dropout_is_that_of_the_formula() -> None:
+    """With S as the kernels store it: the softmax, and the sign set where a probability was dropped."""
+    p = dataclasses.replace(TINY, causal=False, bias=None, dbias=False, dropout_mask=True)
+    keep, factor = (numbers(6, *SCORES) > -0.5).astype(float), 1.25
+    graph = mha_bprop(p)
+    exp = np.exp(Q @ K.swapaxes(2, 3) / math.sqrt(5))
+    softmax = exp / exp.sum(-1, keepdims=True)
+    inputs: dict[str | int, Any] = {"q": Q, "k": K, "v": V.swapaxes(2, 3), "do": DO, "dropout_scale": factor}
+    found = interpret(graph, inputs | {"s": softmax * np.where(keep > 0, 1, -1)})
+    dp = factor * keep * (DO @ V.swapaxes(2, 3))
+    ds = softmax * (dp - (softmax * dp).sum(-1, keepdims=True)) / math.sqrt(5)
+    np.testing.assert_allclose(found["dq"], ds @ K, atol=1e-6)
+    np.testing.assert_allclose(found["dk"], ds.swapaxes(2, 3) @ Q, atol=1e-6)
+
+
+# The graphs themselves
+
+
+def test_what_is_reordered_and_what_is_in_memory() -> None:
+    tensors = {tensor.name: tensor for tensor in make("backward", BACKWARD["everything"]).tensors}
+    reordered = {name for name, tensor in tensors.items() if tensor.reordering is TensorReordering.F16x16}
+    assert reordered == {"s", "ds"}
+    assert tensors["ds"].scratch
+    names = {
+        tensor.name for tensor in make("forward", FORWARD["everything"]).variant_pack_tensors if not tensor.by_value
+    }
+    assert names == {"q", "k", "v", "o", "s", "bias", "seq_len_q", "seq_len_kv", "dropout_seed", "dropout_offset"}
+
+
+def test_without_masks_nothing_depends_on_an_index() -> None:
+    verbs = {op.verb() for op in make("backward", {}).ops}
+    assert "gen_index" not in verbs
+    assert "binary_select" in verbs
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        ({"data_type": DataType.FLOAT}, "attention-option", "data type FLOAT is neither HALF nor BFLOAT16"),
+        ({"scale": "tensor"}, "attention-option", "the scale is a number or 'none'"),
+        ({"mask": True, **BIAS}, "attention-option", "mask and bias exclude each other"),
+        ({"dbias": True, "bias": (1, 1, 128, 128)}, "attention-option", "dbias needs a bias of dims (1, 4, 128, 128)"),
+        ({"dropout": 0.1, "dropout_mask": True}, "attention-option", "exclude each other"),
+        ({"layout": "sbhd"}, "attention-layout", "q has a stride of 512 over s, which is 2 times h * d"),
+        ({"layout": "sbhd", "batch": 3}, "attention-layout", "which is 3 times h * d"),
+        ({"seq_q": 0}, "attention-size", "seq_q is 0"),
+    ],
+)
+def test_options_that_cannot_be(options: dict[str, Any], code: str, words: str) -> None:
+    with pytest.raises(GraphError) as caught:
+        SmallAttention(**(BASE | options))
+    assert caught.value.code == code
+    assert words in str(caught.value)
+
+
+def test_interleaved_layouts_are_taken() -> None:
+    assert SmallAttention(**BASE, layout="packed").problem.strides("k")[2] == 3 * 4 * 64
+    assert SmallAttention(**(BASE | {"batch": 4}), layout="sbhd").problem.strides("k")[2] == 4 * 4 * 64
+
+
+def test_s_and_the_backward_pass_need_their_softmax() -> None:
+    with pytest.raises(GraphError, match="store_s needs softmax or dropout"):
+        mha_fprop(**BASE, softmax=False, store_s=True)
+    with pytest.raises(GraphError, match="backward pattern is that of a softmax"):
+        mha_bprop(**BASE, softmax=False)
+    with pytest.raises(GraphError, match="a problem is given, so causal has no effect"):
+        mha_fprop(TINY, causal=False)

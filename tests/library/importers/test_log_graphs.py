@@ -1,0 +1,211 @@
+"""Graphs come back from cuDNN's own log as they were written, and are judged as they were where it was written."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from cudnn_backend_py import CudnnBackendError, Graph, OperationGraph, UsageError, capture_log, library, open_target
+from cudnn_backend_py.diagnose import attention_rows
+from cudnn_backend_py.diagnose.logs import report_log
+from cudnn_backend_py.diagnose.surveys.attention import FORMS
+from cudnn_backend_py.importers.graphs import LoggedGraph, read_graphs
+from cudnn_backend_py.native.log import LogRecord
+from tests.support.child import ROOT, older_cudnn, run_code
+from tests.support.logs import LOGS, canonical, file_form
+from tests.support.operations import OPERATIONS
+from tests.support.zoo import ZOO
+
+EXAMPLES = {
+    path.stem: make
+    for path in sorted((ROOT / "examples").glob("*.py"))
+    if (make := runpy.run_path(str(path), run_name="__log__").get("graph")) is not None
+}
+ROWS = list(attention_rows())
+
+
+def attention(every: int, version: tuple[int, int, int]) -> dict[str, Graph]:
+    """Return each `every`-th row of the attention table in each form that has it."""
+    found = {}
+    for number, name in enumerate(ROWS):
+        for form in FORMS if number % every == 0 else ():
+            try:
+                found[f"{name}, {form}"] = attention_rows()[name].graph(form, version)
+            except CudnnBackendError:
+                continue
+    return found
+
+
+def logged(graph: Graph) -> list[LogRecord]:
+    """Return what cuDNN logs while it takes the graph."""
+    with capture_log(this_thread_only=True) as log:
+        OperationGraph(graph, open_target("h100"))
+    return log.records
+
+
+def read_back(records: Iterable[LogRecord]) -> LoggedGraph:
+    (found,) = read_graphs(records)
+    return found
+
+
+def assert_same(graph: Graph, found: LoggedGraph) -> None:
+    assert found.graph is not None, found.fault
+    assert canonical(found.graph) == canonical(graph)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_kind_of_operation_comes_back(name: str) -> None:
+    graph = OPERATIONS[name]()
+    found = read_back(logged(graph))
+    assert_same(graph, found)
+    assert (found.source, found.count, found.version) == ("json", 1, ".".join(map(str, library().version)))
+
+
+@pytest.mark.parametrize("make", [*ZOO.values(), *EXAMPLES.values()], ids=[*ZOO, *EXAMPLES])
+def test_the_zoo_and_the_examples_come_back(make: Callable[[], Graph]) -> None:
+    assert_same(make(), read_back(logged(make())))
+
+
+def test_attention_comes_back() -> None:
+    graphs = attention(6, library().version)
+    taken = 0
+    for name, graph in graphs.items():
+        try:
+            records = logged(graph)
+        except CudnnBackendError:
+            continue
+        found = read_back(records)
+        assert found.graph is not None, (name, found.fault)
+        assert canonical(found.graph) == canonical(graph), name
+        taken += 1
+    assert taken > len(graphs) * 0.9
+
+
+def test_a_backward_pass_gets_its_sub_graph_which_is_logged_apart() -> None:
+    graph = attention_rows()["backward: causal"].graph("unified", library().version)
+    records = logged(graph)
+    assert_same(graph, read_back(records))
+    first = next(
+        index for index, record in enumerate(records) if record.function == "cudnnBackendFinalizeGraphVisualize"
+    )
+    alone = read_back(records[first + 1 :])
+    assert alone.notes == ("cuDNN does not log the sub-graph of SDPA_BWD with it, and none was seen before",)
+
+
+WITHOUT_JSON = [
+    "flash f16 causal",
+    "two matmul, reordered, s 10",
+    "conv forward relu f16",
+    "layer norm training",
+    "reduce max",
+]
+
+
+@pytest.mark.parametrize("name", WITHOUT_JSON)
+def test_without_json_the_calls_and_dumps_say_it(name: str) -> None:
+    """As logs before cuDNN 9.5 are: the axis of an index and the reordering stand only where they are set."""
+    graph = ZOO[name]()
+    records = [record for record in logged(graph) if "Visualize" not in (record.function or "")]
+    found = read_back(records)
+    assert found.source == "descriptors"
+    assert_same(graph, found)
+
+
+@pytest.mark.parametrize("name", ["pointwise numbers", "rng seeded", "padded matmul", "paged cache", "slice", "concat"])
+def test_without_json_numbers_and_hidden_tensors_come_from_the_calls(name: str) -> None:
+    graph = OPERATIONS[name]()
+    assert_same(graph, read_back(record for record in logged(graph) if "Visualize" not in (record.function or "")))
+
+
+def test_a_dump_cudnn_cut_off_is_put_together_from_its_operations() -> None:
+    graph = attention_rows()["backward: fp8, causal"].graph("composite", library().version)
+    records = [record for record in logged(graph) if "Visualize" not in (record.function or "")]
+    assert max(len(record.text) for record in records) > 65_000
+    assert_same(graph, read_back(records))
+    finalize = next(record for record in records if len(record.text) > 65_000)
+    found = read_back([finalize])
+    assert found.fault is not None
+    assert found.fault.code == "log-graph"
+
+
+def test_a_dump_alone_says_what_it_lacks() -> None:
+    records = logged(ZOO["flash f16 causal"]())
+    dump = [record for record in records if "CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR:" in record.text]
+    found = read_back([next(record for record in dump if record.function == "cudnnBackendFinalize")])
+    assert found.fault is not None
+    assert found.fault.headline == "the log does not say along which axis 'gen_index_2' counts"
+
+
+CHILD = """
+import sys
+from cudnn_backend_py import CudnnBackendError, OperationGraph, open_target
+from tests.library.importers.test_log_graphs import OLDER_GRAPHS
+target = open_target("h100")
+for name, graph in OLDER_GRAPHS().items():
+    try:
+        OperationGraph(graph, target)
+    except CudnnBackendError:
+        print(name)
+"""
+
+
+def OLDER_GRAPHS() -> dict[str, Graph]:
+    """What 9.19 is asked to log: operations, zoo, attention."""
+    made = {name: make() for name, make in {**OPERATIONS, **ZOO}.items()}
+    return made | attention(8, (9, 19, 0))
+
+
+def test_a_file_of_9_19_gives_every_graph(tmp_path: Path) -> None:
+    """Written by cuDNN itself to a file, all graphs one after the other in one process."""
+    path = tmp_path / "cudnn.log"
+    environment = older_cudnn() | {"CUDNN_LOGLEVEL_DBG": "3", "CUDNN_LOGDEST_DBG": str(path)}
+    refused = set(run_code(CHILD, environment=environment).stdout.splitlines())
+    graphs = {name: graph for name, graph in OLDER_GRAPHS().items() if name not in refused}
+    found = list(read_graphs(path))
+    assert len(graphs) > 80
+    assert {item.version for item in found} == {"9.19.0"}
+    read = {canonical(item.graph) for item in found if item.graph is not None}
+    assert [name for name, graph in graphs.items() if canonical(graph) not in read] == []
+    assert sum(item.count for item in found if item.graph is not None) >= len(graphs)
+
+
+def test_the_log_of_torch_is_answered_as_torch_was() -> None:
+    """On a described H100, 9.19 has the engine configs, in their order, that it logged on a real one."""
+    code = """
+import json
+from cudnn_backend_py import OperationGraph, open_target
+from cudnn_backend_py.importers.graphs import read_graphs
+from tests.support.logs import LOGS
+answers = []
+for item in read_graphs(LOGS / "torch-attention-9.19.0.log.gz"):
+    (mode,) = item.modes
+    configs = OperationGraph(item.graph, open_target("h100")).heuristics(mode).configs
+    answers.append([[config.tag for config in configs], [c.tag for c in item.configs if c.state != "refused"]])
+print(json.dumps(answers))
+"""
+    answers = json.loads(run_code(code, environment=older_cudnn()).stdout)
+    assert answers == [
+        [["eng2_k24=7", "eng1_k24=6", "eng1_k24=5", "eng1_k24=3"]] * 2,
+        [["eng6_k24=26", "eng7_k24=28", "eng7_k24=26"]] * 2,
+    ]
+
+
+def test_a_report_explains_what_the_log_has() -> None:
+    report = report_log(LOGS / "torch-attention-9.19.0.log.gz", ["h100"])
+    assert report.exit_code == 0
+    assert [[verdict.outcome.value for verdict in asked] for asked in report.verdicts] == [["supported"]] * 2
+    assert json.loads(json.dumps(report.to_dict()))["graphs"][1]["verdicts"][0]["target"] == "h100-sxm"
+    assert "SUPPORTED" in str(report)
+    with pytest.raises(UsageError, match="unknown-target"):
+        report_log(LOGS / "torch-attention-9.19.0.log.gz", ["nowhere"])
+
+
+def test_captured_records_and_their_file_form_say_the_same() -> None:
+    records = logged(ZOO["matmul relu"]())
+    (captured,), (filed,) = read_graphs(records), read_graphs([file_form(records)])
+    assert captured.graph == filed.graph
+    assert (captured.thread, captured.process) == (filed.thread, filed.process)

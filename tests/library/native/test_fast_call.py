@@ -1,0 +1,311 @@
+"""The compiled call: what it reads, what it refuses to judge, what it fills. Nothing is launched: there is no handle.
+
+The framework is one of the test's own: DLPack's C functions as ctypes callbacks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import CudnnStatusError, DataType, GraphBuilder, OperationGraph, build_plan, open_target
+from cudnn_backend_py.execution.buffers import exchange
+from cudnn_backend_py.execution.executable import _wanted
+from cudnn_backend_py.graph.attention import sdpa_forward
+from cudnn_backend_py.native import fast_call as module
+from cudnn_backend_py.native.fast_call import (
+    LOOK_CLOSER,
+    OTHER_STREAM,
+    Call,
+    Exchange,
+    HandleState,
+    Launch,
+    compiled_library,
+)
+from cudnn_backend_py.native.launch import Launcher
+from cudnn_backend_py.plans.plan import Plan
+
+CUDA, HOST, FLOAT, BFLOAT, UINT = 2, 1, 2, 4, 1
+NULL_HANDLE = 2000  # the thousand of CUDNN_STATUS_BAD_PARAM, cuDNN's answer to a null handle
+STREAM = 4096
+
+
+class DLTensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("kind", ctypes.c_int32),
+        ("ordinal", ctypes.c_int32),
+        ("rank", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("dims", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("offset", ctypes.c_uint64),
+    )
+
+
+@dataclass(eq=False)
+class Buffer:
+    data: int = 0x10000
+    dims: tuple[int, ...] = (1, 2, 128, 64)
+    strides: tuple[int, ...] | None = (128 * 2 * 64, 64, 128, 1)
+    code: int = FLOAT
+    bits: int = 16
+    kind: int = CUDA
+    ordinal: int = 0
+    offset: int = 0
+    is_readable: bool = True
+
+
+class Derived(Buffer):
+    pass
+
+
+READ = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(DLTensor))
+CURRENT = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
+
+
+class Framework:
+    """DLPack's C functions for ``Buffer``."""
+
+    def __init__(self) -> None:
+        self.stream = STREAM
+        self.read, self.current = READ(self._read), CURRENT(self._current)
+        self.arrays: list[Any] = []
+
+    def _read(self, buffer: Buffer, out: Any) -> int:
+        if not buffer.is_readable:
+            return -1
+        row = ctypes.c_int64 * len(buffer.dims)
+        dims, strides = row(*buffer.dims), None if buffer.strides is None else row(*buffer.strides)
+        self.arrays += [dims, strides]
+        out[0] = DLTensor(
+            buffer.data,
+            buffer.kind,
+            buffer.ordinal,
+            len(buffer.dims),
+            buffer.code,
+            buffer.bits,
+            1,
+            ctypes.addressof(dims),
+            None if strides is None else ctypes.addressof(strides),
+            buffer.offset,
+        )
+        return 0
+
+    def _current(self, kind: int, device: int, out: Any) -> int:
+        assert (kind, device) == (CUDA, 0)
+        out[0] = self.stream
+        return 0
+
+    def exchange(self) -> Exchange:
+        return Exchange(
+            Buffer, *(int(ctypes.cast(call, ctypes.c_void_p).value or 0) for call in (self.read, self.current))
+        )
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    graph = sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True)
+    return build_plan(OperationGraph(graph, open_target("h100")).heuristics().configs[0])
+
+
+@pytest.fixture
+def framework() -> Framework:
+    return Framework()
+
+
+@pytest.fixture
+def launcher(plan: Plan) -> Launcher:
+    return Launcher(plan.descriptor, [tensor.uid for tensor in plan.graph.variant_pack_tensors])
+
+
+def no_handle(plan: Plan) -> Launch:
+    """Return what would be launched on STREAM if there were a handle."""
+    return Launch(plan.target.library, HandleState(0, STREAM), STREAM, plan.descriptor.pointer)
+
+
+def make(plan: Plan, launcher: Launcher, framework: Framework, **changes: Any) -> Call:
+    tensors = [tensor for tensor in plan.graph.variant_pack_tensors if not tensor.by_value]
+    return Call(
+        no_handle(plan),
+        launcher.empty_pack(),
+        launcher.filler,
+        framework.exchange(),
+        **{
+            "given": len(tensors),
+            "wanted": [_wanted(tensor) for tensor in tensors],
+            "tail": [4096] * (len(launcher.uids) - len(tensors)),
+            "workspace": 0,
+            "device": 0,
+            "ask_stream": True,
+        }
+        | changes,
+    )
+
+
+def buffers(**changes: Any) -> tuple[Buffer, ...]:
+    """Return four buffers, the last with changes."""
+    return (*(Buffer(0x10000 * number) for number in range(1, 4)), Buffer(**{"data": 0x40000} | changes))
+
+
+def reaches_execute(call: Call, given: Any) -> bool:
+    status = call.go(given)
+    return status // 1000 * 1000 == NULL_HANDLE and call.failed == "cudnnBackendExecute"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"offset": 256},
+        {"code": UINT},
+        {"strides": None},
+        {"dims": (2, 128, 128), "strides": (128 * 128, 128, 1)},
+        {"strides": (0, 8192, 64, 1)},
+    ],
+)
+def test_buffers_that_fit_are_launched(plan: Plan, launcher: Launcher, framework: Framework, changes: Any) -> None:
+    assert reaches_execute(make(plan, launcher, framework), buffers(**changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"data": 0},
+        {"data": 0x40002},
+        {"offset": 2},
+        {"kind": HOST},
+        {"ordinal": 1},
+        {"code": BFLOAT},
+        {"bits": 32},
+        {"dims": (1, 2, 127, 64)},
+        {"strides": (0, 0, 0, 0)},
+        {"dims": (0, 2, 128, 64)},
+        {"is_readable": False},
+    ],
+)
+def test_whatever_is_not_as_expected_is_left_to_python(
+    plan: Plan, launcher: Launcher, framework: Framework, changes: Any
+) -> None:
+    call = make(plan, launcher, framework)
+    assert call.go(buffers(**changes)) == LOOK_CLOSER
+    assert reaches_execute(call, buffers())
+
+
+def test_only_the_very_type_is_read(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+    call = make(plan, launcher, framework)
+    for other in (Derived(0x40000), 0x40000, None):
+        assert call.go((*buffers()[:3], other)) == LOOK_CLOSER
+
+
+def test_another_current_stream_is_told(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+    call = make(plan, launcher, framework)
+    framework.stream = 8192
+    assert call.go(buffers()) == OTHER_STREAM
+    assert reaches_execute(make(plan, launcher, framework, ask_stream=False), buffers())
+
+
+def test_unchecked_call_asks_for_the_device_only(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+    call = make(plan, launcher, framework, wanted=None)
+    assert reaches_execute(call, buffers(bits=32, data=0x40002, dims=(1,), strides=None))
+    assert call.go(buffers(kind=HOST)) == LOOK_CLOSER
+
+
+def test_pack_holds_the_buffers_of_the_last_call_that_was_launched(
+    plan: Plan, launcher: Launcher, framework: Framework
+) -> None:
+    call = make(plan, launcher, framework)
+    row = (ctypes.c_uint64 * len(launcher.uids)).from_address(call._call.row)
+    assert reaches_execute(call, buffers())
+    assert call._call.filled
+    # The first buffer is new, the last one refused: what was read so far must not pass for what the pack holds.
+    assert call.go((Buffer(0x90000), *buffers(kind=HOST)[1:])) == LOOK_CLOSER
+    assert not call._call.filled
+    assert reaches_execute(call, buffers())
+    assert list(row[:4]) == [0x10000, 0x20000, 0x30000, 0x40000]
+    assert call._call.filled
+
+
+def test_what_cudnn_refuses_while_filling_is_told(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+    call = make(plan, launcher, framework)
+    finalized = launcher.empty_pack()
+    call._call.run.pack = plan.descriptor.pointer.value  # a finalized plan is no pack
+    status = call.go(buffers())
+    assert status > 0
+    assert call.failed in module.FUNCTIONS[:3]
+    call._call.run.pack = finalized.pointer.value
+    assert reaches_execute(call, buffers())
+
+
+@pytest.fixture(params=["compiled", "ctypes"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "ctypes":
+        monkeypatch.setattr(module, "compiled_library", lambda: None)
+        monkeypatch.setattr("cudnn_backend_py.native.launch.compiled_library", lambda: None)
+    return str(request.param)
+
+
+def test_bound_call_tells_the_status(plan: Plan, way: str) -> None:
+    launcher = Launcher(plan.descriptor, [1, 2])
+    step = no_handle(plan).bind(launcher.pack(launcher.row(64, 64)))
+    for _ in range(2):
+        with pytest.raises(CudnnStatusError) as caught:
+            step()
+        assert caught.value.function == "cudnnBackendExecute"
+        assert int(caught.value.status) // 1000 * 1000 == NULL_HANDLE
+
+
+def test_handle_is_given_the_stream_first(plan: Plan, launcher: Launcher, framework: Framework, way: str) -> None:
+    """cuDNN refuses that too, for want of a handle, and then the handle's stream stays what it was."""
+    launch = no_handle(plan)
+    launch.handle.stream = 8192
+    with pytest.raises(CudnnStatusError) as caught:
+        launch.bind(launcher.pack(launcher.row(*[64] * len(launcher.uids))))()
+    assert caught.value.function == "cudnnSetStream"
+    assert int(caught.value.status) // 1000 * 1000 == NULL_HANDLE
+    assert launch.handle.stream == 8192
+
+
+def test_a_stream_the_handle_refuses_is_told_as_that(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+    call = make(plan, launcher, framework)
+    call._keeps[0].handle.stream = 8192
+    assert call.go(buffers()) // 1000 * 1000 == NULL_HANDLE
+    assert call.failed == "cudnnSetStream"
+
+
+def test_packs_are_filled_alike_either_way(plan: Plan, way: str) -> None:
+    """Through cuDNN either way: it finalizes them."""
+    launcher = Launcher(plan.descriptor, [1, 2])
+    for number in range(3):
+        key = (number,)
+        pack = launcher.keep(key, launcher.row(64, 128), 4096)
+        assert launcher.find(key) is pack
+    assert (launcher._compiled_fill is None) == (way == "ctypes")
+
+
+def test_what_a_tensor_wants() -> None:
+    g = GraphBuilder("types")
+    half = g.tensor("half", (1, 4, 64), data_type=DataType.HALF, alignment=64)
+    wanted = _wanted(half)
+    assert (wanted.bytes, wanted.alignment, wanted.bits) == (512, 64, 16)
+    assert {FLOAT, UINT} <= wanted.codes
+    assert not {BFLOAT, 0} & wanted.codes
+    assert 17 in wanted.codes  # a type nobody knew when this was written
+    fp8 = _wanted(g.tensor("fp8", (1, 4, 64), data_type=DataType.FP8_E4M3))
+    assert fp8.bits == 8
+    assert set(range(16)) <= fp8.codes
+    assert _wanted(g.tensor("mask", (1, 4, 64), data_type=DataType.BOOLEAN)).bits == 0
+
+
+def test_frameworks_without_c_functions_have_no_fast_path() -> None:
+    assert exchange(Buffer) is None
+    assert exchange(Derived) is None
+
+
+def test_it_was_built_here() -> None:
+    assert compiled_library() is not None

@@ -1,0 +1,381 @@
+"""Descriptors come and go: flat memory, any order, any thread, any way to end. The full million is
+``python -m cudnn_backend_py.bench million-rounds``; CUDNN_BACKEND_ROUNDS sets the number of rounds here.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import random
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import (
+    Attr,
+    CudnnBackendError,
+    DataType,
+    Descriptor,
+    DescriptorType,
+    Graph,
+    GraphBuilder,
+    OperationGraph,
+    UsageError,
+    capi,
+    explain,
+    library,
+    open_target,
+)
+from cudnn_backend_py.graph.attention import sdpa_forward
+from tests.support.child import run_code, run_python
+from tests.support.live import Live, counting
+
+ROUNDS = int(os.environ.get("CUDNN_BACKEND_ROUNDS", "100000"))
+MIB = 1 << 20
+
+
+def tensor(uid: int = 1) -> Descriptor:
+    made = Descriptor(DescriptorType.TENSOR).set(Attr.TENSOR_DATA_TYPE, DataType.HALF)
+    made.set(Attr.TENSOR_UNIQUE_ID, uid).set(Attr.TENSOR_BYTE_ALIGNMENT, 16)
+    return made.set(Attr.TENSOR_DIMENSIONS, (2, 8, 64)).set(Attr.TENSOR_STRIDES, (512, 64, 1)).finalize()
+
+
+def flash() -> Graph:
+    return sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True, stats=True)
+
+
+def test_memory_is_flat_over_many_rounds() -> None:
+    """Without destruction 100,000 rounds keep some 200 MiB; 1 MiB is allowed."""
+    command = ["-m", "cudnn_backend_py.bench", "million-rounds", "--rounds", str(ROUNDS)]
+    done = run_python(command, timeout_s=60 + ROUNDS / 1000, check=True)
+    measured = json.loads(done.stdout)
+    assert measured["rounds"] == ROUNDS
+    assert measured["growth_bytes_after_first_tenth"] < MIB, measured
+
+
+def one_of_everything() -> None:
+    """Make, question and drop a graph; what it leaves alive is a leak."""
+    target = open_target("sm90")
+    question = OperationGraph(flash(), target)
+    found = question.heuristics("A")
+    assert found.configs
+    for config in found.configs:
+        _ = config.engine, config.knobs, config.behavior_notes, config.numerical_notes
+    question.knobs(found.configs[0].engine)
+
+
+def closed_in_random_order() -> None:
+    made = [tensor(uid) for uid in range(1, 200)]
+    random.Random(1).shuffle(made)
+    for descriptor in made:
+        descriptor.close()
+
+
+def refused_ones() -> None:
+    for _ in range(100):
+        made = Descriptor(DescriptorType.TENSOR)
+        with pytest.raises(UsageError):
+            made.set(Attr.TENSOR_UNIQUE_ID, "no")
+
+
+def garbage_cycles() -> None:
+    for uid in range(1, 100):
+        cycle: list[object] = [tensor(uid)]
+        cycle.append(cycle)
+        del cycle
+    gc.collect()
+
+
+def many_threads() -> None:
+    def work(number: int) -> None:
+        for _ in range(50):
+            with tensor(number + 1) as made:
+                assert made.get(Attr.TENSOR_UNIQUE_ID) == number + 1
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(work, range(16)))
+
+
+def closed_by_another_thread() -> None:
+    for uid in range(1, 50):
+        made = tensor(uid)
+        closer = threading.Thread(target=made.close)
+        closer.start()
+        closer.join()
+        assert made.closed
+
+
+def assert_nothing_left(live: Live) -> None:
+    gc.collect()
+    assert live.made > 0
+    assert live.alive == 0
+
+
+WAYS: list[Callable[[], None]] = [
+    one_of_everything, closed_in_random_order, refused_ones, garbage_cycles, many_threads, closed_by_another_thread,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_nothing_is_left_alive(way: Callable[[], None]) -> None:
+    gc.collect()
+    with counting() as live:
+        way()
+        assert_nothing_left(live)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_the_check_fails_where_nothing_is_destroyed(way: Callable[[], None]) -> None:
+    """The tests are tested: with destruction switched off each of them must fail."""
+    gc.collect()
+    with counting(destroy=False) as live:
+        way()
+        with pytest.raises(AssertionError):
+            assert_nothing_left(live)
+
+
+def test_a_verdict_leaves_nothing_alive() -> None:
+    explain(flash(), "sm90")  # fills what is kept per process
+    gc.collect()
+    with counting() as live:
+        explain(flash(), "sm90")
+        assert_nothing_left(live)
+
+
+def test_a_refused_graph_leaves_nothing_alive() -> None:
+    def refused() -> Graph:
+        g = GraphBuilder("odd", io_type=DataType.DOUBLE)
+        g.matmul(g.tensor("a", (1, 3, 5)), g.tensor("b", (1, 5, 7)), virtual=False)
+        return g.graph()
+
+    explain(refused(), "sm90")
+    gc.collect()
+    with counting() as live:
+        assert not explain(refused(), "sm90").supported
+        assert_nothing_left(live)
+
+
+def test_children_live_as_long_as_their_parent_and_no_longer() -> None:
+    with counting() as live:
+        x, y = tensor(1), tensor(2)
+        matmul = Descriptor(DescriptorType.MATMUL).set(Attr.MATMUL_COMP_TYPE, DataType.FLOAT).finalize()
+        operation = Descriptor(DescriptorType.OPERATION_MATMUL).set(Attr.OPERATION_MATMUL_DESC, matmul)
+        operation.set(Attr.OPERATION_MATMUL_ADESC, x).set(Attr.OPERATION_MATMUL_BDESC, y)
+        for child in (x, y, matmul):
+            child.close()
+        assert live.alive == 4
+        operation.set(Attr.OPERATION_MATMUL_ADESC, tensor(3))
+        assert live.alive == 4  # the replaced child went, the new one stays
+        operation.close()
+        assert live.alive == 0
+
+
+def test_close_during_calls_in_another_thread_frees_nothing_in_use() -> None:
+    """One thread reads while another closes: a value or descriptor-closed, never a dead pointer."""
+    for _ in range(200):
+        made = tensor(7)
+        start = threading.Barrier(2)
+        seen: list[object] = []
+
+        def read(made: Descriptor = made, start: threading.Barrier = start, seen: list[object] = seen) -> None:
+            start.wait()
+            for _ in range(20):
+                try:
+                    seen.append(made.get(Attr.TENSOR_UNIQUE_ID))
+                except UsageError as error:
+                    seen.append(error.code)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        start.wait()
+        made.close()
+        reader.join()
+        assert set(seen) <= {7, "descriptor-closed"}
+
+
+EXIT = """
+from cudnn_backend_py import *
+from tests.library.native.test_lifetime import flash, tensor
+import threading
+kept = [tensor(uid) for uid in range(1, 100)]
+kept.append(kept)
+target = open_target("sm90")
+graph = OperationGraph(flash(), target)
+configs = graph.heuristics("A").configs
+plan = build_plan(configs[0])
+log = capture_log()
+log.__enter__()
+idle = threading.Thread(target=threading.Event().wait, daemon=True)
+idle.start()
+{last}
+"""
+
+
+@pytest.mark.parametrize(
+    ("last", "code"), [("", 0), ("raise SystemExit(3)", 3), ("import os; os._exit(4)", 4)], ids=["end", "exit", "_exit"]
+)
+def test_descriptors_open_at_exit_end_the_process_cleanly(last: str, code: int) -> None:
+    done = run_python(["-c", EXIT.format(last=last)])
+    assert (done.code, done.stderr) == (code, "")
+
+
+def test_a_forked_child_that_ends_leaves_the_parent_working() -> None:
+    done = run_code(
+        """
+import os
+from cudnn_backend_py import explain
+from tests.library.native.test_lifetime import flash, tensor
+made = tensor(5)
+child = os.fork()
+if child == 0:
+    made.close()
+    raise SystemExit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+from cudnn_backend_py import Attr
+assert made.get(Attr.TENSOR_UNIQUE_ID) == 5
+print(explain(flash(), "sm90").outcome)
+"""
+    )
+    assert done.stdout.strip() == "supported"
+    assert done.stderr == ""
+
+
+def test_a_forked_child_destroys_nothing_of_its_parent() -> None:
+    """A lock of cuDNN that another thread held at that moment is never given back in the child."""
+    done = run_code(
+        """
+import os
+from cudnn_backend_py import Descriptor, DescriptorType, library
+from tests.support.live import counting
+with counting() as live:
+    made = [Descriptor(DescriptorType.TENSOR) for _ in range(10)]
+    child = os.fork()
+    if child == 0:
+        made.clear()
+        mine = [Descriptor(DescriptorType.TENSOR) for _ in range(3)]
+        mine.clear()
+        os._exit(live.destroyed)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    made.clear()
+    print(live.destroyed)
+"""
+    )
+    assert done.stdout.split() == ["3", "10"]
+
+
+class Interrupting:
+    """Calls a C function and raises KeyboardInterrupt before or after it, once."""
+
+    def __init__(self, name: str, *, after: bool) -> None:
+        self.name, self.after = name, after
+        self.call = getattr(library(), name)
+
+    def __call__(self, *arguments: Any) -> Any:
+        vars(library())[self.name] = self.call
+        status = self.call(*arguments) if self.after else 0
+        if status == 0:
+            raise KeyboardInterrupt
+        return status
+
+    def __enter__(self) -> None:
+        vars(library())[self.name] = self
+
+    def __exit__(self, *_exception: object) -> None:
+        vars(library())[self.name] = self.call
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_an_interrupted_creation_leaves_nothing_alive(after: bool) -> None:
+    gc.collect()
+    with counting() as live:
+        with Interrupting("cudnnBackendCreateDescriptor", after=after), pytest.raises(KeyboardInterrupt):
+            Descriptor(DescriptorType.TENSOR)
+        gc.collect()
+        assert (live.made, live.alive) == (int(after), 0)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("verb", ["SetAttribute", "Finalize", "Initialize"])
+def test_an_interrupted_descriptor_can_only_be_closed(verb: str, after: bool) -> None:
+    with counting() as live:
+        child = tensor(9)
+        made = Descriptor(DescriptorType.OPERATION_RESHAPE)
+
+        def change() -> None:
+            if verb == "SetAttribute":
+                made.set(Attr.OPERATION_RESHAPE_XDESC, child)
+            elif verb == "Finalize":
+                made.finalize()
+            else:
+                made.initialize()
+
+        if verb == "Finalize":
+            made.set(Attr.OPERATION_RESHAPE_XDESC, child).set(Attr.OPERATION_RESHAPE_YDESC, tensor(2))
+        with Interrupting(f"cudnnBackend{verb}", after=after), pytest.raises(KeyboardInterrupt):
+            change()
+        child.close()
+        for call in (change, made.finalize, lambda: made.get(Attr.OPERATION_RESHAPE_XDESC)):
+            with pytest.raises(UsageError) as caught:
+                call()
+            assert caught.value.code in ("descriptor-interrupted", "descriptor-closed")
+        if verb != "Initialize":
+            assert live.alive >= 2  # what cuDNN may have been told of lives as long as it
+        made.close()
+        del caught
+        gc.collect()
+        assert live.alive == 0
+
+
+def test_a_log_callback_cannot_change_the_descriptor_that_is_being_changed() -> None:
+    refused: list[str] = []
+    made = Descriptor(DescriptorType.MATMUL)
+
+    def foreign(*_: object) -> None:
+        try:
+            made.set(Attr.MATMUL_COMP_TYPE, DataType.HALF)
+        except UsageError as error:
+            refused.append(error.code)
+
+    capi.cudnnSetCallback(0b1110, foreign)
+    made.finalize()
+    capi.cudnnSetCallback(0, None)
+    assert "descriptor-interrupted" in refused
+    assert set(refused) <= {"descriptor-interrupted", "descriptor-finalized"}
+
+
+def test_threads_change_one_descriptor() -> None:
+    """Set, read, finalize, close at once: values, our errors, and nothing left."""
+    gc.collect()
+    with counting() as live:
+        for number in range(60):
+            made = tensor(5) if number % 2 else Descriptor(DescriptorType.TENSOR).set(Attr.TENSOR_UNIQUE_ID, 5)
+            start = threading.Barrier(4)
+            calls = (
+                lambda made=made: made.set(Attr.TENSOR_DIMENSIONS, (2, 8, 64)),
+                lambda made=made: made.get(Attr.TENSOR_UNIQUE_ID),
+                lambda made=made: made.finalize(),
+                lambda made=made: made.close(),
+            )
+            seen: list[object] = []
+
+            def work(call: Any, start: threading.Barrier = start, seen: list[object] = seen) -> None:
+                start.wait()
+                for _ in range(5):
+                    try:
+                        call()
+                    except CudnnBackendError as error:
+                        seen.append(error.code)
+
+            threads = [threading.Thread(target=work, args=(call,)) for call in calls]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert set(seen) <= {"descriptor-closed", "descriptor-finalized", "cudnn-status"}
+        del made, calls, threads, thread
+        gc.collect()
+        assert live.alive == 0

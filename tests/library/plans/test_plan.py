@@ -1,0 +1,253 @@
+"""Plans and what leads to them: engines, knobs, notes, configs; files that were changed are refused."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import (
+    BehaviorNote,
+    CudnnStatusError,
+    EngineConfig,
+    EnvironmentNotReady,
+    GraphBuilder,
+    GraphError,
+    NotSupported,
+    NumericalNote,
+    OperationGraph,
+    Plan,
+    UsageError,
+    build_plan,
+    library,
+    load_plan,
+    open_target,
+)
+from cudnn_backend_py.generated.enums import KnobType
+from cudnn_backend_py.graph import Graph
+from cudnn_backend_py.graph.attention import sdpa_forward
+from cudnn_backend_py.plans.record import seal
+from tests.support.child import older_cudnn, run_code
+
+
+def matmul() -> Graph:
+    g = GraphBuilder("matmul")
+    g.matmul(g.tensor("a", (1, 64, 64)), g.tensor("b", (1, 64, 64)), name="c", virtual=False)
+    return g.graph()
+
+
+def flash() -> Graph:
+    return sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True, stats=True)
+
+
+@pytest.fixture(scope="module")
+def question() -> OperationGraph:
+    return OperationGraph(matmul(), open_target("sm90"))
+
+
+@pytest.fixture(scope="module")
+def configs(question: OperationGraph) -> list[EngineConfig]:
+    return question.heuristics("A").configs
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return build_plan(OperationGraph(flash(), open_target("sm90")).heuristics("A").configs[0])
+
+
+@pytest.fixture
+def saved(plan: Plan, tmp_path: Path) -> Path:
+    path = tmp_path / "plan.json"
+    plan.save(path)
+    return path
+
+
+# engines and knobs
+
+
+def test_engines_are_counted_and_bound_the_heuristics(question: OperationGraph, configs: list[EngineConfig]) -> None:
+    assert question.engine_count > 1
+    assert configs
+    assert {config.engine for config in configs} <= set(range(question.engine_count))
+
+
+@pytest.mark.parametrize("index", [-1, 10**6])
+def test_an_engine_that_does_not_exist_is_not_supported(question: OperationGraph, index: int) -> None:
+    with pytest.raises(NotSupported, match="ENGINE_DESCRIPTOR"):
+        question.engine(index)
+
+
+def test_knobs_have_ranges_that_hold_the_heuristics_choices(
+    question: OperationGraph, configs: list[EngineConfig]
+) -> None:
+    seen = 0
+    for config in configs:
+        ranges = {knob.type: knob for knob in question.knobs(config.engine)}
+        assert config.knobs
+        for knob, value in config.knobs.items():
+            assert isinstance(knob, KnobType)
+            assert ranges[knob].minimum <= value <= ranges[knob].maximum
+            assert ranges[knob].stride >= 0
+            seen += 1
+    assert seen >= len(configs)
+
+
+def test_a_config_from_a_tag_is_the_config_of_the_heuristics(
+    question: OperationGraph, configs: list[EngineConfig]
+) -> None:
+    for config in configs:
+        again = question.config(config.engine, config.knobs)  # type: ignore[arg-type]
+        assert (again.engine, again.knobs, again.tag) == (config.engine, config.knobs, config.tag)
+        assert again.workspace_bytes == config.workspace_bytes
+
+
+def test_a_config_without_knobs_is_cudnns_own_choice(question: OperationGraph, configs: list[EngineConfig]) -> None:
+    config = question.config(configs[0].engine)
+    assert config.engine == configs[0].engine
+    assert build_plan(config).workspace_bytes >= 0
+
+
+def test_a_knob_out_of_range_is_refused(question: OperationGraph, configs: list[EngineConfig]) -> None:
+    knob = next(iter(configs[0].knobs))
+    assert isinstance(knob, KnobType)
+    highest = next(item.maximum for item in question.knobs(configs[0].engine) if item.type is knob)
+    with pytest.raises(CudnnStatusError):
+        build_plan(question.config(configs[0].engine, {knob: highest + 1}))
+
+
+def test_an_engine_that_does_not_take_the_graph_says_so() -> None:
+    wide = OperationGraph(sdpa_forward(batch=1, heads=2, seq_q=64, head_dim=20), open_target("sm90"))
+    assert wide.heuristics("A").configs == []
+    assert wide.engine_count > 0
+    for index in range(wide.engine_count):
+        with pytest.raises(NotSupported) as caught:
+            wide.config(index)
+        assert caught.value.function == "cudnnBackendFinalize"
+
+
+def test_notes_are_enumerators(configs: list[EngineConfig]) -> None:
+    behavior = {note for config in configs for note in config.behavior_notes}
+    numerical = {note for config in configs for note in config.numerical_notes}
+    assert BehaviorNote.RUNTIME_COMPILATION in behavior
+    assert NumericalNote.TENSOR_CORE in numerical
+    assert {type(note) for note in behavior | numerical} <= {BehaviorNote, NumericalNote}
+
+
+def test_tags_tell_configs_apart(configs: list[EngineConfig]) -> None:
+    assert len({config.tag for config in configs}) == len(configs)
+    assert configs[0].tag.startswith(f"eng{configs[0].engine}_k")
+
+
+def test_heuristics_are_the_same_when_asked_again(question: OperationGraph, configs: list[EngineConfig]) -> None:
+    assert [config.tag for config in question.heuristics("a").configs] == [config.tag for config in configs]
+
+
+# plans and files
+
+
+def test_a_plan_knows_its_workspace_and_graph(plan: Plan) -> None:
+    assert plan.workspace_bytes >= 0
+    assert plan.graph == flash()
+    assert repr(plan).startswith(f"<Plan {plan.tag} of 'sdpa_forward' for ")
+    record = json.loads(plan.json())
+    assert record["cudnnVersion"] == library().cudnnGetVersion()
+
+
+def test_a_saved_plan_loads_on_the_same_target(plan: Plan, saved: Path) -> None:
+    loaded = load_plan(saved, "sm90")
+    assert (loaded.tag, loaded.workspace_bytes, loaded.graph) == (plan.tag, plan.workspace_bytes, plan.graph)
+    assert json.loads(loaded.json()) == json.loads(plan.json())
+    loaded.close()
+    loaded.close()
+    with pytest.raises(UsageError, match="closed"):
+        loaded.json()
+
+
+def test_a_plan_saved_again_is_the_same_file(plan: Plan, saved: Path, tmp_path: Path) -> None:
+    load_plan(saved, "sm90").save(tmp_path / "again.json")
+    first, second = (json.loads(path.read_text()) for path in (saved, tmp_path / "again.json"))
+    assert first == second
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_changed_byte_is_noticed(saved: Path, seed: int) -> None:
+    """Forty single bytes per seed, anywhere in the file: code, graph, version, hash or punctuation."""
+    good = saved.read_bytes()
+    chance = random.Random(seed)
+    for _ in range(40):
+        place = chance.randrange(len(good) - 1)  # not the last newline
+        wrong = bytearray(good)
+        wrong[place] ^= 1 << chance.randrange(8)
+        saved.write_bytes(wrong)
+        with pytest.raises(GraphError) as caught:
+            load_plan(saved, "sm90")
+        assert caught.value.code == "plan-file"
+
+
+def _rewritten(path: Path, **changes: Any) -> None:
+    """Change fields and make the hash right again, as someone would who means harm or another version."""
+    path.write_text(json.dumps(seal(json.loads(path.read_text()) | changes)))
+
+
+def test_a_plan_of_another_version_is_refused(saved: Path) -> None:
+    _rewritten(saved, cudnn="9.99.0")
+    with pytest.raises(EnvironmentNotReady, match=r"saved by cuDNN 9\.99\.0") as caught:
+        load_plan(saved, "sm90")
+    assert caught.value.code == "plan-version-mismatch"
+
+
+def test_a_plan_of_an_older_library_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "older.json"
+    run_code(
+        "from tests.library.plans.test_plan import *\n"
+        f"build_plan(OperationGraph(flash(), open_target('sm90')).heuristics('A').configs[0]).save({str(path)!r})",
+        environment=older_cudnn(),
+    )
+    with pytest.raises(EnvironmentNotReady, match=r"saved by cuDNN 9\.19\.0, the loaded library is") as caught:
+        load_plan(path, "sm90")
+    assert caught.value.code == "plan-version-mismatch"
+
+
+@pytest.mark.parametrize("target", ["sm80", "sm89", "sm100"])
+def test_a_plan_of_another_architecture_is_refused(saved: Path, target: str) -> None:
+    with pytest.raises(EnvironmentNotReady, match="holds code for sm_90") as caught:
+        load_plan(saved, target)
+    assert caught.value.code == "plan-architecture-mismatch"
+
+
+def test_a_plan_that_lies_about_its_architecture_is_refused_by_cudnn(saved: Path) -> None:
+    _rewritten(saved, sm=80)
+    with pytest.raises(CudnnStatusError, match="ARCH_MISMATCH"):
+        load_plan(saved, "sm80")
+
+
+def test_a_plan_is_not_loaded_where_no_gpu_is_unless_a_target_is_named(saved: Path) -> None:
+    with pytest.raises(EnvironmentNotReady) as caught:
+        load_plan(saved)
+    assert caught.value.code == "no-gpu"
+
+
+NO_PLANS: dict[str, Callable[[], bytes]] = {
+    "empty": lambda: b"",
+    "no JSON": lambda: b"plan",
+    "not UTF-8": lambda: b"\xff\xfe",
+    "a list": lambda: b"[]",
+    "a number": lambda: b"1",
+    "another schema": lambda: b'{"schema": "other", "version": 1}',
+    "another version": lambda: b'{"schema": "cudnn-backend-py/plan", "version": 99}',
+    "nothing in it": lambda: b'{"schema": "cudnn-backend-py/plan", "version": 1}',
+    "nested too deep": lambda: b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("content", NO_PLANS.values(), ids=NO_PLANS)
+def test_what_is_no_plan_is_refused(tmp_path: Path, content: Callable[[], bytes]) -> None:
+    path = tmp_path / "plan.json"
+    path.write_bytes(content())
+    with pytest.raises(GraphError) as caught:
+        load_plan(path, "sm90")
+    assert caught.value.code == "plan-file"

@@ -1,0 +1,430 @@
+"""``build`` and the plan cache on the real cuDNN: never built twice, never loaded when anything is wrong."""
+
+from __future__ import annotations
+
+import gc
+import json
+import random
+import threading
+import weakref
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import (
+    BehaviorNote,
+    EnvironmentNotReady,
+    Graph,
+    GraphBuilder,
+    HeurMode,
+    KnobType,
+    NotSupported,
+    NotSupportedStatus,
+    OperationGraph,
+    Plan,
+    Status,
+    UsageError,
+    find_profile,
+    load_plan,
+    open_target,
+)
+from cudnn_backend_py.execution.plan import plan
+from cudnn_backend_py.graph.attention import sdpa_forward
+from cudnn_backend_py.plans import build as planning_module
+from cudnn_backend_py.plans.build import build, build_plans, forget_plans, parse_knobs, shared_target
+from cudnn_backend_py.plans.cache import PlanCache, PlanCacheWarning, plan_files, plan_key
+from cudnn_backend_py.plans.select import Selection, tuned_options
+from cudnn_backend_py.target import Target
+from tests.support.child import older_cudnn, run_python
+
+pytestmark = pytest.mark.usefixtures("cache")
+OPTIONS: Mapping[str, Any] = {"mode": HeurMode.A}
+
+
+def flash(seq: int = 128, **options: Any) -> Graph:
+    return sdpa_forward(batch=1, heads=2, seq_q=seq, head_dim=64, causal=True, **options)
+
+
+@pytest.fixture(scope="module")
+def target() -> Target:
+    return shared_target("h100")
+
+
+@pytest.fixture(scope="module")
+def built(target: Target) -> Plan:
+    return build(flash(), target, cache=False)
+
+
+@pytest.fixture(scope="module")
+def key(target: Target) -> str:
+    return plan_key(flash(), target, OPTIONS)
+
+
+@pytest.fixture
+def stored(cache: PlanCache, built: Plan, target: Target) -> Plan:
+    """Put the plan that ``build(flash(), "h100")`` looks for into the cache."""
+    cache.put(plan_key(flash(), target, {"selection": Selection(modes=(HeurMode.A,)).to_dict()}), built)
+    return built
+
+
+def engine_and_knobs(plan: Plan) -> set[str]:
+    """Return what a tag says; knobs come in the order in which they were chosen."""
+    return set(plan.tag.split("_"))
+
+
+# keys
+
+
+def variants(target: Target) -> dict[str, str]:
+    h200 = shared_target("h200")
+    more = {**target.profile.properties, "multiProcessorCount": 78}
+    small = shared_target(replace(target.profile, properties=more))
+    return {
+        "shape": plan_key(flash(192), target, OPTIONS),
+        "name": plan_key(replace(flash(), name="other"), target, OPTIONS),
+        "option": plan_key(flash(), target, {"mode": HeurMode.B}),
+        "one more option": plan_key(flash(), target, {**OPTIONS, "engine": 2}),
+        "architecture": plan_key(flash(), shared_target("l40s"), OPTIONS),
+        "multiprocessors": plan_key(flash(), small, OPTIONS),
+        "bus width": plan_key(flash(), h200, OPTIONS),
+    }
+
+
+def test_keys_tell_apart_what_makes_another_plan(target: Target, key: str) -> None:
+    others = variants(target)
+    if target.library.version < (9, 27, 0):
+        assert others.pop("bus width") == key, "H200 and H100 run the same code: architecture and limits are equal"
+    assert len({key, *others.values()}) == 1 + len(others)
+    assert plan_key(flash(), open_target("sm90"), dict(OPTIONS)) == key
+
+
+def test_a_plan_is_found_again_on_a_gpu_cudnn_loads_it_on(
+    built: Plan, target: Target, key: str, tmp_path: Path
+) -> None:
+    """The key tells GPUs apart where cuDNN refuses the other one's plan, and not elsewhere."""
+    path = tmp_path / "plan.json"
+    built.save(path)
+    for name in ("h200", "h100-pcie", "gh200"):
+        other = shared_target(name)
+        try:
+            load_plan(path, other)
+        except NotSupported:
+            assert plan_key(flash(), other, OPTIONS) != key
+        else:
+            limits = ("multiProcessorCount", "memoryBusWidth")
+            differs = any(other.profile.properties[item] != target.profile.properties[item] for item in limits)
+            assert differs or plan_key(flash(), other, OPTIONS) == key
+
+
+def test_keys_of_tuned_plans_tell_gpus_apart_by_name(target: Target) -> None:
+    """What was fastest on one says nothing about another, though keys of other plans are the same."""
+    named = {**target.profile.properties, "deviceName": "another H100"}
+    nameless = {name: value for name, value in named.items() if name != "deviceName"}
+    targets = [
+        target,
+        *(Target(replace(target.profile, properties=given), library=target.library) for given in (named, nameless)),
+    ]
+    assert len({plan_key(flash(), one, OPTIONS) for one in targets}) == 1
+    assert len({plan_key(flash(), one, tuned_options(None, one)) for one in targets}) == 3
+    assert tuned_options(None, targets[2])["gpu"] is None
+
+
+def test_keys_do_not_ask_for_what_a_description_cannot_know(target: Target, key: str) -> None:
+    here = {**target.profile.properties, "pciDeviceId": 6, "driverVer": 12080, "smClockRateKHz": 1755000}
+    if target.library.version < (9, 27, 0):
+        del here["memoryBusWidth"]  # cuDNN 9.19 does not say it
+    live = Target(replace(target.profile, name="gpu", properties=here), library=target.library)
+    assert plan_key(flash(), live, OPTIONS) == key
+
+
+def test_keys_are_the_same_in_another_process_and_differ_by_version(key: str, target: Target) -> None:
+    code = (
+        "from tests.library.plans.test_planning import *\n"
+        "print(plan_key(flash(), open_target('h100'), OPTIONS), open_target('h100').library.version_text)"
+    )
+    assert run_python(["-c", code], check=True).stdout.split() == [key, target.library.version_text]
+    other, version = run_python(["-c", code], environment=older_cudnn(), check=True).stdout.split()
+    assert version == "9.19.0"
+    assert (other == key) == (version == target.library.version_text)
+
+
+def test_options_are_data(target: Target) -> None:
+    wanted = Selection(engine=2, knobs={KnobType.KERNEL_CFG: 1})
+    options = {"selection": wanted, "set": {3, 1}, "map": {"b": 1, "a": (1, 2)}}
+    assert plan_key(flash(), target, options) == plan_key(flash(), target, dict(reversed(options.items())))
+    with pytest.raises(UsageError) as caught:
+        plan_key(flash(), target, {"function": print})
+    assert caught.value.code == "plan-option"
+
+
+# plans on disk
+
+
+def test_a_plan_comes_back_with_its_evidence(cache: PlanCache, built: Plan, key: str, target: Target) -> None:
+    assert cache.get(key, target) is None
+    assert cache.evidence(key) is None
+    cache.put(key, built, {"microseconds": {"eng2": 12.5}})
+    for given in (None, flash()):
+        found = cache.get(key, target, graph=given)
+        assert found is not None
+        assert (found.tag, found.graph, found.workspace_bytes) == (built.tag, built.graph, built.workspace_bytes)
+        assert json.loads(found.json()) == json.loads(built.json())
+    assert cache.evidence(key) == {"microseconds": {"eng2": 12.5}}
+    (entry,) = cache.entries()
+    assert (entry.key, entry.graph, entry.tag, entry.sm) == (key, "sdpa_forward", built.tag, 90)
+    assert (entry.cudnn, entry.target) == (target.library.version_text, target.name)
+    assert entry.size_bytes == (cache.folder / f"{key}.plan").stat().st_size
+    assert cache.clear() == 1
+    assert cache.entries() == ()
+
+
+def test_a_changed_byte_anywhere_leads_to_another_build(
+    cache: PlanCache, builds: list[str], target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = build(flash(), target)
+    assert builds == [first.tag]
+    (path,) = cache.folder.glob("*.plan")
+    good = path.read_bytes()
+    key = path.stem
+
+    def refused(*_arguments: Any) -> Any:
+        raise AssertionError("a damaged entry was given to cuDNN")
+
+    chance = random.Random(2)
+    with monkeypatch.context() as patch:
+        patch.setattr("cudnn_backend_py.plans.cache.restore_plan", refused)
+        for place in chance.sample(range(len(good)), 300):
+            wrong = bytearray(good)
+            wrong[place] ^= 1 << chance.randrange(8)
+            path.write_bytes(wrong)
+            with pytest.warns(PlanCacheWarning, match="is ignored"):
+                assert cache.get(key, target) is None
+    forget_plans()
+    with pytest.warns(PlanCacheWarning, match="changed since it was written"):
+        again = build(flash(), target)
+    assert builds == [first.tag, again.tag]
+    forget_plans()
+    assert build(flash(), target).tag == first.tag  # the entry is good again
+    assert len(builds) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"cudnn": "9.99.0"}, "saved by cuDNN 9.99.0"),
+        ({"sm": 80}, "holds code for sm_80"),
+        ({"plan": "{}"}, "cudnnBackendFinalize"),
+        ({"graph": {"schema": "else"}}, "no graph JSON"),
+        ({"plan": None}, "is ignored"),
+    ],
+    ids=["version", "architecture", "plan", "graph", "type"],
+)
+def test_entries_of_others_are_ignored(
+    cache: PlanCache, built: Plan, key: str, target: Target, change: dict[str, Any], words: str
+) -> None:
+    """With a right hash: written by another cuDNN, for another GPU, or by another program."""
+    cache.put(key, built)
+    files = plan_files(cache.folder, 1 << 24)
+    record = files.read(key)
+    assert record is not None
+    del record["key"]
+    files.write(key, record | change)
+    with pytest.warns(PlanCacheWarning, match=words):
+        assert cache.get(key, target) is None
+
+
+def test_an_entry_without_a_plan_is_ignored(cache: PlanCache, key: str, target: Target) -> None:
+    plan_files(cache.folder, 1 << 24).write(key, {"evidence": None})
+    with pytest.warns(PlanCacheWarning, match="is ignored"):
+        assert cache.get(key, target) is None
+    with pytest.warns(PlanCacheWarning, match="is ignored"):
+        assert cache.entries() == ()
+
+
+# build
+
+
+def test_the_same_question_gives_the_same_plan(builds: list[str]) -> None:
+    first = build(flash(), "h100")
+    assert build(flash(), "sm90") is first
+    assert build(flash(), "h100", mode="a") is first
+    assert builds == [first.tag]
+    forget_plans()
+    second = build(flash(), "h100")
+    assert second is not first
+    assert second.tag == first.tag
+    assert builds == [first.tag], "the second came from the disk"
+
+
+def test_a_closed_plan_is_not_given_again(stored: Plan) -> None:
+    first = build(flash(), "h100")
+    first.close()
+    second = build(flash(), "h100")
+    assert second is not first
+    assert second.json()
+
+
+def test_another_cache_is_filled_too(tmp_path: Path, builds: list[str], stored: Plan) -> None:
+    other = PlanCache(tmp_path / "other")
+    build(flash(), "h100")
+    build(flash(), "h100", cache=other)
+    assert len(builds) == 1
+    assert len(other.entries()) == 1
+
+
+def test_without_a_cache_it_is_built_anew(cache: PlanCache, builds: list[str]) -> None:
+    assert build(flash(), "h100", cache=False) is not build(flash(), "h100", cache=False)
+    assert len(builds) == 2
+    assert not cache.folder.exists()
+
+
+def test_with_the_cache_turned_off_the_process_still_remembers(
+    cache: PlanCache, builds: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDNN_BACKEND_PLAN_CACHE", "")
+    assert build(flash(), "h100") is build(flash(), "h100")
+    assert len(builds) == 1
+    assert not cache.folder.exists()
+
+
+def test_a_folder_others_can_write_is_refused(cache: PlanCache) -> None:
+    cache.folder.mkdir()
+    cache.folder.chmod(0o777)
+    with pytest.raises(EnvironmentNotReady) as caught:
+        build(flash(), "h100")
+    assert caught.value.code == "cache-folder-not-private"
+
+
+def test_threads_build_one_plan_once(builds: list[str]) -> None:
+    """Eight threads ask for two plans at the same time."""
+    start = threading.Barrier(8)
+
+    def ask(number: int) -> Plan:
+        start.wait()
+        return build(flash(128 + 64 * (number % 2)), "h100")
+
+    with ThreadPoolExecutor(8) as pool:
+        plans = list(pool.map(ask, range(8)))
+    assert len(builds) == 2
+    assert len({id(one) for one in plans}) == 2
+
+
+def test_a_refused_graph_is_asked_again(builds: list[str]) -> None:
+    wide = sdpa_forward(batch=1, heads=2, seq_q=64, head_dim=20)
+    for _ in range(2):
+        with pytest.raises(NotSupported) as caught:
+            build(wide, "h100")
+        assert caught.value.code == "nothing-selected"
+    assert builds == []
+
+
+def test_kept_plans_are_bounded(monkeypatch: pytest.MonkeyPatch, stored: Plan) -> None:
+    monkeypatch.setattr(planning_module, "PLANS_KEPT", 1)
+    first = build(flash(), "h100")
+    build(flash(192), "h100")
+    assert build(flash(), "h100") is first, "alive, so it is found though it is not kept"
+    build(flash(192), "h100")
+    gone = weakref.ref(first)
+    del first
+    gc.collect()
+    assert gone() is None
+
+
+def test_engine_knobs_and_selection(target: Target) -> None:
+    configs = OperationGraph(flash(), target).heuristics("A").configs
+    last = configs[-1]
+    first = build(flash(), target, engine=last.engine, knobs=last.knobs)
+    assert engine_and_knobs(first) == set(last.tag.split("_"))
+    wanted = Selection(engine=last.engine, knobs=last.knobs)  # type: ignore[arg-type]
+    assert engine_and_knobs(build(flash(), target, selection=wanted)) == set(last.tag.split("_"))
+    chosen = build(flash(), target, selection=Selection(wanted_behavior=(BehaviorNote.RUNTIME_COMPILATION,)))
+    assert chosen.tag == configs[0].tag
+    with pytest.raises(UsageError) as caught:
+        build(flash(), target, knobs={KnobType.KERNEL_CFG: 1})
+    assert caught.value.code == "selection-knobs"
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_several_plans_are_built_in_order(target: Target, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of them cannot be built, and the others are."""
+    configs = OperationGraph(flash(), target).heuristics("A").configs[:3]
+    real = planning_module.build_plan
+
+    def build_two(config: Any) -> Plan:
+        if config is configs[1]:
+            raise NotSupportedStatus("no", status=Status.NOT_SUPPORTED, function="cudnnBackendFinalize")
+        return real(config)
+
+    monkeypatch.setattr(planning_module, "build_plan", build_two)
+    first, refused, second = build_plans(configs, workers=workers)
+    assert isinstance(refused, NotSupported)
+    assert [one.tag for one in (first, second) if isinstance(one, Plan)] == [configs[0].tag, configs[2].tag]
+    assert build_plans([]) == []
+
+
+def test_a_tuned_plan_comes_before_the_heuristics_choice(cache: PlanCache, target: Target) -> None:
+    last = OperationGraph(flash(), target).heuristics("A").configs[-1]
+    tuned = build(flash(), target, engine=last.engine, knobs=last.knobs, cache=False)
+    cache.put(plan_key(flash(), target, tuned_options(None, target)), tuned, {"why": "fastest"})
+    assert build(flash(), target).tag == tuned.tag
+    assert engine_and_knobs(build(flash(), target, mode="B")) != engine_and_knobs(tuned)
+    assert engine_and_knobs(build(flash(), "h200")) != engine_and_knobs(tuned), "it was fastest on another GPU"
+
+
+def test_knobs_from_text() -> None:
+    assert parse_knobs(["tile_m=3", "41=2"]) == {KnobType.TILE_M: 3, KnobType.TILE_N: 2}
+    for wrong in ("TILE_M", "TILE_M=", "NO_SUCH=1", "99999=1", "=1"):
+        with pytest.raises(UsageError) as caught:
+            parse_knobs([wrong])
+        assert caught.value.code == "knob-choice"
+
+
+def test_targets_are_shared_until_they_are_closed(stored: Plan) -> None:
+    first = shared_target("h100")
+    assert shared_target(find_profile("sm90")) is first
+    assert shared_target(first) is first
+    first.close()
+    assert shared_target("h100") is not first
+    assert build(flash(), "h100").json()
+
+
+def test_a_plan_of_a_described_target_cannot_be_called() -> None:
+    g = GraphBuilder("matmul")
+    g.matmul(g.tensor("a", (1, 64, 64)), g.tensor("b", (1, 64, 64)), name="c", virtual=False)
+    with pytest.raises(EnvironmentNotReady) as caught:
+        plan(g.graph(), "h100")
+    assert caught.value.code == "plan-without-device"
+
+
+FORKED = """
+import os
+from tests.library.plans.test_planning import *
+parent = build(flash(), "h100")
+child = os.fork()
+if not child:
+    assert build(flash(), "h100") is not parent
+    assert build(flash(), "h100").tag == parent.tag
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_child_has_plans_of_its_own(stored: Plan) -> None:
+    assert run_python(["-c", FORKED], check=True).stdout == "0\n"
+
+
+FRESH = """
+import cudnn_backend_py.plans.build as planning
+from tests.library.plans.test_planning import *
+counted, real = [], planning.build_plan
+planning.build_plan = lambda config: counted.append(config.tag) or real(config)
+print(build(flash(), "h100").tag, len(counted))
+"""
+
+
+def test_a_fresh_process_builds_nothing(stored: Plan) -> None:
+    assert run_python(["-c", FRESH], check=True).stdout.split() == [stored.tag, "0"]

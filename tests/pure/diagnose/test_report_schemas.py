@@ -1,0 +1,122 @@
+"""docs/schema against the verdicts and matrices the code writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator, ValidationError
+
+from cudnn_backend_py.diagnose import Basis, Candidate, Cause, Control, Outcome, Reason, Verdict
+from cudnn_backend_py.diagnose import verdict as verdicts
+from cudnn_backend_py.diagnose.surveys.matrix import SCHEMA as MATRIX_SCHEMA
+from cudnn_backend_py.diagnose.surveys.matrix import SCHEMA_VERSION as MATRIX_VERSION
+from cudnn_backend_py.diagnose.surveys.matrix import Cell, Matrix
+from cudnn_backend_py.diagnose.verdict import STAGES, Stage
+from tests.support.reporting import small_matrix, two_matmuls, verdict
+
+FOLDER = Path(__file__).parents[3] / "docs" / "schema"
+VERDICT, MATRIX = (
+    json.loads((FOLDER / f"{name}.schema.json").read_text(encoding="utf-8")) for name in ("verdict", "matrix")
+)
+BLANK = {"control": None, "cause": None, "candidates": (), "stages": (), "sm": 0}
+
+
+def plain(value: Verdict | Matrix) -> Any:
+    return json.loads(json.dumps(value.to_dict(), allow_nan=False))
+
+
+@pytest.mark.parametrize("schema", [VERDICT, MATRIX], ids=["verdict", "matrix"])
+def test_schema_is_a_schema(schema: Any) -> None:
+    Draft202012Validator.check_schema(schema)
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+@pytest.mark.parametrize("changes", [{}, {"hazards": ("one",)}, BLANK], ids=["whole", "hazard", "blank"])
+def test_verdict_fits_and_reads_back(outcome: Outcome, changes: dict[str, Any]) -> None:
+    value = verdict(two_matmuls(), outcome, **changes)
+    Draft202012Validator(VERDICT).validate(plain(value))
+    assert Verdict.from_dict(plain(value)) == value
+
+
+def test_matrix_fits_and_reads_back() -> None:
+    value = small_matrix("a", "b")
+    Draft202012Validator(MATRIX).validate(plain(value))
+    assert Matrix.from_dict(plain(value)) == value
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda data: data.update(version=2),
+        lambda data: data.update(outcome="yes"),
+        lambda data: data.pop("hazards"),
+        lambda data: data["stages"][0].update(state="fine"),
+        lambda data: data["stages"][0].update(name="prayer"),
+        lambda data: data["candidates"][0].update(state="lost"),
+        lambda data: data["candidates"][0]["knobs"].update(TILE="large"),
+        lambda data: data["cause"].update(code="Not A Code"),
+        lambda data: data["cause"].update(basis="hope"),
+    ],
+)
+def test_schema_refuses_a_spoiled_verdict(spoil: Callable[[Any], None]) -> None:
+    data = plain(verdict(two_matmuls()))
+    spoil(data)
+    with pytest.raises(ValidationError):
+        Draft202012Validator(VERDICT).validate(data)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda data: data.update(schema="cudnn-backend-py/verdict"),
+        lambda data: data.update(targets=["sm90", "sm90"]),
+        lambda data: data["cells"][0].pop("engines"),
+        lambda data: data["cells"][0].update(outcome="S"),
+        lambda data: data["cells"][0].update(engines=["8"]),
+    ],
+)
+def test_schema_refuses_a_spoiled_matrix(spoil: Callable[[Any], None]) -> None:
+    data = plain(small_matrix("a"))
+    spoil(data)
+    with pytest.raises(ValidationError):
+        Draft202012Validator(MATRIX).validate(data)
+
+
+@pytest.mark.parametrize(
+    ("schema", "part", "kind", "more"),
+    [
+        (VERDICT, "verdict", Verdict, {"schema", "version"}),
+        (VERDICT, "stage", Stage, set()),
+        (VERDICT, "candidate", Candidate, set()),
+        (VERDICT, "reason", Reason, set()),
+        (VERDICT, "cause", Cause, set()),
+        (VERDICT, "control", Control, set()),
+        (MATRIX, "cell", Cell, {"graph", "target", "version"}),
+    ],
+)
+def test_schema_has_the_fields_of_the_code_and_needs_them(schema: Any, part: str, kind: type, more: set[str]) -> None:
+    wanted = {item.name for item in fields(kind)} | more
+    assert set(schema["$defs"][part]["properties"]) == wanted
+    assert set(schema["$defs"][part]["required"]) == wanted
+
+
+def test_matrix_schema_has_the_keys_that_are_written() -> None:
+    assert set(MATRIX["$defs"]["matrix"]["properties"]) == set(small_matrix("a").to_dict())
+
+
+def test_schemas_name_what_the_code_knows() -> None:
+    parts = VERDICT["$defs"]
+    assert parts["verdict"]["properties"]["schema"]["const"] == verdicts.SCHEMA
+    assert parts["verdict"]["properties"]["version"]["const"] == verdicts.SCHEMA_VERSION
+    assert MATRIX["$defs"]["matrix"]["properties"]["schema"]["const"] == MATRIX_SCHEMA
+    assert MATRIX["$defs"]["matrix"]["properties"]["version"]["const"] == MATRIX_VERSION
+    outcomes = [outcome.value for outcome in Outcome]
+    assert parts["outcome"]["enum"] == MATRIX["$defs"]["cell"]["properties"]["outcome"]["enum"] == outcomes
+    assert parts["cause"]["properties"]["basis"]["enum"] == [basis.value for basis in Basis]
+    assert parts["stage_name"]["enum"] == list(STAGES)
+    assert MATRIX["$defs"]["cell"]["properties"]["stage"]["enum"] == ["", *STAGES]

@@ -1,0 +1,40 @@
+"""docs/verdict.md against the verdict's fields."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from cudnn_backend_py.diagnose import Basis, Candidate, Cause, Control, Outcome, Reason, Stage, Verdict
+from cudnn_backend_py.diagnose.verdict import SCHEMA, SCHEMA_VERSION, STAGES
+
+PAGE = (Path(__file__).parents[3] / "docs" / "verdict.md").read_text(encoding="utf-8")
+
+
+def section(name: str) -> str:
+    return PAGE.partition(f"## {name}\n")[2].partition("\n## ")[0]
+
+
+@pytest.mark.parametrize("kind", [Verdict, Candidate, Stage, Reason, Cause, Control], ids=lambda kind: kind.__name__)
+def test_page_lists_the_fields_in_order(kind: type) -> None:
+    first_cells = re.findall(r"^\| (`.*?`) \|", section(kind.__name__), re.MULTILINE)
+    assert re.findall(r"`(\w+)`", " ".join(first_cells)) == [item.name for item in fields(kind)]
+
+
+def test_page_names_the_stages_in_order() -> None:
+    assert tuple(re.findall(r"`([a-z ]+)`", section("Stage").partition("| `state`")[0]))[1:] == STAGES
+
+
+def test_page_names_schema_outcomes_and_bases() -> None:
+    assert f'"schema": "{SCHEMA}"' in PAGE
+    assert f'"version": {SCHEMA_VERSION}' in PAGE
+    assert all(f"`{outcome.value}`" in section("Verdict") for outcome in Outcome)
+    assert all(f"`{basis.value}`" in section("Cause") for basis in Basis)
+
+
+@pytest.mark.parametrize("code", range(3))
+def test_page_lists_the_exit_codes(code: int) -> None:
+    assert f"| {code} | {list(Outcome)[code].value} |" in section("Exit codes")

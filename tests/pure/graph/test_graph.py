@@ -1,0 +1,911 @@
+"""Graphs as values: what is refused and in which words, order, equality, hashes, text. Loads no library."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import dataclasses
+import math
+import pickle
+import random
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cudnn_backend_py
+from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, GraphError, Operation, Parameters
+from cudnn_backend_py import graph as graph_module
+from cudnn_backend_py.generated.descriptors import DESCRIPTORS, ENUM_OF_TYPE
+from cudnn_backend_py.generated.enums import (
+    AttributeType,
+    ConvolutionMode,
+    PointwiseMode,
+    ReduceTensorOp,
+    ReshapeMode,
+    TensorReordering,
+)
+from cudnn_backend_py.generated.operations import OUTPUT_PORTS
+from cudnn_backend_py.graph import Matmul, Op, Pointwise, Reduction, Tensor, packed_strides
+from cudnn_backend_py.graph.attention import sdpa_forward
+from cudnn_backend_py.graph.data_types import ELEMENT_BITS, SHORT_TYPES
+from cudnn_backend_py.graph.ir import pointwise_ports
+from cudnn_backend_py.graph.rewrite.changes import response_dims
+from cudnn_backend_py.graph.strides import channels_last
+from tests.support.graphs import CONVOLUTION, convolution, relu, sdpa, tensor
+from tests.support.zoo import ZOO
+
+PACKAGE = Path(cudnn_backend_py.__file__).parent
+GOLDEN = Path(__file__).parent / "golden"
+F32, F16, BOOL, I32 = DataType.FLOAT, DataType.HALF, DataType.BOOLEAN, DataType.INT32
+D, P = DescriptorType, PointwiseMode
+untyped: Any = graph_module  # wrong types are given on purpose
+OPERATIONS = sorted(kind for kind in D if kind.name.startswith("OPERATION_"))
+
+
+X, Y, Z = tensor("x", 4, 8), tensor("y", 4, 8), tensor("z", 4, 8)
+V, W = tensor("v", 4, 8, virtual=True), tensor("w", 4, 8, virtual=True)
+A, B, C = tensor("a", 2, 4, 8), tensor("b", 2, 8, 16), tensor("c", 2, 4, 16)
+
+
+# ------------------------------------------------------------------------------------- what is refused
+
+Case = tuple[str, Callable[[], object], str]
+
+TENSORS: list[Case] = [
+    ("dims-type", lambda: tensor("t", dims=(2, 4.0), strides=(4, 1)), "tensor 't' has dims of float, int is needed"),
+    ("dims-type", lambda: tensor("t", dims=(2, True), strides=(4, 1)), "tensor 't' has dims of bool, int is needed"),
+    ("dims-type", lambda: tensor("t", 2, 4, strides=("4", 1)), "tensor 't' has strides of str, int is needed"),
+    ("dims-type", lambda: tensor("t", dims=8, strides=(1,)), "tensor 't' has dims 8, a tuple of int is needed"),
+    (
+        "dims-type",
+        lambda: tensor("t", 8, strides="packed"),
+        "tensor 't' has strides 'packed', a tuple of int is needed",
+    ),
+    ("rank-out-of-range", lambda: tensor("t", dims=(), strides=()), "tensor 't' has 0 dims, 1 to 8 are possible"),
+    ("rank-out-of-range", lambda: tensor("t", *[1] * 9), "tensor 't' has 9 dims, 1 to 8 are possible"),
+    ("strides-rank-mismatch", lambda: tensor("t", 2, 4, strides=(4,)), "tensor 't' has 2 dims but 1 strides"),
+    ("dim-not-positive", lambda: tensor("t", 2, 0), "tensor 't' has a dim of 0, at least 1 is needed"),
+    (
+        "stride-negative",
+        lambda: tensor("t", 2, 4, strides=(4, -1)),
+        "tensor 't' has a stride of -1, 0 or more is needed",
+    ),
+    (
+        "tensor-size-overflow",
+        lambda: tensor("t", 1 << 30, 1 << 29),
+        f"tensor 't' reaches over {1 << 59} elements, its size does not fit 64 bits",
+    ),
+    ("uid-out-of-range", lambda: tensor("t", 8, uid=-1), "tensor 't' has uid -1, an int of 0 or more is needed"),
+    (
+        "uid-out-of-range",
+        lambda: tensor("t", 8, uid=1 << 63),
+        f"tensor 't' has uid {1 << 63}, an int of 0 or more is needed",
+    ),
+    ("uid-out-of-range", lambda: tensor("t", 8, uid="q"), "tensor 't' has uid 'q', an int of 0 or more is needed"),
+    ("uid-out-of-range", lambda: tensor("t", 8, uid=True), "tensor 't' has uid True, an int of 0 or more is needed"),
+    (
+        "alignment-not-power-of-two",
+        lambda: tensor("t", 8, alignment=12),
+        "tensor 't' has alignment 12, a power of two in bytes is needed",
+    ),
+    (
+        "alignment-not-power-of-two",
+        lambda: tensor("t", 8, alignment=0),
+        "tensor 't' has alignment 0, a power of two in bytes is needed",
+    ),
+    (
+        "virtual-by-value",
+        lambda: tensor("t", 1, virtual=True, by_value=True),
+        "tensor 't' is virtual and by value, it can be one of them",
+    ),
+    ("value-without-by-value", lambda: tensor("t", 1, value=0.5), "tensor 't' has a value but is not by value"),
+    ("data-type", lambda: tensor("t", 8, data_type=2), "tensor 't' has data type 2, a DataType is needed"),
+    ("data-type", lambda: tensor("t", 8, data_type="HALF"), "tensor 't' has data type 'HALF', a DataType is needed"),
+    (
+        "wrong-field-type",
+        lambda: dataclasses.replace(X, name=7),  # type: ignore[arg-type]
+        "tensor 7 has name 7, str is needed",
+    ),
+    ("wrong-field-type", lambda: tensor("t", 8, alignment=16.0), "tensor 't' has alignment 16.0, int is needed"),
+    ("wrong-field-type", lambda: tensor("t", 8, virtual=1), "tensor 't' has virtual 1, bool is needed"),
+    (
+        "wrong-field-type",
+        lambda: tensor("t", 1, by_value=True, value="1"),
+        "tensor 't' has value '1', float or int is needed",
+    ),
+    (
+        "wrong-field-type",
+        lambda: tensor("t", 1, by_value=True, value=True),
+        "tensor 't' has value True, float or int is needed",
+    ),
+    (
+        "wrong-field-type",
+        lambda: tensor("t", 8, reordering=1),
+        "tensor 't' has reordering 1, TensorReordering is needed",
+    ),
+    (
+        "wrong-field-type",
+        lambda: tensor("t", 8, ragged_offset="r"),
+        "tensor 't' has ragged_offset 'r', Tensor is needed",
+    ),
+    (
+        "vector-out-of-range",
+        lambda: tensor("t", 8, data_type=DataType.INT8, vector_count=4),
+        "tensor 't' has vectors of 4 along dim -1, 1 or more along one of its 1 dims are needed",
+    ),
+    (
+        "vector-out-of-range",
+        lambda: tensor("t", 8, vector_count=0),
+        "tensor 't' has vectors of 0 along dim -1, 1 or more along one of its 1 dims are needed",
+    ),
+]
+
+OPS: list[Case] = [
+    (
+        "matmul-rank-mismatch",
+        lambda: untyped.Matmul(name="m", a=A, b=tensor("b", 8, 16), c=C),
+        "a, b and c have different ranks, or fewer than 2 dims",
+    ),
+    (
+        "matmul-rank-mismatch",
+        lambda: untyped.Matmul(name="m", a=tensor("a", 8), b=tensor("b", 8), c=tensor("c", 8)),
+        "a, b and c have different ranks, or fewer than 2 dims",
+    ),
+    ("matmul-inner-dim-mismatch", lambda: untyped.Matmul(name="m", a=A, b=A, c=C), "K is 8 in 'a' and 4 in 'a'"),
+    ("matmul-output-mismatch", lambda: untyped.Matmul(name="m", a=A, b=B, c=A), "'a' is 4 by 8, 4 by 16 is needed"),
+    (
+        "matmul-batch-mismatch",
+        lambda: untyped.Matmul(name="m", a=A, b=tensor("b", 3, 8, 16), c=tensor("c", 6, 4, 16)),
+        "dim 0 is 2 in 'a', 3 in 'b', 6 in 'c'",
+    ),
+    (
+        "matmul-batch-mismatch",
+        lambda: untyped.Matmul(name="m", a=A, b=B, c=tensor("c", 4, 4, 16)),
+        "dim 0 is 2 in 'a', 2 in 'b', 4 in 'c'",
+    ),
+    (
+        "wrong-field-type",
+        lambda: untyped.Matmul(name="m", a="a", b=B, c=C),
+        "operation 'm' has a 'a', Tensor is needed",
+    ),
+    (
+        "wrong-field-type",
+        lambda: untyped.Matmul(name="m", a=A, b=B, c=C, compute_type=0),
+        "operation 'm' has compute_type 0, DataType is needed",
+    ),
+    (
+        "wrong-field-type",
+        lambda: untyped.Matmul(name="m", a=A, b=B, c=C, padding_value="0"),
+        "operation 'm' has padding_value '0', float is needed",
+    ),
+    ("pointwise-ports", lambda: untyped.Pointwise(name="p", mode=P.ADD, x=X, y=Y), "ADD takes b, x, y, got x, y"),
+    ("pointwise-ports", lambda: untyped.Pointwise(name="p", mode=P.EXP, x=X, b=Z, y=Y), "EXP takes x, y, got b, x, y"),
+    ("pointwise-ports", lambda: untyped.Pointwise(name="p", mode=P.TANH_BWD), "TANH_BWD takes dx, dy, x, got nothing"),
+    (
+        "pointwise-not-broadcastable",
+        lambda: relu(tensor("x", 4, 3), Y),
+        "'x' (x) does not broadcast to 'y': every dim must be 1 or equal",
+    ),
+    (
+        "pointwise-not-broadcastable",
+        lambda: untyped.Pointwise(name="p", mode=P.ADD, x=X, b=tensor("b", 8), y=Y),
+        "'b' (b) does not broadcast to 'y': every dim must be 1 or equal",
+    ),
+    (
+        "pointwise-axis",
+        lambda: untyped.Pointwise(name="p", mode=P.GEN_INDEX, x=X, y=Y),
+        "GEN_INDEX with axis None: GEN_INDEX takes one, nothing else does",
+    ),
+    (
+        "pointwise-axis",
+        lambda: untyped.Pointwise(name="p", mode=P.EXP, x=X, y=Y, axis=1),
+        "EXP with axis 1: GEN_INDEX takes one, nothing else does",
+    ),
+    (
+        "pointwise-axis",
+        lambda: untyped.Pointwise(name="p", mode=P.GEN_INDEX, x=X, y=Y, axis=2),
+        "axis 2 is not one of the 2 dims",
+    ),
+    (
+        "wrong-field-type",
+        lambda: untyped.Pointwise(name="p", mode="ADD", x=X, y=Y),
+        "operation 'p' has mode 'ADD', PointwiseMode is needed",
+    ),
+    (
+        "wrong-field-type",
+        lambda: untyped.Pointwise(name="p", mode=0, x=X, y=Y),
+        "operation 'p' has mode 0, PointwiseMode is needed",
+    ),
+    (
+        "reduction-shape-mismatch",
+        lambda: untyped.Reduction(name="r", operator=ReduceTensorOp.ADD, x=X, y=tensor("y", 4, 3)),
+        "every dim of 'y' must divide that of 'x'",
+    ),
+    (
+        "wrong-field-type",
+        lambda: untyped.Reduction(name="r", operator="ADD", x=X, y=Y),
+        "operation 'r' has operator 'ADD', ReduceTensorOp is needed",
+    ),
+    ("not-an-operation", lambda: untyped.Operation(D.TENSOR, "t"), "CUDNN_BACKEND_TENSOR_DESCRIPTOR is no operation"),
+    ("wrong-field-type", lambda: untyped.Operation(17, "t"), "operation 't' has type 17, a DescriptorType is needed"),
+    (
+        "wrong-field-type",
+        lambda: untyped.Operation(D.OPERATION_RESHAPE, None),
+        "an operation has name None, str is needed",
+    ),
+    (
+        "wrong-field-type",
+        lambda: untyped.Operation(D.OPERATION_RESHAPE, "r", [("x", X)]),
+        f"operation 'r' has fields [('x', {X!r})], a mapping of names to values is needed",
+    ),
+    (
+        "wrong-field-type",
+        lambda: untyped.Parameters("CONVOLUTION"),
+        "parameters have type 'CONVOLUTION', a DescriptorType is needed",
+    ),
+    (
+        "unknown-field",
+        lambda: convolution(bias=X, Alpha=1.0),
+        "CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR has no field Alpha, bias",
+    ),
+    (
+        "missing-field",
+        lambda: convolution(w=None, y=None),
+        "CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR needs w, y",
+    ),
+    (
+        "wrong-field-type",
+        lambda: convolution(x=7),
+        "field x of CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR is 7, Tensor is needed",
+    ),
+    (
+        "wrong-field-type",
+        lambda: convolution(convolution=X),
+        "field convolution of CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR is Tensor 'x', "
+        "Parameters CONVOLUTION is needed",
+    ),
+    (
+        "wrong-field-type",
+        lambda: convolution(alpha="1"),
+        "field alpha of CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR is '1', float or int is needed",
+    ),
+    (
+        "wrong-field-type",
+        lambda: untyped.Parameters(D.CONVOLUTION, CONVOLUTION | {"comp_type": 0}),
+        "field comp_type of CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR is 0, DataType is needed",
+    ),
+    (
+        "wrong-field-type",
+        lambda: untyped.Parameters(D.CONVOLUTION, CONVOLUTION | {"comp_type": ConvolutionMode.CONVOLUTION}),
+        "field comp_type of CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR is <ConvolutionMode.CONVOLUTION: 0>, "
+        "DataType is needed",
+    ),
+    (
+        "wrong-field-type",
+        lambda: untyped.Parameters(D.CONVOLUTION, CONVOLUTION | {"dilations": (1, 1.5)}),
+        "field dilations of CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR is (1, 1.5), int, or a tuple of them, is needed",
+    ),
+    (
+        "wrong-field-type",
+        lambda: sdpa(softmax=relu(X, Y)),
+        "field softmax of CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR is Pointwise 'y', "
+        "Operation OPERATION_SOFTMAX is needed",
+    ),
+    (
+        "wrong-field-type",
+        lambda: sdpa(subgraph=convolution()),
+        "field subgraph of CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR is Operation 'conv', Graph is needed",
+    ),
+    (
+        "attention-heads",
+        lambda: sdpa_forward(batch=1, heads=6, kv_heads=4, seq_q=8, head_dim=8),
+        "6 query heads cannot share 4 key/value heads (kv_heads): a multiple is needed",
+    ),
+    (
+        "attention-size",
+        lambda: sdpa_forward(batch=1, heads=6, kv_heads=0, seq_q=8, head_dim=8),
+        "kv_heads is 0, an int of 1 or more is needed",
+    ),
+]
+
+GRAPHS: list[Case] = [
+    ("empty-graph", lambda: Graph((), "g"), "graph 'g' has no operations"),
+    ("not-an-operation", lambda: Graph((X,), "g"), f"graph 'g' holds {X!r}, an operation is needed"),  # type: ignore[arg-type]
+    (
+        "uid-twice",
+        lambda: Graph((relu(X, Y), relu(tensor("q", 4, 8, uid=X.uid), Z))),
+        f"uid {X.uid} belongs to two tensors, 'x' and 'q'",
+    ),
+    (
+        "uid-twice",
+        lambda: Graph((relu(X, Y), relu(dataclasses.replace(X, alignment=4), Z))),
+        f"uid {X.uid} belongs to two tensors, 'x' and 'x'",
+    ),
+    (
+        "uid-twice",
+        lambda: Graph((relu(X, Y), relu(tensor("q", 4, 8, ragged_offset=tensor("r", 5, uid=X.uid)), Z))),
+        f"uid {X.uid} belongs to two tensors, 'x' and 'r'",
+    ),
+    (
+        "name-twice",
+        lambda: Graph((relu(X, Y), relu(tensor("x", 4, 8, uid=9), Z))),
+        f"the name 'x' belongs to two tensors, uids {X.uid} and 9",
+    ),
+    (
+        "tensor-produced-twice",
+        lambda: Graph((relu(X, Y, "one"), relu(Z, Y, "two"))),
+        "tensor 'y' is written by 'one' and by 'two'",
+    ),
+    (
+        "missing-producer",
+        lambda: Graph((relu(V, Y),)),
+        "virtual tensor 'v' is read by 'y' (x) but no operation writes it",
+    ),
+    ("cycle", lambda: Graph((relu(X, X, "in place"),)), "the operations 'in place' wait for each other"),
+    (
+        "cycle",
+        lambda: Graph((relu(W, Z, "after"), relu(W, V), relu(V, W), relu(X, Y))),
+        "the operations 'v', 'w' wait for each other",
+    ),
+    ("unknown-tensor", lambda: Graph((relu(X, Y),), "g").tensor("q"), "graph 'g' has no tensor 'q'"),
+    (
+        "uid-twice",
+        lambda: Graph((sdpa(), relu(tensor("q2", 4, 8, uid=tensor("half", 1).uid), Y))),
+        f"uid {tensor('half', 1).uid} belongs to two tensors, 'half' and 'q2'",
+    ),
+    (
+        "uid-twice",
+        lambda: Graph((sdpa(), relu(tensor("q2", 4, 8, uid=tensor("in", 1).uid), Y))),
+        f"uid {tensor('in', 1).uid} belongs to two tensors, 'in' and 'q2'",
+    ),
+    (
+        "tensor-produced-twice",
+        lambda: Graph((sdpa(), relu(tensor("r", 1, 2, 128, 1), tensor("stats", 1, 2, 128, 1), "again"))),
+        "tensor 'stats' is written by 'sdpa' and by 'again'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("code", "make", "headline"), [*TENSORS, *OPS, *GRAPHS])
+def test_fault_is_named_with_its_values(code: str, make: Callable[[], object], headline: str) -> None:
+    with pytest.raises(GraphError) as raised:
+        make()
+    assert str(raised.value) == f"{code}: {headline}"
+
+
+def test_where_and_fix_of_a_tensor() -> None:
+    with pytest.raises(GraphError) as raised:
+        tensor("k", 2, 4, 512, 64, strides=(131072, 32768, 64))
+    assert raised.value.render() == (
+        "strides-rank-mismatch: tensor 'k' has 4 dims but 3 strides\n"
+        "  where:  tensor 'k', checked before any cuDNN call\n"
+        "          dims    (2, 4, 512, 64)\n"
+        "          strides (131072, 32768, 64)\n"
+        "  fix:    give one stride per dim, in elements; packed strides for these dims are (131072, 32768, 64, 1)"
+    )
+
+
+def test_where_of_an_operation() -> None:
+    with pytest.raises(GraphError) as raised:
+        Matmul(name="m", a=A, b=B, c=A)
+    assert raised.value.sections == {
+        "where": "matmul 'm', checked before any cuDNN call\na    a [2, 4, 8]\nb    b [2, 8, 16]\nc    a [2, 4, 8]"
+    }
+
+
+# ------------------------------------------------------------------------------------- tensors, ports
+
+
+def test_every_data_type_has_bits_and_a_short_name() -> None:
+    assert set(ELEMENT_BITS) == set(SHORT_TYPES) == set(DataType)
+    assert len(set(SHORT_TYPES.values())) == len(SHORT_TYPES)
+
+
+def test_facts_of_data_types_stand_in_one_table() -> None:
+    """A new data type is one row: no other hand-written file has a table by data type."""
+    types = {f"{word}.{name}" for word in ("DataType", "data_type", "_T") for name in DataType.__members__}
+    found = []
+    for path in sorted(path for path in PACKAGE.rglob("*.py") if path.parent.name != "generated"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            keys = {ast.unparse(key) for key in node.keys if key is not None} if isinstance(node, ast.Dict) else set()
+            if len(keys & types) > 1:
+                found.append(path.relative_to(PACKAGE).as_posix())
+    assert found == ["graph/data_types.py"]
+
+
+@pytest.mark.parametrize(
+    ("made", "elements", "size_bytes"),
+    [
+        (tensor("t", 2, 3), 6, 24),
+        (tensor("t", 2, 3, strides=(10, 2)), 15, 60),
+        (tensor("t", 2, 3, strides=(0, 1)), 3, 12),
+        (tensor("t", 3, 3, data_type=BOOL), 9, 2),
+        (tensor("t", 3, 3, data_type=DataType.FP4_E2M1), 9, 5),
+        (tensor("t", 2, 3, data_type=DataType.INT8, vector_count=4, vector_dim=1), 6, 24),
+        (tensor("t", 2, 3, data_type=DataType.INT8x32), 6, 192),
+    ],
+)
+def test_span(made: Tensor, elements: int, size_bytes: int) -> None:
+    assert (made.span_elements, made.span_bytes) == (elements, size_bytes)
+
+
+@pytest.mark.parametrize(("dims", "strides"), [((5,), (1,)), ((2, 3, 4), (12, 4, 1)), ((1, 1), (1, 1)), ((), (1,))])
+def test_packed_strides(dims: tuple[int, ...], strides: tuple[int, ...]) -> None:
+    assert packed_strides(dims) == strides
+
+
+def test_text_of_a_tensor_shows_what_is_unusual() -> None:
+    ragged = tensor("offsets", 3, uid=8)
+    made = tensor(
+        "t",
+        2,
+        32,
+        uid=7,
+        data_type=DataType.INT8,
+        alignment=4,
+        reordering=TensorReordering.INT8x32,
+        ragged_offset=ragged,
+        vector_count=4,
+        vector_dim=1,
+    )
+    assert str(made) == (
+        "t : i8[2,32] (uid 7, strides [32, 1], align 4, reordering INT8x32, ragged_offset offsets, vector 4 along 1)"
+    )
+    assert str(tensor("c", 1, uid=1, by_value=True, value=-math.inf)) == (
+        "c : f32[1] (uid 1, strides [1], align 16, by_value, value -inf)"
+    )
+
+
+def test_lists_become_tuples() -> None:
+    made = tensor("t", dims=[2, 3], strides=[3, 1])
+    assert (made.dims, made.strides) == ((2, 3), (3, 1))
+    assert made == tensor("t", 2, 3)
+
+
+UNARY = {"x", "y"}
+PORTS = {
+    frozenset({"x", "b", "y"}): (
+        "ADD ADD_SQUARE SUB MUL DIV MIN MAX MOD FLOOR_MOD POW ATAN2 CMP_EQ CMP_NEQ CMP_GT CMP_GE CMP_LT CMP_LE "
+        "LOGICAL_AND LOGICAL_OR"
+    ),
+    frozenset({"x", "b", "t", "y"}): "BINARY_SELECT",
+    frozenset({"dy", "x", "dx"}): (
+        "RELU_BWD TANH_BWD SIGMOID_BWD ELU_BWD GELU_BWD GELU_APPROX_TANH_BWD SOFTPLUS_BWD SWISH_BWD"
+    ),
+    frozenset({"x", "y"}): (
+        "RELU_FWD TANH_FWD SIGMOID_FWD ELU_FWD GELU_FWD GELU_APPROX_TANH_FWD SOFTPLUS_FWD SWISH_FWD EXP LOG ABS CEIL "
+        "COS FLOOR NEG RSQRT SIN SQRT TAN ERF IDENTITY RECIPROCAL LOGICAL_NOT GEN_INDEX"
+    ),
+}
+
+
+def test_every_pointwise_mode_has_its_ports() -> None:
+    listed = {P[name]: set(ports) for ports, names in PORTS.items() for name in names.split()}
+    assert {mode: pointwise_ports(mode) for mode in P} == listed
+
+
+@pytest.mark.parametrize("mode", P, ids=lambda mode: mode.name)
+def test_every_pointwise_mode_can_be_built(mode: PointwiseMode) -> None:
+    ports = pointwise_ports(mode)
+    given = {port: tensor(port, 4, 8) for port in ports}
+    made = Pointwise(name="p", mode=mode, axis=1 if mode is P.GEN_INDEX else None, **given)  # type: ignore[arg-type]
+    assert dict(made.ports()) == given
+    assert set(made.outputs()) == ports & {"y", "dx"}
+    built = GraphBuilder().pointwise(
+        mode,
+        given["x"],
+        given.get("b"),
+        given.get("t"),
+        dy=given.get("dy"),
+        axis=made.axis,
+        out=given.get("y") or given["dx"],
+    )
+    assert built in made.outputs().values()
+
+
+def test_every_operation_has_output_ports_that_are_fields() -> None:
+    assert sorted(OUTPUT_PORTS) == OPERATIONS
+    for kind, ports in OUTPUT_PORTS.items():
+        facts = {item.field: item for item in DESCRIPTORS[kind].attributes}
+        assert ports
+        assert ports <= set(facts), kind.name
+        assert all(facts[port].element == (D.TENSOR,) for port in ports), kind.name
+
+
+def test_backward_activation_writes_dx_and_reads_y_of_nobody() -> None:
+    made = Pointwise(name="p", mode=P.RELU_BWD, dy=Y, x=X, dx=Z)
+    assert (made.inputs(), made.outputs()) == ({"x": X, "dy": Y}, {"dx": Z})
+
+
+# ------------------------------------------------------------------------------------- any operation
+
+
+def sample(types: tuple[AttributeType, ...], element: tuple[DescriptorType, ...], name: str) -> Any:
+    """Return a value that fits an attribute of these facts."""
+    kind = types[0]
+    if kind is AttributeType.BACKEND_DESCRIPTOR:
+        if element == (D.TENSOR,):
+            return tensor(name, 4, 8)
+        if element == (D.OPERATIONGRAPH,):
+            return Graph((relu(X, Y),), is_subgraph=True)
+        return (
+            Operation(element[0], name, fill(element[0]))
+            if element[0] in OPERATIONS
+            else Parameters(element[0], fill(element[0]))
+        )
+    plain: dict[AttributeType, Any] = {
+        AttributeType.BOOLEAN: True,
+        AttributeType.FLOAT: 0.5,
+        AttributeType.DOUBLE: 0.5,
+        AttributeType.FRACTION: (1, 2),
+    }
+    return next(iter(ENUM_OF_TYPE[kind])) if kind in ENUM_OF_TYPE else plain.get(kind, 1)
+
+
+def fill(kind: DescriptorType) -> dict[str, Any]:
+    made = {}
+    for facts in DESCRIPTORS[kind].attributes:
+        if facts.required and facts.role != "output":
+            value = sample(facts.types, facts.element, f"{facts.field}_of_{kind.name}")
+            made[facts.field] = value if facts.max_count == 1 else (value,)
+    return made
+
+
+@pytest.mark.parametrize("kind", OPERATIONS, ids=lambda kind: kind.name)
+def test_every_operation_can_be_made_from_its_facts(kind: DescriptorType) -> None:
+    made = Operation(kind, "op", fill(kind))
+    assert list(made.fields) == [item.field for item in DESCRIPTORS[kind].attributes if item.field in made.fields]
+    assert pickle.loads(pickle.dumps(made)) == made
+    assert hash(pickle.loads(pickle.dumps(made))) == hash(made)
+
+
+def test_fields_are_frozen_in_truth() -> None:
+    paddings = [0, 0]
+    given = CONVOLUTION | {"pre_paddings": paddings}
+    made = Parameters(D.CONVOLUTION, given)
+    before = hash(made)
+    given["spatial_dims"] = 3
+    paddings[0] = 9
+    assert made == Parameters(D.CONVOLUTION, CONVOLUTION)
+    assert hash(made) == before
+    with pytest.raises(TypeError):
+        made.fields["spatial_dims"] = 3  # type: ignore[index]
+    fields = {"x": X, "y": Y, "mode": ReshapeMode.LOGICAL}
+    op = Operation(D.OPERATION_RESHAPE, "r", fields)
+    fields["y"] = Z
+    assert op.fields["y"] is Y
+
+
+def test_fields_have_one_order_and_no_none() -> None:
+    forward = Operation(D.OPERATION_RESHAPE, "r", {"x": X, "y": Y, "mode": None})
+    backward = Operation(D.OPERATION_RESHAPE, "r", {"y": Y, "x": X})
+    assert forward == backward
+    assert hash(forward) == hash(backward)
+    assert str(forward) == str(backward) == "y = reshape(x) : f32[4,8]"
+    assert list(forward.fields) == ["x", "y"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"alpha": 2.0},
+        {"y": tensor("other", 1, 16, 4, 4)},
+        {"convolution": Parameters(D.CONVOLUTION, CONVOLUTION | {"spatial_dims": 3})},
+    ],
+)
+def test_a_changed_field_makes_another_value(changed: dict[str, Any]) -> None:
+    assert convolution(**changed) != convolution()
+    assert hash(convolution(**changed)) != hash(convolution())
+    replaced = dataclasses.replace(convolution(), fields={**convolution().fields, **changed})
+    assert replaced == convolution(**changed)
+
+
+def test_a_set_of_values_keeps_one_of_each() -> None:
+    assert len({convolution(), convolution(), convolution(alpha=2.0)}) == 2
+    assert len({relu(X, Y), relu(X, Y), relu(X, Z)}) == 2
+    assert len({X, tensor("x", 4, 8), Y}) == 2
+    assert len({Graph((relu(X, Y),)), Graph((relu(X, Y),)), Graph((relu(X, Y),), "other")}) == 2
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_graphs_copy_pickle_and_hash(name: str) -> None:
+    graph = ZOO[name]()
+    for twin in (ZOO[name](), copy.deepcopy(graph), pickle.loads(pickle.dumps(graph)), dataclasses.replace(graph)):
+        assert twin == graph
+        assert hash(twin) == hash(graph)
+        assert str(twin) == str(graph)
+    assert dataclasses.replace(graph, name="renamed") != graph
+
+
+def test_one_field_of_a_tensor_varied() -> None:
+    wider = dataclasses.replace(X, dims=(4, 16), strides=(16, 1))
+    assert (wider.dims, wider.uid, wider == X) == ((4, 16), X.uid, False)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        X.uid = 2  # type: ignore[misc]
+
+
+# ------------------------------------------------------------------------------------- operation in operation
+
+
+def test_ports_of_an_operation_inside() -> None:
+    op = sdpa()
+    assert list(dict(op.ports())) == ["q", "k", "v", "o", "softmax.x", "softmax.y", "softmax.stats"]
+    assert list(op.outputs()) == ["o", "softmax.y", "softmax.stats"]
+    assert [graph.name for graph in op.subgraphs()] == ["score_mod"]
+
+
+def test_tensors_of_everything_inside_belong_to_the_graph() -> None:
+    graph = Graph((sdpa(),), "flash")
+    assert [item.name for item in graph.tensors] == (
+        ["q", "k", "v", "o", "in", "out", "stats", "score", "cap", "half", "squash"]
+    )
+    assert [item.name for item in graph.outputs] == ["o", "stats"]
+    assert [item.name for item in graph.variant_pack_tensors] == ["q", "k", "v", "o", "stats", "cap"]
+
+
+def test_text_of_an_operation_with_sub_graph() -> None:
+    assert str(Graph((sdpa(),)).ops[0]) == (
+        f"o = sdpa_fwd(q=q, k=k, v=v, subgraph={{half = div(score, cap) : f32[1,2,128,128]; "
+        f"squash = tanh_fwd(half) : f32[1,2,128,128]}}, subgraph_input_uid={tensor('score', 1).uid}, "
+        f"subgraph_output_uid={tensor('squash', 1).uid}, "
+        "softmax={out, stats = softmax(in) : f32[1,2,128,128], f32[1,2,128,1]}) : f16[1,2,128,64]"
+    )
+
+
+def test_text_of_an_operation_with_parameters() -> None:
+    assert str(convolution()) == (
+        "result = convolution_forward(w=filter, image, alpha=1.0, beta=0.0, convolution=convolution(comp_type=FLOAT, "
+        "conv_mode=CROSS_CORRELATION, dilations=[1, 1], filter_strides=[1, 1], post_paddings=[0, 0], "
+        "pre_paddings=[0, 0], spatial_dims=2)) : f32[1,16,4,4]"
+    )
+
+
+def test_sub_graph_may_share_a_tensor_and_comes_after_its_producer() -> None:
+    """A sub-graph may read tensors of the graph around it; then it waits for them, and they are the same tensor."""
+    bias = tensor("bias", 1, 2, 128, 128, virtual=True)
+    score, shifted = (tensor(name, 1, 2, 128, 128, virtual=True) for name in ("score", "shifted"))
+    inner = Graph((Pointwise(name="add", mode=P.ADD, x=score, b=bias, y=shifted),), is_subgraph=True)
+    attention = sdpa(subgraph=inner, softmax=None, subgraph_output_uid=shifted.uid)
+    source = tensor("source", 1, 2, 128, 128)
+    graph = Graph((attention, relu(source, bias, "make bias")))
+    assert [op.name for op in graph.ops] == ["make bias", "sdpa"]
+    assert [item.name for item in graph.tensors].count("bias") == 1
+
+
+def test_sub_graph_alone_may_read_what_nobody_writes() -> None:
+    assert Graph((relu(V, W),), is_subgraph=True).ops[0].inputs() == {"x": V}
+
+
+# ------------------------------------------------------------------------------------- order
+
+
+def test_order_is_the_one_given_where_nothing_speaks_against_it() -> None:
+    three = (relu(X, Y), relu(X, Z), relu(X, tensor("q", 4, 8)))
+    assert Graph(three).ops == three
+    assert Graph(three[::-1]).ops == three[::-1]
+
+
+def test_sorted_stably_whatever_the_order() -> None:
+    """The first operation in the given order whose inputs are there comes next."""
+    graph = sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True, stats=True)
+    chance = random.Random(7)
+    for _ in range(30):
+        given = chance.sample(graph.ops, len(graph.ops))
+        waiting, made, expected = list(given), set[int](), list[Op]()
+        written = {item.uid for op in given for item in op.outputs().values()}
+        while waiting:
+            ready = next(
+                op for op in waiting if all(t.uid in made or t.uid not in written for t in op.inputs().values())
+            )
+            waiting.remove(ready)
+            expected.append(ready)
+            made |= {item.uid for item in ready.outputs().values()}
+        assert Graph(tuple(given), graph.name).ops == tuple(expected)
+
+
+def test_a_long_chain_backwards_sorts_fast() -> None:
+    tensors = [tensor(f"t{index}", 4, uid=index, virtual=0 < index < 2000) for index in range(2001)]
+    ops = [relu(x, y) for x, y in pairwise(tensors)]
+    began = time.process_time()
+    graph = Graph(tuple(reversed(ops)))
+    assert time.process_time() - began < 2
+    assert graph.ops == tuple(ops)
+    assert len(graph.tensors) == 2001
+
+
+def test_tensors_and_outputs_of_a_graph() -> None:
+    offset = tensor("r", 5)
+    ragged = tensor("ragged", 4, 8, ragged_offset=offset)
+    graph = Graph((relu(ragged, V), relu(V, Y)))
+    assert graph.tensors == (ragged, offset, V, Y)
+    assert graph.variant_pack_tensors == (ragged, offset, Y)
+    assert graph.outputs == (Y,)
+    assert graph.tensor("r") is graph.tensor(offset.uid) is offset
+
+
+# ------------------------------------------------------------------------------------- text
+
+
+def test_text_of_the_causal_flash_forward_graph() -> None:
+    graph = sdpa_forward(batch=2, heads=4, kv_heads=2, seq_q=128, seq_kv=256, head_dim=64, causal=True, stats=True)
+    assert f"{graph}\n" == (GOLDEN / "sdpa_forward_causal.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("op", "text"),
+    [
+        (
+            Matmul(name="m", a=A, b=B, c=C, compute_type=F16, padding_value=0.0),
+            "c = matmul(a, b, compute_type=HALF, padding_value=0.0) : f32[2,4,16]",
+        ),
+        (Matmul(name="m", a=A, b=B, c=C, k_override=X), "c = matmul(a, b, k_override=x) : f32[2,4,16]"),
+        (
+            Pointwise(name="p", mode=P.RELU_BWD, dy=Y, x=X, dx=Z, relu_lower_clip=0.5),
+            "z = relu_bwd(x, dy=y, relu_lower_clip=0.5) : f32[4,8]",
+        ),
+        (
+            Reduction(name="r", operator=ReduceTensorOp.NORM1, x=X, y=tensor("y", 4, 1), deterministic=True),
+            "y = reduce_norm1(x, deterministic=True) : f32[4,1]",
+        ),
+    ],
+)
+def test_text_of_operations(op: Op, text: str) -> None:
+    assert str(op) == text
+
+
+# ------------------------------------------------------------------------------------- builder
+
+
+def test_builder_numbers_and_names_in_order() -> None:
+    def build() -> Graph:
+        g = GraphBuilder("two", io_type=F16)
+        q, k = g.tensor("q", (1, 8, 64)), g.tensor("k", (1, 64, 16))
+        s = g.pointwise(P.MUL, g.matmul(q, k), g.scalar(0.5, rank=3))
+        s = g.pointwise(P.MUL, s, g.scalar(2.0, rank=3))
+        g.reduction(ReduceTensorOp.MAX, s, (1, 8, 1), virtual=False)
+        return g.graph()
+
+    graph = build()
+    assert [(item.name, item.uid) for item in graph.tensors] == [
+        ("q", 1),
+        ("k", 2),
+        ("mm", 3),
+        ("c", 4),
+        ("mul", 5),
+        ("c1", 6),
+        ("mul1", 7),
+        ("reduce_max", 8),
+    ]
+    assert [op.name for op in graph.ops] == ["mm", "mul", "mul1", "reduce_max"]
+    assert str(build()) == str(graph)
+
+
+def test_builder_keeps_explicit_uids_and_never_gives_them_again() -> None:
+    g = GraphBuilder(first_uid=10)
+    given = [g.tensor("a", (4,)), g.tensor("b", (4,), uid=11), g.tensor("c", (4,)), g.tensor("d", (4,), uid=3)]
+    assert [item.uid for item in given] == [10, 11, 12, 3]
+    with pytest.raises(GraphError, match="uid-twice: uid 12 for tensor 'e' belongs to another tensor already"):
+        g.tensor("e", (4,), uid=12)
+    assert g.tensor("e", (4,)).uid == 13
+
+
+def test_builder_refuses_a_name_twice() -> None:
+    g = GraphBuilder("g")
+    x = g.tensor("x", (4,))
+    calls: list[Callable[[], object]] = [
+        lambda: g.tensor("x", (4,)),
+        lambda: g.scalar(1.0, name="x"),
+        lambda: g.pointwise(P.EXP, x, name="x"),
+    ]
+    for again in calls:
+        with pytest.raises(GraphError, match="name-twice: graph 'g' already has a tensor 'x'"):
+            again()
+    assert g.pointwise(P.EXP, x).uid == 2
+
+
+def test_builder_refuses_options_beside_out() -> None:
+    g = GraphBuilder()
+    a, out = g.tensor("a", (4, 4)), g.tensor("out", (4, 4))
+    with pytest.raises(GraphError, match="options-with-out: out= is given, so name, virtual has no effect"):
+        g.matmul(a, a, out=out, name="c", virtual=False)
+    assert g.matmul(a, a, out=out) is out
+    assert g.ops[0].name == "out"
+
+
+def test_builder_forgets_the_result_of_a_refused_operation() -> None:
+    g = GraphBuilder()
+    a, b = g.tensor("a", (1, 8, 64)), g.tensor("b", (1, 32, 16))
+    with pytest.raises(GraphError, match="matmul-inner-dim-mismatch"):
+        g.matmul(a, b, name="c")
+    c = g.matmul(a, g.tensor("d", (1, 64, 16)), name="c")
+    assert (c.uid, len(g.ops)) == (4, 1)
+
+
+@pytest.mark.parametrize(
+    ("call", "headline"),
+    [
+        (lambda g, x: g.pointwise("ADD", x, x), "mode= is 'ADD', PointwiseMode is needed"),
+        (lambda g, x: g.pointwise(0, x, x), "mode= is 0, PointwiseMode is needed"),
+        (lambda g, x: g.pointwise(P.ADD, x, 1.0), "b= is 1.0, Tensor is needed"),
+        (lambda g, x: g.matmul(x, "x"), "b= is 'x', Tensor is needed"),
+        (lambda g, x: g.reduction("ADD", x, (4, 1)), "operator= is 'ADD', ReduceTensorOp is needed"),
+        (lambda g, x: g.matmul(x, x, out="y"), "out= is 'y', Tensor is needed"),
+        (
+            lambda g, x: g.matmul(x, x, compute_type="FLOAT"),
+            "operation 'mm' has compute_type 'FLOAT', DataType is needed",
+        ),
+    ],
+)
+def test_builder_refuses_wrong_types(call: Callable[[GraphBuilder, Tensor], object], headline: str) -> None:
+    g = GraphBuilder()
+    x = g.tensor("x", (4, 4))
+    with pytest.raises(GraphError) as raised:
+        call(g, x)
+    assert str(raised.value) == f"wrong-field-type: {headline}"
+
+
+def test_builder_types() -> None:
+    """DataType.FLOAT is 0 and is taken for what it is."""
+    g = GraphBuilder(io_type=F16, intermediate_type=DataType.BFLOAT16, compute_type=DataType.DOUBLE)
+    x = g.tensor("x", (4, 4))
+    assert g.tensor("y", (4, 4), F32).data_type is F32
+    assert g.scalar(1).data_type is I32
+    assert g.scalar(1, data_type=F32).data_type is F32
+    assert g.scalar(1.5).data_type is F32
+    assert g.matmul(x, x).data_type is DataType.BFLOAT16
+    assert g.matmul(x, x, virtual=False).data_type is F16
+    assert g.pointwise(P.GEN_INDEX, x, axis=0).data_type is I32
+    assert g.pointwise(P.CMP_LT, x, x).data_type is BOOL
+    g.pointwise(P.EXP, x, compute_type=F32)
+    g.reduction(ReduceTensorOp.ADD, x, (4, 1), compute_type=F32)
+    g.matmul(x, x, compute_type=F32)
+    types = [getattr(op, "compute_type", None) for op in g.ops]
+    double = DataType.DOUBLE
+    assert types == [double, double, double, BOOL, F32, F32, F32]
+
+
+def test_builder_matmul_of_ranks_that_do_not_fit_names_the_ranks() -> None:
+    g = GraphBuilder()
+    with pytest.raises(GraphError, match="matmul-rank-mismatch"):
+        g.matmul(g.tensor("a", (4,)), g.tensor("b", (4, 4)))
+    with pytest.raises(GraphError, match="matmul-rank-mismatch"):
+        g.matmul(g.tensor("c", (2, 4, 4)), g.tensor("d", (4, 4)))
+
+
+def test_builder_convolution_keeps_the_layout_of_its_image() -> None:
+    g = GraphBuilder(intermediate_type=F32)
+    image, weights = (2, 8, 9, 10), g.tensor("w", (16, 4, 3, 2))
+    plain, last = g.tensor("plain", image), g.tensor("last", image, strides=channels_last(image))
+    options: dict[str, Any] = {"padding": 1, "post_padding": (0, 2), "stride": 2, "dilation": (2, 1)}
+    y, z = (g.convolution(x, weights, **options, virtual=False) for x in (plain, last))
+    assert (y.dims, y.strides) == ((2, 16, 3, 6), packed_strides((2, 16, 3, 6)))
+    assert (z.dims, z.strides) == (y.dims, channels_last(y.dims))
+    op = g.ops[-1]
+    assert isinstance(op, Operation)
+    assert response_dims(op) == z.dims
+    assert (op.name, op.inputs()["x"], op.fields["convolution"].fields["pre_paddings"]) == (z.name, last, (1, 1))
+    assert g.convolution(plain, weights, out=y) is y
+
+
+@pytest.mark.parametrize("wrong", [{"padding": (1,)}, {"stride": 0}, {"dilation": (1, 1, 1)}], ids=str)
+def test_builder_refuses_a_window_of_other_dims(wrong: dict[str, Any]) -> None:
+    g = GraphBuilder()
+    x, w = g.tensor("x", (2, 8, 9, 10)), g.tensor("w", (16, 8, 3, 3))
+    with pytest.raises(GraphError, match="2 spatial dims") as caught:
+        g.convolution(x, w, **wrong)
+    assert caught.value.code == "wrong-argument"
+    with pytest.raises(GraphError, match="dim-not-positive"):
+        g.convolution(x, w, dilation=5)
+    assert not g.ops
+
+
+def test_builder_any_operation() -> None:
+    g = GraphBuilder()
+    x, y = g.tensor("x", (4, 8)), g.tensor("y", (8, 4))
+    first = g.operation(D.OPERATION_RESHAPE, x=x, y=y)
+    assert (first.name, first.fields["x"]) == ("reshape0", x)
+    assert g.graph().ops == (first,)

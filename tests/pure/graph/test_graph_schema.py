@@ -1,0 +1,191 @@
+"""generated/graph.schema.json and docs/graph-json.md against what the code writes."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator, ValidationError
+
+from cudnn_backend_py import (
+    DataType,
+    DescriptorType,
+    Graph,
+    GraphBuilder,
+    Operation,
+    Parameters,
+    PointwiseMode,
+    ReduceTensorOp,
+    TensorReordering,
+    attention,
+    generated,
+    graph_from_json,
+    graph_to_json,
+)
+from cudnn_backend_py.generated.enums import ConvolutionMode
+from cudnn_backend_py.graph.ir import Matmul, Pointwise, Reduction, Tensor
+from cudnn_backend_py.graph.serial import SCHEMA, SCHEMA_VERSION
+
+DOCS = Path(__file__).parents[3] / "docs"
+SCHEMA_FILE = json.loads((Path(generated.__file__).parent / "graph.schema.json").read_text(encoding="utf-8"))
+PAGE = (DOCS / "graph-json.md").read_text(encoding="utf-8")
+VALIDATOR = Draft202012Validator(SCHEMA_FILE)
+
+
+def two_matmuls() -> Graph:
+    g = GraphBuilder("two_matmuls")
+    q, k, v = (g.tensor(name, (1, 16, 16), alignment=2) for name in "qkv")
+    g.matmul(g.matmul(q, k, reordering=TensorReordering.F16x16, data_type=DataType.HALF), v, virtual=False)
+    return g.graph()
+
+
+def ragged() -> Graph:
+    g = GraphBuilder("ragged")
+    offset = g.tensor("offset", (3, 1, 1), DataType.INT64)
+    x = g.tensor("x", (2, 8, 64), ragged_offset=offset)
+    g.reduction(ReduceTensorOp.MAX, x, (2, 8, 1), virtual=False, deterministic=True)
+    return g.graph()
+
+
+def overrides() -> Graph:
+    g = GraphBuilder("overrides")
+    m = g.tensor("m", (2, 1, 1), DataType.INT32)
+    g.matmul(g.tensor("a", (2, 8, 8)), g.tensor("b", (2, 8, 8)), m_override=m, virtual=False)
+    return g.graph()
+
+
+def activation() -> Graph:
+    g = GraphBuilder("activation")
+    clip = {"relu_lower_clip": 0.0, "relu_upper_clip": 6.0}
+    g.pointwise(PointwiseMode.RELU_FWD, g.tensor("x", (1, 8, 8)), parameters=clip, virtual=False)
+    return g.graph()
+
+
+def convolution() -> Graph:
+    g = GraphBuilder("convolution")
+    parameters = Parameters(
+        DescriptorType.CONVOLUTION,
+        {
+            "comp_type": DataType.FLOAT,
+            "conv_mode": ConvolutionMode.CROSS_CORRELATION,
+            "dilations": (1, 1),
+            "filter_strides": (1, 1),
+            "post_paddings": (1, 1),
+            "pre_paddings": (1, 1),
+            "spatial_dims": 2,
+        },
+    )
+    x, w, y = g.tensor("x", (1, 8, 16, 16)), g.tensor("w", (8, 8, 3, 3)), g.tensor("y", (1, 8, 16, 16))
+    kind = DescriptorType.OPERATION_CONVOLUTION_FORWARD
+    g.operation(kind, alpha=1.0, beta=0.0, convolution=parameters, x=x, w=w, y=y)
+    return g.graph()
+
+
+def with_subgraph() -> Graph:
+    inner = GraphBuilder("inner", first_uid=100)
+    scores = inner.tensor("scores", (1, 2, 8, 8), DataType.FLOAT, virtual=True)
+    made = inner.pointwise(PointwiseMode.RELU_FWD, scores, name="made")
+    g = GraphBuilder("with_subgraph")
+    q, k, v, o = (g.tensor(name, (1, 2, 8, 16)) for name in "qkvo")
+    g.operation(
+        DescriptorType.OPERATION_SDPA_FWD,
+        q=q,
+        k=k,
+        v=v,
+        o=o,
+        subgraph=Graph(tuple(inner.ops), "inner", is_subgraph=True),
+        subgraph_input_uid=scores.uid,
+        subgraph_output_uid=made.uid,
+    )
+    return g.graph()
+
+
+def nested_operation() -> Graph:
+    g = GraphBuilder("nested_operation")
+    q, k, v, o = (g.tensor(name, (1, 2, 8, 16)) for name in "qkvo")
+    x, y = (g.tensor(name, (1, 2, 8, 8), DataType.FLOAT, virtual=True) for name in "xy")
+    softmax = Operation(DescriptorType.OPERATION_SOFTMAX, "softmax", {"x": x, "y": y})
+    g.operation(DescriptorType.OPERATION_SDPA_FWD, q=q, k=k, v=v, o=o, softmax=softmax)
+    return g.graph()
+
+
+def causal_attention() -> Graph:
+    return attention.sdpa_forward(batch=2, heads=4, kv_heads=2, seq_q=32, head_dim=16, causal=True, stats=True)
+
+
+GRAPHS = [two_matmuls, ragged, overrides, activation, convolution, with_subgraph, nested_operation, causal_attention]
+
+
+def written(graph: Graph) -> Any:
+    return json.loads(json.dumps(graph_to_json(graph), allow_nan=False))
+
+
+@pytest.mark.parametrize("make", GRAPHS, ids=lambda make: make.__name__)
+def test_written_graph_fits_the_schema_and_reads_back(make: Callable[[], Graph]) -> None:
+    graph = make()
+    data = written(graph)
+    VALIDATOR.validate(data)
+    assert graph_from_json(data) == graph
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda data: data.update(version=2),
+        lambda data: data.update(schema="other"),
+        lambda data: data.update(operations=[]),
+        lambda data: data.pop("tensors"),
+        lambda data: data["tensors"][0].update(dims=[0]),
+        lambda data: data["tensors"][0].update(data_type="FLOAT17"),
+        lambda data: data["tensors"][0].pop("uid"),
+        lambda data: data["tensors"][0].update(color="red"),
+        lambda data: data["operations"][0].pop("a"),
+        lambda data: data["operations"][0].update(operation="matmull"),
+        lambda data: data["operations"][0].update(a="q"),
+    ],
+)
+def test_schema_refuses_a_spoiled_graph(spoil: Callable[[Any], None]) -> None:
+    data = written(two_matmuls())
+    spoil(data)
+    with pytest.raises(ValidationError):
+        VALIDATOR.validate(data)
+
+
+def test_schema_file_is_a_schema() -> None:
+    Draft202012Validator.check_schema(SCHEMA_FILE)
+
+
+def test_schema_names_what_the_code_knows() -> None:
+    parts = SCHEMA_FILE["$defs"]
+    assert parts["graph"]["properties"]["schema"]["const"] == SCHEMA
+    assert parts["graph"]["properties"]["version"]["const"] == SCHEMA_VERSION
+    tensor = parts["tensor"]["properties"]
+    assert tensor["data_type"]["enum"] == [kind.name for kind in DataType]
+    assert tensor["reordering"]["enum"] == [kind.name for kind in TensorReordering]
+    for kind, part in ((Tensor, "tensor"), (Matmul, "matmul"), (Pointwise, "pointwise"), (Reduction, "reduction")):
+        properties = set(parts[part]["properties"]) - {"operation"}
+        assert properties == {item.name for item in fields(kind)}, part
+
+
+def test_schema_names_the_defaults_of_a_tensor() -> None:
+    plain = {item.name: item.default for item in fields(Tensor) if item.default not in (MISSING, None)}
+    known = {name: getattr(default, "name", default) for name, default in plain.items()}
+    properties = SCHEMA_FILE["$defs"]["tensor"]["properties"]
+    assert {name: part["default"] for name, part in properties.items() if "default" in part} == known
+
+
+def test_example_on_the_page_is_what_its_code_prints() -> None:
+    [example] = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    [code] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, "docs/graph-json.md", "exec"), {})
+    assert json.loads(example) == json.loads(printed.getvalue())
+    VALIDATOR.validate(json.loads(example))

@@ -1,0 +1,322 @@
+"""Child processes: numbered lines, a deadline, how they end, and whose they are. Loads no library."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import CudnnBackendError, EnvironmentNotReady, UsageError
+from cudnn_backend_py.cli.commands import _without_option
+from cudnn_backend_py.system.child import (
+    TIMED_OUT,
+    Child,
+    call_command,
+    describe_ending,
+    run_undisturbed,
+    script_command,
+)
+from tests.support.child import ROOT, run_code
+from tests.support.lying_children import honest
+
+LIARS = honest.__module__
+LONG = "x" * (4 << 20)  # more than a socket takes at once
+
+
+def start(name: str) -> Child:
+    return Child.start(f"{LIARS}:{name}", {**os.environ, "PYTHONPATH": str(ROOT)})
+
+
+def ask(child: Child, word: str, limit_s: float = 60) -> list[dict[str, Any]]:
+    return list(child.ask({"word": word}, limit_s))
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+class Interruption(BaseException):
+    """What a handler of a signal raises."""
+
+
+@contextmanager
+def alarm(seconds: float, act: Any = None) -> Iterator[None]:
+    """Raise, or call something, after some time."""
+
+    def handler(_number: int, _frame: FrameType | None) -> None:
+        if act is None:
+            raise Interruption
+        act()
+
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_questions_are_answered_one_after_the_other() -> None:
+    with start("honest") as child:
+        for word in ("one", LONG, "two"):
+            assert ask(child, word) == [{"first": word}, {"second": word}]
+            assert child.usable
+
+
+def test_a_line_of_another_question_is_no_answer() -> None:
+    with start("late") as child:
+        with pytest.raises(CudnnBackendError, match="answer-damaged: a child process said a line of the answer 0 inst"):
+            ask(child, "one")
+        with pytest.raises(UsageError, match="child-not-usable"):
+            ask(child, "two")
+
+
+@pytest.mark.parametrize("line", ["no JSON", "", "7", "[]", "null", '{"number": "1"}', "[" * 100_000, "\xff", "{}"])
+def test_a_damaged_line_is_no_answer(line: str) -> None:
+    with start("damaged") as child, pytest.raises(CudnnBackendError, match="answer-damaged"):
+        ask(child, line)
+    assert not child.usable
+
+
+def test_a_line_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cudnn_backend_py.system.child._LONGEST_BYTES", 1 << 20)
+    with start("endless") as child, pytest.raises(CudnnBackendError, match="a line of more than 1048576 bytes"):
+        ask(child, "one")
+
+
+def test_what_a_child_prints_is_no_answer_and_its_end_is_told() -> None:
+    with start("chatty") as child:
+        assert ask(child, "talk") == []
+        assert ask(child, "die") == []
+        assert child.ending == describe_ending(-signal.SIGRTMIN - 3)
+        assert child.last_words.splitlines() == ["die on stdout", "die on stderr"]
+        assert not child.usable
+
+
+def test_an_exception_there_is_raised_here() -> None:
+    with start("raising") as child:
+        with pytest.raises(CudnnBackendError, match="judging-failed: KeyError: 'one'"):
+            ask(child, "one")
+        assert child.usable
+
+
+def test_a_child_that_does_not_begin_says_why() -> None:
+    for name, words in (("dead", "no child today"), ("nobody", "has no attribute 'nobody'")):
+        with start(name) as child:
+            assert ask(child, "one") == []
+            assert child.ending in ("exit code 1", "exit code 70")
+            assert words in child.last_words
+
+
+def test_a_child_that_cannot_be_had_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = descriptors()
+    monkeypatch.setattr("sys.executable", "/nowhere/python")
+    with pytest.raises(EnvironmentNotReady, match="child-not-started"):
+        start("honest")
+    assert descriptors() == before
+
+
+def test_time_runs_out_while_the_question_is_written() -> None:
+    with start("honest") as child:
+        ask(child, "one")
+        os.kill(child._process.pid, signal.SIGSTOP)
+        assert ask(child, LONG, 0.2) == []
+        assert child.ending == TIMED_OUT
+
+
+@pytest.mark.parametrize("word", ["short", LONG])
+def test_an_interrupted_question_is_the_last(word: str) -> None:
+    with start("honest") as child:
+        ask(child, "one")
+        os.kill(child._process.pid, signal.SIGSTOP)
+        with pytest.raises(Interruption), alarm(0.1):
+            ask(child, word)
+        os.kill(child._process.pid, signal.SIGCONT)
+        with pytest.raises(UsageError, match="child-not-usable"):
+            ask(child, "two")
+    assert child._process.returncode == -signal.SIGKILL
+
+
+def test_a_question_left_half_read_is_the_last() -> None:
+    with start("honest") as child:
+        for _line in child.ask({"word": "one"}, 60):
+            break
+        with pytest.raises(UsageError, match="child-not-usable"):
+            ask(child, "two")
+
+
+def test_nothing_is_left_of_a_start_or_an_end_that_was_interrupted() -> None:
+    start("honest").end()
+    before = descriptors()
+    for step in range(40):
+        with alarm(0.0001 * (1 + step)):
+            try:
+                child = start("honest")
+                child.end()
+            except Interruption:
+                child = None  # type: ignore[assignment]
+    gc.collect()
+    deadline = time.monotonic() + 30
+    while (descriptors(), children()) != (before, set()) and time.monotonic() < deadline:
+        os.sched_yield()  # a thread that starts or ends one is at work
+    assert (descriptors(), children()) == (before, set())
+
+
+def children() -> set[int]:
+    """Return the processes this one has started, those included that nobody has waited for."""
+    return {
+        int(number)
+        for task in Path("/proc/self/task").glob("*/children")
+        if task.is_file()
+        for number in task.read_text().split()
+    }
+
+
+def test_a_child_nobody_holds_is_ended() -> None:
+    child = start("honest")
+    ask(child, "one")
+    process = child._process
+    del child
+    gc.collect()
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_a_forked_process_leaves_the_children_of_its_parent_alone() -> None:
+    child = start("honest")
+    ask(child, "one")
+    before = descriptors()
+    if (forked := os.fork()) == 0:
+        code = 1
+        try:
+            held = descriptors()
+            usable = child.usable
+            child.end()
+            code = 0 if (held, usable) == (before - 2, False) else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1]) == 0
+    assert ask(child, "two") == [{"first": "two"}, {"second": "two"}]
+    child.end()
+
+
+FORKS = """
+import os, sys
+from tests.pure.system.test_child import ask, start
+child = start("honest")
+ask(child, "one")
+if (forked := os.fork()) == 0:
+    sys.exit()  # with what the interpreter does at its end
+assert os.waitpid(forked, 0)[1] == 0
+assert len(ask(child, "two")) == 2
+print("answered")
+"""
+
+
+def test_the_end_of_a_forked_process_ends_nobody_else() -> None:
+    done = run_code(FORKS)
+    assert (done.stdout, done.stderr) == ("answered\n", "")
+
+
+def test_a_handler_that_forks_in_a_question_leaves_it_to_the_parent() -> None:
+    child, parent = start("honest"), os.getpid()
+    ask(child, "one")
+    forked = []
+
+    def forks() -> None:
+        if pid := os.fork():
+            forked.append(pid)
+            os.kill(child._process.pid, signal.SIGCONT)
+
+    os.kill(child._process.pid, signal.SIGSTOP)
+    code = 1
+    try:
+        with alarm(0.1, forks):
+            answer = ask(child, "two")
+    except UsageError as error:
+        code = 0 if error.code == "child-not-usable" else 2
+    finally:
+        if os.getpid() != parent:
+            os._exit(code)
+    assert answer == [{"first": "two"}, {"second": "two"}]
+    assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in forked] == [0]
+    child.end()
+
+
+def test_a_handler_that_forks_in_a_start_leaves_it_to_the_parent() -> None:
+    parent, forked = os.getpid(), []
+
+    def forks() -> None:
+        if pid := os.fork():
+            forked.append(pid)
+
+    def begin() -> str:
+        os.kill(parent, signal.SIGALRM)
+        while not forked:
+            os.sched_yield()
+        return "begun"
+
+    code = 1
+    try:
+        with alarm(60, forks):
+            assert run_undisturbed(begin) == "begun"
+    except UsageError as error:
+        code = 0 if error.code == "child-not-usable" else 2
+    finally:
+        if os.getpid() != parent:
+            os._exit(code)
+    assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in forked] == [0]
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [(0, "exit code 0"), (3, "exit code 3"), (-11, "SIGSEGV"), (-40, "signal 40"), (-99, "signal 99")],
+)
+def test_endings_have_names(code: int, text: str) -> None:
+    assert describe_ending(code) == text
+
+
+TELL = "import cudnn_backend_py, json, sys; print(json.dumps([cudnn_backend_py.__file__, sys.argv, sys.path]))"
+
+
+def test_a_script_gets_this_package_and_nothing_of_the_working_folder(tmp_path: Path) -> None:
+    package = tmp_path / "cudnn_backend_py"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise SystemExit('another package')")
+    (tmp_path / "json.py").write_text("raise SystemExit('another json')")
+    script = tmp_path / "folder" / "script.py"
+    script.parent.mkdir()
+    script.write_text(TELL)
+    done = subprocess.run(script_command(script, "a", "-b"), cwd=tmp_path, capture_output=True, text=True, check=True)
+    home, arguments, path = json.loads(done.stdout)
+    assert home == str(ROOT / "cudnn_backend_py" / "__init__.py")
+    assert arguments == [str(script), "a", "-b"]
+    assert not {"", ".", str(tmp_path), str(script.parent)} & set(path)
+
+
+def test_commands_are_of_this_python() -> None:
+    command = call_command("cudnn_backend_py.cli.commands:main", "--version")
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("cudnn-backend, version")
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("--cudnn 9.19 explain g.py --cudnn=9.24 --build", "explain g.py --build"),
+        ("explain --cudnn 9.19 -- --cudnn=a.py --cudnn", "explain -- --cudnn=a.py --cudnn"),
+        ("explain --cudnn", "explain"),
+    ],
+)
+def test_the_version_is_not_asked_for_again_in_the_child(given: str, kept: str) -> None:
+    assert _without_option(given.split(), "--cudnn") == kept.split()

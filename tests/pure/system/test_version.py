@@ -1,0 +1,63 @@
+"""Versions of cuDNN: numbers, text and windows in one place."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from cudnn_backend_py.system.version import Version, Window, cuda_version_text, version_numbers, version_text
+
+
+def test_a_version_is_a_tuple_and_its_text() -> None:
+    version = Version(9, 19, 0)
+    assert str(version) == f"{version}" == version_text((9, 19, 0)) == "9.19.0"
+    assert version == (9, 19, 0)
+    assert version < (9, 19, 1)
+    assert version > (9, 8, 99)
+    assert json.dumps(version) == "[9, 19, 0]"
+    assert Version.of((9, 19, 0)) == Version.from_text("9.19.0") == Version.from_number(91900) == version
+    assert Version.of(version) is version
+    assert version.number == 91900
+    assert Version.from_number(version.number) == version
+
+
+@pytest.mark.parametrize("text", ["", "9", "9.19", "9.19.0.56", "9.x.0", "nine"])
+def test_a_version_is_three_numbers(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011  # whose words are int's or those of unpacking
+        Version.from_text(text)
+
+
+def test_text_of_a_wheel_has_four_numbers() -> None:
+    assert version_numbers("9.19.0.56") == (9, 19, 0, 56)
+    assert version_text(version_numbers("9.19")) == "9.19"
+
+
+def test_a_window_ends_before_its_end_and_has_holes() -> None:
+    window = Window((9, 19, 0), (9, 25, 1), except_=((9, 24, 1),))
+    assert [version in window for version in ((9, 18, 9), (9, 19, 0), (9, 24, 0), (9, 24, 1), (9, 25, 0))] == [
+        False,
+        True,
+        True,
+        False,
+        True,
+    ]
+    assert (9, 25, 1) not in window
+    assert str(window) == "cuDNN 9.19.0 to before 9.25.1"
+    assert Version(9, 99, 0) in Window()
+    assert str(Window()) == "cuDNN 9.0.0 and later"
+
+
+def test_the_version_of_the_package_is_imported_by_itself() -> None:
+    program = (
+        "import sys, cudnn_backend_py; cudnn_backend_py.__version__;"
+        "print(*sorted(name for name in sys.modules if name.startswith('cudnn_backend_py.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["cudnn_backend_py.system", "cudnn_backend_py.system.version"]
+
+
+def test_a_version_of_cuda_is_its_number_in_words() -> None:
+    assert [cuda_version_text(number) for number in (12090, 13010, 13000)] == ["12.9", "13.1", "13.0"]
