@@ -1,4 +1,4 @@
-"""What the calls in a log made: descriptors, from ``cudnnBackendSetAttribute`` and ``cudnnBackendFinalize``."""
+"""Calls in a log: the descriptors made by ``cudnnBackendSetAttribute`` and ``cudnnBackendFinalize``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The graphs a log of cuDNN tells of, rebuilt, with the engine configs and reasons it has for them."""
+"""Graphs of a log of cuDNN, rebuilt, with the engine configs and reasons it has for them."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def cudnnCreate() -> Handle:
 
 
 def cudnnDestroy(handle: Handle) -> None:
-    """Let go of a handle."""
+    """Release a handle."""
     _checked(handle, Handle).close()
 
 
@@ -181,7 +181,7 @@ def cudnnBackendCreateDescriptor(kind: DescriptorType) -> Descriptor:
 
 
 def cudnnBackendDestroyDescriptor(descriptor: Descriptor) -> None:
-    """Let go of a descriptor."""
+    """Release a descriptor."""
     _checked(descriptor, Descriptor).close()
 
 

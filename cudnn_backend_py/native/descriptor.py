@@ -31,7 +31,7 @@ __all__ = ["Descriptor", "Handle"]
 
 
 class _Owner:
-    """One native object, from before it is made; destroyed when the last holder lets go.
+    """One native object, from before it is made; destroyed when the last holder releases it.
 
     Never at interpreter exit, and never by a forked child: its copy may be of a moment in which another thread held a
     lock of cuDNN, and no thread is left there to give that back.
@@ -139,7 +139,7 @@ class Handle(Native, wraps=True):
         return self._owner is None
 
     def close(self) -> None:
-        """Let go of the handle; harmless when repeated."""
+        """Release the handle; harmless when repeated."""
         self._owner = None
 
     def __enter__(self) -> Self:
@@ -239,7 +239,7 @@ class Descriptor(Native, wraps=True):
         return self._owner is None
 
     def close(self) -> None:
-        """Let go of the native descriptor; harmless when repeated. A parent that uses it keeps it alive."""
+        """Release the native descriptor; harmless when repeated. A parent that uses it keeps it alive."""
         self._owner = None
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""What timing and comparing engine configs comes down to: statistics, choice, agreement, inputs, and a table of it.
+"""Statistics of timed engine configs: medians and spread, the choice of the winner, and the table of the evidence.
 
 All of it is about plain data and graphs; it needs no GPU and no cuDNN.
 """

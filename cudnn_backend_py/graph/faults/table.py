@@ -1,4 +1,4 @@
-"""What cuDNN accepts and then gets wrong, or dies of: one row per fault, which holds all that is said of it.
+"""The table of faults: what cuDNN accepts and then gets wrong, or dies of, in one row each.
 
 Rows of ``refused=True`` were measured for this package, each on an H100 (sm_90) and some on described GPUs: wrong
 numbers against the float64 reference, memory not written, an illegal address, or a process that ends;
