@@ -18,6 +18,7 @@ from .find import find_loaded
 
 __all__ = [
     "Nvrtc",
+    "absent_engines",
     "ask_nvrtc",
     "driver_initialisation",
     "load_refusal",
@@ -31,6 +32,8 @@ __all__ = [
 # Takes next to no time to compile, and cannot be compiled without the library of builtins.
 _EMPTY_KERNEL = b"__global__ void nothing() {}"
 _NVRTC_SUCCESS = 0
+# Sub-libraries with engines that a libcudnn works without, and since when wheels have them.
+_ENGINES = {"engines_precompiled": (9, 0, 0), "engines_tensor_ir": (9, 24, 0)}
 _SUBLIBRARY = re.compile(r"libcudnn_(?P<name>[a-z_]+)\.so(?:\.(?P<version>\d+(?:\.\d+)*))?")
 
 
@@ -132,6 +135,18 @@ def sublibraries(folder: Path) -> dict[str, list[Path]]:
         if match and (folder / name).exists():
             found.setdefault(match["name"], []).append(folder / name)
     return found
+
+
+@lru_cache
+def absent_engines(path: str, version: tuple[int, ...]) -> tuple[str, ...]:
+    """Return the sub-libraries with engines that are not beside the libcudnn at `path`, by name.
+
+    A jit wheel has ``engines_runtime_compiled`` alone, and so has a full one that lost files: what such a library
+    refuses, the absent engines were not asked about. Nothing is absent where no sub-library lies beside it at all:
+    then they lie elsewhere.
+    """
+    present = sublibraries(Path(path).parent)
+    return tuple(name for name, since in _ENGINES.items() if present and version >= since and name not in present)
 
 
 def mapped_cudnn() -> tuple[list[str], list[str]]:
