@@ -20,7 +20,7 @@ from ..plans.plan import Plan, build_plan
 from ..plans.refusals import Reason, read_error, read_refusals
 from ..target import Profile, Target, using
 from .causes.find import UNJUDGED, find_cause, find_graph_cause
-from .engines import cause_of_absence, engines_not_asked, limit_of_absence
+from .engines import CUDA_13_LIMIT, cause_of_absence, engines_not_asked, has_engine_in_cuda_13, limit_of_absence
 from .environment import Fault, check_environment
 from .verdict import STAGES, Basis, Cause, Control, Outcome, Stage, Verdict
 
@@ -173,7 +173,7 @@ class _Question:
     @cached_property
     def not_asked(self) -> tuple[str, ...]:
         """Sub-libraries whose engines might support the graph and that this library lacks."""
-        return engines_not_asked(self.graph, self.target.library)
+        return engines_not_asked(self.graph, self.target)
 
     def _control(self) -> Control:
         """Return the control graph's answer, asked once per process, library and target."""
@@ -340,6 +340,8 @@ class _Question:
             outcome, cause = Outcome.NOT_JUDGED, cause_of_absence(cause, self.not_asked, lib)
         elif self.not_asked:
             limits.append(limit_of_absence(self.not_asked))
+        if outcome is Outcome.NOT_SUPPORTED and stage in _OF_ENGINES and has_engine_in_cuda_13(self.graph, target):
+            limits.append(CUDA_13_LIMIT)
         return Verdict(
             outcome=outcome,
             stage=stage,
