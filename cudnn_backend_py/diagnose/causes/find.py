@@ -130,7 +130,7 @@ def _with_device_needed(case: Case, other: Cause | None) -> Cause | None:
         return other
     for candidate in case.refused:
         for reason in candidate.reasons:
-            what = needed_of_device(reason.text, case.target.sm)
+            what = needed_of_device(str(reason), case.target.sm)
             if what is not None:
                 headline = f"engine {candidate.engine} asks the device for {what}, and none is here"
                 detail = "so this refusal says nothing about the graph; the other candidates were refused for it"
