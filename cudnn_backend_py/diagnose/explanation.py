@@ -19,7 +19,7 @@ from ..plans.engine import EngineConfig, Heuristics, OperationGraph, heur_mode
 from ..plans.plan import Plan, build_plan
 from ..plans.refusals import Reason, read_error, read_refusals
 from ..target import Profile, Target, using
-from .causes.find import UNJUDGED, find_cause, find_graph_cause
+from .causes.find import DEVICE_NEEDED, UNJUDGED, find_cause, find_graph_cause
 from .engines import CUDA_13_LIMIT, cause_of_absence, engines_not_asked, has_engine_in_cuda_13, limit_of_absence
 from .environment import Fault, check_environment
 from .verdict import STAGES, Basis, Cause, Control, Outcome, Stage, Verdict
@@ -240,7 +240,8 @@ class _Question:
                 [mode.name for mode in self.modes],
                 measure=not self.not_asked,
             )
-            if cause is not None and cause.code in UNJUDGED:
+            unjudged = UNJUDGED - {DEVICE_NEEDED} if self.not_asked else UNJUDGED  # other engines may do without one
+            if cause is not None and cause.code in unjudged:
                 return self._make(Outcome.NOT_JUDGED, "environment", control, candidates, tuple(loose), cause)
             return self._make(Outcome.NOT_SUPPORTED, "heuristics", control, candidates, tuple(loose), cause)
         if self.build:

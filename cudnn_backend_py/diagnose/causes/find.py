@@ -22,10 +22,11 @@ from .case import Case, furthest_first, measured, statement
 from .phrases import is_vague, needed_of_device, rules_for
 from .rules import RULES, WORD_RULES, architecture
 
-__all__ = ["UNJUDGED", "find_cause", "find_graph_cause", "suspects"]
+__all__ = ["DEVICE_NEEDED", "UNJUDGED", "find_cause", "find_graph_cause", "suspects"]
 
 # Causes that say nothing about the graph.
-UNJUDGED = frozenset({"driver-library-unusable", "device-needed"})
+DEVICE_NEEDED = "device-needed"
+UNJUDGED = frozenset({"driver-library-unusable", DEVICE_NEEDED})
 
 
 def find_cause(
@@ -136,7 +137,7 @@ def _with_device_needed(case: Case, other: Cause | None) -> Cause | None:
                 detail = "so this refusal says nothing about the graph; the other candidates were refused for it"
                 if other is not None:
                     headline = f"{headline}; of the others: {other.headline}"
-                return Cause("device-needed", headline, Basis.RULE, detail, "ask on a machine with the GPU")
+                return Cause(DEVICE_NEEDED, headline, Basis.RULE, detail, "ask on a machine with the GPU")
     return other
 
 

@@ -17,6 +17,7 @@ import pytest
 from cudnn_backend_py import Graph, library
 from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Question, Verdict, matrix, render_text, since, whatif
 from cudnn_backend_py.diagnose.engines import ENGINES_ABSENT, _is_served_alone
+from cudnn_backend_py.diagnose.judges import library_identity
 from cudnn_backend_py.diagnose.report.ci import cases
 from cudnn_backend_py.diagnose.report.tables import render_matrix, render_remedies, render_since, table_text
 from cudnn_backend_py.diagnose.surveys.baseline import check, exit_code, update
@@ -171,7 +172,7 @@ def wheels_of(*flavors: str) -> list[str]:
     return sorted({one.short for one in list_installed() if one.flavor in flavors})
 
 
-@pytest.mark.parametrize("version", wheels_of("jit"))
+@pytest.mark.parametrize("version", [one for one in wheels_of("jit") if one in ("9.14.0", "9.20.0", "9.24.0")])
 def test_installed_jit_wheels_call_nothing_refused_that_others_might_support(version: str, whole: Judge) -> None:
     installed = find_installed(version, flavor="jit")
     assert installed is not None
@@ -197,14 +198,14 @@ def lacking() -> Graph:
 
 
 def test_matrix_since_and_junit_tell_it_apart(at_hand: None, tmp_path: Path) -> None:
-    found = matrix([lacking()], ["sm90"], [None], cache=tmp_path, progress=False)
+    found = matrix([lacking()], ["sm80"], [None], cache=tmp_path, progress=False)
     [cell] = found.cells.values()
     assert (cell.letter, cell.cause, found.exit_code) == ("?", ENGINES_ABSENT, 2)
     assert "could not be judged" in table_text(render_matrix(found))
-    assert matrix([lacking()], ["sm90"], [None], cache=tmp_path, progress=False).asked == 0  # it stays so
+    assert matrix([lacking()], ["sm80"], [None], cache=tmp_path, progress=False).asked == 0  # it stays so
     [case] = cases(found)
     assert (case.state, case.code) == ("error", ENGINES_ABSENT)
-    span = since(lacking(), "sm90", [None], cache=tmp_path)
+    span = since(lacking(), "sm80", [None], cache=tmp_path)
     assert (span.first, span.unjudged, span.exit_code) == (None, (library().version_text,), 2)
     assert "by none of the 0 versions that could judge" in table_text(render_since(span))
 
@@ -212,15 +213,17 @@ def test_matrix_since_and_junit_tell_it_apart(at_hand: None, tmp_path: Path) -> 
 def test_what_was_kept_is_asked_again_when_the_engines_come(
     at_hand: None, partial: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = matrix([lacking()], ["sm90"], [None], cache=tmp_path, progress=False)
+    first = matrix([lacking()], ["sm80"], [None], cache=tmp_path, progress=False)
     assert first.exit_code == 2
     for name, files in sublibraries(Path(library().path).parent).items():
         if not (place := partial.with_name(f"libcudnn_{name}.so.9")).exists():
             place.symlink_to(files[0])
+    library_identity.cache_clear()  # as in another process
     try:
-        second = matrix([lacking()], ["sm90"], [None], cache=tmp_path, progress=False)
+        second = matrix([lacking()], ["sm80"], [None], cache=tmp_path, progress=False)
         assert (second.asked, second.exit_code) == (1, 0)
     finally:
+        library_identity.cache_clear()
         for place in partial.parent.iterdir():
             if place.name not in (partial.name, "libcudnn_graph.so.9", "libcudnn_engines_runtime_compiled.so.9"):
                 place.unlink()
@@ -230,7 +233,7 @@ def test_a_baseline_can_expect_it(at_hand: None, tmp_path: Path) -> None:
     save_graph(lacking(), tmp_path / "g.json")
     file = tmp_path / "verdicts.toml"
     file.write_text(
-        'schema = "cudnn-backend-py/check"\nversion = 1\ntargets = ["sm90"]\n\n[graphs]\ng = "g.json"\n',
+        'schema = "cudnn-backend-py/check"\nversion = 1\ntargets = ["sm80"]\n\n[graphs]\ng = "g.json"\n',
         encoding="utf-8",
     )
     [new] = update(file, cache=tmp_path / "answers", progress=False)
@@ -241,8 +244,8 @@ def test_a_baseline_can_expect_it(at_hand: None, tmp_path: Path) -> None:
 
 def test_whatif_says_what_would_judge(at_hand: None) -> None:
     with Judge() as judge:
-        verdict = judge.ask(Question(lacking(), "sm90"))
-    remedies = whatif(lacking(), "sm90", budget_s=3)
+        verdict = judge.ask(Question(lacking(), "sm80"))
+    remedies = whatif(lacking(), "sm80", budget_s=3)
     assert remedies
     assert all(remedy.verdict is not None and remedy.verdict.supported for remedy in remedies)
     text = table_text(render_remedies(verdict, lacking(), remedies))
@@ -252,7 +255,7 @@ def test_whatif_says_what_would_judge(at_hand: None) -> None:
 
 def test_a_yes_of_a_partial_library_names_what_was_not_asked(at_hand: None) -> None:
     with Judge() as judge:
-        product_, sums = (judge.ask(Question(ZOO[name](), "sm90")) for name in ("matmul f16 64", "flash f16 causal"))
+        product_, sums = (judge.ask(Question(ZOO[name](), "sm80")) for name in ("matmul f16 64", "flash f16 causal"))
     assert product_.supported
     assert sums.supported
     assert [line for line in product_.limits if "lacks libcudnn_engines_precompiled" in line]
@@ -298,7 +301,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def test_without_a_terminal_nothing_is_asked_or_fetched(jit_wheel: Path) -> None:
-    asked = command("explain", str(jit_wheel), "--cudnn", OLDER, "--target", "sm90", "--format", "json")
+    asked = command("explain", str(jit_wheel), "--cudnn", OLDER, "--target", "sm80", "--format", "json")
     done = subprocess.run(asked, capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=ROOT, check=False)
     assert done.returncode == 2
     verdict = Verdict.from_dict(json.loads(done.stdout))
@@ -337,7 +340,7 @@ def at_terminal(arguments: list[str], answer: bytes) -> tuple[int, str]:
 def test_at_a_terminal_the_full_wheel_is_offered_with_its_size(
     jit_wheel: Path, flags: tuple[str, ...], asks: bool
 ) -> None:
-    asked = command("explain", str(jit_wheel), "--cudnn", OLDER, "--target", "sm90", *flags)
+    asked = command("explain", str(jit_wheel), "--cudnn", OLDER, "--target", "sm80", *flags)
     code, shown = at_terminal(asked, b"n\n")
     assert code == 2
     assert (f"fetch the full wheel of cuDNN {OLDER}, 0 MB, and ask it?" in shown) is asks
@@ -348,13 +351,13 @@ def test_at_a_terminal_the_full_wheel_is_offered_with_its_size(
 @pytest.mark.parametrize("order", [("--full", "--cudnn", OLDER), ("--cudnn", OLDER, "--full")])
 def test_full_is_fetched_without_asking(jit_wheel: Path, order: tuple[str, ...]) -> None:
     """The wheel that comes is no library: that it came, and was to judge, is what shows."""
-    asked = command("explain", str(jit_wheel), "--target", "sm90", *order)
+    asked = command("explain", str(jit_wheel), "--target", "sm80", *order)
     done = subprocess.run(asked, capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=ROOT, check=False)
     assert done.returncode == 2
     assert [one.flavor for one in list_installed()] == ["full", "jit"]
     assert "-full/nvidia/cudnn/lib/libcudnn.so.9" in done.stdout
     again = subprocess.run(
-        command("explain", str(jit_wheel), "--target", "sm90", "--cudnn", OLDER, "--jit"),
+        command("explain", str(jit_wheel), "--target", "sm80", "--cudnn", OLDER, "--jit"),
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
