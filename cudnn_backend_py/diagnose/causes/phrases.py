@@ -80,7 +80,7 @@ PHRASES = (
     Phrase(r"create_cublas_handle", needs="a cuBLASLt handle, which only a device gives"),
     # Measured with 9.28 for CUDA 13: so it answers for every described GPU and graph. Its users want sm_100.
     Phrase(
-        r"engine_iface->getStatus()",
+        r"engine_iface",
         needs="facts that no description gives (the memory-bound engine)",
         status="INTERNAL_ERROR",
         from_sm=100,
@@ -108,7 +108,7 @@ def is_vague(text: str) -> bool:
     return any(one.vague and re.search(one.pattern, text) for one in PHRASES)
 
 
-def needed_of_device(text: str, sm: int) -> str | None:
+def needed_of_device(text: str, sm: int = 0) -> str | None:
     """Return what the engine that was refused asks the device itself for, by a reason written ``STATUS: text``.
 
     None where it asks nothing, or serves no such architecture.
