@@ -63,6 +63,8 @@ def engines_not_asked(graph: Graph, target: Target) -> tuple[str, ...]:
     """Return the sub-libraries whose engines might support the graph, and that the library lacks: jit wheels do."""
     lib = target.library
     absent = absent_engines(lib.path, tuple(lib.version), lib.cuda_version // 1000)
+    if not absent:
+        return ()
     wanted = {
         "engines_precompiled": not _is_served_alone(graph),
         "engines_tensor_ir": _is_memory_bound(graph, target),
