@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,26 +31,43 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 
+_VERSION, _FULL, _JIT = "--cudnn", "--full", "--jit"
+_WHEEL = f"{__name__}:wheel"  # of a context: which wheel is wanted, "full", "jit" or None
+
+
 def _with_version(function: Any) -> Any:
-    """Add ``--cudnn VERSION``: the same command in a child process that loads that cuDNN."""
-    return click.option(
-        "--cudnn",
-        "cudnn_version",
+    """Add ``--cudnn VERSION``: the same command in a child process that loads that cuDNN; and which of its wheels."""
+    settings: dict[str, Any] = {"expose_value": False, "is_eager": True, "callback": _judge_in_child}
+    version = click.option(
+        *(_VERSION, "cudnn_version"),
         metavar="VERSION",
-        expose_value=False,
-        is_eager=True,
-        callback=_judge_in_child,
         help="Judge with this cuDNN, installed by 'cudnn-backend cudnn install VERSION', in a child process.",
-    )(function)
+        **settings,
+    )
+    full = click.option(_FULL, "wheel", flag_value="full", help="With its full wheel; fetched if missing.", **settings)
+    jit = click.option(_JIT, "wheel", flag_value="jit", help="With its small jit wheel; nothing is asked.", **settings)
+    return version(full(jit(function)))
 
 
-def _judge_in_child(ctx: click.Context, _parameter: click.Parameter, version: str | None) -> None:
-    if version is None or ctx.resilient_parsing:
+def _judge_in_child(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    """Keep what one of the three options says; go on in a child when all are known, if a version is given."""
+    if ctx.resilient_parsing:
+        return
+    told = ctx.meta.setdefault(f"{__name__}:{ctx.command_path}", {})
+    told[parameter.opts[0]] = value
+    if told.keys() < {_VERSION, _FULL, _JIT}:
+        return
+    wheel: Literal["full", "jit"] | None = told[_FULL] or told[_JIT]
+    ctx.meta[_WHEEL] = wheel or ctx.meta.get(_WHEEL)
+    version = told[_VERSION]
+    if version is None:
         return
     from ..versions import store as versions
 
-    installed = versions.require_installed(version)
-    command = call_command("cudnn_backend_py.cli.commands:main", *_without_option(sys.argv[1:], "--cudnn"))
+    if wheel == "full" and versions.find_installed(version, flavor=wheel) is None:
+        versions.install(version, flavor=wheel, progress=sys.stderr.isatty())
+    installed = versions.require_installed(version, flavor=wheel)
+    command = call_command("cudnn_backend_py.cli.commands:main", *_without_option(sys.argv[1:], _VERSION))
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it was ignored, every exit code would read 0
     child = subprocess.run(command, env=versions.child_environment(installed), check=False)
     if child.returncode in (0, 1, NOT_JUDGED, 130):
@@ -60,6 +78,34 @@ def _judge_in_child(ctx: click.Context, _parameter: click.Parameter, version: st
     if (fault := environment_fault_after_crash(version)) is not None:
         warn(printable(fault.headline) + (f"\nwhat to do: {fault.repair}" if fault.repair else ""))
     raise SystemExit(NOT_JUDGED)
+
+
+def _full_version(verdicts: Sequence[Verdict]) -> str | None:
+    """Return the version whose full wheel is to judge what this library's engines alone could not, None for none.
+
+    It is fetched with --full, or if whoever is at the terminal says so.
+    """
+    from ..diagnose.engines import ENGINES_ABSENT
+    from ..versions import store as versions
+
+    lacking = [one for one in verdicts if one.cause is not None and one.cause.code == ENGINES_ABSENT]
+    wheel = click.get_current_context().meta.get(_WHEEL)
+    if not lacking or wheel == "jit":
+        return None
+    version = lacking[0].cudnn
+    if (there := versions.find_installed(version, flavor="full")) is not None:
+        return there.version
+    small = versions.find_installed(version, flavor="jit")
+    cuda = None if small is None else small.cuda
+    if wheel is None:
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            return None
+        size = versions.download_bytes(version, "full", cuda=cuda)
+        shown = "" if size is None else f", {size / 1e6:.0f} MB"
+        warn(f"the engines of this cuDNN {version} refuse the graph; others, in the full wheel, might support it")
+        if not click.confirm(f"fetch the full wheel of cuDNN {version}{shown}, and ask it?", err=True):
+            return None
+    return versions.install(version, cuda=cuda, flavor="full", progress=sys.stderr.isatty()).version
 
 
 def _without_option(arguments: list[str], option: str) -> list[str]:
@@ -143,6 +189,10 @@ def explain(
     else:
         with Judge(limit_s=limit_s) as judge:
             verdicts = [judge.ask(Question(graph, name, None, asked, build, execute)) for name in (targets or ("gpu",))]
+    if (full := _full_version(verdicts)) is not None:
+        with Judge(limit_s=limit_s) as judge:
+            names = targets or ("gpu",)
+            verdicts = [judge.ask(Question(graph, name, full, asked, build, execute)) for name in names]
     if style == "text" and output is None:
         for verdict in verdicts:
             _console().print(render(verdict))
@@ -256,7 +306,7 @@ def show_lint(graph_file: str) -> None:
 def show_whatif(graph_file: str, target: str, budget_s: float, build: bool, style: str, output: str | None) -> None:
     """Look for the smallest changes with which cuDNN supports GRAPH, each asked before it is shown.
 
-    Exit code 0 if there is one, or none is needed, 1 if none was found.
+    Exit code 0 if there is one, or none is needed, 1 if none was found, 2 if none was and GRAPH could not be judged.
     """
     from ..diagnose import Question, judge, whatif
     from ..diagnose.report.tables import render_remedies, table_text
@@ -264,7 +314,9 @@ def show_whatif(graph_file: str, target: str, budget_s: float, build: bool, styl
     _check_style(style)
     graph = load_graph_file(graph_file)
     verdict = judge(Question(graph, target))
-    remedies = whatif(graph, target, budget_s=budget_s, build=build)
+    if (full := _full_version([verdict])) is not None:
+        verdict = judge(Question(graph, target, full))
+    remedies = whatif(graph, target, version=full, budget_s=budget_s, build=build)
     if style == "html":
         from ..diagnose.report.html import render_page
 
@@ -275,7 +327,7 @@ def show_whatif(graph_file: str, target: str, budget_s: float, build: bool, styl
         write(table_text(render_remedies(verdict, graph, remedies)), output)
     else:
         _console().print(render_remedies(verdict, graph, remedies))
-    raise SystemExit(0 if remedies or verdict.supported else 1)
+    raise SystemExit(0 if remedies else verdict.exit_code)
 
 
 @main.command("matrix")
@@ -334,7 +386,7 @@ def show_matrix(
 def show_since(graph_file: str, target: str, versions: tuple[str, ...], build: bool, every: bool, style: str) -> None:
     """Say which cuDNN versions support GRAPH: the first, the last, and the first that refuses it again.
 
-    Exit code 0 if some version supports it, 1 if none does, 2 if none could judge.
+    Exit code 0 if some version supports it, 1 if none does, 2 if none does and one could not judge.
     """
     from ..diagnose.report.tables import render_since
     from ..diagnose.surveys.since import since
@@ -493,6 +545,13 @@ def read_target(ordinal: int) -> None:
     write_report(_json(read_device(ordinal)), None)
 
 
+def _with_flavor(function: Any) -> Any:
+    """Add ``--full`` and ``--jit``."""
+    full = click.option("--full", "flavor", flag_value="full", help="The full wheel, some 1 GB.")
+    jit = click.option("--jit", "flavor", flag_value="jit", help="The small wheel, without engines compiled before.")
+    return full(jit(function))
+
+
 def _cuda(major: str | None) -> Literal["12", "13"] | None:
     return None if major is None else "12" if major == "12" else "13"
 
@@ -505,12 +564,17 @@ def cudnn() -> None:
 @cudnn.command("install")
 @click.argument("version")
 @click.option("--cuda", type=click.Choice(["12", "13"]), help="CUDA major version of the wheel.")
+@_with_flavor
 @click.option("--quiet", is_flag=True, help="No progress bar.")
-def install_version(version: str, cuda: str | None, quiet: bool) -> None:
-    """Fetch cuDNN VERSION (9.19.0): the small jit wheel, or the full one where there is none."""
+def install_version(version: str, cuda: str | None, flavor: Literal["jit", "full"] | None, quiet: bool) -> None:
+    """Fetch cuDNN VERSION (9.19.0): the small jit wheel, or the full one where there is none.
+
+    The jit wheel serves attention; its engines are not all that cuDNN has for convolutions and products. Both may be
+    installed side by side, and the full one is then asked.
+    """
     from ..versions import store as versions
 
-    installed = versions.install(version, cuda=_cuda(cuda), progress=not quiet)
+    installed = versions.install(version, cuda=_cuda(cuda), flavor=flavor, progress=not quiet)
     say(
         f"cuDNN {installed.version} ({installed.flavor}, CUDA {installed.cuda}) is at {installed.path}, "
         f"{installed.size_bytes / 1e6:.0f} MB"
@@ -555,12 +619,13 @@ def verify_versions(wanted: tuple[str, ...], style: str) -> None:
 @cudnn.command("remove")
 @click.argument("version")
 @click.option("--cuda", type=click.Choice(["12", "13"]))
-def remove_version(version: str, cuda: str | None) -> None:
+@_with_flavor
+def remove_version(version: str, cuda: str | None, flavor: Literal["jit", "full"] | None) -> None:
     """Remove an installed version."""
     from ..versions import store as versions
 
-    removed = versions.remove(version, cuda=_cuda(cuda))
-    say(f"removed cuDNN {removed.version} (CUDA {removed.cuda})")
+    removed = versions.remove(version, cuda=_cuda(cuda), flavor=flavor)
+    say(f"removed cuDNN {removed.version} ({removed.flavor}, CUDA {removed.cuda})")
 
 
 @main.command()

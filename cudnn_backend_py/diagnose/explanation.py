@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, GraphError, UsageError
@@ -19,7 +19,8 @@ from ..plans.engine import EngineConfig, Heuristics, OperationGraph, heur_mode
 from ..plans.plan import Plan, build_plan
 from ..plans.refusals import Reason, read_error, read_refusals
 from ..target import Profile, Target, using
-from .causes.find import UNJUDGED, find_cause, find_graph_cause
+from .causes.find import DEVICE_NEEDED, UNJUDGED, find_cause, find_graph_cause
+from .engines import CUDA_13_LIMIT, cause_of_absence, engines_not_asked, has_engine_in_cuda_13, limit_of_absence
 from .environment import Fault, check_environment
 from .verdict import STAGES, Basis, Cause, Control, Outcome, Stage, Verdict
 
@@ -33,10 +34,7 @@ _DEVICELESS_LIMIT = (
     "no device was asked: for matmul and convolution graphs mode A may propose other knob choices than on the GPU, "
     "engines that ask for its cluster occupancy may be missing, and what only execution shows is not known"
 )
-_JIT_LIMIT = (
-    "this is the jit wheel: engines the full wheel has compiled ahead of time, for convolutions and norms among them, "
-    "are not in it"
-)
+_OF_ENGINES = ("heuristics", "plan")  # stages at which engines refuse; the graph library, which all wheels have, before
 _OURS = "refused by this package; cuDNN was not asked about the graph"
 _controls: dict[tuple[int, bool, str], Control] = {}
 
@@ -173,6 +171,11 @@ class _Question:
             return self._judge_refused_graph(control, error)
         return self._ask(control, operation_graph)
 
+    @cached_property
+    def not_asked(self) -> tuple[str, ...]:
+        """Sub-libraries whose engines might support the graph and that this library lacks."""
+        return engines_not_asked(self.graph, self.target)
+
     def _control(self) -> Control:
         """Return the control graph's answer, asked once per process, library and target."""
         key = (id(self.target.library), self.target.is_live, self.target.profile.json())
@@ -236,8 +239,10 @@ class _Question:
                 self.graph,
                 self.target,
                 [mode.name for mode in self.modes],
+                measure=not self.not_asked,
             )
-            if cause is not None and cause.code in UNJUDGED:
+            unjudged = UNJUDGED - {DEVICE_NEEDED} if self.not_asked else UNJUDGED  # other engines may do without one
+            if cause is not None and cause.code in unjudged:
                 return self._make(Outcome.NOT_JUDGED, "environment", control, candidates, tuple(loose), cause)
             return self._make(Outcome.NOT_SUPPORTED, "heuristics", control, candidates, tuple(loose), cause)
         if self.build:
@@ -332,6 +337,13 @@ class _Question:
     ) -> Verdict:
         target = self.target
         lib = target.library
+        limits = [] if target.is_live else [_DEVICELESS_LIMIT]
+        if outcome is Outcome.NOT_SUPPORTED and stage in _OF_ENGINES and self.not_asked:
+            outcome, cause = Outcome.NOT_JUDGED, cause_of_absence(cause, self.not_asked, lib)
+        elif self.not_asked:
+            limits.append(limit_of_absence(self.not_asked))
+        if outcome is Outcome.NOT_SUPPORTED and stage in _OF_ENGINES and has_engine_in_cuda_13(self.graph, target):
+            limits.append(CUDA_13_LIMIT)
         return Verdict(
             outcome=outcome,
             stage=stage,
@@ -350,7 +362,7 @@ class _Question:
             reasons=reasons,
             cause=cause,
             environment=self.environment,
-            limits=_limits(target),
+            limits=tuple(limits),
             stages=_stages(outcome, stage, candidates),
             hazards=tuple(map(str, known_hazards(self.graph, target.sm, lib.version))),
         )
@@ -387,14 +399,6 @@ def _split_refused(answer: Heuristics, mode: HeurMode) -> tuple[list[Candidate],
         text = f"{missing} of {answer.candidates} candidates of mode {mode.name} were neither returned nor explained"
         unnamed.append(Reason("", text))
     return refused, unnamed
-
-
-def _limits(target: Target) -> tuple[str, ...]:
-    """Return what this verdict does not know."""
-    limits = [] if target.is_live else [_DEVICELESS_LIMIT]
-    if "/cudnn_jit/" in target.library.path:
-        limits.append(_JIT_LIMIT)
-    return tuple(limits)
 
 
 def _as_fault(error: CudnnBackendError) -> Fault:

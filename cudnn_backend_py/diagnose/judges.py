@@ -15,6 +15,7 @@ from ..errors import CudnnBackendError
 from ..graph import Graph, graph_from_json, graph_to_json
 from ..graph.faults import known_hazards
 from ..native import loaded_library
+from ..native.environment import sublibraries
 from ..native.find import cudnn_places
 from ..plans.engine import heur_mode
 from ..system.child import TIMED_OUT, Child, Say, serve
@@ -99,7 +100,7 @@ def _read_graph(text: str) -> Graph:
 
 @lru_cache(maxsize=64)
 def library_identity(version: str | None) -> str:
-    """Return what tells a cuDNN from any other: version and wheel, or for this process' own its file and time.
+    """Return what tells a cuDNN from any other: version and wheel; for this process' own its file, time and parts.
 
     Raises
     ------
@@ -113,7 +114,8 @@ def library_identity(version: str | None) -> str:
     if place is None or not Path(place).is_file():
         return str(place)
     facts = Path(place).resolve().stat()
-    return f"{place} {facts.st_mtime_ns} {facts.st_size}"
+    parts = ",".join(sublibraries(Path(place).parent))
+    return f"{place} {facts.st_mtime_ns} {facts.st_size} {parts}"
 
 
 class Judge:

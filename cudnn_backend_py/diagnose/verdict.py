@@ -33,7 +33,7 @@ def notebook_html(value: object) -> str | None:
 
 
 class Outcome(StrEnum):
-    """The answer. ``NOT_JUDGED`` says nothing about the graph."""
+    """The answer. ``NOT_JUDGED`` does not say that cuDNN refuses the graph: whatever could, was not asked."""
 
     SUPPORTED = "supported"
     NOT_SUPPORTED = "not supported"

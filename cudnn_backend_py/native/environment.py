@@ -18,6 +18,7 @@ from .find import find_loaded
 
 __all__ = [
     "Nvrtc",
+    "absent_engines",
     "ask_nvrtc",
     "driver_initialisation",
     "load_refusal",
@@ -31,6 +32,9 @@ __all__ = [
 # Takes next to no time to compile, and cannot be compiled without the library of builtins.
 _EMPTY_KERNEL = b"__global__ void nothing() {}"
 _NVRTC_SUCCESS = 0
+# Sub-libraries with engines that a libcudnn works without: since which cuDNN, and for which CUDA, they hold any. In
+# wheels of CUDA 12 libcudnn_engines_tensor_ir is an empty shell (2 MB, not 250; no engine answers from it).
+_ENGINES = {"engines_precompiled": ((9, 0, 0), 12), "engines_tensor_ir": ((9, 22, 0), 13)}
 _SUBLIBRARY = re.compile(r"libcudnn_(?P<name>[a-z_]+)\.so(?:\.(?P<version>\d+(?:\.\d+)*))?")
 
 
@@ -132,6 +136,21 @@ def sublibraries(folder: Path) -> dict[str, list[Path]]:
         if match and (folder / name).exists():
             found.setdefault(match["name"], []).append(folder / name)
     return found
+
+
+@lru_cache
+def absent_engines(path: str, version: tuple[int, ...], cuda_major: int) -> tuple[str, ...]:
+    """Return the sub-libraries with engines that are not beside the libcudnn at `path`, by name.
+
+    A jit wheel has ``engines_runtime_compiled`` alone, and so has a full one that lost files: what such a library
+    refuses, the absent engines were not asked about. Nothing is absent where no sub-library lies beside it at all:
+    then they lie elsewhere.
+    """
+    present = sublibraries(Path(path).parent)
+    if not present:
+        return ()
+    expected = (name for name, (since, cuda) in _ENGINES.items() if version >= since and cuda_major >= cuda)
+    return tuple(name for name in expected if name not in present)
 
 
 def mapped_cudnn() -> tuple[list[str], list[str]]:

@@ -2,7 +2,8 @@
 
 A version is the ``nvidia/`` tree of one wheel, in a folder of its own::
 
-    <root>/9.19.0.56-cu12/nvidia/cudnn_jit/lib/libcudnn.so.9
+    <root>/9.19.0.56-cu12/nvidia/cudnn_jit/lib/libcudnn.so.9    the jit wheel
+    <root>/9.19.0.56-cu12-full/nvidia/cudnn/lib/...             the full wheel, which is taken where both are there
     <root>/9.19.0.56-cu12/installed.json          which wheel, its SHA-256; SHA-256, size and time of every file
     <root>/nvrtc-cu12/nvidia/cuda_nvrtc/lib/...   only if this environment has no NVRTC of that CUDA major
 
@@ -45,6 +46,7 @@ __all__ = [
     "child_environment",
     "default_cuda",
     "default_root",
+    "download_bytes",
     "environment_for",
     "find_installed",
     "install",
@@ -62,10 +64,12 @@ Flavor = Literal["jit", "full"]
 _VARIABLE = "CUDNN_BACKEND_CACHE"
 _STAGING = ".staging-"
 _INSTALL_WAIT_S = 3600.0
-_FOLDER = re.compile(r"(?P<version>9(?:\.[0-9]{1,9}){3})-cu(?P<cuda>12|13)")
+# Earlier versions of this package had full wheels in folders without a flavor, and one wheel of a version.
+_FOLDER = re.compile(r"(?P<version>9(?:\.[0-9]{1,9}){3})-cu(?P<cuda>12|13)(?:-(?P<flavor>jit|full))?")
 _SIZE_UNITS = {"bytes": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 _CUDNN_FILE = "nvidia/*/lib/libcudnn.so.9"
-_PROJECT: dict[Flavor, str] = {"jit": "nvidia-cudnn-jit-cu{}", "full": "nvidia-cudnn-cu{}"}
+_PROJECT: dict[Flavor, str] = {"jit": "nvidia-cudnn-jit-cu{}", "full": "nvidia-cudnn-cu{}"}  # in order of preference
+_OTHER: dict[Flavor, Flavor] = {"full": "jit", "jit": "full"}
 _NO_RECORD = f"there is no readable {METADATA} of this version"
 # Others would make pip do something else: look with another Python, fetch more, write elsewhere, be quiet.
 _PIP_SETTINGS = frozenset(
@@ -136,7 +140,14 @@ def default_cuda() -> Cuda:
     return "13" if _environment_nvrtc("13") and not _environment_nvrtc("12") else "12"
 
 
-def install(version: str, *, cuda: Cuda | None = None, root: Path | None = None, progress: bool = True) -> Installed:
+def install(
+    version: str,
+    *,
+    cuda: Cuda | None = None,
+    root: Path | None = None,
+    progress: bool = True,
+    flavor: Flavor | None = None,
+) -> Installed:
     """Install a cuDNN version into the cache, and NVRTC where this environment has none.
 
     The wheels come through pip, from wherever the user's pip is configured to look. A version given by three
@@ -148,11 +159,14 @@ def install(version: str, *, cuda: Cuda | None = None, root: Path | None = None,
     version
         ``"9.19.0.56"``, ``"9.19.0"`` (its newest build) or ``"9.19"`` (its newest patch).
     cuda
-        CUDA major; default :func:`default_cuda`. The small jit wheel is taken where the version has one.
+        CUDA major; default :func:`default_cuda`.
     root
         Folder of all versions; default :func:`default_root`. Made if missing, with mode 0700.
     progress
         Whether to show bars on standard error.
+    flavor
+        ``"jit"`` for the small wheel, without the engines compiled ahead of time, or ``"full"``, some 1 GB; both may
+        be installed side by side. Not given, what is installed will do, else the jit wheel where there is one.
 
     Raises
     ------
@@ -169,14 +183,14 @@ def install(version: str, *, cuda: Cuda | None = None, root: Path | None = None,
     wanted = _parse_request(version)
     cuda = default_cuda() if cuda is None else _check_cuda(cuda)
     with _changing(root) as (root, lock), _progress(progress) as bars:
-        found = _newest_of(_installed(root, wanted, cuda)) if len(wanted) > 2 else None
+        found = _newest_of(_installed(root, wanted, cuda, flavor)) if len(wanted) > 2 else None
         if found is not None:
-            project, exact = _PROJECT[found.flavor].format(cuda), found.version
+            project, exact, folder = _PROJECT[found.flavor].format(cuda), found.version, found.path
         else:
             lookup = bars.add_task("looking up versions", total=None)
-            project, exact = _choose_wheel(wanted, cuda)
+            project, exact = _choose_wheel(wanted, cuda, flavor)
             bars.remove_task(lookup)
-        folder = root / f"{exact}-cu{cuda}"
+            folder = _folder_for(root, exact, cuda, _flavor_of(project, cuda))
         _provide(f"{project}=={exact}", folder, _CUDNN_FILE, bars, lock)
         if _environment_nvrtc(cuda) is None:
             _provide(_NVRTC_REQUIREMENT[cuda], root / f"nvrtc-cu{cuda}", _NVRTC_FILE[cuda], bars, lock)
@@ -198,13 +212,16 @@ def list_installed(root: Path | None = None) -> list[Installed]:
     EnvironmentNotReady
         ``cache-not-private``, ``cache-folder-unusable``.
     """
-    return sorted(_installed(_root(root).path), key=lambda one: (version_numbers(one.version), one.cuda))
+    return sorted(_installed(_root(root).path), key=_sorting)
 
 
-def find_installed(version: str, *, cuda: Cuda | None = None, root: Path | None = None) -> Installed | None:
+def find_installed(
+    version: str, *, cuda: Cuda | None = None, root: Path | None = None, flavor: Flavor | None = None
+) -> Installed | None:
     """Return the newest installed version that starts with these numbers, or None.
 
-    Without ``cuda`` any CUDA major will do; where one version is there for both, :func:`default_cuda` wins.
+    Without ``cuda`` any CUDA major will do; where one version is there for both, :func:`default_cuda` wins. Without
+    ``flavor`` the full wheel is taken before the jit one of the same version.
 
     Raises
     ------
@@ -213,10 +230,12 @@ def find_installed(version: str, *, cuda: Cuda | None = None, root: Path | None 
     EnvironmentNotReady
         ``cache-not-private``, ``cache-folder-unusable``.
     """
-    return _newest_of(_matches(version, cuda, root))
+    return _newest_of(_matches(version, cuda, root, flavor))
 
 
-def require_installed(version: str, *, cuda: Cuda | None = None, root: Path | None = None) -> Installed:
+def require_installed(
+    version: str, *, cuda: Cuda | None = None, root: Path | None = None, flavor: Flavor | None = None
+) -> Installed:
     """Return an installed version.
 
     Raises
@@ -224,16 +243,17 @@ def require_installed(version: str, *, cuda: Cuda | None = None, root: Path | No
     EnvironmentNotReady
         ``cudnn-version-not-installed``, with those that are; ``installed-files-changed`` if there is a rest of it.
     """
-    installed = find_installed(version, cuda=cuda, root=root)
+    installed = find_installed(version, cuda=cuda, root=root, flavor=flavor)
     if installed is None:
         for rest in _rests(_root(root).path, _parse_request(version), cuda):
             _refuse_changed(rest)
-        have = ", ".join(item.short for item in list_installed(root)) or "none"
+        have = ", ".join(dict.fromkeys(item.short for item in list_installed(root))) or "none"
+        wheel = f" as the {flavor} wheel" if flavor else ""
         raise EnvironmentNotReady(
-            f"cuDNN {version} is not installed",
+            f"cuDNN {version} is not installed{wheel}",
             code="cudnn-version-not-installed",
             where=f"installed are: {have}",
-            fix=f"cudnn-backend cudnn install {version}",
+            fix=f"cudnn-backend cudnn install {version}" + (f" --{flavor}" if flavor else ""),
         )
     return installed
 
@@ -245,7 +265,9 @@ def newest(*, cuda: Cuda | None = None, root: Path | None = None) -> Installed |
     return _newest_of(one for one in list_installed(root) if cuda in (None, one.cuda))
 
 
-def remove(version: str, *, cuda: Cuda | None = None, root: Path | None = None) -> Installed:
+def remove(
+    version: str, *, cuda: Cuda | None = None, root: Path | None = None, flavor: Flavor | None = None
+) -> Installed:
     """Remove one installed version and return what it was.
 
     With the last version of a CUDA major goes the NVRTC that was installed for it.
@@ -259,10 +281,11 @@ def remove(version: str, *, cuda: Cuda | None = None, root: Path | None = None) 
     """
     _parse_request(version)
     with _changing(root) as (root, _):
-        matches = _matches(version, cuda, root)
+        matches = _matches(version, cuda, root, flavor)
         if not matches:
+            of = f"{f' for CUDA {cuda}' if cuda else ''}{f' as the {flavor} wheel' if flavor else ''}"
             raise EnvironmentNotReady(
-                f"cuDNN {version}{f' for CUDA {cuda}' if cuda else ''} is not installed, nothing was removed",
+                f"cuDNN {version}{of} is not installed, nothing was removed",
                 code="cudnn-version-not-installed",
                 where=f"cache folder {root}",
                 cause=f"installed are: {', '.join(one.path.name for one in list_installed(root)) or 'none'}",
@@ -273,7 +296,7 @@ def remove(version: str, *, cuda: Cuda | None = None, root: Path | None = None) 
                 f"cuDNN {version} names {len(matches)} installed versions, one is needed",
                 code="cudnn-version-ambiguous",
                 where=f"cache folder {root}",
-                fix=f"give all four numbers and the CUDA major; they are {names}",
+                fix=f"give all four numbers, the CUDA major, and --jit or --full; they are {names}",
             )
         [gone] = matches
         _discard(gone.path)
@@ -347,7 +370,7 @@ def check_all(versions: Sequence[str] = (), *, environment: bool = False, root: 
     cache = _root(root).path
     checked = []
     for wanted in [_parse_request(version) for version in versions] or [()]:
-        found = sorted(_installed(cache, wanted), key=lambda one: (version_numbers(one.version), one.cuda))
+        found = sorted(_installed(cache, wanted), key=_sorting)
         checked += [_wholeness(one) for one in found]
         rests = list(_rests(cache, wanted, None))
         checked += [Wholeness(rest.name, str(rest), "damaged", (_NO_RECORD,), _repair_of(rest)) for rest in rests]
@@ -436,23 +459,32 @@ def _check_cuda(cuda: Cuda) -> Cuda:
     return cuda
 
 
-def _matches(version: str, cuda: Cuda | None, root: Path | None) -> list[Installed]:
+def _matches(version: str, cuda: Cuda | None, root: Path | None, flavor: Flavor | None) -> list[Installed]:
     wanted = _parse_request(version)
     if cuda is not None:
         _check_cuda(cuda)
-    return _installed(_root(root).path, wanted, cuda)
+    return _installed(_root(root).path, wanted, cuda, flavor)
+
+
+def _sorting(one: Installed) -> tuple[tuple[int, ...], str, str]:
+    return version_numbers(one.version), one.cuda, one.flavor
 
 
 def _newest_of(candidates: Iterable[Installed]) -> Installed | None:
     preferred = default_cuda()
-    return max(candidates, key=lambda one: (version_numbers(one.version), one.cuda == preferred), default=None)
+
+    def rank(one: Installed) -> tuple[tuple[int, ...], bool, bool]:
+        return version_numbers(one.version), one.cuda == preferred, one.flavor == "full"
+
+    return max(candidates, key=rank, default=None)
 
 
-def _choose_wheel(wanted: tuple[int, ...], cuda: Cuda) -> tuple[str, str]:
-    """Return (project, version) of the newest match; jit before full for the same version."""
+def _choose_wheel(wanted: tuple[int, ...], cuda: Cuda, flavor: Flavor | None = None) -> tuple[str, str]:
+    """Return (project, version) of the newest match; jit before full for the same version, if none is asked for."""
     project_of: dict[str, str] = {}
     complaints = []
-    for project in (f"nvidia-cudnn-jit-cu{cuda}", f"nvidia-cudnn-cu{cuda}"):
+    projects = [project.format(cuda) for kind, project in _PROJECT.items() if flavor in (None, kind)]
+    for project in projects:
         versions, complaint = _index_versions(project)
         complaints.append(complaint)
         for version in versions:
@@ -462,7 +494,7 @@ def _choose_wheel(wanted: tuple[int, ...], cuda: Cuda) -> tuple[str, str]:
         raise EnvironmentNotReady(
             f"pip finds no cuDNN 9 wheel for CUDA {cuda} at all, so not {asked}",
             code="cudnn-index-empty",
-            where=f"{sys.executable} -m pip index versions nvidia-cudnn-jit-cu{cuda}, nvidia-cudnn-cu{cuda}",
+            where=f"{sys.executable} -m pip index versions {', '.join(projects)}",
             cause="no network, an index without these wheels, or none for this platform; pip said:\n"
             + "\n".join(complaints),
             fix="check pip's index configuration (python -m pip config list), or install where there is a\n"
@@ -474,7 +506,7 @@ def _choose_wheel(wanted: tuple[int, ...], cuda: Cuda) -> tuple[str, str]:
         raise EnvironmentNotReady(
             f"cuDNN {asked} for CUDA {cuda} is not among the {len(nearest)} versions pip finds",
             code="cudnn-version-not-found",
-            where=f"wheels nvidia-cudnn-jit-cu{cuda} and nvidia-cudnn-cu{cuda}",
+            where=f"wheels {' and '.join(projects)}",
             fix="take one of these, nearest first:\n" + textwrap.fill(", ".join(nearest), width=90),
         )
     exact = max(matching, key=version_numbers)
@@ -536,35 +568,45 @@ def _last_words(output: str) -> str:
     return "\n".join(errors or lines[-1:]) or "nothing"
 
 
-def _download(requirement: str, staging: Path, bars: Progress, lock: int) -> Path:
-    """Download one wheel into ``staging``; pip checks the hash that the index gives.
+@contextlib.contextmanager
+def _downloading(
+    requirement: str, staging: Path, *held: int
+) -> Iterator[tuple[subprocess.Popen[bytes], list[str], Path]]:
+    """Start pip with the download of one wheel into ``staging``; yield its process, its command, and its log.
 
-    pip holds the lock as well: where this process is killed, nobody else takes the folder before pip has ended.
+    It inherits the descriptors `held`. It is ended with this.
     """
-    destination, temporary, log = staging / "wheel", staging / "tmp", staging / "pip.log"
-    destination.mkdir()
+    temporary, log = staging / "tmp", staging / "pip.log"
     temporary.mkdir()
     command = _pip(
         *("download", "--no-deps", "--only-binary=:all:", "--progress-bar=off"),
-        *(f"--dest={destination}", requirement),
+        *(f"--dest={staging / 'wheel'}", requirement),
     )
-    task = bars.add_task(f"downloading {requirement}", total=None)
     # pip writes the growing wheel below TMPDIR: ours, so that it can be watched and is cleaned up.
     environment = {**_pip_environment(), "TMPDIR": str(temporary)}
     streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
     with (
         log.open("wb") as output,
-        subprocess.Popen(command, env=environment, stdout=output, pass_fds=[lock], **streams) as process,
+        subprocess.Popen(command, env=environment, stdout=output, pass_fds=held, **streams) as process,
     ):
         try:
-            while process.poll() is None:
-                bars.update(task, completed=_largest_wheel_bytes(staging), total=_announced_bytes(_read_log(log)))
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(timeout=0.1)
-        except BaseException:
+            yield process, command, log
+        finally:
             process.kill()
-            raise
-    wheels = list(destination.glob("*.whl"))
+
+
+def _download(requirement: str, staging: Path, bars: Progress, lock: int) -> Path:
+    """Download one wheel into ``staging``; pip checks the hash that the index gives.
+
+    pip holds the lock as well: where this process is killed, nobody else takes the folder before pip has ended.
+    """
+    task = bars.add_task(f"downloading {requirement}", total=None)
+    with _downloading(requirement, staging, lock) as (process, command, log):
+        while process.poll() is None:
+            bars.update(task, completed=_largest_wheel_bytes(staging), total=_announced_bytes(_read_log(log)))
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=0.1)
+    wheels = list((staging / "wheel").glob("*.whl"))
     if process.returncode != 0 or len(wheels) != 1:
         raise EnvironmentNotReady(
             f"pip did not download {requirement}, exit status {process.returncode}",
@@ -576,6 +618,29 @@ def _download(requirement: str, staging: Path, bars: Progress, lock: int) -> Pat
     size_bytes = wheel.stat().st_size
     bars.update(task, completed=size_bytes, total=size_bytes)
     return wheel
+
+
+def download_bytes(version: str, flavor: Flavor, *, cuda: Cuda | None = None) -> int | None:
+    """Return how many bytes an install of a version would fetch, as the index tells pip; None if that is not told.
+
+    A download is begun and ended as soon as its size is known: some seconds.
+
+    Raises
+    ------
+    UsageError
+        ``cudnn-version-malformed``, ``cuda-major-unknown``.
+    EnvironmentNotReady
+        ``cudnn-version-not-found``, ``cudnn-index-empty``, ``pip-missing``.
+    """
+    project, exact = _choose_wheel(_parse_request(version), default_cuda() if cuda is None else cuda, flavor)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _downloading(f"{project}=={exact}", Path(folder)) as (process, _, log),
+    ):
+        while (size_bytes := _announced_bytes(_read_log(log))) is None and process.poll() is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=0.1)
+        return size_bytes or _largest_wheel_bytes(Path(folder)) or None
 
 
 def _read_log(log: Path) -> str:
@@ -651,10 +716,24 @@ def _refuse_foreign(folder: Path, needed: str) -> NoReturn:
     )
 
 
-def _installed(root: Path, wanted: tuple[int, ...] = (), cuda: Cuda | None = None) -> list[Installed]:
+def _folder_for(root: Path, exact: str, cuda: Cuda, flavor: Flavor) -> Path:
+    """Return where a wheel goes: under a plain name if it is a jit one and that name is not taken by a full one."""
+    plain = root / f"{exact}-cu{cuda}"
+    there = _load_installed(plain)
+    taken = flavor == "full" or (there is not None and there.flavor != flavor)
+    return plain.with_name(f"{plain.name}-{flavor}") if taken else plain
+
+
+def _flavor_of(project: str, cuda: Cuda) -> Flavor:
+    return next(flavor for flavor, name in _PROJECT.items() if name.format(cuda) == project)
+
+
+def _installed(
+    root: Path, wanted: tuple[int, ...] = (), cuda: Cuda | None = None, flavor: Flavor | None = None
+) -> list[Installed]:
     """Return the versions in the cache that begin with these numbers, in no order."""
     loaded = (_load_installed(folder) for folder in _version_folders(root, wanted, cuda))
-    return [one for one in loaded if one is not None]
+    return [one for one in loaded if one is not None and flavor in (None, one.flavor)]
 
 
 def _rests(root: Path, wanted: tuple[int, ...], cuda: Cuda | None) -> Iterator[Path]:
@@ -685,12 +764,15 @@ def _load_installed(folder: Path) -> Installed | None:
         return None
     flavors = {project.format(cuda): flavor for flavor, project in _PROJECT.items()}
     library = _only(installation.files, _CUDNN_FILE)
-    if installation.project not in flavors or installation.version != name["version"] or library is None:
+    flavor = flavors.get(installation.project)
+    if flavor is None or installation.version != name["version"] or library is None:
+        return None
+    if name["flavor"] not in (None, flavor):
         return None
     return Installed(
         version=installation.version,
         cuda=cuda,
-        flavor=flavors[installation.project],
+        flavor=flavor,
         path=folder,
         library=folder / library,
         nvrtc=_find_nvrtc(cuda, folder.parent),
@@ -732,8 +814,11 @@ def _refuse_changed(folder: Path, differences: Sequence[str] = (_NO_RECORD,), re
 
 
 def _repair_of(folder: Path) -> str:
-    version, _, cuda = folder.name.partition("-cu")
-    return f"cudnn-backend cudnn install {version} --cuda {cuda}"
+    version, _, rest = folder.name.partition("-cu")
+    cuda, _, flavor = rest.partition("-")
+    beside = (own for other, own in _OTHER.items() if folder.with_name(f"{folder.name}-{other}").exists())
+    flavor = flavor or next(beside, "")
+    return f"cudnn-backend cudnn install {version} --cuda {cuda}" + (f" --{flavor}" if flavor else "")
 
 
 # NVRTC

@@ -22,10 +22,11 @@ from .case import Case, blame_change, furthest_first, statement
 from .phrases import is_vague, needed_of_device, rules_for
 from .rules import RULES, WORD_RULES, architecture
 
-__all__ = ["UNJUDGED", "find_cause", "find_graph_cause", "suspects"]
+__all__ = ["DEVICE_NEEDED", "UNJUDGED", "find_cause", "find_graph_cause", "suspects"]
 
 # Causes that say nothing about the graph.
-UNJUDGED = frozenset({"driver-library-unusable", "device-needed"})
+DEVICE_NEEDED = "device-needed"
+UNJUDGED = frozenset({"driver-library-unusable", DEVICE_NEEDED})
 
 
 def find_cause(
@@ -130,7 +131,7 @@ def _name_device_need(case: Case, other: Cause | None) -> Cause | None:
         return other
     for candidate in case.refused:
         for reason in candidate.reasons:
-            what = needed_of_device(reason.text)
+            what = needed_of_device(str(reason), case.target.sm)
             if what is not None:
                 headline = f"engine {candidate.engine} asks the device for {what}, and none is here"
                 detail = "so this refusal says nothing about the graph; the other candidates were refused for it"

@@ -24,6 +24,8 @@ class Phrase:
         It says nothing about the graph: of engines of other architectures, and those that were not meant for it.
     needs
         What the engine asks the device itself for, so that a refusal for a described GPU says nothing about the graph.
+    status, from_sm
+        The status it then answers, if others say the same of the graph; the oldest architecture that it serves.
     """
 
     pattern: str
@@ -31,6 +33,8 @@ class Phrase:
     kinds: tuple[str, ...] = ()
     vague: bool = False
     needs: str = ""
+    status: str = ""
+    from_sm: int = 0
 
 
 _TYPES = ("data_type", "intermediate_type")
@@ -74,10 +78,18 @@ PHRASES = (
     # Measured by comparing with the verdicts on an H100.
     Phrase(r"cga_count == 0", needs="how many thread-block clusters fit on the device"),
     Phrase(r"create_cublas_handle", needs="a cuBLASLt handle, which only a device gives"),
+    # Measured with 9.28 for CUDA 13: so it answers for every described GPU and graph. Its users want sm_100.
+    Phrase(
+        r"engine_iface",
+        needs="facts that no description gives (the memory-bound engine)",
+        status="INTERNAL_ERROR",
+        from_sm=100,
+    ),
 )
 
 #: What is asked of the device, by the words that say so, which are no patterns.
 NEEDS_DEVICE = {phrase.pattern: phrase.needs for phrase in PHRASES if phrase.needs}
+_OF_DEVICE = [phrase for phrase in PHRASES if phrase.needs]
 
 
 def rules_for(text: str) -> tuple[str, ...]:
@@ -96,6 +108,10 @@ def is_vague(text: str) -> bool:
     return any(one.vague and re.search(one.pattern, text) for one in PHRASES)
 
 
-def needed_of_device(text: str) -> str | None:
-    """Return what the engine that was refused asks the device itself for; None where it asks nothing."""
-    return next((needs for words, needs in NEEDS_DEVICE.items() if words in text), None)
+def needed_of_device(text: str, sm: int = 0) -> str | None:
+    """Return what the engine that was refused asks the device itself for, by a reason written ``STATUS: text``.
+
+    None where it asks nothing, or serves no such architecture.
+    """
+    told = (one for one in _OF_DEVICE if one.pattern in text and one.status in text and sm >= one.from_sm)
+    return next((one.needs for one in told), None)

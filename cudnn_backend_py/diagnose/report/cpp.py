@@ -17,6 +17,7 @@ from ...system.version import Version, VersionTuple
 from ...target import Profile
 from ..causes.find import UNJUDGED
 from ..causes.phrases import NEEDS_DEVICE
+from ..engines import ENGINES_ABSENT
 from ..explanation import control_graph
 from ..verdict import Verdict
 
@@ -51,6 +52,7 @@ def cpp_program(graph: Graph, profile: Profile, verdict: Verdict) -> str:
         "OPERATIONS": operations.function("operations"),
         "MODES": ", ".join(f'{{CUDNN_HEUR_MODE_{mode}, "{mode}"}}' for mode in verdict.modes),
         "ASKS_DEVICE": ", ".join(map(_string, _words_of_missing_device(verdict))),
+        "LACKS_ENGINES": str(verdict.cause is not None and verdict.cause.code == ENGINES_ABSENT).lower(),
         "GRAPH_STRING": _string(graph.name),
         "TARGET_STRING": _string(f"{profile.title} (sm_{profile.sm})"),
     }
@@ -460,6 +462,9 @@ Outcome judge_plans(const std::vector<Descriptor> &configs, Descriptor control, 
 // An engine that asks the device for these is refused where there is none: that says nothing about the graph.
 const std::vector<std::string> kAsksDevice = {@ASKS_DEVICE@};
 
+// Whether the library of the verdict lacks engines that might support the graph: then a refusal is not cuDNN's.
+const bool kLacksEngines = @LACKS_ENGINES@;
+
 bool asks_device(const std::string &words) {
     for (const std::string &sign : kAsksDevice) {
         if (kDescribed && words.find(sign) != std::string::npos) return true;
@@ -505,7 +510,7 @@ Outcome judge(bool build) {
             if (!about_the_graph(refused)) return kCouldNotBeJudged;
         }
     }
-    if (configs.empty()) return asks_device(words) ? kCouldNotBeJudged : kNotSupported;
+    if (configs.empty()) return kLacksEngines || asks_device(words) ? kCouldNotBeJudged : kNotSupported;
     return build ? judge_plans(configs, control, device) : kSupported;
 }
 

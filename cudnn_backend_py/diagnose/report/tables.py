@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from difflib import unified_diff
 
 from rich import box
@@ -11,9 +11,10 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from ...graph import Graph
+from ..engines import ENGINES_ABSENT
 from ..remedies import Remedy
 from ..surveys.baseline import Checked
-from ..surveys.matrix import Cell, Matrix
+from ..surveys.matrix import DEFAULT, Cell, Matrix
 from ..surveys.since import Since
 from ..verdict import Verdict
 from .text import line
@@ -29,7 +30,14 @@ def render_matrix(matrix: Matrix) -> Group:
     parts: list[RenderableType] = []
     for graph in matrix.graphs:
         parts += [*_one_graph(matrix, graph), Text("")]
-    return Group(*parts, _legend(list(matrix.cells.values())))
+    lacking = dict.fromkeys(version for (*_, version), cell in matrix.cells.items() if cell.cause == ENGINES_ABSENT)
+    return Group(*parts, _legend(list(matrix.cells.values())), *_full_wheels(lacking))
+
+
+def _full_wheels(lacking: Iterable[str]) -> list[Text]:
+    """Return a line that says how versions that lack engines get them."""
+    wheels = [f"cudnn-backend cudnn install {version} --full" for version in lacking if version != DEFAULT]
+    return [line(f"full wheels, whose engines might support what these refuse: {'; '.join(wheels)}")] if wheels else []
 
 
 def _one_graph(matrix: Matrix, graph: str) -> list[RenderableType]:
@@ -55,6 +63,8 @@ def render_remedies(verdict: Verdict, graph: Graph, remedies: Sequence[Remedy]) 
     parts: list[RenderableType] = [line(f"{verdict.outcome.value.upper()}: {where}", "bold")]
     if verdict.cause is not None:
         parts.append(line(f"cause: {verdict.cause.headline}"))
+        if verdict.cause.code == ENGINES_ABSENT:
+            parts.append(line(f"what to do: {verdict.cause.remedy}"))
     if not remedies and not verdict.supported:
         parts.append(Text("no change was found with which it is supported", "yellow"))
     for number, remedy in enumerate(remedies, 1):
@@ -70,10 +80,15 @@ def render_remedies(verdict: Verdict, graph: Graph, remedies: Sequence[Remedy]) 
 
 def render_since(since: Since) -> Group:
     """Return the span in one sentence, what it does not know, and the answers it rests on."""
+    judged = len(since.asked) - len(since.unjudged)
+    at_latest = " at the latest" if since.open_before else ""
+    at_least = " at least" if since.open_after else ""
     span = (
-        f"supported since {since.first}, last by {since.last}"
+        f"supported since {since.first}{at_latest}, last by {since.last}{at_least}"
         if since.first is not None
-        else f"supported by none of the {len(since.asked)} versions that were asked"
+        else f"supported by none of the {judged} versions that could judge"
+        if since.unjudged
+        else f"supported by none of the {judged} versions that were asked"
     )
     refused = f"; {since.first_after} is the first after it that refuses" if since.first_after else ""
     style = "green" if since.first is not None else "red"
@@ -93,7 +108,8 @@ def render_since(since: Since) -> Group:
     table = Table("version", "", "cause", box=box.SIMPLE)
     for version, cell in since.asked.items():
         table.add_row(line(version), Text(cell.outcome.value, _STYLE[cell.letter]), line(cell.headline))
-    return Group(*lines, table)
+    lacking = [version for version, cell in since.asked.items() if cell.cause == ENGINES_ABSENT]
+    return Group(*lines, table, *_full_wheels(lacking))
 
 
 def render_check(checked: Sequence[Checked]) -> Group:

@@ -31,6 +31,7 @@ from typing import Any, TypedDict, Unpack
 from ...errors import GraphError, UsageError
 from ...graph import Graph, load_graph
 from ...system.strict import read_text
+from ..engines import ENGINES_ABSENT
 from ..explanation import CRASHED
 from ..report.ci import Case
 from ..verdict import Outcome
@@ -121,7 +122,7 @@ class Checked:
 
     @property
     def can_be_expected(self) -> bool:
-        """Whether an update writes it down: cuDNN judged or crashed, each time anew."""
+        """Whether an update writes it down: cuDNN judged, crashed or lacks engines, each time anew."""
         return _can_be_expected(self.cell)
 
     def to_dict(self) -> dict[str, Any]:
@@ -217,8 +218,9 @@ def check(path: Path, *, load: Callable[[str], Graph] = load_graph, **options: U
 def update(path: Path, *, load: Callable[[str], Graph] = load_graph, **options: Unpack[Asking]) -> list[Checked]:
     """Ask what a baseline asks and write the answers into it; return what changed, as :func:`check`.
 
-    What could not be judged keeps its old line, or none, unless cuDNN crashed: that is an answer. The rest of the file
-    stays as it is, comments too; those inside ``[[expected]]`` go. Parameters and errors as for :func:`check`.
+    What could not be judged keeps its old line, or none, unless cuDNN crashed or lacks engines: those are answers. The
+    rest of the file stays as it is, comments too; those inside ``[[expected]]`` go. Parameters and errors as for
+    :func:`check`.
     """
     baseline = read_baseline(path)
     answered = _ask(baseline, load, options)
@@ -270,7 +272,7 @@ def _engines(engines: Sequence[int]) -> str:
 
 
 def _can_be_expected(cell: Cell) -> bool:
-    return cell.outcome is not Outcome.NOT_JUDGED or cell.cause == CRASHED
+    return cell.outcome is not Outcome.NOT_JUDGED or cell.cause in (CRASHED, ENGINES_ABSENT)
 
 
 def _ask(baseline: Baseline, load: Callable[[str], Graph], options: Asking) -> Matrix:

@@ -29,6 +29,7 @@ from ...system.child import call_command
 from ...system.private_folder import EntryFolder, PrivateFolder
 from ...target import find_profile
 from ...versions.store import find_installed, list_installed
+from ..engines import ENGINES_ABSENT
 from ..explanation import CRASHED
 from ..judges import CUDNN_TIMED_OUT, FAULTS, GPU, Judge, Question, judge, library_identity
 from ..verdict import Outcome, Verdict, notebook_html
@@ -233,8 +234,9 @@ def matrix(
 
     Notes
     -----
-    Loads cuDNN: in child processes only. What could not be judged is asked again the next time unless cuDNN crashed;
-    so are answers about ``gpu``, which may be another one by then. After a KeyboardInterrupt what was answered is kept.
+    Loads cuDNN: in child processes only. What could not be judged is asked again the next time unless cuDNN crashed,
+    or lacks engines; so are answers about ``gpu``, which may be another one by then. After a KeyboardInterrupt what was
+    answered is kept.
     """
     named = _named(graphs)
     names = _unique(targets)
@@ -307,7 +309,8 @@ def _place(version: str | None) -> str | None:
     if version in (None, DEFAULT):
         return None
     assert version is not None
-    if find_installed(version) is None and version == _own_version():
+    there = find_installed(version)
+    if (there is None or there.flavor == "jit") and version == _own_version():
         return None
     library_identity(version)
     return version
@@ -514,7 +517,7 @@ class _Answers:
 
 
 def _lasts(cell: Cell) -> bool:
-    if cell.outcome is not Outcome.NOT_JUDGED:
+    if cell.outcome is not Outcome.NOT_JUDGED or cell.cause == ENGINES_ABSENT:
         return True
     return cell.cause == CRASHED and any(name in cell.headline for name in FAULTS)
 

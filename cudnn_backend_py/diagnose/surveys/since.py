@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -69,15 +70,27 @@ class Since:
         return tuple(one for one in self.versions if self._is(one, Outcome.NOT_JUDGED))
 
     @property
+    def open_before(self) -> tuple[str, ...]:
+        """Versions next before the first that could not judge: support may have begun with one of them."""
+        return () if self.first is None else self._open(reversed(self.versions[: self.versions.index(self.first)]))
+
+    @property
+    def open_after(self) -> tuple[str, ...]:
+        """Versions next after the last that could not judge: support may have ended later."""
+        return () if self.last is None else self._open(self.versions[self.versions.index(self.last) + 1 :])
+
+    @property
     def not_asked(self) -> tuple[str, ...]:
         """Versions whose answer was inferred."""
         return tuple(one for one in self.versions if one not in self.asked)
 
     @property
     def exit_code(self) -> int:
-        """0 if some version supports the graph, 1 if none does, 2 if none could judge."""
+        """0 if some version supports the graph, 1 if none does, 2 if none does and one could not judge or all crash."""
         if self.first is not None:
             return 0
+        if any(cell.outcome is Outcome.NOT_JUDGED and not cell.crashed for cell in self.asked.values()):
+            return 2
         return 1 if any(cell.outcome is Outcome.NOT_SUPPORTED for cell in self.asked.values()) else 2
 
     def to_dict(self) -> dict[str, Any]:
@@ -89,12 +102,20 @@ class Since:
             "last": self.last,
             "first_after": self.first_after,
             "monotone": self.monotone,
+            "unjudged": list(self.unjudged),
+            "open_before": list(self.open_before),
+            "open_after": list(self.open_after),
             "versions": list(self.versions),
             "asked": {version: asdict(cell) for version, cell in self.asked.items()},
         }
 
     def _is(self, version: str, outcome: Outcome) -> bool:
         return version in self.asked and self.asked[version].outcome is outcome
+
+    def _open(self, versions: Iterable[str]) -> tuple[str, ...]:
+        """Return the first of these that were asked and could not judge, up to one that judged or crashed."""
+        asked = (one for one in versions if one in self.asked)
+        return tuple(takewhile(lambda one: self.asked[one].letter == "?", asked))
 
     def _supporting(self) -> list[str]:
         return [one for one in self.versions if self._is(one, Outcome.SUPPORTED)]

@@ -19,6 +19,7 @@ from cudnn_backend_py.diagnose.report import archive as repro
 from cudnn_backend_py.diagnose.report.archive import archive_name, write_repro
 from cudnn_backend_py.versions.store import find_installed
 from tests.support.child import ROOT, run_python
+from tests.support.families import FAMILIES
 from tests.support.zoo import ZOO
 
 MEMBERS = {
@@ -85,6 +86,7 @@ CASES: dict[str, tuple[Callable[[], Graph], str, str | None, bool, int]] = {
     "flash backward": (backward, "sm90", None, False, 0),
     "convolution": (ZOO["conv forward relu f16"], "sm90", None, False, 0),
     "norm": (ZOO["layer norm training"], "sm80", None, False, 0),
+    "engines absent": (FAMILIES["dgrad nchw f32"], "sm80", OLDER, False, 2),
 }
 
 

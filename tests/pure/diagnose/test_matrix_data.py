@@ -69,9 +69,30 @@ def test_an_answer_that_contradicts_is_said() -> None:
     assert "not monotone: 9.1.0" in table_text(render_since(found))
 
 
-@pytest.mark.parametrize(("truth", "code"), [("--", 1), ("??", 2), ("-?", 1), ("-S", 0)])
+@pytest.mark.parametrize(("truth", "code"), [("--", 1), ("??", 2), ("-?", 2), ("?S", 0), ("-S", 0)])
 def test_exit_code_of_a_span(truth: str, code: int) -> None:
     assert span(truth).exit_code == code
+
+
+@pytest.mark.parametrize(
+    ("truth", "says", "before", "after"),
+    [
+        ("?S-", "supported since 9.1.0 at the latest, last by 9.1.0;", ("9.0.0",), ()),
+        ("-?S", "supported since 9.2.0 at the latest, last by 9.2.0\n", ("9.1.0",), ()),
+        ("-S?", "supported since 9.1.0, last by 9.1.0 at least\n", (), ("9.2.0",)),
+        ("-!S", "supported since 9.2.0, last by 9.2.0\n", (), ()),  # a crash is an answer of that version
+        ("?-S", "supported since 9.2.0, last by 9.2.0\n", (), ()),
+        ("?-", "supported by none of the 1 versions that could judge\n", (), ()),
+    ],
+)
+def test_what_could_not_be_judged_is_not_counted_as_a_refusal(
+    truth: str, says: str, before: tuple[str, ...], after: tuple[str, ...]
+) -> None:
+    versions = tuple(f"9.{number}.0" for number in range(len(truth)))
+    found = Since("g", "sm90", versions, {one: LETTERS[letter] for one, letter in zip(versions, truth, strict=True)})
+    assert (found.open_before, found.open_after) == (before, after)
+    assert says in table_text(render_since(found))
+    assert (found.to_dict()["open_before"], found.to_dict()["open_after"]) == (list(before), list(after))
 
 
 def test_what_was_not_asked_is_named() -> None:

@@ -135,6 +135,65 @@ def test_install_takes_the_full_wheel_where_there_is_no_jit(index: Path, root: P
     assert installed.library.read_bytes() == b"the full library"
 
 
+def test_both_wheels_of_a_version_lie_side_by_side(index: Path, root: Path) -> None:
+    make_wheel(index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES)
+    jit = versions.install("9.19.0", cuda="12", root=root, progress=False)
+    full = versions.install("9.19.0", cuda="12", root=root, progress=False, flavor="full")
+    assert (jit.flavor, jit.path.name) == ("jit", "9.19.0.56-cu12")
+    assert (full.flavor, full.path.name) == ("full", "9.19.0.56-cu12-full")
+    assert versions.list_installed(root) == [full, jit]
+    assert versions.find_installed("9.19.0", root=root) == full  # it has all the engines
+    assert versions.find_installed("9.19.0", root=root, flavor="jit") == jit
+    assert versions.require_installed("9.19.0", root=root, flavor="jit") == jit
+    assert versions.newest(root=root) == full
+    assert versions.install("9.19.0", cuda="12", root=root, progress=False, flavor="jit") == jit
+    assert [one.name for one in versions.check_all(["9.19.0"], root=root)] == [full.path.name, jit.path.name]
+    (jit.path / LIBRARY).write_bytes(b"another")
+    [damaged] = [one for one in versions.check_all(root=root) if one.state == "damaged"]
+    assert damaged.repair == "cudnn-backend cudnn install 9.19.0.56 --cuda 12 --jit"
+    (full.path / "nvidia/cudnn/lib/libcudnn.so.9").unlink()
+    repairs = {one.name: one.repair for one in versions.check_all(root=root)}
+    assert repairs[full.path.name] == "cudnn-backend cudnn install 9.19.0.56 --cuda 12 --full"
+    with pytest.raises(UsageError, match="names 2 installed versions") as caught:
+        versions.remove("9.19.0", root=root)
+    assert "--jit or --full" in caught.value.sections["fix"]
+    assert versions.remove("9.19.0", root=root, flavor="jit").path == jit.path
+    assert visible(root) >= {"9.19.0.56-cu12-full"}
+    with pytest.raises(EnvironmentNotReady, match="as the jit wheel is not installed, nothing was removed"):
+        versions.remove("9.19.0", root=root, flavor="jit")
+
+
+def test_a_wheel_that_is_not_there_is_named(index: Path, root: Path) -> None:
+    versions.install("9.19.0", cuda="12", root=root, progress=False)
+    with pytest.raises(EnvironmentNotReady) as caught:
+        versions.require_installed("9.19.0", root=root, flavor="full")
+    assert caught.value.headline == "cuDNN 9.19.0 is not installed as the full wheel"
+    assert caught.value.sections["fix"] == "cudnn-backend cudnn install 9.19.0 --full"
+    with pytest.raises(EnvironmentNotReady) as absent:
+        versions.install("9.19.0", cuda="12", root=root, progress=False, flavor="full")
+    assert absent.value.code == "cudnn-index-empty"  # of full wheels
+
+
+def test_folders_of_earlier_versions_of_this_package_keep_working(index: Path, root: Path) -> None:
+    wheel = make_wheel(index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES)
+    old = place(root, wheel=wheel)
+    assert (old.flavor, old.path.name) == ("full", "9.19.0.56-cu12")
+    assert versions.install("9.19.0", cuda="12", root=root, progress=False, flavor="full") == old
+    jit = versions.install("9.19.0", cuda="12", root=root, progress=False, flavor="jit")
+    assert (jit.flavor, jit.path.name) == ("jit", "9.19.0.56-cu12-jit")
+    assert versions.find_installed("9.19.0", root=root) == old
+    jit.path.rename(root / "9.19.0.56-cu12-full")  # not what its record says
+    assert versions.list_installed(root) == [old]
+
+
+def test_the_size_of_a_download_is_told_before_it(index: Path, root: Path) -> None:
+    wheel = make_wheel(index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES)
+    assert versions.download_bytes("9.19.0", "full", cuda="12") == wheel.stat().st_size
+    with pytest.raises(EnvironmentNotReady, match="cudnn-version-not-found"):
+        versions.download_bytes("9.20.0", "full", cuda="12")
+    assert not root.exists()
+
+
 def test_install_of_unknown_version_lists_nearest_first(index: Path, root: Path) -> None:
     for version in ("9.18.0.77", "9.20.0.48", "9.28.0.42", "8.9.7.29"):
         make_wheel(index, version=version)

@@ -1,0 +1,112 @@
+"""Libraries that lack engines: which graphs those at hand serve alone, and what is said of the others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from ..generated.enums import DescriptorType
+from ..graph import Graph
+from ..native import Library
+from ..native.environment import absent_engines
+from ..target import Target
+from .verdict import Basis, Cause
+
+__all__ = [
+    "CUDA_13_LIMIT",
+    "ENGINES_ABSENT",
+    "cause_of_absence",
+    "engines_not_asked",
+    "has_engine_in_cuda_13",
+    "limit_of_absence",
+]
+
+ENGINES_ABSENT = "engines-absent"  # code of a cause
+
+_D = DescriptorType
+# Graphs of these operations alone are served by engines_runtime_compiled without engines_precompiled. Measured with
+# 9.14, 9.20, 9.24 and 9.28 on sm_75 to sm_120: libraries with and without it offer the same engines by number, and
+# support the same graphs. Of convolutions, products, resampling, finalized statistics and grouped products they do not.
+_SERVED = (
+    {_D.OPERATION_SDPA_FWD},
+    {_D.OPERATION_SDPA_BWD},
+    {_D.OPERATION_NORM_FORWARD, _D.OPERATION_POINTWISE},
+    {_D.OPERATION_NORM_BACKWARD, _D.OPERATION_POINTWISE},
+    {_D.OPERATION_POINTWISE, _D.OPERATION_REDUCTION},
+)
+# So are two products and more with what attention has between them; one alone is not.
+_ATTENTION = {
+    *(_D.OPERATION_MATMUL, _D.OPERATION_POINTWISE, _D.OPERATION_REDUCTION, _D.OPERATION_RNG, _D.OPERATION_RESHAPE),
+    *(_D.OPERATION_DIAGONAL_BAND_MASK, _D.OPERATION_SOFTMAX, _D.OPERATION_PAGED_CACHE_LOAD),
+    _D.OPERATION_BLOCK_SCALE_DEQUANTIZE,
+}
+_PRODUCTS = 2
+
+# For graphs without any of these, cuDNN of CUDA 13 has one engine more, in engines_tensor_ir: the memory-bound one. Its
+# users (the samples of cudnn-frontend) want sm_100 and cuDNN 9.22. Measured with 9.28: for a described GPU it answers
+# INTERNAL_ERROR whatever the graph, since it asks the driver for the device.
+_OTHER_PATTERNS = {
+    *(_D.OPERATION_MATMUL, _D.OPERATION_MOE_GROUPED_MATMUL, _D.OPERATION_MOE_GROUPED_MATMUL_BWD),
+    *(_D.OPERATION_CONVOLUTION_FORWARD, _D.OPERATION_CONVOLUTION_BACKWARD_DATA),
+    *(_D.OPERATION_CONVOLUTION_BACKWARD_FILTER, _D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD),
+    *(_D.OPERATION_NORM_FORWARD, _D.OPERATION_NORM_BACKWARD, _D.OPERATION_BN_FINALIZE_STATISTICS),
+    *(_D.OPERATION_RESAMPLE_FWD, _D.OPERATION_RESAMPLE_BWD),
+}
+_MEMORY_BOUND_SM, _MEMORY_BOUND_SINCE, _MEMORY_BOUND_CUDA = 100, (9, 22, 0), 13
+CUDA_13_LIMIT = (
+    "cuDNN for CUDA 13 has one more engine for such a graph on sm_100 and later, the memory-bound one (since 9.22); "
+    "this cuDNN for CUDA 12 has not, so its refusal does not hold for that one"
+)
+
+
+def engines_not_asked(graph: Graph, target: Target) -> tuple[str, ...]:
+    """Return the sub-libraries whose engines might support the graph, and that the library lacks: jit wheels do."""
+    lib = target.library
+    absent = absent_engines(lib.path, tuple(lib.version), lib.cuda_version // 1000)
+    if not absent:
+        return ()
+    wanted = {
+        "engines_precompiled": not _is_served_alone(graph),
+        "engines_tensor_ir": _is_memory_bound(graph, target),
+    }
+    return tuple(name for name in absent if wanted[name])
+
+
+def has_engine_in_cuda_13(graph: Graph, target: Target) -> bool:
+    """Return whether the library is one of CUDA 12, and that of CUDA 13 has an engine more for such a graph."""
+    return target.library.cuda_version // 1000 < _MEMORY_BOUND_CUDA and _is_memory_bound(graph, target)
+
+
+def _is_served_alone(graph: Graph) -> bool:
+    """Return whether runtime-compiled engines are all that cuDNN has for a graph."""
+    kinds = Counter(op.kind for op in graph.ops)
+    if kinds[_D.OPERATION_MATMUL] >= _PRODUCTS:
+        return kinds.keys() <= _ATTENTION
+    return any(kinds.keys() <= served for served in _SERVED)
+
+
+def _is_memory_bound(graph: Graph, target: Target) -> bool:
+    is_new = target.sm >= _MEMORY_BOUND_SM and target.library.version >= _MEMORY_BOUND_SINCE
+    return is_new and _OTHER_PATTERNS.isdisjoint(op.kind for op in graph.ops)
+
+
+def cause_of_absence(said: Cause | None, absent: Sequence[str], on: Library) -> Cause:
+    """Return the cause of a refusal by the engines at hand alone; `said` is what they say."""
+    own = said.headline if said is not None else "cuDNN gave no reason"
+    detail = f"{on.path} lacks {_files(absent)}; engines in a full cuDNN {on.version_text} may support the graph"
+    return Cause(
+        ENGINES_ABSENT,
+        f"the runtime-compiled engines of this library refuse it, and the others are not in it; those at hand: {own}",
+        Basis.RULE,
+        detail,
+        f"cudnn-backend cudnn install {on.version_text} --full, and ask again with --cudnn {on.version_text}",
+    )
+
+
+def limit_of_absence(absent: Sequence[str]) -> str:
+    """Return the line that a verdict has where engines were not asked that might have had a say."""
+    return f"this library lacks {_files(absent)}: engines in them, for convolutions among others, were not asked"
+
+
+def _files(absent: Sequence[str]) -> str:
+    return " and ".join(f"libcudnn_{name}" for name in absent)

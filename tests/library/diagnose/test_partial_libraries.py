@@ -1,0 +1,368 @@
+"""Libraries that lack engines: their refusal is never told as cuDNN's, and where theirs are all there are, it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from cudnn_backend_py import Graph, library
+from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Question, Verdict, matrix, render_text, since, whatif
+from cudnn_backend_py.diagnose.engines import ENGINES_ABSENT, _is_served_alone
+from cudnn_backend_py.diagnose.judges import library_identity
+from cudnn_backend_py.diagnose.report.ci import cases
+from cudnn_backend_py.diagnose.report.tables import render_matrix, render_remedies, render_since, table_text
+from cudnn_backend_py.diagnose.surveys.baseline import check, exit_code, update
+from cudnn_backend_py.graph import save_graph
+from cudnn_backend_py.native.environment import sublibraries
+from cudnn_backend_py.system.child import call_command
+from cudnn_backend_py.versions.store import child_environment, find_installed, list_installed
+from tests.support.child import OLDER, ROOT, run_python
+from tests.support.families import FAMILIES
+from tests.support.wheels import FULL_FILES, make_wheel
+from tests.support.zoo import ZOO
+
+TARGETS = ("sm75", "sm90", "sm120")
+
+# Supported by the full wheels of 9.10, 9.14, 9.20, 9.24 and 9.28 on some target: each was asked, once. Of the first the
+# engines of the jit wheels refuse every one on some target.
+FULL_ONLY = (
+    *("conv nchw f16", "conv nchw f32", "conv nchw f32 3 channels", "conv nchw f32 depthwise", "conv f64"),
+    *("dgrad nchw f16", "dgrad nchw f32", "dgrad nchw f32 3 channels", "dgrad nchw f32 depthwise", "dgrad f64"),
+    *("wgrad nhwc f32", "wgrad nchw f16", "wgrad nchw f32", "wgrad nchw f32 3 channels", "wgrad nhwc f16 3 channels"),
+    *("wgrad nhwc f16 odd channels", "wgrad nhwc f16 grouped", "wgrad nhwc f16 depthwise", "wgrad nchw f32 depthwise"),
+    *("wgrad f64", "wgrad f16 scale bias relu before", "conv f32 nchw bias relu", "convolution", "bn finalize"),
+    *("max pooling f32 nchw", "mean pooling f32 nchw"),
+    *("conv nhwc f16", "conv nhwc f32", "conv nhwc f16 3 channels", "conv nhwc f16 odd channels", "conv 3d f16"),
+    *("dgrad nhwc f16", "dgrad nhwc f32", "dgrad nhwc f16 depthwise", "dgrad 3d f16", "wgrad nhwc f16", "wgrad 3d f16"),
+    *("conv f16 bias relu", "conv f16 bias residual relu", "conv f16 stats", "max pooling f16", "mean pooling f16"),
+    *("matmul f16 nt", "matmul f32 nn", "matmul bf16 odd", "matmul f16 gelu"),
+)
+
+ATTENTION = [name for name in ZOO if name.startswith(("flash", "unified", "two matmul"))]
+
+
+@pytest.fixture(scope="module")
+def partial(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A libcudnn with the sub-libraries of a jit wheel beside it: those of the cuDNN of this environment."""
+    whole = Path(library().path).parent
+    if "engines_precompiled" not in sublibraries(whole):
+        pytest.skip("this environment has no full cuDNN")
+    folder = tmp_path_factory.mktemp("partial")
+    shutil.copy(whole / "libcudnn.so.9", folder)
+    for name in ("graph", "engines_runtime_compiled"):
+        (folder / f"libcudnn_{name}.so.9").symlink_to(sublibraries(whole)[name][0])
+    return folder / "libcudnn.so.9"
+
+
+@pytest.fixture
+def at_hand(partial: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let child processes judge with the partial library."""
+    monkeypatch.setenv("CUDNN_BACKEND_LIBRARY", str(partial))
+
+
+@pytest.fixture(scope="module")
+def whole() -> Iterator[Judge]:
+    with Judge(limit_s=120) as judge:
+        yield judge
+
+
+def judged_partially(partial: Path, monkeypatch: pytest.MonkeyPatch, questions: list[Question]) -> list[Verdict]:
+    with monkeypatch.context() as changed, Judge(limit_s=120) as judge:
+        changed.setenv("CUDNN_BACKEND_LIBRARY", str(partial))
+        return [judge.ask(question) for question in questions]
+
+
+def is_told_rightly(verdict: Verdict) -> bool:
+    """Return whether a verdict by a library without engines says no more than they can know."""
+    cause = verdict.cause
+    if verdict.outcome is Outcome.SUPPORTED:
+        return cause is None
+    crashed = cause is not None and cause.code == "cudnn-crashed"
+    before_engines = verdict.stage == "operation graph"  # the graph library is whole
+    return crashed or before_engines or verdict.outcome is Outcome.NOT_JUDGED
+
+
+def test_no_refusal_of_a_partial_library_is_cudnns(
+    partial: Path, whole: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = {name: make() for name, make in FAMILIES.items() if not _is_served_alone(make())}
+    assert len(named) >= 100
+    questions = [Question(graph, target) for graph, target in product(named.values(), TARGETS)]
+    verdicts = judged_partially(partial, monkeypatch, questions)
+    wrong = [f"{one.graph} on {one.target}: {one.cause}" for one in verdicts if not is_told_rightly(one)]
+    assert not wrong
+    lacking = [
+        (question, verdict)
+        for question, verdict in zip(questions, verdicts, strict=True)
+        if verdict.cause is not None and verdict.cause.code == ENGINES_ABSENT
+    ]
+    for _, verdict in lacking:
+        assert verdict.cause is not None
+        assert (verdict.cause.basis, verdict.exit_code) == (Basis.RULE, 2)
+        assert f"cudnn install {verdict.cudnn} --full" in verdict.cause.remedy
+        assert any(item.reasons for item in verdict.candidates) or verdict.reasons or not verdict.candidates
+    full = [question for question, _ in lacking if whole.ask(question).supported]
+    assert len({question.graph.name for question in full}) >= 20  # else it shows nothing
+    assert len(full) >= 40
+
+
+def test_what_the_engines_at_hand_serve_alone_is_judged_as_by_all(
+    partial: Path, whole: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = [make() for make in FAMILIES.values() if _is_served_alone(make())]
+    graphs = [*alone, *(ZOO[name]() for name in ATTENTION)]
+    assert len(graphs) >= 50
+    questions = [Question(graph, target) for graph, target in product(graphs, ("sm89", "sm100"))]
+    verdicts = judged_partially(partial, monkeypatch, questions)
+    told = [(one.graph, one.target, one.outcome, one.cause and one.cause.code, one.limits) for one in verdicts]
+    assert told == [
+        (one.graph, one.target, one.outcome, one.cause and one.cause.code, one.limits)
+        for one in map(whole.ask, questions)
+    ]
+    refused = [one for one in verdicts if one.outcome is Outcome.NOT_SUPPORTED]
+    assert {verdict.exit_code for verdict in refused} == {1}
+    assert len(refused) >= 20
+
+
+ENGINES = """
+import json, sys
+from cudnn_backend_py.errors import CudnnBackendError
+from cudnn_backend_py.plans.engine import OperationGraph
+from cudnn_backend_py.target import open_target
+from cudnn_backend_py.diagnose.engines import _is_served_alone
+from tests.support.families import FAMILIES
+from tests.support.zoo import ZOO
+target, found = open_target("sm100"), {}
+for name, make in {**ZOO, **FAMILIES}.items():
+    try:
+        question = OperationGraph(make(), target)
+    except CudnnBackendError:
+        continue
+    offered = []
+    for index in range(question.engine_count if _is_served_alone(make()) else 0):
+        try:
+            question.engine(index)
+            offered.append(index)
+        except CudnnBackendError:
+            pass
+    found[name] = [question.engine_count, offered]
+print(json.dumps({name: engines for name, engines in found.items() if engines[1]}))
+"""
+
+
+def test_absent_engines_are_none_of_those_offered_for_what_is_served_alone(partial: Path) -> None:
+    lists = []
+    for path in (library().path, str(partial)):
+        environment = {**os.environ, "CUDNN_BACKEND_LIBRARY": path}
+        lists.append(json.loads(run_python(["-c", ENGINES], environment=environment, check=True).stdout))
+    assert lists[0] == lists[1]
+    assert len(lists[0]) >= 40
+
+
+def wheels_of(*flavors: str) -> list[str]:
+    return sorted({one.short for one in list_installed() if one.flavor in flavors})
+
+
+@pytest.mark.parametrize("version", [one for one in wheels_of("jit") if one in ("9.14.0", "9.20.0", "9.24.0")])
+def test_installed_jit_wheels_call_nothing_refused_that_others_might_support(version: str, whole: Judge) -> None:
+    installed = find_installed(version, flavor="jit")
+    assert installed is not None
+    questions = [Question(FAMILIES[name](), target) for name, target in product(FULL_ONLY, ("sm75", "sm100"))]
+    environment = child_environment(installed)
+    graphs = [question.graph for question in questions]
+    assert len({graph.name for graph in graphs}) >= 40
+    with pytest.MonkeyPatch.context() as changed, Judge(limit_s=120) as judge:
+        for name in ("CUDNN_BACKEND_LIBRARY", "CUDNN_BACKEND_NVRTC"):
+            if name in environment:
+                changed.setenv(name, environment[name])
+        verdicts = [judge.ask(question) for question in questions]
+    assert {verdict.cudnn for verdict in verdicts if verdict.control} == {version}
+    assert not [verdict.graph for verdict in verdicts if verdict.outcome is Outcome.NOT_SUPPORTED]
+    assert sum(verdict.cause is not None and verdict.cause.code == ENGINES_ABSENT for verdict in verdicts) >= 20
+
+
+# What follows from a verdict
+
+
+def lacking() -> Graph:
+    return FAMILIES["dgrad nchw f32"]()
+
+
+def test_matrix_since_and_junit_tell_it_apart(at_hand: None, tmp_path: Path) -> None:
+    found = matrix([lacking()], ["sm80"], [None], cache=tmp_path, progress=False)
+    [cell] = found.cells.values()
+    assert (cell.letter, cell.cause, found.exit_code) == ("?", ENGINES_ABSENT, 2)
+    assert "could not be judged" in table_text(render_matrix(found))
+    assert matrix([lacking()], ["sm80"], [None], cache=tmp_path, progress=False).asked == 0  # it stays so
+    [case] = cases(found)
+    assert (case.state, case.code) == ("error", ENGINES_ABSENT)
+    span = since(lacking(), "sm80", [None], cache=tmp_path)
+    assert (span.first, span.unjudged, span.exit_code) == (None, (library().version_text,), 2)
+    assert "by none of the 0 versions that could judge" in table_text(render_since(span))
+
+
+def test_what_was_kept_is_asked_again_when_the_engines_come(
+    at_hand: None, partial: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = matrix([lacking()], ["sm80"], [None], cache=tmp_path, progress=False)
+    assert first.exit_code == 2
+    for name, files in sublibraries(Path(library().path).parent).items():
+        if not (place := partial.with_name(f"libcudnn_{name}.so.9")).exists():
+            place.symlink_to(files[0])
+    library_identity.cache_clear()  # as in another process
+    try:
+        second = matrix([lacking()], ["sm80"], [None], cache=tmp_path, progress=False)
+        assert (second.asked, second.exit_code) == (1, 0)
+    finally:
+        library_identity.cache_clear()
+        for place in partial.parent.iterdir():
+            if place.name not in (partial.name, "libcudnn_graph.so.9", "libcudnn_engines_runtime_compiled.so.9"):
+                place.unlink()
+
+
+def test_a_baseline_can_expect_it(at_hand: None, tmp_path: Path) -> None:
+    save_graph(lacking(), tmp_path / "g.json")
+    file = tmp_path / "verdicts.toml"
+    file.write_text(
+        'schema = "cudnn-backend-py/check"\nversion = 1\ntargets = ["sm80"]\n\n[graphs]\ng = "g.json"\n',
+        encoding="utf-8",
+    )
+    [new] = update(file, cache=tmp_path / "answers", progress=False)
+    assert new.can_be_expected
+    [same] = check(file, cache=tmp_path / "answers", progress=False)
+    assert (same.changed, exit_code([same]), same.expected) == (False, 0, "could not be judged (engines-absent)")
+
+
+def test_whatif_says_what_would_judge(at_hand: None) -> None:
+    with Judge() as judge:
+        verdict = judge.ask(Question(lacking(), "sm80"))
+    remedies = whatif(lacking(), "sm80", budget_s=3)
+    assert remedies
+    assert all(remedy.verdict is not None and remedy.verdict.supported for remedy in remedies)
+    text = table_text(render_remedies(verdict, lacking(), remedies))
+    assert text.startswith("COULD NOT BE JUDGED")
+    assert f"what to do: cudnn-backend cudnn install {library().version_text} --full" in text
+
+
+def test_a_yes_of_a_partial_library_names_what_was_not_asked(at_hand: None) -> None:
+    with Judge() as judge:
+        product_, sums = (judge.ask(Question(ZOO[name](), "sm80")) for name in ("matmul f16 64", "flash f16 causal"))
+    assert product_.supported
+    assert sums.supported
+    assert [line for line in product_.limits if "lacks libcudnn_engines_precompiled" in line]
+    assert not [line for line in sums.limits if "lacks" in line]
+    assert "lacks libcudnn_engines_precompiled" in render_text(product_)
+
+
+def test_layout_operations_on_blackwell_name_the_engine_of_cuda_13(whole: Judge) -> None:
+    if library().cuda_version >= 13000:
+        pytest.skip("this cuDNN is for CUDA 13")
+    for name in ("concat alone f16", "slice alone f16", "transpose alone f16", "reshape alone f32"):
+        new, old = (whole.ask(Question(FAMILIES[name](), target)) for target in ("sm100", "sm90"))
+        assert new.outcome is old.outcome is Outcome.NOT_SUPPORTED
+        assert [line for line in new.limits if "cuDNN for CUDA 13 has one more engine" in line]
+        assert not [line for line in old.limits if "CUDA 13" in line]
+    refused = whole.ask(Question(ZOO["flash f16 d 20"](), "sm100"))
+    assert not [line for line in refused.limits if "CUDA 13" in line]
+
+
+# The command line
+
+
+@pytest.fixture
+def jit_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A graph file, and a cache with the jit wheel of one version; pip sees a full wheel of a few bytes."""
+    installed = find_installed(OLDER, flavor="jit")
+    if installed is None:
+        pytest.skip(f"the jit wheel of cuDNN {OLDER} is not installed")
+    cache = tmp_path / "cache"
+    cache.mkdir(mode=0o700)
+    shutil.copytree(installed.path, cache / installed.path.name)
+    monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(cache))
+    make_wheel(tmp_path / "index", "nvidia-cudnn-cu12", installed.version, FULL_FILES)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
+    save_graph(lacking(), tmp_path / "g.json")
+    return tmp_path / "g.json"
+
+
+def command(*arguments: str) -> list[str]:
+    return call_command("cudnn_backend_py.cli.commands:main", *arguments)
+
+
+def test_without_a_terminal_nothing_is_asked_or_fetched(jit_wheel: Path) -> None:
+    asked = command("explain", str(jit_wheel), "--cudnn", OLDER, "--target", "sm80", "--format", "json")
+    done = subprocess.run(asked, capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=ROOT, check=False)
+    assert done.returncode == 2
+    verdict = Verdict.from_dict(json.loads(done.stdout))
+    assert verdict.cause is not None
+    assert (verdict.outcome, verdict.cause.code) == (Outcome.NOT_JUDGED, ENGINES_ABSENT)
+    assert f"cudnn-backend cudnn install {OLDER} --full" in verdict.cause.remedy
+    assert [one.flavor for one in list_installed()] == ["jit"]
+
+
+def at_terminal(arguments: list[str], answer: bytes) -> tuple[int, str]:
+    """Run a command at a terminal that answers what it asks; return its exit code and what it showed."""
+    shown = b""
+    child, terminal = pty.fork()
+    if child == 0:
+        os.chdir(ROOT)
+        os.execv(sys.executable, arguments)
+    try:
+        while True:
+            try:
+                data = os.read(terminal, 4096)
+            except OSError:  # the end
+                break
+            if not data:
+                break
+            shown += data
+            if b"[y/N]:" in data or shown.rstrip().endswith(b"[y/N]:"):
+                os.write(terminal, answer)
+                answer = b""
+    finally:
+        _, status = os.waitpid(child, 0)
+        os.close(terminal)
+    return os.waitstatus_to_exitcode(status), shown.decode()
+
+
+@pytest.mark.parametrize(("flags", "asks"), [((), True), (("--jit",), False)])
+def test_at_a_terminal_the_full_wheel_is_offered_with_its_size(
+    jit_wheel: Path, flags: tuple[str, ...], asks: bool
+) -> None:
+    asked = command("explain", str(jit_wheel), "--cudnn", OLDER, "--target", "sm80", *flags)
+    code, shown = at_terminal(asked, b"n\n")
+    assert code == 2
+    assert (f"fetch the full wheel of cuDNN {OLDER}, 0 MB, and ask it?" in shown) is asks
+    assert "COULD NOT BE JUDGED" in shown
+    assert [one.flavor for one in list_installed()] == ["jit"]
+
+
+@pytest.mark.parametrize("order", [("--full", "--cudnn", OLDER), ("--cudnn", OLDER, "--full")])
+def test_full_is_fetched_without_asking(jit_wheel: Path, order: tuple[str, ...]) -> None:
+    """The wheel that comes is no library: that it came, and was to judge, is what shows."""
+    asked = command("explain", str(jit_wheel), "--target", "sm80", *order)
+    done = subprocess.run(asked, capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=ROOT, check=False)
+    assert done.returncode == 2
+    assert [one.flavor for one in list_installed()] == ["full", "jit"]
+    assert "-full/nvidia/cudnn/lib/libcudnn.so.9" in done.stdout
+    again = subprocess.run(
+        command("explain", str(jit_wheel), "--target", "sm80", "--cudnn", OLDER, "--jit"),
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        cwd=ROOT,
+        check=False,
+    )
+    assert again.returncode == 2
+    assert "nvidia/cudnn_jit/lib/libcudnn.so.9" in again.stdout

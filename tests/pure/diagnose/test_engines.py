@@ -1,0 +1,53 @@
+"""What a library lacks, by the files beside it, and which graphs that matters for; no library is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cudnn_backend_py.diagnose.causes.phrases import needed_of_device
+from cudnn_backend_py.diagnose.engines import _is_served_alone
+from cudnn_backend_py.native.environment import absent_engines
+from tests.support.families import FAMILIES
+from tests.support.zoo import ZOO
+
+JIT = ("graph", "engines_runtime_compiled")
+
+
+@pytest.mark.parametrize(
+    ("present", "version", "cuda", "absent"),
+    [
+        (JIT, (9, 14, 0), 12, ("engines_precompiled",)),
+        ((*JIT, "engines_precompiled"), (9, 28, 0), 12, ()),
+        (JIT, (9, 28, 0), 12, ("engines_precompiled",)),  # for CUDA 12 the other one is empty
+        (JIT, (9, 28, 0), 13, ("engines_precompiled", "engines_tensor_ir")),
+        (JIT, (9, 21, 1), 13, ("engines_precompiled",)),
+        ((*JIT, "engines_precompiled"), (9, 28, 0), 13, ("engines_tensor_ir",)),
+        ((), (9, 28, 0), 13, ()),  # they lie elsewhere
+    ],
+)
+def test_absent_engines_are_known_by_the_files(
+    tmp_path: Path, present: tuple[str, ...], version: tuple[int, ...], cuda: int, absent: tuple[str, ...]
+) -> None:
+    for name in present:
+        (tmp_path / f"libcudnn_{name}.so.9").touch()
+    assert absent_engines(str(tmp_path / "libcudnn.so.9"), version, cuda) == absent
+
+
+def test_attention_norms_and_sums_are_served_alone_and_no_product_or_convolution_is() -> None:
+    alone = {name for name, make in {**FAMILIES, **ZOO}.items() if _is_served_alone(make())}
+    assert alone >= {
+        name for name in ZOO if name.startswith(("flash", "unified", "two matmul", "layer norm", "reduce"))
+    }
+    assert alone >= {"add f32", "softmax by hand", "batch norm relu", "instance norm backward"}
+    others = ("conv", "dgrad", "wgrad", "matmul", "max pooling", "mean pooling", "bn ", "concat", "slice", "moe")
+    assert not [name for name in alone if name.startswith(others)]
+
+
+def test_the_memory_bound_engine_needs_a_device_where_it_serves() -> None:
+    said = "CUDNN_STATUS_INTERNAL_ERROR: engine_iface->getStatus()"
+    assert needed_of_device(said, 90) is None
+    assert "memory-bound engine" in (needed_of_device(said, 100) or "")
+    assert needed_of_device("CUDNN_STATUS_NOT_SUPPORTED: engine_iface->getStatus()", 100) is None  # others, of graphs
+    assert needed_of_device("CUDNN_STATUS_NOT_SUPPORTED: cga_count == 0", 90)
