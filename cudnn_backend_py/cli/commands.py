@@ -256,7 +256,7 @@ def show_lint(graph_file: str) -> None:
 def show_whatif(graph_file: str, target: str, budget_s: float, build: bool, style: str, output: str | None) -> None:
     """Look for the smallest changes with which cuDNN supports GRAPH, each asked before it is shown.
 
-    Exit code 0 if there is one, or none is needed, 1 if none was found.
+    Exit code 0 if there is one, or none is needed, 1 if none was found, 2 if GRAPH could not be judged.
     """
     from ..diagnose import Question, judge, whatif
     from ..diagnose.report.tables import render_remedies, table_text
@@ -275,7 +275,7 @@ def show_whatif(graph_file: str, target: str, budget_s: float, build: bool, styl
         write(table_text(render_remedies(verdict, graph, remedies)), output)
     else:
         _console().print(render_remedies(verdict, graph, remedies))
-    raise SystemExit(0 if remedies or verdict.supported else 1)
+    raise SystemExit(0 if remedies or verdict.supported else verdict.exit_code)
 
 
 @main.command("matrix")
@@ -427,16 +427,17 @@ def attention_page(tables: tuple[str, ...], output: str | None) -> None:
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @_with_version
 def info(style: str) -> None:
-    """Show library, version, path and how it was found, NVRTC, driver or stub, GPUs, known targets."""
-    from ..info import collect_info
+    """Show library, version, path and how it was found, NVRTC, driver or stub, GPUs, known targets.
+
+    What is wrong with the environment comes last, with its repair. Runs with Python's standard library alone.
+    """
+    from ..info import collect_info, render_info
 
     facts = collect_info()
     if style == "json":
         write_report(_json(facts), None)
-        return
-    for key, value in facts.items():
-        text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-        say(printable(f"{key + ':':<26}{text}"))
+    else:
+        write(render_info(facts), None)
 
 
 @main.group()

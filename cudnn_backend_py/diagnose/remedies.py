@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -28,6 +28,7 @@ from ..versions.store import environment_for, list_installed
 from .causes.case import ARCHITECTURES
 from .causes.find import suspects
 from .causes.phrases import kinds_for
+from .environment import Fault, check_environment
 from .explanation import explain
 from .judges import DID_NOT_START, GPU, Judge, Question
 from .verdict import Verdict
@@ -134,7 +135,7 @@ def whatif(
     UsageError
         ``unknown-target``.
     EnvironmentNotReady
-        ``cudnn-version-not-installed``.
+        ``cudnn-version-not-installed``; the code of what is wrong with the environment, such as ``nvrtc-missing``.
 
     Notes
     -----
@@ -248,6 +249,8 @@ def _search(
             for line in child.ask(asked, max(1.0, deadline + _GRACE_S - time.monotonic())):
                 if "supported" in line:
                     return None
+                if "fault" in line:
+                    raise Fault(**line["fault"]).error()
                 asking = line.get("asking", asking)
                 if "title" in line:
                     remedy = _read(line, version)
@@ -291,6 +294,10 @@ _SERVED = f"{__name__}:{serve_search.__name__}"
 
 def _answer(asked: Mapping[str, Any], say: Say) -> None:
     """Say a line for each thing asked and found."""
+    faults = check_environment(build=asked["build"])
+    if faults and faults[0].blocks:
+        say(fault=asdict(faults[0]))
+        return
     deadline = max(asked["deadline"], time.monotonic() + asked["least"])  # of one clock for all processes
     graph = graph_from_json(asked["graph"])
     with contextlib.closing(open_target(None if asked["target"] == GPU else asked["target"])) as target:

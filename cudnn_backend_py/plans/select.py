@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from ..environment import fault_behind_refusal
 from ..errors import CudnnStatusError, NotSupported, UsageError
 from ..generated.enums import BehaviorNote, CudnnEnum, DataType, HeurMode, KnobType, NumericalNote
 from ..graph import Graph, Matmul
@@ -438,14 +439,20 @@ def nothing_selected(question: OperationGraph, selection: Selection, found: Cand
     wanted = ", ".join(f"{name} {value}" for name, value in selection.to_dict().items())
     theirs = len(refused) - ours
     who = [f"{count} refused by {name}" for count, name in ((theirs, "cuDNN"), (ours, "the selection")) if count]
+    fault = None if ours else fault_behind_refusal(target, built=False)
+    headline = "" if fault is None else f"; {fault.headline}"
     error = NothingSelected(
         f"no engine config of {question.graph.name!r} is left on {target.name} (sm_{target.sm}), "
-        f"cuDNN {target.library.version_text}: {', '.join(who) or 'none was proposed'}",
+        f"cuDNN {target.library.version_text}: {', '.join(who) or 'none was proposed'}{headline}",
         code="nothing-selected",
         cudnn=found.error_text,
         where=f"selected by {wanted}" if wanted else None,
         cause="\n".join(map(str, refused)) or "cuDNN proposed nothing and gave no reason",
-        fix="loosen what refused them, or ask more modes" if ours else "explain(graph) searches for the cause",
+        fix=fault.repair
+        if fault is not None
+        else "loosen what refused them, or ask more modes"
+        if ours
+        else "explain(graph) searches for the cause",
     )
     error.refused, error.last_error = refused, found.error_text
     return error

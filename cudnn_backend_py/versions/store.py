@@ -27,16 +27,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, Literal, NoReturn
-
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from ..errors import EnvironmentNotReady, UsageError
 from ..system.private_folder import PrivateFolder
 from ..system.version import version_numbers, version_text
 from .integrity import METADATA, find_differences, installations_of, read_installation
 from .wheels import refuse_wheel, unpack_wheel
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 __all__ = [
     "Installed",
@@ -796,6 +796,9 @@ def _discard(folder: Path) -> None:
 
 
 def _progress(shown: bool) -> Progress:
+    from rich.console import Console  # only installing needs it: asking what is installed does not
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

@@ -1,0 +1,512 @@
+"""``check_environment``: faults of the machine and the process, looked for before a graph is blamed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from .errors import EnvironmentNotReady
+from .native import Library, library, loaded_library
+from .native.environment import (
+    Nvrtc,
+    ask_nvrtc,
+    driver_initialisation,
+    load_refusal,
+    loader_folders,
+    loader_preloads,
+    mapped_cudnn,
+    name_version,
+    sublibraries,
+)
+from .native.find import cudnn_places, find_loaded, nvrtc_places
+from .system.version import Version, cuda_version_text, version_text
+from .target import Target
+from .versions.integrity import Damage, find_damage
+from .versions.store import find_installed
+
+__all__ = [
+    "NVRTC_ARCHITECTURES",
+    "Fault",
+    "check_environment",
+    "environment_fault_after_crash",
+    "fault_behind_refusal",
+    "has_nvrtc",
+    "nvrtc_needed",
+]
+
+# What the NVRTC of each CUDA version compiles for, as it says itself (nvrtcGetSupportedArchs).
+_UP_TO_HOPPER = (50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 89, 90)
+NVRTC_ARCHITECTURES: dict[tuple[int, int], tuple[int, ...]] = {
+    (12, 0): _UP_TO_HOPPER,
+    (12, 6): _UP_TO_HOPPER,
+    (12, 8): (*_UP_TO_HOPPER, 100, 101, 120),
+    (12, 9): (*_UP_TO_HOPPER, 100, 101, 103, 120, 121),
+    (13, 0): (75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121),
+}
+
+# Without these cuDNN judges nothing: it ends the process (graph) or answers SUBLIBRARY_LOADING_FAILED.
+_VITAL = ("graph", "engines_runtime_compiled")
+_VITAL_SINCE = {"engines_tensor_ir": (9, 28, 0)}  # of full wheels
+_VITAL_BEFORE = {"engines_precompiled": (9, 13, 0)}  # of all: the jit wheel of 9.12.0 is without it, and of no use
+# A folder with one of these is that of a full wheel, which has all of them; the jit wheels have none.
+_FULL = ("engines_precompiled", "heuristic", "ops", "cnn", "adv")
+_LOST = {
+    "engines_precompiled": "engines compiled ahead of time, for convolutions and norms among them, are not offered",
+    "heuristic": "mode A may propose other engines",
+    "ops": "functions outside the graph API end the process",
+    "cnn": "functions outside the graph API end the process",
+    "adv": "functions outside the graph API end the process",
+}
+
+# From here on libcudnn_graph has the NVRTC of its CUDA inside, and asks no other: plans of the jit wheels of 9.21, 9.22
+# and 9.24 and of the full 9.28 build without any libnvrtc, and beside a broken one. The jit wheels of 9.12 to 9.20
+# support no graph without one. All of this is measured.
+_NVRTC_INSIDE = (9, 21, 0)
+
+# What damaged files may look like: where one of these is found every byte is compared with what was installed.
+_PERHAPS_DAMAGED = (
+    *("cudnn-library-not-found", "cudnn-sublibrary-missing", "cudnn-sublibrary-unloadable"),
+    *("cudnn-sublibraries-mixed", "nvrtc-builtins-missing", "nvrtc-unusable"),
+)
+
+# What cuInit answers where a driver library is there and cannot be used.
+_NO_GPU = 100
+_INITIALISATION = {
+    34: ("it is a stub of the CUDA toolkit", "take the toolkit's 'stubs' folder off LD_LIBRARY_PATH"),
+    46: ("the GPU is in use exclusively or not reachable", "see nvidia-smi for who uses it and in which mode"),
+    _NO_GPU: ("it sees no GPU", "see nvidia-smi, CUDA_VISIBLE_DEVICES, and how the container was given its GPUs"),
+    802: ("the system is not ready, as where the fabric manager is not running", "start nvidia-fabricmanager"),
+    803: ("the kernel module is of another version", "reboot, or load the module of the installed driver"),
+    804: ("it is a compatibility package, and this GPU is not made for those", "install a newer driver instead"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something wrong with the environment and how it is repaired.
+
+    ``blocks`` says that verdicts cannot be believed, or not be had, before it is repaired.
+    """
+
+    code: str
+    headline: str
+    detail: str
+    repair: str
+    blocks: bool
+
+    def __str__(self) -> str:
+        return f"{self.headline} ({self.code}); {self.repair}"
+
+    def error(self) -> EnvironmentNotReady:
+        """Return the fault as the exception of a call that cannot go on."""
+        return EnvironmentNotReady(self.headline, code=self.code, where=self.detail, fix=self.repair)
+
+
+def check_environment(on: Library | None = None, target: Target | None = None, build: bool = False) -> list[Fault]:
+    """Return what is wrong with the environment, what blocks verdicts first.
+
+    Parameters
+    ----------
+    on
+        The library; that of `target`, or the one this process has or would load, if not given. Before a library is
+        loaded its files are looked at, since one that lacks a vital part ends the process.
+    target
+        What graphs are judged for: its architecture decides whether NVRTC is new enough, and a live one needs a
+        driver.
+    build
+        Whether plans are to be built, which takes NVRTC; before cuDNN 9.21 that has to be at hand.
+
+    Source: the files beside libcudnn, ``/proc/self/maps``, and the libraries' own answers. Takes some 0.1 s once per
+    library, then less than 3 ms.
+    """
+    lib = on or (target.library if target is not None else loaded_library())
+    if lib is None:
+        path = _candidate()
+        faults = [] if path is None else _before_loading(path)
+        if any(fault.blocks for fault in faults):
+            return _add_damage(faults, path)
+        try:
+            lib = library()
+        except EnvironmentNotReady as error:
+            where = error.sections.get("where", "")
+            refused = Fault(error.code, error.headline, where, error.sections.get("fix", ""), blocks=True)
+            return _add_damage([refused, *([] if path is None else _find_shadowed(path))], path)
+    faults = [*_find_mapped(lib), *_find_shadowed(lib.path)]
+    if not any(fault.code in ("cudnn-sublibraries-mixed", "cudnn-loaded-twice") for fault in faults):
+        faults += _files(lib.path, lib.version)
+    faults += [*_driver(lib, target, build), *_nvrtc(lib, target, build), *_cublaslt(lib)]
+    return _add_damage(sorted(faults, key=lambda fault: not fault.blocks), lib.path, lib.nvrtc.path)
+
+
+def fault_behind_refusal(target: Target, *, built: bool) -> Fault | None:
+    """Return what is wrong with the environment, where that is why cuDNN offers no engine config, or builds no plan.
+
+    Parameters
+    ----------
+    built
+        Whether configs were offered, and plans of them could not be built.
+    """
+    faults = check_environment(target.library, target, build=built)
+    return next((fault for fault in faults if fault.blocks or (built and fault.code.startswith("nvrtc-"))), None)
+
+
+def has_nvrtc(lib: Library) -> bool:
+    """Return whether a libcudnn has NVRTC inside and asks no other."""
+    return lib.version >= _NVRTC_INSIDE
+
+
+def environment_fault_after_crash(version: str | None, *, in_start: bool = False) -> Fault | None:
+    """Return what is wrong with the files of a cuDNN whose process died, so that no graph is blamed for it.
+
+    Every byte of cuDNN and of its NVRTC is compared with what was installed: a second or more the first time, then
+    less than 2 ms while the files stay as they are.
+
+    Parameters
+    ----------
+    version
+        An installed one, or None for the library this process would load.
+    in_start
+        Whether it died before the control graph was answered: then what was loaded is not known to be what was asked
+        for, as it is later.
+
+    Returns
+    -------
+    Fault
+        ``installed-files-changed``; after a death in the start also ``loader-path-shadows-cudnn`` where the files are
+        whole and ``LD_LIBRARY_PATH`` or ``LD_PRELOAD`` brings others. None if nothing is known to be wrong.
+    """
+    if version is None:
+        path, nvrtc = _candidate(), None
+        if path is not None:
+            places = (place.path for major in (12, 13) for place in nvrtc_places(major))
+            nvrtc = next((place for place in places if place is not None and "/nvidia/" in place), None)
+    else:
+        installed = find_installed(version)
+        if installed is None:
+            return None
+        path, nvrtc = str(installed.library), None if installed.nvrtc is None else str(installed.nvrtc)
+    for file in (path, nvrtc):
+        if file is not None and (damage := find_damage(file, full=True)) is not None:
+            return _describe_damage(damage)
+    return next(_find_shadowed(path), None) if in_start and path is not None else None
+
+
+def _describe_damage(damage: Damage) -> Fault:
+    return Fault("installed-files-changed", damage.headline, "\n".join(damage.differences), damage.repair, blocks=True)
+
+
+def _add_damage(faults: list[Fault], *paths: str | None) -> list[Fault]:
+    """Return the faults, before them the damage to the wheels of these libraries that explains them."""
+    if not any(fault.code in _PERHAPS_DAMAGED for fault in faults):
+        return faults
+    found = (find_damage(path, full=True) for path in paths if path is not None)
+    return [*(_describe_damage(damage) for damage in found if damage is not None), *faults]
+
+
+def _candidate() -> str | None:
+    """Return the path of the library that would be loaded, None if the loader is to search."""
+    place = next((place for place in cudnn_places() if place.path is not None), None)
+    return None if place is None or place.path is None or "/" not in place.path else place.path
+
+
+def _before_loading(path: str) -> list[Fault]:
+    """Return the faults of the library that would be loaded, from its files alone."""
+    if (damage := find_damage(path, full=False)) is not None:
+        return [_describe_damage(damage)]
+    try:
+        with Path(path).open("rb") as file:
+            is_library = file.read(4) == b"\x7fELF"
+    except OSError:
+        is_library = False
+    return list(_find_missing(path, None)) if is_library else []  # the loader says it better
+
+
+@lru_cache
+def _files(path: str, version: Version) -> tuple[Fault, ...]:
+    """Return the faults of the files beside a libcudnn."""
+    return (*_find_missing(path, version), *_find_misnamed(path, version), *_find_unloadable(path))
+
+
+def _find_missing(path: str, version: Version | None) -> Iterator[Fault]:
+    folder = Path(path).parent
+    present = set(sublibraries(folder))
+    full = not present.isdisjoint(_FULL)
+    vital = list(_VITAL)
+    if version is not None:
+        vital += [name for name, before in _VITAL_BEFORE.items() if version < before]
+        vital += [name for name, since in _VITAL_SINCE.items() if full and version >= since]
+    for name in dict.fromkeys((*vital, *(_FULL if full else ()))):
+        if name in present:
+            continue
+        blocks = name in vital
+        never_there = not full and name in _VITAL_BEFORE
+        lost = "cuDNN judges nothing without it" if blocks else _LOST[name]
+        yield Fault(
+            "cudnn-sublibrary-missing",
+            f"libcudnn_{name}.so.9 is missing beside libcudnn.so.9",
+            f"in {folder}; {lost}" + (f", and the jit wheel of {version} never had it" if never_there else ""),
+            "take the full wheel (nvidia-cudnn-cu12 or -cu13) of this version, or a jit wheel of 9.13 or later"
+            if never_there
+            else _reinstall(path),
+            blocks,
+        )
+
+
+def _find_misnamed(path: str, version: Version) -> Iterator[Fault]:
+    """Yield the sub-libraries whose file names bear another version than cuDNN answers."""
+    for name, files in sublibraries(Path(path).parent).items():
+        versions = {found for file in files if (found := name_version(file)) is not None}
+        if versions and not any(version[: len(found)] == found[:3] for found in versions):
+            theirs = ", ".join(map(version_text, sorted(versions)))
+            yield Fault(
+                "cudnn-sublibraries-mixed",
+                f"libcudnn_{name} is of cuDNN {theirs}, libcudnn of {version}",
+                f"by the names of the files in {Path(path).parent}",
+                _reinstall(path),
+                blocks=True,
+            )
+
+
+def _find_unloadable(path: str) -> Iterator[Fault]:
+    """Yield the sub-libraries the loader refuses: those of another version lack each other's symbols."""
+    present = sublibraries(Path(path).parent)
+    for name in (*_VITAL, *_VITAL_SINCE, "heuristic", "engines_precompiled"):
+        if name not in present:
+            continue
+        refusal = load_refusal(str(present[name][0]))
+        if refusal and "libcuda.so" not in refusal:  # without a driver that is the fault, and has its own line
+            mixed = "undefined symbol" in refusal
+            yield Fault(
+                "cudnn-sublibraries-mixed" if mixed else "cudnn-sublibrary-unloadable",
+                f"libcudnn_{name}.so.9 is of another cuDNN version than the libraries beside it"
+                if mixed
+                else f"libcudnn_{name}.so.9 cannot be loaded",
+                refusal,
+                _reinstall(path),
+                blocks=True,
+            )
+
+
+def _find_mapped(lib: Library) -> Iterator[Fault]:
+    """Yield what this process has mapped of other cuDNNs than `lib`."""
+    shims, parts = mapped_cudnn()
+    if len(shims) > 1:
+        yield Fault(
+            "cudnn-loaded-twice",
+            f"{len(shims)} libcudnn are loaded in this process: {' and '.join(shims)}",
+            f"they share their sub-libraries by name, and both answer as cuDNN {lib.version_text}",
+            "ask in another process, or import first what brings the one cuDNN to be used, and leave "
+            "CUDNN_BACKEND_LIBRARY unset",
+            blocks=True,
+        )
+    foreign = [path for path in parts if path not in _own_files(lib.path)]
+    if foreign:
+        yield Fault(
+            "cudnn-sublibraries-mixed",
+            f"{lib.path} works with sub-libraries of another folder: {', '.join(foreign)}",
+            f"together they answer as cuDNN {lib.version_text}",
+            "take the other folder off LD_LIBRARY_PATH, or ask in a process that has not loaded another cuDNN",
+            blocks=True,
+        )
+
+
+@lru_cache
+def _own_files(path: str) -> frozenset[str]:
+    """Return the paths that the sub-libraries beside a libcudnn have in ``/proc/self/maps``."""
+    return frozenset(str(file.resolve()) for files in sublibraries(Path(path).parent).values() for file in files)
+
+
+@lru_cache
+def _names(folder: Path) -> frozenset[str]:
+    return frozenset(sublibraries(folder))
+
+
+def _find_shadowed(path: str) -> Iterator[Fault]:
+    """Yield what the loader is told to take before the sub-libraries of `path`."""
+    own = Path(path).resolve().parent
+    for folder in loader_folders():
+        if "graph" in _names(folder) and folder.resolve() != own:
+            yield Fault(
+                "loader-path-shadows-cudnn",
+                f"LD_LIBRARY_PATH has another cuDNN: {folder}",
+                f"the loader searches it before {own}, so {path} may get its sub-libraries",
+                f"take {folder} off LD_LIBRARY_PATH, or put {own} before it",
+                blocks=False,
+            )
+    for file in loader_preloads():
+        if file.name.startswith(("libcudnn", "libcuda.so", "libnvrtc")) and file.resolve().parent != own:
+            yield Fault(
+                "loader-path-shadows-cudnn",
+                f"LD_PRELOAD has {file}",
+                f"the loader takes it before what lies in {own}",
+                f"take {file} off LD_PRELOAD",
+                blocks=False,
+            )
+
+
+def _driver(lib: Library, target: Target | None, build: bool) -> Iterator[Fault]:
+    driver = lib.driver
+    live = target is not None and target.is_live
+    if driver.kind == "missing":
+        yield Fault(
+            "driver-missing",
+            "there is no libcuda.so.1",
+            driver.note,
+            "install the CUDA driver, or this package where a C compiler is, so that its driver stub is built",
+            blocks=True,
+        )
+    elif driver.kind == "stub":
+        yield Fault(
+            "driver-stub",
+            "libcuda.so.1 is this package's stub: enough for verdicts and plans, nothing can run",
+            driver.note,
+            "install the CUDA driver to run plans",
+            blocks=live,
+        )
+    else:
+        yield from _real_driver(lib, live, build)
+
+
+def _real_driver(lib: Library, live: bool, build: bool) -> Iterator[Fault]:
+    version, needed = lib.driver.version, lib.cuda_version // 1000
+    if version is None:
+        yield Fault(
+            "driver-unusable",
+            f"{lib.driver.path} is no CUDA driver",
+            lib.driver.note,
+            "take its folder off LD_LIBRARY_PATH, or install the CUDA driver",
+            blocks=True,
+        )
+        return
+    if version // 1000 < needed:
+        yield Fault(
+            "driver-too-old",
+            f"the driver is for CUDA {cuda_version_text(version)}, "
+            f"this cuDNN is built for CUDA {cuda_version_text(lib.cuda_version)}",
+            f"the driver's CUDA major must be {needed} at least",
+            f"install a driver for CUDA {needed}, or the cuDNN of CUDA {version // 1000} (cu{version // 1000} wheels)",
+            blocks=live or build,
+        )
+    if lib.driver.devices == 0:
+        status = driver_initialisation() or _NO_GPU
+        words, repair = _INITIALISATION.get(status, (f"cuInit answers {status}", "see nvidia-smi and the kernel log"))
+        yield Fault(
+            "driver-without-gpu",
+            f"the CUDA driver is installed and of no use here: {words}",
+            f"cuInit of {lib.driver.path} answers {status}",
+            repair,
+            blocks=live,
+        )
+
+
+def _nvrtc(lib: Library, target: Target | None, build: bool) -> Iterator[Fault]:
+    major, minor = lib.cuda_version // 1000, lib.cuda_version % 1000 // 10
+    if has_nvrtc(lib):
+        where = f"inside cuDNN {lib.version}"
+        yield from _architecture(lib, target, Nvrtc(where, (major, minor), _architectures_of((major, minor))))
+        return
+    package = "nvidia-cuda-nvrtc" + (f"-cu{major}" if major < 13 else f"=={major}.*")
+    blocks = build or not _is_full(lib.path)
+    lost = "cuDNN supports no graph without it" if not _is_full(lib.path) else "no plan can be built"
+    if lib.nvrtc.path is None:
+        yield Fault(
+            "nvrtc-missing",
+            f"NVRTC for CUDA {major} was not found: {lost}",
+            lib.nvrtc.found,
+            f"pip install {package}, or set CUDNN_BACKEND_NVRTC to the path of libnvrtc.so.{major}",
+            blocks,
+        )
+        return
+    try:
+        nvrtc = ask_nvrtc(lib.nvrtc.path)
+    except OSError as error:
+        found = ", ".join(find_loaded(Path(lib.nvrtc.path).name)) or lib.nvrtc.path
+        headline = f"{found} is no NVRTC: {lost}"
+        repair = f"take its folder off LD_LIBRARY_PATH, and pip install --force-reinstall {package}"
+        yield Fault("nvrtc-unusable", headline, str(error), repair, blocks)
+        return
+    if nvrtc.version[0] != major:
+        yield Fault(
+            "nvrtc-of-another-cuda",
+            f"{nvrtc.path} is the NVRTC of CUDA {nvrtc.version[0]}.{nvrtc.version[1]}, that of CUDA {major} is needed",
+            lib.nvrtc.found,
+            f"take its folder off LD_LIBRARY_PATH, and pip install {package}",
+            blocks=build,
+        )
+    if nvrtc.refusal:
+        others = [path.name for path in Path(nvrtc.path).parent.glob("libnvrtc-builtins.so.*")]
+        beside = f"; beside it are {', '.join(others)}" if others else ""
+        yield Fault(
+            "nvrtc-builtins-missing",
+            f"NVRTC {nvrtc.version[0]}.{nvrtc.version[1]} does not get at {nvrtc.builtins}: no plan can be built",
+            f"{nvrtc.path} says: {nvrtc.refusal}{beside}",
+            f"reinstall NVRTC as a whole (pip install --force-reinstall {package}), and put its folder on "
+            "LD_LIBRARY_PATH if the file is there",
+            blocks=build,
+        )
+    yield from _architecture(lib, target, nvrtc)
+
+
+def _architectures_of(cuda: tuple[int, int]) -> tuple[int, ...]:
+    """Return what the NVRTC of a CUDA version compiles for: that of the newest known one of its major up to it."""
+    known = [version for version in NVRTC_ARCHITECTURES if version[0] == cuda[0] and version <= cuda]
+    return NVRTC_ARCHITECTURES[max(known)] if known else ()
+
+
+def _architecture(lib: Library, target: Target | None, nvrtc: Nvrtc) -> Iterator[Fault]:
+    """Yield that NVRTC does not know the target's architecture: engines compiled ahead of time may still serve it."""
+    if target is None or not nvrtc.architectures or target.sm in nvrtc.architectures:
+        return
+    major = lib.cuda_version // 1000
+    needed = nvrtc_needed(target.sm)
+    dropped = needed is not None and needed < nvrtc.version
+    if needed is None:
+        wanted = "take a cuDNN that knows it: no CUDA up to 13.0 compiles for it"
+    elif needed[0] != major:
+        wanted = f"take the cuDNN of CUDA {needed[0]} (cu{needed[0]} wheels), and its NVRTC where it needs one"
+    elif nvrtc.path.startswith("inside"):
+        wanted = f"take a cuDNN that was built with CUDA {needed[0]}.{needed[1]} or later"
+    else:
+        wanted = f"install that of CUDA {needed[0]}.{needed[1]}"
+    yield Fault(
+        "nvrtc-dropped-architecture" if dropped else "nvrtc-too-old",
+        f"NVRTC {nvrtc.version[0]}.{nvrtc.version[1]} does not compile for sm_{target.sm}",
+        f"the one {nvrtc.path} compiles for {', '.join(f'sm_{sm}' for sm in nvrtc.architectures)}",
+        wanted,
+        blocks=False,
+    )
+
+
+def _cublaslt(lib: Library) -> Iterator[Fault]:
+    """Full wheels only: the jit wheels have no use for cuBLASLt. The control graph, a matmul, is among what ends."""
+    if lib.cublaslt.path is None and _is_full(lib.path):
+        major = lib.cuda_version // 1000
+        yield Fault(
+            "cublaslt-missing",
+            f"libcublasLt.so.{major} cannot be loaded: cuDNN ends the process where it needs it, as for every matmul",
+            lib.cublaslt.found,
+            f"pip install nvidia-cublas{f'-cu{major}' if major < 13 else ''}",
+            blocks=True,
+        )
+
+
+def _is_full(path: str) -> bool:
+    """Return whether a libcudnn is that of a full wheel, by the files beside it."""
+    return not _names(Path(path).parent).isdisjoint(_FULL)
+
+
+def nvrtc_needed(sm: int) -> tuple[int, int] | None:
+    """Return the oldest CUDA version in :data:`NVRTC_ARCHITECTURES` whose NVRTC compiles for sm_`sm`, if any."""
+    return min((version for version, architectures in NVRTC_ARCHITECTURES.items() if sm in architectures), default=None)
+
+
+def _reinstall(path: str) -> str:
+    if "/nvidia/cudnn_jit/" in path:
+        return "reinstall cuDNN: pip install --force-reinstall nvidia-cudnn-jit-cu12 (or -cu13)"
+    if "/nvidia/cudnn/" in path:
+        return (
+            "reinstall cuDNN: pip install --force-reinstall nvidia-cudnn-cu12 or -cu13, not both: they share a folder"
+        )
+    return "reinstall cuDNN, all of its packages in one version"
