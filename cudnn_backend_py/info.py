@@ -28,10 +28,11 @@ __all__ = ["collect_info", "render_info", "start_record", "write_record"]
 def collect_info() -> dict[str, Any]:
     """Return what ``cudnn-backend info`` shows; what cannot be had is said in its place.
 
-    ``environment`` lists what :func:`~cudnn_backend_py.environment.check_environment` finds wrong, for plans too. Takes
-    the standard library alone.
+    ``environment`` lists what :func:`~cudnn_backend_py.environment.check_environment` finds wrong, and what that
+    ``prevents``: ``verdicts``, ``plans``, or neither. Takes the standard library alone.
     """
     faults = check_environment(build=True)  # before a library is loaded: one that lacks a part ends the process
+    blind = {fault.code for fault in check_environment() if fault.blocks}
     driver = load_driver()
     facts: dict[str, Any] = {"cudnn_backend_py": __version__, "python": sys.version.split()[0]}
     lib = loaded_library()
@@ -45,7 +46,13 @@ def collect_info() -> dict[str, Any]:
             "built for CUDA": cuda_version_text(lib.cuda_version),
             "nvrtc": _describe_nvrtc(lib),
         }
-    facts["environment"] = [asdict(fault) for fault in faults]
+    facts["environment"] = [
+        {
+            **{key: value for key, value in asdict(fault).items() if key != "blocks"},
+            "prevents": "verdicts" if fault.code in blind else "plans" if fault.blocks else "",
+        }
+        for fault in faults
+    ]
     facts["driver"] = f"{driver.kind}, {driver.path or 'no file'}" + (f" ({driver.note})" if driver.note else "")
     facts["driver version"] = driver.version or "none"
     facts["compiled call"] = "not built: calls take the longer way" if compiled_library() is None else "built"
@@ -83,7 +90,7 @@ def render_info(facts: Mapping[str, Any]) -> str:
     for fault in facts["environment"] or [{}]:
         text = "nothing wrong"
         if fault:
-            weight = "no verdict or plan before this is mended" if fault["blocks"] else "remark"
+            weight = f"no {fault['prevents']} before this is mended" if fault["prevents"] else "remark"
             detail = " ".join(fault["detail"].split())
             text = f"{weight}: {fault['headline']} ({fault['code']}){detail and '; ' + detail}; {fault['repair']}"
         lines.append(f"{'environment:':<26}{text}")
