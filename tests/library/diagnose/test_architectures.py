@@ -103,7 +103,8 @@ known = find_profile("sm120")
 unknown = replace(known, properties={**known.properties, "deviceVer": 1300})
 for target in ("p100", "v100", unknown):
     verdict = explain(control_graph(), target)
-    print(verdict.outcome.value, verdict.control.graph, verdict.environment[0], verdict.cause and verdict.cause.code, sep="|")
+    said = [verdict.outcome.value, verdict.control.graph, verdict.environment[0]]
+    print(*said, verdict.cause and verdict.cause.code, sep="|")
 """
 
 
