@@ -405,7 +405,7 @@ def _nvrtc(lib: Library, target: Target | None, build: bool) -> Iterator[Fault]:
     major, minor = lib.cuda_version // 1000, lib.cuda_version % 1000 // 10
     if has_nvrtc(lib):
         where = f"inside cuDNN {lib.version}"
-        yield from _architecture(lib, target, Nvrtc(where, (major, minor), _architectures_of((major, minor))))
+        yield from _architecture(major, target, Nvrtc(where, (major, minor), _architectures_of((major, minor))))
         return
     package = "nvidia-cuda-nvrtc" + (f"-cu{major}" if major < 13 else f"=={major}.*")
     blocks = build or not _is_full(lib.path)
@@ -446,7 +446,7 @@ def _nvrtc(lib: Library, target: Target | None, build: bool) -> Iterator[Fault]:
             "LD_LIBRARY_PATH if the file is there",
             blocks=build,
         )
-    yield from _architecture(lib, target, nvrtc)
+    yield from _architecture(major, target, nvrtc)
 
 
 def _architectures_of(cuda: tuple[int, int]) -> tuple[int, ...]:
@@ -455,12 +455,14 @@ def _architectures_of(cuda: tuple[int, int]) -> tuple[int, ...]:
     return NVRTC_ARCHITECTURES[max(known)] if known else ()
 
 
-def _architecture(lib: Library, target: Target | None, nvrtc: Nvrtc) -> Iterator[Fault]:
+def _architecture(major: int, target: Target | None, nvrtc: Nvrtc) -> Iterator[Fault]:
     """Yield that NVRTC does not know the target's architecture: engines compiled ahead of time may still serve it."""
-    if target is None or not nvrtc.architectures or target.sm in nvrtc.architectures:
-        return
-    major = lib.cuda_version // 1000
-    needed = nvrtc_needed(target.sm)
+    if target is not None and nvrtc.architectures and target.sm not in nvrtc.architectures:
+        yield _describe_unknown_architecture(major, target.sm, nvrtc)
+
+
+def _describe_unknown_architecture(major: int, sm: int, nvrtc: Nvrtc) -> Fault:
+    needed = nvrtc_needed(sm)
     dropped = needed is not None and needed < nvrtc.version
     if needed is None:
         wanted = "take a cuDNN that knows it: no CUDA up to 13.0 compiles for it"
@@ -470,9 +472,9 @@ def _architecture(lib: Library, target: Target | None, nvrtc: Nvrtc) -> Iterator
         wanted = f"take a cuDNN that was built with CUDA {needed[0]}.{needed[1]} or later"
     else:
         wanted = f"install that of CUDA {needed[0]}.{needed[1]}"
-    yield Fault(
+    return Fault(
         "nvrtc-dropped-architecture" if dropped else "nvrtc-too-old",
-        f"NVRTC {nvrtc.version[0]}.{nvrtc.version[1]} does not compile for sm_{target.sm}",
+        f"NVRTC {nvrtc.version[0]}.{nvrtc.version[1]} does not compile for sm_{sm}",
         f"the one {nvrtc.path} compiles for {', '.join(f'sm_{sm}' for sm in nvrtc.architectures)}",
         wanted,
         blocks=False,

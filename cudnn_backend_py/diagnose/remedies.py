@@ -18,7 +18,6 @@ from typing import Any
 from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..graph import Graph, graph_from_json, graph_to_json
 from ..graph.rewrite.changes import Change, Effect, changes
-from ..native import library
 from ..plans.engine import OperationGraph
 from ..plans.refusals import furthest_reason, read_refusals
 from ..system.child import TIMED_OUT, Child, Say, serve
@@ -201,9 +200,11 @@ def _other_versions(
     graph: Graph, target: str, version: str | None, deadline: float, stop: threading.Event
 ) -> list[Remedy]:
     """Return other installed cuDNN versions that support the graph: those next to the one asked about first."""
-    used = version or library().version_text
     found: list[Remedy] = []
     with Judge() as judge:
+        used = version or judge.ask(Question(graph, target)).cudnn  # asked of a child: this process loads none
+        if not used[:1].isdigit():  # no library, or one that never answered
+            return []
         for number, name in enumerate(_order_of_versions(used)):
             late = time.monotonic() > deadline and number >= _LEAST_VERSIONS
             if late or stop.is_set() or found:

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from cudnn_backend_py import attention
+from cudnn_backend_py.diagnose import Judge, Question, control_graph
 from cudnn_backend_py.graph import graph_to_json
 from cudnn_backend_py.native.environment import sublibraries
 from cudnn_backend_py.native.find import cudnn_places
-from tests.support.child import Finished, older_cudnn, run_code, run_python
+from tests.support.child import OLDER, Finished, older_cudnn, run_code, run_python
 from tests.support.logs import LOGS
 
 MIXED = "cudnn-sublibraries-mixed", "of another cuDNN version than the libraries beside it"
@@ -179,3 +180,30 @@ def test_info_takes_the_standard_library_alone() -> None:
         assert done.code == 2
         assert "the command line needs click" in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_a_living_judge_sees_that_another_library_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDNN_BACKEND_LIBRARY", raising=False)
+    question = Question(control_graph(), "sm90")
+    with Judge() as judge:
+        own, key = judge.ask(question).cudnn, question.key()
+        for name in ("CUDNN_BACKEND_LIBRARY", "CUDNN_BACKEND_NVRTC"):
+            if name in older_cudnn():
+                monkeypatch.setenv(name, older_cudnn()[name])
+        assert judge.ask(question).cudnn == OLDER
+        assert question.key() != key
+        monkeypatch.delenv("CUDNN_BACKEND_LIBRARY")
+        assert judge.ask(question).cudnn == own != OLDER
+
+
+WHATIF = """
+from cudnn_backend_py import attention
+from cudnn_backend_py.diagnose import whatif
+from cudnn_backend_py.native import loaded_library
+graph = attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=20)
+print(len(whatif(graph, "sm90")) > 0, loaded_library(), "libcudnn" in open("/proc/self/maps").read())
+"""
+
+
+def test_whatif_loads_no_cudnn_into_its_caller() -> None:
+    assert run_code(WHATIF).stdout == "True None False\n"

@@ -202,7 +202,7 @@ def test_without_a_driver_library(without_stub: Path, older: bool, graph: str) -
 
 
 def test_control_graph_refused_on_one_architecture_is_asked_on_another() -> None:
-    """For a described GPU too old for float16 products (Pascal) the control graph says nothing about the environment."""
+    """For a described GPU too old for float16 products (Pascal) it says nothing about the environment."""
     program = (
         "import dataclasses\n"
         "from cudnn_backend_py import explain, find_profile\n"
