@@ -516,6 +516,10 @@ def install_version(version: str, cuda: str | None, quiet: bool) -> None:
         f"cuDNN {installed.version} ({installed.flavor}, CUDA {installed.cuda}) is at {installed.path}, "
         f"{installed.size_bytes / 1e6:.0f} MB"
     )
+    if (package := versions.missing_cublas(installed)) is not None:
+        warn(
+            f"it needs cuBLASLt too, which pip has not installed here: pip install {package}, unless the system has it"
+        )
 
 
 @cudnn.command("list")

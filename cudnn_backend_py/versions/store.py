@@ -49,6 +49,7 @@ __all__ = [
     "find_installed",
     "install",
     "list_installed",
+    "missing_cublas",
     "newest",
     "remove",
     "require_installed",
@@ -747,6 +748,22 @@ def _environment_nvrtc(cuda: Cuda) -> Path | None:
 def _find_nvrtc(cuda: Cuda, root: Path) -> Path | None:
     cached = root / f"nvrtc-cu{cuda}" / _NVRTC_FILE[cuda]
     return _environment_nvrtc(cuda) or (cached if cached.is_file() else None)
+
+
+# cuBLASLt
+
+
+_CUBLAS: dict[Cuda, tuple[str, str]] = {
+    "12": ("nvidia/cublas/lib/libcublasLt.so.12", "nvidia-cublas-cu12"),
+    "13": ("nvidia/cu13/lib/libcublasLt.so.13", "nvidia-cublas"),
+}
+
+
+def missing_cublas(installed: Installed) -> str | None:
+    """Return the package with the cuBLASLt that a full wheel needs, None for a jit wheel, or where pip installed it."""
+    file, package = _CUBLAS[installed.cuda]
+    there = any((Path(entry) / file).is_file() for entry in sys.path if os.path.isabs(entry))
+    return None if installed.flavor == "jit" or there else package
 
 
 # The cache folder
