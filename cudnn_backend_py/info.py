@@ -7,47 +7,94 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from .errors import EnvironmentNotReady
-from .native import library, load_driver
+from .errors import CudnnBackendError
+from .native import Library, load_driver, loaded_library
 from .native.fast_call import compiled_library
+from .printable import printable
 from .system.version import __version__, cuda_version_text
 from .target import list_profiles, read_device
+from .target.environment import Fault, check_environment, has_nvrtc
 from .versions import store as versions
 
-__all__ = ["collect_info", "start_record", "write_record"]
+__all__ = ["collect_info", "render_info", "start_record", "write_record"]
 
 
 def collect_info() -> dict[str, Any]:
-    """Return what ``cudnn-backend info`` shows; what cannot be had is said in its place."""
+    """Return what ``cudnn-backend info`` shows; what cannot be had is said in its place.
+
+    ``environment`` lists what :func:`~cudnn_backend_py.target.environment.check_environment` finds wrong, and what that
+    ``prevents``: ``verdicts``, ``plans``, or neither. Takes the standard library alone.
+    """
+    faults = check_environment(build=True)  # before a library is loaded: one that lacks a part ends the process
+    blind = {fault.code for fault in check_environment() if fault.blocks}
     driver = load_driver()
     facts: dict[str, Any] = {"cudnn_backend_py": __version__, "python": sys.version.split()[0]}
-    try:
-        lib = library()
-    except EnvironmentNotReady as error:
-        facts["cudnn"] = f"not found; {error.sections.get('where', '')}".replace("\n", "; ")
+    lib = loaded_library()
+    if lib is None:
+        facts["cudnn"] = _why_not_loaded(faults)
     else:
         facts |= {
             "cudnn": lib.version_text,
             "path": lib.path,
             "found by": lib.place.how,
             "built for CUDA": cuda_version_text(lib.cuda_version),
-            "nvrtc": lib.nvrtc.path or f"not found; {lib.nvrtc.found}".replace("\n", "; "),
+            "nvrtc": _describe_nvrtc(lib),
         }
+    facts["environment"] = [
+        {
+            **{key: value for key, value in asdict(fault).items() if key != "blocks"},
+            "prevents": "verdicts" if fault.code in blind else "plans" if fault.blocks else "",
+        }
+        for fault in faults
+    ]
     facts["driver"] = f"{driver.kind}, {driver.path or 'no file'}" + (f" ({driver.note})" if driver.note else "")
     facts["driver version"] = driver.version or "none"
     facts["compiled call"] = "not built: calls take the longer way" if compiled_library() is None else "built"
-    facts["gpus"] = [read_device(index)["deviceName"] for index in range(driver.devices)] or "none in this process"
+    facts["gpus"] = "none in this process"
+    if driver.devices:
+        names = [] if lib is None else [read_device(index)["deviceName"] for index in range(driver.devices)]
+        facts["gpus"] = names or f"{driver.devices}, which cuDNN would name"
     try:
         facts["cudnn versions installed"] = [item.version for item in versions.list_installed()] or "none"
-    except ImportError as error:
+    except (ImportError, CudnnBackendError) as error:
         facts["cudnn versions installed"] = f"not known: {error}"
     facts["known targets"] = [f"{profile.name} (sm_{profile.sm})" for profile in list_profiles()]
     return facts
+
+
+def _describe_nvrtc(lib: Library) -> str:
+    if has_nvrtc(lib):
+        return f"inside cuDNN, that of CUDA {cuda_version_text(lib.cuda_version)}"
+    return lib.nvrtc.path or f"not found; {lib.nvrtc.found}".replace("\n", "; ")
+
+
+def _why_not_loaded(faults: Sequence[Fault]) -> str:
+    fault = faults[0]
+    said = fault.detail if fault.code == "cudnn-library-not-found" else f"{fault.headline}; {fault.detail}"
+    return f"not found; {said}".replace("\n", "; ")
+
+
+def render_info(facts: Mapping[str, Any]) -> str:
+    """Return the facts as lines of text; what is wrong with the environment last, each with its repair."""
+    lines = []
+    for key, value in facts.items():
+        if key != "environment":
+            text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+            lines.append(f"{key + ':':<26}{text}")
+    for fault in facts["environment"] or [{}]:
+        text = "nothing wrong"
+        if fault:
+            weight = f"no {fault['prevents']} before this is mended" if fault["prevents"] else "remark"
+            detail = " ".join(fault["detail"].split())
+            text = f"{weight}: {fault['headline']} ({fault['code']}){detail and '; ' + detail}; {fault['repair']}"
+        lines.append(f"{'environment:':<26}{text}")
+    return "".join(f"{printable(line)}\n" for line in lines)
 
 
 # Records

@@ -27,6 +27,7 @@ MOVED = {
     "diagnose.check": "diagnose.surveys.baseline",
     "diagnose.ci": "diagnose.report.ci",
     "diagnose.drawing": "diagnose.report.svg",
+    "diagnose.environment": "target.environment",
     "diagnose.fusing": "graph.rewrite.fusion",
     "diagnose.known": "graph.faults",
     "diagnose.logcalls": "importers.calls",

@@ -72,7 +72,7 @@ def _judge_in_child(ctx: click.Context, parameter: click.Parameter, value: str |
     child = subprocess.run(command, env=versions.child_environment(installed), check=False)
     if child.returncode in (0, 1, NOT_JUDGED, 130):
         raise SystemExit(child.returncode)
-    from ..diagnose.environment import environment_fault_after_crash
+    from ..target.environment import environment_fault_after_crash
 
     warn(f"COULD NOT BE JUDGED: the process that asks cuDNN {version} ended with {describe_ending(child.returncode)}")
     if (fault := environment_fault_after_crash(version)) is not None:
@@ -327,7 +327,7 @@ def show_whatif(graph_file: str, target: str, budget_s: float, build: bool, styl
         write(table_text(render_remedies(verdict, graph, remedies)), output)
     else:
         _console().print(render_remedies(verdict, graph, remedies))
-    raise SystemExit(0 if remedies else verdict.exit_code)
+    raise SystemExit(0 if remedies or verdict.supported else verdict.exit_code)
 
 
 @main.command("matrix")
@@ -479,16 +479,17 @@ def attention_page(tables: tuple[str, ...], output: str | None) -> None:
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @_with_version
 def info(style: str) -> None:
-    """Show library, version, path and how it was found, NVRTC, driver or stub, GPUs, known targets."""
-    from ..info import collect_info
+    """Show library, version, path and how it was found, NVRTC, driver or stub, GPUs, known targets.
+
+    What is wrong with the environment comes last, with its repair. Runs with Python's standard library alone.
+    """
+    from ..info import collect_info, render_info
 
     facts = collect_info()
     if style == "json":
         write_report(_json(facts), None)
-        return
-    for key, value in facts.items():
-        text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-        say(printable(f"{key + ':':<26}{text}"))
+    else:
+        write(render_info(facts), None)
 
 
 @main.group()
@@ -579,6 +580,10 @@ def install_version(version: str, cuda: str | None, flavor: Literal["jit", "full
         f"cuDNN {installed.version} ({installed.flavor}, CUDA {installed.cuda}) is at {installed.path}, "
         f"{installed.size_bytes / 1e6:.0f} MB"
     )
+    if (package := versions.missing_cublas(installed)) is not None:
+        warn(
+            f"it needs cuBLASLt too, which pip has not installed here: pip install {package}, unless the system has it"
+        )
 
 
 @cudnn.command("list")

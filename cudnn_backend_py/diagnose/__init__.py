@@ -4,7 +4,7 @@ from ..graph.faults import KnownHazard, known_hazards
 from ..graph.lint import Finding, lint
 from ..importers.graphs import LoggedGraph, read_graphs
 from ..plans.refusals import Reason, Refusal, read_refusals
-from .environment import Fault, check_environment
+from ..target.environment import Fault, check_environment
 from .explanation import control_graph, explain
 from .judges import Judge, Question, judge
 from .logs import report_log

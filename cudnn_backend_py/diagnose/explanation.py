@@ -19,9 +19,10 @@ from ..plans.engine import EngineConfig, Heuristics, OperationGraph, heur_mode
 from ..plans.plan import Plan, build_plan
 from ..plans.refusals import Reason, read_error, read_refusals
 from ..target import Profile, Target, using
+from ..target.environment import Fault, check_environment
+from .architectures import blame_architecture, control_target, describe_architecture
 from .causes.find import DEVICE_NEEDED, UNJUDGED, find_cause, find_graph_cause
 from .engines import CUDA_13_LIMIT, cause_of_absence, engines_not_asked, has_engine_in_cuda_13, limit_of_absence
-from .environment import Fault, check_environment
 from .verdict import STAGES, Basis, Cause, Control, Outcome, Stage, Verdict
 
 __all__ = ["CRASHED", "cause_of", "control_graph", "explain"]
@@ -137,6 +138,7 @@ class _Question:
         self.skip = skip
         self.faults = check_environment(target.library, target, self.build)
         self.environment = tuple(fault.headline for fault in self.faults)
+        self.knows_architecture = True  # until the control graph says otherwise
 
     def verdict(self) -> Verdict:
         if self.faults and self.faults[0].blocks:
@@ -151,16 +153,16 @@ class _Question:
             )
             return self._make(Outcome.NOT_JUDGED, "environment", None, (), (), cause)
         self.step("the control graph")
-        control = self._control()
+        control = self._control(self.target)
+        self.knows_architecture = control.supported
         if not control.supported:
-            cause = Cause(
-                "control-graph-refused",
-                "this environment refuses a graph that is known to be supported",
-                Basis.MEASURED,
-                "so nothing it says about the graph can be believed",
-                "see the control graph's reasons and 'cudnn-backend info'",
-            )
-            return self._make(Outcome.NOT_JUDGED, "environment", control, (), (), cause)
+            with using(control_target(self.target.sm), on=self.target.library) as other:
+                known = self._control(other)
+            if not known.supported:
+                return self._make(Outcome.NOT_JUDGED, "environment", control, (), (), self._why_control_refused())
+            control = replace(known, graph=f"{known.graph} for sm_{other.sm}")
+        if note := describe_architecture(self.target, control_supported=self.knows_architecture):
+            self.environment = (note, *self.environment)
         self.step("operation graph")
         try:
             operation_graph = OperationGraph(self.graph, self.target)
@@ -176,17 +178,33 @@ class _Question:
         """Sub-libraries whose engines might support the graph and that this library lacks."""
         return engines_not_asked(self.graph, self.target)
 
-    def _control(self) -> Control:
+    def _why_control_refused(self) -> Cause:
+        """Return what is wrong with the environment, where it refuses what is known to be supported."""
+        fault = next((fault for fault in self.faults if not fault.code.startswith("driver-")), None)
+        headline = "this environment refuses a graph that is known to be supported"
+        if fault is not None:
+            return Cause(fault.code, fault.headline, Basis.RULE, f"{headline}; {fault.detail}", fault.repair)
+        return Cause(
+            "control-graph-refused",
+            headline,
+            Basis.MEASURED,
+            "so nothing it says about the graph can be believed",
+            "see the control graph's reasons and 'cudnn-backend info'",
+        )
+
+    @staticmethod
+    def _control(target: Target) -> Control:
         """Return the control graph's answer, asked once per process, library and target."""
-        key = (id(self.target.library), self.target.is_live, self.target.profile.json())
+        key = (id(target.library), target.is_live, target.profile.json())
         if key not in _controls:
-            _controls[key] = self._ask_control()
+            _controls[key] = _Question._ask_control(target)
         return _controls[key]
 
-    def _ask_control(self) -> Control:
+    @staticmethod
+    def _ask_control(target: Target) -> Control:
         graph = control_graph()
         try:
-            question = OperationGraph(graph, self.target)
+            question = OperationGraph(graph, target)
             answers = [question.heuristics(mode) for mode in (HeurMode.A,)]
             if not answers[0].configs:
                 answers.append(question.heuristics(HeurMode.FALLBACK))
@@ -244,6 +262,7 @@ class _Question:
             unjudged = UNJUDGED - {DEVICE_NEEDED} if self.not_asked else UNJUDGED  # other engines may do without one
             if cause is not None and cause.code in unjudged:
                 return self._make(Outcome.NOT_JUDGED, "environment", control, candidates, tuple(loose), cause)
+            cause = blame_architecture(cause, self.target, control_supported=self.knows_architecture)
             return self._make(Outcome.NOT_SUPPORTED, "heuristics", control, candidates, tuple(loose), cause)
         if self.build:
             return self._build(control, candidates, survivors, tuple(loose))
@@ -297,7 +316,6 @@ class _Question:
 
     def _why_no_plan(self, statuses: list[int]) -> tuple[Cause, bool]:
         """Return why no plan could be built, and whether that says something about the graph."""
-        lib = self.target.library
         if Status.EXECUTION_FAILED_CUDA_DRIVER in statuses and not self.target.is_live:
             headline = f"the CUDA driver of this machine does not load kernels compiled for sm_{self.target.sm}"
             cause = Cause(
@@ -308,7 +326,9 @@ class _Question:
                 "hide the GPU (CUDA_VISIBLE_DEVICES=), ask without --build, or build on a machine without a GPU",
             )
             return cause, False
-        if lib.nvrtc.path is None or not self._control_builds():
+        if not self._control_builds():
+            if (fault := next((fault for fault in self.faults if fault.code.startswith("nvrtc-")), None)) is not None:
+                return cause_of(fault), False
             headline = "no plan can be built in this environment, not even the control graph's"
             return Cause("control-plan-fails", headline, Basis.MEASURED, "; ".join(self.environment)), False
         headline = f"{len(statuses)} engine configs passed their support check and none of their plans can be built"

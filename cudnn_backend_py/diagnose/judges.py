@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,16 +15,17 @@ from typing import Any, Self, TypedDict
 from ..errors import CudnnBackendError
 from ..graph import Graph, graph_from_json, graph_to_json
 from ..graph.faults import known_hazards
+from ..graph.guard import collecting
 from ..native import loaded_library
 from ..native.environment import sublibraries
-from ..native.find import cudnn_places
+from ..native.find import LIBRARY_VARIABLE, NVRTC_VARIABLE, cudnn_places
 from ..plans.engine import heur_mode
 from ..system.child import TIMED_OUT, Child, Say, serve
 from ..system.version import Version
 from ..target import Profile, find_profile
+from ..target.environment import environment_fault_after_crash
 from ..versions.store import environment_for, require_installed
 from .causes.find import suspects
-from .environment import environment_fault_after_crash
 from .explanation import CRASHED, cause_of, explain
 from .verdict import SCHEMA_VERSION, STAGES, Basis, Cause, Outcome, Stage, Verdict
 
@@ -98,7 +100,14 @@ def _read_graph(text: str) -> Graph:
     return graph_from_json(json.loads(text))
 
 
-@lru_cache(maxsize=64)
+_CHOOSING = (LIBRARY_VARIABLE, NVRTC_VARIABLE, "LD_LIBRARY_PATH", "LD_PRELOAD")
+
+
+def _chosen(version: str | None) -> tuple[str | None, ...]:
+    """Return the variables that decide which libraries a new child loads: a living one keeps those it has."""
+    return tuple(os.environ.get(name) for name in _CHOOSING[0 if version is None else 2 :])
+
+
 def library_identity(version: str | None) -> str:
     """Return what tells a cuDNN from any other: version and wheel; for this process' own its file, time and parts.
 
@@ -107,6 +116,11 @@ def library_identity(version: str | None) -> str:
     EnvironmentNotReady
         ``cudnn-version-not-installed``.
     """
+    return _identity(version, _chosen(version))
+
+
+@lru_cache(maxsize=64)
+def _identity(version: str | None, _chosen_by: tuple[str | None, ...]) -> str:
     if version is not None:
         installed = require_installed(version)
         return f"{installed.version} {installed.flavor} {installed.cuda}"
@@ -134,7 +148,7 @@ class Judge:
 
     def __init__(self, *, limit_s: float = 60.0) -> None:
         self._limit_s = limit_s
-        self._idle: dict[str | None, list[Child]] = {}
+        self._idle: dict[tuple[str | None, tuple[str | None, ...]], list[Child]] = {}  # by version and what chose it
 
     def __enter__(self) -> Self:
         return self
@@ -182,7 +196,7 @@ class Judge:
 
     def _ask_once(self, question: Question, skip: tuple[str, ...], limit_s: float) -> Verdict | _Ending:
         """Take a process out of the idle ones, ask it, and put it back if its answer came whole."""
-        idle = self._idle.setdefault(question.version, [])
+        idle = self._idle.setdefault((question.version, _chosen(question.version)), [])
         while (child := _take(idle)) is not None and not child.usable:  # died since, or belongs to a forked process
             child.end()
         child = child or Child.start(_SERVED, environment_for(question.version))
@@ -334,11 +348,13 @@ def _judge_ending(question: Question, ending: _Ending, limit_s: float) -> Verdic
     timed_out = ending.ending == TIMED_OUT
     stage = ending.stage
     hazards: tuple[str, ...] = ()
+    lines: list[str] = []
     fault = None if timed_out else environment_fault_after_crash(question.version, in_start=stage == "environment")
     if fault is not None:  # what is damaged may die anywhere, whatever it is asked
         stage, cause = "environment", cause_of(fault)
     elif ending.step:
-        cause, hazards = _cause_of_end(question.graph, profile, ending)
+        with collecting() as lines:
+            cause, hazards = _cause_of_end(question.graph, profile, ending)
     else:
         cause = _cause_of_false_start(ending, limit_s)
     state = "timed out" if timed_out else "crashed"
@@ -361,6 +377,7 @@ def _judge_ending(question: Question, ending: _Ending, limit_s: float) -> Verdic
         cause=cause,
         stages=tuple(Stage(name, state, details.get(name, "")) for name, state in zip(STAGES, states, strict=True)),
         hazards=hazards,
+        limits=tuple(lines),
     )
 
 

@@ -11,19 +11,19 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Any
 
 from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..graph import Graph, graph_from_json, graph_to_json
 from ..graph.rewrite.changes import Change, Effect, changes
-from ..native import library
 from ..plans.engine import OperationGraph
 from ..plans.refusals import furthest_reason, read_refusals
 from ..system.child import TIMED_OUT, Child, Say, serve
 from ..system.version import version_numbers
 from ..target import Target, find_profile, open_target
+from ..target.environment import Fault, check_environment
 from ..versions.store import environment_for, list_installed
 from .causes.case import ARCHITECTURES
 from .causes.find import suspects
@@ -134,7 +134,7 @@ def whatif(
     UsageError
         ``unknown-target``.
     EnvironmentNotReady
-        ``cudnn-version-not-installed``.
+        ``cudnn-version-not-installed``; the code of what is wrong with the environment, such as ``nvrtc-missing``.
 
     Notes
     -----
@@ -200,9 +200,11 @@ def _other_versions(
     graph: Graph, target: str, version: str | None, deadline: float, stop: threading.Event
 ) -> list[Remedy]:
     """Return other installed cuDNN versions that support the graph: those next to the one asked about first."""
-    used = version or library().version_text
     found: list[Remedy] = []
     with Judge() as judge:
+        used = version or judge.ask(Question(graph, target)).cudnn  # asked of a child: this process loads none
+        if not used[:1].isdigit():  # no library, or one that never answered
+            return []
         for number, name in enumerate(_order_of_versions(used)):
             late = time.monotonic() > deadline and number >= _LEAST_VERSIONS
             if late or stop.is_set() or found:
@@ -248,6 +250,8 @@ def _search(
             for line in child.ask(asked, max(1.0, deadline + _GRACE_S - time.monotonic())):
                 if "supported" in line:
                     return None
+                if "fault" in line:
+                    raise Fault(**line["fault"]).error()
                 asking = line.get("asking", asking)
                 if "title" in line:
                     remedy = _read(line, version)
@@ -291,6 +295,10 @@ _SERVED = f"{__name__}:{serve_search.__name__}"
 
 def _answer(asked: Mapping[str, Any], say: Say) -> None:
     """Say a line for each thing asked and found."""
+    faults = check_environment(build=asked["build"])
+    if faults and faults[0].blocks:
+        say(fault=asdict(faults[0]))
+        return
     deadline = max(asked["deadline"], time.monotonic() + asked["least"])  # of one clock for all processes
     graph = graph_from_json(asked["graph"])
     with contextlib.closing(open_target(None if asked["target"] == GPU else asked["target"])) as target:

@@ -12,6 +12,7 @@ from ..plans.engine import EngineConfig, Knob, OperationGraph
 from ..plans.plan import Plan, build_plan
 from ..plans.select import find_excess
 from ..target import Target
+from ..target.environment import fault_behind_refusal
 from .enums import build_plan_policy, heur_mode, knob_type
 from .errors import FrontendRuntimeError, cudnnGraphNotSupportedError, invalid_value, status_as
 
@@ -111,15 +112,20 @@ class PlanList:
             words.append(found.answer.text)
         self._words = "\n".join(text for text in words if text)
         if len(self._configs) == before:
-            raise self._refused("no engine config of cuDNN supports this graph", "heuristics-empty")
+            raise self._refused("no engine config of cuDNN supports this graph", "heuristics-empty", built=False)
 
-    def _refused(self, headline: str, code: str, words: str | None = None) -> cudnnGraphNotSupportedError:
+    def _refused(
+        self, headline: str, code: str, words: str | None = None, *, built: bool | None = None
+    ) -> cudnnGraphNotSupportedError:
+        """Return the error; where `built` says how far cuDNN came, a fault of the environment is named before it."""
+        fault = None if built is None else fault_behind_refusal(self._graph.target, built=built)
         error = cudnnGraphNotSupportedError(
+            f"{'' if fault is None else f'{fault.headline}; '}"
             f"{headline} on {self._graph.target.name} (sm_{self._graph.target.sm}), "
             f"cuDNN {self._graph.target.library.version_text}",
-            code=code,
+            code=code if fault is None else fault.code,
             cudnn=(words if words is not None else self._words) or None,
-            fix="read .verdict of this exception: causes, and what would help",
+            fix="read .verdict of this exception: causes, and what would help" if fault is None else fault.repair,
         )
         error.graph, error.target = self._graph.graph(), self._graph.target
         return error
@@ -200,7 +206,8 @@ class PlanList:
             if policy == build_plan_policy.HEURISTICS_CHOICE:
                 break
         if first == -1:
-            raise self._refused("no execution plan could be built for this graph", "plan-not-built", _lines(failures))
+            headline = "no execution plan could be built for this graph"
+            raise self._refused(headline, "plan-not-built", _lines(failures), built=True)
         self.candidate = first
 
     def is_built(self, index: int) -> bool:

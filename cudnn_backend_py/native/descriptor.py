@@ -59,9 +59,21 @@ class _Owner:
         return pointer
 
 
+# cuDNN 9.10.0 alone put its two new operations before these; its own log names what each number makes. 9.12 and later,
+# and the header, have them at the end.
+_RENUMBERED = {
+    DescriptorType.OPERATION_EXPAND_BAND_MATRIX: 36,
+    DescriptorType.OPERATION_CONTRACT_BAND_MATRIX: 37,
+    DescriptorType.OPERATION_BLOCK_SCALE_QUANTIZE: 38,
+    DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE: 39,
+    DescriptorType.DEVICEPROP: 40,
+}
+
+
 def _create(lib: Library, kind: DescriptorType) -> _Owner:
     owner = _Owner(DescriptorPointer(), lib.cudnnBackendDestroyDescriptor)
-    lib.cudnnBackendCreateDescriptor(kind, ctypes.byref(owner.pointer))
+    number = _RENUMBERED.get(kind, kind) if lib.version == (9, 10, 0) else kind
+    lib.cudnnBackendCreateDescriptor(number, ctypes.byref(owner.pointer))
     return owner
 
 

@@ -72,6 +72,18 @@ def _in_wheels(soname: str, wheels: tuple[tuple[str, str], ...]) -> Iterator[Pla
             yield Place(f"wheel {owner}", None, f"no {folder}/{soname} on sys.path")
 
 
+def _beside(cudnn: str | None, soname: str, wheels: tuple[tuple[str, str], ...]) -> Iterator[Place]:
+    """Yield what lies where the runpath of a libcudnn leads: its own folder, and the wheels' beside its wheel."""
+    if cudnn is not None:
+        own = Path(cudnn).parent
+        beside = (own.parent.parent.joinpath(*Path(folder).parts[1:]) for folder, _ in wheels)
+        for path in (place / soname for place in (own, *beside)):
+            if path.is_file():
+                yield Place("beside libcudnn", str(path), str(path))
+            else:
+                yield Place("beside libcudnn", None, f"no {path}")
+
+
 def _import_folders() -> list[str]:
     """Return ``sys.path`` without the working folder, which ``python -c`` and ``python -m`` put there unasked."""
     folders = [entry for entry in sys.path if os.path.isabs(entry)]
@@ -145,21 +157,26 @@ def cudnn_places(explicit: str | os.PathLike[str] | None = None) -> Iterator[Pla
     yield from _in_system(CUDNN_SONAME)
 
 
-def nvrtc_places(cuda_major: int) -> Iterator[Place]:
-    """Yield where the NVRTC of CUDA `cuda_major` (the one libcudnn was built for) may be, best first."""
+def nvrtc_places(cuda_major: int, cudnn: str | None = None) -> Iterator[Place]:
+    """Yield where the NVRTC of CUDA `cuda_major` (the one libcudnn was built for) may be, best first.
+
+    `cudnn` is the absolute path of the libcudnn that is loaded.
+    """
     soname = f"libnvrtc.so.{cuda_major}"
     if value := os.environ.get(NVRTC_VARIABLE):
         yield _name_place(f"environment variable {NVRTC_VARIABLE}", value, soname)
     for path in find_loaded(soname):
         yield Place("already loaded in this process", path, path)
     yield from _in_wheels(soname, NVRTC_WHEELS)
+    yield from _beside(cudnn, soname, NVRTC_WHEELS)
     yield from _in_system(soname)
 
 
-def cublaslt_places(cuda_major: int) -> Iterator[Place]:
-    """Yield where the cuBLASLt of CUDA `cuda_major` may be, best first."""
+def cublaslt_places(cuda_major: int, cudnn: str | None = None) -> Iterator[Place]:
+    """Yield where the cuBLASLt of CUDA `cuda_major` may be, best first; `cudnn` as for :func:`nvrtc_places`."""
     soname = f"libcublasLt.so.{cuda_major}"
     for path in find_loaded(soname):
         yield Place("already loaded in this process", path, path)
     yield from _in_wheels(soname, CUBLAS_WHEELS)
+    yield from _beside(cudnn, soname, CUBLAS_WHEELS)
     yield from _in_system(soname)

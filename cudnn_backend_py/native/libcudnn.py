@@ -168,10 +168,11 @@ class Library:
         self.enumerators = _Enumerators(self.version)
         self.cuda_version = int(self.cudnnGetCudartVersion())
         cuda_major = self.cuda_version // 1000
-        self.nvrtc = _load_first("NVRTC", nvrtc_places(cuda_major))
+        beside = self.path if os.path.isabs(self.path) else None
+        self.nvrtc = _load_first("NVRTC", nvrtc_places(cuda_major, beside))
         # Full wheels abort the process on some graphs where libcublasLt cannot be loaded; the jit wheels have no use
         # for it.
-        self.cublaslt = _load_first("cuBLASLt", cublaslt_places(cuda_major))
+        self.cublaslt = _load_first("cuBLASLt", cublaslt_places(cuda_major, beside))
 
     @property
     def version_text(self) -> str:

@@ -26,6 +26,7 @@ from ..generated.enums import HeurMode, KnobType
 from ..graph import Graph
 from ..native import current_device, library
 from ..target import Profile, Target, find_profile, open_target
+from ..target.environment import fault_behind_refusal
 from .cache import PlanCache, default_cache, plan_key
 from .choice import Knobs
 from .engine import EngineConfig, heur_mode
@@ -81,7 +82,8 @@ def build(
     CudnnStatusError
         What cuDNN refuses about the graph, or if none of the configs can be built, about the first of them.
     EnvironmentNotReady
-        As :func:`~cudnn_backend_py.open_target`.
+        As :func:`~cudnn_backend_py.open_target`; where nothing can be built because of the environment, its fault
+        (``nvrtc-too-old``, ``nvrtc-builtins-missing`` ...).
     UsageError
         As :class:`Selection`; ``cache-folder-not-private``.
 
@@ -194,7 +196,8 @@ def _build(graph: Graph, target: Target, wanted: Selection) -> Plan:
         except CudnnStatusError as error:
             first = first or error
     assert first is not None
-    raise first
+    fault = fault_behind_refusal(target, built=True)
+    raise first if fault is None else fault.error() from first
 
 
 # This process

@@ -13,6 +13,7 @@ from ..graph import Graph, Matmul
 from ..graph.attention import deterministic_config
 from ..system.renamed import keep_names
 from ..target import Target, open_target
+from ..target.environment import fault_behind_refusal
 from .candidate import Candidate, read_candidates
 from .choice import EngineChoice
 from .engine import EngineConfig, OperationGraph
@@ -438,14 +439,20 @@ def nothing_selected(question: OperationGraph, selection: Selection, found: Cand
     wanted = ", ".join(f"{name} {value}" for name, value in selection.to_dict().items())
     theirs = len(refused) - ours
     who = [f"{count} refused by {name}" for count, name in ((theirs, "cuDNN"), (ours, "the selection")) if count]
+    fault = None if ours else fault_behind_refusal(target, built=False)
+    headline = "" if fault is None else f"; {fault.headline}"
     error = NothingSelected(
         f"no engine config of {question.graph.name!r} is left on {target.name} (sm_{target.sm}), "
-        f"cuDNN {target.library.version_text}: {', '.join(who) or 'none was proposed'}",
+        f"cuDNN {target.library.version_text}: {', '.join(who) or 'none was proposed'}{headline}",
         code="nothing-selected",
         cudnn=found.error_text,
         where=f"selected by {wanted}" if wanted else None,
         cause="\n".join(map(str, refused)) or "cuDNN proposed nothing and gave no reason",
-        fix="loosen what refused them, or ask more modes" if ours else "explain(graph) searches for the cause",
+        fix=fault.repair
+        if fault is not None
+        else "loosen what refused them, or ask more modes"
+        if ours
+        else "explain(graph) searches for the cause",
     )
     error.refused, error.last_error = refused, found.error_text
     return error

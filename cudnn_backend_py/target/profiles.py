@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -214,5 +215,29 @@ def find_profile(name: str) -> Profile:
         f"no target is called {name!r}",
         code="unknown-target",
         where=f"known: {', '.join(sorted(names))}",
+        cause=_why_undescribed(wanted),
         fix=f"did you mean {' or '.join(near)}" if near else "give one of these, or a JSON file",
+    )
+
+
+def _why_undescribed(wanted: str) -> str | None:
+    """Return why there is no GPU of the architecture that a name such as ``sm122`` asks for; None for other names."""
+    match = re.fullmatch(r"sm([0-9]{2,4})[af]?", wanted)
+    if match is None:
+        return None
+    sm = int(match[1])
+    known = sorted({profile.sm for profile in list_profiles()})
+    older = [one for one in known if one < sm]
+    if not older:
+        return f"sm_{sm} is older than sm_{known[0]}, the oldest architecture described here"
+    if sm in known:
+        return f"sm_{sm} is described as sm{sm}: the letter names features of its code, not another GPU"
+    if sm > known[-1]:
+        return (
+            f"sm_{sm} is newer than sm_{known[-1]}, the newest architecture described here, and perhaps newer than "
+            "this cuDNN: read the GPU itself with 'cudnn-backend target read', and give the JSON"
+        )
+    return (
+        f"no GPU of sm_{sm} is described here, the next older architecture is sm_{older[-1]}: what 'cudnn-backend "
+        f"target show sm{older[-1]} --device-json' prints, with deviceVer {sm * 10}, is where a JSON of it can begin"
     )

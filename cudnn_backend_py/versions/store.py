@@ -28,16 +28,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, Literal, NoReturn
-
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from ..errors import EnvironmentNotReady, UsageError
 from ..system.private_folder import PrivateFolder
 from ..system.version import version_numbers, version_text
 from .integrity import METADATA, find_differences, installations_of, read_installation
 from .wheels import refuse_wheel, unpack_wheel
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 __all__ = [
     "Installed",
@@ -51,6 +51,7 @@ __all__ = [
     "find_installed",
     "install",
     "list_installed",
+    "missing_cublas",
     "newest",
     "remove",
     "require_installed",
@@ -834,6 +835,22 @@ def _find_nvrtc(cuda: Cuda, root: Path) -> Path | None:
     return _environment_nvrtc(cuda) or (cached if cached.is_file() else None)
 
 
+# cuBLASLt
+
+
+_CUBLAS: dict[Cuda, tuple[str, str]] = {
+    "12": ("nvidia/cublas/lib/libcublasLt.so.12", "nvidia-cublas-cu12"),
+    "13": ("nvidia/cu13/lib/libcublasLt.so.13", "nvidia-cublas"),
+}
+
+
+def missing_cublas(installed: Installed) -> str | None:
+    """Return the package with the cuBLASLt that a full wheel needs, None for a jit wheel, or where pip installed it."""
+    file, package = _CUBLAS[installed.cuda]
+    there = any((Path(entry) / file).is_file() for entry in sys.path if os.path.isabs(entry))
+    return None if installed.flavor == "jit" or there else package
+
+
 # The cache folder
 
 
@@ -881,6 +898,9 @@ def _discard(folder: Path) -> None:
 
 
 def _progress(shown: bool) -> Progress:
+    from rich.console import Console  # only installing needs it: asking what is installed does not
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

@@ -19,12 +19,13 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, NoReturn
-
-from rich.progress import Progress, TaskID
+from typing import IO, TYPE_CHECKING, NoReturn
 
 from ..errors import EnvironmentNotReady
 from .integrity import METADATA
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 __all__ = ["refuse_wheel", "unpack_wheel"]
 

@@ -157,7 +157,7 @@ class _Round:
 
     def killed(self) -> None:
         """Something ends the process that is asked."""
-        idle = [child._process.pid for child in self.judge._idle.get(None, [])]
+        idle = [child._process.pid for children in self.judge._idle.values() for child in children]
 
         def kills(_number: int, _frame: FrameType | None) -> None:
             for pid in idle:

@@ -100,7 +100,7 @@ def test_threads_have_children_of_their_own() -> None:
 def test_a_judge_nobody_holds_ends_its_children() -> None:
     one = Judge()
     one.ask(Question(flash_forward.graph(), "sm90"))
-    [child] = one._idle[None]
+    [child] = next(iter(one._idle.values()))
     process = child._process
     del child
     assert process.poll() is None

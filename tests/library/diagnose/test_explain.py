@@ -201,8 +201,8 @@ def test_without_a_driver_library(without_stub: Path, older: bool, graph: str) -
     assert "driver stub" in verdict["cause"]["remedy"]
 
 
-def test_control_graph_refused_says_nothing_about_the_graph() -> None:
-    """A described GPU too old for every engine (Pascal) refuses the control graph as well."""
+def test_control_graph_refused_on_one_architecture_is_asked_on_another() -> None:
+    """For a described GPU too old for float16 products (Pascal) it says nothing about the environment."""
     program = (
         "import dataclasses\n"
         "from cudnn_backend_py import explain, find_profile\n"
@@ -214,7 +214,7 @@ def test_control_graph_refused_says_nothing_about_the_graph() -> None:
         "print(verdict.outcome, verdict.exit_code, verdict.cause.code, verdict.control.supported, sep='|')"
     )
     outcome = run_code(program, environment=older_cudnn()).stdout.strip()
-    assert outcome == "could not be judged|2|control-graph-refused|False"
+    assert outcome == "not supported|1|architecture|True"
 
 
 # Verdicts in this process

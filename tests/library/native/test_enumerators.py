@@ -10,6 +10,7 @@ import pytest
 
 from cudnn_backend_py.generated.attributes import ATTRIBUTES, ENUM_OF_TYPE
 from cudnn_backend_py.generated.enums import AttributeName, AttributeType, CudnnEnum, DescriptorType
+from cudnn_backend_py.native.descriptor import _RENUMBERED
 from cudnn_backend_py.versions.store import child_environment, find_installed
 from tests.support.child import run_code
 
@@ -116,3 +117,15 @@ def test_a_graph_of_a_newer_data_type_is_not_supported(version: str) -> None:
     assert installed is not None
     lines = run_code(VERDICT, environment=child_environment(installed)).stdout.splitlines()
     assert [line.split(" enumerator")[0] for line in lines] == ["not supported"] * 2
+
+
+def test_numbers_of_9_10_0_are_those_of_the_header_in_another_order() -> None:
+    assert sorted(_RENUMBERED.values()) == sorted(map(int, _RENUMBERED))
+
+
+@pytest.mark.skipif(find_installed("9.10.0") is None, reason="cuDNN 9.10.0 is not installed")
+def test_9_10_0_describes_a_device() -> None:
+    installed = find_installed("9.10.0")
+    assert installed is not None
+    code = "from cudnn_backend_py.target import open_target; print(open_target('sm90').sm)"
+    assert run_code(code, environment=child_environment(installed)).stdout == "90\n"

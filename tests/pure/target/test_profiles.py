@@ -34,11 +34,13 @@ FIXED = {
 }  # fmt: skip
 
 ARCHITECTURE_PROFILE = {
+    "sm60": "p100", "sm61": "gtx-1080-ti", "sm70": "v100", "sm72": "jetson-xavier", "sm110": "jetson-thor",
     "sm75": "t4", "sm80": "a100-80gb", "sm86": "rtx-3090", "sm87": "jetson-orin", "sm89": "l40s",
     "sm90": "h100-sxm", "sm100": "b200", "sm103": "b300", "sm120": "rtx-5090", "sm121": "gb10",
 }  # fmt: skip
 # Compute capability x 100: opt-in shared memory in KiB, resident blocks per SM, resident threads per SM.
 LIMITS = {
+    600: (48, 32, 2048), 610: (48, 32, 2048), 700: (96, 32, 2048), 720: (96, 32, 2048), 1100: (227, 24, 1536),
     750: (64, 16, 1024), 800: (163, 32, 2048), 860: (99, 16, 1536), 870: (163, 16, 1536),
     890: (99, 24, 1536), 900: (227, 32, 2048), 1000: (227, 32, 2048), 1030: (227, 32, 2048),
     1200: (99, 24, 1536), 1210: (99, 24, 1536),

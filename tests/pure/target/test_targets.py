@@ -65,6 +65,28 @@ def test_unknown_names(name: str, fix: str) -> None:
     assert known == sorted({name for profile in list_profiles() for name in (profile.name, *profile.aliases)})
 
 
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        (
+            "sm122",
+            "sm_122 is newer than sm_121, the newest architecture described here, and perhaps newer",
+        ),
+        ("SM_130", "sm_130 is newer than sm_121"),
+        ("sm_50", "sm_50 is older than sm_60"),
+        ("sm88", "no GPU of sm_88 is described here, the next older architecture is sm_87"),
+        ("sm_90a", "sm_90 is described as sm90: the letter names features"),
+        ("l4os", None),
+        ("smx", None),
+    ],
+)
+def test_architectures_that_are_not_described(name: str, cause: str | None) -> None:
+    with pytest.raises(UsageError) as raised:
+        find_profile(name)
+    said = raised.value.sections.get("cause")
+    assert said is cause is None or (said is not None and cause is not None and said.startswith(cause))
+
+
 def test_bare_description_file(tmp_path: Path) -> None:
     path = tmp_path / "MyCard.json"
     path.write_text(L40S.json(), encoding="utf-8")

@@ -12,6 +12,7 @@ import sys
 import zipfile
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -770,3 +771,18 @@ def test_child_environment_without_nvrtc_passes_no_stale_one(
 )
 def test_announced_size_is_read_from_pip(log: str, size_bytes: int | None) -> None:
     assert versions._announced_bytes(log) == size_bytes
+
+
+def test_a_full_wheel_names_the_cublaslt_it_needs(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jit = place(root)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert versions.missing_cublas(jit) is None
+    for cuda, package, file in (
+        ("12", "nvidia-cublas-cu12", "nvidia/cublas/lib/libcublasLt.so.12"),
+        ("13", "nvidia-cublas", "nvidia/cu13/lib/libcublasLt.so.13"),
+    ):
+        full = replace(jit, flavor="full", cuda=cuda)
+        assert versions.missing_cublas(full) == package
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).touch()
+        assert versions.missing_cublas(full) is None

@@ -10,6 +10,7 @@ from pathlib import Path
 from ..errors import EnvironmentNotReady
 from ..native import Library, library, loaded_library
 from ..native.environment import (
+    Nvrtc,
     ask_nvrtc,
     driver_initialisation,
     load_refusal,
@@ -21,11 +22,19 @@ from ..native.environment import (
 )
 from ..native.find import cudnn_places, find_loaded, nvrtc_places
 from ..system.version import Version, cuda_version_text, version_text
-from ..target import Target
 from ..versions.integrity import Damage, find_damage
 from ..versions.store import find_installed
+from . import Target
 
-__all__ = ["NVRTC_ARCHITECTURES", "Fault", "check_environment", "environment_fault_after_crash", "nvrtc_needed"]
+__all__ = [
+    "NVRTC_ARCHITECTURES",
+    "Fault",
+    "check_environment",
+    "environment_fault_after_crash",
+    "fault_behind_refusal",
+    "has_nvrtc",
+    "nvrtc_needed",
+]
 
 # What the NVRTC of each CUDA version compiles for, as it says itself (nvrtcGetSupportedArchs).
 _UP_TO_HOPPER = (50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 89, 90)
@@ -40,6 +49,7 @@ NVRTC_ARCHITECTURES: dict[tuple[int, int], tuple[int, ...]] = {
 # Without these cuDNN judges nothing: it ends the process (graph) or answers SUBLIBRARY_LOADING_FAILED.
 _VITAL = ("graph", "engines_runtime_compiled")
 _VITAL_SINCE = {"engines_tensor_ir": (9, 28, 0)}  # of full wheels
+_VITAL_BEFORE = {"engines_precompiled": (9, 13, 0)}  # of all: the jit wheel of 9.12.0 is without it, and of no use
 # A folder with one of these is that of a full wheel, which has all of them; the jit wheels have none.
 _FULL = ("engines_precompiled", "heuristic", "ops", "cnn", "adv")
 _LOST = {
@@ -49,6 +59,11 @@ _LOST = {
     "cnn": "functions outside the graph API end the process",
     "adv": "functions outside the graph API end the process",
 }
+
+# From here on libcudnn_graph has the NVRTC of its CUDA inside, and asks no other: plans of the jit wheels of 9.21, 9.22
+# and 9.24 and of the full 9.28 build without any libnvrtc, and beside a broken one. The jit wheels of 9.12 to 9.20
+# support no graph without one. All of this is measured.
+_NVRTC_INSIDE = (9, 21, 0)
 
 # What damaged files may look like: where one of these is found every byte is compared with what was installed.
 _PERHAPS_DAMAGED = (
@@ -84,6 +99,10 @@ class Fault:
     def __str__(self) -> str:
         return f"{self.headline} ({self.code}); {self.repair}"
 
+    def error(self) -> EnvironmentNotReady:
+        """Return the fault as the exception of a call that cannot go on."""
+        return EnvironmentNotReady(self.headline, code=self.code, where=self.detail, fix=self.repair)
+
 
 def check_environment(on: Library | None = None, target: Target | None = None, build: bool = False) -> list[Fault]:
     """Return what is wrong with the environment, what blocks verdicts first.
@@ -97,7 +116,7 @@ def check_environment(on: Library | None = None, target: Target | None = None, b
         What graphs are judged for: its architecture decides whether NVRTC is new enough, and a live one needs a
         driver.
     build
-        Whether plans are to be built, which takes NVRTC.
+        Whether plans are to be built, which takes NVRTC; before cuDNN 9.21 that has to be at hand.
 
     Source: the files beside libcudnn, ``/proc/self/maps``, and the libraries' own answers. Takes some 0.1 s once per
     library, then less than 3 ms.
@@ -114,16 +133,28 @@ def check_environment(on: Library | None = None, target: Target | None = None, b
             where = error.sections.get("where", "")
             refused = Fault(error.code, error.headline, where, error.sections.get("fix", ""), blocks=True)
             return _add_damage([refused, *([] if path is None else _find_shadowed(path))], path)
-    faults = [
-        *_find_mapped(lib),
-        *_find_shadowed(lib.path),
-        *_driver(lib, target, build),
-        *_nvrtc(lib, target, build),
-        *_cublaslt(lib),
-    ]
+    faults = [*_find_mapped(lib), *_find_shadowed(lib.path)]
     if not any(fault.code in ("cudnn-sublibraries-mixed", "cudnn-loaded-twice") for fault in faults):
         faults += _files(lib.path, lib.version)
+    faults += [*_driver(lib, target, build), *_nvrtc(lib, target, build), *_cublaslt(lib)]
     return _add_damage(sorted(faults, key=lambda fault: not fault.blocks), lib.path, lib.nvrtc.path)
+
+
+def fault_behind_refusal(target: Target, *, built: bool) -> Fault | None:
+    """Return what is wrong with the environment, where that is why cuDNN offers no engine config, or builds no plan.
+
+    Parameters
+    ----------
+    built
+        Whether configs were offered, and plans of them could not be built.
+    """
+    faults = check_environment(target.library, target, build=built)
+    return next((fault for fault in faults if fault.blocks or (built and fault.code.startswith("nvrtc-"))), None)
+
+
+def has_nvrtc(lib: Library) -> bool:
+    """Return whether a libcudnn has NVRTC inside and asks no other."""
+    return lib.version >= _NVRTC_INSIDE
 
 
 def environment_fault_after_crash(version: str | None, *, in_start: bool = False) -> Fault | None:
@@ -203,17 +234,22 @@ def _find_missing(path: str, version: Version | None) -> Iterator[Fault]:
     present = set(sublibraries(folder))
     full = not present.isdisjoint(_FULL)
     vital = list(_VITAL)
-    if full and version is not None:
-        vital += [name for name, since in _VITAL_SINCE.items() if version >= since]
-    for name in (*vital, *(_FULL if full else ())):
+    if version is not None:
+        vital += [name for name, before in _VITAL_BEFORE.items() if version < before]
+        vital += [name for name, since in _VITAL_SINCE.items() if full and version >= since]
+    for name in dict.fromkeys((*vital, *(_FULL if full else ()))):
         if name in present:
             continue
         blocks = name in vital
+        never_there = not full and name in _VITAL_BEFORE
+        lost = "cuDNN judges nothing without it" if blocks else _LOST[name]
         yield Fault(
             "cudnn-sublibrary-missing",
             f"libcudnn_{name}.so.9 is missing beside libcudnn.so.9",
-            f"in {folder}; " + ("cuDNN judges nothing without it" if blocks else _LOST[name]),
-            _reinstall(path),
+            f"in {folder}; {lost}" + (f", and the jit wheel of {version} never had it" if never_there else ""),
+            "take the full wheel (nvidia-cudnn-cu12 or -cu13) of this version, or a jit wheel of 9.13 or later"
+            if never_there
+            else _reinstall(path),
             blocks,
         )
 
@@ -366,24 +402,30 @@ def _real_driver(lib: Library, live: bool, build: bool) -> Iterator[Fault]:
 
 
 def _nvrtc(lib: Library, target: Target | None, build: bool) -> Iterator[Fault]:
-    major = lib.cuda_version // 1000
+    major, minor = lib.cuda_version // 1000, lib.cuda_version % 1000 // 10
+    if has_nvrtc(lib):
+        where = f"inside cuDNN {lib.version}"
+        yield from _architecture(major, target, Nvrtc(where, (major, minor), _architectures_of((major, minor))))
+        return
     package = "nvidia-cuda-nvrtc" + (f"-cu{major}" if major < 13 else f"=={major}.*")
+    blocks = build or not _is_full(lib.path)
+    lost = "cuDNN supports no graph without it" if not _is_full(lib.path) else "no plan can be built"
     if lib.nvrtc.path is None:
         yield Fault(
             "nvrtc-missing",
-            f"NVRTC for CUDA {major} was not found: no plan can be built",
+            f"NVRTC for CUDA {major} was not found: {lost}",
             lib.nvrtc.found,
             f"pip install {package}, or set CUDNN_BACKEND_NVRTC to the path of libnvrtc.so.{major}",
-            blocks=build,
+            blocks,
         )
         return
     try:
         nvrtc = ask_nvrtc(lib.nvrtc.path)
     except OSError as error:
         found = ", ".join(find_loaded(Path(lib.nvrtc.path).name)) or lib.nvrtc.path
-        headline = f"{found} is no NVRTC: no plan can be built"
+        headline = f"{found} is no NVRTC: {lost}"
         repair = f"take its folder off LD_LIBRARY_PATH, and pip install --force-reinstall {package}"
-        yield Fault("nvrtc-unusable", headline, str(error), repair, blocks=build)
+        yield Fault("nvrtc-unusable", headline, str(error), repair, blocks)
         return
     if nvrtc.version[0] != major:
         yield Fault(
@@ -393,41 +435,68 @@ def _nvrtc(lib: Library, target: Target | None, build: bool) -> Iterator[Fault]:
             f"take its folder off LD_LIBRARY_PATH, and pip install {package}",
             blocks=build,
         )
-    shown = "NVRTC {}.{}".format(*nvrtc.version)
     if nvrtc.refusal:
         others = [path.name for path in Path(nvrtc.path).parent.glob("libnvrtc-builtins.so.*")]
         beside = f"; beside it are {', '.join(others)}" if others else ""
         yield Fault(
             "nvrtc-builtins-missing",
-            f"{shown} does not get at {nvrtc.builtins}: no plan can be built",
+            f"NVRTC {nvrtc.version[0]}.{nvrtc.version[1]} does not get at {nvrtc.builtins}: no plan can be built",
             f"{nvrtc.path} says: {nvrtc.refusal}{beside}",
             f"reinstall NVRTC as a whole (pip install --force-reinstall {package}), and put its folder on "
             "LD_LIBRARY_PATH if the file is there",
             blocks=build,
         )
-    if target is not None and target.sm not in nvrtc.architectures:
-        needed = nvrtc_needed(target.sm)
-        wanted = "a newer one" if needed is None else f"that of CUDA {needed[0]}.{needed[1]}"
-        yield Fault(
-            "nvrtc-too-old",
-            f"{shown} does not compile for sm_{target.sm}",
-            f"{nvrtc.path} compiles for {', '.join(f'sm_{sm}' for sm in nvrtc.architectures)}",
-            f"install {wanted}" + (f", and the cuDNN of CUDA {needed[0]}" if needed and needed[0] != major else ""),
-            blocks=build,
-        )
+    yield from _architecture(major, target, nvrtc)
+
+
+def _architectures_of(cuda: tuple[int, int]) -> tuple[int, ...]:
+    """Return what the NVRTC of a CUDA version compiles for: that of the newest known one of its major up to it."""
+    known = [version for version in NVRTC_ARCHITECTURES if version[0] == cuda[0] and version <= cuda]
+    return NVRTC_ARCHITECTURES[max(known)] if known else ()
+
+
+def _architecture(major: int, target: Target | None, nvrtc: Nvrtc) -> Iterator[Fault]:
+    """Yield that NVRTC does not know the target's architecture: engines compiled ahead of time may still serve it."""
+    if target is not None and nvrtc.architectures and target.sm not in nvrtc.architectures:
+        yield _describe_unknown_architecture(major, target.sm, nvrtc)
+
+
+def _describe_unknown_architecture(major: int, sm: int, nvrtc: Nvrtc) -> Fault:
+    needed = nvrtc_needed(sm)
+    dropped = needed is not None and needed < nvrtc.version
+    if needed is None:
+        wanted = "take a cuDNN that knows it: no CUDA up to 13.0 compiles for it"
+    elif needed[0] != major:
+        wanted = f"take the cuDNN of CUDA {needed[0]} (cu{needed[0]} wheels), and its NVRTC where it needs one"
+    elif nvrtc.path.startswith("inside"):
+        wanted = f"take a cuDNN that was built with CUDA {needed[0]}.{needed[1]} or later"
+    else:
+        wanted = f"install that of CUDA {needed[0]}.{needed[1]}"
+    return Fault(
+        "nvrtc-dropped-architecture" if dropped else "nvrtc-too-old",
+        f"NVRTC {nvrtc.version[0]}.{nvrtc.version[1]} does not compile for sm_{sm}",
+        f"the one {nvrtc.path} compiles for {', '.join(f'sm_{sm}' for sm in nvrtc.architectures)}",
+        wanted,
+        blocks=False,
+    )
 
 
 def _cublaslt(lib: Library) -> Iterator[Fault]:
-    """Full wheels only: the jit wheels have no use for cuBLASLt."""
-    if lib.cublaslt.path is None and not _names(Path(lib.path).parent).isdisjoint(_FULL):
+    """Full wheels only: the jit wheels have no use for cuBLASLt. The control graph, a matmul, is among what ends."""
+    if lib.cublaslt.path is None and _is_full(lib.path):
         major = lib.cuda_version // 1000
         yield Fault(
             "cublaslt-missing",
-            f"libcublasLt.so.{major} cannot be loaded: some graphs end the process",
+            f"libcublasLt.so.{major} cannot be loaded: cuDNN ends the process where it needs it, as for every matmul",
             lib.cublaslt.found,
             f"pip install nvidia-cublas{f'-cu{major}' if major < 13 else ''}",
-            blocks=False,
+            blocks=True,
         )
+
+
+def _is_full(path: str) -> bool:
+    """Return whether a libcudnn is that of a full wheel, by the files beside it."""
+    return not _names(Path(path).parent).isdisjoint(_FULL)
 
 
 def nvrtc_needed(sm: int) -> tuple[int, int] | None:

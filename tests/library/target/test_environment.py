@@ -17,18 +17,19 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py.diagnose.environment import NVRTC_ARCHITECTURES, check_environment, nvrtc_needed
+import cudnn_backend_py
 from cudnn_backend_py.native.driver import stub_path
 from cudnn_backend_py.native.environment import name_version, sublibraries
 from cudnn_backend_py.native.find import cudnn_places, nvrtc_places
+from cudnn_backend_py.target.environment import NVRTC_ARCHITECTURES, nvrtc_needed
 from cudnn_backend_py.versions.store import Installed, find_installed, require_installed
 from tests.support.child import OLDER, run_code
 
-PACKAGE = Path(check_environment.__code__.co_filename).parents[1]
+PACKAGE = Path(cudnn_backend_py.__file__).parent
 
 ASK = """
 import json, sys
-from cudnn_backend_py.diagnose.environment import check_environment
+from cudnn_backend_py.target.environment import check_environment
 {before}
 faults = check_environment({arguments})
 print(json.dumps([[f.code, f.headline, f.detail, f.repair, f.blocks] for f in faults]))
@@ -237,7 +238,7 @@ def flip(path: Path, place: int | None = None) -> None:
 
 AFTER_CRASH = """
 import json
-from cudnn_backend_py.diagnose.environment import environment_fault_after_crash
+from cudnn_backend_py.target.environment import environment_fault_after_crash
 fault = environment_fault_after_crash({version!r}, in_start={in_start})
 print(json.dumps(None if fault is None else [fault.code, fault.headline, fault.detail, fault.repair, fault.blocks]))
 """
@@ -333,7 +334,7 @@ def test_a_libcuda_that_is_no_driver(tmp_path: Path) -> None:
 
 def test_a_libnvrtc_that_is_none(tmp_path: Path) -> None:
     no_library(tmp_path, "libnvrtc.so.12")
-    fault = ask("build=True", CUDNN_BACKEND_NVRTC=tmp_path, CUDNN_BACKEND_LIBRARY=newest())["nvrtc-unusable"]
+    fault = ask("build=True", CUDNN_BACKEND_NVRTC=tmp_path, CUDNN_BACKEND_LIBRARY=older())["nvrtc-unusable"]
     assert fault["blocks"]
     assert str(tmp_path / "libnvrtc.so.12") in fault["headline"]
 
@@ -341,22 +342,36 @@ def test_a_libnvrtc_that_is_none(tmp_path: Path) -> None:
 # NVRTC and cuBLASLt
 
 
+HIDDEN = "sys.path[:] = [path for path in sys.path if 'site-packages' not in path]"
+
+
 @needs_no_toolkit
-def test_nvrtc_and_cublaslt_missing() -> None:
-    hidden = "sys.path[:] = [path for path in sys.path if 'site-packages' not in path]"
-    found = ask("build=True", before=hidden, CUDNN_BACKEND_LIBRARY=newest())
-    assert found["nvrtc-missing"]["blocks"]
-    assert "nvidia-cuda-nvrtc-cu12" in found["nvrtc-missing"]["repair"]
-    assert not found["cublaslt-missing"]["blocks"]
-    verdicts = ask(before=hidden, CUDNN_BACKEND_LIBRARY=older())
-    assert not verdicts["nvrtc-missing"]["blocks"], "without building nothing is compiled"
-    assert "cublaslt-missing" not in verdicts, "the jit wheels have no use for it"
+def test_nvrtc_missing() -> None:
+    for arguments in ("", "build=True"):
+        found = ask(arguments, before=HIDDEN, CUDNN_BACKEND_LIBRARY=older())
+        assert found["nvrtc-missing"]["blocks"], "before 9.21 the jit wheels support no graph without it"
+        assert "nvidia-cuda-nvrtc-cu12" in found["nvrtc-missing"]["repair"]
+        assert "cublaslt-missing" not in found, "the jit wheels have no use for it"
+
+
+@needs_no_toolkit
+def test_cublaslt_missing(tmp_path: Path) -> None:
+    moved = cudnn_folder(tmp_path, newest())
+    found = ask("build=True", before=HIDDEN, CUDNN_BACKEND_LIBRARY=moved)
+    assert found["cublaslt-missing"]["blocks"], "the control graph, a matmul, ends the process"
+    assert found["cublaslt-missing"]["repair"] == "pip install nvidia-cublas-cu12"
+    assert "nvrtc-missing" not in found, "since 9.21 it is inside"
+
+
+def test_what_lies_where_the_runpath_leads_is_found() -> None:
+    found = ask("build=True", before=HIDDEN, CUDNN_BACKEND_LIBRARY=newest())
+    assert set(found) <= {"driver-stub", "driver-without-gpu"}
 
 
 def test_builtins_missing(tmp_path: Path) -> None:
     shutil.copy(nvrtc(), tmp_path)
     (tmp_path / "libnvrtc-builtins.so.12.1").symlink_to(next(nvrtc().parent.glob("libnvrtc-builtins.so.*")))
-    fault = ask("build=True", CUDNN_BACKEND_NVRTC=tmp_path)["nvrtc-builtins-missing"]
+    fault = ask("build=True", CUDNN_BACKEND_NVRTC=tmp_path, CUDNN_BACKEND_LIBRARY=older())["nvrtc-builtins-missing"]
     assert fault["blocks"]
     assert "libnvrtc-builtins.so.12." in fault["headline"]
     assert str(tmp_path) in fault["detail"]
@@ -375,9 +390,10 @@ target = open_target(profile)
 
 def test_nvrtc_too_old() -> None:
     fault = ask("target=target, build=True", before=NEW_GPU, CUDNN_BACKEND_LIBRARY=newest())["nvrtc-too-old"]
-    assert fault["blocks"]
-    assert "sm_110" in fault["headline"]
-    assert fault["repair"] == "install that of CUDA 13.0, and the cuDNN of CUDA 13"
+    assert not fault["blocks"], "engines compiled ahead of time need no compiler"
+    assert fault["headline"] == "NVRTC 12.9 does not compile for sm_110"
+    assert "inside cuDNN 9.28.0" in fault["detail"]
+    assert fault["repair"].startswith("take the cuDNN of CUDA 13")
 
 
 def test_table_of_architectures_is_what_nvrtc_says() -> None:

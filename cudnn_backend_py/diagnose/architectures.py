@@ -1,0 +1,60 @@
+"""What an architecture is to a cuDNN: one it has code for, an older one, or one newer than itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..system.version import Version
+from ..target import Target
+from .verdict import Basis, Cause
+
+__all__ = ["blame_architecture", "control_target", "describe_architecture"]
+
+# NVIDIA supports GPUs before Turing up to cuDNN 9.10: its support matrices, and why PyTorch dropped Volta
+# (https://github.com/pytorch/pytorch/issues/172352). Read from the files: the jit wheels of 9.12 to 9.24 and the full
+# 9.28 hold machine code from sm_75 on, but for some of the kernels compiled ahead of time.
+_OLDEST = 75
+_SINCE = Version(9, 11, 0)
+
+
+def control_target(sm: int) -> str:
+    """Return a described target on which every cuDNN supports the control graph: not sm_`sm` itself."""
+    return "sm80" if sm != 80 else "sm90"
+
+
+def describe_architecture(target: Target, *, control_supported: bool) -> str:
+    """Return what must be known of the target's architecture and this cuDNN, nothing where there is nothing.
+
+    Parameters
+    ----------
+    control_supported
+        Whether cuDNN supports the control graph on the target; that it does on :func:`control_target` is known.
+    """
+    sm, lib = target.sm, target.library
+    if 0 < sm < _OLDEST and lib.version >= _SINCE:
+        return (
+            f"sm_{sm} is older than what cuDNN {lib.version} is made for, sm_{_OLDEST} and later; 9.10 is the last "
+            "made for it. Some engines still accept graphs, but not every kernel they need has to be there"
+        )
+    if sm > _OLDEST and not control_supported:
+        return (
+            f"cuDNN {lib.version} is older than sm_{sm}: it has no machine code for it, engines that know their "
+            "architectures refuse it, and what is supported nevertheless runs from PTX, which the driver compiles"
+        )
+    return ""
+
+
+def blame_architecture(cause: Cause | None, target: Target, *, control_supported: bool) -> Cause | None:
+    """Return the cause, or that cuDNN is older than the architecture, where it refuses a graph for that alone."""
+    newer = target.sm > _OLDEST and not control_supported
+    if not newer or (cause is not None and cause.code != "architecture"):
+        return cause
+    headline = f"cuDNN {target.library.version} is older than sm_{target.sm}, and refuses the graph there"
+    if cause is None:
+        return Cause("architecture-newer-than-library", headline, Basis.RULE, "", "use a newer cuDNN")
+    return replace(
+        cause,
+        code="architecture-newer-than-library",
+        headline=f"{headline}; {cause.headline.partition(' (cuDNN:')[0]}",  # that is of an engine for another one
+        remedy="use a newer cuDNN, one that knows the architecture",
+    )

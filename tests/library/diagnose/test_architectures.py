@@ -1,0 +1,116 @@
+"""Architectures that a cuDNN is not made for: older ones, and ones newer than it. That is no fault of a graph."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cudnn_backend_py import EnvironmentNotReady, attention, build
+from cudnn_backend_py.diagnose import Outcome, control_graph, explain, render_text
+from cudnn_backend_py.generated.enums import DataType
+from cudnn_backend_py.graph import Graph, GraphBuilder
+from cudnn_backend_py.graph.strides import channels_last
+from cudnn_backend_py.target import Profile, find_profile
+from tests.support.child import older_cudnn, run_code
+
+
+def flash() -> Graph:
+    return attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True)
+
+
+def convolution() -> Graph:
+    """Return a convolution that kernels compiled ahead of time serve on every architecture."""
+    g = GraphBuilder("convolution", io_type=DataType.FLOAT)
+    image, weights = (8, 64, 32, 32), (64, 64, 3, 3)
+    x = g.tensor("x", image, strides=channels_last(image))
+    g.convolution(x, g.tensor("w", weights, strides=channels_last(weights)), name="y", virtual=False, padding=1)
+    return g.graph()
+
+
+def unknown(sm: int) -> Profile:
+    """Return a GPU of an architecture that nobody has described, with the numbers of an RTX 5090."""
+    known = find_profile("sm120")
+    properties = {**known.properties, "deviceVer": sm * 10, "deviceName": "unknown"}
+    return replace(known, name="unknown", title="an unknown GPU", properties=properties)
+
+
+@pytest.mark.parametrize("target", ["p100", "gtx-1080-ti"])
+def test_before_volta_convolutions_are_supported_and_products_are_not(target: str) -> None:
+    """The control graph, a float16 product, is refused there; that says nothing about the environment."""
+    for whole in (False, True):
+        verdict = explain(convolution(), target, build=whole)
+        assert verdict.outcome is Outcome.SUPPORTED
+        assert verdict.control is not None
+        assert verdict.control.graph == "control for sm_80"
+        assert verdict.environment[0].startswith(f"sm_{verdict.sm} is older than what cuDNN 9.28.0 is made for")
+    refused = explain(flash(), target)
+    assert refused.outcome is Outcome.NOT_SUPPORTED
+    assert refused.cause is not None
+    assert refused.cause.code == "architecture"
+    assert f"sm_{refused.sm} does not take the graph" in refused.cause.headline
+
+
+@pytest.mark.parametrize("target", ["v100", "jetson-xavier"])
+def test_volta_is_judged_and_its_end_is_told(target: str) -> None:
+    verdict = explain(control_graph(), target, build=True)
+    assert verdict.outcome is Outcome.SUPPORTED
+    assert "9.10 is the last" in verdict.environment[0]
+    assert explain(flash(), target).outcome is Outcome.NOT_SUPPORTED
+
+
+def test_turing_and_later_have_no_such_line() -> None:
+    for target in ("t4", "sm89", "sm121"):
+        assert not any(
+            "is made for" in line or "older than sm_" in line for line in explain(flash(), target).environment
+        )
+
+
+def test_an_architecture_newer_than_the_library() -> None:
+    refused = explain(flash(), unknown(130))
+    assert refused.outcome is Outcome.NOT_SUPPORTED
+    assert refused.cause is not None
+    assert refused.cause.code == "architecture-newer-than-library"
+    assert refused.cause.headline.startswith("cuDNN 9.28.0 is older than sm_130, and refuses the graph there; ")
+    assert "(cuDNN:" not in refused.cause.headline, "what an engine for another architecture says is not the cause"
+    assert "it has no machine code for it" in refused.environment[0]
+    assert "runs from PTX" in render_text(refused)
+    assert explain(convolution(), unknown(130), build=True).outcome is Outcome.SUPPORTED
+
+
+@pytest.mark.parametrize(("sm", "repair"), [(110, "take the cuDNN of CUDA 13"), (122, "take a cuDNN that knows it")])
+def test_what_the_compiler_does_not_know_is_no_fault_of_the_graph(sm: int, repair: str) -> None:
+    passed = explain(flash(), unknown(sm))
+    assert passed.outcome is Outcome.SUPPORTED
+    assert f"NVRTC 12.9 does not compile for sm_{sm}" in passed.environment
+    built = explain(flash(), unknown(sm), build=True)
+    assert built.outcome is Outcome.NOT_JUDGED
+    assert built.cause is not None
+    assert built.cause.code == "nvrtc-too-old"
+    assert built.cause.remedy.startswith(repair)
+    assert explain(convolution(), unknown(sm), build=True).outcome is Outcome.SUPPORTED, "compiled ahead of time"
+    with pytest.raises(EnvironmentNotReady) as raised:
+        build(flash(), unknown(sm), cache=False)
+    assert raised.value.code == "nvrtc-too-old"
+    assert raised.value.sections["fix"].startswith(repair)
+
+
+OLDER = """
+from dataclasses import replace
+from cudnn_backend_py.diagnose import control_graph, explain
+from cudnn_backend_py.target import find_profile
+known = find_profile("sm120")
+unknown = replace(known, properties={**known.properties, "deviceVer": 1300})
+for target in ("p100", "v100", unknown):
+    verdict = explain(control_graph(), target)
+    said = [verdict.outcome.value, verdict.control.graph, verdict.environment[0]]
+    print(*said, verdict.cause and verdict.cause.code, sep="|")
+"""
+
+
+def test_an_older_cudnn_says_the_same() -> None:
+    p100, v100, newer = run_code(OLDER, environment=older_cudnn()).stdout.splitlines()
+    assert p100.split("|")[1] == newer.split("|")[1] == "control for sm_80"
+    assert v100.startswith("supported|control|sm_70 is older than what cuDNN 9.19.0 is made for")
+    assert newer.endswith("|architecture-newer-than-library")
+    assert not p100.startswith("supported")

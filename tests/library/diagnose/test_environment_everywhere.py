@@ -1,0 +1,209 @@
+"""A fault of the environment is named by every door: info, whatif, matrix, since, log, build, plan selection, frontend.
+
+Each question is asked in a child with libraries that are mixed or lack something; nothing is faked but the files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cudnn_backend_py import attention
+from cudnn_backend_py.diagnose import Judge, Question, control_graph
+from cudnn_backend_py.graph import graph_to_json
+from cudnn_backend_py.native.environment import sublibraries
+from cudnn_backend_py.native.find import cudnn_places
+from tests.support.child import OLDER, Finished, older_cudnn, run_code, run_python
+from tests.support.logs import LOGS
+
+MIXED = "cudnn-sublibraries-mixed", "of another cuDNN version than the libraries beside it"
+NO_NVRTC = "nvrtc-unusable", "is no NVRTC: cuDNN supports no graph without it"
+
+
+SIZES = {"batch": 1, "heads": 2, "seq_q": 128, "head_dim": 64}
+
+
+def older() -> Path:
+    return Path(older_cudnn()["CUDNN_BACKEND_LIBRARY"]).parent
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> dict[str, str]:
+    """Return the environment of a child whose cuDNN has engines of another version."""
+    source = Path(next(place.path for place in cudnn_places() if place.path is not None)).parent
+    folder = tmp_path / "lib"
+    folder.mkdir()
+    shutil.copy(source / "libcudnn.so.9", folder)
+    for name, files in sublibraries(source).items():
+        (folder / f"libcudnn_{name}.so.9").symlink_to(files[0])
+    engines = folder / "libcudnn_engines_runtime_compiled.so.9"
+    engines.unlink()
+    engines.symlink_to(older() / engines.name)
+    return {**os.environ, "CUDNN_BACKEND_LIBRARY": str(folder)}
+
+
+@pytest.fixture
+def no_nvrtc(tmp_path: Path) -> dict[str, str]:
+    """Return the environment of a child whose cuDNN, one that asks for NVRTC, finds a library that is none."""
+    (tmp_path / "nothing.c").write_text("int nothing;")
+    built = tmp_path / "libnvrtc.so.12"
+    command = ["cc", "-shared", "-fPIC", f"-Wl,-soname,{built.name}", "-o", built, tmp_path / "nothing.c"]
+    subprocess.run(command, check=True)
+    return {**older_cudnn(), "CUDNN_BACKEND_NVRTC": str(tmp_path)}
+
+
+@pytest.fixture
+def graph_file(tmp_path: Path) -> str:
+    path = tmp_path / "graph.json"
+    path.write_text(json.dumps(graph_to_json(attention.sdpa_forward(**SIZES))))
+    return str(path)
+
+
+def command(environment: dict[str, str], *arguments: str) -> Finished:
+    return run_python(["-m", "cudnn_backend_py", *arguments], environment=environment)
+
+
+@pytest.mark.parametrize("broken", ["mixed", "no_nvrtc"])
+def test_commands_name_the_fault_and_judge_nothing(
+    broken: str, graph_file: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    environment = {**request.getfixturevalue(broken), "XDG_CACHE_HOME": str(tmp_path / "answers")}
+    environment.setdefault("COLUMNS", "1000")
+    code, words = {"mixed": MIXED, "no_nvrtc": NO_NVRTC}[broken]
+    versions = ("--cudnn-version", "default")
+    for arguments in (
+        ("explain", graph_file, "--target", "sm90"),
+        ("explain", graph_file, "--target", "sm90", "--here"),
+        ("whatif", graph_file, "--target", "sm90"),
+        ("whatif", graph_file, "--target", "sm90", "--no-build"),
+        ("matrix", graph_file, "--target", "sm90", *versions),
+        ("since", graph_file, "--target", "sm90", *versions),
+    ):
+        done = command(environment, *arguments)
+        assert words in done.stdout + done.stderr, arguments
+        assert done.code == 2, arguments
+        assert "SUPPORTED" not in done.stdout, arguments
+    shown = json.loads(command(environment, "info", "--format", "json").stdout)
+    named = {fault["code"]: fault for fault in shown["environment"]}
+    assert named[code]["prevents"] == "verdicts"
+    assert words in named[code]["headline"]
+    assert f"no verdicts before this is mended: {named[code]['headline']}" in command(environment, "info").stdout
+
+
+def test_a_log_is_explained_with_the_fault(mixed: dict[str, str]) -> None:
+    done = command(mixed, "log", str(LOGS / "torch-attention-9.19.0.log.gz"), "--target", "sm90")
+    assert MIXED[1] in done.stdout
+    assert done.code == 2
+
+
+FRONTEND = """
+import cudnn_backend_py.frontend as cudnn
+from cudnn_backend_py import attention, build, errors
+from cudnn_backend_py.frontend import cudnnGraphNotSupportedError
+from cudnn_backend_py.frontend.handles import set_default_target
+from cudnn_backend_py.plans.select import select
+
+graph = attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64)
+set_default_target("sm90")
+kinds = {"io_data_type": cudnn.data_type.HALF, "compute_data_type": cudnn.data_type.FLOAT}
+g = cudnn.pygraph(**kinds)
+a, b = (g.tensor(name=name, dim=[1, 64, 64], stride=[4096, 64, 1]) for name in "ab")
+g.matmul(A=a, B=b).set_output(True)
+try:
+    g.build([cudnn.heur_mode.A])
+except cudnnGraphNotSupportedError as error:
+    print(error.code, error.headline, error.sections["fix"])
+for ask in (lambda: build(graph, "sm90", cache=False), lambda: select(graph, "sm90")):
+    try:
+        ask()
+    except errors.CudnnBackendError as error:
+        print(error.code, error.headline, error.sections["fix"])
+"""
+
+
+def test_graphs_of_the_frontend_and_plans_name_the_fault(no_nvrtc: dict[str, str]) -> None:
+    lines = run_code(FRONTEND, environment=no_nvrtc).stdout.splitlines()
+    assert len(lines) == 3
+    for line in lines:
+        assert NO_NVRTC[1] in line
+        assert "pip install --force-reinstall nvidia-cuda-nvrtc-cu12" in line
+    assert lines[0].startswith("nvrtc-unusable ")
+
+
+BUILD_NOTHING = """
+from cudnn_backend_py import attention, build, errors
+try:
+    build(attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64), "sm90", cache=False)
+except errors.EnvironmentNotReady as error:
+    print(error.code, error.__cause__.status.name)
+"""
+
+
+def test_what_no_plan_builds_for_is_the_environments(tmp_path: Path) -> None:
+    """NVRTC without its builtins passes every support check."""
+    from cudnn_backend_py.native.find import nvrtc_places
+
+    shutil.copy(next(place.path for place in nvrtc_places(12) if place.path is not None), tmp_path)
+    broken = {**older_cudnn(), "CUDNN_BACKEND_NVRTC": str(tmp_path)}
+    assert run_code(BUILD_NOTHING, environment=broken).stdout.startswith("nvrtc-builtins-missing ")
+    inside = {**os.environ, "CUDNN_BACKEND_NVRTC": str(tmp_path)}
+    assert run_code(BUILD_NOTHING, environment=inside).stdout == "", "since 9.21 cuDNN asks no NVRTC but its own"
+
+
+ALONE = """
+import sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"click", "rich", "numpy", "platformdirs", "tomlkit", "jinja2", "markupsafe"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Blocked())
+from cudnn_backend_py.__main__ import main
+main()
+"""
+
+
+def test_info_takes_the_standard_library_alone() -> None:
+    for style in ("text", "json"):
+        done = run_python(["-c", ALONE, "info", "--format", style])
+        assert done.code == 0, done.stderr
+        assert "click is not installed" in done.stderr
+        shown = done.stdout if style == "text" else json.loads(done.stdout)
+        assert "environment" in shown
+        assert "9.28.0" in (shown if isinstance(shown, str) else shown["cudnn"])
+    for other in (["explain", "graph.json"], ["info", "--cudnn", "9.19.0"], []):
+        done = run_python(["-c", ALONE, *other])
+        assert done.code == 2
+        assert "the command line needs click" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_a_living_judge_sees_that_another_library_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDNN_BACKEND_LIBRARY", raising=False)
+    question = Question(control_graph(), "sm90")
+    with Judge() as judge:
+        own, key = judge.ask(question).cudnn, question.key()
+        for name in ("CUDNN_BACKEND_LIBRARY", "CUDNN_BACKEND_NVRTC"):
+            if name in older_cudnn():
+                monkeypatch.setenv(name, older_cudnn()[name])
+        assert judge.ask(question).cudnn == OLDER
+        assert question.key() != key
+        monkeypatch.delenv("CUDNN_BACKEND_LIBRARY")
+        assert judge.ask(question).cudnn == own != OLDER
+
+
+WHATIF = """
+from cudnn_backend_py import attention
+from cudnn_backend_py.diagnose import whatif
+from cudnn_backend_py.native import loaded_library
+graph = attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=20)
+print(len(whatif(graph, "sm90")) > 0, loaded_library(), "libcudnn" in open("/proc/self/maps").read())
+"""
+
+
+def test_whatif_loads_no_cudnn_into_its_caller() -> None:
+    assert run_code(WHATIF).stdout == "True None False\n"

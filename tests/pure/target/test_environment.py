@@ -1,0 +1,44 @@
+"""What the files and numbers of an environment tell, asked of no library."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cudnn_backend_py.native.environment import Nvrtc
+from cudnn_backend_py.system.version import Version
+from cudnn_backend_py.target.environment import NVRTC_ARCHITECTURES, _describe_unknown_architecture, _find_missing
+
+
+def test_the_jit_wheel_of_9_12_lacks_what_its_graph_library_opens(tmp_path: Path) -> None:
+    """Its every question is answered SUBLIBRARY_LOADING_FAILED; that of 9.13 complains and answers."""
+    for name in ("graph", "engines_runtime_compiled"):
+        (tmp_path / f"libcudnn_{name}.so.9").touch()
+    library = str(tmp_path / "libcudnn.so.9")
+    [fault] = _find_missing(library, Version(9, 12, 0))
+    assert fault.blocks
+    assert fault.code == "cudnn-sublibrary-missing"
+    assert fault.headline == "libcudnn_engines_precompiled.so.9 is missing beside libcudnn.so.9"
+    assert fault.detail.endswith("the jit wheel of 9.12.0 never had it")
+    assert "full wheel" in fault.repair
+    assert "driver" not in fault.repair
+    assert list(_find_missing(library, Version(9, 13, 0))) == []
+
+
+@pytest.mark.parametrize(
+    ("cuda", "sm", "path", "code", "repair"),
+    [
+        ((13, 0), 70, "inside cuDNN 9.24.0", "nvrtc-dropped-architecture", "take the cuDNN of CUDA 12"),
+        ((13, 0), 130, "inside cuDNN 9.24.0", "nvrtc-too-old", "take a cuDNN that knows it"),
+        ((12, 9), 110, "inside cuDNN 9.24.0", "nvrtc-too-old", "take the cuDNN of CUDA 13"),
+        ((12, 6), 120, "inside cuDNN 9.24.0", "nvrtc-too-old", "take a cuDNN that was built with CUDA 12.8"),
+        ((12, 6), 103, "/lib/libnvrtc.so.12", "nvrtc-too-old", "install that of CUDA 12.9"),
+    ],
+)
+def test_what_nvrtc_does_not_compile_for(cuda: tuple[int, int], sm: int, path: str, code: str, repair: str) -> None:
+    nvrtc = Nvrtc(path, cuda, NVRTC_ARCHITECTURES[cuda])
+    fault = _describe_unknown_architecture(cuda[0], sm, nvrtc)
+    assert (fault.code, fault.blocks) == (code, False)
+    assert fault.headline == f"NVRTC {cuda[0]}.{cuda[1]} does not compile for sm_{sm}"
+    assert fault.repair.startswith(repair)
