@@ -17,10 +17,10 @@ from ...plans.refusals import Reason, furthest_reason
 from ...target import Target
 from ..fork import apart
 from ..verdict import Basis, Candidate, Cause
-from .attention import OPTIONS, not_together
-from .case import Case, furthest_first, measured, statement
+from .attention import options_refused
+from .case import Case, measured, statement
 from .phrases import is_vague, needed_of_device, rules_for
-from .rules import RULES, WORD_RULES, architecture
+from .rules import RULES, WORD_RULES, architecture, pattern_removed
 
 __all__ = ["UNJUDGED", "find_cause", "find_graph_cause", "suspects"]
 
@@ -87,9 +87,10 @@ def _most_certain(case: Case) -> Cause | None:
     if said is not None and said.basis is Basis.MEASURED:
         return said
     return (
-        _asked(_one_option_away, case)
+        _asked(options_refused, case)
         or _asked(_one_change_away, case)
         or _asked(_another_architecture, case)
+        or _asked(pattern_removed, case)
         or said
         or all_candidates_alike(case)
     )
@@ -99,10 +100,9 @@ def _by_phrases(case: Case) -> Cause | None:
     """Return the first measured cause of the rules that know some reason's phrase, else the first that is not."""
     first: Cause | None = None
     tried: set[str] = set()
-    reasons = furthest_first(case.refused)
-    for reason in [one for one in reasons if not is_vague(one.text)] or reasons:
+    for reason in case.telling:
         for name in rules_for(str(reason)):
-            if name in tried:
+            if name in tried or name == architecture.__name__:  # asked last: a change of the graph is nearer
                 continue
             tried.add(name)
             cause = _asked(WORD_RULES[name], case, reason)
@@ -176,22 +176,16 @@ def _one_change_away(case: Case) -> Cause | None:
     change = case.cure(*_CHEAP)
     if change is None:
         return None
-    found = furthest_first(case.refused)
     code = {"pad_head_dim": "head-dim", "pad_channels": "shape", "data_type": "data-type", "scale": "virtual"}
     name = code.get(change.kind, change.kind).replace("_", "-")
-    return measured(name, case, change, found[0] if found else None)
-
-
-def _one_option_away(case: Case) -> Cause | None:
-    """No rule knows the phrase, and the graph is supported without one option; see :func:`.attention.option`."""
-    cures = case.cures(*OPTIONS)
-    return not_together(case, cures) if cures else None
+    return measured(name, case, change, case.telling[0] if case.telling else None)
 
 
 def _another_architecture(case: Case) -> Cause | None:
     """No rule knows the phrase, and other architectures support the graph; see :func:`.rules.architecture`."""
-    found = furthest_first(case.refused)
-    return architecture(case, found[0]) if found else None
+    named = [one for one in case.reasons if not is_vague(one.text) and architecture.__name__ in rules_for(str(one))]
+    reasons = [*named, *case.telling]
+    return architecture(case, reasons[0]) if reasons else None
 
 
 def all_candidates_alike(case: Case) -> Cause | None:
@@ -210,7 +204,7 @@ def all_candidates_alike(case: Case) -> Cause | None:
     innermost = [candidate.reasons[0] for candidate in case.refused if candidate.reasons]
     if not innermost:
         return None
-    specific = [item for item in case.refused if item.reasons and not is_vague(item.reasons[0].text)]
+    specific = [item for item in case.refused if item.reasons and item.reasons[0] in case.telling]
     reason = furthest_reason(specific or case.refused)
     assert reason is not None
     count = sum(1 for other in innermost if other.text == reason.text)
