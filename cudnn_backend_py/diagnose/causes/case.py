@@ -23,6 +23,7 @@ from .phrases import explain_numbers, is_of_other_architecture, is_vague
 
 __all__ = [
     "ARCHITECTURES",
+    "FORMS",
     "Case",
     "furthest_first",
     "measured",
@@ -172,6 +173,15 @@ def furthest_first(refused: Iterable[Candidate]) -> list[Reason]:
 # headlines
 
 
+#: Kinds of change that write the same in another form, and what that says about the graph as it is.
+FORMS = {
+    "flatten": "kernels read tensors of other dims than these",
+    "lengths": "lengths of sequences have other dims than (n, 1, 1, 1)",
+    "bias_dims": "a bias of these dims, or its gradient, does not fit",
+    "explicit_padding": "the convolution pads the sides of its image differently",
+    "composite": "the operations are not in the form that kernels read",
+    "unified": "the operations are not in the form that kernels read",
+}
 _PADDED = re.compile(r"(?P<what>.*): (?P<old>\d+) -> \d+ \(a multiple of (?P<multiple>\d+)\)")
 
 
@@ -182,6 +192,8 @@ def type_word(kind: DataType) -> str:
 
 def _contrast(graph: Graph, change: Change) -> str:
     """Return tensors, values found and values needed of a change, such as "bias is float32, float16 is needed"."""
+    if change.kind in FORMS:
+        return f"{FORMS[change.kind]}: {change.title}"
     if padded := _PADDED.match(change.title):
         return f"{padded['what']} is {padded['old']}, a multiple of {padded['multiple']} is needed"
     groups: dict[tuple[str, str, str], list[Tensor]] = {}

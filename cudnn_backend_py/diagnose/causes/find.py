@@ -18,7 +18,7 @@ from ...target import Target
 from ..fork import apart
 from ..verdict import Basis, Candidate, Cause
 from .attention import options_refused
-from .case import Case, measured, statement
+from .case import FORMS, Case, measured, statement
 from .phrases import is_vague, needed_of_device, rules_for
 from .rules import RULES, WORD_RULES, architecture, pattern_removed
 
@@ -78,7 +78,8 @@ def _asked(rule: Callable[..., Cause | None], *given: Case | Reason) -> Cause | 
 
 
 def _of_graph(case: Case) -> Cause | None:
-    return _by_phrases(case) or _asked(_one_change_away, case)
+    said = _by_phrases(case)
+    return said if said is not None and said.basis is Basis.MEASURED else _asked(_one_change_away, case) or said
 
 
 def _most_certain(case: Case) -> Cause | None:
@@ -141,7 +142,8 @@ def _with_device_needed(case: Case, other: Cause | None) -> Cause | None:
 
 
 # Kinds that are tried where no rule knows the phrase.
-_CHEAP = ("alignment", "layout", "virtual", "intermediate_type", "pad_head_dim", "pad_channels", "data_type", "scale")
+_VALUES = ("virtual", "intermediate_type", "pad_head_dim", "pad_channels", "data_type", "scale")
+_CHEAP = ("alignment", "layout", *FORMS, *_VALUES)
 
 
 def suspects(graph: Graph) -> list[str]:

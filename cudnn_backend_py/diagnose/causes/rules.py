@@ -20,7 +20,7 @@ from ...plans.refusals import Reason
 from ...system.version import cuda_version_text
 from ...target import Target, open_target
 from ..verdict import Basis, Candidate, Cause
-from .case import Case, measured, quote, quote_best, supports, type_word
+from .case import FORMS, Case, measured, quote, quote_best, supports, type_word
 from .together import beside_options, options_refused
 
 __all__ = ["RULES", "WORD_RULES", "WordRule", "architecture", "pattern_removed"]
@@ -453,6 +453,9 @@ def operation(case: Case, reason: Reason) -> Cause | None:
     """
     if found := options_refused(case):  # nearer, and some graphs without an operation kill cuDNN
         return found
+    same = case.cure(*FORMS, keep=lambda change: change.effect == "exact")  # nearer than to leave something out
+    if same is not None:
+        return measured("operation", case, same, reason)
     cures = case.cures("drop_operation")
     names = [
         change.title.removeprefix("without the operation").lstrip("s ").partition(", which")[0] for change in cures
