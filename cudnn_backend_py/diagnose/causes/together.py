@@ -132,10 +132,12 @@ def _changes_refused(case: Case) -> Cause | None:
     parts = []
     for one in blame.sets:
         beside = ", though each alone is" if blame.alone and len(one) > 1 else ""
-        parts.append(f"{' together with '.join(map(_option_name, one))}: not supported on sm_{case.target.sm}{beside}")
+        names = " together with ".join(map(_option_name, one))
+        parts.append(f"{names}: not supported in this graph on sm_{case.target.sm}{beside}")
     single = all(len(one) == 1 for one in blame.sets)
-    detail = "the graph less all its other options is refused, without it supported" if single else _TOGETHER
-    return Cause("option", "; and besides ".join(parts) + _quoted(case), Basis.MEASURED, detail, remedy)
+    left_out = "the graph less its other biases, masks, statistics and dropout is refused, without it supported"
+    headline = "; and besides ".join(parts) + _quoted(case)
+    return Cause("option", headline, Basis.MEASURED, left_out if single else _TOGETHER, remedy)
 
 
 def _quoted(case: Case) -> str:
