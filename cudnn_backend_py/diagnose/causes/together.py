@@ -10,7 +10,7 @@ from ...graph.rewrite.changes import changes
 from ..verdict import Basis, Cause
 from .blame import Blame, find_blame
 from .case import Case, quote, statement, supports
-from .options import Options
+from .options import Option, Options
 
 __all__ = ["ALONE", "OPTIONS", "beside_options", "options_refused", "other_options"]
 
@@ -43,13 +43,20 @@ def options_refused(case: Case) -> Cause | None:
     fitting = [one for one in case.telling if any(re.search(pattern, statement(one)) for pattern in patterns)]
     headline = "; and besides ".join(parts) + next(filter(None, map(quote, fitting)), "")
     kept = blame.cures or [one[-1] for one in blame.sets]
-    remedy = (" or " if blame.cures else " and ").join(options.found[key].remedy for key in kept)
+    remedy = _remedy([options.found[key] for key in kept], " or " if blame.cures else " and ")
     if others := case.elsewhere:
         headline += f"; {', '.join(others)} support{'s' if len(others) == 1 else ''} the graph"
         remedy += f"; or {', '.join(others)}"
     single = all(len(one) == 1 for one in blame.sets)
     detail = ALONE.format("it" if len(blame.sets) == 1 else "each of them") if single else _TOGETHER
     return Cause("option", headline, Basis.MEASURED, detail, remedy)
+
+
+def _remedy(options: Sequence[Option], word: str) -> str:
+    """Return what to do instead of options; first what computes the same."""
+    dropped = word.join(option.name for option in options if not option.instead)
+    found = [option.instead for option in options if option.instead]
+    return word.join([*found, *([f"without {dropped}, which computes something else"] if dropped else [])])
 
 
 def _told(case: Case, options: Options, keys: Sequence[str], blame: Blame) -> str:
