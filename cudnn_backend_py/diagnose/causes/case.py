@@ -25,8 +25,8 @@ __all__ = [
     "ARCHITECTURES",
     "FORMS",
     "Case",
+    "blame_change",
     "furthest_first",
-    "measured",
     "quote",
     "quote_best",
     "statement",
@@ -267,7 +267,7 @@ def quote_best(case: Case, reason: Reason) -> str:
     return quote(reason) or next(filter(None, map(quote, case.telling)), "")
 
 
-def measured(code: str, case: Case, change: Change, reason: Reason | None = None) -> Cause:
+def blame_change(code: str, case: Case, change: Change, reason: Reason | None = None) -> Cause:
     """Return the cause that a change which cures it shows."""
     headline = _contrast(case.graph, change) + (quote(reason) if reason else "")
     detail = "with that changed, and nothing else, cuDNN supports the graph"

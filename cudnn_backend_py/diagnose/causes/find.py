@@ -1,4 +1,4 @@
-"""Which cause is told: rules are asked for each of cuDNN's reasons, that of the engine config that came furthest first.
+"""Choice of the cause: rules are asked for each of cuDNN's reasons, that of the furthest engine config first.
 
 A measured cause is taken before any that is not. Where no rule knows the phrase, options, changes and architectures are
 tried; what is left is quoted.
@@ -10,12 +10,12 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
-from ...graph.guard import collecting, guarded, tell
+from ...graph.guard import collecting, run_guarded, tell
 from ...graph.ir import Graph
 from ...graph.rewrite.changes import HeadDims, head_dims
 from ...plans.refusals import Reason, furthest_reason
 from ...target import Target
-from ..fork import apart
+from ..fork import run_in_fork
 from ..verdict import Basis, Candidate, Cause
 from .attention import options_refused
 from .case import FORMS, Case, measured, statement
@@ -43,10 +43,10 @@ def find_cause(
     """
     case = Case(refused, graph, target, modes, measure and not target.is_live)
     for rule in RULES:
-        cause = _asked(rule, case)
+        cause = _ask(rule, case)
         if cause is not None:
             return cause
-    return _with_device_needed(case, _find_in_fork(case, _most_certain))
+    return _name_device_need(case, _find_in_fork(case, _most_certain))
 
 
 def find_graph_cause(
@@ -66,15 +66,15 @@ def _find_in_fork(case: Case, find: Callable[[Case], Cause | None]) -> Cause | N
         with collecting() as lines:
             return find(case), lines
 
-    cause, lines = apart(heard, lambda: (find(dataclasses.replace(case, measure=False)), []))
+    cause, lines = run_in_fork(heard, lambda: (find(dataclasses.replace(case, measure=False)), []))
     for line in lines:
         tell(line)
     return cause
 
 
-def _asked(rule: Callable[..., Cause | None], *given: Case | Reason) -> Cause | None:
+def _ask(rule: Callable[..., Cause | None], *given: Case | Reason) -> Cause | None:
     """Return what a rule says; nothing where it fails, so that the next one, or cuDNN itself, is heard."""
-    return guarded(f"the rule {rule.__name__}", None, rule, *given)
+    return run_guarded(f"the rule {rule.__name__}", None, rule, *given)
 
 
 def _of_graph(case: Case) -> Cause | None:
@@ -106,14 +106,14 @@ def _by_phrases(case: Case) -> Cause | None:
             if name in tried or name == architecture.__name__:  # asked last: a change of the graph is nearer
                 continue
             tried.add(name)
-            cause = _asked(WORD_RULES[name], case, reason)
+            cause = _ask(WORD_RULES[name], case, reason)
             if cause is not None and cause.basis is Basis.MEASURED:
                 return cause
             first = first or cause
     return first
 
 
-def _with_device_needed(case: Case, other: Cause | None) -> Cause | None:
+def _name_device_need(case: Case, other: Cause | None) -> Cause | None:
     """Return the cause, or that an engine was refused only because no device could be asked.
 
     Fault
@@ -157,7 +157,7 @@ def suspects(graph: Graph) -> list[str]:
             )
         elif tensor.span_elements < math.prod(tensor.dims):
             lines.append(f"{tensor.name} has strides {list(tensor.strides)}, so that elements overlap")
-    s_q = guarded("the look for sequences", HeadDims(), head_dims, graph).s_q
+    s_q = run_guarded("the look for sequences", HeadDims(), head_dims, graph).s_q
     if s_q is not None and s_q.size == 1:
         lines.append("the sequence of queries has a length of 1")
     return lines
