@@ -6,12 +6,12 @@ import re
 
 from ...graph.data_types import HALF_TYPES, LOW_PRECISION_TYPES
 from ...graph.rewrite.changes import describe, head_dims
-from ...graph.rewrite.dims import resized
+from ...graph.rewrite.dims import resize
 from ...plans.refusals import Reason
 from ..verdict import Basis, Cause
-from .case import Case, measured, quote, statement, type_word
+from .case import Case, blame_change, quote, statement, type_word
 from .rules import _is_named, _of, word_rule
-from .together import ALONE, beside_options, options_refused, other_options
+from .together import ALONE, blame_beside, blame_others, options_refused
 
 __all__ = ["options_refused"]
 
@@ -39,7 +39,7 @@ def head_dim(case: Case, reason: Reason) -> Cause | None:
     limits = {int(n) for text in texts for n in re.findall(r"(?:equal to|<=|Only D=|to be) ?(\d+)", text)}
     limits |= {int(n) for n in re.findall(r"(?:equal to|<=|Only D=|to be|d_qk >|d_v >) ?(\d+)", reason.text)}
     size = max(one.size for one in both)
-    if change is None and (said := other_options(case, "head dim")):
+    if change is None and (said := blame_others(case, "head dim")):
         return said
     wrong = [one for one in both if one.size == size]
     if change is not None or (multiple and size % int(multiple[1] or multiple[2])):
@@ -55,7 +55,7 @@ def head_dim(case: Case, reason: Reason) -> Cause | None:
             f"with {change.title.partition(': ')[2]} of {names}, and nothing else changed, cuDNN supports the graph"
         )
         return Cause("head-dim", headline + quote(reason), Basis.MEASURED, detail, f"{change.title} ({change.effect})")
-    if change is None and limits and (together := beside_options(case, "head dim")):
+    if change is None and limits and (together := blame_beside(case, "head dim")):
         return together
     for limit in sorted(limits, reverse=True):
         smaller = resize(case.graph, both, limit) if limit < size else None
@@ -92,7 +92,7 @@ def low_precision(case: Case, reason: Reason) -> Cause | None:
     found = f"{describe(small)} {'has' if len(small) == 1 else 'have'} data type {type_word(small[0].data_type)}"
     wide = [t for t in case.graph.outputs if t.data_type in HALF_TYPES]
     found += f" and the output {describe(wide)} {type_word(wide[0].data_type)}" if wide else ""
-    if said := other_options(case, "data type") or beside_options(case, "data type"):
+    if said := blame_others(case, "data type") or blame_beside(case, "data type"):
         return said
     others = case.elsewhere
     if others:

@@ -1,4 +1,4 @@
-"""Which options are refused: alone, or only together. A search that asks as little as it can; asks through a function.
+"""Search for refused options: alone, or only together. Asks through a function, and as little as it can.
 
 "Without X it works" alone does not say that X is refused: leaving out Y may help as well, and X may be supported by
 itself. So each option is left out once, and what that leaves is asked about by itself.

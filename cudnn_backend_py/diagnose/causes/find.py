@@ -18,7 +18,7 @@ from ...target import Target
 from ..fork import run_in_fork
 from ..verdict import Basis, Candidate, Cause
 from .attention import options_refused
-from .case import FORMS, Case, measured, statement
+from .case import FORMS, Case, blame_change, statement
 from .phrases import is_vague, needed_of_device, rules_for
 from .rules import RULES, WORD_RULES, architecture, pattern_removed
 
@@ -79,7 +79,7 @@ def _ask(rule: Callable[..., Cause | None], *given: Case | Reason) -> Cause | No
 
 def _of_graph(case: Case) -> Cause | None:
     said = _by_phrases(case)
-    return said if said is not None and said.basis is Basis.MEASURED else _asked(_one_change_away, case) or said
+    return said if said is not None and said.basis is Basis.MEASURED else _ask(_one_change_away, case) or said
 
 
 def _most_certain(case: Case) -> Cause | None:
@@ -88,10 +88,10 @@ def _most_certain(case: Case) -> Cause | None:
     if said is not None and said.basis is Basis.MEASURED:
         return said
     return (
-        _asked(options_refused, case)
-        or _asked(_one_change_away, case)
-        or _asked(_another_architecture, case)
-        or _asked(pattern_removed, case)
+        _ask(options_refused, case)
+        or _ask(_one_change_away, case)
+        or _ask(_another_architecture, case)
+        or _ask(pattern_removed, case)
         or said
         or all_candidates_alike(case)
     )
@@ -180,7 +180,7 @@ def _one_change_away(case: Case) -> Cause | None:
         return None
     code = {"pad_head_dim": "head-dim", "pad_channels": "shape", "data_type": "data-type", "scale": "virtual"}
     name = code.get(change.kind, change.kind).replace("_", "-")
-    return measured(name, case, change, case.telling[0] if case.telling else None)
+    return blame_change(name, case, change, case.telling[0] if case.telling else None)
 
 
 def _another_architecture(case: Case) -> Cause | None:

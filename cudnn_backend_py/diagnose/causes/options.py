@@ -1,4 +1,4 @@
-"""The options of a refused attention problem, each of which can be left out: the graph rebuilt with some of them.
+"""Options of a refused attention problem, each of which can be left out: the graph rebuilt with some of them.
 
 The problem is read from the graph by its data flow, and built again as a graph of the same form. Only where cuDNN
 refuses that graph for the very reasons it gave for the given one are its answers taken for answers about it.
@@ -70,7 +70,7 @@ class Options:
     def __init__(self, use: Use, version: VersionTuple) -> None:
         self._use = use
         self._version = None if use.form == "expanded" else version
-        self._problem = _with_named_layouts(use.problem)
+        self._problem = _name_layouts(use.problem)
         self.found = dict(_options(self._problem, backward=use.backward))
 
     @property
@@ -88,7 +88,7 @@ class Options:
         for key, option in self.found.items():
             plain |= {} if key in kept else option.plain
         try:
-            problem = _fitted(dataclasses.replace(self._problem, **{**plain, **fields}), self._problem)
+            problem = _fit(dataclasses.replace(self._problem, **{**plain, **fields}), self._problem)
             make = sdpa_backward if self._use.backward else sdpa_forward
             form = "unified" if self._use.form == "unified" else "composite"
             return make(problem, implementation=form, version=self._version, allow_hazards=True)  # type: ignore[arg-type]
@@ -102,7 +102,7 @@ def read_options(graph: Graph, version: VersionTuple) -> Options | None:
     return None if use is None else Options(use, version)
 
 
-def _with_named_layouts(problem: Attention) -> Attention:
+def _name_layouts(problem: Attention) -> Attention:
     """Return the problem with layouts by name where strides are one of them, so that they fit to other sizes."""
     given = problem.layout
     if isinstance(given, str):
@@ -118,7 +118,7 @@ def _strides(problem: Attention, layout: Any, name: str) -> tuple[int, ...]:
     return dataclasses.replace(problem, layout=layout).strides(name)
 
 
-def _fitted(problem: Attention, old: Attention) -> Attention:
+def _fit(problem: Attention, old: Attention) -> Attention:
     """Return the problem with bias and strides that fit to its sizes, where those of `old` were changed."""
     if problem.bias is not None and old.bias is not None:
         whole = (problem.batch, problem.heads, problem.seq_q, problem.seq_kv)
@@ -177,7 +177,7 @@ _KNOWN: dict[str, tuple[str, str]] = {
 _Found = Iterator[tuple[str, Option]]
 
 
-def _option(key: str, name: str, plain: Mapping[str, Any], needs: tuple[str, ...] = (), **more: Any) -> Any:
+def _make_option(key: str, name: str, plain: Mapping[str, Any], needs: tuple[str, ...] = (), **more: Any) -> Any:
     pattern, instead = _KNOWN[key]
     return key, Option(name, plain, needs, pattern, instead, **more)
 
@@ -196,7 +196,7 @@ def _types(p: Attention) -> _Found:
     if p.data_type not in HALF_TYPES:
         wide = "" if p.output_type in (None, p.data_type) else f" with a {_word(p.output_type)} output"
         plain = {"data_type": DataType.HALF, "output_type": DataType.HALF, "mx": False}
-        yield _option("data type", f"{'block-scaled ' if p.mx else ''}{_word(p.data_type)}{wide}", plain)
+        yield _make_option("data type", f"{'block-scaled ' if p.mx else ''}{_word(p.data_type)}{wide}", plain)
 
 
 def _word(kind: DataType | None) -> str:
@@ -208,20 +208,20 @@ def _sizes(p: Attention) -> _Found:
         same = p.head_dim == p.head_dim_v
         name = f"a head dim of {p.head_dim}" + ("" if same else f" and one of V of {p.head_dim_v}")
         plain = {"head_dim": _PLAIN_DIM, "head_dim_v": _PLAIN_DIM}
-        yield _option("head dim", name, plain, sizes=tuple(plain) if same else (), size=p.head_dim)
+        yield _make_option("head dim", name, plain, sizes=tuple(plain) if same else (), size=p.head_dim)
     if p.seq_q % _SEQUENCE or p.seq_kv % _SEQUENCE:
         rounded = {name: -(-getattr(p, name) // _SEQUENCE) * _SEQUENCE for name in ("seq_q", "seq_kv")}
-        yield _option("sequence", f"sequences of {p.seq_q} (queries) and {p.seq_kv} (keys)", rounded)
+        yield _make_option("sequence", f"sequences of {p.seq_q} (queries) and {p.seq_kv} (keys)", rounded)
     if (p.kv_heads, p.v_heads) != (p.heads, p.heads):
         heads = f"{p.kv_heads}" if p.kv_heads == p.v_heads else f"{p.kv_heads} (K) and {p.v_heads} (V)"
         plain = {"kv_heads": p.heads, "v_heads": p.heads}
-        yield _option("heads", f"{heads} heads of K and V for {p.heads} of Q", plain)
+        yield _make_option("heads", f"{heads} heads of K and V for {p.heads} of Q", plain)
     by_name: Mapping[str, Any] = {"": p.layout} if isinstance(p.layout, str) else p.layout
     given: set[Any] = {one for name, one in by_name.items() if name != "stats"}
     if given != {"bshd"}:
         named = len(given) == 1 and given <= {*_LAYOUTS, "packed"}
         name = f"the layout {next(iter(given))}" if named else "the strides of Q, K, V and O"
-        yield _option("layout", name, {"layout": "bshd"})
+        yield _make_option("layout", name, {"layout": "bshd"})
 
 
 def _masks(p: Attention) -> _Found:
@@ -229,67 +229,69 @@ def _masks(p: Attention) -> _Found:
     if p.right_bound is not None:
         bounds.append("right bound")
         name = f"a right bound of {p.right_bound}" if p.right_bound else "the causal mask"
-        yield _option("right bound", name, {"right_bound": None, "causal": False})
+        yield _make_option("right bound", name, {"right_bound": None, "causal": False})
     if p.left_bound is not None:
         bounds.append("left bound")
-        yield _option("left bound", "the left bound (sliding window)", {"left_bound": None})
+        yield _make_option("left bound", "the left bound (sliding window)", {"left_bound": None})
     if p.alignment == "bottom_right":
         plain = {"alignment": "top_left"}
-        yield _option("alignment", "the mask aligned at the bottom right", plain, tuple(bounds[:1]))
+        yield _make_option("alignment", "the mask aligned at the bottom right", plain, tuple(bounds[:1]))
     if p.block_mask:
-        yield _option("block mask", "the block mask", {"block_mask": False})
+        yield _make_option("block mask", "the block mask", {"block_mask": False})
 
 
 def _lengths(p: Attention) -> _Found:
     padded = ("padding",) if p.padding else ()
     if p.padding:
-        yield _option("padding", "sequence lengths (padding)", {"padding": False})
+        yield _make_option("padding", "sequence lengths (padding)", {"padding": False})
     totals = {"max_total_seq_q": None, "max_total_seq_kv": None}
     if p.ragged:
-        yield _option("ragged", "ragged offsets", {"ragged": False, "ragged_stats": False, **totals}, padded)
+        yield _make_option("ragged", "ragged offsets", {"ragged": False, "ragged_stats": False, **totals}, padded)
     if p.ragged_stats:
-        yield _option("ragged stats", "ragged statistics", {"ragged_stats": False, **totals}, ("ragged",))
+        yield _make_option("ragged stats", "ragged statistics", {"ragged_stats": False, **totals}, ("ragged",))
     if p.max_total_seq_q is not None or p.max_total_seq_kv is not None:
         needs = ("ragged stats",) if p.ragged_stats else ("ragged",)
-        yield _option("totals", "bounds of the total lengths", totals, needs)
+        yield _make_option("totals", "bounds of the total lengths", totals, needs)
     if p.page_size is not None:
         plain = {"page_size": None, "pages_k": None, "pages_v": None}
-        yield _option("paged", f"paged K and V (pages of {p.page_size})", plain, padded)
+        yield _make_option("paged", f"paged K and V (pages of {p.page_size})", plain, padded)
 
 
 def _added(p: Attention) -> _Found:
     if p.score_modifier is not None:
-        yield _option("modifier", "the score modifier (soft cap)", {"score_modifier": None})
+        yield _make_option("modifier", "the score modifier (soft cap)", {"score_modifier": None})
     if p.alibi:
-        yield _option("alibi", "ALiBi", {"alibi": False})
+        yield _make_option("alibi", "ALiBi", {"alibi": False})
     if p.bias is not None:
-        yield _option("bias", "the bias", {"bias": None, "dbias": False})
+        yield _make_option("bias", "the bias", {"bias": None, "dbias": False})
         whole = (*p.bias[:2], p.seq_q, p.seq_kv)
         if p.bias != whole:
-            yield _option("bias dims", f"a bias of dims {list(p.bias)}", {"bias": whole}, ("bias",))
+            yield _make_option("bias dims", f"a bias of dims {list(p.bias)}", {"bias": whole}, ("bias",))
     if p.dropout or p.dropout_mask:
         plain = {"dropout": 0.0, "dropout_mask": False, "rng_dump": False}
-        yield _option("dropout", "a given dropout mask" if p.dropout_mask else "dropout", plain)
+        yield _make_option("dropout", "a given dropout mask" if p.dropout_mask else "dropout", plain)
     if p.dropout and p.seed_type is not DataType.INT64:
-        yield _option("seed type", f"a seed of type {_word(p.seed_type)}", {"seed_type": DataType.INT64}, ("dropout",))
+        yield _make_option(
+            "seed type", f"a seed of type {_word(p.seed_type)}", {"seed_type": DataType.INT64}, ("dropout",)
+        )
     if p.sink:
-        yield _option("sink", "the sink", {"sink": False, "dsink": False})
+        yield _make_option("sink", "the sink", {"sink": False, "dsink": False})
 
 
 def _outputs(p: Attention) -> _Found:
     outputs = {"stats": "the statistics (stats)", "max": "the row maximum", "sum_exp": "the sum of exponentials"}
     for field, name in outputs.items():
         if getattr(p, field):
-            yield _option(field, name, {field: False})
+            yield _make_option(field, name, {field: False})
     if p.rng_dump:
-        yield _option("rng dump", "the dropout mask written", {"rng_dump": False}, ("dropout",))
+        yield _make_option("rng dump", "the dropout mask written", {"rng_dump": False}, ("dropout",))
 
 
 def _gradients(p: Attention) -> _Found:
     if p.dbias:
-        yield _option("dbias", "the gradient of the bias (dbias)", {"dbias": False}, ("bias",))
+        yield _make_option("dbias", "the gradient of the bias (dbias)", {"dbias": False}, ("bias",))
     if p.dsink:
-        yield _option("dsink", "the gradient of the sink (dsink)", {"dsink": False}, ("sink",))
+        yield _make_option("dsink", "the gradient of the sink (dsink)", {"dsink": False}, ("sink",))
     if p.deterministic:
         name = "a deterministic dQ (without the float32 sum dq_accum)"
-        yield _option("deterministic", name, {"deterministic": False})
+        yield _make_option("deterministic", name, {"deterministic": False})

@@ -20,8 +20,8 @@ from ...plans.refusals import Reason
 from ...system.version import cuda_version_text
 from ...target import Target, open_target
 from ..verdict import Basis, Candidate, Cause
-from .case import FORMS, Case, measured, quote, quote_best, supports, type_word
-from .together import beside_options, options_refused
+from .case import FORMS, Case, blame_change, quote, quote_best, supports, type_word
+from .together import blame_beside, options_refused
 
 __all__ = ["RULES", "WORD_RULES", "WordRule", "architecture", "pattern_removed"]
 
@@ -314,7 +314,7 @@ def data_type(case: Case, reason: Reason) -> Cause | None:
         change = inner if change is None or (inner and len(inner.tensors) < len(change.tensors)) else change
     if change is not None:
         small = any(case.graph.tensor(name).data_type in LOW_PRECISION_TYPES for name in change.tensors)
-        return (small and beside_options(case, "data type")) or measured("data-type", case, change, reason)
+        return (small and blame_beside(case, "data type")) or blame_change("data-type", case, change, reason)
     memory = [tensor for tensor in case.graph.tensors if not tensor.virtual and not tensor.by_value]
     kinds: dict[str, list[Tensor]] = {}
     for tensor in memory:
@@ -455,7 +455,7 @@ def operation(case: Case, reason: Reason) -> Cause | None:
         return found
     same = case.cure(*FORMS, keep=lambda change: change.effect == "exact")  # nearer than to leave something out
     if same is not None:
-        return measured("operation", case, same, reason)
+        return blame_change("operation", case, same, reason)
     cures = case.cures("drop_operation")
     names = [
         change.title.removeprefix("without the operation").lstrip("s ").partition(", which")[0] for change in cures

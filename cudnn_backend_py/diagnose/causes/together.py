@@ -1,18 +1,18 @@
-"""Which options of attention are refused, alone or together, told as a cause: asked about, not only left out."""
+"""Causes for options of attention: refused alone or together, which is asked about and not concluded."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ...graph import Graph
-from ...graph.rewrite.changes import changes
+from ...graph.rewrite.changes import Change, changes
 from ..verdict import Basis, Cause
 from .blame import Blame, find_blame
 from .case import Case, quote, statement, supports
 from .options import Option, Options
 
-__all__ = ["ALONE", "OPTIONS", "beside_options", "options_refused", "other_options"]
+__all__ = ["ALONE", "OPTIONS", "blame_beside", "blame_others", "options_refused"]
 
 # Kinds of changes that leave out an option of attention.
 OPTIONS = ("drop_dropout", "drop_bias", "mask", "drop_stats")
@@ -38,7 +38,7 @@ def options_refused(case: Case) -> Cause | None:
         return _changes_refused(case) if options is None else None
     if not blame.options:
         return None
-    parts = [_told(case, options, one, blame) for one in blame.sets]
+    parts = [_describe_set(case, options, one, blame) for one in blame.sets]
     patterns = [options.found[key].pattern for key in blame.options]
     fitting = [one for one in case.telling if any(re.search(pattern, statement(one)) for pattern in patterns)]
     headline = "; and besides ".join(parts) + next(filter(None, map(quote, fitting)), "")
@@ -59,7 +59,7 @@ def _remedy(options: Sequence[Option], word: str) -> str:
     return word.join([*found, *([f"without {dropped}, which computes something else"] if dropped else [])])
 
 
-def _told(case: Case, options: Options, keys: Sequence[str], blame: Blame) -> str:
+def _describe_set(case: Case, options: Options, keys: Sequence[str], blame: Blame) -> str:
     """Return one refused set of options as part of a headline."""
     names = [options.found[key].name for key in keys]
     where = f"not supported on sm_{case.target.sm}"
@@ -97,13 +97,13 @@ def _limit(case: Case, options: Options, key: str, keys: Sequence[str]) -> str:
     return f"at most {low * _STEP} is"
 
 
-def other_options(case: Case, key: str) -> Cause | None:
+def blame_others(case: Case, key: str) -> Cause | None:
     """Return the cause where options are refused, and not the one that a reason speaks of."""
     blame = case.blame
     return None if blame is None or not blame.options or key in blame.options else options_refused(case)
 
 
-def beside_options(case: Case, key: str) -> Cause | None:
+def blame_beside(case: Case, key: str) -> Cause | None:
     """Return the cause where the option that a reason speaks of is refused only together with others."""
     blame = case.blame
     return (
@@ -121,10 +121,10 @@ def _changes_refused(case: Case) -> Cause | None:
     cures = case.cures(*OPTIONS)
     if not cures:
         return None
-    offered = [change.title for change in changes(case.graph, OPTIONS) if " and its gradient " not in change.title]
+    offered = [change.title for change in _iterate_offered(case.graph)]
 
     def ask(kept: frozenset[str]) -> bool | None:
-        reduced = _reduced(case.graph, kept)
+        reduced = _leave_out(case.graph, kept)
         return None if reduced is None else case.ask(reduced)
 
     blame = find_blame(offered, {}, ask)
@@ -133,9 +133,8 @@ def _changes_refused(case: Case) -> Cause | None:
     if blame is None or not blame.options:
         names = " or ".join(_option_name(change.title) for change in cures[:3])
         headline = f"without {names} the graph is supported on sm_{case.target.sm}"
-        return Cause(
-            "option", headline + _quoted(case), Basis.MEASURED, "whether it is refused alone is not known", remedy
-        )
+        detail = "whether it is refused alone is not known"
+        return Cause("option", headline + _quote_telling(case), Basis.MEASURED, detail, remedy)
     parts = []
     for one in blame.sets:
         beside = ", though each alone is" if blame.alone and len(one) > 1 else ""
@@ -143,18 +142,24 @@ def _changes_refused(case: Case) -> Cause | None:
         parts.append(f"{names}: not supported in this graph on sm_{case.target.sm}{beside}")
     single = all(len(one) == 1 for one in blame.sets)
     left_out = "the graph less its other biases, masks, statistics and dropout is refused, without it supported"
-    headline = "; and besides ".join(parts) + _quoted(case)
+    headline = "; and besides ".join(parts) + _quote_telling(case)
     return Cause("option", headline, Basis.MEASURED, left_out if single else _TOGETHER, remedy)
 
 
-def _quoted(case: Case) -> str:
+def _iterate_offered(graph: Graph) -> Iterator[Change]:
+    """Yield the changes that leave out one thing each."""
+    several = (" and its gradient ", "without any mask")
+    return (one for one in changes(graph, OPTIONS) if not any(words in one.title for words in several))
+
+
+def _quote_telling(case: Case) -> str:
     return next(filter(None, map(quote, case.telling)), "")
 
 
-def _reduced(graph: Graph, kept: frozenset[str]) -> Graph | None:
+def _leave_out(graph: Graph, kept: frozenset[str]) -> Graph | None:
     """Return the graph without any option but these, by the titles of the changes that leave them out."""
     for _ in range(8):
-        change = next((one for one in changes(graph, OPTIONS) if one.title not in kept), None)
+        change = next((one for one in _iterate_offered(graph) if one.title not in kept), None)
         if change is None:
             return graph
         graph = change.graph

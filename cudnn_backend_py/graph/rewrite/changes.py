@@ -24,16 +24,16 @@ from ..data_types import DATA_TYPES, ELEMENT_BITS, FP8_TYPES, HALF_TYPES, SHORT_
 from ..guard import iterate_guarded
 from ..ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor, convolved_size
 from ..strides import channels_last, ordered_strides, packed_strides
-from .dims import NORMS, DimClass, dim_classes, is_exact, resized
+from .dims import NORMS, DimClass, dim_classes, is_exact, resize
 from .fusion import (
+    add_row_statistics,
     as_composite,
     as_composite_backward,
     as_unified,
-    with_expanded_softmax,
-    with_row_statistics,
-    with_scaled_scores,
+    expand_softmax,
+    scale_scores,
 )
-from .shapes import as_rows_and_columns, bias_tensors, flattened, lengths_of_other_rank, with_dims, with_padded_image
+from .shapes import as_rows_and_columns, find_biases, find_lengths_of_other_rank, flatten_leading, pad_image, set_dims
 from .tensors import (
     all_ops,
     attempt,
@@ -574,8 +574,8 @@ def _integer_products(graph: Graph) -> Iterator[Change]:
         factors = [tensor for op in chosen for tensor in op.inputs().values()]
         word = DATA_TYPES[old].word or old.name.lower()
         title = f"{describe(factors)} are int8 and computed in {word} -> computed in int32"
-        ops = tuple(_computing(op, old, _T.INT32) if op in chosen else op for op in graph.ops)
-        yield from _made("data_type", title, "exact", (), lambda ops=ops: Graph(ops, graph.name))  # type: ignore[misc]
+        ops = tuple(_set_compute_type(op, old, _T.INT32) if op in chosen else op for op in graph.ops)
+        yield from _make("data_type", title, "exact", (), lambda ops=ops: Graph(ops, graph.name))  # type: ignore[misc]
 
 
 def _multiplies_integers(op: Op) -> bool:
@@ -857,11 +857,11 @@ def _unified(graph: Graph) -> Iterator[Change]:
 def _composite(graph: Graph) -> Iterator[Change]:
     """The SDPA operation, or the single SOFTMAX operation, as many operations."""
     title = "the SDPA operation -> matmuls, pointwise operations and reductions"
-    yield from _made("composite", title, "exact", (), lambda: as_composite(graph))
+    yield from _make("composite", title, "exact", (), lambda: as_composite(graph))
     title = "the SDPA_BWD operation -> matmuls, pointwise operations and reductions"
-    yield from _made("composite", title, "exact", (), lambda: as_composite_backward(graph))
+    yield from _make("composite", title, "exact", (), lambda: as_composite_backward(graph))
     title = "a softmax written by hand -> with the statistics of its rows, as the kernels of attention read it"
-    yield from _made("composite", title, "exact", (), lambda: with_row_statistics(graph))
+    yield from _make("composite", title, "exact", (), lambda: add_row_statistics(graph))
     title = "K (or Q) scaled before the matmul -> the scores scaled after it"
     yield from _make("composite", title, "changes numerics", (), lambda: scale_scores(graph))
     title = "the softmax operation -> reductions and pointwise operations"
@@ -874,7 +874,7 @@ def _composite(graph: Graph) -> Iterator[Change]:
 @_kind("flatten")
 def _flatten(graph: Graph) -> Iterator[Change]:
     """Leading axes as one, so that tensors have 4 dims; what is reduced as rows and columns."""
-    found = flattened(graph)
+    found = flatten_leading(graph)
     if found is not None:
         changed, copied = found
         old = max(tensor.rank for tensor in graph.tensors)
@@ -893,19 +893,19 @@ def _flatten(graph: Graph) -> Iterator[Change]:
 @_kind("lengths")
 def _lengths(graph: Graph) -> Iterator[Change]:
     """Lengths and offsets of sequences with dims (n, 1, 1, 1)."""
-    dims = lengths_of_other_rank(graph)
+    dims = find_lengths_of_other_rank(graph)
     offsets = [t.ragged_offset for op in all_ops(graph) for _, t in op.ports() if t.ragged_offset is not None]
     wrong = {t.uid: t for t in (*graph.tensors, *offsets) if t.uid in dims}
     if wrong:
         found = ", ".join(f"{t.name} {list(t.dims)} -> {list(dims[t.uid])}" for t in wrong.values())
         title = f"dims of lengths: {found}"
-        yield from _made("lengths", title, "exact", wrong.values(), lambda: with_dims(graph, dims))
+        yield from _make("lengths", title, "exact", wrong.values(), lambda: set_dims(graph, dims))
 
 
 @_kind("bias_dims")
 def _bias_dims(graph: Graph) -> Iterator[Change]:
     """A bias repeated in memory along dims in which it broadcasts; its gradient is then summed by the caller."""
-    for bias, whole, gradients in bias_tensors(graph):
+    for bias, whole, gradients in find_biases(graph):
         last, heads = (*bias.dims[:2], *whole[2:]), (1, *whole[1:])
         for dims in dict.fromkeys((last, heads, whole)):
             if dims == bias.dims or any(old not in (1, new) for old, new in zip(bias.dims, dims, strict=True)):
@@ -914,7 +914,7 @@ def _bias_dims(graph: Graph) -> Iterator[Change]:
             title = f"dims of {describe(both)}: {list(bias.dims)} -> {list(dims)}, the bias repeated in memory"
             title += ", its gradient summed afterwards" if gradients else ""
             new = {tensor.uid: dims for tensor in both}
-            yield from _made("bias_dims", title, "exact", both, lambda new=new: with_dims(graph, new))  # type: ignore[misc]
+            yield from _make("bias_dims", title, "exact", both, lambda new=new: set_dims(graph, new))  # type: ignore[misc]
 
 
 @_kind("explicit_padding")
@@ -923,7 +923,7 @@ def _explicit_padding(graph: Graph) -> Iterator[Change]:
     for op in graph.ops:
         if not (isinstance(op, Operation) and op.kind in CONVOLUTIONS):
             continue
-        found = with_padded_image(graph, op)
+        found = pad_image(graph, op)
         if found is not None:
             changed, image = found
             dims = changed.tensor(image.name).dims

@@ -8,18 +8,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp, TensorReordering
+from ...system.renamed import keep_names
 from ..attention.backward import composite_backward
 from ..attention.recognize import read_attention
 from ..ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor, packed_strides
-from .tensors import all_ops, exchanged_ops, free_uids
+from .tensors import all_ops, free_uids, replace_tensors_in
 
 __all__ = [
+    "add_row_statistics",
     "as_composite",
     "as_composite_backward",
     "as_unified",
-    "with_expanded_softmax",
-    "with_row_statistics",
-    "with_scaled_scores",
+    "expand_softmax",
+    "scale_scores",
 ]
 
 _D, _P, _R = DescriptorType, PointwiseMode, ReduceTensorOp
@@ -247,7 +248,7 @@ def as_composite(graph: Graph) -> Graph | None:
     return Graph(tuple(ops), graph.name)
 
 
-def with_row_statistics(graph: Graph) -> Graph | None:
+def add_row_statistics(graph: Graph) -> Graph | None:
     """Return attention whose softmax is written by hand as the chain that the kernels of attention read.
 
     That is with the logarithm of the sums, also where nobody reads it; P has the type of V. None where there is no such
@@ -265,11 +266,11 @@ def with_row_statistics(graph: Graph) -> Graph | None:
         if op is found.ops[0]:
             ops += _chain(found.x, p, found.statistics, _Names(graph))
         elif not any(op is one for one in found.ops):
-            ops.append(_scaling_by_product(op, found.x))
-    return Graph(exchanged_ops(tuple(ops), {p.uid: p}), graph.name)
+            ops.append(_scale_by_product(op, found.x))
+    return Graph(replace_tensors_in(tuple(ops), {p.uid: p}), graph.name)
 
 
-def _scaling_by_product(op: Op, scores: Tensor) -> Op:
+def _scale_by_product(op: Op, scores: Tensor) -> Op:
     """Return the scaling of the scores as a product with a number, where it is a division by one that is known."""
     if not (isinstance(op, Pointwise) and op.mode is _P.DIV and op.y == scores and op.b is not None):
         return op
@@ -306,7 +307,7 @@ def as_composite_backward(graph: Graph) -> Graph | None:
         return None
     given |= {"bias": bias[0]} if bias else {}
     made = composite_backward(use.problem, None)
-    return _with_tensors_of(graph, made, given)
+    return _restore_tensors(graph, made, given)
 
 
 _OURS = {"d_o": "do"}
@@ -316,12 +317,12 @@ _TAKEN_BACKWARD = {
 }  # fmt: skip
 
 
-def _with_tensors_of(graph: Graph, made: Graph, given: dict[str, Tensor]) -> Graph | None:
+def _restore_tensors(graph: Graph, made: Graph, given: dict[str, Tensor]) -> Graph | None:
     """Return the graph that was made, with the caller's tensors of the same names; their dims and strides are its."""
     uids, names = free_uids(graph), {tensor.name for tensor in graph.tensors}
     far = 1 + max(tensor.uid for one in (graph, made) for tensor in one.tensors)
     moved = {tensor.uid: dataclasses.replace(tensor, uid=far + tensor.uid) for tensor in made.tensors}
-    made = Graph(exchanged_ops(made.ops, moved), graph.name)  # no uid of one graph is one of the other
+    made = Graph(replace_tensors_in(made.ops, moved), graph.name)  # no uid of one graph is one of the other
     new: dict[int, Tensor] = {}
     for tensor in made.tensors:
         mine = given.get(tensor.name)
@@ -335,4 +336,8 @@ def _with_tensors_of(graph: Graph, made: Graph, given: dict[str, Tensor]) -> Gra
             new[tensor.uid] = dataclasses.replace(tensor, uid=mine.uid, name=mine.name, value=mine.value)
         else:
             new[tensor.uid] = dataclasses.replace(mine, dims=tensor.dims, strides=tensor.strides)
-    return Graph(exchanged_ops(made.ops, new), graph.name)
+    return Graph(replace_tensors_in(made.ops, new), graph.name)
+
+
+if not TYPE_CHECKING:
+    __getattr__ = keep_names(__name__, with_expanded_softmax=expand_softmax, with_scaled_scores=scale_scores)

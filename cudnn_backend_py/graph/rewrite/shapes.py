@@ -1,4 +1,4 @@
-"""The same graph with tensors of other shapes: fewer axes, lengths, biases, padded images. Knows nothing of cuDNN."""
+"""Tensors of other shapes for the same: fewer axes, lengths, biases, padded images. Pure, knows nothing of cuDNN."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ...generated.enums import DescriptorType, PointwiseMode, ReduceTensorOp
 from ...generated.operations import CONVOLUTIONS
 from ..ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor
 from ..strides import channels_last, packed_strides
-from .tensors import all_ops, exchanged, exchanged_ops, repacked
+from .tensors import all_ops, repack, replace_tensors, replace_tensors_in
 
 __all__ = [
     "as_rows_and_columns",
-    "bias_tensors",
-    "flattened",
-    "lengths_of_other_rank",
-    "with_dims",
-    "with_padded_image",
+    "find_biases",
+    "find_lengths_of_other_rank",
+    "flatten_leading",
+    "pad_image",
+    "set_dims",
 ]
 
 _D, _P, _R = DescriptorType, PointwiseMode, ReduceTensorOp
@@ -30,7 +30,7 @@ _RANK = 4  # what attention and most kernels of several operations read
 # leading axes
 
 
-def flattened(graph: Graph, rank: int = _RANK) -> tuple[Graph, list[Tensor]] | None:
+def flatten_leading(graph: Graph, rank: int = _RANK) -> tuple[Graph, list[Tensor]] | None:
     """Return the graph with its leading axes as one, so that tensors have `rank` dims, and those that need a copy.
 
     None where there are no more axes than that, or they are not the same everywhere: some operand has one of them and
@@ -50,15 +50,15 @@ def flattened(graph: Graph, rank: int = _RANK) -> tuple[Graph, list[Tensor]] | N
         leading = tensor.dims[: gone + 1]
         if leading != whole and math.prod(leading) > 1:
             return None
-        strides = _merged_strides(tensor, gone)
+        strides = _merge_strides(tensor, gone)
         dims = (math.prod(leading), *tensor.dims[gone + 1 :])
         new[tensor.uid] = dataclasses.replace(tensor, dims=dims, strides=strides or packed_strides(dims))
         if strides is None and not tensor.virtual:
             copied.append(tensor)
-    return Graph(tuple(_shifted(op, new, gone) for op in graph.ops), graph.name), copied
+    return Graph(tuple(_shift_axes(op, new, gone) for op in graph.ops), graph.name), copied
 
 
-def _merged_strides(tensor: Tensor, gone: int) -> tuple[int, ...] | None:
+def _merge_strides(tensor: Tensor, gone: int) -> tuple[int, ...] | None:
     """Return the strides with the first axes as one; None where no single stride does, or the tensor is virtual."""
     leading = zip(tensor.dims[: gone + 1], tensor.strides, strict=False)
     steps = [(dim, stride) for dim, stride in leading if dim > 1] or [(1, tensor.strides[gone])]
@@ -66,11 +66,11 @@ def _merged_strides(tensor: Tensor, gone: int) -> tuple[int, ...] | None:
     return (steps[-1][1], *tensor.strides[gone + 1 :]) if fits and not tensor.virtual else None
 
 
-def _shifted(op: Op, new: dict[int, Tensor], gone: int) -> Op:
+def _shift_axes(op: Op, new: dict[int, Tensor], gone: int) -> Op:
     if isinstance(op, Pointwise) and op.axis is not None:
         ports = {port: new[tensor.uid] for port, tensor in op.ports()}
         return dataclasses.replace(op, axis=max(0, op.axis - gone), **ports)  # type: ignore[arg-type]
-    return exchanged_ops((op,), new)[0]
+    return replace_tensors_in((op,), new)[0]
 
 
 def as_rows_and_columns(graph: Graph) -> Iterator[Graph]:
@@ -87,14 +87,14 @@ def as_rows_and_columns(graph: Graph) -> Iterator[Graph]:
         return
     whole = max((tensor.dims for tensor in graph.tensors), key=math.prod)
     for split in range(1, len(whole)):
-        new = {tensor.uid: _in_two(tensor, whole, split) for tensor in graph.tensors}
+        new = {tensor.uid: _view_in_two(tensor, whole, split) for tensor in graph.tensors}
         known = {uid: tensor for uid, tensor in new.items() if tensor is not None}
         if len(known) == len(new) and any(known[t.uid] != t for t in graph.tensors):
-            yield exchanged(graph, known)
+            yield replace_tensors(graph, known)
             return
 
 
-def _in_two(tensor: Tensor, whole: tuple[int, ...], split: int) -> Tensor | None:
+def _view_in_two(tensor: Tensor, whole: tuple[int, ...], split: int) -> Tensor | None:
     """Return the tensor as [rows, columns, 1, 1], None where it has some of the axes of a side and not others."""
     sides = ((tensor.dims[:split], whole[:split]), (tensor.dims[split:], whole[split:]))
     if any(own != full and math.prod(own) > 1 for own, full in sides):
@@ -106,7 +106,7 @@ def _in_two(tensor: Tensor, whole: tuple[int, ...], split: int) -> Tensor | None
 # lengths and offsets of sequences
 
 
-def lengths_of_other_rank(graph: Graph) -> dict[int, tuple[int, ...]]:
+def find_lengths_of_other_rank(graph: Graph) -> dict[int, tuple[int, ...]]:
     """Return by uid the dims (n, 1, 1, 1) for lengths and ragged offsets of other dims."""
     found: dict[int, tuple[int, ...]] = {}
     for op in all_ops(graph):
@@ -119,7 +119,7 @@ def lengths_of_other_rank(graph: Graph) -> dict[int, tuple[int, ...]]:
     return found
 
 
-def with_dims(graph: Graph, dims: dict[int, tuple[int, ...]]) -> Graph:
+def set_dims(graph: Graph, dims: dict[int, tuple[int, ...]]) -> Graph:
     """Return the graph with tensors of other dims, by uid; row-major where the rank is another."""
     new = {}
     for tensor in (tensor for op in all_ops(graph) for _, one in op.ports() for tensor in (one, one.ragged_offset)):
@@ -128,14 +128,14 @@ def with_dims(graph: Graph, dims: dict[int, tuple[int, ...]]) -> Graph:
         wanted = dims[tensor.uid]
         same = len(wanted) == tensor.rank
         plain = dataclasses.replace(tensor, dims=wanted, strides=packed_strides(wanted))
-        new[tensor.uid] = repacked(tensor, wanted) if same else plain
-    return exchanged(graph, new)
+        new[tensor.uid] = repack(tensor, wanted) if same else plain
+    return replace_tensors(graph, new)
 
 
 # biases
 
 
-def bias_tensors(graph: Graph) -> Iterator[tuple[Tensor, tuple[int, ...], list[Tensor]]]:
+def find_biases(graph: Graph) -> Iterator[tuple[Tensor, tuple[int, ...], list[Tensor]]]:
     """Yield each bias with dims of 1, the dims of the scores it is added to, and the gradients of its dims."""
     for op in all_ops(graph):
         if not isinstance(op, Pointwise) or op.mode is not _P.ADD or op.x is None or op.b is None or op.y is None:
@@ -144,10 +144,10 @@ def bias_tensors(graph: Graph) -> Iterator[tuple[Tensor, tuple[int, ...], list[T
             whole = op.y.dims
             if bias.virtual or bias.by_value or bias.dims == whole or bias.rank != 4 or math.prod(bias.dims) == 1:
                 continue
-            yield bias, whole, [tensor for tensor in _sums(graph) if tensor.dims == bias.dims]
+            yield bias, whole, [tensor for tensor in _find_sums(graph) if tensor.dims == bias.dims]
 
 
-def _sums(graph: Graph) -> Iterator[Tensor]:
+def _find_sums(graph: Graph) -> Iterator[Tensor]:
     """Yield the gradients of biases in memory: sums of what has the dims of the scores, or an operation's dbias."""
     for op in graph.ops:
         if isinstance(op, Reduction) and op.operator is _R.ADD and not op.y.virtual:
@@ -159,7 +159,7 @@ def _sums(graph: Graph) -> Iterator[Tensor]:
 # convolutions
 
 
-def with_padded_image(graph: Graph, op: Operation) -> tuple[Graph, Tensor] | None:
+def pad_image(graph: Graph, op: Operation) -> tuple[Graph, Tensor] | None:
     """Return the graph with the image of a convolution padded in memory instead, and that image.
 
     None where it is padded the same on both sides, or its image is virtual or read elsewhere.
@@ -174,7 +174,7 @@ def with_padded_image(graph: Graph, op: Operation) -> tuple[Graph, Tensor] | Non
     spatial = (dim + left + right for dim, left, right in zip(image.dims[2:], before, after, strict=True))
     none = (0,) * len(before)
     plain = Parameters(parameters.kind, {**parameters.fields, "pre_paddings": none, "post_paddings": none})
-    larger = repacked(image, (*image.dims[:2], *spatial))
+    larger = repack(image, (*image.dims[:2], *spatial))
     port = CONVOLUTIONS[op.kind][0]
     changed = Operation(op.type, op.name, {**op.fields, "convolution": plain, port: larger})
     return Graph(tuple(changed if one is op else one for one in graph.ops), graph.name), image

@@ -14,7 +14,7 @@ from cudnn_backend_py import DataType, Graph, GraphError, library
 from cudnn_backend_py.diagnose import explain
 from cudnn_backend_py.diagnose.causes.case import Case, supports
 from cudnn_backend_py.diagnose.causes.options import read_options
-from cudnn_backend_py.diagnose.fork import apart
+from cudnn_backend_py.diagnose.fork import run_in_fork
 from cudnn_backend_py.diagnose.verdict import Basis, Verdict
 from cudnn_backend_py.graph.attention import SoftCap, sdpa_backward, sdpa_forward
 from cudnn_backend_py.target import using
@@ -208,14 +208,14 @@ def blamed(verdict: Verdict, graph: Graph, target: str) -> list[set[str]] | None
             blame = Case(verdict.candidates, graph, opened, MODES).blame
         return None if blame is None else [{SAME.get(key, key) for key in one} for one in blame.sets]
 
-    return apart(find, lambda: None)
+    return run_in_fork(find, lambda: None)
 
 
 def test_generated_problems_are_told_as_asking_about_every_subset_tells() -> None:
     """A check of the search, not of examples: what it blames is among the smallest refused sets."""
     right, wrong, unknown = 0, [], 0
     for problem in problems(120):
-        truth = apart(partial(smallest, *problem), list)
+        truth = run_in_fork(partial(smallest, *problem), list)
         if not truth:
             continue  # supported, no such graph, or cuDNN crashes
         direction, options, form, target = problem

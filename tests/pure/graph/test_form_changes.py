@@ -14,7 +14,7 @@ from cudnn_backend_py.graph.attention import SoftCap, sdpa_backward, sdpa_forwar
 from cudnn_backend_py.graph.interpret import interpret
 from cudnn_backend_py.graph.ir import Matmul, Parameters, Pointwise, packed_strides
 from cudnn_backend_py.graph.rewrite.changes import Change, changes
-from cudnn_backend_py.graph.rewrite.tensors import exchanged
+from cudnn_backend_py.graph.rewrite.tensors import replace_tensors
 from tests.support.graphs import CONVOLUTION, convolution, tensor
 from tests.support.interpreting import Array, numbers
 
@@ -68,7 +68,7 @@ def padded_convolution(before: tuple[int, int], after: tuple[int, int], kind: st
 def with_lengths(graph: Graph, *dims: int) -> Graph:
     lengths = [item for item in graph.tensors if item.name.startswith("seq_len")]
     assert lengths
-    return exchanged(graph, {t.uid: replace(t, dims=dims, strides=packed_strides(dims)) for t in lengths})
+    return replace_tensors(graph, {t.uid: replace(t, dims=dims, strides=packed_strides(dims)) for t in lengths})
 
 
 def only(graph: Graph, kind: str, words: str = "") -> Change:
@@ -150,7 +150,7 @@ def test_lengths_get_four_dims(dims: tuple[int, ...]) -> None:
 def test_offsets_get_four_dims() -> None:
     graph = sdpa_forward(**SMALL, ragged=True)
     offsets = {item.ragged_offset.uid: item.ragged_offset for item in graph.tensors if item.ragged_offset is not None}
-    flat = exchanged(graph, {uid: replace(item, dims=(3,), strides=(1,)) for uid, item in offsets.items()})
+    flat = replace_tensors(graph, {uid: replace(item, dims=(3,), strides=(1,)) for uid, item in offsets.items()})
     assert only(flat, "lengths").graph == graph
 
 
@@ -280,7 +280,7 @@ def test_bounds_that_are_not_known_are_not_guessed() -> None:
     graph = unified(backward=True, right_bound=2)
     bound = next(item for item in graph.tensors if item.by_value and item.data_type is DataType.INT32)
     assert only(graph, "composite", "SDPA_BWD")
-    open_bound = exchanged(graph, {bound.uid: replace(bound, value=None)})
+    open_bound = replace_tensors(graph, {bound.uid: replace(bound, value=None)})
     assert list(changes(open_bound, ("composite",))) == []
 
 
