@@ -5,21 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from ...errors import CudnnBackendError
+from ...errors import CudnnBackendError, CudnnStatusError
 from ...generated.enums import DataType
 from ...graph.data_types import DATA_TYPES
 from ...graph.ir import Graph, Tensor, packed_strides
 from ...graph.rewrite.changes import Change, changes, describe
 from ...graph.strides import channels_last
 from ...plans.engine import OperationGraph
-from ...plans.refusals import Reason
+from ...plans.refusals import Reason, read_error, read_refusals
 from ...target import Target, open_target
 from ..verdict import Basis, Candidate, Cause
-from .phrases import is_vague
+from .blame import Blame, find_blame
+from .options import Options, read_options
+from .phrases import explain_numbers, is_of_other_architecture, is_vague
 
 __all__ = [
     "ARCHITECTURES",
+    "FORMS",
     "Case",
     "blame_change",
     "furthest_first",
@@ -34,6 +38,7 @@ __all__ = [
 ARCHITECTURES = ("sm90", "sm100", "sm80", "sm89", "sm120", "sm86")
 
 _QUESTIONS = 40  # about variations, for one cause: some 0.3 s
+_OPTION_QUESTIONS = 32  # about options of attention, beside them
 
 
 def supports(graph: Graph, target: Target, modes: Sequence[str]) -> bool:
@@ -43,6 +48,24 @@ def supports(graph: Graph, target: Target, modes: Sequence[str]) -> bool:
         return any(question.heuristics(mode).configs for mode in modes)
     except CudnnBackendError:
         return False
+
+
+def _reasons(graph: Graph, target: Target, modes: Sequence[str]) -> set[str] | None:
+    """Return the innermost reasons of all refused candidates; None where the graph is supported, or is no graph."""
+    found: set[str] = set()
+    try:
+        question = OperationGraph(graph, target)
+        for mode in modes:
+            answer = question.heuristics(mode, reasons=True)
+            if answer.configs:
+                return None
+            refusals = read_refusals(answer.answer.text)
+            found |= {refusal.reasons[0].text for refusal in refusals if refusal.reasons and refusal.engine is not None}
+    except CudnnStatusError as error:  # of the operation graph itself
+        return {read_error(error)[0].text}
+    except CudnnBackendError:
+        return None
+    return found
 
 
 @dataclass
@@ -58,6 +81,41 @@ class Case:
     modes: Sequence[str]
     measure: bool = True
     questions: int = _QUESTIONS
+
+    @cached_property
+    def options(self) -> Options | None:
+        """The options of the attention problem that the graph solves; None where cuDNN sees them otherwise.
+
+        That is, where it refuses the same problem, built anew, for other reasons than the graph.
+        """
+        found = read_options(self.graph, self.target.library.version) if self.measure else None
+        again = None if found is None else found.graph(found.found)
+        if found is None or again is None:
+            return None
+        given = {reason.text for candidate in self.refused for reason in candidate.reasons[:1]}
+        return found if _reasons(again, self.target, self.modes) == given else None
+
+    @cached_property
+    def blame(self) -> Blame | None:
+        """Which options of attention are refused, alone or together; None where that cannot be told."""
+        options = self.options
+        if options is None:
+            return None
+        left = _OPTION_QUESTIONS
+
+        def ask(kept: frozenset[str]) -> bool | None:
+            nonlocal left
+            graph = options.graph(kept)
+            if graph is None or left <= 0:
+                return None
+            left -= 1
+            return supports(graph, self.target, self.modes)
+
+        return find_blame(options.found, options.needs, ask)
+
+    def ask(self, graph: Graph) -> bool | None:
+        """Return whether cuDNN supports a variation; None where there were too many."""
+        return supports(graph, self.target, self.modes) if self._may_ask() else None
 
     def supports(self, graph: Graph) -> bool:
         """Return whether cuDNN supports a variation; False where there were too many."""
@@ -81,8 +139,21 @@ class Case:
         found = changes(self.graph, kinds) if self.measure else ()
         return [change for change in found if len(change.graphs) == 1 and self.supports(change.graph)]
 
+    @cached_property
+    def reasons(self) -> list[Reason]:
+        """The innermost reasons, each once; see :func:`furthest_first`. Those of other architectures' kernels last."""
+        found = furthest_first(self.refused)
+        return sorted(found, key=lambda reason: is_of_other_architecture(reason.text, self.target.sm))
+
+    @cached_property
+    def telling(self) -> list[Reason]:
+        """The reasons that say something about the graph on this architecture; the others only where none does."""
+        own = [one for one in self.reasons if not is_of_other_architecture(one.text, self.target.sm)]
+        return [one for one in own if not is_vague(one.text)] or own or self.reasons
+
+    @cached_property
     def elsewhere(self) -> list[str]:
-        """Return the other architectures on which the graph is supported with this cuDNN."""
+        """The other architectures on which the graph is supported with this cuDNN."""
         found = []
         for name in ARCHITECTURES if self.measure else ():
             other = open_target(name, on=self.target.library)
@@ -104,6 +175,15 @@ def furthest_first(refused: Iterable[Candidate]) -> list[Reason]:
 # headlines
 
 
+#: Kinds of change that write the same in another form, and what that says about the graph as it is.
+FORMS = {
+    "flatten": "kernels read tensors of other dims than these",
+    "lengths": "lengths of sequences have other dims than (n, 1, 1, 1)",
+    "bias_dims": "a bias of these dims, or its gradient, does not fit",
+    "explicit_padding": "the convolution pads the sides of its image differently",
+    "composite": "the operations are not in the form that kernels read",
+    "unified": "the operations are not in the form that kernels read",
+}
 _PADDED = re.compile(r"(?P<what>.*): (?P<old>\d+) -> \d+ \(a multiple of (?P<multiple>\d+)\)")
 
 
@@ -114,6 +194,8 @@ def type_word(kind: DataType) -> str:
 
 def _contrast(graph: Graph, change: Change) -> str:
     """Return tensors, values found and values needed of a change, such as "bias is float32, float16 is needed"."""
+    if change.kind in FORMS:
+        return f"{FORMS[change.kind]}: {change.title}"
     if padded := _PADDED.match(change.title):
         return f"{padded['what']} is {padded['old']}, a multiple of {padded['multiple']} is needed"
     groups: dict[tuple[str, str, str], list[Tensor]] = {}
@@ -172,7 +254,8 @@ def statement(reason: Reason) -> str:
 def quote(reason: Reason) -> str:
     """Return the reason's statement for a headline; nothing where it is a bare C++ condition."""
     words = statement(reason)
-    return f" (cuDNN: {words})" if _is_readable(words) else ""
+    numbers = explain_numbers(words)
+    return f" (cuDNN: {words}{f'; {numbers}' if numbers else ''})" if _is_readable(words) else ""
 
 
 def _is_readable(words: str) -> bool:
@@ -181,7 +264,7 @@ def _is_readable(words: str) -> bool:
 
 def quote_best(case: Case, reason: Reason) -> str:
     """Return the statement of the reason, or of the furthest one that reads as a sentence."""
-    return quote(reason) or next(filter(None, map(quote, furthest_first(case.refused))), "")
+    return quote(reason) or next(filter(None, map(quote, case.telling)), "")
 
 
 def blame_change(code: str, case: Case, change: Change, reason: Reason | None = None) -> Cause:
