@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -141,7 +143,7 @@ def explain(
     if here or "CUDNN_LOGLEVEL_DBG" in os.environ:
         verdicts = [ask(graph, name, mode=asked, build=build, execute=execute) for name in (targets or (None,))]
     else:
-        with Judge(limit_s=limit_s) as judge:
+        with _progress() as step, Judge(limit_s=limit_s, step=step) as judge:
             verdicts = [judge.ask(Question(graph, name, None, asked, build, execute)) for name in (targets or ("gpu",))]
     if style == "text" and output is None:
         for verdict in verdicts:
@@ -150,6 +152,19 @@ def explain(
         put = write if style == "text" else write_report
         put(_verdicts_as(style, verdicts, graph, graph_file), output)
     raise SystemExit(max(verdict.exit_code for verdict in verdicts))
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[str], object]]:
+    """Yield a function that shows on standard error, if that is a terminal, what cuDNN is asked; it leaves no trace."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield str
+        return
+    with console.status("") as status:
+        yield lambda text: status.update(f"asking cuDNN: {printable(text)}")
 
 
 def _verdicts_as(style: str, verdicts: list[Verdict], graph: Graph, graph_file: str) -> str:
@@ -249,22 +264,39 @@ def show_lint(graph_file: str) -> None:
 @click.option(
     "--budget", "budget_s", type=float, default=1.5, show_default=True, metavar="SECONDS", help="Time for asking."
 )
-@click.option("--build/--no-build", default=True, show_default=True, help="Also build the plan of what is proposed.")
+@click.option("--mode", "modes", multiple=True, metavar="MODE", help="Heuristics mode: A, B, FALLBACK; repeatable.")
+@click.option(
+    "--build/--no-build", default=True, show_default=True, help="Ask for a plan of the graph and of what is proposed."
+)
 @click.option("--format", "style", type=click.Choice(["text", "json", "html"]), default="text", show_default=True)
 @click.option("--output", type=OutputFile(), help="Write it here, not to standard output.")
 @_with_version
-def show_whatif(graph_file: str, target: str, budget_s: float, build: bool, style: str, output: str | None) -> None:
+def show_whatif(
+    graph_file: str,
+    target: str,
+    budget_s: float,
+    modes: tuple[str, ...],
+    build: bool,
+    style: str,
+    output: str | None,
+) -> None:
     """Look for the smallest changes with which cuDNN supports GRAPH, each asked before it is shown.
 
-    Exit code 0 if there is one, or none is needed, 1 if none was found.
+    It starts from the answer of explain with the same options: where that is supported, nothing is changed. Exit code 0
+    if there is a change, or none is needed, 1 if none was found.
     """
-    from ..diagnose import Question, judge, whatif
+    from ..diagnose import Judge, Question, whatif
+    from ..diagnose.explanation import DEFAULT_MODES
     from ..diagnose.report.tables import render_remedies, table_text
 
     _check_style(style)
     graph = load_graph_file(graph_file)
-    verdict = judge(Question(graph, target))
-    remedies = whatif(graph, target, budget_s=budget_s, build=build)
+    asked = modes or tuple(mode.name for mode in DEFAULT_MODES)
+    with _progress() as step, Judge(step=step) as judge:
+        verdict = judge.ask(Question(graph, target, None, asked, build))
+        step("changes of the graph")
+        options: dict[str, Any] = {"modes": asked, "budget_s": budget_s, "build": build}
+        remedies = [] if verdict.supported else whatif(graph, target, **options)
     if style == "html":
         from ..diagnose.report.html import render_page
 

@@ -19,7 +19,8 @@ from ..plans.engine import EngineConfig, Heuristics, OperationGraph, heur_mode
 from ..plans.plan import Plan, build_plan
 from ..plans.refusals import Reason, read_error, read_refusals
 from ..target import Profile, Target, using
-from .causes.find import UNJUDGED, find_cause, find_graph_cause
+from .causes.building import NO_PLAN_BUILDS
+from .causes.find import UNJUDGED, find_build_cause, find_cause, find_graph_cause
 from .environment import Fault, check_environment
 from .verdict import STAGES, Basis, Cause, Control, Outcome, Stage, Verdict
 
@@ -59,6 +60,7 @@ def explain(
     plans: list[Plan] | None = None,
     step: Callable[[str], object] = str,
     skip: Collection[str] = (),
+    causes: bool = True,
 ) -> Verdict:
     """Return cuDNN's verdict on `graph` with the reasons of every candidate.
 
@@ -80,6 +82,9 @@ def explain(
         Called with what cuDNN is asked next, before it is: what a crash was in.
     skip
         Tags of engine configs (``eng2_k24=7``) whose plans are not to be built: those that crashed before.
+    causes
+        Whether cuDNN may be asked about the control graph's plan, and about variations of a refused graph, to find the
+        cause. With `build` the variations are built, for some two seconds: what is named as a remedy was.
 
     Raises
     ------
@@ -100,7 +105,7 @@ def explain(
     with collecting() as lines:
         try:
             with using(target, on=lib) as chosen:
-                verdict = _Question(graph, chosen, modes, build, execute, plans, step, skip).verdict()
+                verdict = _Question(graph, chosen, modes, build, execute, plans, step, skip, causes).verdict()
         except CudnnBackendError as error:
             if error.code == "unknown-target":
                 raise
@@ -127,7 +132,9 @@ class _Question:
         plans: list[Plan] | None,
         step: Callable[[str], object],
         skip: Collection[str],
+        causes: bool,
     ) -> None:
+        self.causes = causes
         self.graph = graph
         self.target = target
         self.modes = modes
@@ -166,11 +173,34 @@ class _Question:
         try:
             operation_graph = OperationGraph(self.graph, self.target)
         except (UsageError, GraphError) as error:
-            cause = Cause(error.code, error.headline, Basis.RULE, _OURS, error.sections.get("fix", ""))
+            cause = Cause(error.code, error.headline, Basis.RULE, _OURS, error.sections.get("fix", ""), "not asked")
             return self._make(Outcome.NOT_SUPPORTED, "graph", control, (), (), cause)
         except CudnnStatusError as error:
             return self._refused_graph(control, error)
         return self._ask(control, operation_graph)
+
+    def _asking(self) -> dict[str, Any]:
+        """Return how variations of the graph are asked about."""
+        return {"measure": self.causes, "build": self.build, "step": self.step}
+
+    def _why_refused(self, candidates: Sequence[Candidate], modes: Sequence[str]) -> Cause | None:
+        """Return why these modes refuse the graph, or None if cuDNN was silent."""
+        refused = [item for item in candidates if item.state == "refused"]
+        return find_cause(refused, self.graph, self.target, modes, **self._asking())
+
+    def _why_only_fallback(self, candidates: Sequence[Candidate]) -> Cause | None:
+        """Return why the other modes refuse a graph that FALLBACK alone supports; None for any other graph."""
+        fallback = HeurMode.FALLBACK.name
+        others = [mode.name for mode in self.modes if mode.name != fallback]
+        taken = {item.mode for item in candidates if item.state in ("supported", "built")}
+        if not others or taken != {fallback}:
+            return None
+        refused = [item for item in candidates if item.mode != fallback and item.state in ("refused", "build failed")]
+        silent = Cause("refused", "cuDNN gave no reason", Basis.GUESS)
+        if any(item.state == "build failed" for item in refused):
+            reason = next(item.reason for item in refused if item.state == "build failed")
+            return Cause(NO_PLAN_BUILDS, f"none of its plans can be built: {reason}", Basis.RULE)
+        return find_cause(refused, self.graph, self.target, others, **self._asking()) or silent
 
     def _control(self) -> Control:
         """Return the control graph's answer, asked once per process, library and target."""
@@ -199,7 +229,7 @@ class _Question:
         reasons = read_error(error)
         judged = 2000 <= number < 4000
         names = [mode.name for mode in self.modes]
-        found = find_graph_cause(reasons, self.graph, self.target, names) if judged else None
+        found = find_graph_cause(reasons, self.graph, self.target, names, **self._asking()) if judged else None
         cause = found or Cause(
             "operation-graph-refused",
             error.headline if not error.last_error else f"{error.headline}: {error.last_error.strip().splitlines()[0]}",
@@ -230,12 +260,7 @@ class _Question:
             candidates += refused
             loose += unnamed
         if not survivors:
-            cause = find_cause(
-                [item for item in candidates if item.state == "refused"],
-                self.graph,
-                self.target,
-                [mode.name for mode in self.modes],
-            )
+            cause = self._why_refused(candidates, [mode.name for mode in self.modes])
             if cause is not None and cause.code in UNJUDGED:
                 return self._make(Outcome.NOT_JUDGED, "environment", control, candidates, tuple(loose), cause)
             return self._make(Outcome.NOT_SUPPORTED, "heuristics", control, candidates, tuple(loose), cause)
@@ -250,7 +275,7 @@ class _Question:
         survivors: list[tuple[int, EngineConfig]],
         loose: tuple[Reason, ...],
     ) -> Verdict:
-        statuses = []
+        statuses: list[int] = []
         for index, config in survivors:
             if config.tag in self.skip:
                 candidates[index] = replace(candidates[index], state="crashed")
@@ -272,7 +297,8 @@ class _Question:
             headline = f"cuDNN crashes while it builds a plan of any of the {len(survivors)} engine configs"
             crashed = Cause(CRASHED, headline, Basis.MEASURED)
             return self._make(Outcome.NOT_JUDGED, "plan", control, candidates, loose, crashed)
-        cause, about_graph = self._why_no_plan(statuses)
+        failed = [candidate for candidate in candidates if candidate.state == "build failed"]
+        cause, about_graph = self._why_no_plan(statuses, failed)
         outcome = Outcome.NOT_SUPPORTED if about_graph else Outcome.NOT_JUDGED
         return self._make(outcome, "plan" if about_graph else "environment", control, candidates, loose, cause)
 
@@ -289,7 +315,7 @@ class _Question:
             return self._make(Outcome.NOT_SUPPORTED, "execute", control, candidates, loose, cause)
         return self._make(Outcome.SUPPORTED, "execute", control, candidates, loose, None)
 
-    def _why_no_plan(self, statuses: list[int]) -> tuple[Cause, bool]:
+    def _why_no_plan(self, statuses: list[int], failed: Sequence[Candidate]) -> tuple[Cause, bool]:
         """Return why no plan could be built, and whether that says something about the graph."""
         lib = self.target.library
         if Status.EXECUTION_FAILED_CUDA_DRIVER in statuses and not self.target.is_live:
@@ -302,11 +328,12 @@ class _Question:
                 "hide the GPU (CUDA_VISIBLE_DEVICES=), ask without --build, or build on a machine without a GPU",
             )
             return cause, False
-        if lib.nvrtc.path is None or not self._control_builds():
+        if self.causes and (lib.nvrtc.path is None or not self._control_builds()):
             headline = "no plan can be built in this environment, not even the control graph's"
             return Cause("control-plan-fails", headline, Basis.MEASURED, "; ".join(self.environment)), False
-        headline = f"{len(statuses)} engine configs passed their support check and none of their plans can be built"
-        return Cause("no-plan-builds", headline, Basis.MEASURED, "the control graph's plan can be built here"), True
+        names = [mode.name for mode in self.modes]
+        cause = find_build_cause(failed, self.graph, self.target, names, measure=self.causes, step=self.step)
+        return cause, True
 
     def _control_builds(self) -> bool:
         """Return whether some plan of the control graph builds; asked only when the graph's own did not."""
@@ -352,6 +379,7 @@ class _Question:
             limits=_limits(target),
             stages=_stages(outcome, stage, candidates),
             hazards=tuple(map(str, known_hazards(self.graph, target.sm, lib.version))),
+            only_fallback=self._why_only_fallback(candidates) if outcome is Outcome.SUPPORTED else None,
         )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,14 +15,18 @@ from ...graph.ir import Graph, Tensor, packed_strides
 from ...graph.rewrite.changes import Change, changes, describe
 from ...graph.strides import channels_last
 from ...plans.engine import OperationGraph
+from ...plans.plan import build_plan
 from ...plans.refusals import Reason
 from ...target import Target, open_target
-from ..verdict import Basis, Candidate, Cause
+from ..fork import apart
+from ..verdict import Asked, Basis, Candidate, Cause
 from .phrases import is_vague
 
 __all__ = [
     "ARCHITECTURES",
     "Case",
+    "builds",
+    "contrast",
     "furthest_first",
     "measured",
     "quote",
@@ -45,11 +51,35 @@ def supports(graph: Graph, target: Target, modes: Sequence[str]) -> bool:
         return False
 
 
+_PLANS = 4  # of a variation, of each mode, that are tried
+
+
+def builds(graph: Graph, target: Target, modes: Sequence[str]) -> bool:
+    """Return whether a plan of the graph can be built; nothing is said of why not.
+
+    A variation that cuDNN refuses costs some 5 ms, one that does not compile 0.1 s, one that does up to a second.
+    """
+    try:
+        question = OperationGraph(graph, target)
+        configs = [config for mode in modes for config in question.heuristics(mode).configs[:_PLANS]]
+    except CudnnBackendError:
+        return False
+    for config in configs:
+        try:
+            build_plan(config).close()
+        except CudnnBackendError:
+            continue
+        return True
+    return False
+
+
 @dataclass
 class Case:
     """A refused graph, and the variations that are asked about, 40 at most.
 
-    ``measure`` False asks none: for graphs whose variations crash cuDNN.
+    ``measure`` False asks none: for graphs whose variations crash cuDNN. ``build`` asks for a plan of each variation,
+    not for its support check alone, until ``deadline`` (of ``time.monotonic``), each in a forked process; ``step`` is
+    called before each.
     """
 
     refused: Sequence[Candidate]
@@ -58,14 +88,27 @@ class Case:
     modes: Sequence[str]
     measure: bool = True
     questions: int = _QUESTIONS
+    build: bool = False
+    deadline: float = math.inf
+    step: Callable[[str], object] = str
 
-    def supports(self, graph: Graph) -> bool:
-        """Return whether cuDNN supports a variation; False where there were too many."""
-        return self._may_ask() and supports(graph, self.target, self.modes)
+    @property
+    def asked(self) -> Asked:
+        """How far cuDNN is asked about variations."""
+        return "built" if self.build else "support check"
+
+    def supports(self, graph: Graph, target: Target | None = None) -> bool:
+        """Return whether cuDNN supports a variation, also for another target; False where there were too many."""
+        if not self._may_ask():
+            return False
+        if not self.build:
+            return supports(graph, target or self.target, self.modes)
+        self.step(f"plan, of variation {_QUESTIONS - self.questions} of the graph")
+        return apart(lambda: builds(graph, target or self.target, self.modes), lambda: False)
 
     def _may_ask(self) -> bool:
         self.questions -= 1
-        return self.measure and self.questions >= 0
+        return self.measure and self.questions >= 0 and time.monotonic() < self.deadline
 
     def cure(self, *kinds: str, keep: Callable[[Change], bool] = lambda _: True) -> Change | None:
         """Return the first change of these kinds, and of one graph, after which cuDNN supports the graph."""
@@ -88,10 +131,16 @@ class Case:
             other = open_target(name, on=self.target.library)
             try:
                 if other.sm != self.target.sm:
-                    found += [f"sm_{other.sm}"] if supports(self.graph, other, self.modes) else []
+                    found += [f"sm_{other.sm}"] if self._takes(other) else []
             finally:
                 other.close()
         return found
+
+    def _takes(self, other: Target) -> bool:
+        """Return whether another target supports the graph; those do not count among the forty questions."""
+        if self.build:
+            return self.supports(self.graph, other)
+        return supports(self.graph, other, self.modes)
 
 
 def furthest_first(refused: Iterable[Candidate]) -> list[Reason]:
@@ -112,7 +161,7 @@ def type_word(kind: DataType) -> str:
     return DATA_TYPES[kind].word or kind.name.lower()
 
 
-def _contrast(graph: Graph, change: Change) -> str:
+def contrast(graph: Graph, change: Change) -> str:
     """Return tensors, values found and values needed of a change, such as "bias is float32, float16 is needed"."""
     if padded := _PADDED.match(change.title):
         return f"{padded['what']} is {padded['old']}, a multiple of {padded['multiple']} is needed"
@@ -186,7 +235,7 @@ def quote_best(case: Case, reason: Reason) -> str:
 
 def measured(code: str, case: Case, change: Change, reason: Reason | None = None) -> Cause:
     """Return the cause that a change which cures it shows."""
-    headline = _contrast(case.graph, change) + (quote(reason) if reason else "")
+    headline = contrast(case.graph, change) + (quote(reason) if reason else "")
     detail = "with that changed, and nothing else, cuDNN supports the graph"
     effect = "" if change.effect == "exact" else f" ({change.effect})"
     return Cause(code, headline, Basis.MEASURED, detail, f"{change.title}{effect}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 from collections.abc import Callable, Sequence
 
 from ...graph.guard import collecting, guarded, tell
@@ -18,18 +19,28 @@ from ...target import Target
 from ..fork import apart
 from ..verdict import Basis, Candidate, Cause
 from .attention import OPTIONS, not_together
+from .building import NO_PLAN_BUILDS, why_none_builds
 from .case import Case, furthest_first, measured, statement
 from .phrases import is_vague, needed_of_device, rules_for
 from .rules import RULES, WORD_RULES, architecture
 
-__all__ = ["UNJUDGED", "find_cause", "find_graph_cause", "suspects"]
+__all__ = ["UNJUDGED", "find_build_cause", "find_cause", "find_graph_cause", "suspects"]
+
+_BUILD_S = 1.5  # for building variations, after which no other is begun: some 15 that fail, or two that compile
 
 # Causes that say nothing about the graph.
 UNJUDGED = frozenset({"driver-library-unusable", "device-needed"})
 
 
 def find_cause(
-    refused: Sequence[Candidate], graph: Graph, target: Target, modes: Sequence[str], *, measure: bool = True
+    refused: Sequence[Candidate],
+    graph: Graph,
+    target: Target,
+    modes: Sequence[str],
+    *,
+    measure: bool = True,
+    build: bool = False,
+    step: Callable[[str], object] = str,
 ) -> Cause | None:
     """Return why a graph was refused, or None if cuDNN was silent.
 
@@ -40,27 +51,88 @@ def find_cause(
     measure
         Whether cuDNN may be asked about variations of the graph, forty at most. They are asked in
         a forked process, as some kill cuDNN; so never of a GPU in this process, whose context a fork does not have.
+    build
+        Whether a variation counts only if a plan of it can be built, which is bounded in time.
+    step
+        Called with each variation that is built, before it is.
     """
-    case = Case(refused, graph, target, modes, measure and not target.is_live)
-    for rule in RULES:
-        cause = _asked(rule, case)
-        if cause is not None:
-            return cause
-    return _with_device_needed(case, _find_in_fork(case, _most_certain))
+    case = _case(refused, graph, target, modes, measure, build, step)
+    cause = _by_rules(case)
+    if cause is not None:
+        return _with_asked(case, cause)
+    return _with_asked(case, _with_device_needed(case, _find_in_fork(case, _most_certain)))
+
+
+def find_build_cause(
+    failed: Sequence[Candidate],
+    graph: Graph,
+    target: Target,
+    modes: Sequence[str],
+    *,
+    measure: bool = True,
+    step: Callable[[str], object] = str,
+) -> Cause:
+    """Return why no plan of a graph can be built, although engine configs passed their support check.
+
+    Parameters
+    ----------
+    failed
+        Those candidates, with the reasons why their plans cannot be built.
+    measure, step
+        As for :func:`find_cause`; the search ends after 1.5 s and the variation that is then being built.
+    """
+    case = _case(failed, graph, target, modes, measure, True, step)
+    found = _find_in_fork(case, lambda one: _asked(why_none_builds, one))
+    headline = f"{len(failed)} engine configs passed their support check and none of their plans can be built"
+    cause = _with_asked(case, found)
+    return cause or Cause(NO_PLAN_BUILDS, headline, Basis.MEASURED, "the control graph's plan can be built here")
+
+
+def _case(
+    refused: Sequence[Candidate],
+    graph: Graph,
+    target: Target,
+    modes: Sequence[str],
+    measure: bool,
+    build: bool,
+    step: Callable[[str], object],
+) -> Case:
+    deadline = time.monotonic() + _BUILD_S if build else math.inf
+    may = measure and not target.is_live
+    return Case(refused, graph, target, modes, may, build=build, deadline=deadline, step=step)
+
+
+def _with_asked(case: Case, cause: Cause | None) -> Cause | None:
+    """Return the cause with how far cuDNN was asked about its remedy, where the rule does not say it."""
+    if cause is None or not cause.remedy or cause.asked or cause.code in UNJUDGED:
+        return cause
+    return dataclasses.replace(cause, asked=case.asked if cause.basis is Basis.MEASURED else "not asked")
 
 
 def find_graph_cause(
-    reasons: Sequence[Reason], graph: Graph, target: Target, modes: Sequence[str], *, measure: bool = True
+    reasons: Sequence[Reason],
+    graph: Graph,
+    target: Target,
+    modes: Sequence[str],
+    *,
+    measure: bool = True,
+    build: bool = False,
+    step: Callable[[str], object] = str,
 ) -> Cause | None:
     """Return why cuDNN refused the operation graph itself, or None if no rule knows its error text."""
     refused = [Candidate("", None, {}, "refused", tuple(reasons))]
-    case = Case(refused, graph, target, modes, measure and not target.is_live)
-    cause = _find_in_fork(case, _of_graph)
+    case = _case(refused, graph, target, modes, measure, build, step)
+    cause = _with_asked(case, _find_in_fork(case, _of_graph))
     return cause and dataclasses.replace(cause, code="operation-graph-refused")
 
 
 def _find_in_fork(case: Case, find: Callable[[Case], Cause | None]) -> Cause | None:
-    """Return what is found in a forked process, or without asking cuDNN where that process dies."""
+    """Return what is found in a forked process, or without asking cuDNN where that process dies.
+
+    What is built has a forked process for each variation.
+    """
+    if case.build:
+        return find(case)
 
     def heard() -> tuple[Cause | None, list[str]]:
         with collecting() as lines:
@@ -70,6 +142,11 @@ def _find_in_fork(case: Case, find: Callable[[Case], Cause | None]) -> Cause | N
     for line in lines:
         tell(line)
     return cause
+
+
+def _by_rules(case: Case) -> Cause | None:
+    """Return what the first rule says that knows the fault by its text alone."""
+    return next((cause for rule in RULES if (cause := _asked(rule, case)) is not None), None)
 
 
 def _asked(rule: Callable[..., Cause | None], *given: Case | Reason) -> Cause | None:
