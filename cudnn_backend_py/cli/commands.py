@@ -133,6 +133,7 @@ def explain(
     from ..diagnose import Judge, Question
     from ..diagnose import explain as ask
     from ..diagnose.explanation import DEFAULT_MODES
+    from ..diagnose.remedies import with_versions
     from ..diagnose.report.text import render
 
     if execute and set(targets) - {"gpu"}:
@@ -144,7 +145,8 @@ def explain(
         verdicts = [ask(graph, name, mode=asked, build=build, execute=execute) for name in (targets or (None,))]
     else:
         with _progress() as step, Judge(limit_s=limit_s, step=step) as judge:
-            verdicts = [judge.ask(Question(graph, name, None, asked, build, execute)) for name in (targets or ("gpu",))]
+            questions = [Question(graph, name, None, asked, build, execute) for name in (targets or ("gpu",))]
+            verdicts = [with_versions(judge.ask(question), question) for question in questions]
     if style == "text" and output is None:
         for verdict in verdicts:
             _console().print(render(verdict))

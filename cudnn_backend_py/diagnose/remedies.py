@@ -29,12 +29,13 @@ from .causes.building import BUILDING_KINDS
 from .causes.case import ARCHITECTURES
 from .causes.find import suspects
 from .causes.phrases import kinds_for
+from .causes.rules import PATTERN_REMOVED
 from .explanation import explain
 from .fork import apart
 from .judges import DID_NOT_START, GPU, Judge, Question
-from .verdict import Verdict
+from .verdict import Asked, Outcome, Verdict
 
-__all__ = ["Remedy", "whatif"]
+__all__ = ["Remedy", "whatif", "with_versions"]
 
 _MODES = ("A", "FALLBACK")
 _BUILDING_S = 6.0  # more for the search where every variation is built
@@ -164,7 +165,7 @@ def whatif(
             raise
     if found is None:
         return []
-    found = sorted([*found, *elsewhere.result()], key=lambda remedy: remedy.size)
+    found = sorted([*found, *elsewhere.result()[0]], key=lambda remedy: remedy.size)
     return list(islice(_distinct(_built(found, asked) if build else found), limit))
 
 
@@ -222,10 +223,13 @@ def _built(found: Iterable[Remedy], asked: _Asked) -> Iterator[Remedy]:
 _LEAST_VERSIONS = 3  # that are asked, however late it is, where nothing else was found
 
 
-def _other_versions(graph: Graph, asked: _Asked, deadline: float, stop: threading.Event) -> list[Remedy]:
-    """Return other installed cuDNN versions that support the graph: those next to the one asked about first."""
+def _other_versions(
+    graph: Graph, asked: _Asked, deadline: float, stop: threading.Event
+) -> tuple[list[Remedy], list[str]]:
+    """Return other installed cuDNN versions that support the graph, and those that refuse it, the nearest first."""
     used = asked.version or library().version_text
     found: list[Remedy] = []
+    refusing: list[str] = []
     with Judge() as judge:
         for number, name in enumerate(_order_of_versions(used)):
             late = time.monotonic() > deadline and number >= _LEAST_VERSIONS
@@ -236,7 +240,33 @@ def _other_versions(graph: Graph, asked: _Asked, deadline: float, stop: threadin
                 title = f"cuDNN {name} instead of {used}"
                 remedy = Remedy(title, "exact", (title,), graph, asked.target, name, verified=True, verdict=verdict)
                 found.append(replace(remedy, graphs=(graph,), kinds=("version",)))
-    return found
+            elif verdict.outcome is Outcome.NOT_SUPPORTED:
+                refusing.append(name)
+    return found, refusing
+
+
+_VERSIONS_S = 3.0
+
+
+def with_versions(verdict: Verdict, question: Question) -> Verdict:
+    """Return the verdict on a question with what other installed versions say, where a pattern was taken out of cuDNN.
+
+    Notes
+    -----
+    Loads cuDNN: yes, each version in a child process.
+    """
+    cause = verdict.cause
+    if cause is None or cause.code != PATTERN_REMOVED:
+        return verdict
+    asked = _Asked(question.target, verdict.cudnn, question.modes, question.build)
+    found, refusing = _other_versions(question.graph, asked, time.monotonic() + _VERSIONS_S, threading.Event())
+    if found:
+        told: Asked = "built" if question.build else "support check"
+        cause = replace(cause, remedy=f"use cuDNN {found[0].version} (--cudnn {found[0].version})", asked=told)
+    elif refusing:
+        detail = f"{cause.detail}; cuDNN {', '.join(refusing)} {'do' if len(refusing) > 1 else 'does'} not support it"
+        cause = replace(cause, detail=detail, remedy="", asked="")
+    return replace(verdict, cause=cause)
 
 
 def _order_of_versions(used: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,6 +24,7 @@ from .phrases import is_vague
 
 __all__ = [
     "ARCHITECTURES",
+    "Budget",
     "Case",
     "builds",
     "contrast",
@@ -73,13 +74,32 @@ def builds(graph: Graph, target: Target, modes: Sequence[str]) -> bool:
     return False
 
 
+class Budget:
+    """Time for building variations: of the processors, so that a busy machine finds the same; and of the clock.
+
+    Parameters
+    ----------
+    cpu_s, wall_s
+        Seconds of this process and of those it forked, and on the clock, after which no other variation is begun: some
+        fifteen that do not compile, or two that do.
+    """
+
+    def __init__(self, cpu_s: float = 1.5, wall_s: float = 15.0) -> None:
+        self._cpu_end = sum(os.times()[:4]) + cpu_s
+        self._wall_end = time.monotonic() + wall_s
+
+    @property
+    def left(self) -> bool:
+        """Whether another variation may be begun."""
+        return sum(os.times()[:4]) < self._cpu_end and time.monotonic() < self._wall_end
+
+
 @dataclass
 class Case:
     """A refused graph, and the variations that are asked about, 40 at most.
 
-    ``measure`` False asks none: for graphs whose variations crash cuDNN. ``build`` asks for a plan of each variation,
-    not for its support check alone, until ``deadline`` (of ``time.monotonic``), each in a forked process; ``step`` is
-    called before each.
+    ``measure`` False asks none: for graphs whose variations crash cuDNN. With a ``budget`` a plan of each variation is
+    asked for, not its support check alone, each in a forked process; ``step`` is called before each.
     """
 
     refused: Sequence[Candidate]
@@ -88,27 +108,26 @@ class Case:
     modes: Sequence[str]
     measure: bool = True
     questions: int = _QUESTIONS
-    build: bool = False
-    deadline: float = math.inf
+    budget: Budget | None = None
     step: Callable[[str], object] = str
 
     @property
     def asked(self) -> Asked:
         """How far cuDNN is asked about variations."""
-        return "built" if self.build else "support check"
+        return "support check" if self.budget is None else "built"
 
     def supports(self, graph: Graph, target: Target | None = None) -> bool:
         """Return whether cuDNN supports a variation, also for another target; False where there were too many."""
         if not self._may_ask():
             return False
-        if not self.build:
+        if self.budget is None:
             return supports(graph, target or self.target, self.modes)
         self.step(f"plan, of variation {_QUESTIONS - self.questions} of the graph")
         return apart(lambda: builds(graph, target or self.target, self.modes), lambda: False)
 
     def _may_ask(self) -> bool:
         self.questions -= 1
-        return self.measure and self.questions >= 0 and time.monotonic() < self.deadline
+        return self.measure and self.questions >= 0 and (self.budget is None or self.budget.left)
 
     def cure(self, *kinds: str, keep: Callable[[Change], bool] = lambda _: True) -> Change | None:
         """Return the first change of these kinds, and of one graph, after which cuDNN supports the graph."""
@@ -138,7 +157,7 @@ class Case:
 
     def _takes(self, other: Target) -> bool:
         """Return whether another target supports the graph; those do not count among the forty questions."""
-        if self.build:
+        if self.budget is not None:
             return self.supports(self.graph, other)
         return supports(self.graph, other, self.modes)
 

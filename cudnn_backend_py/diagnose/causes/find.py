@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 from collections.abc import Callable, Sequence
 
 from ...graph.guard import collecting, guarded, tell
@@ -20,13 +19,11 @@ from ..fork import apart
 from ..verdict import Basis, Candidate, Cause
 from .attention import OPTIONS, not_together
 from .building import NO_PLAN_BUILDS, why_none_builds
-from .case import Case, furthest_first, measured, statement
+from .case import Budget, Case, furthest_first, measured, statement
 from .phrases import is_vague, needed_of_device, rules_for
 from .rules import RULES, WORD_RULES, architecture
 
 __all__ = ["UNJUDGED", "find_build_cause", "find_cause", "find_graph_cause", "suspects"]
-
-_BUILD_S = 1.5  # for building variations, after which no other is begun: some 15 that fail, or two that compile
 
 # Causes that say nothing about the graph.
 UNJUDGED = frozenset({"driver-library-unusable", "device-needed"})
@@ -79,7 +76,7 @@ def find_build_cause(
     failed
         Those candidates, with the reasons why their plans cannot be built.
     measure, step
-        As for :func:`find_cause`; the search ends after 1.5 s and the variation that is then being built.
+        As for :func:`find_cause`; the search is bounded by a :class:`.case.Budget`.
     """
     case = _case(failed, graph, target, modes, measure, True, step)
     found = _find_in_fork(case, lambda one: _asked(why_none_builds, one))
@@ -97,9 +94,8 @@ def _case(
     build: bool,
     step: Callable[[str], object],
 ) -> Case:
-    deadline = time.monotonic() + _BUILD_S if build else math.inf
     may = measure and not target.is_live
-    return Case(refused, graph, target, modes, may, build=build, deadline=deadline, step=step)
+    return Case(refused, graph, target, modes, may, budget=Budget() if build else None, step=step)
 
 
 def _with_asked(case: Case, cause: Cause | None) -> Cause | None:
@@ -131,7 +127,7 @@ def _find_in_fork(case: Case, find: Callable[[Case], Cause | None]) -> Cause | N
 
     What is built has a forked process for each variation.
     """
-    if case.build:
+    if case.budget is not None:
         return find(case)
 
     def heard() -> tuple[Cause | None, list[str]]:

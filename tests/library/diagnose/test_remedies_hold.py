@@ -1,0 +1,105 @@
+"""Remedies are taken at their word: every change, target and version in the printed text of a verdict is asked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from cudnn_backend_py import GraphError
+from cudnn_backend_py.diagnose import Judge, Question, Verdict, render_text
+from cudnn_backend_py.diagnose.surveys.attention import attention_rows
+from cudnn_backend_py.graph.rewrite.changes import changes
+from cudnn_backend_py.native import library
+from cudnn_backend_py.versions import store
+from tests.library.diagnose.test_attention_support import TABLES
+
+ROWS = attention_rows()
+HERE = {library().version_text, *(item.short for item in store.list_installed())}
+VERSIONS = [name for name in TABLES if name in HERE]
+EVERY = 7  # of the refused cells of an older version, whose every cell is asked with the newest
+EFFECT = re.compile(r" \((?:exact|idea|changes numerics)\)$")
+
+
+@pytest.fixture(scope="module")
+def judge() -> Iterator[Judge]:
+    with Judge() as one:
+        yield one
+
+
+def advice_of(verdict: Verdict) -> str:
+    """Return what the printed verdict says is to be done."""
+    lines = render_text(verdict).splitlines()
+    return next((line.removeprefix("what to do:").strip() for line in lines if line.startswith("what to do:")), "")
+
+
+def check_advice(judge: Judge, question: Question, verdict: Verdict) -> int:
+    """Ask whether each remedy of the printed verdict holds; return how many it names."""
+    said = advice_of(verdict)
+    if not said or said.endswith(" [not asked]"):
+        return 0
+    depth = "a plan of it was built" if question.build else "passes its support check, not built"
+    assert said.endswith(f" [{depth}]"), said
+    said = said.removesuffix(f" [{depth}]")
+    if said.startswith("judge for "):
+        asked = [replace(question, target=name.replace("_", "")) for name in re.findall(r"\bsm_\d+\b", said)]
+    elif said.startswith("use cuDNN "):
+        asked = [replace(question, version=name) for name in re.findall(r"^use cuDNN (\S+)", said)]
+    else:
+        titles = [EFFECT.sub("", one) for one in re.split(r" or (?=with)", said)]
+        offered = {change.title: change.graph for change in changes(question.graph)}
+        assert set(titles) <= offered.keys(), said
+        asked = [replace(question, graph=offered[title]) for title in titles]
+    assert asked, said
+    for one in asked:
+        assert judge.ask(replace(one, causes=False)).supported, said
+    return len(asked)
+
+
+def refused_cells(version: str) -> list[tuple[str, str, str]]:
+    table = TABLES[version]
+    return [
+        (name, form, target)
+        for name, row in table.cells.items()
+        for form, cells in row.items()
+        for target, cell in cells.items()
+        if cell.answer == "no"
+    ]
+
+
+def question_of(cell: tuple[str, str, str], version: str, *, build: bool = False) -> Question | None:
+    """Return the question of a cell, None where this package writes its graph no more."""
+    name, form, target = cell
+    own = None if version == library().version_text else version
+    try:
+        graph = ROWS[name].graph(form, tuple(map(int, version.split("."))))  # type: ignore[arg-type]
+    except GraphError:
+        return None
+    return Question(graph, target, own, build=build)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_remedies_of_the_tables_hold(judge: Judge, version: str) -> None:
+    cells = refused_cells(version)
+    step = 1 if version == library().version_text else EVERY
+    count = 0
+    for cell in cells[::step]:
+        question = question_of(cell, version)
+        if question is None:
+            continue
+        verdict = judge.ask(question)
+        assert not verdict.supported, cell
+        count += check_advice(judge, question, verdict)
+    print(f"cuDNN {version}: {len(cells[::step])} of {len(cells)} refused verdicts, {count} remedies asked")
+    assert count > len(cells[::step]) // 3
+
+
+@pytest.mark.parametrize("cell", refused_cells(library().version_text)[::40], ids=", ".join)
+def test_remedies_of_the_tables_hold_when_built(judge: Judge, cell: tuple[str, str, str]) -> None:
+    question = question_of(cell, library().version_text, build=True)
+    assert question is not None
+    verdict = judge.ask(question)
+    assert not verdict.supported
+    check_advice(judge, question, verdict)
