@@ -9,15 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from cudnn_backend_py import Graph, UsageError
-from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Question, Verdict, explain, whatif
+from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, ReduceTensorOp, UsageError
+from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Question, Verdict, explain, render_text, whatif
 from cudnn_backend_py.diagnose.causes.case import Budget, Case, builds, supports
 from cudnn_backend_py.graph.rewrite.changes import changes
 from cudnn_backend_py.target import using
 from tests.cases import part_a
 from tests.library.diagnose.test_rules import backward, forward
 from tests.support.child import Finished, run_python
+from tests.support.zoo import ZOO
 
+MAX, ADD = ReduceTensorOp.MAX, ReduceTensorOp.ADD
 MODES = ("A", "FALLBACK")
 SECONDS = 40.0  # a bound for any machine, however busy; the time is printed
 MXFP8 = next(case for case in part_a.CASES if case.name == "mxfp8 d512")
@@ -36,7 +38,7 @@ def judge() -> Iterator[Judge]:
 
 def command(tmp_path: Path, name: str, *arguments: str, graph: str = "backward(head_dim=256)") -> Finished:
     path = tmp_path / "asked.py"
-    path.write_text(f"from tests.library.diagnose.test_rules import *\ndef graph():\n    return {graph}\n")
+    path.write_text(f"from tests.library.diagnose.test_build_stage import *\ndef graph():\n    return {graph}\n")
     return run_python(["-m", "cudnn_backend_py", name, str(path), *arguments])
 
 
@@ -170,5 +172,72 @@ def test_modes_are_asked(tmp_path: Path) -> None:
 # only FALLBACK
 
 
-def modes_of(verdict: Verdict) -> set[str]:
-    return {candidate.mode for candidate in verdict.candidates if candidate.state in ("supported", "built")}
+def doubles() -> Graph:
+    """Return a convolution that mode A refuses on sm_90."""
+    g = GraphBuilder("doubles", io_type=DataType.DOUBLE, compute_type=DataType.DOUBLE)
+    g.convolution(g.tensor("x", (2, 16, 16, 16)), g.tensor("w", (32, 16, 5, 5)), padding=1, name="y", virtual=False)
+    return g.graph()
+
+
+@pytest.mark.parametrize("build", [False, True])
+def test_graph_that_only_fallback_supports_says_so(judge: Judge, build: bool) -> None:
+    verdict = judge.ask(Question(doubles(), "sm90", build=build))
+    assert verdict.supported
+    why = verdict.only_fallback
+    assert why is not None
+    assert (why.basis, why.asked) == (Basis.MEASURED, "built" if build else "support check")
+    alone = judge.ask(Question(doubles(), "sm90", modes=("A",)))
+    assert alone.outcome is Outcome.NOT_SUPPORTED
+    assert alone.cause is not None
+    assert why.headline == alone.cause.headline
+    first = render_text(verdict).splitlines()[0]
+    assert first.startswith(f"SUPPORTED by FALLBACK only, mode A refuses ({why.headline}): graph 'doubles'")
+    assert Verdict.from_dict(verdict.to_dict()) == verdict
+
+
+@pytest.mark.parametrize("modes", [("A", "FALLBACK"), ("A",), ("FALLBACK",)])
+def test_graph_that_mode_a_supports_says_nothing_of_fallback(judge: Judge, modes: tuple[str, ...]) -> None:
+    graph = forward() if "A" in modes else doubles()
+    verdict = judge.ask(Question(graph, "sm90", modes=modes))
+    assert verdict.supported
+    assert verdict.only_fallback is None
+
+
+def test_whatif_of_a_graph_that_only_fallback_supports(tmp_path: Path) -> None:
+    done = command(tmp_path, "whatif", "--target", "sm90", graph="doubles()")
+    first, second = done.stdout.splitlines()
+    assert first.startswith("SUPPORTED by FALLBACK only, mode A refuses (")
+    assert second.endswith("for a program that asks no FALLBACK: --mode A")
+    assert command(tmp_path, "whatif", "--target", "sm90", "--mode", "A", graph="doubles()").stdout.startswith(
+        "NOT SUPP"
+    )
+
+
+# removed patterns
+
+
+def test_older_version_is_named_only_if_it_was_asked(tmp_path: Path) -> None:
+    """Two products in F16x16 order were supported once, on sm_80; softmax written by hand never was on sm_89."""
+    removed = command(tmp_path, "explain", "--target", "sm80", graph="ZOO['two matmul, reordered, s 10']()")
+    said = next(line for line in removed.stdout.splitlines() if line.startswith("what to do:"))
+    version = re.search(r"use cuDNN (\S+) ", said)
+    assert version is not None
+    assert said.endswith("[passes its support check, not built]")
+    asked = Question(ZOO["two matmul, reordered, s 10"](), "sm80", version[1])
+    with Judge() as judge:
+        assert judge.ask(asked).supported
+    never = command(tmp_path, "explain", "--target", "sm89", graph="by_hand()")
+    assert "rule:        pattern-removed" in never.stdout
+    assert "what to do:" not in never.stdout
+    assert "not support it" in never.stdout
+
+
+def by_hand() -> Graph:
+    """Return attention whose softmax is written as operations."""
+    g = GraphBuilder("by_hand", io_type=DataType.HALF)
+    q, v = g.tensor("q", (2, 4, 256, 64)), g.tensor("v", (2, 4, 256, 64))
+    s = g.matmul(q, g.tensor("k", (2, 4, 64, 256), strides=(65536, 16384, 1, 64)))
+    e = g.pointwise(PointwiseMode.EXP, g.pointwise(PointwiseMode.SUB, s, g.reduction(MAX, s, (2, 4, 256, 1))))
+    p = g.pointwise(PointwiseMode.DIV, e, g.reduction(ADD, e, (2, 4, 256, 1)), data_type=DataType.HALF)
+    g.matmul(p, v, name="o", virtual=False)
+    return g.graph()
