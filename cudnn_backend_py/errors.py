@@ -1,4 +1,4 @@
-"""The exception family: what was wrong, the value found, the value needed, cuDNN's words, what to do.
+"""The exception family: what was wrong, the value found, the value needed, cuDNN's error text, what to do.
 
 Every exception is one printable line as ``str(exc)`` (``code: headline``); the rest is attached as a note, so logs
 stay short and tracebacks show everything; its parts are kept as they were given. All of them pickle, so a child

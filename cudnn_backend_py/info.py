@@ -1,4 +1,4 @@
-"""What this machine and process have: the facts ``cudnn-backend info`` shows, and how a record of figures begins."""
+"""Facts of this machine and process, as ``cudnn-backend info`` shows them and a record of figures begins with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modules under the names they had in earlier versions: they still import, with a warning that names the new one."""
+"""Former names of modules: they still import, with a warning that names the new one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts of others as text output may show them: names, device names, lines of a log, cuDNN's words.
+"""Texts of others as text output may show them: names, device names, lines of a log, cuDNN's error text.
 
 A terminal obeys control characters, bidirectional marks turn what is read around, a newline in a name makes a line of
 its own, and a CI takes a line that begins with ``::`` for a command. So what Python does not call printable is shown

@@ -1,4 +1,4 @@
-"""Who is measured beside this package's plans: cudnn-frontend, our module of its names, torch; the buffers of all."""
+"""Contenders of this package's plans: cudnn-frontend, our module of its names, torch; and the buffers of all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .. import torch_ops
 from .frontend_graph import build
 from .shapes import Direction, Shape
 
-__all__ = ["Frontend", "differentiated", "fill_forward", "make_buffers", "open_frontend", "torch_calls"]
+__all__ = ["Frontend", "differentiate", "fill_forward", "make_buffers", "open_frontend", "torch_calls"]
 
 
 def make_buffers(shape: Shape, direction: Direction, sets: int = 1) -> list[dict[str, Any]]:
@@ -87,7 +87,7 @@ TORCH_BACKENDS = {
 def torch_calls(
     shape: Shape, direction: Direction, buffers: Mapping[str, Any], names: Sequence[str] = tuple(TORCH_BACKENDS)
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Yield (name, call, context to make it in) for each backend of torch that takes the problem."""
+    """Yield (name, call, context to make it in) for each backend of torch that supports the problem."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -101,14 +101,14 @@ def torch_calls(
         call = partial(sdpa, q, k, v, is_causal=shape.causal, enable_gqa=bool(shape.kv_heads))
         try:
             with context():
-                made = differentiated(call, (q, k, v), buffers) if direction == "backward" else call
+                made = differentiate(call, (q, k, v), buffers) if direction == "backward" else call
                 made()
-        except RuntimeError:  # that backend does not take the problem, or this GPU
+        except RuntimeError:  # that backend does not support the problem, or this GPU
             continue
         yield name, made, context
 
 
-def differentiated(call: Callable[[], Any], inputs: tuple[Any, ...], buffers: Mapping[str, Any]) -> Callable[[], Any]:
+def differentiate(call: Callable[[], Any], inputs: tuple[Any, ...], buffers: Mapping[str, Any]) -> Callable[[], Any]:
     """Return the backward pass of a call, whose forward pass is made now."""
     import torch
 

@@ -1,4 +1,4 @@
-"""The graphs that are measured, as programs of cudnn-frontend build them, with either module. Imports nothing heavy."""
+"""Measured graphs, as programs of cudnn-frontend build them, with either module. Imports nothing heavy."""
 
 from __future__ import annotations
 

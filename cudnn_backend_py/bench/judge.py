@@ -1,4 +1,4 @@
-"""What is accepted of a record, and how that is told."""
+"""Acceptance of a record: its limits, and the report on what exceeds them."""
 
 from __future__ import annotations
 

@@ -36,11 +36,11 @@ from ..plans.plan import Plan
 from ..system.child import script_command
 from ..target import Target
 from ..tuning.search import autotune
-from .contenders import Frontend, differentiated, fill_forward, make_buffers, open_frontend, torch_calls
+from .contenders import Frontend, differentiate, fill_forward, make_buffers, open_frontend, torch_calls
 from .judge import judge, verdict_lines
 from .shapes import DIRECTIONS, FULL, QUICK, SMALL, Direction, Effort, Shape
 from .tables import draw, fresh_table, gpu_table, host_table
-from .timing import fresh, gpu_times, host_times, microseconds, once_within, same, turned, within
+from .timing import fresh, gpu_times, host_times, microseconds, once_within, rotate, same, within
 
 __all__ = ["run_bench"]
 
@@ -111,7 +111,7 @@ def _host_contenders(
     q, k, v = (first[name].detach().clone() for name in "qkv")
     operator: Callable[[], Any] = partial(torch_ops.attention, q, k, v, causal=True)
     if direction == "backward":
-        operator = differentiated(operator, (q, k, v), first)
+        operator = differentiate(operator, (q, k, v), first)
     contenders["torch operator"] = same(operator)
     for name, call, context in torch_calls(SMALL, direction, first):
         contenders[name] = within(context, call)
@@ -199,7 +199,7 @@ def bench_fresh(target: Target, frontend_folder: str | None, effort: Effort) -> 
         build(SMALL.graph("forward", target), target, cache=False).save(plan)
         _child("disk cache", plan, warm, frontend_folder)  # fills the cache
         for number in range(effort.children):
-            for way in turned(ways, number):
+            for way in rotate(ways, number):
                 cache = warm if way == "disk cache" else Path(folder) / f"empty {way} {number}"
                 runs[way].append(_child(way, plan, cache, frontend_folder))
     return {way: _middle(found) for way, found in runs.items()}

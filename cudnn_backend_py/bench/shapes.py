@@ -1,4 +1,4 @@
-"""The problems that are measured, and how much is. Imports nothing heavy."""
+"""Measured problems, and how much is measured of each. Imports nothing heavy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measuring: contenders take turns, what is told are medians with quartiles."""
+"""Timing: contenders take turns, medians with quartiles are reported."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..native.cuda import Timer
 from ..tuning.statistics import Timing
 from .shapes import Effort
 
-__all__ = ["fresh", "gpu_times", "host_times", "microseconds", "once_within", "same", "turned", "within"]
+__all__ = ["fresh", "gpu_times", "host_times", "microseconds", "once_within", "rotate", "same", "within"]
 
 
 def microseconds(timing: Timing) -> dict[str, float]:
@@ -32,7 +32,7 @@ def gpu_times(contenders: Mapping[str, Callable[[], Any]], rounds: int) -> dict[
             call()
     with Timer(device, 2 * len(contenders)) as timer:
         for number in range(rounds):
-            names = turned(list(contenders), number)
+            names = rotate(list(contenders), number)
             for index, name in enumerate(names):
                 for _ in range(2):  # long enough that the host has queued the launch before the GPU comes to it
                     flush.zero_()
@@ -56,7 +56,7 @@ def host_times(contenders: Mapping[str, Callable[[int, int], float]], effort: Ef
     gc.disable()
     try:
         for batch in range(effort.host_batches):
-            for name in turned(list(contenders), batch):
+            for name in rotate(list(contenders), batch):
                 torch.cuda.synchronize()
                 nanoseconds = contenders[name](batch, effort.host_calls)
                 if batch >= 3:
@@ -67,7 +67,7 @@ def host_times(contenders: Mapping[str, Callable[[int, int], float]], effort: Ef
     return {name: Timing.of(found) for name, found in times.items()}
 
 
-def turned(names: list[str], by: int) -> list[str]:
+def rotate(names: list[str], by: int) -> list[str]:
     by %= len(names)
     return names[by:] + names[:by]
 

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..printable import printable
-from ..system.child import call_command, ending_of
+from ..system.child import call_command, describe_ending
 from ..system.strict import read_text
 from .graph_file import is_python, load_graph_file
 from .output import NOT_JUDGED, Commands, OutputFile, add_row, say, warn, write, write_report
@@ -58,7 +58,7 @@ def _judge_in_child(ctx: click.Context, _parameter: click.Parameter, version: st
         raise SystemExit(child.returncode)
     from ..diagnose.environment import environment_fault_after_crash
 
-    warn(f"COULD NOT BE JUDGED: the process that asks cuDNN {version} ended with {ending_of(child.returncode)}")
+    warn(f"COULD NOT BE JUDGED: the process that asks cuDNN {version} ended with {describe_ending(child.returncode)}")
     if (fault := environment_fault_after_crash(version)) is not None:
         warn(printable(fault.headline) + (f"\nwhat to do: {fault.repair}" if fault.repair else ""))
     raise SystemExit(NOT_JUDGED)

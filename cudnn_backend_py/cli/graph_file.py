@@ -1,4 +1,4 @@
-"""The files commands take a graph from: JSON, which is data, or Python, which is run."""
+"""Graph files of commands: JSON, which is data, or Python, which is run."""
 
 from __future__ import annotations
 

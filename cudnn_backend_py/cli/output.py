@@ -1,4 +1,4 @@
-"""How commands answer: what they print, where it goes, and the exit codes 0, 1, 2 and 130."""
+"""Output of commands: what they print, where it goes, and the exit codes 0, 1, 2 and 130."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _flush() -> None:
 
 
 def _drop_unwritten() -> None:
-    """Let go of what cannot be written, so that the end of the process does not try again and complain."""
+    """Release what cannot be written, so that the end of the process does not try again and complain."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:

@@ -1,4 +1,4 @@
-"""The commands that build, keep, tune and time plans: ``build``, ``cache``, ``tune``, ``bench``."""
+"""Commands that build, keep, tune and time plans: ``build``, ``cache``, ``tune``, ``bench``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["add_commands"]
 
 
-def _judged(graph: Graph, target: str | None) -> int:
+def _judge(graph: Graph, target: str | None) -> int:
     """Return 1 if cuDNN does not support a graph whose plan was refused, 2 if that cannot be said."""
     from ..diagnose import Question, judge
 
@@ -53,7 +53,7 @@ def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: 
             plan = build_plan(asked, target, mode=mode, engine=engine, knobs=choices)
         except (CudnnStatusError, NotSupported) as error:
             warn(error.render())
-            raise SystemExit(_judged(asked, target)) from None
+            raise SystemExit(_judge(asked, target)) from None
         plan.save(output)
         say(f"{output}: {plan.tag} for {plan.target.name} (sm_{plan.target.sm}), {plan.workspace_bytes} bytes")
 

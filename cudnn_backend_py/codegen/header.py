@@ -1,4 +1,4 @@
-"""Read cudnn_graph.h: enums, prototypes, structs, and what its comments say about attributes.
+"""Parser of cudnn_graph.h: enums, prototypes, structs, and what its comments say about attributes.
 
 Only facts are taken (names, numbers, types, versions, required or optional), never the sentences.
 """

@@ -1,4 +1,4 @@
-"""Join the header and facts.toml into what is to be written, and list what does not fit."""
+"""Model of the generated files: the header joined with facts.toml, and a list of what does not fit."""
 
 from __future__ import annotations
 

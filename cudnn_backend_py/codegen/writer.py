@@ -1,4 +1,4 @@
-"""Turn the model into the text of the generated files."""
+"""Writer of the generated files, from the model."""
 
 from __future__ import annotations
 

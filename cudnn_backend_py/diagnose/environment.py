@@ -1,4 +1,4 @@
-"""``check_environment``: what is wrong with the machine and the process, looked at before a graph is blamed."""
+"""``check_environment``: faults of the machine and the process, looked for before a graph is blamed."""
 
 from __future__ import annotations
 
@@ -107,23 +107,23 @@ def check_environment(on: Library | None = None, target: Target | None = None, b
         path = _candidate()
         faults = [] if path is None else _before_loading(path)
         if any(fault.blocks for fault in faults):
-            return _with_damage(faults, path)
+            return _add_damage(faults, path)
         try:
             lib = library()
         except EnvironmentNotReady as error:
             where = error.sections.get("where", "")
             refused = Fault(error.code, error.headline, where, error.sections.get("fix", ""), blocks=True)
-            return _with_damage([refused, *([] if path is None else _shadowed(path))], path)
+            return _add_damage([refused, *([] if path is None else _find_shadowed(path))], path)
     faults = [
-        *_mapped(lib),
-        *_shadowed(lib.path),
+        *_find_mapped(lib),
+        *_find_shadowed(lib.path),
         *_driver(lib, target, build),
         *_nvrtc(lib, target, build),
         *_cublaslt(lib),
     ]
     if not any(fault.code in ("cudnn-sublibraries-mixed", "cudnn-loaded-twice") for fault in faults):
         faults += _files(lib.path, lib.version)
-    return _with_damage(sorted(faults, key=lambda fault: not fault.blocks), lib.path, lib.nvrtc.path)
+    return _add_damage(sorted(faults, key=lambda fault: not fault.blocks), lib.path, lib.nvrtc.path)
 
 
 def environment_fault_after_crash(version: str | None, *, in_start: bool = False) -> Fault | None:
@@ -158,20 +158,20 @@ def environment_fault_after_crash(version: str | None, *, in_start: bool = False
         path, nvrtc = str(installed.library), None if installed.nvrtc is None else str(installed.nvrtc)
     for file in (path, nvrtc):
         if file is not None and (damage := find_damage(file, full=True)) is not None:
-            return _damaged(damage)
-    return next(_shadowed(path), None) if in_start and path is not None else None
+            return _describe_damage(damage)
+    return next(_find_shadowed(path), None) if in_start and path is not None else None
 
 
-def _damaged(damage: Damage) -> Fault:
+def _describe_damage(damage: Damage) -> Fault:
     return Fault("installed-files-changed", damage.headline, "\n".join(damage.differences), damage.repair, blocks=True)
 
 
-def _with_damage(faults: list[Fault], *paths: str | None) -> list[Fault]:
+def _add_damage(faults: list[Fault], *paths: str | None) -> list[Fault]:
     """Return the faults, before them the damage to the wheels of these libraries that explains them."""
     if not any(fault.code in _PERHAPS_DAMAGED for fault in faults):
         return faults
     found = (find_damage(path, full=True) for path in paths if path is not None)
-    return [*(_damaged(damage) for damage in found if damage is not None), *faults]
+    return [*(_describe_damage(damage) for damage in found if damage is not None), *faults]
 
 
 def _candidate() -> str | None:
@@ -183,22 +183,22 @@ def _candidate() -> str | None:
 def _before_loading(path: str) -> list[Fault]:
     """Return the faults of the library that would be loaded, from its files alone."""
     if (damage := find_damage(path, full=False)) is not None:
-        return [_damaged(damage)]
+        return [_describe_damage(damage)]
     try:
         with Path(path).open("rb") as file:
             is_library = file.read(4) == b"\x7fELF"
     except OSError:
         is_library = False
-    return list(_missing(path, None)) if is_library else []  # the loader says it better
+    return list(_find_missing(path, None)) if is_library else []  # the loader says it better
 
 
 @lru_cache
 def _files(path: str, version: Version) -> tuple[Fault, ...]:
     """Return the faults of the files beside a libcudnn."""
-    return (*_missing(path, version), *_misnamed(path, version), *_unloadable(path))
+    return (*_find_missing(path, version), *_find_misnamed(path, version), *_find_unloadable(path))
 
 
-def _missing(path: str, version: Version | None) -> Iterator[Fault]:
+def _find_missing(path: str, version: Version | None) -> Iterator[Fault]:
     folder = Path(path).parent
     present = set(sublibraries(folder))
     full = not present.isdisjoint(_FULL)
@@ -218,7 +218,7 @@ def _missing(path: str, version: Version | None) -> Iterator[Fault]:
         )
 
 
-def _misnamed(path: str, version: Version) -> Iterator[Fault]:
+def _find_misnamed(path: str, version: Version) -> Iterator[Fault]:
     """Yield the sub-libraries whose file names bear another version than cuDNN answers."""
     for name, files in sublibraries(Path(path).parent).items():
         versions = {found for file in files if (found := name_version(file)) is not None}
@@ -233,7 +233,7 @@ def _misnamed(path: str, version: Version) -> Iterator[Fault]:
             )
 
 
-def _unloadable(path: str) -> Iterator[Fault]:
+def _find_unloadable(path: str) -> Iterator[Fault]:
     """Yield the sub-libraries the loader refuses: those of another version lack each other's symbols."""
     present = sublibraries(Path(path).parent)
     for name in (*_VITAL, *_VITAL_SINCE, "heuristic", "engines_precompiled"):
@@ -253,7 +253,7 @@ def _unloadable(path: str) -> Iterator[Fault]:
             )
 
 
-def _mapped(lib: Library) -> Iterator[Fault]:
+def _find_mapped(lib: Library) -> Iterator[Fault]:
     """Yield what this process has mapped of other cuDNNs than `lib`."""
     shims, parts = mapped_cudnn()
     if len(shims) > 1:
@@ -287,7 +287,7 @@ def _names(folder: Path) -> frozenset[str]:
     return frozenset(sublibraries(folder))
 
 
-def _shadowed(path: str) -> Iterator[Fault]:
+def _find_shadowed(path: str) -> Iterator[Fault]:
     """Yield what the loader is told to take before the sub-libraries of `path`."""
     own = Path(path).resolve().parent
     for folder in loader_folders():

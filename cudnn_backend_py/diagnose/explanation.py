@@ -12,7 +12,7 @@ from ..execution.run import trial_run
 from ..generated.enums import DataType, HeurMode, Status
 from ..graph import Graph, GraphBuilder
 from ..graph.faults import known_hazards
-from ..graph.guard import MISTAKES, collecting, told
+from ..graph.guard import MISTAKES, collecting, describe_failure
 from ..native import loaded_library
 from ..plans.candidate import Candidate, read_candidates
 from ..plans.engine import EngineConfig, Heuristics, OperationGraph, heur_mode
@@ -114,7 +114,8 @@ def explain(
             reasons = read_error(error) if isinstance(error, CudnnStatusError) else ()
             verdict = _blank(graph, name, modes, fault, **found, reasons=reasons)
         except MISTAKES as error:
-            fault = Fault("judging-failed", told("the judging", error), "this says nothing about the graph", "", True)
+            headline = describe_failure("the judging", error)
+            fault = Fault("judging-failed", headline, "this says nothing about the graph", "", True)
             verdict = _blank(graph, name, modes, fault, **found)
     return replace(verdict, limits=(*verdict.limits, *lines)) if lines else verdict
 
@@ -176,7 +177,7 @@ class _Question:
             cause = Cause(error.code, error.headline, Basis.RULE, _OURS, error.sections.get("fix", ""), "not asked")
             return self._make(Outcome.NOT_SUPPORTED, "graph", control, (), (), cause)
         except CudnnStatusError as error:
-            return self._refused_graph(control, error)
+            return self._judge_refused_graph(control, error)
         return self._ask(control, operation_graph)
 
     def _asking(self) -> dict[str, Any]:
@@ -224,7 +225,7 @@ class _Question:
         supported = any(answer.configs for answer in answers)
         return Control(graph.name, supported, () if supported else tuple(dict.fromkeys(reasons)))
 
-    def _refused_graph(self, control: Control, error: CudnnStatusError) -> Verdict:
+    def _judge_refused_graph(self, control: Control, error: CudnnStatusError) -> Verdict:
         number = int(error.status)
         reasons = read_error(error)
         judged = 2000 <= number < 4000
@@ -256,7 +257,7 @@ class _Question:
             for config in answer.configs:
                 survivors.append((len(candidates), config))
                 candidates.append(Candidate.from_config(config))
-            refused, unnamed = _refused(answer, mode)
+            refused, unnamed = _split_refused(answer, mode)
             candidates += refused
             loose += unnamed
         if not survivors:
@@ -402,7 +403,7 @@ def _stages(outcome: Outcome, reached: str, candidates: Sequence[Candidate]) -> 
     return tuple(stages)
 
 
-def _refused(answer: Heuristics, mode: HeurMode) -> tuple[list[Candidate], list[Reason]]:
+def _split_refused(answer: Heuristics, mode: HeurMode) -> tuple[list[Candidate], list[Reason]]:
     """Return the refused candidates of an answer, and the reasons that belong to none."""
     found = read_candidates(mode.name, answer.answer.text)
     refused = [item for item in found if item.engine is not None]

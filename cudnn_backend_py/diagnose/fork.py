@@ -1,4 +1,4 @@
-"""``apart``: call a function in a forked process, so that what kills it does not kill the caller."""
+"""``run_in_fork``: call a function in a forked process, so that what kills it does not kill the caller."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from typing import NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
-from ..system.child import undisturbed
+from ..system.child import run_undisturbed
+from ..system.renamed import keep_names
 
-__all__ = ["apart"]
+__all__ = ["run_in_fork"]
 
 _PATIENCE_S = 10.0
 
 Result = TypeVar("Result")
 
 
-def apart(function: Callable[[], Result], otherwise: Callable[[], Result]) -> Result:
+def run_in_fork(function: Callable[[], Result], otherwise: Callable[[], Result]) -> Result:
     """Return what `function` returns in a forked process, or what `otherwise` returns here if that process dies.
 
     Beside other threads, one of which may hold a lock that a fork would never see given back, it is called here.
@@ -46,20 +47,20 @@ def apart(function: Callable[[], Result], otherwise: Callable[[], Result]) -> Re
     reading, said = -1, b""
     started: list[int] = []  # known even where a handler raises as soon as the fork is done
     try:
-        with _without_signals() as before:  # an exception of a handler would lose the number of the process
+        with _block_signals() as before:  # an exception of a handler would lose the number of the process
             reading, writing = os.pipe()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)  # of native threads, as NumPy's: they hold nothing
                 try:
                     # Native threads take signals too, and what their handlers raise in Python's fork would be lost.
-                    undisturbed(lambda: started.append(os.fork() or _answer(function, writing, before)))
+                    run_undisturbed(lambda: started.append(os.fork() or _answer(function, writing, before)))
                 except OSError:  # no more processes or memory
                     return otherwise()
                 finally:
                     os.close(writing)
         said = _read(reading)
     finally:
-        with _without_signals():
+        with _block_signals():
             if reading >= 0:
                 os.close(reading)
             if started and os.getpid() == owner:  # and not in a process that was forked from here
@@ -75,7 +76,7 @@ def apart(function: Callable[[], Result], otherwise: Callable[[], Result]) -> Re
 
 
 @contextlib.contextmanager
-def _without_signals() -> Iterator[set[int]]:
+def _block_signals() -> Iterator[set[int]]:
     """Let signals wait, and yield those that waited before."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
@@ -124,3 +125,7 @@ def _read(reading: int) -> bytes:
             return b"".join(pieces)
         pieces.append(piece)
     return b""
+
+
+if not TYPE_CHECKING:
+    __getattr__ = keep_names(__name__, apart=run_in_fork)

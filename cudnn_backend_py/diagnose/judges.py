@@ -1,4 +1,4 @@
-"""Verdicts from child processes: what kills or hangs cuDNN becomes a line of the verdict, and the caller lives on."""
+"""Verdicts from child processes: a crash or hang of cuDNN becomes a line of the verdict, and the caller lives on."""
 
 from __future__ import annotations
 
@@ -178,9 +178,9 @@ class Judge:
         while True:
             answer = self._ask_once(question, tuple(skip), limit_s)
             if isinstance(answer, Verdict):
-                return _with_crashes(answer, skip)
+                return _add_crashes(answer, skip)
             if not answer.tag or answer.ending == TIMED_OUT or len(skip) == _CRASHES:
-                return _ended(question, answer, limit_s)
+                return _judge_ending(question, answer, limit_s)
             skip[answer.tag] = answer.ending
 
     def _ask_once(self, question: Question, skip: tuple[str, ...], limit_s: float) -> Verdict | _Ending:
@@ -322,22 +322,22 @@ def _answer(asked: Mapping[str, Any], say: Say) -> None:
     say(verdict=verdict.to_dict())
 
 
-def _with_crashes(verdict: Verdict, skip: Mapping[str, str]) -> Verdict:
+def _add_crashes(verdict: Verdict, skip: Mapping[str, str]) -> Verdict:
     """Return the verdict with a line for each engine config whose plan killed a process before."""
     if not skip:
         return verdict
     lines = [f"crashed with {ending} while the plan of {tag} was built" for tag, ending in skip.items()]
     built = any(item.state == "built" for item in verdict.candidates)
 
-    def with_lines(stage: Stage) -> Stage:
+    def add_lines(stage: Stage) -> Stage:
         if stage.name != "plan":
             return stage
         return replace(stage, state=stage.state if built else "crashed", detail="; ".join([stage.detail, *lines]))
 
-    return replace(verdict, stages=tuple(map(with_lines, verdict.stages)))
+    return replace(verdict, stages=tuple(map(add_lines, verdict.stages)))
 
 
-def _ended(question: Question, ending: _Ending, limit_s: float) -> Verdict:
+def _judge_ending(question: Question, ending: _Ending, limit_s: float) -> Verdict:
     """Return the verdict where the process did not live to give one."""
     profile = None if question.target == GPU else find_profile(question.target)
     timed_out = ending.ending == TIMED_OUT

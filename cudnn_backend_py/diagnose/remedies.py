@@ -31,7 +31,7 @@ from .causes.find import suspects
 from .causes.phrases import kinds_for
 from .causes.rules import PATTERN_REMOVED
 from .explanation import explain
-from .fork import apart
+from .fork import run_in_fork
 from .judges import DID_NOT_START, GPU, Judge, Question
 from .verdict import Asked, Outcome, Verdict
 
@@ -524,7 +524,7 @@ class _Search:
         def ask() -> Verdict | None:
             return explain(graph, target, mode=self.modes, build=True, causes=False)
 
-        verdict = ask() if target.is_live else apart(ask, lambda: None)
+        verdict = ask() if target.is_live else run_in_fork(ask, lambda: None)
         if verdict is None or not verdict.supported:
             return False
         self.verdicts[what] = verdict

@@ -85,6 +85,7 @@ def locate_buffer(tensor: Tensor, source: Any, device: int | None) -> DeviceBuff
         of :func:`check_buffer`.
     """
     buffer, name = device_buffer(source, tensor.name), tensor.name
+    check_buffer(tensor, buffer)
     if device is not None:
         facts = pointer_facts(buffer.ptr)
         if facts.kind == "unknown":
@@ -100,7 +101,7 @@ def locate_buffer(tensor: Tensor, source: Any, device: int | None) -> DeviceBuff
             )
         if buffer.size_bytes is None and facts.bytes_left is not None:
             buffer = DeviceBuffer(buffer.ptr, facts.bytes_left)
-    check_buffer(tensor, buffer)
+            check_buffer(tensor, buffer)
     return buffer
 
 

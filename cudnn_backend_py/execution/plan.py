@@ -32,7 +32,9 @@ def plan(
     check: bool = True,
     stream: Any = None,
 ) -> Executable:
-    """Return a plan of a graph that is ready to be called with buffers.
+    """Return an :class:`Executable`: the plan of a graph, ready to be called with buffers.
+
+    :func:`build` returns the :class:`~cudnn_backend_py.Plan` alone, also for a described GPU.
 
     Parameters
     ----------
@@ -40,6 +42,12 @@ def plan(
         As for :func:`build`.
     workspace, check, stream
         As for :class:`~cudnn_backend_py.execution.executable.Executable`.
+
+    Returns
+    -------
+    Executable
+        Called with buffers, it runs the plan. Its ``plan`` is the :class:`~cudnn_backend_py.Plan` that :func:`build`
+        returns.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What an operation may know of the graph it is in."""
+"""``Context``: facts an operation may know of the graph it is in."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class cudnnGraphNotSupportedError(CudnnBackendError):
 
 
 class FrontendValueError(CudnnBackendError, ValueError):
-    """Something is missing or cannot be deduced."""
+    """Something is missing or cannot be inferred."""
 
 
 class FrontendRuntimeError(CudnnBackendError, RuntimeError):
@@ -69,7 +69,7 @@ def invalid_value(headline: str, **sections: str | None) -> FrontendRuntimeError
 
 @contextmanager
 def status_as(kind: type[CudnnBackendError], what: str) -> Iterator[None]:
-    """Turn what this package raises inside the block into `kind`, with cuDNN's words and the same sections."""
+    """Turn what this package raises inside the block into `kind`, with cuDNN's error text and the same sections."""
     try:
         yield
     except (cudnnGraphNotSupportedError, FrontendValueError, FrontendRuntimeError):

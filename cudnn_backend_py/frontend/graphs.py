@@ -31,7 +31,7 @@ from .handles import device_properties, kernel_cache, target_of
 from .log import log_graph
 from .ops.attention import AttentionOps
 from .ops.linear import ConvOps, MatmulOps, MoeOps, ReductionOps
-from .ops.node import Emitter, Node, fill_type, packed, prepare
+from .ops.node import Emitter, Node, fill_type, pack_strides, prepare
 from .ops.norm import NormOps
 from .ops.pointwise import PointwiseOps
 from .ops.shape import BlockScaleOps, ShapeOps
@@ -46,7 +46,7 @@ OVERRIDE_SINCE = (9, 21, 0)
 
 
 class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, ShapeOps, BlockScaleOps, AttentionOps):
-    """A graph in the making, its plans, and their execution, under cudnn-frontend's names.
+    """A graph under construction, its plans, and their execution, under cudnn-frontend's names.
 
     Parameters
     ----------
@@ -314,7 +314,7 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         Raises
         ------
         RuntimeError
-            If the engine does not take the graph or a value.
+            If the engine does not support the graph or a value.
         """
         with status_as(FrontendRuntimeError, f"engine {engine}"):
             chosen = {_backend_knob(item): value for item, value in knobs.items()}
@@ -683,5 +683,5 @@ def _facts(source: Any) -> tuple[Sequence[int], Sequence[int], data_type, bool]:
             fix="give a cudnn.tensor, or a torch, CuPy, JAX or NumPy array",
         )
     facts = dlpack_facts(source)
-    strides = facts.strides if facts.strides is not None else packed(facts.dims)
+    strides = facts.strides if facts.strides is not None else pack_strides(facts.dims)
     return facts.dims, strides, DLPACK_TYPES.get(facts.type_text, data_type.NOT_SET), facts.on_host

@@ -106,7 +106,7 @@ def _new_handle(lib: Library) -> Handle:
 
 
 def destroy_handle(handle: Handle | DescribedHandle) -> None:
-    """Let go of a handle. C: ``cudnnDestroy``, called when no graph uses it any more."""
+    """Release a handle. C: ``cudnnDestroy``, called when no graph uses it any more."""
     if isinstance(handle, Handle):
         handle.close()
 

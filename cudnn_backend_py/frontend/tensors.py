@@ -1,4 +1,4 @@
-"""``tensor``: the mutable tensor of a graph in the making."""
+"""``tensor``: the mutable tensor of a graph under construction."""
 
 from __future__ import annotations
 

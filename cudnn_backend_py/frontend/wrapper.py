@@ -92,7 +92,7 @@ def get_default_handle(stream: Any = None) -> Any:
 
 
 def destroy_default_handle() -> None:
-    """Let go of the handles :func:`get_default_handle` made; the next call makes a new one."""
+    """Release the handles :func:`get_default_handle` made; the next call makes a new one."""
     while _default_handles:
         destroy_handle(_default_handles.popitem()[1])
 
@@ -183,7 +183,7 @@ class Graph:
         self._order: tuple[list[tensor], list[tensor]] | None = None
 
     def __repr__(self) -> str:
-        state = "built" if self._built else "empty" if self._graph is None else "in the making"
+        state = "built" if self._built else "empty" if self._graph is None else "under construction"
         ports = {"inputs": self._ports_in, "outputs": self._ports_out}
         texts = (f"{what} {[port for port, item in found.items() if _is_given(item)]}" for what, found in ports.items())
         return f"<cudnn.Graph {state}: {', '.join(texts)}>"

@@ -1,4 +1,4 @@
-"""What this package knows of each data type, in one table: whoever needs a fact of a type reads it here."""
+"""Data types: all that this package knows of each, in one table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``guarded``: a rule of ours that raises costs its own answer and one line of the verdict, nothing else.
+"""``run_guarded``: isolation of rules: one that raises costs its own answer and one line of the verdict.
 
 Rules, causes, changes, known faults and lint look at graphs nobody has seen before. What one of them raises is our
 mistake: it is told, so that it can be reported, and the others go on.
@@ -10,12 +10,13 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import CudnnBackendError
 from ..printable import without_addresses
+from ..system.renamed import keep_names
 
-__all__ = ["MISTAKES", "collecting", "guarded", "guarded_each", "tell", "told"]
+__all__ = ["MISTAKES", "collecting", "describe_failure", "iterate_guarded", "run_guarded", "tell"]
 
 # What a mistake in Python code raises. Interruptions, limits of time and what callers raise are not among it.
 MISTAKES = (
@@ -56,24 +57,28 @@ def tell(line: str) -> None:
         lines.append(line)
 
 
-def told(what: str, error: BaseException) -> str:
+def describe_failure(what: str, error: BaseException) -> str:
     """Return the line that says that something of ours failed."""
     words = " ".join(str(error).split()) or "no words"
     return f"{what} of this package failed with {type(error).__name__} ({without_addresses(words)}): please report it"
 
 
-def guarded(what: str, otherwise: Result, function: Callable[..., Result], *given: object) -> Result:
+def run_guarded(what: str, otherwise: Result, function: Callable[..., Result], *given: object) -> Result:
     """Return what a function of ours returns, or `otherwise` where it fails, which is told as a failure of `what`."""
     try:
         return function(*given)
     except MISTAKES as error:
-        tell(told(what, error))
+        tell(describe_failure(what, error))
         return otherwise
 
 
-def guarded_each(what: str, function: Callable[..., Iterable[Result]], *given: object) -> Iterator[Result]:
+def iterate_guarded(what: str, function: Callable[..., Iterable[Result]], *given: object) -> Iterator[Result]:
     """Yield what a function of ours yields until it fails, which is told as a failure of `what`."""
     try:
         yield from function(*given)
     except MISTAKES as error:
-        tell(told(what, error))
+        tell(describe_failure(what, error))
+
+
+if not TYPE_CHECKING:
+    __getattr__ = keep_names(__name__, guarded=run_guarded, guarded_each=iterate_guarded, told=describe_failure)

@@ -538,7 +538,7 @@ class Parameters:
     def __post_init__(self) -> None:
         if not isinstance(self.kind, DescriptorType):
             raise _kind_fault("parameters have", self.kind)
-        given = _checked_fields(self.kind, self.fields, f"parameters {self.kind.name}")
+        given = _check_fields(self.kind, self.fields, f"parameters {self.kind.name}")
         object.__setattr__(self, "fields", given)
 
     def __hash__(self) -> int:
@@ -571,7 +571,7 @@ class Operation(Op):
         if not self.kind.name.startswith("OPERATION_"):
             raise GraphError(f"{self.kind.c_name} is no operation", code="not-an-operation", where=str(self.name))
         check_name(self.name, "an operation")
-        given = _checked_fields(self.kind, self.fields, f"operation {self.name!r}")
+        given = _check_fields(self.kind, self.fields, f"operation {self.name!r}")
         object.__setattr__(self, "fields", given)
 
     def __hash__(self) -> int:
@@ -632,7 +632,7 @@ def _kind_fault(who: str, kind: object) -> GraphError:
     return GraphError(f"{who} type {kind!r}, a DescriptorType is needed", code="wrong-field-type")
 
 
-def _checked_fields(kind: DescriptorType, given: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+def _check_fields(kind: DescriptorType, given: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     """Return the fields of a descriptor, checked, read-only, in its order, lists as tuples, without None."""
     if not isinstance(given, Mapping):
         raise GraphError(
@@ -655,7 +655,7 @@ def _checked_fields(kind: DescriptorType, given: Mapping[str, Any], where: str) 
         several = isinstance(value, tuple) and facts[name].max_count != 1
         if not all(_fits(item, facts[name]) for item in (value if several else (value,))):
             raise GraphError(
-                f"field {name} of {kind.c_name} is {_brief(value)}, {_needed(facts[name])} is needed",
+                f"field {name} of {kind.c_name} is {_brief(value)}, {_describe_needed(facts[name])} is needed",
                 code="wrong-field-type",
                 where=where,
             )
@@ -684,7 +684,7 @@ def _descriptor_type(item: Any) -> DescriptorType | None:
     return item.kind if isinstance(item, (Parameters, Operation)) else None
 
 
-def _needed(facts: AttributeFacts) -> str:
+def _describe_needed(facts: AttributeFacts) -> str:
     words: list[str] = []
     for kind in facts.types:
         if kind is not AttributeType.BACKEND_DESCRIPTOR:
@@ -745,7 +745,7 @@ class Graph:
         """Every tensor, in the order operations touch them; ragged offsets and those of sub-graphs included."""
         seen: dict[int, Tensor] = {}
         for op in self.ops:
-            for _, tensor, _ in _touched(op):
+            for _, tensor, _ in _walk(op):
                 touched: Tensor | None = tensor
                 while touched is not None:
                     seen.setdefault(touched.uid, touched)
@@ -766,7 +766,7 @@ class Graph:
         return tuple(
             tensor
             for op in self.ops
-            for _, tensor, written in _touched(op)
+            for _, tensor, written in _walk(op)
             if written and not tensor.virtual and not tensor.scratch
         )
 
@@ -782,13 +782,13 @@ class Graph:
         return "\n".join(lines)
 
 
-def _touched(op: Op) -> Iterator[tuple[str, Tensor, bool]]:
+def _walk(op: Op) -> Iterator[tuple[str, Tensor, bool]]:
     """Yield (port, tensor, whether it is written), sub-graphs included; a port inside of something has a dot."""
     for port, tensor in op.ports():
         yield port, tensor, op.is_output(port)
     for graph in op.subgraphs():
         for inner in graph.ops:
-            for port, tensor, written in _touched(inner):
+            for port, tensor, written in _walk(inner):
                 yield f"{graph.name}.{port}", tensor, written
 
 
@@ -800,7 +800,7 @@ def _sorted_ops(ops: tuple[Op, ...], name: str, is_subgraph: bool) -> tuple[Op, 
     waits_for: list[set[int]] = []
     for index, op in enumerate(ops):
         sources = set()
-        for port, tensor, written in _touched(op):
+        for port, tensor, written in _walk(op):
             source = producer.get(tensor.uid)
             # What a sub-graph writes and reads itself does not make its operation wait.
             if source is not None and not written and not (source == index and "." in port):
@@ -839,7 +839,7 @@ def _producers(ops: tuple[Op, ...], name: str) -> dict[int, int]:
     names: dict[str, int] = {}
     producer: dict[int, int] = {}
     for index, op in enumerate(ops):
-        for _, tensor, written in _touched(op):
+        for _, tensor, written in _walk(op):
             _register(tensor, tensors, names)
             if written and tensor.uid in producer:
                 raise GraphError(

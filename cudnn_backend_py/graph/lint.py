@@ -1,4 +1,4 @@
-"""``lint``: layouts that cuDNN takes and that are slow, dangerous, or not what was meant."""
+"""``lint``: layouts that cuDNN supports and that are slow, dangerous, or not what was meant."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from . import Graph
 from .attention.recognize import read_attention
 from .data_types import ELEMENT_BITS, HALF_TYPES
 from .faults import Use
-from .guard import collecting, guarded_each
+from .guard import collecting, iterate_guarded
 from .ir import Matmul, Op, Pointwise, Reduction, Tensor
 
 __all__ = ["Finding", "lint"]
@@ -59,7 +59,7 @@ def lint(graph: Graph) -> list[Finding]:
     """
     with collecting() as lines:
         use = read_attention(graph)
-        found = [item for look in _LOOKS for item in guarded_each(f"the look {look.__name__}", look, graph, use)]
+        found = [item for look in _LOOKS for item in iterate_guarded(f"the look {look.__name__}", look, graph, use)]
     found += [Finding("lint-failed", "", "suspicious", line, "the other looks were made", "") for line in lines]
     order = ("dangerous", "suspicious", "slow")
     return sorted(found, key=lambda finding: order.index(finding.severity))

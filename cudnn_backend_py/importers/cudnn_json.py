@@ -1,4 +1,4 @@
-"""Graphs from what cuDNN logs of them: its JSON of an operation graph, or its dumps of descriptors.
+"""Graphs from cuDNN's log: its JSON of an operation graph, or its dumps of descriptors.
 
 Facts measured with cuDNN 9.1, 9.5, 9.8, 9.14, 9.19 and 9.28: from 9.5 at the latest the log holds the JSON of every
 operation graph that is finalized (``cudnnBackendFinalizeGraphVisualize``), and it says everything but the values of
@@ -34,11 +34,11 @@ from ..graph.ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Redu
 __all__ = [
     "Dump",
     "Made",
+    "drop_defaults",
     "graph_from_descriptors",
     "graph_from_log_json",
     "is_subgraph",
     "logged_field",
-    "without_defaults",
 ]
 
 _D = DescriptorType
@@ -131,7 +131,7 @@ def _values(facts: AttributeFacts, value: Any, where: str) -> Any:
     return _element(facts, value, where)
 
 
-def without_defaults(kind: DescriptorType, fields: Mapping[str, Any]) -> dict[str, Any]:
+def drop_defaults(kind: DescriptorType, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a descriptor without those that say what holds anyway: the log does not tell them apart."""
     defaults = DEFAULTS.get(kind, {})
     return {
@@ -147,13 +147,13 @@ def _is_default(value: Any, default: Any) -> bool:
 
 def _make(kind: DescriptorType, name: str, given: Mapping[str, Any]) -> Op:
     """Return the operation of these fields; those of a parameter descriptor are a dict or :class:`Parameters`."""
-    fields = without_defaults(kind, given)
+    fields = drop_defaults(kind, given)
     for key, value in fields.items():
         if isinstance(value, dict):
             elements = _facts(kind)[key].element
             if len(elements) != 1:
                 raise _fault(f"{key} of {name!r} is {_brief(value)}")
-            fields[key] = _of_its_distribution(without_defaults(elements[0], value))
+            fields[key] = _of_its_distribution(drop_defaults(elements[0], value))
     if kind is _D.OPERATION_MATMUL:
         return _make_matmul(name, fields)
     if kind is _D.OPERATION_POINTWISE:
@@ -388,8 +388,8 @@ class _JsonGraph:
         if isinstance(value, dict):
             return self._inner(facts, value, where, depth + 1)
         if isinstance(value, list):
-            return tuple(self._named(item, where) for item in value)
-        return self._named(value, where)
+            return tuple(self._find_named(item, where) for item in value)
+        return self._find_named(value, where)
 
     def _inner(self, facts: AttributeFacts, value: dict[str, Any], where: str, depth: int) -> Graph | Op:
         if depth > _NESTED:
@@ -399,7 +399,7 @@ class _JsonGraph:
         kind = _operation_kind(value.get("operation"))
         return _make(kind, facts.field, self._fields(kind, value, where, depth))
 
-    def _named(self, name: Any, where: str) -> Tensor:
+    def _find_named(self, name: Any, where: str) -> Tensor:
         tensor = self.tensors.get(name) if isinstance(name, str) else None
         if tensor is None:
             raise _fault(f"{where} is tensor {_brief(name)}, which the logged graph does not have")

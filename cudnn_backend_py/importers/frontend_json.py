@@ -1,4 +1,4 @@
-"""Graphs from the JSON of cuDNN's frontend: what its ``serialize``, ``print`` and log write.
+"""Graphs from the JSON of cuDNN's frontend, as its ``serialize``, ``print`` and log write it.
 
 Such a graph has nodes of a higher level than operations: one SDPA node becomes the graph cuDNN's frontend would make
 of it, as :mod:`cudnn_backend_py.graph.attention` makes it. Types it leaves open are those of its context.

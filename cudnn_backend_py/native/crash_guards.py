@@ -1,4 +1,4 @@
-"""What kills cuDNN instead of being refused by it: a table of measured hazards, each refused here first.
+"""Crash guards: measured inputs that end the process inside cuDNN, each refused here first.
 
 Every row was seen to crash the process or to corrupt its memory; the version it was measured with stands beside it.
 The checks look at what C will be given: plain ints, texts and bytes, never an object of the caller.

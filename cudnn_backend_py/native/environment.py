@@ -1,4 +1,4 @@
-"""What libcudnn needs around it, asked of the files and libraries themselves: sub-libraries, NVRTC, the driver.
+"""The environment of libcudnn: sub-libraries, NVRTC, the driver, asked of the files and libraries themselves.
 
 Answers that cannot change while the process lives are kept, so each is paid for once.
 """

@@ -1,4 +1,4 @@
-"""``build`` and ``plan``: from a graph to a plan, or to one ready to be called, built once.
+"""``build``: from a graph to its plan, which is found in this process or on disk, or built once.
 
 A plan is looked for in this process, then on disk (:mod:`~cudnn_backend_py.plans.cache`), where one that was tuned
 comes before the heuristics' choice, and built only if it is in neither.
@@ -47,10 +47,11 @@ def build(
     selection: Selection | None = None,
     cache: bool | PlanCache = True,
 ) -> Plan:
-    """Return the plan of a graph, built if it is not known.
+    """Return the :class:`Plan` of a graph, built if it is not known.
 
     The same question gives the same :class:`Plan` object while that is alive and not closed; two threads that ask at
-    the same time build once. The last 128 plans are kept alive.
+    the same time build once. The last 128 plans are kept alive. :func:`~cudnn_backend_py.plan` returns the same as an
+    ``Executable``, which is called with buffers.
 
     Parameters
     ----------
@@ -66,6 +67,12 @@ def build(
     cache
         True for the user's cache folder (``CUDNN_BACKEND_PLAN_CACHE`` names another, set to nothing turns it off), or
         a cache of the caller. False builds anew, and keeps nothing.
+
+    Returns
+    -------
+    Plan
+        A finalized execution plan of cuDNN: to save, to look at, or to execute. Shared by all who ask the same: do not
+        close it.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""``PlanRecord``: what is kept of a plan, in files, caches and bytes, and whether it is whole and fits a target."""
+"""``PlanRecord``: a plan as data in files, caches and bytes, with the checks that it is whole and fits a target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parse cuDNN's last-error text: the refused engine configs, each with its chain of reasons."""
+"""Parser of cuDNN's last-error text: the refused engine configs, each with its chain of reasons."""
 
 from __future__ import annotations
 

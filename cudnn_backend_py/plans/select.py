@@ -1,4 +1,4 @@
-"""Choose an engine config by what it may need and must promise, and say why the others were refused."""
+"""Selection of an engine config by what it may need and must promise, with the reasons against the others."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ def candidates(question: OperationGraph, selection: Selection, *, every_mode: bo
     found = Candidates()
     seen: set[EngineChoice] = set()
     refuse = refusal(question, selection)
-    for config in _proposed(question, selection, found, every_mode):
+    for config in _propose(question, selection, found, every_mode):
         if config.choice in seen:
             continue
         seen.add(config.choice)
@@ -281,15 +281,15 @@ def candidates(question: OperationGraph, selection: Selection, *, every_mode: bo
     return found
 
 
-def _proposed(
+def _propose(
     question: OperationGraph, selection: Selection, found: Candidates, every_mode: bool
 ) -> Iterator[EngineConfig]:
     """Yield configs; what cuDNN says about others goes to `found`."""
     if selection.knobs and selection.engine is not None:
-        yield from _named(question, EngineChoice(selection.engine, selection.knob_values), "named", found)
+        yield from _try_choice(question, EngineChoice(selection.engine, selection.knob_values), "named", found)
         return
     if selection.deterministic and (known := _deterministic_choice(question)) is not None:
-        yield from _named(question, known, "deterministic", found)
+        yield from _try_choice(question, known, "deterministic", found)
     for mode in selection.modes:
         if found.configs and not every_mode:
             return
@@ -303,10 +303,12 @@ def _proposed(
             found.texts.append(answer.answer.text)
         yield from answer.configs
     if selection.engine is not None and not found.configs:
-        yield from _named(question, EngineChoice(selection.engine), "named", found)
+        yield from _try_choice(question, EngineChoice(selection.engine), "named", found)
 
 
-def _named(question: OperationGraph, choice: EngineChoice, origin: str, found: Candidates) -> Iterator[EngineConfig]:
+def _try_choice(
+    question: OperationGraph, choice: EngineChoice, origin: str, found: Candidates
+) -> Iterator[EngineConfig]:
     try:
         yield question.config(choice.engine, choice.knobs, origin=origin)
     except CudnnStatusError as error:

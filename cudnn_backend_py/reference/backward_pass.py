@@ -84,20 +84,20 @@ def backward(
     dbias = None if p.bias is None else np.zeros_like(p.bias)
 
     for rows, cols in p.tiles(tile):
-        scaled = p.scaled(rows, cols)
-        prob = p.modified(scaled, rows, cols) - stats[:, :, rows]
+        scaled = p.scale_scores(rows, cols)
+        prob = p.modify_scores(scaled, rows, cols) - stats[:, :, rows]
         keep = p.mask.keep(rows, cols)
         if keep is not None:
             prob = np.where(keep, prob, -np.inf)
         np.exp(prob, out=prob)
 
         d_out = d_o[:, :, rows]
-        dv[:, :, cols] = sum_groups(np.swapaxes(p.dropped(prob, rows, cols), 2, 3) @ d_out, dv.shape[1])
-        d_prob = p.dropped(d_out @ np.swapaxes(spread(p.v[:, :, cols], heads), 2, 3), rows, cols)
+        dv[:, :, cols] = sum_groups(np.swapaxes(p.drop(prob, rows, cols), 2, 3) @ d_out, dv.shape[1])
+        d_prob = p.drop(d_out @ np.swapaxes(spread(p.v[:, :, cols], heads), 2, 3), rows, cols)
         d_score = prob * (d_prob - row_sum[:, :, rows])
         if dbias is not None:
             _add_broadcast(dbias, d_score, rows, cols)
-        d_score = p.scale * p.unmodified(d_score, scaled)
+        d_score = p.scale * p.modify_gradient(d_score, scaled)
         dq[:, :, rows] += d_score @ spread(p.k[:, :, cols], heads)
         dk[:, :, cols] = sum_groups(np.swapaxes(d_score, 2, 3) @ p.q[:, :, rows], dk.shape[1])
 

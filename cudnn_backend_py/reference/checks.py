@@ -1,4 +1,4 @@
-"""What can be wrong about the arrays given to the reference, said before any arithmetic."""
+"""Checks of the arrays given to the reference, made before any arithmetic."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def forward(q: ArrayLike, k: ArrayLike, v: ArrayLike, *, tile: int = 128, **opti
     running_sum = np.where(running_max > -np.inf, 1.0, 0.0)
 
     for rows, cols in p.tiles(tile):
-        score = p.modified(p.scaled(rows, cols), rows, cols)
+        score = p.modify_scores(p.scale_scores(rows, cols), rows, cols)
         keep = p.mask.keep(rows, cols)
         if keep is not None:
             score = np.where(keep, score, -np.inf)
@@ -83,7 +83,7 @@ def forward(q: ArrayLike, k: ArrayLike, v: ArrayLike, *, tile: int = 128, **opti
         shrink = np.exp(old_max - base)
         running_max[:, :, rows] = new_max
         running_sum[:, :, rows] = shrink * running_sum[:, :, rows] + exps.sum(axis=3, keepdims=True)
-        part = p.dropped(exps, rows, cols) @ spread(p.v[:, :, cols], heads)
+        part = p.drop(exps, rows, cols) @ spread(p.v[:, :, cols], heads)
         o[:, :, rows] = shrink * o[:, :, rows] + part
 
     empty = running_sum == 0

@@ -1,4 +1,4 @@
-"""Between dense b, h, s, d arrays and the other forms cuDNN reads: ragged, paged, slopes, bits."""
+"""Conversions between dense b, h, s, d arrays and the other forms cuDNN reads: ragged, paged, slopes, bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which scores take part: padding, diagonal bounds, block mask."""
+"""Masks: which scores take part, by padding, diagonal bounds and block mask."""
 
 from __future__ import annotations
 

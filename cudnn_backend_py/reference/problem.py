@@ -186,12 +186,12 @@ class Problem:
             if rows.start < rows.stop:
                 yield rows, cols
 
-    def scaled(self, rows: slice, cols: slice) -> Floats:
+    def scale_scores(self, rows: slice, cols: slice) -> Floats:
         """Return scale * Q @ K^T, [b, h, rows, cols]."""
         keys = spread(self.k[:, :, cols], self.dims[1])
         return (self.scale * self.q[:, :, rows]) @ np.swapaxes(keys, 2, 3)
 
-    def modified(self, scaled: Floats, rows: slice, cols: slice) -> Floats:
+    def modify_scores(self, scaled: Floats, rows: slice, cols: slice) -> Floats:
         """Return the scores with everything but the masks, [b, h, rows, cols]."""
         score = scaled
         if self.score_modifier is not None:
@@ -203,7 +203,7 @@ class Problem:
             score = score + self.alibi_slopes * (j - i)
         return score
 
-    def unmodified(self, d_score: Floats, scaled: Floats) -> Floats:
+    def modify_gradient(self, d_score: Floats, scaled: Floats) -> Floats:
         """Return the gradient of the scaled scores from that of the modified ones."""
         if self.score_modifier is None:
             return d_score
@@ -218,7 +218,7 @@ class Problem:
         )
         return result
 
-    def dropped(self, probability: Floats, rows: slice, cols: slice) -> Floats:
+    def drop(self, probability: Floats, rows: slice, cols: slice) -> Floats:
         """Return probabilities, or their gradient, times dropout mask and scale."""
         return probability if self.dropout is None else probability * self.dropout[:, :, rows, cols]
 

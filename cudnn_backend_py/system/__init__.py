@@ -1,1 +1,1 @@
-"""What lies outside the process: child processes, private folders, files of others."""
+"""The world outside the process: child processes, private folders, files of others."""

@@ -34,12 +34,12 @@ __all__ = [
     "Child",
     "Say",
     "call_command",
-    "ending_of",
+    "describe_ending",
     "loading_program",
     "module_command",
+    "run_undisturbed",
     "script_command",
     "serve",
-    "undisturbed",
 ]
 
 TIMED_OUT = "timed out"  # how a child ended whose time was over
@@ -124,7 +124,7 @@ def run_script() -> None:
     runpy.run_path(sys.argv[0], run_name="__main__")
 
 
-def ending_of(code: int) -> str:
+def describe_ending(code: int) -> str:
     """Return how a process ended in words: ``exit code 3``, ``SIGSEGV``, ``signal 40``."""
     if code >= 0:
         return f"exit code {code}"
@@ -198,7 +198,7 @@ class Child:
         EnvironmentNotReady
             ``child-not-started``: no process, file or socket could be had.
         """
-        return undisturbed(lambda: cls(function, environment))
+        return run_undisturbed(lambda: cls(function, environment))
 
     def __enter__(self) -> Self:
         return self
@@ -216,7 +216,7 @@ class Child:
 
     def end(self) -> None:
         """Kill the process and release what belongs to it; may be repeated."""
-        undisturbed(self._release)
+        run_undisturbed(self._release)
 
     def ask(self, asked: Mapping[str, Any], limit_s: float) -> Iterator[dict[str, Any]]:
         """Yield what the process says to a question until it has said all, ends, or the time is over; see ``ending``.
@@ -244,7 +244,7 @@ class Child:
         os.ftruncate(self._errors.fileno(), 0)
         line = json.dumps({"number": number, "limit_s": min(limit_s, _LONGEST_S), "asked": asked}).encode() + b"\n"
         for said in self._exchange(line, deadline):
-            answer = _checked(said, number)
+            answer = _check_answer(said, number)
             if "done" in answer:
                 self._asked = False
                 return
@@ -263,7 +263,7 @@ class Child:
     def _how_it_ended(self, deadline: float) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):
             if (left := deadline - time.monotonic()) > 0:
-                return ending_of(self._process.wait(left))
+                return describe_ending(self._process.wait(left))
         return TIMED_OUT
 
     def _exchange(self, unsent: bytes, deadline: float) -> Iterator[bytes]:
@@ -331,7 +331,7 @@ def _disown_children() -> None:
 os.register_at_fork(after_in_child=_disown_children)
 
 
-def undisturbed(function: Callable[[], Result]) -> Result:
+def run_undisturbed(function: Callable[[], Result]) -> Result:
     """Call a function where no signal handler of Python can raise, so that it is done whole: in another thread.
 
     One of ``threading`` is left half-started where its start is interrupted, and counted for ever.
@@ -362,7 +362,7 @@ def undisturbed(function: Callable[[], Result]) -> Result:
     return results.pop()
 
 
-def _checked(line: bytes, number: int) -> dict[str, Any]:
+def _check_answer(line: bytes, number: int) -> dict[str, Any]:
     """Return a line of the answer to the question with this number."""
     try:
         said = json.loads(line)

@@ -77,7 +77,7 @@ class PrivateFolder:
             ) from None
 
     @contextmanager
-    def opened(self, *, create: bool = False) -> Iterator[OpenFolder]:
+    def open(self, *, create: bool = False) -> Iterator[OpenFolder]:
         """Yield the folder, by whose file descriptor all is done: what was checked stays what is used.
 
         Raises
@@ -141,7 +141,7 @@ class PrivateFolder:
 
 
 class OpenFolder:
-    """A folder that was found to be private, by its file descriptor; made by :meth:`PrivateFolder.opened`."""
+    """A folder that was found to be private, by its file descriptor; made by :meth:`PrivateFolder.open`."""
 
     def __init__(self, descriptor: int, path: Path) -> None:
         self.descriptor = descriptor
@@ -217,7 +217,7 @@ class OpenFolder:
         self.remove(WRITING)
 
     @contextmanager
-    def locked(self, wait_s: float | None = None) -> Iterator[int]:
+    def lock(self, wait_s: float | None = None) -> Iterator[int]:
         """Hold the folder's lock, of which there is one; yield its file descriptor.
 
         A child process that is given the descriptor holds the lock too, until it ends.
@@ -305,9 +305,9 @@ class EntryFolder:
         Raises
         ------
         EnvironmentNotReady
-            ``cache-folder-unusable``, and as :meth:`PrivateFolder.opened`.
+            ``cache-folder-unusable``, and as :meth:`PrivateFolder.open`.
         """
-        with self._private.usable(), self._private.opened(create=True):
+        with self._private.usable(), self._private.open(create=True):
             pass
 
     def path(self, key: str) -> Path:
@@ -324,7 +324,7 @@ class EntryFolder:
         """Return the record of a key if all of it is as it was written, and note that it was used."""
         name = self._name(key)
         try:
-            with self._private.opened() as folder:
+            with self._private.open() as folder:
                 return self._read_in(folder, name, touch=True)
         except FileNotFoundError:
             return None
@@ -340,9 +340,9 @@ class EntryFolder:
         Raises
         ------
         EnvironmentNotReady
-            ``cache-folder-unusable``, and as :meth:`PrivateFolder.opened`.
+            ``cache-folder-unusable``, and as :meth:`PrivateFolder.open`.
         """
-        with self._private.usable(), suppress(FileNotFoundError), self._private.opened() as folder:
+        with self._private.usable(), suppress(FileNotFoundError), self._private.open() as folder:
             for name, status in sorted(folder.files(self._name_of_any), key=lambda item: -item[1].st_mtime_ns):
                 if (record := self._read_in(folder, name, touch=False)) is not None:
                     yield record, status
@@ -355,14 +355,14 @@ class EntryFolder:
         UsageError
             ``plan-cache-key``, ``plan-cache-evidence``.
         EnvironmentNotReady
-            As :meth:`PrivateFolder.opened`.
+            As :meth:`PrivateFolder.open`.
         """
         name = self._name(key)
         data = self._entry({"key": key, **record})
         if len(data) > self._max_read:
             return self.warn(f"{name} is not kept: {len(data)} bytes, the cache holds at most {self._max_read}")
         try:
-            with self._private.opened(create=True) as folder, folder.locked():
+            with self._private.open(create=True) as folder, folder.lock():
                 folder.remove_rest()
                 self._make_room(folder, name, len(data))
                 folder.write(name, data, durable=self._durable)
@@ -378,9 +378,9 @@ class EntryFolder:
         Raises
         ------
         EnvironmentNotReady
-            ``cache-folder-unusable``, and as :meth:`PrivateFolder.opened`.
+            ``cache-folder-unusable``, and as :meth:`PrivateFolder.open`.
         """
-        with self._private.usable(), suppress(FileNotFoundError), self._private.opened() as folder, folder.locked():
+        with self._private.usable(), suppress(FileNotFoundError), self._private.open() as folder, folder.lock():
             folder.remove_rest()
             return sum(folder.remove(name) for name, _ in folder.files(self._name_of_any))
         return 0
@@ -407,14 +407,14 @@ class EntryFolder:
 
     def _read_in(self, folder: OpenFolder, name: str, *, touch: bool) -> dict[str, Any] | None:
         try:
-            return self._checked(folder.read(name, self._max_read, touch=touch), name)
+            return self._check_entry(folder.read(name, self._max_read, touch=touch), name)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, RecursionError) as error:
             self.warn(f"{self.folder / name} is ignored: {error}")
         return None
 
-    def _checked(self, data: bytes, name: str) -> dict[str, Any]:
+    def _check_entry(self, data: bytes, name: str) -> dict[str, Any]:
         """Return the record of an entry, or raise ValueError; nothing is parsed before the hash was compared."""
         end = data.find(b"\n") + 1
         first, body = data[:end], data[end:]

@@ -1,4 +1,4 @@
-"""Files of others, read strictly: of a bounded size, in UTF-8, and JSON in which nothing is said twice.
+"""Strict reading of files of others: of a bounded size, in UTF-8, and JSON in which nothing is said twice.
 
 All readers of files come here, so that each refuses the same things with an error of this package, under its own code.
 """
@@ -94,18 +94,18 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def _bounded(text: str) -> str:
+def _check_length(text: str) -> str:
     if len(text) > MAX_NUMBER:
         raise ValueError(f"a number has {len(text)} characters, {MAX_NUMBER} are the most that is read")
     return text
 
 
 def _int(text: str) -> int:
-    return int(_bounded(text))
+    return int(_check_length(text))
 
 
 def _float(text: str) -> float:
-    number = float(_bounded(text))
+    number = float(_check_length(text))
     if not math.isfinite(number):
         raise ValueError(f"the number {text} is too large")
     return number

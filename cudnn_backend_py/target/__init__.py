@@ -1,4 +1,4 @@
-"""What a graph is judged on: the GPU in this process, or a described one."""
+"""Targets of a judgement: the GPU in this process, or a described one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Target:
     """What a question is asked about.
 
     A described target holds a finalized ``CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR`` and needs no GPU; a live one holds a
-    handle on the current CUDA device. ``close`` lets go of either.
+    handle on the current CUDA device. ``close`` releases either.
     """
 
     profile: Profile
@@ -60,7 +60,7 @@ class Target:
         return f"{self.profile.title} (sm_{self.sm}, {kind})"
 
     def close(self) -> None:
-        """Let go of the handle or the device descriptor; harmless when repeated."""
+        """Release the handle or the device descriptor; harmless when repeated."""
         for held in (self.handle, self.device):
             if held is not None:
                 held.close()

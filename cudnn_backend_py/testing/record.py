@@ -1,4 +1,4 @@
-"""Run the GPU tests and keep a small record: machine, driver, cuDNN, commit, counts, figures."""
+"""A small record of a run of the GPU tests: machine, driver, cuDNN, commit, counts, figures."""
 
 from __future__ import annotations
 

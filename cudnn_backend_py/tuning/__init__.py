@@ -1,4 +1,4 @@
-"""Which engine config is the fastest: candidates timed, their results compared, the winner remembered."""
+"""Tuning: candidates timed, their results compared, the fastest remembered."""
 
 from .search import autotune, tune
 

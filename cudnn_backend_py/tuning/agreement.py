@@ -1,4 +1,4 @@
-"""Whether two results agree, within what their types and reductions allow."""
+"""Agreement of two results, within what their types and reductions allow."""
 
 from __future__ import annotations
 

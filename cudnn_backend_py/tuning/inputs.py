@@ -1,4 +1,4 @@
-"""Inputs for a graph that nobody gave any."""
+"""Made-up inputs for a graph that was given none."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def neighbours(
                 yield {**seed, knob.type: value}
 
 
-def _beyond(
+def _find_others(
     question: OperationGraph, taken: list[EngineConfig], selection: Selection, budget: Budget
 ) -> Iterator[EngineConfig]:
     """Yield configs of all engines that pass the selection and cuDNN's check, engine by engine in turn."""
@@ -60,7 +60,7 @@ def _beyond(
         try:
             waiting.append((engine, neighbours(question.knobs(engine), seeds)))
         except CudnnStatusError:
-            continue  # the engine does not take the graph
+            continue  # the engine does not support the graph
     while waiting:
         for item in list(waiting):
             config = _next_config(question, *item, seen, budget)
@@ -77,7 +77,7 @@ def _next_config(
     seen: set[EngineChoice],
     budget: Budget,
 ) -> EngineConfig | None:
-    """Return the next config of an engine that cuDNN's check takes, None if there is none or the time is up."""
+    """Return the next config of an engine that passes cuDNN's check, None if there is none or the time is up."""
     for knobs in choices:
         choice = EngineChoice(engine, knobs)
         if choice in seen:

@@ -1,4 +1,4 @@
-"""Whether the files of a cuDNN are those that were installed.
+"""Integrity of an installed cuDNN: its files against what was installed.
 
 What was installed is on record: in ``installed.json`` of a version in the cache, in the RECORD of a wheel that pip
 installed. Presence, size and time of the files are looked at before each use; their SHA-256 where a time differs, where

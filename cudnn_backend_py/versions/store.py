@@ -665,7 +665,7 @@ def _rests(root: Path, wanted: tuple[int, ...], cuda: Cuda | None) -> Iterator[P
 def _version_folders(root: Path, wanted: tuple[int, ...], cuda: Cuda | None) -> list[Path]:
     found = []
     private = _root(root)
-    with private.usable(), contextlib.suppress(FileNotFoundError), private.opened() as folder:
+    with private.usable(), contextlib.suppress(FileNotFoundError), private.open() as folder:
         for name in sorted(os.listdir(folder.descriptor)):
             match = _FOLDER.fullmatch(name)
             if match and cuda in (None, match["cuda"]) and version_numbers(match["version"])[: len(wanted)] == wanted:
@@ -766,7 +766,7 @@ def _root(root: Path | None) -> PrivateFolder:
 def _changing(root: Path | None) -> Iterator[tuple[Path, int]]:
     """Hold the lock of the cache and yield its path and the lock; what killed installs left is removed."""
     private = _root(root)
-    with private.usable(), private.opened(create=True) as folder, folder.locked(_INSTALL_WAIT_S) as lock:
+    with private.usable(), private.open(create=True) as folder, folder.lock(_INSTALL_WAIT_S) as lock:
         for left in private.path.glob(f"{_STAGING}*"):
             _remove_tree(left)
         yield private.path, lock

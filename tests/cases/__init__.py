@@ -1,81 +1,19 @@
-"""Graphs of real users that cuDNN refused, or that ended the process: each from a public thread, and how cured."""
+"""Graphs of real users that cuDNN refused, or that ended the process: each from a public thread, and how cured.
+
+A file holds the cases of one kind of source: ``cudnn_threads`` those of cuDNN's frontend and of NVIDIA's forum,
+``framework_threads`` those of the frameworks that call cuDNN.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from . import cudnn_threads, framework_threads
+from .case import CHANGES, Case
 
-from cudnn_backend_py import Graph
+__all__ = ["CASES", "CHANGES", "Case", "find_case"]
 
-__all__ = ["CHANGES", "Case", "Change", "Complaint"]
-
-Complaint = Literal["not supported", "crash", "supported", "refused by us"]
-
-Change = Literal[
-    "data_type",
-    "alignment",
-    "layout",
-    "pad_head_dim",
-    "pad_sequence",
-    "pad_channels",
-    "mask",
-    "drop_stats",
-    "drop_dropout",
-    "drop_bias",
-    "split",
-    "unified",
-    "composite",
-    "intermediate_type",
-    "virtual",
-    "target",
-    "version",
-    "scale",
-    "drop_operation",
-    "heads",
-]
-
-CHANGES: tuple[Change, ...] = Change.__args__  # type: ignore[attr-defined]
+CASES = (*cudnn_threads.CASES, *framework_threads.CASES)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """One public thread, rebuilt.
-
-    Attributes
-    ----------
-    name, source, title
-        A short name, the thread's URL, and the user's complaint in our words.
-    graph, target, version
-        What was asked: a builder of the graph, a described target (``l40s``, ``sm80``), an installed cuDNN such as
-        "9.19.0" (None: the newest). The complaint still shows there.
-    complaint
-        The outcome. "crash": the process ends. "refused by us": the builder raises GraphError.
-    cause, cause_words
-        What is wrong, and words a headline that has found it must contain, in any case.
-    says
-        Part of cuDNN's innermost reason, as it says it; of our error if we refuse; the signal's name of a crash.
-    cure, cures
-        What helps, and the kinds of change that do.
-    fixed, fixed_target, fixed_version
-        The cure applied: graph (None: the same graph), target and version (None: the same). Supported.
-    build
-        Whether the complaint shows only when a plan is built.
-    """
-
-    name: str
-    source: str
-    title: str
-    graph: Callable[[], Graph]
-    target: str
-    version: str | None = None
-    complaint: Complaint = "not supported"
-    cause: str
-    cause_words: tuple[str, ...]
-    says: str
-    cure: str
-    cures: tuple[Change, ...]
-    fixed: Callable[[], Graph] | None = None
-    fixed_target: str | None = None
-    fixed_version: str | None = None
-    build: bool = False
+def find_case(name: str) -> Case:
+    """Return the case of a name."""
+    return next(case for case in CASES if case.name == name)

@@ -7,6 +7,19 @@ from importlib import import_module
 import pytest
 
 RENAMED = {
+    "diagnose.fork.apart": "diagnose.fork.run_in_fork",
+    "graph.guard.guarded": "graph.guard.run_guarded",
+    "graph.guard.guarded_each": "graph.guard.iterate_guarded",
+    "graph.guard.told": "graph.guard.describe_failure",
+    "graph.rewrite.tensors.exchanged": "graph.rewrite.tensors.replace_tensors",
+    "graph.rewrite.tensors.exchanged_ops": "graph.rewrite.tensors.replace_tensors_in",
+    "graph.rewrite.tensors.repacked": "graph.rewrite.tensors.repack",
+    "graph.rewrite.tensors.with_ops": "graph.rewrite.tensors.keep_ops",
+    "graph.rewrite.tensors.bypassed": "graph.rewrite.tensors.bypass",
+    "graph.rewrite.tensors.without_fields": "graph.rewrite.tensors.drop_fields",
+    "graph.rewrite.dims.resized": "graph.rewrite.dims.resize",
+    "graph.rewrite.fusion.with_expanded_softmax": "graph.rewrite.fusion.expand_softmax",
+    "graph.rewrite.fusion.with_scaled_scores": "graph.rewrite.fusion.scale_scores",
     "graph.attention.recognize.ReadAttention": "graph.attention.problem.UncheckedAttention",
     "plans.select.Refused": "plans.candidate.Candidate",
 }

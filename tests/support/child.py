@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cudnn_backend_py.system.child import ending_of
+from cudnn_backend_py.system.child import describe_ending
 from cudnn_backend_py.versions.store import child_environment, find_installed
 
 __all__ = ["ROOT", "Finished", "older_cudnn", "run_code", "run_python"]
@@ -29,7 +29,7 @@ class Finished:
     @property
     def ending(self) -> str:
         """``exit code N`` or the name of the signal that killed it."""
-        return ending_of(self.code)
+        return describe_ending(self.code)
 
 
 def run_python(

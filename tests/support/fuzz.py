@@ -348,13 +348,13 @@ def in_threads(fuzzer: Fuzzer, count: int, work: Callable[[Fuzzer], None]) -> li
     siblings = [fuzzer.sibling(number) for number in range(count)]
     failed: list[BaseException] = []
 
-    def guarded(call: Callable[[], None]) -> None:
+    def run_guarded(call: Callable[[], None]) -> None:
         try:
             call()
         except BaseException as error:
             failed.append(error)
 
-    workers = [threading.Thread(target=guarded, args=(lambda item=item: work(item),)) for item in siblings]
+    workers = [threading.Thread(target=run_guarded, args=(lambda item=item: work(item),)) for item in siblings]
     for thread in workers:
         thread.start()
     for _ in range(5):

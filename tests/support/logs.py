@@ -10,7 +10,7 @@ from typing import Any
 
 from cudnn_backend_py import Graph, Operation, Parameters
 from cudnn_backend_py.graph import Op, Tensor
-from cudnn_backend_py.importers.cudnn_json import without_defaults
+from cudnn_backend_py.importers.cudnn_json import drop_defaults
 from cudnn_backend_py.native.log import LogRecord
 
 __all__ = ["LOGS", "canonical", "file_form", "log_text"]
@@ -49,7 +49,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Graph):
         return canonical(value)
     if isinstance(value, (Parameters, Operation)):
-        found = without_defaults(value.kind, value.fields)
+        found = drop_defaults(value.kind, value.fields)
         return value.kind, frozenset((key, _plain(item)) for key, item in found.items())
     if isinstance(value, Op):
         return type(value), tuple(

@@ -1,1 +1,1 @@
-"""Why a graph is refused: reasons to a cause, checked by asking about variations."""
+"""Causes of a refusal: from reasons to one cause, checked by asking about variations."""

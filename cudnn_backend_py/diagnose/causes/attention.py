@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from ...graph.data_types import HALF_TYPES, LOW_PRECISION_TYPES
 from ...graph.ir import Graph
 from ...graph.rewrite.changes import Change, changes, describe, head_dims
-from ...graph.rewrite.dims import DimClass, resized
+from ...graph.rewrite.dims import DimClass, resize
 from ...plans.refusals import Reason
 from ..verdict import Basis, Cause
-from .case import Case, furthest_first, measured, quote, statement, type_word
+from .case import Case, blame_change, furthest_first, quote, statement, type_word
 from .rules import _OTHERS_SAME, _is_named, judge_for, name_dims, word_rule
 
 __all__ = ["OPTIONS", "not_together"]
@@ -19,7 +19,7 @@ __all__ = ["OPTIONS", "not_together"]
 
 @word_rule
 def head_dim(case: Case, reason: Reason) -> Cause | None:
-    """The head dim is not a multiple of what the kernels take, or too large.
+    """The head dim is not a multiple of what the kernels support, or too large.
 
     Fault
         "Embedding dim per head ... is not a multiple of 8", "is not less than equal to 128", "Only D=128".
@@ -64,7 +64,7 @@ def head_dim(case: Case, reason: Reason) -> Cause | None:
         )
         return Cause("head-dim", headline + quote(reason), Basis.MEASURED, detail, f"{change.title} ({change.effect})")
     for limit in sorted(limits, reverse=True):
-        smaller = resized(case.graph, both, limit) if limit < size else None
+        smaller = resize(case.graph, both, limit) if limit < size else None
         headline = f"{name_dims(case.graph, wrong)} {size}, at most {limit} is supported on sm_{case.target.sm}"
         if smaller is not None and case.supports(smaller):
             detail = f"with a head dim of {limit}, and nothing else changed, cuDNN supports the graph"
@@ -90,7 +90,7 @@ def low_precision(case: Case, reason: Reason) -> Cause | None:
         "QMMA kernels are only executable on specific architectures", "FP8 input with F16 output is only supported on
         Blackwell".
     Evidence
-        The same graph on other architectures; where none takes it, the graph in half precision.
+        The same graph on other architectures; where none supports it, the graph in half precision.
     Remedy
         A newer architecture, or half precision.
     Since
@@ -109,13 +109,13 @@ def low_precision(case: Case, reason: Reason) -> Cause | None:
         return Cause("data-type", headline, Basis.MEASURED, "the same graph was asked about there", judge_for(others))
     change = case.cure("data_type")
     if change is not None:
-        return measured("data-type", case, change, reason)
+        return blame_change("data-type", case, change, reason)
     return Cause("data-type", f"{found}, which sm_{case.target.sm} does not take{quote(reason)}", Basis.RULE)
 
 
 @word_rule
 def option(case: Case, reason: Reason) -> Cause | None:
-    """An option of attention (ragged, paged, dropout, bias, mask, statistics) that the engine does not take.
+    """An option of attention (ragged, paged, dropout, bias, mask, statistics) that the engine does not support.
 
     Fault
         "Paged Attention supported with only ...", "Flash Attention with ragged offset can only be run with sm_90",

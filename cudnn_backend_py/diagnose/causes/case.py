@@ -18,7 +18,7 @@ from ...plans.engine import OperationGraph
 from ...plans.plan import build_plan
 from ...plans.refusals import Reason
 from ...target import Target, open_target
-from ..fork import apart
+from ..fork import run_in_fork
 from ..verdict import Asked, Basis, Candidate, Cause
 from .phrases import is_vague
 
@@ -26,10 +26,10 @@ __all__ = [
     "ARCHITECTURES",
     "Budget",
     "Case",
+    "blame_change",
     "builds",
     "contrast",
     "furthest_first",
-    "measured",
     "quote",
     "quote_best",
     "statement",
@@ -123,7 +123,7 @@ class Case:
         if self.budget is None:
             return supports(graph, target or self.target, self.modes)
         self.step(f"plan, of variation {_QUESTIONS - self.questions} of the graph")
-        return apart(lambda: builds(graph, target or self.target, self.modes), lambda: False)
+        return run_in_fork(lambda: builds(graph, target or self.target, self.modes), lambda: False)
 
     def _may_ask(self) -> bool:
         self.questions -= 1
@@ -252,7 +252,7 @@ def quote_best(case: Case, reason: Reason) -> str:
     return quote(reason) or next(filter(None, map(quote, furthest_first(case.refused))), "")
 
 
-def measured(code: str, case: Case, change: Change, reason: Reason | None = None) -> Cause:
+def blame_change(code: str, case: Case, change: Change, reason: Reason | None = None) -> Cause:
     """Return the cause that a change which cures it shows."""
     headline = contrast(case.graph, change) + (quote(reason) if reason else "")
     detail = "with that changed, and nothing else, cuDNN supports the graph"

@@ -1,4 +1,4 @@
-"""Which cause is told: rules are asked for each of cuDNN's reasons, that of the engine config that came furthest first.
+"""Choice of the cause: rules are asked for each of cuDNN's reasons, that of the furthest engine config first.
 
 A measured cause is taken before any that is not. Where no rule knows the phrase, options, changes and architectures are
 tried; what is left is quoted.
@@ -10,16 +10,16 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
-from ...graph.guard import collecting, guarded, tell
+from ...graph.guard import collecting, run_guarded, tell
 from ...graph.ir import Graph
 from ...graph.rewrite.changes import HeadDims, head_dims
 from ...plans.refusals import Reason, furthest_reason
 from ...target import Target
-from ..fork import apart
+from ..fork import run_in_fork
 from ..verdict import Basis, Candidate, Cause
 from .attention import OPTIONS, not_together
 from .building import NO_PLAN_BUILDS, why_none_builds
-from .case import Budget, Case, furthest_first, measured, statement
+from .case import Budget, Case, blame_change, furthest_first, statement
 from .phrases import is_vague, needed_of_device, rules_for
 from .rules import RULES, WORD_RULES, architecture
 
@@ -57,7 +57,7 @@ def find_cause(
     cause = _by_rules(case)
     if cause is not None:
         return _with_asked(case, cause)
-    return _with_asked(case, _with_device_needed(case, _find_in_fork(case, _most_certain)))
+    return _with_asked(case, _name_device_need(case, _find_in_fork(case, _most_certain)))
 
 
 def find_build_cause(
@@ -79,7 +79,7 @@ def find_build_cause(
         As for :func:`find_cause`; the search is bounded by a :class:`.case.Budget`.
     """
     case = _case(failed, graph, target, modes, measure, True, step)
-    found = _find_in_fork(case, lambda one: _asked(why_none_builds, one))
+    found = _find_in_fork(case, lambda one: _ask(why_none_builds, one))
     headline = f"{len(failed)} engine configs passed their support check and none of their plans can be built"
     cause = _with_asked(case, found)
     return cause or Cause(NO_PLAN_BUILDS, headline, Basis.MEASURED, "the control graph's plan can be built here")
@@ -134,7 +134,7 @@ def _find_in_fork(case: Case, find: Callable[[Case], Cause | None]) -> Cause | N
         with collecting() as lines:
             return find(case), lines
 
-    cause, lines = apart(heard, lambda: (find(dataclasses.replace(case, measure=False)), []))
+    cause, lines = run_in_fork(heard, lambda: (find(dataclasses.replace(case, measure=False)), []))
     for line in lines:
         tell(line)
     return cause
@@ -142,16 +142,16 @@ def _find_in_fork(case: Case, find: Callable[[Case], Cause | None]) -> Cause | N
 
 def _by_rules(case: Case) -> Cause | None:
     """Return what the first rule says that knows the fault by its text alone."""
-    return next((cause for rule in RULES if (cause := _asked(rule, case)) is not None), None)
+    return next((cause for rule in RULES if (cause := _ask(rule, case)) is not None), None)
 
 
-def _asked(rule: Callable[..., Cause | None], *given: Case | Reason) -> Cause | None:
+def _ask(rule: Callable[..., Cause | None], *given: Case | Reason) -> Cause | None:
     """Return what a rule says; nothing where it fails, so that the next one, or cuDNN itself, is heard."""
-    return guarded(f"the rule {rule.__name__}", None, rule, *given)
+    return run_guarded(f"the rule {rule.__name__}", None, rule, *given)
 
 
 def _of_graph(case: Case) -> Cause | None:
-    return _by_phrases(case) or _asked(_one_change_away, case)
+    return _by_phrases(case) or _ask(_one_change_away, case)
 
 
 def _most_certain(case: Case) -> Cause | None:
@@ -160,9 +160,9 @@ def _most_certain(case: Case) -> Cause | None:
     if said is not None and said.basis is Basis.MEASURED:
         return said
     return (
-        _asked(_one_option_away, case)
-        or _asked(_one_change_away, case)
-        or _asked(_another_architecture, case)
+        _ask(_one_option_away, case)
+        or _ask(_one_change_away, case)
+        or _ask(_another_architecture, case)
         or said
         or all_candidates_alike(case)
     )
@@ -178,14 +178,14 @@ def _by_phrases(case: Case) -> Cause | None:
             if name in tried:
                 continue
             tried.add(name)
-            cause = _asked(WORD_RULES[name], case, reason)
+            cause = _ask(WORD_RULES[name], case, reason)
             if cause is not None and cause.basis is Basis.MEASURED:
                 return cause
             first = first or cause
     return first
 
 
-def _with_device_needed(case: Case, other: Cause | None) -> Cause | None:
+def _name_device_need(case: Case, other: Cause | None) -> Cause | None:
     """Return the cause, or that an engine was refused only because no device could be asked.
 
     Fault
@@ -228,7 +228,7 @@ def suspects(graph: Graph) -> list[str]:
             )
         elif tensor.span_elements < math.prod(tensor.dims):
             lines.append(f"{tensor.name} has strides {list(tensor.strides)}, so that elements overlap")
-    s_q = guarded("the look for sequences", HeadDims(), head_dims, graph).s_q
+    s_q = run_guarded("the look for sequences", HeadDims(), head_dims, graph).s_q
     if s_q is not None and s_q.size == 1:
         lines.append("the sequence of queries has a length of 1")
     return lines
@@ -252,7 +252,7 @@ def _one_change_away(case: Case) -> Cause | None:
     found = furthest_first(case.refused)
     code = {"pad_head_dim": "head-dim", "pad_channels": "shape", "data_type": "data-type", "scale": "virtual"}
     name = code.get(change.kind, change.kind).replace("_", "-")
-    return measured(name, case, change, found[0] if found else None)
+    return blame_change(name, case, change, found[0] if found else None)
 
 
 def _one_option_away(case: Case) -> Cause | None:

@@ -19,7 +19,7 @@ from ...plans.refusals import Reason
 from ...system.version import cuda_version_text
 from ...target import Target, open_target
 from ..verdict import Basis, Candidate, Cause
-from .case import Case, measured, quote, quote_best, supports, type_word
+from .case import Case, blame_change, quote, quote_best, supports, type_word
 
 __all__ = ["PATTERN_REMOVED", "RULES", "WORD_RULES", "WordRule", "architecture", "judge_for", "name_dims"]
 
@@ -84,9 +84,9 @@ def shared_memory_per_block_insufficient(case: Case) -> Cause | None:
     engine = found[0].engine
     here = f"sm_{target.sm} has {_kib(limit)} at most"
     remedy = judge_for(case.elsewhere())
-    needed = (
-        None if target.is_live or not case.measure else _needed_shared_memory(case.graph, target, limit, case.modes)
-    )
+    needed = None
+    if case.measure and not target.is_live:
+        needed = _find_needed_shared_memory(case.graph, target, limit, case.modes)
     if needed is None:
         headline = f"engine {engine} needs more shared memory per block than the GPU has: {here}"
         return Cause("shared-memory-per-block-insufficient", headline, Basis.RULE, _NOT_FREE_MEMORY, remedy)
@@ -100,10 +100,10 @@ _LARGEST_SHARED_MEMORY = 232448  # of any architecture so far: 227 KiB on sm_90 
 _STEP = 1024
 
 
-def _needed_shared_memory(graph: Graph, target: Target, limit: int, modes: Sequence[str]) -> int | None:
+def _find_needed_shared_memory(graph: Graph, target: Target, limit: int, modes: Sequence[str]) -> int | None:
     """Return the smallest limit, to 1 KiB, at which the graph is supported, everything else unchanged."""
 
-    def supported_with(size_bytes: int) -> bool:
+    def supports_with(size_bytes: int) -> bool:
         properties = {**target.profile.properties, "maxSharedMemoryPerBlockOptin": size_bytes}
         varied = open_target(dataclasses.replace(target.profile, properties=properties), on=target.library)
         try:
@@ -112,11 +112,11 @@ def _needed_shared_memory(graph: Graph, target: Target, limit: int, modes: Seque
             varied.close()
 
     low, high = limit // _STEP, _LARGEST_SHARED_MEMORY // _STEP
-    if low >= high or not supported_with(high * _STEP):
+    if low >= high or not supports_with(high * _STEP):
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        if supported_with(middle * _STEP):
+        if supports_with(middle * _STEP):
             high = middle
         else:
             low = middle
@@ -254,7 +254,7 @@ def ragged_offset(case: Case, reason: Reason) -> Cause | None:
 
 @word_rule
 def overlapping(case: Case, reason: Reason) -> Cause | None:
-    """Strides put several elements at one address, or leave gaps, where neither is taken.
+    """Strides put several elements at one address, or leave gaps, where neither is supported.
 
     Fault
         ``wDesc.getNumElementsWithStride() != wDesc.getNumElementsWithoutStride()``.
@@ -266,12 +266,12 @@ def overlapping(case: Case, reason: Reason) -> Cause | None:
         Any version.
     """
     change = case.cure("layout")
-    return None if change is None else measured("layout", case, change, reason)
+    return None if change is None else blame_change("layout", case, change, reason)
 
 
 @word_rule
 def no_product(case: Case, reason: Reason) -> Cause | None:
-    """An operation is only taken together with a matmul or a convolution, and there is none.
+    """An operation is only supported together with a matmul or a convolution, and there is none.
 
     Fault
         ``(mmaNodeCount == 0) && !is_pointwise_fusion``.
@@ -318,7 +318,7 @@ def data_type(case: Case, reason: Reason) -> Cause | None:
         inner = case.cure("intermediate_type")
         change = inner if change is None or (inner and len(inner.tensors) < len(change.tensors)) else change
     if change is not None:
-        return measured("data-type", case, change, reason)
+        return blame_change("data-type", case, change, reason)
     memory = [tensor for tensor in case.graph.tensors if not tensor.virtual and not tensor.by_value]
     kinds: dict[str, list[Tensor]] = {}
     for tensor in memory:
@@ -343,7 +343,7 @@ def layout(case: Case, reason: Reason) -> Cause | None:
     ranks = sorted({tensor.rank for tensor in case.graph.tensors if not tensor.by_value})
     change = case.cure("layout")
     if change is not None:
-        return measured("layout", case, change, reason)
+        return blame_change("layout", case, change, reason)
     if ranks and ranks[-1] < 3:
         shown = ", ".join(f"{t.name} {list(t.dims)}" for t in case.graph.tensors[:4] if not t.virtual)
         headline = f"tensors have {ranks[-1]} dims ({shown}), 3 or more are needed"
@@ -368,7 +368,7 @@ def alignment(case: Case, reason: Reason) -> Cause | None:
     """
     change = case.cure("alignment")
     if change is not None:
-        return measured("alignment", case, change, reason)
+        return blame_change("alignment", case, change, reason)
     low = min(case.graph.tensors, key=lambda tensor: tensor.alignment)
     return Cause("alignment", f"{low.name} has alignment {low.alignment} bytes{quote(reason)}", Basis.RULE)
 
@@ -387,7 +387,7 @@ def virtual(case: Case, reason: Reason) -> Cause | None:
         Any version.
     """
     change = case.cure("virtual")
-    return None if change is None else measured("virtual", case, change, reason)
+    return None if change is None else blame_change("virtual", case, change, reason)
 
 
 _OTHERS_SAME = " (the others are the same)"
@@ -423,7 +423,7 @@ def architecture(case: Case, reason: Reason) -> Cause | None:
 
 @word_rule
 def shape(case: Case, reason: Reason) -> Cause | None:
-    """A dim is of a size the engines do not take.
+    """A dim is of a size the engines do not support.
 
     Fault
         Reasons with SHAPE, or of multiples.
@@ -436,7 +436,7 @@ def shape(case: Case, reason: Reason) -> Cause | None:
     """
     change = case.cure("pad_head_dim", "pad_channels", "pad_sequence", "heads")
     if change is not None:
-        return measured("shape", case, change, reason)
+        return blame_change("shape", case, change, reason)
     if not quote(reason):
         return None
     dims = head_dims(case.graph)

@@ -1,4 +1,4 @@
-"""``write_repro``: one archive with all that somebody else needs to see the same answer."""
+"""``write_repro``: an archive from which somebody else gets the same answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from typing import Any
 from ...errors import UsageError
 from ...graph import Graph, graph_to_json
 from ...printable import printable
-from ...system.child import call_command, ending_of, script_command
+from ...system.child import call_command, describe_ending, script_command
 from ...target import Profile, find_profile, using
 from ...versions.store import environment_for
 from ..explanation import CRASHED
@@ -81,7 +81,7 @@ def write_repro(
     EnvironmentNotReady
         ``cudnn-version-not-installed``; ``no-gpu`` if there is none and `target` is ``gpu``.
     """
-    archive = _checked(Path(archive_name(graph, target) if path is None else path))
+    archive = _check_path(Path(archive_name(graph, target) if path is None else path))
     profile = _profile(target)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -116,7 +116,7 @@ def write_repro(
     return archive
 
 
-def _checked(path: Path) -> Path:
+def _check_path(path: Path) -> Path:
     if not path.name.endswith(_SUFFIXES):
         raise UsageError(
             f"{path} is no name of an archive", code="repro-path", fix=f"let it end with {', '.join(_SUFFIXES)}"
@@ -163,7 +163,7 @@ def _run_logged(folder: Path, environment: Mapping[str, str], limit_s: float) ->
         done = subprocess.run(command, env={**environment, **wanted}, capture_output=True, timeout=limit_s, check=False)
     except subprocess.TimeoutExpired:
         return f"was stopped after {limit_s:g} s"
-    return f"{'crashed' if done.returncode < 0 else 'ended'} with {ending_of(done.returncode)}"
+    return f"{'crashed' if done.returncode < 0 else 'ended'} with {describe_ending(done.returncode)}"
 
 
 def _versions(environment: Mapping[str, str], hide: _Hidden) -> dict[str, Any]:
@@ -202,10 +202,10 @@ def _read_log(path: Path) -> str:
     text = _THREAD.sub(lambda found: f"Process=1; Thread={threads.setdefault(found[2], len(threads) + 1)}", text)
     addresses: dict[str, int] = {}
     text = _ADDRESS.sub(lambda found: f"0x{addresses.setdefault(found[0], len(addresses) + 1):012x}", text)
-    return _shortened(text)
+    return _shorten(text)
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     """Return a log of at most two times ``LOG_BYTES``, cut between messages."""
     if len(text) <= 2 * LOG_BYTES:
         return text
@@ -249,7 +249,9 @@ def _python_script(verdict: Verdict, build: bool) -> str:
 
 
 def _readme(graph: Graph, profile: Profile, verdict: Verdict, build: bool, ending: str) -> str:
-    cause = f"[{verdict.cause.basis}] {verdict.cause.headline}" if verdict.cause else "none: an engine takes the graph"
+    cause = "none: an engine supports the graph"
+    if verdict.cause:
+        cause = f"[{verdict.cause.basis}] {verdict.cause.headline}"
     texts = {
         "GRAPH": graph.name,
         "TARGET": f"{profile.title} (sm_{profile.sm}), {'on the GPU itself' if verdict.live else 'described, no GPU'}",

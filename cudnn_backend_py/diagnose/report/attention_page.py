@@ -29,13 +29,13 @@ _HEAD = """\
 Written by `make attention-table`; do not edit. Every mark is a verdict of the real cuDNN for a described GPU, asked
 without a device, so what only building or running shows is not in it. The files of the
 verdicts, {files},
-hold the engines that take a graph, too, and the reasons why there is no such graph.
+hold the engines that support a graph, too, and the reasons why there is no such graph.
 
 Where a row says nothing else, the problem is {base}.
 `cudnn-backend attention-table --target sm90 --row causal` asks the cuDNN at hand.
 
 * A cell is {versions}; one entry stands for all of them where they agree.
-* **c** composite: many operations, which every version takes. **s** the same with single operations for masks and
+* **c** composite: many operations, which every version supports. **s** the same with single operations for masks and
   softmax, since 9.21; shown where its mark is not that of c. **u** unified: one SDPA operation.
 * A letter alone: supported. {hazard}: supported, and then wrong, as the note says. A letter struck out: refused, for
   the reason in the note. {crash}: the process that asked crashed. {unknown}: could not be judged. No letter: there is

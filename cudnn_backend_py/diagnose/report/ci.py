@@ -57,7 +57,7 @@ def cases(results: _Results) -> Iterator[Case]:
     if isinstance(results, Matrix):
         for (graph, target, version), cell in results.cells.items():
             case = Case(graph=graph, target=target, version=version, state=_STATES[cell.outcome])
-            yield _explained(case, cell.outcome, cell.cause, cell.headline, f"came to stage {cell.stage!r}")
+            yield _explain(case, cell.outcome, cell.cause, cell.headline, f"came to stage {cell.stage!r}")
         return
     for item in results:
         yield item if isinstance(item, Case) else _verdict_case(item)
@@ -73,10 +73,10 @@ def _verdict_case(verdict: Verdict) -> Case:
         warnings=verdict.hazards,
     )
     code, headline = ("", "") if cause is None else (cause.code, cause.headline)
-    return _explained(case, outcome, code, headline, render_text(verdict))
+    return _explain(case, outcome, code, headline, render_text(verdict))
 
 
-def _explained(case: Case, outcome: Outcome, code: str, headline: str, text: str) -> Case:
+def _explain(case: Case, outcome: Outcome, code: str, headline: str, text: str) -> Case:
     if case.state == "passed":
         return case
     code = code or outcome.replace(" ", "-")

@@ -203,7 +203,7 @@ def _headline(verdict: Verdict) -> str:
     taken = [item for item in verdict.candidates if item.state in ("supported", "built")]
     first = next((item for item in taken if item.state == "built"), taken[0] if taken else None)
     if first is None:
-        return "cuDNN takes it"
+        return "cuDNN supports it"
     word = "builds" if first.state == "built" else "comes first"
     note = f"{verdict.outcome}{verdict.note}; " if verdict.note else ""
     return f"{note}{len(taken)} of {len(verdict.candidates)} engine configs left; engine {first.engine} {word}"

@@ -1,4 +1,4 @@
-"""Render a matrix, a span of versions, a checked baseline and remedies as text."""
+"""Matrix, span of versions, checked baseline and remedies as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Render a verdict as text.
+"""Verdicts as text.
 
 What a text holds that is not ours, a name or cuDNN's words, is shown as :mod:`cudnn_backend_py.printable` has it.
 """
@@ -31,7 +31,7 @@ def lines(text: str, columns: int = 0, style: str = "") -> Text:
     return Text("\n".join(" " * columns + one for one in printable_lines(text).splitlines()), style)
 
 
-def _labelled(label: str, text: str) -> Text:
+def _label(label: str, text: str) -> Text:
     return Text.assemble((f"{label + ':':<13}", "bold"), line(text))
 
 
@@ -63,31 +63,31 @@ def render(verdict: Verdict) -> Group:
     ]
     if verdict.cause is not None:
         cause = verdict.cause
-        parts.append(_labelled("cause", f"[{cause.basis.value}] {cause.headline}"))
+        parts.append(_label("cause", f"[{cause.basis.value}] {cause.headline}"))
         if cause.detail:
             parts.append(lines(cause.detail, 13))
         if cause.remedy:
-            parts.append(_labelled("what to do", cause.advice.replace("\n", " ")))
-        parts.append(_labelled("rule", cause.code))
+            parts.append(_label("what to do", cause.advice.replace("\n", " ")))
+        parts.append(_label("rule", cause.code))
     if verdict.only_fallback is not None and verdict.only_fallback.remedy:
-        parts.append(_labelled("other modes", verdict.only_fallback.advice.replace("\n", " ")))
-    parts.append(_labelled("asked", f"heuristics {', '.join(verdict.modes)}; came to stage {verdict.stage!r}"))
+        parts.append(_label("other modes", verdict.only_fallback.advice.replace("\n", " ")))
+    parts.append(_label("asked", f"heuristics {', '.join(verdict.modes)}; came to stage {verdict.stage!r}"))
     if told := [str(stage) for stage in verdict.stages if stage.detail]:
-        parts.append(_labelled("stages", "; ".join(told)))
-    parts += [_labelled("known fault", hazard) for hazard in verdict.hazards]
-    parts.append(_labelled("judged by", f"{verdict.library or 'no library'}, driver: {verdict.driver}"))
+        parts.append(_label("stages", "; ".join(told)))
+    parts += [_label("known fault", hazard) for hazard in verdict.hazards]
+    parts.append(_label("judged by", f"{verdict.library or 'no library'}, driver: {verdict.driver}"))
     if verdict.control is not None:
         state = "supported" if verdict.control.supported else "REFUSED"
         parts.append(
-            _labelled(
+            _label(
                 "control",
                 f"graph {verdict.control.graph!r} is {state} here: the environment "
                 + ("can judge" if verdict.control.supported else "cannot judge"),
             )
         )
         parts += [lines(str(reason), 13, "dim") for reason in verdict.control.reasons]
-    parts += [_labelled("environment", note) for note in verdict.environment]
-    parts += [_labelled("limits", note) for note in verdict.limits]
+    parts += [_label("environment", note) for note in verdict.environment]
+    parts += [_label("limits", note) for note in verdict.limits]
     parts.append(Text(""))
     parts.append(lines(verdict.graph_text))
     if verdict.candidates:

@@ -1,1 +1,1 @@
-"""Many questions at once: graphs by targets and versions, baselines, every option of attention."""
+"""Surveys: graphs by targets and versions, baselines, every option of attention."""

@@ -200,7 +200,7 @@ class Cell:
 
     ``answer`` is one of
 
-    * ``yes``, with the ``engines`` that take the graph, best first;
+    * ``yes``, with the ``engines`` that support the graph, best first;
     * ``no``, with cuDNN's innermost ``reason``, ``STATUS: words``;
     * ``-``: there is no such graph, since this package writes none or that cuDNN lacks an operation or attribute; the
       reason is this package's ``code: headline``;
@@ -242,7 +242,7 @@ class SupportTable:
         parts = []
         for name, forms in self.cells.items():
             fields = {"options": rows[name].words()} if name in rows else {}
-            fields |= {form: {on: _packed(cell, number) for on, cell in cells.items()} for form, cells in forms.items()}
+            fields |= {form: {on: _pack(cell, number) for on, cell in cells.items()} for form, cells in forms.items()}
             inner = ",\n".join(f"   {json.dumps(key)}: {_compact(value)}" for key, value in fields.items())
             parts.append(f"  {json.dumps(name)}: {{\n{inner}\n  }}")
         lines.append('"rows": {\n' + ",\n".join(parts) + "\n }")
@@ -281,7 +281,7 @@ class SupportTable:
         for target in targets:
             find_profile(target)
         cells = {
-            name: {form: _unpacked(row[form], reasons) for form in FORMS if form in row}
+            name: {form: _unpack(row[form], reasons) for form in FORMS if form in row}
             for name, row in data["rows"].items()
         }
         return cls(version, tuple(targets), cells)
@@ -291,7 +291,7 @@ def _compact(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def _packed(cell: Cell, number: Mapping[str, int]) -> dict[str, Any]:
+def _pack(cell: Cell, number: Mapping[str, int]) -> dict[str, Any]:
     packed: dict[str, Any] = {"verdict": cell.answer}
     if cell.engines:
         packed["engines"] = cell.engines
@@ -300,11 +300,11 @@ def _packed(cell: Cell, number: Mapping[str, int]) -> dict[str, Any]:
     return packed
 
 
-def _unpacked(cells: Mapping[str, Any], reasons: list[str]) -> dict[str, Cell]:
-    return {target: _unpacked_cell(packed, reasons) for target, packed in cells.items()}
+def _unpack(cells: Mapping[str, Any], reasons: list[str]) -> dict[str, Cell]:
+    return {target: _unpack_cell(packed, reasons) for target, packed in cells.items()}
 
 
-def _unpacked_cell(packed: Mapping[str, Any], reasons: list[str]) -> Cell:
+def _unpack_cell(packed: Mapping[str, Any], reasons: list[str]) -> Cell:
     answer, engines, reason = packed["verdict"], packed.get("engines", []), packed.get("reason")
     if answer not in get_args(Answer):
         raise ValueError(f"a verdict is {answer!r}, one of {', '.join(get_args(Answer))} is needed")

@@ -182,7 +182,7 @@ def read_baseline(path: Path) -> Baseline:
         _texts(path, data, "versions", [DEFAULT]),
         build,
         pin,
-        _expected(path, data.get("expected", [])),
+        _read_expected(path, data.get("expected", [])),
     )
     if strangers := sorted(set(baseline.expected) - set(baseline.triples())):
         raise _wrong(path, f"it expects something of {strangers[0]}, which is not among its graphs, targets, versions")
@@ -226,11 +226,11 @@ def update(path: Path, *, load: Callable[[str], Graph] = load_graph, **options: 
     for triple in baseline.triples():
         cell = answered.cells[triple]
         if _can_be_expected(cell):
-            expected[triple] = _pinned(cell, baseline.pin)
+            expected[triple] = _pin(cell, baseline.pin)
         elif triple in baseline.expected:
             expected[triple] = baseline.expected[triple]
     new = path.with_name(f".{path.name}.new")
-    new.write_text(_with_expected(read_text(path, code="check-file"), expected), encoding="utf-8")
+    new.write_text(_add_expected(read_text(path, code="check-file"), expected), encoding="utf-8")
     try:
         if read_baseline(new) != replace(baseline, path=new, expected=expected):
             raise _wrong(path, "its tables [[expected]] cannot be told from the rest: move them to its end")
@@ -282,7 +282,7 @@ def _ask(baseline: Baseline, load: Callable[[str], Graph], options: Asking) -> M
     return matrix(graphs, baseline.targets, baseline.versions, build=baseline.build, **options)
 
 
-def _pinned(cell: Cell, pin: Sequence[str]) -> Expected:
+def _pin(cell: Cell, pin: Sequence[str]) -> Expected:
     refused = cell.outcome is not Outcome.SUPPORTED
     return Expected(
         cell.outcome,
@@ -309,13 +309,13 @@ def _texts(path: Path, data: Mapping[str, Any], name: str, default: list[str] | 
     return tuple(dict.fromkeys(value))
 
 
-def _expected(path: Path, rows: Any) -> dict[Triple, Expected]:
+def _read_expected(path: Path, rows: Any) -> dict[Triple, Expected]:
     if not isinstance(rows, list):
         raise _wrong(path, f"expected is {rows!r}, tables [[expected]] are needed")
     found: dict[Triple, Expected] = {}
     for row in rows:
         try:
-            triple, expected = _expected_row(row)
+            triple, expected = _read_expected_row(row)
         except (KeyError, TypeError, ValueError) as error:
             raise _wrong(path, f"[[expected]] has {row!r}: {error!r}") from None
         if triple in found:
@@ -324,7 +324,7 @@ def _expected(path: Path, rows: Any) -> dict[Triple, Expected]:
     return found
 
 
-def _expected_row(row: Mapping[str, Any]) -> tuple[Triple, Expected]:
+def _read_expected_row(row: Mapping[str, Any]) -> tuple[Triple, Expected]:
     if unknown := set(row) - {"graph", "target", "version", "outcome", "cause", "engines"}:
         raise ValueError(f"{', '.join(sorted(unknown))} means nothing here")
     triple = (row["graph"], row["target"], row["version"])
@@ -336,7 +336,7 @@ def _expected_row(row: Mapping[str, Any]) -> tuple[Triple, Expected]:
     return triple, Expected(Outcome(row["outcome"]), cause, None if engines is None else tuple(engines))
 
 
-def _with_expected(text: str, expected: Mapping[Triple, Expected]) -> str:
+def _add_expected(text: str, expected: Mapping[Triple, Expected]) -> str:
     """Return the text of a baseline file with other tables ``[[expected]]``; all else stays, comments too."""
     import tomlkit
 

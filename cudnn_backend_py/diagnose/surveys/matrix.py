@@ -1,4 +1,4 @@
-"""Where a graph would run: ``matrix`` (graphs x targets x versions) and ``since`` (first and last version).
+"""``matrix``: verdicts on graphs x targets x versions, asked in child processes.
 
 Every answer is kept on disk as it comes, so a run that was stopped asks nothing twice.
 """
@@ -55,7 +55,7 @@ class Cell:
     cause, headline
         Code and sentence of the cause; empty if supported, or if cuDNN gave no reason.
     engines
-        The engines that take the graph, in cuDNN's order.
+        The engines that support the graph, in cuDNN's order.
     stage
         How far the verdict came, one of ``STAGES``.
     """

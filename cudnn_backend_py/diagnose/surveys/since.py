@@ -1,4 +1,4 @@
-"""Since when, and until when, a graph is supported."""
+"""``since``: the span of versions that support a graph."""
 
 from __future__ import annotations
 

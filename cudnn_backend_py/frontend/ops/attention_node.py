@@ -1,4 +1,4 @@
-"""A forward or backward pass of attention: a request becomes one problem that ``graph.attention`` builds."""
+"""``AttentionNode``: a forward or backward pass of attention, as one problem that ``graph.attention`` builds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ..errors import not_supported
 from ..tensors import tensor
 from .attention_rules import Kind, Request, check, check_softmax_outputs, is_deterministic, is_unified
 from .base import OpsBase
-from .node import Emitter, Node, packed, prepare
+from .node import Emitter, Node, pack_strides, prepare
 
 if TYPE_CHECKING:
     from ..context import Context
@@ -283,7 +283,7 @@ def _rows_first(scales: Tensor, dims: tuple[int, ...]) -> Tensor:
 def _fill(item: tensor, dims: list[int], kind: data_type = data_type.NOT_SET) -> None:
     """Give an output dims, packed strides and a type where it has none."""
     item.dim = item.dim or list(dims)
-    item.stride = item.stride or packed(item.dim)
+    item.stride = item.stride or pack_strides(item.dim)
     if item.data_type == data_type.NOT_SET:
         item.data_type = kind
 

@@ -1,4 +1,4 @@
-"""What cudnn-frontend refuses of attention before cuDNN is asked, by the same types of exception.
+"""Support rules of cudnn-frontend for attention, checked before cuDNN is asked, by the same types of exception.
 
 ``Request`` is a call of the user as a value; ``check`` holds it against the rules of cudnn-frontend 1.23, in its order,
 which decides what is said where several apply. ``is_unified`` is its choice between many operations and one.

@@ -1,4 +1,4 @@
-"""What the families of operations share: adding a node to the graph they belong to."""
+"""``OpsBase``: the part that the families of operations share, which adds nodes to the graph they belong to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AnyNode = TypeVar("AnyNode", bound=Node)
 
 
 class OpsBase:
-    """A graph in the making: nodes in the order they were written."""
+    """A graph under construction: nodes in the order they were written."""
 
     nodes: list[Node]
 

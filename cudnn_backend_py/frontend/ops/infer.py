@@ -1,4 +1,4 @@
-"""What operations of a graph in the making deduce from each other, as cudnn-frontend does: types, dims and strides."""
+"""Shape inference of a graph under construction, as cudnn-frontend does it: types, dims and strides."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "OpNode",
+    "check_type",
     "column_major",
     "fill",
     "integers",
-    "preserving",
+    "preserve_order",
     "require_version",
-    "typed",
 ]
 
 NOT_SET = data_type.NOT_SET
 
 
 class OpNode(Node):
-    """A node of one operation: says which inputs it ``needs``, and deduces what its outputs lack in :meth:`deduce`."""
+    """A node of one operation: names the inputs it ``needs``, infers what its outputs lack in :meth:`infer_shapes`."""
 
     needs: tuple[str, ...] = ()
 
@@ -55,9 +55,9 @@ class OpNode(Node):
         for item in self.tensors():
             fill_type(item, context)
         self._expand_scalars()
-        self.deduce()
+        self.infer_shapes()
 
-    def deduce(self) -> None:
+    def infer_shapes(self) -> None:
         """Fill in dims and strides of outputs that the user did not set."""
 
     def _expand_scalars(self) -> None:
@@ -78,7 +78,7 @@ def _has_value(item: tensor) -> bool:
     return item.value is not None or item.scalar_type is scalar_type.COMPILE_TIME_CONST
 
 
-def typed(value: Any) -> data_type:
+def check_type(value: Any) -> data_type:
     """Return a data type argument, which here must be a ``cudnn.data_type``.
 
     Raises
@@ -124,7 +124,7 @@ def fill(item: tensor, dims: Sequence[int] | None, strides: Sequence[int] | None
     if not item.dim:
         if dims is None:
             raise attribute_not_set(
-                f"dims of {item.name!r} are not set and cannot be deduced from its operation", fix="set_dim([...])"
+                f"dims of {item.name!r} are not set and cannot be inferred from its operation", fix="set_dim([...])"
             )
         item.dim = list(dims)
     if not item.stride:
@@ -137,6 +137,6 @@ def column_major(dims: Sequence[int]) -> tuple[int, ...]:
     return ordered_strides(dims, [rank - 2, rank - 1, *range(rank - 3, -1, -1)] if rank > 2 else range(rank)[::-1])
 
 
-def preserving(dims: Sequence[int], like: Sequence[int]) -> tuple[int, ...]:
+def preserve_order(dims: Sequence[int], like: Sequence[int]) -> tuple[int, ...]:
     """Return packed strides for `dims` in the order of the strides `like`; of equal ones the first axis is faster."""
     return ordered_strides(dims, [axis for axis in sorted(range(len(like)), key=like.__getitem__) if axis < len(dims)])

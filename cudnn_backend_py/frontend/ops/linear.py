@@ -11,8 +11,8 @@ from ..enums import convolution_mode, data_type, moe_grouped_matmul_mode, reduct
 from ..errors import attribute_not_set, invalid_value
 from ..tensors import tensor
 from .base import OpsBase
-from .infer import NOT_SET, OpNode, column_major, fill, integers, require_version, typed
-from .node import Emitter, packed
+from .infer import NOT_SET, OpNode, check_type, column_major, fill, integers, require_version
+from .node import Emitter, pack_strides
 
 if TYPE_CHECKING:
     from ..context import Context
@@ -25,7 +25,7 @@ class _Matmul(OpNode):
     needs = ("A", "B")
 
     def __init__(self, name: str, compute: Any, a: tensor, b: tensor, padding: float) -> None:
-        super().__init__(name, typed(compute), {"A": a, "B": b}, {})
+        super().__init__(name, check_type(compute), {"A": a, "B": b}, {})
         self.padding = float(padding)
         for port, item in self.inputs.items():
             if isinstance(item, tensor) and not item.name:
@@ -35,7 +35,7 @@ class _Matmul(OpNode):
     def parameters(self) -> dict[str, Any]:
         return {"padding_value": self.padding}
 
-    def deduce(self) -> None:
+    def infer_shapes(self) -> None:
         a, b, c = self.inputs["A"].dim, self.inputs["B"].dim, self.outputs["C"]
         if not c.dim and (len(a) != len(b) or len(a) < 2):
             raise attribute_not_set(
@@ -45,7 +45,7 @@ class _Matmul(OpNode):
         batch = [max(pair) for pair in zip(a[:-2], b[:-2], strict=False)]
         if not c.dim:
             c.dim = [*batch, a[-2], b[-1]]
-        fill(c, None, packed(c.dim))
+        fill(c, None, pack_strides(c.dim))
 
     def emit(self, to: Emitter) -> None:
         c = to.tensor(self.outputs["C"])
@@ -89,7 +89,7 @@ class _Reduction(OpNode):
     needs = ("X",)
 
     def __init__(self, name: str, compute: Any, x: tensor, mode: reduction_mode) -> None:
-        super().__init__(name, typed(compute), {"X": x}, {})
+        super().__init__(name, check_type(compute), {"X": x}, {})
         if not isinstance(mode, reduction_mode):
             raise TypeError(f"mode is {mode!r}, a cudnn.reduction_mode is needed")
         self.mode = mode
@@ -98,7 +98,7 @@ class _Reduction(OpNode):
     def parameters(self) -> dict[str, Any]:
         return {"mode": self.mode.name}
 
-    def deduce(self) -> None:
+    def infer_shapes(self) -> None:
         fill(self.outputs["Y"], self.inputs["X"].dim)
 
     def emit(self, to: Emitter) -> None:
@@ -145,7 +145,7 @@ class _Convolution(OpNode):
         mode = options.get("convolution_mode", convolution_mode.CROSS_CORRELATION)
         if not isinstance(mode, convolution_mode):
             raise TypeError(f"convolution_mode is {mode!r}, a cudnn.convolution_mode is needed")
-        super().__init__(options["name"], typed(options.get("compute_data_type", NOT_SET)), inputs, {})
+        super().__init__(options["name"], check_type(options.get("compute_data_type", NOT_SET)), inputs, {})
         self.tag = tag
         self.kind = _CONVOLUTIONS[tag]
         (self.result,) = (port.upper() for port in OUTPUT_PORTS[self.kind])
@@ -172,7 +172,7 @@ class _Convolution(OpNode):
                 fix="give one int for each spatial dim",
             )
 
-    def deduce(self) -> None:
+    def infer_shapes(self) -> None:
         fill(self.outputs[self.result], self._forward_dims() if self.tag == "CONV_FPROP" else None)
 
     def _forward_dims(self) -> list[int]:
@@ -357,7 +357,7 @@ class _Moe(OpNode):
     def __init__(
         self, name: str, compute: Any, inputs: dict[str, Any], mode: moe_grouped_matmul_mode, top_k: int
     ) -> None:
-        super().__init__(name, typed(compute), inputs, {})
+        super().__init__(name, check_type(compute), inputs, {})
         if not isinstance(mode, moe_grouped_matmul_mode):
             raise TypeError(f"mode is {mode!r}, a cudnn.moe_grouped_matmul_mode is needed")
         self.mode = mode
@@ -377,13 +377,13 @@ class _Moe(OpNode):
             if port not in self.inputs:
                 raise attribute_not_set(f"moe_grouped_matmul {self.name!r} in mode {self.mode.name} has no {port}")
 
-    def deduce(self) -> None:
+    def infer_shapes(self) -> None:
         gathered = self.mode is moe_grouped_matmul_mode.GATHER
         out, weight = self.outputs["Output"], self.inputs["Weight"].dim
         tokens = self.inputs["TokenIndex" if gathered else "Token"].dim
         if not out.dim:
             out.dim = [1, tokens[1], weight[2]]
-        fill(out, None, packed(out.dim))
+        fill(out, None, pack_strides(out.dim))
 
     def emit(self, to: Emitter) -> None:
         require_version(to, (9, 15), "moe grouped matmul")
@@ -410,10 +410,10 @@ class _MoeBackward(OpNode):
     needs = ("DOutput", "Token", "FirstTokenOffset")
 
     def __init__(self, name: str, compute: Any, inputs: dict[str, Any]) -> None:
-        super().__init__(name, typed(compute), inputs, {})
+        super().__init__(name, check_type(compute), inputs, {})
         self.output("DWeight")
 
-    def deduce(self) -> None:
+    def infer_shapes(self) -> None:
         out = self.outputs["DWeight"]
         if not out.dim:
             groups, token, doutput = (self.inputs[port].dim for port in ("FirstTokenOffset", "Token", "DOutput"))

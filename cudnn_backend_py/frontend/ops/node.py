@@ -1,4 +1,4 @@
-"""What every operation of a graph in the making has in common, and the way from there to graph values."""
+"""``Node``: an operation of a graph under construction, and the way from there to graph values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ...plans.choice import EngineChoice
     from ..context import Context
 
-__all__ = ["Emitter", "Node", "broadcast_dims", "fill_type", "packed", "prepare"]
+__all__ = ["Emitter", "Node", "broadcast_dims", "fill_type", "pack_strides", "prepare"]
 
 
 class Node:
@@ -52,7 +52,7 @@ class Node:
         """Fill in dims and strides of outputs that the user did not set."""
 
     def emit(self, to: Emitter) -> None:
-        """Add the operations to the graph value in the making."""
+        """Add the operations to the graph value under construction."""
         raise NotImplementedError
 
     def engine_choice(self, context: Context) -> EngineChoice | None:
@@ -153,7 +153,7 @@ class Emitter:
         return kind.backend
 
 
-def packed(dims: Sequence[int]) -> list[int]:
+def pack_strides(dims: Sequence[int]) -> list[int]:
     """Return row-major strides, in elements; none for no dims."""
     return list(packed_strides(tuple(dims))) if dims else []
 

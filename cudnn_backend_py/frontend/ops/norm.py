@@ -11,8 +11,8 @@ from ..enums import data_type, norm_forward_phase
 from ..errors import attribute_not_set
 from ..tensors import tensor
 from .base import OpsBase
-from .infer import NOT_SET, OpNode, fill, preserving, typed
-from .node import Emitter, packed
+from .infer import NOT_SET, OpNode, check_type, fill, preserve_order
+from .node import Emitter, pack_strides
 
 if TYPE_CHECKING:
     from ..context import Context
@@ -97,7 +97,7 @@ class _Forward(_Norm):
     def __init__(
         self, name: str, compute: Any, mode: NormMode, phase: norm_forward_phase, inputs: dict[str, Any]
     ) -> None:
-        super().__init__(name, typed(compute), inputs, {})
+        super().__init__(name, check_type(compute), inputs, {})
         if not isinstance(phase, norm_forward_phase):
             raise TypeError(f"norm_forward_phase is {phase!r}, a cudnn.norm_forward_phase is needed")
         self.tag = _tag(mode)[0]
@@ -120,24 +120,24 @@ class _Forward(_Norm):
                 fix="give norm_forward_phase.TRAINING or norm_forward_phase.INFERENCE",
             )
 
-    def deduce(self) -> None:
+    def infer_shapes(self) -> None:
         x, y = self.inputs["X"], self.outputs["Y"]
         fill(y, x.dim, x.stride)
         if self.mode in (NormMode.LAYER_NORM, NormMode.ADA_LAYER_NORM):
-            self._deduce_inputs(x)
+            self._infer_inputs(x)
         by_channel = self.mode in (NormMode.BATCH_NORM, NormMode.INSTANCE_NORM)
         for port in ("MEAN", "INV_VARIANCE", *_NEXT_RUNNING):
             if port in self.outputs:
                 item = self.outputs[port]
                 dims = item.dim or self._statistics()
-                fill(item, dims, channels_last(dims) if by_channel else preserving(dims, x.stride))
+                fill(item, dims, channels_last(dims) if by_channel else preserve_order(dims, x.stride))
 
-    def _deduce_inputs(self, x: tensor) -> None:
+    def _infer_inputs(self, x: tensor) -> None:
         for port in ("SCALE", "BIAS"):
             if port in self.inputs:
                 item = self.inputs[port]
                 dims = item.dim or [1, *x.dim[1:]]
-                fill(item, dims, preserving(dims, x.stride))
+                fill(item, dims, preserve_order(dims, x.stride))
         ones = [1] * len(x.dim)
         fill(self.inputs["EPSILON"], ones, ones)
 
@@ -152,7 +152,7 @@ class _Forward(_Norm):
             return [*x[:1], *[1] * (len(x) - 1)]
         if len(scale) != len(x):
             raise attribute_not_set(
-                f"statistics of {self.tag.lower()} {self.name!r} cannot be deduced: scale has dims {scale}, x {x}",
+                f"statistics of {self.tag.lower()} {self.name!r} cannot be inferred: scale has dims {scale}, x {x}",
                 fix=f"give scale {len(x)} dims",
             )
         dims = [size if one == 1 else 1 for size, one in zip(x, scale, strict=True)]
@@ -178,10 +178,10 @@ class _BatchInference(_Norm):
     needs = ("X", "MEAN", "INV_VARIANCE", "SCALE", "BIAS")
 
     def __init__(self, name: str, compute: Any, inputs: dict[str, Any]) -> None:
-        super().__init__(name, typed(compute), inputs, {})
+        super().__init__(name, check_type(compute), inputs, {})
         self.output("Y")
 
-    def deduce(self) -> None:
+    def infer_shapes(self) -> None:
         x = self.inputs["X"]
         fill(self.outputs["Y"], x.dim, x.stride)
 
@@ -192,7 +192,7 @@ class _BatchInference(_Norm):
 
 class _Backward(_Norm):
     def __init__(self, name: str, compute: Any, mode: NormMode, inputs: dict[str, Any], has_dbias: bool = True) -> None:
-        super().__init__(name, typed(compute), inputs, {})
+        super().__init__(name, check_type(compute), inputs, {})
         self.tag = _tag(mode)[1]
         self.mode = mode
         mean = () if mode is NormMode.RMS_NORM else ("MEAN",)
@@ -206,7 +206,7 @@ class _Backward(_Norm):
         """Return the gradients, None for that of a bias there is not."""
         return [self.outputs["DX"], self.outputs["DSCALE"], self.outputs.get("DBIAS")]
 
-    def deduce(self) -> None:
+    def infer_shapes(self) -> None:
         adaptive = self.mode is NormMode.ADA_LAYER_NORM
         if adaptive and "DBIAS" in self.outputs and self.outputs["DBIAS"].virtual:
             del self.outputs["DBIAS"]  # one that nobody asked for is not computed
@@ -219,7 +219,7 @@ class _Backward(_Norm):
             if port in every:
                 item = every[port]
                 size = item.dim or wanted
-                fill(item, size, packed(size) if adaptive else channels_last(size))
+                fill(item, size, pack_strides(size) if adaptive else channels_last(size))
 
     def _scale_dims(self) -> list[int]:
         if self.mode is NormMode.ADA_LAYER_NORM:
@@ -237,11 +237,11 @@ class _Genstats(OpNode):
     needs = ("X",)
 
     def __init__(self, name: str, compute: Any, x: tensor) -> None:
-        super().__init__(name, typed(compute), {"X": x}, {})
+        super().__init__(name, check_type(compute), {"X": x}, {})
         self.output("SUM").set_name(f"{name}_sum_output")
         self.output("SQ_SUM").set_name(f"{name}_sq_sum_output")
 
-    def deduce(self) -> None:
+    def infer_shapes(self) -> None:
         x = self.inputs["X"].dim
         for item in self.outputs.values():
             fill(item, [1, *x[1:2], *[1] * (len(x) - 2)])
@@ -264,11 +264,11 @@ class _BnFinalize(OpNode):
     needs = ("SUM", "SQ_SUM", "SCALE", "BIAS", "EPSILON", "ACCUM_COUNT", *_RUNNING)
 
     def __init__(self, name: str, compute: Any, inputs: dict[str, Any]) -> None:
-        super().__init__(name, typed(compute), inputs, {})
+        super().__init__(name, check_type(compute), inputs, {})
         for port in ("EQ_SCALE", "EQ_BIAS", "MEAN", "INV_VARIANCE", *_NEXT_RUNNING):
             self.output(port)
 
-    def deduce(self) -> None:
+    def infer_shapes(self) -> None:
         for item in self.outputs.values():
             fill(item, self.inputs["SUM"].dim)
 

@@ -11,7 +11,7 @@ from ..enums import data_type
 from ..errors import attribute_not_set
 from ..tensors import tensor
 from .base import OpsBase
-from .infer import NOT_SET, OpNode, fill, preserving, typed
+from .infer import NOT_SET, OpNode, check_type, fill, preserve_order
 from .node import Emitter, broadcast_dims
 
 __all__ = ["PointwiseOps"]
@@ -38,7 +38,7 @@ class _Pointwise(OpNode):
         numbers: dict[str, float | None] | None = None,
         axis: int | None = None,
     ) -> None:
-        super().__init__(name, typed(compute), dict(zip(_PORTS, inputs, strict=False)), {})
+        super().__init__(name, check_type(compute), dict(zip(_PORTS, inputs, strict=False)), {})
         self.mode = mode
         self.needs = _PORTS[: len(inputs)]
         self.numbers = numbers or {}
@@ -52,7 +52,7 @@ class _Pointwise(OpNode):
         given = {name: value for name, value in self.numbers.items() if value is not None}
         return {"mode": self.mode.name, **given, **({} if self.axis is None else {"axis": self.axis})}
 
-    def deduce(self) -> None:
+    def infer_shapes(self) -> None:
         out, inputs = self.outputs["OUT_0"], list(self.inputs.values())
         if not out.dim:
             shapes = [item.dim for item in inputs if item.dim]
@@ -65,10 +65,10 @@ class _Pointwise(OpNode):
         if same is not None:
             out.stride = list(same.stride)
         elif out.virtual:
-            fill(out, None, preserving(out.dim, inputs[0].stride))
+            fill(out, None, preserve_order(out.dim, inputs[0].stride))
         else:
             raise attribute_not_set(
-                f"strides of output {out.name!r} cannot be deduced: no input has its dims {out.dim}",
+                f"strides of output {out.name!r} cannot be inferred: no input has its dims {out.dim}",
                 fix="set_stride([...])",
             )
 

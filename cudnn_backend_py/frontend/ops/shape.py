@@ -21,7 +21,7 @@ from ..enums import data_type, padding_mode, resample_mode, reshape_mode, rng_di
 from ..errors import attribute_not_set, invalid_value
 from ..tensors import tensor
 from .base import OpsBase
-from .infer import NOT_SET, OpNode, fill, integers, preserving, require_version, typed
+from .infer import NOT_SET, OpNode, check_type, fill, integers, preserve_order, require_version
 from .node import Emitter
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class _Reshape(OpNode):
     def parameters(self) -> dict[str, Any]:
         return {"reshape_mode": self.mode.name}
 
-    def deduce(self) -> None:
+    def infer_shapes(self) -> None:
         x, y = self.inputs["X"], self.outputs["Y"]
         fill(y, None)
         if self.mode is reshape_mode.LOGICAL:
@@ -80,14 +80,14 @@ class _Transpose(OpNode):
     needs = ("X",)
 
     def __init__(self, name: str, compute: Any, x: tensor, permutation: list[int]) -> None:
-        super().__init__(name, typed(compute), {"X": x}, {})
+        super().__init__(name, check_type(compute), {"X": x}, {})
         self.permutation = permutation
         self.output("Y")
 
     def parameters(self) -> dict[str, Any]:
         return {"permutation": self.permutation}
 
-    def deduce(self) -> None:
+    def infer_shapes(self) -> None:
         x, y = self.inputs["X"], self.outputs["Y"]
         if not self.permutation:
             raise attribute_not_set(f"transpose {self.name!r} has no permutation", fix="give one int for each dim")
@@ -114,7 +114,7 @@ class _Slice(OpNode):
     needs = ("X",)
 
     def __init__(self, name: str, compute: Any, x: tensor, slices: Slices) -> None:
-        super().__init__(name, typed(compute), {"X": x}, {})
+        super().__init__(name, check_type(compute), {"X": x}, {})
         wrong = [item for item in slices if not isinstance(item, slice)]
         if wrong:
             raise TypeError(f"slices hold {wrong[0]!r}, a slice is needed for each dim")
@@ -128,7 +128,7 @@ class _Slice(OpNode):
             "slice_strides": [step for _, _, step in self.ranges],
         }
 
-    def deduce(self) -> None:
+    def infer_shapes(self) -> None:
         x, y = self.inputs["X"], self.outputs["Y"]
         if len(self.slices) != len(x.dim):
             raise attribute_not_set(
@@ -193,13 +193,13 @@ class _Concatenate(OpNode):
         if not self.inputs:
             raise invalid_value(f"concatenate {self.name!r} has no inputs", fix="give at least one tensor")
 
-    def deduce(self) -> None:
+    def infer_shapes(self) -> None:
         first = self.inputs["0"]
         if not 0 <= self.axis < len(first.dim):
             raise invalid_value(f"concatenate {self.name!r} has an invalid axis {self.axis} for dims {first.dim}")
         dims = list(first.dim)
         dims[self.axis] = sum(item.dim[self.axis] for item in self.inputs.values())
-        fill(self.outputs["Y"], dims, preserving(dims, first.stride))
+        fill(self.outputs["Y"], dims, preserve_order(dims, first.stride))
 
     def emit(self, to: Emitter) -> None:
         y = to.tensor(self.outputs["Y"])
@@ -227,7 +227,7 @@ class _Rng(OpNode):
     def parameters(self) -> dict[str, Any]:
         return {"distribution": self.distribution.name, "bernoulli_probability": self.probability}
 
-    def deduce(self) -> None:
+    def infer_shapes(self) -> None:
         fill(self.outputs["Y"], None)
 
     def emit(self, to: Emitter) -> None:
@@ -264,7 +264,7 @@ class _Resample(OpNode):
         window: dict[str, list[int]],
         generate_index: bool,
     ) -> None:
-        super().__init__(name, typed(compute), {"X": x}, {})
+        super().__init__(name, check_type(compute), {"X": x}, {})
         self.mode, self.padding = modes
         self.window = window
         self.output("Y")
@@ -286,7 +286,7 @@ class _Resample(OpNode):
                 where="\n".join(f"{side} {values}" for side, values in self.window.items()),
             )
 
-    def deduce(self) -> None:
+    def infer_shapes(self) -> None:
         x, y = self.inputs["X"].dim, self.outputs["Y"]
         dims = list(x)
         for axis, (size, stride, before, after) in enumerate(zip(*self.window.values(), strict=True), 2):
@@ -339,7 +339,7 @@ class _PagedCacheLoad(OpNode):
             y.data_type = container.data_type if container.data_type != NOT_SET else context.io
         super().infer(context)
 
-    def deduce(self) -> None:
+    def infer_shapes(self) -> None:
         y, container, table = self.outputs["yOut"], self.inputs["container"], self.inputs["pageTable"]
         fill(y, None)
         sequence = y.dim[3 if y.stride[2] == 1 else 2]
@@ -493,7 +493,7 @@ class _Quantize(OpNode):
     needs = ("X",)
 
     def __init__(self, name: str, compute: Any, x: tensor, block_size: int, axis: int | None, transpose: bool) -> None:
-        super().__init__(name, typed(compute), {"X": x}, {})
+        super().__init__(name, check_type(compute), {"X": x}, {})
         self.block_size = index(block_size)
         self.axis = None if axis is None else index(axis)
         self.transpose = bool(transpose)
@@ -503,17 +503,17 @@ class _Quantize(OpNode):
     def parameters(self) -> dict[str, Any]:
         return {"block_size": self.block_size, "axis": self.axis, "transpose": self.transpose}
 
-    def deduce(self) -> None:
+    def infer_shapes(self) -> None:
         x, y, scale = self.inputs["X"], self.outputs["Y"], self.outputs["scale"]
-        fill(y, y.dim or x.dim, self._transposed(y.dim or x.dim) if self.transpose else x.stride)
+        fill(y, y.dim or x.dim, self._transpose_strides(y.dim or x.dim) if self.transpose else x.stride)
         dims = scale.dim
         if not dims:
             dims = list(x.dim)
             dims[-1 if self.axis is None else self.axis] //= self.block_size
-        fill(scale, dims, self._transposed(dims) if self.transpose else preserving(dims, x.stride))
+        fill(scale, dims, self._transpose_strides(dims) if self.transpose else preserve_order(dims, x.stride))
 
-    def _transposed(self, dims: Sequence[int]) -> tuple[int, ...]:
-        """Return strides in the order of x's, turned so that the axis of the blocks is the fastest."""
+    def _transpose_strides(self, dims: Sequence[int]) -> tuple[int, ...]:
+        """Return strides in the order of x's, rotated so that the axis of the blocks is the fastest."""
         x = self.inputs["X"]
         # Of equal strides those of size 1 are faster, and of these the last.
         order = sorted(range(len(x.dim)), key=lambda axis: (x.stride[axis], x.dim[axis] != 1, -axis))
@@ -542,7 +542,7 @@ class _Dequantize(OpNode):
     def __init__(
         self, name: str, compute: Any, x: tensor, scale: tensor, block_size: list[int], negative: bool
     ) -> None:
-        super().__init__(name, typed(compute), {"X": x, "scale": scale}, {})
+        super().__init__(name, check_type(compute), {"X": x, "scale": scale}, {})
         self.block_size, self.negative = block_size, bool(negative)
         self.output("Y")
 
@@ -559,7 +559,7 @@ class _Dequantize(OpNode):
                 fix="feed it to another operation, such as identity, and make that one's result the output",
             )
 
-    def deduce(self) -> None:
+    def infer_shapes(self) -> None:
         x = self.inputs["X"]
         fill(self.outputs["Y"], x.dim, x.stride)
 

@@ -16,7 +16,7 @@ from .builder import SINGLE_OPS_SINCE
 from .deterministic import deterministic_config
 from .forward import composite_forward
 from .modifiers import SoftCap
-from .problem import Attention, Implementation, ScoreModifier, given
+from .problem import Attention, Implementation, ScoreModifier, make_problem
 from .small import SmallAttention, mha_bprop, mha_fprop
 from .unified import prefers_unified, unified_backward, unified_forward
 
@@ -63,7 +63,7 @@ def sdpa_forward(
         frontend chooses for that version, composite if no version is given.
     version
         The cuDNN version the graph is for, such as (9, 19, 0): since 9.21 masks and softmax are operations of their
-        own. None gives what every version takes.
+        own. None gives what every version supports.
     sm
         The architecture it is for, such as 90: hazards of others are not looked at.
     allow_hazards
@@ -74,7 +74,7 @@ def sdpa_forward(
     GraphError
         What :class:`Attention` refuses, ``attention-implementation``, ``attention-hazard``.
     """
-    p = given(problem, Attention, options)
+    p = make_problem(problem, Attention, options)
     unified = implementation == "unified" or (implementation == "auto" and prefers_unified(p, version))
     if not unified:
         _check_implementation(p, implementation)
@@ -104,7 +104,7 @@ def sdpa_backward(
     GraphError
         What :class:`Attention` refuses, ``attention-implementation``, ``attention-hazard``.
     """
-    p = given(problem, Attention, options)
+    p = make_problem(problem, Attention, options)
     if p.page_size is not None or p.block_mask or p.dropout_mask:
         raise GraphError(
             "the backward pass has no paged K and V, block mask or given dropout mask", code="attention-option"

@@ -200,12 +200,12 @@ class _Fp8(_Half):
         f, p = self.f, self.p
         probabilities = self.probabilities()
         small = f.mul(probabilities, *self.dropout, f.factor("scale_s"), data_type=p.data_type)
-        self._scaled_over_queries(small, self.do, "dv", p.v_heads, ("descale_s", "descale_do"))
+        self._scale_over_queries(small, self.do, "dv", p.v_heads, ("descale_s", "descale_do"))
         d_score = self.d_scores(probabilities)
         f.amax("amax_dp", d_score)
         small = f.mul(d_score, f.factor("scale_dp"), data_type=p.data_type)
-        self._scaled_over_queries(small, self.q, "dk", p.kv_heads, ("descale_dp", "descale_q"))
-        self._scaled("dq", f.matmul(small, self.keys(), "m=q k=kv", name="dq_raw"), ("descale_dp", "descale_k"))
+        self._scale_over_queries(small, self.q, "dk", p.kv_heads, ("descale_dp", "descale_q"))
+        self._scale("dq", f.matmul(small, self.keys(), "m=q k=kv", name="dq_raw"), ("descale_dp", "descale_k"))
 
     def d_scores(self, probabilities: Tensor) -> Tensor:
         f = self.f
@@ -218,17 +218,15 @@ class _Fp8(_Half):
         dp = f.pointwise(_MODE.SUB, dp, row_sums)
         return f.mul(dp, probabilities, keep_scale, self.scale)
 
-    def _scaled_over_queries(
-        self, left: Tensor, right: Tensor, name: str, heads: int, factors: tuple[str, ...]
-    ) -> None:
+    def _scale_over_queries(self, left: Tensor, right: Tensor, name: str, heads: int, factors: tuple[str, ...]) -> None:
         f, p = self.f, self.p
         left_t = f.transpose(left, name=f"{name}_left", data_type=p.data_type)
         full = f.matmul(left_t, right, "m=kv k=q", name=f"{name}_full")
         if heads != p.heads:
             full = f.sum_to(full, p.dims(name), name=f"{name}_sum")
-        self._scaled(name, full, factors)
+        self._scale(name, full, factors)
 
-    def _scaled(self, name: str, raw: Tensor, factors: tuple[str, ...]) -> None:
+    def _scale(self, name: str, raw: Tensor, factors: tuple[str, ...]) -> None:
         """Descale, write the amax of what that gives, scale and write the gradient."""
         f = self.f
         value = f.mul(raw, *(f.factor(factor) for factor in factors))
@@ -250,16 +248,16 @@ class _Mx(_Half):
         wide = DataType.BFLOAT16 if p.output_type in (None, p.data_type) else p.output_type
         assert wide is not None
         self.o, self.do_of_rows = f.copy_of("o", "f16", wide), f.copy_of("do", "f16", wide)
-        self.q, self.do = f.dequantized(self.q, "descale_q", 3), f.dequantized(self.do, "descale_do", 3)
-        self.k_t, self.v_t = self._transposed(self.k_t, "descale_k"), self._transposed(self.v_t, "descale_v")
+        self.q, self.do = f.dequantize(self.q, "descale_q", 3), f.dequantize(self.do, "descale_do", 3)
+        self.k_t, self.v_t = self._transpose(self.k_t, "descale_k"), self._transpose(self.v_t, "descale_v")
 
-    def _transposed(self, x: Tensor, scales: str) -> Tensor:
-        return self.f.dequantized(x, scales, 2, transposed=True)
+    def _transpose(self, x: Tensor, scales: str) -> Tensor:
+        return self.f.dequantize(x, scales, 2, transposed=True)
 
     def along_s(self, name: str) -> Tensor:
         """Return the values of a tensor whose blocks lie along s."""
         f = self.f
-        return f.dequantized(f.copy_of(name, "t", self.p.data_type), f"descale_{name}_t", 2)
+        return f.dequantize(f.copy_of(name, "t", self.p.data_type), f"descale_{name}_t", 2)
 
     def add(self) -> None:
         f, p = self.f, self.p

@@ -1,4 +1,4 @@
-"""What the forward and backward graphs share: tensors made once, and the way from raw scores to masked ones."""
+"""Parts that the forward and backward graphs share: tensors made once, and the way from raw scores to masked ones."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Place:
 
 
 class Frame:
-    """A graph in the making for one attention problem."""
+    """A graph under construction for one attention problem."""
 
     def __init__(self, problem: Attention, name: str, version: VersionTuple | None, place: Place | None = None) -> None:
         self.p = problem
@@ -81,7 +81,7 @@ class Frame:
         if name in self._upright:
             self._upright.discard(name)
             given = self._once[name]
-            self._once[name] = replace(given, dims=_swapped(given.dims), strides=_swapped(given.strides))
+            self._once[name] = replace(given, dims=_swap_last(given.dims), strides=_swap_last(given.strides))
 
     def io(self, name: str, *, transposed: bool = False) -> Tensor:
         """Return ``q``, ``k``, ``v``, ``o`` or a gradient; `transposed` swaps its s and d dims (and strides)."""
@@ -93,7 +93,7 @@ class Frame:
         dims: tuple[int, ...] = p.dims(name)
         strides: tuple[int, ...] = p.strides(name)
         if transposed:
-            dims, strides = _swapped(dims), _swapped(strides)
+            dims, strides = _swap_last(dims), _swap_last(strides)
         kind = p.data_type if name in ("q", "k", "v", "do") or p.output_type is None else p.output_type
         offset = self.ragged(name.removeprefix("d")) if p.ragged and not self.is_paged(name) else None
         return self.once(name, dims, kind, strides=strides, ragged_offset=offset)
@@ -128,7 +128,7 @@ class Frame:
         """Return a device scalar [1, 1, 1, 1] float32 such as ``descale_q``."""
         return self.once(name, _ONES, DataType.FLOAT)
 
-    def dequantized(self, x: Tensor, name: str, axis: int, *, transposed: bool = False) -> Tensor:
+    def dequantize(self, x: Tensor, name: str, axis: int, *, transposed: bool = False) -> Tensor:
         """Return float32 of a block-scaled tensor whose blocks of 32 lie along `axis`; `name` is that of its scales.
 
         `transposed` says that x has s and d swapped, which its scales, where they are given, then need as well.
@@ -140,8 +140,8 @@ class Frame:
             self.swap_given(name)
         dims, strides = list(x.dims), [0] * x.rank
         other = 5 - axis
-        dims[axis] = _rounded(-(-dims[axis] // MX_BLOCK), 4)
-        dims[other] = _rounded(dims[other], 128)
+        dims[axis] = _round_up(-(-dims[axis] // MX_BLOCK), 4)
+        dims[other] = _round_up(dims[other], 128)
         strides[axis], strides[other] = 1, dims[axis]
         strides[1] = dims[2] * dims[3]
         strides[0] = strides[1] * dims[1]
@@ -159,7 +159,7 @@ class Frame:
             scale=scale,
             y=y,
             math_prec=DataType.FLOAT,
-            # cuDNN takes both; scales that were given come from graphs of cudnn-frontend, which never says another.
+            # cuDNN supports both; scales that were given come from graphs of cudnn-frontend, which never says another.
             block_size=(1, MX_BLOCK) if axis == 3 or name in self._given else (MX_BLOCK, 1),
         )
         return y
@@ -233,10 +233,10 @@ class Frame:
 
     def transpose(self, x: Tensor, **options: Any) -> Tensor:
         """Return x with its last two dims swapped, as a reshape to the dims and strides that say so."""
-        options.setdefault("strides", _swapped(packed_strides(x.dims)))
+        options.setdefault("strides", _swap_last(packed_strides(x.dims)))
         options.setdefault("data_type", self.g.intermediate_type)
         options |= {"virtual": True, "ragged_offset": x.ragged_offset}
-        y = self.tensor(options.pop("name"), _swapped(x.dims), **options)
+        y = self.tensor(options.pop("name"), _swap_last(x.dims), **options)
         self.g.operation(DescriptorType.OPERATION_RESHAPE, x=x, y=y)
         return y
 
@@ -414,7 +414,7 @@ class Frame:
     # sub-graphs
 
     @contextmanager
-    def collected(self, name: str) -> Iterator[list[Graph]]:
+    def collect(self, name: str) -> Iterator[list[Graph]]:
         """Collect the operations of the block in a graph of their own, the one element of the list afterwards."""
         outside, self.g.ops = self.g.ops, []
         made: list[Graph] = []
@@ -439,9 +439,9 @@ class Frame:
         return Operation(DescriptorType.OPERATION_SOFTMAX, "softmax", {"x": x, "y": y, **self.softmax_fields()})
 
 
-def _rounded(size: int, multiple: int) -> int:
+def _round_up(size: int, multiple: int) -> int:
     return -(-size // multiple) * multiple
 
 
-def _swapped(values: tuple[int, ...]) -> tuple[int, ...]:
+def _swap_last(values: tuple[int, ...]) -> tuple[int, ...]:
     return (*values[:-2], values[-1], values[-2])

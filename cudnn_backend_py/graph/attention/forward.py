@@ -19,7 +19,7 @@ def composite_forward(p: Attention, version: VersionTuple | None) -> Graph:
     """Return the composite graph of the forward pass.
 
     Since cuDNN 9.21 masks and softmax are one operation each; before, and where no version is given, they are
-    chains of pointwise operations and reductions, which newer versions take as well.
+    chains of pointwise operations and reductions, which newer versions support as well.
     """
     f = Frame(p, "sdpa_forward", version)
     add_composite_forward(f)
@@ -31,7 +31,7 @@ def add_composite_forward(f: Frame) -> None:
     p = f.p
     q, k, v = f.io("q"), _keys(f), _values(f)
     if p.mx:
-        q, k = f.dequantized(q, "descale_q", 3), f.dequantized(k, "descale_k", 2, transposed=True)
+        q, k = f.dequantize(q, "descale_q", 3), f.dequantize(k, "descale_k", 2, transposed=True)
     score = f.matmul(q, k, "m=q n=kv", name="qk")
     score = f.mul(score, f.scale())
     if p.is_fp8 and not p.mx:
@@ -45,7 +45,7 @@ def add_composite_forward(f: Frame) -> None:
     probabilities = _softmax(f, score, DataType.FLOAT if dropout else last)
     probabilities = f.mul(probabilities, *dropout, data_type=last) if dropout else probabilities
     if p.mx:
-        v = f.dequantized(v, "descale_v", 2)
+        v = f.dequantize(v, "descale_v", 2)
     if p.is_fp8 and not p.mx:
         _fp8_output(f, probabilities, v)
     else:

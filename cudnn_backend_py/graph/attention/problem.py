@@ -1,4 +1,4 @@
-"""``Attention``: one attention problem as a value, and what can be known wrong about it without cuDNN."""
+"""``Attention``: one attention problem as a value, with the checks that need no cuDNN."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..builder import GraphBuilder
 from ..data_types import FP8_TYPES
 from ..ir import Tensor
 
-__all__ = ["Alignment", "Attention", "Implementation", "Scale", "ScoreModifier", "UncheckedAttention", "given"]
+__all__ = ["Alignment", "Attention", "Implementation", "Scale", "ScoreModifier", "UncheckedAttention", "make_problem"]
 
 Alignment = Literal["top_left", "bottom_right"]
 Implementation = Literal["auto", "composite", "unified"]
@@ -239,7 +239,7 @@ class UncheckedAttention(Attention):
 Problem = TypeVar("Problem")
 
 
-def given(problem: Problem | None, kind: type[Problem], options: dict[str, Any]) -> Problem:
+def make_problem(problem: Problem | None, kind: type[Problem], options: dict[str, Any]) -> Problem:
     """Return the problem that was given, as such or as its fields.
 
     Raises

@@ -1,4 +1,4 @@
-"""Reads an attention problem back from any graph, also one of a log or of another program, by its data flow.
+"""Pattern matching of attention: the problem any graph solves, also one of a log, found by its data flow.
 
 Names mean nothing here. Forward: one matmul of tensors in memory (Q and K^T), a softmax, and a matmul of what it
 gives with V. Backward: two matmuls of tensors in memory, of which the one that leads to an exponential is Q @ K^T and
@@ -15,7 +15,7 @@ from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTe
 from ...system.renamed import keep_names
 from .. import Graph
 from ..faults.fault import Use
-from ..guard import guarded
+from ..guard import run_guarded
 from ..ir import Matmul, Op, Operation, Pointwise, Reduction, Tensor
 from .modifiers import SoftCap
 from .problem import UncheckedAttention
@@ -38,7 +38,7 @@ def read_attention(graph: Graph) -> Use | None:
     Bounds and dropout of unknown size count as 1 and 0.5. Small-sequence graphs, which keep S in F16x16 order, are
     not read.
     """
-    return guarded("the reading of attention", None, _read, graph)
+    return run_guarded("the reading of attention", None, _read, graph)
 
 
 def _read(graph: Graph) -> Use | None:
@@ -190,7 +190,7 @@ def _is_odd(layout: Mapping[str, tuple[int, ...]]) -> bool:
     return any(len(strides) != 4 for strides in layout.values())
 
 
-def _swapped(values: tuple[int, ...]) -> tuple[int, ...]:
+def _swap_last(values: tuple[int, ...]) -> tuple[int, ...]:
     return (*values[:-2], values[-1], values[-2])
 
 
@@ -291,7 +291,7 @@ class _Composite:
         do, v = flow.memory(dp.a), flow.memory(dp.b)
         if do is None or v is None:
             return None
-        layout: dict[str, tuple[int, ...]] = {"do": do.strides, "v": _swapped(v.strides)}
+        layout: dict[str, tuple[int, ...]] = {"do": do.strides, "v": _swap_last(v.strides)}
         for op in self.graph.ops:  # dO * O, of which O comes last where both are copies of another type
             if isinstance(op, Pointwise) and op.mode is _P.MUL and op.x is not None and op.b is not None:
                 pair = [tensor for tensor in (op.x, op.b) if flow.memory(tensor) is tensor and tensor.dims == do.dims]
@@ -407,7 +407,7 @@ class _Composite:
             return None
         pages = self._pages(score)
         read = _scores(self.flow, score.c.uid) | self._dropout(score) | pages | found
-        layout = {"q": q.strides, "k": k.strides if pages else _swapped(k.strides), **read.pop("layout")}
+        layout = {"q": q.strides, "k": k.strides if pages else _swap_last(k.strides), **read.pop("layout")}
         if "stats_strides" in read:
             layout["stats"] = read.pop("stats_strides")
         if _is_odd(layout):

@@ -4,7 +4,7 @@ They are not the flash patterns of :func:`sdpa_forward`: sequences have at most 
 the forward pass of a training step writes the whole matrix S, which the backward pass reads. S and dS are stored in
 ``TensorReordering.F16x16``, an order of elements that only these kernels know.
 
-What cuDNN takes, as 9.14 and 9.19 answered (9.25 took the patterns out):
+What cuDNN supports, as 9.14 and 9.19 answered (9.25 took the patterns out):
 
 * The tensor given to the second matmul, and the by-value factors of K and of dropout, must be of the data type.
 * Lengths are read where they are overrides of the matmuls, not where the mask compares with them.
@@ -26,7 +26,7 @@ from ...generated.enums import DataType, PointwiseMode, ReduceTensorOp, TensorRe
 from ..data_types import HALF_TYPES
 from ..ir import Graph, Tensor
 from .builder import LOWEST, Frame
-from .problem import Attention, given
+from .problem import Attention, make_problem
 
 __all__ = ["SmallAttention", "mha_bprop", "mha_fprop"]
 
@@ -44,8 +44,8 @@ class SmallAttention:
     Parameters
     ----------
     batch, heads, seq_q, seq_kv, head_dim
-        b, h, s of Q and O, s of K and V (as Q's if not given), d. cuDNN takes d = 64 and lengths up to 512, in
-        training multiples of 64: what it does not take is its verdict, not an error here.
+        b, h, s of Q and O, s of K and V (as Q's if not given), d. cuDNN supports d = 64 and lengths up to 512, in
+        training multiples of 64: what it does not support is its verdict, not an error here.
     data_type
         HALF or BFLOAT16, of all tensors but the lengths and the random state.
     layout
@@ -168,7 +168,7 @@ def mha_fprop(problem: SmallAttention | None = None, /, *, store_s: bool = False
     GraphError
         What :class:`SmallAttention` refuses; ``attention-option`` for `store_s` with neither softmax nor dropout.
     """
-    p = given(problem, SmallAttention, options)
+    p = make_problem(problem, SmallAttention, options)
     drops = bool(p.dropout or p.dropout_mask)
     _refuse(
         store_s and not (p.softmax or drops),
@@ -289,14 +289,14 @@ def mha_bprop(problem: SmallAttention | None = None, /, **options: Any) -> Graph
     GraphError
         What :class:`SmallAttention` refuses; ``attention-option`` without softmax or, with dbias, without a scale.
     """
-    p = given(problem, SmallAttention, options)
+    p = make_problem(problem, SmallAttention, options)
     _refuse(not p.softmax, "the backward pattern is that of a softmax, got softmax=False")
     f = Frame(p.problem, "mha_bprop", None)
     q, k, v, do = f.io("q"), f.io("k"), f.io("v", transposed=True), f.io("do")
     s = f.once("s", f.score_dims, p.data_type, reordering=_REORDERED)
     drop_scale = _dropout_scale(f, p, DataType.FLOAT) if p.dropout or p.dropout_mask else None
 
-    s_t = _transposed(f, s, "s_transposed")  # g5
+    s_t = _transpose(f, s, "s_transposed")  # g5
     if drop_scale is not None:
         s_t = f.pointwise(_MODE.MUL, s_t, drop_scale, name="s_scaled", data_type=p.data_type, strides=s_t.strides)
     s_t = f.pointwise(_MODE.ABS, s_t, name="s_absolute", data_type=p.data_type, strides=s_t.strides)
@@ -305,11 +305,11 @@ def mha_bprop(problem: SmallAttention | None = None, /, **options: Any) -> Graph
     dp = f.matmul(do, v, "m=q n=kv", name="dp")
     ds = _score_gradient(f, p, s, dp, drop_scale)  # g6
     f.matmul(ds, k, "m=q k=kv", out=f.io("dq"))
-    f.matmul(_transposed(f, ds, "ds_transposed"), q, "m=kv k=q", out=f.io("dk"))  # g7
+    f.matmul(_transpose(f, ds, "ds_transposed"), q, "m=kv k=q", out=f.io("dk"))  # g7
     return f.g.graph()
 
 
-def _transposed(f: Frame, x: Tensor, name: str) -> Tensor:
+def _transpose(f: Frame, x: Tensor, name: str) -> Tensor:
     return f.transpose(x, name=name, data_type=f.p.data_type, strides=(*x.strides[:2], x.strides[3], x.strides[2]))
 
 

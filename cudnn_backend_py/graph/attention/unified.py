@@ -132,7 +132,7 @@ def _score(f: Frame, name: str) -> Tensor:
 def _add_subgraph(f: Frame, fields: dict[str, Any]) -> None:
     """Add modifier, bias, ALiBi and bounds as a sub-graph, if there are any."""
     source = _score(f, "score")
-    with f.collected("scores") as made:
+    with f.collect("scores") as made:
         score = source if f.p.score_modifier is None else f.p.score_modifier.forward(f.g, source)
         score = f.mask_bounds(f.add_biases(score))
     if made:

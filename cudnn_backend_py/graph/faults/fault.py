@@ -55,7 +55,7 @@ class Fault:
     evidence
         What was measured for this package; empty for what others reported.
     attention, graph
-        The condition, one of the two: on attention, which is read back from any graph; or on the graph itself.
+        The condition, one of the two: on attention, which pattern matching finds in any graph; or on the graph itself.
     versions, sm
         Where it holds; the architectures are those it was seen on, none if it is bound to none.
     refused

@@ -1,4 +1,4 @@
-"""`find_faults`: the one question to the table, which explain, the attention builder and the frontend ask."""
+"""``find_faults``: the one lookup in the table, used by explain, the attention builder and the frontend."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ...errors import GraphError
 from ...system.version import VersionTuple
-from ..guard import guarded
+from ..guard import run_guarded
 from ..ir import Graph
 from .fault import Fault, Use
 from .table import FAULTS
@@ -25,7 +25,8 @@ def find_faults(
     row and a line of the verdict.
     """
     for fault in FAULTS:
-        if fault.holds_in(version, sm) and guarded(f"the condition {fault.code}", False, fault.concerns, use, graph):
+        name = f"the condition {fault.code}"
+        if fault.holds_in(version, sm) and run_guarded(name, False, fault.concerns, use, graph):
             yield fault
 
 

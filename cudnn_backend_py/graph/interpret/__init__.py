@@ -1,4 +1,4 @@
-"""Runs a graph in NumPy, operation by operation: what cuDNN's answer is compared with. Touches no cuDNN."""
+"""Interpreter of graphs in NumPy, operation by operation: what cuDNN's answer is compared with. Touches no cuDNN."""
 
 from __future__ import annotations
 

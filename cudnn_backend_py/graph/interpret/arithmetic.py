@@ -15,12 +15,12 @@ from ..ir import Matmul, Operation, Reduction, Tensor
 from .pointwise import run_pointwise
 from .run import Handler, Numbers, Run, plain
 
-__all__ = ["OPERATIONS", "REDUCTIONS", "aligned", "below", "matmul"]
+__all__ = ["OPERATIONS", "REDUCTIONS", "align", "below", "matmul"]
 
 Floats = NDArray[np.float64]
 
 
-def aligned(values: Numbers, rank: int) -> Numbers:
+def align(values: Numbers, rank: int) -> Numbers:
     """Return values with dims of 1 added at the end up to `rank`: one number per entry, whatever rank it came in."""
     return values.reshape(*values.shape, *(1,) * (rank - values.ndim))
 
@@ -29,17 +29,17 @@ def below(dims: tuple[int, ...], axis: int, lengths: Numbers) -> NDArray[np.bool
     """Return where the index along an axis is below the length of the entry."""
     shape = [1] * len(dims)
     shape[axis] = dims[axis]
-    return np.arange(dims[axis]).reshape(shape) < aligned(lengths, len(dims))
+    return np.arange(dims[axis]).reshape(shape) < align(lengths, len(dims))
 
 
 def matmul(a: Floats, b: Floats) -> Floats:
     """Return a @ b; where a batch dim of one divides the other's, its matrices serve groups of that many."""
     batch = tuple(map(max, a.shape[:-2], b.shape[:-2]))
-    product: Floats = _repeated(a, batch) @ _repeated(b, batch)
+    product: Floats = _repeat(a, batch) @ _repeat(b, batch)
     return product
 
 
-def _repeated(x: Floats, batch: tuple[int, ...]) -> Floats:
+def _repeat(x: Floats, batch: tuple[int, ...]) -> Floats:
     for axis, dim in enumerate(batch):
         if 1 < x.shape[axis] < dim:
             x = np.repeat(x, dim // x.shape[axis], axis)
@@ -54,7 +54,7 @@ def run_matmul(run: Run, op: Matmul) -> None:
         # What lies beyond K may be anything, NaN too.
         a = np.where(below(a.shape, a.ndim - 1, inner), a, 0.0)
         b = np.where(below(b.shape, b.ndim - 2, inner), b, 0.0)
-    product = run.rounded(matmul(a, b), op.compute_type)
+    product = run.round_to_type(matmul(a, b), op.compute_type)
     for override, axis in ((op.m_override, c.rank - 2), (op.n_override, c.rank - 1)):
         if override is not None:
             inside = below(c.dims, axis, run.read(override))
@@ -85,7 +85,7 @@ def run_convolution_forward(run: Run, op: Operation) -> None:
         for part, filters in zip(np.split(windows, groups, 1), np.split(w, groups), strict=True)
     ]
     product = np.moveaxis(np.concatenate(products, -1), -1, 1)
-    run.write(op.fields["y"], op.fields.get("alpha", 1.0) * run.rounded(product, given["comp_type"]))
+    run.write(op.fields["y"], op.fields.get("alpha", 1.0) * run.round_to_type(product, given["comp_type"]))
 
 
 # numbers, axes -> the reduced numbers
@@ -104,10 +104,10 @@ REDUCTIONS: dict[ReduceTensorOp, Callable[[Floats, tuple[int, ...]], Any]] = {
 
 def run_reduction(run: Run, op: Reduction) -> None:
     plain(op, Reduction)
-    run.write(op.y, run.rounded(_reduced(op.operator, run.floats(op.x), op.y), op.compute_type))
+    run.write(op.y, run.round_to_type(_reduce(op.operator, run.floats(op.x), op.y), op.compute_type))
 
 
-def _reduced(operator: ReduceTensorOp, x: Floats, y: Tensor) -> Floats:
+def _reduce(operator: ReduceTensorOp, x: Floats, y: Tensor) -> Floats:
     """Reduce to y's dims; a dim of y that divides that of x holds groups of neighbours (query heads of one head)."""
     split = [part for small, big in zip(y.dims, x.shape, strict=True) for part in (small, big // small)]
     axes = tuple(range(1, len(split), 2))

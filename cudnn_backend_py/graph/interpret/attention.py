@@ -13,8 +13,8 @@ from ...generated.enums import DataType, DescriptorType, PointwiseMode, RngDistr
 from ...generated.operations import DEFAULTS
 from ..formats import round_to
 from ..ir import Graph, Operation, Tensor
-from .arithmetic import aligned, below, matmul
-from .layout import dequantized, pages
+from .arithmetic import align, below, matmul
+from .layout import dequantize, pages
 from .run import Handler, Numbers, Run
 
 __all__ = ["OPERATIONS"]
@@ -36,7 +36,7 @@ def run_rng(run: Run, op: Operation) -> None:
             where=f"operation {op.name!r}",
         )
     probability = facts.get("bernoulli_dist_probability", 0.5)
-    mask = run.given(y)
+    mask = run.read_given(y)
     if mask is None:
         mask = _drawn(run, op.fields.get("seed", 0), op.fields["offset"], y.dims, probability)
     run.write(y, mask)
@@ -54,7 +54,7 @@ def _lengths(run: Run, op: Operation, which: str) -> Numbers | None:
     """Return the real lengths [b, 1, 1, 1] of "q" or "kv", from the lengths or their running sum."""
     lengths, sums = op.fields.get(f"seq_len_{which}"), op.fields.get(f"cu_seq_len_{which}")
     if lengths is not None:
-        return aligned(run.read(lengths), 4)
+        return align(run.read(lengths), 4)
     return None if sums is None else np.diff(run.read(sums).reshape(-1)).reshape(-1, 1, 1, 1)
 
 
@@ -71,7 +71,7 @@ def run_diagonal_band_mask(run: Run, op: Operation) -> None:
 
     def bound(name: str) -> Numbers | int:
         tensor = op.fields.get(name)
-        return 0 if tensor is None else aligned(run.read(tensor), x.ndim)
+        return 0 if tensor is None else align(run.read(tensor), x.ndim)
 
     mode = op.fields["comparison_mode"]
     if mode is PointwiseMode.CMP_GE:
@@ -101,12 +101,12 @@ def _softmax(run: Run, op: Operation | None, x: Floats) -> Floats:
     if "sink" in fields:
         sink = run.floats(fields["sink"])
         top = np.maximum(top, sink)
-    exp = run.rounded(np.exp(run.rounded(x - top, DataType.FLOAT)), DataType.FLOAT)
+    exp = run.round_to_type(np.exp(run.round_to_type(x - top, DataType.FLOAT)), DataType.FLOAT)
     total = exp.sum(axis=-1, keepdims=True)
     if "sink" in fields:
         total = total + np.exp(sink - top)
-    total = run.rounded(total, DataType.FLOAT)
-    stats = top + run.rounded(np.log(total), DataType.FLOAT)
+    total = run.round_to_type(total, DataType.FLOAT)
+    stats = top + run.round_to_type(np.log(total), DataType.FLOAT)
     if fields.get("stats_log2"):
         stats = stats * math.log2(math.e)
     for name, value in (("max", top), ("sum_exp", total), ("stats", stats)):
@@ -142,8 +142,8 @@ def _scores(run: Run, op: Operation) -> _Scores:
     for name in ("scale", "descale_q", "descale_k"):
         if name in op.fields and not _is_block_scale(op.fields[name]):
             factor = factor * run.read(op.fields[name]).reshape(1, 1, 1, 1)
-    raw = run.rounded(matmul(q, k.swapaxes(2, 3)), DataType.FLOAT)
-    raw = run.rounded(raw * factor, DataType.FLOAT)
+    raw = run.round_to_type(matmul(q, k.swapaxes(2, 3)), DataType.FLOAT)
+    raw = run.round_to_type(raw * factor, DataType.FLOAT)
     masked = _block_masked(run, op, raw)
     if "subgraph" in op.fields:
         masked = run.subgraph(*_subgraph(op), masked).astype(np.float64)
@@ -177,7 +177,7 @@ def _operand(run: Run, op: Operation, name: str, lengths: Numbers | None = None)
         values = pages(run, op, values, table, lengths, _seq_kv(op, table, values.shape[2]))
     scale = op.fields.get(f"descale_{name}")
     if scale is not None and _is_block_scale(scale):
-        values = dequantized(run, op, values, scale)
+        values = dequantize(run, op, values, scale)
     return values
 
 
@@ -219,7 +219,7 @@ def _dropout(run: Run, op: Operation, dims: tuple[int, ...]) -> Floats | None:
     keep = 1.0 - float(round_to(drop, DataType.FLOAT))
     dump = op.fields.get("dropout_rng_dump")
     name = f"{op.name}.dropout_mask" if dump is None else dump.name
-    given = run.extra(name) if dump is None else run.given(dump)
+    given = run.extra(name) if dump is None else run.read_given(dump)
     if given is None:
         mask = _drawn(run, op.fields["dropout_seed"], op.fields["dropout_offset"], dims, keep)
     else:
@@ -247,7 +247,7 @@ def run_sdpa_forward(run: Run, op: Operation) -> None:
     """
     scores = _scores(run, op)
     softmax = op.fields.get("softmax")
-    probabilities = _softmax(run, softmax if softmax is not None else _with_stats(op), scores.masked)
+    probabilities = _softmax(run, softmax if softmax is not None else _make_softmax(op), scores.masked)
     if softmax is not None:
         run.write(softmax.fields["x"], scores.masked)
         run.write(softmax.fields["y"], probabilities)
@@ -256,15 +256,15 @@ def run_sdpa_forward(run: Run, op: Operation) -> None:
         probabilities = probabilities * mask
     probabilities = np.where(scores.inside_q, probabilities, 0.0)
     _write_amax(run, op, "amax_s", probabilities)
-    probabilities = run.rounded(probabilities * _factor(run, op, "scale_s"), op.fields["q"].data_type)
-    o = run.rounded(matmul(probabilities, scores.v), DataType.FLOAT)
+    probabilities = run.round_to_type(probabilities * _factor(run, op, "scale_s"), op.fields["q"].data_type)
+    o = run.round_to_type(matmul(probabilities, scores.v), DataType.FLOAT)
     names = [name for name in ("descale_s", "descale_v") if name in op.fields and not _is_block_scale(op.fields[name])]
     o = o * _factor(run, op, *names)
     _write_amax(run, op, "amax_o", o)
     run.write(op.fields["o"], o * _factor(run, op, "scale_o"))
 
 
-def _with_stats(op: Operation) -> Operation | None:
+def _make_softmax(op: Operation) -> Operation | None:
     """Return a softmax operation with the statistics that hang on the pass itself, as before cuDNN 9.21."""
     stats = op.fields.get("stats")
     if stats is None:
@@ -294,15 +294,15 @@ def run_sdpa_backward(run: Run, op: Operation) -> None:
 
     def write_product(name: str, a: Floats, b: Floats, inside: NDArray[np.bool_]) -> None:
         """Write a @ b, summed over the query heads that share a head, 0 beyond the real lengths."""
-        whole = run.rounded(matmul(a, b), full)
+        whole = run.round_to_type(matmul(a, b), full)
         batch, heads, *rest = op.fields[name].dims
         run.write(op.fields[name], np.where(inside, whole.reshape(batch, heads, -1, *rest).sum(axis=2), 0.0))
 
     rows = (d_o * o).sum(axis=3, keepdims=True)
-    d_p = run.rounded(matmul(d_o, s.v.swapaxes(2, 3)), full) * factor
-    behind = run.rounded(probabilities * (d_p - rows), full)
-    d_score = run.rounded(behind * _slope(run, op, s.raw) * s.factor, small)
-    dropped = run.rounded(probabilities * factor, small)
+    d_p = run.round_to_type(matmul(d_o, s.v.swapaxes(2, 3)), full) * factor
+    behind = run.round_to_type(probabilities * (d_p - rows), full)
+    d_score = run.round_to_type(behind * _slope(run, op, s.raw) * s.factor, small)
+    dropped = run.round_to_type(probabilities * factor, small)
     write_product("dv", dropped.swapaxes(2, 3), d_o, s.inside_kv)
     write_product("dk", d_score.swapaxes(2, 3), s.q, s.inside_kv)
     write_product("dq", d_score, s.k, s.inside_q)

@@ -13,10 +13,10 @@ from ...errors import GraphError
 from ...generated.enums import DescriptorType, ReshapeMode
 from ..formats import largest
 from ..ir import Operation, Tensor, packed_strides
-from .arithmetic import aligned, below
-from .run import Handler, Numbers, Run, packed
+from .arithmetic import align, below
+from .run import Handler, Numbers, Run, find_places
 
-__all__ = ["OPERATIONS", "dequantized", "pages"]
+__all__ = ["OPERATIONS", "dequantize", "pages"]
 
 Floats = NDArray[np.float64]
 
@@ -53,8 +53,8 @@ def _reread(values: Numbers, strides: tuple[int, ...], y: Tensor) -> Numbers | N
         if left != right:
             break
         same += 1
-    source = packed(values.shape[same:], strides[same:]).reshape(-1)
-    target = packed(y.dims[same:], y.strides[same:]).reshape(-1)
+    source = find_places(values.shape[same:], strides[same:]).reshape(-1)
+    target = find_places(y.dims[same:], y.strides[same:]).reshape(-1)
     from_order, to_order = np.argsort(source, kind="stable"), np.argsort(target, kind="stable")
     places = source[from_order]
     if not np.array_equal(places, target[to_order]) or (np.diff(places) == 0).any():
@@ -114,7 +114,7 @@ def pages(run: Run, op: Operation, container: Floats, page_table: Tensor, length
     gathered = container[table].swapaxes(1, 2).reshape(batch, heads, per_entry * size, d)[:, :, :seq]
     values = np.zeros((batch, heads, seq, d))
     values[:, :, : gathered.shape[2]] = gathered
-    return np.where(below(values.shape, 2, aligned(lengths.reshape(-1), 4)), values, 0.0)
+    return np.where(below(values.shape, 2, align(lengths.reshape(-1), 4)), values, 0.0)
 
 
 # block scales
@@ -142,7 +142,7 @@ def _blocks(op: Operation, dims: tuple[int, ...], scale: Tensor) -> tuple[int, .
     )
 
 
-def dequantized(run: Run, op: Operation, x: Floats, scale: Tensor) -> Floats:
+def dequantize(run: Run, op: Operation, x: Floats, scale: Tensor) -> Floats:
     """Return x times the scale of each element's block; scales in their logical order, one for each block."""
     factors = run.floats(scale)
     for axis, size in enumerate(_blocks(op, x.shape, scale)):
@@ -157,7 +157,7 @@ def run_block_scale_dequantize(run: Run, op: Operation) -> None:
             code="interpret-operation",
             where=f"operation {op.name!r}",
         )
-    run.write(op.fields["y"], dequantized(run, op, run.floats(op.fields["x"]), op.fields["scale"]))
+    run.write(op.fields["y"], dequantize(run, op, run.floats(op.fields["x"]), op.fields["scale"]))
 
 
 def run_block_scale_quantize(run: Run, op: Operation) -> None:
@@ -176,7 +176,7 @@ def run_block_scale_quantize(run: Run, op: Operation) -> None:
     factors = np.zeros(scale.dims)
     factors[tuple(map(slice, counts))] = amax / largest(y.data_type)
     run.write(scale, factors)
-    spread = dequantized(run, op, np.ones(x.shape), scale)
+    spread = dequantize(run, op, np.ones(x.shape), scale)
     run.write(y, np.divide(x, spread, out=np.zeros_like(x), where=spread != 0))
 
 

@@ -161,11 +161,11 @@ def run_pointwise(run: Run, op: Pointwise) -> None:
         assert op.axis is not None
         computed = np.indices(out.dims, sparse=True)[op.axis]
     else:
-        computed = np.asarray(_computed(run, op))
+        computed = np.asarray(_compute(run, op))
     run.write(out, np.broadcast_to(computed, out.dims))
 
 
-def _computed(run: Run, op: Pointwise) -> Any:
+def _compute(run: Run, op: Pointwise) -> Any:
     assert op.x is not None
     mode = op.mode
     x = run.floats(op.x) * _number(op, "alpha1")

@@ -16,7 +16,7 @@ from ..data_types import BOOLEAN_TYPES
 from ..formats import is_integer, round_to
 from ..ir import Graph, Op, Tensor
 
-__all__ = ["Handler", "Numbers", "Rng", "Run", "packed", "plain"]
+__all__ = ["Handler", "Numbers", "Rng", "Run", "find_places", "plain"]
 
 Numbers = NDArray[Any]
 """float64, or int64 and bool where the tensor's data type says so."""
@@ -47,7 +47,7 @@ class Run:
         self.rng = rng
         self._operations = operations
         self._values: dict[int, Numbers] = {}
-        self._touched = list(_touched(graph))
+        self._walk = list(_walk(graph))
         self._given = self._checked_inputs(inputs)
 
     # operations
@@ -104,12 +104,12 @@ class Run:
                 code="interpret-shape",
                 where=f"graph {self.graph.name!r}",
             )
-        stored = self._typed(given, tensor.data_type)
+        stored = self._convert(given, tensor.data_type)
         if tensor.ragged_offset is not None and not tensor.virtual:
             stored = np.where(self._inside(tensor), stored, stored.dtype.type(0))
         self._values[tensor.uid] = stored
 
-    def rounded(self, values: NDArray[np.float64], data_type: DataType) -> NDArray[np.float64]:
+    def round_to_type(self, values: NDArray[np.float64], data_type: DataType) -> NDArray[np.float64]:
         """Return values as `data_type` holds them if this run rounds, else as they are."""
         return round_to(values, data_type) if self.rounding else values
 
@@ -118,7 +118,7 @@ class Run:
         value = self._given.get(name)
         return None if value is None else np.asarray(value, dtype=np.float64)
 
-    def given(self, tensor: Tensor) -> Numbers | None:
+    def read_given(self, tensor: Tensor) -> Numbers | None:
         """Return what `inputs` holds for a tensor that an operation writes, such as a random mask."""
         return self._input(tensor) if tensor.uid in self._given else None
 
@@ -139,7 +139,7 @@ class Run:
         buffer[places[inside]] = values[inside]
         return buffer
 
-    def _typed(self, values: Numbers, data_type: DataType) -> Numbers:
+    def _convert(self, values: Numbers, data_type: DataType) -> Numbers:
         if data_type in BOOLEAN_TYPES:
             return np.not_equal(values, 0)
         if is_integer(data_type):
@@ -160,7 +160,7 @@ class Run:
         uids: dict[str | int, int] = {}
         for tensor in self.graph.tensors:
             uids[tensor.name] = uids[tensor.uid] = tensor.uid
-        makers = {tensor.uid: op for op, tensor, written in self._touched if written and tensor.virtual}
+        makers = {tensor.uid: op for op, tensor, written in self._walk if written and tensor.virtual}
         extras = {f"{op.name}.dropout_mask" for op in self.graph.ops if op.kind in _WITH_DROPOUT}
         given: dict[str | int, ArrayLike] = {}
         for key, value in inputs.items():
@@ -188,30 +188,30 @@ class Run:
         elif tensor.value is not None:
             value = tensor.value
         else:
-            reader = next(op.name for op, touched, _ in self._touched if touched.uid == tensor.uid)
+            reader = next(op.name for op, touched, _ in self._walk if touched.uid == tensor.uid)
             raise GraphError(
                 f"tensor {tensor.name!r} is needed and not given",
                 code="interpret-input",
                 where=f"{reader!r} of graph {self.graph.name!r} needs it",
-                fix=f"give inputs[{tensor.name!r}], {_needed(tensor)}",
+                fix=f"give inputs[{tensor.name!r}], {_describe_needed(tensor)}",
             )
         array = np.asarray(value)
         if tensor.ragged_offset is not None:
-            return self._unpacked(tensor, array)
+            return self._unpack(tensor, array)
         if array.shape != tensor.dims and not (array.size == math.prod(tensor.dims) == 1):
             raise _wrong_shape(tensor, array)
-        return self._typed(array.reshape(tensor.dims), tensor.data_type)
+        return self._convert(array.reshape(tensor.dims), tensor.data_type)
 
     # ragged memory
 
-    def _unpacked(self, tensor: Tensor, buffer: Numbers) -> Numbers:
+    def _unpack(self, tensor: Tensor, buffer: Numbers) -> Numbers:
         if buffer.ndim != 1:
             raise _wrong_shape(tensor, buffer)
         places = self._places(tensor)
         inside = self._inside(tensor) & (places < buffer.size)
         values = np.zeros(tensor.dims, buffer.dtype)
         values[inside] = buffer[places[inside]]
-        return self._typed(values, tensor.data_type)
+        return self._convert(values, tensor.data_type)
 
     def _offsets(self, tensor: Tensor) -> NDArray[np.int64]:
         """Return where the entries begin, and the end of the last one, in elements of this tensor.
@@ -228,7 +228,7 @@ class Run:
                 code="interpret-shape",
                 where=f"{tensor.ragged_offset.name!r} has dims {tensor.ragged_offset.dims}",
             )
-        if {written for _, touched, written in self._touched if touched.uid == tensor.uid} == {True, False}:
+        if {written for _, touched, written in self._walk if touched.uid == tensor.uid} == {True, False}:
             sharing = [item for item in self.graph.tensors if item.ragged_offset and item.ragged_offset.uid == uid]
             offsets = offsets * (_token_stride(tensor) // min(map(_token_stride, sharing)))
         return offsets
@@ -236,7 +236,7 @@ class Run:
     def _places(self, tensor: Tensor) -> NDArray[np.int64]:
         """Return where each element of a ragged tensor lies in its buffer."""
         starts = self._offsets(tensor)[:-1].reshape(-1, *(1,) * (tensor.rank - 1))
-        return starts + packed(tensor.dims[1:], tensor.strides[1:])
+        return starts + find_places(tensor.dims[1:], tensor.strides[1:])
 
     def _inside(self, tensor: Tensor) -> NDArray[np.bool_]:
         """Return which elements of a ragged tensor belong to a token of their entry."""
@@ -259,7 +259,7 @@ def plain(op: Op, kind: type[Any]) -> None:
         )
 
 
-def packed(dims: tuple[int, ...], strides: tuple[int, ...]) -> NDArray[np.int64]:
+def find_places(dims: tuple[int, ...], strides: tuple[int, ...]) -> NDArray[np.int64]:
     """Return the place in memory of every element."""
     places = np.zeros(dims, np.int64)
     for axis, (dim, stride) in enumerate(zip(dims, strides, strict=True)):
@@ -280,7 +280,7 @@ def _token_stride(tensor: Tensor) -> int:
     return max(1, tensor.strides[_token_axis(tensor)])
 
 
-def _touched(graph: Graph) -> Iterator[tuple[Op, Tensor, bool]]:
+def _walk(graph: Graph) -> Iterator[tuple[Op, Tensor, bool]]:
     """Yield (operation, tensor, whether it is written), ragged offsets and sub-graphs included."""
     for op in graph.ops:
         for port, tensor in op.ports():
@@ -288,10 +288,10 @@ def _touched(graph: Graph) -> Iterator[tuple[Op, Tensor, bool]]:
             if tensor.ragged_offset is not None:
                 yield op, tensor.ragged_offset, False
         for inner in op.subgraphs():
-            yield from _touched(inner)
+            yield from _walk(inner)
 
 
-def _needed(tensor: Tensor) -> str:
+def _describe_needed(tensor: Tensor) -> str:
     if tensor.ragged_offset is None:
         return f"an array of dims {tensor.dims}"
     return f"a flat buffer of elements, for its ragged offset {tensor.ragged_offset.name!r}"
@@ -299,7 +299,7 @@ def _needed(tensor: Tensor) -> str:
 
 def _wrong_shape(tensor: Tensor, array: Numbers) -> GraphError:
     return GraphError(
-        f"input {tensor.name!r} has shape {array.shape}, {_needed(tensor)} is needed",
+        f"input {tensor.name!r} has shape {array.shape}, {_describe_needed(tensor)} is needed",
         code="interpret-shape",
         where=str(tensor),
     )

@@ -1,4 +1,4 @@
-"""One-step changes of a graph: what its author could do differently, each as a new graph. Asks nobody.
+"""One-step changes of a graph: what its author could do differently, each as a new graph. Pure.
 
 Each kind has its function, found in :data:`CHANGES` under the kind's name. A function yields only what applies: of an
 aligned graph no alignment is changed.
@@ -21,21 +21,21 @@ from ...generated.enums import (
 )
 from ...generated.operations import CONVOLUTIONS
 from ..data_types import DATA_TYPES, ELEMENT_BITS, FP8_TYPES, HALF_TYPES, SHORT_TYPES
-from ..guard import guarded_each
+from ..guard import iterate_guarded
 from ..ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor, convolved_size
 from ..strides import channels_last, ordered_strides, packed_strides
-from .dims import NORMS, DimClass, dim_classes, is_exact, resized
-from .fusion import as_composite, as_unified, with_expanded_softmax, with_scaled_scores
+from .dims import NORMS, DimClass, dim_classes, is_exact, resize
+from .fusion import as_composite, as_unified, expand_softmax, scale_scores
 from .tensors import (
     all_ops,
     attempt,
-    bypassed,
-    exchanged,
-    exchanged_ops,
+    bypass,
+    drop_fields,
     free_uids,
-    repacked,
-    with_ops,
-    without_fields,
+    keep_ops,
+    repack,
+    replace_tensors,
+    replace_tensors_in,
 )
 
 __all__ = ["CHANGES", "KINDS", "Change", "Effect", "HeadDims", "changes", "describe", "head_dims", "response_dims"]
@@ -103,14 +103,14 @@ def changes(graph: Graph, kinds: Collection[str] | None = None) -> Iterator[Chan
     for kind in CHANGES if kinds is None else kinds:
         maker = CHANGES.get(kind)  # a target or a version is no change of the graph
         titles = set()
-        made = () if maker is None else guarded_each(f"the change {kind}", maker, graph)
+        made = () if maker is None else iterate_guarded(f"the change {kind}", maker, graph)
         for change in made:
             if change.title not in titles:
                 titles.add(change.title)
                 yield change
 
 
-def _made(
+def _make(
     kind: str, title: str, effect: Effect, tensors: Iterable[Tensor], make: Callable[[], Graph | None]
 ) -> Iterator[Change]:
     """Yield the change if its graph can be made."""
@@ -119,9 +119,7 @@ def _made(
         yield Change(kind, title, effect, tuple(tensor.name for tensor in tensors), (graph,))
 
 
-def _replaced(
-    kind: str, title: str, effect: Effect, graph: Graph, old: list[Tensor], **fields: Any
-) -> Iterator[Change]:
+def _replace(kind: str, title: str, effect: Effect, graph: Graph, old: list[Tensor], **fields: Any) -> Iterator[Change]:
     """Yield the change of one or more fields of some tensors, to one value or, called with the tensor, its own."""
 
     def new(tensor: Tensor) -> Tensor:
@@ -130,7 +128,7 @@ def _replaced(
         )
 
     if old:
-        yield from _made(kind, title, effect, old, lambda: exchanged(graph, {t.uid: new(t) for t in old}))
+        yield from _make(kind, title, effect, old, lambda: replace_tensors(graph, {t.uid: new(t) for t in old}))
 
 
 def describe(tensors: Iterable[Tensor]) -> str:
@@ -164,7 +162,7 @@ def _alignment(graph: Graph) -> Iterator[Change]:
     low = [tensor for tensor in _in_memory(graph) if tensor.alignment < _NEEDED_BYTES and math.prod(tensor.dims) > 1]
     found = ", ".join(f"{tensor.name} {tensor.alignment}" for tensor in low[:6])
     title = f"alignment of {found} -> {_NEEDED_BYTES} bytes"
-    yield from _replaced("alignment", title, "exact", graph, low, alignment=_NEEDED_BYTES)
+    yield from _replace("alignment", title, "exact", graph, low, alignment=_NEEDED_BYTES)
 
 
 @_kind("layout")
@@ -206,7 +204,7 @@ def _overlaps(tensor: Tensor) -> bool:
 
 
 def _gapless(tensor: Tensor) -> tuple[int, ...]:
-    return repacked(tensor, tensor.dims).strides
+    return repack(tensor, tensor.dims).strides
 
 
 def _strides(
@@ -217,7 +215,7 @@ def _strides(
         return
     shown = f"{list(wrong[0].strides)} -> {list(wanted(wrong[0]))}" if len(wrong) == 1 else ""
     what = f"{describe(wrong)}: {title}" + (f", {shown}" if shown else "")
-    yield from _replaced("layout", what, "exact", graph, wrong, strides=wanted)
+    yield from _replace("layout", what, "exact", graph, wrong, strides=wanted)
 
 
 def _differ(tensor: Tensor, strides: tuple[int, ...]) -> bool:
@@ -257,7 +255,7 @@ def _reordering(graph: Graph) -> Iterator[Change]:
         if tensor.reordering is not TensorReordering.NONE:
             title = f"{tensor.name}: reordering {tensor.reordering.name} -> NONE"
             effect: Effect = "exact" if tensor.virtual else "idea"
-            yield from _replaced("reordering", title, effect, graph, [tensor], reordering=TensorReordering.NONE)
+            yield from _replace("reordering", title, effect, graph, [tensor], reordering=TensorReordering.NONE)
 
 
 # padding
@@ -298,7 +296,7 @@ def _pad_head_dim(graph: Graph) -> Iterator[Change]:
     dims = head_dims(graph)
     for classes in _distinct(dims.d, dims.d_v):
         for multiple in (8, 16, 32, 64, 128):
-            yield from _padded(graph, classes, multiple, "pad_head_dim", "head dim")
+            yield from _pad(graph, classes, multiple, "pad_head_dim", "head dim")
 
 
 _HEAD_DIMS = (256, 192, 128, 96, 64)  # that kernels are written for
@@ -318,7 +316,7 @@ def _smaller_head_dim(graph: Graph) -> Iterator[Change]:
         smaller: Graph | None = graph
         names, tensors = [], []
         for one, size in chosen:
-            smaller = None if smaller is None else resized(smaller, [one], size)
+            smaller = None if smaller is None else resize(smaller, [one], size)
             mine = [t for t in _in_memory(graph) if any(t.uid == uid for uid, _ in one.axes)]
             names.append(f"of {describe(mine)}: {one.size} -> {size}")
             tensors += [tensor.name for tensor in mine]
@@ -332,7 +330,7 @@ def _pad_sequence(graph: Graph) -> Iterator[Change]:
     dims = head_dims(graph)
     for classes in _distinct(dims.s_q, dims.s_kv):
         for multiple in (8, 64, 128):
-            yield from _padded(graph, classes, multiple, "pad_sequence", "sequence")
+            yield from _pad(graph, classes, multiple, "pad_sequence", "sequence")
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in CONVOLUTIONS:
             yield from _fitting_response(graph, op)
@@ -348,12 +346,12 @@ def _fitting_response(graph: Graph, op: Operation) -> Iterator[Change]:
         effect: Effect = "exact" if exact else "idea"
         title += ", padded with zeros" if exact else ""
         new = {response.uid: dims}
-        yield from _made("pad_sequence", title, effect, [response], lambda: _with_dims(graph, new))
+        yield from _make("pad_sequence", title, effect, [response], lambda: _set_dims(graph, new))
 
 
-def _with_dims(graph: Graph, dims: Mapping[int, tuple[int, ...]]) -> Graph:
+def _set_dims(graph: Graph, dims: Mapping[int, tuple[int, ...]]) -> Graph:
     """Return the graph with other dims for the tensors of these uids."""
-    return exchanged(graph, {t.uid: repacked(t, dims[t.uid]) for t in graph.tensors if t.uid in dims})
+    return replace_tensors(graph, {t.uid: repack(t, dims[t.uid]) for t in graph.tensors if t.uid in dims})
 
 
 def response_dims(op: Operation) -> tuple[int, ...] | None:
@@ -391,7 +389,7 @@ def _pad_channels(graph: Graph) -> Iterator[Change]:
             wanted.append(("channels", (classes[op.fields["x"].uid, 1],)))
     for what, chosen in wanted:
         for multiple in (4, 8, 16, 32):
-            yield from _padded(graph, chosen, multiple, "pad_channels", what)
+            yield from _pad(graph, chosen, multiple, "pad_channels", what)
 
 
 def _distinct(*classes: DimClass | None) -> Iterator[tuple[DimClass, ...]]:
@@ -402,12 +400,12 @@ def _distinct(*classes: DimClass | None) -> Iterator[tuple[DimClass, ...]]:
     yield from ((item,) for item in given)
 
 
-def _padded(graph: Graph, classes: tuple[DimClass, ...], multiple: int, kind: str, what: str) -> Iterator[Change]:
+def _pad(graph: Graph, classes: tuple[DimClass, ...], multiple: int, kind: str, what: str) -> Iterator[Change]:
     old = classes[0].size
     new = -(-old // multiple) * multiple
     if new == old:
         return
-    changed = resized(graph, classes, new)
+    changed = resize(graph, classes, new)
     if changed is None:
         return
     lengths = kind == "pad_sequence" and _has_lengths(graph)
@@ -443,12 +441,12 @@ def _data_type(graph: Graph) -> Iterator[Change]:
             effect: Effect = "exact" if old is _T.INT32 or new is _T.INT32 else "changes numerics"
             for chosen in _groups_of_type(graph, memory, old):
                 title = f"{describe(chosen)}: {SHORT_TYPES[old]} -> {SHORT_TYPES[new]}"
-                yield from _made(
+                yield from _make(
                     "data_type",
                     title,
                     effect,
                     chosen,
-                    lambda chosen=chosen, old=old, new=new: _retyped(graph, chosen, old, new),  # type: ignore[misc]
+                    lambda chosen=chosen, old=old, new=new: _retype(graph, chosen, old, new),  # type: ignore[misc]
                 )
 
 
@@ -502,10 +500,10 @@ def _odd_types(graph: Graph, memory: list[Tensor]) -> Iterator[Change]:
     for chosen in [[tensor] for tensor in odd] + ([odd] if len(odd) > 1 else []):
         found = ", ".join(f"{t.name} {SHORT_TYPES[t.data_type]}" for t in chosen[:6])
         title = f"{found} -> {SHORT_TYPES[usual]}, as the others"
-        yield from _replaced("data_type", title, "changes numerics", graph, chosen, data_type=usual)
+        yield from _replace("data_type", title, "changes numerics", graph, chosen, data_type=usual)
 
 
-def _retyped(graph: Graph, chosen: list[Tensor], old: DataType, new: DataType) -> Graph | None:
+def _retype(graph: Graph, chosen: list[Tensor], old: DataType, new: DataType) -> Graph | None:
     """Return the graph with these tensors of another type, virtual ones of the old type with them if all change."""
     memory = [t for t in _in_memory(graph) if t.data_type is old and not _is_statistic(t)]
     if len(chosen) >= len(memory):
@@ -513,14 +511,15 @@ def _retyped(graph: Graph, chosen: list[Tensor], old: DataType, new: DataType) -
     if len(chosen) >= len(memory) and old is _T.FLOAT and new in HALF_TYPES:
         chosen = chosen + [t for op in graph.ops if isinstance(op, Matmul) for t in (op.a, op.b) if t.virtual]
     if old in FP8_TYPES:
-        graph = _without_fp8_scales(graph)
+        graph = _drop_fp8_scales(graph)
     if old is _T.DOUBLE:
-        graph = Graph(tuple(_computing(op, _T.DOUBLE, _T.FLOAT) for op in graph.ops), graph.name)
+        graph = Graph(tuple(_set_compute_type(op, _T.DOUBLE, _T.FLOAT) for op in graph.ops), graph.name)
     kept = {tensor.uid: tensor for tensor in graph.tensors}
-    return exchanged(graph, {t.uid: dataclasses.replace(kept[t.uid], data_type=new) for t in chosen if t.uid in kept})
+    changed = {t.uid: dataclasses.replace(kept[t.uid], data_type=new) for t in chosen if t.uid in kept}
+    return replace_tensors(graph, changed)
 
 
-def _without_fp8_scales(graph: Graph) -> Graph:
+def _drop_fp8_scales(graph: Graph) -> Graph:
     """Return the graph without the factors, block scales and maxima that only 8-bit floats need."""
     leave: dict[int, Tensor] = {}
     ops: list[Op] = []
@@ -531,11 +530,11 @@ def _without_fp8_scales(graph: Graph) -> Graph:
         if scales and isinstance(op, Pointwise) and op.x is not None:
             leave[id(op)] = op.x
         if isinstance(op, Operation) and op.kind in _ATTENTION:
-            op = without_fields(op, [name for name in op.fields if name.startswith(("descale", "scale_", "amax"))])
+            op = drop_fields(op, [name for name in op.fields if name.startswith(("descale", "scale_", "amax"))])
         if not (isinstance(op, Reduction) and op.operator is _R.AMAX):
             ops.append(op)
-    plain = with_ops(graph, ops)
-    return (bypassed(plain, leave) or plain) if leave else plain
+    plain = keep_ops(graph, ops)
+    return (bypass(plain, leave) or plain) if leave else plain
 
 
 def _is_device_scalar(tensor: Tensor) -> bool:
@@ -550,10 +549,10 @@ def _intermediate_type(graph: Graph) -> Iterator[Change]:
     for new in (_T.FLOAT, *HALF_TYPES):
         chosen = [tensor for tensor in virtual if tensor.data_type is not new]
         title = f"virtual tensors {describe(chosen)} -> {SHORT_TYPES[new]}"
-        yield from _replaced("intermediate_type", title, "changes numerics", graph, chosen, data_type=new)
+        yield from _replace("intermediate_type", title, "changes numerics", graph, chosen, data_type=new)
         for tensor in chosen if new is _T.FLOAT and len(chosen) > 1 else ():
             title = f"virtual tensor {tensor.name}: {SHORT_TYPES[tensor.data_type]} -> {SHORT_TYPES[new]}"
-            yield from _replaced("intermediate_type", title, "changes numerics", graph, [tensor], data_type=new)
+            yield from _replace("intermediate_type", title, "changes numerics", graph, [tensor], data_type=new)
     yield from _compute_types(graph)
 
 
@@ -567,19 +566,19 @@ def _operand_types(graph: Graph) -> Iterator[Change]:
                 new = SHORT_TYPES[other.data_type]
                 title = f"virtual tensor {one.name}: {SHORT_TYPES[one.data_type]} -> {new}, the type of {other.name}"
                 fields = {"data_type": other.data_type}
-                yield from _replaced("intermediate_type", title, "changes numerics", graph, [one], **fields)
+                yield from _replace("intermediate_type", title, "changes numerics", graph, [one], **fields)
 
 
 def _compute_types(graph: Graph) -> Iterator[Change]:
     found = {_compute_type(op) for op in graph.ops}
     new = _T.FLOAT
     for old in sorted(kind for kind in (*HALF_TYPES, _T.DOUBLE) if kind in found):
-        yield from _made(
+        yield from _make(
             "intermediate_type",
             f"computation in {SHORT_TYPES[old]} -> {SHORT_TYPES[new]}",
             "changes numerics",
             (),
-            lambda old=old: Graph(tuple(_computing(op, old, new) for op in graph.ops), graph.name),  # type: ignore[misc]
+            lambda old=old: Graph(tuple(_set_compute_type(op, old, new) for op in graph.ops), graph.name),  # type: ignore[misc]
         )
 
 
@@ -589,8 +588,8 @@ def _integer_products(graph: Graph) -> Iterator[Change]:
     if chosen:
         factors = [tensor for op in chosen for tensor in op.inputs().values()]
         title = f"{describe(factors)} are int8 and computed in float32 -> computed in int32"
-        ops = tuple(_computing(op, _T.FLOAT, _T.INT32) if op in chosen else op for op in graph.ops)
-        yield from _made("data_type", title, "exact", (), lambda: Graph(ops, graph.name))
+        ops = tuple(_set_compute_type(op, _T.FLOAT, _T.INT32) if op in chosen else op for op in graph.ops)
+        yield from _make("data_type", title, "exact", (), lambda: Graph(ops, graph.name))
 
 
 def _multiplies_integers(op: Op) -> bool:
@@ -605,7 +604,7 @@ def _compute_type(op: Op) -> DataType | None:
     return getattr(op, "compute_type", None)
 
 
-def _computing(op: Op, old: DataType, new: DataType) -> Op:
+def _set_compute_type(op: Op, old: DataType, new: DataType) -> Op:
     if _compute_type(op) is not old:
         return op
     if not isinstance(op, Operation):
@@ -628,10 +627,10 @@ def _virtual(graph: Graph) -> Iterator[Change]:
             continue
         if tensor.virtual:
             title = f"{tensor.name}: virtual -> in memory"
-            yield from _replaced("virtual", title, "exact", graph, [tensor], virtual=False)
+            yield from _replace("virtual", title, "exact", graph, [tensor], virtual=False)
         elif tensor.ragged_offset is None:
             title = f"{tensor.name}: in memory -> virtual (nobody outside reads it)"
-            yield from _replaced("virtual", title, "exact", graph, [tensor], virtual=True, scratch=False)
+            yield from _replace("virtual", title, "exact", graph, [tensor], virtual=True, scratch=False)
     yield from _with_identity(graph)
 
 
@@ -641,7 +640,7 @@ def _with_identity(graph: Graph) -> Iterator[Change]:
         if not isinstance(op, Matmul) or op.c.virtual or op.c.scratch or op.c.by_value or op.c.data_type is _T.FLOAT:
             continue
         title = f"{op.c.name}: written by the matmul -> written by an identity of a virtual f32 tensor"
-        yield from _made("virtual", title, "exact", [op.c], lambda op=op: _identity_after(graph, op))  # type: ignore[misc]
+        yield from _make("virtual", title, "exact", [op.c], lambda op=op: _identity_after(graph, op))  # type: ignore[misc]
 
 
 def _identity_after(graph: Graph, op: Matmul) -> Graph:
@@ -661,10 +660,10 @@ def _scale(graph: Graph) -> Iterator[Change]:
             continue
         if tensor.by_value:
             title = f"{tensor.name}: by value -> in memory"
-            yield from _replaced("scale", title, "exact", graph, [tensor], by_value=False, value=None)
+            yield from _replace("scale", title, "exact", graph, [tensor], by_value=False, value=None)
         elif tensor.data_type in _FLOATS:
             title = f"{tensor.name}: in memory -> by value"
-            yield from _replaced("scale", title, "exact", graph, [tensor], by_value=True)
+            yield from _replace("scale", title, "exact", graph, [tensor], by_value=True)
 
 
 # leaving something out
@@ -680,7 +679,7 @@ def _drop_stats(graph: Graph) -> Iterator[Change]:
                 continue
             others = [one for one in graph.outputs if one.uid != tensor.uid]
             if others and _is_side_output(op, tensor):
-                yield from _without_output(graph, op, tensor, "drop_stats")
+                yield from _drop_output(graph, op, tensor, "drop_stats")
     yield from _fields_left_out(graph, "drop_stats", ("stats",), "without output stats (the others are the same)")
     for op in graph.ops:
         if isinstance(op, Operation) and isinstance(op.fields.get("softmax"), Operation):
@@ -694,10 +693,10 @@ def _drop_stats(graph: Graph) -> Iterator[Change]:
             yield from _operation_changed(graph, op, names, "drop_stats", title, "exact")
 
 
-def _without_output(graph: Graph, op: Op, tensor: Tensor, kind: str) -> Iterator[Change]:
+def _drop_output(graph: Graph, op: Op, tensor: Tensor, kind: str) -> Iterator[Change]:
     title = f"without output {tensor.name} (the others are the same)"
     rest = [one for one in graph.ops if one is not op]
-    yield from _made(kind, title, "exact", [tensor], lambda: with_ops(graph, rest))
+    yield from _make(kind, title, "exact", [tensor], lambda: keep_ops(graph, rest))
 
 
 def _is_side_output(op: Op, tensor: Tensor) -> bool:
@@ -712,10 +711,10 @@ def _operation_changed(
     tensors = [field for field in fields if isinstance(field, Tensor)]
 
     def make() -> Graph:
-        new = without_fields(op, names)
+        new = drop_fields(op, names)
         return Graph(tuple(new if one is op else one for one in graph.ops), graph.name, graph.is_subgraph)
 
-    yield from _made(kind, title, effect, tensors, make)
+    yield from _make(kind, title, effect, tensors, make)
 
 
 def _fields_left_out(
@@ -743,7 +742,7 @@ def _drop_dropout(graph: Graph) -> Iterator[Change]:
         elif "dropout" in op.b.name:
             leave[id(op)] = op.x
     if leave and uids:
-        yield from _made("drop_dropout", "without dropout", "idea", masks, lambda: bypassed(graph, leave))
+        yield from _make("drop_dropout", "without dropout", "idea", masks, lambda: bypass(graph, leave))
 
 
 @_kind("drop_bias")
@@ -752,11 +751,11 @@ def _drop_bias(graph: Graph) -> Iterator[Change]:
     for op in graph.ops:
         for tensor in op.outputs().values():
             if "bias" in tensor.name and not tensor.virtual and not isinstance(op, Operation):
-                yield from _without_output(graph, op, tensor, "drop_bias")
+                yield from _drop_output(graph, op, tensor, "drop_bias")
     yield from _fields_left_out(graph, "drop_bias", ("dbias",), "without output dbias (the others are the same)")
     gradients = [op for op in graph.ops for t in op.outputs().values() if "bias" in t.name and not t.virtual]
     kept = [op for op in graph.ops if op not in gradients]
-    if gradients and kept and (rest := attempt(lambda: with_ops(graph, kept))) is not None:
+    if gradients and kept and (rest := attempt(lambda: keep_ops(graph, kept))) is not None:
         for change in _drop_bias(rest):
             names = [t for op in gradients for t in op.outputs().values()]
             yield dataclasses.replace(change, title=f"{change.title} and its gradient {describe(names)}")
@@ -766,7 +765,7 @@ def _drop_bias(graph: Graph) -> Iterator[Change]:
                 if not one.virtual and math.prod(one.dims) > 1:
                     title = f"without the bias {one.name}"
                     leave = {id(op): other}
-                    yield from _made("drop_bias", title, "idea", [one], lambda leave=leave: bypassed(graph, leave))  # type: ignore[misc]
+                    yield from _make("drop_bias", title, "idea", [one], lambda leave=leave: bypass(graph, leave))  # type: ignore[misc]
 
 
 @_kind("mask")
@@ -783,9 +782,9 @@ def _mask(graph: Graph) -> Iterator[Change]:
             found[id(op)] = dict(op.ports())["x"]
     for number, x in found.items():
         leave, title = {number: x}, f"without the mask {names[number]}"
-        yield from _made("mask", title, "idea", [x], lambda leave=leave: bypassed(graph, leave))  # type: ignore[misc]
+        yield from _make("mask", title, "idea", [x], lambda leave=leave: bypass(graph, leave))  # type: ignore[misc]
     if len(found) > 1:
-        yield from _made("mask", "without any mask", "idea", found.values(), lambda: bypassed(graph, found))
+        yield from _make("mask", "without any mask", "idea", found.values(), lambda: bypass(graph, found))
     yield from _fields_left_out(graph, "mask", ("block_mask",), "without the block mask", "idea")
     for op in _find(graph.ops, _D.OPERATION_DIAGONAL_BAND_MASK):
         if "seq_len_kv" in op.fields:
@@ -809,7 +808,7 @@ def _drop_operation(graph: Graph) -> Iterator[Change]:
         if same and len(outputs) == 1:
             first = next((tensor for tensor in same if tensor.virtual), same[0])
             leave = {id(op): first}
-            yield from _made("drop_operation", title, "idea", outputs, lambda leave=leave: bypassed(graph, leave))  # type: ignore[misc]
+            yield from _make("drop_operation", title, "idea", outputs, lambda leave=leave: bypass(graph, leave))  # type: ignore[misc]
         ends = [tensor for tensor in outputs if tensor.virtual or tensor.uid in _read(graph)]
         if len(graph.ops) > 1 and not ends and op in graph.ops:
             given = [tensor for tensor in op.inputs().values() if tensor.virtual]
@@ -832,9 +831,10 @@ def _kind_of(op: Op) -> str:
 def _done_outside(graph: Graph, ops: list[Op], shared: list[Tensor], title: str) -> Iterator[Change]:
     new = {tensor.uid: dataclasses.replace(tensor, virtual=False) for tensor in shared}
     rest = tuple(op for op in graph.ops if op not in ops)
-    yield from _made(
-        "drop_operation", title, "idea", shared, lambda: with_ops(graph, exchanged_ops(rest, new)) if rest else None
-    )
+    if rest:
+        yield from _make(
+            "drop_operation", title, "idea", shared, lambda: keep_ops(graph, replace_tensors_in(rest, new))
+        )
 
 
 # other graphs for the same
@@ -858,24 +858,24 @@ def _heads(graph: Graph) -> Iterator[Change]:
     if few_heads:
         title = ", ".join(f"{t.name} {t.dims[1]} -> {new[t.uid][1]}" for t in few_heads)
         title = f"heads repeated in memory: {title}"
-        yield from _made("heads", title, "exact", few_heads, lambda: _with_dims(graph, new))
+        yield from _make("heads", title, "exact", few_heads, lambda: _set_dims(graph, new))
 
 
 @_kind("unified")
 def _unified(graph: Graph) -> Iterator[Change]:
     """Composite attention as the one SDPA operation."""
-    yield from _made("unified", "composite graph -> the one SDPA operation", "exact", (), lambda: as_unified(graph))
+    yield from _make("unified", "composite graph -> the one SDPA operation", "exact", (), lambda: as_unified(graph))
 
 
 @_kind("composite")
 def _composite(graph: Graph) -> Iterator[Change]:
     """The SDPA operation, or the single SOFTMAX operation, as many operations."""
     title = "the SDPA operation -> matmuls, pointwise operations and reductions"
-    yield from _made("composite", title, "exact", (), lambda: as_composite(graph))
+    yield from _make("composite", title, "exact", (), lambda: as_composite(graph))
     title = "K (or Q) scaled before the matmul -> the scores scaled after it"
-    yield from _made("composite", title, "changes numerics", (), lambda: with_scaled_scores(graph))
+    yield from _make("composite", title, "changes numerics", (), lambda: scale_scores(graph))
     title = "the softmax operation -> reductions and pointwise operations"
-    yield from _made("composite", title, "exact", (), lambda: with_expanded_softmax(graph))
+    yield from _make("composite", title, "exact", (), lambda: expand_softmax(graph))
 
 
 @_kind("split")
@@ -897,7 +897,7 @@ def _split(graph: Graph) -> Iterator[Change]:
 
 
 def _part(graph: Graph, ops: tuple[Op, ...], new: dict[int, Tensor], number: int) -> Graph:
-    return Graph(exchanged_ops(ops, new), f"{graph.name}_{number}")
+    return Graph(replace_tensors_in(ops, new), f"{graph.name}_{number}")
 
 
 KINDS: tuple[str, ...] = (*CHANGES, "target", "version")

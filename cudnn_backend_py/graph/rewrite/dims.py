@@ -1,17 +1,18 @@
-"""Dims that belong together, and what padding them with zeros does to the results. Knows nothing of cuDNN."""
+"""Dims that belong together, and the effect of padding them with zeros. Pure, knows nothing of cuDNN."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...generated.enums import DescriptorType, NormMode, PointwiseMode, ReduceTensorOp
 from ...generated.operations import CONVOLUTIONS
+from ...system.renamed import keep_names
 from ..ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
-from .tensors import all_ops, attempt, exchanged, repacked
+from .tensors import all_ops, attempt, repack, replace_tensors
 
-__all__ = ["DimClass", "dim_classes", "is_exact", "resized"]
+__all__ = ["DimClass", "dim_classes", "is_exact", "resize"]
 
 _D, _P, _R = DescriptorType, PointwiseMode, ReduceTensorOp
 Axis = tuple[int, int]  # uid of a tensor, index of its dim
@@ -174,24 +175,24 @@ def _attention_links(op: Operation, tensors: dict[int, Tensor]) -> Iterator[Link
             )
 
 
-def resized(graph: Graph, classes: Iterable[DimClass], size: int) -> Graph | None:
+def resize(graph: Graph, classes: Iterable[DimClass], size: int) -> Graph | None:
     """Return the graph with these dims of another size, None if that is not possible."""
     chosen = list(classes)
     if any(item.fixed for item in chosen):
         return None
-    return attempt(lambda: _resized(graph, chosen, size))
+    return attempt(lambda: _resize(graph, chosen, size))
 
 
-def _resized(graph: Graph, chosen: list[DimClass], size: int) -> Graph | None:
+def _resize(graph: Graph, chosen: list[DimClass], size: int) -> Graph | None:
     axes = {axis for item in chosen for axis in item.axes}
     new = {}
     for tensor in graph.tensors:
         dims = tuple(size if (tensor.uid, axis) in axes else dim for axis, dim in enumerate(tensor.dims))
         if dims != tensor.dims:
-            new[tensor.uid] = repacked(tensor, dims)
+            new[tensor.uid] = repack(tensor, dims)
     for tensor, dims in _peers(graph, new):
-        new[tensor.uid] = repacked(tensor, dims)
-    return exchanged(graph, new) if new else None
+        new[tensor.uid] = repack(tensor, dims)
+    return replace_tensors(graph, new) if new else None
 
 
 def _peers(graph: Graph, new: Mapping[int, Tensor]) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
@@ -330,3 +331,7 @@ def _operation_state(op: Operation, axes: set[Axis], states: dict[int, str]) -> 
     if op.kind is _D.OPERATION_RESHAPE or op.kind in BLOCK_SCALES:
         return next(iter(states.values()), _FINITE)
     return _ANY
+
+
+if not TYPE_CHECKING:
+    __getattr__ = keep_names(__name__, resized=resize)

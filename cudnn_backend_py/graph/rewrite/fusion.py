@@ -1,17 +1,18 @@
-"""Attention written as many operations, as one, and back, where both compute the same. Knows nothing of cuDNN."""
+"""Fusion of attention: many operations as one, and back, where both compute the same. Pure, knows nothing of cuDNN."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp, TensorReordering
+from ...system.renamed import keep_names
 from ..ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor, packed_strides
-from .tensors import exchanged_ops, free_uids
+from .tensors import free_uids, replace_tensors_in
 
-__all__ = ["as_composite", "as_unified", "with_expanded_softmax", "with_scaled_scores"]
+__all__ = ["as_composite", "as_unified", "expand_softmax", "scale_scores"]
 
 _D, _P, _R = DescriptorType, PointwiseMode, ReduceTensorOp
 _STATISTICS = ("stats", "max", "sum_exp")
@@ -47,7 +48,7 @@ def as_unified(graph: Graph) -> Graph | None:
     """Return a forward pass of two matmuls and a softmax as the one SDPA operation, or None if it is none.
 
     What happens between the scaled scores and the softmax becomes the sub-graph. Real lengths, pages, dropout and
-    8-bit factors are not taken.
+    8-bit factors are not supported.
     """
     matmuls = [op for op in graph.ops if isinstance(op, Matmul)]
     softmax = _find_softmax(graph)
@@ -60,7 +61,7 @@ def as_unified(graph: Graph) -> Graph | None:
     if not plain or lengths or second.a.uid != softmax.y.uid:
         return None
     names = _Names(graph)
-    scaling = _scaling(graph, first.c)
+    scaling = _find_scaling(graph, first.c)
     score = first.c if scaling is None else scaling.y
     assert score is not None
     left_out = {id(op) for op in (*matmuls, *softmax.ops, *([scaling] if scaling else []))}
@@ -69,7 +70,7 @@ def as_unified(graph: Graph) -> Graph | None:
         return None
     if any(not tensor.virtual for op in inner for tensor in op.outputs().values()):
         return None
-    fields: dict[str, Any] = {"q": q, "k": _swapped(k), "v": v, "o": o, "scale": _factor(scaling, names)}
+    fields: dict[str, Any] = {"q": q, "k": _swap_last(k), "v": v, "o": o, "scale": _factor(scaling, names)}
     if inner:
         fields |= {
             "subgraph": Graph(inner, "scores", is_subgraph=True),
@@ -84,7 +85,7 @@ def as_unified(graph: Graph) -> Graph | None:
     return Graph((Operation(_D.OPERATION_SDPA_FWD, "sdpa", fields),), graph.name)
 
 
-def _scaling(graph: Graph, score: Tensor) -> Pointwise | None:
+def _find_scaling(graph: Graph, score: Tensor) -> Pointwise | None:
     """Return the multiplication of the raw scores by one number, if there is one."""
     for op in graph.ops:
         if isinstance(op, Pointwise) and op.mode is _P.MUL and op.x is not None and op.b is not None:
@@ -101,7 +102,7 @@ def _factor(scaling: Pointwise | None, names: _Names) -> Tensor:
     return dataclasses.replace(names.virtual("scale", (1,)), virtual=False, by_value=True, value=1.0)
 
 
-def _swapped(tensor: Tensor) -> Tensor:
+def _swap_last(tensor: Tensor) -> Tensor:
     dims, strides = ((*values[:-2], values[-1], values[-2]) for values in (tensor.dims, tensor.strides))
     return dataclasses.replace(tensor, dims=dims, strides=strides)
 
@@ -120,17 +121,17 @@ def _find_chain(graph: Graph) -> _Softmax | None:
     """Return the softmax that ends in a division of exponentials by their sum."""
     producer = {tensor.uid: op for op in graph.ops for tensor in op.outputs().values()}
 
-    def made_by(tensor: Tensor | None, mode: PointwiseMode | ReduceTensorOp) -> Any:
+    def find_maker(tensor: Tensor | None, mode: PointwiseMode | ReduceTensorOp) -> Any:
         op: Any = producer.get(tensor.uid) if tensor is not None else None
         return op if getattr(op, "mode", getattr(op, "operator", None)) is mode else None
 
     for op in graph.ops:
         if not (isinstance(op, Pointwise) and op.mode is _P.DIV and op.y is not None):
             continue
-        exp: Any = made_by(op.x, _P.EXP)
-        total: Any = made_by(op.b, _R.ADD)
-        shifted: Any = made_by(exp.x, _P.SUB) if exp else None
-        top: Any = made_by(shifted.b, _R.MAX) if shifted else None
+        exp: Any = find_maker(op.x, _P.EXP)
+        total: Any = find_maker(op.b, _R.ADD)
+        shifted: Any = find_maker(exp.x, _P.SUB) if exp else None
+        top: Any = find_maker(shifted.b, _R.MAX) if shifted else None
         if not (total and top and total.x.uid == exp.y.uid and top.x.uid == shifted.x.uid):
             continue
         log = [o for o in graph.ops if isinstance(o, Pointwise) and o.mode is _P.LOG and o.x == total.y]
@@ -143,7 +144,7 @@ def _find_chain(graph: Graph) -> _Softmax | None:
     return None
 
 
-def with_expanded_softmax(graph: Graph) -> Graph | None:
+def expand_softmax(graph: Graph) -> Graph | None:
     """Return the graph with each SOFTMAX operation written out, None if it has none that can be."""
     names = _Names(graph)
     ops: list[Op] = []
@@ -176,7 +177,7 @@ def _chain(x: Tensor, y: Tensor, statistics: dict[str, Tensor], names: _Names) -
     ]
 
 
-def with_scaled_scores(graph: Graph) -> Graph | None:
+def scale_scores(graph: Graph) -> Graph | None:
     """Return attention that scales an operand of its first matmul with the scores scaled instead; S stays virtual."""
     matmuls = [op for op in graph.ops if isinstance(op, Matmul)]
     if len(matmuls) != 2:
@@ -195,7 +196,7 @@ def with_scaled_scores(graph: Graph) -> Graph | None:
         scaled = Pointwise(name=first.c.name, mode=_P.MUL, x=raw, b=factor, y=first.c)
         ops = tuple(one for one in graph.ops if one not in (op, first))
         plain = dataclasses.replace(second.a, virtual=True, scratch=False, reordering=TensorReordering.NONE)
-        return Graph(exchanged_ops((product, scaled, *ops), {plain.uid: plain}), graph.name)
+        return Graph(replace_tensors_in((product, scaled, *ops), {plain.uid: plain}), graph.name)
     return None
 
 
@@ -205,7 +206,7 @@ _TAKEN = {"q", "k", "v", "o", "scale", "stats", "softmax", "subgraph", "subgraph
 def as_composite(graph: Graph) -> Graph | None:
     """Return the one SDPA operation of a forward pass as many operations, or None where it does more than they can.
 
-    Real lengths, pages, dropout, a block mask, a sink and 8-bit factors are not taken.
+    Real lengths, pages, dropout, a block mask, a sink and 8-bit factors are not supported.
     """
     op = graph.ops[0]
     if len(graph.ops) > 1 or not isinstance(op, Operation) or op.kind is not _D.OPERATION_SDPA_FWD:
@@ -229,10 +230,14 @@ def as_composite(graph: Graph) -> Graph | None:
         statistics["stats"] = fields["stats"]
     scale = dataclasses.replace(fields["scale"], dims=(1,) * 4, strides=(1,) * 4)
     ops: list[Op] = [
-        Matmul(name=raw.name, a=q, b=_swapped(k), c=raw),
+        Matmul(name=raw.name, a=q, b=_swap_last(k), c=raw),
         Pointwise(name=score.name, mode=_P.MUL, x=raw, b=scale, y=score),
         *(fields["subgraph"].ops if "subgraph" in fields else ()),
         *_chain(masked or score, p, statistics, names),
         Matmul(name=o.name, a=p, b=v, c=o),
     ]
     return Graph(tuple(ops), graph.name)
+
+
+if not TYPE_CHECKING:
+    __getattr__ = keep_names(__name__, with_expanded_softmax=expand_softmax, with_scaled_scores=scale_scores)

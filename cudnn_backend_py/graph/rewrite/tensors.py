@@ -1,26 +1,27 @@
-"""Graphs rewritten: tensors exchanged, operations left out. Knows nothing of cuDNN."""
+"""Rewriting of graphs: tensors replaced, operations left out. Pure, knows nothing of cuDNN."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import GraphError
+from ...system.renamed import keep_names
 from ..ir import Graph, Op, Operation, Tensor
 from ..strides import ordered_strides
 
 __all__ = [
     "all_ops",
     "attempt",
-    "bypassed",
-    "exchanged",
-    "exchanged_ops",
+    "bypass",
+    "drop_fields",
     "free_uids",
-    "repacked",
-    "with_ops",
-    "without_fields",
+    "keep_ops",
+    "repack",
+    "replace_tensors",
+    "replace_tensors_in",
 ]
 
 
@@ -49,7 +50,7 @@ def free_uids(graph: Graph) -> Iterator[int]:
     return (uid for uid in itertools.count(1) if uid not in used)
 
 
-def exchanged(graph: Graph, new: Mapping[int, Tensor]) -> Graph:
+def replace_tensors(graph: Graph, new: Mapping[int, Tensor]) -> Graph:
     """Return the graph with the tensors of these uids replaced, everywhere.
 
     Raises
@@ -58,12 +59,12 @@ def exchanged(graph: Graph, new: Mapping[int, Tensor]) -> Graph:
         What the new tensors have wrong in their places.
     """
 
-    return _mapped_graph(graph, _swap(new))
+    return _map_graph(graph, _swap(new))
 
 
-def exchanged_ops(ops: tuple[Op, ...], new: Mapping[int, Tensor]) -> tuple[Op, ...]:
+def replace_tensors_in(ops: tuple[Op, ...], new: Mapping[int, Tensor]) -> tuple[Op, ...]:
     """Return operations with the tensors of these uids replaced."""
-    changed: tuple[Op, ...] = _mapped(ops, _swap(new))
+    changed: tuple[Op, ...] = _map(ops, _swap(new))
     return changed
 
 
@@ -78,21 +79,21 @@ def _swap(new: Mapping[int, Tensor]) -> Callable[[Tensor], Tensor]:
     return swap
 
 
-def _mapped_graph(graph: Graph, swap: Callable[[Tensor], Tensor]) -> Graph:
-    ops = _mapped(graph.ops, swap)
+def _map_graph(graph: Graph, swap: Callable[[Tensor], Tensor]) -> Graph:
+    ops = _map(graph.ops, swap)
     return graph if ops is graph.ops else Graph(ops, graph.name, graph.is_subgraph)
 
 
-def _mapped(value: Any, swap: Callable[[Tensor], Tensor]) -> Any:
+def _map(value: Any, swap: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(value, Tensor):
         return swap(value)
     if isinstance(value, tuple):
-        items = tuple(_mapped(item, swap) for item in value)
+        items = tuple(_map(item, swap) for item in value)
         return value if all(new is old for new, old in zip(items, value, strict=True)) else items
     if isinstance(value, Graph):
-        return _mapped_graph(value, swap)
+        return _map_graph(value, swap)
     if isinstance(value, Operation):
-        fields = {key: _mapped(item, swap) for key, item in value.fields.items()}
+        fields = {key: _map(item, swap) for key, item in value.fields.items()}
         same = all(fields[key] is item for key, item in value.fields.items())
         return value if same else Operation(value.type, value.name, fields)
     if isinstance(value, Op):
@@ -103,13 +104,13 @@ def _mapped(value: Any, swap: Callable[[Tensor], Tensor]) -> Any:
     return value
 
 
-def repacked(tensor: Tensor, dims: tuple[int, ...]) -> Tensor:
+def repack(tensor: Tensor, dims: tuple[int, ...]) -> Tensor:
     """Return the tensor with other dims, without gaps, its axes in memory in the order they were."""
     order = sorted(range(tensor.rank), key=lambda axis: (tensor.strides[axis], -axis))
     return dataclasses.replace(tensor, dims=dims, strides=ordered_strides(dims, order))
 
 
-def with_ops(graph: Graph, ops: Iterable[Op], needed: Collection[int] = ()) -> Graph:
+def keep_ops(graph: Graph, ops: Iterable[Op], needed: Collection[int] = ()) -> Graph:
     """Return a graph of these operations, less those whose results nobody reads any more, but for uids `needed`."""
     left = tuple(ops)
     never = {y.uid for op in graph.ops for y in op.outputs().values()} - _uids_read(graph.ops)
@@ -132,7 +133,7 @@ def _read(op: Op) -> Iterator[Tensor]:
             yield from _read(inner)
 
 
-def bypassed(graph: Graph, leave: Mapping[int, Tensor]) -> Graph | None:
+def bypass(graph: Graph, leave: Mapping[int, Tensor]) -> Graph | None:
     """Return the graph without these operations, or None where that is not possible.
 
     Parameters
@@ -141,11 +142,11 @@ def bypassed(graph: Graph, leave: Mapping[int, Tensor]) -> Graph | None:
         By ``id`` of the operation (names may occur twice), the input that is passed on instead of its result; of the
         same dims.
     """
-    return attempt(lambda: _bypassed(graph, leave))
+    return attempt(lambda: _try_bypass(graph, leave))
 
 
-def _bypassed(graph: Graph, leave: Mapping[int, Tensor]) -> Graph | None:
-    ops = [_with_subgraph_bypassed(op, leave) for op in graph.ops]
+def _try_bypass(graph: Graph, leave: Mapping[int, Tensor]) -> Graph | None:
+    ops = [_bypass_in_subgraph(op, leave) for op in graph.ops]
     for index, before in enumerate(graph.ops):
         if id(before) not in leave:
             continue
@@ -153,16 +154,16 @@ def _bypassed(graph: Graph, leave: Mapping[int, Tensor]) -> Graph | None:
         now, result = ops[index].inputs()[port], next(iter(ops[index].outputs().values()))
         if result.dims != now.dims or not (result.virtual or now.virtual):
             return None
-        ops = _renamed(ops, result, now) if result.virtual else _renamed(ops, now, result)
+        ops = _rename(ops, result, now) if result.virtual else _rename(ops, now, result)
     kept = [op for op, before in zip(ops, graph.ops, strict=True) if id(before) not in leave]
-    return with_ops(graph, kept) if kept else None
+    return keep_ops(graph, kept) if kept else None
 
 
-def _renamed(ops: Iterable[Op], old: Tensor, new: Tensor) -> list[Op]:
-    return [_mapped(op, lambda tensor: new if tensor.uid == old.uid else tensor) for op in ops]
+def _rename(ops: Iterable[Op], old: Tensor, new: Tensor) -> list[Op]:
+    return [_map(op, lambda tensor: new if tensor.uid == old.uid else tensor) for op in ops]
 
 
-def _with_subgraph_bypassed(op: Op, leave: Mapping[int, Tensor]) -> Op:
+def _bypass_in_subgraph(op: Op, leave: Mapping[int, Tensor]) -> Op:
     inner = op.fields.get("subgraph") if isinstance(op, Operation) else None
     if not isinstance(op, Operation) or not isinstance(inner, Graph) or not any(id(o) in leave for o in inner.ops):
         return op
@@ -177,15 +178,27 @@ def _with_subgraph_bypassed(op: Op, leave: Mapping[int, Tensor]) -> Op:
         passed, result = leave[id(gone)], next(iter(gone.outputs().values()))
         port = next(port for port, tensor in gone.inputs().items() if tensor.uid == passed.uid)
         passed = ops[index].inputs()[port]
-        ops = _renamed(ops, result, passed)
+        ops = _rename(ops, result, passed)
         output = passed.uid if output == result.uid else output
     ops = [one for one, before in zip(ops, inner.ops, strict=True) if id(before) not in leave]
     if not ops or output == fields["subgraph_input_uid"]:
-        return without_fields(op, ("subgraph", "subgraph_input_uid", "subgraph_output_uid"))
-    fields |= {"subgraph": with_ops(inner, ops, {output}), "subgraph_output_uid": output}
+        return drop_fields(op, ("subgraph", "subgraph_input_uid", "subgraph_output_uid"))
+    fields |= {"subgraph": keep_ops(inner, ops, {output}), "subgraph_output_uid": output}
     return Operation(op.type, op.name, fields)
 
 
-def without_fields(op: Operation, names: Collection[str]) -> Operation:
+def drop_fields(op: Operation, names: Collection[str]) -> Operation:
     """Return the operation without these fields."""
     return Operation(op.type, op.name, {key: value for key, value in op.fields.items() if key not in names})
+
+
+if not TYPE_CHECKING:
+    __getattr__ = keep_names(
+        __name__,
+        exchanged=replace_tensors,
+        exchanged_ops=replace_tensors_in,
+        repacked=repack,
+        with_ops=keep_ops,
+        bypassed=bypass,
+        without_fields=drop_fields,
+    )

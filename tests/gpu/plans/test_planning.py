@@ -100,8 +100,8 @@ def test_plan_is_ready_to_be_called() -> None:
     check_result(run.plan)
 
 
-def test_threads_build_faster_where_there_are_processors() -> None:
-    """Four plans of kernels that were not built before, in this thread and in four."""
+def test_threads_build_plans() -> None:
+    """Four plans of kernels that were not built before, in this thread and in four: how long is a figure, no test."""
     seconds = {}
     for threads in (1, 4):
         graphs = [sdpa_forward(batch=1, heads=2, seq_q=64 * (threads + 5 * n), head_dim=64) for n in range(1, 5)]
@@ -111,5 +111,3 @@ def test_threads_build_faster_where_there_are_processors() -> None:
         seconds[threads] = time.perf_counter() - begin
     processors = len(os.sched_getaffinity(0))
     add_figure("four attention plans built in 1 and 4 threads", seconds=[*seconds.values()], processors=processors)
-    if processors >= 4:
-        assert seconds[4] < seconds[1]

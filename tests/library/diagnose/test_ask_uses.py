@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cudnn_backend_py.diagnose import Judge, Outcome, Question, judge, matrix, whatif
-from cudnn_backend_py.diagnose.fork import apart
+from cudnn_backend_py.diagnose.fork import run_in_fork
 from cudnn_backend_py.system.child import module_command
 from examples import flash_forward, forum_two_matmul
 from tests.pure.system.test_child import Interruption, alarm, children, descriptors
@@ -190,12 +190,12 @@ def test_an_idle_child_that_died_is_replaced(one: Judge) -> None:
 
 def test_apart_leaves_nothing_behind() -> None:
     before = descriptors(), children()
-    assert apart(lambda: 3, lambda: 4) == 3
-    assert apart(lambda: os.kill(os.getpid(), signal.SIGSEGV) or 3, lambda: 4) == 4
+    assert run_in_fork(lambda: 3, lambda: 4) == 3
+    assert run_in_fork(lambda: os.kill(os.getpid(), signal.SIGSEGV) or 3, lambda: 4) == 4
     for step in range(40):
         try:
             with alarm(0.0005 * (1 + step)):
-                apart(lambda: sum(range(300_000)), lambda: 0)
+                run_in_fork(lambda: sum(range(300_000)), lambda: 0)
         except Interruption:
             pass
     assert (descriptors(), children()) == before
@@ -204,7 +204,7 @@ def test_apart_leaves_nothing_behind() -> None:
 def test_apart_where_nobody_waits_for_children() -> None:
     code = (
         "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
-        "from cudnn_backend_py.diagnose.fork import apart\n"
-        "print(apart(lambda: 3, lambda: 4))"
+        "from cudnn_backend_py.diagnose.fork import run_in_fork\n"
+        "print(run_in_fork(lambda: 3, lambda: 4))"
     )
     assert run_code(code).stdout == "3\n"

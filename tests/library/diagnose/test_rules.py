@@ -15,14 +15,15 @@ from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, Reduc
 from cudnn_backend_py.diagnose import explain
 from cudnn_backend_py.diagnose.causes.case import Case, supports
 from cudnn_backend_py.diagnose.causes.find import find_cause, find_graph_cause, suspects
-from cudnn_backend_py.diagnose.fork import apart
+from cudnn_backend_py.diagnose.fork import run_in_fork
 from cudnn_backend_py.diagnose.verdict import Basis, Candidate
 from cudnn_backend_py.errors import CudnnStatusError
 from cudnn_backend_py.graph.attention import SoftCap, sdpa_backward, sdpa_forward
-from cudnn_backend_py.graph.rewrite.tensors import exchanged
+from cudnn_backend_py.graph.rewrite.tensors import replace_tensors
 from cudnn_backend_py.plans.engine import OperationGraph
 from cudnn_backend_py.plans.refusals import Reason
 from cudnn_backend_py.target import using
+from tests.cases import find_case
 from tests.support.graphs import convolution, relu, tensor
 from tests.support.operations import OPERATIONS
 
@@ -41,7 +42,7 @@ def backward(**options: Any) -> Graph:
 
 def changed(graph: Graph, name: str, **fields: Any) -> Graph:
     found = graph.tensor(name)
-    return exchanged(graph, {found.uid: replace(found, **fields)})
+    return replace_tensors(graph, {found.uid: replace(found, **fields)})
 
 
 def image_relu() -> Graph:
@@ -176,9 +177,7 @@ def test_one_change_is_the_cause_where_the_words_say_nothing() -> None:
 
 
 def test_operation_without_a_matmul_is_said_to_lack_one() -> None:
-    from tests.cases.part_a import CASES
-
-    case = next(case for case in CASES if case.name == "quantize alone")
+    case = find_case("quantize alone")
     cause = explain(case.graph(), case.target).cause
     assert cause is not None
     assert (cause.code, cause.basis) == ("operation", Basis.RULE)
@@ -271,13 +270,13 @@ def test_suspects_are_named() -> None:
     assert "1" in suspects(backward(seq_q=1))[0]
 
 
-# apart
+# run_in_fork
 
 
 def test_what_kills_a_fork_does_not_kill_the_caller() -> None:
     here = os.getpid()
-    assert apart(os.getpid, lambda: 0) != here
-    assert apart(lambda: os.kill(os.getpid(), signal.SIGSEGV), os.getpid) == here  # type: ignore[arg-type, return-value]
+    assert run_in_fork(os.getpid, lambda: 0) != here
+    assert run_in_fork(lambda: os.kill(os.getpid(), signal.SIGSEGV), os.getpid) == here  # type: ignore[arg-type, return-value]
 
 
 def test_what_a_fork_raises_is_raised_here() -> None:
@@ -285,7 +284,7 @@ def test_what_a_fork_raises_is_raised_here() -> None:
         raise KeyError("p")
 
     with pytest.raises(KeyError, match="p"):
-        apart(fail, lambda: 0)
+        run_in_fork(fail, lambda: 0)
 
 
 def test_beside_threads_nothing_is_forked() -> None:
@@ -293,7 +292,7 @@ def test_beside_threads_nothing_is_forked() -> None:
     thread = threading.Thread(target=stop.wait)
     thread.start()
     try:
-        assert apart(os.getpid, lambda: 0) == os.getpid()
+        assert run_in_fork(os.getpid, lambda: 0) == os.getpid()
     finally:
         stop.set()
         thread.join()

@@ -12,7 +12,7 @@ from cudnn_backend_py.diagnose import explain
 from cudnn_backend_py.diagnose.remedies import Remedy, whatif
 from cudnn_backend_py.errors import EnvironmentNotReady
 from cudnn_backend_py.graph.rewrite.changes import KINDS
-from tests.cases.part_a import CASES
+from tests.cases import find_case
 from tests.library.diagnose.test_rules import backward, changed, forward, image_relu
 from tests.support.zoo import ZOO
 
@@ -84,7 +84,7 @@ def test_older_version_is_the_cure_of_a_removed_pattern() -> None:
 
 
 def test_graph_is_split_where_no_engine_takes_the_whole() -> None:
-    case = next(case for case in CASES if case.name == "layer norm and product")
+    case = find_case("layer norm and product")
     cure = next(remedy for remedy in asked(case.graph(), case.target) if remedy.kinds == ("split",))
     assert len(cure.graphs) == 2
     assert all(explain(part, case.target).supported for part in cure.graphs)

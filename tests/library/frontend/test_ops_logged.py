@@ -13,7 +13,7 @@ import pytest
 
 import cudnn_backend_py.frontend as cudnn
 from cudnn_backend_py.frontend.handles import set_default_target
-from cudnn_backend_py.frontend.ops.node import packed
+from cudnn_backend_py.frontend.ops.node import pack_strides
 from cudnn_backend_py.graph.strides import channels_last
 from cudnn_backend_py.native import capture_log
 
@@ -37,7 +37,7 @@ class Maker:
         self.g = cudnn.pygraph(io_data_type=D.HALF, intermediate_data_type=D.FLOAT, compute_data_type=D.FLOAT)
 
     def rows(self, *dims: int, kind: cudnn.data_type = D.NOT_SET, **options: Any) -> cudnn.tensor:
-        return self.g.tensor(dims, packed(dims), kind, **options)
+        return self.g.tensor(dims, pack_strides(dims), kind, **options)
 
     def last(self, *dims: int, kind: cudnn.data_type = D.NOT_SET) -> cudnn.tensor:
         return self.g.tensor(dims, channels_last(dims), kind)

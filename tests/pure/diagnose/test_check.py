@@ -16,7 +16,7 @@ from cudnn_backend_py.diagnose.surveys.baseline import (
     Baseline,
     Checked,
     Expected,
-    _with_expected,
+    _add_expected,
     compare,
     exit_code,
     read_baseline,
@@ -118,9 +118,9 @@ pin = ["cause", "engines"]
 [graphs]  # ours
 {json.dumps(name)} = "a b.json"
 """
-    path.write_text(_with_expected(mine, {}), encoding="utf-8")
+    path.write_text(_add_expected(mine, {}), encoding="utf-8")
     assert path.read_text(encoding="utf-8") == mine
-    path.write_text(_with_expected(_with_expected(mine, rows), rows), encoding="utf-8")
+    path.write_text(_add_expected(_add_expected(mine, rows), rows), encoding="utf-8")
     assert path.read_text(encoding="utf-8").startswith(mine)
     assert read_baseline(path) == whole
 

@@ -1,4 +1,4 @@
-"""cudnn-frontend's operations as nodes: signatures, what they deduce, what they refuse, and what they become."""
+"""cudnn-frontend's operations as nodes: signatures, what they infer, what they refuse, and what they become."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from cudnn_backend_py.frontend.enums import (
     rng_distribution,
 )
 from cudnn_backend_py.frontend.errors import cudnnGraphNotSupportedError
-from cudnn_backend_py.frontend.ops.infer import column_major, preserving
+from cudnn_backend_py.frontend.ops.infer import column_major, preserve_order
 from cudnn_backend_py.frontend.ops.linear import ConvOps, MatmulOps, MoeOps, ReductionOps
-from cudnn_backend_py.frontend.ops.node import Emitter, Node, packed
+from cudnn_backend_py.frontend.ops.node import Emitter, Node, pack_strides
 from cudnn_backend_py.frontend.ops.norm import NormOps
 from cudnn_backend_py.frontend.ops.pointwise import PointwiseOps
 from cudnn_backend_py.frontend.ops.shape import BlockScaleOps, ShapeOps
@@ -61,7 +61,7 @@ class Ops(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, Shape
 
 def t(*dims: int, last: bool = False, **options: Any) -> tensor:
     """Return a tensor: row-major, or channels last."""
-    return tensor(dims, channels_last(dims) if last else packed(dims), **options)
+    return tensor(dims, channels_last(dims) if last else pack_strides(dims), **options)
 
 
 def one(kind: data_type = FLOAT) -> tensor:
@@ -73,7 +73,7 @@ def nhwc(*dims: int) -> tuple[list[int], list[int]]:
 
 
 def row_major(*dims: int) -> tuple[list[int], list[int]]:
-    return list(dims), packed(dims)
+    return list(dims), pack_strides(dims)
 
 
 # Keywords, in the order programs may give them by position; "=" marks those with a default.
@@ -148,9 +148,9 @@ def test_keywords_are_those_of_cudnn_frontend(name: str) -> None:
         (channels_last([7]), [1]),
         (column_major([2, 3, 4]), [12, 1, 3]),
         (column_major([2, 3]), [3, 1]),
-        (preserving([1, 3, 4, 5], [60, 1, 15, 3]), [60, 1, 15, 3]),
-        (preserving([8, 1, 1, 1], [32, 1, 1, 1]), [1, 1, 1, 1]),
-        (preserving([2, 3, 4], [4, 1]), [3, 1, 6]),
+        (preserve_order([1, 3, 4, 5], [60, 1, 15, 3]), [60, 1, 15, 3]),
+        (preserve_order([8, 1, 1, 1], [32, 1, 1, 1]), [1, 1, 1, 1]),
+        (preserve_order([2, 3, 4], [4, 1]), [3, 1, 6]),
         (ordered_strides([2, 3, 4], [1, 2, 0]), [12, 1, 3]),
     ],
 )
@@ -186,7 +186,7 @@ def _sized(made: tensor, *dims: int) -> tensor:
 
 
 SQUARE = {"padding": [1, 1], "stride": [1, 1], "dilation": [1, 1]}
-DEDUCED: dict[str, tuple[Callable[[Ops], Any], list[Made | None]]] = {
+INFERRED: dict[str, tuple[Callable[[Ops], Any], list[Made | None]]] = {
     "add takes the layout of the operand it has the dims of": (
         lambda g: g.add(t(1, 32, 1, 1), t(*IMAGE, last=True)),
         [nhwc(*IMAGE)],
@@ -319,9 +319,9 @@ DEDUCED: dict[str, tuple[Callable[[Ops], Any], list[Made | None]]] = {
 }
 
 
-@pytest.mark.parametrize("case", DEDUCED)
-def test_dims_and_strides_are_deduced(case: str) -> None:
-    make, wanted = DEDUCED[case]
+@pytest.mark.parametrize("case", INFERRED)
+def test_dims_and_strides_are_inferred(case: str) -> None:
+    make, wanted = INFERRED[case]
     g = Ops()
     made = make(g)
     g.validate()
@@ -365,7 +365,7 @@ def test_scalars_with_a_value_get_the_rank_of_the_others() -> None:
     assert (two.dim, two.stride) == ([1, 1, 1], [1, 1, 1])
 
 
-def test_layernorm_deduces_scale_bias_and_epsilon() -> None:
+def test_layernorm_infers_scale_bias_and_epsilon() -> None:
     g = Ops()
     scale, bias, epsilon = tensor(), tensor(), tensor(is_pass_by_value=True)
     g.layernorm(TRAINING, t(*IMAGE, last=True), scale, bias, epsilon)

@@ -24,8 +24,8 @@ from cudnn_backend_py.graph.attention import SoftCap, sdpa_backward, sdpa_forwar
 from cudnn_backend_py.graph.interpret import interpret
 from cudnn_backend_py.graph.ir import Matmul, Tensor
 from cudnn_backend_py.graph.rewrite.changes import CHANGES, KINDS, Change, changes, head_dims
-from cudnn_backend_py.graph.rewrite.dims import dim_classes, resized
-from cudnn_backend_py.graph.rewrite.tensors import bypassed, exchanged
+from cudnn_backend_py.graph.rewrite.dims import dim_classes, resize
+from cudnn_backend_py.graph.rewrite.tensors import bypass, replace_tensors
 from tests.support.graphs import CONVOLUTION, convolution, tensor
 from tests.support.interpreting import Array, numbers
 
@@ -374,7 +374,7 @@ def test_unknown_operations_are_not_resized() -> None:
     graph = forward(padding=True, page_size=4)
     paged = dim_classes(graph)[graph.tensor("k").uid, 3]
     assert paged.fixed
-    assert resized(graph, (paged,), 16) is None
+    assert resize(graph, (paged,), 16) is None
 
 
 def test_scale_of_k_moves_behind_the_matmul() -> None:
@@ -391,9 +391,9 @@ def test_rewriting_does_not_touch_the_graph_it_is_given() -> None:
     for change in changes(graph):
         assert change.graphs
     assert str(graph) == text
-    assert exchanged(graph, {}) is graph
+    assert replace_tensors(graph, {}) is graph
     product = next(op for op in graph.ops if op.name == "qk")
-    assert bypassed(graph, {id(product): graph.tensor("q")}) is None
+    assert bypass(graph, {id(product): graph.tensor("q")}) is None
 
 
 @pytest.mark.parametrize("form", ["composite", "single operations", "unified"])

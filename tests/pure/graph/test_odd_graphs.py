@@ -17,11 +17,11 @@ from cudnn_backend_py.graph import Pointwise
 from cudnn_backend_py.graph.attention import recognize as attention_graph
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.faults import find, known_hazards
-from cudnn_backend_py.graph.guard import collecting, guarded, guarded_each, tell
+from cudnn_backend_py.graph.guard import collecting, iterate_guarded, run_guarded, tell
 from cudnn_backend_py.graph.rewrite.changes import CHANGES, Change, changes, head_dims, response_dims
 from cudnn_backend_py.graph.rewrite.dims import dim_classes
-from cudnn_backend_py.graph.rewrite.fusion import as_composite, with_expanded_softmax
-from cudnn_backend_py.graph.rewrite.tensors import exchanged
+from cudnn_backend_py.graph.rewrite.fusion import as_composite, expand_softmax
+from cudnn_backend_py.graph.rewrite.tensors import replace_tensors
 from tests.support.graphs import CONVOLUTION, convolution, relu, sdpa, tensor
 from tests.support.mutants import mutants
 from tests.support.operations import OPERATIONS
@@ -131,7 +131,7 @@ def test_bounds_that_are_no_numbers_of_columns() -> None:
     graph = sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, right_bound=3, left_bound=5, causal=False)
     bound = next(one for one in graph.tensors if one.by_value and one.value == 3)
     endless = {bound.uid: dataclasses.replace(bound, value=float("inf"))}
-    use = attention_graph.read_attention(exchanged(graph, endless))
+    use = attention_graph.read_attention(replace_tensors(graph, endless))
     assert use is not None
     assert use.problem.right_bound == 1
 
@@ -149,10 +149,10 @@ LINE = "of this package failed with KeyError ((3, 2)): please report it"
 
 def test_what_fails_is_told_once_and_the_rest_goes_on() -> None:
     with collecting() as lines:
-        assert guarded("the rule x", 7, failing) != 7  # a generator fails when it is read
-        assert list(guarded_each("the change y", failing)) == []
-        assert list(guarded_each("the change y", failing)) == []
-        assert guarded("the rule z", 7, lambda: {}["no"]) == 7
+        assert run_guarded("the rule x", 7, failing) != 7  # a generator fails when it is read
+        assert list(iterate_guarded("the change y", failing)) == []
+        assert list(iterate_guarded("the change y", failing)) == []
+        assert run_guarded("the rule z", 7, lambda: {}["no"]) == 7
     assert lines == [f"the change y {LINE}", "the rule z of this package failed with KeyError ('no'): please report it"]
 
 
@@ -168,7 +168,7 @@ def test_interruptions_and_limits_pass(error: type[BaseException]) -> None:
         raise error
 
     with pytest.raises(error):
-        guarded("the rule x", None, interrupted)
+        run_guarded("the rule x", None, interrupted)
 
 
 def test_a_failing_change_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +212,7 @@ def test_a_softmax_is_written_out_with_uids_that_are_free() -> None:
     g = GraphBuilder("softmax", io_type=DataType.FLOAT, first_uid=LARGEST - 1)
     x, y = g.tensor("x", (2, 4, 8, 8)), g.tensor("y", (2, 4, 8, 8))
     g.operation(DescriptorType.OPERATION_SOFTMAX, x=x, y=y)
-    made = with_expanded_softmax(g.graph())
+    made = expand_softmax(g.graph())
     assert made is not None
     assert sorted(one.uid for one in made.tensors)[:6] == [1, 2, 3, 4, 5, 6]
 

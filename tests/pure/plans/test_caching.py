@@ -338,9 +338,9 @@ def test_a_lock_that_somebody_removed_is_no_lock(files: EntryFolder, folder: Pat
     """Who waits for a removed lock takes the new one, as everybody else does."""
     files.write(KEY, RECORD)
     private = PrivateFolder(folder, title="test", reason="test", code="cache-not-private")
-    with private.opened() as opened, opened.locked(), open(folder / ".lock") as old:
+    with private.open() as opened, opened.lock(), open(folder / ".lock") as old:
         (folder / ".lock").unlink()
-        with opened.locked(0.0) as new:
+        with opened.lock(0.0) as new:
             assert not os.path.samestat(os.fstat(old.fileno()), os.fstat(new))
             assert os.path.samestat((folder / ".lock").stat(), os.fstat(new))
 

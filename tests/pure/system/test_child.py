@@ -18,7 +18,14 @@ import pytest
 
 from cudnn_backend_py import CudnnBackendError, EnvironmentNotReady, UsageError
 from cudnn_backend_py.cli.commands import _without_option
-from cudnn_backend_py.system.child import TIMED_OUT, Child, call_command, ending_of, script_command, undisturbed
+from cudnn_backend_py.system.child import (
+    TIMED_OUT,
+    Child,
+    call_command,
+    describe_ending,
+    run_undisturbed,
+    script_command,
+)
 from tests.support.child import ROOT, run_code
 from tests.support.lying_children import honest
 
@@ -92,7 +99,7 @@ def test_what_a_child_prints_is_no_answer_and_its_end_is_told() -> None:
     with start("chatty") as child:
         assert ask(child, "talk") == []
         assert ask(child, "die") == []
-        assert child.ending == ending_of(-signal.SIGRTMIN - 3)
+        assert child.ending == describe_ending(-signal.SIGRTMIN - 3)
         assert child.last_words.splitlines() == ["die on stdout", "die on stderr"]
         assert not child.usable
 
@@ -262,7 +269,7 @@ def test_a_handler_that_forks_in_a_start_leaves_it_to_the_parent() -> None:
     code = 1
     try:
         with alarm(60, forks):
-            assert undisturbed(begin) == "begun"
+            assert run_undisturbed(begin) == "begun"
     except UsageError as error:
         code = 0 if error.code == "child-not-usable" else 2
     finally:
@@ -276,7 +283,7 @@ def test_a_handler_that_forks_in_a_start_leaves_it_to_the_parent() -> None:
     [(0, "exit code 0"), (3, "exit code 3"), (-11, "SIGSEGV"), (-40, "signal 40"), (-99, "signal 99")],
 )
 def test_endings_have_names(code: int, text: str) -> None:
-    assert ending_of(code) == text
+    assert describe_ending(code) == text
 
 
 TELL = "import cudnn_backend_py, json, sys; print(json.dumps([cudnn_backend_py.__file__, sys.argv, sys.path]))"

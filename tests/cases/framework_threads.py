@@ -13,11 +13,9 @@ from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, Para
 from cudnn_backend_py.generated.enums import ConvolutionMode
 from cudnn_backend_py.graph.strides import channels_last
 
-from . import Case
+from .case import NEWEST, Case
 
-__all__ = ["CASES", "NEWEST"]
-
-NEWEST = "9.28.0"  # as a cure: the version that a case without one is asked of
+__all__ = ["CASES"]
 
 BF16, HALF, FLOAT, DOUBLE = DataType.BFLOAT16, DataType.HALF, DataType.FLOAT, DataType.DOUBLE
 E4M3, INT8, INT32 = DataType.FP8_E4M3, DataType.INT8, DataType.INT32

@@ -17,7 +17,7 @@ from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.ir import Tensor, packed_strides
 from cudnn_backend_py.graph.strides import channels_last
 
-from . import Case
+from .case import NEWEST, Case
 
 __all__ = ["CASES"]
 
@@ -402,7 +402,7 @@ CASES: list[Case] = [
         says="Embedding dim per head for q and k is not less than equal to 128",
         cure="cuDNN 9.23 or newer",
         cures=("version",),
-        fixed_version="9.28.0",
+        fixed_version=NEWEST,
     ),
     Case(
         name="backward d512",
@@ -570,6 +570,7 @@ CASES: list[Case] = [
         cause="this GPU's engine multiplies tiles of 16-bit elements, and a and b are 32-bit",
         cause_words=("FLOAT",),
         says="is_ctaTileK_supported_by_cutlass",
+        said_in="any reason",
         cure="half precision, or an Ampere GPU",
         cures=("data_type", "target"),
         fixed=partial(_matmul, HALF),
@@ -611,9 +612,10 @@ CASES: list[Case] = [
         cause="the softmax asks for stats in base 2, an attribute this cuDNN does not know yet",
         cause_words=("STATS_LOG2", "9.27"),
         says="CUDNN_ATTR_OPERATION_SOFTMAX_STATS_LOG2",
+        said_in="our headline",
         cure="leave the attribute out, or cuDNN 9.27",
         cures=("version",),
-        fixed_version="9.28.0",
+        fixed_version=NEWEST,
     ),
     Case(
         name="convolution bias nchw 9.14",  # the thread does not tell the dims

@@ -1,0 +1,114 @@
+"""The cases of public threads: each complaint still shows, in cuDNN's words, its cause is named, its cure helps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from cudnn_backend_py import GraphError, library
+from cudnn_backend_py.diagnose import Judge, Outcome, Question, Verdict, whatif
+from tests.cases import CASES, CHANGES, Case, cudnn_threads, framework_threads
+from tests.cases.case import Speaker
+
+OUTCOMES = {"not supported": Outcome.NOT_SUPPORTED, "crash": Outcome.NOT_JUDGED, "supported": Outcome.SUPPORTED}
+ASKED = [case for case in CASES if case.complaint != "refused by us"]
+REFUSED = [case for case in CASES if case.complaint == "refused by us"]
+FIXED = [case for case in CASES if case.fixed or case.fixed_target or case.fixed_version]
+COMPLAINTS = [case for case in CASES if case.complaint != "supported"]
+CURABLE = [case for case in ASKED if case.cures]
+NAMED, CURED = 0.9, 0.8
+
+
+def _name(case: Case) -> str:
+    return case.name
+
+
+@pytest.fixture(scope="module")
+def judge() -> Iterator[Judge]:
+    with Judge(limit_s=120) as judge:
+        yield judge
+
+
+def _version(asked: str | None) -> str | None:
+    """Return the version to ask for: that of the library of this environment is asked without one."""
+    return None if asked == library().version_text else asked
+
+
+def _said(verdict: Verdict, where: Speaker) -> str:
+    """Return what cuDNN said, or how its process ended; or what our headline says."""
+    if where == "our headline":
+        return verdict.cause.headline if verdict.cause else ""
+    of_each = slice(1) if where == "innermost reason" else slice(None)
+    reasons = [*verdict.reasons, *(reason for item in verdict.candidates for reason in item.reasons[of_each])]
+    return "\n".join([*(reason.text for reason in reasons), *(item.detail for item in verdict.stages)])
+
+
+def test_there_are_enough_and_each_is_a_thread_of_its_own() -> None:
+    assert len(cudnn_threads.CASES) >= 24
+    assert len(framework_threads.CASES) >= 24
+    assert len(COMPLAINTS) >= 40
+    assert len({case.source for case in CASES}) == len({case.name for case in CASES}) == len(CASES)
+
+
+@pytest.mark.parametrize("case", CASES, ids=_name)
+def test_the_case_is_told(case: Case) -> None:
+    assert case.source.startswith("https://")
+    assert case.title
+    assert case.cause
+    assert bool(case.cause_words) == (case in COMPLAINTS)
+    assert case.cure
+    assert set(case.cures) <= set(CHANGES)
+    assert (case in FIXED) or not case.cures
+
+
+@pytest.mark.parametrize("case", ASKED, ids=_name)
+def test_the_complaint_shows(judge: Judge, case: Case) -> None:
+    verdict = judge.ask(Question(case.graph(), case.target, _version(case.version), build=case.build))
+    assert verdict.outcome is OUTCOMES[case.complaint], verdict.cause
+    assert case.says in _said(verdict, case.said_in)
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=_name)
+def test_we_refuse_it(case: Case) -> None:
+    with pytest.raises(GraphError) as refused:
+        case.graph()
+    assert case.says in refused.value.headline
+
+
+@pytest.mark.parametrize("case", FIXED, ids=_name)
+def test_the_cure_helps(judge: Judge, case: Case) -> None:
+    graph = (case.fixed or case.graph)()
+    version = _version(case.fixed_version or case.version)
+    verdict = judge.ask(Question(graph, case.fixed_target or case.target, version, build=case.build))
+    assert verdict.supported, verdict.cause
+
+
+def _headline(case: Case, judge: Judge) -> str:
+    try:
+        graph = case.graph()
+    except GraphError as error:
+        return error.render()
+    cause = judge.ask(Question(graph, case.target, _version(case.version), build=case.build)).cause
+    return cause.headline if cause is not None else ""
+
+
+def test_headlines_name_the_cause(judge: Judge) -> None:
+    missed = {}
+    for case in COMPLAINTS:
+        headline = _headline(case, judge)
+        if not all(word.lower() in headline.lower() for word in case.cause_words):
+            missed[case.name] = (case.cause_words, headline)
+    print(*missed.items(), sep="\n")
+    assert 1 - len(missed) / len(COMPLAINTS) >= NAMED, missed
+
+
+def test_cures_are_found_and_verified() -> None:
+    missed = {}
+    for case in CURABLE:
+        found = whatif(case.graph(), case.target, version=_version(case.version), budget_s=20, build=case.build)
+        assert all(remedy.verified and remedy.verdict is not None and remedy.verdict.supported for remedy in found)
+        if not any(set(remedy.kinds) & set(case.cures) for remedy in found):
+            missed[case.name] = (case.cures, [remedy.title for remedy in found])
+    print(*missed.items(), sep="\n")
+    assert 1 - len(missed) / len(CURABLE) >= CURED, missed
