@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from ...graph.data_types import HALF_TYPES, LOW_PRECISION_TYPES
 from ...graph.ir import Graph
-from ...graph.rewrite.changes import Change, changes, describe, head_dims
+from ...graph.rewrite.changes import Change, describe, head_dims
 from ...graph.rewrite.dims import DimClass, resize
 from ...plans.refusals import Reason
 from ..verdict import Basis, Cause
-from .case import Case, blame_change, furthest_first, quote, statement, type_word
-from .rules import _OTHERS_SAME, _is_named, judge_for, name_dims, word_rule
+from .case import Case, blame_change, quote, statement, type_word
+from .rules import _is_named, judge_for, name_dims, word_rule
+from .together import ALONE, beside_options, options_refused, other_options
 
-__all__ = ["OPTIONS", "not_together"]
+__all__ = ["options_refused"]
 
 
 @word_rule
@@ -34,7 +34,7 @@ def head_dim(case: Case, reason: Reason) -> Cause | None:
     both = [one for one in (dims.d, dims.d_v) if one is not None]
     if not both:
         return None
-    texts = [found.text for found in furthest_first(case.refused)]
+    texts = [found.text for found in case.reasons]
     multiple = re.search(r"multiple of (\d+)|% (\d+) != 0", reason.text)
     limits = {int(n) for text in texts for n in re.findall(r"(?:equal to|<=|Only D=|to be) ?(\d+)", text)}
     limits |= {int(n) for n in re.findall(r"(?:equal to|<=|Only D=|to be|d_qk >|d_v >) ?(\d+)", reason.text)}
@@ -50,26 +50,31 @@ def head_dim(case: Case, reason: Reason) -> Cause | None:
             remedy = f"{alone.title} ({alone.effect})"
             return Cause("head-dim", headline + quote(reason), Basis.MEASURED, detail, remedy)
     change = case.cure("pad_head_dim")
+    if change is None and (said := other_options(case, "head dim")):
+        return said
     wrong = [one for one in both if one.size == size]
     if change is not None or (multiple and size % int(multiple[1] or multiple[2])):
         wrong = [one for one in both if multiple and one.size % int(multiple[1] or multiple[2])] or wrong
         needed = f"a multiple of {multiple[1] or multiple[2]} is needed" if multiple else "another is needed"
         headline = f"{name_dims(case.graph, wrong)} {wrong[0].size}, {needed}"
         if change is None:
+            blamed = case.blame is not None and ("head dim",) in case.blame.sets
+            basis, detail = (Basis.MEASURED, ALONE.format("it")) if blamed else (Basis.RULE, "")
             remedy = "" if case.measure else "pad the head dim with zeros"
-            return Cause("head-dim", headline + quote(reason), Basis.RULE, "", remedy)
+            return Cause("head-dim", headline + quote(reason), basis, detail, remedy)
         names = ", ".join(change.tensors)
         detail = (
             f"with {change.title.partition(': ')[2]} of {names}, and nothing else changed, cuDNN supports the graph"
         )
         return Cause("head-dim", headline + quote(reason), Basis.MEASURED, detail, f"{change.title} ({change.effect})")
+    if change is None and limits and (together := beside_options(case, "head dim")):
+        return together
     for limit in sorted(limits, reverse=True):
         smaller = resize(case.graph, both, limit) if limit < size else None
         headline = f"{name_dims(case.graph, wrong)} {size}, at most {limit} is supported on sm_{case.target.sm}"
         if smaller is not None and case.supports(smaller):
             detail = f"with a head dim of {limit}, and nothing else changed, cuDNN supports the graph"
-            others = case.elsewhere()
-            return Cause("head-dim", headline + quote(reason), Basis.MEASURED, detail, judge_for(others))
+            return Cause("head-dim", headline + quote(reason), Basis.MEASURED, detail, judge_for(case.elsewhere))
     if limits and size > max(limits):
         headline = f"{name_dims(case.graph, wrong)} {size}, at most {max(limits)} is supported on sm_{case.target.sm}"
         return Cause("head-dim", headline + quote(reason), Basis.RULE)
@@ -102,7 +107,9 @@ def low_precision(case: Case, reason: Reason) -> Cause | None:
     found = f"{describe(small)} {'has' if len(small) == 1 else 'have'} data type {type_word(small[0].data_type)}"
     wide = [t for t in case.graph.outputs if t.data_type in HALF_TYPES]
     found += f" and the output {describe(wide)} {type_word(wide[0].data_type)}" if wide else ""
-    others = case.elsewhere()
+    if said := other_options(case, "data type") or beside_options(case, "data type"):
+        return said
+    others = case.elsewhere
     if others:
         needed = f"with which this graph is supported on {', '.join(others)}, not on sm_{case.target.sm}"
         headline = f"{found}, {needed}{quote(reason)}"
@@ -127,40 +134,14 @@ def option(case: Case, reason: Reason) -> Cause | None:
     Since
         Any version.
     """
+    found = options_refused(case)
+    if found is not None:
+        return found
     named = [tensor for tensor in case.graph.tensors if _is_named(tensor, reason.text)]
     what = f"{describe(named)}: " if named else ""
     words = statement(reason)
-    cures = case.cures(*OPTIONS)
-    if len(cures) > 1:
-        return not_together(case, cures)
-    others = case.elsewhere()
+    others = case.elsewhere
     if others:
         headline = f"{what}{words}; sm_{case.target.sm} was asked, the graph is supported on {', '.join(others)}"
         return Cause("option", headline, Basis.MEASURED, "the same graph was asked about there")
-    if cures:
-        detail = f"{cures[0].title}, cuDNN supports the graph"
-        remedy = f"{cures[0].title} ({cures[0].effect})"
-        return Cause("option", f"{what}{words}", Basis.MEASURED, detail, remedy)
     return Cause("option", f"{what}{words}", Basis.RULE, reason.text)
-
-
-# Kinds of changes that leave out an option of attention.
-OPTIONS = ("drop_dropout", "drop_bias", "mask", "drop_stats")
-
-
-def not_together(case: Case, cures: Sequence[Change]) -> Cause:
-    """Return that options exclude each other, or one excludes the rest."""
-    names = [_option_name(change) for change in cures]
-    offered = changes(case.graph, OPTIONS)
-    rest = [name for name in map(_option_name, offered) if name not in names]
-    if len(names) > 1:
-        headline = f"{' and '.join(names[:3])} are not taken together on sm_{case.target.sm}"
-    else:
-        beside = f" beside {', '.join(rest[:4])}" if rest else ""
-        headline = f"{names[0]} is not taken{beside} on sm_{case.target.sm}"
-    remedy = " or ".join(f"{change.title} ({change.effect})" for change in cures[:3])
-    return Cause("option", headline, Basis.MEASURED, f"{cures[0].title}, cuDNN supports the graph", remedy)
-
-
-def _option_name(change: Change) -> str:
-    return change.title.removeprefix("without ").removesuffix(_OTHERS_SAME)

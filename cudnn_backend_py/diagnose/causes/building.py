@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from ...graph.ir import Graph
 from ...graph.rewrite.changes import changes
 from ..verdict import Basis, Cause
-from .attention import OPTIONS
 from .case import Case, contrast, furthest_first, quote
 from .rules import judge_for
+from .together import OPTIONS
 
 __all__ = ["BUILDING_KINDS", "NO_PLAN_BUILDS", "why_none_builds"]
 
@@ -53,7 +53,7 @@ def why_none_builds(case: Case) -> Cause | None:
         Any version.
     """
     found = _first_that_builds(case)
-    others = [] if found is not None else case.elsewhere()
+    others = [] if found is not None else case.elsewhere
     if found is None and not others:
         return None
     reasons = furthest_first(case.refused)

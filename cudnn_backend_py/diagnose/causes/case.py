@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from ...errors import CudnnBackendError
 from ...generated.enums import DataType
@@ -16,14 +17,17 @@ from ...graph.rewrite.changes import Change, changes, describe
 from ...graph.strides import channels_last
 from ...plans.engine import OperationGraph
 from ...plans.plan import build_plan
-from ...plans.refusals import Reason
+from ...plans.refusals import Reason, read_refusals
 from ...target import Target, open_target
 from ..fork import run_in_fork
 from ..verdict import Asked, Basis, Candidate, Cause
-from .phrases import is_vague
+from .blame import Blame, find_blame
+from .options import Options, read_options
+from .phrases import explain_numbers, is_of_other_architecture, is_vague
 
 __all__ = [
     "ARCHITECTURES",
+    "FORMS",
     "Budget",
     "Case",
     "blame_change",
@@ -41,6 +45,7 @@ __all__ = [
 ARCHITECTURES = ("sm90", "sm100", "sm80", "sm89", "sm120", "sm86")
 
 _QUESTIONS = 40  # about variations, for one cause: some 0.3 s
+_OPTION_QUESTIONS = 32  # about options of attention, beside them
 
 
 def supports(graph: Graph, target: Target, modes: Sequence[str]) -> bool:
@@ -85,13 +90,32 @@ class Budget:
     """
 
     def __init__(self, cpu_s: float = 1.5, wall_s: float = 15.0) -> None:
-        self._cpu_end = sum(os.times()[:4]) + cpu_s
-        self._wall_end = time.monotonic() + wall_s
+        self._cpu_s, self._wall_s = cpu_s, wall_s
+        self._ends: tuple[float, float] | None = None
 
     @property
     def left(self) -> bool:
-        """Whether another variation may be begun."""
-        return sum(os.times()[:4]) < self._cpu_end and time.monotonic() < self._wall_end
+        """Whether another variation may be begun; the time begins with the first time this is asked."""
+        spent, now = sum(os.times()[:4]), time.monotonic()
+        if self._ends is None:
+            self._ends = spent + self._cpu_s, now + self._wall_s
+        return spent < self._ends[0] and now < self._ends[1]
+
+
+def _reasons(graph: Graph, target: Target, modes: Sequence[str]) -> set[str] | None:
+    """Return the innermost reasons of all refused candidates; None where the graph is supported, or is no graph."""
+    found: set[str] = set()
+    try:
+        question = OperationGraph(graph, target)
+        for mode in modes:
+            answer = question.heuristics(mode, reasons=True)
+            if answer.configs:
+                return None
+            refusals = read_refusals(answer.answer.text)
+            found |= {refusal.reasons[0].text for refusal in refusals if refusal.reasons and refusal.engine is not None}
+    except CudnnBackendError:
+        return None
+    return found
 
 
 @dataclass
@@ -116,10 +140,45 @@ class Case:
         """How far cuDNN is asked about variations."""
         return "support check" if self.budget is None else "built"
 
+    @cached_property
+    def options(self) -> Options | None:
+        """The options of the attention problem that the graph solves; None where cuDNN sees them otherwise.
+
+        That is, where it refuses the same problem, built anew, for other reasons than the graph.
+        """
+        found = read_options(self.graph, self.target.library.version) if self.measure else None
+        again = None if found is None else found.graph(found.found)
+        if found is None or again is None:
+            return None
+        given = {reason.text for candidate in self.refused for reason in candidate.reasons[:1]}
+        return found if _reasons(again, self.target, self.modes) == given else None
+
+    @cached_property
+    def blame(self) -> Blame | None:
+        """Which options of attention are refused, alone or together; None where that cannot be told."""
+        options = self.options
+        if options is None:
+            return None
+        left = _OPTION_QUESTIONS
+
+        def ask(kept: frozenset[str]) -> bool | None:
+            nonlocal left
+            graph = options.graph(kept)
+            if graph is None or left <= 0:
+                return None
+            left -= 1
+            return supports(graph, self.target, self.modes)
+
+        return find_blame(options.found, options.needs, ask)
+
     def supports(self, graph: Graph, target: Target | None = None) -> bool:
         """Return whether cuDNN supports a variation, also for another target; False where there were too many."""
+        return self.ask(graph, target) is True
+
+    def ask(self, graph: Graph, target: Target | None = None) -> bool | None:
+        """Return whether cuDNN supports a variation, also for another target; None where there were too many."""
         if not self._may_ask():
-            return False
+            return None
         if self.budget is None:
             return supports(graph, target or self.target, self.modes)
         self.step(f"plan, of variation {_QUESTIONS - self.questions} of the graph")
@@ -143,8 +202,21 @@ class Case:
         found = changes(self.graph, kinds) if self.measure else ()
         return [change for change in found if len(change.graphs) == 1 and self.supports(change.graph)]
 
+    @cached_property
+    def reasons(self) -> list[Reason]:
+        """The innermost reasons, each once; see :func:`furthest_first`. Those of other architectures' kernels last."""
+        found = furthest_first(self.refused)
+        return sorted(found, key=lambda reason: is_of_other_architecture(reason.text, self.target.sm))
+
+    @cached_property
+    def telling(self) -> list[Reason]:
+        """The reasons that say something about the graph on this architecture; the others only where none does."""
+        own = [one for one in self.reasons if not is_of_other_architecture(one.text, self.target.sm)]
+        return [one for one in own if not is_vague(one.text)] or own or self.reasons
+
+    @cached_property
     def elsewhere(self) -> list[str]:
-        """Return the other architectures on which the graph is supported with this cuDNN."""
+        """The other architectures on which the graph is supported with this cuDNN."""
         found = []
         for name in ARCHITECTURES if self.measure else ():
             other = open_target(name, on=self.target.library)
@@ -172,6 +244,15 @@ def furthest_first(refused: Iterable[Candidate]) -> list[Reason]:
 # headlines
 
 
+#: Kinds of change that write the same in another form, and what that says about the graph as it is.
+FORMS = {
+    "flatten": "kernels read tensors of other dims than these",
+    "lengths": "lengths of sequences have other dims than (n, 1, 1, 1)",
+    "bias_dims": "a bias of these dims, or its gradient, does not fit",
+    "explicit_padding": "the convolution pads the sides of its image differently",
+    "composite": "the operations are not in the form that kernels read",
+    "unified": "the operations are not in the form that kernels read",
+}
 _PADDED = re.compile(r"(?P<what>.*): (?P<old>\d+) -> \d+ \(a multiple of (?P<multiple>\d+)\)")
 
 
@@ -182,6 +263,8 @@ def type_word(kind: DataType) -> str:
 
 def contrast(graph: Graph, change: Change) -> str:
     """Return tensors, values found and values needed of a change, such as "bias is float32, float16 is needed"."""
+    if change.kind in FORMS:
+        return f"{FORMS[change.kind]}: {change.title}"
     if padded := _PADDED.match(change.title):
         return f"{padded['what']} is {padded['old']}, a multiple of {padded['multiple']} is needed"
     groups: dict[tuple[str, str, str], list[Tensor]] = {}
@@ -240,7 +323,8 @@ def statement(reason: Reason) -> str:
 def quote(reason: Reason) -> str:
     """Return the reason's statement for a headline; nothing where it is a bare C++ condition."""
     words = statement(reason)
-    return f" (cuDNN: {words})" if _is_readable(words) else ""
+    numbers = explain_numbers(words)
+    return f" (cuDNN: {words}{f'; {numbers}' if numbers else ''})" if _is_readable(words) else ""
 
 
 def _is_readable(words: str) -> bool:
@@ -249,7 +333,7 @@ def _is_readable(words: str) -> bool:
 
 def quote_best(case: Case, reason: Reason) -> str:
     """Return the statement of the reason, or of the furthest one that reads as a sentence."""
-    return quote(reason) or next(filter(None, map(quote, furthest_first(case.refused))), "")
+    return quote(reason) or next(filter(None, map(quote, case.telling)), "")
 
 
 def blame_change(code: str, case: Case, change: Change, reason: Reason | None = None) -> Cause:

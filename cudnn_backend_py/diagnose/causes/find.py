@@ -17,13 +17,15 @@ from ...plans.refusals import Reason, furthest_reason
 from ...target import Target
 from ..fork import run_in_fork
 from ..verdict import Basis, Candidate, Cause
-from .attention import OPTIONS, not_together
+from .attention import options_refused
 from .building import NO_PLAN_BUILDS, why_none_builds
-from .case import Budget, Case, blame_change, furthest_first, statement
+from .case import FORMS, Budget, Case, blame_change, statement
 from .phrases import is_vague, needed_of_device, rules_for
-from .rules import RULES, WORD_RULES, architecture
+from .rules import RULES, WORD_RULES, architecture, pattern_removed
 
 __all__ = ["UNJUDGED", "find_build_cause", "find_cause", "find_graph_cause", "suspects"]
+
+_BUILD_PATIENCE_S = 40.0  # longer than the budget and the variation that is then being built
 
 # Causes that say nothing about the graph.
 UNJUDGED = frozenset({"driver-library-unusable", "device-needed"})
@@ -123,18 +125,14 @@ def find_graph_cause(
 
 
 def _find_in_fork(case: Case, find: Callable[[Case], Cause | None]) -> Cause | None:
-    """Return what is found in a forked process, or without asking cuDNN where that process dies.
-
-    What is built has a forked process for each variation.
-    """
-    if case.budget is not None:
-        return find(case)
+    """Return what is found in a forked process, or without asking cuDNN where that process dies."""
 
     def heard() -> tuple[Cause | None, list[str]]:
         with collecting() as lines:
             return find(case), lines
 
-    cause, lines = run_in_fork(heard, lambda: (find(dataclasses.replace(case, measure=False)), []))
+    patience = {} if case.budget is None else {"patience_s": _BUILD_PATIENCE_S}
+    cause, lines = run_in_fork(heard, lambda: (find(dataclasses.replace(case, measure=False)), []), **patience)
     for line in lines:
         tell(line)
     return cause
@@ -151,7 +149,8 @@ def _ask(rule: Callable[..., Cause | None], *given: Case | Reason) -> Cause | No
 
 
 def _of_graph(case: Case) -> Cause | None:
-    return _by_phrases(case) or _ask(_one_change_away, case)
+    said = _by_phrases(case)
+    return said if said is not None and said.basis is Basis.MEASURED else _ask(_one_change_away, case) or said
 
 
 def _most_certain(case: Case) -> Cause | None:
@@ -160,9 +159,10 @@ def _most_certain(case: Case) -> Cause | None:
     if said is not None and said.basis is Basis.MEASURED:
         return said
     return (
-        _ask(_one_option_away, case)
+        _ask(options_refused, case)
         or _ask(_one_change_away, case)
         or _ask(_another_architecture, case)
+        or _ask(pattern_removed, case)
         or said
         or all_candidates_alike(case)
     )
@@ -172,10 +172,9 @@ def _by_phrases(case: Case) -> Cause | None:
     """Return the first measured cause of the rules that know some reason's phrase, else the first that is not."""
     first: Cause | None = None
     tried: set[str] = set()
-    reasons = furthest_first(case.refused)
-    for reason in [one for one in reasons if not is_vague(one.text)] or reasons:
+    for reason in case.telling:
         for name in rules_for(str(reason)):
-            if name in tried:
+            if name in tried or name == architecture.__name__:  # asked last: a change of the graph is nearer
                 continue
             tried.add(name)
             cause = _ask(WORD_RULES[name], case, reason)
@@ -214,7 +213,8 @@ def _name_device_need(case: Case, other: Cause | None) -> Cause | None:
 
 
 # Kinds that are tried where no rule knows the phrase.
-_CHEAP = ("alignment", "layout", "virtual", "intermediate_type", "pad_head_dim", "pad_channels", "data_type", "scale")
+_VALUES = ("virtual", "intermediate_type", "pad_head_dim", "pad_channels", "data_type", "scale")
+_CHEAP = ("alignment", "layout", *FORMS, *_VALUES)
 
 
 def suspects(graph: Graph) -> list[str]:
@@ -249,22 +249,16 @@ def _one_change_away(case: Case) -> Cause | None:
     change = case.cure(*_CHEAP)
     if change is None:
         return None
-    found = furthest_first(case.refused)
     code = {"pad_head_dim": "head-dim", "pad_channels": "shape", "data_type": "data-type", "scale": "virtual"}
     name = code.get(change.kind, change.kind).replace("_", "-")
-    return blame_change(name, case, change, found[0] if found else None)
-
-
-def _one_option_away(case: Case) -> Cause | None:
-    """No rule knows the phrase, and the graph is supported without one option; see :func:`.attention.option`."""
-    cures = case.cures(*OPTIONS)
-    return not_together(case, cures) if cures else None
+    return blame_change(name, case, change, case.telling[0] if case.telling else None)
 
 
 def _another_architecture(case: Case) -> Cause | None:
     """No rule knows the phrase, and other architectures support the graph; see :func:`.rules.architecture`."""
-    found = furthest_first(case.refused)
-    return architecture(case, found[0]) if found else None
+    named = [one for one in case.reasons if not is_vague(one.text) and architecture.__name__ in rules_for(str(one))]
+    reasons = [*named, *case.telling]
+    return architecture(case, reasons[0]) if reasons else None
 
 
 def all_candidates_alike(case: Case) -> Cause | None:
@@ -283,7 +277,7 @@ def all_candidates_alike(case: Case) -> Cause | None:
     innermost = [candidate.reasons[0] for candidate in case.refused if candidate.reasons]
     if not innermost:
         return None
-    specific = [item for item in case.refused if item.reasons and not is_vague(item.reasons[0].text)]
+    specific = [item for item in case.refused if item.reasons and item.reasons[0] in case.telling]
     reason = furthest_reason(specific or case.refused)
     assert reason is not None
     count = sum(1 for other in innermost if other.text == reason.text)

@@ -5,7 +5,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["NEEDS_DEVICE", "PHRASES", "Phrase", "is_vague", "kinds_for", "needed_of_device", "rules_for"]
+from ...generated.enums import DataType
+
+__all__ = [
+    "NEEDS_DEVICE",
+    "PHRASES",
+    "Phrase",
+    "explain_numbers",
+    "is_of_other_architecture",
+    "is_vague",
+    "kinds_for",
+    "needed_of_device",
+    "rules_for",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +84,7 @@ PHRASES = (
     Phrase(r"is only supported since|non matching device version", vague=True),
     Phrase(r"KERNEL_CFG knob|No knob was found|not given", vague=True),
     Phrase(r"either be an entrance node|mode for fused attention", vague=True),
+    Phrase(r"This tile size|[Tt]his engine config|kcfg\.", vague=True),
     # Measured by comparing with the verdicts on an H100.
     Phrase(r"cga_count == 0", needs="how many thread-block clusters fit on the device"),
     Phrase(r"create_cublas_handle", needs="a cuBLASLt handle, which only a device gives"),
@@ -95,6 +108,39 @@ def kinds_for(text: str) -> tuple[str, ...]:
 def is_vague(text: str) -> bool:
     """Return whether a reason says nothing about the graph."""
     return any(one.vague and re.search(one.pattern, text) for one in PHRASES)
+
+
+# What cuDNN calls the architectures, by the first digits of theirs. Kernels of sm_8x run on sm_12x too.
+_FAMILIES = {
+    8: r"ampere|(?:sm|arch)_?8[0-9x]",
+    9: r"hopper|(?:sm|arch)_?9[0x]",
+    10: r"blackwell|(?:sm|arch)_?10[0-3x]",
+    11: r"rubin|(?:sm|arch)_?107",
+    12: r"(?:sm|arch)_?12[0-9x]",
+}
+_OWN = {12: (12, 8), 8: (8,), 9: (9,), 10: (10,)}
+_DEMAND = re.compile(
+    r"(?i)\bonly (?:is |be |been )?(?:supports?|supported|executable|available|run)|or (?:above|newer|later)"
+)
+
+
+def is_of_other_architecture(text: str, sm: int) -> bool:
+    """Return whether a reason speaks of the kernels of other architectures than `sm`, such as 90.
+
+    "Only supported on Blackwell" is no such reason: it says what is needed.
+    """
+    said = text.partition(" at: ")[0]
+    named = [family for family, pattern in _FAMILIES.items() if re.search(pattern, said, re.IGNORECASE)]
+    return bool(named) and not _DEMAND.search(said) and not set(named) & set(_OWN.get(sm // 10, ()))
+
+
+def explain_numbers(text: str) -> str:
+    """Return which data types the bare numbers in cuDNN's words are, such as "compute type 3 is INT8"; else nothing."""
+    known = {int(kind): kind.name for kind in DataType}
+    found = re.findall(r"(?i)((?:compute|data|math|accumulat\w+) ?type) (\d+)\b", text)
+    return ", ".join(
+        dict.fromkeys(f"{what} {number} is {known[int(number)]}" for what, number in found if int(number) in known)
+    )
 
 
 def needed_of_device(text: str) -> str | None:

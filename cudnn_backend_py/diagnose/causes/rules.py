@@ -13,15 +13,26 @@ from collections.abc import Callable, Sequence
 
 from ...generated.enums import DescriptorType, TensorReordering
 from ...generated.operations import CONVOLUTIONS
+from ...graph.data_types import LOW_PRECISION_TYPES
 from ...graph.ir import Graph, Matmul, Operation, Pointwise, Reduction, Tensor
 from ...graph.rewrite.changes import describe, head_dims, response_dims
 from ...plans.refusals import Reason
 from ...system.version import cuda_version_text
 from ...target import Target, open_target
 from ..verdict import Basis, Candidate, Cause
-from .case import Case, blame_change, quote, quote_best, supports, type_word
+from .case import FORMS, Case, blame_change, quote, quote_best, supports, type_word
+from .together import beside_options, options_refused
 
-__all__ = ["PATTERN_REMOVED", "RULES", "WORD_RULES", "WordRule", "architecture", "judge_for", "name_dims"]
+__all__ = [
+    "PATTERN_REMOVED",
+    "RULES",
+    "WORD_RULES",
+    "WordRule",
+    "architecture",
+    "judge_for",
+    "name_dims",
+    "pattern_removed",
+]
 
 PATTERN_REMOVED = "pattern-removed"  # code of a cause
 
@@ -83,7 +94,7 @@ def shared_memory_per_block_insufficient(case: Case) -> Cause | None:
     limit = int(target.profile.properties["maxSharedMemoryPerBlockOptin"])
     engine = found[0].engine
     here = f"sm_{target.sm} has {_kib(limit)} at most"
-    remedy = judge_for(case.elsewhere())
+    remedy = judge_for(case.elsewhere)
     needed = None
     if case.measure and not target.is_live:
         needed = _find_needed_shared_memory(case.graph, target, limit, case.modes)
@@ -126,7 +137,6 @@ def _find_needed_shared_memory(graph: Graph, target: Target, limit: int, modes: 
 _SMALL_SEQUENCES_UNTIL = (9, 25, 0)  # attention that keeps S, with its F16x16 order
 
 
-@_rule
 def pattern_removed(case: Case) -> Cause | None:
     """A pattern older versions supported was taken out of cuDNN.
 
@@ -134,9 +144,10 @@ def pattern_removed(case: Case) -> Cause | None:
         A reason that says "no longer supported"; or, where a tensor is stored in F16x16 order, which only the removed
         kernels read, that a pattern of so many matmuls is not known.
     Evidence
-        cuDNN's own words, and for its backward pass the tensor's order.
+        cuDNN's own words, and for its backward pass the tensor's order. Told only where no change of the graph helps:
+        the engine that is gone is not why the others refuse it.
     Remedy
-        An older cuDNN, or the pattern's successor.
+        An older cuDNN that supports it, if there is one: not every graph was supported before. Or the successor.
     Since
         Non-flash fused attention: supported by 9.14 to 9.24, removed in 9.25.
     """
@@ -318,7 +329,8 @@ def data_type(case: Case, reason: Reason) -> Cause | None:
         inner = case.cure("intermediate_type")
         change = inner if change is None or (inner and len(inner.tensors) < len(change.tensors)) else change
     if change is not None:
-        return blame_change("data-type", case, change, reason)
+        small = any(case.graph.tensor(name).data_type in LOW_PRECISION_TYPES for name in change.tensors)
+        return (small and beside_options(case, "data type")) or blame_change("data-type", case, change, reason)
     memory = [tensor for tensor in case.graph.tensors if not tensor.virtual and not tensor.by_value]
     kinds: dict[str, list[Tensor]] = {}
     for tensor in memory:
@@ -390,9 +402,6 @@ def virtual(case: Case, reason: Reason) -> Cause | None:
     return None if change is None else blame_change("virtual", case, change, reason)
 
 
-_OTHERS_SAME = " (the others are the same)"
-
-
 def _is_named(tensor: Tensor, text: str) -> bool:
     """Return whether a reason speaks of a tensor: by its name, or of what it is for."""
     words = re.findall(r"[a-z]+", text.lower())
@@ -412,7 +421,7 @@ def architecture(case: Case, reason: Reason) -> Cause | None:
     Since
         Any version.
     """
-    others = case.elsewhere()
+    others = case.elsewhere
     if not others:
         return None
     where = f"sm_{case.target.sm} does not take the graph, {', '.join(others)} {'do' if len(others) > 1 else 'does'}"
@@ -458,6 +467,11 @@ def operation(case: Case, reason: Reason) -> Cause | None:
     Since
         Any version.
     """
+    if found := options_refused(case):  # nearer, and some graphs without an operation kill cuDNN
+        return found
+    same = case.cure(*FORMS, keep=lambda change: change.effect == "exact")  # nearer than to leave something out
+    if same is not None:
+        return blame_change("operation", case, same, reason)
     cures = case.cures("drop_operation")
     names = [
         change.title.removeprefix("without the operation").lstrip("s ").partition(", which")[0] for change in cures
@@ -478,5 +492,5 @@ def operation(case: Case, reason: Reason) -> Cause | None:
     unusual = [op for op in case.graph.ops if isinstance(op, Operation) and op.kind not in usual]
     if not unusual or not quoted:
         return None
-    found = ", ".join(f"{op.name} ({op.verb()})" for op in unusual[:4])
-    return Cause("operation", f"some operation does not fit, perhaps {found}{quoted}", Basis.RULE, reason.text)
+    listed = ", ".join(f"{op.name} ({op.verb()})" for op in unusual[:4])
+    return Cause("operation", f"some operation does not fit, perhaps {listed}{quoted}", Basis.RULE, reason.text)

@@ -185,6 +185,12 @@ def _modifies(flow: _Flow, first: int) -> bool:
     )
 
 
+def _activates(flow: _Flow, first: int) -> bool:
+    """Return whether there is an activation after the scores: none but a modifier has one."""
+    pointwise = (op for op in flow.after(first) if isinstance(op, Pointwise))
+    return any(op.mode.name.endswith(("_FWD", "_BWD")) for op in pointwise)
+
+
 def _is_odd(layout: Mapping[str, tuple[int, ...]]) -> bool:
     """Return whether some tensor is not [b, h, s, d]: then it is attention of another kind than is known here."""
     return any(len(strides) != 4 for strides in layout.values())
@@ -213,7 +219,10 @@ def _read_unified(op: Operation) -> Use | None:
     found |= {name: name in fields or name in softmax for name in ("stats", "max", "sum_exp", "sink", "dsink")}
     stats = fields.get("stats", softmax.get("stats"))
     found["dropout"] = fields.get("dropout_probability", 0.0)
+    found["seed_type"] = fields["dropout_seed"].data_type if "dropout_seed" in fields else DataType.INT64
     found["block_mask"] = "block_mask" in fields
+    found["dbias"] = "dbias" in fields
+    found["rng_dump"] = "dropout_rng_dump" in fields
     found["max_total_seq_q"] = fields.get("max_total_seq_len_q")
     found["max_total_seq_kv"] = fields.get("max_total_seq_len_kv")
     if "seq_len_q" in fields or "cu_seq_len_q" in fields:
@@ -308,9 +317,11 @@ class _Composite:
             layout[name] = result.strides
             if name == "dq":
                 found["output_type"] = result.data_type
+                found["deterministic"] = op.c is result
             if not op.c.virtual and op.c.ragged_offset is not None and op.c is not result:
                 found["max_total_seq_q" if name == "dq" else "max_total_seq_kv"] = op.c.dims[0] * op.c.dims[2]
         found |= self._gradients_beside(score)
+        found["deterministic"] = found.get("deterministic", False) and not found.get("dbias", False)
         return self._use(score, dp.b, v, found, backward=True)
 
     def _gradients_beside(self, score: Matmul) -> dict[str, Any]:
@@ -382,7 +393,9 @@ class _Composite:
         for op in self.graph.ops:
             if isinstance(op, Operation) and op.kind is _D.OPERATION_RNG:
                 keep = op.fields["rng"].fields.get("bernoulli_dist_probability")
-                return {"dropout": 0.5 if keep is None else 1 - keep}
+                seed = op.inputs().get("seed")
+                random = {} if seed is None else {"seed_type": seed.data_type}
+                return {"dropout": 0.5 if keep is None else 1 - keep, **random}
             if not isinstance(op, Pointwise) or op.mode is not _P.MUL or op.x is None or op.b is None:
                 continue
             given = [factor for factor in (op.x, op.b) if self.flow.memory(factor) is factor]
@@ -414,6 +427,8 @@ class _Composite:
             return None
         if pages:
             read["pages_v"] = v.dims[0]
+        if _activates(self.flow, score.c.uid):
+            read["score_modifier"] = SoftCap(1.0)
         read.setdefault("output_type", q.data_type)
         if any(override is not None for op in self.matmuls for override in (op.m_override, op.n_override)):
             read["padding"] = True

@@ -25,7 +25,15 @@ from ..guard import iterate_guarded
 from ..ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor, convolved_size
 from ..strides import channels_last, ordered_strides, packed_strides
 from .dims import NORMS, DimClass, dim_classes, is_exact, resize
-from .fusion import as_composite, as_unified, expand_softmax, scale_scores
+from .fusion import (
+    as_composite,
+    as_composite_backward,
+    as_unified,
+    expand_softmax,
+    scale_scores,
+    with_row_statistics,
+)
+from .shapes import as_rows_and_columns, bias_tensors, flattened, lengths_of_other_rank, with_dims, with_padded_image
 from .tensors import (
     all_ops,
     attempt,
@@ -584,12 +592,15 @@ def _compute_types(graph: Graph) -> Iterator[Change]:
 
 def _integer_products(graph: Graph) -> Iterator[Change]:
     """Yield products of 8-bit integers computed in int32."""
-    chosen = [op for op in graph.ops if _compute_type(op) is _T.FLOAT and _multiplies_integers(op)]
-    if chosen:
+    for old in (_T.FLOAT, _T.INT8):
+        chosen = [op for op in graph.ops if _compute_type(op) is old and _multiplies_integers(op)]
+        if not chosen:
+            continue
         factors = [tensor for op in chosen for tensor in op.inputs().values()]
-        title = f"{describe(factors)} are int8 and computed in float32 -> computed in int32"
-        ops = tuple(_set_compute_type(op, _T.FLOAT, _T.INT32) if op in chosen else op for op in graph.ops)
-        yield from _make("data_type", title, "exact", (), lambda: Graph(ops, graph.name))
+        word = DATA_TYPES[old].word or old.name.lower()
+        title = f"{describe(factors)} are int8 and computed in {word} -> computed in int32"
+        ops = tuple(_set_compute_type(op, old, _T.INT32) if op in chosen else op for op in graph.ops)
+        yield from _make("data_type", title, "exact", (), lambda ops=ops: Graph(ops, graph.name))  # type: ignore[misc]
 
 
 def _multiplies_integers(op: Op) -> bool:
@@ -872,10 +883,81 @@ def _composite(graph: Graph) -> Iterator[Change]:
     """The SDPA operation, or the single SOFTMAX operation, as many operations."""
     title = "the SDPA operation -> matmuls, pointwise operations and reductions"
     yield from _make("composite", title, "exact", (), lambda: as_composite(graph))
+    title = "the SDPA_BWD operation -> matmuls, pointwise operations and reductions"
+    yield from _make("composite", title, "exact", (), lambda: as_composite_backward(graph))
+    title = "a softmax written by hand -> with the statistics of its rows, as the kernels of attention read it"
+    yield from _make("composite", title, "exact", (), lambda: with_row_statistics(graph))
     title = "K (or Q) scaled before the matmul -> the scores scaled after it"
     yield from _make("composite", title, "changes numerics", (), lambda: scale_scores(graph))
     title = "the softmax operation -> reductions and pointwise operations"
     yield from _make("composite", title, "exact", (), lambda: expand_softmax(graph))
+
+
+# other shapes for the same
+
+
+@_kind("flatten")
+def _flatten(graph: Graph) -> Iterator[Change]:
+    """Leading axes as one, so that tensors have 4 dims; what is reduced as rows and columns."""
+    found = flattened(graph)
+    if found is not None:
+        changed, copied = found
+        old = max(tensor.rank for tensor in graph.tensors)
+        title = f"tensors of {old} dims -> 4, leading axes as one"
+        title += f" ({describe(copied)} copied: no single stride does)" if copied else ""
+        yield Change("flatten", title, "exact", tuple(t.name for t in _in_memory(graph)), (changed,))
+    memory = _in_memory(graph)
+    for rows in as_rows_and_columns(graph):
+        new = {tensor.name: rows.tensor(tensor.name) for tensor in memory[:6]}
+        shown = ", ".join(f"{t.name} {list(t.dims)} -> {list(new[t.name].dims)}" for t in memory[:6])
+        largest = max(new.values(), key=lambda tensor: math.prod(tensor.dims))
+        title = f"rows and columns as images of 1 x 1, channels last (strides {list(largest.strides)}): {shown}"
+        yield Change("flatten", title, "exact", tuple(t.name for t in memory), (rows,))
+
+
+@_kind("lengths")
+def _lengths(graph: Graph) -> Iterator[Change]:
+    """Lengths and offsets of sequences with dims (n, 1, 1, 1)."""
+    dims = lengths_of_other_rank(graph)
+    offsets = [t.ragged_offset for op in all_ops(graph) for _, t in op.ports() if t.ragged_offset is not None]
+    wrong = {t.uid: t for t in (*graph.tensors, *offsets) if t.uid in dims}
+    if wrong:
+        found = ", ".join(f"{t.name} {list(t.dims)} -> {list(dims[t.uid])}" for t in wrong.values())
+        title = f"dims of lengths: {found}"
+        yield from _make("lengths", title, "exact", wrong.values(), lambda: with_dims(graph, dims))
+
+
+@_kind("bias_dims")
+def _bias_dims(graph: Graph) -> Iterator[Change]:
+    """A bias repeated in memory along dims in which it broadcasts; its gradient is then summed by the caller."""
+    for bias, whole, gradients in bias_tensors(graph):
+        last, heads = (*bias.dims[:2], *whole[2:]), (1, *whole[1:])
+        for dims in dict.fromkeys((last, heads, whole)):
+            if dims == bias.dims or any(old not in (1, new) for old, new in zip(bias.dims, dims, strict=True)):
+                continue
+            both = [bias, *gradients]
+            title = f"dims of {describe(both)}: {list(bias.dims)} -> {list(dims)}, the bias repeated in memory"
+            title += ", its gradient summed afterwards" if gradients else ""
+            new = {tensor.uid: dims for tensor in both}
+            yield from _make("bias_dims", title, "exact", both, lambda new=new: with_dims(graph, new))  # type: ignore[misc]
+
+
+@_kind("explicit_padding")
+def _explicit_padding(graph: Graph) -> Iterator[Change]:
+    """The image of a convolution padded in memory, where the convolution pads its sides differently."""
+    for op in graph.ops:
+        if not (isinstance(op, Operation) and op.kind in CONVOLUTIONS):
+            continue
+        found = with_padded_image(graph, op)
+        if found is not None:
+            changed, image = found
+            dims = changed.tensor(image.name).dims
+            backward = op.kind is _D.OPERATION_CONVOLUTION_BACKWARD_DATA
+            verb = "cut off afterwards" if backward else "padded with zeros in memory"
+            title = (
+                f"{image.name}: dims {list(image.dims)} -> {list(dims)}, {verb} in memory instead of by the convolution"
+            )
+            yield Change("explicit_padding", title, "exact", (image.name,), (changed,))
 
 
 @_kind("split")

@@ -9,10 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp, TensorReordering
 from ...system.renamed import keep_names
+from ..attention.backward import composite_backward
+from ..attention.recognize import read_attention
 from ..ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor, packed_strides
-from .tensors import free_uids, replace_tensors_in
+from .tensors import all_ops, free_uids, replace_tensors_in
 
-__all__ = ["as_composite", "as_unified", "expand_softmax", "scale_scores"]
+__all__ = [
+    "as_composite",
+    "as_composite_backward",
+    "as_unified",
+    "expand_softmax",
+    "scale_scores",
+    "with_row_statistics",
+]
 
 _D, _P, _R = DescriptorType, PointwiseMode, ReduceTensorOp
 _STATISTICS = ("stats", "max", "sum_exp")
@@ -237,6 +246,97 @@ def as_composite(graph: Graph) -> Graph | None:
         Matmul(name=o.name, a=p, b=v, c=o),
     ]
     return Graph(tuple(ops), graph.name)
+
+
+def with_row_statistics(graph: Graph) -> Graph | None:
+    """Return attention whose softmax is written by hand as the chain that the kernels of attention read.
+
+    That is with the logarithm of the sums, also where nobody reads it; P has the type of V. None where there is no such
+    softmax, or it has them.
+    """
+    matmuls = [op for op in graph.ops if isinstance(op, Matmul)]
+    found = _find_chain(graph)
+    if found is None or len(matmuls) != 2 or matmuls[1].a.uid != found.y.uid or not found.y.virtual:
+        return None
+    if any(isinstance(op, Pointwise) and op.mode is _P.LOG for op in found.ops):
+        return None
+    p = dataclasses.replace(found.y, data_type=matmuls[1].b.data_type)
+    ops: list[Op] = []
+    for op in graph.ops:
+        if op is found.ops[0]:
+            ops += _chain(found.x, p, found.statistics, _Names(graph))
+        elif not any(op is one for one in found.ops):
+            ops.append(_scaling_by_product(op, found.x))
+    return Graph(replace_tensors_in(tuple(ops), {p.uid: p}), graph.name)
+
+
+def _scaling_by_product(op: Op, scores: Tensor) -> Op:
+    """Return the scaling of the scores as a product with a number, where it is a division by one that is known."""
+    if not (isinstance(op, Pointwise) and op.mode is _P.DIV and op.y == scores and op.b is not None):
+        return op
+    if not op.b.by_value or not op.b.value:
+        return op
+    return dataclasses.replace(op, mode=_P.MUL, b=dataclasses.replace(op.b, value=1 / op.b.value))
+
+
+def as_composite_backward(graph: Graph) -> Graph | None:
+    """Return the one SDPA_BWD operation as many operations, or None where its options cannot all be read.
+
+    Tensors of the caller keep their names, uids and memory; scratch tensors are added.
+    """
+    op = graph.ops[0]
+    if len(graph.ops) > 1 or not isinstance(op, Operation) or op.kind is not _D.OPERATION_SDPA_BWD:
+        return None
+    fields: dict[str, Any] = dict(op.fields)
+    if set(fields) - _TAKEN_BACKWARD or "scale" not in fields:
+        return None
+    use = read_attention(graph)
+    if use is None or use.problem.score_modifier is not None or use.problem.is_fp8:
+        return None
+    given = {_OURS.get(name, name): value for name, value in fields.items() if isinstance(value, Tensor)}
+    inner = [one for sub in op.subgraphs() for one in all_ops(sub)]
+    read = [tensor for one in inner for tensor in one.inputs().values()]
+    if any(tensor.by_value and tensor.value is None for tensor in read):
+        return None  # a bound that is not known
+    lengths = [fields[name].uid for name in ("seq_len_q", "seq_len_kv") if name in fields]
+    biases = [t for t in read if not (t.virtual or t.by_value or t.uid in lengths)]
+    if inner and (any(one.kind is not _D.OPERATION_DIAGONAL_BAND_MASK for one in inner if isinstance(one, Operation))):
+        return None
+    bias = [tensor for tensor in biases if tensor.dims == use.problem.bias]
+    if bool(bias) != (use.problem.bias is not None) or len(biases) > len(bias) or use.problem.alibi:
+        return None
+    given |= {"bias": bias[0]} if bias else {}
+    made = composite_backward(use.problem, None)
+    return _with_tensors_of(graph, made, given)
+
+
+_OURS = {"d_o": "do"}
+_TAKEN_BACKWARD = {
+    "q", "k", "v", "o", "d_o", "dq", "dk", "dv", "stats", "scale", "dbias", "seq_len_q", "seq_len_kv", "sink", "dsink",
+    "dropout_seed", "dropout_offset", "dropout_probability", "subgraph", "subgraph_input_uid", "subgraph_output_uid",
+}  # fmt: skip
+
+
+def _with_tensors_of(graph: Graph, made: Graph, given: dict[str, Tensor]) -> Graph | None:
+    """Return the graph that was made, with the caller's tensors of the same names; their dims and strides are its."""
+    uids, names = free_uids(graph), {tensor.name for tensor in graph.tensors}
+    far = 1 + max(tensor.uid for one in (graph, made) for tensor in one.tensors)
+    moved = {tensor.uid: dataclasses.replace(tensor, uid=far + tensor.uid) for tensor in made.tensors}
+    made = Graph(replace_tensors_in(made.ops, moved), graph.name)  # no uid of one graph is one of the other
+    new: dict[int, Tensor] = {}
+    for tensor in made.tensors:
+        mine = given.get(tensor.name)
+        if mine is None:
+            name = tensor.name
+            while name in names:
+                name += "_"
+            names.add(name)
+            new[tensor.uid] = dataclasses.replace(tensor, uid=next(uids), name=name)
+        elif mine.by_value:
+            new[tensor.uid] = dataclasses.replace(tensor, uid=mine.uid, name=mine.name, value=mine.value)
+        else:
+            new[tensor.uid] = dataclasses.replace(mine, dims=tensor.dims, strides=tensor.strides)
+    return Graph(replace_tensors_in(made.ops, new), graph.name)
 
 
 if not TYPE_CHECKING:

@@ -14,7 +14,7 @@ from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Question, Verdict, 
 from cudnn_backend_py.diagnose.causes.case import Budget, Case, builds, supports
 from cudnn_backend_py.graph.rewrite.changes import changes
 from cudnn_backend_py.target import using
-from tests.cases import part_a
+from tests.cases import find_case
 from tests.library.diagnose.test_rules import backward, forward
 from tests.support.child import Finished, run_python
 from tests.support.zoo import ZOO
@@ -22,7 +22,7 @@ from tests.support.zoo import ZOO
 MAX, ADD = ReduceTensorOp.MAX, ReduceTensorOp.ADD
 MODES = ("A", "FALLBACK")
 SECONDS = 40.0  # a bound for any machine, however busy; the time is printed
-MXFP8 = next(case for case in part_a.CASES if case.name == "mxfp8 d512")
+MXFP8 = find_case("mxfp8 d512")
 
 
 def too_wide() -> Graph:

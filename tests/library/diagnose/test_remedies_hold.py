@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from cudnn_backend_py import GraphError
+from cudnn_backend_py import Graph, GraphError
 from cudnn_backend_py.diagnose import Judge, Question, Verdict, render_text
+from cudnn_backend_py.diagnose.causes.options import read_options
 from cudnn_backend_py.diagnose.surveys.attention import attention_rows
 from cudnn_backend_py.graph.rewrite.changes import changes
 from cudnn_backend_py.native import library
@@ -35,6 +36,25 @@ def advice_of(verdict: Verdict) -> str:
     return next((line.removeprefix("what to do:").strip() for line in lines if line.startswith("what to do:")), "")
 
 
+def graphs_of(question: Question, said: str) -> list[Graph]:
+    """Return the graphs that a remedy speaks of: with one or another change, or without some options of attention."""
+    offered = {change.title: change.graph for change in changes(question.graph)}
+    titles = [EFFECT.sub("", one) for one in re.split(r" or (?=with)", said)]
+    if set(titles) <= offered.keys():
+        return [offered[title] for title in titles]
+    version = tuple(map(int, (question.version or library().version_text).split(".")))
+    options = read_options(question.graph, version)  # type: ignore[arg-type]
+    assert options is not None, said
+    keys = {option.remedy: key for key, option in options.found.items()}
+    named = [remedy for remedy in keys if remedy in said]
+    together = " and ".join(named) == said
+    assert together or sorted(said.split(" or "), key=len) == sorted(" or ".join(named).split(" or "), key=len), said
+    gone = [named] if together else [[one] for one in named]
+    left = [[key for key in options.found if not options.whole([key]) & {keys[one] for one in some}] for some in gone]
+    graphs = [options.graph(kept) for kept in left]
+    return [graph for graph in graphs if graph is not None]
+
+
 def check_advice(judge: Judge, question: Question, verdict: Verdict) -> int:
     """Ask whether each remedy of the printed verdict holds; return how many it names."""
     said = advice_of(verdict)
@@ -43,15 +63,14 @@ def check_advice(judge: Judge, question: Question, verdict: Verdict) -> int:
     depth = "a plan of it was built" if question.build else "passes its support check, not built"
     assert said.endswith(f" [{depth}]"), said
     said = said.removesuffix(f" [{depth}]")
-    if said.startswith("judge for "):
-        asked = [replace(question, target=name.replace("_", "")) for name in re.findall(r"\bsm_\d+\b", said)]
-    elif said.startswith("use cuDNN "):
-        asked = [replace(question, version=name) for name in re.findall(r"^use cuDNN (\S+)", said)]
-    else:
-        titles = [EFFECT.sub("", one) for one in re.split(r" or (?=with)", said)]
-        offered = {change.title: change.graph for change in changes(question.graph)}
-        assert set(titles) <= offered.keys(), said
-        asked = [replace(question, graph=offered[title]) for title in titles]
+    asked: list[Question] = []
+    for part in said.split("; or "):
+        if part.startswith(("judge for ", "sm_")):
+            asked += [replace(question, target=name.replace("_", "")) for name in re.findall(r"\bsm_\d+\b", part)]
+        elif part.startswith("use cuDNN "):
+            asked += [replace(question, version=name) for name in re.findall(r"^use cuDNN (\S+)", part)]
+        else:
+            asked += [replace(question, graph=graph) for graph in graphs_of(question, part)]
     assert asked, said
     for one in asked:
         assert judge.ask(replace(one, causes=False)).supported, said

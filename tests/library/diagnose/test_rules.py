@@ -139,11 +139,11 @@ MEASURED: dict[str, tuple[Callable[[], Graph], str, str, tuple[str, ...]]] = {
         ("bias has strides [262144, 65536, 1, 256], [262144, 65536, 256, 1] (row-major) is needed",),
     ),
     "channels": (lambda: normed(35), "sm89", "shape", ("channels of x", "is 35, a multiple of 8 is needed")),
-    "architecture": (
+    "option": (
         lambda: backward(score_modifier=SoftCap(30.0)),
         "sm80",
-        "architecture",
-        ("sm_80 does not take", "sm_90, sm_100 do", "Backward activations"),
+        "option",
+        ("the score modifier (soft cap): not supported on sm_80", "sm_90, sm_100 support the", "Backward activations"),
     ),
     "too old": (forward, "t4", "architecture", ("sm_75 does not take", "sm_90", "Ampere or above")),
     "operation": (

@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-from cudnn_backend_py.diagnose.causes.attention import OPTIONS
 from cudnn_backend_py.diagnose.causes.phrases import (
     NEEDS_DEVICE,
     PHRASES,
@@ -16,6 +15,7 @@ from cudnn_backend_py.diagnose.causes.phrases import (
     rules_for,
 )
 from cudnn_backend_py.diagnose.causes.rules import WORD_RULES
+from cudnn_backend_py.diagnose.causes.together import OPTIONS
 from cudnn_backend_py.graph.rewrite.changes import KINDS
 
 S = "CUDNN_STATUS_NOT_SUPPORTED"

@@ -219,7 +219,10 @@ def given(graph: Graph, seed: int = 0) -> dict[str | int, Array]:
 
 
 def grown(values: Array, item: Tensor) -> Array:
-    """Return values with zeros up to the dims of a tensor; heads are repeated."""
+    """Return values with zeros up to the dims of a tensor; heads and a bias are repeated."""
+    if item.name == "bias":
+        dims = zip(values.shape, item.dims, strict=True)
+        values = np.broadcast_to(values, [new if old == 1 else old for old, new in dims])
     if values.shape[1] != item.dims[1] and item.rank == 4 and values.shape[2:] == item.dims[2:] and item.name in "kv":
         return np.repeat(values, item.dims[1] // values.shape[1], axis=1)
     return np.pad(values, [(0, new - old) for new, old in zip(item.dims, values.shape, strict=True)])

@@ -1,0 +1,170 @@
+"""Which options of attention are refused, alone or together, told as a cause: asked about, not only left out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ...graph import Graph
+from ...graph.rewrite.changes import changes
+from ..verdict import Basis, Cause
+from .blame import Blame, find_blame
+from .case import Case, quote, statement, supports
+from .options import Options
+
+__all__ = ["ALONE", "OPTIONS", "beside_options", "options_refused", "other_options"]
+
+# Kinds of changes that leave out an option of attention.
+OPTIONS = ("drop_dropout", "drop_bias", "mask", "drop_stats")
+
+ALONE = "asked in attention without other options: refused with {}, supported without"
+_TOGETHER = "asked with all of these: refused; less any one of them: supported"
+
+
+def options_refused(case: Case) -> Cause | None:
+    """Return which options of attention are refused, alone or together; None where that is not known, or no option is.
+
+    Fault
+        Any.
+    Evidence
+        The same problem with one option alone, and with all but one; for sizes, with smaller ones.
+    Remedy
+        Without one of them, or where all are supported.
+    Since
+        Any version.
+    """
+    blame, options = case.blame, case.options
+    if blame is None or options is None:
+        return _changes_refused(case) if options is None else None
+    if not blame.options:
+        return None
+    parts = [_told(case, options, one, blame) for one in blame.sets]
+    patterns = [options.found[key].pattern for key in blame.options]
+    fitting = [one for one in case.telling if any(re.search(pattern, statement(one)) for pattern in patterns)]
+    headline = "; and besides ".join(parts) + next(filter(None, map(quote, fitting)), "")
+    remedies = [_remedy(case, options, blame)]
+    if others := case.elsewhere:
+        headline += f"; {', '.join(others)} support{'s' if len(others) == 1 else ''} the graph"
+        remedies.append(", ".join(others))
+    remedy = "; or ".join(filter(None, remedies))
+    single = all(len(one) == 1 for one in blame.sets)
+    detail = ALONE.format("it" if len(blame.sets) == 1 else "each of them") if single else _TOGETHER
+    return Cause("option", headline, Basis.MEASURED, detail, remedy)
+
+
+def _remedy(case: Case, options: Options, blame: Blame) -> str:
+    """Return what to leave out, as far as the problem without it was asked; nothing where that does not help."""
+
+    def helps(gone: Sequence[str]) -> bool:
+        graph = options.graph([key for key in options.found if not options.whole([key]) & set(gone)])
+        return graph is not None and case.supports(graph)
+
+    if blame.cures:  # these were asked, but not built
+        kept = [key for key in blame.cures if case.budget is None or helps([key])]
+        return " or ".join(options.found[key].remedy for key in kept)
+    together = [one[-1] for one in blame.sets]
+    return " and ".join(options.found[key].remedy for key in together) if helps(together) else ""
+
+
+def _told(case: Case, options: Options, keys: Sequence[str], blame: Blame) -> str:
+    """Return one refused set of options as part of a headline."""
+    names = [options.found[key].name for key in keys]
+    where = f"not supported on sm_{case.target.sm}"
+    for key in keys:
+        if limit := _limit(case, options, key, keys):
+            beside = " together with ".join(options.found[other].name for other in keys if other != key)
+            beside = f" together with {beside}" if beside else ""
+            return f"{options.found[key].name}{beside}: {where}, {limit}"
+    if len(keys) == 1:
+        return f"{names[0]}: {where}"
+    return f"{' together with '.join(names)}: {where}" + (", though each alone is" if blame.alone else "")
+
+
+_STEP = 8  # of head dims
+
+
+def _limit(case: Case, options: Options, key: str, keys: Sequence[str]) -> str:
+    """Return which sizes are supported with these options, found by asking; nothing where the option has no size."""
+    option, kept = options.found[key], options.whole(keys)
+    if not option.sizes:
+        return ""
+
+    def supported(size: int) -> bool:
+        graph = options.graph(kept, **dict.fromkeys(option.sizes, size))
+        return graph is not None and supports(graph, case.target, case.modes)
+
+    low, high = option.plain[option.sizes[0]] // _STEP, -(-option.size // _STEP)
+    if option.size % _STEP and supported(high * _STEP):
+        return f"{high * _STEP} is"
+    if low >= high or not supported(low * _STEP):
+        return ""
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if supported(middle * _STEP) else (low, middle)
+    return f"at most {low * _STEP} is"
+
+
+def other_options(case: Case, key: str) -> Cause | None:
+    """Return the cause where options are refused, and not the one that a reason speaks of."""
+    blame = case.blame
+    return None if blame is None or not blame.options or key in blame.options else options_refused(case)
+
+
+def beside_options(case: Case, key: str) -> Cause | None:
+    """Return the cause where the option that a reason speaks of is refused only together with others."""
+    blame = case.blame
+    return (
+        options_refused(case) if blame is not None and any(key in one and len(one) > 1 for one in blame.sets) else None
+    )
+
+
+# graphs that are no attention problem known here
+
+
+def _changes_refused(case: Case) -> Cause | None:
+    """Return what is refused of the options that changes of the graph itself leave out."""
+    if not case.measure:
+        return None
+    cures = case.cures(*OPTIONS)
+    if not cures:
+        return None
+    offered = [change.title for change in changes(case.graph, OPTIONS) if " and its gradient " not in change.title]
+
+    def ask(kept: frozenset[str]) -> bool | None:
+        reduced = _reduced(case.graph, kept)
+        return None if reduced is None else case.ask(reduced)
+
+    blame = find_blame(offered, {}, ask)
+    named = [change for change in cures if blame is not None and change.title in blame.options]
+    remedy = " or ".join(f"{change.title} ({change.effect})" for change in (named or cures)[:3])
+    if blame is None or not blame.options:
+        names = " or ".join(_option_name(change.title) for change in cures[:3])
+        headline = f"without {names} the graph is supported on sm_{case.target.sm}"
+        return Cause(
+            "option", headline + _quoted(case), Basis.MEASURED, "whether it is refused alone is not known", remedy
+        )
+    parts = []
+    for one in blame.sets:
+        beside = ", though each alone is" if blame.alone and len(one) > 1 else ""
+        parts.append(f"{' together with '.join(map(_option_name, one))}: not supported on sm_{case.target.sm}{beside}")
+    single = all(len(one) == 1 for one in blame.sets)
+    detail = "the graph less all its other options is refused, without it supported" if single else _TOGETHER
+    return Cause("option", "; and besides ".join(parts) + _quoted(case), Basis.MEASURED, detail, remedy)
+
+
+def _quoted(case: Case) -> str:
+    return next(filter(None, map(quote, case.telling)), "")
+
+
+def _reduced(graph: Graph, kept: frozenset[str]) -> Graph | None:
+    """Return the graph without any option but these, by the titles of the changes that leave them out."""
+    for _ in range(8):
+        change = next((one for one in changes(graph, OPTIONS) if one.title not in kept), None)
+        if change is None:
+            return graph
+        graph = change.graph
+    return None
+
+
+def _option_name(title: str) -> str:
+    return title.removeprefix("without ").removesuffix(" (the others are the same)")

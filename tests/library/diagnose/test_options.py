@@ -1,0 +1,236 @@
+"""Options of attention that are refused: alone, in pairs, from a size on; compared with asking about every subset."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import DataType, Graph, GraphError, library
+from cudnn_backend_py.diagnose import explain
+from cudnn_backend_py.diagnose.causes.case import Case, supports
+from cudnn_backend_py.diagnose.causes.options import read_options
+from cudnn_backend_py.diagnose.fork import run_in_fork
+from cudnn_backend_py.diagnose.verdict import Basis, Verdict
+from cudnn_backend_py.graph.attention import SoftCap, sdpa_backward, sdpa_forward
+from cudnn_backend_py.target import using
+from tests.library.diagnose.test_rules import backward, forward
+
+FP8 = DataType.FP8_E4M3
+MODES = ("A", "FALLBACK")
+
+TOLD: dict[str, tuple[Callable[[], Graph], str, tuple[str, ...], tuple[str, ...]]] = {
+    "pair": (
+        lambda: backward(dropout=0.1, deterministic=True),
+        "sm100",
+        ("dropout together with a deterministic dQ", "not supported on sm_100, though each alone is", "sm_90"),
+        ("tile size", "sm_100 does not take"),
+    ),
+    "pair with a gradient": (
+        lambda: backward(dropout=0.1, bias=(1, 4, 256, 256), dbias=True),
+        "sm103",
+        ("dropout together with the gradient of the bias (dbias)", "though each alone is"),
+        ("the bias together",),
+    ),
+    "pair with ragged offsets": (
+        lambda: backward(ragged=True, ragged_stats=True, bias=(1, 4, 256, 256), dbias=True),
+        "sm120",
+        ("ragged offsets together with the gradient of the bias (dbias)", "sm_90 supports"),
+        (),
+    ),
+    "one alone, and a pair": (
+        lambda: backward(dropout=0.1, deterministic=True, seed_type=DataType.INT32),
+        "sm100",
+        ("a seed of type int32: not supported on sm_100; and besides dropout together with a deterministic dQ",),
+        ("operation rng",),
+    ),
+    "one of two": (
+        lambda: backward(score_modifier=SoftCap(30.0), causal=True, dropout=0.1),
+        "sm86",
+        ("the score modifier (soft cap): not supported on sm_86",),
+        ("together",),
+    ),
+    "limit": (
+        lambda: backward(head_dim=256, ragged=True),
+        "sm120",
+        ("a head dim of 256: not supported on sm_120, at most 128 is",),
+        ("ragged offsets",),
+    ),
+    "dims of a bias": (
+        lambda: backward(bias=(1, 4, 256, 1), dbias=True),
+        "sm100",
+        ("a bias of dims [1, 4, 256, 1] together with the gradient of the bias",),
+        ("on SM80",),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_what_is_refused_is_told(name: str) -> None:
+    make, target, words, never = TOLD[name]
+    cause = explain(make(), target).cause
+    assert cause is not None
+    assert (cause.code, cause.basis) == ("option", Basis.MEASURED), cause
+    assert not [word for word in words if word not in cause.headline], cause.headline
+    assert not [word for word in never if word in cause.headline], cause.headline
+    assert cause.detail.startswith("asked ")
+    assert cause.remedy
+
+
+def test_specific_words_stay_beside_what_was_asked() -> None:
+    """CuDNN says which dims a gradient of the bias has: that stays in the headline, whatever else helps."""
+    graph = sdpa_backward(
+        batch=2, heads=4, seq_q=256, head_dim=64, bias=(1, 4, 256, 1), dbias=True, allow_hazards=True,
+        implementation="unified", version=(9, 28, 0),
+    )  # fmt: skip
+    cause = explain(graph, "sm100").cause
+    assert cause is not None
+    assert "cuDNN: Bias gradient tensor dimensions must be (b or 1, h_q or 1, s_q, s_kv)" in cause.headline
+
+
+def test_plain_attention_that_is_refused_blames_no_option() -> None:
+    verdict = explain(forward(causal=True, stats=True), "t4")
+    with using("t4") as target:
+        case = Case(verdict.candidates, forward(causal=True, stats=True), target, MODES)
+        assert case.blame is not None
+        assert case.blame.sets == ((),)
+    assert verdict.cause is not None
+    assert verdict.cause.code == "architecture"
+
+
+def test_graph_that_is_refused_for_other_reasons_is_not_taken_for_its_problem() -> None:
+    graph = backward(dropout=0.1, deterministic=True)
+    with using("sm100") as target:
+        assert Case((), graph, target, MODES).options is None
+        assert Case(explain(graph, "sm100").candidates, graph, target, MODES, measure=False).options is None
+
+
+@pytest.mark.parametrize("form", ["expanded", "single operations", "unified"])
+def test_graph_with_all_options_is_the_graph(form: str) -> None:
+    """What is read and built again has the same operations and tensors, in every form."""
+    options: dict[str, Any] = {"causal": True, "kv_heads": 2, "stats": True, "bias": (1, 4, 256, 256), "head_dim": 96}
+    graph = forward(
+        implementation="unified" if form == "unified" else "composite",
+        version=None if form == "expanded" else (9, 28, 0),
+        **options,
+    )
+    found = read_options(graph, library().version)
+    assert found is not None
+    again = found.graph(found.found)
+    assert again is not None
+    assert [op.kind for op in again.ops] == [op.kind for op in graph.ops]
+    memory = [(item.dims, item.strides, item.data_type) for item in graph.variant_pack_tensors if not item.by_value]
+    built = [(item.dims, item.strides, item.data_type) for item in again.variant_pack_tensors if not item.by_value]
+    assert sorted(built) == sorted(memory)
+    plain = found.graph(())
+    assert plain is not None
+    assert {item.name for item in plain.variant_pack_tensors} >= {"q", "k", "v", "o"}
+    assert not {"bias", "stats"} & {item.name for item in plain.tensors if not item.virtual}
+
+
+# every subset, asked
+
+BOTH: dict[str, dict[str, Any]] = {
+    "right bound": {"causal": True},
+    "ragged": {"ragged": True},
+    "bias": {"bias": (1, 4, 256, 256)},
+    "modifier": {"score_modifier": SoftCap(30.0)},
+    "dropout": {"dropout": 0.1},
+    "sink": {"sink": True},
+    "heads": {"kv_heads": 2},
+    "head dim": {"head_dim": 256},
+}
+ONLY: dict[str, dict[str, dict[str, Any]]] = {
+    "forward": {
+        "paged": {"padding": True, "page_size": 64},
+        "max": {"max": True, "sum_exp": True},
+        "block mask": {"block_mask": True},
+        "data type": {"data_type": FP8},
+    },
+    "backward": {
+        "dbias": {"bias": (1, 4, 256, 256), "dbias": True},
+        "dsink": {"sink": True, "dsink": True},
+        "deterministic": {"deterministic": True},
+    },
+}
+# What else is implied: the maximum and the sum go together, and lengths with what is ragged or paged.
+SAME = {"sum_exp": "max", "padding": "ragged"}
+
+
+def problems(count: int) -> Iterator[tuple[str, tuple[str, ...], str, str]]:
+    rng = random.Random(7)
+    for _ in range(count):
+        direction = rng.choice(("forward", "backward"))
+        chosen = rng.sample(sorted(BOTH | ONLY[direction]), rng.choice((2, 2, 3)))
+        forms = ("expanded", "single operations", "unified") if direction == "forward" else ("expanded",)
+        yield direction, tuple(sorted(chosen)), rng.choice(forms), rng.choice(("sm80", "sm90", "sm100", "sm120"))
+
+
+def built(direction: str, options: Sequence[str], form: str) -> Graph:
+    fields: dict[str, Any] = {"batch": 2, "heads": 4, "seq_q": 256, "head_dim": 64, "allow_hazards": True}
+    for option in options:
+        fields |= (BOTH | ONLY[direction])[option]
+    fields["implementation"] = "unified" if form == "unified" else "composite"
+    fields["version"] = None if form == "expanded" else library().version
+    return (sdpa_forward if direction == "forward" else sdpa_backward)(**fields)
+
+
+def asked(direction: str, options: Sequence[str], form: str, target: str) -> bool | None:
+    """Return cuDNN's answer; None where there is no such graph."""
+    try:
+        graph = built(direction, options, form)
+    except GraphError:
+        return None
+    with using(target) as opened:
+        return supports(graph, opened, MODES)
+
+
+def smallest(direction: str, options: tuple[str, ...], form: str, target: str) -> list[set[str]]:
+    """Return every refused subset that has no smaller one in it; none where all options together are supported."""
+    found: list[set[str]] = []
+    if asked(direction, options, form, target) is not False:
+        return found
+    for size in range(len(options) + 1):
+        for subset in itertools.combinations(options, size):
+            covered = any(one <= set(subset) for one in found)
+            if not covered and asked(direction, subset, form, target) is False:
+                found.append(set(subset))
+    return found
+
+
+def blamed(verdict: Verdict, graph: Graph, target: str) -> list[set[str]] | None:
+    def find() -> list[set[str]] | None:
+        with using(target) as opened:
+            blame = Case(verdict.candidates, graph, opened, MODES).blame
+        return None if blame is None else [{SAME.get(key, key) for key in one} for one in blame.sets]
+
+    return run_in_fork(find, lambda: None)
+
+
+def test_generated_problems_are_told_as_asking_about_every_subset_tells() -> None:
+    """A check of the search, not of examples: what it blames is among the smallest refused sets."""
+    right, wrong, unknown = 0, [], 0
+    for problem in problems(120):
+        truth = run_in_fork(partial(smallest, *problem), list)
+        if not truth:
+            continue  # supported, no such graph, or cuDNN crashes
+        direction, options, form, target = problem
+        graph = built(direction, options, form)
+        verdict = explain(graph, target)
+        if not verdict.candidates:
+            continue  # refused by this package
+        found = blamed(verdict, graph, target)
+        if found is None:
+            unknown += 1
+        elif all(one in truth for one in found):
+            right += 1
+        else:
+            wrong.append((*problem, truth, found))
+    print(f"{right} right, {unknown} not known, wrong: {wrong}")
+    assert right >= 15, unknown
+    assert len(wrong) <= 0.05 * right, wrong
+    assert unknown <= 0.1 * right

@@ -1,0 +1,102 @@
+"""The search for refused options: against every set of options, for refusals that are known. Asks no cuDNN."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from cudnn_backend_py.diagnose.causes.blame import Blame, find_blame
+
+OPTIONS = ("a", "b", "c", "d", "e")
+
+
+class Refuses:
+    """Refuses whatever contains one of these sets, and counts what it is asked."""
+
+    def __init__(self, *sets: str) -> None:
+        self.sets = [set(one) for one in sets]
+        self.asked: list[frozenset[str]] = []
+
+    def __call__(self, kept: frozenset[str]) -> bool:
+        self.asked.append(kept)
+        return not any(one <= kept for one in self.sets)
+
+
+@pytest.mark.parametrize(
+    ("refused", "sets", "cures", "alone"),
+    [
+        (("a",), (("a",),), ("a",), None),
+        (("ab",), (("a", "b"),), ("a", "b"), True),
+        (("abc",), (("a", "b", "c"),), ("a", "b", "c"), True),
+        (("a", "b"), (("a",), ("b",)), (), None),
+        (("ab", "ac"), (("a", "c"), ("a", "b")), ("a",), True),
+        (("a", "bc"), (("a",), ("b", "c")), (), True),
+        (("ab", "cd"), (("c", "d"), ("a", "b")), (), True),
+    ],
+)
+def test_what_is_refused_is_found(
+    refused: tuple[str, ...], sets: tuple[tuple[str, ...], ...], cures: tuple[str, ...], alone: bool | None
+) -> None:
+    ask = Refuses(*refused)
+    assert find_blame(OPTIONS, {}, ask) == Blame(sets, cures, alone)
+    assert len(ask.asked) == len(set(ask.asked)) <= 4 * len(OPTIONS)
+
+
+def test_plain_problem_that_is_refused_blames_no_option() -> None:
+    ask = Refuses("")
+    assert find_blame(OPTIONS, {}, ask) == Blame(((),))
+    assert ask.asked == [frozenset()]
+
+
+def test_helping_is_not_being_refused() -> None:
+    """Without "a" it works, and "a" alone works: then "a" alone is never what is named."""
+    found = find_blame(OPTIONS, {}, Refuses("ae"))
+    assert found is not None
+    assert found.sets == (("a", "e"),)
+
+
+@pytest.mark.parametrize(("refused", "sets"), [("ab", (("b",),)), ("a", (("a",),)), ("bc", (("b", "c"),))])
+def test_option_that_needs_another_implies_it(refused: str, sets: tuple[tuple[str, ...], ...]) -> None:
+    """Option "b" cannot be without "a": it is asked about with it, and named without it."""
+    ask = Refuses(refused)
+    found = find_blame("abc", {"b": ("a",)}, ask)
+    assert found is not None
+    assert found.sets == sets
+    assert all("a" in kept for kept in ask.asked if "b" in kept)
+
+
+def test_answers_that_contradict_each_other_blame_nothing() -> None:
+    """Option "a" is refused alone, yet leaving out "b" helps."""
+
+    def ask(kept: frozenset[str]) -> bool:
+        return kept not in ({"a"}, {"a", "b", "c"}, {"a", "b"})
+
+    assert find_blame("abc", {}, ask) is None
+
+
+@pytest.mark.parametrize("unknown", [frozenset(), frozenset("ab")])
+def test_what_is_not_known_blames_nothing(unknown: frozenset[str]) -> None:
+    refuses = Refuses("ab")
+    assert find_blame("abc", {}, lambda kept: None if kept == unknown else refuses(kept)) is None
+
+
+def test_what_is_not_known_of_one_alone_is_not_said() -> None:
+    refuses = Refuses("ab")
+    found = find_blame("abc", {}, lambda kept: None if kept == {"a"} else refuses(kept))
+    assert found == Blame((("a", "b"),), ("a", "b"), None)
+
+
+def test_every_set_named_is_refused_and_smallest() -> None:
+    rng = random.Random(1)
+    pairs = [set(one) for size in (1, 2, 3) for one in itertools.combinations(OPTIONS, size)]
+    for _ in range(300):
+        refused = rng.sample(pairs, rng.choice((1, 1, 2, 3)))
+        smallest = [one for one in refused if not any(other < one for other in refused)]
+        found = find_blame(OPTIONS, {}, Refuses(*map("".join, refused)))
+        assert found is not None
+        assert all(set(one) in smallest for one in found.sets), (refused, found)
+        singles = [one for one in smallest if len(one) == 1]
+        if singles and not found.cures:
+            assert set(found.sets[0]) in singles, (refused, found)
