@@ -19,7 +19,6 @@ from ..plans.engine import EngineConfig, Heuristics, OperationGraph, heur_mode
 from ..plans.plan import Plan, build_plan
 from ..plans.refusals import Reason, read_error, read_refusals
 from ..target import Profile, Target, using
-from .causes.building import NO_PLAN_BUILDS
 from .causes.find import UNJUDGED, find_build_cause, find_cause, find_graph_cause
 from .environment import Fault, check_environment
 from .verdict import STAGES, Basis, Cause, Control, Outcome, Stage, Verdict
@@ -200,7 +199,7 @@ class _Question:
         silent = Cause("refused", "cuDNN gave no reason", Basis.GUESS)
         if any(item.state == "build failed" for item in refused):
             reason = next(item.reason for item in refused if item.state == "build failed")
-            return Cause(NO_PLAN_BUILDS, f"none of its plans can be built: {reason}", Basis.RULE)
+            return Cause("no-plan-builds", f"none of its plans can be built: {reason}", Basis.RULE)
         return find_cause(refused, self.graph, self.target, others, **self._asking()) or silent
 
     def _control(self) -> Control:

@@ -29,7 +29,6 @@ from .causes.building import BUILDING_KINDS
 from .causes.case import ARCHITECTURES
 from .causes.find import suspects
 from .causes.phrases import kinds_for
-from .causes.rules import PATTERN_REMOVED
 from .explanation import explain
 from .fork import run_in_fork
 from .judges import DID_NOT_START, GPU, Judge, Question
@@ -256,7 +255,7 @@ def with_versions(verdict: Verdict, question: Question) -> Verdict:
     Loads cuDNN: yes, each version in a child process.
     """
     cause = verdict.cause
-    if cause is None or cause.code != PATTERN_REMOVED:
+    if cause is None or cause.code != "pattern-removed":
         return verdict
     asked = _Asked(question.target, verdict.cudnn, question.modes, question.build)
     found, refusing = _other_versions(question.graph, asked, time.monotonic() + _VERSIONS_S, threading.Event())

@@ -16,9 +16,8 @@ from .case import Case, contrast, furthest_first, quote
 from .rules import judge_for
 from .together import OPTIONS
 
-__all__ = ["BUILDING_KINDS", "NO_PLAN_BUILDS", "why_none_builds"]
+__all__ = ["BUILDING_KINDS", "why_none_builds"]
 
-NO_PLAN_BUILDS = "no-plan-builds"  # code of a cause
 
 #: Kinds of changes that may compile where a graph does not: what kernels are seldom compiled with comes first.
 BUILDING_KINDS = (
@@ -61,9 +60,9 @@ def why_none_builds(case: Case) -> Cause | None:
     where = f"on sm_{case.target.sm} no plan can be built"
     if found is None:
         headline = f"{where}, for {', '.join(others)} one can{quoted}"
-        return Cause(NO_PLAN_BUILDS, headline, Basis.MEASURED, _detail(case, "there"), judge_for(others))
+        return Cause("no-plan-builds", headline, Basis.MEASURED, _detail(case, "there"), judge_for(others))
     headline = f"{found.headline}: {where}{quoted}"
-    return Cause(NO_PLAN_BUILDS, headline, Basis.MEASURED, _detail(case, found.title), found.remedy)
+    return Cause("no-plan-builds", headline, Basis.MEASURED, _detail(case, found.title), found.remedy)
 
 
 def _detail(case: Case, what: str) -> str:

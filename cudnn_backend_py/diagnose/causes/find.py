@@ -18,7 +18,7 @@ from ...target import Target
 from ..fork import run_in_fork
 from ..verdict import Basis, Candidate, Cause
 from .attention import options_refused
-from .building import NO_PLAN_BUILDS, why_none_builds
+from .building import why_none_builds
 from .case import FORMS, Budget, Case, blame_change, statement
 from .phrases import is_vague, needed_of_device, rules_for
 from .rules import RULES, WORD_RULES, architecture, pattern_removed
@@ -84,7 +84,7 @@ def find_build_cause(
     found = _find_in_fork(case, lambda one: _ask(why_none_builds, one))
     headline = f"{len(failed)} engine configs passed their support check and none of their plans can be built"
     cause = _with_asked(case, found)
-    return cause or Cause(NO_PLAN_BUILDS, headline, Basis.MEASURED, "the control graph's plan can be built here")
+    return cause or Cause("no-plan-builds", headline, Basis.MEASURED, "the control graph's plan can be built here")
 
 
 def _case(

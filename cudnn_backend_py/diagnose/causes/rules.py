@@ -24,7 +24,6 @@ from .case import FORMS, Case, blame_change, quote, quote_best, supports, type_w
 from .together import beside_options, options_refused
 
 __all__ = [
-    "PATTERN_REMOVED",
     "RULES",
     "WORD_RULES",
     "WordRule",
@@ -34,7 +33,6 @@ __all__ = [
     "pattern_removed",
 ]
 
-PATTERN_REMOVED = "pattern-removed"  # code of a cause
 
 Rule = Callable[[Case], Cause | None]
 WordRule = Callable[[Case, Reason], Cause | None]
@@ -162,7 +160,7 @@ def pattern_removed(case: Case) -> Cause | None:
     version = target.library.version_text
     headline = f"the pattern was removed from cuDNN and is not in {version}: {found[1].statement}"
     remedy = "older versions are reported to support such patterns; 'cudnn-backend whatif' asks those installed here"
-    return Cause(PATTERN_REMOVED, headline, Basis.RULE, detail, remedy)
+    return Cause("pattern-removed", headline, Basis.RULE, detail, remedy)
 
 
 @_rule
