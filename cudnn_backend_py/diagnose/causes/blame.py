@@ -110,10 +110,18 @@ class _Search:
         several = [one for named in sets if len(named) > 1 for one in named]
         answers = [self._supported([one]) for one in several]
         if False in answers:  # refused by itself, yet leaving out another helps: it is not that simple
-            return None
+            return self._with_dependents(several[answers.index(False)])
         return (
             Blame(tuple(sets), self._named(cures), None if None in answers or not answers else True) if sets else None
         )
+
+    def _with_dependents(self, option: str) -> Blame | None:
+        """Search again with an option and those that need it as one, which may be supported where it alone is not."""
+        more = frozenset(one for one in self.options if one != option and option in self._whole([one]))
+        if not more:
+            return None
+        rest = tuple(one for one in self.options if one not in more)
+        return _Search(rest, self.needs, lambda kept: self._supported(kept | more if option in kept else kept)).blame()
 
     def _sets(self, options: frozenset[str], cures: Collection[str]) -> tuple[tuple[str, ...], ...]:
         """Return the options that are refused by themselves, else one refused set; each has all that cure."""

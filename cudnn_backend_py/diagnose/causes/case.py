@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ...errors import CudnnBackendError
+from ...errors import CudnnBackendError, CudnnStatusError
 from ...generated.enums import DataType
 from ...graph.data_types import DATA_TYPES
 from ...graph.ir import Graph, Tensor, packed_strides
@@ -17,7 +17,7 @@ from ...graph.rewrite.changes import Change, changes, describe
 from ...graph.strides import channels_last
 from ...plans.engine import OperationGraph
 from ...plans.plan import build_plan
-from ...plans.refusals import Reason, read_refusals
+from ...plans.refusals import Reason, read_error, read_refusals
 from ...target import Target, open_target
 from ..fork import run_in_fork
 from ..verdict import Asked, Basis, Candidate, Cause
@@ -113,6 +113,8 @@ def _reasons(graph: Graph, target: Target, modes: Sequence[str]) -> set[str] | N
                 return None
             refusals = read_refusals(answer.answer.text)
             found |= {refusal.reasons[0].text for refusal in refusals if refusal.reasons and refusal.engine is not None}
+    except CudnnStatusError as error:  # of the operation graph itself
+        return {read_error(error)[0].text}
     except CudnnBackendError:
         return None
     return found

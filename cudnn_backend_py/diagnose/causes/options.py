@@ -55,11 +55,6 @@ class Option:
     sizes: tuple[str, ...] = ()
     size: int = 0
 
-    @property
-    def remedy(self) -> str:
-        """What to do where it is refused."""
-        return self.instead or f"without {self.name}, which computes something else"
-
 
 class Options:
     """The options of one problem, and graphs with some of them.

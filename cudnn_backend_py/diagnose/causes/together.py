@@ -10,7 +10,7 @@ from ...graph.rewrite.changes import changes
 from ..verdict import Basis, Cause
 from .blame import Blame, find_blame
 from .case import Case, quote, statement, supports
-from .options import Options
+from .options import Option, Options
 
 __all__ = ["ALONE", "OPTIONS", "beside_options", "options_refused", "other_options"]
 
@@ -61,9 +61,16 @@ def _remedy(case: Case, options: Options, blame: Blame) -> str:
 
     if blame.cures:  # these were asked, but not built
         kept = [key for key in blame.cures if case.budget is None or helps([key])]
-        return " or ".join(options.found[key].remedy for key in kept)
+        return _instead([options.found[key] for key in kept], " or ")
     together = [one[-1] for one in blame.sets]
-    return " and ".join(options.found[key].remedy for key in together) if helps(together) else ""
+    return _instead([options.found[key] for key in together], " and ") if helps(together) else ""
+
+
+def _instead(options: Sequence[Option], word: str) -> str:
+    """Return what to do instead of options; first what computes the same."""
+    dropped = word.join(option.name for option in options if not option.instead)
+    found = [option.instead for option in options if option.instead]
+    return word.join([*found, *([f"without {dropped}, which computes something else"] if dropped else [])])
 
 
 def _told(case: Case, options: Options, keys: Sequence[str], blame: Blame) -> str:
@@ -146,10 +153,12 @@ def _changes_refused(case: Case) -> Cause | None:
     parts = []
     for one in blame.sets:
         beside = ", though each alone is" if blame.alone and len(one) > 1 else ""
-        parts.append(f"{' together with '.join(map(_option_name, one))}: not supported on sm_{case.target.sm}{beside}")
+        names = " together with ".join(map(_option_name, one))
+        parts.append(f"{names}: not supported in this graph on sm_{case.target.sm}{beside}")
     single = all(len(one) == 1 for one in blame.sets)
-    detail = "the graph less all its other options is refused, without it supported" if single else _TOGETHER
-    return Cause("option", "; and besides ".join(parts) + _quoted(case), Basis.MEASURED, detail, remedy)
+    left_out = "the graph less its other biases, masks, statistics and dropout is refused, without it supported"
+    headline = "; and besides ".join(parts) + _quoted(case)
+    return Cause("option", headline, Basis.MEASURED, left_out if single else _TOGETHER, remedy)
 
 
 def _quoted(case: Case) -> str:

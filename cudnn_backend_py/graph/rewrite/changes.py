@@ -954,9 +954,7 @@ def _explicit_padding(graph: Graph) -> Iterator[Change]:
             dims = changed.tensor(image.name).dims
             backward = op.kind is _D.OPERATION_CONVOLUTION_BACKWARD_DATA
             verb = "cut off afterwards" if backward else "padded with zeros in memory"
-            title = (
-                f"{image.name}: dims {list(image.dims)} -> {list(dims)}, {verb} in memory instead of by the convolution"
-            )
+            title = f"{image.name}: dims {list(image.dims)} -> {list(dims)}, {verb}, not by the convolution"
             yield Change("explicit_padding", title, "exact", (image.name,), (changed,))
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain, permutations
 
 import pytest
 
 from cudnn_backend_py import Graph, GraphError
 from cudnn_backend_py.diagnose import Judge, Question, Verdict, render_text
-from cudnn_backend_py.diagnose.causes.options import read_options
+from cudnn_backend_py.diagnose.causes.options import Options, read_options
 from cudnn_backend_py.diagnose.surveys.attention import attention_rows
 from cudnn_backend_py.graph.rewrite.changes import changes
 from cudnn_backend_py.native import library
@@ -45,14 +46,24 @@ def graphs_of(question: Question, said: str) -> list[Graph]:
     version = tuple(map(int, (question.version or library().version_text).split(".")))
     options = read_options(question.graph, version)  # type: ignore[arg-type]
     assert options is not None, said
-    keys = {option.remedy: key for key, option in options.found.items()}
-    named = [remedy for remedy in keys if remedy in said]
-    together = " and ".join(named) == said
-    assert together or sorted(said.split(" or "), key=len) == sorted(" or ".join(named).split(" or "), key=len), said
-    gone = [named] if together else [[one] for one in named]
-    left = [[key for key in options.found if not options.whole([key]) & {keys[one] for one in some}] for some in gone]
+    gone = options_of(options, said)
+    left = [[key for key in options.found if not options.whole([key]) & set(some)] for some in gone]
     graphs = [options.graph(kept) for kept in left]
+    assert None not in graphs, said
     return [graph for graph in graphs if graph is not None]
+
+
+def options_of(options: Options, said: str) -> list[tuple[str, ...]]:
+    """Return the options that a remedy leaves out: each by itself, or all together."""
+    named = [key for key, option in options.found.items() if (option.instead or option.name) in said]
+    for word in (" or ", " and "):
+        for keys in chain.from_iterable(permutations(named, number) for number in range(len(named), 0, -1)):
+            chosen = [options.found[key] for key in keys]
+            dropped = word.join(option.name for option in chosen if not option.instead)
+            parts = [option.instead for option in chosen if option.instead]
+            if word.join([*parts, *([f"without {dropped}, which computes something else"] if dropped else [])]) == said:
+                return [keys] if word == " and " else [(key,) for key in keys]
+    raise AssertionError(said)
 
 
 def check_advice(judge: Judge, question: Question, verdict: Verdict) -> int:

@@ -76,6 +76,15 @@ def test_answers_that_contradict_each_other_blame_nothing() -> None:
     assert find_blame("abc", {}, ask) is None
 
 
+def test_option_that_is_supported_only_with_another_is_one_with_it() -> None:
+    """Option "a" alone is refused and with "b" supported, as ragged offsets are with ragged statistics."""
+
+    def ask(kept: frozenset[str]) -> bool:
+        return not ("a" in kept and "b" not in kept) and not {"a", "c"} <= kept
+
+    assert find_blame("abc", {"b": ("a",)}, ask) == Blame((("a", "c"),), ("a", "c"), True)
+
+
 @pytest.mark.parametrize("unknown", [frozenset(), frozenset("ab")])
 def test_what_is_not_known_blames_nothing(unknown: frozenset[str]) -> None:
     refuses = Refuses("ab")

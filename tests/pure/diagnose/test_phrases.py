@@ -6,23 +6,25 @@ import re
 
 import pytest
 
+from cudnn_backend_py.diagnose.causes.attention import options_refused
 from cudnn_backend_py.diagnose.causes.phrases import (
     NEEDS_DEVICE,
     PHRASES,
+    explain_numbers,
+    is_of_other_architecture,
     is_vague,
     kinds_for,
     needed_of_device,
     rules_for,
 )
 from cudnn_backend_py.diagnose.causes.rules import WORD_RULES
-from cudnn_backend_py.diagnose.causes.together import OPTIONS
 from cudnn_backend_py.graph.rewrite.changes import KINDS
 
 S = "CUDNN_STATUS_NOT_SUPPORTED"
 
 
 def test_rows_name_rules_and_kinds_of_change_that_are_there() -> None:
-    assert OPTIONS  # its module registers rules too
+    assert options_refused  # its module registers rules too
     assert {phrase.rule for phrase in PHRASES if phrase.rule} == set(WORD_RULES)
     assert {kind for phrase in PHRASES for kind in phrase.kinds} <= set(KINDS)
 
@@ -73,3 +75,27 @@ def test_what_says_nothing_about_the_graph() -> None:
     assert not is_vague("Embedding dim per head for K is not a multiple of 8")
     assert needed_of_device("cluster fits: cga_count == 0 at: x") == "how many thread-block clusters fit on the device"
     assert needed_of_device("cga_count == 1") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "sm", "other"),
+    [
+        ("Only 2 sq broadcasted vectors are supported on SM80", 100, True),
+        ("Only 2 sq broadcasted vectors are supported on SM80", 80, False),
+        ("Only 2 sq broadcasted vectors are supported on SM80", 120, False),  # runs kernels of sm_8x
+        ("Block mask is only supported on Blackwell and Rubin", 80, False),  # says what is needed
+        ("Flash Attention with ragged offset can only be run with sm_90 instructions", 89, False),
+        ("Backward activations are not supported in Ampere implementation", 90, True),
+        ("SM100/SM107 version does not support seed tensor of data type != int64", 103, False),
+        ("Unified SDPA bprop currently only supports ARCH_10X at: engine_identity.arch != ARCH_10X", 90, False),
+        ("Embedding dim per head is not a multiple of 8 at: target == SM80", 90, False),
+    ],
+)
+def test_kernels_of_other_architectures(text: str, sm: int, other: bool) -> None:
+    assert is_of_other_architecture(text, sm) is other
+
+
+def test_numbers_of_types_are_named() -> None:
+    assert explain_numbers("Unsupported convolution compute type 3. Supported: FLOAT") == "compute type 3 is INT8"
+    assert explain_numbers("data type 2 and data type 2, math type 77") == "data type 2 is HALF"
+    assert explain_numbers("head dim 3") == ""

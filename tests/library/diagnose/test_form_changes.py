@@ -1,0 +1,126 @@
+"""Changes that write a graph in another form: cuDNN refuses the one and supports the other, and explain says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import DataType, Graph, GraphBuilder, Operation, PointwiseMode, ReduceTensorOp, library
+from cudnn_backend_py.diagnose import Judge, Question, whatif
+from cudnn_backend_py.diagnose.causes.case import FORMS
+from cudnn_backend_py.diagnose.verdict import Basis
+from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
+from cudnn_backend_py.graph.ir import Parameters, packed_strides
+from cudnn_backend_py.graph.rewrite.changes import changes
+from tests.library.diagnose.test_rules import backward
+from tests.pure.graph.test_form_changes import padded_convolution, reduced, with_lengths
+
+F16 = DataType.HALF
+P, R = PointwiseMode, ReduceTensorOp
+SIZES: dict[str, Any] = {"batch": 2, "heads": 4, "seq_q": 256, "head_dim": 64, "allow_hazards": True}
+UNIFIED: dict[str, Any] = {**SIZES, "implementation": "unified", "version": (9, 28, 0)}
+
+
+def by_hand(*leading: int, statistics: bool = False) -> Graph:
+    rank, row = len(leading) + 2, (*leading, 256, 1)
+    g = GraphBuilder("by_hand", io_type=F16)
+    k = g.tensor("k", (*leading, 64, 256), strides=(*packed_strides((*leading, 64, 256))[:-2], 1, 64))
+    s = g.matmul(g.tensor("q", (*leading, 256, 64)), k)
+    s = g.pointwise(P.DIV, s, g.scalar(8.0, rank=rank))
+    top = g.reduction(R.MAX, s, row)
+    exp = g.pointwise(P.EXP, g.pointwise(P.SUB, s, top))
+    total = g.reduction(R.ADD, exp, row)
+    if statistics:
+        g.pointwise(P.ADD, top, g.pointwise(P.LOG, total), name="stats", virtual=False)
+    p = g.pointwise(P.DIV, exp, total, data_type=F16)
+    g.matmul(p, g.tensor("v", (*leading, 256, 64)), name="o", virtual=False)
+    return g.graph()
+
+
+def int8_convolution() -> Graph:
+    g = GraphBuilder("int8", io_type=DataType.INT8)
+    x, w, y = ((1, 32, 8, 8), (32, 32, 3, 3), (1, 32, 6, 6))
+    last = {dims: (dims[1] * dims[2] * dims[3], 1, dims[1] * dims[3], dims[1]) for dims in (x, w, y)}
+    op = padded_convolution((0, 0), (0, 0)).ops[0]
+    assert isinstance(op, Operation)
+    inner = op.fields["convolution"]
+    operands = {name: g.tensor(name, dims, strides=last[dims]) for name, dims in (("x", x), ("w", w), ("y", y))}
+    computed = Parameters(inner.kind, {**inner.fields, "comp_type": DataType.INT8})
+    return Graph((Operation(op.type, "conv", {**op.fields, **operands, "convolution": computed}),), "int8")
+
+
+# graph, target, version, kind, words of the title
+REFUSED: dict[str, tuple[Callable[[], Graph], str, str | None, str, str]] = {
+    "five dims": (lambda: by_hand(2, 3, 4, statistics=True), "sm90", None, "flatten", "5 dims -> 4"),
+    "rows and columns": (lambda: reduced((128, 64, 1, 1), (1, 64, 1, 1)), "sm80", None, "flatten", "[64, 1, 64, 64]"),
+    "softmax by hand": (lambda: by_hand(2, 4), "sm90", None, "composite", "written by hand"),
+    "lengths": (
+        lambda: with_lengths(sdpa_forward(**UNIFIED, padding=True), 2),
+        "sm90",
+        None,
+        "lengths",
+        "[2, 1, 1, 1]",
+    ),
+    "bias": (lambda: backward(bias=(1, 4, 256, 1), dbias=True), "sm100", None, "bias_dims", "[1, 4, 256, 256]"),
+    "bias, unified": (
+        lambda: sdpa_backward(**UNIFIED, bias=(1, 4, 1, 256), dbias=True),
+        "sm100",
+        None,
+        "bias_dims",
+        "[1, 4, 256, 256]",
+    ),
+    "unified backward": (lambda: sdpa_backward(**UNIFIED, causal=True), "sm90", "9.24.0", "composite", "SDPA_BWD"),
+    "int8": (int8_convolution, "sm80", None, "data_type", "computed in int8 -> computed in int32"),
+}
+
+
+@pytest.fixture(scope="module")
+def judge() -> Iterator[Judge]:
+    with Judge(limit_s=120) as judge:
+        yield judge
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_form_that_is_refused_has_one_that_is_supported(judge: Judge, name: str) -> None:
+    make, target, version, kind, words = REFUSED[name]
+    graph = make()
+    verdict = judge.ask(Question(graph, target, version))
+    assert not verdict.supported
+    change = next(change for change in changes(graph, (kind,)) if words in change.title)
+    assert change.effect == "exact"
+    after = judge.ask(Question(change.graph, target, version))
+    assert after.supported, after.cause
+    assert verdict.cause is not None
+    assert verdict.cause.basis is Basis.MEASURED, verdict.cause
+    told = f"{verdict.cause.headline} {verdict.cause.remedy}"
+    assert words in told or "bias of dims" in told, verdict.cause
+
+
+@pytest.mark.parametrize("name", ["five dims", "softmax by hand", "lengths"])
+def test_whatif_finds_the_form(name: str) -> None:
+    make, target, version, kind, words = REFUSED[name]
+    found = whatif(make(), target, version=version, budget_s=20)
+    assert any(remedy.kinds == (kind,) and words in remedy.title for remedy in found), found
+    assert set(FORMS) >= {"flatten", "composite", "lengths"}
+
+
+def test_padding_of_an_image_leaves_a_convolution_supported(judge: Judge) -> None:
+    graph = padded_convolution((0, 0), (2, 2), data_type=F16)
+    change = next(changes(graph, ("explicit_padding",)))
+    answers = [judge.ask(Question(one, "sm80")).outcome for one in (graph, change.graph)]
+    assert answers[0] is answers[1]
+
+
+def test_number_of_a_type_is_told_by_its_name(judge: Judge) -> None:
+    """CuDNN says "compute type 9" of bfloat16: the quote stays as it is, the name stands beside it."""
+    op = int8_convolution().ops[0]
+    assert isinstance(op, Operation)
+    inner = op.fields["convolution"]
+    computed = Parameters(inner.kind, {**inner.fields, "comp_type": DataType.BFLOAT16})
+    graph = Graph((Operation(op.type, "conv", {**op.fields, "convolution": computed}),), "bfloat16")
+    cause = judge.ask(Question(graph, "sm90", None)).cause
+    assert cause is not None
+    assert "compute type 9. Supported" in cause.headline, library().version_text
+    assert "compute type 9 is BFLOAT16" in cause.headline
