@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,7 +26,7 @@ from .output import console as _console
 from .plans import add_commands
 
 if TYPE_CHECKING:
-    from ..diagnose import Verdict
+    from ..diagnose import Judge, Question, Verdict
     from ..graph import Graph
 
 __all__ = ["main"]
@@ -187,12 +188,12 @@ def explain(
     if here or "CUDNN_LOGLEVEL_DBG" in os.environ:
         verdicts = [ask(graph, name, mode=asked, build=build, execute=execute) for name in (targets or (None,))]
     else:
-        with Judge(limit_s=limit_s) as judge:
-            verdicts = [judge.ask(Question(graph, name, None, asked, build, execute)) for name in (targets or ("gpu",))]
-    if (full := _full_version(verdicts)) is not None:
-        with Judge(limit_s=limit_s) as judge:
-            names = targets or ("gpu",)
-            verdicts = [judge.ask(Question(graph, name, full, asked, build, execute)) for name in names]
+        with _progress() as step, Judge(limit_s=limit_s, step=step) as judge:
+            verdicts = _ask(judge, [Question(graph, name, None, asked, build, execute) for name in targets or ("gpu",)])
+        if (full := _full_version(verdicts)) is not None:
+            with _progress() as step, Judge(limit_s=limit_s, step=step) as judge:
+                names = targets or ("gpu",)
+                verdicts = _ask(judge, [Question(graph, name, full, asked, build, execute) for name in names])
     if style == "text" and output is None:
         for verdict in verdicts:
             _console().print(render(verdict))
@@ -200,6 +201,25 @@ def explain(
         put = write if style == "text" else write_report
         put(_verdicts_as(style, verdicts, graph, graph_file), output)
     raise SystemExit(max(verdict.exit_code for verdict in verdicts))
+
+
+def _ask(judge: Judge, questions: Sequence[Question]) -> list[Verdict]:
+    from ..diagnose.remedies import with_versions
+
+    return [with_versions(judge.ask(question), question) for question in questions]
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[str], object]]:
+    """Yield a function that shows on standard error, if that is a terminal, what cuDNN is asked; it leaves no trace."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield str
+        return
+    with console.status("") as status:
+        yield lambda text: status.update(f"asking cuDNN: {printable(text)}")
 
 
 def _verdicts_as(style: str, verdicts: list[Verdict], graph: Graph, graph_file: str) -> str:
@@ -299,24 +319,43 @@ def show_lint(graph_file: str) -> None:
 @click.option(
     "--budget", "budget_s", type=float, default=1.5, show_default=True, metavar="SECONDS", help="Time for asking."
 )
-@click.option("--build/--no-build", default=True, show_default=True, help="Also build the plan of what is proposed.")
+@click.option("--mode", "modes", multiple=True, metavar="MODE", help="Heuristics mode: A, B, FALLBACK; repeatable.")
+@click.option(
+    "--build/--no-build", default=True, show_default=True, help="Ask for a plan of the graph and of what is proposed."
+)
 @click.option("--format", "style", type=click.Choice(["text", "json", "html"]), default="text", show_default=True)
 @click.option("--output", type=OutputFile(), help="Write it here, not to standard output.")
 @_with_version
-def show_whatif(graph_file: str, target: str, budget_s: float, build: bool, style: str, output: str | None) -> None:
+def show_whatif(
+    graph_file: str,
+    target: str,
+    budget_s: float,
+    modes: tuple[str, ...],
+    build: bool,
+    style: str,
+    output: str | None,
+) -> None:
     """Look for the smallest changes with which cuDNN supports GRAPH, each asked before it is shown.
 
-    Exit code 0 if there is one, or none is needed, 1 if none was found, 2 if none was and GRAPH could not be judged.
+    It starts from the answer of explain with the same options: where that is supported, nothing is changed. Exit code 0
+    if there is a change, or none is needed, 1 if none was found, 2 if none was and GRAPH could not be judged.
     """
-    from ..diagnose import Question, judge, whatif
+    from ..diagnose import Judge, Question, whatif
+    from ..diagnose.explanation import DEFAULT_MODES
     from ..diagnose.report.tables import render_remedies, table_text
 
     _check_style(style)
     graph = load_graph_file(graph_file)
-    verdict = judge(Question(graph, target))
+    asked = modes or tuple(mode.name for mode in DEFAULT_MODES)
+    with _progress() as step, Judge(step=step) as judge:
+        verdict = judge.ask(Question(graph, target, None, asked, build))
     if (full := _full_version([verdict])) is not None:
-        verdict = judge(Question(graph, target, full))
-    remedies = whatif(graph, target, version=full, budget_s=budget_s, build=build)
+        with _progress() as step, Judge(step=step) as judge:
+            verdict = judge.ask(Question(graph, target, full, asked, build))
+    with _progress() as step:
+        step("changes of the graph")
+        options: dict[str, Any] = {"version": full, "modes": asked, "budget_s": budget_s, "build": build}
+        remedies = [] if verdict.supported else whatif(graph, target, **options)
     if style == "html":
         from ..diagnose.report.html import render_page
 

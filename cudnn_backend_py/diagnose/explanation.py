@@ -21,7 +21,7 @@ from ..plans.refusals import Reason, read_error, read_refusals
 from ..target import Profile, Target, using
 from ..target.environment import Fault, check_environment
 from .architectures import blame_architecture, control_target, describe_architecture
-from .causes.find import DEVICE_NEEDED, UNJUDGED, find_cause, find_graph_cause
+from .causes.find import DEVICE_NEEDED, UNJUDGED, find_build_cause, find_cause, find_graph_cause
 from .engines import CUDA_13_LIMIT, cause_of_absence, engines_not_asked, has_engine_in_cuda_13, limit_of_absence
 from .verdict import STAGES, Basis, Cause, Control, Outcome, Stage, Verdict
 
@@ -58,6 +58,7 @@ def explain(
     plans: list[Plan] | None = None,
     step: Callable[[str], object] = str,
     skip: Collection[str] = (),
+    causes: bool = True,
 ) -> Verdict:
     """Return cuDNN's verdict on `graph` with the reasons of every candidate.
 
@@ -79,6 +80,9 @@ def explain(
         Called with what cuDNN is asked next, before it is: what a crash was in.
     skip
         Tags of engine configs (``eng2_k24=7``) whose plans are not to be built: those that crashed before.
+    causes
+        Whether cuDNN may be asked about the control graph's plan, and about variations of a refused graph, to find the
+        cause. With `build` the variations are built, for some two seconds: what is named as a remedy was.
 
     Raises
     ------
@@ -99,7 +103,7 @@ def explain(
     with collecting() as lines:
         try:
             with using(target, on=lib) as chosen:
-                verdict = _Question(graph, chosen, modes, build, execute, plans, step, skip).verdict()
+                verdict = _Question(graph, chosen, modes, build, execute, plans, step, skip, causes).verdict()
         except CudnnBackendError as error:
             if error.code == "unknown-target":
                 raise
@@ -127,7 +131,9 @@ class _Question:
         plans: list[Plan] | None,
         step: Callable[[str], object],
         skip: Collection[str],
+        causes: bool,
     ) -> None:
+        self.causes = causes
         self.graph = graph
         self.target = target
         self.modes = modes
@@ -167,7 +173,7 @@ class _Question:
         try:
             operation_graph = OperationGraph(self.graph, self.target)
         except (UsageError, GraphError) as error:
-            cause = Cause(error.code, error.headline, Basis.RULE, _OURS, error.sections.get("fix", ""))
+            cause = Cause(error.code, error.headline, Basis.RULE, _OURS, error.sections.get("fix", ""), "not asked")
             return self._make(Outcome.NOT_SUPPORTED, "graph", control, (), (), cause)
         except CudnnStatusError as error:
             return self._judge_refused_graph(control, error)
@@ -191,6 +197,29 @@ class _Question:
             "so nothing it says about the graph can be believed",
             "see the control graph's reasons and 'cudnn-backend info'",
         )
+
+    def _asking(self) -> dict[str, Any]:
+        """Return how variations of the graph are asked about."""
+        return {"measure": self.causes and not self.not_asked, "build": self.build, "step": self.step}
+
+    def _why_refused(self, candidates: Sequence[Candidate], modes: Sequence[str]) -> Cause | None:
+        """Return why these modes refuse the graph, or None if cuDNN was silent."""
+        refused = [item for item in candidates if item.state == "refused"]
+        return find_cause(refused, self.graph, self.target, modes, **self._asking())
+
+    def _why_only_fallback(self, candidates: Sequence[Candidate]) -> Cause | None:
+        """Return why the other modes refuse a graph that FALLBACK alone supports; None for any other graph."""
+        fallback = HeurMode.FALLBACK.name
+        others = [mode.name for mode in self.modes if mode.name != fallback]
+        taken = {item.mode for item in candidates if item.state in ("supported", "built")}
+        if not others or taken != {fallback}:
+            return None
+        refused = [item for item in candidates if item.mode != fallback and item.state in ("refused", "build failed")]
+        silent = Cause("refused", "cuDNN gave no reason", Basis.GUESS)
+        if any(item.state == "build failed" for item in refused):
+            reason = next(item.reason for item in refused if item.state == "build failed")
+            return Cause("no-plan-builds", f"none of its plans can be built: {reason}", Basis.RULE)
+        return find_cause(refused, self.graph, self.target, others, **self._asking()) or silent
 
     @staticmethod
     def _control(target: Target) -> Control:
@@ -221,7 +250,7 @@ class _Question:
         reasons = read_error(error)
         judged = 2000 <= number < 4000
         names = [mode.name for mode in self.modes]
-        found = find_graph_cause(reasons, self.graph, self.target, names) if judged else None
+        found = find_graph_cause(reasons, self.graph, self.target, names, **self._asking()) if judged else None
         cause = found or Cause(
             "operation-graph-refused",
             error.headline if not error.last_error else f"{error.headline}: {error.last_error.strip().splitlines()[0]}",
@@ -252,13 +281,7 @@ class _Question:
             candidates += refused
             loose += unnamed
         if not survivors:
-            cause = find_cause(
-                [item for item in candidates if item.state == "refused"],
-                self.graph,
-                self.target,
-                [mode.name for mode in self.modes],
-                measure=not self.not_asked,
-            )
+            cause = self._why_refused(candidates, [mode.name for mode in self.modes])
             unjudged = UNJUDGED - {DEVICE_NEEDED} if self.not_asked else UNJUDGED  # other engines may do without one
             if cause is not None and cause.code in unjudged:
                 return self._make(Outcome.NOT_JUDGED, "environment", control, candidates, tuple(loose), cause)
@@ -275,7 +298,7 @@ class _Question:
         survivors: list[tuple[int, EngineConfig]],
         loose: tuple[Reason, ...],
     ) -> Verdict:
-        statuses = []
+        statuses: list[int] = []
         for index, config in survivors:
             if config.tag in self.skip:
                 candidates[index] = replace(candidates[index], state="crashed")
@@ -297,7 +320,8 @@ class _Question:
             headline = f"cuDNN crashes while it builds a plan of any of the {len(survivors)} engine configs"
             crashed = Cause(CRASHED, headline, Basis.MEASURED)
             return self._make(Outcome.NOT_JUDGED, "plan", control, candidates, loose, crashed)
-        cause, about_graph = self._why_no_plan(statuses)
+        failed = [candidate for candidate in candidates if candidate.state == "build failed"]
+        cause, about_graph = self._why_no_plan(statuses, failed)
         outcome = Outcome.NOT_SUPPORTED if about_graph else Outcome.NOT_JUDGED
         return self._make(outcome, "plan" if about_graph else "environment", control, candidates, loose, cause)
 
@@ -314,7 +338,7 @@ class _Question:
             return self._make(Outcome.NOT_SUPPORTED, "execute", control, candidates, loose, cause)
         return self._make(Outcome.SUPPORTED, "execute", control, candidates, loose, None)
 
-    def _why_no_plan(self, statuses: list[int]) -> tuple[Cause, bool]:
+    def _why_no_plan(self, statuses: list[int], failed: Sequence[Candidate]) -> tuple[Cause, bool]:
         """Return why no plan could be built, and whether that says something about the graph."""
         if Status.EXECUTION_FAILED_CUDA_DRIVER in statuses and not self.target.is_live:
             headline = f"the CUDA driver of this machine does not load kernels compiled for sm_{self.target.sm}"
@@ -326,13 +350,15 @@ class _Question:
                 "hide the GPU (CUDA_VISIBLE_DEVICES=), ask without --build, or build on a machine without a GPU",
             )
             return cause, False
-        if not self._control_builds():
+        if self.causes and not self._control_builds():
             if (fault := next((fault for fault in self.faults if fault.code.startswith("nvrtc-")), None)) is not None:
                 return cause_of(fault), False
             headline = "no plan can be built in this environment, not even the control graph's"
             return Cause("control-plan-fails", headline, Basis.MEASURED, "; ".join(self.environment)), False
-        headline = f"{len(statuses)} engine configs passed their support check and none of their plans can be built"
-        return Cause("no-plan-builds", headline, Basis.MEASURED, "the control graph's plan can be built here"), True
+        names = [mode.name for mode in self.modes]
+        measure = self.causes and not self.not_asked
+        cause = find_build_cause(failed, self.graph, self.target, names, measure=measure, step=self.step)
+        return cause, True
 
     def _control_builds(self) -> bool:
         """Return whether some plan of the control graph builds; asked only when the graph's own did not."""
@@ -385,6 +411,7 @@ class _Question:
             limits=tuple(limits),
             stages=_stages(outcome, stage, candidates),
             hazards=tuple(map(str, known_hazards(self.graph, target.sm, lib.version))),
+            only_fallback=self._why_only_fallback(candidates) if outcome is Outcome.SUPPORTED else None,
         )
 
 

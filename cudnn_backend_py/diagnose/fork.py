@@ -25,7 +25,9 @@ _PATIENCE_S = 10.0
 Result = TypeVar("Result")
 
 
-def run_in_fork(function: Callable[[], Result], otherwise: Callable[[], Result]) -> Result:
+def run_in_fork(
+    function: Callable[[], Result], otherwise: Callable[[], Result], *, patience_s: float = _PATIENCE_S
+) -> Result:
     """Return what `function` returns in a forked process, or what `otherwise` returns here if that process dies.
 
     Beside other threads, one of which may hold a lock that a fork would never see given back, it is called here.
@@ -35,7 +37,9 @@ def run_in_fork(function: Callable[[], Result], otherwise: Callable[[], Result])
     function
         Its result, or the exception it raises, is pickled. It must not use a CUDA context of this process.
     otherwise
-        What is called where there was no fork, or it was killed by a signal or gave no answer in ten seconds.
+        What is called where there was no fork, or it was killed by a signal or gave no answer in time.
+    patience_s
+        Seconds that the answer may take.
 
     Notes
     -----
@@ -53,12 +57,12 @@ def run_in_fork(function: Callable[[], Result], otherwise: Callable[[], Result])
                 warnings.simplefilter("ignore", DeprecationWarning)  # of native threads, as NumPy's: they hold nothing
                 try:
                     # Native threads take signals too, and what their handlers raise in Python's fork would be lost.
-                    run_undisturbed(lambda: started.append(os.fork() or _answer(function, writing, before)))
+                    run_undisturbed(lambda: started.append(os.fork() or _answer(function, writing, before, patience_s)))
                 except OSError:  # no more processes or memory
                     return otherwise()
                 finally:
                     os.close(writing)
-        said = _read(reading)
+        said = _read(reading, patience_s)
     finally:
         with _block_signals():
             if reading >= 0:
@@ -92,13 +96,13 @@ def _end(child: int, *, killed: bool) -> None:
         os.waitpid(child, 0)
 
 
-def _answer(function: Callable[[], object], writing: int, blocked: set[int]) -> NoReturn:
+def _answer(function: Callable[[], object], writing: int, blocked: set[int], patience_s: float) -> NoReturn:
     """Write the pickled result or exception, and end the process without any clean-up."""
     try:
         for number in signal.valid_signals():
             if callable(signal.getsignal(number)):  # the caller's handlers are not for this process
                 signal.signal(number, signal.SIG_DFL)
-        signal.alarm(round(_PATIENCE_S) + 1)  # if the caller is gone by then
+        signal.alarm(round(patience_s) + 1)  # if the caller is gone by then
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked - {signal.SIGALRM})
         faulthandler.disable()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -113,9 +117,9 @@ def _answer(function: Callable[[], object], writing: int, blocked: set[int]) -> 
         os._exit(0)
 
 
-def _read(reading: int) -> bytes:
+def _read(reading: int, patience_s: float) -> bytes:
     """Return all that comes until the other end is closed; nothing where that takes too long."""
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + patience_s
     pieces: list[bytes] = []
     waiting = select.poll()
     waiting.register(reading, select.POLLIN)

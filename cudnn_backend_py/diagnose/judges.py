@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -27,7 +27,7 @@ from ..target.environment import environment_fault_after_crash
 from ..versions.store import environment_for, require_installed
 from .causes.find import suspects
 from .explanation import CRASHED, cause_of, explain
-from .verdict import SCHEMA_VERSION, STAGES, Basis, Cause, Outcome, Stage, Verdict
+from .verdict import SCHEMA_VERSION, STAGES, Asked, Basis, Cause, Outcome, Stage, Verdict
 
 __all__ = ["CUDNN_TIMED_OUT", "DID_NOT_START", "FAULTS", "Judge", "Question", "judge", "library_identity"]
 
@@ -49,7 +49,7 @@ class Question:
         A described GPU (``sm90``), the path of a device JSON, or ``gpu`` for the one of this machine.
     version
         An installed cuDNN such as ``9.19.0``; None for the library this process would load.
-    modes, build, execute
+    modes, build, execute, causes
         As for :func:`explain`.
     """
 
@@ -59,11 +59,12 @@ class Question:
     modes: tuple[str, ...] = ("A", "FALLBACK")
     build: bool = False
     execute: bool = False
+    causes: bool = True
 
     def key(self) -> str:
         """Return a SHA-256 of all that decides the answer: graph, target, cuDNN, modes, and form of a verdict."""
         target = GPU if self.target == GPU else find_profile(self.target).json()
-        asked = [self.modes, self.build, self.execute]
+        asked = [self.modes, self.build, self.execute, self.causes]
         parts = [SCHEMA_VERSION, _graph_text(self.graph), target, library_identity(self.version), *asked]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
@@ -76,6 +77,7 @@ class Question:
             "modes": list(self.modes),
             "build": self.build,
             "execute": self.execute,
+            "causes": self.causes,
         }
 
     @classmethod
@@ -144,10 +146,13 @@ class Judge:
     ----------
     limit_s
         Seconds a question may take.
+    step
+        Called with what cuDNN is asked next, in the thread that asks.
     """
 
-    def __init__(self, *, limit_s: float = 60.0) -> None:
+    def __init__(self, *, limit_s: float = 60.0, step: Callable[[str], object] = str) -> None:
         self._limit_s = limit_s
+        self._step = step
         self._idle: dict[tuple[str | None, tuple[str | None, ...]], list[Child]] = {}  # by version and what chose it
 
     def __enter__(self) -> Self:
@@ -201,7 +206,7 @@ class Judge:
             child.end()
         child = child or Child.start(_SERVED, environment_for(question.version))
         try:
-            answer = _ask_child(child, question, skip, limit_s)
+            answer = _ask_child(child, question, skip, limit_s, self._step)
         except BaseException:
             child.end()
             raise
@@ -269,24 +274,29 @@ class _Ending:
     @property
     def stage(self) -> str:
         """The stage the step belongs to."""
-        first = self.step.partition(" mode")[0].partition(" of")[0]
+        first = self.step.partition(" mode")[0].partition(" of")[0].partition(",")[0]
         return first if first in STAGES else "environment"
 
 
-def _ask_child(child: Child, question: Question, skip: tuple[str, ...], limit_s: float) -> Verdict | _Ending:
+def _ask_child(
+    child: Child, question: Question, skip: tuple[str, ...], limit_s: float, report: Callable[[str], object]
+) -> Verdict | _Ending:
     asked = {
         "graph": _graph_text(question.graph),
         "target": question.target,
         "modes": question.modes,
         "build": question.build,
         "execute": question.execute,
+        "causes": question.causes,
         "skip": skip,
     }
     step = ""
     loaded = _NOTHING_LOADED
     verdict = None
     for said in child.ask(asked, limit_s):
-        step = said.get("step", step)
+        if "step" in said:
+            step = said["step"]
+            report(step)
         loaded = said.get("loaded", loaded)
         verdict = said.get("verdict", verdict)
     if child.ending:
@@ -323,6 +333,7 @@ def _answer(asked: Mapping[str, Any], say: Say) -> None:
         execute=asked["execute"],
         step=step,
         skip=asked["skip"],
+        causes=asked["causes"],
     )
     say(verdict=verdict.to_dict())
 
@@ -410,4 +421,5 @@ def _cause_of_end(graph: Graph, profile: Profile | None, ending: _Ending) -> tup
     if suspected := suspects(graph):
         headline = f"{headline}; {'; '.join(suspected)}"
     code = CUDNN_TIMED_OUT if timed_out else CRASHED
-    return Cause(code, headline, Basis.MEASURED, ending.said, remedy), tuple(map(str, hazards))
+    asked: Asked = "" if timed_out else "not asked"
+    return Cause(code, headline, Basis.MEASURED, ending.said, remedy, asked), tuple(map(str, hazards))

@@ -9,7 +9,7 @@ import contextlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
@@ -18,23 +18,26 @@ from typing import Any
 from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..graph import Graph, graph_from_json, graph_to_json
 from ..graph.rewrite.changes import Change, Effect, changes
-from ..plans.engine import OperationGraph
+from ..plans.engine import OperationGraph, heur_mode
 from ..plans.refusals import furthest_reason, read_refusals
 from ..system.child import TIMED_OUT, Child, Say, serve
 from ..system.version import version_numbers
 from ..target import Target, find_profile, open_target
 from ..target.environment import Fault, check_environment
 from ..versions.store import environment_for, list_installed
+from .causes.building import BUILDING_KINDS
 from .causes.case import ARCHITECTURES
 from .causes.find import suspects
 from .causes.phrases import kinds_for
 from .explanation import explain
+from .fork import run_in_fork
 from .judges import DID_NOT_START, GPU, Judge, Question
-from .verdict import Verdict
+from .verdict import Asked, Outcome, Verdict
 
-__all__ = ["Remedy", "whatif"]
+__all__ = ["Remedy", "whatif", "with_versions"]
 
 _MODES = ("A", "FALLBACK")
+_BUILDING_S = 6.0  # more for the search where every variation is built
 _RESTARTS = 8
 _LEAST = 0.6  # of the time for the search, however long the child took to start
 _GRACE_S = 20.0  # for what a child is doing when its time is over: starting, or one slow question
@@ -104,6 +107,7 @@ def whatif(
     target: str = GPU,
     *,
     version: str | None = None,
+    modes: Sequence[str] = _MODES,
     budget_s: float = 1.5,
     two_steps: bool = True,
     limit: int = 5,
@@ -120,19 +124,23 @@ def whatif(
         A described GPU (``sm90``), the path of a device JSON, or ``gpu`` for the one of this machine.
     version
         An installed cuDNN such as ``9.19.0``; None for the library this process would load.
+    modes
+        Heuristics modes to ask: a remedy is one for a program that asks these.
     budget_s
-        Seconds after which nothing new is asked.
+        Seconds after which nothing new is asked; six more where the graph passes its support check and its plans do
+        not compile, as every variation is built then.
     two_steps
         Whether to look for pairs of changes.
     limit
         How many remedies to return at most.
     build
-        Also build the plan of each remedy, and leave out what cannot be built: some seconds more.
+        Ask for a plan: of the graph, which is supported only if one can be built, and of each remedy; what cannot be
+        built is left out. Some seconds more.
 
     Raises
     ------
     UsageError
-        ``unknown-target``.
+        ``unknown-target``, ``unknown-enumerator``.
     EnvironmentNotReady
         ``cudnn-version-not-installed``; the code of what is wrong with the environment, such as ``nvrtc-missing``.
 
@@ -142,12 +150,13 @@ def whatif(
     """
     if target != GPU:
         find_profile(target)
+    asked = _Asked(target, version, tuple(heur_mode(mode).name for mode in modes), build)
     deadline = time.monotonic() + budget_s
     stop = threading.Event()
     with ThreadPoolExecutor(1) as beside:
-        elsewhere = beside.submit(_other_versions, graph, target, version, deadline, stop)
+        elsewhere = beside.submit(_other_versions, graph, asked, deadline, stop)
         try:
-            found = _search(graph, target, version, deadline, two_steps=two_steps, build=build)
+            found = _search(graph, asked, deadline, two_steps=two_steps)
             if found is None or any(_RANK[remedy.effect] < 2 for remedy in found):
                 stop.set()
         except BaseException:
@@ -155,8 +164,22 @@ def whatif(
             raise
     if found is None:
         return []
-    found = sorted([*found, *elsewhere.result()], key=lambda remedy: remedy.size)
-    return list(islice(_distinct(_built(found) if build else found), limit))
+    found = sorted([*found, *elsewhere.result()[0]], key=lambda remedy: remedy.size)
+    return list(islice(_distinct(_built(found, asked) if build else found), limit))
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What a graph, and every change of it, is asked for."""
+
+    target: str
+    version: str | None
+    modes: tuple[str, ...]
+    build: bool
+
+    def question(self, graph: Graph, target: str, version: str | None) -> Question:
+        """Return the question about a change; only whether it helps counts, not why it does not."""
+        return Question(graph, target, version, self.modes, build=self.build, causes=False)
 
 
 def _distinct(found: Iterable[Remedy]) -> Iterator[Remedy]:
@@ -179,8 +202,8 @@ def _covers(one: Remedy, other: Remedy) -> bool:
 _BUILDS = 16  # of plans, at most
 
 
-def _built(found: Iterable[Remedy]) -> Iterator[Remedy]:
-    """Yield the remedies whose plans can be built, each when it is asked for."""
+def _built(found: Iterable[Remedy], asked: _Asked) -> Iterator[Remedy]:
+    """Yield the remedies whose plans can be built, each when it is asked for; what was built already is not again."""
     seen: Counter[tuple[str, ...]] = Counter()
     turns: list[tuple[int, tuple[int, ...], int, Remedy]] = []
     for remedy in found:
@@ -188,7 +211,10 @@ def _built(found: Iterable[Remedy]) -> Iterator[Remedy]:
         seen[remedy.kinds] += 1
     with Judge() as judge:
         for *_, remedy in sorted(turns)[:_BUILDS]:
-            verdicts = [judge.ask(Question(one, remedy.target, remedy.version, build=True)) for one in remedy.graphs]
+            if remedy.verdict is not None and remedy.verdict.stage == "plan" and len(remedy.graphs) == 1:
+                yield remedy
+                continue
+            verdicts = [judge.ask(asked.question(one, remedy.target, remedy.version)) for one in remedy.graphs]
             if all(verdict.supported for verdict in verdicts):
                 yield replace(remedy, verdict=verdicts[0])
 
@@ -197,24 +223,51 @@ _LEAST_VERSIONS = 3  # that are asked, however late it is, where nothing else wa
 
 
 def _other_versions(
-    graph: Graph, target: str, version: str | None, deadline: float, stop: threading.Event
-) -> list[Remedy]:
-    """Return other installed cuDNN versions that support the graph: those next to the one asked about first."""
+    graph: Graph, asked: _Asked, deadline: float, stop: threading.Event
+) -> tuple[list[Remedy], list[str]]:
+    """Return other installed cuDNN versions that support the graph, and those that refuse it, the nearest first."""
     found: list[Remedy] = []
+    refusing: list[str] = []
     with Judge() as judge:
-        used = version or judge.ask(Question(graph, target)).cudnn  # asked of a child: this process loads none
+        used = asked.version or judge.ask(asked.question(graph, asked.target, None)).cudnn  # this process loads none
         if not used[:1].isdigit():  # no library, or one that never answered
-            return []
+            return [], []
         for number, name in enumerate(_order_of_versions(used)):
             late = time.monotonic() > deadline and number >= _LEAST_VERSIONS
             if late or stop.is_set() or found:
                 break
-            verdict = judge.ask(Question(graph, target, name))
+            verdict = judge.ask(asked.question(graph, asked.target, name))
             if verdict.supported:
                 title = f"cuDNN {name} instead of {used}"
-                remedy = Remedy(title, "exact", (title,), graph, target, name, verified=True, verdict=verdict)
+                remedy = Remedy(title, "exact", (title,), graph, asked.target, name, verified=True, verdict=verdict)
                 found.append(replace(remedy, graphs=(graph,), kinds=("version",)))
-    return found
+            elif verdict.outcome is Outcome.NOT_SUPPORTED:
+                refusing.append(name)
+    return found, refusing
+
+
+_VERSIONS_S = 3.0
+
+
+def with_versions(verdict: Verdict, question: Question) -> Verdict:
+    """Return the verdict on a question with what other installed versions say, where a pattern was taken out of cuDNN.
+
+    Notes
+    -----
+    Loads cuDNN: yes, each version in a child process.
+    """
+    cause = verdict.cause
+    if cause is None or cause.code != "pattern-removed":
+        return verdict
+    asked = _Asked(question.target, verdict.cudnn, question.modes, question.build)
+    found, refusing = _other_versions(question.graph, asked, time.monotonic() + _VERSIONS_S, threading.Event())
+    if found:
+        told: Asked = "built" if question.build else "support check"
+        cause = replace(cause, remedy=f"use cuDNN {found[0].version} (--cudnn {found[0].version})", asked=told)
+    elif refusing:
+        detail = f"{cause.detail}; cuDNN {', '.join(refusing)} {'do' if len(refusing) > 1 else 'does'} not support it"
+        cause = replace(cause, detail=detail, remedy="", asked="")
+    return replace(verdict, cause=cause)
 
 
 def _order_of_versions(used: str) -> list[str]:
@@ -229,32 +282,35 @@ def _order_of_versions(used: str) -> list[str]:
 # the search, in a child process
 
 
-def _search(
-    graph: Graph, target: str, version: str | None, deadline: float, *, two_steps: bool, build: bool
-) -> list[Remedy] | None:
+def _search(graph: Graph, asked: _Asked, deadline: float, *, two_steps: bool) -> list[Remedy] | None:
     """Return what a child finds, started again without the variation it died of; None if the graph is supported."""
     skip: list[str] = []
     found: dict[str, Remedy] = {}
+    building = False
     for _ in range(_RESTARTS):
-        asked = {
+        question = {
             "graph": graph_to_json(graph),
-            "target": target,
+            "target": asked.target,
+            "modes": asked.modes,
             "deadline": deadline,
             "least": _LEAST * (deadline - time.monotonic()),
             "two_steps": two_steps,
-            "build": build,
-            "skip": skip,
+            "build": asked.build,
+            "skip": [*skip, *(title for title in found if title not in skip)],
+            "building": building,
         }
         asking = ""
-        with Child.start(_SERVED, environment_for(version)) as child:
-            for line in child.ask(asked, max(1.0, deadline + _GRACE_S - time.monotonic())):
+        with Child.start(_SERVED, environment_for(asked.version)) as child:
+            for line in child.ask(question, max(1.0, deadline + _GRACE_S - time.monotonic())):
+                building = building or "deadline" in line
+                deadline = line.get("deadline", deadline)
                 if "supported" in line:
                     return None
                 if "fault" in line:
                     raise Fault(**line["fault"]).error()
                 asking = line.get("asking", asking)
                 if "title" in line:
-                    remedy = _read(line, version)
+                    remedy = _read(line, asked.version)
                     found[remedy.title] = remedy
         if not asking and child.ending not in ("", TIMED_OUT):
             raise EnvironmentNotReady(
@@ -302,9 +358,9 @@ def _answer(asked: Mapping[str, Any], say: Say) -> None:
     deadline = max(asked["deadline"], time.monotonic() + asked["least"])  # of one clock for all processes
     graph = graph_from_json(asked["graph"])
     with contextlib.closing(open_target(None if asked["target"] == GPU else asked["target"])) as target:
-        search = _Search(graph, target, asked["target"], deadline, asked["skip"], say)
-        search.patient = asked["build"]
-        if not asked["build"] and search.is_supported():
+        search = _Search(graph, target, asked["target"], asked["modes"], deadline, asked["skip"], say)
+        search.patient, search.building = asked["build"], asked["building"]
+        if search.is_supported():
             say(supported=True)
         else:
             search.run(two_steps=asked["two_steps"])
@@ -333,6 +389,7 @@ _ORDER = (
     "drop_dropout",
     "mask",
     "drop_bias",
+    "smaller_head_dim",
     "virtual",
     "split",
 )
@@ -355,6 +412,7 @@ class _Search:
         graph: Graph,
         target: Target,
         name: str,
+        modes: Sequence[str],
         deadline: float,
         skip: Collection[str],
         say: Say,
@@ -362,27 +420,38 @@ class _Search:
         self.graph = graph
         self.target = target
         self.name = name
+        self.modes = modes
         self.deadline = deadline
         self.skip = skip
         self.patient = False  # many changes look well until they are built
+        self.building = False  # the graph passes its support check, so a change helps only if its plan can be built
         self.say = say
         self.found: list[tuple[Change, ...]] = []
+        self.verdicts: dict[str, Verdict] = {}  # of what was built, by what it is
         self.words = ""
 
     def is_supported(self) -> bool:
-        """Return whether cuDNN supports the graph as it is, and keep its reason."""
+        """Return whether cuDNN supports the graph as it is, which may mean a plan of it, and keep its reason."""
         supported, self.words = self._ask(self.graph, self.target, _ITSELF)
         if _ITSELF in self.skip:
             self.words = " ".join(suspects(self.graph))
-        return supported
+        if self.building or not self.patient or not (supported or _ITSELF in self.skip):
+            return supported
+        self.building = True
+        self.deadline += _BUILDING_S
+        self.say(deadline=self.deadline)
+        return self._ask(self.graph, self.target, _ITSELF)[0]
 
     def run(self, two_steps: bool) -> None:
         """Say what is found."""
-        crashes = _ITSELF in self.skip
-        if not crashes:  # else every target would
+        crashes = _ITSELF in self.skip  # then every target would
+        if not crashes and not self.building:
             self._other_targets()
         promising = self._one_step()
-        if two_steps and not any(self._leaves_results(steps) for steps in self.found):
+        if not crashes and self.building:  # dear, and said by another program than the user's
+            self._other_targets()
+        enough = bool(self.found) if self.building else any(map(self._leaves_results, self.found))
+        if two_steps and not enough:
             self._two_steps(promising)
         if not self.found:
             end = max(self.deadline, time.monotonic() + _MORE_S)
@@ -401,7 +470,8 @@ class _Search:
 
     def _first_steps(self) -> Iterator[tuple[Change, ...]]:
         cuts = 0
-        for change in changes(self.graph, _kinds_to_try(self.words)):
+        kinds = dict.fromkeys([*BUILDING_KINDS, *_ORDER]) if self.building else _kinds_to_try(self.words)
+        for change in changes(self.graph, [kind for kind in kinds if kind != "drop_operation"]):
             cuts += change.kind == "split"
             if cuts <= _CUTS:
                 yield (change,)
@@ -420,7 +490,7 @@ class _Search:
         found: Counter[tuple[str, ...]] = Counter()
         for steps in candidates:
             kinds = tuple(step.kind for step in steps)
-            if found[kinds] >= _OF_A_KIND:
+            if found[kinds] >= (1 if self.building else _OF_A_KIND):
                 continue
             if time.monotonic() > (self.deadline if end is None else end):
                 return
@@ -446,19 +516,35 @@ class _Search:
         words: list[str] = []
         try:
             question = OperationGraph(graph, target)
-            for mode in _MODES:
+            for mode in self.modes:
                 answer = question.heuristics(mode)
                 if answer.configs:
-                    return True, ""
+                    return not self.building or self._builds(graph, target, what), ""
                 reason = furthest_reason(read_refusals(answer.answer.text))
                 words += [str(reason)] if reason else []
         except CudnnBackendError as error:
             return False, str(error)
         return False, max(words, key=len, default="")
 
+    def _builds(self, graph: Graph, target: Target, what: str) -> bool:
+        """Return whether a plan can be built, and keep the verdict; in a forked process where that can use the target.
+
+        Some layouts crash cuDNN while it compiles.
+        """
+
+        def ask() -> Verdict | None:
+            return explain(graph, target, mode=self.modes, build=True, causes=False)
+
+        verdict = ask() if target.is_live else run_in_fork(ask, lambda: None)
+        if verdict is None or not verdict.supported:
+            return False
+        self.verdicts[what] = verdict
+        return True
+
     def _report(self, steps: tuple[Change, ...], title: str) -> None:
         graphs = steps[-1].graphs
-        verdict = explain(graphs[0], self.target)
+        built = self.verdicts.get(title) if len(graphs) == 1 else None
+        verdict = built or explain(graphs[0], self.target, mode=self.modes, causes=False)
         if not verdict.supported:
             return
         self.found.append(steps)
@@ -491,5 +577,5 @@ class _Search:
                     tensors=[],
                     graphs=[graph_to_json(self.graph)],
                     target=name,
-                    verdict=explain(self.graph, other).to_dict(),
+                    verdict=(self.verdicts.get(title) or explain(self.graph, other, mode=self.modes)).to_dict(),
                 )

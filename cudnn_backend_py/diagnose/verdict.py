@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import EnvironmentNotReady, UsageError
 from ..plans.candidate import Candidate
 from ..plans.refusals import Reason
 from ..printable import without_addresses
 
-__all__ = ["STAGES", "Basis", "Candidate", "Cause", "Control", "Outcome", "Stage", "Verdict"]
+__all__ = ["STAGES", "Asked", "Basis", "Candidate", "Cause", "Control", "Outcome", "Stage", "Verdict"]
 
 SCHEMA = "cudnn-backend-py/verdict"
 SCHEMA_VERSION = 1
@@ -48,11 +48,22 @@ class Basis(StrEnum):
     GUESS = "guess"
 
 
+Asked = Literal["", "not asked", "support check", "built"]
+
+_HOW_FAR = {
+    "": "",
+    "not asked": " [not asked]",
+    "support check": " [passes its support check, not built]",
+    "built": " [a plan of it was built]",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Cause:
     """Why, in one line: tensor or limit, value found, value needed; ``basis`` says how that is known.
 
-    Addresses in it are masked, as in a :class:`Reason`.
+    Addresses in it are masked, as in a :class:`Reason`. ``asked`` says how far cuDNN was asked about the changes,
+    targets and versions that ``remedy`` names; it is empty where it names none.
     """
 
     code: str
@@ -60,6 +71,12 @@ class Cause:
     basis: Basis
     detail: str = ""
     remedy: str = ""
+    asked: Asked = ""
+
+    @property
+    def advice(self) -> str:
+        """The remedy, and how far cuDNN was asked about it; empty where there is none."""
+        return self.remedy and self.remedy + _HOW_FAR[self.asked]
 
     def __post_init__(self) -> None:
         for name in ("headline", "detail"):
@@ -94,7 +111,8 @@ class Stage:
 class Verdict:
     """What cuDNN says about a graph on a target, and why.
 
-    ``stage`` is how far it came, one of ``STAGES``; ``stages`` says what each of them said.
+    ``stage`` is how far it came, one of ``STAGES``; ``stages`` says what each of them said. ``only_fallback`` is set
+    where FALLBACK alone supports the graph, and says why the other modes refuse it: who asks those alone is refused.
     """
 
     outcome: Outcome
@@ -117,6 +135,15 @@ class Verdict:
     limits: tuple[str, ...] = field(default_factory=tuple)
     stages: tuple[Stage, ...] = ()
     hazards: tuple[str, ...] = ()
+    only_fallback: Cause | None = None
+
+    @property
+    def note(self) -> str:
+        """What a first line says after the outcome: that only FALLBACK supports the graph, and why others do not."""
+        if self.only_fallback is None:
+            return ""
+        others = ", ".join(mode for mode in self.modes if mode != "FALLBACK")
+        return f" by FALLBACK only, mode {others} refuses ({self.only_fallback.headline})"
 
     @property
     def supported(self) -> bool:
@@ -154,8 +181,9 @@ class Verdict:
         del plain["schema"], plain["version"]
         if plain["control"] is not None:
             plain["control"] = Control(**{**plain["control"], "reasons": _reasons(plain["control"]["reasons"])})
-        if plain["cause"] is not None:
-            plain["cause"] = Cause(**{**plain["cause"], "basis": Basis(plain["cause"]["basis"])})
+        for name in ("cause", "only_fallback"):
+            if plain.get(name) is not None:
+                plain[name] = Cause(**{**plain[name], "basis": Basis(plain[name]["basis"])})
         plain["outcome"] = Outcome(plain["outcome"])
         plain["reasons"] = _reasons(plain["reasons"])
         plain["stages"] = tuple(Stage(**item) for item in plain["stages"])

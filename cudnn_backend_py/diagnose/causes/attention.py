@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 
 from ...graph.data_types import HALF_TYPES, LOW_PRECISION_TYPES
-from ...graph.rewrite.changes import describe, head_dims
-from ...graph.rewrite.dims import resize
+from ...graph.ir import Graph
+from ...graph.rewrite.changes import Change, describe, head_dims
+from ...graph.rewrite.dims import DimClass, resize
 from ...plans.refusals import Reason
 from ..verdict import Basis, Cause
 from .case import Case, blame_change, quote, statement, type_word
-from .rules import _is_named, _of, word_rule
+from .rules import _is_named, judge_for, name_dims, word_rule
 from .together import ALONE, blame_beside, blame_others, options_refused
 
 __all__ = ["options_refused"]
@@ -33,23 +34,34 @@ def head_dim(case: Case, reason: Reason) -> Cause | None:
     both = [one for one in (dims.d, dims.d_v) if one is not None]
     if not both:
         return None
-    change = case.cure("pad_head_dim")
     texts = [found.text for found in case.reasons]
     multiple = re.search(r"multiple of (\d+)|% (\d+) != 0", reason.text)
     limits = {int(n) for text in texts for n in re.findall(r"(?:equal to|<=|Only D=|to be) ?(\d+)", text)}
     limits |= {int(n) for n in re.findall(r"(?:equal to|<=|Only D=|to be|d_qk >|d_v >) ?(\d+)", reason.text)}
     size = max(one.size for one in both)
+    if limits and not multiple:
+        alone = case.cure("smaller_head_dim", keep=lambda change: change.title.count("->") == 1)
+        if alone is not None:
+            what, found, limit = re.split(r": | -> ", alone.title)
+            rest = [one for one in both if one.size != int(limit) and not _is_about(alone, case.graph, one)]
+            beside = f" beside {rest[0].size} of {name_dims(case.graph, rest)[12:-3]}" if rest else ""
+            headline = f"{what} is {found}, at most {limit} is supported{beside} on sm_{case.target.sm}"
+            detail = f"with {alone.title}, and nothing else changed, cuDNN supports the graph"
+            remedy = f"{alone.title} ({alone.effect})"
+            return Cause("head-dim", headline + quote(reason), Basis.MEASURED, detail, remedy)
+    change = case.cure("pad_head_dim")
     if change is None and (said := blame_others(case, "head dim")):
         return said
     wrong = [one for one in both if one.size == size]
     if change is not None or (multiple and size % int(multiple[1] or multiple[2])):
         wrong = [one for one in both if multiple and one.size % int(multiple[1] or multiple[2])] or wrong
         needed = f"a multiple of {multiple[1] or multiple[2]} is needed" if multiple else "another is needed"
-        headline = f"{_of(case.graph, wrong)} {wrong[0].size}, {needed}"
+        headline = f"{name_dims(case.graph, wrong)} {wrong[0].size}, {needed}"
         if change is None:
-            alone = case.blame is not None and ("head dim",) in case.blame.sets
-            basis, detail = (Basis.MEASURED, ALONE.format("it")) if alone else (Basis.RULE, "")
-            return Cause("head-dim", headline + quote(reason), basis, detail, "pad the head dim with zeros")
+            blamed = case.blame is not None and ("head dim",) in case.blame.sets
+            basis, detail = (Basis.MEASURED, ALONE.format("it")) if blamed else (Basis.RULE, "")
+            remedy = "" if case.measure else "pad the head dim with zeros"
+            return Cause("head-dim", headline + quote(reason), basis, detail, remedy)
         names = ", ".join(change.tensors)
         detail = (
             f"with {change.title.partition(': ')[2]} of {names}, and nothing else changed, cuDNN supports the graph"
@@ -59,16 +71,19 @@ def head_dim(case: Case, reason: Reason) -> Cause | None:
         return together
     for limit in sorted(limits, reverse=True):
         smaller = resize(case.graph, both, limit) if limit < size else None
-        headline = f"{_of(case.graph, wrong)} {size}, at most {limit} is supported on sm_{case.target.sm}"
+        headline = f"{name_dims(case.graph, wrong)} {size}, at most {limit} is supported on sm_{case.target.sm}"
         if smaller is not None and case.supports(smaller):
             detail = f"with a head dim of {limit}, and nothing else changed, cuDNN supports the graph"
-            others = case.elsewhere
-            remedy = f"{', '.join(others)} take it with this cuDNN" if others else ""
-            return Cause("head-dim", headline + quote(reason), Basis.MEASURED, detail, remedy)
+            return Cause("head-dim", headline + quote(reason), Basis.MEASURED, detail, judge_for(case.elsewhere))
     if limits and size > max(limits):
-        headline = f"{_of(case.graph, wrong)} {size}, at most {max(limits)} is supported on sm_{case.target.sm}"
+        headline = f"{name_dims(case.graph, wrong)} {size}, at most {max(limits)} is supported on sm_{case.target.sm}"
         return Cause("head-dim", headline + quote(reason), Basis.RULE)
     return None
+
+
+def _is_about(change: Change, graph: Graph, one: DimClass) -> bool:
+    """Return whether a change of dims is one of these."""
+    return any(tensor.name in change.tensors for tensor in graph.tensors for uid, _ in one.axes if tensor.uid == uid)
 
 
 @word_rule
@@ -98,9 +113,7 @@ def low_precision(case: Case, reason: Reason) -> Cause | None:
     if others:
         needed = f"with which this graph is supported on {', '.join(others)}, not on sm_{case.target.sm}"
         headline = f"{found}, {needed}{quote(reason)}"
-        return Cause(
-            "data-type", headline, Basis.MEASURED, "the same graph was asked about there", "float16 or bfloat16 instead"
-        )
+        return Cause("data-type", headline, Basis.MEASURED, "the same graph was asked about there", judge_for(others))
     change = case.cure("data_type")
     if change is not None:
         return blame_change("data-type", case, change, reason)

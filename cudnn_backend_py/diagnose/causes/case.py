@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,9 +16,11 @@ from ...graph.ir import Graph, Tensor, packed_strides
 from ...graph.rewrite.changes import Change, changes, describe
 from ...graph.strides import channels_last
 from ...plans.engine import OperationGraph
+from ...plans.plan import build_plan
 from ...plans.refusals import Reason, read_error, read_refusals
 from ...target import Target, open_target
-from ..verdict import Basis, Candidate, Cause
+from ..fork import run_in_fork
+from ..verdict import Asked, Basis, Candidate, Cause
 from .blame import Blame, find_blame
 from .options import Options, read_options
 from .phrases import explain_numbers, is_of_other_architecture, is_vague
@@ -24,8 +28,11 @@ from .phrases import explain_numbers, is_of_other_architecture, is_vague
 __all__ = [
     "ARCHITECTURES",
     "FORMS",
+    "Budget",
     "Case",
     "blame_change",
+    "builds",
+    "contrast",
     "furthest_first",
     "quote",
     "quote_best",
@@ -50,6 +57,51 @@ def supports(graph: Graph, target: Target, modes: Sequence[str]) -> bool:
         return False
 
 
+_PLANS = 4  # of a variation, of each mode, that are tried
+
+
+def builds(graph: Graph, target: Target, modes: Sequence[str]) -> bool:
+    """Return whether a plan of the graph can be built; nothing is said of why not.
+
+    A variation that cuDNN refuses costs some 5 ms, one that does not compile 0.1 s, one that does up to a second.
+    """
+    try:
+        question = OperationGraph(graph, target)
+        configs = [config for mode in modes for config in question.heuristics(mode).configs[:_PLANS]]
+    except CudnnBackendError:
+        return False
+    for config in configs:
+        try:
+            build_plan(config).close()
+        except CudnnBackendError:
+            continue
+        return True
+    return False
+
+
+class Budget:
+    """Time for building variations: of the processors, so that a busy machine finds the same; and of the clock.
+
+    Parameters
+    ----------
+    cpu_s, wall_s
+        Seconds of this process and of those it forked, and on the clock, after which no other variation is begun: some
+        fifteen that do not compile, or two that do.
+    """
+
+    def __init__(self, cpu_s: float = 1.5, wall_s: float = 15.0) -> None:
+        self._cpu_s, self._wall_s = cpu_s, wall_s
+        self._ends: tuple[float, float] | None = None
+
+    @property
+    def left(self) -> bool:
+        """Whether another variation may be begun; the time begins with the first time this is asked."""
+        spent, now = sum(os.times()[:4]), time.monotonic()
+        if self._ends is None:
+            self._ends = spent + self._cpu_s, now + self._wall_s
+        return spent < self._ends[0] and now < self._ends[1]
+
+
 def _reasons(graph: Graph, target: Target, modes: Sequence[str]) -> set[str] | None:
     """Return the innermost reasons of all refused candidates; None where the graph is supported, or is no graph."""
     found: set[str] = set()
@@ -72,7 +124,8 @@ def _reasons(graph: Graph, target: Target, modes: Sequence[str]) -> set[str] | N
 class Case:
     """A refused graph, and the variations that are asked about, 40 at most.
 
-    ``measure`` False asks none: for graphs whose variations crash cuDNN.
+    ``measure`` False asks none: for graphs whose variations crash cuDNN. With a ``budget`` a plan of each variation is
+    asked for, not its support check alone, each in a forked process; ``step`` is called before each.
     """
 
     refused: Sequence[Candidate]
@@ -81,6 +134,13 @@ class Case:
     modes: Sequence[str]
     measure: bool = True
     questions: int = _QUESTIONS
+    budget: Budget | None = None
+    step: Callable[[str], object] = str
+
+    @property
+    def asked(self) -> Asked:
+        """How far cuDNN is asked about variations."""
+        return "support check" if self.budget is None else "built"
 
     @cached_property
     def options(self) -> Options | None:
@@ -113,17 +173,22 @@ class Case:
 
         return find_blame(options.found, options.needs, ask)
 
-    def ask(self, graph: Graph) -> bool | None:
-        """Return whether cuDNN supports a variation; None where there were too many."""
-        return supports(graph, self.target, self.modes) if self._may_ask() else None
+    def supports(self, graph: Graph, target: Target | None = None) -> bool:
+        """Return whether cuDNN supports a variation, also for another target; False where there were too many."""
+        return self.ask(graph, target) is True
 
-    def supports(self, graph: Graph) -> bool:
-        """Return whether cuDNN supports a variation; False where there were too many."""
-        return self._may_ask() and supports(graph, self.target, self.modes)
+    def ask(self, graph: Graph, target: Target | None = None) -> bool | None:
+        """Return whether cuDNN supports a variation, also for another target; None where there were too many."""
+        if not self._may_ask():
+            return None
+        if self.budget is None:
+            return supports(graph, target or self.target, self.modes)
+        self.step(f"plan, of variation {_QUESTIONS - self.questions} of the graph")
+        return run_in_fork(lambda: builds(graph, target or self.target, self.modes), lambda: False)
 
     def _may_ask(self) -> bool:
         self.questions -= 1
-        return self.measure and self.questions >= 0
+        return self.measure and self.questions >= 0 and (self.budget is None or self.budget.left)
 
     def cure(self, *kinds: str, keep: Callable[[Change], bool] = lambda _: True) -> Change | None:
         """Return the first change of these kinds, and of one graph, after which cuDNN supports the graph."""
@@ -159,10 +224,16 @@ class Case:
             other = open_target(name, on=self.target.library)
             try:
                 if other.sm != self.target.sm:
-                    found += [f"sm_{other.sm}"] if supports(self.graph, other, self.modes) else []
+                    found += [f"sm_{other.sm}"] if self._takes(other) else []
             finally:
                 other.close()
         return found
+
+    def _takes(self, other: Target) -> bool:
+        """Return whether another target supports the graph; those do not count among the forty questions."""
+        if self.budget is not None:
+            return self.supports(self.graph, other)
+        return supports(self.graph, other, self.modes)
 
 
 def furthest_first(refused: Iterable[Candidate]) -> list[Reason]:
@@ -192,7 +263,7 @@ def type_word(kind: DataType) -> str:
     return DATA_TYPES[kind].word or kind.name.lower()
 
 
-def _contrast(graph: Graph, change: Change) -> str:
+def contrast(graph: Graph, change: Change) -> str:
     """Return tensors, values found and values needed of a change, such as "bias is float32, float16 is needed"."""
     if change.kind in FORMS:
         return f"{FORMS[change.kind]}: {change.title}"
@@ -269,7 +340,7 @@ def quote_best(case: Case, reason: Reason) -> str:
 
 def blame_change(code: str, case: Case, change: Change, reason: Reason | None = None) -> Cause:
     """Return the cause that a change which cures it shows."""
-    headline = _contrast(case.graph, change) + (quote(reason) if reason else "")
+    headline = contrast(case.graph, change) + (quote(reason) if reason else "")
     detail = "with that changed, and nothing else, cuDNN supports the graph"
     effect = "" if change.effect == "exact" else f" ({change.effect})"
     return Cause(code, headline, Basis.MEASURED, detail, f"{change.title}{effect}")

@@ -18,11 +18,14 @@ from ...target import Target
 from ..fork import run_in_fork
 from ..verdict import Basis, Candidate, Cause
 from .attention import options_refused
-from .case import FORMS, Case, blame_change, statement
+from .building import why_none_builds
+from .case import FORMS, Budget, Case, blame_change, statement
 from .phrases import is_vague, needed_of_device, rules_for
 from .rules import RULES, WORD_RULES, architecture, pattern_removed
 
-__all__ = ["DEVICE_NEEDED", "UNJUDGED", "find_cause", "find_graph_cause", "suspects"]
+__all__ = ["DEVICE_NEEDED", "UNJUDGED", "find_build_cause", "find_cause", "find_graph_cause", "suspects"]
+
+_BUILD_PATIENCE_S = 40.0  # longer than the budget and the variation that is then being built
 
 # Causes that say nothing about the graph.
 DEVICE_NEEDED = "device-needed"
@@ -30,7 +33,14 @@ UNJUDGED = frozenset({"driver-library-unusable", DEVICE_NEEDED})
 
 
 def find_cause(
-    refused: Sequence[Candidate], graph: Graph, target: Target, modes: Sequence[str], *, measure: bool = True
+    refused: Sequence[Candidate],
+    graph: Graph,
+    target: Target,
+    modes: Sequence[str],
+    *,
+    measure: bool = True,
+    build: bool = False,
+    step: Callable[[str], object] = str,
 ) -> Cause | None:
     """Return why a graph was refused, or None if cuDNN was silent.
 
@@ -41,22 +51,77 @@ def find_cause(
     measure
         Whether cuDNN may be asked about variations of the graph, forty at most. They are asked in
         a forked process, as some kill cuDNN; so never of a GPU in this process, whose context a fork does not have.
+    build
+        Whether a variation counts only if a plan of it can be built, which is bounded in time.
+    step
+        Called with each variation that is built, before it is.
     """
-    case = Case(refused, graph, target, modes, measure and not target.is_live)
-    for rule in RULES:
-        cause = _ask(rule, case)
-        if cause is not None:
-            return cause
-    return _name_device_need(case, _find_in_fork(case, _most_certain))
+    case = _case(refused, graph, target, modes, measure, build, step)
+    cause = _by_rules(case)
+    if cause is not None:
+        return _with_asked(case, cause)
+    return _with_asked(case, _name_device_need(case, _find_in_fork(case, _most_certain)))
+
+
+def find_build_cause(
+    failed: Sequence[Candidate],
+    graph: Graph,
+    target: Target,
+    modes: Sequence[str],
+    *,
+    measure: bool = True,
+    step: Callable[[str], object] = str,
+) -> Cause:
+    """Return why no plan of a graph can be built, although engine configs passed their support check.
+
+    Parameters
+    ----------
+    failed
+        Those candidates, with the reasons why their plans cannot be built.
+    measure, step
+        As for :func:`find_cause`; the search is bounded by a :class:`.case.Budget`.
+    """
+    case = _case(failed, graph, target, modes, measure, True, step)
+    found = _find_in_fork(case, lambda one: _ask(why_none_builds, one))
+    headline = f"{len(failed)} engine configs passed their support check and none of their plans can be built"
+    cause = _with_asked(case, found)
+    return cause or Cause("no-plan-builds", headline, Basis.MEASURED, "the control graph's plan can be built here")
+
+
+def _case(
+    refused: Sequence[Candidate],
+    graph: Graph,
+    target: Target,
+    modes: Sequence[str],
+    measure: bool,
+    build: bool,
+    step: Callable[[str], object],
+) -> Case:
+    may = measure and not target.is_live
+    return Case(refused, graph, target, modes, may, budget=Budget() if build else None, step=step)
+
+
+def _with_asked(case: Case, cause: Cause | None) -> Cause | None:
+    """Return the cause with how far cuDNN was asked about its remedy, where the rule does not say it."""
+    if cause is None or not cause.remedy or cause.asked or cause.code in UNJUDGED:
+        return cause
+    return dataclasses.replace(cause, asked=case.asked if cause.basis is Basis.MEASURED else "not asked")
 
 
 def find_graph_cause(
-    reasons: Sequence[Reason], graph: Graph, target: Target, modes: Sequence[str], *, measure: bool = True
+    reasons: Sequence[Reason],
+    graph: Graph,
+    target: Target,
+    modes: Sequence[str],
+    *,
+    measure: bool = True,
+    build: bool = False,
+    step: Callable[[str], object] = str,
 ) -> Cause | None:
     """Return why cuDNN refused the operation graph itself, or None if no rule knows its error text."""
     refused = [Candidate("", None, {}, "refused", tuple(reasons))]
-    case = Case(refused, graph, target, modes, measure and not target.is_live)
-    cause = _find_in_fork(case, _of_graph)
+    case = _case(refused, graph, target, modes, measure, build, step)
+    cause = _with_asked(case, _find_in_fork(case, _of_graph))
     return cause and dataclasses.replace(cause, code="operation-graph-refused")
 
 
@@ -67,10 +132,16 @@ def _find_in_fork(case: Case, find: Callable[[Case], Cause | None]) -> Cause | N
         with collecting() as lines:
             return find(case), lines
 
-    cause, lines = run_in_fork(heard, lambda: (find(dataclasses.replace(case, measure=False)), []))
+    patience = {} if case.budget is None else {"patience_s": _BUILD_PATIENCE_S}
+    cause, lines = run_in_fork(heard, lambda: (find(dataclasses.replace(case, measure=False)), []), **patience)
     for line in lines:
         tell(line)
     return cause
+
+
+def _by_rules(case: Case) -> Cause | None:
+    """Return what the first rule says that knows the fault by its text alone."""
+    return next((cause for rule in RULES if (cause := _ask(rule, case)) is not None), None)
 
 
 def _ask(rule: Callable[..., Cause | None], *given: Case | Reason) -> Cause | None:

@@ -59,6 +59,7 @@ PHRASES = (
     Phrase(r"getNumElementsWithStride|overlap", "overlapping"),
     Phrase(r"(?:mmaNodeCount|mma_node_count) == 0", "no_product"),
     Phrase(r"Embedding dim per head|[Hh]ead dim|hidden dim|Only D=|head_dim|d_qk|d_v\b", "head_dim", ("pad_head_dim",)),
+    Phrase(r"less than equal to|Only D=|d_(?:qk|v) (?:>|<=)", kinds=("smaller_head_dim",)),
     Phrase(r"(?i)fp8|QMMA|e4m3|e5m2|block.?scale|mxfp8|nvfp4|FP16/BF16 I/O", "low_precision", _TYPES),
     Phrase(r"DATA_TYPE|(?i:data ?type|datatype|I/O|dtype)|[ab]Type|yType|compute type", "data_type", _TYPES),
     Phrase(r"seed tensor|mma_shape|MmaShape", "data_type"),

@@ -23,7 +23,16 @@ from ..verdict import Basis, Candidate, Cause
 from .case import FORMS, Case, blame_change, quote, quote_best, supports, type_word
 from .together import blame_beside, options_refused
 
-__all__ = ["RULES", "WORD_RULES", "WordRule", "architecture", "pattern_removed"]
+__all__ = [
+    "RULES",
+    "WORD_RULES",
+    "WordRule",
+    "architecture",
+    "judge_for",
+    "name_dims",
+    "pattern_removed",
+]
+
 
 Rule = Callable[[Case], Cause | None]
 WordRule = Callable[[Case, Reason], Cause | None]
@@ -49,6 +58,11 @@ def _first_with(refused: Sequence[Candidate], status: str, words: str = "") -> t
             if reason.status.endswith(status) and words in reason.text:
                 return candidate, reason
     return None
+
+
+def judge_for(others: Sequence[str]) -> str:
+    """Return the remedy that the graph is supported elsewhere; nothing where it is nowhere."""
+    return f"judge for {' or '.join(others[:3])}, with this cuDNN" if others else ""
 
 
 def _kib(size_bytes: int) -> str:
@@ -78,7 +92,7 @@ def shared_memory_per_block_insufficient(case: Case) -> Cause | None:
     limit = int(target.profile.properties["maxSharedMemoryPerBlockOptin"])
     engine = found[0].engine
     here = f"sm_{target.sm} has {_kib(limit)} at most"
-    remedy = "judge for a GPU with more shared memory per block, such as --target sm80 or sm90"
+    remedy = judge_for(case.elsewhere)
     needed = None
     if case.measure and not target.is_live:
         needed = _find_needed_shared_memory(case.graph, target, limit, case.modes)
@@ -145,7 +159,7 @@ def pattern_removed(case: Case) -> Cause | None:
         return None
     version = target.library.version_text
     headline = f"the pattern was removed from cuDNN and is not in {version}: {found[1].statement}"
-    remedy = "ask the installed versions whether one supports it (cudnn-backend since), or use the flash pattern"
+    remedy = "older versions are reported to support such patterns; 'cudnn-backend whatif' asks those installed here"
     return Cause("pattern-removed", headline, Basis.RULE, detail, remedy)
 
 
@@ -287,7 +301,7 @@ def no_product(case: Case, reason: Reason) -> Cause | None:
     )
 
 
-def _of(graph: Graph, classes: Sequence[object]) -> str:
+def name_dims(graph: Graph, classes: Sequence[object]) -> str:
     """Return "head dim of q, k is" for dims of those tensors in memory."""
     uids = {uid for one in classes for uid, _ in one.axes}  # type: ignore[attr-defined]
     names = [tensor for tensor in graph.tensors if tensor.uid in uids and not tensor.virtual]
@@ -343,7 +357,7 @@ def layout(case: Case, reason: Reason) -> Cause | None:
     if ranks and ranks[-1] < 3:
         shown = ", ".join(f"{t.name} {list(t.dims)}" for t in case.graph.tensors[:4] if not t.virtual)
         headline = f"tensors have {ranks[-1]} dims ({shown}), 3 or more are needed"
-        return Cause("layout", headline + quote(reason), Basis.RULE, reason.text, "add leading dims of 1")
+        return Cause("layout", headline + quote(reason), Basis.RULE, reason.text, "leading dims of 1")
     strided = [t for t in case.graph.tensors if not t.virtual and not t.by_value and t.rank > 1]
     shown = "; ".join(f"{t.name} {list(t.strides)}" for t in strided[:5])
     return Cause("layout", f"strides do not fit: {shown}{quote(reason)}", Basis.RULE, reason.text)
@@ -410,7 +424,7 @@ def architecture(case: Case, reason: Reason) -> Cause | None:
         return None
     where = f"sm_{case.target.sm} does not take the graph, {', '.join(others)} {'do' if len(others) > 1 else 'does'}"
     return Cause(
-        "architecture", where + quote(reason), Basis.MEASURED, "the same graph was asked about there", "another target"
+        "architecture", where + quote(reason), Basis.MEASURED, "the same graph was asked about there", judge_for(others)
     )
 
 
@@ -466,7 +480,7 @@ def operation(case: Case, reason: Reason) -> Cause | None:
         verb = "do not fit together" if len(names) > 1 else "does not fit into this graph"
         headline = f"operation{'s' if len(names) > 1 else ''} {' and '.join(names)} {verb}{quoted}"
         detail = f"{cures[0].title}, cuDNN supports the graph"
-        return Cause("operation", headline, Basis.MEASURED, detail, "split the graph there, or write it otherwise")
+        return Cause("operation", headline, Basis.MEASURED, detail, f"{cures[0].title} ({cures[0].effect})")
     if len(case.graph.ops) == 1 and quoted:
         only = case.graph.ops[0]
         return Cause(

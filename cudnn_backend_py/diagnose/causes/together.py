@@ -42,17 +42,31 @@ def options_refused(case: Case) -> Cause | None:
     patterns = [options.found[key].pattern for key in blame.options]
     fitting = [one for one in case.telling if any(re.search(pattern, statement(one)) for pattern in patterns)]
     headline = "; and besides ".join(parts) + next(filter(None, map(quote, fitting)), "")
-    kept = blame.cures or [one[-1] for one in blame.sets]
-    remedy = _remedy([options.found[key] for key in kept], " or " if blame.cures else " and ")
+    remedies = [_remedy(case, options, blame)]
     if others := case.elsewhere:
         headline += f"; {', '.join(others)} support{'s' if len(others) == 1 else ''} the graph"
-        remedy += f"; or {', '.join(others)}"
+        remedies.append(", ".join(others))
+    remedy = "; or ".join(filter(None, remedies))
     single = all(len(one) == 1 for one in blame.sets)
     detail = ALONE.format("it" if len(blame.sets) == 1 else "each of them") if single else _TOGETHER
     return Cause("option", headline, Basis.MEASURED, detail, remedy)
 
 
-def _remedy(options: Sequence[Option], word: str) -> str:
+def _remedy(case: Case, options: Options, blame: Blame) -> str:
+    """Return what to leave out, as far as the problem without it was asked; nothing where that does not help."""
+
+    def helps(gone: Sequence[str]) -> bool:
+        graph = options.graph([key for key in options.found if not options.whole([key]) & set(gone)])
+        return graph is not None and case.supports(graph)
+
+    if blame.cures:  # these were asked, but not built
+        kept = [key for key in blame.cures if case.budget is None or helps([key])]
+        return _instead([options.found[key] for key in kept], " or ")
+    together = [one[-1] for one in blame.sets]
+    return _instead([options.found[key] for key in together], " and ") if helps(together) else ""
+
+
+def _instead(options: Sequence[Option], word: str) -> str:
     """Return what to do instead of options; first what computes the same."""
     dropped = word.join(option.name for option in options if not option.instead)
     found = [option.instead for option in options if option.instead]

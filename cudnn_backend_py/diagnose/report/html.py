@@ -205,7 +205,8 @@ def _headline(verdict: Verdict) -> str:
     if first is None:
         return "cuDNN supports it"
     word = "builds" if first.state == "built" else "comes first"
-    return f"{len(taken)} of {len(verdict.candidates)} engine configs left; engine {first.engine} {word}"
+    note = f"{verdict.outcome}{verdict.note}; " if verdict.note else ""
+    return f"{note}{len(taken)} of {len(verdict.candidates)} engine configs left; engine {first.engine} {word}"
 
 
 def _cell_line(cell: Cell) -> str:

@@ -60,22 +60,40 @@ def _legend(cells: Sequence[Cell]) -> Text:
 def render_remedies(verdict: Verdict, graph: Graph, remedies: Sequence[Remedy]) -> Group:
     """Return the answer for the graph as it is, and each remedy with what it changes, as a diff."""
     where = f"graph {verdict.graph!r} on {verdict.target_title}, cuDNN {verdict.cudnn}"
-    parts: list[RenderableType] = [line(f"{verdict.outcome.value.upper()}: {where}", "bold")]
+    parts: list[RenderableType] = [line(f"{verdict.outcome.value.upper()}{verdict.note}: {where}", "bold")]
     if verdict.cause is not None:
         parts.append(line(f"cause: {verdict.cause.headline}"))
         if verdict.cause.code == ENGINES_ABSENT:
             parts.append(line(f"what to do: {verdict.cause.remedy}"))
-    if not remedies and not verdict.supported:
+    if verdict.supported:
+        parts.append(line(_no_need(verdict)))
+    elif not remedies:
         parts.append(Text("no change was found with which it is supported", "yellow"))
     for number, remedy in enumerate(remedies, 1):
-        built = "asked and built" if remedy.verdict is not None and remedy.verdict.stage == "plan" else "asked"
-        parts.append(Text.assemble(f"\n{number}. ", line(remedy.title, "bold"), f"  [{remedy.effect}; {built}]"))
+        asked = f"  [{remedy.effect}; {_how_far(remedy)}]"
+        parts.append(Text.assemble(f"\n{number}. ", line(remedy.title, "bold"), asked))
         before = str(graph).splitlines()
         after = [one for part in remedy.graphs or (remedy.graph,) for one in str(part).splitlines()]
         for one in list(unified_diff(before, after, lineterm="", n=0))[2:]:
             style = {"+": "green", "-": "red"}.get(one[0], "dim")
             parts += [] if one.startswith("@@") else [line(f"   {one}", style)]
     return Group(*parts)
+
+
+def _no_need(verdict: Verdict) -> str:
+    """Return that nothing needs a change, and who may need one all the same."""
+    how = "a plan of it was built" if verdict.stage in ("plan", "execute") else "it passes its support check"
+    if verdict.only_fallback is None:
+        return f"nothing needs to be changed: {how}"
+    others = [mode for mode in verdict.modes if mode != "FALLBACK"]
+    return f"nothing needs to be changed: {how}; for a program that asks no FALLBACK: --mode {' --mode '.join(others)}"
+
+
+def _how_far(remedy: Remedy) -> str:
+    """Return how far cuDNN was asked about a remedy."""
+    if remedy.verdict is None:
+        return "not asked"
+    return "asked and built" if remedy.verdict.stage == "plan" else "passes its support check, not built"
 
 
 def render_since(since: Since) -> Group:

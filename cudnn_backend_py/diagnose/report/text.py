@@ -58,7 +58,7 @@ def render(verdict: Verdict) -> Group:
     parts: list[RenderableType] = [
         Text.assemble(
             (verdict.outcome.value.upper(), _STYLE[verdict.outcome]),
-            line(f": graph {verdict.graph!r} on {where}, cuDNN {verdict.cudnn}"),
+            line(f"{verdict.note}: graph {verdict.graph!r} on {where}, cuDNN {verdict.cudnn}"),
         )
     ]
     if verdict.cause is not None:
@@ -67,8 +67,10 @@ def render(verdict: Verdict) -> Group:
         if cause.detail:
             parts.append(lines(cause.detail, 13))
         if cause.remedy:
-            parts.append(_label("what to do", cause.remedy.replace("\n", " ")))
+            parts.append(_label("what to do", cause.advice.replace("\n", " ")))
         parts.append(_label("rule", cause.code))
+    if verdict.only_fallback is not None and verdict.only_fallback.remedy:
+        parts.append(_label("other modes", verdict.only_fallback.advice.replace("\n", " ")))
     parts.append(_label("asked", f"heuristics {', '.join(verdict.modes)}; came to stage {verdict.stage!r}"))
     if told := [str(stage) for stage in verdict.stages if stage.detail]:
         parts.append(_label("stages", "; ".join(told)))

@@ -307,6 +307,31 @@ def _pad_head_dim(graph: Graph) -> Iterator[Change]:
             yield from _pad(graph, classes, multiple, "pad_head_dim", "head dim")
 
 
+_HEAD_DIMS = (256, 192, 128, 96, 64)  # that kernels are written for
+
+
+@_kind("smaller_head_dim")
+def _smaller_head_dim(graph: Graph) -> Iterator[Change]:
+    """A smaller head dim, the largest first: that of V alone, that of Q and K alone, both."""
+    dims = head_dims(graph)
+    d, d_v = dims.d, dims.d_v
+    sizes = {one: [size for size in _HEAD_DIMS if size < one.size] for one in (d, d_v) if one is not None}
+    alone = [((one, size),) for one in (d_v, d) if one is not None for size in sizes[one]]
+    both: list[tuple[tuple[DimClass, int], ...]] = []
+    if d is not None and d_v is not None and d != d_v:
+        both = [((d, size), (d_v, other)) for size in sizes[d] for other in sizes[d_v] if other <= size]
+    for chosen in (*alone, *both):
+        smaller: Graph | None = graph
+        names, tensors = [], []
+        for one, size in chosen:
+            smaller = None if smaller is None else resize(smaller, [one], size)
+            mine = [t for t in _in_memory(graph) if any(t.uid == uid for uid, _ in one.axes)]
+            names.append(f"of {describe(mine)}: {one.size} -> {size}")
+            tensors += [tensor.name for tensor in mine]
+        if smaller is not None:
+            yield Change("smaller_head_dim", f"head dim {', '.join(names)}", "idea", tuple(tensors), (smaller,))
+
+
 @_kind("pad_sequence")
 def _pad_sequence(graph: Graph) -> Iterator[Change]:
     """Longer sequences; exact for queries, and for keys where the real lengths are given."""

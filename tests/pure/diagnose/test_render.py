@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cudnn_backend_py.diagnose import Basis, Candidate, Cause, Control, Outcome, Reason, Verdict, render_text
+from cudnn_backend_py.diagnose.verdict import Asked
 
 GOLDEN = Path(__file__).parent / "golden"
 S = "CUDNN_STATUS_NOT_SUPPORTED"
@@ -166,3 +167,31 @@ def test_data_of_what_is_inside() -> None:
     assert data["cause"]["basis"] == "measured"
     assert data["control"] == {"graph": "control", "supported": True, "reasons": []}
     assert data["modes"] == ["A", "FALLBACK"]
+
+
+WHY = Cause("layout", "x has layout NCHW, NHWC is needed", Basis.MEASURED, "", "x -> NHWC (exact)", "support check")
+
+
+def test_first_line_says_that_only_fallback_supports_the_graph() -> None:
+    text = render_text(dataclasses.replace(SUPPORTED, only_fallback=WHY))
+    assert text.startswith(f"SUPPORTED by FALLBACK only, mode A refuses ({WHY.headline}): graph 'two_matmul' on NVIDIA")
+    assert "other modes: x -> NHWC (exact) [passes its support check, not built]\n" in text
+    assert "by FALLBACK" not in render_text(SUPPORTED)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ("", "x -> NHWC (exact)"),
+        ("not asked", "x -> NHWC (exact) [not asked]"),
+        ("support check", "x -> NHWC (exact) [passes its support check, not built]"),
+        ("built", "x -> NHWC (exact) [a plan of it was built]"),
+    ],
+)
+def test_remedy_says_how_far_it_was_asked(asked: Asked, words: str) -> None:
+    verdict = dataclasses.replace(NOT_SUPPORTED, cause=dataclasses.replace(WHY, asked=asked))
+    assert f"what to do:  {words}\n" in render_text(verdict)
+
+
+def test_nothing_is_said_of_how_far_where_there_is_no_remedy() -> None:
+    assert dataclasses.replace(WHY, remedy="", asked="built").advice == ""

@@ -1,0 +1,96 @@
+"""Why no plan of a graph compiles: variations of the graph are built, in a bounded time, until one can be.
+
+The compiler's own log is not to be had: cuDNN keeps it, and says that NVRTC failed. That is quoted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator
+
+from ...graph.ir import Graph
+from ...graph.rewrite.changes import changes
+from ..verdict import Basis, Cause
+from .case import Case, contrast, furthest_first, quote
+from .rules import judge_for
+from .together import OPTIONS
+
+__all__ = ["BUILDING_KINDS", "why_none_builds"]
+
+
+#: Kinds of changes that may compile where a graph does not: what kernels are seldom compiled with comes first.
+BUILDING_KINDS = (
+    *OPTIONS,
+    "smaller_head_dim",
+    "alignment",
+    "layout",
+    "virtual",
+    "pad_head_dim",
+    "pad_sequence",
+    "pad_channels",
+    "composite",
+    "unified",
+    "scale",
+    "intermediate_type",
+    "data_type",
+    "drop_operation",
+)
+
+
+def why_none_builds(case: Case) -> Cause | None:
+    """Engine configs pass their support check, and none of their plans can be built.
+
+    Fault
+        INTERNAL_ERROR_COMPILATION_FAILED and the like from the finalization of every plan.
+    Evidence
+        The graph without an option, with a smaller head dim, with one change, or on another architecture: the first
+        of these of which a plan is built.
+    Remedy
+        That one.
+    Since
+        Any version.
+    """
+    found = _first_that_builds(case)
+    others = [] if found is not None else case.elsewhere
+    if found is None and not others:
+        return None
+    reasons = furthest_first(case.refused)
+    quoted = quote(reasons[0]) if reasons else ""
+    where = f"on sm_{case.target.sm} no plan can be built"
+    if found is None:
+        headline = f"{where}, for {', '.join(others)} one can{quoted}"
+        return Cause("no-plan-builds", headline, Basis.MEASURED, _detail(case, "there"), judge_for(others))
+    headline = f"{found.headline}: {where}{quoted}"
+    return Cause("no-plan-builds", headline, Basis.MEASURED, _detail(case, found.title), found.remedy)
+
+
+def _detail(case: Case, what: str) -> str:
+    passed = f"{len(case.refused)} engine configs passed their support check, and none of their plans compiles"
+    return f"{passed}; {what}, and nothing else changed, a plan is built"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Variation:
+    """A graph that may compile: what of the first one then is the fault, what is different, and what to do."""
+
+    graph: Graph
+    headline: str
+    title: str
+    remedy: str
+
+
+def _first_that_builds(case: Case) -> _Variation | None:
+    return next((one for one in _variations(case.graph) if case.supports(one.graph)), None)
+
+
+def _variations(graph: Graph) -> Iterator[_Variation]:
+    for change in changes(graph, BUILDING_KINDS):
+        if len(change.graphs) > 1:
+            continue
+        title, found = f"with {change.title}", contrast(graph, change)
+        if change.title.startswith("without "):
+            title, found = change.title, f"with {change.title.removeprefix('without ')}"
+        elif change.kind == "smaller_head_dim":
+            found = re.sub(r": (\d+) -> \d+", r" is \1", change.title)
+        yield _Variation(change.graph, found, title, f"{change.title} ({change.effect})")

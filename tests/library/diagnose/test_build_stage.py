@@ -1,0 +1,231 @@
+"""The build as a stage: what does not compile has a cause, and what is named as a remedy with a build was built."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cudnn_backend_py import DataType, Graph, GraphBuilder, UsageError
+from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Question, Verdict, explain, render_text, whatif
+from cudnn_backend_py.diagnose.causes.case import Budget, Case, builds, supports
+from cudnn_backend_py.graph.rewrite.changes import changes
+from cudnn_backend_py.target import using
+from tests.cases import find_case
+from tests.library.diagnose.test_rules import backward, forward
+from tests.support.child import Finished, run_python
+from tests.support.zoo import ZOO
+
+MODES = ("A", "FALLBACK")
+SECONDS = 40.0  # a bound for any machine, however busy; the time is printed
+MXFP8 = find_case("mxfp8 d512")
+
+
+def too_wide() -> Graph:
+    """Return a graph that passes its support check on sm_100, and whose only plan does not compile."""
+    return backward(head_dim=256)
+
+
+@pytest.fixture(scope="module")
+def judge() -> Iterator[Judge]:
+    with Judge() as one:
+        yield one
+
+
+def command(tmp_path: Path, name: str, *arguments: str, graph: str = "backward(head_dim=256)") -> Finished:
+    path = tmp_path / "asked.py"
+    path.write_text(f"from tests.library.diagnose.test_build_stage import *\ndef graph():\n    return {graph}\n")
+    return run_python(["-m", "cudnn_backend_py", name, str(path), *arguments])
+
+
+@pytest.mark.parametrize(
+    ("make", "found", "change"),
+    [(too_wide, ("is 256",), "256 -> 128"), (MXFP8.graph, ("q, k is 512",), "512 -> 128")],
+    ids=["backward", "mxfp8"],
+)
+def test_plan_that_does_not_compile_has_a_cause(
+    judge: Judge, make: object, found: tuple[str, ...], change: str
+) -> None:
+    graph = make()  # type: ignore[operator]
+    assert judge.ask(Question(graph, "sm100")).supported
+    start = time.perf_counter()
+    verdict = judge.ask(Question(graph, "sm100", build=True))
+    took_s = time.perf_counter() - start
+    print(f"{took_s:.2f} s: {verdict.cause}")
+    assert took_s < SECONDS
+    assert (verdict.outcome, verdict.stage) == (Outcome.NOT_SUPPORTED, "plan")
+    cause = verdict.cause
+    assert cause is not None
+    assert (cause.code, cause.basis, cause.asked) == ("no-plan-builds", Basis.MEASURED, "built")
+    assert all(words in cause.headline for words in found)
+    assert "(cuDNN: Encountered runtime kernel compilation failure)" in cause.headline
+    assert change in cause.remedy
+    offered = {one.title: one.graph for one in changes(graph)}
+    assert judge.ask(Question(offered[cause.remedy.removesuffix(" (idea)")], "sm100", build=True)).supported
+
+
+def test_variations_that_are_built_are_said_before(judge: Judge) -> None:
+    """What a progress line shows; and a bound of time is one of a stage."""
+    steps: list[str] = []
+    with Judge(step=steps.append) as told:
+        told.ask(Question(too_wide(), "sm100", build=True))
+    numbers = [int(step.split()[3]) for step in steps if step.startswith("plan, of variation ")]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert len(numbers) > 1
+
+
+def test_remedy_is_built_where_a_build_is_asked_for(judge: Judge) -> None:
+    """192 padded to 256 passes its support check and does not compile; 192 beside 128 for V does both."""
+    padded = next(one for one in changes(backward(head_dim=192), ("pad_head_dim",)) if "256" in one.title)
+    with using("sm100") as target:
+        assert supports(padded.graph, target, MODES)
+        assert not builds(padded.graph, target, MODES)
+    for build, asked in ((False, "support check"), (True, "built")):
+        cause = judge.ask(Question(backward(head_dim=192), "sm100", build=build)).cause
+        assert cause is not None
+        assert "is 192, at most 128 is supported beside 192 of q, k" in cause.headline
+        assert cause.asked == asked
+        assert "192 -> 128" in cause.remedy
+
+
+def test_crash_while_a_variation_is_built_costs_that_variation_only() -> None:
+    """V in row-major order ends the process that compiles it, with cuDNN 9.28."""
+    with using("sm100") as target:
+        graph = next(
+            one.graph for one in changes(too_wide(), ("layout",)) if one.title.startswith("v: strides -> row-major")
+        )
+        case = Case((), graph, target, MODES, budget=Budget(60, 60))
+        assert not case.supports(graph)
+        assert case.supports(forward())
+
+
+@pytest.mark.parametrize(("cpu_s", "wall_s"), [(0, 60), (60, 0)])
+def test_variations_are_built_for_a_bounded_time(cpu_s: float, wall_s: float) -> None:
+    with using("sm90") as target:
+        assert not Case((), forward(), target, MODES, budget=Budget(cpu_s, wall_s)).supports(forward())
+
+
+def test_no_variation_is_built_where_no_cause_is_asked_for() -> None:
+    verdict = explain(too_wide(), "sm100", build=True, causes=False)
+    assert verdict.outcome is Outcome.NOT_SUPPORTED
+    assert verdict.cause is not None
+    assert "1 engine configs passed" in verdict.cause.headline
+    assert verdict.cause.remedy == ""
+
+
+# whatif
+
+
+def test_graph_that_does_not_compile_is_not_called_supported(judge: Judge) -> None:
+    found = whatif(too_wide(), "sm100", build=True, budget_s=SECONDS / 4)
+    assert whatif(too_wide(), "sm100") == []
+    kinds = {remedy.kinds for remedy in found}
+    print([remedy.title for remedy in found])
+    assert ("smaller_head_dim",) in kinds
+    assert ("target",) in kinds
+    for remedy in found:
+        assert remedy.verdict is not None
+        assert remedy.verdict.stage == "plan"
+        assert judge.ask(Question(remedy.graph, remedy.target, remedy.version, build=True)).supported
+
+
+def test_first_line_of_whatif_is_that_of_explain(tmp_path: Path) -> None:
+    done = command(tmp_path, "whatif", "--target", "sm100", "--budget", "0.1")
+    explained = command(tmp_path, "explain", "--build", "--target", "sm100")
+    first, cause = done.stdout.splitlines()[:2]
+    assert first.startswith("NOT SUPPORTED: graph 'sdpa_backward'")
+    assert explained.stdout.startswith("NOT SUPPORTED: graph 'sdpa_backward'")
+    assert re.sub(r"^cause: +(\[measured\] )?", "", cause) in explained.stdout.splitlines()[1]
+
+
+def test_supported_graph_gets_no_changes(tmp_path: Path) -> None:
+    assert whatif(forward(), "sm90", build=True) == []
+    done = command(tmp_path, "whatif", "--target", "sm90", graph="forward()")
+    assert done.code == 0
+    assert done.stdout.splitlines()[1:] == ["nothing needs to be changed: a plan of it was built"]
+    done = command(tmp_path, "whatif", "--target", "sm90", "--no-build", graph="forward()")
+    assert done.stdout.splitlines()[1:] == ["nothing needs to be changed: it passes its support check"]
+
+
+def test_remedies_say_that_they_were_not_built(tmp_path: Path) -> None:
+    done = command(tmp_path, "whatif", "--target", "sm90", "--no-build", graph="forward(head_dim=100)")
+    assert "[exact; passes its support check, not built]" in done.stdout
+    assert "built]" not in done.stdout.replace("not built]", "")
+
+
+def test_modes_are_asked(tmp_path: Path) -> None:
+    """FALLBACK alone takes no forward attention; the remedy is one for the modes that were asked."""
+    assert whatif(forward(), "sm90", modes=("A",)) == []
+    found = whatif(forward(head_dim=100), "sm90", modes=("A",), budget_s=SECONDS / 4)
+    assert found
+    assert all(remedy.verdict is not None and remedy.verdict.modes == ("A",) for remedy in found)
+    done = command(tmp_path, "whatif", "--target", "sm90", "--mode", "FALLBACK", graph="forward()")
+    assert done.stdout.startswith("NOT SUPPORTED")
+    with pytest.raises(UsageError, match="unknown-enumerator"):
+        whatif(forward(), "sm90", modes=("C",))
+
+
+# only FALLBACK
+
+
+def doubles() -> Graph:
+    """Return a convolution that mode A refuses on sm_90."""
+    g = GraphBuilder("doubles", io_type=DataType.DOUBLE, compute_type=DataType.DOUBLE)
+    g.convolution(g.tensor("x", (2, 16, 16, 16)), g.tensor("w", (32, 16, 5, 5)), padding=1, name="y", virtual=False)
+    return g.graph()
+
+
+@pytest.mark.parametrize("build", [False, True])
+def test_graph_that_only_fallback_supports_says_so(judge: Judge, build: bool) -> None:
+    verdict = judge.ask(Question(doubles(), "sm90", build=build))
+    assert verdict.supported
+    why = verdict.only_fallback
+    assert why is not None
+    assert (why.basis, why.asked) == (Basis.MEASURED, "built" if build else "support check")
+    alone = judge.ask(Question(doubles(), "sm90", modes=("A",)))
+    assert alone.outcome is Outcome.NOT_SUPPORTED
+    assert alone.cause is not None
+    assert why.headline == alone.cause.headline
+    first = render_text(verdict).splitlines()[0]
+    assert first.startswith(f"SUPPORTED by FALLBACK only, mode A refuses ({why.headline}): graph 'doubles'")
+    assert Verdict.from_dict(verdict.to_dict()) == verdict
+
+
+@pytest.mark.parametrize("modes", [("A", "FALLBACK"), ("A",), ("FALLBACK",)])
+def test_graph_that_mode_a_supports_says_nothing_of_fallback(judge: Judge, modes: tuple[str, ...]) -> None:
+    graph = forward() if "A" in modes else doubles()
+    verdict = judge.ask(Question(graph, "sm90", modes=modes))
+    assert verdict.supported
+    assert verdict.only_fallback is None
+
+
+def test_whatif_of_a_graph_that_only_fallback_supports(tmp_path: Path) -> None:
+    done = command(tmp_path, "whatif", "--target", "sm90", graph="doubles()")
+    first, second = done.stdout.splitlines()
+    assert first.startswith("SUPPORTED by FALLBACK only, mode A refuses (")
+    assert second.endswith("for a program that asks no FALLBACK: --mode A")
+    assert command(tmp_path, "whatif", "--target", "sm90", "--mode", "A", graph="doubles()").stdout.startswith(
+        "NOT SUPP"
+    )
+
+
+# removed patterns
+
+
+def test_older_version_is_named_only_if_it_was_asked(tmp_path: Path) -> None:
+    """Two products in F16x16 order were supported once, on sm_80, and not on sm_89, which has less shared memory."""
+    removed = command(tmp_path, "explain", "--target", "sm80", graph="ZOO['two matmul, reordered, s 10']()")
+    said = next(line for line in removed.stdout.splitlines() if line.startswith("what to do:"))
+    version = re.search(r"use cuDNN (\S+) ", said)
+    assert version is not None
+    assert said.endswith("[passes its support check, not built]")
+    asked = Question(ZOO["two matmul, reordered, s 10"](), "sm80", version[1])
+    with Judge() as judge:
+        assert judge.ask(asked).supported
+    never = command(tmp_path, "explain", "--target", "sm89", graph="ZOO['two matmul, reordered, s 10']()")
+    assert "rule:        pattern-removed" in never.stdout
+    assert "what to do:" not in never.stdout
+    assert "not support it" in never.stdout
