@@ -190,6 +190,18 @@ def _is_odd(layout: Mapping[str, tuple[int, ...]]) -> bool:
     return any(len(strides) != 4 for strides in layout.values())
 
 
+def _seed_type(*tensors: Tensor | None) -> dict[str, Any]:
+    """Return the shorter data type of a seed and an offset in memory."""
+    kinds = {tensor.data_type for tensor in tensors if tensor is not None}
+    return {"seed_type": DataType.INT32} if DataType.INT32 in kinds else {}
+
+
+def _offset_type(*tensors: Tensor) -> dict[str, Any]:
+    """Return whether sequences are ragged, and the shorter data type of their offsets."""
+    kinds = {tensor.ragged_offset.data_type for tensor in tensors if tensor.ragged_offset is not None}
+    return {"ragged": len(kinds) > 0, "offset_type": DataType.INT64 if kinds == {DataType.INT64} else DataType.INT32}
+
+
 def _swap_last(values: tuple[int, ...]) -> tuple[int, ...]:
     return (*values[:-2], values[-1], values[-2])
 
@@ -213,6 +225,8 @@ def _read_unified(op: Operation) -> Use | None:
     found |= {name: name in fields or name in softmax for name in ("stats", "max", "sum_exp", "sink", "dsink")}
     stats = fields.get("stats", softmax.get("stats"))
     found["dropout"] = fields.get("dropout_probability", 0.0)
+    found["dbias"] = "dbias" in fields
+    found |= _seed_type(fields.get("dropout_seed"), fields.get("dropout_offset"))
     found["block_mask"] = "block_mask" in fields
     found["max_total_seq_q"] = fields.get("max_total_seq_len_q")
     found["max_total_seq_kv"] = fields.get("max_total_seq_len_kv")
@@ -240,7 +254,7 @@ def _read_unified(op: Operation) -> Use | None:
         v_heads=v.dims[1],
         data_type=q.data_type,
         output_type=(fields["dq"] if backward else o).data_type,
-        ragged=any(tensor.ragged_offset is not None for tensor in (q, k, v, o)),
+        **_offset_type(q, k, v, o),
         ragged_stats=stats is not None and stats.ragged_offset is not None,
         layout=layout,
         **found,
@@ -307,7 +321,7 @@ class _Composite:
                 continue
             layout[name] = result.strides
             if name == "dq":
-                found["output_type"] = result.data_type
+                found |= {"output_type": result.data_type, "deterministic": op.c is result}
             if not op.c.virtual and op.c.ragged_offset is not None and op.c is not result:
                 found["max_total_seq_q" if name == "dq" else "max_total_seq_kv"] = op.c.dims[0] * op.c.dims[2]
         found |= self._gradients_beside(score)
@@ -382,7 +396,9 @@ class _Composite:
         for op in self.graph.ops:
             if isinstance(op, Operation) and op.kind is _D.OPERATION_RNG:
                 keep = op.fields["rng"].fields.get("bernoulli_dist_probability")
-                return {"dropout": 0.5 if keep is None else 1 - keep}
+                state = (op.fields.get("seed"), op.fields.get("offset"))
+                tensors = [item for item in state if isinstance(item, Tensor)]
+                return {"dropout": 0.5 if keep is None else 1 - keep, **_seed_type(*tensors)}
             if not isinstance(op, Pointwise) or op.mode is not _P.MUL or op.x is None or op.b is None:
                 continue
             given = [factor for factor in (op.x, op.b) if self.flow.memory(factor) is factor]
@@ -428,7 +444,7 @@ class _Composite:
             v_heads=v_side.dims[1],
             data_type=q.data_type,
             mx=any(op.kind is _D.OPERATION_BLOCK_SCALE_DEQUANTIZE for op in self.graph.ops),
-            ragged=any(tensor.ragged_offset is not None for tensor in (q, k, v)),
+            **_offset_type(q, k, v),
             layout=layout,
             **read,
         )

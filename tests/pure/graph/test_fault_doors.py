@@ -77,7 +77,7 @@ def test_torch_operators_refuse_it(row: Fault, version: tuple[int, int, int], sm
 def test_frontend_warns_of_it(
     row: Fault, version: tuple[int, int, int], sm: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cudnn_backend_py.frontend.ops.attention_node._warned", set())
+    monkeypatch.setattr(find, "_warned", set())
     recorder = Recorder(version, sm)
     call(recorder, PROBLEM, backward=False, unified=False)
     with warnings.catch_warnings(record=True) as caught:
