@@ -190,12 +190,6 @@ def _is_odd(layout: Mapping[str, tuple[int, ...]]) -> bool:
     return any(len(strides) != 4 for strides in layout.values())
 
 
-def _seed_type(*tensors: Tensor | None) -> dict[str, Any]:
-    """Return the shorter data type of a seed and an offset in memory."""
-    kinds = {tensor.data_type for tensor in tensors if tensor is not None}
-    return {"seed_type": DataType.INT32} if DataType.INT32 in kinds else {}
-
-
 def _offset_type(*tensors: Tensor) -> dict[str, Any]:
     """Return whether sequences are ragged, and the shorter data type of their offsets."""
     kinds = {tensor.ragged_offset.data_type for tensor in tensors if tensor.ragged_offset is not None}
@@ -226,7 +220,6 @@ def _read_unified(op: Operation) -> Use | None:
     stats = fields.get("stats", softmax.get("stats"))
     found["dropout"] = fields.get("dropout_probability", 0.0)
     found["dbias"] = "dbias" in fields
-    found |= _seed_type(fields.get("dropout_seed"), fields.get("dropout_offset"))
     found["block_mask"] = "block_mask" in fields
     found["max_total_seq_q"] = fields.get("max_total_seq_len_q")
     found["max_total_seq_kv"] = fields.get("max_total_seq_len_kv")
@@ -396,9 +389,7 @@ class _Composite:
         for op in self.graph.ops:
             if isinstance(op, Operation) and op.kind is _D.OPERATION_RNG:
                 keep = op.fields["rng"].fields.get("bernoulli_dist_probability")
-                state = (op.fields.get("seed"), op.fields.get("offset"))
-                tensors = [item for item in state if isinstance(item, Tensor)]
-                return {"dropout": 0.5 if keep is None else 1 - keep, **_seed_type(*tensors)}
+                return {"dropout": 0.5 if keep is None else 1 - keep}
             if not isinstance(op, Pointwise) or op.mode is not _P.MUL or op.x is None or op.b is None:
                 continue
             given = [factor for factor in (op.x, op.b) if self.flow.memory(factor) is factor]

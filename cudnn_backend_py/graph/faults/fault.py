@@ -61,6 +61,8 @@ class Fault:
         The condition, one of the two: on attention, which pattern matching finds in any graph; or on the graph itself.
     versions, sm
         Where it holds; the architectures are those it was seen on, none if it is bound to none.
+    depends_on
+        What no graph shows and decides when it runs, such as lengths of 0 or what ran before; empty for most.
     refused
         Whether ``sdpa_forward`` and ``sdpa_backward`` refuse it unless told otherwise.
     step
@@ -83,6 +85,7 @@ class Fault:
     sm: tuple[int, ...] = ()
     attention: Callable[[Use], bool] | None = None
     graph: Callable[[Graph], bool] | None = None
+    depends_on: str = ""
     refused: bool = False
     step: Step = "run"
     sharing: Sharing | None = None

@@ -137,7 +137,7 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
             "backward": Reproduction(True, {"layout": {"v": (2 * 128 * 64 + 4, 128 * 64, 64, 1)}}),
             "address": Reproduction(True, {"layout": {"q": (2 * 128 * 64 + 4, 128 * 64, 64, 1)}}),
         },
-        cure=Reproduction(False, {"stats": True, "layout": {"q": (2 * 128 * 72, 128 * 72, 72, 1)}}),
+        cure=Reproduction(False, {"layout": {"q": (2 * 128 * 72, 128 * 72, 72, 1)}}),
         refused=True,
     ),
     Fault(
@@ -288,7 +288,7 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
             "": Reproduction(False, _FP8 | {"alibi": True, "stats": True}),
             "backward": Reproduction(True, _FP8 | {"alibi": True}),
         },
-        cure=Reproduction(False, {"alibi": True, "stats": True}),
+        cure=Reproduction(False, {"alibi": True}),
         refused=True,
     ),
     Fault(

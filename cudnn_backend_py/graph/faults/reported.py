@@ -138,11 +138,6 @@ def _backward_head_dim_256(use: Use) -> bool:
     return use.backward and _half_attention(use) and p.head_dim == p.head_dim_v == 256 and not p.deterministic
 
 
-def _short_random_state(use: Use) -> bool:
-    """Random dropout from a seed and an offset of 32 bits."""
-    return use.problem.dropout > 0 and use.problem.seed_type is DataType.INT32
-
-
 def _offsets_too_short(use: Use) -> bool:
     """Ragged offsets of 32 bits into a tensor that may hold 2^31 elements and more."""
     p = use.problem
@@ -589,6 +584,7 @@ REPORTED_ATTENTION: tuple[Fault, ...] = (
         source="https://github.com/NVIDIA/cudnn-frontend/issues/943",
         versions=Window(until=(9, 25, 0)),
         attention=lambda use: use.problem.padding or use.problem.ragged,
+        depends_on="the lengths",
         reproductions={"": Reproduction(False, {"padding": True}), "ragged": Reproduction(False, {"ragged": True})},
         unlike=Reproduction(False, {}),
     ),
@@ -685,35 +681,6 @@ REPORTED_ATTENTION: tuple[Fault, ...] = (
         cure=Reproduction(True, {"ragged": True}),
     ),
     Fault(
-        "dropout-with-bias",
-        what="a backward pass with random dropout and dbias",
-        effect=(
-            "gradients differ from the reference in TransformerEngine's tests, which refuses the pair; either "
-            "alone is right"
-        ),
-        fix="leave one of the two out",
-        source="https://github.com/NVIDIA/TransformerEngine/pull/2135",
-        sm=(100, 101, 103, 107, 110, 120, 121),
-        versions=Window(since=(9, 7, 0)),
-        attention=lambda use: use.backward and use.problem.dropout > 0 and use.problem.dbias,
-        reproductions={"": Reproduction(True, _DBIAS | {"dropout": 0.5})},
-        unlike=Reproduction(True, {"dropout": 0.5}),
-        cure=Reproduction(True, {"dropout": 0.5}),
-    ),
-    Fault(
-        "dropout-short-seed",
-        what="random dropout with a seed or an offset of 32 bits",
-        effect="a fault of cuDNN's dropout, not described further; torch gives 64 bits there",
-        fix="use seed_type=DataType.INT64",
-        source="https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cudnn/MHA.cpp",
-        sm=(100,),
-        versions=Window(since=(9, 10, 0)),
-        attention=_short_random_state,
-        reproductions={"": Reproduction(False, {"dropout": 0.5, "seed_type": DataType.INT32})},
-        unlike=Reproduction(False, {"dropout": 0.5}),
-        cure=Reproduction(False, {"dropout": 0.5}),
-    ),
-    Fault(
         "dbias-above-2-31",
         what="a gradient of a bias of 2^31 bytes and more",
         effect="an illegal memory access",
@@ -796,7 +763,7 @@ REPORTED_ATTENTION: tuple[Fault, ...] = (
         effect="the process ends by an arithmetic exception (SIGFPE) while engines are chosen",
         fix="make the bias of the data type of Q: 0 where a score is kept, -inf elsewhere",
         source=_FRONTEND_SURFACE,
-        evidence="measured with 9.19.0, 9.24.0 and 9.28.0 on sm_90 and sm_100, deviceless",
+        evidence="measured with 9.14.0, 9.19.0, 9.24.0 and 9.28.0 on sm_90 and sm_100, deviceless",
         graph=_boolean_bias,
         step="check",
         reproductions={"": lambda: _changed(_forward(bias=(1, 2, 128, 128)), "bias", data_type=DataType.BOOLEAN)},
