@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py import Target, attention, library
+from cudnn_backend_py import attention, library
 from cudnn_backend_py.graph.faults import FAULTS, Fault, FaultWarning, find
+from cudnn_backend_py.plans.build import shared_target
 from cudnn_backend_py.plans.engine import OperationGraph
 from cudnn_backend_py.system.version import VersionTuple
 from cudnn_backend_py.target import list_profiles
@@ -111,7 +112,7 @@ def test_cudnn_takes_the_cures(version: VersionTuple) -> None:
 def test_a_shared_plan_of_attention_is_told(way: str, code: str, window: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(find, "_warned", set())
     graph = attention.sdpa_forward(batch=2, heads=2, seq_q=128, head_dim=64, version=HERE)
-    with Target.describe("sm90") as target:
-        assert told(lambda: OperationGraph(graph, target), code) == []
-        seen = told(lambda: OperationGraph(graph, target, **{way: True}), code)
+    target = shared_target("h100")
+    assert told(lambda: OperationGraph(graph, target), code) == []
+    seen = told(lambda: OperationGraph(graph, target, **{way: True}), code)
     assert seen == [FaultWarning] * (window[0] <= HERE < window[1])
