@@ -252,8 +252,8 @@ def run_in_child(name: str) -> str:
 
 
 def hazard_of(name: str) -> attention.Hazard:
-    """Return the row of the hazard table that a reproduction belongs to."""
-    return next(hazard for hazard in attention.HAZARDS if hazard.code == name.partition(":")[0])
+    """Return the row of the table that a reproduction belongs to."""
+    return next(hazard for hazard in FAULTS if hazard.code == name.partition(":")[0])
 
 
 def versions(hazard: attention.Hazard) -> str:
@@ -284,9 +284,8 @@ def main() -> None:
     from cudnn_backend_py import EnvironmentNotReady, open_target
 
     parser = argparse.ArgumentParser(description="What cuDNN accepts and then gets wrong.")
-    parser.add_argument(
-        "name", metavar="CODE", nargs="?", choices={**REPRODUCTIONS, **OTHERS}, help=", ".join(REPRODUCTIONS)
-    )
+    known_names = {**REPRODUCTIONS, **OTHERS}
+    parser.add_argument("name", metavar="CODE", nargs="?", choices=known_names, help=", ".join(REPRODUCTIONS))
     parser.add_argument("--here", action="store_true", help="run CODE in this process, which it may end")
     arguments = parser.parse_args()
     names = [arguments.name] if arguments.name else list(REPRODUCTIONS)
