@@ -567,10 +567,6 @@ REPORTED_ATTENTION: tuple[Fault, ...] = (
         ),
         fix="make stats float32",
         source=_FRONTEND_NODE,
-        evidence=(
-            "accepted and built by 9.24.0 and 9.28.0 for sm_80, sm_90, sm_100 and sm_120, deviceless; what runs "
-            "was not measured"
-        ),
         graph=lambda graph: any(tensor.data_type is not DataType.FLOAT for tensor in _stats_written(graph)),
         reproductions={"": lambda: _changed(_forward(stats=True), "stats", data_type=DataType.HALF)},
         unlike=lambda: _forward(stats=True),
