@@ -14,7 +14,7 @@ from ...system.version import Window
 from ..attention.backward import composite_backward
 from ..attention.forward import composite_forward
 from ..attention.problem import Attention
-from ..data_types import ELEMENT_BITS, HALF_TYPES
+from ..data_types import ELEMENT_BITS, FP8_TYPES, HALF_TYPES
 from ..ir import Graph, Pointwise, Tensor, packed_strides
 from . import look
 from .fault import BASE, Fault, Reproduction, Use
@@ -181,9 +181,17 @@ def _mx_one_query(use: Use) -> bool:
 
 
 def _mx_wide_heads(use: Use) -> bool:
-    """Block-scaled attention with head dims above 256."""
+    """Block-scaled attention with larger head dims than 192 and 128."""
     p = use.problem
-    return not use.backward and p.mx and p.seq_q > 1 and max(p.head_dim, p.head_dim_v) > 256
+    return not use.backward and p.mx and p.seq_q > 1 and (p.head_dim > 192 or p.head_dim_v > 128)
+
+
+def _eight_bit_bias(graph: Graph) -> bool:
+    """A bias of 8 bits, of Q that is none."""
+    products = look.matmuls(graph)
+    short = (DataType.INT8, DataType.UINT8, *FP8_TYPES)
+    whole = len(products) > 0 and products[0].a.data_type not in FP8_TYPES
+    return whole and any(tensor.data_type in short for tensor in _biases(graph))
 
 
 # What reproductions share
@@ -223,6 +231,7 @@ def _masked_before_stats() -> Graph:
     return Graph(tuple(ops), graph.name)
 
 
+_EIGHT: dict[str, Any] = {"data_type": DataType.FP8_E4M3, "head_dim": 128}
 _DBIAS: dict[str, Any] = {"bias": (1, 2, 128, 128), "dbias": True}
 _RAGGED_DECODING: dict[str, Any] = {"seq_q": 1, "seq_kv": 512, "ragged": True, "ragged_stats": True, "stats": True}
 _SINK: dict[str, Any] = {"sink": True, "dsink": True}
@@ -617,18 +626,66 @@ REPORTED_ATTENTION: tuple[Fault, ...] = (
     ),
     Fault(
         "mxfp8-wide-heads",
-        what="a forward pass with block-scaled 8-bit floats and a head dim above 256",
+        what="a forward pass with block-scaled 8-bit floats and head dims above 192 of Q or 128 of V",
         effect="the support check passes and no plan can be built",
-        fix="use float16 or bfloat16, or head dims up to 128",
+        fix="use float16 or bfloat16, or head dims up to 192 and 128",
         source="https://github.com/NVIDIA/cudnn-frontend/pull/897",
-        evidence="measured with 9.24.0 and 9.28.0 on sm_100 and sm_103, deviceless",
+        evidence="measured with 9.24.0 (512) and 9.28.0 (192 and 192 to 512) on sm_100 and sm_103, deviceless",
         sm=_BLACKWELL,
         versions=Window(since=(9, 24, 0)),
         attention=_mx_wide_heads,
         step="build",
         reproductions={"": Reproduction(False, _MX | {"head_dim": 512})},
-        unlike=Reproduction(False, _MX),
-        cure=Reproduction(False, _MX),
+        unlike=Reproduction(False, _MX | {"head_dim": 192, "head_dim_v": 128}),
+        cure=Reproduction(False, _MX | {"head_dim": 192, "head_dim_v": 128}),
+    ),
+    Fault(
+        "mxfp8-backward",
+        what="a backward pass with block-scaled 8-bit floats",
+        effect="the support check passes and no plan that heuristics propose can be built",
+        fix="use attention.deterministic_config, or float16 or bfloat16",
+        source="tests/library/graph/test_faults.py",
+        evidence="measured with 9.28.0 on sm_100, deviceless, head dims of 64, 96 and 128",
+        sm=(100,),
+        versions=Window(since=(9, 28, 0)),
+        attention=lambda use: use.backward and use.problem.mx,
+        step="build",
+        reproductions={"": Reproduction(True, _MX)},
+        unlike=Reproduction(True, {"head_dim": 128}),
+        cure=Reproduction(True, {"head_dim": 128}),
+    ),
+    Fault(
+        "fp8-one-query",
+        what="a forward pass in 8-bit floats, not block-scaled, with s_q of 1",
+        effect="the support check passes and no plan can be built",
+        fix="repeat the query row (s_q of 2), or use float16 or bfloat16",
+        source="tests/library/graph/test_faults.py",
+        evidence="measured with 9.19.0 and 9.28.0 on sm_100 and sm_103, deviceless, composite and unified",
+        sm=(100, 103),
+        versions=Window(since=(9, 19, 0)),
+        attention=lambda use: _decoding(use) and use.problem.is_fp8 and not use.problem.mx,
+        step="build",
+        reproductions={"": Reproduction(False, _EIGHT | {"seq_q": 1, "seq_kv": 512})},
+        unlike=Reproduction(False, _EIGHT | {"seq_q": 2, "seq_kv": 512}),
+        cure=Reproduction(False, _EIGHT | {"seq_q": 2, "seq_kv": 512}),
+    ),
+    Fault(
+        "eight-bit-bias",
+        what="a bias of 8-bit integers or floats beside Q of 16 bits",
+        effect="the process ends with an uncaught C++ exception (format_error) while a plan is built",
+        fix="make the bias of the data type of Q",
+        source="tests/library/graph/test_faults.py",
+        evidence="measured with 9.19.0 and 9.28.0 on sm_90, deviceless; on sm_100 with 9.19.0 only",
+        sm=(90,),
+        versions=Window(since=(9, 19, 0)),
+        graph=_eight_bit_bias,
+        step="build",
+        reproductions={
+            "": lambda: _changed(_forward(bias=(1, 2, 128, 128)), "bias", data_type=DataType.INT8),
+            "float": lambda: _changed(_forward(bias=(1, 2, 128, 128)), "bias", data_type=DataType.FP8_E4M3),
+        },
+        unlike=lambda: _forward(bias=(1, 2, 128, 128)),
+        cure=lambda: _forward(bias=(1, 2, 128, 128)),
     ),
     Fault(
         "backward-head-dim-256",
@@ -762,7 +819,10 @@ REPORTED_ATTENTION: tuple[Fault, ...] = (
         evidence="measured with 9.14.0, 9.19.0, 9.24.0 and 9.28.0 on sm_90 and sm_100, deviceless",
         graph=_boolean_bias,
         step="check",
-        reproductions={"": lambda: _changed(_forward(bias=(1, 2, 128, 128)), "bias", data_type=DataType.BOOLEAN)},
+        reproductions={
+            "": lambda: _changed(_forward(bias=(1, 2, 128, 128)), "bias", data_type=DataType.BOOLEAN),
+            "backward": lambda: _changed(_backward(bias=(1, 2, 128, 128)), "bias", data_type=DataType.BOOLEAN),
+        },
         unlike=lambda: _forward(bias=(1, 2, 128, 128)),
         cure=lambda: _forward(bias=(1, 2, 128, 128)),
     ),
