@@ -6,6 +6,7 @@ CUDNN := 9.19.0
 NEWEST := 9.28.0
 SOURCES := cudnn_backend_py/native/driver_stub.c cudnn_backend_py/native/fast_call.c
 OLDER := 9.14.0 9.24.0 $(CUDNN)
+TABLED := 9.14.0 $(CUDNN)
 TABLES := tests/library/diagnose/data/attention-support
 MINUTES := 10
 SEED := 0
@@ -60,9 +61,9 @@ bench: $(ENV)/ready ## Import time, cost of a verdict and of a thousand, to logs
 	$(BIN)/python -m cudnn_backend_py.bench verdict-cost --output logs/verdict-cost.json
 	$(BIN)/python -m cudnn_backend_py.bench matrix --output logs/matrix.json
 
-attention-table: $(ENV)/ready ## Ask three cuDNN versions about every option of attention; rewrite the page
-	$(BIN)/cudnn-backend attention-table --cudnn 9.14.0 --output $(TABLES)-9.14.0.json
-	$(BIN)/cudnn-backend attention-table --cudnn $(CUDNN) --output $(TABLES)-$(CUDNN).json
+attention-table: $(ENV)/ready ## Ask TABLED and the newest cuDNN about every option of attention; rewrite the page
+	for version in $(TABLED); do \
+	$(BIN)/cudnn-backend attention-table --cudnn $$version --output $(TABLES)-$$version.json || exit 1; done
 	$(BIN)/cudnn-backend attention-table --output $(TABLES)-$(NEWEST).json
 	$(MAKE) attention-page
 

@@ -155,7 +155,7 @@ def _member(enum: type[E], name: Any, where: str) -> E:
     return enum[name]
 
 
-def _named(name: Any, tensors: dict[str, Tensor], where: str) -> Tensor:
+def _find_named(name: Any, tensors: dict[str, Tensor], where: str) -> Tensor:
     if not isinstance(name, str) or name not in tensors:
         raise _fault(f"{where} is the tensor {name!r}, which the graph does not have")
     return tensors[name]
@@ -218,7 +218,7 @@ def _decode(value: Any, tensors: dict[str, Tensor], where: str) -> Any:
     if not isinstance(value, dict):
         return _decode_number(value)
     if "tensor" in value:
-        return _named(_alone(value, "tensor", where=where)["tensor"], tensors, where)
+        return _find_named(_alone(value, "tensor", where=where)["tensor"], tensors, where)
     if "enum" in value:
         enum = _ENUMS.get(_part(value, "enum", str, where))
         if enum is None:

@@ -88,7 +88,7 @@ class Calls:
             if element is None:
                 values.append(value)
                 continue
-            used = self._used(value, element)
+            used = self._use(value, element)
             values.append(used.made if used else None)
             item.pointers[name, number] = value
         item.made.attributes[name] = values
@@ -96,7 +96,7 @@ class Calls:
         if name == "ops":
             item.count = int(count[1]) if count else len(values)
 
-    def _used(self, address: str, kind: DescriptorType, mark: int | None = None) -> _Handled | None:
+    def _use(self, address: str, kind: DescriptorType, mark: int | None = None) -> _Handled | None:
         """Return the descriptor at an address; `mark` is that of its dump, if the user's dump shows it."""
         known = self.addresses.get(address)
         if known is not None and known.made.kind is kind and mark in (None, known.mark):
@@ -125,7 +125,7 @@ class Calls:
             child = children[number]
             if child.kind is None:
                 continue
-            used = self._used(address, child.kind, _mark(child))
+            used = self._use(address, child.kind, _mark(child))
             item.made.attributes[name][number] = used.made if used else None
         if kind is DescriptorType.TENSOR:
             self.tensors.put(item.mark, item.made)

@@ -388,8 +388,8 @@ class _JsonGraph:
         if isinstance(value, dict):
             return self._inner(facts, value, where, depth + 1)
         if isinstance(value, list):
-            return tuple(self._named(item, where) for item in value)
-        return self._named(value, where)
+            return tuple(self._find_named(item, where) for item in value)
+        return self._find_named(value, where)
 
     def _inner(self, facts: AttributeFacts, value: dict[str, Any], where: str, depth: int) -> Graph | Op:
         if depth > _NESTED:
@@ -399,7 +399,7 @@ class _JsonGraph:
         kind = _operation_kind(value.get("operation"))
         return _make(kind, facts.field, self._fields(kind, value, where, depth))
 
-    def _named(self, name: Any, where: str) -> Tensor:
+    def _find_named(self, name: Any, where: str) -> Tensor:
         tensor = self.tensors.get(name) if isinstance(name, str) else None
         if tensor is None:
             raise _fault(f"{where} is tensor {_brief(name)}, which the logged graph does not have")

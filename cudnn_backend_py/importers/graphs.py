@@ -259,7 +259,7 @@ class _GraphReader:
         entry.count += 1
         return key
 
-    def _made(self, record: LogRecord, thread: _Thread, key: _Key) -> None:
+    def _note_made(self, record: LogRecord, thread: _Thread, key: _Key) -> None:
         thread.graph = key
         thread.asked = None
         self.latest.put(record.process, key)
@@ -279,7 +279,7 @@ class _GraphReader:
         if unknown and isinstance(graph, Graph):
             text = f"the log does not hold how {unknown} tensors were made: reordering and ragged offsets are not known"
             self.graphs[key].notes = (text,)
-        self._made(record, thread, key)
+        self._note_made(record, thread, key)
 
     # JSON
 
@@ -339,7 +339,7 @@ class _GraphReader:
         if inner is None and _hides_subgraph(graph, data):
             self.graphs[key].notes = ("cuDNN does not log the sub-graph of SDPA_BWD with it, and none was seen before",)
         thread.texts.put(hash(body), key)
-        self._made(record, thread, key)
+        self._note_made(record, thread, key)
 
     def _find(self, record: LogRecord, thread: _Thread, data: dict[str, Any]) -> _Key:
         """Return the key of the graph a config was made for; it is counted if the log has not had it."""
@@ -420,7 +420,9 @@ class _GraphReader:
         entry = self._entry(record, thread)
         if attribute.endswith("_OPERATION_GRAPH") and entry is None:
             text = f"the log has an operation graph at {value[:40]}, but not the calls that made it"
-            self._made(record, thread, self._add(record, _fault(text, "log from the start of the program"), "none"))
+            self._note_made(
+                record, thread, self._add(record, _fault(text, "log from the start of the program"), "none")
+            )
         elif attribute.endswith("_MODE") and entry is not None:
             mode = _heur_mode(value)
             if mode not in entry.modes and len(entry.modes) < len(HeurMode.__members__):

@@ -131,7 +131,7 @@ def scan(source: Source) -> Iterator[FileRecord | Foreign]:
     whole_file: _Open | None = None
     begun = False
     for number, (line, is_cut) in enumerate(_lines(source), 1):
-        found = _marked(line)
+        found = _read_mark(line)
         if found is None:
             if not begun and line.strip():
                 begun = True
@@ -163,7 +163,7 @@ def scan(source: Source) -> Iterator[FileRecord | Foreign]:
         yield Foreign("\n".join(whole_file.lines), whole_file.line)
 
 
-def _marked(line: str) -> tuple[str, str, str] | None:
+def _read_mark(line: str) -> tuple[str, str, str] | None:
     """Return who wrote a line, its letter and its text; None if it is not cuDNN's."""
     if line[1:3] == "! " and (line[0] in "iwef" or (line[0] in "IWEF" and line.startswith(_HEAD, 3))):
         return "", line[0], line[3:]

@@ -66,7 +66,7 @@ def _int(value: Any, what: str) -> int:
 _Owning = TypeVar("_Owning", Descriptor, Handle)
 
 
-def _checked(value: Any, kind: type[_Owning]) -> _Owning:
+def _check_owning(value: Any, kind: type[_Owning]) -> _Owning:
     """Return `value` if it is a descriptor or handle of this package; an address of another's is not taken."""
     if type(value) is kind:
         return value
@@ -80,11 +80,11 @@ def _checked(value: Any, kind: type[_Owning]) -> _Owning:
 def _arguments(handle: Handle, plan: Descriptor, variant_pack: Descriptor) -> tuple[Any, Any, Any]:
     """Return the pointers of the three arguments every function that runs a plan takes."""
     for descriptor, kind in (
-        (_checked(plan, Descriptor), DescriptorType.EXECUTION_PLAN),
-        (_checked(variant_pack, Descriptor), DescriptorType.VARIANT_PACK),
+        (_check_owning(plan, Descriptor), DescriptorType.EXECUTION_PLAN),
+        (_check_owning(variant_pack, Descriptor), DescriptorType.VARIANT_PACK),
     ):
         descriptor.check_usable(kind)
-    return _checked(handle, Handle).pointer, plan.pointer, variant_pack.pointer
+    return _check_owning(handle, Handle).pointer, plan.pointer, variant_pack.pointer
 
 
 def cudnnGetVersion() -> int:
@@ -132,17 +132,17 @@ def cudnnCreate() -> Handle:
 
 def cudnnDestroy(handle: Handle) -> None:
     """Release a handle."""
-    _checked(handle, Handle).close()
+    _check_owning(handle, Handle).close()
 
 
 def cudnnSetStream(handle: Handle, stream: int) -> None:
     """Set the CUDA stream (address; 0 is the default stream)."""
-    _checked(handle, Handle).set_stream(stream)
+    _check_owning(handle, Handle).set_stream(stream)
 
 
 def cudnnGetStream(handle: Handle) -> int:
     """Return the CUDA stream's address."""
-    return _checked(handle, Handle).stream
+    return _check_owning(handle, Handle).stream
 
 
 def cudnnQueryRuntimeError(handle: Handle, mode: ErrQueryMode) -> Status:
@@ -150,7 +150,7 @@ def cudnnQueryRuntimeError(handle: Handle, mode: ErrQueryMode) -> Status:
     status, number = ctypes.c_int(), _int(mode, "cudnnErrQueryMode_t")
     if number not in library().enumerators[ErrQueryMode]:
         raise UsageError(f"{number} is no ErrQueryMode", code="unknown-enumerator")
-    library().cudnnQueryRuntimeError(_checked(handle, Handle).pointer, ctypes.byref(status), number, None)
+    library().cudnnQueryRuntimeError(_check_owning(handle, Handle).pointer, ctypes.byref(status), number, None)
     return Status(status.value)
 
 
@@ -182,17 +182,17 @@ def cudnnBackendCreateDescriptor(kind: DescriptorType) -> Descriptor:
 
 def cudnnBackendDestroyDescriptor(descriptor: Descriptor) -> None:
     """Release a descriptor."""
-    _checked(descriptor, Descriptor).close()
+    _check_owning(descriptor, Descriptor).close()
 
 
 def cudnnBackendInitialize(descriptor: Descriptor) -> None:
     """Empty an open descriptor; deprecated by cuDNN, which makes new ones ready on creation."""
-    _checked(descriptor, Descriptor).initialize()
+    _check_owning(descriptor, Descriptor).initialize()
 
 
 def cudnnBackendFinalize(descriptor: Descriptor) -> None:
     """Finalize a descriptor."""
-    _checked(descriptor, Descriptor).finalize()
+    _check_owning(descriptor, Descriptor).finalize()
 
 
 def cudnnBackendSetAttribute(
@@ -203,7 +203,7 @@ def cudnnBackendSetAttribute(
     elements: Sequence[Any] | str,
 ) -> None:
     """Set an attribute of `count` elements."""
-    _checked(descriptor, Descriptor)
+    _check_owning(descriptor, Descriptor)
     number = read_number(count, "the count", -(1 << 63), (1 << 63) - 1)
     if is_a(elements, str):
         held = len(str.__str__(elements)) + 1
@@ -224,7 +224,7 @@ def cudnnBackendGetAttribute(
     descriptor: Descriptor, attribute: AttributeName, element_type: AttributeType, requested: int
 ) -> tuple[int, Any]:
     """Return (element count, elements); with `requested` 0 only the count."""
-    _checked(descriptor, Descriptor)
+    _check_owning(descriptor, Descriptor)
     number = read_number(requested, "the requested count", -(1 << 63), (1 << 63) - 1)
     if number < 0:
         raise UsageError(f"a count of {number} was requested", code="wrong-element-count")

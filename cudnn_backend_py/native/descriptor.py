@@ -65,7 +65,7 @@ def _create(lib: Library, kind: DescriptorType) -> _Owner:
     return owner
 
 
-def _closed(what: str) -> UsageError:
+def _tell_closed(what: str) -> UsageError:
     return UsageError(f"{what} is closed", code="descriptor-closed", fix="use it before close(), or make another one")
 
 
@@ -102,7 +102,7 @@ class Handle(Native, wraps=True):
     def owner(self) -> _Owner:
         """The holder of the native handle; raises if closed or if this process was forked after its creation."""
         if self._owner is None:
-            raise _closed("this handle")
+            raise _tell_closed("this handle")
         if os.getpid() != self._pid:
             raise UsageError(
                 f"this handle was made by process {self._pid}, this is process {os.getpid()}",
@@ -214,7 +214,7 @@ class Descriptor(Native, wraps=True):
         """The holder of the native descriptor; raises if closed."""
         owner = self._owner  # read once: another thread may close it
         if owner is None:
-            raise _closed(f"this {self._kind.c_name}")
+            raise _tell_closed(f"this {self._kind.c_name}")
         return owner
 
     @property
@@ -279,7 +279,7 @@ class Descriptor(Native, wraps=True):
             self._check_open(attribute)
         owners: tuple[_Owner, ...] = ()
         try:
-            element, values = self._converted(read(value, facts), facts, type)
+            element, values = self._convert(read(value, facts), facts, type)
             check_before_set(attribute, values)
             if element is AttributeType.BACKEND_DESCRIPTOR or element is AttributeType.HANDLE:
                 owners = tuple([owner for owner, _ in values])
@@ -555,7 +555,7 @@ class Descriptor(Native, wraps=True):
             f"{facts.attribute.c_name} takes {accepted}, not {show(asked)}", "wrong-element-type", facts.attribute
         )
 
-    def _converted(
+    def _convert(
         self, values: Sequence[Any], facts: AttributeFacts, asked: AttributeType | None
     ) -> tuple[AttributeType, Sequence[Any]]:
         """Return the element type asked for, or the first that fits, and the values as C will be given them."""

@@ -114,7 +114,7 @@ def _in_system(soname: str) -> Iterator[Place]:
     yield Place("dynamic loader", soname, f"{soname} left to the loader's own search")
 
 
-def _named(how: str, value: str, soname: str) -> Place:
+def _name_place(how: str, value: str, soname: str) -> Place:
     path = Path(value).expanduser()
     if path.is_dir():
         path /= soname
@@ -129,10 +129,10 @@ def cudnn_places(explicit: str | os.PathLike[str] | None = None) -> Iterator[Pla
     An explicit path or ``CUDNN_BACKEND_LIBRARY`` ends the search: asked for one library, never take another.
     """
     if explicit is not None:
-        yield _named("explicit path", os.fspath(explicit), CUDNN_SONAME)
+        yield _name_place("explicit path", os.fspath(explicit), CUDNN_SONAME)
         return
     if value := os.environ.get(LIBRARY_VARIABLE):
-        yield _named(f"environment variable {LIBRARY_VARIABLE}", value, CUDNN_SONAME)
+        yield _name_place(f"environment variable {LIBRARY_VARIABLE}", value, CUDNN_SONAME)
         return
     yield Place("explicit path", None, "none given")
     yield Place(f"environment variable {LIBRARY_VARIABLE}", None, "not set")
@@ -149,7 +149,7 @@ def nvrtc_places(cuda_major: int) -> Iterator[Place]:
     """Yield where the NVRTC of CUDA `cuda_major` (the one libcudnn was built for) may be, best first."""
     soname = f"libnvrtc.so.{cuda_major}"
     if value := os.environ.get(NVRTC_VARIABLE):
-        yield _named(f"environment variable {NVRTC_VARIABLE}", value, soname)
+        yield _name_place(f"environment variable {NVRTC_VARIABLE}", value, soname)
     for path in find_loaded(soname):
         yield Place("already loaded in this process", path, path)
     yield from _in_wheels(soname, NVRTC_WHEELS)

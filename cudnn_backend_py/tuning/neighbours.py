@@ -48,7 +48,7 @@ def neighbours(
                 yield {**seed, knob.type: value}
 
 
-def _beyond(
+def _find_others(
     question: OperationGraph, taken: list[EngineConfig], selection: Selection, budget: Budget
 ) -> Iterator[EngineConfig]:
     """Yield configs of all engines that pass the selection and cuDNN's check, engine by engine in turn."""

@@ -28,7 +28,7 @@ from ..plans.select import Selection, candidates, nothing_selected, tuned_option
 from ..target import Target
 from .agreement import Difference, compare, has_storage, limit_of
 from .inputs import made_up_inputs
-from .neighbours import _beyond
+from .neighbours import _find_others
 from .statistics import L2, MIN_ROUNDS, Budget, Timing, choose, evidence_table, hopeless
 
 __all__ = ["Tuned", "autotune", "tune"]
@@ -94,7 +94,7 @@ class _Stage:
         self.memory, self._timer = Memory(device), Timer(device, 3)
         self._workspace, self._workspace_bytes = 0, 0
         try:
-            self.buffers = self._placed(buffers or {})
+            self.buffers = self._place_buffers(buffers or {})
             self.l2_bytes = l2_bytes(device)
             self._flush_bytes = max(2 * self.l2_bytes, 1 << 22)
             self._flush = self.memory.allocate(self._flush_bytes)
@@ -106,7 +106,7 @@ class _Stage:
         self._timer.close()
         self.memory.free()
 
-    def _placed(self, given: Mapping[str | int, Any]) -> dict[str | int, Any]:
+    def _place_buffers(self, given: Mapping[str | int, Any]) -> dict[str | int, Any]:
         """Return a device buffer or number for every tensor: the caller's, or one made up here."""
         arguments = Arguments(self.graph)
         placed: dict[str | int, Any] = {}
@@ -407,7 +407,7 @@ def _gather(
     found = candidates(question, wanted)
     tried = [_Candidate(config) for config in found.configs]
     if engines and not wanted.knobs and wanted.engine is None:
-        for config in _beyond(question, found.configs, wanted, budget):
+        for config in _find_others(question, found.configs, wanted, budget):
             if len(tried) >= limit:
                 break
             tried.append(_Candidate(config))

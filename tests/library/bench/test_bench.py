@@ -162,17 +162,17 @@ def test_another_plan_than_the_frontends_is_not_compared() -> None:
 
 
 def test_a_difference_beyond_noise_is_what_tuning_takes_for_one() -> None:
-    """One percent, and both spreads: the quartiles of each are a percent apart."""
+    """Two percent, and both spreads: the quartiles of each are a percent apart."""
     name = "GPU: shapes that differ from cudnn-frontend, same plan"
-    for median, spread, differs in ((98.5, 0.0, True), (99.5, 0.0, False), (98.5, 0.8, False), (101.5, 0.0, True)):
+    for median, spread, differs in ((97.5, 0.0, True), (98.5, 0.0, False), (97.5, 1.5, False), (102.5, 0.0, True)):
         made = record()
         made["gpu"][0]["us"] |= {"ours": timing(median, spread), "cudnn-frontend": timing(100.0, spread)}
         assert passed(made)[name] is not differs, (median, spread)
 
 
 def test_a_plan_beside_itself_does_not_differ() -> None:
-    """What the limit was read from: all plans of a run on an H100 beside the same ones of cudnn-frontend."""
-    made = json.loads((ROOT / "logs" / "bench-h100-cudnn-9.19.0.json").read_text())
+    """What the limit was read from: all plans of a run on an H200 beside the same ones of cudnn-frontend."""
+    made = json.loads((ROOT / "logs" / "bench-h200-cudnn-9.19.0.json").read_text())
     judged = {item["name"]: item["value"] for item in judge(made)}
     assert judged["GPU: shapes that differ from cudnn-frontend, same plan"] == 0
     assert judged["GPU: shapes where autotuned is slower than the first choice"] == 0

@@ -24,8 +24,8 @@ from cudnn_backend_py.versions import store as versions
 from tests.support.child import OLDER, ROOT, run_code
 
 FILES = {
-    version: f"tests/library/diagnose/data/attention-support-{version}.json"
-    for version in ("9.14.0", "9.19.0", "9.28.0")
+    path.stem.rpartition("-")[2]: str(path.relative_to(ROOT))
+    for path in sorted((ROOT / "tests/library/diagnose/data").glob("attention-support-*.json"))
 }
 TEXTS = {version: (ROOT / name).read_text(encoding="utf-8") for version, name in FILES.items()}
 TABLES = {version: SupportTable.from_json(text) for version, text in TEXTS.items()}
