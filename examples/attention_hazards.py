@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from cudnn_backend_py import CudnnBackendError, DataType, Graph, Tensor, attention, reference
+from cudnn_backend_py.graph.faults import FAULTS
 from cudnn_backend_py.graph.faults.fault import BASE, Reproduction
 from cudnn_backend_py.graph.formats import decode, encode, round_to
 from cudnn_backend_py.graph.philox import dropout_mask
@@ -36,19 +37,32 @@ REPRODUCTIONS: dict[str, Reproduction] = {
     if isinstance(made, Reproduction)
 }
 
+# The same of what the table says of others, and the graphs of all fixes, for the tests.
+OTHERS: dict[str, Reproduction] = {
+    f"{row.code}:{name}" if name else row.code: made
+    for row in FAULTS
+    for name, made in {**({} if row.refused else row.reproductions), "cure": row.cure}.items()
+    if isinstance(made, Reproduction)
+}
+
 POISON = -80.0  # in memory that is to be written; every data type holds it
 FACTORS = {"s": 64.0, "dp": 16.0, "o": 4.0, "dq": 4.0, "dk": 4.0}  # fp8 scales that are not 1
 ROUNDING = {DataType.HALF: 1e-3, DataType.FP8_E4M3: 0.06}  # relative errors (Frobenius) that are no fault
 
 
+def made_as(name: str) -> Reproduction:
+    """Return how a reproduction or a cure is made."""
+    return REPRODUCTIONS.get(name) or OTHERS[name]
+
+
 def problem(name: str) -> attention.Attention:
     """Return the attention problem of a reproduction."""
-    return attention.Attention(**{**BASE, **REPRODUCTIONS[name].options})
+    return attention.Attention(**{**BASE, **made_as(name).options})
 
 
 def graph_of(name: str, *, allow_hazards: bool = True) -> Graph:
     """Return its graph, which this package refuses to build without `allow_hazards`."""
-    backward, _, implementation, version = REPRODUCTIONS[name]
+    backward, _, implementation, version = made_as(name)
     make = attention.sdpa_backward if backward else attention.sdpa_forward
     return make(problem(name), implementation=implementation, version=version, allow_hazards=allow_hazards)
 
@@ -184,7 +198,7 @@ class ArrayCap:
 def compare(name: str, run: Callable[[Arrays], None]) -> str:
     """Return in words how what `run` writes for a reproduction's graph differs from the reference."""
     p, made = problem(name), graph_of(name)
-    numbers = Numbers(p, REPRODUCTIONS[name].backward)
+    numbers = Numbers(p, made_as(name).backward)
     arrays: Arrays = {
         tensor.name: numbers.memory(tensor)
         for tensor in made.variant_pack_tensors
@@ -238,8 +252,8 @@ def run_in_child(name: str) -> str:
 
 
 def hazard_of(name: str) -> attention.Hazard:
-    """Return the row of the hazard table that a reproduction belongs to."""
-    return next(hazard for hazard in attention.HAZARDS if hazard.code == name.partition(":")[0])
+    """Return the row of the table that a reproduction belongs to."""
+    return next(hazard for hazard in FAULTS if hazard.code == name.partition(":")[0])
 
 
 def versions(hazard: attention.Hazard) -> str:
@@ -270,7 +284,8 @@ def main() -> None:
     from cudnn_backend_py import EnvironmentNotReady, open_target
 
     parser = argparse.ArgumentParser(description="What cuDNN accepts and then gets wrong.")
-    parser.add_argument("name", metavar="CODE", nargs="?", choices=REPRODUCTIONS, help=", ".join(REPRODUCTIONS))
+    known_names = {**REPRODUCTIONS, **OTHERS}
+    parser.add_argument("name", metavar="CODE", nargs="?", choices=known_names, help=", ".join(REPRODUCTIONS))
     parser.add_argument("--here", action="store_true", help="run CODE in this process, which it may end")
     arguments = parser.parse_args()
     names = [arguments.name] if arguments.name else list(REPRODUCTIONS)

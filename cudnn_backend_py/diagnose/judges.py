@@ -416,8 +416,9 @@ def _cause_of_end(graph: Graph, profile: Profile | None, ending: _Ending) -> tup
             "another cuDNN version, or a change of the graph, may not crash",
         )
     headline = f"{headline} in {ending.step}"
-    if hazards and not timed_out:
-        headline, remedy = f"{headline}, as is known of {hazards[0].what}", hazards[0].fix
+    ends = [fault for fault in hazards if fault.step != "run"]
+    if ends and not timed_out:
+        headline, remedy = f"{headline}, as is known of {ends[0].what}", ends[0].fix
     if suspected := suspects(graph):
         headline = f"{headline}; {'; '.join(suspected)}"
     code = CUDNN_TIMED_OUT if timed_out else CRASHED

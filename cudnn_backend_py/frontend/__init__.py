@@ -47,7 +47,7 @@ from .handles import (
     get_stream,
     set_stream,
 )
-from .ops.attention_node import FrontendHazardWarning
+from .ops.node import FrontendHazardWarning
 from .plan_list import knob
 from .tensors import tensor
 from .wrapper import Graph

@@ -249,7 +249,7 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
                     emitter.tensor(item)
             for node in self.nodes:
                 node.emit(emitter)
-            self._graph = emitter.g.graph()
+            self._graph = emitter.graph()
         self._emitter = emitter
         self._memory = Placement(self._graph.variant_pack_tensors, emitter.constants, emitter.slices)
 

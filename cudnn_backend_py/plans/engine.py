@@ -19,6 +19,7 @@ from ..generated.enums import (
     KnobType,
     NumericalNote,
 )
+from ..graph.faults import Sharing, known_hazards, warn_of
 from ..graph.ir import Graph
 from ..native import Answer, Descriptor, build, capture_log
 from ..target import Target
@@ -172,6 +173,9 @@ class OperationGraph:
         self.graph = graph
         self.target = target
         lib = target.library
+        sharing: dict[Sharing, bool] = {"kernel cache": dynamic_shapes, "override shapes": override_shapes}
+        for way in (way for way, wanted in sharing.items() if wanted):
+            warn_of(known_hazards(graph, target.sm, lib.version, way))
         values = lower(graph)
         built: dict[int, Descriptor] = {}
         ops = [build(value, on=lib, built=built) for value in values]

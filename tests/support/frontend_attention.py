@@ -55,7 +55,7 @@ class Recorder(AttentionOps, PointwiseOps):
         self.emitter = Emitter(context, "recorded")
         for node in self.nodes:
             node.emit(self.emitter)
-        return self.emitter.g.graph()
+        return self.emitter.graph()
 
 
 def _scalar(kind: data_type, rank: int = 4, **options: Any) -> tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import replace
@@ -10,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from ... import reference
 from ...graph import GraphBuilder
-from ...graph.attention import Use, deterministic_config, find_hazards
+from ...graph.attention import deterministic_config
 from ...graph.attention.backward import add_composite_backward
 from ...graph.attention.builder import SINGLE_OPS_SINCE, Frame, Place
 from ...graph.attention.forward import add_composite_forward
 from ...graph.attention.problem import UncheckedAttention
 from ...graph.attention.unified import add_unified_forward
 from ...graph.data_types import FP8_TYPES
-from ...graph.faults import Form
 from ...graph.ir import Tensor
 from ...plans.choice import EngineChoice
 from ..enums import data_type, diagonal_alignment
@@ -30,7 +28,7 @@ from .node import Emitter, Node, pack_strides, prepare
 if TYPE_CHECKING:
     from ..context import Context
 
-__all__ = ["AttentionNode", "FrontendHazardWarning", "ScoreMod", "alibi_slopes", "port_name"]
+__all__ = ["AttentionNode", "ScoreMod", "alibi_slopes", "port_name"]
 
 ScoreMod = Callable[[Any, tensor], tensor]
 
@@ -63,13 +61,6 @@ _PORTS = {
     "page_table_k": "Page_table_K",
     "page_table_v": "Page_table_V",
 }
-
-
-class FrontendHazardWarning(UserWarning):
-    """The graph is built as cudnn-frontend builds it, and cuDNN is known to get it wrong."""
-
-
-_warned: set[str] = set()  # codes of hazards
 
 
 def alibi_slopes(heads: int) -> list[float]:
@@ -148,8 +139,6 @@ class AttentionNode(Node):
         if not unified and not r.backward:
             check_softmax_outputs(r, context)
         problem = self.problem(to)
-        form: Form = "expanded" if context.version < SINGLE_OPS_SINCE else "single operations"
-        self._warn(Use(problem, r.backward, "unified" if unified else form, context.version, context.sm))
         frame = Frame(problem, "sdpa", context.version, Place(to.g, self._values(to)))
         if r.backward:
             add_composite_backward(frame)
@@ -234,17 +223,6 @@ class AttentionNode(Node):
         whole = self.request.size("q", 3) % 16 == 0 and self.request.size("v", 3) % 16 == 0
         small = context.version >= (9, 18, 1) and context.sm // 10 in (8, 12)
         return context.version >= (9, 6, 0) and whole and not small
-
-    def _warn(self, use: Use) -> None:
-        for hazard in find_hazards(use):
-            if hazard.code not in _warned:
-                _warned.add(hazard.code)
-                warnings.warn(
-                    f"cuDNN gets this wrong ({hazard.code}): {hazard.what}. {hazard.effect}; {hazard.evidence}. "
-                    f"What helps: {hazard.fix}",
-                    FrontendHazardWarning,
-                    stacklevel=2,
-                )
 
     def engine_choice(self, context: Context) -> EngineChoice | None:
         """Return what heuristics do not propose: the engine of deterministic backward passes on sm_10x."""

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...generated.enums import DataType, TensorReordering
 from ...graph import GraphBuilder
-from ...graph.ir import Tensor, packed_strides
+from ...graph.faults import FaultWarning, known_hazards, warn_of
+from ...graph.ir import Graph, Tensor, packed_strides
 from ..enums import data_type
 from ..errors import attribute_not_set
 from ..tensors import tensor as UserTensor
@@ -16,7 +17,11 @@ if TYPE_CHECKING:
     from ...plans.choice import EngineChoice
     from ..context import Context
 
-__all__ = ["Emitter", "Node", "broadcast_dims", "fill_type", "pack_strides", "prepare"]
+__all__ = ["Emitter", "FrontendHazardWarning", "Node", "broadcast_dims", "fill_type", "pack_strides", "prepare"]
+
+
+class FrontendHazardWarning(FaultWarning):
+    """The graph is built as cudnn-frontend builds it, and cuDNN is known to get it wrong."""
 
 
 class Node:
@@ -110,6 +115,12 @@ class Emitter:
         self.tensors: dict[UserTensor, Tensor] = {}
         self.constants: dict[int, Sequence[float]] = {}
         self.slices: dict[int, tuple[int, int]] = {}
+
+    def graph(self) -> Graph:
+        """Return the graph as a value, with a warning of each fault that cuDNN is known to have with it."""
+        made = self.g.graph()
+        warn_of(known_hazards(made, self.context.sm, self.context.version), FrontendHazardWarning)
+        return made
 
     def tensor(self, source: UserTensor) -> Tensor:
         """Return the graph value of a user's tensor, made at the first call."""

@@ -196,6 +196,12 @@ def _is_odd(layout: Mapping[str, tuple[int, ...]]) -> bool:
     return any(len(strides) != 4 for strides in layout.values())
 
 
+def _offset_type(*tensors: Tensor) -> dict[str, Any]:
+    """Return whether sequences are ragged, and the shorter data type of their offsets."""
+    kinds = {tensor.ragged_offset.data_type for tensor in tensors if tensor.ragged_offset is not None}
+    return {"ragged": len(kinds) > 0, "offset_type": DataType.INT64 if kinds == {DataType.INT64} else DataType.INT32}
+
+
 def _swap_last(values: tuple[int, ...]) -> tuple[int, ...]:
     return (*values[:-2], values[-1], values[-2])
 
@@ -220,6 +226,7 @@ def _read_unified(op: Operation) -> Use | None:
     stats = fields.get("stats", softmax.get("stats"))
     found["dropout"] = fields.get("dropout_probability", 0.0)
     found["seed_type"] = fields["dropout_seed"].data_type if "dropout_seed" in fields else DataType.INT64
+    found["dbias"] = "dbias" in fields
     found["block_mask"] = "block_mask" in fields
     found["dbias"] = "dbias" in fields
     found["rng_dump"] = "dropout_rng_dump" in fields
@@ -249,7 +256,7 @@ def _read_unified(op: Operation) -> Use | None:
         v_heads=v.dims[1],
         data_type=q.data_type,
         output_type=(fields["dq"] if backward else o).data_type,
-        ragged=any(tensor.ragged_offset is not None for tensor in (q, k, v, o)),
+        **_offset_type(q, k, v, o),
         ragged_stats=stats is not None and stats.ragged_offset is not None,
         layout=layout,
         **found,
@@ -316,8 +323,7 @@ class _Composite:
                 continue
             layout[name] = result.strides
             if name == "dq":
-                found["output_type"] = result.data_type
-                found["deterministic"] = op.c is result
+                found |= {"output_type": result.data_type, "deterministic": op.c is result}
             if not op.c.virtual and op.c.ragged_offset is not None and op.c is not result:
                 found["max_total_seq_q" if name == "dq" else "max_total_seq_kv"] = op.c.dims[0] * op.c.dims[2]
         found |= self._gradients_beside(score)
@@ -443,7 +449,7 @@ class _Composite:
             v_heads=v_side.dims[1],
             data_type=q.data_type,
             mx=any(op.kind is _D.OPERATION_BLOCK_SCALE_DEQUANTIZE for op in self.graph.ops),
-            ragged=any(tensor.ragged_offset is not None for tensor in (q, k, v)),
+            **_offset_type(q, k, v),
             layout=layout,
             **read,
         )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ...system.version import VersionTuple
 from .. import Graph
 from ..attention.recognize import read_attention
-from .fault import Fault, Form, Reproduction, Use
-from .find import HAZARDS, check_hazards, find_faults, find_hazards
+from .fault import Fault, Form, Reproduction, Sharing, Use
+from .find import HAZARDS, FaultWarning, check_hazards, find_faults, find_hazards, warn_of
 from .table import FAULTS, MEASURED
 
 __all__ = [
@@ -14,21 +14,24 @@ __all__ = [
     "HAZARDS",
     "MEASURED",
     "Fault",
+    "FaultWarning",
     "Form",
     "Hazard",
     "KnownHazard",
     "Reproduction",
+    "Sharing",
     "Use",
     "check_hazards",
     "find_faults",
     "find_hazards",
     "known_hazards",
+    "warn_of",
 ]
 
 Hazard = KnownHazard = Fault  # names of earlier versions
 
 
-def known_hazards(graph: Graph, sm: int, version: VersionTuple) -> list[Fault]:
+def known_hazards(graph: Graph, sm: int, version: VersionTuple, sharing: Sharing | None = None) -> list[Fault]:
     """Return the known faults that a graph may meet on an architecture with a cuDNN version.
 
     Parameters
@@ -39,7 +42,9 @@ def known_hazards(graph: Graph, sm: int, version: VersionTuple) -> list[Fault]:
         90 for sm_90.
     version
         ``(9, 19, 0)``.
+    sharing
+        How one plan is used for many shapes, for the faults of that.
 
     Source: :data:`FAULTS`. About 2 ms.
     """
-    return list(find_faults(read_attention(graph), graph, version=version, sm=sm))
+    return list(find_faults(read_attention(graph), graph, version=version, sm=sm, sharing=sharing))

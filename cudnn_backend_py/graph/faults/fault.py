@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -10,11 +11,13 @@ from ...system.version import VersionTuple, Window
 from ..attention.problem import Attention, Implementation
 from ..ir import Graph
 
-__all__ = ["BASE", "Fault", "Form", "MakesGraph", "Reproduction", "Use"]
+__all__ = ["BASE", "Fault", "Form", "MakesGraph", "Reproduction", "Sharing", "Step", "Use"]
 
+Step = Literal["check", "build", "run"]
+Sharing = Literal["kernel cache", "override shapes"]
 Form = Literal["expanded", "single operations", "unified"]
 
-BASE = {"batch": 2, "heads": 2, "seq_q": 128, "head_dim": 64}  # what a reproduction does not say
+BASE: dict[str, Any] = {"batch": 2, "heads": 2, "seq_q": 128, "head_dim": 64}  # what a reproduction does not say
 
 
 @dataclass(frozen=True)
@@ -58,10 +61,18 @@ class Fault:
         The condition, one of the two: on attention, which pattern matching finds in any graph; or on the graph itself.
     versions, sm
         Where it holds; the architectures are those it was seen on, none if it is bound to none.
+    depends_on
+        What no graph shows and decides when it runs, such as lengths of 0 or what ran before; empty for most.
     refused
         Whether ``sdpa_forward`` and ``sdpa_backward`` refuse it unless told otherwise.
+    step
+        Where it shows: the support check or the compilation ends the process or fails, or what runs is wrong.
+    sharing
+        How one plan is used for many shapes where that is what goes wrong; such a row is about no other plan.
     reproductions, unlike
         Graphs that have it, by what tells several apart; and one that has it not, as little apart as possible.
+    cure
+        The graph after the change that `fix` speaks of, where there is one; the end of `versions` is the other way.
     """
 
     code: str = field(kw_only=False)
@@ -74,9 +85,13 @@ class Fault:
     sm: tuple[int, ...] = ()
     attention: Callable[[Use], bool] | None = None
     graph: Callable[[Graph], bool] | None = None
+    depends_on: str = ""
     refused: bool = False
+    step: Step = "run"
+    sharing: Sharing | None = None
     reproductions: Mapping[str, Reproduction | MakesGraph] = field(default_factory=dict, compare=False, repr=False)
     unlike: Reproduction | MakesGraph | None = field(default=None, compare=False, repr=False)
+    cure: Reproduction | MakesGraph | None = field(default=None, compare=False, repr=False)
 
     def holds_in(self, version: VersionTuple | None, sm: int | None) -> bool:
         """Return whether it holds in a version on an architecture; what is not known of them may be the worst."""
@@ -87,6 +102,17 @@ class Fault:
         if self.attention is not None:
             return use is not None and self.attention(use)
         return self.graph is not None and graph is not None and self.graph(graph)
+
+    @property
+    def measured(self) -> bool:
+        """Whether it was measured for this package; the others were reported in public."""
+        return bool(self.evidence)
+
+    @property
+    def reporter(self) -> str:
+        """Who says so, in a word: the project that the source belongs to."""
+        found = re.match(r"https://(?:github\.com/([^/]+/[^/]+)|([^/]+))", self.source)
+        return "this package" if found is None else found[1] or found[2]
 
     @property
     def since(self) -> VersionTuple:

@@ -6,14 +6,18 @@ import gc
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
 from cudnn_backend_py import EnvironmentNotReady, UsageError, library
 from cudnn_backend_py.diagnose import Judge, Outcome, Question, Verdict, explain, judge
+from cudnn_backend_py.graph.faults import FAULTS
+from cudnn_backend_py.graph.rewrite.tensors import replace_tensors
 from examples import flash_forward, forum_two_matmul
 from examples.attention_hazards import graph_of
 from tests.support.child import OLDER
+from tests.support.faults import graph_of as row_graph
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +49,20 @@ def test_a_crash_in_heuristics_is_a_line_of_the_verdict(asked: Judge) -> None:
     assert (verdict.cudnn, len(verdict.hazards)) == (OLDER, 1)
     assert [stage.state for stage in verdict.stages] == ["passed"] * 3 + ["crashed"] + ["not reached"] * 3
     assert asked.ask(Question(flash_forward.graph(), "sm90", OLDER)).supported  # a new process answers
+
+
+def test_a_crash_is_put_down_to_a_fault_that_ends_processes(asked: Judge) -> None:
+    """Another fault of the same graph, of what runs, stands before it in the table."""
+    row = next(row for row in FAULTS if row.code == "boolean-bias")
+    graph = row_graph(row.reproductions["backward"])
+    statistics = graph.tensor("stats")
+    odd = replace(statistics, strides=(256, 1, 2, 1))
+    ended = asked.ask(Question(replace_tensors(graph, {statistics.uid: odd}), "sm80", OLDER))
+    codes = [code for words in ended.hazards for code in ("backward-stats-layout", "boolean-bias") if code in words]
+    assert codes == ["backward-stats-layout", "boolean-bias"]
+    assert ended.cause is not None
+    assert "as is known of a bias of booleans" in ended.cause.headline
+    assert ended.cause.remedy == row.fix
 
 
 def test_what_the_dead_process_said_is_kept(asked: Judge) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from typing import Any
 
 import pytest
 
 from cudnn_backend_py import DataType, GraphError, attention, torch_ops
 from cudnn_backend_py.frontend import FrontendHazardWarning
-from cudnn_backend_py.graph.faults import FAULTS, Fault, find, known_hazards
+from cudnn_backend_py.graph.faults import FAULTS, Fault, FaultWarning, find, known_hazards
 from cudnn_backend_py.system.version import Window
+from tests.support.faults import told
 from tests.support.frontend_attention import Recorder, call
 
 IN, BEFORE = (9, 19, 0), (9, 18, 1)
@@ -35,6 +35,7 @@ def row(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Faul
     """Put a row more into the table."""
     made = dataclasses.replace(ROW, refused=request.param)
     monkeypatch.setattr(find, "FAULTS", (*FAULTS, made))
+    monkeypatch.setattr(find, "_warned", set())
     return made
 
 
@@ -50,8 +51,25 @@ def test_builder_refuses_it(row: Fault, build: Any, version: tuple[int, int, int
             build(PROBLEM, version=version, sm=sm)
         assert caught.value.code == "attention-hazard"
     else:
-        build(PROBLEM, version=version, sm=sm)
-    assert build(PROBLEM, version=version, sm=sm, allow_hazards=True).ops
+        seen = told(lambda: build(PROBLEM, version=version, sm=sm), "made-up")
+        assert seen == [FaultWarning] * (not row.refused and version >= IN and sm == 90)
+    assert told(lambda: build(PROBLEM, version=version, sm=sm, allow_hazards=True), "made-up") == []
+
+
+@pytest.mark.parametrize(("version", "sm"), [(None, 90), (IN, None)])
+def test_builder_warns_only_of_what_it_knows(row: Fault, version: Any, sm: int | None) -> None:
+    """What was measured may be the worst and is refused; what was reported is told for a version and architecture."""
+    if row.refused:
+        with pytest.raises(GraphError, match="made-up"):
+            attention.sdpa_forward(PROBLEM, version=version, sm=sm)
+    else:
+        assert told(lambda: attention.sdpa_forward(PROBLEM, version=version, sm=sm), "made-up") == []
+
+
+def test_a_fault_is_told_once(row: Fault) -> None:
+    if not row.refused:
+        seen = [told(lambda: attention.sdpa_forward(PROBLEM, version=IN, sm=90), "made-up") for _ in range(2)]
+        assert seen == [[FaultWarning], []]
 
 
 def test_explain_names_it(row: Fault) -> None:
@@ -70,18 +88,15 @@ def test_torch_operators_refuse_it(row: Fault, version: tuple[int, int, int], sm
         with pytest.raises(GraphError, match="made-up"):
             torch_ops.attention_graph(tensors, options, backward=False, version=version, sm=sm)
     else:
-        assert torch_ops.attention_graph(tensors, options, backward=False, version=version, sm=sm).ops
+        seen = told(
+            lambda: torch_ops.attention_graph(tensors, options, backward=False, version=version, sm=sm), "made-up"
+        )
+        assert seen == [FaultWarning] * (not row.refused and version >= IN and sm == 90)
 
 
 @pytest.mark.parametrize(("version", "sm"), [(IN, 90), (BEFORE, 90), (IN, 100)])
-def test_frontend_warns_of_it(
-    row: Fault, version: tuple[int, int, int], sm: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("cudnn_backend_py.frontend.ops.attention_node._warned", set())
+def test_frontend_warns_of_it(row: Fault, version: tuple[int, int, int], sm: int) -> None:
+    """Whether it is refused elsewhere or told: the frontend builds what cudnn-frontend builds."""
     recorder = Recorder(version, sm)
     call(recorder, PROBLEM, backward=False, unified=False)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        assert recorder.graph().ops
-    told = [item for item in caught if "made-up" in str(item.message)]
-    assert [item.category for item in told] == [FrontendHazardWarning] * refuses(row, version, sm)
+    assert told(recorder.graph, "made-up") == [FrontendHazardWarning] * (version >= IN and sm == 90)

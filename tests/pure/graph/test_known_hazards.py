@@ -13,16 +13,28 @@ from cudnn_backend_py import DataType, Graph, GraphBuilder, GraphError, attentio
 from cudnn_backend_py.graph import graph_from_json, graph_to_json
 from cudnn_backend_py.graph.attention import Use, find_hazards
 from cudnn_backend_py.graph.attention.recognize import read_attention
-from cudnn_backend_py.graph.faults import FAULTS, MEASURED, Fault, KnownHazard, find_faults, known_hazards, table
+from cudnn_backend_py.graph.faults import (
+    FAULTS,
+    MEASURED,
+    Fault,
+    KnownHazard,
+    Sharing,
+    find_faults,
+    known_hazards,
+    table,
+)
 from cudnn_backend_py.graph.faults.fault import BASE as REPRODUCED
-from cudnn_backend_py.graph.faults.fault import MakesGraph, Reproduction
+from cudnn_backend_py.graph.faults.fault import Reproduction
 from cudnn_backend_py.system.version import VersionTuple, Window
-from examples.attention_hazards import REPRODUCTIONS, graph_of, hazard_of
+from examples.attention_hazards import REPRODUCTIONS, hazard_of
+from examples.attention_hazards import graph_of as graph_named
 from tests.support.attention_cases import draw
+from tests.support.faults import graph_of
 
 ROWS = {row.code: row for row in FAULTS if not row.refused}  # the others have their reproductions measured
 HALF, BF16, FP8 = DataType.HALF, DataType.BFLOAT16, DataType.FP8_E4M3
 NEW = (9, 28, 0)
+ROOT = Path(__file__).parents[3]
 
 BASE: dict[str, Any] = {"batch": 2, "heads": 4, "seq_q": 128, "head_dim": 128}
 RAGGED: dict[str, Any] = {"ragged": True}
@@ -36,18 +48,8 @@ def backward(**options: Any) -> Graph:
     return attention.sdpa_backward(attention.Attention(**BASE | options), allow_hazards=True)
 
 
-def built(made: Reproduction | MakesGraph | None) -> Graph:
-    """Return the graph of a reproduction."""
-    assert made is not None
-    if not isinstance(made, Reproduction):
-        return made()
-    make = attention.sdpa_backward if made.backward else attention.sdpa_forward
-    problem = attention.Attention(**{**REPRODUCED, **made.options})
-    return make(problem, implementation=made.implementation, version=made.version, allow_hazards=True)
-
-
-def codes(graph: Graph, sm: int, version: VersionTuple) -> list[str]:
-    return [hazard.code for hazard in known_hazards(graph, sm, version)]
+def codes(graph: Graph, sm: int, version: VersionTuple, sharing: Sharing | None = None) -> list[str]:
+    return [hazard.code for hazard in known_hazards(graph, sm, version, sharing)]
 
 
 # The table
@@ -61,7 +63,8 @@ def test_every_row_says_what_is_known_and_who_says_so() -> None:
             assert row.source == MEASURED, row.code
             assert row.evidence, row.code
         else:
-            assert row.source.startswith("https://"), row.code
+            assert row.source.startswith("https://") or (ROOT / row.source).is_file(), row.code
+            assert row.source.startswith("https://") or row.measured, row.code
             assert row.unlike is not None, row.code
     assert len({row.code for row in FAULTS}) == len(FAULTS)
 
@@ -80,7 +83,8 @@ def test_windows_are_windows() -> None:
 
 
 def test_every_condition_is_of_some_row() -> None:
-    text = Path(table.__file__).read_text(encoding="utf-8")
+    files = (path for path in Path(table.__file__).parent.glob("*.py") if path.name != "look.py")
+    text = "".join(path.read_text(encoding="utf-8") for path in files)
     names = re.findall(r"^def (\w+)|^(_[A-Z]\w*)(?:: .*)? = ", text, re.MULTILINE)
     assert len(names) > 20
     assert [name for name in map("".join, names) if len(re.findall(rf"\b{name}\b", text)) < 2] == []
@@ -89,37 +93,37 @@ def test_every_condition_is_of_some_row() -> None:
 @pytest.mark.parametrize("code", ROWS)
 def test_row_is_found_in_its_graph_its_versions_and_on_its_architectures_only(code: str) -> None:
     row = ROWS[code]
-    other = built(row.unlike)
+    other = graph_of(row.unlike)
     sm = row.sm[0] if row.sm else 90
-    assert code not in codes(other, sm, row.since)
-    for graph in map(built, row.reproductions.values()):
-        assert code in codes(graph, sm, row.since)
+    assert code not in codes(other, sm, row.since, row.sharing)
+    for graph in map(graph_of, row.reproductions.values()):
+        assert code in codes(graph, sm, row.since, row.sharing)
         if row.until is not None:
-            assert code not in codes(graph, sm, row.until)
+            assert code not in codes(graph, sm, row.until, row.sharing)
         else:
-            assert code in codes(graph, sm, (9, 99, 0))
+            assert code in codes(graph, sm, (9, 99, 0), row.sharing)
         if row.since > (9, 0, 0):
-            assert code not in codes(graph, sm, (row.since[0], row.since[1] - 1, 99))
+            assert code not in codes(graph, sm, (row.since[0], row.since[1] - 1, 99), row.sharing)
         for version in row.versions.except_:
-            assert code not in codes(graph, sm, version)
+            assert code not in codes(graph, sm, version, row.sharing)
         if row.sm:
-            assert code not in codes(graph, 75, row.since)
+            assert code not in codes(graph, 75, row.since, row.sharing)
         else:
-            assert code in codes(graph, 75, row.since)
+            assert code in codes(graph, 75, row.since, row.sharing)
 
 
 @pytest.mark.parametrize("row", FAULTS, ids=[row.code for row in FAULTS])
 def test_a_row_says_the_same_of_a_problem_and_of_its_graph(row: Fault) -> None:
     """A condition on attention is answered from the problem, as the builder does, and from the graph, as explain."""
     for made in row.reproductions.values():
-        graph = built(made)
-        from_graph = {fault.code for fault in find_faults(read_attention(graph), graph)}
+        graph = graph_of(made)
+        from_graph = {fault.code for fault in find_faults(read_attention(graph), graph, sharing=row.sharing)}
         assert row.code in from_graph
         if isinstance(made, Reproduction):
             use = read_attention(graph)
             assert use is not None
             given = Use(attention.Attention(**{**REPRODUCED, **made.options}), made.backward, use.form)
-            assert row.code in {fault.code for fault in find_faults(given)}
+            assert row.code in {fault.code for fault in find_faults(given, sharing=row.sharing)}
         else:
             assert row.graph is not None
 
@@ -142,7 +146,7 @@ def test_words_of_a_hazard() -> None:
 def test_measured_hazard_is_recognised_in_its_graph(name: str) -> None:
     """From the graph's JSON, so that nothing but the graph itself can tell."""
     row = hazard_of(name)
-    graph = graph_from_json(graph_to_json(graph_of(name)))
+    graph = graph_from_json(graph_to_json(graph_named(name)))
     found = [hazard for hazard in known_hazards(graph, row.sm[0], row.since) if hazard.source == MEASURED]
     assert [hazard.code for hazard in found] == [row.code]
     if row.until is not None:

@@ -1,0 +1,123 @@
+"""Faults that show without a GPU show, in the versions that have them and in no other; and cuDNN takes the cures."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import attention, library
+from cudnn_backend_py.graph.faults import FAULTS, Fault, FaultWarning, find
+from cudnn_backend_py.plans.build import shared_target
+from cudnn_backend_py.plans.engine import OperationGraph
+from cudnn_backend_py.system.version import VersionTuple
+from cudnn_backend_py.target import list_profiles
+from tests.support.child import older_cudnn, run_python
+from tests.support.faults import told
+
+OLD = (9, 19, 0)
+HERE = library().version
+PROFILES = {profile.sm for profile in list_profiles()}
+
+ASK = """
+import json, sys
+from cudnn_backend_py import explain, library
+from cudnn_backend_py.graph.faults import FAULTS
+from tests.support.faults import graph_of
+rows = {row.code: row for row in FAULTS}
+for code, which, sm, build in json.loads(sys.argv[1]):
+    row = rows[code]
+    made = row.cure if which == "cure" else row.reproductions[which]
+    verdict = explain(graph_of(made, library().version), f"sm{sm}", build=build)
+    print(json.dumps([code, which, str(verdict.outcome), verdict.stage]), flush=True)
+"""
+
+
+def environment(version: VersionTuple) -> dict[str, str]:
+    return (older_cudnn() if version == OLD else dict(os.environ)) | {"CUDA_VISIBLE_DEVICES": ""}
+
+
+def ask(version: VersionTuple, questions: list[tuple[str, str, int, bool]]) -> tuple[list[list[str]], str]:
+    """Return what cuDNN answered to the questions, and how the process ended."""
+    done = run_python(["-c", ASK, json.dumps(questions)], environment=environment(version), timeout_s=300)
+    return [json.loads(line) for line in done.stdout.splitlines()], done.ending
+
+
+def architecture(row: Fault) -> int | None:
+    """Return an architecture that the row holds on, of those that have a description."""
+    return next((sm for sm in row.sm or (90,) if sm in PROFILES), None)
+
+
+# What a described GPU shows: how the process ends, or where it stops
+
+SHOWN: Mapping[tuple[str, str], str] = {
+    ("boolean-bias", ""): "SIGFPE",
+    ("boolean-bias", "backward"): "SIGFPE",
+    ("eight-bit-bias", ""): "SIGABRT",
+    ("eight-bit-bias", "float"): "SIGABRT",
+    ("fp8-one-query", ""): "not supported at plan",
+    ("mxfp8-backward", ""): "not supported at plan",
+    ("mxfp8-one-query", ""): "SIGSEGV",
+    ("bias-inner-stride", ""): "SIGSEGV",
+    ("backward-of-one-row", ""): "SIGSEGV",
+    ("mxfp8-wide-heads", ""): "not supported at plan",
+    ("backward-head-dim-256", ""): "not supported at plan",
+    ("inner-stride", ""): "SIGSEGV",
+    ("fp8-bias", ""): "SIGABRT",
+    ("fp8-dropout-mask", ""): "SIGABRT",
+}
+UNSHOWN = {  # no description of the architecture; not every graph or process
+    "ragged-decoding-build",
+    "signal",
+}
+
+
+def test_every_row_that_shows_without_a_gpu_is_shown() -> None:
+    assert {row.code for row in FAULTS if row.step != "run"} == {code for code, _ in SHOWN} | UNSHOWN
+
+
+@pytest.mark.parametrize("version", [OLD, HERE], ids=["9.19.0", "newest"])
+@pytest.mark.parametrize(("code", "which"), SHOWN, ids=[":".join(name) for name in SHOWN])
+def test_it_shows_in_the_versions_that_have_it(code: str, which: str, version: VersionTuple) -> None:
+    row = next(row for row in FAULTS if row.code == code)
+    sm = architecture(row)
+    assert sm is not None
+    answers, ending = ask(version, [(code, which, sm, True)])
+    said = f"{answers[0][2]} at {answers[0][3]}" if answers else ending
+    assert (said == SHOWN[code, which]) is (version in row.versions), said
+
+
+# Cures
+
+CURED = {row.code: sm for row in FAULTS if row.cure is not None and (sm := architecture(row)) is not None}
+
+
+@pytest.mark.parametrize("version", [OLD, HERE], ids=["9.19.0", "newest"])
+def test_cudnn_takes_the_cures(version: VersionTuple) -> None:
+    rows = [row for row in FAULTS if row.code in CURED and version in row.versions]
+    answers, ending = ask(version, [(row.code, "cure", CURED[row.code], False) for row in rows])
+    assert ending == "exit code 0"
+    assert len(rows) > 20
+    assert [code for code, _, outcome, _ in answers if outcome != "supported"] == []
+
+
+# The door of plans that are shared over shapes
+
+
+@pytest.mark.parametrize(
+    ("way", "code", "window"),
+    [
+        ("dynamic_shapes", "kernel-cache-of-attention", ((9, 18, 0), (9, 21, 0))),
+        ("override_shapes", "override-shapes-of-attention", ((9, 21, 0), (9, 99, 0))),
+    ],
+)
+def test_a_shared_plan_of_attention_is_told(way: str, code: str, window: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(find, "_warned", set())
+    graph = attention.sdpa_forward(batch=2, heads=2, seq_q=128, head_dim=64, version=HERE)
+    target = shared_target("h100")
+    assert told(lambda: OperationGraph(graph, target), code) == []
+    seen = told(lambda: OperationGraph(graph, target, **{way: True}), code)
+    assert seen == [FaultWarning] * (window[0] <= HERE < window[1])
