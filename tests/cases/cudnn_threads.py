@@ -569,7 +569,8 @@ CASES: list[Case] = [
         version="9.19.0",
         cause="this GPU's engine multiplies tiles of 16-bit elements, and a and b are 32-bit",
         cause_words=("FLOAT",),
-        says="is_ctaTileK_supported_by_cutlass",
+        # Which configs mode A proposes differs between machines, and what it says of them; this is of mode FALLBACK.
+        says="is_cutlass_sm8x() && (this->getDeviceProp()->deviceVer < 800)",
         said_in="any reason",
         cure="half precision, or an Ampere GPU",
         cures=("data_type", "target"),
