@@ -11,8 +11,9 @@ from .verdict import Basis, Cause
 __all__ = ["blame_architecture", "control_target", "describe_architecture"]
 
 # NVIDIA supports GPUs before Turing up to cuDNN 9.10: its support matrices, and why PyTorch dropped Volta
-# (https://github.com/pytorch/pytorch/issues/172352). Read from the files: the jit wheels of 9.12 to 9.24 and the full
-# 9.28 hold machine code from sm_75 on, but for some of the kernels compiled ahead of time.
+# (https://github.com/pytorch/pytorch/issues/172352). Read from the files: the full 9.10.0 holds machine code from
+# sm_50 on, the jit wheels of 9.12 to 9.24 and the full 9.28 from sm_75 on, but for some of the kernels compiled
+# ahead of time.
 _OLDEST = 75
 _SINCE = Version(9, 11, 0)
 

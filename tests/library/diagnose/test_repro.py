@@ -17,6 +17,7 @@ from cudnn_backend_py.cli.commands import load_graph_file
 from cudnn_backend_py.diagnose import Verdict
 from cudnn_backend_py.diagnose.report import archive as repro
 from cudnn_backend_py.diagnose.report.archive import archive_name, write_repro
+from cudnn_backend_py.system.version import cuda_version_text
 from cudnn_backend_py.versions.store import find_installed
 from tests.support.child import ROOT, run_python
 from tests.support.families import FAMILIES
@@ -150,7 +151,7 @@ def test_versions_say_what_judged(refused: Path) -> None:
     assert versions["cudnn"] == library().version_text
     assert versions["cudnn library"] == "libcudnn.so.9"
     assert versions["driver"] == library().driver.kind
-    assert versions["nvrtc"].startswith("libnvrtc")
+    assert versions["nvrtc"] == f"inside cuDNN, that of CUDA {cuda_version_text(library().cuda_version)}"
 
 
 def test_program_says_that_it_could_not_be_judged(refused: Path) -> None:
