@@ -155,15 +155,15 @@ def _of_graph(case: Case) -> Cause | None:
 
 
 def _most_certain(case: Case) -> Cause | None:
-    """Return the first measured cause; else what one change cures, what a rule says of the phrase, or the phrase."""
+    """Return the first measured cause; else what cuDNN says it gave up, what one change cures, or what a rule says."""
     said = _by_phrases(case)
     if said is not None and said.basis is Basis.MEASURED:
         return said
     return (
         _ask(options_refused, case)
+        or _ask(pattern_removed, case)
         or _ask(_one_change_away, case)
         or _ask(_another_architecture, case)
-        or _ask(pattern_removed, case)
         or said
         or all_candidates_alike(case)
     )

@@ -142,8 +142,8 @@ def pattern_removed(case: Case) -> Cause | None:
         A reason that says "no longer supported"; or, where a tensor is stored in F16x16 order, which only the removed
         kernels read, that a pattern of so many matmuls is not known.
     Evidence
-        cuDNN's own words, and for its backward pass the tensor's order. Told only where no change of the graph helps:
-        the engine that is gone is not why the others refuse it.
+        cuDNN's own words, and for its backward pass the tensor's order. Told where no rule measured a cause and no
+        option is refused: the engine that is gone is not why the others refuse it.
     Remedy
         An older cuDNN that supports it, if there is one: not every graph was supported before. Or the successor.
     Since
