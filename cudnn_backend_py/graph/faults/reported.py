@@ -615,7 +615,9 @@ REPORTED_ATTENTION: tuple[Fault, ...] = (
         effect="the process ends by a segmentation fault while a plan is built",
         fix="repeat the query row (s_q of 2), or use float16 or bfloat16",
         source="https://github.com/NVIDIA/cudnn-frontend/blob/main/python/cudnn/sdpa/fwd/backend_guard.py",
-        evidence="measured with 9.24.0 and 9.28.0 on sm_100, deviceless; NVIDIA says so of 9.26 to 9.28 on sm_107",
+        evidence=(
+            "measured with 9.24.0 and 9.26.0 to 9.28.0 on sm_100, deviceless; NVIDIA says so of 9.26 to 9.28 on sm_107"
+        ),
         sm=(100, 103, 107),
         versions=Window(since=(9, 24, 0)),
         attention=_mx_one_query,
@@ -630,7 +632,10 @@ REPORTED_ATTENTION: tuple[Fault, ...] = (
         effect="the support check passes and no plan can be built",
         fix="use float16 or bfloat16, or head dims up to 192 and 128",
         source="https://github.com/NVIDIA/cudnn-frontend/pull/897",
-        evidence="measured with 9.24.0 (512) and 9.28.0 (192 and 192 to 512) on sm_100 and sm_103, deviceless",
+        evidence=(
+            "measured with 9.24.0, 9.26.0 and 9.27.0 (512) and 9.28.0 (192 and 192 to 512) on sm_100 and "
+            "sm_103, deviceless"
+        ),
         sm=_BLACKWELL,
         versions=Window(since=(9, 24, 0)),
         attention=_mx_wide_heads,
@@ -645,9 +650,11 @@ REPORTED_ATTENTION: tuple[Fault, ...] = (
         effect="the support check passes and no plan that heuristics propose can be built",
         fix="use attention.deterministic_config, or float16 or bfloat16",
         source="tests/library/graph/test_faults.py",
-        evidence="measured with 9.28.0 on sm_100, deviceless, head dims of 64, 96 and 128",
+        evidence=(
+            "measured with 9.24.0, 9.26.0, 9.27.0 and 9.28.0 on sm_100, deviceless, with head dims of 64, 96 and 128"
+        ),
         sm=(100,),
-        versions=Window(since=(9, 28, 0)),
+        versions=Window(since=(9, 24, 0)),
         attention=lambda use: use.backward and use.problem.mx,
         step="build",
         reproductions={"": Reproduction(True, _MX)},
@@ -660,9 +667,11 @@ REPORTED_ATTENTION: tuple[Fault, ...] = (
         effect="the support check passes and no plan can be built",
         fix="repeat the query row (s_q of 2), or use float16 or bfloat16",
         source="tests/library/graph/test_faults.py",
-        evidence="measured with 9.19.0 and 9.28.0 on sm_100 and sm_103, deviceless, composite and unified",
+        evidence=(
+            "measured with 9.14.0, 9.19.0, 9.24.0 and 9.26.0 to 9.28.0 on sm_100, deviceless, composite and unified"
+        ),
         sm=(100, 103),
-        versions=Window(since=(9, 19, 0)),
+        versions=Window(since=(9, 14, 0)),
         attention=lambda use: _decoding(use) and use.problem.is_fp8 and not use.problem.mx,
         step="build",
         reproductions={"": Reproduction(False, _EIGHT | {"seq_q": 1, "seq_kv": 512})},
@@ -675,9 +684,11 @@ REPORTED_ATTENTION: tuple[Fault, ...] = (
         effect="the process ends with an uncaught C++ exception (format_error) while a plan is built",
         fix="make the bias of the data type of Q",
         source="tests/library/graph/test_faults.py",
-        evidence="measured with 9.19.0 and 9.28.0 on sm_90, deviceless; on sm_100 with 9.19.0 only",
+        evidence=(
+            "measured with 9.14.0, 9.19.0, 9.24.0 and 9.26.0 to 9.28.0 on sm_90, deviceless; on sm_100 with 9.19.0 only"
+        ),
         sm=(90,),
-        versions=Window(since=(9, 19, 0)),
+        versions=Window(since=(9, 14, 0)),
         graph=_eight_bit_bias,
         step="build",
         reproductions={
@@ -693,7 +704,7 @@ REPORTED_ATTENTION: tuple[Fault, ...] = (
         effect="the support check passes and no plan that heuristics propose can be built",
         fix="use deterministic=True with attention.deterministic_config, or head dims up to 128",
         source="https://github.com/NVIDIA/cudnn-frontend/releases/tag/v1.24.1",
-        evidence="measured with 9.24.0 and 9.28.0 on sm_100, deviceless",
+        evidence="measured with 9.24.0 and 9.26.0 to 9.28.0 on sm_100, deviceless",
         sm=_BLACKWELL,
         versions=Window(since=(9, 23, 0)),
         attention=_backward_head_dim_256,
@@ -816,7 +827,7 @@ REPORTED_ATTENTION: tuple[Fault, ...] = (
         effect="the process ends by an arithmetic exception (SIGFPE) while engines are chosen",
         fix="make the bias of the data type of Q: 0 where a score is kept, -inf elsewhere",
         source=_FRONTEND_SURFACE,
-        evidence="measured with 9.14.0, 9.19.0, 9.24.0 and 9.28.0 on sm_90 and sm_100, deviceless",
+        evidence="measured with 9.14.0, 9.19.0, 9.24.0 and 9.26.0 to 9.28.0 on sm_90 and sm_100, deviceless",
         graph=_boolean_bias,
         step="check",
         reproductions={
@@ -832,9 +843,9 @@ REPORTED_ATTENTION: tuple[Fault, ...] = (
         effect="the process ends by a segmentation fault while engines are chosen",
         fix="lay the bias out densely",
         source=_FRONTEND_NODE,
-        evidence="measured with 9.19.0 and 9.24.0 on sm_100, deviceless; 9.14.0 takes it and 9.28.0 refuses it",
+        evidence="measured with 9.19.0 and 9.24.0 on sm_100, deviceless; 9.14.0 takes it, 9.26.0 and later refuse it",
         sm=(100, 103),
-        versions=Window(since=(9, 15, 0), until=(9, 28, 0)),
+        versions=Window(since=(9, 15, 0), until=(9, 26, 0)),
         graph=_bias_with_inner_stride,
         step="check",
         reproductions={
