@@ -151,7 +151,9 @@ def test_supported_graph_gets_no_changes(tmp_path: Path) -> None:
 
 
 def test_remedies_say_that_they_were_not_built(tmp_path: Path) -> None:
-    done = command(tmp_path, "whatif", "--target", "sm90", "--no-build", graph="forward(head_dim=100)")
+    done = command(
+        tmp_path, "whatif", "--target", "sm90", "--no-build", "--budget", "20", graph="forward(head_dim=100)"
+    )
     assert "[exact; passes its support check, not built]" in done.stdout
     assert "built]" not in done.stdout.replace("not built]", "")
 
