@@ -55,7 +55,7 @@ def outcome(run: Callable[[], str]) -> str:
     try:
         return run()
     except CudnnBackendError as error:
-        return "illegal address" if "IllegalAddress" in str(error) else f"failed: {str(error).splitlines()[0]}"
+        return "illegal address" if "ILLEGAL_ADDRESS" in str(error) else f"failed: {str(error).splitlines()[0]}"
 
 
 def differs(got: Mapping[str, Array], want: Mapping[str, Array], limit: float = 0.01) -> str:
