@@ -239,7 +239,7 @@ def run_here(name: str) -> str:
     except EnvironmentNotReady:
         raise
     except CudnnBackendError as error:
-        return "illegal address" if "IllegalAddress" in str(error) else str(error)
+        return "illegal address" if "ILLEGAL_ADDRESS" in str(error) else str(error)
 
 
 def run_in_child(name: str) -> str:

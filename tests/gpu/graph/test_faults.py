@@ -188,15 +188,11 @@ def broadcast_add() -> str:
 
 
 RUNS: dict[str, Callable[[], str]] = {
-    "booleans-in-memory": lambda: as_interpreted(row_graph("booleans-in-memory", "")),
-    "booleans-in-memory:written": lambda: as_interpreted(row_graph("booleans-in-memory", "written")),
-    "booleans-in-memory:cure": lambda: as_interpreted(row_graph("booleans-in-memory", "cure")),
     "stats-not-float": lambda: as_interpreted(row_graph("stats-not-float", "")),
     "stats-not-float:cure": lambda: as_interpreted(row_graph("stats-not-float", "cure")),
     "backward-key-tail": lambda: strongly_negative_scores(""),
     "backward-key-tail:cure": lambda: strongly_negative_scores("cure"),
     "zero-length-sequences": lambda: empty_sequence(0),
-    "zero-length-sequences:cure": lambda: empty_sequence(1),
     "kernel-cache-of-attention": lambda: shared_kernels(shared=True),
     "kernel-cache-of-attention:cure": lambda: shared_kernels(shared=False),
     # what others report, or refuse without saying why: not known to show here
@@ -205,8 +201,15 @@ RUNS: dict[str, Callable[[], str]] = {
     "convolution-int8-relu": lambda: as_interpreted(row_graph("convolution-int8-relu", "")),
     "broadcast-add": broadcast_add,
 }
-ASKED = ("depthwise-sequence-of-shapes", "matmul-with-gaps", "convolution-int8-relu", "broadcast-add")
-ASKED_ATTENTION = ("decoding-causal-groups", "backward-large-head-dims", "sink-of-ragged-sequences")
+ASKED = (
+    "zero-length-sequences",
+    "depthwise-sequence-of-shapes",
+    "matmul-with-gaps",
+    "convolution-int8-relu",
+    "broadcast-add",
+)
+# fp8-alibi:backward was NaN once, beside a right bound; its reproduction is right with 9.19.0.
+ASKED_ATTENTION = ("decoding-causal-groups", "backward-large-head-dims", "fp8-alibi:backward")
 
 
 def seen_of(name: str) -> str:
@@ -236,7 +239,11 @@ def seen() -> dict[str, str]:
     target.close()
     refused = [*attention_hazards.REPRODUCTIONS]
     refused += [name for name in attention_hazards.OTHERS if name.endswith(":cure") and ROWS[name[:-5]].refused]
-    names = [name for name in (*refused, *RUNS, *ASKED_ATTENTION) if holds(name, version, sm)]
+    names = [
+        name
+        for name in dict.fromkeys((*refused, *RUNS, *ASKED_ATTENTION, "sink-of-ragged-sequences"))
+        if holds(name, version, sm)
+    ]
     with ThreadPoolExecutor(WORKERS) as pool:
         found = dict(zip(names, pool.map(seen_of, names), strict=True))
     add_figure("faults on this GPU", version=".".join(map(str, version)), sm=sm, seen=found)
