@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Self
 
 from ..execution.buffers import dlpack_facts
+from ..graph.faults import Sharing, known_hazards, warn_of
 from ..graph.ir import Graph
 from ..plans.choice import EngineChoice
 from ..plans.engine import OperationGraph
@@ -31,7 +32,7 @@ from .handles import device_properties, kernel_cache, target_of
 from .log import log_graph
 from .ops.attention import AttentionOps
 from .ops.linear import ConvOps, MatmulOps, MoeOps, ReductionOps
-from .ops.node import Emitter, Node, fill_type, pack_strides, prepare
+from .ops.node import Emitter, FrontendHazardWarning, Node, fill_type, pack_strides, prepare
 from .ops.norm import NormOps
 from .ops.pointwise import PointwiseOps
 from .ops.shape import BlockScaleOps, ShapeOps
@@ -261,14 +262,16 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         RuntimeError
             What cuDNN refuses about an operation, with its words.
         """
-        graph = self.graph()
+        graph, version = self.graph(), self.target.library.version
+        dynamic = self.context.is_dynamic_shape_enabled
+        overridden = self._override_shapes and version >= OVERRIDE_SINCE
+        ways: dict[Sharing, bool] = {"kernel cache": dynamic, "override shapes": overridden}
+        for way in (way for way, wanted in ways.items() if wanted):
+            warn_of(known_hazards(graph, self.target.sm, version, way), FrontendHazardWarning)
         log_graph(self.to_json)
         with status_as(FrontendRuntimeError, "cuDNN refuses the operation graph"):
             self._operation_graph = OperationGraph(
-                graph,
-                self.target,
-                dynamic_shapes=self.context.is_dynamic_shape_enabled,
-                override_shapes=self._override_shapes and self.target.library.version >= OVERRIDE_SINCE,
+                graph, self.target, dynamic_shapes=dynamic, override_shapes=overridden
             )
 
     @property

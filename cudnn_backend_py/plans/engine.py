@@ -19,7 +19,6 @@ from ..generated.enums import (
     KnobType,
     NumericalNote,
 )
-from ..graph.faults import Sharing, known_hazards, warn_of
 from ..graph.ir import Graph
 from ..native import Answer, Descriptor, build, capture_log
 from ..target import Target
@@ -154,7 +153,8 @@ class OperationGraph:
     ----------
     dynamic_shapes
         Let plans share kernels over shapes, through a kernel cache.
-        C: ``CUDNN_ATTR_OPERATIONGRAPH_IS_DYNAMIC_SHAPE_ENABLED`` (since 9.4).
+        C: ``CUDNN_ATTR_OPERATIONGRAPH_IS_DYNAMIC_SHAPE_ENABLED`` (since 9.4). Known faults of this and of
+        `override_shapes`: :func:`~cudnn_backend_py.graph.faults.known_hazards` with `sharing`.
     override_shapes
         Let an execution give other dims and strides.
         C: ``CUDNN_ATTR_OPERATIONGRAPH_IS_OVERRIDE_SHAPE_ENABLED`` (since 9.18).
@@ -173,9 +173,6 @@ class OperationGraph:
         self.graph = graph
         self.target = target
         lib = target.library
-        sharing: dict[Sharing, bool] = {"kernel cache": dynamic_shapes, "override shapes": override_shapes}
-        for way in (way for way, wanted in sharing.items() if wanted):
-            warn_of(known_hazards(graph, target.sm, lib.version, way))
         values = lower(graph)
         built: dict[int, Descriptor] = {}
         ops = [build(value, on=lib, built=built) for value in values]

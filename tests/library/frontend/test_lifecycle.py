@@ -16,11 +16,13 @@ import cudnn_backend_py.frontend as cudnn
 from cudnn_backend_py import CudnnStatusError, find_profile
 from cudnn_backend_py.frontend.errors import FrontendRuntimeError
 from cudnn_backend_py.frontend.handles import set_default_target
+from cudnn_backend_py.graph.faults import find
 from cudnn_backend_py.native import Handle, library
 from cudnn_backend_py.native.descriptor import _Owner
 from cudnn_backend_py.native.launch import int64_rows
 from cudnn_backend_py.native.libcudnn import HandlePointer
 from tests.support.child import run_code
+from tests.support.faults import told
 
 HALF, FLOAT = cudnn.data_type.HALF, cudnn.data_type.FLOAT
 
@@ -462,3 +464,21 @@ assert handles.own_handle() is parents
 def test_a_forked_child_makes_its_own_handle_while_the_parent_makes_one() -> None:
     """The lock of the handles that graphs share is held by a thread the child does not have."""
     assert run_code(FORKED).stdout == "done 0\n"
+
+
+@pytest.mark.parametrize(
+    ("way", "code", "window"),
+    [
+        ("is_dynamic_shape_enabled", "kernel-cache-of-attention", ((9, 18, 0), (9, 21, 0))),
+        ("is_override_shape_enabled", "override-shapes-of-attention", ((9, 21, 0), (9, 99, 0))),
+    ],
+)
+def test_a_shared_plan_of_attention_is_told(way: str, code: str, window: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(find, "_warned", set())
+    plain, _ = causal()
+    plain.validate()
+    assert told(plain.build_operation_graph, code) == []
+    shared, _ = causal(**{way: True})
+    shared.validate()
+    seen = told(shared.build_operation_graph, code)
+    assert seen == [cudnn.FrontendHazardWarning] * (window[0] <= library().version < window[1])

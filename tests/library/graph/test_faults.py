@@ -5,18 +5,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
 
-from cudnn_backend_py import attention, library
-from cudnn_backend_py.graph.faults import FAULTS, Fault, FaultWarning, find
-from cudnn_backend_py.plans.build import shared_target
-from cudnn_backend_py.plans.engine import OperationGraph
+from cudnn_backend_py import library
+from cudnn_backend_py.graph.faults import FAULTS, Fault
 from cudnn_backend_py.system.version import VersionTuple
 from cudnn_backend_py.target import list_profiles
 from tests.support.child import older_cudnn, run_python
-from tests.support.faults import told
 
 OLD = (9, 19, 0)
 HERE = library().version
@@ -102,22 +98,3 @@ def test_cudnn_takes_the_cures(version: VersionTuple) -> None:
     assert ending == "exit code 0"
     assert len(rows) > 20
     assert [code for code, _, outcome, _ in answers if outcome != "supported"] == []
-
-
-# The door of plans that are shared over shapes
-
-
-@pytest.mark.parametrize(
-    ("way", "code", "window"),
-    [
-        ("dynamic_shapes", "kernel-cache-of-attention", ((9, 18, 0), (9, 21, 0))),
-        ("override_shapes", "override-shapes-of-attention", ((9, 21, 0), (9, 99, 0))),
-    ],
-)
-def test_a_shared_plan_of_attention_is_told(way: str, code: str, window: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(find, "_warned", set())
-    graph = attention.sdpa_forward(batch=2, heads=2, seq_q=128, head_dim=64, version=HERE)
-    target = shared_target("h100")
-    assert told(lambda: OperationGraph(graph, target), code) == []
-    seen = told(lambda: OperationGraph(graph, target, **{way: True}), code)
-    assert seen == [FaultWarning] * (window[0] <= HERE < window[1])
