@@ -72,8 +72,7 @@ def command(environment: dict[str, str], *arguments: str) -> Finished:
 def test_commands_name_the_fault_and_judge_nothing(
     broken: str, graph_file: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    environment = {**request.getfixturevalue(broken), "XDG_CACHE_HOME": str(tmp_path / "answers")}
-    environment.setdefault("COLUMNS", "1000")
+    environment = {**request.getfixturevalue(broken), "XDG_CACHE_HOME": str(tmp_path / "answers"), "COLUMNS": "1000"}
     code, words = {"mixed": MIXED, "no_nvrtc": NO_NVRTC}[broken]
     versions = ("--cudnn-version", "default")
     for arguments in (

@@ -15,9 +15,19 @@ from pathlib import Path
 import pytest
 
 from cudnn_backend_py import Graph, library
-from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Question, Verdict, matrix, render_text, since, whatif
+from cudnn_backend_py.diagnose import (
+    Basis,
+    Judge,
+    Outcome,
+    Question,
+    Verdict,
+    judges,
+    matrix,
+    render_text,
+    since,
+    whatif,
+)
 from cudnn_backend_py.diagnose.engines import ENGINES_ABSENT, _is_served_alone
-from cudnn_backend_py.diagnose.judges import library_identity
 from cudnn_backend_py.diagnose.report.ci import cases
 from cudnn_backend_py.diagnose.report.tables import render_matrix, render_remedies, render_since, table_text
 from cudnn_backend_py.diagnose.surveys.baseline import check, exit_code, update
@@ -218,12 +228,12 @@ def test_what_was_kept_is_asked_again_when_the_engines_come(
     for name, files in sublibraries(Path(library().path).parent).items():
         if not (place := partial.with_name(f"libcudnn_{name}.so.9")).exists():
             place.symlink_to(files[0])
-    library_identity.cache_clear()  # as in another process
+    judges._identity.cache_clear()  # as in another process
     try:
         second = matrix([lacking()], ["sm80"], [None], cache=tmp_path, progress=False)
         assert (second.asked, second.exit_code) == (1, 0)
     finally:
-        library_identity.cache_clear()
+        judges._identity.cache_clear()
         for place in partial.parent.iterdir():
             if place.name not in (partial.name, "libcudnn_graph.so.9", "libcudnn_engines_runtime_compiled.so.9"):
                 place.unlink()
