@@ -418,9 +418,9 @@ REPORTED_ATTENTION: tuple[Fault, ...] = (
         sm=(90,),
         versions=Window(since=(9, 25, 1)),
         attention=lambda use: use.backward and use.problem.seq_q == 1 and not use.problem.padding,
-        reproductions={"": Reproduction(True, {"seq_q": 1})},
-        unlike=Reproduction(True, {"seq_q": 1, "padding": True}),
-        cure=Reproduction(True, {"seq_q": 1, "padding": True}),
+        reproductions={"": Reproduction(True, {"seq_q": 1, "seq_kv": 128})},
+        unlike=Reproduction(True, {"seq_q": 1, "seq_kv": 128, "padding": True}),
+        cure=Reproduction(True, {"seq_q": 1, "seq_kv": 128, "padding": True}),
     ),
     Fault(
         "sink-of-ragged-sequences",
@@ -582,6 +582,51 @@ REPORTED_ATTENTION: tuple[Fault, ...] = (
         reproductions={"": lambda: _changed(_forward(stats=True), "stats", data_type=DataType.HALF)},
         unlike=lambda: _forward(stats=True),
         cure=lambda: _forward(stats=True),
+    ),
+    Fault(
+        "backward-one-key",
+        what="a backward pass with s_kv of 1",
+        effect="the release notes call it unsupported; it is accepted all the same",
+        fix="pad K and V, with padding (seq_len_q, seq_len_kv)",
+        source="https://docs.nvidia.com/deeplearning/cudnn/backend/latest/release-notes.html#cudnn-9-18-1",
+        versions=Window(since=(9, 18, 0)),
+        attention=lambda use: use.backward and use.problem.seq_kv == 1,
+        reproductions={"": Reproduction(True, {"seq_kv": 1})},
+        unlike=Reproduction(True, {"seq_kv": 64}),
+        cure=Reproduction(True, {"seq_kv": 64, "padding": True}),
+    ),
+    Fault(
+        "float32-in-one-operation",
+        what="attention in float32 as one operation, SDPA_FWD",
+        effect="a kernel for 16-bit elements runs, which writes beyond its shared memory",
+        fix="use float16 or bfloat16",
+        source="https://github.com/NVIDIA/cudnn-frontend/issues/424",
+        attention=lambda use: (not use.backward and use.form == "unified" and use.problem.data_type is DataType.FLOAT),
+        reproductions={"": Reproduction(False, {"data_type": DataType.FLOAT}, "unified", (9, 24, 0))},
+        unlike=Reproduction(False, {}, "unified", (9, 24, 0)),
+        cure=Reproduction(False, {}, "unified", (9, 24, 0)),
+    ),
+    Fault(
+        "fp8-window-of-sequences",
+        what="a left bound with padding or ragged sequences and an fp8 data type",
+        effect="the forward pass does not end, for some lengths and bounds; seen with 9.25 and 9.27",
+        fix="leave the left bound or the lengths out, or use float16 or bfloat16",
+        source="https://github.com/NVIDIA/cudnn-frontend/pull/1069",
+        sm=(90,),
+        versions=Window(since=(9, 25, 0)),
+        attention=lambda use: (
+            not use.backward
+            and use.problem.is_fp8
+            and use.problem.left_bound is not None
+            and (use.problem.padding or use.problem.ragged)
+        ),
+        reproductions={
+            "": Reproduction(
+                False, {"data_type": DataType.FP8_E4M3, "padding": True, "left_bound": 64, "right_bound": 0}
+            )
+        },
+        unlike=Reproduction(False, {"data_type": DataType.FP8_E4M3, "padding": True, "right_bound": 0}),
+        cure=Reproduction(False, {"padding": True, "left_bound": 64, "right_bound": 0}),
     ),
     Fault(
         "block-mask-first-block",
