@@ -1,0 +1,53 @@
+"""Public statements about graphs and environments: what was asked, what is true, and what an answer must not say.
+
+Each was collected from its source before anything was changed for it, and drawn into one of two halves: ``work`` may be
+looked into, ``sealed`` is only counted. Words are needed in any case; ``a|b`` is either. ``truth`` is ``refused``,
+``accepted and wrong`` or ``supported``, as the source and the graph say.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cudnn_backend_py import Graph
+from cudnn_backend_py.graph.serial import graph_from_json
+
+__all__ = ["PUBLIC", "PublicCase", "has_words"]
+
+FILE = Path(__file__).parent / "data" / "public.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicCase:
+    """One statement with its graph."""
+
+    name: str
+    area: str
+    half: str
+    source: str
+    says: str
+    truth: str
+    headline_words: list[str]
+    cure: str
+    cure_kinds: list[str]
+    cure_words: list[str]
+    must_not_say: list[str]
+    target: str
+    version: str
+    build: bool
+    graph: dict[str, Any]
+
+    def make_graph(self) -> Graph:
+        """Return the graph as a value."""
+        return graph_from_json(self.graph)
+
+
+def has_words(text: str, words: list[str]) -> bool:
+    """Return whether a text has all words, in any case."""
+    return all(any(one.strip() in text.lower() for one in word.lower().split("|")) for word in words)
+
+
+PUBLIC = [PublicCase(**case) for case in json.loads(FILE.read_text(encoding="utf-8"))["cases"] if "graph" in case]

@@ -1,0 +1,47 @@
+"""Public statements this package was not tuned to: how often the headline is right, and that nothing misleads."""
+
+from __future__ import annotations
+
+import pytest
+
+from cudnn_backend_py import library
+from cudnn_backend_py.diagnose import Judge, Question, Verdict
+from tests.cases.public import PUBLIC, PublicCase, has_words
+
+# Shares that were right when the cases were counted; an answer may become better, not worse.
+RIGHT = {("attention", "work"): 0.88, ("attention", "sealed"): 0.88, ("other", "work"): 0.8, ("other", "sealed"): 0.65}
+
+
+def told(verdict: Verdict) -> str:
+    cause = verdict.cause
+    said = () if cause is None else (cause.headline, cause.detail, cause.remedy)
+    return " ".join((*said, *verdict.hazards)).lower()
+
+
+def is_right(case: PublicCase, verdict: Verdict) -> bool:
+    """Return whether the first line says what is true, in the words it needs."""
+    headline = "" if verdict.cause is None else verdict.cause.headline
+    if case.truth == "supported":
+        return verdict.supported and not verdict.hazards
+    if case.truth == "accepted and wrong":
+        return bool(verdict.hazards) and has_words(" ".join(verdict.hazards), case.headline_words)
+    return not verdict.supported and has_words(headline, case.headline_words)
+
+
+def test_the_cases_are_of_sources_of_their_own() -> None:
+    assert len({case.name for case in PUBLIC}) == len(PUBLIC) > 100
+
+
+@pytest.mark.parametrize(("area", "half"), list(RIGHT))
+def test_headlines_are_right_and_nothing_misleads(area: str, half: str) -> None:
+    cases = [case for case in PUBLIC if (case.area, case.half) == (area, half)]
+    own, wrong, misleading = library().version_text, [], []
+    with Judge() as judge:
+        for case in cases:
+            version = None if case.version == own else case.version
+            verdict = judge.ask(Question(case.make_graph(), case.target, version, build=case.build))
+            wrong += [] if is_right(case, verdict) else [case.name]
+            misleading += [case.name for words in case.must_not_say if words.lower() in told(verdict)]
+    print(f"{area}, {half}: {len(cases) - len(wrong)} of {len(cases)} headlines are right")
+    assert misleading == []
+    assert 1 - len(wrong) / len(cases) >= RIGHT[area, half], wrong if half == "work" else len(wrong)
