@@ -26,7 +26,7 @@ from ..generated.enums import (
     TensorReordering,
 )
 from ..generated.operations import BACKWARD_MODES, BINARY_MODES, OUTPUT_PORTS, TERNARY_MODES
-from ..printable import printable
+from ..printable import printable, printable_lines
 from .data_types import ELEMENT_BITS, SHORT_TYPES
 from .strides import packed_strides
 
@@ -133,7 +133,7 @@ class Tensor:
             marks.append(f"ragged_offset {printable(self.ragged_offset.name)}")
         if self.vector_count != 1:
             marks.append(f"vector {self.vector_count} along {self.vector_dim}")
-        return f"{printable(self.name)} : {self.type_text} ({', '.join(marks)})"
+        return printable_lines(f"{printable(self.name)} : {self.type_text} ({', '.join(marks)})")
 
 
 _MAX_OFFSETS = 4  # ragged offsets of ragged offsets; one is what attention has
@@ -312,7 +312,7 @@ class Op:
         outputs = [tensor for port, tensor in self.outputs().items() if "." not in port]
         left = ", ".join(printable(tensor.name) for tensor in outputs)
         types = ", ".join(tensor.type_text for tensor in outputs)
-        return f"{left} = {self.verb()}({', '.join(inputs + extra)}) : {types}"
+        return printable_lines(f"{left} = {self.verb()}({', '.join(inputs + extra)}) : {types}")
 
 
 def _text(value: Any) -> str:
@@ -779,7 +779,7 @@ class Graph:
         lines = [f"graph {printable(self.name)}"]
         lines += [f"  {tensor}" for tensor in self.tensors if not tensor.virtual]
         lines += [f"  {op}" for op in self.ops]
-        return "\n".join(lines)
+        return printable_lines("\n".join(lines))  # a line may begin with a name
 
 
 def _walk(op: Op) -> Iterator[tuple[str, Tensor, bool]]:

@@ -9,7 +9,7 @@ import unicodedata
 
 import pytest
 
-from cudnn_backend_py import DataType, GraphError, Tensor, graph_from_json, graph_to_json
+from cudnn_backend_py import DataType, GraphBuilder, GraphError, PointwiseMode, Tensor, graph_from_json, graph_to_json
 from cudnn_backend_py.diagnose import Outcome, render_text
 from cudnn_backend_py.diagnose.logs import report_log
 from cudnn_backend_py.diagnose.report.attention_page import _code
@@ -70,6 +70,16 @@ def test_names_words_and_causes_of_a_verdict(name: str) -> None:
     assert len(render_text(asked).splitlines()) == lines + name.count("\n") * 2 + 1  # of the detail
     matrix = small_matrix(name, "the last one lacks a cell")
     check_printed(table_text(render_matrix(dataclasses.replace(matrix, graphs=(name,)))))
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_graph_and_its_parts(name: str) -> None:
+    """A line of a listing may begin with a name."""
+    g = GraphBuilder(name, io_type=DataType.HALF)
+    g.pointwise(PointwiseMode.RELU_FWD, g.tensor("x", (1, 4, 8)), name=name, virtual=False)
+    made = g.graph()
+    for shown in (str(made), str(made.ops[0]), str(made.ops[0].outputs()["y"])):
+        check_printed(shown)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
