@@ -272,9 +272,11 @@ def with_versions(verdict: Verdict, question: Question) -> Verdict:
 
 def _order_of_versions(used: str) -> list[str]:
     """Return the other installed versions: the newest, then older ones in growing steps, then the rest."""
-    others = sorted({item.short for item in list_installed()} - {used}, key=version_numbers, reverse=True)
-    older = [name for name in others if version_numbers(name) < version_numbers(used)]
-    newer = [name for name in others if version_numbers(name) > version_numbers(used)]
+    own = version_numbers(used.partition("-")[0])[:3]  # 9.19.0.56-full is a name of 9.19.0
+    names = {item.short for item in list_installed()}
+    others = sorted((name for name in names if version_numbers(name) != own), key=version_numbers, reverse=True)
+    older = [name for name in others if version_numbers(name) < own]
+    newer = [name for name in others if version_numbers(name) > own]
     steps = [older[(1 << step) - 1] for step in range(len(older).bit_length()) if (1 << step) <= len(older)]
     return list(dict.fromkeys([*newer[:1], *steps[:3], *reversed(newer), *older]))
 
