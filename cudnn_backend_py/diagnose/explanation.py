@@ -20,6 +20,7 @@ from ..plans.plan import Plan, build_plan
 from ..plans.refusals import Reason, read_error, read_refusals
 from ..target import Profile, Target, using
 from ..target.environment import Fault, check_environment
+from .advice import ask_remedy
 from .architectures import blame_architecture, control_target, describe_architecture
 from .causes.find import DEVICE_NEEDED, UNJUDGED, find_build_cause, find_cause, find_graph_cause
 from .engines import CUDA_13_LIMIT, cause_of_absence, engines_not_asked, has_engine_in_cuda_13, limit_of_absence
@@ -388,6 +389,9 @@ class _Question:
             outcome, cause = Outcome.NOT_JUDGED, cause_of_absence(cause, self.not_asked, lib)
         elif self.not_asked:
             limits.append(limit_of_absence(self.not_asked))
+        if cause is not None:
+            measure = self.causes and not self.not_asked
+            cause = ask_remedy(cause, self.graph, target, self.modes, build=self.build, measure=measure)
         if outcome is Outcome.NOT_SUPPORTED and stage in _OF_ENGINES and has_engine_in_cuda_13(self.graph, target):
             limits.append(CUDA_13_LIMIT)
         return Verdict(

@@ -78,6 +78,11 @@ class Cause:
         """The remedy, and how far cuDNN was asked about it; empty where there is none."""
         return self.remedy and self.remedy + _HOW_FAR[self.asked]
 
+    @property
+    def label(self) -> str:
+        """What a remedy is called: what cuDNN was not asked about is no more than advice."""
+        return "advice" if self.asked == "not asked" else "what to do"
+
     def __post_init__(self) -> None:
         for name in ("headline", "detail"):
             object.__setattr__(self, name, without_addresses(getattr(self, name)))
