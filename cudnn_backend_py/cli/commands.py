@@ -445,7 +445,8 @@ def show_whatif(
 
         write_report(render_page([verdict], graphs=[graph], remedies=[remedies]), output)
     elif style == "json":
-        write_report(_json([remedy.to_dict() for remedy in remedies]), output)
+        found = [remedy.to_dict() for remedy in remedies]
+        write_report(_json({"verdict": verdict.to_dict(), "remedies": found}), output)
     elif output is not None:
         write(table_text(render_remedies(verdict, graph, remedies)), output)
     else:

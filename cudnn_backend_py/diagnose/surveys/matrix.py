@@ -68,6 +68,8 @@ class Cell:
         The engines that support the graph, in cuDNN's order.
     stage
         How far the verdict came, one of ``STAGES``.
+    hazards, remarks
+        Known faults of such graphs, and what else does not change the answer, as of a :class:`Verdict`.
     """
 
     outcome: Outcome
@@ -75,6 +77,8 @@ class Cell:
     headline: str = ""
     engines: tuple[int, ...] = ()
     stage: str = ""
+    hazards: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     @property
     def crashed(self) -> bool:
@@ -93,11 +97,11 @@ class Cell:
         """Return what a verdict says in short."""
         taken = [item.engine for item in verdict.candidates if item.state in ("supported", "built")]
         engines = tuple(engine for engine in dict.fromkeys(taken) if engine is not None)
-        if verdict.supported:
-            return cls(verdict.outcome, engines=engines, stage=verdict.stage)
-        cause = verdict.cause
-        code, headline = ("", "cuDNN gave no reason") if cause is None else (cause.code, cause.headline)
-        return cls(verdict.outcome, code, headline, engines, verdict.stage)
+        code, headline = "", ""
+        if not verdict.supported:
+            cause = verdict.cause
+            code, headline = ("", "cuDNN gave no reason") if cause is None else (cause.code, cause.headline)
+        return cls(verdict.outcome, code, headline, engines, verdict.stage, verdict.hazards, verdict.remarks)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Cell:
@@ -108,6 +112,8 @@ class Cell:
             str(data["headline"]),
             tuple(int(engine) for engine in data["engines"]),
             str(data["stage"]),
+            tuple(map(str, data.get("hazards", ()))),  # earlier versions wrote none
+            tuple(map(str, data.get("remarks", ()))),
         )
 
 
@@ -144,7 +150,7 @@ class Matrix:
             "targets": list(self.targets),
             "versions": list(self.versions),
             "cells": [
-                {"graph": graph, "target": target, "version": version, **asdict(cell), "engines": list(cell.engines)}
+                {"graph": graph, "target": target, "version": version, **_plain(cell)}
                 for (graph, target, version), cell in self.cells.items()
             ],
         }
@@ -173,6 +179,10 @@ class Matrix:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(f"not a whole matrix: {error!r}", code="matrix-schema") from None
+
+
+def _plain(cell: Cell) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(cell).items()}
 
 
 def available_versions() -> tuple[str, ...]:

@@ -33,11 +33,13 @@ from cudnn_backend_py.diagnose.report.ci import cases
 from cudnn_backend_py.diagnose.report.tables import render_matrix, render_remedies, render_since, table_text
 from cudnn_backend_py.diagnose.surveys.baseline import check, exit_code, update
 from cudnn_backend_py.graph import save_graph
+from cudnn_backend_py.graph.faults import FAULTS
 from cudnn_backend_py.native.environment import sublibraries
 from cudnn_backend_py.system.child import call_command
 from cudnn_backend_py.versions.store import child_environment, find_installed, install, list_installed
 from tests.support.child import OLDER, ROOT, run_python
 from tests.support.families import FAMILIES
+from tests.support.faults import graph_of
 from tests.support.wheels import FULL_FILES, make_wheel
 from tests.support.zoo import ZOO
 
@@ -150,6 +152,7 @@ from cudnn_backend_py.plans.engine import OperationGraph
 from cudnn_backend_py.target import open_target
 from cudnn_backend_py.diagnose.engines import _is_served_alone
 from tests.support.families import FAMILIES
+from tests.support.faults import graph_of
 from tests.support.zoo import ZOO
 target, found = open_target("sm100"), {}
 for name, make in {**ZOO, **FAMILIES}.items():
@@ -451,3 +454,21 @@ def test_info_says_which_wheel_each_installed_version_is(jit_wheel: Path) -> Non
     done = subprocess.run(command("info", "--format", "json"), capture_output=True, text=True, cwd=ROOT, check=True)
     named = json.loads(done.stdout)["cudnn versions installed"]
     assert named == [f"{version} (full, CUDA 12)", f"{version} (jit, CUDA 12)"]
+
+
+def test_whatif_and_matrix_tell_what_does_not_block(tmp_path: Path) -> None:
+    """A supported graph with a known fault, and one that another engine might support."""
+    row = next(row for row in FAULTS if row.code == "decoding-on-blackwell")
+    save_graph(graph_of(next(iter(row.reproductions.values()))), tmp_path / "faulty.json")
+    save_graph(FAMILIES["concat alone f16"](), tmp_path / "concat.json")
+    given = [str(tmp_path / "faulty.json"), str(tmp_path / "concat.json"), "--target", "sm100"]
+    shown = subprocess.run(command("matrix", *given), capture_output=True, text=True, cwd=ROOT, check=False)
+    assert f"({row.code}" in shown.stdout
+    options: dict[str, Any] = {"capture_output": True, "text": True, "cwd": ROOT, "check": False}
+    tried = command("whatif", given[0], "--target", "sm100", "--cudnn", OLDER, "--no-build")
+    assert f"({row.code}" in subprocess.run(tried, **options).stdout
+    found = json.loads(subprocess.run([*tried, "--format", "json"], **options).stdout)
+    assert any(f"({row.code}" in hazard for hazard in found["verdict"]["hazards"])
+    if library().cuda_version < 13000:
+        other = subprocess.run(command("whatif", given[1], "--target", "sm100", "--no-build"), **options)
+        assert "remark: cuDNN for CUDA 13 has one more engine" in other.stdout
