@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from cudnn_backend_py import Graph
-from cudnn_backend_py.diagnose import Judge, Outcome, Question, render_text
+from cudnn_backend_py import Graph, find_profile
+from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Question, render_text
 from cudnn_backend_py.diagnose.remedies import with_versions
 from cudnn_backend_py.diagnose.surveys.attention import attention_rows
 from cudnn_backend_py.graph.attention import sdpa_forward
@@ -101,3 +101,24 @@ def test_after_a_crash_no_version_is_named_that_crashes_too(judge: Judge) -> Non
         assert told.asked == "not asked"
     else:
         assert judge.ask(replace(question, version=named[1])).supported
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "device", "taken"), [(20, "sm90", True), (20, "sm75", False), (64, "sm90", False)]
+)
+def test_cause_on_a_gpu_is_that_of_its_description_where_that_refuses_for_the_same_reason(
+    judge: Judge, head_dim: int, device: str, taken: bool
+) -> None:
+    question = Question(sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=head_dim), "sm90")
+    unasked = judge.ask(replace(question, graph=sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=20), causes=False))
+    properties = find_profile(device).properties
+    found = judge.measure_cause(question, unasked, properties, 60)
+    if taken:
+        whole = judge.ask(question).cause
+        assert whole is not None
+        assert found.cause is not None
+        assert (found.cause.headline, found.cause.remedy) == (whole.headline, whole.remedy)
+        assert (found.cause.basis, found.cause.asked) == (Basis.MEASURED, "support check")
+        assert "a description of this GPU" in found.cause.detail
+    else:
+        assert found == unasked
