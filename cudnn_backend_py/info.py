@@ -61,7 +61,9 @@ def collect_info() -> dict[str, Any]:
         names = [] if lib is None else [read_device(index)["deviceName"] for index in range(driver.devices)]
         facts["gpus"] = names or f"{driver.devices}, which cuDNN would name"
     try:
-        facts["cudnn versions installed"] = [item.version for item in versions.list_installed()] or "none"
+        installed = versions.list_installed()
+        named = [f"{item.version} ({item.flavor}, CUDA {item.cuda})" for item in installed]
+        facts["cudnn versions installed"] = named or "none"
     except (ImportError, CudnnBackendError) as error:
         facts["cudnn versions installed"] = f"not known: {error}"
     facts["known targets"] = [f"{profile.name} (sm_{profile.sm})" for profile in list_profiles()]

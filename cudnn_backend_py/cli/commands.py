@@ -9,9 +9,9 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 from rich.table import Table
@@ -27,6 +27,7 @@ from .plans import add_commands
 
 if TYPE_CHECKING:
     from ..diagnose import Judge, Question, Verdict
+    from ..diagnose.surveys.matrix import Cell
     from ..graph import Graph
 
 __all__ = ["main"]
@@ -81,32 +82,109 @@ def _judge_in_child(ctx: click.Context, parameter: click.Parameter, value: str |
     raise SystemExit(NOT_JUDGED)
 
 
-def _full_version(verdicts: Sequence[Verdict]) -> str | None:
-    """Return the version whose full wheel is to judge what this library's engines alone could not, None for none.
+_Answer = TypeVar("_Answer")
 
-    It is fetched with --full, or if whoever is at the terminal says so.
+
+def _with_wheels(function: Any) -> Any:
+    """Add ``--full`` and ``--jit`` to a command that asks several versions: how it may get what their engines lack."""
+    settings: dict[str, Any] = {"expose_value": False, "callback": _keep_wheel}
+    full = click.option(
+        _FULL, "full", is_flag=True, help="Fetch full wheels where engines are lacking, unasked.", **settings
+    )
+    jit = click.option(_JIT, "jit", is_flag=True, help="With the small jit wheels; nothing is asked.", **settings)
+    return full(jit(function))
+
+
+def _keep_wheel(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.meta[_WHEEL] = parameter.name
+
+
+def _ask_with_wheels(
+    ask: Callable[[dict[str, str]], _Answer],
+    lacking: Callable[[_Answer], Iterable[str]],
+    names: Iterable[str] = (),
+) -> _Answer:
+    """Return an answer, asked again with the full wheels of versions whose engines could not judge it.
+
+    Parameters
+    ----------
+    ask
+        Given the wheel to take for the names of some versions.
+    lacking
+        The versions of an answer, by name, that lack engines.
+    names
+        The versions that are asked, where that is known before: with --jit their jit wheels are.
     """
-    from ..diagnose.engines import ENGINES_ABSENT
     from ..versions import store as versions
 
-    lacking = [one for one in verdicts if one.cause is not None and one.cause.code == ENGINES_ABSENT]
+    wheels: dict[str, str] = {}
+    if click.get_current_context().meta.get(_WHEEL) == "jit":
+        from ..diagnose.surveys.matrix import number_of
+
+        numbers = {number_of(name) for name in names}
+        wheels = {one: f"{one}-jit" for one in numbers if versions.find_installed(one, flavor="jit") is not None}
+    found = ask(wheels)
+    while more := _full_wheels(name for name in lacking(found) if name not in wheels):
+        wheels |= more
+        found = ask(wheels)
+    return found
+
+
+def _full_wheels(lacking: Iterable[str]) -> dict[str, str]:
+    """Return the full wheels that are to judge what the engines of these versions alone could not, by version.
+
+    They are fetched with --full, or if whoever is at the terminal says so.
+    """
+    from ..versions import store as versions
+
     wheel = click.get_current_context().meta.get(_WHEEL)
-    if not lacking or wheel == "jit":
-        return None
-    version = lacking[0].cudnn
-    if (there := versions.find_installed(version, flavor="full")) is not None:
-        return there.version
-    small = versions.find_installed(version, flavor="jit")
-    cuda = None if small is None else small.cuda
-    if wheel is None:
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            return None
-        size = versions.download_bytes(version, "full", cuda=cuda)
-        shown = "" if size is None else f", {size / 1e6:.0f} MB"
-        warn(f"the engines of this cuDNN {version} refuse the graph; others, in the full wheel, might support it")
-        if not click.confirm(f"fetch the full wheel of cuDNN {version}{shown}, and ask it?", err=True):
-            return None
-    return versions.install(version, cuda=cuda, flavor="full", progress=sys.stderr.isatty()).version
+    found: dict[str, str] = {}
+    missing: dict[str, versions.Cuda | None] = {}
+    for name in dict.fromkeys(lacking) if wheel != "jit" else ():
+        if (there := versions.find_installed(name, flavor="full")) is not None:
+            found[name] = there.name
+        else:
+            small = versions.find_installed(name, flavor="jit")
+            missing[name] = None if small is None else small.cuda
+    if missing and (wheel == "full" or _may_fetch(missing)):
+        for name, cuda in missing.items():
+            installed = versions.install(name, cuda=cuda, flavor="full", progress=sys.stderr.isatty())
+            found[name] = installed.name
+    return found
+
+
+def _may_fetch(missing: Mapping[str, Literal["12", "13"] | None]) -> bool:
+    """Return whether whoever is at the terminal wants these full wheels, told how large they are."""
+    from ..versions import store as versions
+
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    shown = []
+    for name, cuda in missing.items():
+        size = versions.download_bytes(name, "full", cuda=cuda)
+        shown.append(name if size is None else f"{name}, {size / 1e6:.0f} MB")
+    many, them = ("s", "them") if len(missing) > 1 else ("", "it")
+    warn(
+        f"the engines of this cuDNN {' and '.join(missing)} refuse a graph; "
+        f"others, in the full wheel{many}, might support it"
+    )
+    return click.confirm(f"fetch the full wheel{many} of cuDNN {' and '.join(shown)}, and ask {them}?", err=True)
+
+
+def _lacking(verdicts: Iterable[Verdict]) -> list[str]:
+    """Return the versions of verdicts that engines were lacking for."""
+    from ..diagnose.engines import ENGINES_ABSENT
+
+    return [one.cudnn for one in verdicts if one.cause is not None and one.cause.code == ENGINES_ABSENT]
+
+
+def _lacking_in(cells: Iterable[tuple[str, Cell]]) -> list[str]:
+    """Return the versions, by number, of cells that engines were lacking for."""
+    from ..diagnose.engines import ENGINES_ABSENT
+    from ..diagnose.surveys.matrix import number_of
+
+    return [number_of(version) for version, cell in cells if cell.cause == ENGINES_ABSENT]
 
 
 def _without_option(arguments: list[str], option: str) -> list[str]:
@@ -185,15 +263,17 @@ def explain(
     _check_style(style)
     graph = load_graph_file(graph_file)
     asked = modes or tuple(mode.name for mode in DEFAULT_MODES)
+
+    def ask_children(wheels: dict[str, str]) -> list[Verdict]:
+        version = next(iter(wheels.values()), None)
+        with _progress() as step, Judge(limit_s=limit_s, step=step) as judge:
+            names = targets or ("gpu",)
+            return _ask(judge, [Question(graph, name, version, asked, build, execute) for name in names])
+
     if here or "CUDNN_LOGLEVEL_DBG" in os.environ:
         verdicts = [ask(graph, name, mode=asked, build=build, execute=execute) for name in (targets or (None,))]
     else:
-        with _progress() as step, Judge(limit_s=limit_s, step=step) as judge:
-            verdicts = _ask(judge, [Question(graph, name, None, asked, build, execute) for name in targets or ("gpu",)])
-        if (full := _full_version(verdicts)) is not None:
-            with _progress() as step, Judge(limit_s=limit_s, step=step) as judge:
-                names = targets or ("gpu",)
-                verdicts = _ask(judge, [Question(graph, name, full, asked, build, execute) for name in names])
+        verdicts = _ask_with_wheels(ask_children, _lacking)
     if style == "text" and output is None:
         for verdict in verdicts:
             _console().print(render(verdict))
@@ -347,11 +427,15 @@ def show_whatif(
     _check_style(style)
     graph = load_graph_file(graph_file)
     asked = modes or tuple(mode.name for mode in DEFAULT_MODES)
-    with _progress() as step, Judge(step=step) as judge:
-        verdict = judge.ask(Question(graph, target, None, asked, build))
-    if (full := _full_version([verdict])) is not None:
+    full: str | None = None
+
+    def ask_child(wheels: dict[str, str]) -> list[Verdict]:
+        nonlocal full
+        full = next(iter(wheels.values()), None)
         with _progress() as step, Judge(step=step) as judge:
-            verdict = judge.ask(Question(graph, target, full, asked, build))
+            return [judge.ask(Question(graph, target, full, asked, build))]
+
+    [verdict] = _ask_with_wheels(ask_child, _lacking)
     with _progress() as step:
         step("changes of the graph")
         options: dict[str, Any] = {"version": full, "modes": asked, "budget_s": budget_s, "build": build}
@@ -361,7 +445,8 @@ def show_whatif(
 
         write_report(render_page([verdict], graphs=[graph], remedies=[remedies]), output)
     elif style == "json":
-        write_report(_json([remedy.to_dict() for remedy in remedies]), output)
+        found = [remedy.to_dict() for remedy in remedies]
+        write_report(_json({"verdict": verdict.to_dict(), "remedies": found}), output)
     elif output is not None:
         write(table_text(render_remedies(verdict, graph, remedies)), output)
     else:
@@ -380,6 +465,7 @@ def show_whatif(
 @click.option("--fresh", is_flag=True, help="Ask again what earlier runs have answered.")
 @click.option("--format", "style", type=click.Choice(["text", "json", "html"]), default="text", show_default=True)
 @click.option("--output", type=OutputFile(), help="Write here, not to standard output.")
+@_with_wheels
 def show_matrix(
     graph_files: tuple[str, ...],
     targets: tuple[str, ...],
@@ -397,11 +483,20 @@ def show_matrix(
     """
     from ..diagnose.report.tables import render_matrix, table_text
     from ..diagnose.surveys.attention import TARGETS
-    from ..diagnose.surveys.matrix import matrix
+    from ..diagnose.surveys.matrix import Matrix, available_versions, matrix, places_of
 
     _check_style(style)
     graphs = {name: load_graph_file(name) for name in graph_files}
-    answers = matrix(graphs, targets or TARGETS, versions or None, build=build, workers=workers, fresh=fresh)
+    names = versions or available_versions()
+
+    def ask(wheels: dict[str, str]) -> Matrix:
+        places = places_of(names, wheels)
+        return matrix(graphs, targets or TARGETS, places, build=build, workers=workers, fresh=fresh)
+
+    def lacking(answers: Matrix) -> list[str]:
+        return _lacking_in((version, cell) for (*_, version), cell in answers.cells.items())
+
+    answers = _ask_with_wheels(ask, lacking, names)
     if style == "json":
         write_report(_json(answers.to_dict()), output)
     elif style == "html":
@@ -422,15 +517,23 @@ def show_matrix(
 @click.option("--build/--no-build", default=False, help="Also build a plan each time.")
 @click.option("--every", is_flag=True, help="Ask all versions, and infer nothing.")
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@_with_wheels
 def show_since(graph_file: str, target: str, versions: tuple[str, ...], build: bool, every: bool, style: str) -> None:
     """Say which cuDNN versions support GRAPH: the first, the last, and the first that refuses it again.
 
     Exit code 0 if some version supports it, 1 if none does, 2 if none does and one could not judge.
     """
     from ..diagnose.report.tables import render_since
-    from ..diagnose.surveys.since import since
+    from ..diagnose.surveys.matrix import available_versions, places_of
+    from ..diagnose.surveys.since import Since, since
 
-    found = since(load_graph_file(graph_file), target, versions or None, build=build, every=every)
+    graph = load_graph_file(graph_file)
+    names = versions or available_versions()
+
+    def ask(wheels: dict[str, str]) -> Since:
+        return since(graph, target, places_of(names, wheels), build=build, every=every)
+
+    found = _ask_with_wheels(ask, lambda answer: _lacking_in(answer.asked.items()), names)
     if style == "json":
         write_report(_json(found.to_dict()), None)
     else:
@@ -446,6 +549,7 @@ def show_since(graph_file: str, target: str, versions: tuple[str, ...], build: b
     "--format", "style", type=click.Choice(["text", "json", "junit", "github"]), default="text", show_default=True
 )
 @click.option("--output", type=OutputFile(), help="Write here, not to standard output.")
+@_with_wheels
 def check_baseline(file: str, updated: bool, fresh: bool, style: str, output: str | None) -> None:
     """Hold cuDNN's verdicts against the baseline FILE, a TOML file of graphs, targets, versions and what is expected.
 
@@ -461,8 +565,14 @@ def check_baseline(file: str, updated: bool, fresh: bool, style: str, output: st
             warn(f"warning: {file} names {path}, a Python file, which is run now; a graph JSON would not be")
         return load_graph_file(path)
 
-    ask = check.update if updated else check.check
-    results = ask(Path(file), load=load, fresh=fresh, progress=style == "text")
+    def ask(wheels: dict[str, str]) -> list[check.Checked]:
+        put = check.update if updated else check.check
+        return put(Path(file), load=load, fresh=fresh, progress=style == "text", wheels=wheels)
+
+    def lacking(found: list[check.Checked]) -> list[str]:
+        return _lacking_in((one.version, one.cell) for one in found if updated or one.changed)
+
+    results = _ask_with_wheels(ask, lacking, check.read_baseline(Path(file)).versions)
     if style == "json":
         write_report(_json([one.to_dict() for one in results]), output)
     elif style == "junit":

@@ -45,6 +45,9 @@ def describe_architecture(target: Target, *, control_supported: bool) -> str:
     return ""
 
 
+_NEWER = "use a newer cuDNN, one that knows the architecture"
+
+
 def blame_architecture(cause: Cause | None, target: Target, *, control_supported: bool) -> Cause | None:
     """Return the cause, or that cuDNN is older than the architecture, where it refuses a graph for that alone."""
     newer = target.sm > _OLDEST and not control_supported
@@ -52,10 +55,11 @@ def blame_architecture(cause: Cause | None, target: Target, *, control_supported
         return cause
     headline = f"cuDNN {target.library.version} is older than sm_{target.sm}, and refuses the graph there"
     if cause is None:
-        return Cause("architecture-newer-than-library", headline, Basis.RULE, "", "use a newer cuDNN")
+        return Cause("architecture-newer-than-library", headline, Basis.RULE, "", _NEWER, "not asked")
     return replace(
         cause,
         code="architecture-newer-than-library",
         headline=f"{headline}; {cause.headline.partition(' (cuDNN:')[0]}",  # that is of an engine for another one
-        remedy="use a newer cuDNN, one that knows the architecture",
+        remedy=_NEWER,
+        asked="not asked",
     )

@@ -20,10 +20,11 @@ from ..plans.plan import Plan, build_plan
 from ..plans.refusals import Reason, read_error, read_refusals
 from ..target import Profile, Target, using
 from ..target.environment import Fault, check_environment
+from .advice import ask_remedy
 from .architectures import blame_architecture, control_target, describe_architecture
 from .causes.find import DEVICE_NEEDED, UNJUDGED, find_build_cause, find_cause, find_graph_cause
 from .engines import CUDA_13_LIMIT, cause_of_absence, engines_not_asked, has_engine_in_cuda_13, limit_of_absence
-from .verdict import STAGES, Basis, Cause, Control, Outcome, Stage, Verdict
+from .verdict import DEVICELESS_LIMIT, STAGES, Basis, Cause, Control, Outcome, Stage, Verdict
 
 __all__ = ["CRASHED", "cause_of", "control_graph", "explain"]
 
@@ -31,10 +32,6 @@ CRASHED = "cudnn-crashed"  # code of a cause
 
 DEFAULT_MODES = (HeurMode.A, HeurMode.FALLBACK)
 
-_DEVICELESS_LIMIT = (
-    "no device was asked: for matmul and convolution graphs mode A may propose other knob choices than on the GPU, "
-    "engines that ask for its cluster occupancy may be missing, and what only execution shows is not known"
-)
 _OF_ENGINES = ("heuristics", "plan")  # stages at which engines refuse; the graph library, which all wheels have, before
 _OURS = "refused by this package; cuDNN was not asked about the graph"
 _controls: dict[tuple[int, bool, str], Control] = {}
@@ -383,11 +380,14 @@ class _Question:
     ) -> Verdict:
         target = self.target
         lib = target.library
-        limits = [] if target.is_live else [_DEVICELESS_LIMIT]
+        limits = [] if target.is_live else [DEVICELESS_LIMIT]
         if outcome is Outcome.NOT_SUPPORTED and stage in _OF_ENGINES and self.not_asked:
             outcome, cause = Outcome.NOT_JUDGED, cause_of_absence(cause, self.not_asked, lib)
         elif self.not_asked:
             limits.append(limit_of_absence(self.not_asked))
+        if cause is not None:
+            measure = self.causes and not self.not_asked
+            cause = ask_remedy(cause, self.graph, target, self.modes, build=self.build, measure=measure)
         if outcome is Outcome.NOT_SUPPORTED and stage in _OF_ENGINES and has_engine_in_cuda_13(self.graph, target):
             limits.append(CUDA_13_LIMIT)
         return Verdict(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,9 +22,10 @@ from ..native import loaded_library
 from ..native.environment import sublibraries
 from ..native.find import LIBRARY_VARIABLE, NVRTC_VARIABLE, cudnn_places
 from ..plans.engine import heur_mode
+from ..plans.refusals import furthest_reason
 from ..system.child import TIMED_OUT, Child, Say, serve
 from ..system.version import Version
-from ..target import Profile, find_profile
+from ..target import Profile, find_profile, open_target
 from ..target.environment import environment_fault_after_crash
 from ..versions.store import environment_for, require_installed
 from .causes.find import suspects
@@ -154,6 +157,8 @@ class Judge:
         self._limit_s = limit_s
         self._step = step
         self._idle: dict[tuple[str | None, tuple[str | None, ...]], list[Child]] = {}  # by version and what chose it
+        self._environment: Mapping[str, str] = {}  # of its children, beside their own
+        self._blind: Judge | None = None  # whose children see no GPU
 
     def __enter__(self) -> Self:
         return self
@@ -166,6 +171,8 @@ class Judge:
         idle, self._idle = self._idle, {}
         for child in [child for children in idle.values() for child in children]:
             child.end()
+        if self._blind is not None:
+            self._blind.close()
 
     def ask(self, question: Question) -> Verdict:
         """Return the verdict on a question.
@@ -193,18 +200,41 @@ class Judge:
         skip: dict[str, str] = {}
         while True:
             answer = self._ask_once(question, tuple(skip), limit_s)
+            if isinstance(answer, _Described):
+                answer = self.measure_cause(question, answer.verdict, answer.device, limit_s)
             if isinstance(answer, Verdict):
                 return _add_crashes(answer, skip)
             if not answer.tag or answer.ending == TIMED_OUT or len(skip) == _CRASHES:
                 return _judge_ending(question, answer, limit_s)
             skip[answer.tag] = answer.ending
 
-    def _ask_once(self, question: Question, skip: tuple[str, ...], limit_s: float) -> Verdict | _Ending:
+    def measure_cause(self, question: Question, verdict: Verdict, device: Mapping[str, Any], limit_s: float) -> Verdict:
+        """Return the verdict on the GPU of this machine with the cause that is measured on the description of it.
+
+        Variations are asked in forked processes, which have no GPU: so of a child that sees none, on the properties
+        that the GPU itself gave. The cause is taken only where cuDNN refuses the graph there for the same reason.
+        """
+        if self._blind is None:
+            self._blind = Judge()
+            self._blind._environment = {"CUDA_VISIBLE_DEVICES": ""}
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "device.json"
+            file.write_text(json.dumps(device), encoding="utf-8")
+            described = self._blind._ask(replace(question, target=str(file)), limit_s)
+        cause, own = described.cause, furthest_reason(verdict.candidates)
+        same = (described.outcome, described.stage) == (verdict.outcome, verdict.stage)
+        if cause is None or cause.basis is not Basis.MEASURED or not same or own is None:
+            return verdict
+        if furthest_reason(described.candidates) != own:
+            return verdict
+        return replace(verdict, cause=replace(cause, detail="; ".join(filter(None, [cause.detail, _ON_DESCRIPTION]))))
+
+    def _ask_once(self, question: Question, skip: tuple[str, ...], limit_s: float) -> Verdict | _Described | _Ending:
         """Take a process out of the idle ones, ask it, and put it back if its answer came whole."""
         idle = self._idle.setdefault((question.version, _chosen(question.version)), [])
         while (child := _take(idle)) is not None and not child.usable:  # died since, or belongs to a forked process
             child.end()
-        child = child or Child.start(_SERVED, environment_for(question.version))
+        child = child or Child.start(_SERVED, {**environment_for(question.version), **self._environment})
         try:
             answer = _ask_child(child, question, skip, limit_s, self._step)
         except BaseException:
@@ -215,6 +245,9 @@ class Judge:
         else:
             child.end()
         return answer
+
+
+_ON_DESCRIPTION = "variations were asked of a description of this GPU, which refuses the graph for the same reason"
 
 
 def _take(idle: list[Child]) -> Child | None:
@@ -278,9 +311,17 @@ class _Ending:
         return first if first in STAGES else "environment"
 
 
+@dataclass(frozen=True)
+class _Described:
+    """A refusal by the GPU of this machine whose cause nothing was asked about, and the properties of that GPU."""
+
+    verdict: Verdict
+    device: Mapping[str, Any]
+
+
 def _ask_child(
     child: Child, question: Question, skip: tuple[str, ...], limit_s: float, report: Callable[[str], object]
-) -> Verdict | _Ending:
+) -> Verdict | _Described | _Ending:
     asked = {
         "graph": _graph_text(question.graph),
         "target": question.target,
@@ -292,17 +333,19 @@ def _ask_child(
     }
     step = ""
     loaded = _NOTHING_LOADED
-    verdict = None
+    verdict = device = None
     for said in child.ask(asked, limit_s):
         if "step" in said:
             step = said["step"]
             report(step)
         loaded = said.get("loaded", loaded)
         verdict = said.get("verdict", verdict)
+        device = said.get("device", device)
     if child.ending:
         return _Ending(child.ending, step, child.last_words, loaded)
     try:
-        return Verdict.from_dict(verdict or {})
+        found = Verdict.from_dict(verdict or {})
+        return found if device is None else _Described(found, device)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CudnnBackendError(f"a child process gave no verdict: {error!r}", code="answer-damaged") from None
 
@@ -335,6 +378,10 @@ def _answer(asked: Mapping[str, Any], say: Say) -> None:
         skip=asked["skip"],
         causes=asked["causes"],
     )
+    measured = verdict.cause is not None and verdict.cause.basis is Basis.MEASURED
+    if verdict.live and verdict.outcome is Outcome.NOT_SUPPORTED and asked["causes"] and not measured:
+        with contextlib.suppress(CudnnBackendError), contextlib.closing(open_target()) as target:
+            say(device=dict(target.profile.properties))
     say(verdict=verdict.to_dict())
 
 

@@ -25,11 +25,12 @@ from ..system.version import version_numbers
 from ..target import Target, find_profile, open_target
 from ..target.environment import Fault, check_environment
 from ..versions.store import environment_for, list_installed
+from .advice import NEWER_THAN_LIBRARY
 from .causes.building import BUILDING_KINDS
 from .causes.case import ARCHITECTURES
 from .causes.find import suspects
 from .causes.phrases import kinds_for
-from .explanation import explain
+from .explanation import CRASHED, explain
 from .fork import run_in_fork
 from .judges import DID_NOT_START, GPU, Judge, Question
 from .verdict import Asked, Outcome, Verdict
@@ -223,16 +224,19 @@ _LEAST_VERSIONS = 3  # that are asked, however late it is, where nothing else wa
 
 
 def _other_versions(
-    graph: Graph, asked: _Asked, deadline: float, stop: threading.Event
+    graph: Graph, asked: _Asked, deadline: float, stop: threading.Event, *, newer: bool = False
 ) -> tuple[list[Remedy], list[str]]:
-    """Return other installed cuDNN versions that support the graph, and those that refuse it, the nearest first."""
+    """Return other installed cuDNN versions that support the graph, and those that refuse it, the nearest first.
+
+    With `newer`, only newer ones.
+    """
     found: list[Remedy] = []
     refusing: list[str] = []
     with Judge() as judge:
         used = asked.version or judge.ask(asked.question(graph, asked.target, None)).cudnn  # this process loads none
         if not used[:1].isdigit():  # no library, or one that never answered
             return [], []
-        for number, name in enumerate(_order_of_versions(used)):
+        for number, name in enumerate(_order_of_versions(used, newer=newer)):
             late = time.monotonic() > deadline and number >= _LEAST_VERSIONS
             if late or stop.is_set() or found:
                 break
@@ -250,33 +254,41 @@ _VERSIONS_S = 3.0
 
 
 def with_versions(verdict: Verdict, question: Question) -> Verdict:
-    """Return the verdict on a question with what other installed versions say, where a pattern was taken out of cuDNN.
+    """Return the verdict on a question with what other installed versions say, where one may have what this one lacks.
+
+    That is where a pattern was taken out of cuDNN, where something is newer than it, and where it crashed.
 
     Notes
     -----
     Loads cuDNN: yes, each version in a child process.
     """
     cause = verdict.cause
-    if cause is None or cause.code != "pattern-removed":
+    newer = cause is not None and cause.code.endswith(NEWER_THAN_LIBRARY)
+    if cause is None or not (newer or cause.code in ("pattern-removed", CRASHED)):
         return verdict
     asked = _Asked(question.target, verdict.cudnn, question.modes, question.build)
-    found, refusing = _other_versions(question.graph, asked, time.monotonic() + _VERSIONS_S, threading.Event())
+    deadline = time.monotonic() + _VERSIONS_S
+    found, refusing = _other_versions(question.graph, asked, deadline, threading.Event(), newer=newer)
     if found:
         told: Asked = "built" if question.build else "support check"
         cause = replace(cause, remedy=f"use cuDNN {found[0].version} (--cudnn {found[0].version})", asked=told)
-    elif refusing:
+    elif refusing and cause.code != CRASHED:
         detail = f"{cause.detail}; cuDNN {', '.join(refusing)} {'do' if len(refusing) > 1 else 'does'} not support it"
         cause = replace(cause, detail=detail, remedy="", asked="")
     return replace(verdict, cause=cause)
 
 
-def _order_of_versions(used: str) -> list[str]:
+def _order_of_versions(used: str, *, newer: bool = False) -> list[str]:
     """Return the other installed versions: the newest, then older ones in growing steps, then the rest."""
-    others = sorted({item.short for item in list_installed()} - {used}, key=version_numbers, reverse=True)
-    older = [name for name in others if version_numbers(name) < version_numbers(used)]
-    newer = [name for name in others if version_numbers(name) > version_numbers(used)]
+    own = version_numbers(used.partition("-")[0])[:3]  # 9.19.0.56-full is a name of 9.19.0
+    names = {item.short for item in list_installed()}
+    others = sorted((name for name in names if version_numbers(name) != own), key=version_numbers, reverse=True)
+    older = [name for name in others if version_numbers(name) < own]
+    later = [name for name in others if version_numbers(name) > own]
+    if newer:
+        return later
     steps = [older[(1 << step) - 1] for step in range(len(older).bit_length()) if (1 << step) <= len(older)]
-    return list(dict.fromkeys([*newer[:1], *steps[:3], *reversed(newer), *older]))
+    return list(dict.fromkeys([*later[:1], *steps[:3], *reversed(later), *older]))
 
 
 # the search, in a child process

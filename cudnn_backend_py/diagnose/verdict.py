@@ -11,11 +11,29 @@ from ..errors import EnvironmentNotReady, UsageError
 from ..plans.candidate import Candidate
 from ..plans.refusals import Reason
 from ..printable import without_addresses
+from ..target.environment import DRIVER_STUB
 
-__all__ = ["STAGES", "Asked", "Basis", "Candidate", "Cause", "Control", "Outcome", "Stage", "Verdict"]
+__all__ = [
+    "DEVICELESS_LIMIT",
+    "STAGES",
+    "Asked",
+    "Basis",
+    "Candidate",
+    "Cause",
+    "Control",
+    "Outcome",
+    "Stage",
+    "Verdict",
+]
 
 SCHEMA = "cudnn-backend-py/verdict"
 SCHEMA_VERSION = 1
+
+#: The limit of every verdict for a described GPU; the others are remarks about one graph, library or machine.
+DEVICELESS_LIMIT = (
+    "no device was asked: for matmul and convolution graphs mode A may propose other knob choices than on the GPU, "
+    "engines that ask for its cluster occupancy may be missing, and what only execution shows is not known"
+)
 
 # What a graph passes on its way to a result, in order.
 STAGES = ("environment", "graph", "operation graph", "heuristics", "engine config", "plan", "execute")
@@ -77,6 +95,11 @@ class Cause:
     def advice(self) -> str:
         """The remedy, and how far cuDNN was asked about it; empty where there is none."""
         return self.remedy and self.remedy + _HOW_FAR[self.asked]
+
+    @property
+    def label(self) -> str:
+        """What a remedy is called: what cuDNN was not asked about is no more than advice."""
+        return "advice" if self.asked == "not asked" else "what to do"
 
     def __post_init__(self) -> None:
         for name in ("headline", "detail"):
@@ -144,6 +167,15 @@ class Verdict:
             return ""
         others = ", ".join(mode for mode in self.modes if mode != "FALLBACK")
         return f" by FALLBACK only, mode {others} refuses ({self.only_fallback.headline})"
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What does not change the answer and may matter: of the environment, and of what was not asked.
+
+        Known faults are ``hazards``. What holds of every verdict without a GPU is none, nor what the cause says.
+        """
+        usual = {DEVICELESS_LIMIT, DRIVER_STUB, *(() if self.cause is None else (self.cause.headline,))}
+        return tuple(remark for remark in (*self.environment, *self.limits) if remark not in usual)
 
     @property
     def supported(self) -> bool:

@@ -27,6 +27,7 @@ from ..versions.store import find_installed
 from . import Target
 
 __all__ = [
+    "DRIVER_STUB",
     "NVRTC_ARCHITECTURES",
     "Fault",
     "check_environment",
@@ -35,6 +36,9 @@ __all__ = [
     "has_nvrtc",
     "nvrtc_needed",
 ]
+
+#: The headline where there is no driver, and this package's own library serves for verdicts.
+DRIVER_STUB = "libcuda.so.1 is this package's stub: enough for verdicts and plans, nothing can run"
 
 # What the NVRTC of each CUDA version compiles for, as it says itself (nvrtcGetSupportedArchs).
 _UP_TO_HOPPER = (50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 89, 90)
@@ -360,7 +364,7 @@ def _driver(lib: Library, target: Target | None, build: bool) -> Iterator[Fault]
     elif driver.kind == "stub":
         yield Fault(
             "driver-stub",
-            "libcuda.so.1 is this package's stub: enough for verdicts and plans, nothing can run",
+            DRIVER_STUB,
             driver.note,
             "install the CUDA driver to run plans",
             blocks=live,

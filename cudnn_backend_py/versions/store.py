@@ -126,6 +126,11 @@ class Installed:
         """Return the first three numbers, ``"9.19.0"``."""
         return self.version.rpartition(".")[0]
 
+    @property
+    def name(self) -> str:
+        """Return version and wheel, ``"9.19.0.56-jit"``, as :func:`find_installed` takes them."""
+        return f"{self.version}-{self.flavor}"
+
 
 def default_root() -> Path:
     """Return the folder of all versions: ``CUDNN_BACKEND_CACHE``, else one in the user's cache folder."""
@@ -222,7 +227,8 @@ def find_installed(
     """Return the newest installed version that starts with these numbers, or None.
 
     Without ``cuda`` any CUDA major will do; where one version is there for both, :func:`default_cuda` wins. Without
-    ``flavor`` the full wheel is taken before the jit one of the same version.
+    ``flavor``, which a name such as ``9.19.0-jit`` has too, the full wheel is taken before the jit one of the same
+    version.
 
     Raises
     ------
@@ -231,19 +237,22 @@ def find_installed(
     EnvironmentNotReady
         ``cache-not-private``, ``cache-folder-unusable``.
     """
-    return _newest_of(_matches(version, cuda, root, flavor))
+    version, named = _split_name(version)
+    return _newest_of(_matches(version, cuda, root, flavor or named))
 
 
 def require_installed(
     version: str, *, cuda: Cuda | None = None, root: Path | None = None, flavor: Flavor | None = None
 ) -> Installed:
-    """Return an installed version.
+    """Return an installed version, as :func:`find_installed` finds it.
 
     Raises
     ------
     EnvironmentNotReady
         ``cudnn-version-not-installed``, with those that are; ``installed-files-changed`` if there is a rest of it.
     """
+    version, named = _split_name(version)
+    flavor = flavor or named
     installed = find_installed(version, cuda=cuda, root=root, flavor=flavor)
     if installed is None:
         for rest in _rests(_root(root).path, _parse_request(version), cuda):
@@ -449,6 +458,14 @@ def _parse_request(version: str) -> tuple[int, ...]:
             fix='give for example "9.19", "9.19.0" or "9.19.0.56"',
         )
     return version_numbers(version)
+
+
+def _split_name(version: str) -> tuple[str, Flavor | None]:
+    """Return version and wheel of a name such as ``9.19.0-jit``; one without a wheel names none."""
+    for flavor in _PROJECT:
+        if version.endswith(f"-{flavor}"):
+            return version.removesuffix(f"-{flavor}"), flavor
+    return version, None
 
 
 def _check_cuda(cuda: Cuda) -> Cuda:

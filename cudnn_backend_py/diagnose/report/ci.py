@@ -32,6 +32,9 @@ class Case:
         Of a case that did not pass: name of the fault, one line, and everything there is to say.
     warnings
         Lines that are worth a look although the case passed: known hazards.
+    remarks
+        Lines that JUnit shows beside those: of the environment, and of what was not asked. Of matrices only: the text
+        of a verdict has them.
     """
 
     graph: str
@@ -42,6 +45,7 @@ class Case:
     message: str = ""
     text: str = ""
     warnings: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 _Results = Matrix | Iterable[Verdict | Case]
@@ -56,7 +60,14 @@ def cases(results: _Results) -> Iterator[Case]:
     """
     if isinstance(results, Matrix):
         for (graph, target, version), cell in results.cells.items():
-            case = Case(graph=graph, target=target, version=version, state=_STATES[cell.outcome])
+            case = Case(
+                graph=graph,
+                target=target,
+                version=version,
+                state=_STATES[cell.outcome],
+                warnings=cell.hazards,
+                remarks=cell.remarks,
+            )
             yield _explain(case, cell.outcome, cell.cause, cell.headline, f"came to stage {cell.stage!r}")
         return
     for item in results:
@@ -102,8 +113,8 @@ def junit_xml(results: _Results, *, suite: str = "cudnn-backend") -> str:
                 kind = "failure" if case.state == "failed" else "error"
                 child = ET.SubElement(element, kind, message=_plain(case.message), type=_plain(case.code))
                 child.text = _plain(case.text)
-            if case.warnings:
-                ET.SubElement(element, "system-out").text = _plain("\n".join(case.warnings))
+            if lines := (*case.warnings, *case.remarks):
+                ET.SubElement(element, "system-out").text = _plain("\n".join(lines))
     ET.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
 

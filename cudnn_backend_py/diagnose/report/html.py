@@ -210,11 +210,9 @@ def _headline(verdict: Verdict) -> str:
 
 
 def _cell_line(cell: Cell) -> str:
-    if cell.headline:
-        return cell.headline
-    if not cell.engines:
-        return str(cell.outcome)
-    return f"engine {', '.join(map(str, cell.engines))}"
+    """Return what a cell says in full: its cause or engines, then known faults and remarks."""
+    first = cell.headline or (f"engine {', '.join(map(str, cell.engines))}" if cell.engines else str(cell.outcome))
+    return "; ".join([first, *(f"known fault: {hazard}" for hazard in cell.hazards), *cell.remarks])
 
 
 def _sorted_candidates(verdict: Verdict) -> list[tuple[str, list[Candidate]]]:

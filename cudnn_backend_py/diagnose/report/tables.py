@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import unified_diff
 
 from rich import box
@@ -11,6 +11,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from ...graph import Graph
+from ...printable import printable
 from ..engines import ENGINES_ABSENT
 from ..remedies import Remedy
 from ..surveys.baseline import Checked
@@ -28,10 +29,12 @@ _MEANING = {"S": "supported", "-": "not supported", "?": "could not be judged", 
 def render_matrix(matrix: Matrix) -> Group:
     """Return a table of targets and versions for each graph; a number in a cell is that of its cause below."""
     parts: list[RenderableType] = []
+    everywhere = set.intersection(*(set(cell.remarks) for cell in matrix.cells.values())) if matrix.cells else set()
     for graph in matrix.graphs:
-        parts += [*_one_graph(matrix, graph), Text("")]
+        parts += [*_one_graph(matrix, graph, everywhere), Text("")]
     lacking = dict.fromkeys(version for (*_, version), cell in matrix.cells.items() if cell.cause == ENGINES_ABSENT)
-    return Group(*parts, _legend(list(matrix.cells.values())), *_full_wheels(lacking))
+    remarks = (Text.assemble(("remark: ", "bold yellow"), line(one)) for one in sorted(everywhere))
+    return Group(*parts, _legend(list(matrix.cells.values())), *remarks, *_full_wheels(lacking))
 
 
 def _full_wheels(lacking: Iterable[str]) -> list[Text]:
@@ -40,7 +43,8 @@ def _full_wheels(lacking: Iterable[str]) -> list[Text]:
     return [line(f"full wheels, whose engines might support what these refuse: {'; '.join(wheels)}")] if wheels else []
 
 
-def _one_graph(matrix: Matrix, graph: str) -> list[RenderableType]:
+def _one_graph(matrix: Matrix, graph: str, everywhere: Collection[str]) -> list[RenderableType]:
+    """Return the table of a graph, its causes, and the remarks that do not hold for every cell of every graph."""
     rows = {target: [matrix.cells[graph, target, version] for version in matrix.versions] for target in matrix.targets}
     causes = dict.fromkeys((cell.letter, cell.headline) for row in rows.values() for cell in row if cell.headline)
     number = {cause: str(index) for index, cause in enumerate(causes, 1)}
@@ -49,7 +53,33 @@ def _one_graph(matrix: Matrix, graph: str) -> list[RenderableType]:
     for target, row in rows.items():
         marks = (Text(cell.letter + number.get((cell.letter, cell.headline), ""), _STYLE[cell.letter]) for cell in row)
         table.add_row(line(target), *marks)
-    return [table, *(line(f"{one[0]}{number[one]:<3}", _STYLE[one[0]]).append(line(one[1])) for one in causes)]
+    told = (line(f"{one[0]}{number[one]:<3}", _STYLE[one[0]]).append(line(one[1])) for one in causes)
+    cells = {(target, version): matrix.cells[graph, target, version] for target in rows for version in matrix.versions}
+    return [table, *told, *_remarks(cells, everywhere)]
+
+
+def _remarks(cells: Mapping[tuple[str, str], Cell], told: Collection[str] = ()) -> Iterator[Text]:
+    """Yield a line for each known fault and remark of cells by target and version, with where it holds.
+
+    But not for what is `told` elsewhere.
+    """
+    where: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for place, cell in cells.items():
+        for label, said in (("known fault", cell.hazards), ("remark", cell.remarks)):
+            for one in (text for text in said if text not in told):
+                where.setdefault((label, one), []).append(place)
+    for (label, one), places in sorted(where.items(), key=lambda item: item[0][0]):
+        yield Text.assemble((f"{label}{_describe_places(places, cells)}: ", "bold yellow"), line(one))
+
+
+def _describe_places(places: Sequence[tuple[str, str]], cells: Mapping[tuple[str, str], Cell]) -> str:
+    """Return where a remark holds: nothing where that is everywhere."""
+    if len(places) == len(cells):
+        return ""
+    targets, versions = (list(dict.fromkeys(names)) for names in zip(*places, strict=True))
+    if len(places) == len(targets) * len(versions):
+        return printable(f" ({', '.join(targets)}; cuDNN {', '.join(versions)})")
+    return printable(f" ({'; '.join(f'{target}, cuDNN {version}' for target, version in places)})")
 
 
 def _legend(cells: Sequence[Cell]) -> Text:
@@ -65,6 +95,8 @@ def render_remedies(verdict: Verdict, graph: Graph, remedies: Sequence[Remedy]) 
         parts.append(line(f"cause: {verdict.cause.headline}"))
         if verdict.cause.code == ENGINES_ABSENT:
             parts.append(line(f"what to do: {verdict.cause.remedy}"))
+    for label, lines in (("known fault", verdict.hazards), ("remark", verdict.remarks)):
+        parts += [Text.assemble((f"{label}: ", "bold yellow"), line(one)) for one in lines]
     if verdict.supported:
         parts.append(line(_no_need(verdict)))
     elif not remedies:
@@ -127,7 +159,8 @@ def render_since(since: Since) -> Group:
     for version, cell in since.asked.items():
         table.add_row(line(version), Text(cell.outcome.value, _STYLE[cell.letter]), line(cell.headline))
     lacking = [version for version, cell in since.asked.items() if cell.cause == ENGINES_ABSENT]
-    return Group(*lines, table, *_full_wheels(lacking))
+    remarks = _remarks({(since.target, version): cell for version, cell in since.asked.items()})
+    return Group(*lines, table, *remarks, *_full_wheels(lacking))
 
 
 def render_check(checked: Sequence[Checked]) -> Group:

@@ -67,7 +67,7 @@ def render(verdict: Verdict) -> Group:
         if cause.detail:
             parts.append(lines(cause.detail, 13))
         if cause.remedy:
-            parts.append(_label("what to do", cause.advice.replace("\n", " ")))
+            parts.append(_label(cause.label, cause.advice.replace("\n", " ")))
         parts.append(_label("rule", cause.code))
     if verdict.only_fallback is not None and verdict.only_fallback.remedy:
         parts.append(_label("other modes", verdict.only_fallback.advice.replace("\n", " ")))

@@ -35,7 +35,7 @@ from ..engines import ENGINES_ABSENT
 from ..explanation import CRASHED
 from ..report.ci import Case
 from ..verdict import Outcome
-from .matrix import DEFAULT, Cell, Matrix, matrix
+from .matrix import DEFAULT, Cell, Matrix, matrix, places_of
 
 __all__ = ["Baseline", "Checked", "Expected", "check", "compare", "exit_code", "read_baseline", "update"]
 
@@ -54,6 +54,12 @@ class Asking(TypedDict, total=False):
     fresh: bool
     progress: bool
     limit_s: float
+
+
+class _Wheels(Asking, total=False):
+    """How a baseline is to be asked: also, by version, which wheel is to judge, such as ``9.19.0-full``."""
+
+    wheels: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +196,7 @@ def read_baseline(path: Path) -> Baseline:
     return baseline
 
 
-def check(path: Path, *, load: Callable[[str], Graph] = load_graph, **options: Unpack[Asking]) -> list[Checked]:
+def check(path: Path, *, load: Callable[[str], Graph] = load_graph, **options: Unpack[_Wheels]) -> list[Checked]:
     """Ask what a baseline asks, and compare.
 
     Parameters
@@ -201,6 +207,8 @@ def check(path: Path, *, load: Callable[[str], Graph] = load_graph, **options: U
         Reads the file of a graph; graph JSON if not given.
     executor, cache, fresh, progress, limit_s
         As for :func:`matrix`.
+    wheels
+        Which wheel is to judge for some versions, such as ``{"9.19.0": "9.19.0-full"}``.
 
     Raises
     ------
@@ -215,7 +223,7 @@ def check(path: Path, *, load: Callable[[str], Graph] = load_graph, **options: U
     return compare(baseline, _ask(baseline, load, options))
 
 
-def update(path: Path, *, load: Callable[[str], Graph] = load_graph, **options: Unpack[Asking]) -> list[Checked]:
+def update(path: Path, *, load: Callable[[str], Graph] = load_graph, **options: Unpack[_Wheels]) -> list[Checked]:
     """Ask what a baseline asks and write the answers into it; return what changed, as :func:`check`.
 
     What could not be judged keeps its old line, or none, unless cuDNN crashed or lacks engines: those are answers. The
@@ -275,13 +283,15 @@ def _can_be_expected(cell: Cell) -> bool:
     return cell.outcome is not Outcome.NOT_JUDGED or cell.cause in (CRASHED, ENGINES_ABSENT)
 
 
-def _ask(baseline: Baseline, load: Callable[[str], Graph], options: Asking) -> Matrix:
+def _ask(baseline: Baseline, load: Callable[[str], Graph], options: _Wheels) -> Matrix:
     files = {name: baseline.path.parent / file for name, file in baseline.graphs.items()}
     for name, file in files.items():
         if not file.is_file():
             raise _wrong(baseline.path, f"there is no file {file}, which is to hold its graph {name!r}")
     graphs = {name: load(str(file)) for name, file in files.items()}
-    return matrix(graphs, baseline.targets, baseline.versions, build=baseline.build, **options)
+    asking: dict[str, Any] = dict(options)
+    places = places_of(baseline.versions, asking.pop("wheels", {}))
+    return matrix(graphs, baseline.targets, places, build=baseline.build, **asking)
 
 
 def _pin(cell: Cell, pin: Sequence[str]) -> Expected:

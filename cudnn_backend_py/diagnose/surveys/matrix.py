@@ -34,7 +34,16 @@ from ..explanation import CRASHED
 from ..judges import CUDNN_TIMED_OUT, FAULTS, GPU, Judge, Question, judge, library_identity
 from ..verdict import Outcome, Verdict, notebook_html
 
-__all__ = ["DEFAULT", "Cell", "Matrix", "available_versions", "default_cache", "matrix"]
+__all__ = [
+    "DEFAULT",
+    "Cell",
+    "Matrix",
+    "available_versions",
+    "default_cache",
+    "matrix",
+    "number_of",
+    "places_of",
+]
 
 SCHEMA = "cudnn-backend-py/matrix"
 SCHEMA_VERSION = 1
@@ -59,6 +68,8 @@ class Cell:
         The engines that support the graph, in cuDNN's order.
     stage
         How far the verdict came, one of ``STAGES``.
+    hazards, remarks
+        Known faults of such graphs, and what else does not change the answer, as of a :class:`Verdict`.
     """
 
     outcome: Outcome
@@ -66,6 +77,8 @@ class Cell:
     headline: str = ""
     engines: tuple[int, ...] = ()
     stage: str = ""
+    hazards: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     @property
     def crashed(self) -> bool:
@@ -84,11 +97,11 @@ class Cell:
         """Return what a verdict says in short."""
         taken = [item.engine for item in verdict.candidates if item.state in ("supported", "built")]
         engines = tuple(engine for engine in dict.fromkeys(taken) if engine is not None)
-        if verdict.supported:
-            return cls(verdict.outcome, engines=engines, stage=verdict.stage)
-        cause = verdict.cause
-        code, headline = ("", "cuDNN gave no reason") if cause is None else (cause.code, cause.headline)
-        return cls(verdict.outcome, code, headline, engines, verdict.stage)
+        code, headline = "", ""
+        if not verdict.supported:
+            cause = verdict.cause
+            code, headline = ("", "cuDNN gave no reason") if cause is None else (cause.code, cause.headline)
+        return cls(verdict.outcome, code, headline, engines, verdict.stage, verdict.hazards, verdict.remarks)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Cell:
@@ -99,6 +112,8 @@ class Cell:
             str(data["headline"]),
             tuple(int(engine) for engine in data["engines"]),
             str(data["stage"]),
+            tuple(map(str, data.get("hazards", ()))),  # earlier versions wrote none
+            tuple(map(str, data.get("remarks", ()))),
         )
 
 
@@ -135,7 +150,7 @@ class Matrix:
             "targets": list(self.targets),
             "versions": list(self.versions),
             "cells": [
-                {"graph": graph, "target": target, "version": version, **asdict(cell), "engines": list(cell.engines)}
+                {"graph": graph, "target": target, "version": version, **_plain(cell)}
                 for (graph, target, version), cell in self.cells.items()
             ],
         }
@@ -166,10 +181,30 @@ class Matrix:
             raise UsageError(f"not a whole matrix: {error!r}", code="matrix-schema") from None
 
 
+def _plain(cell: Cell) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(cell).items()}
+
+
 def available_versions() -> tuple[str, ...]:
     """Return every cuDNN that can be asked, oldest first: the installed ones, and the one this process would load."""
     names = {one.short for one in list_installed()} | ({own} if (own := _own_version()) else set())
     return tuple(sorted(names, key=_number))
+
+
+def number_of(name: str) -> str:
+    """Return the version that a name such as ``default`` stands for."""
+    return (_own_version() or name) if name == DEFAULT else name
+
+
+def places_of(names: Iterable[str], wheels: Mapping[str, str]) -> dict[str, str | None]:
+    """Return what :func:`matrix` is to ask for each name, where some versions are to be judged with a certain wheel.
+
+    Parameters
+    ----------
+    wheels
+        By version, such as ``{"9.19.0": "9.19.0-jit"}``.
+    """
+    return {name: wheels.get(number_of(name), name) if wheels else name for name in names}
 
 
 def default_cache() -> Path:
@@ -182,7 +217,7 @@ def default_cache() -> Path:
 def matrix(
     graphs: Mapping[str, Graph] | Iterable[Graph],
     targets: Iterable[str],
-    versions: Iterable[str | None] | None = None,
+    versions: Mapping[str, str | None] | Iterable[str | None] | None = None,
     *,
     build: bool = False,
     executor: Executor | None = None,
@@ -202,7 +237,8 @@ def matrix(
         Described GPUs (``sm90``, a device JSON), or ``gpu`` for the one of this machine.
     versions
         ``9.19.0`` for an installed one or for the one this process would load, None or ``default`` for the latter;
-        :func:`available_versions` if not given.
+        ``9.19.0-jit`` or ``9.19.0-full`` for one wheel of an installed one; or a mapping of the names they are to go by
+        to these. :func:`available_versions` if not given.
     build
         Also build a plan of each: some 0.3 s for each answer.
     executor
@@ -300,8 +336,10 @@ def _unique(targets: Iterable[str]) -> tuple[str, ...]:
     return names
 
 
-def _places(versions: Iterable[str | None]) -> dict[str, str | None]:
+def _places(versions: Mapping[str, str | None] | Iterable[str | None]) -> dict[str, str | None]:
     """Return for the name of each version the one a question takes: None for the cuDNN of this process."""
+    if isinstance(versions, Mapping):
+        return {name: _place(version) for name, version in versions.items()}
     return {version or DEFAULT: _place(version) for version in versions}
 
 
@@ -333,7 +371,7 @@ def _tell_version() -> None:
 
 
 def _number(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".") if part.isdigit())
+    return tuple(int(part) for part in version.partition("-")[0].split(".") if part.isdigit())
 
 
 def _order(graphs: Iterable[str], targets: Sequence[str], versions: Iterable[str]) -> list[tuple[str, str, str]]:

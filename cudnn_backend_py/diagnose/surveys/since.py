@@ -124,7 +124,7 @@ class Since:
 def since(
     graph: Graph,
     target: str,
-    versions: Iterable[str | None] | None = None,
+    versions: Mapping[str, str | None] | Iterable[str | None] | None = None,
     *,
     build: bool = False,
     every: bool = False,

@@ -1,6 +1,6 @@
 """The table of faults: what cuDNN accepts and then gets wrong, or dies of, in one row each.
 
-A new fault is a row in one of the three files; the tests take its graphs from ``reproductions``, ``unlike`` and
+A new fault is a row in one of the files of rows; the tests take its graphs from ``reproductions``, ``unlike`` and
 ``cure``.
 """
 
@@ -9,8 +9,16 @@ from __future__ import annotations
 from .fault import Fault
 from .measured import MEASURED, MEASURED_ATTENTION
 from .operations import OTHER_OPERATIONS
-from .reported import REPORTED_ATTENTION
+from .reported_backward import REPORTED_BACKWARD
+from .reported_eight_bit import REPORTED_EIGHT_BIT
+from .reported_forward import REPORTED_FORWARD
 
 __all__ = ["FAULTS", "MEASURED"]
 
-FAULTS: tuple[Fault, ...] = (*MEASURED_ATTENTION, *REPORTED_ATTENTION, *OTHER_OPERATIONS)
+FAULTS: tuple[Fault, ...] = (
+    *MEASURED_ATTENTION,
+    *REPORTED_BACKWARD,
+    *REPORTED_FORWARD,
+    *REPORTED_EIGHT_BIT,
+    *OTHER_OPERATIONS,
+)

@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 from cudnn_backend_py import OperationGraph, open_target
-from cudnn_backend_py.diagnose import Judge, Outcome, Question, explain, read_graphs
+from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Question, explain, read_graphs
+from cudnn_backend_py.graph.attention import sdpa_forward
 from examples import flash_forward
 from examples.attention_hazards import graph_of
 from tests.support.child import run_python
@@ -59,3 +60,19 @@ def test_a_plan_that_does_not_run_is_a_verdict_and_the_process_lives_on() -> Non
     with Judge() as judge:
         verdict = judge.ask(Question(flash_forward.graph(), execute=True))
         assert (verdict.live, verdict.outcome, verdict.stage) == (True, Outcome.SUPPORTED, "execute")
+
+
+def test_causes_of_a_refusal_by_this_gpu_are_measured() -> None:
+    """On the description of this GPU, and the same as there; with a plan as well."""
+    graph = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=20)
+    with Judge() as judge:
+        for build in (False, True):
+            live = judge.ask(Question(graph, build=build))
+            assert (live.outcome, live.live) == (Outcome.NOT_SUPPORTED, True)
+            assert live.cause is not None
+            assert live.cause.basis is Basis.MEASURED
+            assert live.cause.asked == ("built" if build else "support check")
+            assert "a description of this GPU" in live.cause.detail
+            described = judge.ask(Question(graph, f"sm{live.sm}", build=build)).cause
+            assert described is not None
+            assert described.headline == live.cause.headline

@@ -11,10 +11,11 @@ import sys
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cudnn_backend_py import Graph, library
+from cudnn_backend_py import EnvironmentNotReady, Graph, library
 from cudnn_backend_py.diagnose import (
     Basis,
     Judge,
@@ -32,11 +33,13 @@ from cudnn_backend_py.diagnose.report.ci import cases
 from cudnn_backend_py.diagnose.report.tables import render_matrix, render_remedies, render_since, table_text
 from cudnn_backend_py.diagnose.surveys.baseline import check, exit_code, update
 from cudnn_backend_py.graph import save_graph
+from cudnn_backend_py.graph.faults import FAULTS
 from cudnn_backend_py.native.environment import sublibraries
 from cudnn_backend_py.system.child import call_command
-from cudnn_backend_py.versions.store import child_environment, find_installed, list_installed
+from cudnn_backend_py.versions.store import child_environment, find_installed, install, list_installed
 from tests.support.child import OLDER, ROOT, run_python
 from tests.support.families import FAMILIES
+from tests.support.faults import graph_of
 from tests.support.wheels import FULL_FILES, make_wheel
 from tests.support.zoo import ZOO
 
@@ -149,6 +152,7 @@ from cudnn_backend_py.plans.engine import OperationGraph
 from cudnn_backend_py.target import open_target
 from cudnn_backend_py.diagnose.engines import _is_served_alone
 from tests.support.families import FAMILIES
+from tests.support.faults import graph_of
 from tests.support.zoo import ZOO
 target, found = open_target("sm100"), {}
 for name, make in {**ZOO, **FAMILIES}.items():
@@ -373,3 +377,98 @@ def test_full_is_fetched_without_asking(jit_wheel: Path, order: tuple[str, ...])
     )
     assert again.returncode == 2
     assert "nvidia/cudnn_jit/lib/libcudnn.so.9" in again.stdout
+
+
+SURVEYS = {
+    "matrix": ("matrix", "g.json", "--target", "sm80", "--cudnn-version", OLDER),
+    "since": ("since", "g.json", "--target", "sm80", "--cudnn-version", OLDER),
+    "check": ("check", "verdicts.toml"),
+}
+BASELINE = f"""
+schema = "cudnn-backend-py/check"
+version = 1
+targets = ["sm80"]
+versions = ["{OLDER}"]
+
+[graphs]
+g = "g.json"
+
+[[expected]]
+graph = "g"
+target = "sm80"
+version = "{OLDER}"
+outcome = "supported"
+"""
+
+
+@pytest.fixture
+def surveyed(jit_wheel: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a graph and of a baseline that expects of it what the full wheel says."""
+    folder = jit_wheel.parent
+    (folder / "verdicts.toml").write_text(BASELINE, encoding="utf-8")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "kept"))
+    return folder
+
+
+def survey(folder: Path, name: str, *flags: str) -> list[str]:
+    first, *rest = SURVEYS[name]
+    return command(first, *(str(folder / one) if (folder / one).is_file() else one for one in rest), *flags)
+
+
+@pytest.mark.parametrize("name", SURVEYS)
+def test_surveys_fetch_nothing_unasked_and_with_full_they_do(surveyed: Path, name: str) -> None:
+    options: dict[str, Any] = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "cwd": ROOT}
+    done = subprocess.run(survey(surveyed, name), check=False, **options)
+    assert (done.returncode, [one.flavor for one in list_installed()]) == (2, ["jit"]), done.stderr
+    assert "the runtime-compiled engines of this library refuse it" in " ".join(done.stdout.split())
+    fetched = subprocess.run(survey(surveyed, name, "--full"), check=False, **options)
+    assert [one.flavor for one in list_installed()] == ["full", "jit"], fetched.stderr
+    assert fetched.returncode == 2  # the wheel that came is no library
+    assert "the runtime-compiled engines" not in " ".join(fetched.stdout.split())
+    small = subprocess.run(survey(surveyed, name, "--jit"), check=False, **options)
+    assert "the runtime-compiled engines of this library refuse it" in " ".join(small.stdout.split())
+
+
+@pytest.mark.parametrize("name", SURVEYS)
+@pytest.mark.parametrize(("flags", "asks"), [((), True), (("--jit",), False)])
+def test_surveys_offer_full_wheels_at_a_terminal(surveyed: Path, name: str, flags: tuple[str, ...], asks: bool) -> None:
+    code, shown = at_terminal(survey(surveyed, name, *flags), b"n\n")
+    assert code == 2
+    assert (f"fetch the full wheel of cuDNN {OLDER}, 0 MB, and ask it?" in shown) is asks
+    assert [one.flavor for one in list_installed()] == ["jit"]
+
+
+def test_one_wheel_of_a_version_is_named_by_it(jit_wheel: Path, tmp_path: Path) -> None:
+    wheel = find_installed(f"{OLDER}-jit")
+    assert wheel is not None
+    assert (wheel.short, wheel.flavor, wheel.name) == (OLDER, "jit", f"{wheel.version}-jit")
+    assert find_installed(f"{OLDER}-full") is None
+    with pytest.raises(EnvironmentNotReady, match=f"cuDNN {OLDER} is not installed as the full wheel"):
+        matrix([lacking()], ["sm80"], [f"{OLDER}-full"], cache=tmp_path / "kept", progress=False)
+    named = matrix([lacking()], ["sm80"], {"small": wheel.name}, cache=tmp_path / "kept", progress=False)
+    assert [(version, cell.cause) for (*_, version), cell in named.cells.items()] == [("small", ENGINES_ABSENT)]
+
+
+def test_info_says_which_wheel_each_installed_version_is(jit_wheel: Path) -> None:
+    version = install(OLDER, flavor="full", progress=False).version
+    done = subprocess.run(command("info", "--format", "json"), capture_output=True, text=True, cwd=ROOT, check=True)
+    named = json.loads(done.stdout)["cudnn versions installed"]
+    assert named == [f"{version} (full, CUDA 12)", f"{version} (jit, CUDA 12)"]
+
+
+def test_whatif_and_matrix_tell_what_does_not_block(tmp_path: Path) -> None:
+    """A supported graph with a known fault, and one that another engine might support."""
+    row = next(row for row in FAULTS if row.code == "decoding-on-blackwell")
+    save_graph(graph_of(next(iter(row.reproductions.values()))), tmp_path / "faulty.json")
+    save_graph(FAMILIES["concat alone f16"](), tmp_path / "concat.json")
+    given = [str(tmp_path / "faulty.json"), str(tmp_path / "concat.json"), "--target", "sm100"]
+    shown = subprocess.run(command("matrix", *given), capture_output=True, text=True, cwd=ROOT, check=False)
+    assert f"({row.code}" in shown.stdout
+    options: dict[str, Any] = {"capture_output": True, "text": True, "cwd": ROOT, "check": False}
+    tried = command("whatif", given[0], "--target", "sm100", "--cudnn", OLDER, "--no-build")
+    assert f"({row.code}" in subprocess.run(tried, **options).stdout
+    found = json.loads(subprocess.run([*tried, "--format", "json"], **options).stdout)
+    assert any(f"({row.code}" in hazard for hazard in found["verdict"]["hazards"])
+    if library().cuda_version < 13000:
+        other = subprocess.run(command("whatif", given[1], "--target", "sm100", "--no-build"), **options)
+        assert "remark: cuDNN for CUDA 13 has one more engine" in other.stdout

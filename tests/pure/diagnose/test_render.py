@@ -190,7 +190,8 @@ def test_first_line_says_that_only_fallback_supports_the_graph() -> None:
 )
 def test_remedy_says_how_far_it_was_asked(asked: Asked, words: str) -> None:
     verdict = dataclasses.replace(NOT_SUPPORTED, cause=dataclasses.replace(WHY, asked=asked))
-    assert f"what to do:  {words}\n" in render_text(verdict)
+    label = "advice:      " if asked == "not asked" else "what to do:  "
+    assert f"{label}{words}\n" in render_text(verdict)
 
 
 def test_nothing_is_said_of_how_far_where_there_is_no_remedy() -> None:

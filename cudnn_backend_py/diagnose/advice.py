@@ -1,0 +1,64 @@
+"""Remedies that rules give unasked: a change of the graph is asked, and what cannot be is worded as advice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from ..generated.enums import HeurMode
+from ..graph import Graph
+from ..graph.rewrite.tensors import attempt, replace_tensors
+from ..target import Target
+from .causes.case import builds, supports
+from .fork import run_in_fork
+from .verdict import Asked, Cause
+
+__all__ = ["NEWER_THAN_LIBRARY", "ask_remedy"]
+
+NEWER_THAN_LIBRARY = "-newer-than-library"  # how codes of causes end that another cuDNN may not have
+
+_PATIENCE_S = 10.0
+
+
+def ask_remedy(
+    cause: Cause, graph: Graph, target: Target, modes: Sequence[HeurMode], *, build: bool, measure: bool
+) -> Cause:
+    """Return the cause with its remedy asked, where a rule names a change of the graph; without it where it fails.
+
+    One question, and with `build` one plan, in a forked process; none without `measure`. A remedy that names a newer
+    version is worded so that it names none: who has several installed asks them. Others are returned as they are.
+    """
+    if cause.asked != "not asked":
+        return cause
+    if cause.code.endswith(NEWER_THAN_LIBRARY):
+        return replace(cause, remedy="ask a newer cuDNN, with --cudnn; it may refuse the graph for other reasons")
+    depth: Asked = "built" if build else "support check"
+    if cause.remedy.startswith("judge for sm_"):  # those were asked when they were looked for
+        return replace(cause, asked=depth)
+    change = _CHANGES.get(cause.remedy)
+    if change is None or target.is_live or not measure:
+        return cause
+    changed = attempt(lambda: change(graph))
+    if changed is None:
+        return replace(cause, remedy="", asked="")
+    ask = builds if build else supports
+    names = [mode.name for mode in modes]
+    helps = run_in_fork(lambda: ask(changed, target, names), lambda: False, patience_s=_PATIENCE_S)
+    return replace(cause, asked=depth) if helps else replace(cause, remedy="", asked="")
+
+
+def _lengthen_offsets(graph: Graph) -> Graph:
+    """Return the graph with ragged offsets of as many entries as their tensors have sequences, and one."""
+    owners = [tensor for tensor in graph.tensors if tensor.ragged_offset is not None]
+    offsets = {tensor.ragged_offset.uid: tensor for tensor in owners if tensor.ragged_offset is not None}
+    return replace_tensors(
+        graph,
+        {
+            tensor.uid: replace(tensor, dims=(offsets[tensor.uid].dims[0] + 1, *tensor.dims[1:]))
+            for tensor in graph.tensors
+            if tensor.uid in offsets
+        },
+    )
+
+
+_CHANGES: dict[str, Callable[[Graph], Graph]] = {"one offset more than there are sequences": _lengthen_offsets}

@@ -1,0 +1,124 @@
+"""What a rule says unasked: a change of the graph is asked before it is named, and what cannot be asked is advice."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from cudnn_backend_py import Graph, find_profile
+from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Question, render_text
+from cudnn_backend_py.diagnose.remedies import with_versions
+from cudnn_backend_py.diagnose.surveys.attention import attention_rows
+from cudnn_backend_py.graph.attention import sdpa_forward
+from cudnn_backend_py.graph.rewrite.tensors import replace_tensors
+from tests.support.child import OLDER
+from tests.support.families import FAMILIES
+from tests.support.zoo import ZOO
+
+NAMED = re.compile(r"\b9\.\d+|\bsm_\d+|: \S+ -> ")  # a version, a target, a change
+GRAPHS = {**FAMILIES, **ZOO}
+
+
+@pytest.fixture(scope="module")
+def judge() -> Iterator[Judge]:
+    with Judge() as one:
+        yield one
+
+
+def short_offsets() -> Graph:
+    """Packed sequences whose offsets have one entry too few."""
+    graph = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64, ragged=True)
+    offsets = [tensor.ragged_offset for tensor in graph.tensors if tensor.ragged_offset is not None]
+    return replace_tensors(graph, {one.uid: replace(one, dims=(2, 1, 1, 1)) for one in offsets})
+
+
+@pytest.mark.parametrize("build", [False, True])
+def test_change_that_a_rule_names_was_asked(judge: Judge, build: bool) -> None:
+    verdict = judge.ask(Question(short_offsets(), "sm90", build=build))
+    assert verdict.cause is not None
+    assert verdict.cause.remedy == "one offset more than there are sequences"
+    assert verdict.cause.asked == ("built" if build else "support check")
+    whole = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64, ragged=True)
+    assert judge.ask(Question(whole, "sm90", build=build)).supported
+
+
+def test_change_that_a_rule_names_is_not_told_where_it_does_not_help(judge: Judge) -> None:
+    verdict = judge.ask(Question(short_offsets(), "sm75"))
+    assert verdict.cause is not None
+    assert "3 entries are needed" in verdict.cause.headline
+    assert (verdict.cause.remedy, verdict.cause.asked) == ("", "")
+
+
+def test_what_was_not_asked_names_no_version_target_or_change(judge: Judge) -> None:
+    names = random.Random(9).sample(sorted(GRAPHS), len(GRAPHS) // 4)
+    unasked = 0
+    for version in (None, OLDER):
+        for name in names:
+            verdict = judge.ask(Question(GRAPHS[name](), "sm90", version))
+            cause = verdict.cause
+            if cause is not None and cause.asked == "not asked":
+                unasked += 1
+                same_version = cause.code == "cuda-toolkit"  # in its build for another CUDA
+                assert same_version or not NAMED.search(cause.remedy), (name, cause)
+                text = render_text(verdict)
+                assert "\nadvice:      " in text
+                assert "\nwhat to do:" not in text
+    assert unasked > 5
+
+
+def test_newer_version_is_named_only_if_it_was_asked(judge: Judge) -> None:
+    question = Question(FAMILIES["softmax"](), "sm90", "9.19.0")
+    verdict = judge.ask(question)
+    assert verdict.cause is not None
+    assert verdict.cause.code == "descriptor-newer-than-library"
+    assert "9." not in verdict.cause.remedy
+    told = with_versions(verdict, question).cause
+    assert told is not None
+    named = re.fullmatch(r"use cuDNN (\S+) \(--cudnn (\S+)\)", told.remedy)
+    if named is None:
+        assert "not support it" in told.detail
+    else:
+        assert told.asked == "support check"
+        assert judge.ask(replace(question, version=named[1])).supported
+
+
+def test_after_a_crash_no_version_is_named_that_crashes_too(judge: Judge) -> None:
+    graph = attention_rows()["forward: fp8, bias"].graph("composite", (9, 19, 0))
+    question = Question(graph, "sm100", "9.19.0")
+    verdict = judge.ask(question)
+    assert verdict.outcome is Outcome.NOT_JUDGED
+    assert verdict.cause is not None
+    assert verdict.cause.code == "cudnn-crashed"
+    told = with_versions(verdict, question).cause
+    assert told is not None
+    named = re.fullmatch(r"use cuDNN (\S+) \(--cudnn (\S+)\)", told.remedy)
+    if named is None:
+        assert told == verdict.cause
+        assert told.asked == "not asked"
+    else:
+        assert judge.ask(replace(question, version=named[1])).supported
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "device", "taken"), [(20, "sm90", True), (20, "sm75", False), (64, "sm90", False)]
+)
+def test_cause_on_a_gpu_is_that_of_its_description_where_that_refuses_for_the_same_reason(
+    judge: Judge, head_dim: int, device: str, taken: bool
+) -> None:
+    question = Question(sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=head_dim), "sm90")
+    unasked = judge.ask(replace(question, graph=sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=20), causes=False))
+    properties = find_profile(device).properties
+    found = judge.measure_cause(question, unasked, properties, 60)
+    if taken:
+        whole = judge.ask(question).cause
+        assert whole is not None
+        assert found.cause is not None
+        assert (found.cause.headline, found.cause.remedy) == (whole.headline, whole.remedy)
+        assert (found.cause.basis, found.cause.asked) == (Basis.MEASURED, "support check")
+        assert "a description of this GPU" in found.cause.detail
+    else:
+        assert found == unasked

@@ -1,0 +1,94 @@
+"""Known faults and remarks of supported graphs are told beside the answer: in tables, JSON, JUnit and pages."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from itertools import product
+from xml.etree import ElementTree
+
+import pytest
+
+from cudnn_backend_py.diagnose.report.ci import github_annotations, junit_xml
+from cudnn_backend_py.diagnose.report.html import render_page
+from cudnn_backend_py.diagnose.report.tables import render_matrix, render_remedies, render_since, table_text
+from cudnn_backend_py.diagnose.surveys.matrix import Cell, Matrix
+from cudnn_backend_py.diagnose.surveys.since import Since
+from cudnn_backend_py.diagnose.verdict import DEVICELESS_LIMIT, Outcome
+from cudnn_backend_py.graph.attention import sdpa_forward
+from cudnn_backend_py.target.environment import DRIVER_STUB
+from tests.support.reporting import verdict
+
+PLAIN = Cell(Outcome.SUPPORTED, engines=(1,), stage="heuristics")
+FAULTY = dataclasses.replace(PLAIN, hazards=("wrong sums",), remarks=("an old driver",))
+TARGETS, VERSIONS = ("sm80", "sm90"), ("9.19.0", "9.28.0")
+
+
+def answers(*cells: Cell) -> Matrix:
+    keys = [("g", *place) for place in product(TARGETS, VERSIONS)]
+    return Matrix(("g",), TARGETS, VERSIONS, dict(zip(keys, cells, strict=True)))
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("cells", "where"),
+    [
+        ((FAULTY, PLAIN, PLAIN, PLAIN), " (sm80; cuDNN 9.19.0)"),
+        ((FAULTY, PLAIN, FAULTY, PLAIN), " (sm80, sm90; cuDNN 9.19.0)"),
+        ((FAULTY, PLAIN, PLAIN, FAULTY), " (sm80, cuDNN 9.19.0; sm90, cuDNN 9.28.0)"),
+    ],
+)
+def test_matrix_says_where_a_fault_and_a_remark_hold(cells: tuple[Cell, ...], where: str) -> None:
+    text = words(table_text(render_matrix(answers(*cells))))
+    assert f"known fault{where}: wrong sums" in text
+    assert f"remark{where}: an old driver" in text
+
+
+def test_what_holds_everywhere_is_said_once_and_names_no_place() -> None:
+    one = answers(FAULTY, FAULTY, FAULTY, FAULTY)
+    two = {("h", *place): cell for (_, *place), cell in one.cells.items()}
+    text = words(table_text(render_matrix(Matrix(("g", "h"), TARGETS, VERSIONS, {**one.cells, **two}))))
+    assert text.count("known fault: wrong sums") == 2  # of each graph
+    assert text.count("remark: an old driver") == 1
+
+
+def test_cells_keep_them_through_json_and_verdicts_give_them() -> None:
+    matrix = answers(FAULTY, PLAIN, PLAIN, PLAIN)
+    data = json.loads(json.dumps(matrix.to_dict()))
+    assert (data["cells"][0]["hazards"], data["cells"][0]["remarks"]) == (["wrong sums"], ["an old driver"])
+    assert Matrix.from_dict(data) == matrix
+    for cell in data["cells"]:
+        del cell["hazards"], cell["remarks"]
+    assert Matrix.from_dict(data) == answers(PLAIN, PLAIN, PLAIN, PLAIN)  # as earlier versions wrote it
+    graph = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64)
+    given = verdict(
+        graph, hazards=("wrong sums",), environment=("an old driver", DRIVER_STUB), limits=(DEVICELESS_LIMIT,)
+    )
+    assert given.remarks == ("an old driver",)
+    cell = Cell.of(given)
+    assert (cell.hazards, cell.remarks) == (("wrong sums",), ("an old driver",))
+
+
+def test_junit_annotations_and_page_of_a_matrix_have_them() -> None:
+    matrix = answers(FAULTY, PLAIN, PLAIN, PLAIN)
+    outputs = list(ElementTree.fromstring(junit_xml(matrix).encode()).iter("system-out"))
+    assert [output.text for output in outputs] == ["wrong sums\nan old driver"]
+    title = "known hazard%3A g on sm80%2C cuDNN 9.19.0"
+    assert github_annotations(matrix) == [f"::warning title={title}::wrong sums"]
+    assert "engine 1; known fault: wrong sums; an old driver" in render_page((), matrix=matrix)
+
+
+def test_since_and_whatif_say_them() -> None:
+    span = Since("g", "sm80", VERSIONS, dict(zip(VERSIONS, (PLAIN, FAULTY), strict=True)))
+    assert "known fault (sm80; cuDNN 9.28.0): wrong sums" in words(table_text(render_since(span)))
+    graph = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64)
+    said = {"environment": ("an old driver",), "limits": ("an engine was not asked",)}
+    given = verdict(graph, Outcome.SUPPORTED, hazards=("wrong sums",), **said)
+    text = words(table_text(render_remedies(given, graph, [])))
+    for words_said in ("known fault: wrong sums", "remark: an old driver", "remark: an engine was not asked"):
+        assert words_said in text
+    page = render_page([given], graphs=[graph])
+    assert "an engine was not asked" in page
