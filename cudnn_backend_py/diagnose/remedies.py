@@ -376,6 +376,8 @@ _ORDER = (
     "lengths",
     "bias_dims",
     "explicit_padding",
+    "dims",
+    "view",
     "pad_head_dim",
     "pad_channels",
     "data_type",
@@ -392,6 +394,7 @@ _ORDER = (
     "smaller_head_dim",
     "virtual",
     "split",
+    "whole_pattern",
 )
 _ITSELF = "the graph itself"
 _MORE_S = 0.3  # for other remedies of as many steps, after one that leaves the results as they are

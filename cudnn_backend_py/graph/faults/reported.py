@@ -128,6 +128,23 @@ def _bias_with_inner_stride(graph: Graph) -> bool:
     return any(tensor.dims[3] > 1 and tensor.strides[3] != 1 for tensor in _biases(graph))
 
 
+def _overlapping_sequences(use: Use) -> bool:
+    """Elements of Q, K, V or dO that share memory, without a stride of 0 and without ragged offsets."""
+    p = use.problem
+    names = () if p.ragged else ("q", *(() if p.page_size else ("k", "v")), *(("do",) if use.backward else ()))
+    return any(_shares_memory(p.dims(name), p.strides(name)) for name in names)
+
+
+def _shares_memory(dims: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    axes = sorted((stride, dim) for dim, stride in zip(dims, strides, strict=True) if dim > 1)
+    reach = 0
+    for stride, dim in axes:
+        if 0 < stride <= reach:
+            return axes[0][0] > 0
+        reach += stride * (dim - 1)
+    return False
+
+
 def _boolean_bias(graph: Graph) -> bool:
     return any(tensor.data_type is DataType.BOOLEAN for tensor in _biases(graph))
 
@@ -235,6 +252,7 @@ _EIGHT: dict[str, Any] = {"data_type": DataType.FP8_E4M3, "head_dim": 128}
 _DBIAS: dict[str, Any] = {"bias": (1, 2, 128, 128), "dbias": True}
 _RAGGED_DECODING: dict[str, Any] = {"seq_q": 1, "seq_kv": 512, "ragged": True, "ragged_stats": True, "stats": True}
 _SINK: dict[str, Any] = {"sink": True, "dsink": True}
+_OVERLAPPING = {"q": (128, 64, 128, 1), "k": "bshd", "v": "bshd", "o": "bshd"}
 _MX: dict[str, Any] = {"data_type": DataType.FP8_E4M3, "mx": True, "output_type": DataType.BFLOAT16, "head_dim": 128}
 _FRONTEND_NODE = (
     "https://github.com/NVIDIA/cudnn-frontend/blob/main/include/cudnn_frontend/node/"
@@ -855,6 +873,17 @@ REPORTED_ATTENTION: tuple[Fault, ...] = (
         reproductions={"": _masked_before_stats},
         unlike=lambda: composite_backward(Attention(**BASE | {"padding": True}), (9, 8, 0)),
         cure=lambda: composite_backward(Attention(**BASE | {"padding": True}), (9, 8, 0)),
+    ),
+    Fault(
+        "overlapping-sequences",
+        what="Q, K, V or dO whose elements share memory, such as a batch stride of one token, without ragged offsets",
+        effect="every sequence after the first is read from inside the one before: the result is as it was described",
+        fix="describe the stride of a whole sequence, or give ragged offsets",
+        source="https://github.com/flashinfer-ai/flashinfer/issues/3800",
+        attention=_overlapping_sequences,
+        reproductions={"": Reproduction(False, {"layout": _OVERLAPPING})},
+        unlike=Reproduction(False, {"layout": "bshd"}),
+        cure=Reproduction(False, {"layout": "bshd"}),
     ),
     Fault(
         "boolean-bias",
