@@ -43,6 +43,17 @@ def image_convolution(
     return g.graph()
 
 
+def with_statistics(kind: DataType, channels: int = 64) -> Graph:
+    """Return a convolution, and the sums of its result and of its squares."""
+    g = GraphBuilder("with_statistics", io_type=kind)
+    ports = {name: _image(g, name, (4, channels, 16, 16)) for name in ("x", "y")}
+    ports["w"] = _image(g, "w", (channels, channels, 3, 3))
+    g.operation(D.OPERATION_CONVOLUTION_FORWARD, convolution=_geometry(), alpha=1.0, beta=0.0, **ports)
+    sums = {name: _image(g, name, (1, channels, 1, 1), T.FLOAT) for name in ("sum", "sqsum")}
+    g.operation(D.OPERATION_GEN_STATS, mode=enums.GenStatsMode.SUM_SQSUM, math_prec=T.FLOAT, x=ports["y"], **sums)
+    return g.graph()
+
+
 def scaled_weight_gradient(kind: DataType, before: Sequence[PointwiseMode], channels: int = 64) -> Graph:
     """Return a weight gradient whose image is made by operations in the same graph."""
     g = GraphBuilder("weight_gradient", io_type=kind, intermediate_type=kind)

@@ -325,7 +325,8 @@ def _one_change_away(case: Case) -> Cause | None:
     found = case.cure(*_CHEAP, keep=lambda change: change.effect == "exact") or case.cure("intermediate_type")
     if found is None and not case.is_attention and (said := two_graphs(case)):
         return said
-    change = found or case.cure(*_CHEAP, keep=lambda change: change.effect != "exact")
+    # An output that becomes virtual is another graph: any architecture that supports it as it is says more.
+    change = found or case.cure(*_CHEAP, keep=lambda one: one.effect != "exact" and one.kind != "virtual")
     if change is None:
         return None
     code = {"pad_head_dim": "head-dim", "pad_channels": "shape", "data_type": "data-type", "scale": "virtual"}

@@ -24,7 +24,7 @@ from ..data_types import DATA_TYPES, ELEMENT_BITS, FP8_TYPES, HALF_TYPES, SHORT_
 from ..guard import iterate_guarded
 from ..ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor, convolved_size
 from ..strides import channels_last, ordered_strides, packed_strides
-from .dims import NORMS, DimClass, dim_classes, is_exact, resize
+from .dims import BLOCK_SCALES, NORMS, DimClass, dim_classes, is_exact, resize
 from .fusion import (
     add_row_statistics,
     as_composite,
@@ -473,6 +473,7 @@ def _data_type(graph: Graph) -> Iterator[Change]:
     """Tensors in memory of another type: all of one type, or one that differs from the others."""
     memory = _in_memory(graph)
     yield from _integer_products(graph)
+    yield from _scale_types(graph)
     yield from _odd_types(graph, memory)
     for old, facts in DATA_TYPES.items():
         for new in facts.others:
@@ -633,6 +634,24 @@ def _integer_products(graph: Graph) -> Iterator[Change]:
         yield from _make("data_type", title, "exact", (), lambda ops=ops: Graph(ops, graph.name))  # type: ignore[misc]
 
 
+_SCALE_TYPES = {32: _T.FP8_E8M0, 16: _T.FP8_E4M3}  # of MXFP8 and NVFP4, by the size of their blocks
+
+
+def _scale_types(graph: Graph) -> Iterator[Change]:
+    """Yield block scales of a type that they have in a format of so large blocks."""
+    wrong: dict[DataType, list[Tensor]] = {}
+    for op in graph.ops:
+        if isinstance(op, Operation) and op.kind in BLOCK_SCALES:
+            sizes, scale = op.fields.get("block_size", ()), op.fields["scale"]
+            new = _SCALE_TYPES.get(max(sizes, default=0) if isinstance(sizes, tuple) else sizes)
+            if new is not None and scale.data_type not in _SCALE_TYPES.values():
+                wrong.setdefault(new, []).append(scale)
+    for new, scales in wrong.items():
+        found = ", ".join(f"{t.name} {SHORT_TYPES[t.data_type]}" for t in scales)
+        title = f"block scales {found} -> {SHORT_TYPES[new]}"
+        yield from _replace("data_type", title, "changes numerics", graph, scales, data_type=new)
+
+
 def _multiplies_integers(op: Op) -> bool:
     multiplies = isinstance(op, Matmul) or op.kind in CONVOLUTIONS
     return multiplies and all(tensor.data_type in (_T.INT8, _T.UINT8) for tensor in op.inputs().values())
@@ -671,7 +690,8 @@ def _virtual(graph: Graph) -> Iterator[Change]:
             yield from _replace("virtual", title, "exact", graph, [tensor], virtual=False)
         elif tensor.ragged_offset is None:
             title = f"{tensor.name}: in memory -> virtual (nobody outside reads it)"
-            yield from _replace("virtual", title, "exact", graph, [tensor], virtual=True, scratch=False)
+            effect: Effect = "exact" if tensor.scratch else "idea"  # an output, as far as the graph tells
+            yield from _replace("virtual", title, effect, graph, [tensor], virtual=True, scratch=False)
     yield from _with_identity(graph)
 
 

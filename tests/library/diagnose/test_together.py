@@ -20,6 +20,7 @@ from cudnn_backend_py.diagnose.verdict import Basis
 from cudnn_backend_py.generated.enums import NormMode
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.rewrite.changes import changes
+from cudnn_backend_py.graph.rewrite.tensors import replace_tensors
 from cudnn_backend_py.target import using
 from tests.library.diagnose.test_remedies_hold import EFFECT
 from tests.library.diagnose.test_rules import changed
@@ -30,6 +31,7 @@ from tests.support.refused import (
     pooled,
     product,
     scaled_weight_gradient,
+    with_statistics,
 )
 
 T, P = DataType, PointwiseMode
@@ -180,3 +182,25 @@ def test_variation_that_kills_cudnn_is_left_out() -> None:
         cause = find_cause([], graph, target, ("A", "FALLBACK"))
     assert cause is not None
     assert cause.basis is Basis.MEASURED
+
+
+@pytest.mark.parametrize(("block", "k"), [(32, 128), (32, 256)])
+@pytest.mark.parametrize("kind", [T.FLOAT, T.HALF])
+def test_type_of_block_scales_is_told(judge: Judge, kind: DataType, block: int, k: int) -> None:
+    graph = block_product(128, 128, k, block)
+    for name in ("a_scale", "b_scale"):
+        scale = graph.tensor(name)
+        graph = replace_tensors(graph, {scale.uid: replace(scale, data_type=kind)})
+    said = headline(judge, graph, "sm100")
+    assert said.startswith("a_scale, b_scale have data type float"), said
+    assert "fp8_e8m0 is needed" in said
+
+
+@pytest.mark.parametrize("kind", [T.HALF, T.BFLOAT16])
+@pytest.mark.parametrize("target", ["v100", "t4"])
+def test_output_is_not_taken_away_where_another_architecture_supports_the_graph(
+    judge: Judge, target: str, kind: DataType
+) -> None:
+    said = headline(judge, with_statistics(kind), target)
+    assert "virtual" not in said
+    assert re.search(r"^sm_7\d does not take the graph \(convolution_forward, gen_stats of .*\), sm_90", said), said
