@@ -96,7 +96,8 @@ def cause_of_absence(said: Cause | None, absent: Sequence[str], on: Library) -> 
     detail = f"{on.path} lacks {_files(absent)}; engines in a full cuDNN {on.version_text} may support the graph"
     return Cause(
         ENGINES_ABSENT,
-        f"the runtime-compiled engines of this library refuse it, and the others are not in it; those at hand: {own}",
+        "the runtime-compiled engines of this library (cuDNN JIT) refuse it, and the others are not in it; "
+        f"those at hand: {own}",
         Basis.RULE,
         detail,
         f"cudnn-backend cudnn install {on.version_text} --full, and ask again with --cudnn {on.version_text}",

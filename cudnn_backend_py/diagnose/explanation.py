@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
+from itertools import islice
 from typing import Any
 
 from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, GraphError, UsageError
@@ -16,8 +17,10 @@ from ..graph.guard import MISTAKES, collecting, describe_failure
 from ..native import loaded_library
 from ..plans.candidate import Candidate, read_candidates
 from ..plans.engine import EngineConfig, Heuristics, OperationGraph, heur_mode
+from ..plans.lower import newer_parts
 from ..plans.plan import Plan, build_plan
 from ..plans.refusals import Reason, read_error, read_refusals
+from ..system.version import version_text
 from ..target import Profile, Target, using
 from ..target.environment import Fault, check_environment
 from .advice import ask_remedy
@@ -33,6 +36,7 @@ CRASHED = "cudnn-crashed"  # code of a cause
 DEFAULT_MODES = (HeurMode.A, HeurMode.FALLBACK)
 
 _OF_ENGINES = ("heuristics", "plan")  # stages at which engines refuse; the graph library, which all wheels have, before
+_NEWER = 4  # parts of a graph that are newer than the library, which are named
 _OURS = "refused by this package; cuDNN was not asked about the graph"
 _controls: dict[tuple[int, bool, str], Control] = {}
 
@@ -170,11 +174,24 @@ class _Question:
         try:
             operation_graph = OperationGraph(self.graph, self.target)
         except (UsageError, GraphError) as error:
-            cause = Cause(error.code, error.headline, Basis.RULE, _OURS, error.sections.get("fix", ""), "not asked")
+            cause = self._why_not_made(error)
             return self._make(Outcome.NOT_SUPPORTED, "graph", control, (), (), cause)
         except CudnnStatusError as error:
             return self._judge_refused_graph(control, error)
         return self._ask(control, operation_graph)
+
+    def _why_not_made(self, error: CudnnBackendError) -> Cause:
+        """Return why this package makes no operation graph; of a library that is too old, all that it lacks."""
+        headline, fix = error.headline, error.sections.get("fix", "")
+        library = self.target.library
+        newer = newer_parts(self.graph, library.version) if error.code.endswith("newer-than-library") else {}
+        if len(newer) > 1:
+            needed = [f"{name} needs cuDNN {version_text(since)}" for name, since in islice(newer.items(), _NEWER)]
+            more = f" and {len(newer) - _NEWER} more are newer" if len(newer) > _NEWER else ""
+            headline = f"{', '.join(needed)}{more}, the loaded library is {library.version_text}"
+            newest = version_text(next(iter(newer.values())))
+            fix = f"load a cuDNN of at least {newest} (cudnn-backend cudnn install {newest})"
+        return Cause(error.code, headline, Basis.RULE, _OURS, fix, "not asked")
 
     @cached_property
     def not_asked(self) -> tuple[str, ...]:

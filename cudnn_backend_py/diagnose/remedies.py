@@ -388,15 +388,17 @@ _ORDER = (
     "lengths",
     "bias_dims",
     "explicit_padding",
+    "dims",
+    "view",
     "pad_head_dim",
     "pad_channels",
+    "intermediate_type",
     "data_type",
     "composite",
     "unified",
     "scale",
     "heads",
     "drop_stats",
-    "intermediate_type",
     "pad_sequence",
     "drop_dropout",
     "mask",
@@ -404,6 +406,7 @@ _ORDER = (
     "smaller_head_dim",
     "virtual",
     "split",
+    "whole_pattern",
 )
 _ITSELF = "the graph itself"
 _MORE_S = 0.3  # for other remedies of as many steps, after one that leaves the results as they are

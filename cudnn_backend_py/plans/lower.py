@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..generated import descriptors as d
-from ..generated.enums import DataType, TensorReordering
+from ..generated.enums import CudnnEnum, DataType, TensorReordering
 from ..graph.ir import ACTIVATION_NUMBERS, Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor
+from ..system.version import VersionTuple
 
 __all__ = ["lower"]
 
@@ -22,6 +23,36 @@ def lower(graph: Graph) -> tuple[d.DescriptorValue, ...]:
     C: the values of ``CUDNN_ATTR_OPERATIONGRAPH_OPS``.
     """
     return _Lowering().ops(graph)
+
+
+def newer_parts(graph: Graph, version: VersionTuple) -> dict[str, VersionTuple]:
+    """Return what of a graph came after a version of cuDNN, by its C name, and since when; the newest first.
+
+    Of the attributes of a descriptor that came together, one.
+    """
+    found: dict[CudnnEnum, VersionTuple] = {}
+    waiting: list[Any] = list(lower(graph))
+    seen: set[int] = set()
+    while waiting:
+        value = waiting.pop(0)
+        if isinstance(value, tuple):
+            waiting += value
+        elif isinstance(value, CudnnEnum):
+            found[value] = value.since
+        elif isinstance(value, d.DescriptorValue) and id(value) not in seen:
+            seen.add(id(value))
+            found[value.kind] = value.kind.since
+            told = {since for since in (value.kind.since,) if since > version}
+            for facts in value.attributes:
+                content = None if facts.role == "output" else getattr(value, facts.field)
+                if content is None:
+                    continue
+                waiting.append(content)
+                if facts.since not in told:
+                    told.add(facts.since)
+                    found[facts.attribute] = facts.since
+    newer = [(since, one.c_name) for one, since in found.items() if since > version]
+    return {name: since for since, name in sorted(newer, reverse=True)}
 
 
 class _Lowering:

@@ -10,7 +10,7 @@ from ...graph.rewrite.changes import Change, describe, head_dims
 from ...graph.rewrite.dims import DimClass, resize
 from ...plans.refusals import Reason
 from ..verdict import Basis, Cause
-from .case import Case, blame_change, quote, statement, type_word
+from .case import Case, blame_change, blame_near, quote, statement, type_word
 from .rules import _is_named, judge_for, name_dims, word_rule
 from .together import ALONE, blame_beside, blame_others, options_refused
 
@@ -56,6 +56,8 @@ def head_dim(case: Case, reason: Reason) -> Cause | None:
     if change is not None or (multiple and size % int(multiple[1] or multiple[2])):
         wrong = [one for one in both if multiple and one.size % int(multiple[1] or multiple[2])] or wrong
         needed = f"a multiple of {multiple[1] or multiple[2]} is needed" if multiple else "another is needed"
+        if change is not None and not multiple and (to := re.search(r"-> (\d+)", change.title)):
+            needed = f"{to[1]} is supported on sm_{case.target.sm}"
         headline = f"{name_dims(case.graph, wrong)} {wrong[0].size}, {needed}"
         if change is None:
             blamed = case.blame is not None and ("head dim",) in case.blame.sets
@@ -109,6 +111,8 @@ def low_precision(case: Case, reason: Reason) -> Cause | None:
     found += f" and the output {describe(wide)} {type_word(wide[0].data_type)}" if wide else ""
     if said := blame_others(case, "data type") or blame_beside(case, "data type"):
         return said
+    if near := blame_near(case, reason):
+        return near
     others = case.elsewhere
     if others:
         needed = f"with which this graph is supported on {', '.join(others)}, not on sm_{case.target.sm}"
@@ -135,7 +139,7 @@ def option(case: Case, reason: Reason) -> Cause | None:
         Any version.
     """
     found = options_refused(case)
-    if found is not None:
+    if found is not None or not case.is_attention:  # the biases of other graphs are operations
         return found
     named = [tensor for tensor in case.graph.tensors if _is_named(tensor, reason.text)]
     what = f"{describe(named)}: " if named else ""

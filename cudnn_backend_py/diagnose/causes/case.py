@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 from ...errors import CudnnBackendError, CudnnStatusError
-from ...generated.enums import DataType
+from ...generated.enums import DataType, DescriptorType
 from ...graph.data_types import DATA_TYPES
 from ...graph.ir import Graph, Tensor, packed_strides
 from ...graph.rewrite.changes import Change, changes, describe
@@ -31,6 +32,7 @@ __all__ = [
     "Budget",
     "Case",
     "blame_change",
+    "blame_near",
     "builds",
     "contrast",
     "furthest_first",
@@ -45,6 +47,8 @@ __all__ = [
 ARCHITECTURES = ("sm90", "sm100", "sm80", "sm89", "sm120", "sm86")
 
 _QUESTIONS = 40  # about variations, for one cause: some 0.3 s
+_MORE_QUESTIONS = 48  # beside them about a graph that is no attention: they cost less
+_CUTS = 6  # of a graph, that are asked about
 _OPTION_QUESTIONS = 32  # about options of attention, beside them
 
 
@@ -125,7 +129,9 @@ class Case:
     """A refused graph, and the variations that are asked about, 40 at most.
 
     ``measure`` False asks none: for graphs whose variations crash cuDNN. With a ``budget`` a plan of each variation is
-    asked for, not its support check alone, each in a forked process; ``step`` is called before each.
+    asked for, not its support check alone, each in a forked process; ``step`` is called before each. Variations are
+    numbered from 1, in the order in which they are asked about, which is always the same: ``count`` is called with the
+    number before each, and those of ``deadly`` numbers, which killed a process, are taken to be refused.
     """
 
     refused: Sequence[Candidate]
@@ -136,6 +142,13 @@ class Case:
     questions: int = _QUESTIONS
     budget: Budget | None = None
     step: Callable[[str], object] = str
+    count: Callable[[int], object] = int
+    deadly: frozenset[int] = frozenset()
+    counted: int = 0
+
+    def __post_init__(self) -> None:
+        if self.questions == _QUESTIONS and not self.is_attention:
+            self.questions += _MORE_QUESTIONS
 
     @property
     def asked(self) -> Asked:
@@ -169,7 +182,7 @@ class Case:
             if graph is None or left <= 0:
                 return None
             left -= 1
-            return supports(graph, self.target, self.modes)
+            return self.passes(graph)
 
         return find_blame(options.found, options.needs, ask)
 
@@ -182,9 +195,15 @@ class Case:
         if not self._may_ask():
             return None
         if self.budget is None:
-            return supports(graph, target or self.target, self.modes)
+            return self.passes(graph, target)
         self.step(f"plan, of variation {_QUESTIONS - self.questions} of the graph")
         return run_in_fork(lambda: builds(graph, target or self.target, self.modes), lambda: False)
+
+    def passes(self, graph: Graph, target: Target | None = None) -> bool:
+        """Return whether a variation passes its support check; it does not count among the forty questions."""
+        self.counted += 1
+        self.count(self.counted)
+        return self.counted not in self.deadly and supports(graph, target or self.target, self.modes)
 
     def _may_ask(self) -> bool:
         self.questions -= 1
@@ -203,6 +222,25 @@ class Case:
         """Return all changes of these kinds after which cuDNN supports the graph."""
         found = changes(self.graph, kinds) if self.measure else ()
         return [change for change in found if len(change.graphs) == 1 and self.supports(change.graph)]
+
+    def near(self) -> Change | None:
+        """Return a change that leaves the results as they are, of a graph that is no attention: what to try first."""
+        kinds = ("alignment", "layout", "pad_channels", "dims")
+        return None if self.is_attention else self.cure(*kinds, keep=lambda change: change.effect == "exact")
+
+    def split(self) -> Change | None:
+        """Return the first cut of the graph into two, both of which cuDNN supports."""
+        for change in islice(changes(self.graph, ("split",)), _CUTS) if self.measure else ():
+            if all(self.supports(graph) for graph in change.graphs):
+                return change
+        return None
+
+    @cached_property
+    def is_attention(self) -> bool:
+        """Whether the graph has two products, or the operation of both."""
+        kinds = [op.kind for op in self.graph.ops]
+        whole = (DescriptorType.OPERATION_SDPA_FWD, DescriptorType.OPERATION_SDPA_BWD)
+        return kinds.count(DescriptorType.OPERATION_MATMUL) > 1 or any(kind in whole for kind in kinds)
 
     @cached_property
     def reasons(self) -> list[Reason]:
@@ -233,7 +271,7 @@ class Case:
         """Return whether another target supports the graph; those do not count among the forty questions."""
         if self.budget is not None:
             return self.supports(self.graph, other)
-        return supports(self.graph, other, self.modes)
+        return self.passes(self.graph, other)
 
 
 def furthest_first(refused: Iterable[Candidate]) -> list[Reason]:
@@ -253,8 +291,10 @@ FORMS = {
     "bias_dims": "a bias of these dims, or its gradient, does not fit",
     "explicit_padding": "the convolution pads the sides of its image differently",
     "composite": "the operations are not in the form that kernels read",
+    "view": "what only describes memory in another way is an operation",
     "unified": "the operations are not in the form that kernels read",
 }
+_COMPUTED = re.compile(r"computation in (\w+) -> (\w+)")
 _PADDED = re.compile(r"(?P<what>.*): (?P<old>\d+) -> \d+ \(a multiple of (?P<multiple>\d+)\)")
 
 
@@ -269,6 +309,10 @@ def contrast(graph: Graph, change: Change) -> str:
         return f"{FORMS[change.kind]}: {change.title}"
     if padded := _PADDED.match(change.title):
         return f"{padded['what']} is {padded['old']}, a multiple of {padded['multiple']} is needed"
+    if change.kind == "dims":
+        return re.sub(r"(\] )-> (\[[^]]*\])", r"\1where \2 is needed", change.title)
+    if computed := _COMPUTED.match(change.title):
+        return f"operations compute in {computed[1]}, {computed[2]} is needed"
     groups: dict[tuple[str, str, str], list[Tensor]] = {}
     after = {tensor.name: tensor for tensor in change.graph.tensors}
     for tensor in graph.tensors:
@@ -330,12 +374,20 @@ def quote(reason: Reason) -> str:
 
 
 def _is_readable(words: str) -> bool:
-    return re.match(r"[A-Za-z][\w'/()-]* [\w'/()<>=-]+ ", words) is not None
+    silent = words.endswith("said nothing more")  # this package's own words for an empty text
+    return not silent and re.match(r"[A-Za-z][\w'/()-]* [\w'/()<>=-]+ ", words) is not None
 
 
 def quote_best(case: Case, reason: Reason) -> str:
     """Return the statement of the reason, or of the furthest one that reads as a sentence."""
     return quote(reason) or next(filter(None, map(quote, case.telling)), "")
+
+
+def blame_near(case: Case, reason: Reason) -> Cause | None:
+    """Return the cause that a change shows which leaves the results as they are; see :meth:`Case.near`."""
+    change = case.near()
+    codes = {"alignment": "alignment", "layout": "layout"}
+    return None if change is None else blame_change(codes.get(change.kind, "shape"), case, change, reason)
 
 
 def blame_change(code: str, case: Case, change: Change, reason: Reason | None = None) -> Cause:

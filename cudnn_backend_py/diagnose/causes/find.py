@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import mmap
+import struct
+import time
 from collections.abc import Callable, Sequence
+from enum import Enum
+from functools import partial
 
 from ...graph.guard import collecting, run_guarded, tell
 from ...graph.ir import Graph
-from ...graph.rewrite.changes import HeadDims, head_dims
+from ...graph.rewrite.changes import Change, HeadDims, head_dims
 from ...plans.refusals import Reason, furthest_reason
 from ...target import Target
 from ..fork import run_in_fork
@@ -21,10 +26,22 @@ from .attention import options_refused
 from .building import why_none_builds
 from .case import FORMS, Budget, Case, blame_change, statement
 from .phrases import is_vague, needed_of_device, rules_for
-from .rules import RULES, WORD_RULES, architecture, pattern_removed
+from .rules import (
+    BLOCKS_FROM_SM,
+    RULES,
+    WORD_RULES,
+    architecture,
+    block_scale,
+    has_blocks,
+    judge_for,
+    pattern_removed,
+    two_graphs,
+)
 
 __all__ = ["DEVICE_NEEDED", "UNJUDGED", "find_build_cause", "find_cause", "find_graph_cause", "suspects"]
 
+_DEADLY, _RETRIES_S = 6, 4.0  # variations that may kill a process, and the time in which it is asked again
+_NUMBER = struct.Struct("q")
 _BUILD_PATIENCE_S = 40.0  # longer than the budget and the variation that is then being built
 
 # Causes that say nothing about the graph.
@@ -126,14 +143,27 @@ def find_graph_cause(
 
 
 def _find_in_fork(case: Case, find: Callable[[Case], Cause | None]) -> Cause | None:
-    """Return what is found in a forked process, or without asking cuDNN where that process dies."""
+    """Return what is found in a forked process, which is asked again without the variation that it dies of.
 
-    def heard() -> tuple[Cause | None, list[str]]:
+    Without asking cuDNN where that does not help.
+    """
+
+    def hear(one: Case) -> tuple[Cause | None, list[str]]:
         with collecting() as lines:
-            return find(case), lines
+            return find(one), lines
 
     patience = {} if case.budget is None else {"patience_s": _BUILD_PATIENCE_S}
-    cause, lines = run_in_fork(heard, lambda: (find(dataclasses.replace(case, measure=False)), []), **patience)
+    end = time.monotonic() + _RETRIES_S
+    deadly: frozenset[int] = frozenset()
+    with mmap.mmap(-1, _NUMBER.size) as shared:  # with the forked process
+        while True:
+            one = dataclasses.replace(case, deadly=deadly, count=lambda number: _NUMBER.pack_into(shared, 0, number))
+            found = run_in_fork(partial(hear, one), lambda: None, **patience)
+            (number,) = _NUMBER.unpack_from(shared)
+            if found is not None or number in (0, *deadly) or len(deadly) == _DEADLY or time.monotonic() > end:
+                break
+            deadly |= {number}
+    cause, lines = found or (find(dataclasses.replace(case, measure=False)), [])
     for line in lines:
         tell(line)
     return cause
@@ -156,17 +186,62 @@ def _of_graph(case: Case) -> Cause | None:
 
 def _most_certain(case: Case) -> Cause | None:
     """Return the first measured cause; else what cuDNN says it gave up, what one change cures, or what a rule says."""
+    if blocks := _ask(block_scale, case):
+        return blocks
     said = _by_phrases(case)
     if said is not None and said.basis is Basis.MEASURED:
-        return said
-    return (
+        return _with_others(case, said)
+    found = (
         _ask(options_refused, case)
         or _ask(pattern_removed, case)
         or _ask(_one_change_away, case)
         or _ask(_another_architecture, case)
-        or said
-        or all_candidates_alike(case)
     )
+    return _with_others(case, found) if found is not None else said or all_candidates_alike(case)
+
+
+def _with_others(case: Case, cause: Cause) -> Cause:
+    """Return the cause with what else makes cuDNN support a graph that is no attention: together they are refused.
+
+    Fault
+        A type, or operations in one graph, that cuDNN supports by themselves.
+    Evidence
+        The graph in two; with other types; on other architectures.
+    Remedy
+        Each of these.
+    Since
+        Any version.
+    """
+    return run_guarded("the look for what else helps", cause, _tell_others, case, cause)
+
+
+_ALONE = ("data-type", "operation", "shape")  # codes of causes that may be refused only together with something else
+
+
+def _tell_others(case: Case, cause: Cause) -> Cause:
+    if case.is_attention or cause.basis is not Basis.MEASURED or cause.code not in _ALONE:
+        return cause
+    said, remedies = [], [cause.remedy]
+    if cause.code == "data-type":
+        alone = case.split() or case.cure("drop_operation")
+        said += [f"supported {'as ' if alone.kind == 'split' else ''}{alone.title}"] if alone else []
+        remedies += [alone.title + ("" if alone.effect == "exact" else f" ({alone.effect})")] if alone else []
+    if cause.code != "data-type" and (change := case.cure("data_type", keep=_is_of_operands)):
+        said.append(f"supported with {change.title}")
+        remedies.append(f"{change.title}{'' if change.effect == 'exact' else f' ({change.effect})'}")
+    if cause.code == "operation" and (change := case.cure("whole_pattern")):
+        said.append(f"supported {change.title}")
+        remedies.append(f"{change.title} ({change.effect})")
+    if "sm_" not in cause.headline and (others := case.elsewhere):
+        do = "do" if len(others) > 1 else "does"
+        said.append(f"sm_{case.target.sm} does not support the graph as it is, {', '.join(others)} {do}")
+        remedies.append(judge_for(others))
+    remedy = "; or ".join(filter(None, remedies))
+    return dataclasses.replace(cause, headline="; ".join([cause.headline, *said]), remedy=remedy)
+
+
+def _is_of_operands(change: Change) -> bool:
+    return len(change.tensors) > 1
 
 
 def _by_phrases(case: Case) -> Cause | None:
@@ -199,7 +274,7 @@ def _name_device_need(case: Case, other: Cause | None) -> Cause | None:
     Since
         Seen with 9.19 and 9.28.
     """
-    if case.target.is_live:
+    if case.target.is_live or (has_blocks(case.graph) and case.target.sm < BLOCKS_FROM_SM):
         return other
     for candidate in case.refused:
         for reason in candidate.reasons:
@@ -214,7 +289,7 @@ def _name_device_need(case: Case, other: Cause | None) -> Cause | None:
 
 
 # Kinds that are tried where no rule knows the phrase.
-_VALUES = ("virtual", "intermediate_type", "pad_head_dim", "pad_channels", "data_type", "scale")
+_VALUES = ("virtual", "dims", "pad_head_dim", "pad_channels", "data_type", "scale")
 _CHEAP = ("alignment", "layout", *FORMS, *_VALUES)
 
 
@@ -247,7 +322,11 @@ def _one_change_away(case: Case) -> Cause | None:
     Since
         Any version.
     """
-    change = case.cure(*_CHEAP)
+    found = case.cure(*_CHEAP, keep=lambda change: change.effect == "exact") or case.cure("intermediate_type")
+    if found is None and not case.is_attention and (said := two_graphs(case)):
+        return said
+    # An output that becomes virtual is another graph: any architecture that supports it as it is says more.
+    change = found or case.cure(*_CHEAP, keep=lambda one: one.effect != "exact" and one.kind != "virtual")
     if change is None:
         return None
     code = {"pad_head_dim": "head-dim", "pad_channels": "shape", "data_type": "data-type", "scale": "virtual"}
@@ -260,6 +339,28 @@ def _another_architecture(case: Case) -> Cause | None:
     named = [one for one in case.reasons if not is_vague(one.text) and architecture.__name__ in rules_for(str(one))]
     reasons = [*named, *case.telling]
     return architecture(case, reasons[0]) if reasons else None
+
+
+def _no_engine(case: Case) -> Cause | None:
+    """Return what an operation is that cuDNN proposes no engine for, and says nothing about; None where it has engines.
+
+    Fault
+        Heuristics without any engine config, and without a reason.
+    Evidence
+        The list is empty in every mode.
+    Remedy
+        None known.
+    Since
+        Seen with GROUP_NORM, 9.28.
+    """
+    if case.refused:
+        return None
+    shown = []
+    for op in case.graph.ops[:4]:
+        mode = op.parameters().get("mode")
+        shown.append(f"{op.name} ({op.verb()}{f' with {mode.name}' if isinstance(mode, Enum) else ''})")
+    headline = f"cuDNN proposes no engine for {', '.join(shown)} on sm_{case.target.sm}, and gives no reason"
+    return Cause("refused", headline, Basis.RULE, f"modes {', '.join(case.modes)} were asked")
 
 
 def all_candidates_alike(case: Case) -> Cause | None:
@@ -277,7 +378,7 @@ def all_candidates_alike(case: Case) -> Cause | None:
     """
     innermost = [candidate.reasons[0] for candidate in case.refused if candidate.reasons]
     if not innermost:
-        return None
+        return _no_engine(case)
     specific = [item for item in case.refused if item.reasons and item.reasons[0] in case.telling]
     reason = furthest_reason(specific or case.refused)
     assert reason is not None

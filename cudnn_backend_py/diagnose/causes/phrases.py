@@ -55,6 +55,8 @@ _TYPES = ("data_type", "intermediate_type")
 PHRASES = (
     Phrase(r"INCOMPATIBLE_CUDART.*compiled with cuda toolkit", "cuda_toolkit"),
     Phrase(r"is_valid_spatial_dim", "convolution_dims"),
+    Phrase(r"Dim\[\w+\] !=|must be \(.*but found", "dims", ("dims",)),
+    Phrase(r"!has\w+Desc\(\)", "missing_tensor"),
     Phrase(r"ragged dim should match|RAGGED_OFFSET", "ragged_offset"),
     Phrase(r"getNumElementsWithStride|overlap", "overlapping"),
     Phrase(r"(?:mmaNodeCount|mma_node_count) == 0", "no_product"),
@@ -89,6 +91,7 @@ PHRASES = (
     Phrase(r"KERNEL_CFG knob|No knob was found|not given", vague=True),
     Phrase(r"either be an entrance node|mode for fused attention", vague=True),
     Phrase(r"This tile size|[Tt]his engine config|kcfg\.", vague=True),
+    Phrase(r"engine_iface->getStatus", vague=True),
     # Measured by comparing with the verdicts on an H100.
     Phrase(r"cga_count == 0", needs="how many thread-block clusters fit on the device"),
     Phrase(r"create_cublas_handle", needs="a cuBLASLt handle, which only a device gives"),

@@ -10,17 +10,20 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Sequence
+from enum import Enum
 
 from ...generated.enums import DescriptorType, TensorReordering
 from ...generated.operations import CONVOLUTIONS
 from ...graph.data_types import LOW_PRECISION_TYPES
 from ...graph.ir import Graph, Matmul, Operation, Pointwise, Reduction, Tensor
 from ...graph.rewrite.changes import describe, head_dims, response_dims
+from ...graph.rewrite.dims import BLOCK_SCALES
 from ...plans.refusals import Reason
 from ...system.version import cuda_version_text
 from ...target import Target, open_target
 from ..verdict import Basis, Candidate, Cause
-from .case import FORMS, Case, blame_change, quote, quote_best, supports, type_word
+from .case import FORMS, Case, blame_change, blame_near, quote, quote_best, supports, type_word
+from .phrases import is_vague
 from .together import blame_beside, options_refused
 
 __all__ = [
@@ -238,6 +241,56 @@ def convolution_dims(case: Case, reason: Reason) -> Cause | None:
 
 
 @word_rule
+def dims(case: Case, reason: Reason) -> Cause | None:
+    """Dims of a tensor are not those that others give.
+
+    Fault
+        BAD_PARAM with "oDim[3] != d_v" and the like; "the scale tensor must be (1, 128, 8) but found (1, 128, 5)".
+    Evidence
+        The graph with the dims that the operation's other tensors give.
+    Remedy
+        Those dims.
+    Since
+        Any version.
+    """
+    change = case.cure("dims")
+    return None if change is None else blame_change("shape", case, change, reason)
+
+
+@word_rule
+def missing_tensor(case: Case, reason: Reason) -> Cause | None:
+    """An operation lacks a tensor that it needs in its mode, or beside another one.
+
+    Fault
+        BAD_PARAM with a condition such as "(mode != CUDNN_RMS_NORM) && !hasMeanDesc()".
+    Evidence
+        cuDNN's condition, and that no operation of the graph has such a tensor.
+    Remedy
+        That tensor.
+    Since
+        Any version.
+    """
+    conditions = re.findall(r"(!?)has(\w+?)Desc\(\)", reason.text)
+    lacking = [_port(name) for without, name in conditions if without]
+    given = [_port(name) for without, name in conditions if not without]
+    for op in case.graph.ops:
+        ports = dict(op.ports())
+        if not isinstance(op, Operation) or any(name in ports for name in lacking) or not set(given) <= ports.keys():
+            continue
+        mode = op.fields.get("mode")
+        what = " with ".join([op.verb(), *([mode.name] if isinstance(mode, Enum) else [])])
+        beside = f" beside {' and '.join(given)}" if given else ""
+        headline = f"{op.name} ({what}) has no {' and no '.join(lacking)}, which it needs{beside}"
+        return Cause("operation", headline, Basis.RULE, reason.text, f"give it {' and '.join(lacking)}")
+    return None
+
+
+def _port(name: str) -> str:
+    """Return the name of a port from cuDNN's, such as "inv_variance" for "InvVariance"."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+
+@word_rule
 def ragged_offset(case: Case, reason: Reason) -> Cause | None:
     """A ragged offset has another number of entries than sequences and one.
 
@@ -278,6 +331,13 @@ def overlapping(case: Case, reason: Reason) -> Cause | None:
     return None if change is None else blame_change("layout", case, change, reason)
 
 
+_PRODUCTS = (
+    *CONVOLUTIONS,
+    DescriptorType.OPERATION_MOE_GROUPED_MATMUL,
+    DescriptorType.OPERATION_MOE_GROUPED_MATMUL_BWD,
+)
+
+
 @word_rule
 def no_product(case: Case, reason: Reason) -> Cause | None:
     """An operation is only supported together with a matmul or a convolution, and there is none.
@@ -292,7 +352,7 @@ def no_product(case: Case, reason: Reason) -> Cause | None:
         Any version.
     """
     others = [op for op in case.graph.ops if not isinstance(op, Matmul | Pointwise | Reduction)]
-    if not others or any(isinstance(op, Matmul) or op.kind in CONVOLUTIONS for op in case.graph.ops):
+    if not others or any(isinstance(op, Matmul) or op.kind in _PRODUCTS for op in case.graph.ops):
         return None
     names = ", ".join(f"{op.name} ({op.verb()})" for op in others[:4])
     headline = f"there is no matmul or convolution in the graph, and {names} is only taken fused to one"
@@ -322,6 +382,8 @@ def data_type(case: Case, reason: Reason) -> Cause | None:
     Since
         Any version.
     """
+    if near := blame_near(case, reason):
+        return near
     change = case.cure("data_type")
     if change is None or len(change.tensors) > 1:  # a virtual tensor may be all that does not fit
         inner = case.cure("intermediate_type")
@@ -422,10 +484,44 @@ def architecture(case: Case, reason: Reason) -> Cause | None:
     others = case.elsewhere
     if not others:
         return None
-    where = f"sm_{case.target.sm} does not take the graph, {', '.join(others)} {'do' if len(others) > 1 else 'does'}"
+    what = "" if case.is_attention else f" ({_name_pattern(case.graph)})"
+    where = (
+        f"sm_{case.target.sm} does not take the graph{what}, {', '.join(others)} {'do' if len(others) > 1 else 'does'}"
+    )
     return Cause(
         "architecture", where + quote(reason), Basis.MEASURED, "the same graph was asked about there", judge_for(others)
     )
+
+
+BLOCKS_FROM_SM = 100  # whose tensor cores multiply numbers with block scales, as the guides of PTX and cuBLAS say
+
+
+def has_blocks(graph: Graph) -> bool:
+    """Return whether some operation quantizes or dequantizes with block scales."""
+    return any(op.kind in BLOCK_SCALES for op in graph.ops)
+
+
+def block_scale(case: Case) -> Cause | None:
+    """Block scales on an architecture without them.
+
+    Fault
+        "Unsupported node in the graph", "TF32 data type is not supported", or a cuBLASLt handle that is not to be had.
+    Evidence
+        The same graph on other architectures.
+    Remedy
+        One of those.
+    Since
+        Block scales: Blackwell, cuDNN 9.7.
+    """
+    if case.target.sm >= BLOCKS_FROM_SM or not has_blocks(case.graph) or not (others := case.elsewhere):
+        return None
+    scaled = [op for op in case.graph.ops if op.kind in BLOCK_SCALES and isinstance(op, Operation)]
+    tensors = [op.fields[port] for op in scaled for port in ("x", "y")]
+    kinds = dict.fromkeys(type_word(tensor.data_type) for tensor in tensors if not tensor.virtual)
+    names = ", ".join(f"{op.name} ({op.verb()})" for op in scaled[:4])
+    headline = f"block scales of {', '.join(kinds)} ({names}) are not supported on sm_{case.target.sm}"
+    headline += f"; {', '.join(others)} support{'s' if len(others) == 1 else ''} the graph"
+    return Cause("architecture", headline, Basis.MEASURED, "the same graph was asked about there", judge_for(others))
 
 
 @word_rule
@@ -452,6 +548,42 @@ def shape(case: Case, reason: Reason) -> Cause | None:
     return Cause("shape", f"the shape does not fit: {found or 'see below'}{quote(reason)}", Basis.RULE, reason.text)
 
 
+def _name_pattern(graph: Graph) -> str:
+    """Return operations and types of a graph, such as "matmul, relu_fwd of float16"."""
+    verbs = [op.verb() for op in graph.ops]
+    types = dict.fromkeys(type_word(t.data_type) for op in graph.ops for t in op.inputs().values() if not t.virtual)
+    more = f" and {len(verbs) - 6} more" if len(verbs) > 6 else ""
+    return f"{', '.join(verbs[:6])}{more} of {', '.join(types)}"
+
+
+def two_graphs(case: Case, reason: Reason | None = None) -> Cause | None:
+    """Operations before or after a product, a norm or the like do not belong into one graph with it.
+
+    Fault
+        Any; for a graph that is no attention.
+    Evidence
+        The graph as two, both supported; the cut that leaves least in memory.
+    Remedy
+        Those two graphs.
+    Since
+        Any version.
+    """
+    cut = None if case.is_attention else case.split()
+    if cut is None:
+        return None
+    before, after = ({op.name for op in graph.ops} for graph in cut.graphs)
+    main = next((op for op in case.graph.ops if not isinstance(op, Pointwise | Reduction)), case.graph.ops[0])
+    others = [op for op in case.graph.ops if op.name in (after if main.name in before else before)]
+    names = ", ".join(f"{op.name} ({op.verb()})" for op in others[:4])
+    names += f" and {len(others) - 4} more" if len(others) > 4 else ""
+    where = "after" if main.name in before else "before"
+    said = [one for one in (*([reason] if reason else []), *case.telling) if not is_vague(one.text)]
+    quoted = next(filter(None, map(quote, said)), "")
+    headline = f"{names} {where} {main.name} ({main.verb()}): not supported in one graph with it"
+    detail = "each of the two graphs was asked about by itself"
+    return Cause("operation", headline + quoted, Basis.MEASURED, detail, cut.title)
+
+
 @word_rule
 def operation(case: Case, reason: Reason) -> Cause | None:
     """One operation does not belong to any pattern the engines know.
@@ -470,6 +602,13 @@ def operation(case: Case, reason: Reason) -> Cause | None:
     same = case.cure(*FORMS, keep=lambda change: change.effect == "exact")  # nearer than to leave something out
     if same is not None:
         return blame_change("operation", case, same, reason)
+    if near := blame_near(case, reason):
+        return near
+    inner = None if case.is_attention else case.cure("intermediate_type")
+    if inner is not None:
+        return blame_change("data-type", case, inner, reason)
+    if said := two_graphs(case, reason):
+        return said
     cures = case.cures("drop_operation")
     names = [
         change.title.removeprefix("without the operation").lstrip("s ").partition(", which")[0] for change in cures

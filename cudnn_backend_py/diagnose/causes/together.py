@@ -9,7 +9,7 @@ from ...graph import Graph
 from ...graph.rewrite.changes import Change, changes
 from ..verdict import Basis, Cause
 from .blame import Blame, find_blame
-from .case import Case, quote, statement, supports
+from .case import Case, quote, statement
 from .options import Option, Options
 
 __all__ = ["ALONE", "OPTIONS", "blame_beside", "blame_others", "options_refused"]
@@ -35,7 +35,7 @@ def options_refused(case: Case) -> Cause | None:
     """
     blame, options = case.blame, case.options
     if blame is None or options is None:
-        return _changes_refused(case) if options is None else None
+        return _changes_refused(case) if options is None and case.is_attention else None
     if not blame.options:
         return None
     parts = [_describe_set(case, options, one, blame) for one in blame.sets]
@@ -98,7 +98,7 @@ def _limit(case: Case, options: Options, key: str, keys: Sequence[str]) -> str:
 
     def supported(size: int) -> bool:
         graph = options.graph(kept, **dict.fromkeys(option.sizes, size))
-        return graph is not None and supports(graph, case.target, case.modes)
+        return graph is not None and case.passes(graph)
 
     low, high = option.plain[option.sizes[0]] // _STEP, -(-option.size // _STEP)
     if option.size % _STEP and supported(high * _STEP):

@@ -91,6 +91,23 @@ def _bias_with_inner_stride(graph: Graph) -> bool:
     return any(tensor.dims[3] > 1 and tensor.strides[3] != 1 for tensor in _biases(graph))
 
 
+def _overlapping_sequences(use: Use) -> bool:
+    """Elements of Q, K, V or dO that share memory, without a stride of 0 and without ragged offsets."""
+    p = use.problem
+    names = () if p.ragged else ("q", *(() if p.page_size else ("k", "v")), *(("do",) if use.backward else ()))
+    return any(_shares_memory(p.dims(name), p.strides(name)) for name in names)
+
+
+def _shares_memory(dims: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    axes = sorted((stride, dim) for dim, stride in zip(dims, strides, strict=True) if dim > 1)
+    reach = 0
+    for stride, dim in axes:
+        if 0 < stride <= reach:
+            return axes[0][0] > 0
+        reach += stride * (dim - 1)
+    return False
+
+
 def _boolean_bias(graph: Graph) -> bool:
     return any(tensor.data_type is DataType.BOOLEAN for tensor in _biases(graph))
 
@@ -135,6 +152,7 @@ def _changed(graph: Graph, name: str, **changes: Any) -> Graph:
 
 _RAGGED_DECODING: dict[str, Any] = {"seq_q": 1, "seq_kv": 512, "ragged": True, "ragged_stats": True, "stats": True}
 _SINK: dict[str, Any] = {"sink": True, "dsink": True}
+_OVERLAPPING = {"q": (128, 64, 128, 1), "k": "bshd", "v": "bshd", "o": "bshd"}
 
 
 REPORTED_FORWARD: tuple[Fault, ...] = (
@@ -420,6 +438,17 @@ REPORTED_FORWARD: tuple[Fault, ...] = (
         reproductions={"": lambda: _forward(causal=True)},
         unlike=lambda: composite_forward(Attention(**BASE | {"causal": True}), (9, 8, 0)),
         cure=lambda: composite_forward(Attention(**BASE | {"causal": True}), (9, 8, 0)),
+    ),
+    Fault(
+        "overlapping-sequences",
+        what="Q, K, V or dO whose elements share memory, such as a batch stride of one token, without ragged offsets",
+        effect="every sequence after the first is read from inside the one before: the result is as it was described",
+        fix="describe the stride of a whole sequence, or give ragged offsets",
+        source="https://github.com/flashinfer-ai/flashinfer/issues/3800",
+        attention=_overlapping_sequences,
+        reproductions={"": Reproduction(False, {"layout": _OVERLAPPING})},
+        unlike=Reproduction(False, {"layout": "bshd"}),
+        cure=Reproduction(False, {"layout": "bshd"}),
     ),
     Fault(
         "boolean-bias",

@@ -24,7 +24,7 @@ from ..data_types import DATA_TYPES, ELEMENT_BITS, FP8_TYPES, HALF_TYPES, SHORT_
 from ..guard import iterate_guarded
 from ..ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor, convolved_size
 from ..strides import channels_last, ordered_strides, packed_strides
-from .dims import NORMS, DimClass, dim_classes, is_exact, resize
+from .dims import BLOCK_SCALES, NORMS, DimClass, dim_classes, is_exact, resize
 from .fusion import (
     add_row_statistics,
     as_composite,
@@ -33,7 +33,20 @@ from .fusion import (
     expand_softmax,
     scale_scores,
 )
-from .shapes import as_rows_and_columns, find_biases, find_lengths_of_other_rank, flatten_leading, pad_image, set_dims
+from .shapes import (
+    as_rows_and_columns,
+    find_biases,
+    find_lengths_of_other_rank,
+    flatten_leading,
+    pad_image,
+    pooled_dims,
+    relu_before,
+    set_dims,
+    sizes_of_attention,
+    view_of,
+    whole_scales,
+    widen_groups,
+)
 from .tensors import (
     all_ops,
     attempt,
@@ -398,6 +411,23 @@ def _pad_channels(graph: Graph) -> Iterator[Change]:
     for what, chosen in wanted:
         for multiple in (4, 8, 16, 32):
             yield from _pad(graph, chosen, multiple, "pad_channels", what)
+    for op in graph.ops:
+        if isinstance(op, Operation) and op.kind in CONVOLUTIONS:
+            yield from _pad_groups(graph, op)
+
+
+def _pad_groups(graph: Graph, op: Operation) -> Iterator[Change]:
+    """Yield a grouped convolution with more input channels per group, the new ones zeros."""
+    weights = op.fields[CONVOLUTIONS[op.kind][1]]
+    old = weights.dims[1] if weights.rank > 1 else 0
+    for multiple in (4, 8, 16):
+        new = -(-old // multiple) * multiple
+        found = attempt(lambda new=new: widen_groups(graph, op, new)) if new != old else None  # type: ignore[misc]
+        if found is not None:
+            changed, tensors = found
+            names = tuple(tensor.name for tensor in tensors)
+            title = f"input channels per group of {describe(tensors)}: {old} -> {new} (a multiple of {multiple})"
+            yield Change("pad_channels", f"{title}, padded with zeros", "exact", names, (changed,))
 
 
 def _distinct(*classes: DimClass | None) -> Iterator[tuple[DimClass, ...]]:
@@ -443,6 +473,7 @@ def _data_type(graph: Graph) -> Iterator[Change]:
     """Tensors in memory of another type: all of one type, or one that differs from the others."""
     memory = _in_memory(graph)
     yield from _integer_products(graph)
+    yield from _scale_types(graph)
     yield from _odd_types(graph, memory)
     for old, facts in DATA_TYPES.items():
         for new in facts.others:
@@ -603,6 +634,24 @@ def _integer_products(graph: Graph) -> Iterator[Change]:
         yield from _make("data_type", title, "exact", (), lambda ops=ops: Graph(ops, graph.name))  # type: ignore[misc]
 
 
+_SCALE_TYPES = {32: _T.FP8_E8M0, 16: _T.FP8_E4M3}  # of MXFP8 and NVFP4, by the size of their blocks
+
+
+def _scale_types(graph: Graph) -> Iterator[Change]:
+    """Yield block scales of a type that they have in a format of so large blocks."""
+    wrong: dict[DataType, list[Tensor]] = {}
+    for op in graph.ops:
+        if isinstance(op, Operation) and op.kind in BLOCK_SCALES:
+            sizes, scale = op.fields.get("block_size", ()), op.fields["scale"]
+            new = _SCALE_TYPES.get(max(sizes, default=0) if isinstance(sizes, tuple) else sizes)
+            if new is not None and scale.data_type not in _SCALE_TYPES.values():
+                wrong.setdefault(new, []).append(scale)
+    for new, scales in wrong.items():
+        found = ", ".join(f"{t.name} {SHORT_TYPES[t.data_type]}" for t in scales)
+        title = f"block scales {found} -> {SHORT_TYPES[new]}"
+        yield from _replace("data_type", title, "changes numerics", graph, scales, data_type=new)
+
+
 def _multiplies_integers(op: Op) -> bool:
     multiplies = isinstance(op, Matmul) or op.kind in CONVOLUTIONS
     return multiplies and all(tensor.data_type in (_T.INT8, _T.UINT8) for tensor in op.inputs().values())
@@ -641,7 +690,8 @@ def _virtual(graph: Graph) -> Iterator[Change]:
             yield from _replace("virtual", title, "exact", graph, [tensor], virtual=False)
         elif tensor.ragged_offset is None:
             title = f"{tensor.name}: in memory -> virtual (nobody outside reads it)"
-            yield from _replace("virtual", title, "exact", graph, [tensor], virtual=True, scratch=False)
+            effect: Effect = "exact" if tensor.scratch else "idea"  # an output, as far as the graph tells
+            yield from _replace("virtual", title, effect, graph, [tensor], virtual=True, scratch=False)
     yield from _with_identity(graph)
 
 
@@ -826,7 +876,8 @@ def _drop_operation(graph: Graph) -> Iterator[Change]:
             yield from _done_outside(graph, [op], given, f"{title}, which is done outside")
     entrances: dict[str, list[Op]] = {}
     for op in graph.ops:
-        if not any(tensor.virtual for tensor in op.inputs().values()):
+        product = isinstance(op, Matmul) or op.kind in CONVOLUTIONS or op.kind in _ATTENTION
+        if not product and not any(tensor.virtual for tensor in op.inputs().values()):
             entrances.setdefault(_kind_of(op), []).append(op)
     for name, ops in entrances.items():
         made = [tensor for op in ops for tensor in op.outputs().values()]
@@ -940,6 +991,60 @@ def _bias_dims(graph: Graph) -> Iterator[Change]:
             title += ", its gradient summed afterwards" if gradients else ""
             new = {tensor.uid: dims for tensor in both}
             yield from _make("bias_dims", title, "exact", both, lambda new=new: set_dims(graph, new))  # type: ignore[misc]
+
+
+@_kind("dims")
+def _dims(graph: Graph) -> Iterator[Change]:
+    """Dims that follow from those of other tensors: results of attention, and block scales in whole tiles."""
+    for op in graph.ops:
+        if isinstance(op, Operation) and op.kind in _ATTENTION:
+            yield from _dims_of(graph, sizes_of_attention(op), "idea", "as Q, K and V give")
+        if isinstance(op, Operation) and op.kind is _D.OPERATION_RESAMPLE_FWD:
+            yield from _dims_of(graph, pooled_dims(op), "idea", "as image, window, stride and padding give")
+    yield from _dims_of(graph, whole_scales(graph), "exact", "whole tiles of 128 x 4, the rest of which nobody reads")
+
+
+def _dims_of(graph: Graph, dims: dict[int, tuple[int, ...]], effect: Effect, why: str) -> Iterator[Change]:
+    wrong = [tensor for tensor in graph.tensors if tensor.uid in dims]
+    if wrong:
+        found = ", ".join(f"{t.name} {list(t.dims)} -> {list(dims[t.uid])}" for t in wrong)
+        yield from _make("dims", f"dims of {found}, {why}", effect, wrong, lambda: set_dims(graph, dims))
+
+
+@_kind("view")
+def _view(graph: Graph) -> Iterator[Change]:
+    """A tensor in memory described with the strides of its transpose, or of a slice, instead of the operation."""
+    for op in graph.ops:
+        if not isinstance(op, Operation) or len(graph.ops) < 2:
+            continue
+        found = view_of(op)
+        if found is None:
+            continue
+        seen, start = found
+        title = f"{seen.name}: read with dims {list(seen.dims)} and strides {list(seen.strides)}"
+        title += f" from element {start} on" if start else ""
+        title += f", instead of the operation {op.name} ({op.verb()})"
+        rest = tuple(one for one in graph.ops if one is not op)
+        new = {op.fields["y"].uid: seen}
+        yield from _make(
+            "view",
+            title,
+            "exact",
+            [op.fields["x"]],
+            lambda rest=rest, new=new: Graph(replace_tensors_in(rest, new), graph.name),  # type: ignore[misc]
+        )
+
+
+@_kind("whole_pattern")
+def _whole_pattern(graph: Graph) -> Iterator[Change]:
+    """A ReLU between what scales an image and the convolution that reads it, as kernels know the pattern."""
+    made = {t.uid: op for op in graph.ops if isinstance(op, Pointwise) for t in op.outputs().values()}
+    for op in graph.ops:
+        image = op.inputs().get("x") if op.kind in CONVOLUTIONS else None
+        if image is None or image.uid not in made or made[image.uid].mode not in (_P.MUL, _P.ADD):
+            continue
+        title = f"with a ReLU (relu_fwd) of {image.name} before {op.name}, which sets negative values to 0"
+        yield from _make("whole_pattern", title, "idea", [image], lambda op=op, t=image: relu_before(graph, op, t))  # type: ignore[misc]
 
 
 @_kind("explicit_padding")

@@ -7,11 +7,12 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from ...generated.enums import DescriptorType, PointwiseMode, ReduceTensorOp
+from ...generated.enums import DescriptorType, PointwiseMode, ReduceTensorOp, TensorReordering
 from ...generated.operations import CONVOLUTIONS
 from ..ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor
 from ..strides import channels_last, packed_strides
-from .tensors import all_ops, repack, replace_tensors, replace_tensors_in
+from .dims import BLOCK_SCALES
+from .tensors import all_ops, free_uids, repack, replace_tensors, replace_tensors_in
 
 __all__ = [
     "as_rows_and_columns",
@@ -19,7 +20,13 @@ __all__ = [
     "find_lengths_of_other_rank",
     "flatten_leading",
     "pad_image",
+    "pooled_dims",
+    "relu_before",
     "set_dims",
+    "sizes_of_attention",
+    "view_of",
+    "whole_scales",
+    "widen_groups",
 ]
 
 _D, _P, _R = DescriptorType, PointwiseMode, ReduceTensorOp
@@ -178,3 +185,131 @@ def pad_image(graph: Graph, op: Operation) -> tuple[Graph, Tensor] | None:
     port = CONVOLUTIONS[op.kind][0]
     changed = Operation(op.type, op.name, {**op.fields, "convolution": plain, port: larger})
     return Graph(tuple(changed if one is op else one for one in graph.ops), graph.name), image
+
+
+# channels of groups
+
+
+def widen_groups(graph: Graph, op: Operation, per_group: int) -> tuple[Graph, list[Tensor]] | None:
+    """Return the graph with so many input channels in each group of a convolution, and the tensors that grow.
+
+    None where the convolution has no groups, or the same channels are read from its result.
+    """
+    image, weights, response = (op.fields[port] for port in CONVOLUTIONS[op.kind])
+    if image.rank != weights.rank or image.rank < _RANK - 1:
+        return None
+    groups, rest = divmod(image.dims[1], weights.dims[1])
+    if groups < 2 or rest:
+        return None
+    grown = {image.uid}
+    for _ in graph.ops:  # as far as they reach
+        for one in graph.ops:
+            tensors = [t for _, t in one.ports() if t.rank == image.rank and t.dims[1] == image.dims[1]]
+            if isinstance(one, Pointwise) and any(tensor.uid in grown for tensor in tensors):
+                grown |= {tensor.uid for tensor in tensors}
+    if response.uid in grown:
+        return None
+    dims = {t.uid: (t.dims[0], groups * per_group, *t.dims[2:]) for t in graph.tensors if t.uid in grown}
+    dims[weights.uid] = (weights.dims[0], per_group, *weights.dims[2:])
+    wide = set_dims(graph, dims)
+    if image.strides == channels_last(image.dims):  # one channel per group says nothing of the order
+        last = {t.uid: dataclasses.replace(t, strides=channels_last(t.dims)) for t in wide.tensors if t.uid in dims}
+        wide = replace_tensors(wide, last)
+    return wide, [t for t in graph.tensors if t.uid in dims and not t.virtual]
+
+
+# dims that follow from others
+
+
+def sizes_of_attention(op: Operation) -> dict[int, tuple[int, ...]]:
+    """Return the dims that tensors of the one operation of attention have to have, by uid, where they have others."""
+    ports = dict(op.ports())
+    q, k, v = ports["q"], ports["k"], ports["v"]
+    if {q.rank, k.rank, v.rank} != {_RANK}:
+        return {}
+    b, heads, s_q, s_kv = q.dims[0], q.dims[1], q.dims[2], k.dims[2]
+    needed: dict[str, tuple[int, ...]] = {"o": (b, heads, s_q, v.dims[3])}
+    needed |= dict.fromkeys(("stats", "max", "sum_exp"), (b, heads, s_q, 1))
+    needed |= dict.fromkeys(("seq_len_q", "seq_len_kv"), (b, 1, 1, 1))
+    needed |= {"dropout_rng_dump": (b, heads, s_q, s_kv), "sink": (1, heads, 1, 1)}
+    needed |= {"d_o": needed["o"], "dq": q.dims, "dk": k.dims, "dv": v.dims}
+    if "page_table_k" in ports or "page_table_v" in ports:  # then K has the dims of pages
+        needed.pop("dropout_rng_dump")
+    found = {ports[name].uid: dims for name, dims in needed.items() if name in ports}
+    return {t.uid: found[t.uid] for t in ports.values() if t.uid in found and found[t.uid] != t.dims}
+
+
+def pooled_dims(op: Operation) -> dict[int, tuple[int, ...]]:
+    """Return the dims that a pooling gives its results, by uid, where they have others."""
+    given, x = op.fields["resample"].fields, op.fields["x"]
+    names = ("window_dims", "pre_paddings", "post_paddings", "strides")
+    parts = [given.get(name, ()) for name in names]
+    if any(len(part) != x.rank - 2 or any(type(one) is not int for one in part) for part in parts):
+        return {}
+    sizes = zip(x.dims[2:], *parts, strict=True)
+    spatial = [(size + low + high - window) // step + 1 for size, window, low, high, step in sizes if step > 0]
+    dims = (*x.dims[:2], *spatial)
+    results = [op.fields[port] for port in ("y", "idx") if port in op.fields]
+    if len(dims) != x.rank or min(spatial, default=1) < 1:
+        return {}
+    return {tensor.uid: dims for tensor in results if tensor.rank == x.rank and tensor.dims != dims}
+
+
+_SCALES_AT_ONCE = (128, 4)  # that the order F8_128x4 keeps together: rows, and blocks of a row
+
+
+def whole_scales(graph: Graph) -> dict[int, tuple[int, ...]]:
+    """Return the dims of block scales in the order F8_128x4, by uid, where they are no multiples of what it needs."""
+    found = {}
+    for op in graph.ops:
+        if op.kind not in BLOCK_SCALES or not isinstance(op, Operation):
+            continue
+        x, scale = op.fields["x"], op.fields["scale"]
+        if scale.reordering is not TensorReordering.F8_128x4 or scale.rank != x.rank:
+            continue
+        narrow = [axis for axis in range(x.rank) if scale.dims[axis] < x.dims[axis]]
+        if len(narrow) != 1:
+            continue
+        others = [axis for axis in range(scale.rank - 2, scale.rank) if axis != narrow[0]]
+        sizes = {narrow[0]: _SCALES_AT_ONCE[1], **dict.fromkeys(others, _SCALES_AT_ONCE[0])}
+        dims = tuple(-(-dim // sizes.get(axis, 1)) * sizes.get(axis, 1) for axis, dim in enumerate(scale.dims))
+        if dims != scale.dims:
+            found[scale.uid] = dims
+    return found
+
+
+# operations that only describe memory in another way
+
+
+def view_of(op: Operation) -> tuple[Tensor, int] | None:
+    """Return what a transpose or a slice of a tensor in memory gives, as that tensor read with other strides.
+
+    Also from which of its elements on; None for other operations, or where the tensor is virtual.
+    """
+    fields = op.fields
+    x, y = fields.get("x"), fields.get("y")
+    if not (isinstance(x, Tensor) and isinstance(y, Tensor)) or x.virtual or x.by_value or not y.virtual:
+        return None
+    if op.kind is _D.OPERATION_TRANSPOSE:
+        axes = fields["permutation"]
+        dims, strides, start = tuple(x.dims[a] for a in axes), tuple(x.strides[a] for a in axes), 0
+    elif op.kind is _D.OPERATION_SLICE:
+        steps = fields.get("strides") or (1,) * x.rank
+        strides = tuple(stride * step for stride, step in zip(x.strides, steps, strict=True))
+        dims = y.dims
+        start = sum(first * stride for first, stride in zip(fields["start_indices"], x.strides, strict=True))
+    else:
+        return None
+    if dims != y.dims or x.data_type is not y.data_type:
+        return None
+    return dataclasses.replace(x, dims=dims, strides=strides), start
+
+
+def relu_before(graph: Graph, op: Op, image: Tensor) -> Graph:
+    """Return the graph with a ReLU of a virtual tensor before one operation that reads it."""
+    name = f"{image.name}_relu"
+    made = dataclasses.replace(image, name=name, uid=next(free_uids(graph)))
+    relu = Pointwise(name=name, mode=_P.RELU_FWD, x=image, y=made)
+    at = graph.ops.index(op)
+    reading = replace_tensors_in((op,), {image.uid: made})
+    return Graph((*graph.ops[:at], relu, *reading, *graph.ops[at + 1 :]), graph.name, graph.is_subgraph)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import GraphError
 from ...system.renamed import keep_names
@@ -24,9 +24,11 @@ __all__ = [
     "replace_tensors_in",
 ]
 
+_T = TypeVar("_T")
 
-def attempt(make: Callable[[], Graph | None]) -> Graph | None:
-    """Return the graph that is made, or None if it cannot be one."""
+
+def attempt(make: Callable[[], _T | None]) -> _T | None:
+    """Return the graph that is made, with what belongs to it, or None if it cannot be one."""
     try:
         return make()
     except GraphError:

@@ -13,10 +13,11 @@ import pytest
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, ReduceTensorOp
 from cudnn_backend_py.diagnose import explain
+from cudnn_backend_py.diagnose.causes import find
 from cudnn_backend_py.diagnose.causes.case import Case, supports
 from cudnn_backend_py.diagnose.causes.find import find_cause, find_graph_cause, suspects
 from cudnn_backend_py.diagnose.fork import run_in_fork
-from cudnn_backend_py.diagnose.verdict import Basis, Candidate
+from cudnn_backend_py.diagnose.verdict import Basis, Candidate, Cause
 from cudnn_backend_py.errors import CudnnStatusError
 from cudnn_backend_py.graph.attention import SoftCap, sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.rewrite.tensors import replace_tensors
@@ -298,12 +299,25 @@ def test_beside_threads_nothing_is_forked() -> None:
         thread.join()
 
 
-def test_crash_of_a_variation_leaves_the_words() -> None:
-    """The graph is refused, without dropping ``sub`` cuDNN 9.28 crashes: then no variation counts."""
+def softcap_refused() -> Cause | None:
+    """Return the cause of a refused graph that cuDNN 9.28 crashes on without ``sub``."""
     with using("sm80") as target:
         graph = backward(score_modifier=SoftCap(30.0))
         reason = Reason("CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN", "Unsupported node in this graph at: true")
-        cause = find_cause([Candidate("A", 3, {}, "refused", (reason,))], graph, target, ("A", "FALLBACK"))
+        return find_cause([Candidate("A", 3, {}, "refused", (reason,))], graph, target, ("A", "FALLBACK"))
+
+
+def test_crash_of_a_variation_leaves_the_others() -> None:
+    cause = softcap_refused()
+    assert cause is not None
+    assert cause.basis is Basis.MEASURED
+    assert "sm_80 does not take the graph, sm_90, sm_100 do (cuDNN: Unsupported node" in cause.headline
+
+
+def test_crash_of_a_variation_leaves_the_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing can be asked any more, no variation counts."""
+    monkeypatch.setattr(find, "_DEADLY", 0)
+    cause = softcap_refused()
     assert cause is not None
     assert cause.basis is not Basis.MEASURED
     assert "Unsupported node" in cause.headline

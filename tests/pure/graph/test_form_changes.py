@@ -15,8 +15,11 @@ from cudnn_backend_py.graph.interpret import interpret
 from cudnn_backend_py.graph.ir import Matmul, Parameters, Pointwise, packed_strides
 from cudnn_backend_py.graph.rewrite.changes import Change, changes
 from cudnn_backend_py.graph.rewrite.tensors import replace_tensors
+from cudnn_backend_py.graph.strides import channels_last
+from cudnn_backend_py.plans.lower import newer_parts
 from tests.support.graphs import CONVOLUTION, convolution, tensor
 from tests.support.interpreting import Array, numbers
+from tests.support.refused import image_convolution, turned
 
 F16, F32, INT8 = DataType.HALF, DataType.FLOAT, DataType.INT8
 P, R = PointwiseMode, ReduceTensorOp
@@ -303,3 +306,39 @@ NOT_APPLICABLE: list[tuple[str, Callable[[], Graph]]] = [
 @pytest.mark.parametrize(("kind", "make"), NOT_APPLICABLE)
 def test_what_does_not_apply_is_not_offered(kind: str, make: Callable[[], Graph]) -> None:
     assert list(changes(make(), (kind,))) == []
+
+
+@pytest.mark.parametrize("axes", [(0, 2, 1), (1, 0, 2), (2, 1, 0), (2, 0, 1)])
+def test_transpose_is_read_with_other_strides(axes: tuple[int, int, int]) -> None:
+    graph = turned((2, 3, 4), axes)
+    change = only(graph, "view")
+    assert change.effect == "exact"
+    x = np.arange(24.0).reshape(2, 3, 4)
+    seen = change.graph.tensor("x")
+    view = np.lib.stride_tricks.as_strided(x, seen.dims, [8 * stride for stride in seen.strides])
+    assert (view == x.transpose(axes)).all()
+    assert [op.name for op in change.graph.ops] == [op.name for op in graph.ops if op.name != "turn"]
+
+
+@pytest.mark.parametrize("per_group", [1, 2, 3, 5, 6, 7])
+def test_groups_grow_by_channels_of_zeros(per_group: int) -> None:
+    graph = image_convolution(DataType.HALF, DataType.HALF, 4 * per_group, per_group, 8)
+    found = list(changes(graph, ("pad_channels",)))
+    assert {change.effect for change in found} == {"exact"}
+    for change in found:
+        x, w = change.graph.tensor("x"), change.graph.tensor("w")
+        assert x.dims[1] == 4 * w.dims[1] > 4 * per_group
+        assert x.strides == channels_last(x.dims)
+        assert w.strides == channels_last(w.dims)
+        assert change.graph.tensor("y") == graph.tensor("y")
+
+
+def test_parts_newer_than_a_library_are_named_the_newest_first() -> None:
+    options: dict[str, Any] = {"batch": 1, "heads": 2, "seq_q": 128, "head_dim": 64, "causal": True}
+    graph = sdpa_forward(**options, implementation="unified", version=(9, 28, 0), allow_hazards=True)
+    assert newer_parts(graph, (9, 28, 0)) == {}
+    found = newer_parts(graph, (9, 19, 0))
+    assert list(found.values()) == sorted(found.values(), reverse=True)
+    assert found["CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH"] == (9, 21, 0)
+    assert found["CUDNN_BACKEND_OPERATION_DIAGONAL_BAND_MASK_DESCRIPTOR"] == (9, 20, 0)
+    assert newer_parts(graph, (9, 20, 0)).keys() < found.keys()

@@ -1,0 +1,206 @@
+"""Causes of refused graphs that are no attention, by mechanism: neighbours in sizes, types, operations and targets.
+
+What is needed is found here by brute force, and every remedy that is printed is asked.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+
+from cudnn_backend_py import DataType, Graph, PointwiseMode
+from cudnn_backend_py.diagnose import Judge, Question, Verdict
+from cudnn_backend_py.diagnose.causes.case import Case
+from cudnn_backend_py.diagnose.causes.find import find_cause
+from cudnn_backend_py.diagnose.verdict import Basis
+from cudnn_backend_py.generated.enums import NormMode
+from cudnn_backend_py.graph.attention import sdpa_forward
+from cudnn_backend_py.graph.rewrite.changes import changes
+from cudnn_backend_py.graph.rewrite.tensors import replace_tensors
+from cudnn_backend_py.target import using
+from tests.library.diagnose.test_remedies_hold import EFFECT
+from tests.library.diagnose.test_rules import changed
+from tests.support.refused import (
+    block_product,
+    image_convolution,
+    norm_backward,
+    pooled,
+    product,
+    scaled_weight_gradient,
+    with_statistics,
+)
+
+T, P = DataType, PointwiseMode
+E4M3, E5M2 = T.FP8_E4M3, T.FP8_E5M2
+
+
+@pytest.fixture(scope="module")
+def judge() -> Iterator[Judge]:
+    with Judge() as one:
+        yield one
+
+
+def headline(judge: Judge, graph: Graph, target: str) -> str:
+    """Return the headline of a refused graph, each of whose remedies was asked."""
+    question = Question(graph, target)
+    verdict = judge.ask(question)
+    assert not verdict.supported
+    assert verdict.cause is not None
+    assert holds(judge, question, verdict) > 0, verdict.cause
+    return verdict.cause.headline
+
+
+def holds(judge: Judge, question: Question, verdict: Verdict) -> int:
+    """Ask every remedy that a verdict prints; return how many there are."""
+    assert verdict.cause is not None
+    offered = {change.title: change.graphs for change in changes(question.graph)}
+    asked: list[Question] = []
+    for part in verdict.cause.remedy.split("; or "):
+        if part.startswith("judge for "):
+            asked += [replace(question, target=f"sm{sm}") for sm in re.findall(r"\bsm_(\d+)\b", part)]
+        else:
+            asked += [replace(question, graph=graph) for graph in offered[EFFECT.sub("", part)]]
+    for one in asked:
+        assert judge.ask(replace(one, causes=False)).supported, verdict.cause.remedy
+    return len(asked)
+
+
+@pytest.mark.parametrize(("kind", "per_group"), list(itertools.product((E4M3, E5M2), (1, 2, 3))))
+def test_channels_per_group_are_told_with_the_type(judge: Judge, kind: DataType, per_group: int) -> None:
+    def grouped(channels: int, data_type: DataType = kind) -> Graph:
+        return image_convolution(data_type, T.BFLOAT16, 16 * channels, channels, 32)
+
+    enough = next(one for one in range(per_group, 17) if judge.ask(Question(grouped(one), "sm120")).supported)
+    said = headline(judge, grouped(per_group), "sm120")
+    assert f"input channels per group of w, x is {per_group}, a multiple of {enough} is needed" in said
+    assert re.search(r"supported with w, x: f8e\dm\d -> ", said)
+
+
+@pytest.mark.parametrize("target", ["sm70", "sm75"])
+@pytest.mark.parametrize(
+    "graph",
+    [image_convolution(T.BFLOAT16, T.BFLOAT16), image_convolution(T.BFLOAT16, T.BFLOAT16, 32, 32, 16)],
+    ids=["64 channels", "32 channels"],
+)
+def test_type_that_other_architectures_support_names_both(judge: Judge, graph: Graph, target: str) -> None:
+    name = {"sm70": "v100", "sm75": "t4"}[target]
+    said = headline(judge, graph, name)
+    assert said.startswith("w, x, y have data type bfloat16, float16 is needed; "), said
+    assert f"sm_{target[2:]} does not support the graph as it is, sm_90" in said
+
+
+@pytest.mark.parametrize("after", [(P.ADD,), (P.ADD, P.RELU_FWD), (P.ADD, P.GELU_FWD)])
+@pytest.mark.parametrize("size", [64, 128])
+def test_operations_after_a_product_are_told_with_the_cut(
+    judge: Judge, after: Sequence[PointwiseMode], size: int
+) -> None:
+    graph = product(T.HALF, after, size)
+    said = headline(judge, graph, "t4")
+    assert "after c (matmul): not supported in one graph with it" in said
+    assert "sm_75 does not support the graph as it is, sm_90" in said
+
+
+@pytest.mark.parametrize("before", [(P.MUL, P.ADD), (P.MUL,), (P.RELU_FWD,)])
+@pytest.mark.parametrize("channels", [32, 64])
+def test_operations_before_a_weight_gradient_are_told_with_the_cut(
+    judge: Judge, before: Sequence[PointwiseMode], channels: int
+) -> None:
+    graph = scaled_weight_gradient(T.HALF, before, channels)
+    said = headline(judge, graph, "sm90")
+    assert re.search(r"v0 \(\w+\).* before convolution_backward_filter\d .*: not supported in one graph with it", said)
+    whole = judge.ask(Question(scaled_weight_gradient(T.HALF, (*before, P.RELU_FWD), channels), "sm90")).supported
+    assert ("supported with a ReLU" in said) == (whole and before[-1] is not P.RELU_FWD)
+
+
+@pytest.mark.parametrize("target", ["sm80", "sm90", "sm100"])
+def test_type_beside_operations_is_told(judge: Judge, target: str) -> None:
+    """Some variations kill cuDNN for sm_100: the others are heard all the same."""
+    graph = scaled_weight_gradient(T.BFLOAT16, (P.MUL, P.ADD, P.RELU_FWD))
+    said = headline(judge, graph, target)
+    assert "not supported in one graph with it" in said or "supported as two graphs" in said
+    assert "bf16 -> f16" in said or "bfloat16, float16 is needed" in said
+
+
+@pytest.mark.parametrize("target", ["sm80", "sm89", "sm90"])
+def test_block_scales_need_a_newer_architecture(judge: Judge, target: str) -> None:
+    said = headline(judge, block_product(128, 128, 128), target)
+    assert said.startswith("block scales of fp8 (e4m3)")
+    assert f"are not supported on sm_{target[2:]}; sm_100" in said
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(128, 128, 160), (100, 128, 128), (128, 72, 96), (100, 72, 160)])
+def test_scales_are_needed_in_whole_tiles(judge: Judge, m: int, n: int, k: int) -> None:
+    assert judge.ask(Question(block_product(m, n, k, whole=True), "sm100")).supported
+    said = headline(judge, block_product(m, n, k), "sm100")
+    needed = block_product(m, n, k, whole=True)
+    for name in ("a_scale", "b_scale"):
+        old, new = block_product(m, n, k).tensor(name).dims, needed.tensor(name).dims
+        assert old == new or f"{name} {list(old)} where {list(new)} is needed" in said
+
+
+@pytest.mark.parametrize("mode", [NormMode.LAYER_NORM, NormMode.INSTANCE_NORM])
+def test_tensor_that_a_mode_needs_is_named(judge: Judge, mode: NormMode) -> None:
+    cause = judge.ask(Question(norm_backward(mode, mean=False), "sm90")).cause
+    assert cause is not None
+    assert cause.headline.endswith(f"(norm_backward with {mode.name}) has no mean, which it needs")
+    with_it = judge.ask(Question(norm_backward(mode, mean=True), "sm90")).cause
+    assert with_it is None or "has no mean" not in with_it.headline
+
+
+@pytest.mark.parametrize(("window", "stride", "pad"), [(2, 2, 0), (3, 2, 1), (3, 1, 1), (5, 3, 2)])
+def test_result_of_a_pooling_has_the_dims_it_gives(judge: Judge, window: int, stride: int, pad: int) -> None:
+    right = (32 + 2 * pad - window) // stride + 1
+    assert judge.ask(Question(pooled(32, right, window, stride, pad), "sm90")).supported
+    for wrong in (right - 1, right + 1):
+        said = headline(judge, pooled(32, wrong, window, stride, pad), "sm90")
+        assert f"dims of y [2, 32, {wrong}, {wrong}] where [2, 32, {right}, {right}] is needed" in said
+
+
+@pytest.mark.parametrize(("head_dim", "head_dim_v"), [(128, 64), (64, 128), (96, 64)])
+def test_result_of_attention_has_the_head_dim_of_v(judge: Judge, head_dim: int, head_dim_v: int) -> None:
+    graph = sdpa_forward(
+        batch=2, heads=2, seq_q=128, head_dim=head_dim, head_dim_v=head_dim_v, implementation="unified",
+        version=(9, 28, 0), allow_hazards=True,
+    )  # fmt: skip
+    dims = (2, 2, 128, head_dim)
+    wrong = changed(graph, "o", dims=dims, strides=(256 * head_dim, head_dim, 2 * head_dim, 1))
+    said = headline(judge, wrong, "sm90")
+    assert f"o {list(dims)} where [2, 2, 128, {head_dim_v}] is needed" in said
+
+
+def test_variation_that_kills_cudnn_is_left_out() -> None:
+    """Asked for by number: the first try dies of one, the second goes on without it."""
+    graph = scaled_weight_gradient(T.BFLOAT16, (P.MUL, P.ADD, P.RELU_FWD))
+    with using("sm100") as target:
+        case = Case((), graph, target, ("A",), deadly=frozenset({1, 3}))
+        plain = image_convolution(T.HALF, T.HALF)
+        assert [case.supports(plain) for _ in range(4)] == [False, True, False, True]
+        cause = find_cause([], graph, target, ("A", "FALLBACK"))
+    assert cause is not None
+    assert cause.basis is Basis.MEASURED
+
+
+@pytest.mark.parametrize(("block", "k"), [(32, 128), (32, 256)])
+@pytest.mark.parametrize("kind", [T.FLOAT, T.HALF])
+def test_type_of_block_scales_is_told(judge: Judge, kind: DataType, block: int, k: int) -> None:
+    graph = block_product(128, 128, k, block)
+    for name in ("a_scale", "b_scale"):
+        scale = graph.tensor(name)
+        graph = replace_tensors(graph, {scale.uid: replace(scale, data_type=kind)})
+    said = headline(judge, graph, "sm100")
+    assert said.startswith("a_scale, b_scale have data type float"), said
+    assert "fp8_e8m0 is needed" in said
+
+
+@pytest.mark.parametrize("kind", [T.HALF, T.BFLOAT16])
+@pytest.mark.parametrize("target", ["v100", "t4"])
+def test_output_is_not_taken_away_where_another_architecture_supports_the_graph(
+    judge: Judge, target: str, kind: DataType
+) -> None:
+    said = headline(judge, with_statistics(kind), target)
+    assert "virtual" not in said
+    assert re.search(r"^sm_7\d does not take the graph \(convolution_forward, gen_stats of .*\), sm_90", said), said
