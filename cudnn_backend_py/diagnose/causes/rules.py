@@ -610,9 +610,8 @@ def operation(case: Case, reason: Reason) -> Cause | None:
     if said := two_graphs(case, reason):
         return said
     cures = case.cures("drop_operation")
-    names = [
-        change.title.removeprefix("without the operation").lstrip("s ").partition(", which")[0] for change in cures
-    ]
+    named = (change.title.removeprefix("without the operation").removeprefix("s") for change in cures)
+    names = [text.partition(", which")[0].strip() for text in named]
     names = list(dict.fromkeys(names))[:3]
     quoted = quote_best(case, reason)
     if names:
