@@ -34,7 +34,7 @@ Cell = tuple[str, str, str]
 Ask = Callable[[Question], Verdict]
 
 ROWS = attention_rows()
-_EFFECT = re.compile(r" \((?:exact|idea|changes numerics)\)$")
+EFFECT = re.compile(r" \((?:exact|idea|changes numerics)\)$")
 _NAMED = re.compile(r"\b9\.\d+|\bsm_\d+|: \S+ -> ")  # a version, a target, a change
 _DATA = Path(__file__).resolve().parents[1] / "library/diagnose/data"
 
@@ -49,7 +49,7 @@ def advice_of(verdict: Verdict) -> str:
 def graphs_of(question: Question, said: str) -> list[Graph]:
     """Return the graphs that a remedy speaks of: with one or another change, or without some options of attention."""
     offered = {change.title: change.graph for change in changes(question.graph)}
-    titles = [_EFFECT.sub("", one) for one in re.split(r" or (?=with)", said)]
+    titles = [EFFECT.sub("", one) for one in re.split(r" or (?=with)", said)]
     if set(titles) <= offered.keys():
         return [offered[title] for title in titles]
     version = tuple(map(int, (question.version or library().version_text).split(".")))

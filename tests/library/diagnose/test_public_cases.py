@@ -6,10 +6,14 @@ import pytest
 
 from cudnn_backend_py import library
 from cudnn_backend_py.diagnose import Judge, Question, Verdict
+from cudnn_backend_py.graph.faults import FAULTS
 from tests.cases.public import PUBLIC, PublicCase, has_words
 
 # Shares that were right when the cases were counted; an answer may become better, not worse.
 RIGHT = {("attention", "work"): 0.96, ("attention", "sealed"): 0.88, ("other", "work"): 0.93, ("other", "sealed"): 0.7}
+
+# Faults that depend on more than the graph, and say on what: they take nothing back of a graph that is supported.
+CONDITIONAL = [f"({fault.code}" for fault in FAULTS if fault.depends_on]
 
 
 def told(verdict: Verdict) -> str:
@@ -22,7 +26,7 @@ def is_right(case: PublicCase, verdict: Verdict) -> bool:
     """Return whether the first line says what is true, in the words it needs."""
     headline = "" if verdict.cause is None else verdict.cause.headline
     if case.truth == "supported":
-        return verdict.supported and not verdict.hazards
+        return verdict.supported and all(any(name in one for name in CONDITIONAL) for one in verdict.hazards)
     if case.truth == "accepted and wrong":
         return bool(verdict.hazards) and has_words(" ".join(verdict.hazards), case.headline_words)
     return not verdict.supported and has_words(headline, case.headline_words)

@@ -22,7 +22,6 @@ from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.rewrite.changes import changes
 from cudnn_backend_py.graph.rewrite.tensors import replace_tensors
 from cudnn_backend_py.target import using
-from tests.library.diagnose.test_remedies_hold import EFFECT
 from tests.library.diagnose.test_rules import changed
 from tests.support.refused import (
     block_product,
@@ -33,6 +32,7 @@ from tests.support.refused import (
     scaled_weight_gradient,
     with_statistics,
 )
+from tests.support.remedies import EFFECT
 
 T, P = DataType, PointwiseMode
 E4M3, E5M2 = T.FP8_E4M3, T.FP8_E5M2
