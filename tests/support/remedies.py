@@ -26,7 +26,7 @@ from cudnn_backend_py.graph.rewrite.changes import changes
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.native import library
 
-__all__ = ["Cell", "advice_of", "all_cells", "check_advice", "question_of", "refused_cells"]
+__all__ = ["EFFECT", "Cell", "advice_of", "all_cells", "check_advice", "question_of", "refused_cells"]
 
 Cell = tuple[str, str, str]
 """Row, form and target of a table."""
