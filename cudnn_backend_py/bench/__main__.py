@@ -8,6 +8,7 @@ from types import ModuleType
 
 from . import matrix, verdict_cost
 from .endurance import long_use, million_rounds, ten_million_calls
+from .model import run as model
 
 __all__ = ["NAMES", "main"]
 
@@ -15,6 +16,7 @@ __all__ = ["NAMES", "main"]
 NAMES: dict[str, ModuleType] = {
     "verdict-cost": verdict_cost,
     "matrix": matrix,
+    "model": model,
     "long-use": long_use,
     "million-rounds": million_rounds,
     "ten-million-calls": ten_million_calls,

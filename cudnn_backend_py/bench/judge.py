@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ from ..plans.choice import EngineChoice
 from ..tuning.statistics import Timing
 from .shapes import DIRECTIONS
 
-__all__ = ["ACCEPTED", "judge", "verdict_lines"]
+__all__ = ["ACCEPTED", "Accepted", "judge", "verdict_lines"]
 
 
 @dataclass(frozen=True)
@@ -83,10 +83,10 @@ def _accepted() -> Iterator[Accepted]:
 ACCEPTED: tuple[Accepted, ...] = tuple(_accepted())
 
 
-def judge(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+def judge(record: Mapping[str, Any], accepted: Iterable[Accepted] = ACCEPTED) -> list[dict[str, Any]]:
     """Return for each figure its value, limit and whether it passed; None for what was not measured."""
     found = []
-    for item in ACCEPTED:
+    for item in accepted:
         value = item.figure(record)
         passed = None if value is None else value <= item.limit
         found.append({"name": item.name, "value": value and round(value, 3), "limit": item.limit, "passed": passed})

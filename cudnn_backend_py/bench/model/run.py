@@ -1,0 +1,256 @@
+"""A small GPT trained on sequences of random lengths and served from pages, with our attention and that of others.
+
+Each maker of attention runs in a process of its own, one after the other, from the first use of its library on; before,
+the process has done all else a step does. Told are the time to the first step, of the first epoch (every batch of
+another length), of steps on lengths seen for the first time and again, tokens per second, and serving: prefill, and
+decoding with and without a CUDA graph. All train the same numbers on the same text: their losses are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from ...info import start_record, write_record
+from ...system.child import call_command
+from ..judge import Accepted, judge, verdict_lines
+from ..tables import draw_bars
+
+__all__ = ["ACCEPTED", "add_options", "model_table", "run"]
+
+MAKERS = ("torch flash", "ours, adaptive", "ours, any", "torch cudnn", "cudnn-frontend", "ours, exact", "torch plain")
+WAYS = ("packed", "padded")
+EPOCHS = ("first epoch", "new lengths", "known lengths")
+OURS, FLASH, CUDNN = "ours, adaptive", "torch flash", "torch cudnn"
+READY = "ready"
+Figures = Mapping[str, Any]
+
+
+# what is accepted
+
+
+def _held(record: Figures, maker: str, *path: str) -> Any:
+    """Return a figure of a maker, None where it was not measured."""
+    found: Any = record["makers"].get(maker)
+    for key in path:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found
+
+
+def _ratio(record: Figures, maker: str, other: str, path: tuple[str, ...]) -> float | None:
+    mine, theirs = _held(record, maker, *path), _held(record, other, *path)
+    return None if mine is None or theirs is None else float(mine / theirs)
+
+
+def _first_epochs(record: Figures, way: str) -> float | None:
+    """Return our first epoch by torch's cuDNN's, per step: what took too long was stopped."""
+    of = [_held(record, maker, way, "first epoch") for maker in (OURS, CUDNN)]
+    if None in of:
+        return None
+    mine, theirs = (found["seconds"] / found["steps"] for found in of)
+    return float(mine / theirs)
+
+
+def _apart(record: Figures, way: str) -> float | None:
+    """Return how far losses are apart from those of torch's flash at most, relatively, over all makers."""
+    base = _held(record, FLASH, way, "first epoch", "losses")
+    others = [_held(record, maker, way, "first epoch", "losses") for maker in record["makers"] if maker != FLASH]
+    if base is None or not any(others):
+        return None
+    pairs = [pair for losses in others if losses for pair in zip(losses, base, strict=False)]
+    return max(float(abs(one / two - 1)) for one, two in pairs)
+
+
+def _served_apart(record: Figures, way: str) -> float | None:
+    base = _held(record, FLASH, way, "loss")
+    others = [_held(record, maker, way, "loss") for maker in record["makers"] if maker != FLASH]
+    found = [abs(other / base - 1) for other in others if other is not None] if base else []
+    return max(found, default=None)
+
+
+def _accepted() -> Iterator[Accepted]:
+    for way in WAYS:
+        path = way, "new lengths", "step_ms"
+        yield Accepted(
+            f"{way}: a step on new lengths, {OURS} / {FLASH}", 1.0, partial(_ratio, maker=OURS, other=FLASH, path=path)
+        )
+        yield Accepted(f"{way}: first epoch, {OURS} / {CUDNN}", 0.3, partial(_first_epochs, way=way))
+        yield Accepted(f"{way}: losses apart from those of {FLASH}", 0.02, partial(_apart, way=way))
+    for way in ("serving", "serving, captured"):
+        yield Accepted(f"{way}: losses apart from those of {FLASH}", 0.02, partial(_served_apart, way=way))
+
+
+ACCEPTED = tuple(_accepted())
+
+
+# tables
+
+
+def model_table(record: Figures) -> Table:
+    """Return the table of all makers."""
+    table = Table(title=f"A GPT of {record['parameters']} parameters: training and serving, milliseconds (tokens/s)")
+    table.add_column("")
+    for name in record["makers"]:
+        table.add_column(name, justify="right")
+    rows = [(way, epoch, what) for way in WAYS for epoch in EPOCHS for what in _told(epoch)]
+    for way, epoch, what in rows:
+        cells = [_cell(record, maker, way, epoch, what) for maker in record["makers"]]
+        table.add_row(f"{way}, {epoch}: {what}", *cells)
+    for way in ("serving", "serving, captured"):
+        for what in ("prefill_ms", "first_decode_ms", "decode_ms")[2 * (way != "serving") :]:
+            cells = []
+            for maker in record["makers"]:
+                value, rate = _held(record, maker, way, what), _held(record, maker, way, "tokens_per_second")
+                shown = f" ({rate:,})" if what == "decode_ms" and rate else ""
+                cells.append("" if value is None else f"{value:.2f}{shown}")
+            table.add_row(f"{way}: {what.removesuffix('_ms').replace('_', ' ')}", *cells)
+    return table
+
+
+def _told(epoch: str) -> tuple[str, ...]:
+    return ("first step", "whole", "step") if epoch == "first epoch" else ("step",)
+
+
+def _cell(record: Figures, maker: str, way: str, epoch: str, what: str) -> str:
+    found = _held(record, maker, way, epoch)
+    if found is None:
+        return ""
+    if what == "whole":
+        return f"{found['seconds'] * 1e3:.0f} in {found['steps']} steps"
+    value = found["first_step_ms" if what == "first step" else "step_ms"]
+    return f"{value:.2f}" + (f" ({found['tokens_per_second']:,})" if what == "step" else "")
+
+
+def _draw(record: Figures, path: Path) -> None:
+    """Write a picture: tokens per second of each way to train and serve."""
+    groups = {}
+    for way in WAYS:
+        for epoch in EPOCHS:
+            groups[f"{way},\n{epoch}"] = _rates(record, way, epoch)
+    bars = {"training, tokens per second": groups}
+    bars["serving, tokens per second"] = {way: _rates(record, way) for way in ("serving", "serving, captured")}
+    draw_bars(bars, path)
+
+
+def _rates(record: Figures, *path: str) -> dict[str, float]:
+    found = {maker: _held(record, maker, *path, "tokens_per_second") for maker in record["makers"]}
+    return {maker: rate for maker, rate in found.items() if rate}
+
+
+# processes
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add which makers, how much, and what only a child process is given."""
+    parser.add_argument("--makers", nargs="+", choices=MAKERS, default=MAKERS[:5])
+    parser.add_argument("--plot", type=Path, help="draw tokens per second into this file")
+    parser.add_argument("--little", action="store_true", help="a tiny model: whether all runs")
+    parser.add_argument("--device", default="cuda", help=argparse.SUPPRESS)
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+
+
+def _child(options: argparse.Namespace) -> None:
+    """Measure one maker when the parent says so, and print a line of JSON."""
+    from .measure import LITTLE, WHOLE, measure
+
+    def ready() -> None:
+        print(READY, flush=True)
+        sys.stdin.readline()
+
+    print(json.dumps(measure(options.child, LITTLE if options.little else WHOLE, options.device, ready)), flush=True)
+
+
+def _started(maker: str, options: argparse.Namespace, folder: Path) -> subprocess.Popen[str]:
+    """Start the process of a maker, which waits; its plans are kept in a folder of its own, which is empty."""
+    given = ["model", "--child", maker, "--device", options.device, *(["--little"] * options.little)]
+    plans = folder / maker.replace(" ", "-")
+    plans.mkdir(mode=0o700)
+    return subprocess.Popen(
+        call_command("cudnn_backend_py.bench.__main__:main", *given),
+        env={**os.environ, "CUDNN_BACKEND_PLAN_CACHE": str(plans)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=(folder / f"{plans.name}.txt").open("w"),
+        text=True,
+    )
+
+
+def _result(child: subprocess.Popen[str], errors: Path) -> dict[str, Any]:
+    """Let a process run and return its figures."""
+    assert child.stdin is not None
+    assert child.stdout is not None
+    lines: list[str] = []
+    for line in iter(child.stdout.readline, ""):
+        lines.append(line)
+        if line.strip() == READY:
+            child.stdin.write("\n")
+            child.stdin.flush()
+    code = child.wait()
+    if code or not lines[-1].startswith("{"):
+        said = errors.read_text().strip().splitlines()
+        return {"not measured": f"the process ended with {code}: {said[-1] if said else ''}"}
+    found: dict[str, Any] = json.loads(lines[-1])
+    return found
+
+
+def run_makers(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the figures of every maker; all processes are started at once, and run one after the other."""
+    names: Sequence[str] = options.makers
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        children = {maker: _started(maker, options, folder) for maker in names}
+        try:
+            return {
+                maker: _result(child, folder / f"{maker.replace(' ', '-')}.txt") for maker, child in children.items()
+            }
+        finally:
+            for child in children.values():
+                child.kill()
+                child.wait()
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure, print a table, and write."""
+    if options.child:
+        _child(options)
+        return
+    import torch
+
+    from .gpt import Gpt
+    from .measure import LITTLE, WHOLE
+
+    begin = time.perf_counter()
+    effort = LITTLE if options.little else WHOLE
+    with torch.device("meta"):
+        parameters = sum(x.numel() for x in Gpt(effort.sizes, device="meta").parameters())
+    record = {
+        **start_record("model", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")),
+        "gpu_name": torch.cuda.get_device_name() if options.device == "cuda" else "none",
+        "torch": torch.__version__,
+        "parameters": parameters,
+        "effort": {name: value for name, value in vars(effort).items() if name != "sizes"} | vars(effort.sizes),
+        "makers": run_makers(options),
+    }
+    record["seconds"] = round(time.perf_counter() - begin, 1)
+    record["accepted"] = judge(record, ACCEPTED)
+    console = Console(width=200)
+    console.print(model_table(record))
+    for line in verdict_lines(record):
+        console.print(line, highlight=False, style="red" if line.startswith("FAIL") else None)
+    text = write_record(record, options.output)
+    if options.output is None:
+        print(text)
+    if options.plot is not None:
+        _draw(record, options.plot)
