@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from types import ModuleType
 
-from . import matrix, verdict_cost
-from .endurance import long_use, million_rounds, ten_million_calls
+from . import grid, matrix, shape_classes, verdict_cost
+from .endurance import any_shape, capture_soak, long_use, million_rounds, ten_million_calls
 from .model import run as model
 
 __all__ = ["NAMES", "main"]
@@ -17,6 +17,10 @@ NAMES: dict[str, ModuleType] = {
     "verdict-cost": verdict_cost,
     "matrix": matrix,
     "model": model,
+    "grid": grid,
+    "shape-classes": shape_classes,
+    "any-shape": any_shape,
+    "capture-soak": capture_soak,
     "long-use": long_use,
     "million-rounds": million_rounds,
     "ten-million-calls": ten_million_calls,

@@ -117,16 +117,16 @@ class Ours(Attention):
         self.name = f"ours, {shapes}"
 
     def packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
-        return torch_ops.attention_varlen(q, k, v, cu, cu, longest, longest, causal=True)
+        return torch_ops.attention_varlen(q, k, v, cu, cu, longest, longest, causal=True, shapes=self.shapes)
 
     def padded(self, q: Any, k: Any, v: Any) -> Any:
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
         return torch_ops.attention(q, k, v, causal=True, shapes=self.shapes).transpose(1, 2)
 
     def cached(self, q: Any, layer: int, cache: Cache) -> Any:
-        k, v = (cache.pages(memory[layer]).transpose(1, 2) for memory in (cache.k, cache.v))
-        o = torch_ops.attention_with_kvcache(q.unsqueeze(2), k, v, cache.table, cache.lengths, max_seqlen_k=cache.most)
-        return o.squeeze(2)
+        k, v = (cache.pages(memory[layer]) for memory in (cache.k, cache.v))
+        o = torch_ops.attention_with_kvcache(q.unsqueeze(1), k, v, cache.table, cache.lengths, shapes=self.shapes)
+        return o.squeeze(1)
 
 
 class TorchFlash(Attention):

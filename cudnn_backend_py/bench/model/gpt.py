@@ -139,14 +139,18 @@ def packed_batches(count: int, tokens: int, most: int, sizes: Sizes, seed: int, 
 
 
 def padded_batches(count: int, sequences: int, most: int, sizes: Sizes, seed: int, device: str = "cuda") -> list[Batch]:
-    """Return batches of so many sequences, padded to the longest of each, no two batches of one length."""
+    """Return batches of so many sequences of 16 to `most` tokens, padded to the longest of each batch.
+
+    No two batches have one length, as far as there are as many lengths.
+    """
     generator = torch.Generator().manual_seed(seed)
     batches: list[Batch] = []
-    while len(batches) < count:
-        lengths = [_length(64, most, generator) for _ in range(sequences)]
+    for number in range(count):
+        lengths = [_length(16, most, generator) for _ in range(sequences)]
         longest = max(lengths)
-        if longest in [batch.longest for batch in batches]:
-            continue
+        while number < most - 16 and longest in [batch.longest for batch in batches]:
+            lengths[0] = longest = 16 + (longest - 16 + 1) % (most - 15)
+            lengths = [min(length, longest) for length in lengths]
         tokens = torch.zeros(sequences, longest, dtype=torch.int64)
         targets = torch.full((sequences, longest), -1)
         for row, length in enumerate(lengths):
