@@ -35,7 +35,7 @@ __all__ = ["ACCEPTED", "add_options", "random_shapes", "run"]
 FAMILIES = ((16, 0, 64, True), (16, 4, 128, True))
 MOST_TOKENS = 32768
 CALLS = 10  # of a shape, from which on the exact plan has taken over
-PATIENCE_S = 10.0  # for a plan that is built in the background
+PATIENCE_S = 0.5  # for a plan that is built in the background
 
 
 def random_shapes(count: int, seed: int = 0) -> list[Shape]:
@@ -93,7 +93,7 @@ def _call_until_ready(call: Callable[[], Any]) -> int:
     """Make nine calls, then wait: what was begun in the background is to be done when the tenth comes."""
     for _ in range(CALLS - 1):
         call()
-    time.sleep(0.5)
+    time.sleep(PATIENCE_S)
     return CALLS - 1
 
 

@@ -20,6 +20,7 @@ from .memory import in_use
 
 __all__ = ["ACCEPTED", "add_options", "run"]
 
+CHECKPOINTS = 20
 SETS = 64  # sets of lengths and pages, taken in turn
 BATCH, HEADS, KV_HEADS, HEAD_DIM = 16, 8, 2, 64
 PAGE, PAGES = 64, 8  # tokens of a page, pages of a sequence
@@ -91,8 +92,8 @@ def _refused(soak: _Soak) -> str:
 
 
 def _growth(record: Mapping[str, Any], key: str) -> float:
-    first, *_, last = record["points"]
-    return float(last[key] - first[key])
+    points = record["points"]
+    return float(points[-1][key] - points[0][key])
 
 
 ACCEPTED = (
@@ -135,15 +136,14 @@ def run(options: argparse.Namespace) -> None:
     torch.cuda.synchronize()
     begin = time.perf_counter()
     points: list[dict[str, int]] = []
-    replays = 0
+    replays, step = 0, max(1, options.replays // CHECKPOINTS)
     while replays < options.replays and time.perf_counter() - begin < options.limit:
-        for _ in range(min(10_000, options.replays - replays)):
+        for _ in range(min(step, options.replays - replays)):
             graph.replay()
             replays += 1
         torch.cuda.synchronize()
-        if replays % 50_000 == 0 or replays == options.replays:
-            free, total = torch.cuda.mem_get_info()
-            points.append({"replays": replays, "gpu_bytes": total - free, **in_use()})
+        free, total = torch.cuda.mem_get_info()
+        points.append({"replays": replays, "gpu_bytes": total - free, **in_use()})
     record: dict[str, Any] = {
         **start_record("capture-soak", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")),
         "gpu_name": torch.cuda.get_device_name(),

@@ -36,9 +36,9 @@ class Sizes:
 
 
 class _Block(nn.Module):  # type: ignore[misc]  # torch may be absent where types are checked
-    def __init__(self, sizes: Sizes, layer: int) -> None:
+    def __init__(self, sizes: Sizes, layer: int, is_contiguous: bool) -> None:
         super().__init__()
-        self.layer, self.heads = layer, (sizes.heads, sizes.head_dim)
+        self.layer, self.heads, self.is_contiguous = layer, (sizes.heads, sizes.head_dim), is_contiguous
         width = sizes.width
         self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
@@ -48,6 +48,8 @@ class _Block(nn.Module):  # type: ignore[misc]  # torch may be absent where type
 
     def forward(self, x: torch.Tensor, attend: Attend) -> torch.Tensor:
         q, k, v = self.qkv(self.first(x)).unflatten(1, (3, *self.heads)).unbind(1)
+        if self.is_contiguous:
+            q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
         x = x + self.out(attend(self.layer, q, k, v).flatten(1))
         return x + self.down(torch.nn.functional.gelu(self.up(self.second(x)), approximate="tanh"))
 
@@ -55,7 +57,7 @@ class _Block(nn.Module):  # type: ignore[misc]  # torch may be absent where type
 class Gpt(nn.Module):  # type: ignore[misc]
     """A decoder in bfloat16: the same numbers in it for the same seed."""
 
-    def __init__(self, sizes: Sizes, seed: int = 0, device: str = "cuda") -> None:
+    def __init__(self, sizes: Sizes, seed: int = 0, device: str = "cuda", *, is_contiguous: bool = False) -> None:
         super().__init__()
         self.sizes = sizes
         torch.manual_seed(seed)
@@ -65,7 +67,7 @@ class Gpt(nn.Module):  # type: ignore[misc]
         )
         for table in (self.tokens, self.places):
             nn.init.normal_(table.weight, std=0.02)
-        self.blocks = nn.ModuleList(_Block(sizes, layer) for layer in range(sizes.layers))
+        self.blocks = nn.ModuleList(_Block(sizes, layer, is_contiguous) for layer in range(sizes.layers))
         self.last = nn.LayerNorm(sizes.width)
         self.to(device, torch.bfloat16)
 

@@ -32,6 +32,7 @@ class Effort:
     most_prompt: int = 1024
     decoded: int = 64
     limit_s: float = 14.0  # of an epoch: what is slow is not waited for
+    is_contiguous: bool = False  # q, k and v are copied out of the one tensor they are made in
 
 
 WHOLE = Effort()
@@ -58,7 +59,7 @@ class Trained:
 
     def __init__(self, effort: Effort, attention: Attention, device: str) -> None:
         self.effort, self.attention, self.device = effort, attention, device
-        self.model = Gpt(effort.sizes, device=device)
+        self.model = Gpt(effort.sizes, device=device, is_contiguous=effort.is_contiguous)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=6e-4, fused=device == "cuda")
         self.clock = Clock(device)
 

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add which makers, how much, and what only a child process is given."""
     parser.add_argument("--makers", nargs="+", choices=MAKERS, default=MAKERS[:5])
     parser.add_argument("--plot", type=Path, help="draw tokens per second into this file")
+    parser.add_argument(
+        "--contiguous", action="store_true", help="copy q, k and v out of the one tensor they are made in"
+    )
     parser.add_argument("--little", action="store_true", help="a tiny model: whether all runs")
     parser.add_argument("--device", default="cuda", help=argparse.SUPPRESS)
     parser.add_argument("--child", help=argparse.SUPPRESS)
@@ -169,12 +173,14 @@ def _child(options: argparse.Namespace) -> None:
         print(READY, flush=True)
         sys.stdin.readline()
 
-    print(json.dumps(measure(options.child, LITTLE if options.little else WHOLE, options.device, ready)), flush=True)
+    effort = replace(LITTLE if options.little else WHOLE, is_contiguous=options.contiguous)
+    print(json.dumps(measure(options.child, effort, options.device, ready)), flush=True)
 
 
 def _started(maker: str, options: argparse.Namespace, folder: Path) -> subprocess.Popen[str]:
     """Start the process of a maker, which waits; its plans are kept in a folder of its own, which is empty."""
     given = ["model", "--child", maker, "--device", options.device, *(["--little"] * options.little)]
+    given += ["--contiguous"] * options.contiguous
     plans = folder / maker.replace(" ", "-")
     plans.mkdir(mode=0o700)
     return subprocess.Popen(
@@ -232,7 +238,7 @@ def run(options: argparse.Namespace) -> None:
     from .measure import LITTLE, WHOLE
 
     begin = time.perf_counter()
-    effort = LITTLE if options.little else WHOLE
+    effort = replace(LITTLE if options.little else WHOLE, is_contiguous=options.contiguous)
     with torch.device("meta"):
         parameters = sum(x.numel() for x in Gpt(effort.sizes, device="meta").parameters())
     record = {
