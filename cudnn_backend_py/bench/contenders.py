@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -12,7 +13,7 @@ from .. import torch_ops
 from .frontend_graph import build
 from .shapes import Direction, Shape
 
-__all__ = ["Frontend", "differentiate", "fill_forward", "make_buffers", "open_frontend", "torch_calls"]
+__all__ = ["Frontend", "differentiate", "fill_forward", "make_buffers", "open_frontend", "torch_calls", "torch_varlen"]
 
 
 def make_buffers(shape: Shape, direction: Direction, sets: int = 1) -> list[dict[str, Any]]:
@@ -106,6 +107,17 @@ def torch_calls(
         except RuntimeError:  # that backend does not support the problem, or this GPU
             continue
         yield name, made, context
+
+
+def torch_varlen() -> tuple[Callable[..., Any], dict[str, Any]] | None:
+    """Return torch's attention of packed tokens and what makes it causal; None where this torch has none."""
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        return None
+    if "is_causal" in inspect.signature(varlen_attn).parameters:
+        return varlen_attn, {"is_causal": True}
+    return varlen_attn, {"window_size": (-1, 0)}
 
 
 def differentiate(call: Callable[[], Any], inputs: tuple[Any, ...], buffers: Mapping[str, Any]) -> Callable[[], Any]:

@@ -30,6 +30,13 @@ def _host_ratio(record: Mapping[str, Any], direction: str, name: str, other: str
     return float(found[name]["median_us"] / found[other]["median_us"])
 
 
+def _operator_ratio(record: Mapping[str, Any], section: str, name: str, other: str) -> float | None:
+    found = record.get("operators", {}).get(section, {})
+    if name not in found or other not in found:
+        return None
+    return float(found[name]["median_us"] / found[other]["median_us"])
+
+
 def _slower(record: Mapping[str, Any], name: str, other: str) -> float | None:
     """Return how many shapes are slower than `other` beyond noise."""
     rows = [row["us"] for row in record["gpu"] if name in row["us"] and other in row["us"]]
@@ -55,6 +62,20 @@ def _fresh_ratio(record: Mapping[str, Any], name: str, other: str) -> float | No
     return float(found[name]["total"] / found[other]["total"]) if name in found and other in found else None
 
 
+# section, contender, the other one, and how many times its host time is the most
+_OPERATORS = (
+    *(
+        (f"dense, {way}", "ours", other, 1.0)
+        for way in ("no gradients", "gradients", "backward")
+        for other in ("torch cudnn", "torch flash")
+    ),
+    ("packed tokens", "ours, equal heads", "torch varlen, equal heads", 0.5),
+    ("packed tokens", "ours", "C loop", 1.6),
+    ("packed tokens", "bound", "C loop", 1.05),
+    ("packed tokens", "fresh and checked", "C loop", 1.2),
+)
+
+
 def _accepted() -> Iterator[Accepted]:
     ratios = (
         ("same pointers", "C loop", 1.15),
@@ -67,6 +88,9 @@ def _accepted() -> Iterator[Accepted]:
         for name, other, limit in ratios:
             figure = partial(_host_ratio, direction=direction, name=name, other=other)
             yield Accepted(f"host, {direction}: {name} / {other}", limit, figure)
+    for section, name, other, limit in _OPERATORS:
+        figure = partial(_operator_ratio, section=section, name=name, other=other)
+        yield Accepted(f"operators, {section}: {name} / {other}", limit, figure)
     yield Accepted("GPU: shapes that differ from cudnn-frontend, same plan", 0, _against_frontend)
     yield Accepted(
         "GPU: shapes where autotuned is slower than the first choice",

@@ -11,7 +11,7 @@ from rich.table import Table
 from ..errors import EnvironmentNotReady
 from .shapes import DIRECTIONS
 
-__all__ = ["draw", "draw_bars", "fresh_table", "gpu_table", "host_table"]
+__all__ = ["draw", "draw_bars", "fresh_table", "gpu_table", "host_table", "operators_table"]
 
 
 def host_table(record: Mapping[str, Any]) -> Table:
@@ -33,6 +33,17 @@ def host_table(record: Mapping[str, Any]) -> Table:
 
 def _quartiles(timing: Mapping[str, float]) -> str:
     return f"{timing['low_us']:.2f} to {timing['high_us']:.2f}"
+
+
+def operators_table(record: Mapping[str, Any]) -> Table:
+    """Return the table of host time per call of torch operators."""
+    table = Table(title="Host time per call of torch operators, microseconds")
+    for name in ("", "", "median", "quartiles"):
+        table.add_column(name, justify="right" if name else "left", style="dim" if name == "quartiles" else "")
+    for section, found in record["operators"].items():
+        for name, timing in found.items():
+            table.add_row(section, name, f"{timing['median_us']:.2f}", _quartiles(timing))
+    return table
 
 
 def gpu_table(record: Mapping[str, Any]) -> Table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -12,7 +11,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from ... import torch_ops
-from ..contenders import Frontend, open_frontend
+from ..contenders import Frontend, open_frontend, torch_varlen
 from ..shapes import Shape
 
 __all__ = ["MAKERS", "Attention", "Cache", "NotOffered", "make_attention"]
@@ -137,7 +136,10 @@ class TorchFlash(Attention):
     shuffled = False
 
     def packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
-        call, options = _varlen()
+        found = torch_varlen()
+        if found is None:
+            raise NotOffered("this torch has no attention of packed tokens")
+        call, options = found
         return call(q, k, v, cu, cu, longest, longest, **options)
 
     def padded(self, q: Any, k: Any, v: Any) -> Any:
@@ -160,17 +162,6 @@ class TorchFlash(Attention):
             seqused_k=cache.lengths,
         )
         return o
-
-
-def _varlen() -> tuple[Callable[..., Any], dict[str, Any]]:
-    """Return torch's attention of packed sequences, and what makes it causal."""
-    try:
-        from torch.nn.attention.varlen import varlen_attn
-    except ImportError as error:
-        raise NotOffered(str(error)) from None
-    if "is_causal" in inspect.signature(varlen_attn).parameters:
-        return varlen_attn, {"is_causal": True}
-    return varlen_attn, {"window_size": (-1, 0)}
 
 
 class TorchCudnn(Attention):
