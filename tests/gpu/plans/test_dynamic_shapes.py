@@ -471,12 +471,12 @@ class Run:
         want = self.expected(run, asked["problem"] if self.case.form == "matmul" else self.problems[1], arenas)
         got = {name: run.view(name, found[name]) for name in run.written}
         said["said"] = differs(got, want, self.real_rows())
-        outside = {}
         for name in run.written:
             mine = np.zeros(found[name].size, bool)
             run.view(name, mine)[...] = True
-            outside[name] = int((~np.isnan(found[name]) & ~mine).sum())
-        said["written_outside"] = outside
+            if outside := int((~np.isnan(found[name]) & ~mine).sum()):
+                words = f"{name}: {outside} elements outside of it written"
+                said["said"] = words if said["said"] == RIGHT else f"{said['said']}; {words}"
         if said["said"] != RIGHT and not self.real_rows():
             said["as_if"] = [
                 words
