@@ -1,14 +1,16 @@
 """``ClassPlan``: one ragged plan, built for bounds, that runs every batch and length within them.
 
 Before each launch a small kernel (:mod:`cudnn_backend_py.native.prepare`) writes what the plan reads of the call's
-shape into the call's workspace: lengths, ragged offsets, page tables. So nothing is kept per shape. Both launches can
-be captured in a CUDA graph: the addresses are kept there, and what lies at them is read again at each replay.
+shape into the call's workspace: lengths, ragged offsets, page tables. It also clears what the plan leaves as it was:
+rows of padding, and those of queries that have no keys, whose statistics become minus infinity. So nothing is kept per
+shape. Both launches can be captured in a CUDA graph: the addresses are kept there, and what lies at them is read again
+at each replay.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -22,7 +24,7 @@ from ..graph.ir import Tensor
 from ..native.cuda import Memory, current_context, in_context, is_capturing, relaxed_capture
 from ..native.fast_call import Launch
 from ..native.launch import Launcher
-from ..native.prepare import MOST_RAGGED, Prepare
+from ..native.prepare import MOST_CLEARED, MOST_RAGGED, THREADS, Prepare
 from ..plans.build import build
 from ..plans.plan import Plan
 from ..target import Target
@@ -36,6 +38,9 @@ from .stream_state import thread_handle
 __all__ = ["ClassPlan", "Sequences"]
 
 _OF_KEYS = ("k", "v", "dk", "dv")  # counted in the tokens of K and V
+_MINUS_INFINITY = 0xFF800000  # as float32
+_CLEARED = {"o": 0, "stats": _MINUS_INFINITY, "max": _MINUS_INFINITY, "sum_exp": 0, "dq": 0, "dk": 0, "dv": 0}
+_MOST_BLOCKS = 1024
 _PACKS_KEPT = 64
 
 
@@ -95,8 +100,8 @@ class ClassPlan:
         The tensors that a call gives, in their order by position.
     plan
         The plan of cuDNN.
-    streams
-        Addresses of the streams it ran on.
+    device, streams
+        The GPU's ordinal, and addresses of the streams it ran on.
     captured
         Whether a call was captured in a CUDA graph, which needs it from then on.
 
@@ -118,7 +123,7 @@ class ClassPlan:
     ) -> None:
         self.problem, self.bounds = problem, Bounds(problem.batch, problem.seq_q, problem.seq_kv)
         self.plan = _build(problem, target, backward)
-        self._device = live_handle(self.plan).device or 0
+        self.device = live_handle(self.plan).device or 0
         self._is_alone = target.library.driver.devices == 1
         arguments = Arguments(self.plan.graph)
         given = [x for x in arguments.given if not x.name.startswith(PREPARED)]
@@ -134,10 +139,13 @@ class ClassPlan:
         self._ragged = [name.removeprefix("ragged_") for name in self._tables if name.startswith("ragged_")]
         pages = problem.pages_per_sequence if problem.page_size else 0
         self._paging = problem.page_size or 1, pages
-        self.elements = max(problem.batch + 1, problem.batch * pages)
-        allocate = partial(torch_memory, self._device) if isinstance(workspace, str) else workspace
+        self._blocks = min(-(-max(problem.batch + 1, problem.batch * pages) // THREADS), _MOST_BLOCKS)
+        written = {x.uid for x in self.plan.graph.outputs}
+        self._cleared = [(i, x) for i, x in enumerate(given) if x.uid in written and x.name in _CLEARED]
+        self._backward = backward
+        allocate = partial(torch_memory, self.device) if isinstance(workspace, str) else workspace
         self._allocate: Callable[[int], Any] | None = allocate
-        self._memory = Memory(self._device)
+        self._memory = Memory(self.device)
         self._local = threading.local()
         self._current_stream: Callable[[], int] | None = None
         self.streams: set[int] = set()
@@ -199,13 +207,15 @@ class ClassPlan:
             *_read_table(s.block_table),
             *self._paging,
             tables.get("page_table", 0),
+            *self._rows_to_clear(s, given, multipliers),
         )
         workspace = base + size if self.plan.workspace_bytes else 0
+        blocks = max(self._blocks, s.batch, _MOST_BLOCKS // s.batch * s.batch if _is_padded(s) else 0)
         if self._is_alone or current_context() == state.context:
-            state.launch(row, addresses, workspace)
+            state.launch(blocks, row, addresses, workspace)
         else:
             with in_context(state.context):
-                state.launch(row, addresses, workspace)
+                state.launch(blocks, row, addresses, workspace)
 
     def _given(self, buffers: Mapping[str, Any] | Sequence[Any]) -> list[int]:
         """Return the addresses of the buffers in the order of ``names``."""
@@ -231,6 +241,25 @@ class ClassPlan:
                 found = states[stream] = _State(self, stream)
             self.streams.add(stream)
         return found
+
+    def _rows_to_clear(self, s: Sequences, given: Sequence[int], multipliers: Mapping[str, int]) -> Iterator[int]:
+        """Yield the end of the kernel's arguments: which tensors have rows that the plan leaves as they are.
+
+        A backward pass leaves those of padding; a forward pass also those of queries that have no keys.
+        """
+        some = _is_padded(s) or (not self._backward and s.cu_kv is not None)
+        yield len(self._cleared) if some else 0
+        count = 0
+        for at, tensor in self._cleared if some else ():
+            words = ELEMENT_BITS[tensor.data_type] / 32
+            _, heads, _, dim = tensor.dims
+            _, head, token, _ = tensor.strides
+            sizes = (multipliers["stats" if dim == 1 else tensor.name], token, head)
+            multiplier, token, head = (int(size * words) for size in sizes)
+            yield from (given[at], multiplier, tensor.name in _OF_KEYS, token, head, heads, int(dim * words))
+            yield _CLEARED[tensor.name]
+            count += 1
+        yield from [0] * (8 * (MOST_CLEARED - count))
 
     def _lay_out_scratch(self, s: Sequences) -> tuple[list[int], int]:
         """Return where scratch tensors lie behind the tables in a workspace, and where its rest begins."""
@@ -268,13 +297,13 @@ class _State:
             plan.target.library, holder.state, stream, plan.descriptor.pointer, may_be_elsewhere=False
         )
         with in_context(self.context):
-            self._prepare = Prepare(stream, owner.elements)
+            self._prepare = Prepare(stream)
         self.own = self.own_bytes = 0
 
-    def launch(self, row: tuple[int, ...], addresses: tuple[int, ...], workspace: int) -> None:
+    def launch(self, blocks: int, row: tuple[int, ...], addresses: tuple[int, ...], workspace: int) -> None:
         launcher, key = self._launcher, (workspace, *addresses)
         pack = launcher.find(key) or launcher.keep(key, launcher.row(*addresses), workspace)
-        self._prepare.launch(*row)
+        self._prepare.launch(blocks, *row)
         self._launch.run(pack)
 
 
@@ -315,6 +344,10 @@ def _scratch_bytes(tensor: Tensor, s: Sequences) -> int:
 
 def _round_up(size: int) -> int:
     return -(-size // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT
+
+
+def _is_padded(s: Sequences) -> bool:
+    return s.len_q is not None or s.len_kv is not None
 
 
 def _address(tensor: Any) -> int:

@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..graph.attention import Attention
-from .arguments import ALIGNMENT, Layout, Options, data_type_of
+from .arguments import ALIGNMENT, Layout, Options, data_type_of, fits
 from .graphs import make_problem
 
-__all__ = ["MOVED", "Reading", "fits", "read"]
+__all__ = ["MOVED", "Reading", "read"]
 
 MOVED = {False: ("q", "k", "v", "o"), True: ("q", "k", "v", "o", "do", "dq", "dk", "dv")}
+_TAKES_GAPS = False  # whether tokens may lie apart, as in slices of packed Q, K and V
 _OF_HEADS = ("bias", "alibi_slopes", "sink")  # what heads have of their own
 
 
@@ -51,15 +52,6 @@ class Reading:
     copied: tuple[str, ...] = ()
     heads_folded: int = 1
     least_q: int = 1
-
-
-def fits(x: Any) -> bool:
-    """Return whether cuDNN reads such strides right: d dense, nothing expanded, multiples of 16 bytes."""
-    size = x.element_size()
-    return (x.stride(-1) == 1 or x.shape[-1] == 1) and all(
-        dim == 1 or (stride > 0 and stride * size % ALIGNMENT == 0)
-        for dim, stride in zip(x.shape[:-1], x.stride()[:-1], strict=True)
-    )
 
 
 def read(backward: bool, named: Mapping[str, Any], options: Options) -> Reading:
@@ -96,8 +88,10 @@ def read(backward: bool, named: Mapping[str, Any], options: Options) -> Reading:
     if table is not None:
         for name, x in (("k", k), ("v", v)):
             layouts[name] = Layout((batch, x.shape[1], max_kv, x.shape[3]), tuple(x.stride()), data_type_of(x))
-    heads = 1 if folded > 1 else q.shape[1]
-    if named.get("stats") is not None:
+    heads, stats = (1 if folded > 1 else q.shape[1]), named.get("stats")
+    if stats is not None:
+        if not (stats.t() if packed else stats if folded > 1 else stats.transpose(1, 2)).is_contiguous():
+            copied += ("stats",)
         layouts["stats"] = Layout((batch * folded, heads, max_q, 1), (max_q * heads, 1, heads, 1), None)
         multipliers["stats"] = heads if packed else max_q * heads
     for name in (*_OF_HEADS, "dbias"):
@@ -136,7 +130,7 @@ def _folds(x: Any) -> bool:
     """Return whether the heads of all batches of [b, h, s, d] follow each other at one distance."""
     b, h, s, _ = x.shape
     batch, head, row, _ = x.stride()
-    return fits(x) and (b == 1 or batch == h * head) and (s == 1 or head > row)
+    return fits(x) and (b == 1 or batch == h * head) and (s == 1 or head > row) and (_TAKES_GAPS or row == x.shape[3])
 
 
 def _as_sequences(x: Any, packed: bool, folded: int) -> tuple[int, int, int] | None:
@@ -150,7 +144,7 @@ def _as_sequences(x: Any, packed: bool, folded: int) -> tuple[int, int, int] | N
             head = dim
         if x.shape[0] == 1:
             token = heads * head
-        return head, token, token
+        return (head, token, token) if _TAKES_GAPS or token == heads * dim else None
     (_, heads, tokens, _), (sequence, head, token, _) = x.shape, x.stride()
     if folded > 1:
         return dim, (dim if tokens == 1 else token), head
@@ -160,7 +154,7 @@ def _as_sequences(x: Any, packed: bool, folded: int) -> tuple[int, int, int] | N
         token = heads * head
     if x.shape[0] == 1:
         sequence = tokens * token
-    return None if head > token else (head, token, sequence)
+    return None if head > token or not (_TAKES_GAPS or token == heads * dim) else (head, token, sequence)
 
 
 def _packed_strides(x: Any, packed: bool) -> tuple[int, int, int]:

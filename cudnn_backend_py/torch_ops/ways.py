@@ -1,7 +1,8 @@
 """The ways a pass can take: the exact plan of its shape, or the plan of a class of shapes.
 
 Which one is the policy's choice (``exact``, ``any``, ``adaptive``); packed tokens and pages always go by a class. What
-is known of a call is kept by the shapes of its tensors, for the last few thousand shapes.
+is known of a call is kept by the shapes of its tensors, for the last few thousand shapes; plans are in the pool of the
+process.
 """
 
 from __future__ import annotations
@@ -10,26 +11,40 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 from ..errors import CudnnBackendError, UsageError
 from ..execution.class_plan import ClassPlan, Sequences
 from ..execution.executable import Executable
-from ..graph.attention import deterministic_config
+from ..execution.plan_pool import Held, shared_pool
+from ..graph.attention import Attention, deterministic_config
 from ..graph.attention.shape_class import Bounds, class_problem, grow
 from ..graph.ir import Graph, packed_strides
 from ..plans.build import build, shared_target
 from ..plans.plan import Plan
 from ..target import Target
-from .arguments import ALIGNMENT, Layout, Options, check_options, check_tensors, data_type_of
+from .arguments import (
+    ALIGNMENT,
+    Layout,
+    Options,
+    check_options,
+    check_out,
+    check_tensors,
+    data_type_of,
+    fits,
+)
 from .graphs import attention_graph
-from .reading import MOVED, Reading, fits, read
+from .reading import MOVED, Reading, read
 
 __all__ = ["forget", "run"]
 
 _KEPT = 4096  # shapes
+_AGAIN = 3  # calls of a shape until its exact plan is built in the background
+_WASTE = 4  # times the least area, above which a nearer class is built in the background
 _SMALL_WORKSPACE = 1 << 20  # bytes a plan may keep; more is asked of torch's allocator at each call
 _WRITTEN = {False: ("o", "stats", "amax_s", "amax_o"), True: ("dq", "dk", "dv", "dbias", "dsink")}
+_LENGTHS = ("seq_len_q", "seq_len_kv", "cu_seqlens_q", "cu_seqlens_k")  # read by a kernel of ours
 
 Named = dict[str, Any]
 
@@ -42,6 +57,7 @@ class Way(Protocol):
 
 
 _ways: OrderedDict[tuple[Any, ...], Way] = OrderedDict()
+_classes: dict[tuple[Any, ...], list[Bounds]] = {}
 _making = threading.Lock()
 
 
@@ -85,9 +101,11 @@ def run(
 
 
 def forget() -> None:
-    """Forget what is known of all shapes."""
-    _ways.clear()
-    _classes.clear()
+    """Forget what is known of all shapes, and their plans; those of CUDA graphs too."""
+    with _making:
+        _ways.clear()
+        _classes.clear()
+    shared_pool().clear()
 
 
 def _kind(x: Any) -> tuple[Any, ...]:
@@ -97,40 +115,40 @@ def _kind(x: Any) -> tuple[Any, ...]:
 def _make(backward: bool, named: Named, options: Options, key: tuple[Any, ...]) -> Way:
     """Return the way of such a call, checked and kept."""
     check_options(options)
+    if key[-1] is not None:
+        check_out(named["o"], named["q"], named["v"])
     check_tensors(named)
     if key[-1] is not None and not fits(named["o"]):
         raise UsageError(
             f"out has strides {list(named['o'].stride())}: d dense, others of multiples of 16 bytes are needed",
             code="torch-tensor",
         )
+    way = _choose(backward, named, options, key)
     with _making:
-        found = _ways.get(key)
-        if found is None:
-            found = _choose(backward, named, options)
-            _ways[key] = found
-            if len(_ways) > _KEPT:
-                _ways.popitem(last=False)
+        found = _ways.setdefault(key, way)
+        if len(_ways) > _KEPT:
+            _ways.popitem(last=False)
     return found
 
 
-def _choose(backward: bool, named: Named, options: Options) -> Way:
+def _choose(backward: bool, named: Named, options: Options, key: tuple[Any, ...]) -> Way:
     if named["o"].numel() == 0 or named["k"].numel() == 0:
         return _Empty(backward)
     is_dense = named["cu_seqlens_q"] is None and named["block_table"] is None
     if not is_dense:
         return _ByClass(backward, named, options)
     if options.shapes == "exact":
-        return _Exact(backward, named, options)
+        return _Exact(backward, named, options, key)
     try:
         by_class = _ByClass(backward, named, options)
     except UsageError:
         raise
     except CudnnBackendError:  # what no class can be, or cuDNN does not take as one
-        return _Exact(backward, named, options)
+        return _Exact(backward, named, options, key)
     # With dropout the passes must draw one mask, and where results must repeat plans must not change meanwhile.
     if options.shapes == "any" or options.deterministic or options.dropout:
         return by_class
-    return _Adaptive(backward, by_class, options)
+    return _Adaptive(by_class, _Exact(backward, named, options, key))
 
 
 class _Empty:
@@ -140,37 +158,100 @@ class _Empty:
         self._written = _WRITTEN[backward]
 
     def run(self, named: Named) -> None:
+        """Write zeros, and statistics of nothing."""
         for name in self._written:
             if named.get(name) is not None:
                 named[name].fill_(float("-inf") if name == "stats" else 0)
 
 
+class _Pooled:
+    """A plan of the pool, found again or made again where it had to go."""
+
+    def __init__(self, key: tuple[Any, ...]) -> None:
+        self._key = key
+        self._held: Held | None = None
+
+    def _build(self) -> Any:
+        raise NotImplementedError
+
+    def take(self) -> Any:
+        """Return the plan, which is built if it is not there."""
+        pool, held = shared_pool(), self._held
+        if held is None or held.plan is None:
+            held = self._held = pool.hold(self._key, self._build, _current_stream())
+        held.used = pool.now
+        return held.plan
+
+    def take_if_there(self) -> Any:
+        """Return the plan, None if it has to be built."""
+        pool, held = shared_pool(), self._held
+        if held is None or held.plan is None:
+            held = self._held = pool.find(self._key)
+            if held is None:
+                return None
+        held.used = pool.now
+        return held.plan
+
+    def ask(self) -> None:
+        """Let the plan be built in the background."""
+        import torch
+
+        shared_pool().soon(self._key, self._build, torch.cuda.current_device())
+
+
+def _current_stream() -> int:
+    import torch
+
+    stream: int = torch.cuda.current_stream().cuda_stream
+    return stream
+
+
 # the exact way
 
 
-class _Exact:
+class _ExactPlan:
+    """A plan of one shape, as the pool keeps it."""
+
+    def __init__(self, executable: Executable) -> None:
+        self.executable = executable
+        self.streams: set[int] = set()
+        self.captured = False
+
+
+class _Exact(_Pooled):
     """The plan of one problem, with the tensors that have to be copied for it. Threads may share one."""
 
-    def __init__(self, backward: bool, named: Mapping[str, Any], options: Options) -> None:
-        _refuse_capture()
+    def __init__(self, backward: bool, named: Mapping[str, Any], options: Options, key: tuple[Any, ...]) -> None:
+        super().__init__(("exact", key))
         present = {name: x for name, x in named.items() if x is not None}
         self._read = [name for name, x in present.items() if name not in _WRITTEN[backward] and not _is_plain(name, x)]
-        facts = {name: _facts(x, name in self._read) for name, x in present.items()}
-        target = shared_target()
-        graph = attention_graph(facts, options, backward=backward, version=target.library.version, sm=target.sm)
-        plan = _build(graph, target, options.deterministic and backward)
-        # The key of this way holds whatever a check would look at.
-        self._executable = Executable(plan, workspace="torch", check=False)
-        if self._executable.workspace_bytes <= _SMALL_WORKSPACE:
-            self._executable = Executable(plan, check=False)
+        self._facts = {name: _facts(x, name in self._read) for name, x in present.items()}
+        self._backward, self._options = backward, options
 
     def run(self, named: Named) -> None:
         """Launch on torch's current stream."""
+        self.run_plan(self.take(), named)
+
+    def run_plan(self, plan: _ExactPlan, named: Named) -> None:
+        """Launch the plan that was taken."""
         import torch
 
+        plan.streams.add(_current_stream())
+        if torch.cuda.is_current_stream_capturing():
+            plan.captured = True
         for name in self._read:
             named[name] = named[name].clone(memory_format=torch.contiguous_format)
-        self._executable(*[named[name] for name in self._executable.names])
+        plan.executable(*[named[name] for name in plan.executable.names])
+
+    def _build(self) -> _ExactPlan:
+        options, backward, target = self._options, self._backward, shared_target()
+        graph = attention_graph(self._facts, options, backward=backward, version=target.library.version, sm=target.sm)
+        plan = _build(graph, target, options.deterministic and backward)
+        # The key of this way holds whatever a check would look at.
+        executable = Executable(plan, workspace="torch", check=False)
+        if executable.workspace_bytes <= _SMALL_WORKSPACE:
+            executable = Executable(plan, check=False)
+        return _ExactPlan(executable)
 
 
 def _build(graph: Graph, target: Target, deterministic: bool) -> Plan:
@@ -199,51 +280,67 @@ def _facts(x: Any, copied: bool) -> Layout:
 # the way by a class
 
 
-class _ByClass:
+class _ByClass(_Pooled):
     """The plan of a class of shapes, and how these tensors are read as its sequences. Threads may share one."""
 
     def __init__(self, backward: bool, named: Named, options: Options) -> None:
         self._reading = r = read(backward, named, options)
-        is_fixed = options.shapes == "exact" or options.deterministic or options.dropout > 0
-        self._plan = _find_class(backward, r, is_exact=options.shapes == "exact", is_fixed=is_fixed)
+        self._backward = backward
+        is_fixed = bool(options.deterministic or options.dropout)
+        self._bounds, family = _find_bounds(backward, r, options.shapes == "exact", is_fixed, named["q"].get_device())
+        super().__init__((*family, self._bounds))
         written = _WRITTEN[backward]
         self._read = [name for name in r.copied if name not in written]
         self._read_plainly = [
             name
             for name, x in named.items()
-            if x is not None and name not in (*r.multipliers, *written, "k", "v") and not x.is_contiguous()
+            if x is not None and name not in (*r.multipliers, *written, "k", "v") and not _is_small_plain(name, x)
         ]
         self._written_back = [name for name in r.copied if name in written]
-        self._bias_dims = self._plan.problem.bias
-        has_lengths = named["seq_len_q"] is not None
-        self._cleared = [name for name in r.multipliers if name in written] if has_lengths else []
         self._sequences = Sequences(r.batch, r.max_q, r.max_kv, total_q=r.total_q, total_kv=r.total_kv)
+        self._bias_dims = self._problem().bias
+        self.take()
+        _remember(family, self._bounds)
+
+    def _problem(self) -> Attention:
+        return class_problem(self._reading.problem, self._bounds, backward=self._backward)
+
+    def _build(self) -> ClassPlan:
+        return _build_class(self._problem(), self._backward)
 
     def run(self, named: Named) -> None:
         """Launch on torch's current stream."""
         import torch
 
+        plan = self.take()
         buffers, bias, dbias = dict(named), named["bias"], named.get("dbias")
         for name in self._read:
-            buffers[name] = _rows_first(torch, named[name]).copy_(named[name])
+            buffers[name] = self._laid_out(named[name]).copy_(named[name])
         for name in self._read_plainly:
-            buffers[name] = named[name].contiguous()
+            buffers[name] = named[name].contiguous() if not named[name].is_contiguous() else named[name].clone()
         for name in self._written_back:
-            buffers[name] = _rows_first(torch, named[name])
-        for name in self._cleared:
-            buffers[name].zero_()
+            buffers[name] = self._laid_out(named[name])
         if bias is not None:
             buffers["bias"] = whole = bias.new_empty(self._bias_dims)
             whole[tuple(map(slice, bias.shape))] = bias
         if dbias is not None:
             buffers["dbias"] = dbias.new_empty(self._bias_dims)
-        self._plan(buffers, self._sequences_of(named), self._reading.multipliers)
+        plan(buffers, self._sequences_of(buffers), self._reading.multipliers)
         for name in self._written_back:
             named[name].copy_(buffers[name])
         if dbias is not None:
             dbias.copy_(buffers["dbias"][tuple(map(slice, dbias.shape))])
         if named.get("dsink") is not None:
             named["dsink"].copy_(_sink_gradient(torch, named))
+
+    def _laid_out(self, x: Any) -> Any:
+        """Return memory for a tensor like x, as its class reads it: tokens first, or with heads folded as it is."""
+        if self._reading.heads_folded > 1:
+            return x.new_empty(x.shape)
+        if x.dim() == 4:
+            b, h, s, d = x.shape
+            return x.new_empty((b, s, h, d)).transpose(1, 2)
+        return x.new_empty(x.shape) if x.dim() == 3 else x.new_empty((x.shape[1], x.shape[0])).t()
 
     def _sequences_of(self, named: Named) -> Sequences:
         folded = self._reading.heads_folded
@@ -258,14 +355,6 @@ class _ByClass:
             len_kv=len_kv,
             block_table=named["block_table"],
         )
-
-
-def _rows_first(torch: Any, x: Any) -> Any:
-    """Return memory for a tensor like x, as [b, s, h, d] or [t, h, d] without gaps."""
-    if x.dim() == 3:
-        return torch.empty_like(x, memory_format=torch.contiguous_format)
-    b, h, s, d = x.shape
-    return x.new_empty((b, s, h, d)).transpose(1, 2)
 
 
 def _sink_gradient(torch: Any, named: Named) -> Any:
@@ -286,51 +375,67 @@ def _sink_gradient(torch: Any, named: Named) -> Any:
     return -torch.where(shares == 0, 0, (sink - stats).exp() * shares).sum(0)
 
 
-_classes: dict[Any, list[ClassPlan]] = {}
+def _is_small_plain(name: str, x: Any) -> bool:
+    """Return whether lengths, pages and what heads have can be taken where they lie."""
+    if name == "bias":
+        return True  # copied anyway
+    if name == "block_table":
+        return bool(x.stride(1) == 1 or x.shape[1] == 1)
+    return bool(x.is_contiguous()) and (name in _LENGTHS or not x.data_ptr() % ALIGNMENT)
 
 
-def _find_class(backward: bool, r: Reading, *, is_exact: bool, is_fixed: bool) -> ClassPlan:
-    """Return the plan of a class that a call is in, built if there is none."""
+def _find_bounds(
+    backward: bool, r: Reading, is_exact: bool, is_fixed: bool, device: int
+) -> tuple[Bounds, tuple[Any, ...]]:
+    """Return the bounds of the class that a call is in, and by what its kin are known."""
     needed = Bounds(r.batch, max(r.max_q, r.least_q), r.max_kv)
-    bounds = needed if is_exact else grow(*needed)
-    family = repr((backward, class_problem(r.problem, Bounds(1, 1, 1), backward=backward)))
-    known = _classes.setdefault(family, [])
-    if is_exact or is_fixed:
-        fitting = [plan for plan in known if plan.bounds == bounds]
-    else:
-        fitting = [plan for plan in known if plan.bounds.hold(*needed)]
-    if fitting:
-        return min(fitting, key=lambda plan: plan.bounds.batch * plan.bounds.q * plan.bounds.kv)
-    _refuse_capture()
-    made = ClassPlan(class_problem(r.problem, bounds, backward=backward), shared_target(), backward=backward)
-    known.append(made)
-    return made
+    family = (device, backward, repr(class_problem(r.problem, Bounds(2, 2, 2), backward=backward)))
+    if is_exact:
+        return needed, family
+    near = grow(*needed)
+    if is_fixed:
+        return near, family
+    pool = shared_pool()
+    there = [bounds for bounds in _classes.get(family, ()) if bounds.hold(*needed) and pool.find((*family, bounds))]
+    if not there:
+        return near, family
+    found = min(there, key=_area)
+    if _area(found) > _WASTE * _area(near):
+        problem = class_problem(r.problem, near, backward=backward)
+        pool.soon((*family, near), partial(_build_class, problem, backward), device)
+        _remember(family, near)
+    return found, family
+
+
+def _build_class(problem: Attention, backward: bool) -> ClassPlan:
+    return ClassPlan(problem, shared_target(), backward=backward)
+
+
+def _remember(family: tuple[Any, ...], bounds: Bounds) -> None:
+    with _making:
+        known = _classes.setdefault(family, [])
+        if bounds not in known:
+            known.append(bounds)
+
+
+def _area(bounds: Bounds) -> int:
+    return bounds.batch * bounds.q * bounds.kv
 
 
 class _Adaptive:
     """A class at first; the exact plan of a shape that keeps coming back, once it is built in the background."""
 
-    def __init__(self, backward: bool, by_class: _ByClass, options: Options) -> None:
-        self._way: Way = by_class
+    def __init__(self, by_class: _ByClass, exact: _Exact) -> None:
+        self._by_class, self._exact = by_class, exact
+        self._calls = 0
 
     def run(self, named: Named) -> None:
         """Launch on torch's current stream."""
-        self._way.run(named)
-
-
-def _refuse_capture() -> None:
-    """Refuse to build a plan while the current stream is captured.
-
-    Raises
-    ------
-    UsageError
-        ``plan-in-capture``.
-    """
-    import torch
-
-    if torch.cuda.is_current_stream_capturing():
-        raise UsageError(
-            "a plan would have to be built while a CUDA graph is captured",
-            code="plan-in-capture",
-            fix="call the operator with these shapes once before the capture, on any stream; this capture goes on",
-        )
+        plan = self._exact.take_if_there()
+        if plan is not None:
+            self._exact.run_plan(plan, named)
+            return
+        self._calls += 1
+        if self._calls >= _AGAIN:
+            self._exact.ask()
+        self._by_class.run(named)

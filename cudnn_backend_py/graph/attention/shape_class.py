@@ -36,6 +36,11 @@ class Bounds(NamedTuple):
     q: int
     kv: int
 
+    @property
+    def area(self) -> int:
+        """Scores of one head: of several classes that hold a call, the one with the least is the fastest."""
+        return self.batch * self.q * self.kv
+
     def hold(self, batch: int, q: int, kv: int) -> bool:
         """Return whether a call of that batch and these lengths is one of the class."""
         return batch <= self.batch and q <= self.q and kv <= self.kv
