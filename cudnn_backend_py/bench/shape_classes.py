@@ -20,6 +20,7 @@ import numpy as np
 from .. import torch_ops
 from ..errors import CudnnBackendError
 from ..execution.executable import Executable
+from ..execution.plan_pool import shared_pool
 from ..info import start_record, write_record
 from ..plans.build import shared_target
 from ..plans.engine import OperationGraph
@@ -35,7 +36,7 @@ __all__ = ["ACCEPTED", "add_options", "random_shapes", "run"]
 FAMILIES = ((16, 0, 64, True), (16, 4, 128, True))
 MOST_TOKENS = 32768
 CALLS = 10  # of a shape, from which on the exact plan has taken over
-PATIENCE_S = 0.5  # for a plan that is built in the background
+PATIENCE_S = 20.0  # for a plan that is built in the background
 
 
 def random_shapes(count: int, seed: int = 0) -> list[Shape]:
@@ -93,7 +94,7 @@ def _call_until_ready(call: Callable[[], Any]) -> int:
     """Make nine calls, then wait: what was begun in the background is to be done when the tenth comes."""
     for _ in range(CALLS - 1):
         call()
-    time.sleep(PATIENCE_S)
+    shared_pool().wait(PATIENCE_S)
     return CALLS - 1
 
 

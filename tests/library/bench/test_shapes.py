@@ -66,7 +66,7 @@ def test_the_fastest_and_what_is_as_fast() -> None:
 
 def test_the_grid_is_told_as_text() -> None:
     times = {"ours, exact": timing(10.0), "torch flash": timing(12.0)}
-    row = {"shape": "b1", "direction": "forward", "plan": "eng2_k24=7", "gpu": times, "host": {}}
+    row = {"shape": "b1", "direction": "forward", "plans": {"ours, exact": "eng2_k24=7"}, "gpu": times, "host": {}}
     facts = {"cudnn": "9.19.0", "python": "3.12"}
     record = {"rows": [row | {"fastest": grid.fastest(times)}], "environment": facts, "gpu_name": "H200"}
     text = grid.as_markdown(record | {"torch": "2.11", "date": "2026-11-22"})
