@@ -75,6 +75,7 @@ CHANGES: dict[str, dict[str, int]] = {
     "shorter kv": {"seq_kv": 128},
     "longer kv": {"seq_kv": 512},
     "fewer and longer": {"batch": 1, "seq_q": 512, "seq_kv": 512},
+    "many and longer": {"batch": 9, "seq_q": 1000, "seq_kv": 700},
 }
 FEW = ("as built", "fewer batches", "more batches", "shorter", "longer")
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -86,8 +87,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "ragged": {"ragged": True},
     "paged": {"padding": True, "page_size": 64},
     "heads first": {"layout": "bhsd"},
+    "ragged, causal": {"ragged": True, "causal": True},
+    "ragged, last keys": {"ragged": True, "causal": True, "alignment": "bottom_right"},
+    "ragged, window": {"ragged": True, "causal": True, "left_bound": 100},
+    "ragged, groups": {"ragged": True, "kv_heads": 1},
+    "ragged, stats": {"ragged": True, "stats": True, "ragged_stats": True},
+    "ragged, paged": {"ragged": True, "page_size": 64},
+    "ragged, sink": {"ragged": True, "sink": True},
 }
-FORWARD_ONLY = ("stats", "paged")
+FORWARD_ONLY = ("stats", "paged", "ragged, stats", "ragged, paged", "ragged, sink")
 MATMUL = {"batch": 4, "m": 256, "n": 256, "k": 256}
 MATMUL_CHANGES: dict[str, dict[str, int]] = {
     "as built": {},
@@ -101,9 +109,10 @@ MATMUL_CHANGES: dict[str, dict[str, int]] = {
 class Case(NamedTuple):
     """What is tried: its words are also its name.
 
-    ``tensors`` is which get other dims and strides: those in memory, all of the graph, or all but the statistics and
-    lengths. ``strides`` is how the tensors lie when they run: "dense" in their new dims, "as built" with the strides
-    the plan was built for, "heads first" with the dims it was built for and other strides.
+    ``tensors`` is which get other dims and strides: those in memory, all of the graph, all but the statistics and
+    lengths, or those in memory with K as its rows lie (the composite form has it transposed). ``strides`` is how the
+    tensors lie when they run: "dense" in their new dims, "as built" with the strides the plan was built for, "heads
+    first" with the dims it was built for and other strides.
     """
 
     way: Sharing
@@ -136,12 +145,20 @@ def cases(way: Sharing) -> Iterator[Case]:
             for config in (1, 2, 3):
                 for change in FEW:
                     yield Case(way, form, direction, change, config=config)
+        if way == "override shapes" and form == "composite":
+            for options in ("plain", "causal", "padding"):
+                for change in (*FEW, "shorter q", "shorter kv"):
+                    yield Case(way, form, "forward", change, options, tensors="k as rows")
         if way == "override shapes":
             for options in ("plain", "stats", "padding", "ragged"):
                 for change in FEW[1:]:
                     yield Case(way, form, "forward", change, options, tensors="all")
             for change in FEW[1:]:
                 yield Case(way, form, "forward", change, "stats", tensors="q, k, v and o")
+            for options in OPTIONS:
+                if options.startswith("ragged"):
+                    for change in ("longer q", "shorter kv", "fewer and longer", "many and longer"):
+                        yield Case(way, form, "forward", change, options)
             for change in ("fewer batches", "shorter", "shorter q", "shorter kv"):
                 yield Case(way, form, "forward", change, strides="as built")
             yield Case(way, form, "forward", "as built", strides="heads first")
@@ -208,7 +225,7 @@ def attention_names(case: Case) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the tensors of numbers that are read and written."""
     if case.direction == "backward":
         return ("q", "k", "v", "o", "do", "stats"), ("dq", "dk", "dv")
-    return ("q", "k", "v"), ("o", "stats") if case.options == "stats" else ("o",)
+    return ("q", "k", "v"), ("o", "stats") if OPTIONS[case.options].get("stats") else ("o",)
 
 
 def attention_tensors(case: Case, p: Attention) -> Tensors:
@@ -218,19 +235,20 @@ def attention_tensors(case: Case, p: Attention) -> Tensors:
 
 
 def lengths(p: Attention) -> dict[str, Array]:
-    """Return the small integer tensors of a problem; sequences of a ragged one lie where dense ones would."""
-    made: dict[str, Array] = {}
+    """Return the small tensors of a problem; sequences of a ragged one lie where dense ones would."""
+    made: dict[str, Any] = {}
     if p.padding:
         rng = np.random.default_rng(1)
         made["seq_len_q"] = rng.integers(p.seq_q // 2, p.seq_q + 1, p.batch)
         made["seq_len_kv"] = rng.integers(p.seq_kv // 2, p.seq_kv + 1, p.batch)
     if p.ragged:
-        for name in ("q", "k", "v", "o"):
+        for name in ("q", "k", "v", "o", "stats"):
             made[f"ragged_{name}"] = np.arange(p.batch + 1) * p.strides(name)[0]
     if p.page_size is not None:
         pages = np.arange(p.batch * p.pages_per_sequence).reshape(p.batch, 1, -1, 1)
         made |= {"page_table_k": pages, "page_table_v": pages}
-    return {name: np.asarray(value, np.int32) for name, value in made.items()}
+    small = {name: np.asarray(value, np.int32) for name, value in made.items()}
+    return small | ({"sink": np.linspace(-1, 1, p.heads, dtype=np.float32).reshape(1, -1, 1, 1)} if p.sink else {})
 
 
 def expected_attention(case: Case, p: Attention, views: Mapping[str, Array]) -> dict[str, Array]:
@@ -335,6 +353,10 @@ class Run:
         named = graph.tensors if which == "all" else [t for t in graph.variant_pack_tensors if not t.by_value]
         if which == "q, k, v and o":
             named = [tensor for tensor in named if tensor.name in ("q", "k", "v", "o")]
+        if which == "k as rows":
+            p = self.problems[1]
+            dims = [p.dims("k") if t.name == "k" else t.dims for t in named]
+            return [t.uid for t in named], dims, [p.strides("k") if t.name == "k" else t.strides for t in named]
         return [t.uid for t in named], [t.dims for t in named], [t.strides for t in named]
 
     # numbers
