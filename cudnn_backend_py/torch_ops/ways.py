@@ -183,12 +183,13 @@ class _Exact:
         self._key = ("exact", key)
         self._held: Held | None = None
 
-    def is_there(self) -> bool:
+    def is_there(self, *, only_if_ran: bool = False) -> bool:
         """Return whether the plan is there."""
         held = self._held
         if held is None or held.plan is None:
             held = self._held = shared_pool().find(self._key)
-        return held is not None
+        plan = None if held is None else held.plan
+        return plan is not None and not (only_if_ran and not plan.streams)
 
     def ask(self) -> None:
         """Let the plan be built in the background."""
@@ -377,8 +378,11 @@ class _Adaptive:
 
     def run(self, named: Named) -> None:
         """Launch on torch's current stream."""
+        import torch
+
         self._left -= 1
-        if self._left <= 0 and self._exact.is_there():
+        # A plan that never ran is not taken first within a capture: its kernels may not be loaded.
+        if self._left <= 0 and self._exact.is_there(only_if_ran=torch.cuda.is_current_stream_capturing()):
             self._exact.run(named)
             return
         if self._left == 0 or self._left < -_PATIENCE:
