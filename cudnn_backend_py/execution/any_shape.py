@@ -74,7 +74,7 @@ def find_class(
     """
     pool = shared_pool() if pool is None else pool
     bounds = grow(*needed)
-    smallest = class_problem(problem, Bounds(1, 1 if needed.q == 1 else 2, 1), backward=backward)
+    smallest = class_problem(problem, Bounds(2, 1 if needed.q == 1 else 2, 2), backward=backward)
     family = f"class {backward} {id(target)} {workspace!r} {smallest!r}"
     key = (family, bounds)
     held = pool.find(key)

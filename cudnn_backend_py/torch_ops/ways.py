@@ -15,11 +15,12 @@ from functools import partial
 from typing import Any, Protocol
 
 from ..errors import CudnnBackendError, UsageError
+from ..execution.any_shape import OFTEN, find_class
 from ..execution.class_plan import ClassPlan, Sequences
 from ..execution.executable import Executable
 from ..execution.plan_pool import Held, shared_pool
-from ..graph.attention import Attention, deterministic_config
-from ..graph.attention.shape_class import Bounds, class_problem, grow
+from ..graph.attention import deterministic_config
+from ..graph.attention.shape_class import Bounds, class_problem
 from ..graph.ir import Graph, packed_strides
 from ..plans.build import build, shared_target
 from ..plans.plan import Plan
@@ -35,13 +36,12 @@ from .arguments import (
     fits,
 )
 from .graphs import attention_graph
-from .reading import MOVED, Reading, read
+from .reading import MOVED, read
 
 __all__ = ["forget", "run"]
 
 _KEPT = 4096  # shapes
-_AGAIN = 3  # calls of a shape until its exact plan is built in the background
-_WASTE = 4  # times the least area, above which a nearer class is built in the background
+_PATIENCE = 1000  # calls after which an exact plan is asked for again, if it had to go or found no room
 _SMALL_WORKSPACE = 1 << 20  # bytes a plan may keep; more is asked of torch's allocator at each call
 _WRITTEN = {False: ("o", "stats", "amax_s", "amax_o"), True: ("dq", "dk", "dv", "dbias", "dsink")}
 _LENGTHS = ("seq_len_q", "seq_len_kv", "cu_seqlens_q", "cu_seqlens_k")  # read by a kernel of ours
@@ -57,7 +57,6 @@ class Way(Protocol):
 
 
 _ways: OrderedDict[tuple[Any, ...], Way] = OrderedDict()
-_classes: dict[tuple[Any, ...], list[Bounds]] = {}
 _making = threading.Lock()
 
 
@@ -104,7 +103,6 @@ def forget() -> None:
     """Forget what is known of all shapes, and their plans; those of CUDA graphs too."""
     with _making:
         _ways.clear()
-        _classes.clear()
     shared_pool().clear()
 
 
@@ -164,41 +162,6 @@ class _Empty:
                 named[name].fill_(float("-inf") if name == "stats" else 0)
 
 
-class _Pooled:
-    """A plan of the pool, found again or made again where it had to go."""
-
-    def __init__(self, key: tuple[Any, ...]) -> None:
-        self._key = key
-        self._held: Held | None = None
-
-    def _build(self) -> Any:
-        raise NotImplementedError
-
-    def take(self) -> Any:
-        """Return the plan, which is built if it is not there."""
-        pool, held = shared_pool(), self._held
-        if held is None or held.plan is None:
-            held = self._held = pool.hold(self._key, self._build, _current_stream())
-        held.used = pool.now
-        return held.plan
-
-    def take_if_there(self) -> Any:
-        """Return the plan, None if it has to be built."""
-        pool, held = shared_pool(), self._held
-        if held is None or held.plan is None:
-            held = self._held = pool.find(self._key)
-            if held is None:
-                return None
-        held.used = pool.now
-        return held.plan
-
-    def ask(self) -> None:
-        """Let the plan be built in the background."""
-        import torch
-
-        shared_pool().soon(self._key, self._build, torch.cuda.current_device())
-
-
 def _current_stream() -> int:
     import torch
 
@@ -209,41 +172,48 @@ def _current_stream() -> int:
 # the exact way
 
 
-class _ExactPlan:
-    """A plan of one shape, as the pool keeps it."""
-
-    def __init__(self, executable: Executable) -> None:
-        self.executable = executable
-        self.streams: set[int] = set()
-        self.captured = False
-
-
-class _Exact(_Pooled):
+class _Exact:
     """The plan of one problem, with the tensors that have to be copied for it. Threads may share one."""
 
     def __init__(self, backward: bool, named: Mapping[str, Any], options: Options, key: tuple[Any, ...]) -> None:
-        super().__init__(("exact", key))
         present = {name: x for name, x in named.items() if x is not None}
         self._read = [name for name, x in present.items() if name not in _WRITTEN[backward] and not _is_plain(name, x)]
         self._facts = {name: _facts(x, name in self._read) for name, x in present.items()}
         self._backward, self._options = backward, options
+        self._key = ("exact", key)
+        self._held: Held | None = None
+
+    def is_there(self, *, only_if_ran: bool = False) -> bool:
+        """Return whether the plan is there."""
+        held = self._held
+        if held is None or held.plan is None:
+            held = self._held = shared_pool().find(self._key)
+        plan = None if held is None else held.plan
+        return plan is not None and not (only_if_ran and not plan.streams)
+
+    def ask(self) -> None:
+        """Let the plan be built in the background."""
+        import torch
+
+        shared_pool().soon(self._key, self._build, torch.cuda.current_device())
 
     def run(self, named: Named) -> None:
         """Launch on torch's current stream."""
-        self.run_plan(self.take(), named)
-
-    def run_plan(self, plan: _ExactPlan, named: Named) -> None:
-        """Launch the plan that was taken."""
         import torch
 
-        plan.streams.add(_current_stream())
+        pool, held = shared_pool(), self._held
+        plan = None if held is None else held.plan
+        while held is None or plan is None:
+            held = self._held = pool.hold(self._key, self._build, _current_stream())
+            plan = held.plan
+        held.used = pool.now
         if torch.cuda.is_current_stream_capturing():
             plan.captured = True
         for name in self._read:
             named[name] = named[name].clone(memory_format=torch.contiguous_format)
-        plan.executable(*[named[name] for name in plan.executable.names])
+        plan(*[named[name] for name in plan.names])
 
-    def _build(self) -> _ExactPlan:
+    def _build(self) -> Executable:
         options, backward, target = self._options, self._backward, shared_target()
         graph = attention_graph(self._facts, options, backward=backward, version=target.library.version, sm=target.sm)
         plan = _build(graph, target, options.deterministic and backward)
@@ -251,7 +221,7 @@ class _Exact(_Pooled):
         executable = Executable(plan, workspace="torch", check=False)
         if executable.workspace_bytes <= _SMALL_WORKSPACE:
             executable = Executable(plan, check=False)
-        return _ExactPlan(executable)
+        return executable
 
 
 def _build(graph: Graph, target: Target, deterministic: bool) -> Plan:
@@ -280,15 +250,14 @@ def _facts(x: Any, copied: bool) -> Layout:
 # the way by a class
 
 
-class _ByClass(_Pooled):
+class _ByClass:
     """The plan of a class of shapes, and how these tensors are read as its sequences. Threads may share one."""
 
     def __init__(self, backward: bool, named: Named, options: Options) -> None:
         self._reading = r = read(backward, named, options)
         self._backward = backward
-        is_fixed = bool(options.deterministic or options.dropout)
-        self._bounds, family = _find_bounds(backward, r, options.shapes == "exact", is_fixed, named["q"].get_device())
-        super().__init__((*family, self._bounds))
+        self._is_exact = options.shapes == "exact"
+        self._is_fixed = bool(options.deterministic or options.dropout)
         written = _WRITTEN[backward]
         self._read = [name for name in r.copied if name not in written]
         self._read_plainly = [
@@ -298,21 +267,37 @@ class _ByClass(_Pooled):
         ]
         self._written_back = [name for name in r.copied if name in written]
         self._sequences = Sequences(r.batch, r.max_q, r.max_kv, total_q=r.total_q, total_kv=r.total_kv)
-        self._bias_dims = self._problem().bias
-        self.take()
-        _remember(family, self._bounds)
+        self._held, self._best = self._find()
 
-    def _problem(self) -> Attention:
-        return class_problem(self._reading.problem, self._bounds, backward=self._backward)
+    def _find(self) -> tuple[Held, Any]:
+        """Return the place of a plan, and the key of the best one."""
+        r, backward, target = self._reading, self._backward, shared_target()
+        needed = Bounds(r.batch, max(r.max_q, r.least_q), r.max_kv)
+        if not self._is_exact:
+            return find_class(
+                r.problem, needed, target, backward=backward, stream=_current_stream(), is_fixed=self._is_fixed
+            )
+        problem = class_problem(r.problem, needed, backward=backward)
+        key = ("class of one shape", f"{backward} {id(target)} {problem!r}")
+        make = partial(ClassPlan, problem, target, backward=backward)
+        return shared_pool().hold(key, make, _current_stream()), key
 
-    def _build(self) -> ClassPlan:
-        return _build_class(self._problem(), self._backward)
+    def _take(self) -> ClassPlan:
+        """Return the plan: the best one that is there, one that is built if none is."""
+        pool, held = shared_pool(), self._held
+        plan: ClassPlan | None = held.plan
+        while plan is None or (held.key != self._best and pool.find(self._best) is not None):
+            held, self._best = self._find()
+            self._held = held
+            plan = held.plan
+        held.used = pool.now
+        return plan
 
     def run(self, named: Named) -> None:
         """Launch on torch's current stream."""
         import torch
 
-        plan = self.take()
+        plan = self._take()
         buffers, bias, dbias = dict(named), named["bias"], named.get("dbias")
         for name in self._read:
             buffers[name] = self._laid_out(named[name]).copy_(named[name])
@@ -321,10 +306,10 @@ class _ByClass(_Pooled):
         for name in self._written_back:
             buffers[name] = self._laid_out(named[name])
         if bias is not None:
-            buffers["bias"] = whole = bias.new_empty(self._bias_dims)
+            buffers["bias"] = whole = bias.new_empty(plan.problem.bias)
             whole[tuple(map(slice, bias.shape))] = bias
         if dbias is not None:
-            buffers["dbias"] = dbias.new_empty(self._bias_dims)
+            buffers["dbias"] = dbias.new_empty(plan.problem.bias)
         plan(buffers, self._sequences_of(buffers), self._reading.multipliers)
         for name in self._written_back:
             named[name].copy_(buffers[name])
@@ -384,58 +369,23 @@ def _is_small_plain(name: str, x: Any) -> bool:
     return bool(x.is_contiguous()) and (name in _LENGTHS or not x.data_ptr() % ALIGNMENT)
 
 
-def _find_bounds(
-    backward: bool, r: Reading, is_exact: bool, is_fixed: bool, device: int
-) -> tuple[Bounds, tuple[Any, ...]]:
-    """Return the bounds of the class that a call is in, and by what its kin are known."""
-    needed = Bounds(r.batch, max(r.max_q, r.least_q), r.max_kv)
-    family = (device, backward, repr(class_problem(r.problem, Bounds(2, 2, 2), backward=backward)))
-    if is_exact:
-        return needed, family
-    near = grow(*needed)
-    if is_fixed:
-        return near, family
-    pool = shared_pool()
-    there = [bounds for bounds in _classes.get(family, ()) if bounds.hold(*needed) and pool.find((*family, bounds))]
-    if not there:
-        return near, family
-    found = min(there, key=_area)
-    if _area(found) > _WASTE * _area(near):
-        problem = class_problem(r.problem, near, backward=backward)
-        pool.soon((*family, near), partial(_build_class, problem, backward), device)
-        _remember(family, near)
-    return found, family
-
-
-def _build_class(problem: Attention, backward: bool) -> ClassPlan:
-    return ClassPlan(problem, shared_target(), backward=backward)
-
-
-def _remember(family: tuple[Any, ...], bounds: Bounds) -> None:
-    with _making:
-        known = _classes.setdefault(family, [])
-        if bounds not in known:
-            known.append(bounds)
-
-
-def _area(bounds: Bounds) -> int:
-    return bounds.batch * bounds.q * bounds.kv
-
-
 class _Adaptive:
     """A class at first; the exact plan of a shape that keeps coming back, once it is built in the background."""
 
     def __init__(self, by_class: _ByClass, exact: _Exact) -> None:
         self._by_class, self._exact = by_class, exact
-        self._calls = 0
+        self._left = OFTEN  # calls before the exact plan is asked for
 
     def run(self, named: Named) -> None:
         """Launch on torch's current stream."""
-        plan = self._exact.take_if_there()
-        if plan is not None:
-            self._exact.run_plan(plan, named)
+        import torch
+
+        self._left -= 1
+        # A plan that never ran is not taken first within a capture: its kernels may not be loaded.
+        if self._left <= 0 and self._exact.is_there(only_if_ran=torch.cuda.is_current_stream_capturing()):
+            self._exact.run(named)
             return
-        self._calls += 1
-        if self._calls >= _AGAIN:
+        if self._left == 0 or self._left < -_PATIENCE:
             self._exact.ask()
+            self._left = -1
         self._by_class.run(named)

@@ -13,9 +13,12 @@ from typing import NamedTuple
 from ...errors import GraphError
 from ...generated.enums import DataType
 from ...system.version import Version, VersionTuple
+from ..faults.fault import Form, Use
+from ..faults.find import find_faults
 from ..ir import Graph, Tensor
 from ..rewrite.tensors import free_uids, replace_tensors
 from . import sdpa_backward, sdpa_forward
+from .builder import SINGLE_OPS_SINCE
 from .problem import Attention, Implementation
 
 __all__ = ["PREPARED", "Bounds", "TokenStrides", "class_graph", "class_problem", "grow", "read_tokens", "why_no_class"]
@@ -134,7 +137,6 @@ def class_problem(p: Attention, bounds: Bounds, *, backward: bool) -> Attention:
         ``attention-layout`` for strides that cannot be read as ragged.
     """
     batch, q, kv = bounds
-    bounded = backward and p.head_dim % 16 == 0  # other head dims: a known fault
     return replace(
         p,
         batch=batch,
@@ -142,13 +144,14 @@ def class_problem(p: Attention, bounds: Bounds, *, backward: bool) -> Attention:
         seq_kv=kv,
         layout=dict(_layout(p, bounds, backward)),
         bias=_bias(p, bounds),
+        padding=True,
         ragged=True,
         ragged_stats=backward or p.stats or p.max or p.sum_exp,
         stats=p.stats and not backward,
         deterministic=p.deterministic and backward,
         offset_type=DataType.INT64,
-        max_total_seq_q=batch * q if bounded else None,
-        max_total_seq_kv=batch * kv if bounded else None,
+        max_total_seq_q=batch * q if backward else None,
+        max_total_seq_kv=batch * kv if backward else None,
     )
 
 
@@ -182,6 +185,8 @@ def _bias(p: Attention, bounds: Bounds) -> tuple[int, int, int, int] | None:
 def class_graph(p: Attention, backward: bool, version: VersionTuple, sm: int) -> Graph:
     """Return the graph of a class's problem; dO and each gradient have ragged offsets of their own (``ragged_dq``).
 
+    The sums of the lengths stay bounded, which keeps a backward pass's memory small, where no fault is known of that.
+
     Raises
     ------
     GraphError
@@ -191,6 +196,10 @@ def class_graph(p: Attention, backward: bool, version: VersionTuple, sm: int) ->
         # The unified operation gets score modifiers of padded sequences wrong.
         implementation: Implementation = "auto" if p.score_modifier is None else "composite"
         return sdpa_forward(p, implementation=implementation, version=version, sm=sm)
+    form: Form = "expanded" if version < SINGLE_OPS_SINCE else "single operations"
+    faults = find_faults(Use(p, True, form, version, sm), version=version, sm=sm)
+    if any(fault.code.startswith("bounded-total") for fault in faults):
+        p = replace(p, max_total_seq_q=None, max_total_seq_kv=None)
     graph = sdpa_backward(p, version=version, sm=sm)
     uids = free_uids(graph)
     offsets: dict[str, Tensor] = {}

@@ -89,11 +89,20 @@ def test_the_problem_of_a_class_has_its_bounds_and_64_bit_offsets() -> None:
     assert found.max_total_seq_q is None
 
 
-def test_a_backward_class_bounds_the_sums_of_the_lengths_but_for_head_dims_cudnn_gets_wrong() -> None:
+def scratch_offsets(problem: Attention, version: tuple[int, int, int], sm: int) -> set[str]:
+    """Return the scratch tensors of a backward class that take as much memory as there are tokens."""
+    graph = class_graph(class_problem(problem, BOUNDS, backward=True), True, version, sm)
+    return {x.name for x in graph.tensors if x.scratch and x.ragged_offset is not None}
+
+
+def test_a_backward_class_takes_memory_for_the_tokens_there_are_but_where_cudnn_gets_that_wrong() -> None:
     found = class_problem(PROBLEM, BOUNDS, backward=True)
     assert (found.max_total_seq_q, found.max_total_seq_kv, found.stats) == (4 * 512, 4 * 1024, False)
-    odd = class_problem(replace(PROBLEM, head_dim=40, head_dim_v=40), BOUNDS, backward=True)
-    assert odd.max_total_seq_q is None
+    odd = replace(PROBLEM, head_dim=40, head_dim_v=40)
+    assert scratch_offsets(PROBLEM, VERSION, SM) == {"dq_accum", "dk_full", "dv_full", "softmax_sum"}
+    assert scratch_offsets(odd, VERSION, SM) == set()
+    assert scratch_offsets(odd, (9, 28, 0), SM) == {"dq_accum", "dk_full", "dv_full", "softmax_sum"}
+    assert scratch_offsets(PROBLEM, VERSION, 80) == set()
 
 
 def test_calls_of_one_class_share_its_graph() -> None:
