@@ -19,16 +19,17 @@ from rich.table import Table
 
 from .. import torch_ops
 from ..errors import CudnnBackendError
+from ..execution.any_shape import Shapes
 from ..execution.plan_pool import shared_pool
 from ..info import start_record, write_record
 from ..tuning.statistics import Timing
 from .contenders import differentiate, fill_forward, make_buffers, torch_calls
 from .shapes import DIRECTIONS, Direction, Effort, Shape
-from .timing import gpu_times, host_times, microseconds, once_within, within
+from .timing import AHEAD_US, gpu_times, host_times, microseconds, once_within, within
 
 __all__ = ["LITTLE_GRID", "WHOLE_GRID", "add_options", "as_markdown", "fastest", "grid_shapes", "grid_table", "run"]
 
-OURS = ("exact", "any")
+OURS: tuple[Shapes, ...] = ("exact", "any")
 WHOLE_GRID = (1024, 16384)  # tokens of a batch
 LITTLE_GRID = (1024,)
 SEQUENCES = (128, 512, 2048, 8192)
@@ -88,7 +89,7 @@ def _row(shape: Shape, direction: Direction, gpu_rounds: int, effort: Effort) ->
     for name, call, context in _contenders(shape, direction, buffers, plans):
         on_gpu[name] = call if context is None else once_within(context, call)
         on_host[name] = within(_nothing if context is None else context, call)
-    gpu = gpu_times(on_gpu, gpu_rounds)
+    gpu = gpu_times(on_gpu, gpu_rounds, ahead_us=AHEAD_US)
     is_short = all(timing.median_us < HOST_BOUND_US for timing in gpu.values())
     host = host_times(on_host, effort) if is_short else {}
     return {

@@ -19,6 +19,7 @@ import numpy as np
 
 from .. import torch_ops
 from ..errors import CudnnBackendError
+from ..execution.any_shape import Shapes
 from ..execution.executable import Executable
 from ..execution.plan_pool import shared_pool
 from ..info import start_record, write_record
@@ -28,7 +29,7 @@ from ..plans.plan import Plan, build_plan
 from .contenders import differentiate, fill_forward, make_buffers
 from .judge import Accepted, judge, verdict_lines
 from .shapes import DIRECTIONS, Direction, Shape
-from .timing import gpu_times, microseconds
+from .timing import AHEAD_US, gpu_times, microseconds
 
 __all__ = ["ACCEPTED", "add_options", "random_shapes", "run"]
 
@@ -63,7 +64,7 @@ def _exact_plans(shapes: list[Shape]) -> dict[tuple[Shape, Direction], Plan]:
         return dict(zip(asked, pool.map(made, asked), strict=True))
 
 
-def _operator(shape: Shape, direction: Direction, buffers: Mapping[str, Any], shapes: str) -> Callable[[], Any]:
+def _operator(shape: Shape, direction: Direction, buffers: Mapping[str, Any], shapes: Shapes) -> Callable[[], Any]:
     """Return a call of the operator that writes like the plan does, or its backward pass."""
     if direction == "forward":
         q, k, v = (buffers[name] for name in "qkv")
@@ -86,7 +87,9 @@ def _compare(shape: Shape, direction: Direction, plan: Plan, rounds: int, *, ada
         contenders["exact operator"] = _operator(shape, direction, buffers, "exact")
         contenders["adaptive"] = _operator(shape, direction, buffers, "adaptive")
         row["calls_before"] = _call_until_ready(contenders["adaptive"])
-    row["us"] = {name: microseconds(timing) for name, timing in gpu_times(contenders, rounds).items()}
+    row["us"] = {
+        name: microseconds(timing) for name, timing in gpu_times(contenders, rounds, ahead_us=AHEAD_US).items()
+    }
     return row
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ... import torch_ops
+from ...execution.any_shape import Shapes
 from ...info import start_record, write_record
 from ..judge import Accepted, judge, verdict_lines
 from .memory import in_use
@@ -38,7 +39,7 @@ def new_shapes(count: int, seed: int = 0) -> list[tuple[int, int]]:
 class _Calls:
     """Calls of the operator on slices of one memory."""
 
-    def __init__(self, shapes: str, backward: bool) -> None:
+    def __init__(self, shapes: Shapes, backward: bool) -> None:
         import torch
 
         self.shapes, self.backward = shapes, backward
@@ -80,7 +81,7 @@ class _Calls:
             wanted, made = (want,), [made[:4]]
         # A gradient may be 0 but for rounding, as dQ of one key is.
         return max(
-            float(torch.linalg.norm(x - y) / torch.linalg.norm(y).clamp(min=1.0))
+            float(torch.linalg.norm((x - y).detach()) / torch.linalg.norm(y.detach()).clamp(min=1.0))
             for x, y in zip(made, wanted, strict=True)
         )
 

@@ -11,6 +11,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from ... import torch_ops
+from ...execution.any_shape import Shapes
 from ..contenders import Frontend, open_frontend, torch_varlen
 from ..shapes import Shape
 
@@ -111,7 +112,7 @@ class Plain(Attention):
 class Ours(Attention):
     """The torch operators of this package."""
 
-    def __init__(self, shapes: str) -> None:
+    def __init__(self, shapes: Shapes) -> None:
         self.shapes = shapes
         self.name = f"ours, {shapes}"
 
@@ -171,10 +172,14 @@ class TorchCudnn(Attention):
     shuffled = False
 
     def packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
-        o, *_ = torch.ops.aten._cudnn_attention_forward(
-            q, k, v, None, cu, cu, longest, longest, torch.is_grad_enabled(), 0.0, True, False
+        """Take the tokens as a nested tensor: what torch has for its cuDNN."""
+        ends = cu.long()
+        nested = (
+            torch.nested.nested_tensor_from_jagged(x, ends, min_seqlen=1, max_seqlen=longest).transpose(1, 2)
+            for x in (q, k, v)
         )
-        return o
+        with _backend("CUDNN_ATTENTION"):
+            return scaled_dot_product_attention(*nested, is_causal=True).transpose(1, 2).values()
 
     def padded(self, q: Any, k: Any, v: Any) -> Any:
         return _by_backend("CUDNN_ATTENTION", q, k, v, is_causal=True)
@@ -187,12 +192,16 @@ class TorchCudnn(Attention):
 
 
 def _by_backend(backend: str, q: Any, k: Any, v: Any, **options: Any) -> Any:
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    with _backend(backend):
+        return scaled_dot_product_attention(q, k, v, **options).transpose(1, 2)
+
+
+def _backend(name: str) -> AbstractContextManager[None]:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    context: AbstractContextManager[None] = sdpa_kernel(getattr(SDPBackend, backend))
-    with context:
-        return scaled_dot_product_attention(q, k, v, **options).transpose(1, 2)
+    context: AbstractContextManager[None] = sdpa_kernel(getattr(SDPBackend, name))
+    return context
 
 
 class CudnnFrontend(Attention):

@@ -15,7 +15,9 @@ from ...errors import CudnnBackendError
 from .attentions import Attention, Cache, NotOffered, make_attention
 from .gpt import Batch, Gpt, Sizes, loss_of, packed_batches, padded_batches, prompts_of
 
-__all__ = ["LITTLE", "WHOLE", "Effort", "measure"]
+__all__ = ["LITTLE", "WAYS", "WHOLE", "Effort", "measure"]
+
+WAYS = ("packed", "padded")  # to train; packed sequences are served as well
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Trained:
     def __init__(self, effort: Effort, attention: Attention, device: str) -> None:
         self.effort, self.attention, self.device = effort, attention, device
         self.model = Gpt(effort.sizes, device=device, is_contiguous=effort.is_contiguous)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=6e-4, fused=device == "cuda")
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-4, fused=device == "cuda")
         self.clock = Clock(device)
 
     def attend(self, batch: Batch) -> Callable[..., Any]:
@@ -230,8 +232,8 @@ class Served:
         }
 
 
-def measure(name: str, effort: Effort, device: str, ready: Callable[[], None]) -> dict[str, Any]:
-    """Return what a maker's attention costs; a part it does not offer says why.
+def measure(name: str, way: str, effort: Effort, device: str, ready: Callable[[], None]) -> dict[str, Any]:
+    """Return what a maker's attention costs in one of :data:`WAYS`; a part it does not offer says why.
 
     `ready` is called when the clock is about to start: nothing of attention has been used.
     """
@@ -242,25 +244,19 @@ def measure(name: str, effort: Effort, device: str, ready: Callable[[], None]) -
         attention = make_attention(name)
     except NotOffered as error:
         ready()
-        return {"not measured": str(error)}
+        return {way: {"not measured": str(error)}}
     ready()
     found: dict[str, Any] = {}
-    model: Gpt | None = None
-    for way in ("packed", "padded"):
-        try:
-            found[way], trained = train(effort, attention, way, device)
-            model = model or trained
-        except (NotOffered, RuntimeError, TypeError, CudnnBackendError) as error:
-            found[way] = {"not measured": _said(error)}
-    found |= _serve(effort, attention, model, device)
+    try:
+        found[way], model = train(effort, attention, way, device)
+    except (NotOffered, RuntimeError, TypeError, CudnnBackendError) as error:
+        return {way: {"not measured": _said(error)}}
     if device == "cuda":
-        found["gpu_memory_bytes"] = torch.cuda.max_memory_allocated()
-    return found
+        found[way]["gpu_memory_bytes"] = torch.cuda.max_memory_allocated()
+    return found | (_serve(effort, attention, model, device) if way == "packed" else {})
 
 
-def _serve(effort: Effort, attention: Attention, model: Gpt | None, device: str) -> dict[str, Any]:
-    if model is None:
-        return {"serving": {"not measured": "nothing was trained"}}
+def _serve(effort: Effort, attention: Attention, model: Gpt, device: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     with torch.no_grad():
         served = Served(effort, attention, model, device)

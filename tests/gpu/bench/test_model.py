@@ -19,11 +19,13 @@ def effort() -> Any:
 
 @pytest.fixture(scope="module")
 def measured(effort: Any) -> Any:
-    from cudnn_backend_py.bench.model.measure import measure
+    from cudnn_backend_py.bench.model.measure import WAYS, measure
 
-    begun: list[bool] = []
-    found = measure("torch plain", effort, "cpu", lambda: begun.append(True))
-    assert begun == [True]
+    begun: list[str] = []
+    found: dict[str, Any] = {}
+    for way in WAYS:
+        found |= measure("torch plain", way, effort, "cpu", lambda: begun.append(way))  # noqa: B023
+    assert begun == list(WAYS)
     return found
 
 
@@ -74,6 +76,7 @@ def test_what_is_served_token_by_token_is_what_one_pass_says(effort: Any) -> Non
 def test_what_a_maker_does_not_offer_is_told(effort: Any) -> None:
     from cudnn_backend_py.bench.model.measure import measure
 
-    found = measure("torch flash", effort, "cpu", lambda: None)
-    assert "not measured" in found["packed"]  # torch's flash for packed tokens has no CPU kernel
-    assert found["padded"]["first epoch"]["steps"] == 20
+    packed, padded = (measure("torch flash", way, effort, "cpu", lambda: None) for way in ("packed", "padded"))
+    assert set(packed) == {"packed"}
+    assert "not measured" in packed["packed"]  # torch's flash for packed tokens has no CPU kernel
+    assert padded["padded"]["first epoch"]["steps"] == 20
