@@ -28,7 +28,8 @@ class Reading:
     Parameters
     ----------
     problem
-        Its dims are those of the call, the lengths the longest there are; strides over heads and tokens are true.
+        Its dims are those of the call, the lengths the longest there are (at least 2 of Q where kernels for decoding do
+        not serve it); strides over heads and tokens are true.
     batch, max_q, max_kv, total_q, total_kv
         As in :class:`~cudnn_backend_py.execution.class_plan.Sequences`.
     multipliers
@@ -37,8 +38,6 @@ class Reading:
         Tensors that have to be laid out as [b, s, h, d] first (or, if they are written, back from there).
     heads_folded
         Heads that became sequences; 1 if none did.
-    least_q
-        A bound of q below which cuDNN has kernels for decoding, which do not take such calls.
     """
 
     problem: Attention
@@ -50,7 +49,6 @@ class Reading:
     multipliers: dict[str, int]
     copied: tuple[str, ...] = ()
     heads_folded: int = 1
-    least_q: int = 1
 
 
 def read(backward: bool, named: Mapping[str, Any], options: Options) -> Reading:
@@ -104,6 +102,8 @@ def read(backward: bool, named: Mapping[str, Any], options: Options) -> Reading:
     pages: dict[str, Any] = {}
     if table is not None:
         pages = {"page_size": k.shape[2], "pages_k": k.shape[0], "pages_v": v.shape[0]}
+    if max_q == 1 and _needs_rows(problem, backward):
+        pages["seq_q"] = 2
     return Reading(
         replace(problem, padding=True, **pages),
         batch * folded,
@@ -114,7 +114,6 @@ def read(backward: bool, named: Mapping[str, Any], options: Options) -> Reading:
         multipliers,
         copied,
         folded,
-        2 if _needs_rows(problem, backward) else 1,
     )
 
 
@@ -137,7 +136,7 @@ def _folds(x: Any) -> bool:
     batch, head, row, _ = x.stride()
     if not fits(x) or x.data_ptr() % ALIGNMENT or (s > 1 and row != d):
         return False
-    return (b == 1 or batch == h * head) and (s == 1 or head > row)
+    return bool((b == 1 or batch == h * head) and (s == 1 or head > row))
 
 
 def _as_sequences(x: Any, packed: bool, folded: int, is_tight: bool) -> tuple[int, int, int] | None:
