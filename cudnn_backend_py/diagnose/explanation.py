@@ -12,7 +12,7 @@ from ..execution.run import trial_run
 from ..generated.enums import DataType, HeurMode, Status
 from ..graph import Graph, GraphBuilder
 from ..graph.attention.recognize import read_attention
-from ..graph.attention.shape_class import class_graph, class_problem, grow, why_no_class
+from ..graph.attention.shape_class import bounds_of, class_graph, class_problem, why_no_class
 from ..graph.faults import known_hazards
 from ..graph.guard import MISTAKES, collecting, describe_failure
 from ..native import loaded_library
@@ -432,8 +432,7 @@ def _say_shapes(graph: Graph, target: Target) -> str:
         return "one plan serves every batch and length up to its own"
     why = why_no_class(problem, backward=use.backward, version=version, sm=target.sm)
     if not why:
-        bounds = grow(problem.batch, problem.seq_q, problem.seq_kv)
-        whole = class_problem(problem, bounds, backward=use.backward)
+        whole = class_problem(problem, bounds_of(problem), backward=use.backward)
         try:
             select(class_graph(whole, use.backward, version, target.sm), target, Selection())
         except (CudnnStatusError, NotSupported) as error:

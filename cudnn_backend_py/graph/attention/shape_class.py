@@ -21,7 +21,17 @@ from . import sdpa_backward, sdpa_forward
 from .builder import SINGLE_OPS_SINCE
 from .problem import Attention, Implementation
 
-__all__ = ["PREPARED", "Bounds", "TokenStrides", "class_graph", "class_problem", "grow", "read_tokens", "why_no_class"]
+__all__ = [
+    "PREPARED",
+    "Bounds",
+    "TokenStrides",
+    "bounds_of",
+    "class_graph",
+    "class_problem",
+    "grow",
+    "read_tokens",
+    "why_no_class",
+]
 
 #: How the names of the tensors begin that are written before each launch.
 PREPARED = ("seq_len_", "ragged_", "page_table_")
@@ -49,12 +59,21 @@ class Bounds(NamedTuple):
         return batch <= self.batch and q <= self.q and kv <= self.kv
 
 
-def grow(batch: int, q: int, kv: int) -> Bounds:
+def grow(batch: int, q: int, kv: int, *, decoding: bool = True) -> Bounds:
     """Return the bounds of the class for such a call: few values, each close above what is needed.
 
-    A q of 1 stays: cuDNN has kernels of their own for decoding.
+    A q of 1 stays where there is `decoding`: cuDNN has kernels of their own for it.
     """
-    return Bounds(_grow(batch, 1, 1), 1 if q == 1 else _grow(q, _LEAST, _STEPS), _grow(kv, _LEAST, _STEPS))
+    least = 1 if q == 1 and decoding else _LEAST
+    return Bounds(_grow(batch, 1, 1), _grow(q, least, _STEPS), _grow(kv, _LEAST, _STEPS))
+
+
+def bounds_of(p: Attention) -> Bounds:
+    """Return the bounds of the class that is best for a problem.
+
+    Kernels for decoding write statistics of grouped heads for the first head of each group only.
+    """
+    return grow(p.batch, p.seq_q, p.seq_kv, decoding=p.heads == p.kv_heads or not (p.stats or p.max or p.sum_exp))
 
 
 def _grow(size: int, least: int, steps: int) -> int:
@@ -101,7 +120,7 @@ def why_no_class(p: Attention, *, backward: bool, version: VersionTuple, sm: int
     for reason in _reasons(p, backward, version):
         return reason
     try:
-        class_graph(class_problem(p, grow(p.batch, p.seq_q, p.seq_kv), backward=backward), backward, version, sm)
+        class_graph(class_problem(p, bounds_of(p), backward=backward), backward, version, sm)
     except GraphError as error:
         return error.headline
     return ""
@@ -205,8 +224,11 @@ def class_graph(p: Attention, backward: bool, version: VersionTuple, sm: int) ->
     offsets: dict[str, Tensor] = {}
     changed: dict[int, Tensor] = {}
     for tensor in graph.tensors:
-        owner = tensor.name.partition("_")[0]  # dq_accum lies like dq
-        if tensor.ragged_offset is not None and owner in _GRADIENTS:
+        owner = tensor.name.partition("_")[0]
+        if tensor.name == "dq_accum" and tensor.ragged_offset is not None:
+            # The kernel takes Q's offsets for it, which is right where it lies like Q.
+            changed[tensor.uid] = replace(tensor, strides=p.strides("q"), ragged_offset=graph.tensor("ragged_q"))
+        elif tensor.ragged_offset is not None and owner in _GRADIENTS:
             if owner not in offsets:
                 offsets[owner] = replace(tensor.ragged_offset, name=f"ragged_{owner}", uid=next(uids))
             changed[tensor.uid] = replace(tensor, ragged_offset=offsets[owner])

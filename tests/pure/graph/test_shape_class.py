@@ -14,6 +14,7 @@ from cudnn_backend_py.graph.attention.shape_class import (
     PREPARED,
     Bounds,
     TokenStrides,
+    bounds_of,
     class_graph,
     class_problem,
     grow,
@@ -49,6 +50,22 @@ def test_few_bounds_serve_all_calls() -> None:
 def test_decoding_has_bounds_of_its_own() -> None:
     assert grow(8, 1, 700) == Bounds(8, 1, 768)
     assert grow(8, 2, 700).q == 64
+
+
+def test_decoding_with_statistics_of_grouped_heads_takes_another_kernel() -> None:
+    step = replace(PROBLEM, seq_q=1, causal=False)
+    assert bounds_of(step).q == 64
+    assert bounds_of(replace(step, stats=False)).q == 1
+    assert bounds_of(replace(step, kv_heads=8)).q == 1
+    assert bounds_of(PROBLEM) == grow(3, 100, 300)
+
+
+def test_the_accumulator_of_dq_lies_like_q() -> None:
+    """cuDNN takes Q's offsets for it, whatever it is told."""
+    apart = replace(PROBLEM, layout={"q": (100 * 1536, 64, 1536, 1), "dq": "bshd"})
+    graph = class_graph(class_problem(apart, BOUNDS, backward=True), True, VERSION, SM)
+    assert graph.tensor("dq_accum").strides == graph.tensor("q").strides == (512 * 1536, 64, 1536, 1)
+    assert graph.tensor("dq").strides == (512 * 512, 64, 512, 1)
 
 
 def test_a_class_holds_what_is_within_all_its_bounds() -> None:
@@ -117,7 +134,7 @@ def test_every_tensor_of_a_backward_graph_has_offsets_of_its_own() -> None:
     assert {name: names[name] for name in ("q", "k", "v", "o", "stats", "do", "dq", "dk", "dv")} == {
         name: f"ragged_{name}" for name in ("q", "k", "v", "o", "stats", "do", "dq", "dk", "dv")
     }
-    assert (names["dq_accum"], names["dk_full"], names["softmax_sum"]) == ("ragged_dq", "ragged_dk", "ragged_stats")
+    assert (names["dq_accum"], names["dk_full"], names["softmax_sum"]) == ("ragged_q", "ragged_dk", "ragged_stats")
     uids = {x.ragged_offset.uid for x in graph.tensors if x.ragged_offset is not None}
     assert len(uids) == 9
 
