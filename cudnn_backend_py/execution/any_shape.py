@@ -74,7 +74,7 @@ def find_class(
     pool = shared_pool() if pool is None else pool
     needed = Bounds(problem.batch, problem.seq_q, problem.seq_kv)
     bounds = bounds_of(problem)
-    smallest = class_problem(problem, Bounds(1, 1 if bounds.q == 1 else 2, 1), backward=backward)
+    smallest = class_problem(problem, Bounds(2, min(bounds.q, 2), 2), backward=backward)
     family = f"class {backward} {id(target)} {workspace!r} {smallest!r}"
     key = (family, bounds)
     held = pool.find(key)
@@ -355,6 +355,8 @@ def _lies_as_tokens(facts: Mapping[str, _Facts]) -> bool:
         found = read_tokens(dims, strides)
         if found is None or (name == "stats" and (found.token, found.head) != (dims[1], 1)):
             return False
+        if name == "q" and "dq" in facts and found.batch != dims[2] * found.token:
+            return False  # scratch memory lies like Q, without gaps
     return True
 
 

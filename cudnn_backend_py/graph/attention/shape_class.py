@@ -71,9 +71,11 @@ def grow(batch: int, q: int, kv: int, *, decoding: bool = True) -> Bounds:
 def bounds_of(p: Attention) -> Bounds:
     """Return the bounds of the class that is best for a problem.
 
-    Kernels for decoding write statistics of grouped heads for the first head of each group only.
+    Kernels for decoding have no 8-bit types, sinks and dropout, and write statistics of grouped heads for the first
+    head of each group only.
     """
-    return grow(p.batch, p.seq_q, p.seq_kv, decoding=p.heads == p.kv_heads or not (p.stats or p.max or p.sum_exp))
+    grouped_rows = p.heads != p.kv_heads and (p.stats or p.max or p.sum_exp)
+    return grow(p.batch, p.seq_q, p.seq_kv, decoding=not (p.is_fp8 or p.sink or p.dropout or grouped_rows))
 
 
 def _grow(size: int, least: int, steps: int) -> int:
