@@ -63,7 +63,8 @@ class Sequences:
         int32 [batch, n] on the GPU, rows dense: the pages of each sequence, for paged K and V. Entries beyond a
         sequence's length are not read.
     total_q, total_kv
-        Tokens in memory where they are packed: a backward pass needs it, for its scratch memory.
+        Tokens in memory, from the first sequence to the end of the last one: how much scratch memory a backward pass
+        takes. Batch times the longest length if not given; needed where tokens are packed or sequences have gaps.
     """
 
     batch: int
@@ -170,7 +171,7 @@ class ClassPlan:
         Raises
         ------
         UsageError
-            ``class-bounds`` for a call beyond them, ``missing-buffer``, ``missing-total``.
+            ``class-bounds`` for a call beyond them, ``missing-buffer``.
         CudnnStatusError
             What cuDNN refuses at launch.
         """
@@ -184,7 +185,7 @@ class ClassPlan:
         state = self._state()
         if not self.captured and is_capturing(state.stream):
             self.captured = True
-        scratch, size = self._lay_out_scratch(s, multipliers)
+        scratch, size = self._lay_out_scratch(s)
         base, _held = self._take_workspace(state, size + self.plan.workspace_bytes)
         tables = {name: base + offset for name, offset in self._tables.items()}
         ragged: list[int] = []
@@ -260,28 +261,13 @@ class ClassPlan:
             count += 1
         yield from [0] * (8 * (MOST_CLEARED - count))
 
-    def _lay_out_scratch(self, s: Sequences, multipliers: Mapping[str, int]) -> tuple[list[int], int]:
+    def _lay_out_scratch(self, s: Sequences) -> tuple[list[int], int]:
         """Return where scratch tensors lie behind the tables in a workspace, and where its rest begins."""
         size, places = self._table_bytes, []
         for tensor in self._scratch:
             places.append(size)
-            size += _round_up(self._scratch_bytes(tensor, s, multipliers))
+            size += _round_up(_scratch_bytes(tensor, s))
         return places, size
-
-    def _scratch_bytes(self, tensor: Tensor, s: Sequences, multipliers: Mapping[str, int]) -> int:
-        """Return how much a scratch tensor takes: a ragged one reaches as far as the tensor whose offsets it has."""
-        if tensor.ragged_offset is None:
-            return tensor.span_bytes
-        name = tensor.ragged_offset.name.removeprefix("ragged_")
-        cu, total = (s.cu_kv, s.total_kv) if name in _OF_KEYS else (s.cu_q, s.total_q)
-        count = s.batch if cu is None else total
-        if count is None:
-            raise UsageError(
-                "a backward pass of packed tokens needs their number: total_q, total_kv", code="missing-total"
-            )
-        # Where heads share keys, each has rows of its own: as many times the stride.
-        rows = tensor.strides[2] // self.problem.strides(name)[2]
-        return count * multipliers[name] * rows * ELEMENT_BITS[tensor.data_type] // 8
 
     def _take_workspace(self, state: _State, size: int) -> tuple[int, Any]:
         """Return the address of a workspace, and what holds it."""
@@ -343,6 +329,17 @@ def _lay_out(tensors: Sequence[Tensor]) -> tuple[dict[str, int], int]:
             places[_table_of(tensor)] = size
             size += _round_up(tensor.span_bytes)
     return places, size
+
+
+def _scratch_bytes(tensor: Tensor, s: Sequences) -> int:
+    """Return how much a scratch tensor takes: a ragged one as many rows as there are tokens."""
+    if tensor.ragged_offset is None:
+        return tensor.span_bytes
+    if tensor.ragged_offset.name.removeprefix("ragged_") in _OF_KEYS:
+        tokens = s.batch * s.max_kv if s.total_kv is None else s.total_kv
+    else:
+        tokens = s.batch * s.max_q if s.total_q is None else s.total_q
+    return tokens * tensor.strides[2] * ELEMENT_BITS[tensor.data_type] // 8
 
 
 def _round_up(size: int) -> int:

@@ -30,6 +30,7 @@ __all__ = [
     "class_problem",
     "grow",
     "read_tokens",
+    "whole_tiles",
     "why_no_class",
 ]
 
@@ -38,6 +39,7 @@ PREPARED = ("seq_len_", "ragged_", "page_table_")
 
 _GRADIENTS = ("do", "dq", "dk", "dv")
 _SINCE = Version(9, 14, 0)  # the oldest cuDNN with which classes were built for this package
+_TILE = 256  # keys that a kernel loads at once, at most
 _LEAST = 64  # tokens; shorter bounds are no faster
 _STEPS = 4  # bounds between one power of two and the next
 
@@ -68,12 +70,24 @@ def grow(batch: int, q: int, kv: int, *, decoding: bool = True) -> Bounds:
     return Bounds(_grow(batch, 1, 1), _grow(q, least, _STEPS), _grow(kv, _LEAST, _STEPS))
 
 
-def bounds_of(p: Attention) -> Bounds:
-    """Return the bounds of the class that is best for a problem.
+def bounds_of(p: Attention, needed: Bounds | None = None) -> Bounds:
+    """Return the bounds of the class that is best for a problem, or for another batch and other lengths of it.
 
-    Kernels for decoding write statistics of grouped heads for the first head of each group only.
+    Kernels for decoding have no 8-bit types, sinks and dropout, and write statistics of grouped heads for the first
+    head of each group only.
     """
-    return grow(p.batch, p.seq_q, p.seq_kv, decoding=p.heads == p.kv_heads or not (p.stats or p.max or p.sum_exp))
+    grouped_rows = p.heads != p.kv_heads and (p.stats or p.max or p.sum_exp)
+    decoding = not (p.is_fp8 or p.sink or p.dropout or grouped_rows)
+    bounds = grow(*(needed or (p.batch, p.seq_q, p.seq_kv)), decoding=decoding)
+    return whole_tiles(p, bounds)
+
+
+def whole_tiles(p: Attention, bounds: Bounds) -> Bounds:
+    """Return bounds that end with a tile where keys are in pages.
+
+    Kernels load whole tiles of keys, and look up the pages of all of a tile: also behind the end of the page table.
+    """
+    return bounds if p.page_size is None else bounds._replace(kv=-(-bounds.kv // _TILE) * _TILE)
 
 
 def _grow(size: int, least: int, steps: int) -> int:
