@@ -30,11 +30,11 @@ def _host_ratio(record: Mapping[str, Any], direction: str, name: str, other: str
     return float(found[name]["median_us"] / found[other]["median_us"])
 
 
-def _operator_ratio(record: Mapping[str, Any], section: str, name: str, other: str) -> float | None:
-    found = record.get("operators", {}).get(section, {})
-    if name not in found or other not in found:
+def _ragged_ratio(record: Mapping[str, Any], name: str) -> float | None:
+    found = record.get("ragged", {})
+    if name not in found or "C loop" not in found:
         return None
-    return float(found[name]["median_us"] / found[other]["median_us"])
+    return float(found[name]["median_us"] / found["C loop"]["median_us"])
 
 
 def _slower(record: Mapping[str, Any], name: str, other: str) -> float | None:
@@ -62,20 +62,6 @@ def _fresh_ratio(record: Mapping[str, Any], name: str, other: str) -> float | No
     return float(found[name]["total"] / found[other]["total"]) if name in found and other in found else None
 
 
-# section, contender, the other one, and how many times its host time is the most
-_OPERATORS = (
-    *(
-        (f"dense, {way}", "ours", other, 1.0)
-        for way in ("no gradients", "gradients", "backward")
-        for other in ("torch cudnn", "torch flash")
-    ),
-    ("packed tokens", "ours, equal heads", "torch varlen, equal heads", 0.5),
-    ("packed tokens", "ours", "C loop", 1.6),
-    ("packed tokens", "bound", "C loop", 1.05),
-    ("packed tokens", "fresh and checked", "C loop", 1.2),
-)
-
-
 def _accepted() -> Iterator[Accepted]:
     ratios = (
         ("same pointers", "C loop", 1.15),
@@ -88,9 +74,8 @@ def _accepted() -> Iterator[Accepted]:
         for name, other, limit in ratios:
             figure = partial(_host_ratio, direction=direction, name=name, other=other)
             yield Accepted(f"host, {direction}: {name} / {other}", limit, figure)
-    for section, name, other, limit in _OPERATORS:
-        figure = partial(_operator_ratio, section=section, name=name, other=other)
-        yield Accepted(f"operators, {section}: {name} / {other}", limit, figure)
+    for name, limit in (("same pointers", 1.05), ("fresh pointers", 1.2)):
+        yield Accepted(f"host, ragged: {name} / C loop", limit, partial(_ragged_ratio, name=name))
     yield Accepted("GPU: shapes that differ from cudnn-frontend, same plan", 0, _against_frontend)
     yield Accepted(
         "GPU: shapes where autotuned is slower than the first choice",

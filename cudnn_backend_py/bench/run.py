@@ -39,9 +39,9 @@ from ..torch_ops.operators import load_torch
 from ..tuning.search import autotune
 from .contenders import Frontend, differentiate, fill_forward, make_buffers, open_frontend, torch_calls
 from .judge import judge, verdict_lines
-from .operators import bench_operators
+from .ragged import bench_ragged
 from .shapes import DIRECTIONS, FULL, QUICK, SMALL, Direction, Effort, Shape
-from .tables import draw, fresh_table, gpu_table, host_table, operators_table
+from .tables import draw, fresh_table, gpu_table, host_table, ragged_table
 from .timing import fresh, gpu_times, host_times, microseconds, once_within, rotate, same, within
 
 __all__ = ["run_bench"]
@@ -270,14 +270,14 @@ def run_bench(
         "torch": torch.__version__,
         "cudnn-frontend": said,
         "host": bench_host(target, frontend, effort),
-        "operators": bench_operators(target, effort, None if compiled_library() is None else c_loop),
+        "ragged": bench_ragged(target, effort, None if compiled_library() is None else c_loop),
         "matrix_tflops": matrix_tflops(),
         "gpu": bench_gpu(target, frontend, effort, console),
         "fresh": bench_fresh(target, None if frontend is None else cudnn_frontend or "", effort),
     }
     record["seconds"] = round(time.perf_counter() - begin, 1)
     record["accepted"] = judge(record)
-    for table in (host_table(record), operators_table(record), gpu_table(record), fresh_table(record)):
+    for table in (host_table(record), ragged_table(record), gpu_table(record), fresh_table(record)):
         console.print(table)
     for line in verdict_lines(record):
         console.print(line, highlight=False, style="red" if line.startswith("FAIL") else None)

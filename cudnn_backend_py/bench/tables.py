@@ -11,7 +11,7 @@ from rich.table import Table
 from ..errors import EnvironmentNotReady
 from .shapes import DIRECTIONS
 
-__all__ = ["draw", "draw_bars", "fresh_table", "gpu_table", "host_table", "operators_table"]
+__all__ = ["draw", "draw_bars", "fresh_table", "gpu_table", "host_table", "ragged_table"]
 
 
 def host_table(record: Mapping[str, Any]) -> Table:
@@ -35,14 +35,13 @@ def _quartiles(timing: Mapping[str, float]) -> str:
     return f"{timing['low_us']:.2f} to {timing['high_us']:.2f}"
 
 
-def operators_table(record: Mapping[str, Any]) -> Table:
-    """Return the table of host time per call of torch operators."""
-    table = Table(title="Host time per call of torch operators, microseconds")
-    for name in ("", "", "median", "quartiles"):
+def ragged_table(record: Mapping[str, Any]) -> Table:
+    """Return the table of host time per call of a ragged plan."""
+    table = Table(title="Host time per call of a ragged plan, microseconds")
+    for name in ("", "median", "quartiles"):
         table.add_column(name, justify="right" if name else "left", style="dim" if name == "quartiles" else "")
-    for section, found in record["operators"].items():
-        for name, timing in found.items():
-            table.add_row(section, name, f"{timing['median_us']:.2f}", _quartiles(timing))
+    for name, timing in record["ragged"].items():
+        table.add_row(name, f"{timing['median_us']:.2f}", _quartiles(timing))
     return table
 
 

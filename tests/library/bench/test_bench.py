@@ -18,7 +18,7 @@ from cudnn_backend_py import EnvironmentNotReady, OperationGraph, frontend, libr
 from cudnn_backend_py.bench.frontend_graph import build
 from cudnn_backend_py.bench.judge import judge, verdict_lines
 from cudnn_backend_py.bench.shapes import DIRECTIONS, QUICK, SHAPES, SMALL
-from cudnn_backend_py.bench.tables import draw, fresh_table, gpu_table, host_table, operators_table
+from cudnn_backend_py.bench.tables import draw, fresh_table, gpu_table, host_table, ragged_table
 from cudnn_backend_py.frontend.handles import DescribedHandle
 from cudnn_backend_py.native.fast_call import compiled_library
 from cudnn_backend_py.plans.choice import EngineChoice
@@ -123,16 +123,7 @@ def record(**changes: Any) -> dict[str, Any]:
     }
     fresh = {"ahead of time": {"import": 100.0, "total": 200.0}, "cudnn-frontend": {"import": 150.0, "total": 800.0}}
     made = {"host": {"problem": SMALL.name, "forward": host, "backward": dict(host)}}
-    dense = {"ours": timing(10.0), "torch cudnn": timing(19.0), "torch flash": timing(17.0)}
-    made["operators"] = {f"dense, {way}": dict(dense) for way in ("no gradients", "gradients", "backward")}
-    made["operators"]["packed tokens"] = {
-        "C loop": timing(15.0),
-        "bound": timing(15.5),
-        "fresh and checked": timing(17.5),
-        "ours": timing(20.0),
-        "ours, equal heads": timing(20.0),
-        "torch varlen, equal heads": timing(60.0),
-    }
+    made["ragged"] = {"C loop": timing(15.0), "same pointers": timing(15.5), "fresh pointers": timing(17.5)}
     made |= {"gpu": [row], "matrix_tflops": 700.0, "fresh": fresh}
     return made | changes
 
@@ -147,8 +138,8 @@ def test_good_figures_pass() -> None:
 
 def test_each_bad_figure_fails_alone() -> None:
     made = record()
-    made["operators"]["packed tokens"]["bound"] = timing(16.0)
-    assert [name for name, good in passed(made).items() if not good] == ["operators, packed tokens: bound / C loop"]
+    made["ragged"]["same pointers"] = timing(16.0)
+    assert [name for name, good in passed(made).items() if not good] == ["host, ragged: same pointers / C loop"]
     made = record()
     made["host"]["forward"]["same pointers"] = timing(5.8)
     assert [name for name, good in passed(made).items() if not good] == ["host, forward: same pointers / C loop"]
@@ -193,7 +184,7 @@ def test_a_plan_beside_itself_does_not_differ() -> None:
 
 def test_what_was_not_measured_neither_passes_nor_fails() -> None:
     empty = {"problem": SMALL.name, "c loop": "not measured", "forward": {}, "backward": {}}
-    assert set(passed(record(host=empty, operators={}, gpu=[], fresh={})).values()) == {None}
+    assert set(passed(record(host=empty, ragged={}, gpu=[], fresh={})).values()) == {None}
 
 
 def test_tables_and_lines_tell_the_figures() -> None:
@@ -203,7 +194,7 @@ def test_tables_and_lines_tell_the_figures() -> None:
     console = Console(file=out, width=200)
     for table in (
         host_table(made),
-        operators_table(made),
+        ragged_table(made),
         gpu_table(made),
         fresh_table(made),
         fresh_table({"fresh": {}}),
