@@ -30,6 +30,7 @@ __all__ = [
     "class_problem",
     "grow",
     "read_tokens",
+    "whole_tiles",
     "why_no_class",
 ]
 
@@ -38,6 +39,7 @@ PREPARED = ("seq_len_", "ragged_", "page_table_")
 
 _GRADIENTS = ("do", "dq", "dk", "dv")
 _SINCE = Version(9, 14, 0)  # the oldest cuDNN with which classes were built for this package
+_TILE = 256  # keys that a kernel loads at once, at most
 _LEAST = 64  # tokens; shorter bounds are no faster
 
 
@@ -68,14 +70,24 @@ def _grow(size: int, least: int) -> int:
     return max(least, 1 << max(size - 1, 0).bit_length())
 
 
-def bounds_of(p: Attention) -> Bounds:
-    """Return the bounds of the class that is best for a problem.
+def bounds_of(p: Attention, needed: Bounds | None = None) -> Bounds:
+    """Return the bounds of the class that is best for a problem, or for another batch and other lengths of it.
 
     Kernels for decoding have no 8-bit types, sinks and dropout, and write statistics of grouped heads for the first
     head of each group only.
     """
     grouped_rows = p.heads != p.kv_heads and (p.stats or p.max or p.sum_exp)
-    return grow(p.batch, p.seq_q, p.seq_kv, decoding=not (p.is_fp8 or p.sink or p.dropout or grouped_rows))
+    decoding = not (p.is_fp8 or p.sink or p.dropout or grouped_rows)
+    bounds = grow(*(needed or (p.batch, p.seq_q, p.seq_kv)), decoding=decoding)
+    return whole_tiles(p, bounds)
+
+
+def whole_tiles(p: Attention, bounds: Bounds) -> Bounds:
+    """Return bounds that end with a tile where keys are in pages.
+
+    Kernels load whole tiles of keys, and look up the pages of all of a tile: also behind the end of the page table.
+    """
+    return bounds if p.page_size is None else bounds._replace(kv=-(-bounds.kv // _TILE) * _TILE)
 
 
 class TokenStrides(NamedTuple):
