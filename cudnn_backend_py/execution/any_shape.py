@@ -93,7 +93,7 @@ class Kin:
             return held, key
         make = partial(self.build, bounds)
         others = [] if is_fixed else [other for other in pool.keys_there() if other[0] == family]
-        for other in sorted(others, key=lambda other: other[1].area):
+        for other in sorted(others, key=lambda other: other[1]):
             held = pool.find(other) if other[1].hold(*needed) else None
             if held is not None:
                 pool.soon(key, make, _ordinal(self.target))
@@ -397,7 +397,7 @@ def _lies_as_tokens(facts: Mapping[str, _Facts]) -> bool:
         found = read_tokens(dims, strides)
         if found is None or (name == "stats" and (found.token, found.head) != (dims[1], 1)):
             return False
-        if name == "q" and "dq" in facts and found.batch != dims[2] * found.token:
+        if name in ("q", "dq") and "dq" in facts and found.batch != dims[2] * found.token:
             return False  # scratch memory lies like Q, without gaps
     return True
 

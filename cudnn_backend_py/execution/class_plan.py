@@ -26,6 +26,7 @@ from ..native.fast_call import Launch
 from ..native.launch import Launcher
 from ..native.prepare import MOST_CLEARED, MOST_RAGGED, THREADS, Prepare
 from ..plans.build import build
+from ..plans.choice import Knobs
 from ..plans.plan import Plan
 from ..target import Target
 from .arguments import Arguments
@@ -40,7 +41,7 @@ __all__ = ["ClassPlan", "Sequences"]
 _OF_KEYS = ("k", "v", "dk", "dv")  # counted in the tokens of K and V
 _MINUS_INFINITY = 0xFF800000  # as float32
 _CLEARED = {"o": 0, "stats": _MINUS_INFINITY, "max": _MINUS_INFINITY, "sum_exp": 0, "dq": 0, "dk": 0, "dv": 0}
-_MOST_BLOCKS = 1024
+_MOST_BLOCKS = 256
 _PACKS_KEPT = 64
 
 
@@ -91,6 +92,8 @@ class ClassPlan:
     workspace
         "torch": torch's caching allocator at each call; a function of the size in bytes, whose result is held until
         the launch; None: memory of its own, which grows with the largest call.
+    engine, knobs
+        As for :func:`~cudnn_backend_py.plans.build.build`.
 
     Attributes
     ----------
@@ -120,9 +123,11 @@ class ClassPlan:
         *,
         backward: bool,
         workspace: Callable[[int], Any] | Literal["torch"] | None = "torch",
+        engine: int | None = None,
+        knobs: Knobs | None = None,
     ) -> None:
         self.problem, self.bounds = problem, Bounds(problem.batch, problem.seq_q, problem.seq_kv)
-        self.plan = _build(problem, target, backward)
+        self.plan = _build(problem, target, backward, (engine, knobs))
         self.device = live_handle(self.plan).device or 0
         self._is_alone = target.library.driver.devices == 1
         arguments = Arguments(self.plan.graph)
@@ -307,11 +312,12 @@ class _State:
         self._launch.run(pack)
 
 
-def _build(problem: Attention, target: Target, backward: bool) -> Plan:
+def _build(problem: Attention, target: Target, backward: bool, choice: tuple[int | None, Knobs | None]) -> Plan:
     version, sm = target.library.version, target.sm
     graph = class_graph(problem, backward, version, sm)
-    chosen = deterministic_config(version, sm) if problem.deterministic and backward else None
-    engine, knobs = chosen or (None, None)
+    if problem.deterministic and backward:
+        choice = deterministic_config(version, sm) or choice
+    engine, knobs = choice
     return build(graph, target, engine=engine, knobs=knobs)
 
 

@@ -66,19 +66,38 @@ def test_policies_agree(case: str, kv_heads: int, layout: str) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])
 def test_rows_beyond_the_lengths_are_zero(policy: str, layout: str) -> None:
-    b, s = 4, 150
+    b, s = 6, 150
     *inputs, d_o = make(b, s, layout=layout)
-    len_q = torch.tensor([150, 100, 1, 0], device="cuda", dtype=torch.int32)
-    len_kv = torch.tensor([90, 150, 1, 3], device="cuda", dtype=torch.int32)
+    len_q = torch.tensor([150, 100, 1, 0, 0, 5], device="cuda", dtype=torch.int32)
+    len_kv = torch.tensor([90, 150, 1, 3, 0, 0], device="cuda", dtype=torch.int32)
     # What torch's allocator hands out next was something else before.
-    for _ in range(4):
-        torch.full_like(inputs[0], float("nan")).sum()
+    spoiled = [torch.full_like(inputs[0], float("nan")) for _ in range(4)]
+    del spoiled
     o = attention(*inputs, seq_len_q=len_q, seq_len_kv=len_kv, shapes=policy)
     grads = torch.autograd.grad(o, inputs, d_o)
     for x, lens in ((o, len_q), (grads[0], len_q), (grads[1], len_kv), (grads[2], len_kv)):
         for i, n in enumerate(lens.tolist()):
             assert not x[i, :, n:].any(), (policy, i, n)
     check(dict(zip("qkv", inputs, strict=True)), [o, *grads], d_o, Masks(), len_q=len_q, len_kv=len_kv)
+
+
+@pytest.mark.parametrize("policy", ["exact", "any"])
+@pytest.mark.parametrize("how", ["slices of one buffer", "part of a longer buffer", "heads of a longer buffer"])
+@pytest.mark.parametrize("s", [1, 40])
+def test_tensors_with_gaps(how: str, s: int, policy: str) -> None:
+    b = 22
+    if how == "slices of one buffer":
+        whole = torch.randn(b, s, 3, H, D, device="cuda", dtype=torch.half)
+        inputs = [x.transpose(1, 2) for x in whole.unbind(2)]
+    elif how == "part of a longer buffer":
+        inputs = [torch.randn(b, 64, H, D, device="cuda", dtype=torch.half)[:, :s].transpose(1, 2) for _ in range(3)]
+    else:
+        inputs = [torch.randn(b, H, 64, D, device="cuda", dtype=torch.half)[:, :, :s] for _ in range(3)]
+    inputs = [x.detach().requires_grad_(True) for x in inputs]
+    d_o = torch.randn(b, s, H, D, device="cuda", dtype=torch.half).transpose(1, 2)
+    o = attention(*inputs, causal=True, shapes=policy)
+    grads = torch.autograd.grad(o, inputs, d_o)
+    check(dict(zip("qkv", inputs, strict=True)), [o, *grads], d_o, Masks(right_bound=0))
 
 
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])
