@@ -29,7 +29,7 @@ __all__ = [
     "compiled_library",
 ]
 
-VERSION = 2  # of the structures; the compiled file has the same
+VERSION = 3  # of the structures; the compiled file has the same
 LOOK_CLOSER, OTHER_STREAM = -1, -2
 FUNCTIONS = (
     "cudnnBackendInitialize",
@@ -111,6 +111,7 @@ class _Run(ctypes.Structure):
         *((name, _pointer) for name in ("stream", "plan", "pack")),
         ("python", ctypes.POINTER(_Python)),
         ("fail", _pointer),
+        ("prepare", _pointer),
         ("failed", ctypes.c_int32),
     )
 
@@ -262,6 +263,7 @@ class Launch:
             pack.pointer.value,
             ctypes.pointer(_python()),
             id(fail),
+            None,
         )
         run.keeps = (self, pack, fail)
         return run
@@ -288,7 +290,7 @@ class Call:
         launch: Launch,
         pack: Any,
         filler: Filler,
-        exchange: Exchange,
+        exchange: Exchange | None,
         *,
         given: int,
         wanted: Sequence[Wanted] | None,
@@ -308,18 +310,19 @@ class Call:
             ctypes.pointer(filler),
             table and ctypes.cast(table, ctypes.POINTER(_Wanted)),
             ctypes.addressof(row),
-            id(exchange.type),
-            exchange.read,
-            exchange.current_stream if ask_stream else None,
+            *((None, None, None) if exchange is None else (id(exchange.type), exchange.read, exchange.current_stream)),
             workspace,
             device,
             given,
         )
         self._row, self._given = row, given
-        self._keeps = (launch, pack, filler, exchange.type, table)
+        if not ask_stream:
+            self._call.current_stream = None
+        self._keeps = (launch, pack, filler, exchange, table)
+        self.address = ctypes.addressof(self._call)
         #: Launches with a tuple of as many buffers as are given; answers 0, LOOK_CLOSER, OTHER_STREAM or a status.
         self.go: Callable[[tuple[Any, ...]], int] = partial(
-            compiled_library().cudnn_backend_py_call, _pointer(ctypes.addressof(self._call))
+            compiled_library().cudnn_backend_py_call, _pointer(self.address)
         )
 
     def move(self, tail: Sequence[int], workspace: int) -> None:
