@@ -35,6 +35,7 @@ from ..plans.choice import EngineChoice
 from ..plans.plan import Plan
 from ..system.child import script_command
 from ..target import Target
+from ..torch_ops.operators import load_torch
 from ..tuning.search import autotune
 from .contenders import Frontend, differentiate, fill_forward, make_buffers, open_frontend, torch_calls
 from .judge import judge, verdict_lines
@@ -254,7 +255,7 @@ def run_bench(
     """
     console = Console()
     effort = effort or (QUICK if quick else FULL)
-    torch = torch_ops._ready()
+    torch = load_torch()
     if plot is not None:
         draw({"gpu": [], "matrix_tflops": 0.0}, plot)  # what is missing shows before the work, not after
     torch.zeros(1, device="cuda")

@@ -35,7 +35,7 @@ from .cuda_graph import CudaGraph
 from .run import execute, live_handle
 from .stream_state import StreamState, _thread
 
-__all__ = ["Bound", "Executable"]
+__all__ = ["Bound", "Executable", "framework_stream", "place", "torch_memory"]
 
 Workspace = Callable[[int], Any] | Literal["torch"] | Any
 SCALARS_KEPT = 64
@@ -297,7 +297,7 @@ class Executable:
     def _stream_for(self, buffers: Any) -> int:
         """Return the stream to run on; the first buffers decide whose current stream that is."""
         if self._asks_buffers:
-            found = next((getter for buffer in buffers if (getter := _framework_stream(buffer)) is not None), None)
+            found = next((getter for buffer in buffers if (getter := framework_stream(buffer)) is not None), None)
             if found is not None:
                 self._stream = found
                 self._asks_buffers = False
@@ -309,7 +309,7 @@ class Executable:
             return None
         if isinstance(workspace, str):
             if workspace == "torch":
-                return partial(_torch_memory, self._device)
+                return partial(torch_memory, self._device)
             raise UsageError(
                 f"workspace is {workspace!r}, 'torch', a function, a buffer or None is needed", code="wrong-argument"
             )
@@ -407,7 +407,7 @@ class Executable:
                 numbers.append(self._number(tensor, buffer))
                 places[tensor.uid] = int(numbers[-1].ctypes.data)
             else:
-                places[tensor.uid] = _place(buffer, name)
+                places[tensor.uid] = place(buffer, name)
         tail = zip(self._held, state.tail, strict=True)
         row = [places[tensor.uid] for tensor in self._given]
         row += [places.get(tensor.uid, place) for tensor, place in tail]
@@ -488,7 +488,7 @@ def _stream_getter(stream: Any) -> Callable[[], int]:
     return partial(int, address)
 
 
-def _framework_stream(buffer: Any) -> Callable[[], int] | None:
+def framework_stream(buffer: Any) -> Callable[[], int] | None:
     """Return what answers the current stream of the framework a buffer is of, None where there is none to ask."""
     family = type(buffer).__module__.partition(".")[0]
     if family == "torch" and getattr(buffer, "is_cuda", False):
@@ -507,7 +507,7 @@ def _wanted(tensor: Tensor) -> Wanted:
     return Wanted(span, tensor.alignment, bits, codes)
 
 
-def _torch_memory(device: int, size_bytes: int) -> Any:
+def torch_memory(device: int, size_bytes: int) -> Any:
     torch = sys.modules["torch"]
     return torch.empty(size_bytes, dtype=torch.uint8, device=device)
 
@@ -525,7 +525,7 @@ def _identity(buffer: Any) -> int:
     return buffer if type(buffer) is int else id(buffer)
 
 
-def _place(buffer: Any, name: str) -> int:
+def place(buffer: Any, name: str) -> int:
     if type(buffer) is int:
         return buffer
     try:

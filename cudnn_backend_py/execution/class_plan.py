@@ -1,0 +1,333 @@
+"""``ClassPlan``: one ragged plan, built for bounds, that runs every batch and length within them.
+
+Before each launch a small kernel (:mod:`cudnn_backend_py.native.prepare`) writes what the plan reads of the call's
+shape into the call's workspace: lengths, ragged offsets, page tables. So nothing is kept per shape. Both launches can
+be captured in a CUDA graph: the addresses are kept there, and what lies at them is read again at each replay.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+from ..errors import UsageError
+from ..generated.enums import DataType
+from ..graph.attention import Attention, deterministic_config
+from ..graph.attention.shape_class import PREPARED, Bounds, class_graph
+from ..graph.data_types import ELEMENT_BITS
+from ..graph.ir import Tensor
+from ..native.cuda import Memory, current_context, in_context, is_capturing, relaxed_capture
+from ..native.fast_call import Launch
+from ..native.launch import Launcher
+from ..native.prepare import MOST_RAGGED, Prepare
+from ..plans.build import build
+from ..plans.plan import Plan
+from ..target import Target
+from .arguments import Arguments
+from .buffers import dlpack_facts
+from .checks import SCRATCH_ALIGNMENT, scalar_array
+from .executable import framework_stream, place, torch_memory
+from .run import live_handle
+from .stream_state import thread_handle
+
+__all__ = ["ClassPlan", "Sequences"]
+
+_OF_KEYS = ("k", "v", "dk", "dv")  # counted in the tokens of K and V
+_PACKS_KEPT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Sequences:
+    """How many sequences a call has, and how long each is.
+
+    Lengths are `len_q`, otherwise what `cu_q` says, otherwise `max_q`; those of K and V alike. A captured CUDA graph
+    keeps the addresses of these tensors, and reads what lies there at each replay.
+
+    Parameters
+    ----------
+    batch, max_q, max_kv
+        The number of sequences and the longest lengths.
+    cu_q, cu_kv
+        int32 [batch + 1] on the GPU, where tokens are packed: the token each sequence begins with, and their sum.
+    len_q, len_kv
+        int32 [batch] on the GPU: the real lengths.
+    block_table
+        int32 [batch, n] on the GPU, rows dense: the pages of each sequence, for paged K and V. Entries beyond a
+        sequence's length are not read.
+    total_q, total_kv
+        Tokens in memory, which decides how much scratch memory a backward pass takes: batch times the longest length
+        if not given. Needed where tokens are packed.
+    """
+
+    batch: int
+    max_q: int
+    max_kv: int
+    cu_q: Any = None
+    cu_kv: Any = None
+    len_q: Any = None
+    len_kv: Any = None
+    block_table: Any = None
+    total_q: int | None = None
+    total_kv: int | None = None
+
+
+class ClassPlan:
+    """One plan for every batch and length within bounds; returns before the device has finished. Threads may share it.
+
+    Parameters
+    ----------
+    problem
+        A class at its bounds, of :func:`~cudnn_backend_py.graph.attention.shape_class.class_problem`.
+    target
+        The GPU of this process.
+    workspace
+        "torch": torch's caching allocator at each call; a function of the size in bytes, whose result is held until
+        the launch; None: memory of its own, which grows with the largest call.
+
+    Attributes
+    ----------
+    bounds
+        The largest batch, length of Q, and length of K and V.
+    names
+        The tensors that a call gives, in their order by position.
+    plan
+        The plan of cuDNN.
+    streams
+        Addresses of the streams it ran on.
+    captured
+        Whether a call was captured in a CUDA graph, which needs it from then on.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``plan-without-device`` for a described target.
+    CudnnBackendError
+        As :func:`~cudnn_backend_py.plans.build.build`.
+    """
+
+    def __init__(
+        self,
+        problem: Attention,
+        target: Target,
+        *,
+        backward: bool,
+        workspace: Callable[[int], Any] | Literal["torch"] | None = "torch",
+    ) -> None:
+        self.problem, self.bounds = problem, Bounds(problem.batch, problem.seq_q, problem.seq_kv)
+        self.plan = _build(problem, target, backward)
+        self._device = live_handle(self.plan).device or 0
+        self._is_alone = target.library.driver.devices == 1
+        arguments = Arguments(self.plan.graph)
+        given = [x for x in arguments.given if not x.name.startswith(PREPARED)]
+        prepared = [x for x in arguments.given if x.name.startswith(PREPARED)]
+        numbers = [x for x in arguments.held if not x.scratch]
+        self._scratch = [x for x in arguments.held if x.scratch]
+        self.names = tuple(x.name for x in given)
+        self.uids = tuple(x.uid for x in (*given, *prepared, *numbers, *self._scratch))
+        self._numbers = [scalar_array(x, x.value) for x in numbers]
+        self._number_places = [int(array.ctypes.data) for array in self._numbers]
+        self._tables, self._table_bytes = _lay_out(prepared)
+        self._table_places = [self._tables[_table_of(x)] for x in prepared]
+        self._ragged = [name.removeprefix("ragged_") for name in self._tables if name.startswith("ragged_")]
+        pages = problem.pages_per_sequence if problem.page_size else 0
+        self._paging = problem.page_size or 1, pages
+        self.elements = max(problem.batch + 1, problem.batch * pages)
+        allocate = partial(torch_memory, self._device) if isinstance(workspace, str) else workspace
+        self._allocate: Callable[[int], Any] | None = allocate
+        self._memory = Memory(self._device)
+        self._local = threading.local()
+        self._current_stream: Callable[[], int] | None = None
+        self.streams: set[int] = set()
+        self.captured = False
+
+    def __repr__(self) -> str:
+        b, s_q, s_kv = self.bounds
+        return f"<ClassPlan {self.plan.tag} of {self.plan.graph.name!r} up to b{b} s{s_q}x{s_kv}>"
+
+    def __call__(
+        self, buffers: Mapping[str, Any] | Sequence[Any], sequences: Sequences, multipliers: Mapping[str, int]
+    ) -> None:
+        """Run on the current stream of the buffers' framework.
+
+        Parameters
+        ----------
+        buffers
+            By name, or in the order of ``names``. A bias has the dims of the bounds.
+        multipliers
+            For each of Q, K, V, O, their gradients and the statistics, in elements: from one token to the next where
+            tokens are packed, otherwise from one sequence to the next. The statistics' memory is b, s, h.
+
+        Raises
+        ------
+        UsageError
+            ``class-bounds`` for a call beyond them, ``missing-buffer``.
+        CudnnStatusError
+            What cuDNN refuses at launch.
+        """
+        s, bounds = sequences, self.bounds
+        if s.batch > bounds.batch or s.max_q > bounds.q or s.max_kv > bounds.kv:
+            raise UsageError(
+                f"the call has batch {s.batch} and lengths {s.max_q} and {s.max_kv}, the plan goes up to {bounds}",
+                code="class-bounds",
+            )
+        given = self._given(buffers)
+        state = self._state()
+        if not self.captured and is_capturing(state.stream):
+            self.captured = True
+        scratch, size = self._lay_out_scratch(s)
+        base, _held = self._take_workspace(state, size + self.plan.workspace_bytes)
+        tables = {name: base + offset for name, offset in self._tables.items()}
+        ragged: list[int] = []
+        for name in self._ragged:
+            ragged += (tables["ragged_" + name], multipliers[name], name in _OF_KEYS)
+        addresses = (
+            *given,
+            *[base + offset for offset in self._table_places],
+            *self._number_places,
+            *[base + offset for offset in scratch],
+        )
+        row = (
+            *(s.batch, bounds.batch),
+            *(_address(s.cu_q), _address(s.len_q), s.max_q, tables["seq_len_q"]),
+            *(_address(s.cu_kv), _address(s.len_kv), s.max_kv, tables["seq_len_kv"]),
+            *(self.problem.offset_type is DataType.INT64, len(self._ragged)),
+            *ragged,
+            *[0] * (3 * (MOST_RAGGED - len(self._ragged))),
+            *_read_table(s.block_table),
+            *self._paging,
+            tables.get("page_table", 0),
+        )
+        workspace = base + size if self.plan.workspace_bytes else 0
+        if self._is_alone or current_context() == state.context:
+            state.launch(row, addresses, workspace)
+        else:
+            with in_context(state.context):
+                state.launch(row, addresses, workspace)
+
+    def _given(self, buffers: Mapping[str, Any] | Sequence[Any]) -> list[int]:
+        """Return the addresses of the buffers in the order of ``names``."""
+        if self._current_stream is None:
+            each = buffers.values() if isinstance(buffers, Mapping) else buffers
+            found = (framework_stream(buffer) for buffer in each if buffer is not None)
+            self._current_stream = next((getter for getter in found if getter is not None), int)
+        if not isinstance(buffers, Mapping):
+            return [place(buffer, name) for buffer, name in zip(buffers, self.names, strict=True)]
+        missing = [name for name in self.names if buffers.get(name) is None]
+        if missing:
+            raise UsageError(f"no buffer was given for {', '.join(missing)}", code="missing-buffer")
+        return [place(buffers[name], name) for name in self.names]
+
+    def _state(self) -> _State:
+        """Return this thread's state for the current stream."""
+        assert self._current_stream is not None  # set with the first buffers
+        stream = self._current_stream()
+        states: dict[int, _State] = self._local.__dict__.setdefault("states", {})
+        found = states.get(stream)
+        if found is None:
+            with relaxed_capture():
+                found = states[stream] = _State(self, stream)
+            self.streams.add(stream)
+        return found
+
+    def _lay_out_scratch(self, s: Sequences) -> tuple[list[int], int]:
+        """Return where scratch tensors lie behind the tables in a workspace, and where its rest begins."""
+        size, places = self._table_bytes, []
+        for tensor in self._scratch:
+            places.append(size)
+            size += _round_up(_scratch_bytes(tensor, s))
+        return places, size
+
+    def _take_workspace(self, state: _State, size: int) -> tuple[int, Any]:
+        """Return the address of a workspace, and what holds it."""
+        if self._allocate is None:
+            if size > state.own_bytes:  # the one before stays: captured calls may need it
+                state.own_bytes = 1 << (size - 1).bit_length()
+                state.own = self._memory.allocate(state.own_bytes)
+            return state.own, None
+        held = self._allocate(size)
+        return place(held, "workspace"), held
+
+    def close(self) -> None:
+        """Free what it holds but the plan, which others may share; work on the device must have finished."""
+        self._local = threading.local()
+        self._memory.free()
+
+
+class _State:
+    """What one thread needs to run a plan on one stream."""
+
+    def __init__(self, owner: ClassPlan, stream: int) -> None:
+        plan = owner.plan
+        holder = thread_handle(plan)
+        self.stream, self.context = stream, holder.context
+        self._launcher = Launcher(plan.descriptor, owner.uids, kept=_PACKS_KEPT)
+        self._launch = Launch(
+            plan.target.library, holder.state, stream, plan.descriptor.pointer, may_be_elsewhere=False
+        )
+        with in_context(self.context):
+            self._prepare = Prepare(stream, owner.elements)
+        self.own = self.own_bytes = 0
+
+    def launch(self, row: tuple[int, ...], addresses: tuple[int, ...], workspace: int) -> None:
+        launcher, key = self._launcher, (workspace, *addresses)
+        pack = launcher.find(key) or launcher.keep(key, launcher.row(*addresses), workspace)
+        self._prepare.launch(*row)
+        self._launch.run(pack)
+
+
+def _build(problem: Attention, target: Target, backward: bool) -> Plan:
+    version, sm = target.library.version, target.sm
+    graph = class_graph(problem, backward, version, sm)
+    chosen = deterministic_config(version, sm) if problem.deterministic and backward else None
+    engine, knobs = chosen or (None, None)
+    return build(graph, target, engine=engine, knobs=knobs)
+
+
+def _table_of(tensor: Tensor) -> str:
+    """Return the name of the table that a tensor is: K and V have their pages at the same places."""
+    return "page_table" if tensor.name.startswith("page_table") else tensor.name
+
+
+def _lay_out(tensors: Sequence[Tensor]) -> tuple[dict[str, int], int]:
+    """Return where each table begins, and the bytes of all."""
+    places: dict[str, int] = {}
+    size = 0
+    for tensor in tensors:
+        if _table_of(tensor) not in places:
+            places[_table_of(tensor)] = size
+            size += _round_up(tensor.span_bytes)
+    return places, size
+
+
+def _scratch_bytes(tensor: Tensor, s: Sequences) -> int:
+    """Return how much a scratch tensor takes: a ragged one as many rows as there are tokens."""
+    if tensor.ragged_offset is None:
+        return tensor.span_bytes
+    if tensor.ragged_offset.name.removeprefix("ragged_") in _OF_KEYS:
+        tokens = s.batch * s.max_kv if s.total_kv is None else s.total_kv
+    else:
+        tokens = s.batch * s.max_q if s.total_q is None else s.total_q
+    return tokens * tensor.strides[2] * ELEMENT_BITS[tensor.data_type] // 8
+
+
+def _round_up(size: int) -> int:
+    return -(-size // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT
+
+
+def _address(tensor: Any) -> int:
+    return 0 if tensor is None else place(tensor, "lengths")
+
+
+def _read_table(table: Any) -> tuple[int, int, int]:
+    """Return the address of a block table, the elements from one row to the next, and its columns."""
+    if table is None:
+        return 0, 0, 0
+    try:
+        return table.data_ptr(), table.stride(0), table.shape[1]
+    except AttributeError:  # not torch's
+        facts = dlpack_facts(table)
+        _, columns = facts.dims
+        return place(table, "block_table"), columns if facts.strides is None else facts.strides[0], columns

@@ -1,0 +1,199 @@
+"""Shape classes: one ragged attention problem, built for bounds, that serves every batch and length within them.
+
+Offsets and lengths are data, so the same plan runs packed tokens, and dense tensors whose heads lie inside a token.
+Pure; :mod:`cudnn_backend_py.execution.class_plan` runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from ...errors import GraphError
+from ...generated.enums import DataType
+from ...system.version import Version, VersionTuple
+from ..ir import Graph, Tensor
+from ..rewrite.tensors import free_uids, replace_tensors
+from . import sdpa_backward, sdpa_forward
+from .problem import Attention, Implementation
+
+__all__ = ["PREPARED", "Bounds", "TokenStrides", "class_graph", "class_problem", "grow", "read_tokens", "why_no_class"]
+
+#: How the names of the tensors begin that are written before each launch.
+PREPARED = ("seq_len_", "ragged_", "page_table_")
+
+_GRADIENTS = ("do", "dq", "dk", "dv")
+_SINCE = Version(9, 14, 0)  # the oldest cuDNN with which classes were built for this package
+_LEAST = 64  # tokens; shorter bounds are no faster
+_STEPS = 4  # bounds between one power of two and the next
+
+
+class Bounds(NamedTuple):
+    """The largest batch and lengths of a class."""
+
+    batch: int
+    q: int
+    kv: int
+
+    def hold(self, batch: int, q: int, kv: int) -> bool:
+        """Return whether a call of that batch and these lengths is one of the class."""
+        return batch <= self.batch and q <= self.q and kv <= self.kv
+
+
+def grow(batch: int, q: int, kv: int) -> Bounds:
+    """Return the bounds of the class for such a call: few values, each close above what is needed.
+
+    A q of 1 stays: cuDNN has kernels of their own for decoding.
+    """
+    return Bounds(_grow(batch, 1, 1), 1 if q == 1 else _grow(q, _LEAST, _STEPS), _grow(kv, _LEAST, _STEPS))
+
+
+def _grow(size: int, least: int, steps: int) -> int:
+    """Return the next of `steps` evenly spaced numbers from one power of two to the next."""
+    power = max(least, 1 << max(size - 1, 0).bit_length())  # the power of two that holds it
+    below = power // 2
+    if power == least or steps == 1:
+        return power
+    step = max(1, below // steps)
+    return below + -(-(size - below) // step) * step
+
+
+class TokenStrides(NamedTuple):
+    """Where a tensor b, h, s, d lies, in elements from one batch entry, token and head to the next; d is dense."""
+
+    batch: int
+    token: int
+    head: int
+
+
+def read_tokens(dims: tuple[int, ...], strides: tuple[int, ...]) -> TokenStrides | None:
+    """Return how a tensor b, h, s, d can be read as ragged, None if it cannot.
+
+    It can where all heads of a token lie between that token and the next one, as in b, s, h, d memory and in slices
+    of packed Q, K and V: strides over tokens and heads are then the same for every batch and length. Strides over
+    dims of 1 mean nothing, and are replaced by those of b, s, h, d memory.
+    """
+    (_, h, s, d), (batch, head, token, inner) = dims, strides
+    if d > 1 and inner != 1:
+        return None
+    head = d if h == 1 else head
+    reach = (h - 1) * head + d
+    token = reach if s == 1 else token
+    if head < d or token < reach or batch < 0:
+        return None
+    return TokenStrides(s * token if dims[0] == 1 else batch, token, head)
+
+
+def why_no_class(p: Attention, *, backward: bool, version: VersionTuple, sm: int) -> str:
+    """Return why no class serves a problem, in words; nothing where one does.
+
+    What cuDNN refuses shows only when the plan is built.
+    """
+    for reason in _reasons(p, backward, version):
+        return reason
+    try:
+        class_graph(class_problem(p, grow(p.batch, p.seq_q, p.seq_kv), backward=backward), backward, version, sm)
+    except GraphError as error:
+        return error.headline
+    return ""
+
+
+def _reasons(p: Attention, backward: bool, version: VersionTuple) -> Iterator[str]:
+    if version < _SINCE:
+        yield f"plans for many shapes need cuDNN {_SINCE} or later"
+    if p.ragged:
+        yield "its sequences are ragged: its plan takes every length within its bounds as it is"
+    for name, wanted in (
+        ("a block mask", p.block_mask),
+        ("a given dropout mask", p.dropout_mask),
+        ("rng_dump", p.rng_dump),
+    ):
+        if wanted:
+            yield f"{name} has dims that follow from the lengths"
+    if p.mx:
+        yield "the scales of block-scaled types have dims that follow from the lengths"
+    for name in ("q", "k", "v", "o", *(_GRADIENTS if backward else ())):
+        if not _is_paged(p, name) and read_tokens(p.dims(name), p.strides(name)) is None:
+            yield f"the heads of a token of {name} do not lie together: its strides are {p.strides(name)}"
+
+
+def class_problem(p: Attention, bounds: Bounds, *, backward: bool) -> Attention:
+    """Return the problem of the class that serves `p`, at its bounds.
+
+    `p` says of its tensors how far tokens and heads lie apart; see :func:`read_tokens`. Offsets have 64 bits.
+
+    Raises
+    ------
+    GraphError
+        ``attention-layout`` for strides that cannot be read as ragged.
+    """
+    batch, q, kv = bounds
+    bounded = backward and p.head_dim % 16 == 0  # other head dims: a known fault
+    return replace(
+        p,
+        batch=batch,
+        seq_q=q,
+        seq_kv=kv,
+        layout=dict(_layout(p, bounds, backward)),
+        bias=_bias(p, bounds),
+        ragged=True,
+        ragged_stats=backward or p.stats or p.max or p.sum_exp,
+        stats=p.stats and not backward,
+        deterministic=p.deterministic and backward,
+        offset_type=DataType.INT64,
+        max_total_seq_q=batch * q if bounded else None,
+        max_total_seq_kv=batch * kv if bounded else None,
+    )
+
+
+def _layout(p: Attention, bounds: Bounds, backward: bool) -> Iterator[tuple[str, tuple[int, int, int, int]]]:
+    for name in ("q", "k", "v", "o", *(_GRADIENTS if backward else ())):
+        if _is_paged(p, name):
+            yield name, p.strides(name)
+            continue
+        found = read_tokens(p.dims(name), p.strides(name))
+        if found is None:
+            raise GraphError(
+                f"the heads of a token of {name} do not lie together: its strides are {p.strides(name)}",
+                code="attention-layout",
+            )
+        length = bounds.q if name.removeprefix("d") in ("q", "o") else bounds.kv
+        yield name, (length * found.token, found.head, found.token, 1)
+
+
+def _is_paged(p: Attention, name: str) -> bool:
+    return p.page_size is not None and name in ("k", "v")
+
+
+def _bias(p: Attention, bounds: Bounds) -> tuple[int, int, int, int] | None:
+    if p.bias is None:
+        return None
+    most = (bounds.batch, p.heads, bounds.q, bounds.kv)
+    b, h, s_q, s_kv = (1 if dim == 1 else bound for dim, bound in zip(p.bias, most, strict=True))
+    return b, h, s_q, s_kv
+
+
+def class_graph(p: Attention, backward: bool, version: VersionTuple, sm: int) -> Graph:
+    """Return the graph of a class's problem; dO and each gradient have ragged offsets of their own (``ragged_dq``).
+
+    Raises
+    ------
+    GraphError
+        As :func:`~cudnn_backend_py.graph.attention.sdpa_forward`.
+    """
+    if not backward:
+        # The unified operation gets score modifiers of padded sequences wrong.
+        implementation: Implementation = "auto" if p.score_modifier is None else "composite"
+        return sdpa_forward(p, implementation=implementation, version=version, sm=sm)
+    graph = sdpa_backward(p, version=version, sm=sm)
+    uids = free_uids(graph)
+    offsets: dict[str, Tensor] = {}
+    changed: dict[int, Tensor] = {}
+    for tensor in graph.tensors:
+        owner = tensor.name.partition("_")[0]  # dq_accum lies like dq
+        if tensor.ragged_offset is not None and owner in _GRADIENTS:
+            if owner not in offsets:
+                offsets[owner] = replace(tensor.ragged_offset, name=f"ragged_{owner}", uid=next(uids))
+            changed[tensor.uid] = replace(tensor, ragged_offset=offsets[owner])
+    return replace_tensors(graph, changed)

@@ -1,0 +1,66 @@
+/* Everything small that a class plan reads, written in one launch: lengths, ragged offsets, page tables.
+ *
+ * prepare.ptx is this file as NVRTC compiles it for compute_75; its first line holds the SHA-256 of this file.
+ * Every field has eight bytes, so that prepare.py writes them as one row of integers. Numbers of sequences and lengths
+ * are those of the call; the plan was built for `bound` sequences, and those beyond the call's have length 0.
+ */
+
+struct lengths {           /* of Q, or of K and V */
+    const int *cumulative; /* [batch + 1], where the tokens of each sequence begin; or NULL */
+    const int *given;      /* [batch], the real lengths; or NULL */
+    long long all;         /* the length of every sequence where neither says another */
+    int *out;              /* [bound] */
+};
+
+struct offsets {          /* of one ragged tensor: where each sequence begins, in elements */
+    void *out;            /* [bound + 1] */
+    long long multiplier; /* elements from one token to the next, or from one sequence to the next */
+    long long is_kv;      /* counted in the tokens of K and V */
+};
+
+struct arguments {
+    long long batch, bound;
+    struct lengths q, kv;
+    long long is_wide; /* offsets are 64-bit integers */
+    long long count;   /* of ragged tensors */
+    struct offsets offsets[9];
+    const int *table; /* [batch, columns], the pages of each sequence; or NULL */
+    long long row_stride, columns;
+    long long page_size; /* in tokens */
+    long long pages;     /* of each sequence in page_table */
+    int *page_table;     /* [bound, pages] */
+};
+
+static __device__ int length(const struct lengths *of, int i, int batch) {
+    if (i >= batch) return 0;
+    if (of->given) return of->given[i];
+    return of->cumulative ? of->cumulative[i + 1] - of->cumulative[i] : (int)of->all;
+}
+
+extern "C" __global__ void cudnn_backend_py_prepare(const struct arguments a) {
+    const int first = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x;
+    const int batch = (int)a.batch, bound = (int)a.bound, pages = (int)a.pages, count = (int)a.count;
+#pragma unroll 1
+    for (int i = first; i <= bound; i += step) {
+        const int begin = i < batch ? i : batch;
+        if (i < bound) {
+            a.q.out[i] = length(&a.q, i, batch);
+            a.kv.out[i] = length(&a.kv, i, batch);
+        }
+#pragma unroll 1
+        for (int k = 0; k < count; k++) {
+            const struct offsets *of = &a.offsets[k];
+            const int *cumulative = of->is_kv ? a.kv.cumulative : a.q.cumulative;
+            const long long offset = (cumulative ? cumulative[begin] : begin) * of->multiplier;
+            if (a.is_wide) ((long long *)of->out)[i] = offset;
+            else ((int *)of->out)[i] = (int)offset;
+        }
+    }
+    if (!a.table) return;
+#pragma unroll 1
+    for (int at = first; at < bound * pages; at += step) {
+        const int i = at / pages, page = at % pages;
+        const int used = page < (int)a.columns && page * (int)a.page_size < length(&a.kv, i, batch);
+        a.page_table[at] = used ? a.table[i * a.row_stride + page] : 0;
+    }
+}

@@ -1,0 +1,165 @@
+"""How the tensors of a call are read as sequences of tokens, which is what a class of shapes takes.
+
+Dense tensors whose heads lie inside their rows ([b, s, h, d] in memory) are sequences as they are, and so are packed
+tokens. Heads before rows ([b, h, s, d] in memory) are b * h sequences of one head, where heads have nothing of their
+own; otherwise they are copied. Imports nothing of torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..graph.attention import Attention
+from .arguments import ALIGNMENT, Layout, Options, data_type_of
+from .graphs import make_problem
+
+__all__ = ["MOVED", "Reading", "fits", "read"]
+
+MOVED = {False: ("q", "k", "v", "o"), True: ("q", "k", "v", "o", "do", "dq", "dk", "dv")}
+_OF_HEADS = ("bias", "alibi_slopes", "sink")  # what heads have of their own
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A call as sequences.
+
+    Parameters
+    ----------
+    problem
+        Its dims are those of the call, the lengths the longest there are; strides over heads and tokens are true.
+    batch, max_q, max_kv, total_q, total_kv
+        As in :class:`~cudnn_backend_py.execution.class_plan.Sequences`.
+    multipliers
+        By tensor: elements from one token (packed) or one sequence (dense) to the next.
+    copied
+        Tensors that have to be laid out as [b, s, h, d] first (or, if they are written, back from there).
+    heads_folded
+        Heads that became sequences; 1 if none did.
+    """
+
+    problem: Attention
+    batch: int
+    max_q: int
+    max_kv: int
+    total_q: int | None
+    total_kv: int | None
+    multipliers: dict[str, int]
+    copied: tuple[str, ...] = ()
+    heads_folded: int = 1
+
+
+def fits(x: Any) -> bool:
+    """Return whether cuDNN reads such strides right: d dense, nothing expanded, multiples of 16 bytes."""
+    size = x.element_size()
+    return (x.stride(-1) == 1 or x.shape[-1] == 1) and all(
+        dim == 1 or (stride > 0 and stride * size % ALIGNMENT == 0)
+        for dim, stride in zip(x.shape[:-1], x.stride()[:-1], strict=True)
+    )
+
+
+def read(backward: bool, named: Mapping[str, Any], options: Options) -> Reading:
+    """Return how a call is read; its tensors and options were checked.
+
+    Raises
+    ------
+    GraphError
+        What :class:`Attention` refuses.
+    """
+    q, k, v = (named[name] for name in "qkv")
+    packed, table = q.dim() == 3, named["block_table"]
+    batch = named["cu_seqlens_q"].shape[0] - 1 if packed else q.shape[0]
+    max_q = max(options.max_q or 1, 1) if packed else q.shape[2]
+    if table is not None:
+        whole = table.shape[1] * k.shape[2]
+        max_kv = max(whole if options.max_kv is None else min(whole, options.max_kv), 1)
+    elif packed:
+        max_kv = max(options.max_kv or max_q, 1)
+    else:
+        max_kv = k.shape[2]
+    moved = [name for name in MOVED[backward] if table is None or name not in ("k", "v")]
+    folded = 1 if packed or table is not None else _heads_to_fold(named, moved)
+    shapes = {name: _as_sequences(named[name], packed, folded) for name in moved}
+    copied = tuple(name for name in moved if shapes[name] is None)
+    layouts, multipliers = {}, {}
+    for name in moved:
+        x = named[name]
+        heads, dim = (1 if folded > 1 else x.shape[1]), x.shape[-1]
+        most = max_q if name.removeprefix("d") in ("q", "o") else max_kv
+        head, token, sequence = shapes[name] or _packed_strides(x, packed)
+        layouts[name] = Layout((batch * folded, heads, most, dim), (most * token, head, token, 1), data_type_of(x))
+        multipliers[name] = sequence
+    if table is not None:
+        for name, x in (("k", k), ("v", v)):
+            layouts[name] = Layout((batch, x.shape[1], max_kv, x.shape[3]), tuple(x.stride()), data_type_of(x))
+    heads = 1 if folded > 1 else q.shape[1]
+    if named.get("stats") is not None:
+        layouts["stats"] = Layout((batch * folded, heads, max_q, 1), (max_q * heads, 1, heads, 1), None)
+        multipliers["stats"] = heads if packed else max_q * heads
+    for name in (*_OF_HEADS, "dbias"):
+        if named.get(name) is not None:
+            layouts[name] = Layout(tuple(named[name].shape), tuple(named[name].stride()), None)
+    if options.bottom_right and max_q == 1:  # the last token sees every key
+        options = options._replace(right_bound=None)
+    if options.left_bound is None and options.right_bound is None:
+        options = options._replace(bottom_right=False)
+    problem = make_problem(layouts, options, backward=backward)
+    pages: dict[str, Any] = {}
+    if table is not None:
+        pages = {"page_size": k.shape[2], "pages_k": k.shape[0], "pages_v": v.shape[0]}
+    return Reading(
+        replace(problem, padding=True, **pages),
+        batch * folded,
+        max_q,
+        max_kv,
+        q.shape[0] if packed else None,
+        k.shape[0] if packed and table is None else None,
+        multipliers,
+        copied,
+        folded,
+    )
+
+
+def _heads_to_fold(named: Mapping[str, Any], moved: list[str]) -> int:
+    """Return how many heads become sequences of their own; 1 where they stay heads."""
+    heads = named["q"].shape[1]
+    plain = all(named.get(name) is None for name in _OF_HEADS) and all(named[x].shape[1] == heads for x in moved)
+    return heads if plain and heads > 1 and all(_folds(named[name]) for name in moved) else 1
+
+
+def _folds(x: Any) -> bool:
+    """Return whether the heads of all batches of [b, h, s, d] follow each other at one distance."""
+    b, h, s, _ = x.shape
+    batch, head, row, _ = x.stride()
+    return fits(x) and (b == 1 or batch == h * head) and (s == 1 or head > row)
+
+
+def _as_sequences(x: Any, packed: bool, folded: int) -> tuple[int, int, int] | None:
+    """Return the strides from head to head, token to token, and of the ragged offsets; None if x must be copied."""
+    if not fits(x) or x.data_ptr() % ALIGNMENT:
+        return None
+    dim = x.shape[-1]
+    if packed:
+        heads, head, token = x.shape[1], x.stride(1), x.stride(0)
+        if heads == 1:
+            head = dim
+        if x.shape[0] == 1:
+            token = heads * head
+        return head, token, token
+    (_, heads, tokens, _), (sequence, head, token, _) = x.shape, x.stride()
+    if folded > 1:
+        return dim, (dim if tokens == 1 else token), head
+    if heads == 1:
+        head = dim
+    if tokens == 1:
+        token = heads * head
+    if x.shape[0] == 1:
+        sequence = tokens * token
+    return None if head > token else (head, token, sequence)
+
+
+def _packed_strides(x: Any, packed: bool) -> tuple[int, int, int]:
+    """Return such strides for a copy of x as [b, s, h, d] or [t, h, d] without gaps."""
+    heads, dim = x.shape[1], x.shape[-1]
+    return dim, heads * dim, heads * dim * (1 if packed else x.shape[2])

@@ -1,0 +1,342 @@
+"""The ways a pass can take: the exact plan of its shape, or the plan of a class of shapes.
+
+Which one is the policy's choice (``exact``, ``any``, ``adaptive``); packed tokens and pages always go by a class. What
+is known of a call is kept by the shapes of its tensors, for the last few thousand shapes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+from ..errors import CudnnBackendError, UsageError
+from ..execution.class_plan import ClassPlan, Sequences
+from ..execution.executable import Executable
+from ..graph.attention import deterministic_config
+from ..graph.attention.shape_class import class_problem
+from ..graph.ir import Graph, packed_strides
+from ..plans.build import build, shared_target
+from ..plans.plan import Plan
+from ..target import Target
+from .arguments import ALIGNMENT, Layout, Options, check_options, check_tensors, data_type_of
+from .graphs import attention_graph
+from .reading import MOVED, Reading, fits, read
+
+__all__ = ["forget", "run"]
+
+_KEPT = 4096  # shapes
+_SMALL_WORKSPACE = 1 << 20  # bytes a plan may keep; more is asked of torch's allocator at each call
+_WRITTEN = {False: ("o", "stats", "amax_s", "amax_o"), True: ("dq", "dk", "dv", "dbias", "dsink")}
+
+Named = dict[str, Any]
+
+
+class Way(Protocol):
+    """How calls with tensors of some shapes are run."""
+
+    def run(self, named: Named) -> None:
+        """Launch on torch's current stream."""
+
+
+_ways: OrderedDict[tuple[Any, ...], Way] = OrderedDict()
+_making = threading.Lock()
+
+
+def run(
+    backward: bool,
+    inputs: Named,
+    outputs: Named,
+    options: tuple[Any, ...],
+    *,
+    is_given: bool = False,
+) -> None:
+    """Run the pass on the current stream of the current device; None stands for what is not.
+
+    How outputs lie in memory follows from the inputs, unless ``o`` `is_given` by the caller.
+
+    Raises
+    ------
+    UsageError
+        ``torch-tensor``, ``torch-option``, ``plan-in-capture``.
+    GraphError, NotSupported
+        What the plan of the pass is refused for.
+    """
+    rng = inputs.pop("rng")
+    if rng is not None:
+        inputs |= {"dropout_seed": rng, "dropout_offset": rng[2:]}
+    try:
+        key = (
+            backward,
+            options,
+            *[x is None for x in outputs.values()],
+            *[None if x is None else _kind(x) for x in inputs.values()],
+            _kind(outputs["o"]) if is_given else None,
+        )
+        way = _ways.get(key)
+    except (AttributeError, TypeError, RuntimeError):  # no tensors, or options that nothing can be looked up by
+        key, way = (), None
+    named = inputs | outputs
+    if way is None:
+        way = _make(backward, named, Options(*options), key)
+    way.run(named)
+
+
+def forget() -> None:
+    """Forget what is known of all shapes."""
+    _ways.clear()
+    _classes.clear()
+
+
+def _kind(x: Any) -> tuple[Any, ...]:
+    return x.shape, x.stride(), x.dtype, x.get_device(), x.data_ptr() % ALIGNMENT
+
+
+def _make(backward: bool, named: Named, options: Options, key: tuple[Any, ...]) -> Way:
+    """Return the way of such a call, checked and kept."""
+    check_options(options)
+    check_tensors(named)
+    with _making:
+        found = _ways.get(key)
+        if found is None:
+            found = _choose(backward, named, options)
+            _ways[key] = found
+            if len(_ways) > _KEPT:
+                _ways.popitem(last=False)
+    return found
+
+
+def _choose(backward: bool, named: Named, options: Options) -> Way:
+    if named["o"].numel() == 0 or named["k"].numel() == 0:
+        return _Empty(backward)
+    is_dense = named["cu_seqlens_q"] is None and named["block_table"] is None
+    if not is_dense:
+        return _ByClass(backward, named, options)
+    if options.shapes == "exact":
+        return _Exact(backward, named, options)
+    try:
+        by_class = _ByClass(backward, named, options)
+    except UsageError:
+        raise
+    except CudnnBackendError:  # what no class can be, or cuDNN does not take as one
+        return _Exact(backward, named, options)
+    # With dropout the passes must draw one mask, and where results must repeat plans must not change meanwhile.
+    if options.shapes == "any" or options.deterministic or options.dropout:
+        return by_class
+    return _Adaptive(backward, by_class, options)
+
+
+class _Empty:
+    """Nothing to attend to: no plan is needed."""
+
+    def __init__(self, backward: bool) -> None:
+        self._written = _WRITTEN[backward]
+
+    def run(self, named: Named) -> None:
+        for name in self._written:
+            if named.get(name) is not None:
+                named[name].fill_(float("-inf") if name == "stats" else 0)
+
+
+# the exact way
+
+
+class _Exact:
+    """The plan of one problem, with the tensors that have to be copied for it. Threads may share one."""
+
+    def __init__(self, backward: bool, named: Mapping[str, Any], options: Options) -> None:
+        _refuse_capture()
+        present = {name: x for name, x in named.items() if x is not None}
+        self._read = [name for name, x in present.items() if name not in _WRITTEN[backward] and not _is_plain(name, x)]
+        facts = {name: _facts(x, name in self._read) for name, x in present.items()}
+        target = shared_target()
+        graph = attention_graph(facts, options, backward=backward, version=target.library.version, sm=target.sm)
+        plan = _build(graph, target, options.deterministic and backward)
+        # The key of this way holds whatever a check would look at.
+        self._executable = Executable(plan, workspace="torch", check=False)
+        if self._executable.workspace_bytes <= _SMALL_WORKSPACE:
+            self._executable = Executable(plan, check=False)
+
+    def run(self, named: Named) -> None:
+        """Launch on torch's current stream."""
+        import torch
+
+        for name in self._read:
+            named[name] = named[name].clone(memory_format=torch.contiguous_format)
+        self._executable(*[named[name] for name in self._executable.names])
+
+
+def _build(graph: Graph, target: Target, deterministic: bool) -> Plan:
+    chosen = deterministic_config(target.library.version, target.sm) if deterministic else None
+    if chosen is None:
+        return build(graph, target)
+    engine, knobs = chosen
+    return build(graph, target, engine=engine, knobs=knobs)
+
+
+def _is_plain(name: str, x: Any) -> bool:
+    """Return whether a tensor can be taken where it lies; all but Q, K, V and the like are dense in our graphs."""
+    if x.data_ptr() % ALIGNMENT:
+        return False
+    if name == "stats":
+        return True
+    plain: bool = fits(x) if name in MOVED[True] else x.is_contiguous()
+    return plain
+
+
+def _facts(x: Any, copied: bool) -> Layout:
+    dims = tuple(x.shape)
+    return Layout(dims, packed_strides(dims) if copied else tuple(x.stride()), data_type_of(x))
+
+
+# the way by a class
+
+
+class _ByClass:
+    """The plan of a class of shapes, and how these tensors are read as its sequences. Threads may share one."""
+
+    def __init__(self, backward: bool, named: Named, options: Options) -> None:
+        self._reading = r = read(backward, named, options)
+        is_fixed = options.shapes == "exact" or options.deterministic or options.dropout > 0
+        self._plan = _find_class(backward, r, is_exact=options.shapes == "exact", is_fixed=is_fixed)
+        written = _WRITTEN[backward]
+        self._read = [name for name in r.copied if name not in written]
+        self._read_plainly = [
+            name
+            for name, x in named.items()
+            if x is not None and name not in (*r.multipliers, *written, "k", "v") and not x.is_contiguous()
+        ]
+        self._written_back = [name for name in r.copied if name in written]
+        self._bias_dims = self._plan.problem.bias
+        has_lengths = named["seq_len_q"] is not None
+        self._cleared = [name for name in r.multipliers if name in written] if has_lengths else []
+        self._sequences = Sequences(r.batch, r.max_q, r.max_kv, total_q=r.total_q, total_kv=r.total_kv)
+
+    def run(self, named: Named) -> None:
+        """Launch on torch's current stream."""
+        import torch
+
+        buffers, bias, dbias = dict(named), named["bias"], named.get("dbias")
+        for name in self._read:
+            buffers[name] = _rows_first(torch, named[name]).copy_(named[name])
+        for name in self._read_plainly:
+            buffers[name] = named[name].contiguous()
+        for name in self._written_back:
+            buffers[name] = _rows_first(torch, named[name])
+        for name in self._cleared:
+            buffers[name].zero_()
+        if bias is not None:
+            buffers["bias"] = whole = bias.new_empty(self._bias_dims)
+            whole[tuple(map(slice, bias.shape))] = bias
+        if dbias is not None:
+            buffers["dbias"] = dbias.new_empty(self._bias_dims)
+        self._plan(buffers, self._sequences_of(named), self._reading.multipliers)
+        for name in self._written_back:
+            named[name].copy_(buffers[name])
+        if dbias is not None:
+            dbias.copy_(buffers["dbias"][tuple(map(slice, dbias.shape))])
+        if named.get("dsink") is not None:
+            named["dsink"].copy_(_sink_gradient(torch, named))
+
+    def _sequences_of(self, named: Named) -> Sequences:
+        folded = self._reading.heads_folded
+        len_q, len_kv = named["seq_len_q"], named["seq_len_kv"]
+        if folded > 1 and len_q is not None:
+            len_q, len_kv = (x.unsqueeze(1).expand(-1, folded).reshape(-1) for x in (len_q, len_kv))
+        return replace(
+            self._sequences,
+            cu_q=named["cu_seqlens_q"],
+            cu_kv=named["cu_seqlens_k"],
+            len_q=len_q,
+            len_kv=len_kv,
+            block_table=named["block_table"],
+        )
+
+
+def _rows_first(torch: Any, x: Any) -> Any:
+    """Return memory for a tensor like x, as [b, s, h, d] or [t, h, d] without gaps."""
+    if x.dim() == 3:
+        return torch.empty_like(x, memory_format=torch.contiguous_format)
+    b, h, s, d = x.shape
+    return x.new_empty((b, s, h, d)).transpose(1, 2)
+
+
+def _sink_gradient(torch: Any, named: Named) -> Any:
+    """Return the gradient of the sinks, which cuDNN gets wrong where sequences are ragged.
+
+    A sink takes the probability exp(sink - stats) of each row, and the row's share of the gradient is what dO and O
+    have in common.
+    """
+    d_o, o, stats, sink, cu = (named[name] for name in ("do", "o", "stats", "sink", "cu_seqlens_q"))
+    shares = (d_o.float() * o.float()).sum(-1)
+    if cu is None:
+        shares, stats = shares.transpose(1, 2).flatten(0, 1), stats.squeeze(-1).transpose(1, 2).flatten(0, 1)
+    else:
+        stats = stats.t()
+        beyond = torch.arange(len(shares), device=cu.device) >= cu[-1]
+        shares = shares.masked_fill(beyond.unsqueeze(1), 0)
+    # Rows beyond the lengths have no statistics, and nothing in common.
+    return -torch.where(shares == 0, 0, (sink - stats).exp() * shares).sum(0)
+
+
+_classes: dict[Any, list[ClassPlan]] = {}
+
+
+def _find_class(backward: bool, r: Reading, *, is_exact: bool, is_fixed: bool) -> ClassPlan:
+    """Return the plan of a class that a call is in, built if there is none."""
+    needed = r.batch, r.max_q, r.max_kv
+    bounds = needed if is_exact else _bounds(needed)
+    family = repr((backward, replace(class_problem(r.problem, (1, 1, 1), backward=backward), bias=None)))
+    known = _classes.setdefault(family, [])
+    for plan in known:
+        if plan.bounds == bounds or (
+            not is_fixed and all(most >= want for most, want in zip(plan.bounds, needed, strict=True))
+        ):
+            return plan
+    _refuse_capture()
+    problem = r.problem
+    if problem.bias is not None:
+        dims = (bounds[0], problem.heads, *bounds[1:])
+        bias: Any = tuple(1 if dim == 1 else whole for dim, whole in zip(problem.bias, dims, strict=True))
+        problem = replace(problem, bias=None)
+    made = class_problem(problem, bounds, backward=backward)
+    if r.problem.bias is not None:
+        made = replace(made, bias=bias)
+    known.append(ClassPlan(made, shared_target(), backward=backward))
+    return known[-1]
+
+
+def _bounds(needed: tuple[int, int, int]) -> tuple[int, int, int]:
+    b, q, kv = (1 << (x - 1).bit_length() for x in needed)
+    return max(b, 4), q if q == 1 else max(q, 128), max(kv, 128)
+
+
+class _Adaptive:
+    """A class at first; the exact plan of a shape that keeps coming back, once it is built in the background."""
+
+    def __init__(self, backward: bool, by_class: _ByClass, options: Options) -> None:
+        self._way: Way = by_class
+
+    def run(self, named: Named) -> None:
+        """Launch on torch's current stream."""
+        self._way.run(named)
+
+
+def _refuse_capture() -> None:
+    """Refuse to build a plan while the current stream is captured.
+
+    Raises
+    ------
+    UsageError
+        ``plan-in-capture``.
+    """
+    import torch
+
+    if torch.cuda.is_current_stream_capturing():
+        raise UsageError(
+            "a plan would have to be built while a CUDA graph is captured",
+            code="plan-in-capture",
+            fix="call the operator with these shapes once before the capture, on any stream; this capture goes on",
+        )
