@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ..errors import UsageError
 from ..generated.enums import DataType
@@ -124,14 +124,15 @@ class ClassPlan:
         given = [x for x in arguments.given if not x.name.startswith(PREPARED)]
         prepared = [x for x in arguments.given if x.name.startswith(PREPARED)]
         numbers = [x for x in arguments.held if not x.scratch]
-        self._scratch = [x for x in arguments.held if x.scratch]
+        held = [x for x in arguments.held if x.scratch]
+        self.scratch = [_Scratch.of(x) for x in held]
         self.names = tuple(x.name for x in given)
-        self.uids = tuple(x.uid for x in (*given, *prepared, *numbers, *self._scratch))
+        self.uids = tuple(x.uid for x in (*given, *prepared, *numbers, *held))
         self._numbers = [scalar_array(x, x.value) for x in numbers]
-        self._number_places = [int(array.ctypes.data) for array in self._numbers]
-        self._tables, self._table_bytes = _lay_out(prepared)
-        self._table_places = [self._tables[_table_of(x)] for x in prepared]
-        self._ragged = [name.removeprefix("ragged_") for name in self._tables if name.startswith("ragged_")]
+        self.number_places = [int(array.ctypes.data) for array in self._numbers]
+        self.tables, self.table_bytes = _lay_out(prepared)
+        self.table_places = [self.tables[_table_of(x)] for x in prepared]
+        self._ragged = [name.removeprefix("ragged_") for name in self.tables if name.startswith("ragged_")]
         pages = problem.pages_per_sequence if problem.page_size else 0
         self._paging = problem.page_size or 1, pages
         self.elements = max(problem.batch + 1, problem.batch * pages)
@@ -174,38 +175,66 @@ class ClassPlan:
                 code="class-bounds",
             )
         given = self._given(buffers)
-        state = self._state()
+        state = self.state()
         if not self.captured and is_capturing(state.stream):
             self.captured = True
         scratch, size = self._lay_out_scratch(s)
         base, _held = self._take_workspace(state, size + self.plan.workspace_bytes)
-        tables = {name: base + offset for name, offset in self._tables.items()}
-        ragged: list[int] = []
-        for name in self._ragged:
-            ragged += (tables["ragged_" + name], multipliers[name], name in _OF_KEYS)
         addresses = (
             *given,
-            *[base + offset for offset in self._table_places],
-            *self._number_places,
+            *[base + offset for offset in self.table_places],
+            *self.number_places,
             *[base + offset for offset in scratch],
         )
-        row = (
-            *(s.batch, bounds.batch),
-            *(_address(s.cu_q), _address(s.len_q), s.max_q, tables["seq_len_q"]),
-            *(_address(s.cu_kv), _address(s.len_kv), s.max_kv, tables["seq_len_kv"]),
-            *(self.problem.offset_type is DataType.INT64, len(self._ragged)),
-            *ragged,
-            *[0] * (3 * (MOST_RAGGED - len(self._ragged))),
-            *_read_table(s.block_table),
-            *self._paging,
-            tables.get("page_table", 0),
+        row = self.prepared_row(
+            s.batch,
+            (_address(s.cu_q), _address(s.len_q), s.max_q),
+            (_address(s.cu_kv), _address(s.len_kv), s.max_kv),
+            multipliers,
+            _read_table(s.block_table),
+            {name: base + offset for name, offset in self.tables.items()},
         )
         workspace = base + size if self.plan.workspace_bytes else 0
         if self._is_alone or current_context() == state.context:
-            state.launch(row, addresses, workspace)
+            state.run(row, addresses, workspace)
         else:
             with in_context(state.context):
-                state.launch(row, addresses, workspace)
+                state.run(row, addresses, workspace)
+
+    def prepared_row(
+        self,
+        batch: Any,
+        of_q: tuple[Any, Any, Any],
+        of_kv: tuple[Any, Any, Any],
+        multipliers: Mapping[str, Any],
+        table: tuple[Any, Any, Any],
+        places: Mapping[str, Any],
+    ) -> tuple[Any, ...]:
+        """Return what the kernel before the plan is told, as :data:`~cudnn_backend_py.native.prepare.ROW` has it.
+
+        Parameters
+        ----------
+        of_q, of_kv
+            Addresses of where sequences begin and of lengths, 0 for none; the longest length.
+        table
+            Address of the block table, or 0; elements from one row to the next; columns.
+        places
+            Addresses of the :attr:`tables`.
+        """
+        ragged: list[Any] = []
+        for name in self._ragged:
+            ragged += (places["ragged_" + name], multipliers[name], int(name in _OF_KEYS))
+        return (
+            *(batch, self.bounds.batch),
+            *(*of_q, places["seq_len_q"]),
+            *(*of_kv, places["seq_len_kv"]),
+            *(int(self.problem.offset_type is DataType.INT64), len(self._ragged)),
+            *ragged,
+            *[0] * (3 * (MOST_RAGGED - len(self._ragged))),
+            *table,
+            *self._paging,
+            places.get("page_table", 0),
+        )
 
     def _given(self, buffers: Mapping[str, Any] | Sequence[Any]) -> list[int]:
         """Return the addresses of the buffers in the order of ``names``."""
@@ -220,7 +249,7 @@ class ClassPlan:
             raise UsageError(f"no buffer was given for {', '.join(missing)}", code="missing-buffer")
         return [place(buffers[name], name) for name in self.names]
 
-    def _state(self) -> _State:
+    def state(self) -> _State:
         """Return this thread's state for the current stream."""
         assert self._current_stream is not None  # set with the first buffers
         stream = self._current_stream()
@@ -234,10 +263,10 @@ class ClassPlan:
 
     def _lay_out_scratch(self, s: Sequences) -> tuple[list[int], int]:
         """Return where scratch tensors lie behind the tables in a workspace, and where its rest begins."""
-        size, places = self._table_bytes, []
-        for tensor in self._scratch:
+        size, places = self.table_bytes, []
+        for tensor in self.scratch:
             places.append(size)
-            size += _round_up(_scratch_bytes(tensor, s))
+            size += _round_up(tensor.bytes_for(s))
         return places, size
 
     def _take_workspace(self, state: _State, size: int) -> tuple[int, Any]:
@@ -263,19 +292,19 @@ class _State:
         plan = owner.plan
         holder = thread_handle(plan)
         self.stream, self.context = stream, holder.context
-        self._launcher = Launcher(plan.descriptor, owner.uids, kept=_PACKS_KEPT)
-        self._launch = Launch(
+        self.launcher = Launcher(plan.descriptor, owner.uids, kept=_PACKS_KEPT)
+        self.launch = Launch(
             plan.target.library, holder.state, stream, plan.descriptor.pointer, may_be_elsewhere=False
         )
         with in_context(self.context):
             self._prepare = Prepare(stream, owner.elements)
         self.own = self.own_bytes = 0
 
-    def launch(self, row: tuple[int, ...], addresses: tuple[int, ...], workspace: int) -> None:
-        launcher, key = self._launcher, (workspace, *addresses)
+    def run(self, row: tuple[int, ...], addresses: tuple[int, ...], workspace: int) -> None:
+        launcher, key = self.launcher, (workspace, *addresses)
         pack = launcher.find(key) or launcher.keep(key, launcher.row(*addresses), workspace)
         self._prepare.launch(*row)
-        self._launch.run(pack)
+        self.launch.run(pack)
 
 
 def _build(problem: Attention, target: Target, backward: bool) -> Plan:
@@ -302,15 +331,25 @@ def _lay_out(tensors: Sequence[Tensor]) -> tuple[dict[str, int], int]:
     return places, size
 
 
-def _scratch_bytes(tensor: Tensor, s: Sequences) -> int:
-    """Return how much a scratch tensor takes: a ragged one as many rows as there are tokens."""
-    if tensor.ragged_offset is None:
-        return tensor.span_bytes
-    if tensor.ragged_offset.name.removeprefix("ragged_") in _OF_KEYS:
-        tokens = s.batch * s.max_kv if s.total_kv is None else s.total_kv
-    else:
-        tokens = s.batch * s.max_q if s.total_q is None else s.total_q
-    return tokens * tensor.strides[2] * ELEMENT_BITS[tensor.data_type] // 8
+class _Scratch(NamedTuple):
+    """How much a scratch tensor takes: bytes, or bytes for each token of Q or of K and V."""
+
+    bytes: int
+    tokens: Literal["", "q", "kv"]
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> _Scratch:
+        if tensor.ragged_offset is None:
+            return cls(tensor.span_bytes, "")
+        owner = tensor.ragged_offset.name.removeprefix("ragged_")
+        return cls(tensor.strides[2] * ELEMENT_BITS[tensor.data_type] // 8, "kv" if owner in _OF_KEYS else "q")
+
+    def bytes_for(self, s: Sequences) -> int:
+        if not self.tokens:
+            return self.bytes
+        if self.tokens == "kv":
+            return self.bytes * (s.batch * s.max_kv if s.total_kv is None else s.total_kv)
+        return self.bytes * (s.batch * s.max_q if s.total_q is None else s.total_q)
 
 
 def _round_up(size: int) -> int:

@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 from .cuda import current_context, driver_error, driver_function, relaxed_capture, run_driver
+from .fast_call import Kernel
 
 __all__ = ["MOST_RAGGED", "ROW", "Prepare"]
 
@@ -44,12 +45,17 @@ class Prepare:
     """
 
     def __init__(self, stream: int, elements: int) -> None:
-        self._row = ctypes.create_string_buffer(ROW.size)
-        self._pointers = (ctypes.c_void_p * 1)(ctypes.addressof(self._row))
+        #: Where its arguments lie, a :data:`ROW`.
+        self.row = ctypes.create_string_buffer(ROW.size)
+        self._pointers = (ctypes.c_void_p * 1)(ctypes.addressof(self.row))
         blocks = min(-(-elements // _THREADS), _MOST_BLOCKS)
         sizes = (ctypes.c_uint(size) for size in (blocks, 1, 1, _THREADS, 1, 1, 0))
-        self._arguments = (_load(current_context()), *sizes, ctypes.c_void_p(stream), self._pointers, None)
+        function = _load(current_context())
+        self._arguments = (function, *sizes, ctypes.c_void_p(stream), self._pointers, None)
         self._launch = driver_function("cuLaunchKernel")
+        address = ctypes.cast(self._launch, ctypes.c_void_p).value
+        #: The same for the compiled call, which writes the row itself.
+        self.kernel = Kernel(address, function, self._pointers, blocks, _THREADS)
 
     def launch(self, *row: int) -> None:
         """Launch it with a :data:`ROW`; returns before the device has finished. C: ``cuLaunchKernel``.
@@ -59,7 +65,7 @@ class Prepare:
         CudnnBackendError
             ``cuda-driver``.
         """
-        ROW.pack_into(self._row, 0, *row)
+        ROW.pack_into(self.row, 0, *row)
         if status := self._launch(*self._arguments):
             raise driver_error("cuLaunchKernel", status)
 

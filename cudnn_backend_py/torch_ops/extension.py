@@ -25,15 +25,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .system.child import call_command
-from .system.private_folder import OpenFolder, PrivateFolder
+from ..system.child import call_command
+from ..system.private_folder import OpenFolder, PrivateFolder
 
 __all__ = ["Extension", "build_here", "describe_extension"]
 
 VARIABLE = "CUDNN_BACKEND_TORCH_EXTENSION"
 NAME = "cudnn_backend_py_torch"
-SOURCE = Path(__file__).with_name("torch_ops_fast.cpp")
-HEADER = Path(__file__).parent / "native" / "fast_call.h"
+SOURCE = Path(__file__).with_name("compiled.cpp")
+HEADER = Path(__file__).parents[1] / "native" / "fast_call.h"
 _MOST_BYTES = 64 << 20
 _LONGEST_S = 600.0  # to build it
 _LAST_WORDS = 2000  # characters of a compiler that are kept

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .execution.executable import Executable
-from .native.fast_call import Call, compiled_library
+from ..execution.executable import Executable
+from ..native.fast_call import Call, compiled_library
 
 __all__ = ["INPUT", "NUMBER", "OUTPUT", "PIECE", "Compiled", "Recipe", "exact_recipe"]
 

@@ -1,11 +1,12 @@
 // What an operator of torch does when its plan is there already, in one compiled step: find the plan by what the tensors
 // look like, allocate the outputs, launch, remember for the backward pass.
 //
-// torch_ops_fast.py compiles it against the torch that is installed, and teaches it each plan after the operator has
+// compiled.py compiles it against the torch that is installed, and teaches it each plan after the operator has
 // run once in Python. Whatever was not taught, or is not plain eager execution, is answered by None: Python does it.
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -81,7 +82,8 @@ struct Scalar {
 struct Loose {
   int argument;  // tensors first, then numbers
   int word;      // of a tensor: its dims, then its strides
-  int slot;      // where it is kept; the loose numbers of one slot must be equal
+  int slot;      // where it is kept, with the shift added; the loose numbers of one slot must be equal
+  int shift;
 };
 
 struct Slots {
@@ -196,18 +198,29 @@ thread_local const int64_t thread = threads++;
 
 int (*go)(call*);
 int32_t (*current_stream)(int32_t device, void** stream);
+int (*stream_is_capturing)(void* stream, int* status);
 PyObject* backward_in_python;
 c10::DeviceType device_type;
 c10::DispatchKeySet plain_keys;  // of tensors that are what they seem
 
-// Whether nothing but plain eager execution could see what happens.
-bool is_quiet() {
+// Whether nothing but plain eager execution could see what happens to tensors of such a type.
+bool is_quiet(at::ScalarType type) {
   const c10::DispatchKeySet usual({c10::DispatchKey::BackendSelect, c10::DispatchKey::ADInplaceOrView});
   const auto local = c10::impl::tls_local_dispatch_key_set();
-  return (local.included_ | usual) == usual && !at::impl::torch_function_mode_enabled();
+  return (local.included_ | usual) == usual && !at::impl::torch_function_mode_enabled() &&
+         (!at::autocast::is_autocast_enabled(device_type) || at::autocast::get_autocast_dtype(device_type) == type);
 }
 
-bool is_plain(const Tensor& t) { return (t.key_set() | plain_keys) == plain_keys; }
+// Whether a tensor is what it seems: of no other layout, not wrapped, without a tangent.
+bool is_plain(const Tensor& t) {
+  const auto* meta = torch::autograd::impl::get_autograd_meta(t);
+  return (t.key_set() | plain_keys) == plain_keys && (meta == nullptr || meta->fw_grad_ == nullptr);
+}
+
+bool is_capturing(void* stream) {
+  int status = 0;
+  return stream_is_capturing != nullptr && (stream_is_capturing(stream, &status) != 0 || status != 0);
+}
 
 // A plan that is about to run: it is not forgotten meanwhile.
 class Found {
@@ -274,7 +287,8 @@ Key key_of(int number, bool backward, uint64_t wanted, const Tensor* tensors, in
   Key key;
   const Tensor& q = tensors[backward ? 3 : 0];
   void* stream = nullptr;
-  if (current_stream(q.get_device(), &stream) != 0) key.whole = false;
+  // What is captured is remembered for good, which Python sees to.
+  if (current_stream(q.get_device(), &stream) != 0 || is_capturing(stream)) key.whole = false;
   key.add(uint64_t(number) | uint64_t(backward) << 16 | uint64_t(count) << 24 | uint64_t(others) << 32);
   key.add(wanted);
   key.add(uint64_t(thread));
@@ -291,7 +305,7 @@ Key key_of(int number, bool backward, uint64_t wanted, const Tensor* tensors, in
   for (const Loose& loose : operators[number].loose[backward]) {
     if (loose.argument < count && !tensors[loose.argument].defined()) continue;
     uint64_t& word = key.words[starts[loose.argument] + loose.word];
-    slots.put(loose.slot, int64_t(word));
+    slots.put(loose.slot, int64_t(word) + loose.shift);
     word = 0;
   }
   return key;
@@ -452,7 +466,7 @@ struct Attention : public torch::autograd::Function<Attention> {
       if (saved[index].defined() && ctx->needs_input_grad(edge++) && op.optional >> index & 1) wanted |= uint64_t{1} << index;
     const int count = op.tensors + 3;
     Slots slots;
-    const bool quiet = !c10::GradMode::is_enabled() && is_quiet() && is_plain(gradients[0]);
+    const bool quiet = !c10::GradMode::is_enabled() && is_quiet(saved[0].scalar_type()) && is_plain(gradients[0]);
     const Found plan =
         quiet ? find(key_of(number, true, wanted, tensors, count, scalars.data(), int(scalars.size()), slots), slots)
               : Found();
@@ -504,7 +518,7 @@ struct Request {  // arguments of call and learn: number of the operator, tensor
 PyObject* call_operator(PyObject*, PyObject* const* arguments, Py_ssize_t given) {
   HANDLE_TH_ERRORS
   Request request;
-  if (!is_quiet() || !request.read(arguments, given, 0)) Py_RETURN_NONE;
+  if (!request.read(arguments, given, 0) || !is_quiet(request.tensors[0].scalar_type())) Py_RETURN_NONE;
   const Operator& op = operators[request.number];
   bool wants_gradients = false;
   if (c10::GradMode::is_enabled())
@@ -577,7 +591,7 @@ std::vector<Place> read_places(PyObject* tuple) {
   return found;
 }
 
-// The plan that torch_ops_fast.py describes, see Recipe there.
+// The plan that compiled.py describes, see Recipe there.
 std::shared_ptr<Plan> read_plan(PyObject* tuple) {
   auto plan = std::make_shared<Plan>();
   unsigned long long address, prepared, copied;
@@ -699,7 +713,7 @@ PyObject* define(PyObject*, PyObject* arguments) {
   for (int index = 0; index < 2; ++index)
     each(loose[index], [&](PyObject* item) {
       Loose found;
-      if (!PyArg_ParseTuple(item, "iii", &found.argument, &found.word, &found.slot)) throw python_error();
+      if (!PyArg_ParseTuple(item, "iiii", &found.argument, &found.word, &found.slot, &found.shift)) throw python_error();
       TORCH_CHECK(found.slot >= 0 && found.slot < kSlots, "no such slot");
       made.loose[index].push_back(found);
     });
@@ -708,15 +722,18 @@ PyObject* define(PyObject*, PyObject* arguments) {
   END_HANDLE_TH_ERRORS
 }
 
-// connect(go, current_stream, backward_in_python, device type): the functions it calls, and whose tensors it takes.
+// connect(go, current_stream, stream_is_capturing or 0, backward_in_python, device type): the functions it calls, and whose tensors it takes.
 PyObject* connect(PyObject*, PyObject* arguments) {
   HANDLE_TH_ERRORS
-  unsigned long long launch_address, stream_address;
+  unsigned long long launch_address, stream_address, capture_address;
   const char* device;
-  if (!PyArg_ParseTuple(arguments, "KKOs", &launch_address, &stream_address, &backward_in_python, &device)) return nullptr;
+  if (!PyArg_ParseTuple(arguments, "KKKOs", &launch_address, &stream_address, &capture_address, &backward_in_python,
+                        &device))
+    return nullptr;
   Py_INCREF(backward_in_python);
   go = reinterpret_cast<int (*)(call*)>(launch_address);
   current_stream = reinterpret_cast<int32_t (*)(int32_t, void**)>(stream_address);
+  stream_is_capturing = reinterpret_cast<int (*)(void*, int*)>(capture_address);
   device_type = c10::Device(device).type();
   const auto key = c10::computeDispatchKey(std::nullopt, std::nullopt, c10::Device(device_type));
   const auto backend = c10::toBackendComponent(key);
