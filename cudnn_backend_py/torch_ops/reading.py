@@ -37,6 +37,8 @@ class Reading:
         Tensors that have to be laid out as [b, s, h, d] first (or, if they are written, back from there).
     heads_folded
         Heads that became sequences; 1 if none did.
+    least_q
+        A bound of q below which cuDNN has kernels for decoding, which do not take such calls.
     """
 
     problem: Attention
@@ -48,6 +50,7 @@ class Reading:
     multipliers: dict[str, int]
     copied: tuple[str, ...] = ()
     heads_folded: int = 1
+    least_q: int = 1
 
 
 def fits(x: Any) -> bool:
@@ -118,6 +121,7 @@ def read(backward: bool, named: Mapping[str, Any], options: Options) -> Reading:
         multipliers,
         copied,
         folded,
+        2 if problem.is_fp8 or problem.sink or problem.dropout else 1,
     )
 
 

@@ -16,7 +16,7 @@ from ..errors import CudnnBackendError, UsageError
 from ..execution.class_plan import ClassPlan, Sequences
 from ..execution.executable import Executable
 from ..graph.attention import deterministic_config
-from ..graph.attention.shape_class import class_problem
+from ..graph.attention.shape_class import Bounds, class_problem, grow
 from ..graph.ir import Graph, packed_strides
 from ..plans.build import build, shared_target
 from ..plans.plan import Plan
@@ -77,7 +77,7 @@ def run(
         )
         way = _ways.get(key)
     except (AttributeError, TypeError, RuntimeError):  # no tensors, or options that nothing can be looked up by
-        key, way = (), None
+        key, way = (None,), None
     named = inputs | outputs
     if way is None:
         way = _make(backward, named, Options(*options), key)
@@ -98,6 +98,11 @@ def _make(backward: bool, named: Named, options: Options, key: tuple[Any, ...]) 
     """Return the way of such a call, checked and kept."""
     check_options(options)
     check_tensors(named)
+    if key[-1] is not None and not fits(named["o"]):
+        raise UsageError(
+            f"out has strides {list(named['o'].stride())}: d dense, others of multiples of 16 bytes are needed",
+            code="torch-tensor",
+        )
     with _making:
         found = _ways.get(key)
         if found is None:
@@ -286,31 +291,20 @@ _classes: dict[Any, list[ClassPlan]] = {}
 
 def _find_class(backward: bool, r: Reading, *, is_exact: bool, is_fixed: bool) -> ClassPlan:
     """Return the plan of a class that a call is in, built if there is none."""
-    needed = r.batch, r.max_q, r.max_kv
-    bounds = needed if is_exact else _bounds(needed)
-    family = repr((backward, replace(class_problem(r.problem, (1, 1, 1), backward=backward), bias=None)))
+    needed = Bounds(r.batch, max(r.max_q, r.least_q), r.max_kv)
+    bounds = needed if is_exact else grow(*needed)
+    family = repr((backward, class_problem(r.problem, Bounds(1, 1, 1), backward=backward)))
     known = _classes.setdefault(family, [])
-    for plan in known:
-        if plan.bounds == bounds or (
-            not is_fixed and all(most >= want for most, want in zip(plan.bounds, needed, strict=True))
-        ):
-            return plan
+    if is_exact or is_fixed:
+        fitting = [plan for plan in known if plan.bounds == bounds]
+    else:
+        fitting = [plan for plan in known if plan.bounds.hold(*needed)]
+    if fitting:
+        return min(fitting, key=lambda plan: plan.bounds.batch * plan.bounds.q * plan.bounds.kv)
     _refuse_capture()
-    problem = r.problem
-    if problem.bias is not None:
-        dims = (bounds[0], problem.heads, *bounds[1:])
-        bias: Any = tuple(1 if dim == 1 else whole for dim, whole in zip(problem.bias, dims, strict=True))
-        problem = replace(problem, bias=None)
-    made = class_problem(problem, bounds, backward=backward)
-    if r.problem.bias is not None:
-        made = replace(made, bias=bias)
-    known.append(ClassPlan(made, shared_target(), backward=backward))
-    return known[-1]
-
-
-def _bounds(needed: tuple[int, int, int]) -> tuple[int, int, int]:
-    b, q, kv = (1 << (x - 1).bit_length() for x in needed)
-    return max(b, 4), q if q == 1 else max(q, 128), max(kv, 128)
+    made = ClassPlan(class_problem(r.problem, bounds, backward=backward), shared_target(), backward=backward)
+    known.append(made)
+    return made
 
 
 class _Adaptive:
