@@ -142,6 +142,7 @@ class ClassPlan:
         self._local = threading.local()
         self._current_stream: Callable[[], int] | None = None
         self.streams: set[int] = set()
+        self.lessons: dict[tuple[int, ...], int] = {}  # what others keep of how often it ran
         self.captured = False
 
     def __repr__(self) -> str:
@@ -293,9 +294,7 @@ class _State:
         holder = thread_handle(plan)
         self.stream, self.context = stream, holder.context
         self.launcher = Launcher(plan.descriptor, owner.uids, kept=_PACKS_KEPT)
-        self.launch = Launch(
-            plan.target.library, holder.state, stream, plan.descriptor.pointer, may_be_elsewhere=False
-        )
+        self.launch = Launch(plan.target.library, holder.state, stream, plan.descriptor.pointer, may_be_elsewhere=False)
         with in_context(self.context):
             self._prepare = Prepare(stream, owner.elements)
         self.own = self.own_bytes = 0

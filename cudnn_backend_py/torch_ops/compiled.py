@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from ..execution.class_plan import ClassPlan, Sequences
 from ..execution.executable import Executable
+from ..native.cuda import driver_function, in_context
 from ..native.fast_call import Call, compiled_library
+from ..native.prepare import Prepare
+from .arguments import TENSORS, Options
+from .extension import EXTENSION
 
-__all__ = ["INPUT", "NUMBER", "OUTPUT", "PIECE", "Compiled", "Recipe", "exact_recipe"]
+__all__ = ["DENSE", "PACKED", "PAGED", "PAGED_PACKED", "STEP", "Recipe", "Step", "class_recipe", "exact_recipe"]
 
 INPUT, OUTPUT, PIECE, NUMBER = range(4)
 Number = int | tuple[int, int, int]
@@ -96,12 +102,14 @@ def exact_recipe(executable: Executable, inputs: Named, outputs: Named, copied: 
     known, names = sources(inputs, outputs), [name for name, _ in inputs]
     offsets, scratch_bytes = executable.scratch
     count = len(executable.names)
+    pieces: tuple[Number, ...] = ()
     row: list[Place] = [(at, *known[name]) for at, name in enumerate(executable.names)]
     if executable.allocates:
-        base, pieces, own = 0, (scratch_bytes, executable.plan.workspace_bytes), 1
+        base = 0
+        pieces = (scratch_bytes, executable.plan.workspace_bytes)
         row += [(count + at, PIECE, 0, offset) for at, offset in enumerate(offsets) if offset is not None]
     else:
-        base, pieces, own = state.base, (), -1
+        base = state.base
     call = Call(
         state.launch,
         state.launcher.empty_pack(),
@@ -121,38 +129,247 @@ def exact_recipe(executable: Executable, inputs: Named, outputs: Named, copied: 
         id(executable),
         (state, executable),
         pieces=pieces,
-        own_piece=own if pieces and pieces[1] else -1,
+        own_piece=1 if pieces and pieces[1] else -1,
         copied=sum(1 << names.index(name) for name in copied),
     )
 
 
-class Compiled:
-    """The compiled step, once its extension is loaded.
+# calls that share a class: which of their numbers may differ
+
+T_Q, T_KV, BATCH, MAX_Q, MAX_KV, COLUMNS, ROW_STRIDE = range(7)  # slots
+_UNBOUND = 1 << 62
+DENSE, PACKED, PAGED, PAGED_PACKED = range(4)  # operators, as far as the compiled step tells them apart
+_AT = {name: index for index, name in enumerate((*TENSORS, *Options._fields))}
+_PACKED = (("q", 0, T_Q, 0), ("cu_seqlens_q", 0, BATCH, -1), ("max_q", 0, MAX_Q, 0), ("max_kv", 0, MAX_KV, 0))
+_KEYS = (("k", 0, T_KV, 0), ("v", 0, T_KV, 0), ("cu_seqlens_k", 0, BATCH, -1))
+_PAGES = (
+    *(("seq_len_kv", 0, BATCH, 0), ("block_table", 0, BATCH, 0)),
+    *(("block_table", 1, COLUMNS, 0), ("block_table", 2, ROW_STRIDE, 0)),
+)
+# (argument, dim, slot, what is added) by operator; a tensor's strides follow its dims.
+_LOOSE = {
+    DENSE: (),
+    PACKED: (*_PACKED, *_KEYS),
+    PAGED: (("q", 0, BATCH, 0), ("max_kv", 0, MAX_KV, 0), *_PAGES),
+    PAGED_PACKED: (*_PACKED, *_PAGES),
+}
+_LOOSE_GRADIENTS = {PACKED: ((0, 0, T_Q, 0), (1, 0, T_Q, 0), (2, 1, T_Q, 0))}  # d_o, o, statistics
+_DIFFERENTIABLE, _OPTIONAL = ("q", "k", "v", "bias", "sink"), ("bias", "sink")
+
+
+def operator_of(named: Mapping[str, Any]) -> int:
+    """Return which of the operators such tensors belong to."""
+    packed, paged = named["cu_seqlens_q"] is not None, named["block_table"] is not None
+    return (PAGED_PACKED if packed else PAGED) if paged else PACKED if packed else DENSE
+
+
+def class_recipe(
+    plan: ClassPlan,
+    sequences: Sequences,
+    multipliers: Mapping[str, int],
+    inputs: Named,
+    outputs: Named,
+    *,
+    options: Options,
+    cleared: Sequence[str] = (),
+    is_fixed: bool = False,
+    is_shared: bool = False,
+) -> Recipe:
+    """Return the recipe of a plan of a class that ran with these tensors on the current stream.
+
+    With `is_shared` it is for all calls that differ in nothing but loose numbers, unless `is_fixed`: then the batch and
+    the longest lengths must be these.
+    """
+    named = dict(inputs)
+    slots = _Slots(sequences, operator_of(named) if is_shared else DENSE)
+    packed = named["q"].dim() == 3
+    known, state = sources(inputs, outputs), plan.state()
+    sizes = [scratch.bytes_for(sequences) for scratch in plan.scratch]
+    pieces: list[Number] = [plan.table_bytes]
+    for scratch, size in zip(plan.scratch, sizes, strict=True):
+        pieces.append(slots.per_token(scratch.bytes, scratch.tokens, size))
+    pieces.append(plan.plan.workspace_bytes)
+    count = len(plan.names)
+    tables = [(PIECE, 0, offset) for offset in plan.table_places]
+    scratches = [(PIECE, 1 + at, 0) for at in range(len(sizes))]
+    addresses: list[Any] = [*[known[name] for name in plan.names], *tables, *plan.number_places, *scratches]
+    with in_context(state.context):
+        prepare = Prepare(state.stream, plan.elements)
+    table = named["block_table"]
+
+    def address(name: str) -> Any:
+        return 0 if named[name] is None else known[name]
+
+    row = plan.prepared_row(
+        slots.number(BATCH, sequences.batch),
+        (address("cu_seqlens_q"), address("seq_len_q"), slots.number(MAX_Q, sequences.max_q)),
+        (address("cu_seqlens_k"), address("seq_len_kv"), slots.number(MAX_KV, sequences.max_kv)),
+        multipliers,
+        (0, 0, 0)
+        if table is None
+        else (known["block_table"], slots.number(ROW_STRIDE, table.stride(0)), slots.number(COLUMNS, table.shape[1])),
+        {name: (PIECE, 0, offset) for name, offset in plan.tables.items()},
+    )
+    words = (ctypes.c_int64 * len(row)).from_buffer(prepare.row)
+    words[:] = [x if isinstance(x, int) else 0 for x in row]
+    call = Call(
+        state.launch,
+        state.launcher.empty_pack(),
+        state.launcher.filler,
+        None,
+        given=count,
+        wanted=None,
+        tail=[x if isinstance(x, int) else 0 for x in addresses[count:]],
+        workspace=0,
+        device=0,
+        ask_stream=False,
+        prepare=prepare.kernel,
+    )
+    b, q, kv = plan.bounds
+    return Recipe(
+        call,
+        tuple(
+            (x.new_empty((0,)), slots.dims(name, x, packed=packed), tuple(x.stride()), name in cleared)
+            for name, x in outputs
+        ),
+        tuple((at, *x) for at, x in enumerate(addresses) if not isinstance(x, int)),
+        id(plan),
+        (state, plan, prepare),
+        limits=slots.limits(plan, options, is_fixed=is_fixed),
+        prepared=ctypes.addressof(words),
+        parameters=tuple((at, *x) for at, x in enumerate(row) if not isinstance(x, int)),
+        pieces=tuple(pieces),
+        own_piece=len(pieces) - 1 if plan.plan.workspace_bytes else -1,
+        cost=b * q * kv,
+    )
+
+
+class _Slots:
+    """Which numbers of a call are loose, and what they may be."""
+
+    def __init__(self, sequences: Sequences, operator: int) -> None:
+        self._sequences = sequences
+        self.loose = dict.fromkeys(slot for _, _, slot, _ in _LOOSE[operator])
+
+    def number(self, slot: int, value: int) -> Any:
+        """Return a number for a place."""
+        return (NUMBER, 0, (0, 1, slot)) if slot in self.loose else value
+
+    def per_token(self, size: int, tokens: str, whole: int) -> Number:
+        slot = {"q": T_Q, "kv": T_KV}.get(tokens, -1)
+        return (0, size, slot) if slot in self.loose else whole
+
+    def dims(self, name: str, x: Any, *, packed: bool) -> tuple[Number, ...]:
+        """Return the dims of an output."""
+        slot = (T_KV if name in ("dk", "dv") else T_Q) if packed else BATCH
+        loose = 1 if packed and name == "stats" else 0
+        return tuple((0, 1, slot) if axis == loose and slot in self.loose else dim for axis, dim in enumerate(x.shape))
+
+    def limits(self, plan: ClassPlan, options: Options, *, is_fixed: bool) -> tuple[tuple[int, int, int], ...]:
+        """Return (slot, least, most)."""
+        s, (batch, q, kv), page = self._sequences, plan.bounds, plan.problem.page_size
+        # The longest length is unknown where the block table alone says how long sequences can be.
+        least = dict.fromkeys(self.loose, 1) | {ROW_STRIDE: 0, MAX_KV: 0 if page and options.max_kv is None else 1}
+        most = dict.fromkeys(self.loose, _UNBOUND) | {BATCH: batch, MAX_Q: q, MAX_KV: kv}
+        if page and options.max_kv is None:
+            most[COLUMNS] = kv // page
+        pinned = {BATCH: s.batch, MAX_Q: s.max_q, MAX_KV: s.max_kv} if is_fixed else {}
+        if s.max_q == 1:  # the problem may be one of single rows
+            pinned[MAX_Q] = 1
+        if page and options.max_kv is None and MAX_KV in pinned:
+            pinned[COLUMNS] = -(-pinned.pop(MAX_KV) // page)
+        return tuple((slot, pinned.get(slot, least[slot]), pinned.get(slot, most[slot])) for slot in self.loose)
+
+
+# the step
+
+
+class Teachable(Protocol):
+    """A way of running calls that may have a recipe."""
+
+    lessons: dict[tuple[int, ...], int]  # how often it ran in Python, by thread, stream and gradients wanted
+    is_shared: bool  # its recipe is for other shapes too
+
+    def recipe(self, inputs: Named, outputs: Named, options: Options) -> Recipe | None:
+        """Return how the compiled step runs such calls; None if it cannot, or not yet."""
+
+
+class Step:
+    """The compiled step, and what teaches it. Nothing until its extension is loaded.
 
     Attributes
     ----------
     call
-        ``call(operator, *tensors, *numbers, wants_stats)``: the output, with its statistics if wanted; None for a call
-        that it does not do.
+        ``call(operator, *tensors, *options, wants_stats)``: the output, with its statistics if wanted; None for a call
+        that it does not do. None where there is no extension, or not yet.
     """
 
-    def __init__(self, module: Any, torch: Any, differentiate: Callable[..., Any]) -> None:
+    def __init__(self) -> None:
+        self.call: Callable[..., Any] | None = None
+        self.is_asked = False
+        self._module: Any = None
+        self._torch: Any = None
+
+    def ask(self, torch: Any, differentiate: Callable[..., Any]) -> None:
+        """Have it built in the background, once."""
+        self.is_asked, self._torch = True, torch
+        EXTENSION.ask(torch, lambda module: self.connect(module, torch, differentiate))
+
+    def connect(self, module: Any, torch: Any, differentiate: Callable[..., Any]) -> None:
+        """Use the extension."""
         library = compiled_library()
+        if library is None:
+            raise OSError("the compiled call of this package is missing")
         cuda = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cuda.so"))
-        module.connect(_address(library.cudnn_backend_py_go), _address(cuda.aoti_torch_get_current_cuda_stream), differentiate, "cuda")
-        self.call: Callable[..., Any] = module.call
-        self.define: Callable[..., int] = module.define
-        self.forget: Callable[[int | None], int] = module.forget
-        self.used: Callable[[int], int] = module.used
-        self._learn: Callable[..., bool] = module.learn
+        go, stream = library.cudnn_backend_py_go, cuda.aoti_torch_get_current_cuda_stream
+        capturing = driver_function("cuStreamIsCapturing")
+        module.connect(*map(_address, (go, stream, capturing)), differentiate, "cuda")
+        for operator, loose in _LOOSE.items():
+            forward = tuple((_AT[name], *rest) for name, *rest in loose)
+            backward = (*_LOOSE_GRADIENTS.get(operator, ()), *((3 + at, *rest) for at, *rest in forward))
+            bits = (sum(1 << _AT[name] for name in names) for names in (_DIFFERENTIABLE, _OPTIONAL))
+            if module.define(len(TENSORS), *bits, forward, backward) != operator:
+                raise OSError("it is in use already")
+        self._torch, self._module, self.call = torch, module, module.call
 
-    def teach(self, recipe: Recipe, arguments: Sequence[Any], *, backward: bool = False, wanted: int = 0) -> bool:
-        """Teach it the plan of a call that just ran, with the arguments of :attr:`call`.
+    def offer(
+        self, way: Teachable, backward: bool, inputs: Named, outputs: Named, options: tuple[Any, ...], wanted: int = 0
+    ) -> None:
+        """Teach it the way that just ran, when that is worth it: once a shape comes back, at once if others share it.
 
-        Of a backward pass: d_o, o and statistics come before the tensors, and no `wants_stats` behind the numbers;
-        `wanted` has the bits of the inputs whose gradient is made only if wanted.
+        What it was taught and does not know any more is taught again, more and more seldom.
         """
-        return self._learn(recipe.taught(), backward, wanted, *arguments)
+        q = inputs[3 if backward else 0][1]
+        stream = self._torch._C._cuda_getCurrentRawStream(q.get_device())
+        where = (threading.get_ident(), stream, wanted, backward)
+        runs = way.lessons[where] = way.lessons.get(where, 0) + 1
+        if runs & (runs - 1) or (runs == 1 and not way.is_shared):
+            return
+        named = [(name, x) for name, x in outputs if x is not None]
+        recipe = way.recipe(inputs, named, Options(*options))
+        if recipe is None:
+            return
+        arguments = (operator_of(dict(inputs)), *[x for _, x in inputs], *options)
+        if not backward:
+            arguments = (*arguments, len(named) > 1)
+        self._module.learn(recipe.taught(), backward, wanted, *arguments)
+
+    def forget(self, plan: object) -> int:
+        """Forget the recipes of a plan, once none of them is being launched; return how many there were."""
+        return 0 if self._module is None else self._module.forget(id(plan))
+
+    def forget_all(self) -> None:
+        """Forget all recipes."""
+        if self._module is not None:
+            self._module.forget(None)
+
+    def leave_out(self) -> None:
+        """Use it no more: of no use after a fork."""
+        self.call = None
+
+
+STEP = Step()
+os.register_at_fork(after_in_child=STEP.leave_out)
 
 
 def _address(function: Any) -> int | None:

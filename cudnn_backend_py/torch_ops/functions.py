@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from ..errors import UsageError
 from .arguments import POLICIES, Scales, Shapes, check_device, check_dims, check_scales, is_fp8, type_name
+from .compiled import DENSE, PACKED, PAGED, PAGED_PACKED, STEP
 from .operators import attend, load_torch
 from .ways import forget
 
@@ -168,6 +169,15 @@ def attention(
         What cuDNN refuses.
     """
     torch = load_torch()
+    if not torch.compiler.is_compiling() and STEP.call is not None and _is_usual(dropout, scales, out, return_amax):
+        found = STEP.call(
+            *(DENSE, q, k, v, bias, seq_len_q, seq_len_kv, None, None, None, alibi_slopes, sink, None, scale, dropout),
+            *(left_bound, _right(causal, right_bound), _is_bottom_right(alignment), soft_cap),
+            torch._C._get_deterministic_algorithms() if deterministic is None else deterministic,
+            *(None, None, _shapes[0] if shapes is None else shapes, return_stats),
+        )
+        if found is not None:
+            return found
     _check_dense(q=q, k=k, v=v)
     if (seq_len_q is None) != (seq_len_kv is None):
         raise UsageError("seq_len_q and seq_len_kv need each other, one is given", code="torch-option")
@@ -256,8 +266,17 @@ def attention_varlen(
         if k.size(0) != q.size(0):
             raise UsageError(f"q has {q.size(0)} tokens and k {k.size(0)}: cu_seqlens_k is needed", code="torch-option")
         cu_seqlens_k, alignment = cu_seqlens_q, _same_ends(alignment)
-    q, k, v, bias = _autocast(torch, q, k, v, bias)
     longest_k = max_seqlen_q if max_seqlen_k is None else max_seqlen_k
+    if not torch.compiler.is_compiling() and STEP.call is not None and _is_usual(dropout, scales, out, return_amax):
+        found = STEP.call(
+            *(PACKED, q, k, v, bias, None, None, cu_seqlens_q, cu_seqlens_k, None, alibi_slopes, sink, None, scale),
+            *(dropout, left_bound, _right(causal, right_bound), _is_bottom_right(alignment), soft_cap),
+            torch._C._get_deterministic_algorithms() if deterministic is None else deterministic,
+            *(max_seqlen_q, longest_k, _shapes[0] if shapes is None else shapes, return_stats),
+        )
+        if found is not None:
+            return found
+    q, k, v, bias = _autocast(torch, q, k, v, bias)
     return _attend(
         torch,
         (q, k, v, bias, None, None, cu_seqlens_q, cu_seqlens_k, None, _flat(alibi_slopes), _flat(sink)),
@@ -351,6 +370,15 @@ def attention_with_kvcache(
         raise UsageError(f"kv_layout {kv_layout!r} is neither NHD nor HND", code="torch-option")
     if kv_layout == "NHD":
         k_cache, v_cache = k_cache.transpose(1, 2), v_cache.transpose(1, 2)
+    if not torch.compiler.is_compiling() and STEP.call is not None and _is_usual(0.0, scales, out, return_amax):
+        found = STEP.call(
+            *(PAGED_PACKED if packed else PAGED, q if packed else q.transpose(1, 2), k_cache, v_cache, None, None),
+            *(cache_seqlens, cu_seqlens_q, None, block_table, alibi_slopes, sink, None, scale, 0.0, left_bound),
+            *(_right(causal, right_bound), _is_bottom_right(alignment), soft_cap, False),
+            *(max_seqlen_q if packed else None, max_seqlen_k, _shapes[0] if shapes is None else shapes, return_stats),
+        )
+        if found is not None:
+            return found if packed else _rows_second(found)
     if torch.is_autocast_enabled("cuda") and not is_fp8(k_cache):
         q = q.to(k_cache.dtype)  # the pages stay as they are
     found = _attend(
@@ -368,11 +396,7 @@ def attention_with_kvcache(
         return_stats,
         return_amax,
     )
-    if packed:
-        return found
-    if isinstance(found, tuple):
-        return (found[0].transpose(1, 2), *found[1:])
-    return found.transpose(1, 2)
+    return found if packed else _rows_second(found)
 
 
 def set_shapes(shapes: Shapes) -> Shapes:
@@ -458,6 +482,28 @@ def _same_ends(alignment: Alignment) -> Alignment:
 def _flat(x: Any) -> Any:
     """Return a tensor of one number per head or sequence in one dim."""
     return x if x is None or not hasattr(x, "dim") or x.dim() == 1 else x.reshape(-1)
+
+
+# what the compiled step is asked; what it was never taught, it leaves to the checks
+
+
+def _is_usual(dropout: Any, scales: Any, out: Any, return_amax: Any) -> bool:
+    return not dropout and scales is None and out is None and not return_amax
+
+
+def _right(causal: Any, right_bound: Any) -> Any:
+    return right_bound if not causal else "causal" if right_bound else 0
+
+
+def _is_bottom_right(alignment: Any) -> Any:
+    return alignment == "bottom_right" if alignment in ("top_left", "bottom_right") else alignment
+
+
+def _rows_second(found: Any) -> Any:
+    """Return o as [b, s, h, d], with what comes behind it."""
+    if isinstance(found, tuple):
+        return (found[0].transpose(1, 2), *found[1:])
+    return found.transpose(1, 2)
 
 
 def _heads_second(out: Any) -> Any:

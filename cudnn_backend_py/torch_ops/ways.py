@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -21,7 +21,8 @@ from ..graph.ir import Graph, packed_strides
 from ..plans.build import build, shared_target
 from ..plans.plan import Plan
 from ..target import Target
-from .arguments import ALIGNMENT, Layout, Options, check_options, check_tensors, data_type_of
+from .arguments import ALIGNMENT, TENSORS, Layout, Options, check_options, check_tensors, data_type_of
+from .compiled import DENSE, STEP, Recipe, class_recipe, exact_recipe, operator_of
 from .graphs import attention_graph
 from .reading import MOVED, Reading, fits, read
 
@@ -32,13 +33,20 @@ _SMALL_WORKSPACE = 1 << 20  # bytes a plan may keep; more is asked of torch's al
 _WRITTEN = {False: ("o", "stats", "amax_s", "amax_o"), True: ("dq", "dk", "dv", "dbias", "dsink")}
 
 Named = dict[str, Any]
+Pairs = Sequence[tuple[str, Any]]
 
 
 class Way(Protocol):
     """How calls with tensors of some shapes are run."""
 
+    lessons: dict[tuple[int, ...], int]  # what the compiled step was taught of it
+    is_shared: bool  # whether that is for other shapes too
+
     def run(self, named: Named) -> None:
         """Launch on torch's current stream."""
+
+    def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe | None:
+        """Return how the compiled step runs such calls; None if it cannot, or not yet."""
 
 
 _ways: OrderedDict[tuple[Any, ...], Way] = OrderedDict()
@@ -64,6 +72,7 @@ def run(
     GraphError, NotSupported
         What the plan of the pass is refused for.
     """
+    tensors = [(name, inputs[name]) for name in (("do", "o", "stats", *TENSORS) if backward else TENSORS)]
     rng = inputs.pop("rng")
     if rng is not None:
         inputs |= {"dropout_seed": rng, "dropout_offset": rng[2:]}
@@ -82,10 +91,14 @@ def run(
     if way is None:
         way = _make(backward, named, Options(*options), key)
     way.run(named)
+    if STEP.call is not None and not is_given and "amax_o" not in outputs:
+        wanted = sum(1 << TENSORS.index(name[1:]) for name in ("dbias", "dsink") if outputs.get(name) is not None)
+        STEP.offer(way, backward, tensors, list(outputs.items()), options, wanted)
 
 
 def forget() -> None:
     """Forget what is known of all shapes."""
+    STEP.forget_all()
     _ways.clear()
     _classes.clear()
 
@@ -136,13 +149,19 @@ def _choose(backward: bool, named: Named, options: Options) -> Way:
 class _Empty:
     """Nothing to attend to: no plan is needed."""
 
+    is_shared = False
+
     def __init__(self, backward: bool) -> None:
+        self.lessons: dict[tuple[int, ...], int] = {}
         self._written = _WRITTEN[backward]
 
     def run(self, named: Named) -> None:
         for name in self._written:
             if named.get(name) is not None:
                 named[name].fill_(float("-inf") if name == "stats" else 0)
+
+    def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe | None:
+        return None
 
 
 # the exact way
@@ -151,7 +170,10 @@ class _Empty:
 class _Exact:
     """The plan of one problem, with the tensors that have to be copied for it. Threads may share one."""
 
+    is_shared = False
+
     def __init__(self, backward: bool, named: Mapping[str, Any], options: Options) -> None:
+        self.lessons: dict[tuple[int, ...], int] = {}
         _refuse_capture()
         present = {name: x for name, x in named.items() if x is not None}
         self._read = [name for name, x in present.items() if name not in _WRITTEN[backward] and not _is_plain(name, x)]
@@ -171,6 +193,9 @@ class _Exact:
         for name in self._read:
             named[name] = named[name].clone(memory_format=torch.contiguous_format)
         self._executable(*[named[name] for name in self._executable.names])
+
+    def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe | None:
+        return exact_recipe(self._executable, inputs, outputs, self._read)
 
 
 def _build(graph: Graph, target: Target, deterministic: bool) -> Plan:
@@ -218,6 +243,12 @@ class _ByClass:
         has_lengths = named["seq_len_q"] is not None
         self._cleared = [name for name in r.multipliers if name in written] if has_lengths else []
         self._sequences = Sequences(r.batch, r.max_q, r.max_kv, total_q=r.total_q, total_kv=r.total_kv)
+        self._is_fixed = is_fixed
+        self._is_direct = not (self._read or self._read_plainly or self._written_back) and (
+            all(named.get(name) is None for name in ("bias", "dsink")) and (r.heads_folded == 1 or not has_lengths)
+        )
+        self.is_shared = self._is_direct and operator_of(named) != DENSE and _has_usual_strides(named, r)
+        self.lessons: dict[tuple[int, ...], int] = self._plan.lessons if self.is_shared else {}
 
     def run(self, named: Named) -> None:
         """Launch on torch's current stream."""
@@ -245,6 +276,21 @@ class _ByClass:
         if named.get("dsink") is not None:
             named["dsink"].copy_(_sink_gradient(torch, named))
 
+    def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe | None:
+        if not self._is_direct:
+            return None
+        return class_recipe(
+            self._plan,
+            self._sequences,
+            self._reading.multipliers,
+            inputs,
+            outputs,
+            options=options,
+            cleared=self._cleared,
+            is_fixed=self._is_fixed,
+            is_shared=self.is_shared,
+        )
+
     def _sequences_of(self, named: Named) -> Sequences:
         folded = self._reading.heads_folded
         len_q, len_kv = named["seq_len_q"], named["seq_len_kv"]
@@ -258,6 +304,16 @@ class _ByClass:
             len_kv=len_kv,
             block_table=named["block_table"],
         )
+
+
+def _has_usual_strides(named: Named, r: Reading) -> bool:
+    """Return whether the strides of tensors would be read the same if there were more tokens or sequences."""
+    packed = named["q"].dim() == 3
+    return all(
+        x.shape[0] > 1 or x.stride(0) == r.multipliers[name]
+        for name, x in named.items()
+        if x is not None and name in r.multipliers and not (packed and name == "stats")
+    )
 
 
 def _rows_first(torch: Any, x: Any) -> Any:
@@ -310,12 +366,18 @@ def _find_class(backward: bool, r: Reading, *, is_exact: bool, is_fixed: bool) -
 class _Adaptive:
     """A class at first; the exact plan of a shape that keeps coming back, once it is built in the background."""
 
+    is_shared = False
+
     def __init__(self, backward: bool, by_class: _ByClass, options: Options) -> None:
         self._way: Way = by_class
+        self.lessons: dict[tuple[int, ...], int] = {}
 
     def run(self, named: Named) -> None:
         """Launch on torch's current stream."""
         self._way.run(named)
+
+    def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe | None:
+        return self._way.recipe(inputs, outputs, options)
 
 
 def _refuse_capture() -> None:
