@@ -1,14 +1,16 @@
 """``ClassPlan``: one ragged plan, built for bounds, that runs every batch and length within them.
 
 Before each launch a small kernel (:mod:`cudnn_backend_py.native.prepare`) writes what the plan reads of the call's
-shape into the call's workspace: lengths, ragged offsets, page tables. So nothing is kept per shape. Both launches can
-be captured in a CUDA graph: the addresses are kept there, and what lies at them is read again at each replay.
+shape into the call's workspace: lengths, ragged offsets, page tables. It also clears what the plan leaves as it was:
+rows of padding, and those of queries that have no keys, whose statistics become minus infinity. So nothing is kept per
+shape. Both launches can be captured in a CUDA graph: the addresses are kept there, and what lies at them is read again
+at each replay.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -22,7 +24,7 @@ from ..graph.ir import Tensor
 from ..native.cuda import Memory, current_context, in_context, is_capturing, relaxed_capture
 from ..native.fast_call import Launch
 from ..native.launch import Launcher
-from ..native.prepare import MOST_RAGGED, Prepare
+from ..native.prepare import MOST_CLEARED, MOST_RAGGED, THREADS, Prepare
 from ..plans.build import build
 from ..plans.plan import Plan
 from ..target import Target
@@ -36,6 +38,9 @@ from .stream_state import thread_handle
 __all__ = ["ClassPlan", "Sequences"]
 
 _OF_KEYS = ("k", "v", "dk", "dv")  # counted in the tokens of K and V
+_MINUS_INFINITY = 0xFF800000  # as float32
+_CLEARED = {"o": 0, "stats": _MINUS_INFINITY, "max": _MINUS_INFINITY, "sum_exp": 0, "dq": 0, "dk": 0, "dv": 0}
+_MOST_BLOCKS = 1024
 _PACKS_KEPT = 64
 
 
@@ -135,7 +140,10 @@ class ClassPlan:
         self._ragged = [name.removeprefix("ragged_") for name in self.tables if name.startswith("ragged_")]
         pages = problem.pages_per_sequence if problem.page_size else 0
         self._paging = problem.page_size or 1, pages
-        self.elements = max(problem.batch + 1, problem.batch * pages)
+        self._blocks = min(-(-max(problem.batch + 1, problem.batch * pages) // THREADS), _MOST_BLOCKS)
+        written = {x.uid for x in self.plan.graph.outputs}
+        self._cleared = [(i, x) for i, x in enumerate(given) if x.uid in written and x.name in _CLEARED]
+        self._backward = backward
         allocate = partial(torch_memory, self._device) if isinstance(workspace, str) else workspace
         self._allocate: Callable[[int], Any] | None = allocate
         self._memory = Memory(self._device)
@@ -188,54 +196,67 @@ class ClassPlan:
             *[base + offset for offset in scratch],
         )
         row = self.prepared_row(
-            s.batch,
-            (_address(s.cu_q), _address(s.len_q), s.max_q),
-            (_address(s.cu_kv), _address(s.len_kv), s.max_kv),
+            s,
+            (s.batch, s.max_q, s.max_kv),
+            (_address(s.cu_q), _address(s.len_q), _address(s.cu_kv), _address(s.len_kv)),
             multipliers,
             _read_table(s.block_table),
             {name: base + offset for name, offset in self.tables.items()},
+            given,
         )
         workspace = base + size if self.plan.workspace_bytes else 0
+        blocks = self.blocks(s, s.batch)
         if self._is_alone or current_context() == state.context:
-            state.run(row, addresses, workspace)
+            state.run(blocks, row, addresses, workspace)
         else:
             with in_context(state.context):
-                state.run(row, addresses, workspace)
+                state.run(blocks, row, addresses, workspace)
 
     def prepared_row(
         self,
-        batch: Any,
-        of_q: tuple[Any, Any, Any],
-        of_kv: tuple[Any, Any, Any],
-        multipliers: Mapping[str, Any],
+        s: Sequences,
+        numbers: tuple[Any, Any, Any],
+        lengths: tuple[Any, Any, Any, Any],
+        multipliers: Mapping[str, int],
         table: tuple[Any, Any, Any],
         places: Mapping[str, Any],
+        given: Sequence[Any],
     ) -> tuple[Any, ...]:
         """Return what the kernel before the plan is told, as :data:`~cudnn_backend_py.native.prepare.ROW` has it.
 
         Parameters
         ----------
-        of_q, of_kv
-            Addresses of where sequences begin and of lengths, 0 for none; the longest length.
+        numbers
+            Batch, and the longest lengths.
+        lengths
+            Addresses of ``cu_q``, ``len_q``, ``cu_kv`` and ``len_kv``, 0 for none.
         table
             Address of the block table, or 0; elements from one row to the next; columns.
         places
             Addresses of the :attr:`tables`.
+        given
+            Addresses of the buffers.
         """
+        (batch, max_q, max_kv), (cu_q, len_q, cu_kv, len_kv) = numbers, lengths
         ragged: list[Any] = []
         for name in self._ragged:
             ragged += (places["ragged_" + name], multipliers[name], int(name in _OF_KEYS))
         return (
             *(batch, self.bounds.batch),
-            *(*of_q, places["seq_len_q"]),
-            *(*of_kv, places["seq_len_kv"]),
+            *(cu_q, len_q, max_q, places["seq_len_q"]),
+            *(cu_kv, len_kv, max_kv, places["seq_len_kv"]),
             *(int(self.problem.offset_type is DataType.INT64), len(self._ragged)),
             *ragged,
             *[0] * (3 * (MOST_RAGGED - len(self._ragged))),
             *table,
             *self._paging,
             places.get("page_table", 0),
+            *self._rows_to_clear(s, given, multipliers),
         )
+
+    def blocks(self, s: Sequences, batch: int) -> int:
+        """Return how many blocks of that kernel are right for up to so many sequences."""
+        return max(self._blocks, batch, _MOST_BLOCKS // batch * batch if _is_padded(s) else 0)
 
     def _given(self, buffers: Mapping[str, Any] | Sequence[Any]) -> list[int]:
         """Return the addresses of the buffers in the order of ``names``."""
@@ -261,6 +282,25 @@ class ClassPlan:
                 found = states[stream] = _State(self, stream)
             self.streams.add(stream)
         return found
+
+    def _rows_to_clear(self, s: Sequences, given: Sequence[Any], multipliers: Mapping[str, int]) -> Iterator[Any]:
+        """Yield the end of the kernel's arguments: which tensors have rows that the plan leaves as they are.
+
+        A backward pass leaves those of padding; a forward pass also those of queries that have no keys.
+        """
+        some = _is_padded(s) or (not self._backward and s.cu_kv is not None)
+        yield len(self._cleared) if some else 0
+        count = 0
+        for at, tensor in self._cleared if some else ():
+            words = ELEMENT_BITS[tensor.data_type] / 32
+            _, heads, _, dim = tensor.dims
+            _, head, token, _ = tensor.strides
+            sizes = (multipliers["stats" if dim == 1 else tensor.name], token, head)
+            multiplier, token, head = (int(size * words) for size in sizes)
+            yield from (given[at], multiplier, int(tensor.name in _OF_KEYS), token, head, heads, int(dim * words))
+            yield _CLEARED[tensor.name]
+            count += 1
+        yield from [0] * (8 * (MOST_CLEARED - count))
 
     def _lay_out_scratch(self, s: Sequences) -> tuple[list[int], int]:
         """Return where scratch tensors lie behind the tables in a workspace, and where its rest begins."""
@@ -296,13 +336,13 @@ class _State:
         self.launcher = Launcher(plan.descriptor, owner.uids, kept=_PACKS_KEPT)
         self.launch = Launch(plan.target.library, holder.state, stream, plan.descriptor.pointer, may_be_elsewhere=False)
         with in_context(self.context):
-            self._prepare = Prepare(stream, owner.elements)
+            self._prepare = Prepare(stream)
         self.own = self.own_bytes = 0
 
-    def run(self, row: tuple[int, ...], addresses: tuple[int, ...], workspace: int) -> None:
+    def run(self, blocks: int, row: tuple[int, ...], addresses: tuple[int, ...], workspace: int) -> None:
         launcher, key = self.launcher, (workspace, *addresses)
         pack = launcher.find(key) or launcher.keep(key, launcher.row(*addresses), workspace)
-        self._prepare.launch(*row)
+        self._prepare.launch(blocks, *row)
         self.launch.run(pack)
 
 
@@ -353,6 +393,10 @@ class _Scratch(NamedTuple):
 
 def _round_up(size: int) -> int:
     return -(-size // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT
+
+
+def _is_padded(s: Sequences) -> bool:
+    return s.len_q is not None or s.len_kv is not None
 
 
 def _address(tensor: Any) -> int:

@@ -1,5 +1,7 @@
 """The one CUDA kernel of this package: lengths, ragged offsets and page tables, written where a plan reads them.
 
+It clears the rows that the plan will leave as they are, too.
+
 The driver compiles ``prepare.ptx``, once in each CUDA context; ``prepare.cu`` is its source.
 """
 
@@ -13,16 +15,16 @@ from pathlib import Path
 from .cuda import current_context, driver_error, driver_function, relaxed_capture, run_driver
 from .fast_call import Kernel
 
-__all__ = ["MOST_RAGGED", "ROW", "Prepare"]
+__all__ = ["MOST_CLEARED", "MOST_RAGGED", "ROW", "THREADS", "Prepare"]
 
-MOST_RAGGED = 9  # ragged tensors of one launch, as in prepare.cu
+MOST_RAGGED, MOST_CLEARED = 9, 4  # tensors of one launch, as in prepare.cu
+THREADS = 256  # of a block
 
-#: ``struct arguments`` of prepare.cu: 12 integers, 3 for each ragged tensor, 6 of the page table.
-ROW = struct.Struct(f"{12 + 3 * MOST_RAGGED + 6}q")
+#: ``struct arguments`` of prepare.cu: 12 integers, 3 for each ragged tensor, 6 of the page table, 1 and 8 for each
+#: tensor with rows to clear.
+ROW = struct.Struct(f"{12 + 3 * MOST_RAGGED + 6 + 1 + 8 * MOST_CLEARED}q")
 
 _NAME = b"cudnn_backend_py_prepare"
-_THREADS = 256
-_MOST_BLOCKS = 1024
 
 _lock = threading.Lock()
 _functions: dict[int, ctypes.c_void_p] = {}  # by context; each lives as long as its context
@@ -35,8 +37,6 @@ class Prepare:
     ----------
     stream
         Address of the CUDA stream.
-    elements
-        How many the largest of the tables it writes has.
 
     Raises
     ------
@@ -44,27 +44,32 @@ class Prepare:
         ``cuda-driver``.
     """
 
-    def __init__(self, stream: int, elements: int) -> None:
+    def __init__(self, stream: int) -> None:
         #: Where its arguments lie, a :data:`ROW`.
         self.row = ctypes.create_string_buffer(ROW.size)
         self._pointers = (ctypes.c_void_p * 1)(ctypes.addressof(self.row))
-        blocks = min(-(-elements // _THREADS), _MOST_BLOCKS)
-        sizes = (ctypes.c_uint(size) for size in (blocks, 1, 1, _THREADS, 1, 1, 0))
-        function = _load(current_context())
-        self._arguments = (function, *sizes, ctypes.c_void_p(stream), self._pointers, None)
+        self._blocks = ctypes.c_uint()
+        self._function = _load(current_context())
+        sizes = (ctypes.c_uint(size) for size in (1, 1, THREADS, 1, 1, 0))
+        stream_of_c = ctypes.c_void_p(stream)
+        self._arguments = (self._function, self._blocks, *sizes, stream_of_c, self._pointers, None)
         self._launch = driver_function("cuLaunchKernel")
-        address = ctypes.cast(self._launch, ctypes.c_void_p).value
-        #: The same for the compiled call, which writes the row itself.
-        self.kernel = Kernel(address, function, self._pointers, blocks, _THREADS)
 
-    def launch(self, *row: int) -> None:
+    def kernel(self, blocks: int) -> Kernel:
+        """Return the same for the compiled call, whose caller writes the row."""
+        return Kernel(ctypes.cast(self._launch, ctypes.c_void_p).value, self._function, self._pointers, blocks, THREADS)
+
+    def launch(self, blocks: int, *row: int) -> None:
         """Launch it with a :data:`ROW`; returns before the device has finished. C: ``cuLaunchKernel``.
+
+        Any number of blocks is right for the tables; to clear rows there must be as many as there are sequences.
 
         Raises
         ------
         CudnnBackendError
             ``cuda-driver``.
         """
+        self._blocks.value = blocks
         ROW.pack_into(self.row, 0, *row)
         if status := self._launch(*self._arguments):
             raise driver_error("cuLaunchKernel", status)

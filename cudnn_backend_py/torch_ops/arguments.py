@@ -24,9 +24,11 @@ __all__ = [
     "check_device",
     "check_dims",
     "check_options",
+    "check_out",
     "check_scales",
     "check_tensors",
     "data_type_of",
+    "fits",
     "is_fp8",
     "type_name",
 ]
@@ -112,6 +114,15 @@ def data_type_of(x: Any) -> DataType | None:
 def is_fp8(x: Any) -> bool:
     """Return whether a tensor holds 8-bit floats."""
     return type_name(x) in _FP8_NAMES
+
+
+def fits(x: Any) -> bool:
+    """Return whether cuDNN reads such strides right: d dense, nothing expanded, multiples of 16 bytes."""
+    size = x.element_size()
+    return (x.stride(-1) == 1 or x.shape[-1] == 1) and all(
+        dim == 1 or (stride > 0 and stride * size % ALIGNMENT == 0)
+        for dim, stride in zip(x.shape[:-1], x.stride()[:-1], strict=True)
+    )
 
 
 def _wrong_tensor(headline: str, fix: str | None = None) -> UsageError:
@@ -245,8 +256,31 @@ def check_tensors(named: Mapping[str, Any]) -> None:
     table = named["block_table"]
     if table is not None:
         page = named["k"].shape[2]
-        if page & (page - 1):
+        if page < 1 or page & (page - 1):
             raise _wrong_tensor(f"a page has {page} tokens, a power of two is needed")
+        for name in "kv":
+            if not fits(named[name]) or named[name].data_ptr() % ALIGNMENT:
+                raise _wrong_tensor(
+                    f"the pages of {name} have strides {list(named[name].stride())}: d dense, and the others and the "
+                    "address multiples of 16 bytes are needed",
+                    fix="lay the cache out so: it is not copied at each call",
+                )
+
+
+def check_out(out: Any, q: Any, v: Any) -> None:
+    """Check that a tensor is like the output.
+
+    Raises
+    ------
+    UsageError
+        ``torch-tensor``.
+    """
+    dims = (*q.shape[:-1], v.shape[-1])
+    if tuple(out.shape) != dims or out.dtype != q.dtype or out.device != q.device:
+        raise _wrong_tensor(
+            f"out is {type_name(out)} {list(out.shape)} on {out.device}, {type_name(q)} {list(dims)} on {q.device} is "
+            "needed"
+        )
 
 
 def _common(named: Mapping[str, Any], batch: int) -> dict[str, tuple[tuple[Any, ...], str]]:

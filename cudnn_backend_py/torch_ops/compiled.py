@@ -154,6 +154,7 @@ _LOOSE = {
     PAGED_PACKED: (*_PACKED, *_PAGES),
 }
 _LOOSE_GRADIENTS = {PACKED: ((0, 0, T_Q, 0), (1, 0, T_Q, 0), (2, 1, T_Q, 0))}  # d_o, o, statistics
+_LENGTHS = ("cu_seqlens_q", "seq_len_q", "cu_seqlens_k", "seq_len_kv")
 _DIFFERENTIABLE, _OPTIONAL = ("q", "k", "v", "bias", "sink"), ("bias", "sink")
 
 
@@ -192,23 +193,25 @@ def class_recipe(
     count = len(plan.names)
     tables = [(PIECE, 0, offset) for offset in plan.table_places]
     scratches = [(PIECE, 1 + at, 0) for at in range(len(sizes))]
-    addresses: list[Any] = [*[known[name] for name in plan.names], *tables, *plan.number_places, *scratches]
+    given = [known[name] for name in plan.names]
+    addresses: list[Any] = [*given, *tables, *plan.number_places, *scratches]
     with in_context(state.context):
-        prepare = Prepare(state.stream, plan.elements)
+        prepare = Prepare(state.stream)
     table = named["block_table"]
-
-    def address(name: str) -> Any:
-        return 0 if named[name] is None else known[name]
-
     row = plan.prepared_row(
-        slots.number(BATCH, sequences.batch),
-        (address("cu_seqlens_q"), address("seq_len_q"), slots.number(MAX_Q, sequences.max_q)),
-        (address("cu_seqlens_k"), address("seq_len_kv"), slots.number(MAX_KV, sequences.max_kv)),
+        sequences,
+        (
+            slots.number(BATCH, sequences.batch),
+            slots.number(MAX_Q, sequences.max_q),
+            slots.number(MAX_KV, sequences.max_kv),
+        ),
+        tuple(0 if named[name] is None else known[name] for name in _LENGTHS),  # type: ignore[arg-type]
         multipliers,
         (0, 0, 0)
         if table is None
         else (known["block_table"], slots.number(ROW_STRIDE, table.stride(0)), slots.number(COLUMNS, table.shape[1])),
         {name: (PIECE, 0, offset) for name, offset in plan.tables.items()},
+        given,
     )
     words = (ctypes.c_int64 * len(row)).from_buffer(prepare.row)
     words[:] = [x if isinstance(x, int) else 0 for x in row]
@@ -223,7 +226,7 @@ def class_recipe(
         workspace=0,
         device=0,
         ask_stream=False,
-        prepare=prepare.kernel,
+        prepare=prepare.kernel(plan.blocks(sequences, plan.bounds.batch)),
     )
     b, q, kv = plan.bounds
     return Recipe(

@@ -230,7 +230,8 @@ def attention_varlen(
         [t, h, d]: the tokens of all sequences, such as slices of one buffer [t, 3, h, d].
     cu_seqlens_q, cu_seqlens_k
         [b + 1] int32 on the GPU: where each sequence begins, and where the last one ends. Sequences may be empty.
-        Tokens behind the end are neither read nor written. Without `cu_seqlens_k` keys lie as queries do.
+        Tokens behind the end are not read, and their results are undefined. Without `cu_seqlens_k` keys lie as
+        queries do.
     max_seqlen_q, max_seqlen_k
         At least the longest sequence, as ints; a longer sequence is cut off without a word. `max_seqlen_k` is
         `max_seqlen_q` if not given.

@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from ..errors import EnvironmentNotReady, UsageError
-from .arguments import SCALES, TENSORS, Options, is_fp8
+from .arguments import SCALES, TENSORS, Options, check_options, check_out, is_fp8
 from .compiled import STEP
 from .ways import run
 
@@ -86,6 +86,10 @@ def attend(
             fix="leave out= out, or call it under torch.no_grad()",
         )
     if not _is_eager(torch, tensors):
+        if not torch.compiler.is_compiling():
+            check_options(Options(*options))  # before torch holds them against the schema
+        if out is not None:
+            check_out(out, tensors[0], tensors[2])
         found = torch.ops.cudnn_backend.sdpa_forward(
             *tensors, *(scales or _NO_FACTORS), *options, wants_stats or needs_gradients
         )

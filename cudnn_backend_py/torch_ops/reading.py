@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..graph.attention import Attention
-from .arguments import ALIGNMENT, Layout, Options, data_type_of
+from .arguments import ALIGNMENT, Layout, Options, data_type_of, fits
 from .graphs import make_problem
 
-__all__ = ["MOVED", "Reading", "fits", "read"]
+__all__ = ["MOVED", "Reading", "read"]
 
 MOVED = {False: ("q", "k", "v", "o"), True: ("q", "k", "v", "o", "do", "dq", "dk", "dv")}
 _OF_HEADS = ("bias", "alibi_slopes", "sink")  # what heads have of their own
@@ -53,15 +53,6 @@ class Reading:
     least_q: int = 1
 
 
-def fits(x: Any) -> bool:
-    """Return whether cuDNN reads such strides right: d dense, nothing expanded, multiples of 16 bytes."""
-    size = x.element_size()
-    return (x.stride(-1) == 1 or x.shape[-1] == 1) and all(
-        dim == 1 or (stride > 0 and stride * size % ALIGNMENT == 0)
-        for dim, stride in zip(x.shape[:-1], x.stride()[:-1], strict=True)
-    )
-
-
 def read(backward: bool, named: Mapping[str, Any], options: Options) -> Reading:
     """Return how a call is read; its tensors and options were checked.
 
@@ -96,8 +87,10 @@ def read(backward: bool, named: Mapping[str, Any], options: Options) -> Reading:
     if table is not None:
         for name, x in (("k", k), ("v", v)):
             layouts[name] = Layout((batch, x.shape[1], max_kv, x.shape[3]), tuple(x.stride()), data_type_of(x))
-    heads = 1 if folded > 1 else q.shape[1]
-    if named.get("stats") is not None:
+    heads, stats = (1 if folded > 1 else q.shape[1]), named.get("stats")
+    if stats is not None:
+        if not (stats.t() if packed else stats if folded > 1 else stats.transpose(1, 2)).is_contiguous():
+            copied += ("stats",)
         layouts["stats"] = Layout((batch * folded, heads, max_q, 1), (max_q * heads, 1, heads, 1), None)
         multipliers["stats"] = heads if packed else max_q * heads
     for name in (*_OF_HEADS, "dbias"):

@@ -21,14 +21,25 @@ from ..graph.ir import Graph, packed_strides
 from ..plans.build import build, shared_target
 from ..plans.plan import Plan
 from ..target import Target
-from .arguments import ALIGNMENT, TENSORS, Layout, Options, check_options, check_tensors, data_type_of
+from .arguments import (
+    ALIGNMENT,
+    TENSORS,
+    Layout,
+    Options,
+    check_options,
+    check_out,
+    check_tensors,
+    data_type_of,
+    fits,
+)
 from .compiled import DENSE, STEP, Recipe, class_recipe, exact_recipe, operator_of
 from .graphs import attention_graph
-from .reading import MOVED, Reading, fits, read
+from .reading import MOVED, Reading, read
 
 __all__ = ["forget", "run"]
 
 _KEPT = 4096  # shapes
+_LENGTHS = ("seq_len_q", "seq_len_kv", "cu_seqlens_q", "cu_seqlens_k")  # read by a kernel of ours
 _SMALL_WORKSPACE = 1 << 20  # bytes a plan may keep; more is asked of torch's allocator at each call
 _WRITTEN = {False: ("o", "stats", "amax_s", "amax_o"), True: ("dq", "dk", "dv", "dbias", "dsink")}
 
@@ -110,6 +121,8 @@ def _kind(x: Any) -> tuple[Any, ...]:
 def _make(backward: bool, named: Named, options: Options, key: tuple[Any, ...]) -> Way:
     """Return the way of such a call, checked and kept."""
     check_options(options)
+    if key[-1] is not None:
+        check_out(named["o"], named["q"], named["v"])
     check_tensors(named)
     if key[-1] is not None and not fits(named["o"]):
         raise UsageError(
@@ -236,7 +249,7 @@ class _ByClass:
         self._read_plainly = [
             name
             for name, x in named.items()
-            if x is not None and name not in (*r.multipliers, *written, "k", "v") and not x.is_contiguous()
+            if x is not None and name not in (*r.multipliers, *written, "k", "v") and not _is_small_plain(name, x)
         ]
         self._written_back = [name for name in r.copied if name in written]
         self._bias_dims = self._plan.problem.bias
@@ -256,11 +269,11 @@ class _ByClass:
 
         buffers, bias, dbias = dict(named), named["bias"], named.get("dbias")
         for name in self._read:
-            buffers[name] = _rows_first(torch, named[name]).copy_(named[name])
+            buffers[name] = self._laid_out(named[name]).copy_(named[name])
         for name in self._read_plainly:
             buffers[name] = named[name].contiguous()
         for name in self._written_back:
-            buffers[name] = _rows_first(torch, named[name])
+            buffers[name] = self._laid_out(named[name])
         for name in self._cleared:
             buffers[name].zero_()
         if bias is not None:
@@ -268,7 +281,7 @@ class _ByClass:
             whole[tuple(map(slice, bias.shape))] = bias
         if dbias is not None:
             buffers["dbias"] = dbias.new_empty(self._bias_dims)
-        self._plan(buffers, self._sequences_of(named), self._reading.multipliers)
+        self._plan(buffers, self._sequences_of(buffers), self._reading.multipliers)
         for name in self._written_back:
             named[name].copy_(buffers[name])
         if dbias is not None:
@@ -281,7 +294,7 @@ class _ByClass:
             return None
         return class_recipe(
             self._plan,
-            self._sequences,
+            self._sequences_of(dict(inputs)),
             self._reading.multipliers,
             inputs,
             outputs,
@@ -290,6 +303,15 @@ class _ByClass:
             is_fixed=self._is_fixed,
             is_shared=self.is_shared,
         )
+
+    def _laid_out(self, x: Any) -> Any:
+        """Return memory for a tensor like x, as its class reads it: tokens first, or with heads folded as it is."""
+        if self._reading.heads_folded > 1:
+            return x.new_empty(x.shape)
+        if x.dim() == 4:
+            b, h, s, d = x.shape
+            return x.new_empty((b, s, h, d)).transpose(1, 2)
+        return x.new_empty(x.shape) if x.dim() == 3 else x.new_empty((x.shape[1], x.shape[0])).t()
 
     def _sequences_of(self, named: Named) -> Sequences:
         folded = self._reading.heads_folded
@@ -316,14 +338,6 @@ def _has_usual_strides(named: Named, r: Reading) -> bool:
     )
 
 
-def _rows_first(torch: Any, x: Any) -> Any:
-    """Return memory for a tensor like x, as [b, s, h, d] or [t, h, d] without gaps."""
-    if x.dim() == 3:
-        return torch.empty_like(x, memory_format=torch.contiguous_format)
-    b, h, s, d = x.shape
-    return x.new_empty((b, s, h, d)).transpose(1, 2)
-
-
 def _sink_gradient(torch: Any, named: Named) -> Any:
     """Return the gradient of the sinks, which cuDNN gets wrong where sequences are ragged.
 
@@ -342,6 +356,13 @@ def _sink_gradient(torch: Any, named: Named) -> Any:
     return -torch.where(shares == 0, 0, (sink - stats).exp() * shares).sum(0)
 
 
+def _is_small_plain(name: str, x: Any) -> bool:
+    """Return whether lengths, pages and what heads have can be taken where they lie."""
+    if name == "block_table":
+        return bool(x.stride(1) == 1 or x.shape[1] == 1)
+    return bool(x.is_contiguous()) and (name in _LENGTHS or not x.data_ptr() % ALIGNMENT)
+
+
 _classes: dict[Any, list[ClassPlan]] = {}
 
 
@@ -349,7 +370,7 @@ def _find_class(backward: bool, r: Reading, *, is_exact: bool, is_fixed: bool) -
     """Return the plan of a class that a call is in, built if there is none."""
     needed = Bounds(r.batch, max(r.max_q, r.least_q), r.max_kv)
     bounds = needed if is_exact else grow(*needed)
-    family = repr((backward, class_problem(r.problem, Bounds(1, 1, 1), backward=backward)))
+    family = repr((backward, class_problem(r.problem, Bounds(2, 2, 2), backward=backward)))
     known = _classes.setdefault(family, [])
     if is_exact or is_fixed:
         fitting = [plan for plan in known if plan.bounds == bounds]

@@ -162,7 +162,7 @@ def test_what_cannot_be_taken_is_said() -> None:
         ("k_cache has 3 dims", lambda: call(q, k_pages[0], v_pages, table, lens)),
         ("max_seqlen_q", lambda: call(q[:, 0], k_pages, v_pages, table, lens, cu_seqlens_q=ints([0, 1, 2, 3, 4, 5]))),
         ("kv_layout 'DHN'", lambda: call(q, k_pages, v_pages, table, lens, kv_layout="DHN")),
-        ("pages", lambda: call(q, k_pages[..., ::2].repeat(1, 1, 1, 2)[..., ::2], v_pages, table, lens)),
+        ("the pages of k have strides", lambda: call(q, k_pages.repeat(1, 1, 1, 2)[..., ::2], v_pages, table, lens)),
         ("k is bfloat16, q float16", lambda: call(q, k_pages.bfloat16(), v_pages, table, lens)),
     ]
     for words, run in wrong:
