@@ -6,13 +6,14 @@ import argparse
 from pathlib import Path
 from types import ModuleType
 
-from . import matrix, verdict_cost
+from . import matrix, torch_calls, verdict_cost
 from .endurance import long_use, million_rounds, ten_million_calls
 
 __all__ = ["NAMES", "main"]
 
 # Each module has `add_options(parser)` and `run(options)`, which writes to `options.output` where that is not None.
 NAMES: dict[str, ModuleType] = {
+    "torch-calls": torch_calls,
     "verdict-cost": verdict_cost,
     "matrix": matrix,
     "long-use": long_use,
