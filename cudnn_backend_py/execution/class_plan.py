@@ -100,8 +100,8 @@ class ClassPlan:
         The tensors that a call gives, in their order by position.
     plan
         The plan of cuDNN.
-    streams
-        Addresses of the streams it ran on.
+    device, streams
+        The GPU's ordinal, and addresses of the streams it ran on.
     captured
         Whether a call was captured in a CUDA graph, which needs it from then on.
 
@@ -123,7 +123,7 @@ class ClassPlan:
     ) -> None:
         self.problem, self.bounds = problem, Bounds(problem.batch, problem.seq_q, problem.seq_kv)
         self.plan = _build(problem, target, backward)
-        self._device = live_handle(self.plan).device or 0
+        self.device = live_handle(self.plan).device or 0
         self._is_alone = target.library.driver.devices == 1
         arguments = Arguments(self.plan.graph)
         given = [x for x in arguments.given if not x.name.startswith(PREPARED)]
@@ -144,9 +144,9 @@ class ClassPlan:
         written = {x.uid for x in self.plan.graph.outputs}
         self._cleared = [(i, x) for i, x in enumerate(given) if x.uid in written and x.name in _CLEARED]
         self._backward = backward
-        allocate = partial(torch_memory, self._device) if isinstance(workspace, str) else workspace
+        allocate = partial(torch_memory, self.device) if isinstance(workspace, str) else workspace
         self._allocate: Callable[[int], Any] | None = allocate
-        self._memory = Memory(self._device)
+        self._memory = Memory(self.device)
         self._local = threading.local()
         self._current_stream: Callable[[], int] | None = None
         self.streams: set[int] = set()

@@ -81,6 +81,10 @@ class Executable:
         by-value tensors whose number the graph holds are not among them.
     workspace_bytes
         Bytes of workspace a call needs.
+    device, streams
+        The GPU's ordinal, and addresses of the streams it ran on.
+    captured
+        Whether its caller says that a CUDA graph holds a call: a pool keeps it then.
 
     Raises
     ------
@@ -98,7 +102,9 @@ class Executable:
     """
 
     def __init__(self, plan: Plan, *, workspace: Workspace = None, check: bool = True, stream: Any = None) -> None:
-        self._device = live_handle(plan).device or 0
+        self.device = self._device = live_handle(plan).device or 0
+        self.streams: set[int] = set()
+        self.captured = False
         self.plan = plan
         self.may_be_elsewhere = plan.target.library.driver.devices > 1
         self._arguments = Arguments(plan.graph)
@@ -290,6 +296,7 @@ class Executable:
             elif self._allocate is None:
                 base = self._memory.allocate(self.workspace_bytes)
             state = states[stream] = StreamState(self, stream, base)
+            self.streams.add(stream)
         if not self._asks_buffers:  # otherwise the next buffers may say whose current stream it is
             self._local.state = state
         return state

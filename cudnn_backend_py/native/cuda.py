@@ -7,7 +7,7 @@ driver, and after a handle has made a context current.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -18,6 +18,7 @@ from .driver import SONAME
 
 __all__ = [
     "CudaGraphHandle",
+    "Fence",
     "Memory",
     "PointerFacts",
     "Timer",
@@ -37,6 +38,8 @@ __all__ = [
 
 _MEMORY_TYPE, _DEVICE_ORDINAL = 2, 9  # CU_POINTER_ATTRIBUTE_*
 _L2_CACHE_SIZE = 38  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
+_EVENT_DISABLE_TIMING = 2  # CU_EVENT_DISABLE_TIMING
+_NOT_READY = 600  # CUDA_ERROR_NOT_READY
 _CAPTURE_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 _MEMORY_KINDS = {1: "host", 2: "device", 3: "array", 4: "unified"}
 
@@ -313,6 +316,31 @@ class Timer:
         with on_device(self._device):
             while self._events:
                 _driver().cuEventDestroy_v2(self._events.pop())
+
+
+class Fence:
+    """The moment at which streams have come past all they were given; none of them may be captured.
+
+    Made and asked while the context of the streams is current. C: ``cuEventCreate``, ``cuEventRecord``.
+    """
+
+    def __init__(self, streams: Iterable[int]) -> None:
+        self._events: list[ctypes.c_void_p] = []
+        with relaxed_capture():
+            for stream in streams:
+                event = ctypes.c_void_p()
+                run_driver("cuEventCreate", ctypes.byref(event), _EVENT_DISABLE_TIMING)
+                self._events.append(event)
+                run_driver("cuEventRecord", event, ctypes.c_void_p(stream))
+
+    def is_passed(self) -> bool:
+        """Return whether that moment has come. C: ``cuEventQuery``."""
+        return not any(_driver().cuEventQuery(event) == _NOT_READY for event in self._events)
+
+    def close(self) -> None:
+        """Destroy the events; harmless when repeated."""
+        while self._events:
+            _driver().cuEventDestroy_v2(self._events.pop())
 
 
 def l2_bytes(device: int) -> int:

@@ -9,18 +9,17 @@ from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 from ..errors import UsageError
+from ..execution.any_shape import POLICIES
 from ..generated.enums import DataType
 from ..graph.data_types import DATA_TYPES, FP8_TYPES, HALF_TYPES
 
 __all__ = [
     "ALIGNMENT",
-    "POLICIES",
     "SCALES",
     "TENSORS",
     "Layout",
     "Options",
     "Scales",
-    "Shapes",
     "check_device",
     "check_dims",
     "check_options",
@@ -50,8 +49,6 @@ TENSORS = (
     "rng",
 )
 ALIGNMENT = 16  # bytes, of addresses and strides
-POLICIES = ("exact", "any", "adaptive")
-Shapes = str  # one of POLICIES
 
 
 class Options(NamedTuple):

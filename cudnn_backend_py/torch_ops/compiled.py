@@ -16,6 +16,8 @@ from typing import Any, Protocol
 
 from ..execution.class_plan import ClassPlan, Sequences
 from ..execution.executable import Executable
+from ..execution.plan_pool import shared_pool
+from ..graph.attention.shape_class import least_grown
 from ..native.cuda import driver_function, in_context
 from ..native.fast_call import Call, compiled_library
 from ..native.prepare import Prepare
@@ -27,7 +29,7 @@ __all__ = ["DENSE", "PACKED", "PAGED", "PAGED_PACKED", "STEP", "Recipe", "Step",
 INPUT, OUTPUT, PIECE, NUMBER = range(4)
 Number = int | tuple[int, int, int]
 Place = tuple[int, int, int, Number]
-Named = Sequence[tuple[str, Any]]
+Pairs = Sequence[tuple[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class Recipe:
         )
 
 
-def sources(inputs: Named, outputs: Named) -> dict[str, tuple[int, int, int]]:
+def sources(inputs: Pairs, outputs: Pairs) -> dict[str, tuple[int, int, int]]:
     """Return kind, index and offset of each tensor of a plan, by its name."""
     found = {name: (INPUT, index, 0) for index, (name, _) in enumerate(inputs)}
     found |= {name: (OUTPUT, index, 0) for index, (name, _) in enumerate(outputs)}
@@ -96,7 +98,7 @@ def like(x: Any, *, cleared: bool = False) -> tuple[Any, tuple[Number, ...], tup
     return x.new_empty((0,)), tuple(x.shape), tuple(x.stride()), cleared
 
 
-def exact_recipe(executable: Executable, inputs: Named, outputs: Named, copied: Sequence[str] = ()) -> Recipe:
+def exact_recipe(executable: Executable, inputs: Pairs, outputs: Pairs, copied: Sequence[str] = ()) -> Recipe:
     """Return the recipe of a plan that ran with these tensors on the current stream; its outputs are made anew."""
     state = executable.state_for([x for _, x in inputs if x is not None])
     known, names = sources(inputs, outputs), [name for name, _ in inputs]
@@ -168,18 +170,24 @@ def class_recipe(
     plan: ClassPlan,
     sequences: Sequences,
     multipliers: Mapping[str, int],
-    inputs: Named,
-    outputs: Named,
+    inputs: Pairs,
+    outputs: Pairs,
     *,
     options: Options,
-    cleared: Sequence[str] = (),
-    is_fixed: bool = False,
+    least_q: int = 1,
+    is_exact: bool = False,
     is_shared: bool = False,
 ) -> Recipe:
     """Return the recipe of a plan of a class that ran with these tensors on the current stream.
 
-    With `is_shared` it is for all calls that differ in nothing but loose numbers, unless `is_fixed`: then the batch and
-    the longest lengths must be these.
+    Parameters
+    ----------
+    least_q
+        Calls with fewer queries have the class of so many.
+    is_exact
+        The bounds are those of the call; otherwise they are those of all calls of its class.
+    is_shared
+        It is for all calls that differ in nothing but loose numbers and have the same bounds.
     """
     named = dict(inputs)
     slots = _Slots(sequences, operator_of(named) if is_shared else DENSE)
@@ -231,14 +239,11 @@ def class_recipe(
     b, q, kv = plan.bounds
     return Recipe(
         call,
-        tuple(
-            (x.new_empty((0,)), slots.dims(name, x, packed=packed), tuple(x.stride()), name in cleared)
-            for name, x in outputs
-        ),
+        tuple((x.new_empty((0,)), slots.dims(name, x, packed=packed), tuple(x.stride()), False) for name, x in outputs),
         tuple((at, *x) for at, x in enumerate(addresses) if not isinstance(x, int)),
         id(plan),
         (state, plan, prepare),
-        limits=slots.limits(plan, options, is_fixed=is_fixed),
+        limits=slots.limits(plan, options, least_q, is_exact=is_exact),
         prepared=ctypes.addressof(words),
         parameters=tuple((at, *x) for at, x in enumerate(row) if not isinstance(x, int)),
         pieces=tuple(pieces),
@@ -268,33 +273,36 @@ class _Slots:
         loose = 1 if packed and name == "stats" else 0
         return tuple((0, 1, slot) if axis == loose and slot in self.loose else dim for axis, dim in enumerate(x.shape))
 
-    def limits(self, plan: ClassPlan, options: Options, *, is_fixed: bool) -> tuple[tuple[int, int, int], ...]:
-        """Return (slot, least, most)."""
-        s, (batch, q, kv), page = self._sequences, plan.bounds, plan.problem.page_size
-        # The longest length is unknown where the block table alone says how long sequences can be.
-        least = dict.fromkeys(self.loose, 1) | {ROW_STRIDE: 0, MAX_KV: 0 if page and options.max_kv is None else 1}
-        most = dict.fromkeys(self.loose, _UNBOUND) | {BATCH: batch, MAX_Q: q, MAX_KV: kv}
-        if page and options.max_kv is None:
-            most[COLUMNS] = kv // page
-        pinned = {BATCH: s.batch, MAX_Q: s.max_q, MAX_KV: s.max_kv} if is_fixed else {}
-        if s.max_q == 1:  # the problem may be one of single rows
-            pinned[MAX_Q] = 1
-        if page and options.max_kv is None and MAX_KV in pinned:
-            pinned[COLUMNS] = -(-pinned.pop(MAX_KV) // page)
-        return tuple((slot, pinned.get(slot, least[slot]), pinned.get(slot, most[slot])) for slot in self.loose)
+    def limits(
+        self, plan: ClassPlan, options: Options, least_q: int, *, is_exact: bool
+    ) -> tuple[tuple[int, int, int], ...]:
+        """Return (slot, least, most) of the calls whose class this is: not those for which there is a smaller one."""
+        s, most, page = self._sequences, plan.bounds, plan.problem.page_size
+        least = most if is_exact else least_grown(most)
+        ranges = dict.fromkeys(self.loose, (1, _UNBOUND)) | {ROW_STRIDE: (0, _UNBOUND)}
+        ranges[BATCH] = least.batch, most.batch
+        # Single rows are a problem of their own.
+        ranges[MAX_Q] = (1, 1) if s.max_q == 1 else (2 if least.q <= least_q else least.q, most.q)
+        ranges[MAX_KV] = least.kv, most.kv
+        if page and options.max_kv is None:  # the block table says how long sequences can be
+            ranges[MAX_KV] = 0, 0
+            ranges[COLUMNS] = -(-least.kv // page), most.kv // page
+        return tuple((slot, *ranges[slot]) for slot in self.loose)
 
 
 # the step
 
 
 class Teachable(Protocol):
-    """A way of running calls that may have a recipe."""
+    """A way of running calls; :class:`~cudnn_backend_py.torch_ops.ways.Way` says more."""
 
-    lessons: dict[tuple[int, ...], int]  # how often it ran in Python, by thread, stream and gradients wanted
-    is_shared: bool  # its recipe is for other shapes too
+    @property
+    def lessons(self) -> dict[Any, int] | None: ...
 
-    def recipe(self, inputs: Named, outputs: Named, options: Options) -> Recipe | None:
-        """Return how the compiled step runs such calls; None if it cannot, or not yet."""
+    @property
+    def is_shared(self) -> bool: ...
+
+    def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe: ...
 
 
 class Step:
@@ -310,6 +318,7 @@ class Step:
     def __init__(self) -> None:
         self.call: Callable[..., Any] | None = None
         self.is_asked = False
+        self._last_use: dict[int, int] = {}
         self._module: Any = None
         self._torch: Any = None
 
@@ -333,38 +342,47 @@ class Step:
             bits = (sum(1 << _AT[name] for name in names) for names in (_DIFFERENTIABLE, _OPTIONAL))
             if module.define(len(TENSORS), *bits, forward, backward) != operator:
                 raise OSError("it is in use already")
+        shared_pool().watch(self)
         self._torch, self._module, self.call = torch, module, module.call
 
     def offer(
-        self, way: Teachable, backward: bool, inputs: Named, outputs: Named, options: tuple[Any, ...], wanted: int = 0
+        self, way: Teachable, backward: bool, inputs: Pairs, outputs: Pairs, options: tuple[Any, ...], wanted: int = 0
     ) -> None:
         """Teach it the way that just ran, when that is worth it: once a shape comes back, at once if others share it.
 
         What it was taught and does not know any more is taught again, more and more seldom.
         """
+        lessons = way.lessons
+        if lessons is None:
+            return
         q = inputs[3 if backward else 0][1]
         stream = self._torch._C._cuda_getCurrentRawStream(q.get_device())
         where = (threading.get_ident(), stream, wanted, backward)
-        runs = way.lessons[where] = way.lessons.get(where, 0) + 1
+        runs = lessons[where] = lessons.get(where, 0) + 1
         if runs & (runs - 1) or (runs == 1 and not way.is_shared):
+            return
+        if self._torch.cuda.is_current_stream_capturing():
             return
         named = [(name, x) for name, x in outputs if x is not None]
         recipe = way.recipe(inputs, named, Options(*options))
-        if recipe is None:
-            return
         arguments = (operator_of(dict(inputs)), *[x for _, x in inputs], *options)
         if not backward:
             arguments = (*arguments, len(named) > 1)
         self._module.learn(recipe.taught(), backward, wanted, *arguments)
 
-    def forget(self, plan: object) -> int:
-        """Forget the recipes of a plan, once none of them is being launched; return how many there were."""
-        return 0 if self._module is None else self._module.forget(id(plan))
-
-    def forget_all(self) -> None:
-        """Forget all recipes."""
+    def forget(self, plan: object) -> None:
+        """Forget the recipes of a plan, once none of them is being launched."""
         if self._module is not None:
-            self._module.forget(None)
+            self._module.forget(id(plan))
+            self._last_use.pop(id(plan), None)
+
+    def has_used(self, plan: object) -> bool:
+        """Return whether it has launched a plan since it was last asked so."""
+        if self._module is None:
+            return False
+        now, before = self._module.used(id(plan)), self._last_use.get(id(plan), 0)
+        self._last_use[id(plan)] = now
+        return bool(now > before)
 
     def leave_out(self) -> None:
         """Use it no more: of no use after a fork."""

@@ -203,7 +203,10 @@ def build_here() -> None:
     _, named, key, *command = sys.argv
     with suppress(OSError):
         os.nice(10)
-    build, folder = Build(tuple(command), key), PrivateFolder(named, title="folder", reason="code is loaded from it", code="cache-folder-not-private")
+    build, folder = (
+        Build(tuple(command), key),
+        PrivateFolder(named, title="folder", reason="code is loaded from it", code="cache-folder-not-private"),
+    )
     with folder.open(create=True) as opened, opened.lock(_LONGEST_S):
         if not _is_there(opened, build):
             data, refusal = _compile(build)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from ..errors import UsageError
-from .arguments import POLICIES, Scales, Shapes, check_device, check_dims, check_scales, is_fp8, type_name
+from ..execution.any_shape import POLICIES, Shapes
+from .arguments import Scales, check_device, check_dims, check_scales, is_fp8, type_name
 from .compiled import DENSE, PACKED, PAGED, PAGED_PACKED, STEP
 from .operators import attend, load_torch
 from .ways import forget
@@ -20,7 +21,7 @@ __all__ = [
 ]
 
 Alignment = Literal["top_left", "bottom_right"]
-_shapes = ["adaptive"]  # the policy where a call names none
+_shapes: list[Shapes] = ["adaptive"]  # the policy where a call names none
 
 
 def scaled_dot_product_attention(

@@ -18,6 +18,7 @@ from .graphs import make_problem
 __all__ = ["MOVED", "Reading", "read"]
 
 MOVED = {False: ("q", "k", "v", "o"), True: ("q", "k", "v", "o", "do", "dq", "dk", "dv")}
+_TAKES_GAPS = False  # whether tokens may lie apart, as in slices of packed Q, K and V
 _OF_HEADS = ("bias", "alibi_slopes", "sink")  # what heads have of their own
 
 
@@ -129,7 +130,7 @@ def _folds(x: Any) -> bool:
     """Return whether the heads of all batches of [b, h, s, d] follow each other at one distance."""
     b, h, s, _ = x.shape
     batch, head, row, _ = x.stride()
-    return fits(x) and (b == 1 or batch == h * head) and (s == 1 or head > row)
+    return fits(x) and (b == 1 or batch == h * head) and (s == 1 or head > row) and (_TAKES_GAPS or row == x.shape[3])
 
 
 def _as_sequences(x: Any, packed: bool, folded: int) -> tuple[int, int, int] | None:
@@ -143,7 +144,7 @@ def _as_sequences(x: Any, packed: bool, folded: int) -> tuple[int, int, int] | N
             head = dim
         if x.shape[0] == 1:
             token = heads * head
-        return head, token, token
+        return (head, token, token) if _TAKES_GAPS or token == heads * dim else None
     (_, heads, tokens, _), (sequence, head, token, _) = x.shape, x.stride()
     if folded > 1:
         return dim, (dim if tokens == 1 else token), head
@@ -153,7 +154,7 @@ def _as_sequences(x: Any, packed: bool, folded: int) -> tuple[int, int, int] | N
         token = heads * head
     if x.shape[0] == 1:
         sequence = tokens * token
-    return None if head > token else (head, token, sequence)
+    return None if head > token or not (_TAKES_GAPS or token == heads * dim) else (head, token, sequence)
 
 
 def _packed_strides(x: Any, packed: bool) -> tuple[int, int, int]:

@@ -59,10 +59,11 @@ def attend(
     if sink is not None:
         scores = torch.cat([scores, sink.view(1, -1, 1, 1).expand(b, -1, s_q, 1)], -1)
     lse = scores.logsumexp(-1)
+    has_keys = keep.any(-1).expand(b, h, s_q)
     shift = lse.masked_fill(lse == float("-inf"), 0).unsqueeze(-1)
     o = (scores - shift).exp()[..., :s_kv] @ v
     inside = (row < many_q).expand(b, h, s_q, 1)
-    return o.masked_fill(~inside, 0), lse.masked_fill(~inside.squeeze(-1), float("-inf"))
+    return o.masked_fill(~inside, 0), lse.masked_fill(~inside.squeeze(-1) | ~has_keys, float("-inf"))
 
 
 def gradients(inputs: dict[str, Any], d_o: Any, masks: Masks, **others: Any) -> dict[str, Any]:

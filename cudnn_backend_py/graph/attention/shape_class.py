@@ -6,6 +6,7 @@ Pure; :mod:`cudnn_backend_py.execution.class_plan` runs it.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
@@ -18,7 +19,17 @@ from ..rewrite.tensors import free_uids, replace_tensors
 from . import sdpa_backward, sdpa_forward
 from .problem import Attention, Implementation
 
-__all__ = ["PREPARED", "Bounds", "TokenStrides", "class_graph", "class_problem", "grow", "read_tokens", "why_no_class"]
+__all__ = [
+    "PREPARED",
+    "Bounds",
+    "TokenStrides",
+    "class_graph",
+    "class_problem",
+    "grow",
+    "least_grown",
+    "read_tokens",
+    "why_no_class",
+]
 
 #: How the names of the tensors begin that are written before each launch.
 PREPARED = ("seq_len_", "ragged_", "page_table_")
@@ -35,6 +46,11 @@ class Bounds(NamedTuple):
     batch: int
     q: int
     kv: int
+
+    @property
+    def area(self) -> int:
+        """Scores of one head: of several classes that hold a call, the one with the least is the fastest."""
+        return self.batch * self.q * self.kv
 
     def hold(self, batch: int, q: int, kv: int) -> bool:
         """Return whether a call of that batch and these lengths is one of the class."""
@@ -57,6 +73,20 @@ def _grow(size: int, least: int, steps: int) -> int:
         return power
     step = max(1, below // steps)
     return below + -(-(size - below) // step) * step
+
+
+def least_grown(bounds: Bounds) -> Bounds:
+    """Return the least batch and lengths of calls whose class has such bounds."""
+    batch, q, kv = bounds
+    return Bounds(
+        _least_grown(batch, 1, 1),
+        1 if q == 1 else max(2, _least_grown(q, _LEAST, _STEPS)),
+        _least_grown(kv, _LEAST, _STEPS),
+    )
+
+
+def _least_grown(bound: int, least: int, steps: int) -> int:
+    return 1 + bisect_left(range(1, bound + 1), bound, key=lambda size: _grow(size, least, steps))
 
 
 class TokenStrides(NamedTuple):
