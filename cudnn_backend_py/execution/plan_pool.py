@@ -167,7 +167,7 @@ class PlanPool:
             mine = [held for held in self._held.values() if not held.plan.captured]
             if len(mine) > self._most:
                 for held in mine:
-                    if any([watcher.has_used(held.plan) for watcher in self._watchers]):
+                    if any(watcher.has_used(held.plan) for watcher in self._watchers):
                         held.used = self.now
             for held in sorted(mine, key=_last_use)[: max(0, len(mine) - self._most)]:
                 self._drop(held)

@@ -31,6 +31,7 @@ using torch::autograd::variable_list;
 
 constexpr int kTensors = 12;  // of an operator, at most
 constexpr int kScalars = 16;
+constexpr int kDifferentiable = 5;
 constexpr int kWords = 256;
 constexpr int kSlots = 8;
 constexpr int kPieces = 24;
@@ -140,7 +141,6 @@ struct Key {
 struct Output {
   at::ScalarType type;
   std::vector<Number> dims, strides;
-  bool cleared;
 };
 
 struct Place {  // what is written: an address, or a number
@@ -182,9 +182,11 @@ struct Plan {  // of one operator, thread and stream
 
 struct Operator {
   int tensors = 0;
-  uint64_t differentiable = 0;  // inputs, as bits
-  uint64_t optional = 0;        // those whose gradient is made only if wanted
-  std::vector<Loose> loose[2];  // forward, backward
+  std::vector<int> differentiable;  // inputs
+  uint64_t optional = 0;            // those whose gradient is made only if wanted, as bits
+  std::vector<Loose> loose[2];      // forward, backward
+
+  bool is_optional(int index) const { return optional >> index & 1; }
 };
 
 std::vector<Operator> operators;
@@ -304,10 +306,11 @@ Key key_of(int number, bool backward, uint64_t wanted, const Tensor* tensors, in
   }
   for (const Loose& loose : operators[number].loose[backward]) {
     if (loose.argument < count && !tensors[loose.argument].defined()) continue;
-    uint64_t& word = key.words[starts[loose.argument] + loose.word];
-    slots.put(loose.slot, int64_t(word) + loose.shift);
-    word = 0;
+    slots.put(loose.slot, int64_t(key.words[starts[loose.argument] + loose.word]) + loose.shift);
   }
+  for (const Loose& loose : operators[number].loose[backward])
+    if (loose.argument >= count || tensors[loose.argument].defined())
+      key.words[starts[loose.argument] + loose.word] = 0;
   return key;
 }
 
@@ -324,6 +327,7 @@ struct Row {  // of words to be written; says whether any changed
 
 // Allocate the outputs and launch; return 0 or the status that failed.
 int launch(Plan& plan, const Slots& slots, const Tensor* inputs, Tensor* outputs) {
+  const c10::AutoGradMode without_gradients(false);
   Tensor copies[kTensors + 3];
   call* c = plan.target;
   const auto options = inputs[0].options().requires_grad(false);
@@ -333,7 +337,6 @@ int launch(Plan& plan, const Slots& slots, const Tensor* inputs, Tensor* outputs
     for (const Number& number : made.dims) dims.push_back(number.of(slots));
     for (const Number& number : made.strides) strides.push_back(number.of(slots));
     outputs[index] = at::empty_strided(dims, strides, options.dtype(made.type));
-    if (made.cleared) outputs[index].zero_();
   }
   c10::DataPtr workspace;
   uint64_t addresses[kPieces];
@@ -421,74 +424,6 @@ variable_list differentiate_in_python(int number, uint64_t wanted, const Tensor*
   return found;
 }
 
-struct Attention : public torch::autograd::Function<Attention> {
-  using Input = const std::optional<Tensor>&;
-  static constexpr int kFirst = 5;  // arguments of forward before the tensors
-
-  static variable_list forward(torch::autograd::AutogradContext* ctx, int number, Plan* plan, const Slots* slots,
-                               const std::vector<Scalar>& scalars, int* status, Input t0, Input t1, Input t2, Input t3,
-                               Input t4, Input t5, Input t6, Input t7, Input t8, Input t9, Input t10, Input t11) {
-    const std::optional<Tensor>* given[kTensors] = {&t0, &t1, &t2, &t3, &t4, &t5, &t6, &t7, &t8, &t9, &t10, &t11};
-    Tensor tensors[kTensors];
-    for (int index = 0; index < kTensors; ++index)
-      if (given[index]->has_value()) tensors[index] = **given[index];
-    Tensor outputs[2];
-    *status = launch(*plan, *slots, tensors, outputs);
-    const int count = operators[number].tensors;
-    variable_list saved(tensors, tensors + count);
-    saved.push_back(outputs[0]);
-    saved.push_back(outputs[1]);
-    ctx->save_for_backward(std::move(saved));
-    std::vector<int64_t> words{number};
-    for (const Scalar& scalar : scalars) words.insert(words.end(), {scalar.kind, scalar.value});
-    ctx->saved_data["call"] = std::move(words);
-    ctx->mark_non_differentiable({outputs[1]});
-    ctx->set_materialize_grads(false);
-    return {outputs[0], outputs[1]};
-  }
-
-  static variable_list backward(torch::autograd::AutogradContext* ctx, variable_list gradients) {
-    variable_list found(kFirst + kTensors);
-    if (!gradients[0].defined()) return found;
-    const auto words = ctx->saved_data["call"].toIntVector();
-    const int number = int(words[0]);
-    const Operator& op = operators[number];
-    std::vector<Scalar> scalars(words.size() / 2);
-    for (size_t index = 0; index < scalars.size(); ++index) {
-      scalars[index].kind = words[1 + 2 * index];
-      scalars[index].value = words[2 + 2 * index];
-    }
-    const variable_list saved = ctx->get_saved_variables();
-    Tensor tensors[kTensors + 3] = {gradients[0], saved[op.tensors], saved[op.tensors + 1]};
-    for (int index = 0; index < op.tensors; ++index) tensors[3 + index] = saved[index];
-    uint64_t wanted = 0;
-    for (int index = 0, edge = 0; index < op.tensors; ++index)
-      if (saved[index].defined() && ctx->needs_input_grad(edge++) && op.optional >> index & 1) wanted |= uint64_t{1} << index;
-    const int count = op.tensors + 3;
-    Slots slots;
-    const bool quiet = !c10::GradMode::is_enabled() && is_quiet(saved[0].scalar_type()) && is_plain(gradients[0]);
-    const Found plan =
-        quiet ? find(key_of(number, true, wanted, tensors, count, scalars.data(), int(scalars.size()), slots), slots)
-              : Found();
-    if (!plan) {
-      variable_list made = differentiate_in_python(number, wanted, tensors, count, scalars);
-      std::move(made.begin(), made.end(), found.begin() + kFirst);
-      return found;
-    }
-    Tensor outputs[kTensors];
-    if (const int status = launch(*plan, slots, tensors, outputs)) {
-      const Locked locked;
-      fail(*plan, status);
-      throw python_error();
-    }
-    int output = 0;
-    for (int index = 0; index < op.tensors; ++index)
-      if (op.differentiable >> index & 1 && (!(op.optional >> index & 1) || wanted >> index & 1))
-        found[kFirst + index] = std::move(outputs[output++]);
-    return found;
-  }
-};
-
 struct Request {  // arguments of call and learn: number of the operator, tensors, numbers
   int number = 0, count = 0, others = 0;
   Tensor tensors[kTensors + 3];
@@ -514,6 +449,75 @@ struct Request {  // arguments of call and learn: number of the operator, tensor
   }
 };
 
+struct Attention : public torch::autograd::Function<Attention> {
+  using Input = const std::optional<Tensor>&;
+  static constexpr int kFirst = 4;  // arguments of forward before those that are differentiable
+
+  static variable_list forward(torch::autograd::AutogradContext* ctx, const Request* request, Plan* plan,
+                               const Slots* slots, int* status, Input, Input, Input, Input, Input) {
+    Tensor outputs[2];
+    *status = launch(*plan, *slots, request->tensors, outputs);
+    variable_list saved;
+    saved.reserve(request->count + 2);
+    saved.assign(request->tensors, request->tensors + request->count);
+    saved.insert(saved.end(), outputs, outputs + 2);
+    ctx->save_for_backward(std::move(saved));
+    std::vector<int64_t> words;
+    words.reserve(1 + 2 * request->others);
+    words.push_back(request->number);
+    for (int index = 0; index < request->others - 1; ++index)  // without wants_stats
+      words.insert(words.end(), {request->scalars[index].kind, request->scalars[index].value});
+    ctx->saved_data["call"] = std::move(words);
+    ctx->mark_non_differentiable({outputs[1]});
+    ctx->set_materialize_grads(false);
+    return {std::move(outputs[0]), std::move(outputs[1])};
+  }
+
+  static variable_list backward(torch::autograd::AutogradContext* ctx, variable_list gradients) {
+    variable_list found(kFirst + kDifferentiable);
+    if (!gradients[0].defined()) return found;
+    const auto words = ctx->saved_data["call"].toIntVector();
+    const int number = int(words[0]);
+    const Operator& op = operators[number];
+    std::vector<Scalar> scalars(words.size() / 2);
+    for (size_t index = 0; index < scalars.size(); ++index) {
+      scalars[index].kind = words[1 + 2 * index];
+      scalars[index].value = words[2 + 2 * index];
+    }
+    const variable_list saved = ctx->get_saved_variables();
+    Tensor tensors[kTensors + 3] = {gradients[0], saved[op.tensors], saved[op.tensors + 1]};
+    for (int index = 0; index < op.tensors; ++index) tensors[3 + index] = saved[index];
+    uint64_t wanted = 0;
+    int edge = 0;
+    for (const int index : op.differentiable)
+      if (saved[index].defined() && ctx->needs_input_grad(edge++) && op.is_optional(index)) wanted |= uint64_t{1} << index;
+    const int count = op.tensors + 3;
+    Slots slots;
+    const bool quiet = !c10::GradMode::is_enabled() && is_quiet(saved[0].scalar_type()) && is_plain(gradients[0]);
+    const Found plan =
+        quiet ? find(key_of(number, true, wanted, tensors, count, scalars.data(), int(scalars.size()), slots), slots)
+              : Found();
+    if (!plan) {
+      variable_list made = differentiate_in_python(number, wanted, tensors, count, scalars);
+      for (size_t place = 0; place < op.differentiable.size(); ++place)
+        found[kFirst + place] = std::move(made[op.differentiable[place]]);
+      return found;
+    }
+    Tensor outputs[kTensors];
+    if (const int status = launch(*plan, slots, tensors, outputs)) {
+      const Locked locked;
+      fail(*plan, status);
+      throw python_error();
+    }
+    int output = 0;
+    for (size_t place = 0; place < op.differentiable.size(); ++place) {
+      const int index = op.differentiable[place];
+      if (!op.is_optional(index) || wanted >> index & 1) found[kFirst + place] = std::move(outputs[output++]);
+    }
+    return found;
+  }
+};
+
 // call(operator, *tensors, *numbers, wants_stats): (o, stats or None), or None.
 PyObject* call_operator(PyObject*, PyObject* const* arguments, Py_ssize_t given) {
   HANDLE_TH_ERRORS
@@ -522,9 +526,8 @@ PyObject* call_operator(PyObject*, PyObject* const* arguments, Py_ssize_t given)
   const Operator& op = operators[request.number];
   bool wants_gradients = false;
   if (c10::GradMode::is_enabled())
-    for (int index = 0; index < request.count; ++index)
-      if (op.differentiable >> index & 1 && request.tensors[index].defined())
-        wants_gradients = wants_gradients || request.tensors[index].requires_grad();
+    for (const int index : op.differentiable)
+      wants_gradients = wants_gradients || (request.tensors[index].defined() && request.tensors[index].requires_grad());
   Scalar& stats = request.scalars[request.others - 1];
   const bool returns_stats = stats.value;
   if (wants_gradients) stats.value = 1;
@@ -537,12 +540,12 @@ PyObject* call_operator(PyObject*, PyObject* const* arguments, Py_ssize_t given)
   {
     const Unlocked unlocked;
     if (wants_gradients) {
-      const auto& t = request.tensors;
-      const std::vector<Scalar> scalars(request.scalars, request.scalars + request.others - 1);
-      const auto given = [&](int index) { return t[index].defined() ? std::optional<Tensor>(t[index]) : std::nullopt; };
-      const variable_list made =
-          Attention::apply(request.number, plan.get(), &slots, scalars, &status, given(0), given(1), given(2), given(3),
-                           given(4), given(5), given(6), given(7), given(8), given(9), given(10), given(11));
+      const auto given = [&](size_t place) {
+        const Tensor* t = place < op.differentiable.size() ? &request.tensors[op.differentiable[place]] : nullptr;
+        return t != nullptr && t->defined() ? std::optional<Tensor>(*t) : std::nullopt;
+      };
+      const variable_list made = Attention::apply(&request, plan.get(), &slots, &status, given(0), given(1), given(2),
+                                                  given(3), given(4));
       outputs[0] = made[0];
       outputs[1] = made[1];
     } else {
@@ -617,11 +620,9 @@ std::shared_ptr<Plan> read_plan(PyObject* tuple) {
   });
   each(outputs, [&](PyObject* item) {
     PyObject *like, *dims, *strides;
-    int cleared;
-    if (!PyArg_ParseTuple(item, "OOOp", &like, &dims, &strides, &cleared)) throw python_error();
+    if (!PyArg_ParseTuple(item, "OOO", &like, &dims, &strides)) throw python_error();
     TORCH_CHECK(THPVariable_Check(like), "a tensor is needed");
-    plan->outputs.push_back(
-        {THPVariable_Unpack(like).scalar_type(), read_numbers(dims), read_numbers(strides), cleared != 0});
+    plan->outputs.push_back({THPVariable_Unpack(like).scalar_type(), read_numbers(dims), read_numbers(strides)});
   });
   plan->row = read_places(row);
   plan->parameters = read_places(parameters);
@@ -708,7 +709,9 @@ PyObject* define(PyObject*, PyObject* arguments) {
   PyObject* loose[2];
   if (!PyArg_ParseTuple(arguments, "iKKOO", &made.tensors, &differentiable, &optional, &loose[0], &loose[1])) return nullptr;
   TORCH_CHECK(made.tensors <= kTensors, "too many tensors");
-  made.differentiable = differentiable;
+  for (int index = 0; index < made.tensors; ++index)
+    if (differentiable >> index & 1) made.differentiable.push_back(index);
+  TORCH_CHECK(made.differentiable.size() <= kDifferentiable, "too many tensors with gradients");
   made.optional = optional;
   for (int index = 0; index < 2; ++index)
     each(loose[index], [&](PyObject* item) {

@@ -24,7 +24,18 @@ from ..native.prepare import Prepare
 from .arguments import TENSORS, Options
 from .extension import EXTENSION
 
-__all__ = ["DENSE", "PACKED", "PAGED", "PAGED_PACKED", "STEP", "Recipe", "Step", "class_recipe", "exact_recipe"]
+__all__ = [
+    "DENSE",
+    "PACKED",
+    "PAGED",
+    "PAGED_PACKED",
+    "SELF_PACKED",
+    "STEP",
+    "Recipe",
+    "Step",
+    "class_recipe",
+    "exact_recipe",
+]
 
 INPUT, OUTPUT, PIECE, NUMBER = range(4)
 Number = int | tuple[int, int, int]
@@ -43,7 +54,7 @@ class Recipe:
     Parameters
     ----------
     outputs
-        A tensor of their type, dims, strides, and whether it is cleared first.
+        A tensor of their type, dims, strides.
     row
         Of the variant pack.
     limits
@@ -63,7 +74,7 @@ class Recipe:
     """
 
     call: Call
-    outputs: tuple[tuple[Any, tuple[Number, ...], tuple[Number, ...], bool], ...]
+    outputs: tuple[tuple[Any, tuple[Number, ...], tuple[Number, ...]], ...]
     row: tuple[Place, ...]
     token: int
     holds: Any
@@ -93,9 +104,9 @@ def sources(inputs: Pairs, outputs: Pairs) -> dict[str, tuple[int, int, int]]:
     return found
 
 
-def like(x: Any, *, cleared: bool = False) -> tuple[Any, tuple[Number, ...], tuple[Number, ...], bool]:
+def like(x: Any) -> tuple[Any, tuple[Number, ...], tuple[Number, ...]]:
     """Return the description of an output that is always as this one."""
-    return x.new_empty((0,)), tuple(x.shape), tuple(x.stride()), cleared
+    return x.new_empty((0,)), tuple(x.shape), tuple(x.stride())
 
 
 def exact_recipe(executable: Executable, inputs: Pairs, outputs: Pairs, copied: Sequence[str] = ()) -> Recipe:
@@ -140,7 +151,8 @@ def exact_recipe(executable: Executable, inputs: Pairs, outputs: Pairs, copied: 
 
 T_Q, T_KV, BATCH, MAX_Q, MAX_KV, COLUMNS, ROW_STRIDE = range(7)  # slots
 _UNBOUND = 1 << 62
-DENSE, PACKED, PAGED, PAGED_PACKED = range(4)  # operators, as far as the compiled step tells them apart
+# Operators, as far as the compiled step tells them apart; of SELF_PACKED, keys lie as queries do.
+DENSE, PACKED, SELF_PACKED, PAGED, PAGED_PACKED = range(5)
 _AT = {name: index for index, name in enumerate((*TENSORS, *Options._fields))}
 _PACKED = (("q", 0, T_Q, 0), ("cu_seqlens_q", 0, BATCH, -1), ("max_q", 0, MAX_Q, 0), ("max_kv", 0, MAX_KV, 0))
 _KEYS = (("k", 0, T_KV, 0), ("v", 0, T_KV, 0), ("cu_seqlens_k", 0, BATCH, -1))
@@ -152,18 +164,22 @@ _PAGES = (
 _LOOSE = {
     DENSE: (),
     PACKED: (*_PACKED, *_KEYS),
+    SELF_PACKED: (*_PACKED, *_KEYS, ("q", 0, T_KV, 0)),
     PAGED: (("q", 0, BATCH, 0), ("max_kv", 0, MAX_KV, 0), *_PAGES),
     PAGED_PACKED: (*_PACKED, *_PAGES),
 }
-_LOOSE_GRADIENTS = {PACKED: ((0, 0, T_Q, 0), (1, 0, T_Q, 0), (2, 1, T_Q, 0))}  # d_o, o, statistics
+# d_o, o, statistics
+_LOOSE_GRADIENTS = dict.fromkeys((PACKED, SELF_PACKED), ((0, 0, T_Q, 0), (1, 0, T_Q, 0), (2, 1, T_Q, 0)))
 _LENGTHS = ("cu_seqlens_q", "seq_len_q", "cu_seqlens_k", "seq_len_kv")
 _DIFFERENTIABLE, _OPTIONAL = ("q", "k", "v", "bias", "sink"), ("bias", "sink")
 
 
 def operator_of(named: Mapping[str, Any]) -> int:
     """Return which of the operators such tensors belong to."""
-    packed, paged = named["cu_seqlens_q"] is not None, named["block_table"] is not None
-    return (PAGED_PACKED if packed else PAGED) if paged else PACKED if packed else DENSE
+    cu_q, cu_k = named["cu_seqlens_q"], named["cu_seqlens_k"]
+    if named["block_table"] is not None:
+        return PAGED if cu_q is None else PAGED_PACKED
+    return DENSE if cu_q is None else SELF_PACKED if cu_q is cu_k else PACKED
 
 
 def class_recipe(
@@ -239,7 +255,7 @@ def class_recipe(
     b, q, kv = plan.bounds
     return Recipe(
         call,
-        tuple((x.new_empty((0,)), slots.dims(name, x, packed=packed), tuple(x.stride()), False) for name, x in outputs),
+        tuple((x.new_empty((0,)), slots.dims(name, x, packed=packed), tuple(x.stride())) for name, x in outputs),
         tuple((at, *x) for at, x in enumerate(addresses) if not isinstance(x, int)),
         id(plan),
         (state, plan, prepare),

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from ..errors import UsageError
 from ..execution.any_shape import POLICIES, Shapes
 from .arguments import Scales, check_device, check_dims, check_scales, is_fp8, type_name
-from .compiled import DENSE, PACKED, PAGED, PAGED_PACKED, STEP
+from .compiled import DENSE, PACKED, PAGED, PAGED_PACKED, SELF_PACKED, STEP
 from .operators import attend, load_torch
 from .ways import forget
 
@@ -257,6 +257,18 @@ def attention_varlen(
         As :func:`attention`.
     """
     torch = load_torch()
+    if not torch.compiler.is_compiling() and STEP.call is not None and _is_usual(dropout, scales, out, return_amax):
+        is_self = cu_seqlens_k is None or cu_seqlens_k is cu_seqlens_q
+        found = STEP.call(
+            *(SELF_PACKED if is_self else PACKED, q, k, v, bias, None, None, cu_seqlens_q),
+            *(cu_seqlens_q if is_self else cu_seqlens_k, None, alibi_slopes, sink, None, scale, dropout, left_bound),
+            *(_right(causal, right_bound), _is_bottom_right(_same_ends(alignment) if is_self else alignment), soft_cap),
+            torch._C._get_deterministic_algorithms() if deterministic is None else deterministic,
+            *(max_seqlen_q, max_seqlen_q if max_seqlen_k is None else max_seqlen_k),
+            *(_shapes[0] if shapes is None else shapes, return_stats),
+        )
+        if found is not None:
+            return found
     check_dims(3, "t, h and d", q=q, k=k, v=v)
     check_dims(1, "[b + 1]", cu_seqlens_q=cu_seqlens_q)
     if max_seqlen_q is None:
@@ -269,15 +281,6 @@ def attention_varlen(
             raise UsageError(f"q has {q.size(0)} tokens and k {k.size(0)}: cu_seqlens_k is needed", code="torch-option")
         cu_seqlens_k, alignment = cu_seqlens_q, _same_ends(alignment)
     longest_k = max_seqlen_q if max_seqlen_k is None else max_seqlen_k
-    if not torch.compiler.is_compiling() and STEP.call is not None and _is_usual(dropout, scales, out, return_amax):
-        found = STEP.call(
-            *(PACKED, q, k, v, bias, None, None, cu_seqlens_q, cu_seqlens_k, None, alibi_slopes, sink, None, scale),
-            *(dropout, left_bound, _right(causal, right_bound), _is_bottom_right(alignment), soft_cap),
-            torch._C._get_deterministic_algorithms() if deterministic is None else deterministic,
-            *(max_seqlen_q, longest_k, _shapes[0] if shapes is None else shapes, return_stats),
-        )
-        if found is not None:
-            return found
     q, k, v, bias = _autocast(torch, q, k, v, bias)
     return _attend(
         torch,
@@ -357,6 +360,15 @@ def attention_with_kvcache(
     """
     torch = load_torch()
     packed = cu_seqlens_q is not None
+    if not torch.compiler.is_compiling() and STEP.call is not None and _is_usual(0.0, scales, out, return_amax):
+        found = _ask_paged(
+            (q, k_cache, v_cache, cache_seqlens, cu_seqlens_q, block_table, alibi_slopes, sink),
+            (scale, 0.0, left_bound, _right(causal, right_bound), _is_bottom_right(alignment), soft_cap, False),
+            (max_seqlen_q if packed else None, max_seqlen_k, _shapes[0] if shapes is None else shapes, return_stats),
+            kv_layout,
+        )
+        if found is not None:
+            return found if packed else _rows_second(found)
     if packed:
         check_dims(3, "t, h and d (with cu_seqlens_q)", q=q)
         check_dims(1, "[b + 1]", cu_seqlens_q=cu_seqlens_q)
@@ -372,15 +384,6 @@ def attention_with_kvcache(
         raise UsageError(f"kv_layout {kv_layout!r} is neither NHD nor HND", code="torch-option")
     if kv_layout == "NHD":
         k_cache, v_cache = k_cache.transpose(1, 2), v_cache.transpose(1, 2)
-    if not torch.compiler.is_compiling() and STEP.call is not None and _is_usual(0.0, scales, out, return_amax):
-        found = STEP.call(
-            *(PAGED_PACKED if packed else PAGED, q if packed else q.transpose(1, 2), k_cache, v_cache, None, None),
-            *(cache_seqlens, cu_seqlens_q, None, block_table, alibi_slopes, sink, None, scale, 0.0, left_bound),
-            *(_right(causal, right_bound), _is_bottom_right(alignment), soft_cap, False),
-            *(max_seqlen_q if packed else None, max_seqlen_k, _shapes[0] if shapes is None else shapes, return_stats),
-        )
-        if found is not None:
-            return found if packed else _rows_second(found)
     if torch.is_autocast_enabled("cuda") and not is_fp8(k_cache):
         q = q.to(k_cache.dtype)  # the pages stay as they are
     found = _attend(
@@ -499,6 +502,24 @@ def _right(causal: Any, right_bound: Any) -> Any:
 
 def _is_bottom_right(alignment: Any) -> Any:
     return alignment == "bottom_right" if alignment in ("top_left", "bottom_right") else alignment
+
+
+def _ask_paged(tensors: tuple[Any, ...], options: tuple[Any, ...], rest: tuple[Any, ...], kv_layout: Any) -> Any:
+    q, k, v, lengths, starts, table, alibi_slopes, sink = tensors
+    packed = starts is not None
+    if STEP.call is None or kv_layout not in ("NHD", "HND"):
+        return None
+    try:
+        if q.dim() != 4 - packed or k.dim() != 4 or v.dim() != 4:
+            return None
+    except AttributeError:  # no tensors
+        return None
+    q = q if packed else q.transpose(1, 2)
+    if kv_layout == "NHD":
+        k, v = k.transpose(1, 2), v.transpose(1, 2)
+    operator = PAGED_PACKED if packed else PAGED
+    tensors = (q, k, v, None, None, lengths, starts, None, table, alibi_slopes, sink, None)
+    return STEP.call(operator, *tensors, *options, *rest)
 
 
 def _rows_second(found: Any) -> Any:
