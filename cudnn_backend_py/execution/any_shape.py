@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol, get_args
 
 from ..errors import CudnnStatusError, EnvironmentNotReady, GraphError, NotSupported, UsageError
 from ..graph.attention import Attention, deterministic_config, sdpa_backward, sdpa_forward
-from ..graph.attention.shape_class import Bounds, class_problem, grow, read_tokens, why_no_class
+from ..graph.attention.shape_class import Bounds, bounds_of, class_problem, read_tokens, why_no_class
 from ..graph.ir import Graph, packed_strides
 from ..native.cuda import is_capturing
 from ..plans.build import build
@@ -41,7 +41,6 @@ _Facts = tuple[tuple[int, ...], tuple[int, ...]]  # dims and strides
 
 def find_class(
     problem: Attention,
-    needed: Bounds,
     target: Target,
     *,
     backward: bool,
@@ -57,7 +56,7 @@ def find_class(
     Parameters
     ----------
     problem
-        The call's, or that of any other call of its kind; only strides over heads and tokens count.
+        The call's: its batch and lengths, and how far tokens and heads lie apart.
     stream
         Address of the stream that the plan is to run on.
     workspace
@@ -73,8 +72,9 @@ def find_class(
         Why there is no class.
     """
     pool = shared_pool() if pool is None else pool
-    bounds = grow(*needed)
-    smallest = class_problem(problem, Bounds(2, 1 if needed.q == 1 else 2, 2), backward=backward)
+    needed = Bounds(problem.batch, problem.seq_q, problem.seq_kv)
+    bounds = bounds_of(problem)
+    smallest = class_problem(problem, Bounds(2, 1 if bounds.q == 1 else 2, 2), backward=backward)
     family = f"class {backward} {id(target)} {workspace!r} {smallest!r}"
     key = (family, bounds)
     held = pool.find(key)
@@ -243,7 +243,6 @@ class _ByClass:
         owner = self._owner
         return find_class(
             self._problem,
-            self._needed,
             owner.target,
             backward=owner.backward,
             stream=stream,

@@ -63,8 +63,7 @@ class Sequences:
         int32 [batch, n] on the GPU, rows dense: the pages of each sequence, for paged K and V. Entries beyond a
         sequence's length are not read.
     total_q, total_kv
-        Tokens in memory, which decides how much scratch memory a backward pass takes: batch times the longest length
-        if not given. Needed where tokens are packed.
+        Tokens in memory where they are packed: a backward pass needs it, for its scratch memory.
     """
 
     batch: int
@@ -130,7 +129,7 @@ class ClassPlan:
         prepared = [x for x in arguments.given if x.name.startswith(PREPARED)]
         numbers = [x for x in arguments.held if not x.scratch]
         held = [x for x in arguments.held if x.scratch]
-        self.scratch = [_Scratch.of(x) for x in held]
+        self.scratch = [Scratch.of(x, problem) for x in held]
         self.names = tuple(x.name for x in given)
         self.uids = tuple(x.uid for x in (*given, *prepared, *numbers, *held))
         self._numbers = [scalar_array(x, x.value) for x in numbers]
@@ -173,7 +172,7 @@ class ClassPlan:
         Raises
         ------
         UsageError
-            ``class-bounds`` for a call beyond them, ``missing-buffer``.
+            ``class-bounds`` for a call beyond them, ``missing-buffer``, ``missing-total``.
         CudnnStatusError
             What cuDNN refuses at launch.
         """
@@ -187,7 +186,7 @@ class ClassPlan:
         state = self.state()
         if not self.captured and is_capturing(state.stream):
             self.captured = True
-        scratch, size = self._lay_out_scratch(s)
+        scratch, size = self._lay_out_scratch(s, multipliers)
         base, _held = self._take_workspace(state, size + self.plan.workspace_bytes)
         addresses = (
             *given,
@@ -302,12 +301,12 @@ class ClassPlan:
             count += 1
         yield from [0] * (8 * (MOST_CLEARED - count))
 
-    def _lay_out_scratch(self, s: Sequences) -> tuple[list[int], int]:
+    def _lay_out_scratch(self, s: Sequences, multipliers: Mapping[str, int]) -> tuple[list[int], int]:
         """Return where scratch tensors lie behind the tables in a workspace, and where its rest begins."""
         size, places = self.table_bytes, []
         for tensor in self.scratch:
             places.append(size)
-            size += _round_up(tensor.bytes_for(s))
+            size += _round_up(tensor.unit(multipliers) * tensor.count(s))
         return places, size
 
     def _take_workspace(self, state: _State, size: int) -> tuple[int, Any]:
@@ -370,25 +369,42 @@ def _lay_out(tensors: Sequence[Tensor]) -> tuple[dict[str, int], int]:
     return places, size
 
 
-class _Scratch(NamedTuple):
-    """How much a scratch tensor takes: bytes, or bytes for each token of Q or of K and V."""
+class Scratch(NamedTuple):
+    """How much a scratch tensor takes: a ragged one reaches as far as the tensor whose offsets it has.
+
+    ``bytes`` of it all, or for each element from one token (packed) or sequence (dense) of the `owner` to the next.
+    """
 
     bytes: int
-    tokens: Literal["", "q", "kv"]
+    owner: str
 
     @classmethod
-    def of(cls, tensor: Tensor) -> _Scratch:
+    def of(cls, tensor: Tensor, problem: Attention) -> Scratch:
         if tensor.ragged_offset is None:
             return cls(tensor.span_bytes, "")
         owner = tensor.ragged_offset.name.removeprefix("ragged_")
-        return cls(tensor.strides[2] * ELEMENT_BITS[tensor.data_type] // 8, "kv" if owner in _OF_KEYS else "q")
+        # Where heads share keys, each has rows of its own: as many times the stride.
+        rows = tensor.strides[2] // problem.strides(owner)[2]
+        return cls(rows * ELEMENT_BITS[tensor.data_type] // 8, owner)
 
-    def bytes_for(self, s: Sequences) -> int:
-        if not self.tokens:
-            return self.bytes
-        if self.tokens == "kv":
-            return self.bytes * (s.batch * s.max_kv if s.total_kv is None else s.total_kv)
-        return self.bytes * (s.batch * s.max_q if s.total_q is None else s.total_q)
+    @property
+    def is_of_keys(self) -> bool:
+        """Whether its owner counts in the tokens of K and V."""
+        return self.owner in _OF_KEYS
+
+    def unit(self, multipliers: Mapping[str, int]) -> int:
+        """Return the bytes of a token or sequence of its owner; without one, of it all."""
+        return self.bytes * multipliers[self.owner] if self.owner else self.bytes
+
+    def count(self, s: Sequences) -> int:
+        """Return how many of these there are."""
+        cu, total = (s.cu_kv, s.total_kv) if self.is_of_keys else (s.cu_q, s.total_q)
+        count = 1 if not self.owner else s.batch if cu is None else total
+        if count is None:
+            raise UsageError(
+                "a backward pass of packed tokens needs their number: total_q, total_kv", code="missing-total"
+            )
+        return count
 
 
 def _round_up(size: int) -> int:

@@ -40,6 +40,7 @@ _MEMORY_TYPE, _DEVICE_ORDINAL = 2, 9  # CU_POINTER_ATTRIBUTE_*
 _L2_CACHE_SIZE = 38  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
 _EVENT_DISABLE_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 _NOT_READY = 600  # CUDA_ERROR_NOT_READY
+_CAPTURE_ERRORS = range(900, 910)  # CUDA_ERROR_STREAM_CAPTURE_*
 _CAPTURE_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 _MEMORY_KINDS = {1: "host", 2: "device", 3: "array", 4: "unified"}
 
@@ -182,10 +183,13 @@ def driver_error(name: str, status: int) -> CudnnBackendError:
 
 
 def is_capturing(stream: int) -> bool:
-    """Return whether a CUDA stream is being captured, also where the capture has failed. C: ``cuStreamIsCapturing``."""
+    """Return whether a CUDA stream is being captured, also where the capture has failed. C: ``cuStreamIsCapturing``.
+
+    A thread without a context, such as a fresh one of torch's autograd, captures nothing.
+    """
     found = ctypes.c_int()
-    status = _driver().cuStreamIsCapturing(ctypes.c_void_p(stream), ctypes.byref(found))
-    return bool(status or found.value)
+    status: int = _driver().cuStreamIsCapturing(ctypes.c_void_p(stream), ctypes.byref(found))
+    return bool(found.value) or status in _CAPTURE_ERRORS
 
 
 class Memory:

@@ -87,8 +87,9 @@ extern "C" __global__ void cudnn_backend_py_prepare(const struct arguments a) {
 #pragma unroll 1
         for (int at = first; at < bound * pages; at += step) {
             const int i = at / pages, page = at % pages;
-            const int used = page < (int)a.columns && page * (int)a.page_size < length(&a.kv, i, batch);
-            a.page_table[at] = used ? a.table[i * a.row_stride + page] : 0;
+            const int keys = length(&a.kv, i, batch), used = page < (int)a.columns && page * (int)a.page_size < keys;
+            /* Kernels load whole tiles: what they load and mask is a page of the same sequence, not anyone's. */
+            a.page_table[at] = keys ? a.table[i * a.row_stride + (used ? page : 0)] : 0;
         }
     }
     if (a.cleared) { /* blocks share the sequences out */

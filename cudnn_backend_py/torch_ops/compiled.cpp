@@ -219,9 +219,11 @@ bool is_plain(const Tensor& t) {
   return (t.key_set() | plain_keys) == plain_keys && (meta == nullptr || meta->fw_grad_ == nullptr);
 }
 
+// A thread without a context captures nothing; the statuses are CUDA_ERROR_STREAM_CAPTURE_*.
 bool is_capturing(void* stream) {
-  int status = 0;
-  return stream_is_capturing != nullptr && (stream_is_capturing(stream, &status) != 0 || status != 0);
+  int found = 0;
+  const int status = stream_is_capturing == nullptr ? 0 : stream_is_capturing(stream, &found);
+  return found != 0 || (status >= 900 && status < 910);
 }
 
 // A plan that is about to run: it is not forgotten meanwhile.

@@ -190,7 +190,6 @@ def class_recipe(
     outputs: Pairs,
     *,
     options: Options,
-    least_q: int = 1,
     is_exact: bool = False,
     is_shared: bool = False,
 ) -> Recipe:
@@ -198,8 +197,6 @@ def class_recipe(
 
     Parameters
     ----------
-    least_q
-        Calls with fewer queries have the class of so many.
     is_exact
         The bounds are those of the call; otherwise they are those of all calls of its class.
     is_shared
@@ -209,14 +206,14 @@ def class_recipe(
     slots = _Slots(sequences, operator_of(named) if is_shared else DENSE)
     packed = named["q"].dim() == 3
     known, state = sources(inputs, outputs), plan.state()
-    sizes = [scratch.bytes_for(sequences) for scratch in plan.scratch]
     pieces: list[Number] = [plan.table_bytes]
-    for scratch, size in zip(plan.scratch, sizes, strict=True):
-        pieces.append(slots.per_token(scratch.bytes, scratch.tokens, size))
+    for scratch in plan.scratch:
+        slot, unit, count = (T_KV if scratch.is_of_keys else T_Q), scratch.unit(multipliers), scratch.count(sequences)
+        pieces.append((0, unit, slot) if scratch.owner and slot in slots.loose else unit * count)
     pieces.append(plan.plan.workspace_bytes)
     count = len(plan.names)
     tables = [(PIECE, 0, offset) for offset in plan.table_places]
-    scratches = [(PIECE, 1 + at, 0) for at in range(len(sizes))]
+    scratches = [(PIECE, 1 + at, 0) for at in range(len(plan.scratch))]
     given = [known[name] for name in plan.names]
     addresses: list[Any] = [*given, *tables, *plan.number_places, *scratches]
     with in_context(state.context):
@@ -259,7 +256,7 @@ def class_recipe(
         tuple((at, *x) for at, x in enumerate(addresses) if not isinstance(x, int)),
         id(plan),
         (state, plan, prepare),
-        limits=slots.limits(plan, options, least_q, is_exact=is_exact),
+        limits=slots.limits(plan, options, is_exact=is_exact),
         prepared=ctypes.addressof(words),
         parameters=tuple((at, *x) for at, x in enumerate(row) if not isinstance(x, int)),
         pieces=tuple(pieces),
@@ -279,26 +276,20 @@ class _Slots:
         """Return a number for a place."""
         return (NUMBER, 0, (0, 1, slot)) if slot in self.loose else value
 
-    def per_token(self, size: int, tokens: str, whole: int) -> Number:
-        slot = {"q": T_Q, "kv": T_KV}.get(tokens, -1)
-        return (0, size, slot) if slot in self.loose else whole
-
     def dims(self, name: str, x: Any, *, packed: bool) -> tuple[Number, ...]:
         """Return the dims of an output."""
         slot = (T_KV if name in ("dk", "dv") else T_Q) if packed else BATCH
         loose = 1 if packed and name == "stats" else 0
         return tuple((0, 1, slot) if axis == loose and slot in self.loose else dim for axis, dim in enumerate(x.shape))
 
-    def limits(
-        self, plan: ClassPlan, options: Options, least_q: int, *, is_exact: bool
-    ) -> tuple[tuple[int, int, int], ...]:
+    def limits(self, plan: ClassPlan, options: Options, *, is_exact: bool) -> tuple[tuple[int, int, int], ...]:
         """Return (slot, least, most) of the calls whose class this is: not those for which there is a smaller one."""
         s, most, page = self._sequences, plan.bounds, plan.problem.page_size
         least = most if is_exact else least_grown(most)
         ranges = dict.fromkeys(self.loose, (1, _UNBOUND)) | {ROW_STRIDE: (0, _UNBOUND)}
         ranges[BATCH] = least.batch, most.batch
         # Single rows are a problem of their own.
-        ranges[MAX_Q] = (1, 1) if s.max_q == 1 else (2 if least.q <= least_q else least.q, most.q)
+        ranges[MAX_Q] = (1, 1) if s.max_q == 1 else (max(2, least.q), most.q)
         ranges[MAX_KV] = least.kv, most.kv
         if page and options.max_kv is None:  # the block table says how long sequences can be
             ranges[MAX_KV] = 0, 0

@@ -18,7 +18,6 @@ from .graphs import make_problem
 __all__ = ["MOVED", "Reading", "read"]
 
 MOVED = {False: ("q", "k", "v", "o"), True: ("q", "k", "v", "o", "do", "dq", "dk", "dv")}
-_TAKES_GAPS = False  # whether tokens may lie apart, as in slices of packed Q, K and V
 _OF_HEADS = ("bias", "alibi_slopes", "sink")  # what heads have of their own
 
 
@@ -29,7 +28,8 @@ class Reading:
     Parameters
     ----------
     problem
-        Its dims are those of the call, the lengths the longest there are; strides over heads and tokens are true.
+        Its dims are those of the call, the lengths the longest there are (at least 2 of Q where kernels for decoding do
+        not serve it); strides over heads and tokens are true.
     batch, max_q, max_kv, total_q, total_kv
         As in :class:`~cudnn_backend_py.execution.class_plan.Sequences`.
     multipliers
@@ -38,8 +38,6 @@ class Reading:
         Tensors that have to be laid out as [b, s, h, d] first (or, if they are written, back from there).
     heads_folded
         Heads that became sequences; 1 if none did.
-    least_q
-        A bound of q below which cuDNN has kernels for decoding, which do not take such calls.
     """
 
     problem: Attention
@@ -51,7 +49,6 @@ class Reading:
     multipliers: dict[str, int]
     copied: tuple[str, ...] = ()
     heads_folded: int = 1
-    least_q: int = 1
 
 
 def read(backward: bool, named: Mapping[str, Any], options: Options) -> Reading:
@@ -75,7 +72,7 @@ def read(backward: bool, named: Mapping[str, Any], options: Options) -> Reading:
         max_kv = k.shape[2]
     moved = [name for name in MOVED[backward] if table is None or name not in ("k", "v")]
     folded = 1 if packed or table is not None else _heads_to_fold(named, moved)
-    shapes = {name: _as_sequences(named[name], packed, folded) for name in moved}
+    shapes = {name: _as_sequences(named[name], packed, folded, backward and name in ("q", "dq")) for name in moved}
     copied = tuple(name for name in moved if shapes[name] is None)
     layouts, multipliers = {}, {}
     for name in moved:
@@ -105,6 +102,8 @@ def read(backward: bool, named: Mapping[str, Any], options: Options) -> Reading:
     pages: dict[str, Any] = {}
     if table is not None:
         pages = {"page_size": k.shape[2], "pages_k": k.shape[0], "pages_v": v.shape[0]}
+    if max_q == 1 and _needs_rows(problem, backward):
+        pages["seq_q"] = 2
     return Reading(
         replace(problem, padding=True, **pages),
         batch * folded,
@@ -115,8 +114,13 @@ def read(backward: bool, named: Mapping[str, Any], options: Options) -> Reading:
         multipliers,
         copied,
         folded,
-        2 if problem.is_fp8 or problem.sink or problem.dropout else 1,
     )
+
+
+def _needs_rows(p: Attention, backward: bool) -> bool:
+    """Return whether the kernels for decoding, whose bound is one row, do not serve a problem or get it wrong."""
+    grouped_stats = (p.stats or backward) and p.heads != p.kv_heads  # of ragged sequences: not all are written
+    return bool(p.is_fp8 or p.sink or p.dropout or grouped_stats)
 
 
 def _heads_to_fold(named: Mapping[str, Any], moved: list[str]) -> int:
@@ -128,13 +132,18 @@ def _heads_to_fold(named: Mapping[str, Any], moved: list[str]) -> int:
 
 def _folds(x: Any) -> bool:
     """Return whether the heads of all batches of [b, h, s, d] follow each other at one distance."""
-    b, h, s, _ = x.shape
+    b, h, s, d = x.shape
     batch, head, row, _ = x.stride()
-    return fits(x) and (b == 1 or batch == h * head) and (s == 1 or head > row) and (_TAKES_GAPS or row == x.shape[3])
+    if not fits(x) or x.data_ptr() % ALIGNMENT or (s > 1 and row != d):
+        return False
+    return bool((b == 1 or batch == h * head) and (s == 1 or head > row))
 
 
-def _as_sequences(x: Any, packed: bool, folded: int) -> tuple[int, int, int] | None:
-    """Return the strides from head to head, token to token, and of the ragged offsets; None if x must be copied."""
+def _as_sequences(x: Any, packed: bool, folded: int, is_tight: bool) -> tuple[int, int, int] | None:
+    """Return the strides from head to head, token to token, and of the ragged offsets; None if x must be copied.
+
+    Where it `is_tight` nothing may lie between its tokens: backward, Q and its gradient lie alike.
+    """
     if not fits(x) or x.data_ptr() % ALIGNMENT:
         return None
     dim = x.shape[-1]
@@ -144,7 +153,7 @@ def _as_sequences(x: Any, packed: bool, folded: int) -> tuple[int, int, int] | N
             head = dim
         if x.shape[0] == 1:
             token = heads * head
-        return (head, token, token) if _TAKES_GAPS or token == heads * dim else None
+        return None if is_tight and token != heads * dim else (head, token, token)
     (_, heads, tokens, _), (sequence, head, token, _) = x.shape, x.stride()
     if folded > 1:
         return dim, (dim if tokens == 1 else token), head
@@ -154,7 +163,9 @@ def _as_sequences(x: Any, packed: bool, folded: int) -> tuple[int, int, int] | N
         token = heads * head
     if x.shape[0] == 1:
         sequence = tokens * token
-    return None if head > token or not (_TAKES_GAPS or token == heads * dim) else (head, token, sequence)
+    if head > token or (is_tight and token != heads * dim):
+        return None
+    return head, token, sequence
 
 
 def _packed_strides(x: Any, packed: bool) -> tuple[int, int, int]:

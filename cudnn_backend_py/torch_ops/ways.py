@@ -311,12 +311,10 @@ class _ByClass:
     def _find(self) -> tuple[Held, Any]:
         """Return the place of a plan, and the key of the best one."""
         r, backward, target = self._reading, self._backward, shared_target()
-        needed = Bounds(r.batch, max(r.max_q, r.least_q), r.max_kv)
         if not self._is_exact:
-            return find_class(
-                r.problem, needed, target, backward=backward, stream=_current_stream(), is_fixed=self._is_fixed
-            )
-        problem = class_problem(r.problem, needed, backward=backward)
+            return find_class(r.problem, target, backward=backward, stream=_current_stream(), is_fixed=self._is_fixed)
+        bounds = Bounds(r.problem.batch, r.problem.seq_q, r.problem.seq_kv)
+        problem = class_problem(r.problem, bounds, backward=backward)
         key = ("class of one shape", f"{backward} {id(target)} {problem!r}")
         make = partial(ClassPlan, problem, target, backward=backward)
         return shared_pool().hold(key, make, _current_stream()), key
@@ -375,7 +373,6 @@ class _ByClass:
             inputs,
             outputs,
             options=options,
-            least_q=self._reading.least_q,
             is_exact=self._is_exact,
             is_shared=self.is_shared,
         )

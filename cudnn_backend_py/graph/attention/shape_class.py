@@ -14,15 +14,19 @@ from typing import NamedTuple
 from ...errors import GraphError
 from ...generated.enums import DataType
 from ...system.version import Version, VersionTuple
+from ..faults.fault import Form, Use
+from ..faults.find import find_faults
 from ..ir import Graph, Tensor
 from ..rewrite.tensors import free_uids, replace_tensors
 from . import sdpa_backward, sdpa_forward
+from .builder import SINGLE_OPS_SINCE
 from .problem import Attention, Implementation
 
 __all__ = [
     "PREPARED",
     "Bounds",
     "TokenStrides",
+    "bounds_of",
     "class_graph",
     "class_problem",
     "grow",
@@ -57,12 +61,21 @@ class Bounds(NamedTuple):
         return batch <= self.batch and q <= self.q and kv <= self.kv
 
 
-def grow(batch: int, q: int, kv: int) -> Bounds:
+def grow(batch: int, q: int, kv: int, *, decoding: bool = True) -> Bounds:
     """Return the bounds of the class for such a call: few values, each close above what is needed.
 
-    A q of 1 stays: cuDNN has kernels of their own for decoding.
+    A q of 1 stays where there is `decoding`: cuDNN has kernels of their own for it.
     """
-    return Bounds(_grow(batch, 1, 1), 1 if q == 1 else _grow(q, _LEAST, _STEPS), _grow(kv, _LEAST, _STEPS))
+    least = 1 if q == 1 and decoding else _LEAST
+    return Bounds(_grow(batch, 1, 1), _grow(q, least, _STEPS), _grow(kv, _LEAST, _STEPS))
+
+
+def bounds_of(p: Attention) -> Bounds:
+    """Return the bounds of the class that is best for a problem.
+
+    Kernels for decoding write statistics of grouped heads for the first head of each group only.
+    """
+    return grow(p.batch, p.seq_q, p.seq_kv, decoding=p.heads == p.kv_heads or not (p.stats or p.max or p.sum_exp))
 
 
 def _grow(size: int, least: int, steps: int) -> int:
@@ -123,7 +136,7 @@ def why_no_class(p: Attention, *, backward: bool, version: VersionTuple, sm: int
     for reason in _reasons(p, backward, version):
         return reason
     try:
-        class_graph(class_problem(p, grow(p.batch, p.seq_q, p.seq_kv), backward=backward), backward, version, sm)
+        class_graph(class_problem(p, bounds_of(p), backward=backward), backward, version, sm)
     except GraphError as error:
         return error.headline
     return ""
@@ -159,7 +172,6 @@ def class_problem(p: Attention, bounds: Bounds, *, backward: bool) -> Attention:
         ``attention-layout`` for strides that cannot be read as ragged.
     """
     batch, q, kv = bounds
-    bounded = backward and p.head_dim % 16 == 0  # other head dims: a known fault
     return replace(
         p,
         batch=batch,
@@ -167,13 +179,14 @@ def class_problem(p: Attention, bounds: Bounds, *, backward: bool) -> Attention:
         seq_kv=kv,
         layout=dict(_layout(p, bounds, backward)),
         bias=_bias(p, bounds),
+        padding=True,
         ragged=True,
         ragged_stats=backward or p.stats or p.max or p.sum_exp,
         stats=p.stats and not backward,
         deterministic=p.deterministic and backward,
         offset_type=DataType.INT64,
-        max_total_seq_q=batch * q if bounded else None,
-        max_total_seq_kv=batch * kv if bounded else None,
+        max_total_seq_q=batch * q if backward else None,
+        max_total_seq_kv=batch * kv if backward else None,
     )
 
 
@@ -207,6 +220,8 @@ def _bias(p: Attention, bounds: Bounds) -> tuple[int, int, int, int] | None:
 def class_graph(p: Attention, backward: bool, version: VersionTuple, sm: int) -> Graph:
     """Return the graph of a class's problem; dO and each gradient have ragged offsets of their own (``ragged_dq``).
 
+    The sums of the lengths stay bounded, which keeps a backward pass's memory small, where no fault is known of that.
+
     Raises
     ------
     GraphError
@@ -216,13 +231,20 @@ def class_graph(p: Attention, backward: bool, version: VersionTuple, sm: int) ->
         # The unified operation gets score modifiers of padded sequences wrong.
         implementation: Implementation = "auto" if p.score_modifier is None else "composite"
         return sdpa_forward(p, implementation=implementation, version=version, sm=sm)
+    form: Form = "expanded" if version < SINGLE_OPS_SINCE else "single operations"
+    faults = find_faults(Use(p, True, form, version, sm), version=version, sm=sm)
+    if any(fault.code.startswith("bounded-total") for fault in faults):
+        p = replace(p, max_total_seq_q=None, max_total_seq_kv=None)
     graph = sdpa_backward(p, version=version, sm=sm)
     uids = free_uids(graph)
     offsets: dict[str, Tensor] = {}
     changed: dict[int, Tensor] = {}
     for tensor in graph.tensors:
-        owner = tensor.name.partition("_")[0]  # dq_accum lies like dq
-        if tensor.ragged_offset is not None and owner in _GRADIENTS:
+        owner = tensor.name.partition("_")[0]
+        if tensor.name == "dq_accum" and tensor.ragged_offset is not None:
+            # The kernel takes Q's offsets for it, which is right where it lies like Q.
+            changed[tensor.uid] = replace(tensor, strides=p.strides("q"), ragged_offset=graph.tensor("ragged_q"))
+        elif tensor.ragged_offset is not None and owner in _GRADIENTS:
             if owner not in offsets:
                 offsets[owner] = replace(tensor.ragged_offset, name=f"ragged_{owner}", uid=next(uids))
             changed[tensor.uid] = replace(tensor, ragged_offset=offsets[owner])

@@ -13,11 +13,15 @@ from cudnn_backend_py.torch_ops import (
     scaled_dot_product_attention,
 )
 from cudnn_backend_py.torch_ops.arguments import SCALES, TENSORS, Options
+from cudnn_backend_py.torch_ops.operators import load_torch
 from tests.support.torch_reference import Masks, attend, error, fill_pages, gradients, pack, unpack
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
 pytestmark = pytest.mark.filterwarnings("default::DeprecationWarning", "default::FutureWarning")  # torch's own
 TWO = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="did not run: there are no two GPUs")
+
+
+load_torch()
 
 
 def ints(values: list[int], device: str = "cuda") -> Any:

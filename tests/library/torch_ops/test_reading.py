@@ -58,7 +58,7 @@ def paged(*, chunk: int = 1, page: int = 16) -> dict[str, Any]:
 
 def plans_of(reading: Reading, target: Any, *, backward: bool) -> int:
     """Return how many engine configs cuDNN has for the class of a call."""
-    bounds = Bounds(4, max(reading.max_q, reading.least_q), reading.max_kv)
+    bounds = Bounds(4, reading.problem.seq_q, reading.max_kv)
     problem = class_problem(reading.problem, bounds, backward=backward)
     graph = class_graph(problem, backward, target.library.version, target.sm)
     names = {tensor.name for tensor in graph.variant_pack_tensors}
@@ -140,9 +140,10 @@ def test_pages(h200: Any, chunk: int) -> None:
 
 
 def test_sinks_are_kept_from_the_kernels_for_decoding(h200: Any) -> None:
+    assert read(False, paged(), PLAIN).problem.seq_q == 1
     named = paged() | {"sink": meta(H, kind="float32")}
     reading = read(False, named, PLAIN)
-    assert (reading.max_q, reading.least_q) == (1, 2)
+    assert (reading.max_q, reading.problem.seq_q) == (1, 2)
     assert plans_of(reading, h200, backward=False)
 
 

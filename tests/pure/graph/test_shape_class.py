@@ -14,6 +14,7 @@ from cudnn_backend_py.graph.attention.shape_class import (
     PREPARED,
     Bounds,
     TokenStrides,
+    bounds_of,
     class_graph,
     class_problem,
     grow,
@@ -49,6 +50,22 @@ def test_few_bounds_serve_all_calls() -> None:
 def test_decoding_has_bounds_of_its_own() -> None:
     assert grow(8, 1, 700) == Bounds(8, 1, 768)
     assert grow(8, 2, 700).q == 64
+
+
+def test_decoding_with_statistics_of_grouped_heads_takes_another_kernel() -> None:
+    step = replace(PROBLEM, seq_q=1, causal=False)
+    assert bounds_of(step).q == 64
+    assert bounds_of(replace(step, stats=False)).q == 1
+    assert bounds_of(replace(step, kv_heads=8)).q == 1
+    assert bounds_of(PROBLEM) == grow(3, 100, 300)
+
+
+def test_the_accumulator_of_dq_lies_like_q() -> None:
+    """cuDNN takes Q's offsets for it, whatever it is told."""
+    apart = replace(PROBLEM, layout={"q": (100 * 1536, 64, 1536, 1), "dq": "bshd"})
+    graph = class_graph(class_problem(apart, BOUNDS, backward=True), True, VERSION, SM)
+    assert graph.tensor("dq_accum").strides == graph.tensor("q").strides == (512 * 1536, 64, 1536, 1)
+    assert graph.tensor("dq").strides == (512 * 512, 64, 512, 1)
 
 
 def test_a_class_holds_what_is_within_all_its_bounds() -> None:
@@ -89,11 +106,20 @@ def test_the_problem_of_a_class_has_its_bounds_and_64_bit_offsets() -> None:
     assert found.max_total_seq_q is None
 
 
-def test_a_backward_class_bounds_the_sums_of_the_lengths_but_for_head_dims_cudnn_gets_wrong() -> None:
+def scratch_offsets(problem: Attention, version: tuple[int, int, int], sm: int) -> set[str]:
+    """Return the scratch tensors of a backward class that take as much memory as there are tokens."""
+    graph = class_graph(class_problem(problem, BOUNDS, backward=True), True, version, sm)
+    return {x.name for x in graph.tensors if x.scratch and x.ragged_offset is not None}
+
+
+def test_a_backward_class_takes_memory_for_the_tokens_there_are_but_where_cudnn_gets_that_wrong() -> None:
     found = class_problem(PROBLEM, BOUNDS, backward=True)
     assert (found.max_total_seq_q, found.max_total_seq_kv, found.stats) == (4 * 512, 4 * 1024, False)
-    odd = class_problem(replace(PROBLEM, head_dim=40, head_dim_v=40), BOUNDS, backward=True)
-    assert odd.max_total_seq_q is None
+    odd = replace(PROBLEM, head_dim=40, head_dim_v=40)
+    assert scratch_offsets(PROBLEM, VERSION, SM) == {"dq_accum", "dk_full", "dv_full", "softmax_sum"}
+    assert scratch_offsets(odd, VERSION, SM) == set()
+    assert scratch_offsets(odd, (9, 28, 0), SM) == {"dq_accum", "dk_full", "dv_full", "softmax_sum"}
+    assert scratch_offsets(PROBLEM, VERSION, 80) == set()
 
 
 def test_calls_of_one_class_share_its_graph() -> None:
@@ -108,7 +134,7 @@ def test_every_tensor_of_a_backward_graph_has_offsets_of_its_own() -> None:
     assert {name: names[name] for name in ("q", "k", "v", "o", "stats", "do", "dq", "dk", "dv")} == {
         name: f"ragged_{name}" for name in ("q", "k", "v", "o", "stats", "do", "dq", "dk", "dv")
     }
-    assert (names["dq_accum"], names["dk_full"], names["softmax_sum"]) == ("ragged_dq", "ragged_dk", "ragged_stats")
+    assert (names["dq_accum"], names["dk_full"], names["softmax_sum"]) == ("ragged_q", "ragged_dk", "ragged_stats")
     uids = {x.ragged_offset.uid for x in graph.tensors if x.ragged_offset is not None}
     assert len(uids) == 9
 
