@@ -18,10 +18,17 @@ from rich.console import Console
 from rich.table import Table
 
 from .. import torch_ops
+from ..execution.executable import Executable
+from ..graph.attention import Attention
+from ..graph.attention.shape_class import bounds_of, class_graph, class_problem
+from ..graph.data_types import DATA_TYPES
 from ..info import start_record, write_record
+from ..native.fast_call import compiled_library
+from ..plans.build import build, shared_target
 from ..torch_ops.compiled import STEP
 from ..torch_ops.extension import EXTENSION
 from .contenders import TORCH_BACKENDS
+from .run import c_loop
 from .shapes import SMALL, Effort
 from .timing import host_times, microseconds, within
 
@@ -85,6 +92,39 @@ def dense_calls() -> dict[str, tuple[Any, Any]]:
             context = partial(sdpa_kernel, getattr(SDPBackend, backend))
             calls[name] = (context, partial(scaled_dot_product_attention, is_causal=True))
     return calls
+
+
+def packed_loop() -> Callable[[int, int], float]:
+    """Return the floor of packed tokens: a C loop over the plan that the operator launches, without gradients."""
+    import torch
+
+    target = shared_target()
+    problem = Attention(
+        batch=BATCH,
+        heads=HEADS,
+        kv_heads=KEY_HEADS,
+        seq_q=LENGTH,
+        head_dim=HEAD_DIM,
+        layout="bshd",
+        right_bound=0,
+        padding=True,
+    )
+    whole = class_problem(problem, bounds_of(problem), backward=False)
+    graph = class_graph(whole, False, target.library.version, target.sm)
+    executable = Executable(build(graph, target))
+    buffers = {}
+    for tensor in graph.variant_pack_tensors:
+        if tensor.name not in executable.names:
+            continue
+        kind = getattr(torch, DATA_TYPES[tensor.data_type].torch[0])
+        made = torch.zeros(tensor.dims, dtype=kind, device="cuda")
+        if tensor.name.startswith("seq_len"):
+            made += LENGTH
+        elif tensor.name.startswith("ragged"):
+            heads = HEADS if tensor.name[7:] in ("q", "o") else KEY_HEADS
+            made += torch.arange(len(made), device="cuda").view(made.shape) * LENGTH * heads * HEAD_DIM
+        buffers[tensor.name] = made
+    return c_loop(executable.bind(**buffers))
 
 
 def packed_calls(starts: Any) -> dict[str, tuple[Any, Any]]:
@@ -159,6 +199,8 @@ def measure(effort: Effort) -> dict[str, dict[str, dict[str, float]]]:
             )
         for problem, (tensors, gradient, calls) in problems.items():
             timed = {name: within(*made) for name, made in contend(way, tensors, gradient, calls).items()}
+            if problem.startswith("packed") and way == PASSES[0] and compiled_library() is not None:
+                timed["C loop"] = packed_loop()
             times = host_times(timed, effort)
             found[f"{problem}: {way}"] = {name: microseconds(timing) for name, timing in times.items()}
     return found
