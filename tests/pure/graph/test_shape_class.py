@@ -18,6 +18,7 @@ from cudnn_backend_py.graph.attention.shape_class import (
     class_graph,
     class_problem,
     grow,
+    least_grown,
     read_tokens,
     why_no_class,
 )
@@ -38,6 +39,22 @@ def test_bounds_hold_the_call_and_are_close(size: int) -> None:
     assert found.hold(size, size, size)
     assert found.batch < 2 * size
     assert found.kv == 64 or found.kv <= 1.25 * size + 1
+
+
+@pytest.mark.parametrize("size", [*range(1, 300), 4095, 4096, 4097, 65535, 65536])
+def test_the_least_call_of_a_class_is_known(size: int) -> None:
+    found = grow(size, size, size)
+    least = least_grown(found)
+    assert least.batch <= size
+    assert least.q <= size or size == 1
+    assert least.kv <= size
+    assert grow(*least) == found
+    if least.kv > 1:
+        assert grow(1, 2, least.kv - 1).kv < found.kv
+    if least.q > 2:
+        assert grow(1, least.q - 1, 1).q < found.q
+    if least.batch > 1:
+        assert grow(least.batch - 1, 1, 1).batch < found.batch
 
 
 def test_few_bounds_serve_all_calls() -> None:
