@@ -124,7 +124,9 @@ def packed_loop() -> Callable[[int, int], float]:
             heads = HEADS if tensor.name[7:] in ("q", "o") else KEY_HEADS
             made += torch.arange(len(made), device="cuda").view(made.shape) * LENGTH * heads * HEAD_DIM
         buffers[tensor.name] = made
-    return c_loop(executable.bind(**buffers))
+    bound = executable.bind(**buffers)
+    loop = c_loop(bound)
+    return lambda batch, calls, _held=bound: loop(batch, calls)  # type: ignore[misc]
 
 
 def packed_calls(starts: Any) -> dict[str, tuple[Any, Any]]:

@@ -27,7 +27,7 @@ from .class_plan import ClassPlan, Sequences
 from .executable import Executable, framework_stream
 from .plan_pool import Held, PlanPool, shared_pool
 
-__all__ = ["OFTEN", "POLICIES", "AnyShape", "Shapes", "find_class", "why_no_any_shape"]
+__all__ = ["OFTEN", "POLICIES", "AnyShape", "Kin", "Shapes", "find_class", "why_no_any_shape"]
 
 Shapes = Literal["exact", "any", "adaptive"]
 POLICIES: tuple[str, ...] = get_args(Shapes)
@@ -37,6 +37,87 @@ _SHAPES_KEPT = 4096
 _OF_Q = ("q", "o", "do", "dq")
 _MOVED = (*_OF_Q, "k", "v", "dk", "dv")
 _Facts = tuple[tuple[int, ...], tuple[int, ...]]  # dims and strides
+
+
+class Kin:
+    """The classes of all calls that differ in batch and lengths only.
+
+    Parameters
+    ----------
+    problem
+        That of one of the calls: how far tokens and heads lie apart, and everything else.
+    workspace
+        As for :class:`~cudnn_backend_py.execution.class_plan.ClassPlan`.
+    """
+
+    def __init__(
+        self,
+        problem: Attention,
+        target: Target,
+        *,
+        backward: bool,
+        workspace: Any = "torch",
+        pool: PlanPool | None = None,
+    ) -> None:
+        self.problem, self.target, self.backward, self.workspace = problem, target, backward, workspace
+        self._pool = pool
+        self._families: dict[bool, str] = {}
+
+    def find(self, needed: Bounds, stream: int, *, is_fixed: bool = False) -> tuple[Held, Any]:
+        """Return the plan of a class that serves a call, and the key of the best one's in the pool.
+
+        Where only the plan of a larger class is there, that is returned, and the best one is built in the background.
+
+        Parameters
+        ----------
+        needed
+            The call's batch and longest lengths.
+        stream
+            Address of the stream that the plan is to run on.
+        is_fixed
+            Take no other bounds: a forward and a backward pass with dropout draw the same mask then, results repeat.
+
+        Raises
+        ------
+        UsageError
+            ``plan-in-capture``.
+        CudnnBackendError
+            Why there is no class.
+        """
+        pool = shared_pool() if self._pool is None else self._pool
+        bounds = bounds_of(self.problem, needed)
+        family = self._family(decoding=bounds.q == 1)
+        key = (family, bounds)
+        held = pool.find(key)
+        if held is not None:
+            return held, key
+        make = partial(self.build, bounds)
+        others = [] if is_fixed else [other for other in pool.keys_there() if other[0] == family]
+        for other in sorted(others, key=lambda other: other[1].area):
+            held = pool.find(other) if other[1].hold(*needed) else None
+            if held is not None:
+                pool.soon(key, make, _ordinal(self.target))
+                return held, key
+        return pool.hold(key, make, stream), key
+
+    def find_exact(self, needed: Bounds, stream: int) -> tuple[Held, Any]:
+        """Return the plan whose bounds are just the call's, and its key in the pool; raise as :meth:`find`."""
+        pool = shared_pool() if self._pool is None else self._pool
+        key = (f"exact {self._family(decoding=needed.q == 1)}", needed)
+        return pool.hold(key, partial(self.build, needed), stream), key
+
+    def build(self, bounds: Bounds) -> ClassPlan:
+        """Return the plan of the class with these bounds."""
+        whole = class_problem(self.problem, bounds, backward=self.backward)
+        return ClassPlan(whole, self.target, backward=self.backward, workspace=self.workspace)
+
+    def _family(self, *, decoding: bool) -> str:
+        found = self._families.get(decoding)
+        if found is None:
+            smallest = class_problem(self.problem, Bounds(2, 1 if decoding else 2, 2), backward=self.backward)
+            found = f"class {self.backward} {id(self.target)} {self.workspace!r} {smallest!r}"
+            self._families[decoding] = found
+        return found
 
 
 def find_class(
@@ -49,49 +130,9 @@ def find_class(
     is_fixed: bool = False,
     pool: PlanPool | None = None,
 ) -> tuple[Held, Any]:
-    """Return the plan of a class that serves a call, and the key of the best one's in the pool.
-
-    Where only the plan of a larger class is there, that is returned, and the best one is built in the background.
-
-    Parameters
-    ----------
-    problem
-        The call's: its batch and lengths, and how far tokens and heads lie apart.
-    stream
-        Address of the stream that the plan is to run on.
-    workspace
-        As for :class:`~cudnn_backend_py.execution.class_plan.ClassPlan`.
-    is_fixed
-        Take no other bounds: a forward and a backward pass with dropout draw the same mask then, and results repeat.
-
-    Raises
-    ------
-    UsageError
-        ``plan-in-capture``.
-    CudnnBackendError
-        Why there is no class.
-    """
-    pool = shared_pool() if pool is None else pool
-    needed = Bounds(problem.batch, problem.seq_q, problem.seq_kv)
-    bounds = bounds_of(problem)
-    smallest = class_problem(problem, Bounds(2, 1 if bounds.q == 1 else 2, 2), backward=backward)
-    family = f"class {backward} {id(target)} {workspace!r} {smallest!r}"
-    key = (family, bounds)
-    held = pool.find(key)
-    if held is not None:
-        return held, key
-
-    def make() -> ClassPlan:
-        whole = class_problem(problem, bounds, backward=backward)
-        return ClassPlan(whole, target, backward=backward, workspace=workspace)
-
-    others = [] if is_fixed else [other for other in pool.keys_there() if other[0] == family]
-    for other in sorted(others, key=lambda other: other[1].area):
-        held = pool.find(other) if other[1].hold(*needed) else None
-        if held is not None:
-            pool.soon(key, make, _ordinal(target))
-            return held, key
-    return pool.hold(key, make, stream), key
+    """Return the plan of a class that serves a problem, and the key of the best one's; see :meth:`Kin.find`."""
+    kin = Kin(problem, target, backward=backward, workspace=workspace, pool=pool)
+    return kin.find(Bounds(problem.batch, problem.seq_q, problem.seq_kv), stream, is_fixed=is_fixed)
 
 
 def _ordinal(target: Target) -> int:

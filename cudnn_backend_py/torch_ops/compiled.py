@@ -309,7 +309,7 @@ class Teachable(Protocol):
     @property
     def is_shared(self) -> bool: ...
 
-    def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe: ...
+    def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe | None: ...
 
 
 class Step:
@@ -372,10 +372,14 @@ class Step:
             return
         named = [(name, x) for name, x in outputs if x is not None]
         recipe = way.recipe(inputs, named, Options(*options))
+        if recipe is None:
+            return
         arguments = (operator_of(dict(inputs)), *[x for _, x in inputs], *options)
         if not backward:
             arguments = (*arguments, len(named) > 1)
         self._module.learn(recipe.taught(), backward, wanted, *arguments)
+        if way.lessons is None:  # its plan had to go meanwhile
+            self._module.forget(recipe.token)
 
     def forget(self, plan: object) -> None:
         """Forget the recipes of a plan, once none of them is being launched."""

@@ -8,30 +8,31 @@ own; otherwise they are copied. Imports nothing of torch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from ..graph.attention import Attention
-from .arguments import ALIGNMENT, Layout, Options, data_type_of, fits
+from ..graph.attention.shape_class import Bounds
+from .arguments import ALIGNMENT, Layout, Options, data_type_of, fits, is_fp8
 from .graphs import make_problem
 
-__all__ = ["MOVED", "Reading", "read"]
+__all__ = ["MOVED", "Reading", "describe", "read"]
 
 MOVED = {False: ("q", "k", "v", "o"), True: ("q", "k", "v", "o", "do", "dq", "dk", "dv")}
 _OF_HEADS = ("bias", "alibi_slopes", "sink")  # what heads have of their own
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(NamedTuple):
     """A call as sequences.
 
     Parameters
     ----------
-    problem
-        Its dims are those of the call, the lengths the longest there are (at least 2 of Q where kernels for decoding do
-        not serve it); strides over heads and tokens are true.
+    kin
+        What it has in common with calls of other batches and lengths.
     batch, max_q, max_kv, total_q, total_kv
         As in :class:`~cudnn_backend_py.execution.class_plan.Sequences`.
+    least_q
+        What the bound of Q must be at least: above `max_q` where kernels for decoding do not serve the call.
     multipliers
         By tensor: elements from one token (packed) or one sequence (dense) to the next.
     copied
@@ -40,27 +41,29 @@ class Reading:
         Heads that became sequences; 1 if none did.
     """
 
-    problem: Attention
+    kin: tuple[Any, ...]
     batch: int
     max_q: int
     max_kv: int
+    least_q: int
     total_q: int | None
     total_kv: int | None
     multipliers: dict[str, int]
-    copied: tuple[str, ...] = ()
-    heads_folded: int = 1
+    copied: tuple[str, ...]
+    heads_folded: int
+    strides: dict[str, tuple[int, int]]  # from head to head, and from token to token
+    options: Options
+
+    @property
+    def needed(self) -> Bounds:
+        """The bounds that a class must have at least."""
+        return Bounds(self.batch, self.least_q, self.max_kv)
 
 
 def read(backward: bool, named: Mapping[str, Any], options: Options) -> Reading:
-    """Return how a call is read; its tensors and options were checked.
-
-    Raises
-    ------
-    GraphError
-        What :class:`Attention` refuses.
-    """
-    q, k, v = (named[name] for name in "qkv")
-    packed, table = q.dim() == 3, named["block_table"]
+    """Return how a call is read; its tensors and options were checked."""
+    q, k, v, table, stats = (named[name] for name in ("q", "k", "v", "block_table", "stats"))
+    packed = q.dim() == 3
     batch = named["cu_seqlens_q"].shape[0] - 1 if packed else q.shape[0]
     max_q = max(options.max_q or 1, 1) if packed else q.shape[2]
     if table is not None:
@@ -72,55 +75,79 @@ def read(backward: bool, named: Mapping[str, Any], options: Options) -> Reading:
         max_kv = k.shape[2]
     moved = [name for name in MOVED[backward] if table is None or name not in ("k", "v")]
     folded = 1 if packed or table is not None else _heads_to_fold(named, moved)
-    shapes = {name: _as_sequences(named[name], packed, folded, backward and name in ("q", "dq")) for name in moved}
-    copied = tuple(name for name in moved if shapes[name] is None)
-    layouts, multipliers = {}, {}
+    strides, multipliers, copied = {}, {}, []
     for name in moved:
         x = named[name]
-        heads, dim = (1 if folded > 1 else x.shape[1]), x.shape[-1]
-        most = max_q if name.removeprefix("d") in ("q", "o") else max_kv
-        head, token, sequence = shapes[name] or _packed_strides(x, packed)
-        layouts[name] = Layout((batch * folded, heads, most, dim), (most * token, head, token, 1), data_type_of(x))
-        multipliers[name] = sequence
-    if table is not None:
-        for name, x in (("k", k), ("v", v)):
-            layouts[name] = Layout((batch, x.shape[1], max_kv, x.shape[3]), tuple(x.stride()), data_type_of(x))
-    heads, stats = (1 if folded > 1 else q.shape[1]), named.get("stats")
+        found = _as_sequences(x, packed, folded, backward and name in ("q", "dq"))
+        if found is None:
+            copied.append(name)
+            found = _packed_strides(x, packed)
+        head, token, multipliers[name] = found
+        strides[name] = head, token
+    heads = 1 if folded > 1 else q.shape[1]
     if stats is not None:
         if not (stats.t() if packed else stats if folded > 1 else stats.transpose(1, 2)).is_contiguous():
-            copied += ("stats",)
-        layouts["stats"] = Layout((batch * folded, heads, max_q, 1), (max_q * heads, 1, heads, 1), None)
+            copied.append("stats")
         multipliers["stats"] = heads if packed else max_q * heads
-    for name in (*_OF_HEADS, "dbias"):
-        if named.get(name) is not None:
-            layouts[name] = Layout(tuple(named[name].shape), tuple(named[name].stride()), None)
     if options.bottom_right and max_q == 1:  # the last token sees every key
         options = options._replace(right_bound=None)
     if options.left_bound is None and options.right_bound is None:
         options = options._replace(bottom_right=False)
-    problem = make_problem(layouts, options, backward=backward)
-    pages: dict[str, Any] = {}
-    if table is not None:
-        pages = {"page_size": k.shape[2], "pages_k": k.shape[0], "pages_v": v.shape[0]}
-    if max_q == 1 and _needs_rows(problem, backward):
-        pages["seq_q"] = 2
+    grouped_stats = (stats is not None) and k.shape[1] != q.shape[1]  # of ragged sequences: not all are written
+    if max_q == 1 and (is_fp8(q) or named["sink"] is not None or options.dropout or grouped_stats):
+        least_q = 2  # the kernels for decoding do not serve it, or get it wrong
+    else:
+        least_q = max_q
+    options = options._replace(max_q=None, max_kv=None, shapes="", deterministic=options.deterministic and backward)
+    kin = (
+        *(backward, options, q.dtype, q.device, folded > 1, q.shape[1], k.shape[1], v.shape[1], q.shape[-1]),
+        *(v.shape[-1], *strides.values(), *[named.get(name) is None for name in (*_OF_HEADS, "dbias", "stats")]),
+        None if named["bias"] is None else tuple([dim == 1 for dim in named["bias"].shape]),
+        None if table is None else (k.shape, k.stride(), v.shape, v.stride()),
+    )
     return Reading(
-        replace(problem, padding=True, **pages),
+        kin,
         batch * folded,
         max_q,
         max_kv,
+        least_q,
         q.shape[0] if packed else None,
         k.shape[0] if packed and table is None else None,
         multipliers,
-        copied,
+        tuple(copied),
         folded,
+        strides,
+        options,
     )
 
 
-def _needs_rows(p: Attention, backward: bool) -> bool:
-    """Return whether the kernels for decoding, whose bound is one row, do not serve a problem or get it wrong."""
-    grouped_stats = (p.stats or backward) and p.heads != p.kv_heads  # of ragged sequences: not all are written
-    return bool(p.is_fp8 or p.sink or p.dropout or grouped_stats)
+def describe(backward: bool, named: Mapping[str, Any], reading: Reading) -> Attention:
+    """Return the problem of a call: strides over heads and tokens are true, and serve for all its kin.
+
+    Raises
+    ------
+    GraphError
+        What :class:`Attention` refuses.
+    """
+    r, (q, k, v, table) = reading, (named[name] for name in ("q", "k", "v", "block_table"))
+    layouts = {}
+    for name, (head, token) in r.strides.items():
+        x = named[name]
+        heads, dim = (1 if r.heads_folded > 1 else x.shape[1]), x.shape[-1]
+        most = r.max_q if name.removeprefix("d") in ("q", "o") else r.max_kv
+        layouts[name] = Layout((r.batch, heads, most, dim), (most * token, head, token, 1), data_type_of(x))
+    pages: dict[str, Any] = {}
+    if table is not None:
+        for name, x in (("k", k), ("v", v)):
+            layouts[name] = Layout((r.batch, x.shape[1], r.max_kv, x.shape[3]), tuple(x.stride()), data_type_of(x))
+        pages = {"page_size": k.shape[2], "pages_k": k.shape[0], "pages_v": v.shape[0]}
+    heads = 1 if r.heads_folded > 1 else q.shape[1]
+    if named["stats"] is not None:
+        layouts["stats"] = Layout((r.batch, heads, r.max_q, 1), (r.max_q * heads, 1, heads, 1), None)
+    for name in (*_OF_HEADS, "dbias"):
+        if named.get(name) is not None:
+            layouts[name] = Layout(tuple(named[name].shape), tuple(named[name].stride()), None)
+    return replace(make_problem(layouts, r.options, backward=backward), padding=True, **pages)
 
 
 def _heads_to_fold(named: Mapping[str, Any], moved: list[str]) -> int:

@@ -10,17 +10,14 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import replace
-from functools import partial
 from typing import Any, Protocol
 
 from ..errors import CudnnBackendError, UsageError
-from ..execution.any_shape import OFTEN, find_class
+from ..execution.any_shape import OFTEN, Kin
 from ..execution.class_plan import ClassPlan, Sequences
 from ..execution.executable import Executable
 from ..execution.plan_pool import Held, shared_pool
 from ..graph.attention import deterministic_config
-from ..graph.attention.shape_class import Bounds, class_problem
 from ..graph.ir import Graph, packed_strides
 from ..plans.build import build, shared_target
 from ..plans.plan import Plan
@@ -38,11 +35,12 @@ from .arguments import (
 )
 from .compiled import DENSE, STEP, Pairs, Recipe, class_recipe, exact_recipe, operator_of
 from .graphs import attention_graph
-from .reading import MOVED, Reading, read
+from .reading import MOVED, Reading, describe, read
 
 __all__ = ["forget", "run"]
 
-_KEPT = 4096  # shapes
+_KEPT = 1024  # shapes
+_KIN_KEPT = 512  # kinds of calls
 _PATIENCE = 1000  # calls after which an exact plan is asked for again, if it had to go or found no room
 _SMALL_WORKSPACE = 1 << 20  # bytes a plan may keep; more is asked of torch's allocator at each call
 _WRITTEN = {False: ("o", "stats", "amax_s", "amax_o"), True: ("dq", "dk", "dv", "dbias", "dsink")}
@@ -65,11 +63,12 @@ class Way(Protocol):
     def is_shared(self) -> bool:
         """Whether the compiled step runs calls of other shapes too by its recipe."""
 
-    def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe:
-        """Return how the compiled step runs such calls, if there are lessons."""
+    def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe | None:
+        """Return how the compiled step runs such calls; None if the plan had to go meanwhile."""
 
 
 _ways: OrderedDict[tuple[Any, ...], Way] = OrderedDict()
+_kins: dict[tuple[Any, ...], Kin] = {}
 _making = threading.Lock()
 
 
@@ -120,6 +119,7 @@ def forget() -> None:
     """Forget what is known of all shapes, and their plans; those of CUDA graphs too."""
     with _making:
         _ways.clear()
+        _kins.clear()
     shared_pool().clear()
 
 
@@ -163,7 +163,7 @@ def _choose(backward: bool, named: Named, options: Options, key: tuple[Any, ...]
     # With dropout the passes must draw one mask, and where results must repeat plans must not change meanwhile.
     if options.shapes == "any" or options.deterministic or options.dropout:
         return by_class
-    return _Adaptive(by_class, _Exact(backward, named, options, key))
+    return _Adaptive(by_class, backward, options, key)
 
 
 class _Empty:
@@ -180,8 +180,8 @@ class _Empty:
             if named.get(name) is not None:
                 named[name].fill_(float("-inf") if name == "stats" else 0)
 
-    def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe:
-        raise NotImplementedError
+    def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe | None:
+        """Return None: there is no plan."""
 
 
 def _current_stream() -> int:
@@ -206,7 +206,7 @@ class _Exact:
         self._backward, self._options = backward, options
         self._key = ("exact", key)
         self._held: Held | None = None
-        self.lessons: dict[Any, int] = {}
+        self._lessons: dict[Any, int] = {}
 
     def is_there(self, *, only_if_ran: bool = False) -> bool:
         """Return whether the plan is there."""
@@ -242,9 +242,15 @@ class _Exact:
             named[name] = named[name].clone(memory_format=torch.contiguous_format)
         plan(*[named[name] for name in plan.names])
 
-    def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe:
-        assert self._held is not None  # it just ran
-        return exact_recipe(self._held.plan, inputs, outputs, self._read)
+    @property
+    def lessons(self) -> dict[Any, int] | None:
+        """None until the plan is there."""
+        return None if self._held is None or self._held.plan is None else self._lessons
+
+    def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe | None:
+        """Return how the compiled step runs such calls."""
+        plan = None if self._held is None else self._held.plan
+        return None if plan is None else exact_recipe(plan, inputs, outputs, self._read)
 
     def _build(self) -> Executable:
         options, backward, target = self._options, self._backward, shared_target()
@@ -288,7 +294,7 @@ class _ByClass:
 
     def __init__(self, backward: bool, named: Named, options: Options) -> None:
         self._reading = r = read(backward, named, options)
-        self._backward = backward
+        self._kin = _kins.get(r.kin) or _add_kin(backward, named, r)
         self._is_exact = options.shapes == "exact"
         self._is_fixed = bool(options.deterministic or options.dropout)
         written = _WRITTEN[backward]
@@ -299,7 +305,6 @@ class _ByClass:
             if x is not None and name not in (*r.multipliers, *written, "k", "v") and not _is_small_plain(name, x)
         ]
         self._written_back = [name for name in r.copied if name in written]
-        self._sequences = Sequences(r.batch, r.max_q, r.max_kv, total_q=r.total_q, total_kv=r.total_kv)
         self._held, self._best = self._find()
         has_lengths = any(named[name] is not None for name in ("seq_len_q", "seq_len_kv"))
         self._is_direct = not (self._read or self._read_plainly or self._written_back) and (
@@ -310,14 +315,9 @@ class _ByClass:
 
     def _find(self) -> tuple[Held, Any]:
         """Return the place of a plan, and the key of the best one."""
-        r, backward, target = self._reading, self._backward, shared_target()
-        if not self._is_exact:
-            return find_class(r.problem, target, backward=backward, stream=_current_stream(), is_fixed=self._is_fixed)
-        bounds = Bounds(r.problem.batch, r.problem.seq_q, r.problem.seq_kv)
-        problem = class_problem(r.problem, bounds, backward=backward)
-        key = ("class of one shape", f"{backward} {id(target)} {problem!r}")
-        make = partial(ClassPlan, problem, target, backward=backward)
-        return shared_pool().hold(key, make, _current_stream()), key
+        if self._is_exact:
+            return self._kin.find_exact(self._reading.needed, _current_stream())
+        return self._kin.find(self._reading.needed, _current_stream(), is_fixed=self._is_fixed)
 
     def _take(self) -> ClassPlan:
         """Return the plan: the best one that is there, one that is built if none is."""
@@ -364,10 +364,13 @@ class _ByClass:
         found: dict[Any, int] = plan.lessons if self.is_shared else self._lessons
         return found
 
-    def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe:
+    def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe | None:
         """Return how the compiled step runs such calls."""
+        plan = self._held.plan
+        if plan is None:
+            return None
         return class_recipe(
-            self._held.plan,
+            plan,
             self._sequences_of(dict(inputs)),
             self._reading.multipliers,
             inputs,
@@ -391,13 +394,10 @@ class _ByClass:
         len_q, len_kv = named["seq_len_q"], named["seq_len_kv"]
         if folded > 1 and len_q is not None:
             len_q, len_kv = (x.unsqueeze(1).expand(-1, folded).reshape(-1) for x in (len_q, len_kv))
-        return replace(
-            self._sequences,
-            cu_q=named["cu_seqlens_q"],
-            cu_kv=named["cu_seqlens_k"],
-            len_q=len_q,
-            len_kv=len_kv,
-            block_table=named["block_table"],
+        r = self._reading
+        return Sequences(
+            *(r.batch, r.max_q, r.max_kv, named["cu_seqlens_q"], named["cu_seqlens_k"], len_q, len_kv),
+            *(named["block_table"], r.total_q, r.total_kv),
         )
 
 
@@ -409,6 +409,15 @@ def _has_usual_strides(named: Named, r: Reading) -> bool:
         for name, x in named.items()
         if x is not None and name in r.multipliers and not (packed and name == "stats")
     )
+
+
+def _add_kin(backward: bool, named: Named, r: Reading) -> Kin:
+    """Return what finds the classes of such calls, kept by what they have in common."""
+    kin = Kin(describe(backward, named, r), shared_target(), backward=backward)
+    with _making:
+        if len(_kins) >= _KIN_KEPT:
+            _kins.clear()
+        return _kins.setdefault(r.kin, kin)
 
 
 def _sink_gradient(torch: Any, named: Named) -> Any:
@@ -441,42 +450,47 @@ def _is_small_plain(name: str, x: Any) -> bool:
 class _Adaptive:
     """A class at first; the exact plan of a shape that keeps coming back, once it is built in the background."""
 
-    def __init__(self, by_class: _ByClass, exact: _Exact) -> None:
-        self._by_class, self._exact = by_class, exact
+    def __init__(self, by_class: _ByClass, backward: bool, options: Options, key: tuple[Any, ...]) -> None:
+        self._by_class, self._of_exact = by_class, (backward, options, key)
+        self._exact: _Exact | None = None
         self._left = OFTEN  # calls before the exact plan is asked for
 
     @property
     def _settled(self) -> _Exact | _ByClass | None:
         """The way that stays, None where that is not known yet."""
-        if self._left > 0:
+        if self._left > 0 or self._exact is None:
             return None
         return self._exact if self._exact.is_there() else self._by_class if self._exact.is_hopeless() else None
 
     @property
     def lessons(self) -> dict[Any, int] | None:
         """None until the exact plan is there, or is known to be none."""
-        return None if self._settled is None else self._settled.lessons
+        settled = self._settled
+        return None if settled is None else settled.lessons
 
     @property
     def is_shared(self) -> bool:
         """Whether the compiled step runs calls of other shapes too by its recipe."""
         return False
 
-    def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe:
+    def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe | None:
         """Return how the compiled step runs such calls."""
-        assert self._settled is not None
-        return self._settled.recipe(inputs, outputs, options)
+        settled = self._settled
+        return None if settled is None else settled.recipe(inputs, outputs, options)
 
     def run(self, named: Named) -> None:
         """Launch on torch's current stream."""
         import torch
 
         self._left -= 1
+        exact = self._exact
         # A plan that never ran is not taken first within a capture: its kernels may not be loaded.
-        if self._left <= 0 and self._exact.is_there(only_if_ran=torch.cuda.is_current_stream_capturing()):
-            self._exact.run(named)
+        if exact is not None and exact.is_there(only_if_ran=torch.cuda.is_current_stream_capturing()):
+            exact.run(named)
             return
         if self._left == 0 or self._left < -_PATIENCE:
-            self._exact.ask()
+            backward, options, key = self._of_exact
+            self._exact = exact = _Exact(backward, named, options, key)
+            exact.ask()
             self._left = -1
         self._by_class.run(named)

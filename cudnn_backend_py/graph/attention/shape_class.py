@@ -70,12 +70,13 @@ def grow(batch: int, q: int, kv: int, *, decoding: bool = True) -> Bounds:
     return Bounds(_grow(batch, 1, 1), _grow(q, least, _STEPS), _grow(kv, _LEAST, _STEPS))
 
 
-def bounds_of(p: Attention) -> Bounds:
-    """Return the bounds of the class that is best for a problem.
+def bounds_of(p: Attention, needed: Bounds | None = None) -> Bounds:
+    """Return the bounds of the class that is best for a problem, or for another batch and other lengths of it.
 
     Kernels for decoding write statistics of grouped heads for the first head of each group only.
     """
-    return grow(p.batch, p.seq_q, p.seq_kv, decoding=p.heads == p.kv_heads or not (p.stats or p.max or p.sum_exp))
+    decoding = p.heads == p.kv_heads or not (p.stats or p.max or p.sum_exp)
+    return grow(*(needed or (p.batch, p.seq_q, p.seq_kv)), decoding=decoding)
 
 
 def _grow(size: int, least: int, steps: int) -> int:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import OperationGraph, UsageError, open_target
-from cudnn_backend_py.graph.attention.shape_class import Bounds, class_graph, class_problem
+from cudnn_backend_py.graph.attention.shape_class import class_graph, class_problem
 from cudnn_backend_py.torch_ops.arguments import SCALES, TENSORS, Options, check_options, check_tensors
-from cudnn_backend_py.torch_ops.reading import Reading, read
+from cudnn_backend_py.torch_ops.reading import Reading, describe, read
 from tests.support.meta_torch import DTYPES, Tensor
 
 PLAIN = Options(None, 0.0, None, None, False, None, False)
@@ -56,10 +56,9 @@ def paged(*, chunk: int = 1, page: int = 16) -> dict[str, Any]:
     return found
 
 
-def plans_of(reading: Reading, target: Any, *, backward: bool) -> int:
+def plans_of(reading: Reading, named: dict[str, Any], target: Any, *, backward: bool) -> int:
     """Return how many engine configs cuDNN has for the class of a call."""
-    bounds = Bounds(4, reading.problem.seq_q, reading.max_kv)
-    problem = class_problem(reading.problem, bounds, backward=backward)
+    problem = class_problem(describe(backward, named, reading), reading.needed, backward=backward)
     graph = class_graph(problem, backward, target.library.version, target.sm)
     names = {tensor.name for tensor in graph.variant_pack_tensors}
     assert {f"ragged_{name}" for name in reading.multipliers} <= names
@@ -75,13 +74,14 @@ def h200() -> Any:
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
 def test_rows_first_is_read_where_it_lies(h200: Any, backward: bool) -> None:
-    reading = read(backward, dense(rows_first, backward=backward), PLAIN)
+    named = dense(rows_first, backward=backward)
+    reading = read(backward, named, PLAIN)
     assert (reading.batch, reading.max_q, reading.max_kv, reading.heads_folded, reading.copied) == (B, 200, 300, 1, ())
     assert reading.multipliers["q"] == S_Q * H * D
     assert reading.multipliers["v"] == S_KV * HK * D
     assert reading.multipliers["stats"] == S_Q * H
-    assert reading.problem.heads == H
-    assert plans_of(reading, h200, backward=backward)
+    assert describe(backward, named, reading).heads == H
+    assert plans_of(reading, named, h200, backward=backward)
 
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
@@ -89,9 +89,10 @@ def test_heads_first_becomes_more_sequences(h200: Any, backward: bool) -> None:
     named = dense(meta, kv_heads=H, backward=backward)
     named |= {"seq_len_q": meta(B, kind="int32"), "seq_len_kv": meta(B, kind="int32")}
     reading = read(backward, named, PLAIN._replace(right_bound=0))
-    assert (reading.batch, reading.problem.heads, reading.heads_folded, reading.copied) == (B * H, 1, H, ())
+    assert (reading.batch, reading.heads_folded, reading.copied) == (B * H, H, ())
+    assert describe(backward, named, reading).heads == 1
     assert (reading.multipliers["q"], reading.multipliers["stats"]) == (S_Q * D, S_Q)
-    assert plans_of(reading, h200, backward=backward)
+    assert plans_of(reading, named, h200, backward=backward)
 
 
 @pytest.mark.parametrize("reason", ["grouped heads", "bias", "sink"])
@@ -104,7 +105,7 @@ def test_heads_first_is_copied_where_heads_have_something_of_their_own(h200: Any
     reading = read(False, named, PLAIN)
     assert reading.heads_folded == 1
     assert reading.copied == ("q", "k", "v", "o", "stats")
-    assert plans_of(reading, h200, backward=False)
+    assert plans_of(reading, named, h200, backward=False)
 
 
 def test_layouts_cudnn_cannot_read_are_copied(h200: Any) -> None:
@@ -114,37 +115,59 @@ def test_layouts_cudnn_cannot_read_are_copied(h200: Any) -> None:
     reading = read(False, named, PLAIN)
     assert reading.copied == ("k", "v")
     assert reading.multipliers["k"] == S_KV * HK * D
-    assert plans_of(reading, h200, backward=False)
+    assert plans_of(reading, named, h200, backward=False)
 
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
 def test_packed_tokens(h200: Any, backward: bool) -> None:
     options = PLAIN._replace(max_q=120, max_kv=250, right_bound=0, bottom_right=True)
-    reading = read(backward, packed(backward=backward), options)
+    named = packed(backward=backward)
+    reading = read(backward, named, options)
     assert (reading.batch, reading.max_q, reading.max_kv) == (B, 120, 250)
     assert (reading.total_q, reading.total_kv) == (500, 600)
     assert (reading.multipliers["q"], reading.multipliers["k"], reading.multipliers["stats"]) == (H * D, HK * D, H)
-    assert reading.problem.alignment == "bottom_right"
-    assert plans_of(reading, h200, backward=backward)
+    assert describe(backward, named, reading).alignment == "bottom_right"
+    assert plans_of(reading, named, h200, backward=backward)
 
 
 @pytest.mark.parametrize("chunk", [1, 20])
 def test_pages(h200: Any, chunk: int) -> None:
-    reading = read(False, paged(chunk=chunk), PLAIN._replace(right_bound=0, bottom_right=True))
+    named = paged(chunk=chunk)
+    reading = read(False, named, PLAIN._replace(right_bound=0, bottom_right=True))
     assert (reading.max_q, reading.max_kv) == (chunk, 13 * 16)
     assert set(reading.multipliers) == {"q", "o"}
-    assert reading.problem.page_size == 16
+    problem = describe(False, named, reading)
+    assert problem.page_size == 16
     # The last token sees every key: no mask is asked for.
-    assert (reading.problem.right_bound is None) == (chunk == 1)
-    assert plans_of(reading, h200, backward=False)
+    assert (problem.right_bound is None) == (chunk == 1)
+    assert plans_of(reading, named, h200, backward=False)
 
 
 def test_sinks_are_kept_from_the_kernels_for_decoding(h200: Any) -> None:
-    assert read(False, paged(), PLAIN).problem.seq_q == 1
+    assert read(False, paged(), PLAIN).needed.q == 1
     named = paged() | {"sink": meta(H, kind="float32")}
     reading = read(False, named, PLAIN)
-    assert (reading.max_q, reading.problem.seq_q) == (1, 2)
-    assert plans_of(reading, h200, backward=False)
+    assert (reading.max_q, reading.needed.q) == (1, 2)
+    assert plans_of(reading, named, h200, backward=False)
+
+
+def test_calls_of_other_batches_and_lengths_are_kin() -> None:
+    many = [read(False, dense(rows_first, batch=b), PLAIN).kin for b in (1, 2, 7)]
+    assert len(set(many)) == 1
+    assert (
+        read(False, packed(), PLAIN._replace(max_q=9)).kin == read(False, packed(tokens=7), PLAIN._replace(max_q=3)).kin
+    )
+    others = [
+        read(False, dense(rows_first, kv_heads=H), PLAIN).kin,
+        read(False, dense(rows_first), PLAIN._replace(right_bound=0)).kin,
+        read(True, dense(rows_first, backward=True), PLAIN).kin,
+        read(False, dense(rows_first) | {"bias": meta(1, H, S_Q, S_KV)}, PLAIN).kin,
+        read(False, dense(rows_first) | {"bias": meta(B, H, S_Q, S_KV)}, PLAIN).kin,
+        read(False, dense(rows_first) | {"sink": meta(H, kind="float32")}, PLAIN).kin,
+        read(False, dense(rows_first) | {"stats": None}, PLAIN).kin,
+        read(False, paged(), PLAIN).kin,
+    ]
+    assert len({many[0], *others}) == 1 + len(others)
 
 
 def test_longest_keys_are_at_most_what_pages_have_room_for() -> None:
