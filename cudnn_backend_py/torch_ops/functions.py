@@ -69,6 +69,10 @@ def scaled_dot_product_attention(
         What cuDNN refuses, such as a head dim that is no multiple of 8.
     """
     torch = load_torch()
+    if not torch.compiler.is_compiling() and STEP.call is not None and attn_mask is None and not dropout_p:
+        found = _ask_dense(torch, query, key, value, is_causal, scale, enable_gqa)
+        if found is not None:
+            return found
     if is_causal and attn_mask is not None:
         raise UsageError("attn_mask and is_causal exclude each other", code="torch-option")
     flat = query.dim() == 3
@@ -172,10 +176,30 @@ def attention(
     torch = load_torch()
     if not torch.compiler.is_compiling() and STEP.call is not None and _is_usual(dropout, scales, out, return_amax):
         found = STEP.call(
-            *(DENSE, q, k, v, bias, seq_len_q, seq_len_kv, None, None, None, alibi_slopes, sink, None, scale, dropout),
-            *(left_bound, _right(causal, right_bound), _is_bottom_right(alignment), soft_cap),
+            DENSE,
+            q,
+            k,
+            v,
+            bias,
+            seq_len_q,
+            seq_len_kv,
+            None,
+            None,
+            None,
+            alibi_slopes,
+            sink,
+            None,
+            scale,
+            dropout,
+            left_bound,
+            _right(causal, right_bound),
+            _is_bottom_right(alignment),
+            soft_cap,
             torch._C._get_deterministic_algorithms() if deterministic is None else deterministic,
-            *(None, None, _shapes[0] if shapes is None else shapes, return_stats),
+            None,
+            None,
+            _shapes[0] if shapes is None else shapes,
+            return_stats,
         )
         if found is not None:
             return found
@@ -260,12 +284,30 @@ def attention_varlen(
     if not torch.compiler.is_compiling() and STEP.call is not None and _is_usual(dropout, scales, out, return_amax):
         is_self = cu_seqlens_k is None or cu_seqlens_k is cu_seqlens_q
         found = STEP.call(
-            *(SELF_PACKED if is_self else PACKED, q, k, v, bias, None, None, cu_seqlens_q),
-            *(cu_seqlens_q if is_self else cu_seqlens_k, None, alibi_slopes, sink, None, scale, dropout, left_bound),
-            *(_right(causal, right_bound), _is_bottom_right(_same_ends(alignment) if is_self else alignment), soft_cap),
+            SELF_PACKED if is_self else PACKED,
+            q,
+            k,
+            v,
+            bias,
+            None,
+            None,
+            cu_seqlens_q,
+            cu_seqlens_q if is_self else cu_seqlens_k,
+            None,
+            alibi_slopes,
+            sink,
+            None,
+            scale,
+            dropout,
+            left_bound,
+            _right(causal, right_bound),
+            _is_bottom_right(_same_ends(alignment) if is_self else alignment),
+            soft_cap,
             torch._C._get_deterministic_algorithms() if deterministic is None else deterministic,
-            *(max_seqlen_q, max_seqlen_q if max_seqlen_k is None else max_seqlen_k),
-            *(_shapes[0] if shapes is None else shapes, return_stats),
+            max_seqlen_q,
+            max_seqlen_q if max_seqlen_k is None else max_seqlen_k,
+            _shapes[0] if shapes is None else shapes,
+            return_stats,
         )
         if found is not None:
             return found
@@ -502,6 +544,14 @@ def _right(causal: Any, right_bound: Any) -> Any:
 
 def _is_bottom_right(alignment: Any) -> Any:
     return alignment == "bottom_right" if alignment in ("top_left", "bottom_right") else alignment
+
+
+def _ask_dense(torch: Any, q: Any, k: Any, v: Any, is_causal: bool, scale: Any, enable_gqa: bool) -> Any:
+    if STEP.call is None or not (enable_gqa or (q.dim() > 1 and q.size(1) == k.size(1) == v.size(1))):
+        return None
+    right, is_deterministic = 0 if is_causal else None, torch._C._get_deterministic_algorithms()
+    options = (scale, 0.0, None, right, False, None, is_deterministic, None, None, _shapes[0], False)
+    return STEP.call(DENSE, q, k, v, None, None, None, None, None, None, None, None, None, *options)
 
 
 def _ask_paged(tensors: tuple[Any, ...], options: tuple[Any, ...], rest: tuple[Any, ...], kv_layout: Any) -> Any:
