@@ -9,10 +9,11 @@ from functools import partial
 from typing import Any
 
 from .. import torch_ops
+from ..execution.plan_pool import shared_pool
 from .frontend_graph import build
 from .shapes import Direction, Shape
 
-__all__ = ["Frontend", "differentiate", "fill_forward", "make_buffers", "open_frontend", "torch_calls"]
+__all__ = ["Frontend", "differentiate", "fill_forward", "make_buffers", "open_frontend", "settle", "torch_calls"]
 
 
 def make_buffers(shape: Shape, direction: Direction, sets: int = 1) -> list[dict[str, Any]]:
@@ -108,11 +109,20 @@ def torch_calls(
         yield name, made, context
 
 
+def settle(call: Callable[[], Any]) -> None:
+    """Call it until plans that are built in the background have taken over, and the compiled step knows them."""
+    for _ in range(2):
+        for _ in range(10):
+            call()
+        shared_pool().wait()
+
+
 def differentiate(call: Callable[[], Any], inputs: tuple[Any, ...], buffers: Mapping[str, Any]) -> Callable[[], Any]:
     """Return the backward pass of a call, whose forward pass is made now."""
     import torch
 
     for x in inputs:
         x.requires_grad_(True)
+    settle(call)
     o = call()
     return partial(torch.autograd.grad, o, inputs, buffers["do"], retain_graph=True)

@@ -27,7 +27,7 @@ from ..native.fast_call import compiled_library
 from ..plans.build import build, shared_target
 from ..torch_ops.compiled import STEP
 from ..torch_ops.extension import EXTENSION
-from .contenders import TORCH_BACKENDS
+from .contenders import TORCH_BACKENDS, settle
 from .run import c_loop
 from .shapes import SMALL, Effort
 from .timing import host_times, microseconds, within
@@ -66,10 +66,10 @@ def contend(way: str, tensors: tuple[Any, ...], gradient: Any, calls: dict[str, 
         run: Call = partial(call, *inputs)
         try:
             with context():
+                settle(run)
                 if way == PASSES[2]:
                     run = partial(torch.autograd.grad, run(), inputs, gradient, retain_graph=True)
-                for _ in range(20):  # plans are built, shapes come back, the compiled step is taught
-                    run()
+                    settle(run)
         except (RuntimeError, TypeError, NotImplementedError):
             continue
         made[name] = (context, run)

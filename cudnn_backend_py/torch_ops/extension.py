@@ -44,7 +44,8 @@ def is_wanted() -> bool:
     return os.environ.get(VARIABLE, "") != "0"
 
 
-def _folder() -> PrivateFolder:
+def folder() -> PrivateFolder:
+    """Return where extensions are kept: ``CUDNN_BACKEND_TORCH_EXTENSION``, else in the user's cache folder."""
     named = os.environ.get(VARIABLE, "")
     if not named:
         import platformdirs
@@ -131,14 +132,14 @@ class Extension:
         if not is_wanted():
             self._end(f"left out: {VARIABLE} is 0")
             return
-        build, folder = Build.of(torch), _folder()
-        if self._load(build, folder, then):
+        build, place = Build.of(torch), folder()
+        if self._load(build, place, then):
             return
         if missing := build.missing():
             self._end(f"it cannot be built: {missing}")
         else:
             self.state = "being built"
-            threading.Thread(target=self._build, args=(build, folder, then), daemon=True).start()
+            threading.Thread(target=self._build, args=(build, place, then), daemon=True).start()
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until it is loaded or known not to be; return whether it is loaded."""
@@ -149,16 +150,16 @@ class Extension:
         self.state = state
         self._done.set()
 
-    def _load(self, build: Build, folder: PrivateFolder, then: Callable[[Any], None]) -> bool:
+    def _load(self, build: Build, place: PrivateFolder, then: Callable[[Any], None]) -> bool:
         """Load it if it was built, and return whether nothing is left to do."""
         try:
-            with folder.open() as opened:
+            with place.open() as opened:
                 with suppress(FileNotFoundError):
                     refusal = opened.read(build.refusal, _MOST_BYTES).decode(errors="replace")
-                    self._end(f"it could not be built, {folder.path / build.refusal} says: {refusal}")
+                    self._end(f"it could not be built, {place.path / build.refusal} says: {refusal}")
                     return True
                 opened.read(build.file, _MOST_BYTES)  # a plain file that nobody else can write
-            module = load(folder.path / build.file)
+            module = load(place.path / build.file)
             then(module)
         except FileNotFoundError:
             return False
@@ -169,8 +170,8 @@ class Extension:
         self._end("loaded")
         return True
 
-    def _build(self, build: Build, folder: PrivateFolder, then: Callable[[Any], None]) -> None:
-        command = call_command(f"{__name__}:build_here", str(folder.path), build.key, *build.command)
+    def _build(self, build: Build, place: PrivateFolder, then: Callable[[Any], None]) -> None:
+        command = call_command(f"{__name__}:build_here", str(place.path), build.key, *build.command)
         try:
             # A session of its own: it ends its work also where this process is interrupted.
             subprocess.run(
@@ -184,8 +185,8 @@ class Extension:
         except (OSError, subprocess.SubprocessError) as error:
             self._end(f"it could not be built: {error}")
             return
-        if not self._load(build, folder, then):
-            self._end(f"it could not be kept in {folder.path}")
+        if not self._load(build, place, then):
+            self._end(f"it could not be kept in {place.path}")
 
 
 def load(path: Path) -> Any:
@@ -203,11 +204,11 @@ def build_here() -> None:
     _, named, key, *command = sys.argv
     with suppress(OSError):
         os.nice(10)
-    build, folder = (
+    build, place = (
         Build(tuple(command), key),
         PrivateFolder(named, title="folder", reason="code is loaded from it", code="cache-folder-not-private"),
     )
-    with folder.open(create=True) as opened, opened.lock(_LONGEST_S):
+    with place.open(create=True) as opened, opened.lock(_LONGEST_S):
         if not _is_there(opened, build):
             data, refusal = _compile(build)
             opened.write(build.refusal if data is None else build.file, refusal.encode() if data is None else data)
