@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol, get_args
 
 from ..errors import CudnnStatusError, EnvironmentNotReady, GraphError, NotSupported, UsageError
 from ..graph.attention import Attention, deterministic_config, sdpa_backward, sdpa_forward
-from ..graph.attention.shape_class import Bounds, bounds_of, class_problem, read_tokens, why_no_class
+from ..graph.attention.shape_class import Bounds, bounds_of, class_problem, read_tokens, whole_tiles, why_no_class
 from ..graph.ir import Graph, packed_strides
 from ..native.cuda import is_capturing
 from ..plans.build import build
@@ -93,7 +93,7 @@ class Kin:
             return held, key
         make = partial(self.build, bounds)
         others = [] if is_fixed else [other for other in pool.keys_there() if other[0] == family]
-        for other in sorted(others, key=lambda other: other[1].area):
+        for other in sorted(others, key=lambda other: other[1]):
             held = pool.find(other) if other[1].hold(*needed) else None
             if held is not None:
                 pool.soon(key, make, _ordinal(self.target))
@@ -103,6 +103,7 @@ class Kin:
     def find_exact(self, needed: Bounds, stream: int) -> tuple[Held, Any]:
         """Return the plan whose bounds are just the call's, and its key in the pool; raise as :meth:`find`."""
         pool = shared_pool() if self._pool is None else self._pool
+        needed = whole_tiles(self.problem, needed)
         key = (f"exact {self._family(decoding=needed.q == 1)}", needed)
         return pool.hold(key, partial(self.build, needed), stream), key
 
@@ -396,6 +397,8 @@ def _lies_as_tokens(facts: Mapping[str, _Facts]) -> bool:
         found = read_tokens(dims, strides)
         if found is None or (name == "stats" and (found.token, found.head) != (dims[1], 1)):
             return False
+        if name in ("q", "dq") and "dq" in facts and found.batch != dims[2] * found.token:
+            return False  # scratch memory lies like Q, without gaps
     return True
 
 

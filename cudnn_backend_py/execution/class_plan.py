@@ -26,6 +26,7 @@ from ..native.fast_call import Launch
 from ..native.launch import Launcher
 from ..native.prepare import MOST_CLEARED, MOST_RAGGED, THREADS, Prepare
 from ..plans.build import build
+from ..plans.choice import Knobs
 from ..plans.plan import Plan
 from ..target import Target
 from .arguments import Arguments
@@ -40,7 +41,7 @@ __all__ = ["ClassPlan", "Sequences"]
 _OF_KEYS = ("k", "v", "dk", "dv")  # counted in the tokens of K and V
 _MINUS_INFINITY = 0xFF800000  # as float32
 _CLEARED = {"o": 0, "stats": _MINUS_INFINITY, "max": _MINUS_INFINITY, "sum_exp": 0, "dq": 0, "dk": 0, "dv": 0}
-_MOST_BLOCKS = 1024
+_MOST_BLOCKS = 256
 _PACKS_KEPT = 64
 
 
@@ -63,7 +64,8 @@ class Sequences:
         int32 [batch, n] on the GPU, rows dense: the pages of each sequence, for paged K and V. Entries beyond a
         sequence's length are not read.
     total_q, total_kv
-        Tokens in memory where they are packed: a backward pass needs it, for its scratch memory.
+        Tokens in memory, from the first sequence to the end of the last one: how much scratch memory a backward pass
+        takes. Batch times the longest length if not given; needed where tokens are packed or sequences have gaps.
     """
 
     batch: int
@@ -90,6 +92,8 @@ class ClassPlan:
     workspace
         "torch": torch's caching allocator at each call; a function of the size in bytes, whose result is held until
         the launch; None: memory of its own, which grows with the largest call.
+    engine, knobs
+        As for :func:`~cudnn_backend_py.plans.build.build`.
 
     Attributes
     ----------
@@ -119,9 +123,11 @@ class ClassPlan:
         *,
         backward: bool,
         workspace: Callable[[int], Any] | Literal["torch"] | None = "torch",
+        engine: int | None = None,
+        knobs: Knobs | None = None,
     ) -> None:
         self.problem, self.bounds = problem, Bounds(problem.batch, problem.seq_q, problem.seq_kv)
-        self.plan = _build(problem, target, backward)
+        self.plan = _build(problem, target, backward, (engine, knobs))
         self.device = live_handle(self.plan).device or 0
         self._is_alone = target.library.driver.devices == 1
         arguments = Arguments(self.plan.graph)
@@ -129,7 +135,7 @@ class ClassPlan:
         prepared = [x for x in arguments.given if x.name.startswith(PREPARED)]
         numbers = [x for x in arguments.held if not x.scratch]
         held = [x for x in arguments.held if x.scratch]
-        self.scratch = [Scratch.of(x, problem) for x in held]
+        self.scratch = [Scratch.of(x) for x in held]
         self.names = tuple(x.name for x in given)
         self.uids = tuple(x.uid for x in (*given, *prepared, *numbers, *held))
         self._numbers = [scalar_array(x, x.value) for x in numbers]
@@ -172,7 +178,7 @@ class ClassPlan:
         Raises
         ------
         UsageError
-            ``class-bounds`` for a call beyond them, ``missing-buffer``, ``missing-total``.
+            ``class-bounds`` for a call beyond them, ``missing-buffer``.
         CudnnStatusError
             What cuDNN refuses at launch.
         """
@@ -186,7 +192,7 @@ class ClassPlan:
         state = self.state()
         if not self.captured and is_capturing(state.stream):
             self.captured = True
-        scratch, size = self._lay_out_scratch(s, multipliers)
+        scratch, size = self._lay_out_scratch(s)
         base, _held = self._take_workspace(state, size + self.plan.workspace_bytes)
         addresses = (
             *given,
@@ -301,12 +307,12 @@ class ClassPlan:
             count += 1
         yield from [0] * (8 * (MOST_CLEARED - count))
 
-    def _lay_out_scratch(self, s: Sequences, multipliers: Mapping[str, int]) -> tuple[list[int], int]:
+    def _lay_out_scratch(self, s: Sequences) -> tuple[list[int], int]:
         """Return where scratch tensors lie behind the tables in a workspace, and where its rest begins."""
         size, places = self.table_bytes, []
         for tensor in self.scratch:
             places.append(size)
-            size += _round_up(tensor.unit(multipliers) * tensor.count(s))
+            size += _round_up(tensor.bytes * tensor.count(s))
         return places, size
 
     def _take_workspace(self, state: _State, size: int) -> tuple[int, Any]:
@@ -345,11 +351,12 @@ class _State:
         self.launch.run(pack)
 
 
-def _build(problem: Attention, target: Target, backward: bool) -> Plan:
+def _build(problem: Attention, target: Target, backward: bool, choice: tuple[int | None, Knobs | None]) -> Plan:
     version, sm = target.library.version, target.sm
     graph = class_graph(problem, backward, version, sm)
-    chosen = deterministic_config(version, sm) if problem.deterministic and backward else None
-    engine, knobs = chosen or (None, None)
+    if problem.deterministic and backward:
+        choice = deterministic_config(version, sm) or choice
+    engine, knobs = choice
     return build(graph, target, engine=engine, knobs=knobs)
 
 
@@ -370,41 +377,25 @@ def _lay_out(tensors: Sequence[Tensor]) -> tuple[dict[str, int], int]:
 
 
 class Scratch(NamedTuple):
-    """How much a scratch tensor takes: a ragged one reaches as far as the tensor whose offsets it has.
-
-    ``bytes`` of it all, or for each element from one token (packed) or sequence (dense) of the `owner` to the next.
-    """
+    """How much a scratch tensor takes: ``bytes`` of it all, or a ragged one's for each token of Q or of K and V."""
 
     bytes: int
-    owner: str
+    tokens: Literal["", "q", "kv"]
 
     @classmethod
-    def of(cls, tensor: Tensor, problem: Attention) -> Scratch:
+    def of(cls, tensor: Tensor) -> Scratch:
         if tensor.ragged_offset is None:
             return cls(tensor.span_bytes, "")
         owner = tensor.ragged_offset.name.removeprefix("ragged_")
-        # Where heads share keys, each has rows of its own: as many times the stride.
-        rows = tensor.strides[2] // problem.strides(owner)[2]
-        return cls(rows * ELEMENT_BITS[tensor.data_type] // 8, owner)
-
-    @property
-    def is_of_keys(self) -> bool:
-        """Whether its owner counts in the tokens of K and V."""
-        return self.owner in _OF_KEYS
-
-    def unit(self, multipliers: Mapping[str, int]) -> int:
-        """Return the bytes of a token or sequence of its owner; without one, of it all."""
-        return self.bytes * multipliers[self.owner] if self.owner else self.bytes
+        return cls(tensor.strides[2] * ELEMENT_BITS[tensor.data_type] // 8, "kv" if owner in _OF_KEYS else "q")
 
     def count(self, s: Sequences) -> int:
-        """Return how many of these there are."""
-        cu, total = (s.cu_kv, s.total_kv) if self.is_of_keys else (s.cu_q, s.total_q)
-        count = 1 if not self.owner else s.batch if cu is None else total
-        if count is None:
-            raise UsageError(
-                "a backward pass of packed tokens needs their number: total_q, total_kv", code="missing-total"
-            )
-        return count
+        """Return how many times that is needed."""
+        if not self.tokens:
+            return 1
+        if self.tokens == "kv":
+            return s.batch * s.max_kv if s.total_kv is None else s.total_kv
+        return s.batch * s.max_q if s.total_q is None else s.total_q
 
 
 def _round_up(size: int) -> int:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from ..execution.class_plan import ClassPlan, Sequences
 from ..execution.executable import Executable
 from ..execution.plan_pool import shared_pool
-from ..graph.attention.shape_class import least_grown
+from ..graph.attention.shape_class import least_of
 from ..native.cuda import driver_function, in_context
 from ..native.fast_call import Call, compiled_library
 from ..native.prepare import Prepare
@@ -208,8 +208,8 @@ def class_recipe(
     known, state = sources(inputs, outputs), plan.state()
     pieces: list[Number] = [plan.table_bytes]
     for scratch in plan.scratch:
-        slot, unit, count = (T_KV if scratch.is_of_keys else T_Q), scratch.unit(multipliers), scratch.count(sequences)
-        pieces.append((0, unit, slot) if scratch.owner and slot in slots.loose else unit * count)
+        slot = {"q": T_Q, "kv": T_KV}.get(scratch.tokens)
+        pieces.append((0, scratch.bytes, slot) if slot in slots.loose else scratch.bytes * scratch.count(sequences))
     pieces.append(plan.plan.workspace_bytes)
     count = len(plan.names)
     tables = [(PIECE, 0, offset) for offset in plan.table_places]
@@ -226,7 +226,7 @@ def class_recipe(
             slots.number(MAX_Q, sequences.max_q),
             slots.number(MAX_KV, sequences.max_kv),
         ),
-        tuple(0 if named[name] is None else known[name] for name in _LENGTHS),  # type: ignore[arg-type]
+        tuple(0 if named[name] is None else known[name] for name in _LENGTHS),
         multipliers,
         (0, 0, 0)
         if table is None
@@ -285,7 +285,7 @@ class _Slots:
     def limits(self, plan: ClassPlan, options: Options, *, is_exact: bool) -> tuple[tuple[int, int, int], ...]:
         """Return (slot, least, most) of the calls whose class this is: not those for which there is a smaller one."""
         s, most, page = self._sequences, plan.bounds, plan.problem.page_size
-        least = most if is_exact else least_grown(most)
+        least = most if is_exact else least_of(plan.problem, most)
         ranges = dict.fromkeys(self.loose, (1, _UNBOUND)) | {ROW_STRIDE: (0, _UNBOUND)}
         ranges[BATCH] = least.batch, most.batch
         # Single rows are a problem of their own.

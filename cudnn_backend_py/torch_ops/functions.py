@@ -374,7 +374,8 @@ def attention_with_kvcache(
         [b, s, h, d]: s tokens of each sequence; or, with `cu_seqlens_q`, packed tokens [t, h, d].
     k_cache, v_cache
         The pages, [pages, tokens of a page, h, d] ("NHD") or [pages, h, tokens of a page, d] ("HND"), with any strides
-        but d dense; the tokens of a page are a power of two.
+        but d dense; the tokens of a page are a power of two. What lies behind the end of a sequence in its last page
+        must be finite, such as zeros or what was there before: kernels load it and multiply it by zero.
     block_table
         [b, n] int32: the pages of each sequence, in order. What lies beyond the length is not read.
     cache_seqlens

@@ -393,7 +393,7 @@ class _ByClass:
         folded = self._reading.heads_folded
         len_q, len_kv = named["seq_len_q"], named["seq_len_kv"]
         if folded > 1 and len_q is not None:
-            len_q, len_kv = (x.unsqueeze(1).expand(-1, folded).reshape(-1) for x in (len_q, len_kv))
+            len_q, len_kv = (x.repeat_interleave(folded) for x in (len_q, len_kv))
         r = self._reading
         return Sequences(
             *(r.batch, r.max_q, r.max_kv, named["cu_seqlens_q"], named["cu_seqlens_k"], len_q, len_kv),

@@ -12,7 +12,7 @@ import pytest
 
 from cudnn_backend_py import DataType, Target, UsageError, open_target
 from cudnn_backend_py.execution.class_plan import ClassPlan, Sequences
-from cudnn_backend_py.graph.attention.shape_class import Bounds, class_problem
+from cudnn_backend_py.graph.attention.shape_class import Bounds, bounds_of, class_problem
 from tests.support.ragged_attention import Call, Kind, Mode, error, ints, reference
 
 torch: Any = pytest.importorskip("torch", reason="did not run: these buffers are torch's")
@@ -115,8 +115,8 @@ def test_pages_and_packed_queries(gpu: Target, lens_q: list[int]) -> None:
     lens, page = [500, 1, 77, 512], 16
     k, v, table, whole = paged(lens, page, 40)
     kind = Kind(causal=max(lens_q) > 1, bottom_right=max(lens_q) > 1)
-    base = replace(kind.problem(1, max(lens_q), 2), padding=True, page_size=page, pages_k=len(k), pages_v=len(v))
-    bounds = Bounds(8, max(lens_q), 1024)
+    base = replace(kind.problem(8, max(lens_q), 1000), padding=True, page_size=page, pages_k=len(k), pages_v=len(v))
+    bounds = bounds_of(base)
     plan = ClassPlan(class_problem(base, bounds, backward=False), gpu, backward=False)
     q = torch.randn(sum(lens_q), 4, 64, device="cuda", dtype=torch.half)
     o, stats = torch.full_like(q, torch.nan), torch.full((len(q), 4), torch.nan, device="cuda")

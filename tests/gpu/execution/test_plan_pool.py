@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -82,17 +82,17 @@ def test_plans_go_while_their_work_is_in_flight(pool: PlanPool, gpu: Target) -> 
 
 def test_a_plan_is_destroyed_once_its_stream_is_past_it(pool: PlanPool, gpu: Target) -> None:
     held = pool.hold(64, lambda: exact(64, gpu, cache=False))
-    plan_of_cudnn = held.plan.plan
+    gone = weakref.ref(held.plan)
     given = tensors(64)
     torch.cuda._sleep(500_000_000)
     held.plan(given["q"], given["k"], given["v"], given["o"])
     for length in (65, 66, 67):
         pool.hold(length, lambda length=length: exact(length, gpu))  # type: ignore[misc]
     assert held.plan is None
-    assert len(gc.get_referrers(plan_of_cudnn)) > 1  # the executable still holds it
+    assert gone() is not None
     torch.cuda.synchronize()
     pool.hold(68, lambda: exact(68, gpu))
-    assert not any(isinstance(holder, Executable) for holder in gc.get_referrers(plan_of_cudnn))
+    assert gone() is None
     assert is_right(given)
 
 
@@ -201,7 +201,7 @@ def test_a_larger_class_serves_until_the_better_one_is_built(gpu: Target) -> Non
     better = pool.find(pool.keys_there()[1])
     assert better is not None
     assert better.plan.streams
-    assert better.plan.bounds == Bounds(2, 80, 80)
+    assert better.plan.bounds == Bounds(2, 128, 128)
 
 
 def test_heads_before_rows_have_exact_plans(gpu: Target) -> None:

@@ -57,7 +57,9 @@ def test_opcheck(form: str) -> None:
     else:
         q = half(2, 64, 4, 128).to(torch.float8_e4m3fn).transpose(1, 2)
         given = arguments(True, PLAIN, q=q, k=q, v=q, **dict.fromkeys(SCALES, torch.ones(1, device="cuda")))
-    utilities = ["test_schema", "test_autograd_registration", "test_faketensor"]
+    utilities = ["test_faketensor"]
+    if form != "fp8":  # torch cannot compare such tensors
+        utilities += ["test_schema", "test_autograd_registration"]
     if form in ("dense", "packed"):
         utilities.append("test_aot_dispatch_dynamic")
     torch.library.opcheck(operator, given, test_utils=utilities)

@@ -119,6 +119,16 @@ def test_pages_of_k_and_v_in_one_buffer() -> None:
         check((found[0].transpose(1, 2), found[1].squeeze(-1)), want)
 
 
+@pytest.mark.parametrize("shapes", ["exact", "any"])
+@pytest.mark.parametrize("n", [4, 43, 107])
+def test_few_keys_beside_pages_of_others(n: int, shapes: str) -> None:
+    """A tile of keys reaches beyond the table's end: no page of anyone else takes part, which are NaN here."""
+    q, k, v, k_pages, v_pages, table = make([n], 3, heads=4, kv_heads=4)
+    k_pages, v_pages = (torch.cat([torch.full_like(x, float("nan")), x]) for x in (k_pages, v_pages))
+    o = attention_with_kvcache(q.transpose(1, 2), k_pages, v_pages, table + len(k_pages) // 2, ints([n]), shapes=shapes)
+    assert error(o.transpose(1, 2), want_of(q, k, v, Masks(), [3], [n])[0]) < 2e-3
+
+
 def test_sequences_without_keys() -> None:
     many_kv = [30, 0, 1]
     q, k, v, k_pages, v_pages, table = make(many_kv, 1)

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import UsageError
+from cudnn_backend_py.execution.any_shape import OFTEN
+from cudnn_backend_py.execution.plan_pool import shared_pool
 from cudnn_backend_py.torch_ops import attention, clear_plans, set_shapes
 from tests.support.figures import add_figure
 from tests.support.torch_reference import Masks, error, gradients
@@ -79,6 +81,15 @@ def test_rows_beyond_the_lengths_are_zero(policy: str, layout: str) -> None:
     check(dict(zip("qkv", inputs, strict=True)), [o, *grads], d_o, Masks(), len_q=len_q, len_kv=len_kv)
 
 
+@pytest.mark.parametrize("layout", ["bshd", "bhsd"])
+def test_one_sequence_with_a_length(layout: str) -> None:
+    *inputs, d_o = make(1, 300, layout=layout)
+    len_q, len_kv = (torch.tensor([n], device="cuda", dtype=torch.int32) for n in (2, 270))
+    o = attention(*inputs, seq_len_q=len_q, seq_len_kv=len_kv, shapes="any")
+    grads = torch.autograd.grad(o, inputs, d_o)
+    check(dict(zip("qkv", inputs, strict=True)), [o, *grads], d_o, Masks(), len_q=len_q, len_kv=len_kv)
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("dims", [(1, 1), (3, 1), (1, H), (3, H)], ids=str)
 def test_bias_and_its_gradient(policy: str, dims: tuple[int, int]) -> None:
@@ -122,6 +133,20 @@ def test_dropout_is_the_same_backward(policy: str) -> None:
         kept, whole = float((dv.double() * v.detach()).sum()), float(o.detach().double().sum())
         assert abs(kept - whole) < 0.02 * whole
         time.sleep(0.2)
+
+
+def test_exact_plan_takes_over() -> None:
+    clear_plans()
+    q, k, v, _ = (x.detach() for x in make(2, 210))
+    runs = [attention(q, k, v, causal=True) for _ in range(OFTEN)]
+    assert all(torch.equal(x, runs[0]) for x in runs), "one plan of a class at first"
+    assert shared_pool().wait()
+    kinds = [key[0] for key in shared_pool().keys_there()]
+    assert kinds.count("exact") == 1
+    found = attention(q, k, v, causal=True)
+    assert len(shared_pool()) == len(kinds)
+    assert torch.equal(found, attention(q, k, v, causal=True, shapes="exact"))
+    assert error(found, runs[0]) < 1e-3
 
 
 def test_results_repeat_where_they_must() -> None:
