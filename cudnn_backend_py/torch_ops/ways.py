@@ -1,8 +1,7 @@
 """The ways a pass can take: the exact plan of its shape, or the plan of a class of shapes.
 
 Which one is the policy's choice (``exact``, ``any``, ``adaptive``); packed tokens and pages always go by a class. What
-is known of a call is kept by the shapes of its tensors, for the last few thousand shapes; plans are in the pool of the
-process.
+is known of a call is kept by the shapes of its tensors, for the last thousand; plans are in the pool of the process.
 """
 
 from __future__ import annotations
@@ -44,6 +43,7 @@ _KIN_KEPT = 512  # kinds of calls
 _PATIENCE = 1000  # calls after which an exact plan is asked for again, if it had to go or found no room
 _SMALL_WORKSPACE = 1 << 20  # bytes a plan may keep; more is asked of torch's allocator at each call
 _WRITTEN = {False: ("o", "stats", "amax_s", "amax_o"), True: ("dq", "dk", "dv", "dbias", "dsink")}
+_CLEARED = {"stats": float("-inf")}  # what rows hold that nobody writes; 0 if not named
 _LENGTHS = ("seq_len_q", "seq_len_kv", "cu_seqlens_q", "cu_seqlens_k")  # read by a kernel of ours
 
 Named = dict[str, Any]
@@ -178,7 +178,7 @@ class _Empty:
         """Write zeros, and statistics of nothing."""
         for name in self._written:
             if named.get(name) is not None:
-                named[name].fill_(float("-inf") if name == "stats" else 0)
+                named[name].fill_(_CLEARED.get(name, 0.0))
 
     def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe | None:
         """Return None: there is no plan."""
@@ -204,6 +204,8 @@ class _Exact:
         self._read = [name for name, x in present.items() if name not in _WRITTEN[backward] and not _is_plain(name, x)]
         self._facts = {name: _facts(x, name in self._read) for name, x in present.items()}
         self._backward, self._options = backward, options
+        has_lengths = named["seq_len_q"] is not None  # rows of sequences without keys are not written
+        self._cleared = [name for name in (*MOVED[backward], "stats") if name in _WRITTEN[backward] and has_lengths]
         self._key = ("exact", key)
         self._held: Held | None = None
         self._lessons: dict[Any, int] = {}
@@ -240,6 +242,9 @@ class _Exact:
             plan.captured = True
         for name in self._read:
             named[name] = named[name].clone(memory_format=torch.contiguous_format)
+        for name in self._cleared:
+            if named[name] is not None:
+                named[name].fill_(_CLEARED.get(name, 0.0))
         plan(*[named[name] for name in plan.names])
 
     @property

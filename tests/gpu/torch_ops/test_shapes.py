@@ -66,13 +66,13 @@ def test_policies_agree(case: str, kv_heads: int, layout: str) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])
 def test_rows_beyond_the_lengths_are_zero(policy: str, layout: str) -> None:
-    b, s = 4, 150
+    b, s = 6, 150
     *inputs, d_o = make(b, s, layout=layout)
-    len_q = torch.tensor([150, 100, 1, 0], device="cuda", dtype=torch.int32)
-    len_kv = torch.tensor([90, 150, 1, 3], device="cuda", dtype=torch.int32)
+    len_q = torch.tensor([150, 100, 1, 0, 0, 5], device="cuda", dtype=torch.int32)
+    len_kv = torch.tensor([90, 150, 1, 3, 0, 0], device="cuda", dtype=torch.int32)
     # What torch's allocator hands out next was something else before.
-    for _ in range(4):
-        torch.full_like(inputs[0], float("nan")).sum()
+    spoiled = [torch.full_like(inputs[0], float("nan")) for _ in range(4)]
+    del spoiled
     o = attention(*inputs, seq_len_q=len_q, seq_len_kv=len_kv, shapes=policy)
     grads = torch.autograd.grad(o, inputs, d_o)
     for x, lens in ((o, len_q), (grads[0], len_q), (grads[1], len_kv), (grads[2], len_kv)):
