@@ -221,7 +221,7 @@ class ClassPlan:
         self,
         s: Sequences,
         numbers: tuple[Any, Any, Any],
-        lengths: tuple[Any, Any, Any, Any],
+        lengths: Sequence[Any],
         multipliers: Mapping[str, int],
         table: tuple[Any, Any, Any],
         places: Mapping[str, Any],

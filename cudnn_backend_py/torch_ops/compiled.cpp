@@ -18,6 +18,7 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -141,6 +142,7 @@ struct Key {
 struct Output {
   at::ScalarType type;
   std::vector<Number> dims, strides;
+  std::optional<double> filled;  // with this, first
 };
 
 struct Place {  // what is written: an address, or a number
@@ -339,6 +341,7 @@ int launch(Plan& plan, const Slots& slots, const Tensor* inputs, Tensor* outputs
     for (const Number& number : made.dims) dims.push_back(number.of(slots));
     for (const Number& number : made.strides) strides.push_back(number.of(slots));
     outputs[index] = at::empty_strided(dims, strides, options.dtype(made.type));
+    if (made.filled) outputs[index].fill_(*made.filled);
   }
   c10::DataPtr workspace;
   uint64_t addresses[kPieces];
@@ -621,10 +624,12 @@ std::shared_ptr<Plan> read_plan(PyObject* tuple) {
     plan->most[slot] = most;
   });
   each(outputs, [&](PyObject* item) {
-    PyObject *like, *dims, *strides;
-    if (!PyArg_ParseTuple(item, "OOO", &like, &dims, &strides)) throw python_error();
+    PyObject *like, *dims, *strides, *fill;
+    if (!PyArg_ParseTuple(item, "OOOO", &like, &dims, &strides, &fill)) throw python_error();
     TORCH_CHECK(THPVariable_Check(like), "a tensor is needed");
-    plan->outputs.push_back({THPVariable_Unpack(like).scalar_type(), read_numbers(dims), read_numbers(strides)});
+    std::optional<double> filled;
+    if (fill != Py_None) filled = PyFloat_AsDouble(fill);
+    plan->outputs.push_back({THPVariable_Unpack(like).scalar_type(), read_numbers(dims), read_numbers(strides), filled});
   });
   plan->row = read_places(row);
   plan->parameters = read_places(parameters);

@@ -54,7 +54,7 @@ class Recipe:
     Parameters
     ----------
     outputs
-        A tensor of their type, dims, strides.
+        A tensor of their type, dims, strides, and what they are filled with first, if anything.
     row
         Of the variant pack.
     limits
@@ -74,7 +74,7 @@ class Recipe:
     """
 
     call: Call
-    outputs: tuple[tuple[Any, tuple[Number, ...], tuple[Number, ...]], ...]
+    outputs: tuple[tuple[Any, tuple[Number, ...], tuple[Number, ...], float | None], ...]
     row: tuple[Place, ...]
     token: int
     holds: Any
@@ -104,13 +104,18 @@ def sources(inputs: Pairs, outputs: Pairs) -> dict[str, tuple[int, int, int]]:
     return found
 
 
-def like(x: Any) -> tuple[Any, tuple[Number, ...], tuple[Number, ...]]:
+def like(x: Any, filled: float | None) -> tuple[Any, tuple[Number, ...], tuple[Number, ...], float | None]:
     """Return the description of an output that is always as this one."""
-    return x.new_empty((0,)), tuple(x.shape), tuple(x.stride())
+    return x.new_empty((0,)), tuple(x.shape), tuple(x.stride()), filled
 
 
-def exact_recipe(executable: Executable, inputs: Pairs, outputs: Pairs, copied: Sequence[str] = ()) -> Recipe:
-    """Return the recipe of a plan that ran with these tensors on the current stream; its outputs are made anew."""
+def exact_recipe(
+    executable: Executable, inputs: Pairs, outputs: Pairs, copied: Sequence[str], filled: Mapping[str, float]
+) -> Recipe:
+    """Return the recipe of a plan that ran with these tensors on the current stream.
+
+    Inputs that are `copied` are copied first; outputs are made anew, those `filled` have that in all elements first.
+    """
     state = executable.state_for([x for _, x in inputs if x is not None])
     known, names = sources(inputs, outputs), [name for name, _ in inputs]
     offsets, scratch_bytes = executable.scratch
@@ -137,7 +142,7 @@ def exact_recipe(executable: Executable, inputs: Pairs, outputs: Pairs, copied: 
     )
     return Recipe(
         call,
-        tuple(like(x) for _, x in outputs),
+        tuple(like(x, filled.get(name)) for name, x in outputs),
         tuple(row),
         id(executable),
         (state, executable),
@@ -252,7 +257,7 @@ def class_recipe(
     b, q, kv = plan.bounds
     return Recipe(
         call,
-        tuple((x.new_empty((0,)), slots.dims(name, x, packed=packed), tuple(x.stride())) for name, x in outputs),
+        tuple((x.new_empty((0,)), slots.dims(name, x, packed=packed), tuple(x.stride()), None) for name, x in outputs),
         tuple((at, *x) for at, x in enumerate(addresses) if not isinstance(x, int)),
         id(plan),
         (state, plan, prepare),

@@ -255,7 +255,13 @@ class _Exact:
     def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe | None:
         """Return how the compiled step runs such calls."""
         plan = None if self._held is None else self._held.plan
-        return None if plan is None else exact_recipe(plan, inputs, outputs, self._read)
+        return (
+            None
+            if plan is None
+            else exact_recipe(
+                *(plan, inputs, outputs, self._read, {name: _CLEARED.get(name, 0.0) for name in self._cleared})
+            )
+        )
 
     def _build(self) -> Executable:
         options, backward, target = self._options, self._backward, shared_target()

@@ -6,6 +6,7 @@ Pure; :mod:`cudnn_backend_py.execution.class_plan` runs it.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
@@ -98,16 +99,15 @@ def least_of(p: Attention, bounds: Bounds) -> Bounds:
 
     Single rows are left out where they have a class of their own.
     """
-    tile = _LEAST if p.page_size is None else _TILE
-    return Bounds(
-        _least_of(bounds.batch, 1),
-        1 if bounds.q == 1 else max(2, _least_of(bounds.q, _LEAST)),
-        _least_of(bounds.kv, max(tile, _LEAST)),
-    )
+    first = Bounds(1, 1 if bounds.q == 1 else 2, 1)
+    return Bounds(*(_least_of(p, bounds, axis, least) for axis, least in enumerate(first)))
 
 
-def _least_of(bound: int, smallest: int) -> int:
-    return 1 if bound <= smallest else bound // 2 + 1
+def _least_of(p: Attention, bounds: Bounds, axis: int, least: int) -> int:
+    def grown(size: int) -> int:
+        return bounds_of(p, Bounds(*(size if at == axis else bound for at, bound in enumerate(bounds))))[axis]
+
+    return least + bisect_left(range(least, bounds[axis]), bounds[axis], key=grown)
 
 
 class TokenStrides(NamedTuple):

@@ -123,7 +123,7 @@ def describe(launches: Launches, outputs: Any, row: Any, **more: Any) -> tuple[A
 
 
 def like(x: Any) -> tuple[Any, ...]:
-    return torch.empty(0, dtype=x.dtype), tuple(x.shape), tuple(x.stride())
+    return torch.empty(0, dtype=x.dtype), tuple(x.shape), tuple(x.stride()), None
 
 
 ROW = ((0, INPUT, 0, 0), (1, INPUT, 1, 0), (2, INPUT, 2, 16), (3, OUTPUT, 0, 0))
@@ -243,13 +243,13 @@ def test_statistics_are_made_for_gradients_and_given_when_wanted(
     q, k, v = tensors
     q.requires_grad_()
     assert module.call(operator, q, k, v, *NUMBERS, False) is None
-    stats = (torch.empty(0), (1, 2, 8, 1), (16, 8, 1, 1))
+    stats = (torch.empty(0), (1, 2, 8, 1), (16, 8, 1, 1), float("-inf"))
     plan = describe(launches, (like(q), stats), (*ROW, (4, OUTPUT, 1, 0)))
     assert module.learn(plan, False, 0, operator, q, k, v, *NUMBERS, True)
     o = module.call(operator, q, k, v, *NUMBERS, False)
     assert o.requires_grad
     o, found = module.call(operator, q, k, v, *NUMBERS, True)
-    assert found.shape == (1, 2, 8, 1)
+    assert (found == float("-inf")).all()
     assert not found.requires_grad
     with torch.no_grad():
         assert module.call(operator, q, k, v, *NUMBERS, False) is None
@@ -263,7 +263,7 @@ def test_statistics_are_made_for_gradients_and_given_when_wanted(
 def differentiable(module: Any, launches: Launches, operator: int, tensors: Any) -> Callable[..., Any]:
     """Teach a forward pass, and return its call."""
     q, k, v = tensors
-    stats = (torch.empty(0), (1, 2, 8, 1), (16, 8, 1, 1))
+    stats = (torch.empty(0), (1, 2, 8, 1), (16, 8, 1, 1), None)
     plan = describe(launches, (like(q), stats), (*ROW, (4, OUTPUT, 1, 0)))
     assert module.learn(plan, False, 0, operator, q, k, v, *NUMBERS, True)
     return lambda *given: module.call(operator, *given, *NUMBERS, True)
@@ -349,7 +349,7 @@ def test_calls_share_a_plan_where_they_differ_in_loose_numbers_only(module: Any,
     x, y, z = (torch.randn(size, 4) for size in (10, 12, 12))
 
     def teach(most: int) -> None:
-        outputs = ((x, ((0, 1, 0), 4), (4, 1)),)
+        outputs = ((x, ((0, 1, 0), 4), (4, 1), None),)
         row = ((0, INPUT, 0, 0), (1, OUTPUT, 0, 0), (2, NUMBER, 0, most), (3, PIECE, 1, 0), (4, PIECE, 2, 0))
         more = {"parameters": ((0, NUMBER, 0, (5, 2, 0)), (1, NUMBER, 0, (0, 1, 2))), "pieces": (0, (0, 64, 1), 8)}
         limits = ((0, 1, most), (2, 0, 100))
