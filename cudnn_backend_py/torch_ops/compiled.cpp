@@ -1,14 +1,15 @@
 // What an operator of torch does when its plan is there already, in one compiled step: find the plan by what the tensors
 // look like, allocate the outputs, launch, remember for the backward pass.
 //
-// compiled.py compiles it against the torch that is installed, and teaches it each plan after the operator has
-// run once in Python. Whatever was not taught, or is not plain eager execution, is answered by None: Python does it.
+// extension.py compiles it against the torch that is installed, compiled.py teaches it plans that ran in Python.
+// Whatever it was not taught, or is not plain eager execution, it answers with None: Python does it.
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/Allocator.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
@@ -332,6 +333,7 @@ struct Row {  // of words to be written; says whether any changed
 // Allocate the outputs and launch; return 0 or the status that failed.
 int launch(Plan& plan, const Slots& slots, const Tensor* inputs, Tensor* outputs) {
   const c10::AutoGradMode without_gradients(false);
+  const c10::DeviceGuard guard(inputs[0].device());
   Tensor copies[kTensors + 3];
   call* c = plan.target;
   const auto options = inputs[0].options().requires_grad(false);
@@ -387,6 +389,13 @@ void fail(const Plan& plan, int status) {
   if (answer) PyErr_SetString(PyExc_RuntimeError, "cuDNN refused a launch");
 }
 
+// Throw Python's exception, taken out of this thread, which may go on without Python's lock.
+[[noreturn]] void throw_error() {
+  python_error error;
+  error.persist();
+  throw error;
+}
+
 struct Unlocked {  // without Python's lock
   PyThreadState* state = PyEval_SaveThread();
   ~Unlocked() { PyEval_RestoreThread(state); }
@@ -419,11 +428,11 @@ variable_list differentiate_in_python(int number, uint64_t wanted, const Tensor*
   Python named(tuple_of(tensors, count)), options(tuple_of(scalars.data(), int(scalars.size())));
   Python made(PyObject_CallFunction(backward_in_python, "iOOK", number, named.object, options.object,
                                     static_cast<unsigned long long>(wanted)));
-  if (!made) throw python_error();
+  if (!made) throw_error();
   variable_list found(count - 3);
   for (int index = 0; index < count - 3; ++index) {
     PyObject* item = PyTuple_GetItem(made.object, index);
-    if (item == nullptr) throw python_error();
+    if (item == nullptr) throw_error();
     if (item != Py_None) found[index] = THPVariable_Unpack(item);
   }
   return found;
@@ -512,7 +521,7 @@ struct Attention : public torch::autograd::Function<Attention> {
     if (const int status = launch(*plan, slots, tensors, outputs)) {
       const Locked locked;
       fail(*plan, status);
-      throw python_error();
+      throw_error();
     }
     int output = 0;
     for (size_t place = 0; place < op.differentiable.size(); ++place) {
