@@ -89,6 +89,8 @@ def scaled_dot_product_attention(
     if torch.is_autocast_enabled("cuda"):
         kind = torch.get_autocast_dtype("cuda")
         query, key, value = query.to(kind), key.to(kind), value.to(kind)
+        if attn_mask is not None and attn_mask.is_floating_point():
+            attn_mask = attn_mask.to(kind)
     bias = None if attn_mask is None else _bias(torch, attn_mask, query, key)
     o = attention(query, key, value, bias=bias, dropout=dropout_p, causal=is_causal, scale=scale)
     return o.squeeze(1) if flat else o

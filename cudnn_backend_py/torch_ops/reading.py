@@ -74,7 +74,7 @@ def read(backward: bool, named: Mapping[str, Any], options: Options) -> Reading:
     else:
         max_kv = k.shape[2]
     moved = [name for name in MOVED[backward] if table is None or name not in ("k", "v")]
-    folded = 1 if packed or table is not None else _heads_to_fold(named, moved)
+    folded = 1 if packed or table is not None else _heads_to_fold(named, moved, backward)
     strides, multipliers, copied = {}, {}, []
     for name in moved:
         x = named[name]
@@ -150,11 +150,12 @@ def describe(backward: bool, named: Mapping[str, Any], reading: Reading) -> Atte
     return replace(make_problem(layouts, r.options, backward=backward), padding=True, **pages)
 
 
-def _heads_to_fold(named: Mapping[str, Any], moved: list[str]) -> int:
+def _heads_to_fold(named: Mapping[str, Any], moved: list[str], backward: bool) -> int:
     """Return how many heads become sequences of their own; 1 where they stay heads."""
     heads = named["q"].shape[1]
     plain = all(named.get(name) is None for name in _OF_HEADS) and all(named[x].shape[1] == heads for x in moved)
-    return heads if plain and heads > 1 and all(_folds(named[name]) for name in moved) else 1
+    is_tight = not backward or named["q"].stride(1) == named["q"].shape[2] * named["q"].shape[3]
+    return heads if plain and heads > 1 and is_tight and all(_folds(named[name]) for name in moved) else 1
 
 
 def _folds(x: Any) -> bool:
@@ -169,7 +170,8 @@ def _folds(x: Any) -> bool:
 def _as_sequences(x: Any, packed: bool, folded: int, is_tight: bool) -> tuple[int, int, int] | None:
     """Return the strides from head to head, token to token, and of the ragged offsets; None if x must be copied.
 
-    Where it `is_tight` nothing may lie between its tokens: backward, Q and its gradient lie alike.
+    Where it `is_tight` nothing may lie between its tokens and sequences: the kernels of the backward pass take the
+    offsets of Q and of its gradient for the same.
     """
     if not fits(x) or x.data_ptr() % ALIGNMENT:
         return None
@@ -190,7 +192,7 @@ def _as_sequences(x: Any, packed: bool, folded: int, is_tight: bool) -> tuple[in
         token = heads * head
     if x.shape[0] == 1:
         sequence = tokens * token
-    if head > token or (is_tight and token != heads * dim):
+    if head > token or (is_tight and (token, sequence) != (heads * dim, tokens * token)):
         return None
     return head, token, sequence
 

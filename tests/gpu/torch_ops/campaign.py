@@ -11,6 +11,8 @@ import argparse
 import json
 import math
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -201,8 +203,8 @@ def run_dense(torch: Any, p: dict[str, Any], record: Record | None, shapes: str)
     errors = {"o": error(o, want["o"])} | {
         f"d{name}": error(x, want[f"d{name}"]) for name, x in zip(inputs, found, strict=True)
     }
-    if not others:
-        errors["stats"] = error(stats.squeeze(-1), want["stats"])
+    has_keys = want["stats"] != float("-inf")
+    errors["stats"] = error(stats.squeeze(-1)[has_keys], want["stats"][has_keys])
     record.add("dense", p, kind, errors, host)
     record.parts["dense"]["host_ms"].append(host_backward)
 
@@ -379,40 +381,59 @@ def largest(part: str) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Run the campaign and write its record."""
+    """Run the campaign and write its record: each part in a process of its own, all at the same time."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--seconds", type=float, default=110.0, help="how long it may take")
+    parser.add_argument("--seconds", type=float, default=100.0, help="after which no problem is begun")
     parser.add_argument("--shapes", default="any", help="policy")
     parser.add_argument("--share", type=float, default=1.0, help="of the problems")
     parser.add_argument("--seed", type=int, default=2026)
     parser.add_argument("--parts", default="dense,varlen,paged,decode")
     chosen = parser.parse_args()
+    parts = chosen.parts.split(",")
+    if len(parts) == 1:
+        found = _record(parts[0], chosen)
+    else:
+        records = [chosen.output.with_suffix(f".{part}.json") for part in parts]
+        asked = ["--seconds", chosen.seconds, "--shapes", chosen.shapes, "--share", chosen.share, "--seed", chosen.seed]
+        command = [sys.executable, "-m", "tests.gpu.torch_ops.campaign", *map(str, asked)]
+        runs = [
+            subprocess.Popen([*command, "--parts", part, "--output", str(record)])
+            for part, record in zip(parts, records, strict=True)
+        ]
+        for run in runs:
+            run.wait()
+        found = {}
+        for record in records:
+            part = json.loads(record.read_text(encoding="utf-8"))
+            found = part | {key: found.get(key, {}) | part[key] for key in ("seconds", "parts")}
+            record.unlink()
+    chosen.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def _record(part: str, chosen: argparse.Namespace) -> dict[str, Any]:
+    """Return the record of one part."""
     import torch
 
     begin = time.perf_counter()
-    record, times = Record(), {}
-    for part in chosen.parts.split(","):
-        started = time.perf_counter()
-        try:
-            if part == "decode":
-                decode_long(torch, record)
-            else:
-                _run_part(torch, part, record, chosen, begin)
-        finally:
-            times[part] = time.perf_counter() - started
-            found = {
-                "gpu": torch.cuda.get_device_name(),
-                "torch": torch.__version__,
-                "cudnn": torch.backends.cudnn.version(),
-                "seconds": times,
-                "parts": record.to_dict(),
-            }
-            chosen.output.write_text(json.dumps(found, indent=1), encoding="utf-8")
-    for name, part in record.to_dict().items():
-        print(name, f"{part['right']} of {part['problems']} right", part["worst"], part["host_ms"], part["by_name"])
-        for wrong in part["wrong"][:6]:
+    record = Record()
+    if part == "decode":
+        decode_long(torch, record)
+    else:
+        _run_part(torch, part, record, chosen, begin)
+    found = record.to_dict()
+    for name, one in found.items():
+        print(name, f"{one['right']} of {one['problems']} right", one["worst"], one["host_ms"], one["by_name"])
+        for wrong in one["wrong"][:6]:
             print("  ", json.dumps(wrong)[:600])
+    return {
+        "gpu": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "cudnn": torch.backends.cudnn.version(),
+        "shapes": chosen.shapes,
+        "seconds": {part: time.perf_counter() - begin},
+        "parts": found,
+    }
 
 
 def _run_part(torch: Any, part: str, record: Record, chosen: argparse.Namespace, begin: float) -> None:

@@ -81,6 +81,25 @@ def test_rows_beyond_the_lengths_are_zero(policy: str, layout: str) -> None:
     check(dict(zip("qkv", inputs, strict=True)), [o, *grads], d_o, Masks(), len_q=len_q, len_kv=len_kv)
 
 
+@pytest.mark.parametrize("policy", ["exact", "any"])
+@pytest.mark.parametrize("how", ["slices of one buffer", "part of a longer buffer", "heads of a longer buffer"])
+@pytest.mark.parametrize("s", [1, 40])
+def test_tensors_with_gaps(how: str, s: int, policy: str) -> None:
+    b = 22
+    if how == "slices of one buffer":
+        whole = torch.randn(b, s, 3, H, D, device="cuda", dtype=torch.half)
+        inputs = [x.transpose(1, 2) for x in whole.unbind(2)]
+    elif how == "part of a longer buffer":
+        inputs = [torch.randn(b, 64, H, D, device="cuda", dtype=torch.half)[:, :s].transpose(1, 2) for _ in range(3)]
+    else:
+        inputs = [torch.randn(b, H, 64, D, device="cuda", dtype=torch.half)[:, :, :s] for _ in range(3)]
+    inputs = [x.detach().requires_grad_(True) for x in inputs]
+    d_o = torch.randn(b, s, H, D, device="cuda", dtype=torch.half).transpose(1, 2)
+    o = attention(*inputs, causal=True, shapes=policy)
+    grads = torch.autograd.grad(o, inputs, d_o)
+    check(dict(zip("qkv", inputs, strict=True)), [o, *grads], d_o, Masks(right_bound=0))
+
+
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])
 def test_one_sequence_with_a_length(layout: str) -> None:
     *inputs, d_o = make(1, 300, layout=layout)
