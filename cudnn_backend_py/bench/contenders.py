@@ -10,10 +10,20 @@ from functools import partial
 from typing import Any
 
 from .. import torch_ops
+from ..execution.plan_pool import shared_pool
 from .frontend_graph import build
 from .shapes import Direction, Shape
 
-__all__ = ["Frontend", "differentiate", "fill_forward", "make_buffers", "open_frontend", "torch_calls", "torch_varlen"]
+__all__ = [
+    "Frontend",
+    "differentiate",
+    "fill_forward",
+    "make_buffers",
+    "open_frontend",
+    "settle",
+    "torch_calls",
+    "torch_varlen",
+]
 
 
 def make_buffers(shape: Shape, direction: Direction, sets: int = 1) -> list[dict[str, Any]]:
@@ -109,15 +119,24 @@ def torch_calls(
         yield name, made, context
 
 
-def torch_varlen() -> tuple[Callable[..., Any], dict[str, Any]] | None:
-    """Return torch's attention of packed tokens and what makes it causal; None where this torch has none."""
+def torch_varlen(**more: Any) -> Callable[..., Any] | None:
+    """Return torch's attention of packed tokens, causal with shared heads; None where there is none that can."""
     try:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:
         return None
-    if "is_causal" in inspect.signature(varlen_attn).parameters:
-        return varlen_attn, {"is_causal": True}
-    return varlen_attn, {"window_size": (-1, 0)}
+    names = inspect.signature(varlen_attn).parameters
+    causal: dict[str, Any] = {"window_size": (-1, 0)} if "window_size" in names else {"is_causal": True}
+    grouped = {"enable_gqa": True} if "enable_gqa" in names else {}
+    return partial(varlen_attn, **causal, **grouped, **more) if set(more) <= set(names) else None
+
+
+def settle(call: Callable[[], Any]) -> None:
+    """Call it until plans that are built in the background have taken over, and the compiled step knows them."""
+    for _ in range(2):
+        for _ in range(10):
+            call()
+        shared_pool().wait()
 
 
 def differentiate(call: Callable[[], Any], inputs: tuple[Any, ...], buffers: Mapping[str, Any]) -> Callable[[], Any]:
@@ -126,5 +145,6 @@ def differentiate(call: Callable[[], Any], inputs: tuple[Any, ...], buffers: Map
 
     for x in inputs:
         x.requires_grad_(True)
+    settle(call)
     o = call()
     return partial(torch.autograd.grad, o, inputs, buffers["do"], retain_graph=True)

@@ -37,7 +37,7 @@ from ..system.child import script_command
 from ..target import Target
 from ..torch_ops.operators import load_torch
 from ..tuning.search import autotune
-from .contenders import Frontend, differentiate, fill_forward, make_buffers, open_frontend, torch_calls
+from .contenders import Frontend, differentiate, fill_forward, make_buffers, open_frontend, settle, torch_calls
 from .judge import judge, verdict_lines
 from .ragged import bench_ragged
 from .shapes import DIRECTIONS, FULL, QUICK, SMALL, Direction, Effort, Shape
@@ -114,6 +114,7 @@ def _host_contenders(
     operator: Callable[[], Any] = partial(torch_ops.attention, q, k, v, causal=True)
     if direction == "backward":
         operator = differentiate(operator, (q, k, v), first)
+    settle(operator)
     contenders["torch operator"] = same(operator)
     for name, call, context in torch_calls(SMALL, direction, first):
         contenders[name] = within(context, call)

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ..errors import UsageError
 from ..generated.enums import DataType
@@ -136,14 +136,15 @@ class ClassPlan:
         given = [x for x in arguments.given if not x.name.startswith(PREPARED)]
         prepared = [x for x in arguments.given if x.name.startswith(PREPARED)]
         numbers = [x for x in arguments.held if not x.scratch]
-        self._scratch = [x for x in arguments.held if x.scratch]
+        held = [x for x in arguments.held if x.scratch]
+        self.scratch = [Scratch.of(x) for x in held]
         self.names = tuple(x.name for x in given)
-        self.uids = tuple(x.uid for x in (*given, *prepared, *numbers, *self._scratch))
+        self.uids = tuple(x.uid for x in (*given, *prepared, *numbers, *held))
         self._numbers = [scalar_array(x, x.value) for x in numbers]
-        self._number_places = [int(array.ctypes.data) for array in self._numbers]
-        self._tables, self._table_bytes = _lay_out(prepared)
-        self._table_places = [self._tables[_table_of(x)] for x in prepared]
-        self._ragged = [name.removeprefix("ragged_") for name in self._tables if name.startswith("ragged_")]
+        self.number_places = [int(array.ctypes.data) for array in self._numbers]
+        self.tables, self.table_bytes = _lay_out(prepared)
+        self.table_places = [self.tables[_table_of(x)] for x in prepared]
+        self._ragged = [name.removeprefix("ragged_") for name in self.tables if name.startswith("ragged_")]
         pages = problem.pages_per_sequence if problem.page_size else 0
         self._paging = problem.page_size or 1, pages
         self._blocks = min(-(-max(problem.batch + 1, problem.batch * pages) // THREADS), _MOST_BLOCKS)
@@ -156,6 +157,7 @@ class ClassPlan:
         self._local = threading.local()
         self._current_stream: Callable[[], int] | None = None
         self.streams: set[int] = set()
+        self.lessons: dict[tuple[int, ...], int] = {}  # what others keep of how often it ran
         self.captured = False
 
     def __repr__(self) -> str:
@@ -189,40 +191,79 @@ class ClassPlan:
                 code="class-bounds",
             )
         given = self._given(buffers)
-        state = self._state()
+        state = self.state()
         if not self.captured and is_capturing(state.stream):
             self.captured = True
         scratch, size = self._lay_out_scratch(s)
         base, _held = self._take_workspace(state, size + self.plan.workspace_bytes)
-        tables = {name: base + offset for name, offset in self._tables.items()}
-        ragged: list[int] = []
-        for name in self._ragged:
-            ragged += (tables["ragged_" + name], multipliers[name], name in _OF_KEYS)
         addresses = (
             *given,
-            *[base + offset for offset in self._table_places],
-            *self._number_places,
+            *[base + offset for offset in self.table_places],
+            *self.number_places,
             *[base + offset for offset in scratch],
         )
-        row = (
-            *(s.batch, bounds.batch),
-            *(_address(s.cu_q), _address(s.len_q), s.max_q, tables["seq_len_q"]),
-            *(_address(s.cu_kv), _address(s.len_kv), s.max_kv, tables["seq_len_kv"]),
-            *(self.problem.offset_type is DataType.INT64, len(self._ragged)),
-            *ragged,
-            *[0] * (3 * (MOST_RAGGED - len(self._ragged))),
-            *_read_table(s.block_table),
-            *self._paging,
-            tables.get("page_table", 0),
-            *self._rows_to_clear(s, given, multipliers),
+        row = self.prepared_row(
+            s,
+            (s.batch, s.max_q, s.max_kv),
+            (_address(s.cu_q), _address(s.len_q), _address(s.cu_kv), _address(s.len_kv)),
+            multipliers,
+            _read_table(s.block_table),
+            {name: base + offset for name, offset in self.tables.items()},
+            given,
         )
         workspace = base + size if self.plan.workspace_bytes else 0
-        blocks = max(self._blocks, s.batch, _MOST_BLOCKS // s.batch * s.batch if _is_padded(s) else 0)
+        blocks = self.blocks(s, s.batch)
         if self._is_alone or current_context() == state.context:
-            state.launch(blocks, row, addresses, workspace)
+            state.run(blocks, row, addresses, workspace)
         else:
             with in_context(state.context):
-                state.launch(blocks, row, addresses, workspace)
+                state.run(blocks, row, addresses, workspace)
+
+    def prepared_row(
+        self,
+        s: Sequences,
+        numbers: tuple[Any, Any, Any],
+        lengths: Sequence[Any],
+        multipliers: Mapping[str, int],
+        table: tuple[Any, Any, Any],
+        places: Mapping[str, Any],
+        given: Sequence[Any],
+    ) -> tuple[Any, ...]:
+        """Return what the kernel before the plan is told, as :data:`~cudnn_backend_py.native.prepare.ROW` has it.
+
+        Parameters
+        ----------
+        numbers
+            Batch, and the longest lengths.
+        lengths
+            Addresses of ``cu_q``, ``len_q``, ``cu_kv`` and ``len_kv``, 0 for none.
+        table
+            Address of the block table, or 0; elements from one row to the next; columns.
+        places
+            Addresses of the :attr:`tables`.
+        given
+            Addresses of the buffers.
+        """
+        (batch, max_q, max_kv), (cu_q, len_q, cu_kv, len_kv) = numbers, lengths
+        ragged: list[Any] = []
+        for name in self._ragged:
+            ragged += (places["ragged_" + name], multipliers[name], int(name in _OF_KEYS))
+        return (
+            *(batch, self.bounds.batch),
+            *(cu_q, len_q, max_q, places["seq_len_q"]),
+            *(cu_kv, len_kv, max_kv, places["seq_len_kv"]),
+            *(int(self.problem.offset_type is DataType.INT64), len(self._ragged)),
+            *ragged,
+            *[0] * (3 * (MOST_RAGGED - len(self._ragged))),
+            *table,
+            *self._paging,
+            places.get("page_table", 0),
+            *self._rows_to_clear(s, given, multipliers),
+        )
+
+    def blocks(self, s: Sequences, batch: int) -> int:
+        """Return how many blocks of that kernel are right for up to so many sequences."""
+        return max(self._blocks, batch, _MOST_BLOCKS // batch * batch if _is_padded(s) else 0)
 
     def _given(self, buffers: Mapping[str, Any] | Sequence[Any]) -> list[int]:
         """Return the addresses of the buffers in the order of ``names``."""
@@ -237,7 +278,7 @@ class ClassPlan:
             raise UsageError(f"no buffer was given for {', '.join(missing)}", code="missing-buffer")
         return [place(buffers[name], name) for name in self.names]
 
-    def _state(self) -> _State:
+    def state(self) -> _State:
         """Return this thread's state for the current stream."""
         assert self._current_stream is not None  # set with the first buffers
         stream = self._current_stream()
@@ -249,7 +290,7 @@ class ClassPlan:
             self.streams.add(stream)
         return found
 
-    def _rows_to_clear(self, s: Sequences, given: Sequence[int], multipliers: Mapping[str, int]) -> Iterator[int]:
+    def _rows_to_clear(self, s: Sequences, given: Sequence[Any], multipliers: Mapping[str, int]) -> Iterator[Any]:
         """Yield the end of the kernel's arguments: which tensors have rows that the plan leaves as they are.
 
         A backward pass leaves those of padding; a forward pass also those of queries that have no keys.
@@ -263,17 +304,17 @@ class ClassPlan:
             _, head, token, _ = tensor.strides
             sizes = (multipliers["stats" if dim == 1 else tensor.name], token, head)
             multiplier, token, head = (int(size * words) for size in sizes)
-            yield from (given[at], multiplier, tensor.name in _OF_KEYS, token, head, heads, int(dim * words))
+            yield from (given[at], multiplier, int(tensor.name in _OF_KEYS), token, head, heads, int(dim * words))
             yield _CLEARED[tensor.name]
             count += 1
         yield from [0] * (8 * (MOST_CLEARED - count))
 
     def _lay_out_scratch(self, s: Sequences) -> tuple[list[int], int]:
         """Return where scratch tensors lie behind the tables in a workspace, and where its rest begins."""
-        size, places = self._table_bytes, []
-        for tensor in self._scratch:
+        size, places = self.table_bytes, []
+        for tensor in self.scratch:
             places.append(size)
-            size += _round_up(_scratch_bytes(tensor, s))
+            size += _round_up(tensor.bytes * tensor.count(s))
         return places, size
 
     def _take_workspace(self, state: _State, size: int) -> tuple[int, Any]:
@@ -299,19 +340,17 @@ class _State:
         plan = owner.plan
         holder = thread_handle(plan)
         self.stream, self.context = stream, holder.context
-        self._launcher = Launcher(plan.descriptor, owner.uids, kept=_PACKS_KEPT)
-        self._launch = Launch(
-            plan.target.library, holder.state, stream, plan.descriptor.pointer, may_be_elsewhere=False
-        )
+        self.launcher = Launcher(plan.descriptor, owner.uids, kept=_PACKS_KEPT)
+        self.launch = Launch(plan.target.library, holder.state, stream, plan.descriptor.pointer, may_be_elsewhere=False)
         with in_context(self.context):
             self._prepare = Prepare(stream)
         self.own = self.own_bytes = 0
 
-    def launch(self, blocks: int, row: tuple[int, ...], addresses: tuple[int, ...], workspace: int) -> None:
-        launcher, key = self._launcher, (workspace, *addresses)
+    def run(self, blocks: int, row: tuple[int, ...], addresses: tuple[int, ...], workspace: int) -> None:
+        launcher, key = self.launcher, (workspace, *addresses)
         pack = launcher.find(key) or launcher.keep(key, launcher.row(*addresses), workspace)
         self._prepare.launch(blocks, *row)
-        self._launch.run(pack)
+        self.launch.run(pack)
 
 
 def _build(problem: Attention, target: Target, backward: bool, choice: tuple[int | None, Knobs | None]) -> Plan:
@@ -359,15 +398,26 @@ def _lay_out(tensors: Sequence[Tensor]) -> tuple[dict[str, int], int]:
     return places, size
 
 
-def _scratch_bytes(tensor: Tensor, s: Sequences) -> int:
-    """Return how much a scratch tensor takes: a ragged one as many rows as there are tokens."""
-    if tensor.ragged_offset is None:
-        return tensor.span_bytes
-    if tensor.ragged_offset.name.removeprefix("ragged_") in _OF_KEYS:
-        tokens = s.batch * s.max_kv if s.total_kv is None else s.total_kv
-    else:
-        tokens = s.batch * s.max_q if s.total_q is None else s.total_q
-    return tokens * tensor.strides[2] * ELEMENT_BITS[tensor.data_type] // 8
+class Scratch(NamedTuple):
+    """How much a scratch tensor takes: ``bytes`` of it all, or a ragged one's for each token of Q or of K and V."""
+
+    bytes: int
+    tokens: Literal["", "q", "kv"]
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Scratch:
+        if tensor.ragged_offset is None:
+            return cls(tensor.span_bytes, "")
+        owner = tensor.ragged_offset.name.removeprefix("ragged_")
+        return cls(tensor.strides[2] * ELEMENT_BITS[tensor.data_type] // 8, "kv" if owner in _OF_KEYS else "q")
+
+    def count(self, s: Sequences) -> int:
+        """Return how many times that is needed."""
+        if not self.tokens:
+            return 1
+        if self.tokens == "kv":
+            return s.batch * s.max_kv if s.total_kv is None else s.total_kv
+        return s.batch * s.max_q if s.total_q is None else s.total_q
 
 
 def _round_up(size: int) -> int:

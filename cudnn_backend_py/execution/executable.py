@@ -360,6 +360,16 @@ class Executable:
             for tensor in self._held
         )
 
+    @property
+    def allocates(self) -> bool:
+        """Whether the workspace is asked for at each call."""
+        return self._allocate is not None
+
+    @property
+    def scratch(self) -> tuple[list[int | None], int]:
+        """Return where in the workspace what nobody gives lies, None for numbers, and the bytes of all that."""
+        return [self._offsets.get(tensor.uid) for tensor in self._held], self._scratch_bytes
+
     def plan_workspace(self, base: int) -> int:
         """Return the address of the plan's own workspace in one at `base`, 0 if it needs none."""
         return base + self._scratch_bytes if self.plan.workspace_bytes else 0

@@ -52,6 +52,16 @@ class Held:
         self.plan: Any = plan
 
 
+class Watcher(Protocol):
+    """Somebody who runs plans of a pool without taking them from their places."""
+
+    def has_used(self, plan: Any) -> bool:
+        """Return whether a plan ran since this was last asked."""
+
+    def forget(self, plan: Any) -> None:
+        """Let go of a plan; none of its launches is under way any more when this returns."""
+
+
 class PlanPool:
     """Plans by key. Threads may share it.
 
@@ -73,6 +83,7 @@ class PlanPool:
         self._held: dict[Hashable, Held] = {}
         self._building: dict[Hashable, threading.Lock] = {}
         self._leaving: list[_Leaving] = []
+        self._watchers: list[Watcher] = []
         self._background = _Background(self)
 
     def __len__(self) -> int:
@@ -128,6 +139,15 @@ class PlanPool:
         if key not in self._held:
             self._background.ask(key, make, device)
 
+    def has_failed(self, key: Hashable) -> bool:
+        """Return whether a plan could not be made in the background."""
+        return self._background.has_failed(key)
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell somebody who runs plans past this pool, which ones have to go, and ask which ones ran."""
+        with self._lock:
+            self._watchers.append(watcher)
+
     def wait(self, seconds: float = 60.0) -> bool:
         """Wait until nothing is being made in the background; return whether that is so."""
         return self._background.wait(seconds)
@@ -145,6 +165,10 @@ class PlanPool:
             self.now += 1
             found = self._held[key] = Held(key, plan, self.now)
             mine = [held for held in self._held.values() if not held.plan.captured]
+            if len(mine) > self._most:
+                for held in mine:
+                    if any(watcher.has_used(held.plan) for watcher in self._watchers):
+                        held.used = self.now
             for held in sorted(mine, key=_last_use)[: max(0, len(mine) - self._most)]:
                 self._drop(held)
             self._sweep()
@@ -152,6 +176,8 @@ class PlanPool:
 
     def _drop(self, held: Held) -> None:
         del self._held[held.key]
+        for watcher in self._watchers:
+            watcher.forget(held.plan)
         self._leaving.append(_Leaving(held))
 
     def _sweep(self) -> None:
@@ -240,6 +266,9 @@ class _Background:
                 self._thread = threading.Thread(target=self._work, name="cudnn-backend-plans", daemon=True)
                 self._thread.start()
                 atexit.register(self._end)
+
+    def has_failed(self, key: Hashable) -> bool:
+        return key in self._failed
 
     def wait(self, seconds: float) -> bool:
         with self._changed:

@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 
 from .cuda import current_context, driver_error, driver_function, relaxed_capture, run_driver
+from .fast_call import Kernel
 
 __all__ = ["MOST_CLEARED", "MOST_RAGGED", "ROW", "THREADS", "Prepare"]
 
@@ -44,13 +45,19 @@ class Prepare:
     """
 
     def __init__(self, stream: int) -> None:
-        self._row = ctypes.create_string_buffer(ROW.size)
-        self._pointers = (ctypes.c_void_p * 1)(ctypes.addressof(self._row))
+        #: Where its arguments lie, a :data:`ROW`.
+        self.row = ctypes.create_string_buffer(ROW.size)
+        self._pointers = (ctypes.c_void_p * 1)(ctypes.addressof(self.row))
         self._blocks = ctypes.c_uint()
+        self._function = _load(current_context())
         sizes = (ctypes.c_uint(size) for size in (1, 1, THREADS, 1, 1, 0))
         stream_of_c = ctypes.c_void_p(stream)
-        self._arguments = (_load(current_context()), self._blocks, *sizes, stream_of_c, self._pointers, None)
+        self._arguments = (self._function, self._blocks, *sizes, stream_of_c, self._pointers, None)
         self._launch = driver_function("cuLaunchKernel")
+
+    def kernel(self, blocks: int) -> Kernel:
+        """Return the same for the compiled call, whose caller writes the row."""
+        return Kernel(ctypes.cast(self._launch, ctypes.c_void_p).value, self._function, self._pointers, blocks, THREADS)
 
     def launch(self, blocks: int, *row: int) -> None:
         """Launch it with a :data:`ROW`; returns before the device has finished. C: ``cuLaunchKernel``.
@@ -63,7 +70,7 @@ class Prepare:
             ``cuda-driver``.
         """
         self._blocks.value = blocks
-        ROW.pack_into(self._row, 0, *row)
+        ROW.pack_into(self.row, 0, *row)
         if status := self._launch(*self._arguments):
             raise driver_error("cuLaunchKernel", status)
 

@@ -11,6 +11,7 @@ and V; all three are one pair of operators.
 from __future__ import annotations
 
 from .arguments import Scales
+from .extension import describe_extension
 from .functions import (
     attention,
     attention_varlen,
@@ -26,6 +27,7 @@ __all__ = [
     "attention_varlen",
     "attention_with_kvcache",
     "clear_plans",
+    "describe_extension",
     "scaled_dot_product_attention",
     "set_shapes",
 ]

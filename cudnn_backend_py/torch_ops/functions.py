@@ -7,6 +7,7 @@ from typing import Any, Literal
 from ..errors import UsageError
 from ..execution.any_shape import POLICIES, Shapes
 from .arguments import Scales, check_device, check_dims, check_scales, is_fp8, type_name
+from .compiled import DENSE, PACKED, PAGED, PAGED_PACKED, SELF_PACKED, STEP
 from .operators import attend, load_torch
 from .ways import forget
 
@@ -68,6 +69,10 @@ def scaled_dot_product_attention(
         What cuDNN refuses, such as a head dim that is no multiple of 8.
     """
     torch = load_torch()
+    if not torch.compiler.is_compiling() and STEP.call is not None and attn_mask is None and not dropout_p:
+        found = _ask_dense(torch, query, key, value, is_causal, scale, enable_gqa)
+        if found is not None:
+            return found
     if is_causal and attn_mask is not None:
         raise UsageError("attn_mask and is_causal exclude each other", code="torch-option")
     flat = query.dim() == 3
@@ -171,6 +176,35 @@ def attention(
         What cuDNN refuses.
     """
     torch = load_torch()
+    if not torch.compiler.is_compiling() and STEP.call is not None and _is_usual(dropout, scales, out, return_amax):
+        found = STEP.call(
+            DENSE,
+            q,
+            k,
+            v,
+            bias,
+            seq_len_q,
+            seq_len_kv,
+            None,
+            None,
+            None,
+            alibi_slopes,
+            sink,
+            None,
+            scale,
+            dropout,
+            left_bound,
+            _right(causal, right_bound),
+            _is_bottom_right(alignment),
+            soft_cap,
+            torch._C._get_deterministic_algorithms() if deterministic is None else deterministic,
+            None,
+            None,
+            _shapes[0] if shapes is None else shapes,
+            return_stats,
+        )
+        if found is not None:
+            return found
     _check_dense(q=q, k=k, v=v)
     if (seq_len_q is None) != (seq_len_kv is None):
         raise UsageError("seq_len_q and seq_len_kv need each other, one is given", code="torch-option")
@@ -249,6 +283,36 @@ def attention_varlen(
         As :func:`attention`.
     """
     torch = load_torch()
+    if not torch.compiler.is_compiling() and STEP.call is not None and _is_usual(dropout, scales, out, return_amax):
+        is_self = cu_seqlens_k is None or cu_seqlens_k is cu_seqlens_q
+        found = STEP.call(
+            SELF_PACKED if is_self else PACKED,
+            q,
+            k,
+            v,
+            bias,
+            None,
+            None,
+            cu_seqlens_q,
+            cu_seqlens_q if is_self else cu_seqlens_k,
+            None,
+            alibi_slopes,
+            sink,
+            None,
+            scale,
+            dropout,
+            left_bound,
+            _right(causal, right_bound),
+            _is_bottom_right(_same_ends(alignment) if is_self else alignment),
+            soft_cap,
+            torch._C._get_deterministic_algorithms() if deterministic is None else deterministic,
+            max_seqlen_q,
+            max_seqlen_q if max_seqlen_k is None else max_seqlen_k,
+            _shapes[0] if shapes is None else shapes,
+            return_stats,
+        )
+        if found is not None:
+            return found
     check_dims(3, "t, h and d", q=q, k=k, v=v)
     check_dims(1, "[b + 1]", cu_seqlens_q=cu_seqlens_q)
     if max_seqlen_q is None:
@@ -260,8 +324,8 @@ def attention_varlen(
         if k.size(0) != q.size(0):
             raise UsageError(f"q has {q.size(0)} tokens and k {k.size(0)}: cu_seqlens_k is needed", code="torch-option")
         cu_seqlens_k, alignment = cu_seqlens_q, _same_ends(alignment)
-    q, k, v, bias = _autocast(torch, q, k, v, bias)
     longest_k = max_seqlen_q if max_seqlen_k is None else max_seqlen_k
+    q, k, v, bias = _autocast(torch, q, k, v, bias)
     return _attend(
         torch,
         (q, k, v, bias, None, None, cu_seqlens_q, cu_seqlens_k, None, _flat(alibi_slopes), _flat(sink)),
@@ -341,6 +405,15 @@ def attention_with_kvcache(
     """
     torch = load_torch()
     packed = cu_seqlens_q is not None
+    if not torch.compiler.is_compiling() and STEP.call is not None and _is_usual(0.0, scales, out, return_amax):
+        found = _ask_paged(
+            (q, k_cache, v_cache, cache_seqlens, cu_seqlens_q, block_table, alibi_slopes, sink),
+            (scale, 0.0, left_bound, _right(causal, right_bound), _is_bottom_right(alignment), soft_cap, False),
+            (max_seqlen_q if packed else None, max_seqlen_k, _shapes[0] if shapes is None else shapes, return_stats),
+            kv_layout,
+        )
+        if found is not None:
+            return found if packed else _rows_second(found)
     if packed:
         check_dims(3, "t, h and d (with cu_seqlens_q)", q=q)
         check_dims(1, "[b + 1]", cu_seqlens_q=cu_seqlens_q)
@@ -373,11 +446,7 @@ def attention_with_kvcache(
         return_stats,
         return_amax,
     )
-    if packed:
-        return found
-    if isinstance(found, tuple):
-        return (found[0].transpose(1, 2), *found[1:])
-    return found.transpose(1, 2)
+    return found if packed else _rows_second(found)
 
 
 def set_shapes(shapes: Shapes) -> Shapes:
@@ -463,6 +532,54 @@ def _same_ends(alignment: Alignment) -> Alignment:
 def _flat(x: Any) -> Any:
     """Return a tensor of one number per head or sequence in one dim."""
     return x if x is None or not hasattr(x, "dim") or x.dim() == 1 else x.reshape(-1)
+
+
+# what the compiled step is asked; what it was never taught, it leaves to the checks
+
+
+def _is_usual(dropout: Any, scales: Any, out: Any, return_amax: Any) -> bool:
+    return not dropout and scales is None and out is None and not return_amax
+
+
+def _right(causal: Any, right_bound: Any) -> Any:
+    return right_bound if not causal else "causal" if right_bound else 0
+
+
+def _is_bottom_right(alignment: Any) -> Any:
+    return alignment == "bottom_right" if alignment in ("top_left", "bottom_right") else alignment
+
+
+def _ask_dense(torch: Any, q: Any, k: Any, v: Any, is_causal: bool, scale: Any, enable_gqa: bool) -> Any:
+    if STEP.call is None or not (enable_gqa or (q.dim() > 1 and q.size(1) == k.size(1) == v.size(1))):
+        return None
+    right, is_deterministic = 0 if is_causal else None, torch._C._get_deterministic_algorithms()
+    options = (scale, 0.0, None, right, False, None, is_deterministic, None, None, _shapes[0], False)
+    return STEP.call(DENSE, q, k, v, None, None, None, None, None, None, None, None, None, *options)
+
+
+def _ask_paged(tensors: tuple[Any, ...], options: tuple[Any, ...], rest: tuple[Any, ...], kv_layout: Any) -> Any:
+    q, k, v, lengths, starts, table, alibi_slopes, sink = tensors
+    packed = starts is not None
+    if STEP.call is None or kv_layout not in ("NHD", "HND"):
+        return None
+    try:
+        if q.dim() != 4 - packed or k.dim() != 4 or v.dim() != 4:
+            return None
+    except AttributeError:  # no tensors
+        return None
+    q = q if packed else q.transpose(1, 2)
+    if kv_layout == "NHD":
+        k, v = k.transpose(1, 2), v.transpose(1, 2)
+    operator = PAGED_PACKED if packed else PAGED
+    tensors = (q, k, v, None, None, lengths, starts, None, table, alibi_slopes, sink, None)
+    return STEP.call(operator, *tensors, *options, *rest)
+
+
+def _rows_second(found: Any) -> Any:
+    """Return o as [b, s, h, d], with what comes behind it."""
+    if isinstance(found, tuple):
+        return (found[0].transpose(1, 2), *found[1:])
+    return found.transpose(1, 2)
 
 
 def _heads_second(out: Any) -> Any:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
 from ..errors import EnvironmentNotReady, UsageError
 from .arguments import SCALES, TENSORS, Options, check_options, check_out, is_fp8
+from .compiled import STEP
 from .ways import run
 
 __all__ = ["BACKWARD", "FORWARD", "SCHEMAS", "attend", "load_torch"]
@@ -92,6 +94,8 @@ def attend(
             *tensors, *(scales or _NO_FACTORS), *options, wants_stats or needs_gradients
         )
         return found if out is None else (out.copy_(found[0]), *found[1:])
+    if not STEP.is_asked:
+        STEP.ask(torch, _differentiate_here)
     if needs_gradients:
         o, stats, amax = _functions[0].apply(options, scales, *tensors)
         return o, stats, amax
@@ -304,24 +308,35 @@ def _differentiate(ctx: Any, d_o: Any, *_unused: Any) -> tuple[Any, ...]:
 
 def _gradients(ctx: Any, d_o: Any, first: int) -> tuple[Any, ...]:
     """Return the gradients of the tensors, which are the function's inputs from the first one on."""
-    import torch
-
     if d_o is None:
         return (None,) * _COUNT
     *tensors, o, stats = ctx.saved_tensors
+    wants = [bool(ctx.needs_input_grad[first + TENSORS.index(name)]) for name in ("bias", "sink")]
+    return _gradients_of(d_o, o, stats, tensors, ctx.options, wants)
+
+
+def _gradients_of(d_o: Any, o: Any, stats: Any, tensors: Any, options: Any, wants: Sequence[bool]) -> tuple[Any, ...]:
+    import torch
+
     if is_fp8(o) or tensors[TENSORS.index("block_table")] is not None:
         what = "8-bit floats" if is_fp8(o) else "paged K and V"
         raise UsageError(
             f"attention of {what} has no gradient here", code="torch-option", fix="call it under torch.no_grad()"
         )
-    wants = [bool(ctx.needs_input_grad[first + TENSORS.index(name)]) for name in ("bias", "sink")]
     # Where a gradient of the gradient may be asked for, the operator refuses that.
     needs_operator = torch.is_grad_enabled() or not _is_eager(torch, (d_o, *tensors))
     backward = torch.ops.cudnn_backend.sdpa_backward if needs_operator else _run_backward
-    dq, dk, dv, *extra = backward(d_o, o, stats, *tensors, *ctx.options, *wants)
+    dq, dk, dv, *extra = backward(d_o, o, stats, *tensors, *options, *wants)
     found = dict(zip(("q", "k", "v"), (dq, dk, dv), strict=True))
     found |= {name: x if wanted else None for name, x, wanted in zip(("bias", "sink"), extra, wants, strict=True)}
     return tuple(found.get(name) for name in TENSORS)
+
+
+def _differentiate_here(_operator: int, tensors: tuple[Any, ...], options: tuple[Any, ...], wanted: int) -> Any:
+    """Return the gradients of TENSORS, for the compiled step; bits of `wanted` name those made only if wanted."""
+    d_o, o, stats, *inputs = tensors
+    wants = [bool(wanted >> TENSORS.index(name) & 1) for name in ("bias", "sink")]
+    return _gradients_of(d_o, o, stats, inputs, options, wants)
 
 
 def _refuse_second_derivative(_ctx: Any, *_gradients: Any) -> None:

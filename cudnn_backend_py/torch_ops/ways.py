@@ -23,6 +23,7 @@ from ..plans.plan import Plan
 from ..target import Target
 from .arguments import (
     ALIGNMENT,
+    TENSORS,
     Layout,
     Options,
     check_options,
@@ -31,6 +32,7 @@ from .arguments import (
     data_type_of,
     fits,
 )
+from .compiled import DENSE, STEP, Pairs, Recipe, class_recipe, exact_recipe, operator_of
 from .graphs import attention_graph
 from .reading import MOVED, Reading, describe, read
 
@@ -52,6 +54,17 @@ class Way(Protocol):
 
     def run(self, named: Named) -> None:
         """Launch on torch's current stream."""
+
+    @property
+    def lessons(self) -> dict[Any, int] | None:
+        """How often the compiled step was offered it, by thread, stream and pass; None where it cannot run it yet."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the compiled step runs calls of other shapes too by its recipe."""
+
+    def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe | None:
+        """Return how the compiled step runs such calls; None if the plan had to go meanwhile."""
 
 
 _ways: OrderedDict[tuple[Any, ...], Way] = OrderedDict()
@@ -78,6 +91,7 @@ def run(
     GraphError, NotSupported
         What the plan of the pass is refused for.
     """
+    tensors = [(name, inputs[name]) for name in (("do", "o", "stats", *TENSORS) if backward else TENSORS)]
     rng = inputs.pop("rng")
     if rng is not None:
         inputs |= {"dropout_seed": rng, "dropout_offset": rng[2:]}
@@ -96,6 +110,9 @@ def run(
     if way is None:
         way = _make(backward, named, Options(*options), key)
     way.run(named)
+    if STEP.call is not None and not is_given and "amax_o" not in outputs:
+        wanted = sum(1 << TENSORS.index(name[1:]) for name in ("dbias", "dsink") if outputs.get(name) is not None)
+        STEP.offer(way, backward, tensors, list(outputs.items()), options, wanted)
 
 
 def forget() -> None:
@@ -152,6 +169,8 @@ def _choose(backward: bool, named: Named, options: Options, key: tuple[Any, ...]
 class _Empty:
     """Nothing to attend to: no plan is needed."""
 
+    lessons, is_shared = None, False
+
     def __init__(self, backward: bool) -> None:
         self._written = _WRITTEN[backward]
 
@@ -160,6 +179,9 @@ class _Empty:
         for name in self._written:
             if named.get(name) is not None:
                 named[name].fill_(_CLEARED.get(name, 0.0))
+
+    def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe | None:
+        """Return None: there is no plan."""
 
 
 def _current_stream() -> int:
@@ -175,6 +197,8 @@ def _current_stream() -> int:
 class _Exact:
     """The plan of one problem, with the tensors that have to be copied for it. Threads may share one."""
 
+    is_shared = False
+
     def __init__(self, backward: bool, named: Mapping[str, Any], options: Options, key: tuple[Any, ...]) -> None:
         present = {name: x for name, x in named.items() if x is not None}
         self._read = [name for name, x in present.items() if name not in _WRITTEN[backward] and not _is_plain(name, x)]
@@ -184,6 +208,7 @@ class _Exact:
         self._cleared = [name for name in (*MOVED[backward], "stats") if name in _WRITTEN[backward] and has_lengths]
         self._key = ("exact", key)
         self._held: Held | None = None
+        self._lessons: dict[Any, int] = {}
 
     def is_there(self, *, only_if_ran: bool = False) -> bool:
         """Return whether the plan is there."""
@@ -192,6 +217,10 @@ class _Exact:
             held = self._held = shared_pool().find(self._key)
         plan = None if held is None else held.plan
         return plan is not None and not (only_if_ran and not plan.streams)
+
+    def is_hopeless(self) -> bool:
+        """Return whether the plan cannot be built."""
+        return shared_pool().has_failed(self._key)
 
     def ask(self) -> None:
         """Let the plan be built in the background."""
@@ -217,6 +246,22 @@ class _Exact:
             if named[name] is not None:
                 named[name].fill_(_CLEARED.get(name, 0.0))
         plan(*[named[name] for name in plan.names])
+
+    @property
+    def lessons(self) -> dict[Any, int] | None:
+        """None until the plan is there."""
+        return None if self._held is None or self._held.plan is None else self._lessons
+
+    def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe | None:
+        """Return how the compiled step runs such calls."""
+        plan = None if self._held is None else self._held.plan
+        return (
+            None
+            if plan is None
+            else exact_recipe(
+                *(plan, inputs, outputs, self._read, {name: _CLEARED.get(name, 0.0) for name in self._cleared})
+            )
+        )
 
     def _build(self) -> Executable:
         options, backward, target = self._options, self._backward, shared_target()
@@ -272,6 +317,12 @@ class _ByClass:
         ]
         self._written_back = [name for name in r.copied if name in written]
         self._held, self._best = self._find()
+        has_lengths = any(named[name] is not None for name in ("seq_len_q", "seq_len_kv"))
+        self._is_direct = not (self._read or self._read_plainly or self._written_back) and (
+            all(named.get(name) is None for name in ("bias", "dsink")) and (r.heads_folded == 1 or not has_lengths)
+        )
+        self.is_shared = self._is_direct and operator_of(named) != DENSE and _has_usual_strides(named, r)
+        self._lessons: dict[Any, int] = {}
 
     def _find(self) -> tuple[Held, Any]:
         """Return the place of a plan, and the key of the best one."""
@@ -315,6 +366,31 @@ class _ByClass:
         if named.get("dsink") is not None:
             named["dsink"].copy_(_sink_gradient(torch, named))
 
+    @property
+    def lessons(self) -> dict[Any, int] | None:
+        """None until the best plan is there."""
+        plan = self._held.plan
+        if not self._is_direct or plan is None or self._held.key != self._best:
+            return None
+        found: dict[Any, int] = plan.lessons if self.is_shared else self._lessons
+        return found
+
+    def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe | None:
+        """Return how the compiled step runs such calls."""
+        plan = self._held.plan
+        if plan is None:
+            return None
+        return class_recipe(
+            plan,
+            self._sequences_of(dict(inputs)),
+            self._reading.multipliers,
+            inputs,
+            outputs,
+            options=options,
+            is_exact=self._is_exact,
+            is_shared=self.is_shared,
+        )
+
     def _laid_out(self, x: Any) -> Any:
         """Return memory for a tensor like x, as its class reads it: tokens first, or with heads folded as it is."""
         if self._reading.heads_folded > 1:
@@ -334,6 +410,16 @@ class _ByClass:
             *(r.batch, r.max_q, r.max_kv, named["cu_seqlens_q"], named["cu_seqlens_k"], len_q, len_kv),
             *(named["block_table"], r.total_q, r.total_kv),
         )
+
+
+def _has_usual_strides(named: Named, r: Reading) -> bool:
+    """Return whether the strides of tensors would be read the same if there were more tokens or sequences."""
+    packed = named["q"].dim() == 3
+    return all(
+        x.shape[0] > 1 or x.stride(0) == r.multipliers[name]
+        for name, x in named.items()
+        if x is not None and name in r.multipliers and not (packed and name == "stats")
+    )
 
 
 def _add_kin(backward: bool, named: Named, r: Reading) -> Kin:
@@ -379,6 +465,29 @@ class _Adaptive:
         self._by_class, self._of_exact = by_class, (backward, options, key)
         self._exact: _Exact | None = None
         self._left = OFTEN  # calls before the exact plan is asked for
+
+    @property
+    def _settled(self) -> _Exact | _ByClass | None:
+        """The way that stays, None where that is not known yet."""
+        if self._left > 0 or self._exact is None:
+            return None
+        return self._exact if self._exact.is_there() else self._by_class if self._exact.is_hopeless() else None
+
+    @property
+    def lessons(self) -> dict[Any, int] | None:
+        """None until the exact plan is there, or is known to be none."""
+        settled = self._settled
+        return None if settled is None else settled.lessons
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the compiled step runs calls of other shapes too by its recipe."""
+        return False
+
+    def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe | None:
+        """Return how the compiled step runs such calls."""
+        settled = self._settled
+        return None if settled is None else settled.recipe(inputs, outputs, options)
 
     def run(self, named: Named) -> None:
         """Launch on torch's current stream."""

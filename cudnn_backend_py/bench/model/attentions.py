@@ -137,11 +137,10 @@ class TorchFlash(Attention):
     shuffled = False
 
     def packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
-        found = torch_varlen()
-        if found is None:
+        call = torch_varlen()
+        if call is None:
             raise NotOffered("this torch has no attention of packed tokens")
-        call, options = found
-        return call(q, k, v, cu, cu, longest, longest, **options)
+        return call(q, k, v, cu, cu, longest, longest)
 
     def padded(self, q: Any, k: Any, v: Any) -> Any:
         return _by_backend("FLASH_ATTENTION", q, k, v, is_causal=True)

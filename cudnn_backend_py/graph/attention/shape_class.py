@@ -6,6 +6,7 @@ Pure; :mod:`cudnn_backend_py.execution.class_plan` runs it.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
@@ -29,6 +30,7 @@ __all__ = [
     "class_graph",
     "class_problem",
     "grow",
+    "least_of",
     "read_tokens",
     "whole_tiles",
     "why_no_class",
@@ -90,6 +92,22 @@ def whole_tiles(p: Attention, bounds: Bounds) -> Bounds:
     Kernels load whole tiles of keys, and look up the pages of all of a tile: also behind the end of the page table.
     """
     return bounds if p.page_size is None else bounds._replace(kv=-(-bounds.kv // _TILE) * _TILE)
+
+
+def least_of(p: Attention, bounds: Bounds) -> Bounds:
+    """Return the least batch and lengths of calls for which such a class of a problem is the best one.
+
+    Single rows are left out where they have a class of their own.
+    """
+    first = Bounds(1, 1 if bounds.q == 1 else 2, 1)
+    return Bounds(*(_least_of(p, bounds, axis, least) for axis, least in enumerate(first)))
+
+
+def _least_of(p: Attention, bounds: Bounds, axis: int, least: int) -> int:
+    def grown(size: int) -> int:
+        return bounds_of(p, Bounds(*(size if at == axis else bound for at, bound in enumerate(bounds))))[axis]
+
+    return least + bisect_left(range(least, bounds[axis]), bounds[axis], key=grown)
 
 
 class TokenStrides(NamedTuple):

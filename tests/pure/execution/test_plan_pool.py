@@ -228,3 +228,43 @@ def test_too_many_jobs_are_left_out(driver: Driver, gone: list[str]) -> None:
     go.set()
     assert pool.wait(5)
     assert 60 <= len(pool) <= 66
+
+
+class Beside:
+    """Runs plans without taking them from their places."""
+
+    def __init__(self) -> None:
+        self.ran: set[str] = set()
+        self.forgotten: list[str] = []
+
+    def has_used(self, plan: Any) -> bool:
+        ran = plan.name in self.ran
+        self.ran.discard(plan.name)
+        return ran
+
+    def forget(self, plan: Any) -> None:
+        self.forgotten.append(plan.name)
+
+
+def test_who_runs_plans_past_the_pool_is_asked_and_told(pool: PlanPool, gone: list[str]) -> None:
+    beside = Beside()
+    pool.watch(beside)
+    put(pool, gone, "a", "b")
+    beside.ran = {"a"}
+    put(pool, gone, "c")
+    assert beside.forgotten == ["b"]
+    assert pool.find("a") is not None
+    put(pool, gone, "d")
+    assert beside.forgotten == ["b", "a"]
+    pool.clear()
+    assert sorted(beside.forgotten) == ["a", "b", "c", "d"]
+
+
+def test_what_failed_in_the_background_is_known(pool: PlanPool) -> None:
+    def refuse() -> Any:
+        raise UsageError("no", code="wrong-argument")
+
+    assert not pool.has_failed("a")
+    pool.soon("a", refuse, 0)
+    assert pool.wait(5)
+    assert pool.has_failed("a")

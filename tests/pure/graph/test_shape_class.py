@@ -18,6 +18,7 @@ from cudnn_backend_py.graph.attention.shape_class import (
     class_graph,
     class_problem,
     grow,
+    least_of,
     read_tokens,
     why_no_class,
 )
@@ -38,6 +39,24 @@ def test_bounds_hold_the_call_and_are_close(size: int) -> None:
     assert found.hold(size, size, size)
     assert found.batch <= 1.5 * size
     assert found.kv == 64 or found.kv < 2 * size
+
+
+@pytest.mark.parametrize("size", [*range(1, 300), 4095, 4096, 4097, 65535, 65536])
+@pytest.mark.parametrize("page_size", [None, 16])
+def test_the_least_call_of_a_class_is_known(size: int, page_size: int | None) -> None:
+    problem = replace(PROBLEM, kv_heads=8, page_size=page_size, padding=True)
+    found = bounds_of(problem, Bounds(size, size, size))
+    least = least_of(problem, found)
+    assert least.batch <= size
+    assert least.q <= size
+    assert least.kv <= size
+    assert bounds_of(problem, least) == found
+    if least.kv > 1:
+        assert bounds_of(problem, least._replace(kv=least.kv - 1)).kv < found.kv
+    if least.q > 1:
+        assert bounds_of(problem, least._replace(q=least.q - 1)).q < found.q
+    if least.batch > 1:
+        assert bounds_of(problem, least._replace(batch=least.batch - 1)).batch < found.batch
 
 
 def test_few_bounds_serve_all_calls() -> None:
