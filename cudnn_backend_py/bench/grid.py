@@ -23,7 +23,7 @@ from ..execution.any_shape import Shapes
 from ..execution.plan_pool import shared_pool
 from ..info import start_record, write_record
 from ..tuning.statistics import Timing
-from .contenders import differentiate, fill_forward, make_buffers, torch_calls
+from .contenders import differentiate, fill_forward, load_operators, make_buffers, torch_calls
 from .shapes import DIRECTIONS, Direction, Effort, Shape
 from .timing import AHEAD_US, gpu_times, host_times, microseconds, once_within, within
 
@@ -179,6 +179,7 @@ def run(options: argparse.Namespace) -> None:
     """Measure, print both tables, and write."""
     import torch
 
+    load_operators()
     begin = time.perf_counter()
     console = Console(width=180)
     effort = Effort(host_batches=8, host_calls=40)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -25,13 +25,13 @@ from ..info import start_record, write_record
 from ..native.fast_call import compiled_library
 from ..plans.build import build, shared_target
 from ..torch_ops.compiled import STEP
-from ..torch_ops.extension import EXTENSION
-from .contenders import TORCH_BACKENDS, settle, torch_varlen
+from .contenders import TORCH_BACKENDS, load_operators, settle, torch_varlen
+from .judge import Accepted, judge, verdict_lines
 from .run import c_loop
 from .shapes import SMALL, Effort
 from .timing import host_times, microseconds, within
 
-__all__ = ["add_options", "measure", "run"]
+__all__ = ["ACCEPTED", "add_options", "measure", "run"]
 
 ENVIRONMENT = ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")
 BATCH, HEADS, KEY_HEADS, LENGTH, HEAD_DIM = 4, 8, 2, 128, 64  # packed tokens
@@ -195,6 +195,26 @@ def measure(effort: Effort) -> dict[str, dict[str, dict[str, float]]]:
     return found
 
 
+def _ratio(record: Mapping[str, Any], problem: str, way: str, other: str) -> float | None:
+    """Return our time by another's, of the problem whose name begins so."""
+    for name, row in record["us"].items():
+        if name.startswith(problem) and name.endswith(f": {way}") and "ours" in row and other in row:
+            return float(row["ours"]["median_us"] / row[other]["median_us"])
+    return None
+
+
+# problem, pass, the other contender, and how many times its time ours is at most
+LIMITS = (
+    *(("dense", way, other, 1.0) for way in PASSES for other in ("torch cudnn", "torch flash")),
+    ("packed", PASSES[0], "torch varlen", 0.5),
+    ("packed", PASSES[0], "C loop", 1.6),
+)
+ACCEPTED = tuple(
+    Accepted(f"{problem}, {way}: ours / {other}", limit, partial(_ratio, problem=problem, way=way, other=other))
+    for problem, way, other, limit in LIMITS
+)
+
+
 def print_table(record: dict[str, Any], console: Console) -> None:
     """Print a row per problem and pass, a column per contender."""
     names = list(dict.fromkeys(name for row in record["us"].values() for name in row))
@@ -215,17 +235,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Measure, print a table, write the record."""
     torch = torch_ops.operators.load_torch()
-    torch_ops.attention(*(torch.zeros(1, 1, 64, 64, device="cuda", dtype=torch.float16) for _ in range(3)))
-    EXTENSION.wait()
+    state = load_operators()
     effort = Effort(host_batches=options.batches, host_calls=options.calls)
     record: dict[str, Any] = {
         **start_record("torch-calls", ENVIRONMENT),
         "gpu_name": torch.cuda.get_device_name(),
         "torch": torch.__version__,
-        "extension": EXTENSION.state,
+        "extension": state,
         "us": measure(effort),
     }
+    record["accepted"] = judge(record, ACCEPTED)
     print_table(record, Console())
+    for line in verdict_lines(record):
+        print(line)
     if options.output is not None:
         write_record(record, options.output)
     else:

@@ -16,6 +16,7 @@ import numpy as np
 from ... import torch_ops
 from ...execution.any_shape import Shapes
 from ...info import start_record, write_record
+from ..contenders import load_operators
 from ..judge import Accepted, judge, verdict_lines
 from .memory import in_use
 
@@ -115,6 +116,7 @@ def run(options: argparse.Namespace) -> None:
     """Run, watch memory, write."""
     import torch
 
+    load_operators()
     calls = _Calls(options.way, options.backward)
     shapes = new_shapes(options.shapes)
     for _ in range(3):

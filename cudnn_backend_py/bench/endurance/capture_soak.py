@@ -15,6 +15,7 @@ from typing import Any
 from ... import torch_ops
 from ...errors import UsageError
 from ...info import start_record, write_record
+from ..contenders import load_operators
 from ..judge import Accepted, judge, verdict_lines
 from .memory import in_use
 
@@ -125,6 +126,7 @@ def run(options: argparse.Namespace) -> None:
     """Capture, replay, write."""
     import torch
 
+    load_operators()
     soak = _Soak()
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())

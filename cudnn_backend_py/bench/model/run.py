@@ -28,6 +28,7 @@ from rich.table import Table
 
 from ...info import start_record, write_record
 from ...system.child import call_command
+from ..contenders import load_operators
 from ..judge import Accepted, judge, verdict_lines
 from ..tables import draw_bars
 
@@ -257,6 +258,8 @@ def run(options: argparse.Namespace) -> None:
     from .measure import LITTLE, WHOLE
 
     begin = time.perf_counter()
+    if options.device == "cuda":
+        load_operators()  # their compiled step is built once for a machine, by no maker's first step
     effort = replace(LITTLE if options.little else WHOLE, is_contiguous=options.contiguous)
     with torch.device("meta"):
         parameters = sum(x.numel() for x in Gpt(effort.sizes, device="meta").parameters())

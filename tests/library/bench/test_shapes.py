@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import OperationGraph, open_target
-from cudnn_backend_py.bench import grid, shape_classes
+from cudnn_backend_py.bench import grid, shape_classes, torch_calls
 from cudnn_backend_py.bench.endurance import any_shape, capture_soak
 from cudnn_backend_py.bench.judge import judge
 from cudnn_backend_py.bench.model import run as model
@@ -104,6 +104,20 @@ def test_every_replay_counts() -> None:
     assert set(passed(good, capture_soak.ACCEPTED).values()) == {True}
     bad = passed(good | {"counted": 9, "build_in_capture": "it was built"}, capture_soak.ACCEPTED)
     assert list(bad.values()).count(False) == 2
+
+
+def test_operators_are_accepted_by_torchs_host_time() -> None:
+    peers = {"ours": timing(10.0), "torch cudnn": timing(19.0), "torch flash": timing(17.0)}
+    us = {f"dense, b1: {way}": dict(peers) for way in torch_calls.PASSES}
+    us["packed, b4: no gradients"] = {"ours": timing(20.0), "torch varlen": timing(60.0), "C loop": timing(15.0)}
+    found = passed({"us": us}, torch_calls.ACCEPTED)
+    assert len(found) == 8
+    assert set(found.values()) == {True}
+    us["dense, b1: backward"]["ours"] = timing(18.0)
+    assert [name for name, good in passed({"us": us}, torch_calls.ACCEPTED).items() if not good] == [
+        "dense, backward: ours / torch flash"
+    ]
+    assert set(passed({"us": {}}, torch_calls.ACCEPTED).values()) == {None}
 
 
 # the model
