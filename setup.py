@@ -13,6 +13,7 @@ setup(
         Extension(
             "cudnn_backend_py.native._fast_call",
             sources=["cudnn_backend_py/native/fast_call.c"],
+            depends=["cudnn_backend_py/native/fast_call.h"],
             optional=True,
         ),
     ]

@@ -6,15 +6,22 @@ import argparse
 from pathlib import Path
 from types import ModuleType
 
-from . import matrix, verdict_cost
-from .endurance import long_use, million_rounds, ten_million_calls
+from . import grid, matrix, shape_classes, torch_calls, verdict_cost
+from .endurance import any_shape, capture_soak, long_use, million_rounds, ten_million_calls
+from .model import run as model
 
 __all__ = ["NAMES", "main"]
 
 # Each module has `add_options(parser)` and `run(options)`, which writes to `options.output` where that is not None.
 NAMES: dict[str, ModuleType] = {
+    "torch-calls": torch_calls,
     "verdict-cost": verdict_cost,
     "matrix": matrix,
+    "model": model,
+    "grid": grid,
+    "shape-classes": shape_classes,
+    "any-shape": any_shape,
+    "capture-soak": capture_soak,
     "long-use": long_use,
     "million-rounds": million_rounds,
     "ten-million-calls": ten_million_calls,

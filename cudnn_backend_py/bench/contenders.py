@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from .. import torch_ops
+from ..execution.plan_pool import shared_pool
+from ..torch_ops.extension import EXTENSION
 from .frontend_graph import build
 from .shapes import Direction, Shape
 
-__all__ = ["Frontend", "differentiate", "fill_forward", "make_buffers", "open_frontend", "torch_calls"]
+__all__ = [
+    "Frontend",
+    "differentiate",
+    "fill_forward",
+    "load_operators",
+    "make_buffers",
+    "open_frontend",
+    "settle",
+    "torch_calls",
+    "torch_varlen",
+]
 
 
 def make_buffers(shape: Shape, direction: Direction, sets: int = 1) -> list[dict[str, Any]]:
@@ -108,11 +121,41 @@ def torch_calls(
         yield name, made, context
 
 
+def torch_varlen(**more: Any) -> Callable[..., Any] | None:
+    """Return torch's attention of packed tokens, causal with shared heads; None where there is none that can."""
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        return None
+    names = inspect.signature(varlen_attn).parameters
+    causal: dict[str, Any] = {"window_size": (-1, 0)} if "window_size" in names else {"is_causal": True}
+    grouped = {"enable_gqa": True} if "enable_gqa" in names else {}
+    return partial(varlen_attn, **causal, **grouped, **more) if set(more) <= set(names) else None
+
+
+def load_operators() -> str:
+    """Have torch's operators and their compiled step ready, which a first process builds; return its state."""
+    import torch
+
+    torch_ops.attention(*(torch.zeros(1, 1, 64, 64, device="cuda", dtype=torch.half) for _ in range(3)))
+    EXTENSION.wait()
+    return EXTENSION.state
+
+
+def settle(call: Callable[[], Any]) -> None:
+    """Call it until plans that are built in the background have taken over, and the compiled step knows them."""
+    for _ in range(2):
+        for _ in range(10):
+            call()
+        shared_pool().wait()
+
+
 def differentiate(call: Callable[[], Any], inputs: tuple[Any, ...], buffers: Mapping[str, Any]) -> Callable[[], Any]:
     """Return the backward pass of a call, whose forward pass is made now."""
     import torch
 
     for x in inputs:
         x.requires_grad_(True)
+    settle(call)
     o = call()
     return partial(torch.autograd.grad, o, inputs, buffers["do"], retain_graph=True)

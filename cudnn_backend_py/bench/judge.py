@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ from ..plans.choice import EngineChoice
 from ..tuning.statistics import Timing
 from .shapes import DIRECTIONS
 
-__all__ = ["ACCEPTED", "judge", "verdict_lines"]
+__all__ = ["ACCEPTED", "Accepted", "judge", "verdict_lines"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,13 @@ def _host_ratio(record: Mapping[str, Any], direction: str, name: str, other: str
     if name not in found or other not in found:
         return None
     return float(found[name]["median_us"] / found[other]["median_us"])
+
+
+def _ragged_ratio(record: Mapping[str, Any], name: str) -> float | None:
+    found = record.get("ragged", {})
+    if name not in found or "C loop" not in found:
+        return None
+    return float(found[name]["median_us"] / found["C loop"]["median_us"])
 
 
 def _slower(record: Mapping[str, Any], name: str, other: str) -> float | None:
@@ -67,6 +74,8 @@ def _accepted() -> Iterator[Accepted]:
         for name, other, limit in ratios:
             figure = partial(_host_ratio, direction=direction, name=name, other=other)
             yield Accepted(f"host, {direction}: {name} / {other}", limit, figure)
+    for name, limit in (("same pointers", 1.05), ("fresh pointers", 1.2)):
+        yield Accepted(f"host, ragged: {name} / C loop", limit, partial(_ragged_ratio, name=name))
     yield Accepted("GPU: shapes that differ from cudnn-frontend, same plan", 0, _against_frontend)
     yield Accepted(
         "GPU: shapes where autotuned is slower than the first choice",
@@ -83,10 +92,10 @@ def _accepted() -> Iterator[Accepted]:
 ACCEPTED: tuple[Accepted, ...] = tuple(_accepted())
 
 
-def judge(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+def judge(record: Mapping[str, Any], accepted: Iterable[Accepted] = ACCEPTED) -> list[dict[str, Any]]:
     """Return for each figure its value, limit and whether it passed; None for what was not measured."""
     found = []
-    for item in ACCEPTED:
+    for item in accepted:
         value = item.figure(record)
         passed = None if value is None else value <= item.limit
         found.append({"name": item.name, "value": value and round(value, 3), "limit": item.limit, "passed": passed})

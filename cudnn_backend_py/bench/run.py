@@ -35,11 +35,13 @@ from ..plans.choice import EngineChoice
 from ..plans.plan import Plan
 from ..system.child import script_command
 from ..target import Target
+from ..torch_ops.operators import load_torch
 from ..tuning.search import autotune
-from .contenders import Frontend, differentiate, fill_forward, make_buffers, open_frontend, torch_calls
+from .contenders import Frontend, differentiate, fill_forward, make_buffers, open_frontend, settle, torch_calls
 from .judge import judge, verdict_lines
+from .ragged import bench_ragged
 from .shapes import DIRECTIONS, FULL, QUICK, SMALL, Direction, Effort, Shape
-from .tables import draw, fresh_table, gpu_table, host_table
+from .tables import draw, fresh_table, gpu_table, host_table, ragged_table
 from .timing import fresh, gpu_times, host_times, microseconds, once_within, rotate, same, within
 
 __all__ = ["run_bench"]
@@ -112,6 +114,7 @@ def _host_contenders(
     operator: Callable[[], Any] = partial(torch_ops.attention, q, k, v, causal=True)
     if direction == "backward":
         operator = differentiate(operator, (q, k, v), first)
+    settle(operator)
     contenders["torch operator"] = same(operator)
     for name, call, context in torch_calls(SMALL, direction, first):
         contenders[name] = within(context, call)
@@ -254,7 +257,7 @@ def run_bench(
     """
     console = Console()
     effort = effort or (QUICK if quick else FULL)
-    torch = torch_ops._ready()
+    torch = load_torch()
     if plot is not None:
         draw({"gpu": [], "matrix_tflops": 0.0}, plot)  # what is missing shows before the work, not after
     torch.zeros(1, device="cuda")
@@ -268,13 +271,14 @@ def run_bench(
         "torch": torch.__version__,
         "cudnn-frontend": said,
         "host": bench_host(target, frontend, effort),
+        "ragged": bench_ragged(target, effort, None if compiled_library() is None else c_loop),
         "matrix_tflops": matrix_tflops(),
         "gpu": bench_gpu(target, frontend, effort, console),
         "fresh": bench_fresh(target, None if frontend is None else cudnn_frontend or "", effort),
     }
     record["seconds"] = round(time.perf_counter() - begin, 1)
     record["accepted"] = judge(record)
-    for table in (host_table(record), gpu_table(record), fresh_table(record)):
+    for table in (host_table(record), ragged_table(record), gpu_table(record), fresh_table(record)):
         console.print(table)
     for line in verdict_lines(record):
         console.print(line, highlight=False, style="red" if line.startswith("FAIL") else None)

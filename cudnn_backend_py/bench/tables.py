@@ -11,7 +11,7 @@ from rich.table import Table
 from ..errors import EnvironmentNotReady
 from .shapes import DIRECTIONS
 
-__all__ = ["draw", "fresh_table", "gpu_table", "host_table"]
+__all__ = ["draw", "draw_bars", "fresh_table", "gpu_table", "host_table", "ragged_table"]
 
 
 def host_table(record: Mapping[str, Any]) -> Table:
@@ -33,6 +33,16 @@ def host_table(record: Mapping[str, Any]) -> Table:
 
 def _quartiles(timing: Mapping[str, float]) -> str:
     return f"{timing['low_us']:.2f} to {timing['high_us']:.2f}"
+
+
+def ragged_table(record: Mapping[str, Any]) -> Table:
+    """Return the table of host time per call of a ragged plan."""
+    table = Table(title="Host time per call of a ragged plan, microseconds")
+    for name in ("", "median", "quartiles"):
+        table.add_column(name, justify="right" if name else "left", style="dim" if name == "quartiles" else "")
+    for name, timing in record["ragged"].items():
+        table.add_row(name, f"{timing['median_us']:.2f}", _quartiles(timing))
+    return table
 
 
 def gpu_table(record: Mapping[str, Any]) -> Table:
@@ -73,16 +83,7 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
     EnvironmentNotReady
         ``matplotlib-missing``.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise EnvironmentNotReady(
-            "drawing the figures needs matplotlib",
-            code="matplotlib-missing",
-            cause=str(error),
-            fix="pip install matplotlib, or leave --plot out",
-        ) from None
-    figure = Figure(figsize=(11, 8), layout="constrained")
+    figure = _new_figure()(figsize=(11, 8), layout="constrained")
     for axes, direction in zip(figure.subplots(2, 1), DIRECTIONS, strict=True):
         rows = [row for row in record["gpu"] if row["direction"] == direction]
         names = list(dict.fromkeys(name for row in rows for name in row["tflops"]))
@@ -96,3 +97,41 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
         axes.legend(fontsize=7, ncols=3)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
+
+
+def draw_bars(figures: Mapping[str, Mapping[str, Mapping[str, float]]], path: Path) -> None:
+    """Write a picture of bars: per title groups, per group a bar for each name; the ending of the path says its format.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``matplotlib-missing``.
+    """
+    figure = _new_figure()(figsize=(11, 4 * len(figures)), layout="constrained")
+    for axes, (title, groups) in zip(
+        figure.subplots(len(figures), 1, squeeze=False)[:, 0], figures.items(), strict=True
+    ):
+        names = list(dict.fromkeys(name for bars in groups.values() for name in bars))
+        width = 0.8 / max(1, len(names))
+        for number, name in enumerate(names):
+            held = [(index, bars[name]) for index, bars in enumerate(groups.values()) if name in bars]
+            axes.bar([index + number * width for index, _ in held], [y for _, y in held], width, label=name)
+        axes.set_xticks(range(len(groups)), list(groups), fontsize=7)
+        axes.set_ylabel(title)
+        axes.legend(fontsize=7, ncols=3)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+
+
+def _new_figure() -> Any:
+    """Return matplotlib's class of figures."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise EnvironmentNotReady(
+            "drawing the figures needs matplotlib",
+            code="matplotlib-missing",
+            cause=str(error),
+            fix="pip install matplotlib, or leave --plot out",
+        ) from None
+    return Figure

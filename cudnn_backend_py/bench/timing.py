@@ -12,7 +12,12 @@ from ..native.cuda import Timer
 from ..tuning.statistics import Timing
 from .shapes import Effort
 
-__all__ = ["fresh", "gpu_times", "host_times", "microseconds", "once_within", "rotate", "same", "within"]
+AHEAD_US = 1500.0  # more than a torch operator and its backward pass take on the host
+
+__all__ = ["AHEAD_US", "fresh", "gpu_times", "host_times", "microseconds", "once_within", "rotate", "same", "within"]
+
+
+_MOST_CYCLES_PER_US = 2000  # of the clocks of GPUs
 
 
 def microseconds(timing: Timing) -> dict[str, float]:
@@ -20,8 +25,15 @@ def microseconds(timing: Timing) -> dict[str, float]:
     return {name: round(value, 3) for name, value in asdict(timing).items()}
 
 
-def gpu_times(contenders: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, Timing]:
-    """Return the GPU times between two events, L2 flushed before each, in the order of the contenders."""
+def gpu_times(contenders: Mapping[str, Callable[[], Any]], rounds: int, *, ahead_us: float = 0.0) -> dict[str, Timing]:
+    """Return the GPU times between two events, L2 flushed before each, in the order of the contenders.
+
+    Parameters
+    ----------
+    ahead_us
+        How long the GPU is kept busy before each call, at least, so that the host has queued all of its work before
+        the GPU comes to it: more than the call's host time. The flush alone is enough for a plan.
+    """
     import torch
 
     device, stream = torch.cuda.current_device(), torch.cuda.current_stream().cuda_stream
@@ -34,6 +46,8 @@ def gpu_times(contenders: Mapping[str, Callable[[], Any]], rounds: int) -> dict[
         for number in range(rounds):
             names = rotate(list(contenders), number)
             for index, name in enumerate(names):
+                if ahead_us:
+                    torch.cuda._sleep(int(ahead_us * _MOST_CYCLES_PER_US))
                 for _ in range(2):  # long enough that the host has queued the launch before the GPU comes to it
                     flush.zero_()
                 timer.mark(2 * index, stream)

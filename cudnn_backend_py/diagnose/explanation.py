@@ -8,10 +8,12 @@ from functools import cached_property, lru_cache
 from itertools import islice
 from typing import Any
 
-from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, GraphError, UsageError
+from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, GraphError, NotSupported, UsageError
 from ..execution.run import trial_run
 from ..generated.enums import DataType, HeurMode, Status
 from ..graph import Graph, GraphBuilder
+from ..graph.attention.recognize import read_attention
+from ..graph.attention.shape_class import bounds_of, class_graph, class_problem, why_no_class
 from ..graph.faults import known_hazards
 from ..graph.guard import MISTAKES, collecting, describe_failure
 from ..native import loaded_library
@@ -20,6 +22,7 @@ from ..plans.engine import EngineConfig, Heuristics, OperationGraph, heur_mode
 from ..plans.lower import newer_parts
 from ..plans.plan import Plan, build_plan
 from ..plans.refusals import Reason, read_error, read_refusals
+from ..plans.select import Selection, select
 from ..system.version import version_text
 from ..target import Profile, Target, using
 from ..target.environment import Fault, check_environment
@@ -429,7 +432,29 @@ class _Question:
             stages=_stages(outcome, stage, candidates),
             hazards=tuple(map(str, known_hazards(self.graph, target.sm, lib.version))),
             only_fallback=self._why_only_fallback(candidates) if outcome is Outcome.SUPPORTED else None,
+            shapes=_say_shapes(self.graph, target) if outcome is Outcome.SUPPORTED and self.causes else "",
         )
+
+
+def _say_shapes(graph: Graph, target: Target) -> str:
+    """Return whether one plan can serve every batch and length of attention; nothing for other graphs.
+
+    cuDNN is asked about the plan of the class as it was about the graph, without building.
+    """
+    use = read_attention(graph)
+    if use is None:
+        return ""
+    problem, version = use.problem, target.library.version
+    if problem.ragged:
+        return "one plan serves every batch and length up to its own"
+    why = why_no_class(problem, backward=use.backward, version=version, sm=target.sm)
+    if not why:
+        whole = class_problem(problem, bounds_of(problem), backward=use.backward)
+        try:
+            select(class_graph(whole, use.backward, version, target.sm), target, Selection())
+        except (CudnnStatusError, NotSupported) as error:
+            why = f"cuDNN refuses that of a class: {error.headline}"
+    return f"a plan for each batch and length ({why})" if why else "one plan can serve every batch and length"
 
 
 def _stages(outcome: Outcome, reached: str, candidates: Sequence[Candidate]) -> tuple[Stage, ...]:

@@ -136,6 +136,7 @@ class Verdict:
 
     ``stage`` is how far it came, one of ``STAGES``; ``stages`` says what each of them said. ``only_fallback`` is set
     where FALLBACK alone supports the graph, and says why the other modes refuse it: who asks those alone is refused.
+    ``shapes`` says of supported attention whether one plan can serve every batch and length.
     """
 
     outcome: Outcome
@@ -159,6 +160,7 @@ class Verdict:
     stages: tuple[Stage, ...] = ()
     hazards: tuple[str, ...] = ()
     only_fallback: Cause | None = None
+    shapes: str = ""
 
     @property
     def note(self) -> str:

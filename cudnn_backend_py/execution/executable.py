@@ -35,7 +35,7 @@ from .cuda_graph import CudaGraph
 from .run import execute, live_handle
 from .stream_state import StreamState, _thread
 
-__all__ = ["Bound", "Executable"]
+__all__ = ["Bound", "Executable", "framework_stream", "place", "torch_memory"]
 
 Workspace = Callable[[int], Any] | Literal["torch"] | Any
 SCALARS_KEPT = 64
@@ -81,6 +81,10 @@ class Executable:
         by-value tensors whose number the graph holds are not among them.
     workspace_bytes
         Bytes of workspace a call needs.
+    device, streams
+        The GPU's ordinal, and addresses of the streams it ran on.
+    captured
+        Whether its caller says that a CUDA graph holds a call: a pool keeps it then.
 
     Raises
     ------
@@ -98,7 +102,9 @@ class Executable:
     """
 
     def __init__(self, plan: Plan, *, workspace: Workspace = None, check: bool = True, stream: Any = None) -> None:
-        self._device = live_handle(plan).device or 0
+        self.device = self._device = live_handle(plan).device or 0
+        self.streams: set[int] = set()
+        self.captured = False
         self.plan = plan
         self.may_be_elsewhere = plan.target.library.driver.devices > 1
         self._arguments = Arguments(plan.graph)
@@ -290,6 +296,7 @@ class Executable:
             elif self._allocate is None:
                 base = self._memory.allocate(self.workspace_bytes)
             state = states[stream] = StreamState(self, stream, base)
+            self.streams.add(stream)
         if not self._asks_buffers:  # otherwise the next buffers may say whose current stream it is
             self._local.state = state
         return state
@@ -297,7 +304,7 @@ class Executable:
     def _stream_for(self, buffers: Any) -> int:
         """Return the stream to run on; the first buffers decide whose current stream that is."""
         if self._asks_buffers:
-            found = next((getter for buffer in buffers if (getter := _framework_stream(buffer)) is not None), None)
+            found = next((getter for buffer in buffers if (getter := framework_stream(buffer)) is not None), None)
             if found is not None:
                 self._stream = found
                 self._asks_buffers = False
@@ -309,7 +316,7 @@ class Executable:
             return None
         if isinstance(workspace, str):
             if workspace == "torch":
-                return partial(_torch_memory, self._device)
+                return partial(torch_memory, self._device)
             raise UsageError(
                 f"workspace is {workspace!r}, 'torch', a function, a buffer or None is needed", code="wrong-argument"
             )
@@ -352,6 +359,16 @@ class Executable:
             else int(self._scalars[tensor.uid].ctypes.data)
             for tensor in self._held
         )
+
+    @property
+    def allocates(self) -> bool:
+        """Whether the workspace is asked for at each call."""
+        return self._allocate is not None
+
+    @property
+    def scratch(self) -> tuple[list[int | None], int]:
+        """Return where in the workspace what nobody gives lies, None for numbers, and the bytes of all that."""
+        return [self._offsets.get(tensor.uid) for tensor in self._held], self._scratch_bytes
 
     def plan_workspace(self, base: int) -> int:
         """Return the address of the plan's own workspace in one at `base`, 0 if it needs none."""
@@ -397,7 +414,7 @@ class Executable:
                 numbers.append(self._number(tensor, buffer))
                 places[tensor.uid] = int(numbers[-1].ctypes.data)
             else:
-                places[tensor.uid] = _place(buffer, name)
+                places[tensor.uid] = place(buffer, name)
         tail = zip(self._held, state.tail, strict=True)
         row = [places[tensor.uid] for tensor in self._given]
         row += [places.get(tensor.uid, place) for tensor, place in tail]
@@ -478,7 +495,7 @@ def _stream_getter(stream: Any) -> Callable[[], int]:
     return partial(int, address)
 
 
-def _framework_stream(buffer: Any) -> Callable[[], int] | None:
+def framework_stream(buffer: Any) -> Callable[[], int] | None:
     """Return what answers the current stream of the framework a buffer is of, None where there is none to ask."""
     family = type(buffer).__module__.partition(".")[0]
     if family == "torch" and getattr(buffer, "is_cuda", False):
@@ -497,7 +514,7 @@ def _wanted(tensor: Tensor) -> Wanted:
     return Wanted(span, tensor.alignment, bits, codes)
 
 
-def _torch_memory(device: int, size_bytes: int) -> Any:
+def torch_memory(device: int, size_bytes: int) -> Any:
     torch = sys.modules["torch"]
     return torch.empty(size_bytes, dtype=torch.uint8, device=device)
 
@@ -515,7 +532,7 @@ def _identity(buffer: Any) -> int:
     return buffer if type(buffer) is int else id(buffer)
 
 
-def _place(buffer: Any, name: str) -> int:
+def place(buffer: Any, name: str) -> int:
     if type(buffer) is int:
         return buffer
     try:

@@ -1,9 +1,10 @@
-"""``plan``: a graph as an :class:`Executable`, ready to be called."""
+"""``plan``: a graph as an :class:`Executable`, or attention as an :class:`AnyShape`, ready to be called."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
+from ..errors import UsageError
 from ..generated.enums import HeurMode
 from ..graph import Graph
 from ..plans.cache import PlanCache
@@ -11,16 +12,46 @@ from ..plans.select import Selection
 from ..target import Profile, Target
 
 if TYPE_CHECKING:
+    from ..graph.attention import Attention
+    from .any_shape import AnyShape, Shapes
     from .executable import Executable
 
-from ..plans.build import build
+from ..plans.build import build, shared_target
 from ..plans.choice import Knobs
 
 __all__ = ["plan"]
 
 
+@overload
 def plan(
     graph: Graph,
+    target: Target | Profile | str | None = ...,
+    *,
+    mode: HeurMode | str = ...,
+    engine: int | None = ...,
+    knobs: Knobs | None = ...,
+    selection: Selection | None = ...,
+    cache: bool | PlanCache = ...,
+    workspace: Any = ...,
+    check: bool = ...,
+    stream: Any = ...,
+    shapes: Literal["exact"] = ...,
+) -> Executable: ...
+
+
+@overload
+def plan(
+    graph: Attention,
+    target: Target | Profile | str | None = ...,
+    *,
+    workspace: Any = ...,
+    shapes: Shapes = ...,
+    backward: bool = ...,
+) -> AnyShape: ...
+
+
+def plan(
+    graph: Graph | Attention,
     target: Target | Profile | str | None = None,
     *,
     mode: HeurMode | str = HeurMode.A,
@@ -31,13 +62,25 @@ def plan(
     workspace: Any = None,
     check: bool = True,
     stream: Any = None,
-) -> Executable:
+    shapes: Shapes = "exact",
+    backward: bool = False,
+) -> Executable | AnyShape:
     """Return an :class:`Executable`: the plan of a graph, ready to be called with buffers.
 
     :func:`build` returns the :class:`~cudnn_backend_py.Plan` alone, also for a described GPU.
 
     Parameters
     ----------
+    graph
+        A graph, or a problem of :class:`~cudnn_backend_py.graph.attention.Attention`.
+        The problem gives an :class:`~cudnn_backend_py.execution.any_shape.AnyShape`, called with tensors of any batch
+        and length; of the options it takes `target`, `workspace`, `shapes` and `backward`.
+    shapes
+        What a new batch or length costs. "exact": a plan of its own, built when it is met. "any": nothing, within the
+        bounds of a class of shapes. "adaptive": the same, and the exact plan of a shape that comes back is built in the
+        background. Where no class serves a problem (``why_exact`` says why), each shape has its plan.
+    backward
+        Which pass of a problem.
     target, mode, engine, knobs, selection, cache
         As for :func:`build`.
     workspace, check, stream
@@ -53,10 +96,22 @@ def plan(
     ------
     EnvironmentNotReady
         ``no-gpu``; ``plan-without-device`` for a described target.
+    UsageError
+        ``shapes-of-a-graph`` for a graph with other shapes than its own; ``wrong-argument``.
     CudnnBackendError
         As :func:`build`.
     """
-    from ..execution.executable import Executable
+    from .executable import Executable
 
+    if not isinstance(graph, Graph):
+        from .any_shape import AnyShape
+
+        return AnyShape(graph, shared_target(target), backward=backward, shapes=shapes, workspace=workspace)
+    if shapes != "exact":
+        raise UsageError(
+            f"a graph holds its shapes, so shapes={shapes!r} has no meaning for it",
+            code="shapes-of-a-graph",
+            fix="give the attention problem: plan(attention.Attention(...), shapes='adaptive')",
+        )
     found = build(graph, target, mode=mode, engine=engine, knobs=knobs, selection=selection, cache=cache)
     return Executable(found, workspace=workspace, check=check, stream=stream)

@@ -7,7 +7,7 @@ driver, and after a handle has made a context current.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -18,20 +18,29 @@ from .driver import SONAME
 
 __all__ = [
     "CudaGraphHandle",
+    "Fence",
     "Memory",
     "PointerFacts",
     "Timer",
     "context_functions",
     "current_context",
+    "driver_error",
+    "driver_function",
     "in_context",
+    "is_capturing",
     "l2_bytes",
     "on_device",
     "pointer_facts",
+    "relaxed_capture",
+    "run_driver",
     "same_context",
 ]
 
 _MEMORY_TYPE, _DEVICE_ORDINAL = 2, 9  # CU_POINTER_ATTRIBUTE_*
 _L2_CACHE_SIZE = 38  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
+_EVENT_DISABLE_TIMING = 2  # CU_EVENT_DISABLE_TIMING
+_NOT_READY = 600  # CUDA_ERROR_NOT_READY
+_CAPTURE_ERRORS = range(900, 910)  # CUDA_ERROR_STREAM_CAPTURE_*
 _CAPTURE_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 _MEMORY_KINDS = {1: "host", 2: "device", 3: "array", 4: "unified"}
 
@@ -94,11 +103,11 @@ def in_context(context: int) -> Iterator[None]:
     if not context or current_context() == context:
         yield
         return
-    _call("cuCtxPushCurrent_v2", ctypes.c_void_p(context))
+    run_driver("cuCtxPushCurrent_v2", ctypes.c_void_p(context))
     try:
         yield
     finally:
-        _call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+        run_driver("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
 
 
 @contextmanager
@@ -127,15 +136,34 @@ def on_device(ordinal: int) -> Iterator[None]:
         yield
         return
     context = ctypes.c_void_p()
-    _call("cuDevicePrimaryCtxRetain", ctypes.byref(context), ordinal)
+    run_driver("cuDevicePrimaryCtxRetain", ctypes.byref(context), ordinal)
     try:
         with in_context(context.value or 0):
             yield
     finally:
-        _call("cuDevicePrimaryCtxRelease_v2", ordinal)
+        run_driver("cuDevicePrimaryCtxRelease_v2", ordinal)
 
 
-def _call(name: str, *arguments: Any) -> None:
+@contextmanager
+def relaxed_capture() -> Iterator[None]:
+    """Let this thread do for a while what would spoil a capture going on elsewhere.
+
+    C: ``cuThreadExchangeStreamCaptureMode``.
+    """
+    mode = ctypes.c_int(_CAPTURE_RELAXED)
+    run_driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+    try:
+        yield
+    finally:
+        run_driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+
+
+def driver_function(name: str) -> Any:
+    """Return a function of the driver, which answers its status unchecked."""
+    return _driver()[name]
+
+
+def run_driver(name: str, *arguments: Any) -> None:
     """Call a function of the driver.
 
     Raises
@@ -143,11 +171,25 @@ def _call(name: str, *arguments: Any) -> None:
     CudnnBackendError
         ``cuda-driver``.
     """
-    status = _driver()[name](*arguments)
-    if status:
-        text = ctypes.c_char_p()
-        _driver().cuGetErrorName(status, ctypes.byref(text))
-        raise CudnnBackendError(f"{name} answered {(text.value or b'?').decode()} ({status})", code="cuda-driver")
+    if status := _driver()[name](*arguments):
+        raise driver_error(name, status)
+
+
+def driver_error(name: str, status: int) -> CudnnBackendError:
+    """Return the error for a status that a function of the driver answered."""
+    text = ctypes.c_char_p()
+    _driver().cuGetErrorName(status, ctypes.byref(text))
+    return CudnnBackendError(f"{name} answered {(text.value or b'?').decode()} ({status})", code="cuda-driver")
+
+
+def is_capturing(stream: int) -> bool:
+    """Return whether a CUDA stream is being captured, also where the capture has failed. C: ``cuStreamIsCapturing``.
+
+    A thread without a context, such as a fresh one of torch's autograd, captures nothing.
+    """
+    found = ctypes.c_int()
+    status: int = _driver().cuStreamIsCapturing(ctypes.c_void_p(stream), ctypes.byref(found))
+    return bool(found.value) or status in _CAPTURE_ERRORS
 
 
 class Memory:
@@ -182,13 +224,9 @@ class Memory:
         """
         if not size_bytes:
             return 0
-        address, mode = ctypes.c_uint64(), ctypes.c_int(_CAPTURE_RELAXED)
-        with on_device(self._device):
-            _call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
-            try:
-                _call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size_bytes))
-            finally:
-                _call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+        address = ctypes.c_uint64()
+        with on_device(self._device), relaxed_capture():
+            run_driver("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size_bytes))
         self._addresses.append(address.value)
         return address.value
 
@@ -197,14 +235,14 @@ class Memory:
         address = self.allocate(size_bytes)
         if size_bytes:
             with on_device(self._device):
-                _call("cuMemsetD8_v2", ctypes.c_uint64(address), 0, ctypes.c_size_t(size_bytes))
+                run_driver("cuMemsetD8_v2", ctypes.c_uint64(address), 0, ctypes.c_size_t(size_bytes))
         return address
 
     def clear(self, address: int, size_bytes: int, stream: int) -> None:
         """Set memory to zero when a stream comes to it. C: ``cuMemsetD8Async``."""
         size = ctypes.c_size_t(size_bytes)
         with on_device(self._device):
-            _call("cuMemsetD8Async", ctypes.c_uint64(address), 0, size, ctypes.c_void_p(stream))
+            run_driver("cuMemsetD8Async", ctypes.c_uint64(address), 0, size, ctypes.c_void_p(stream))
 
     def copy_in(self, array: Any) -> int:
         """Return the address of new memory with what a C-contiguous NumPy array holds. C: ``cuMemcpyHtoD``."""
@@ -212,7 +250,7 @@ class Memory:
         if array.nbytes:
             host, size = ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes)
             with on_device(self._device):
-                _call("cuMemcpyHtoD_v2", ctypes.c_uint64(address), host, size)
+                run_driver("cuMemcpyHtoD_v2", ctypes.c_uint64(address), host, size)
         return address
 
     def copy_out(self, address: int, array: Any) -> None:
@@ -220,7 +258,7 @@ class Memory:
         if array.nbytes:
             host, size = ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes)
             with on_device(self._device):
-                _call("cuMemcpyDtoH_v2", host, ctypes.c_uint64(address), size)
+                run_driver("cuMemcpyDtoH_v2", host, ctypes.c_uint64(address), size)
 
     def synchronize(self, stream: int) -> None:
         """Wait until a stream has nothing left to do. C: ``cuStreamSynchronize``.
@@ -231,13 +269,13 @@ class Memory:
             ``cuda-driver``: also what a kernel of the stream failed with.
         """
         with on_device(self._device):
-            _call("cuStreamSynchronize", ctypes.c_void_p(stream))
+            run_driver("cuStreamSynchronize", ctypes.c_void_p(stream))
 
     def free(self) -> None:
         """Free all of it; this waits for the device. C: ``cuMemFree``."""
         with on_device(self._device):
             while self._addresses:
-                _call("cuMemFree_v2", ctypes.c_uint64(self._addresses.pop()))
+                run_driver("cuMemFree_v2", ctypes.c_uint64(self._addresses.pop()))
 
 
 class Timer:
@@ -256,7 +294,7 @@ class Timer:
         self._events = [ctypes.c_void_p() for _ in range(marks)]
         with on_device(device):
             for event in self._events:
-                _call("cuEventCreate", ctypes.byref(event), 0)
+                run_driver("cuEventCreate", ctypes.byref(event), 0)
 
     def __enter__(self) -> Timer:
         return self
@@ -267,14 +305,14 @@ class Timer:
     def mark(self, number: int, stream: int) -> None:
         """Note the moment a stream comes to this place in its work."""
         with on_device(self._device):
-            _call("cuEventRecord", self._events[number], ctypes.c_void_p(stream))
+            run_driver("cuEventRecord", self._events[number], ctypes.c_void_p(stream))
 
     def microseconds(self, first: int, last: int) -> float:
         """Return the GPU time between two marks; waits for the last. C: ``cuEventElapsedTime``."""
         found = ctypes.c_float()
         with on_device(self._device):
-            _call("cuEventSynchronize", self._events[last])
-            _call("cuEventElapsedTime", ctypes.byref(found), self._events[first], self._events[last])
+            run_driver("cuEventSynchronize", self._events[last])
+            run_driver("cuEventElapsedTime", ctypes.byref(found), self._events[first], self._events[last])
         return found.value * 1e3
 
     def close(self) -> None:
@@ -284,10 +322,35 @@ class Timer:
                 _driver().cuEventDestroy_v2(self._events.pop())
 
 
+class Fence:
+    """The moment at which streams have come past all they were given; none of them may be captured.
+
+    Made and asked while the context of the streams is current. C: ``cuEventCreate``, ``cuEventRecord``.
+    """
+
+    def __init__(self, streams: Iterable[int]) -> None:
+        self._events: list[ctypes.c_void_p] = []
+        with relaxed_capture():
+            for stream in streams:
+                event = ctypes.c_void_p()
+                run_driver("cuEventCreate", ctypes.byref(event), _EVENT_DISABLE_TIMING)
+                self._events.append(event)
+                run_driver("cuEventRecord", event, ctypes.c_void_p(stream))
+
+    def is_passed(self) -> bool:
+        """Return whether that moment has come. C: ``cuEventQuery``."""
+        return not any(_driver().cuEventQuery(event) == _NOT_READY for event in self._events)
+
+    def close(self) -> None:
+        """Destroy the events; harmless when repeated."""
+        while self._events:
+            _driver().cuEventDestroy_v2(self._events.pop())
+
+
 def l2_bytes(device: int) -> int:
     """Return the size of a GPU's L2 cache. C: ``cuDeviceGetAttribute``."""
     found = ctypes.c_int()
-    _call("cuDeviceGetAttribute", ctypes.byref(found), _L2_CACHE_SIZE, device)
+    run_driver("cuDeviceGetAttribute", ctypes.byref(found), _L2_CACHE_SIZE, device)
     return found.value
 
 
@@ -303,11 +366,11 @@ class CudaGraphHandle:
     def __init__(self) -> None:
         self._cuda = _driver()
         self.graph, self.executable = ctypes.c_void_p(), ctypes.c_void_p()
-        _call("cuGraphCreate", ctypes.byref(self.graph), 0)
+        run_driver("cuGraphCreate", ctypes.byref(self.graph), 0)
 
     def instantiate(self) -> None:
         """Make the executable form. C: ``cuGraphInstantiateWithFlags``."""
-        _call("cuGraphInstantiateWithFlags", ctypes.byref(self.executable), self.graph, ctypes.c_uint64(0))
+        run_driver("cuGraphInstantiateWithFlags", ctypes.byref(self.executable), self.graph, ctypes.c_uint64(0))
 
     def update(self) -> None:
         """Bring changes of the graph into the executable form, or make that anew where CUDA cannot.
@@ -316,12 +379,12 @@ class CudaGraphHandle:
         """
         result = _UpdateResult()
         if self._cuda.cuGraphExecUpdate_v2(self.executable, self.graph, ctypes.byref(result)):
-            _call("cuGraphExecDestroy", self.executable)
+            run_driver("cuGraphExecDestroy", self.executable)
             self.instantiate()
 
     def launch(self, stream: int) -> None:
         """Run it on a CUDA stream. C: ``cuGraphLaunch``."""
-        _call("cuGraphLaunch", self.executable, ctypes.c_void_p(stream))
+        run_driver("cuGraphLaunch", self.executable, ctypes.c_void_p(stream))
 
     def bound(self, stream: int) -> Callable[[], int]:
         """Return a call that launches it on a stream and answers the status: the shortest way."""

@@ -5,12 +5,11 @@
  * Whatever is not as expected is answered, not judged: Python looks closer then, and says what is wrong.
  */
 #define _POSIX_C_SOURCE 199309L
-#include <stddef.h>
-#include <stdint.h>
 #include <time.h>
 
-/* Of these structures and functions; fast_call.py takes no other. */
-const int cudnn_backend_py_fast_call_version = 2;
+#include "fast_call.h"
+
+const int cudnn_backend_py_fast_call_version = CUDNN_BACKEND_PY_FAST_CALL_VERSION;
 
 #define LOOK_CLOSER (-1)
 #define OTHER_STREAM (-2)
@@ -25,62 +24,6 @@ struct dl_tensor { /* DLTensor of DLPack 1 */
     uint16_t lanes;
     int64_t *dims, *strides;
     uint64_t byte_offset;
-};
-
-struct wanted { /* what a tensor of the graph needs of a buffer */
-    int64_t bytes;       /* from the first to the last element */
-    uint64_t misaligned; /* bits of an address that must be 0 */
-    int32_t bits;        /* of an element; 0 for any type */
-    uint32_t codes;      /* DLPack's type codes that will do, as bits; all from 31 on share the last bit */
-};
-
-struct python {
-    void *(*item)(void *tuple, intptr_t index);         /* PyTuple_GetItem: borrowed */
-    void *(*type)(void *object);                        /* PyObject_Type: a reference of ours */
-    void (*release)(void *object);                      /* Py_DecRef */
-    void (*clear)(void);                                /* PyErr_Clear */
-    void *(*save)(void);                                /* PyEval_SaveThread */
-    void (*restore)(void *state);                       /* PyEval_RestoreThread */
-    void *(*call)(void *callable, const char *how, ...); /* PyObject_CallFunction */
-};
-
-struct pack { /* a variant pack and how to fill it */
-    int (*initialize)(void *descriptor);
-    int (*set)(void *descriptor, int name, int type, int64_t count, const void *values);
-    int (*finalize)(void *descriptor);
-    int uids_name, pointers_name, workspace_name, int64_type, pointer_type;
-    int count; /* of uids */
-    const int64_t *uids;
-};
-
-struct handle { /* a thread's handle, the stream it was last given, the CUDA context it was made in */
-    void *handle, *stream, *context;
-    int (*get_current)(void **context); /* cuCtxGetCurrent; NULL: whatever is current will do */
-    int (*push)(void *context);         /* cuCtxPushCurrent */
-    int (*pop)(void **context);         /* cuCtxPopCurrent */
-};
-
-struct run { /* a launch */
-    int (*execute)(void *handle, void *plan, void *pack);
-    int (*set_stream)(void *handle, void *stream);
-    struct handle *handle;
-    void *stream, *plan, *pack;
-    const struct python *python;
-    void *fail;     /* callable that raises for the function that failed and its status */
-    int32_t failed; /* the function that refused: 0 initialize, 1 set, 2 finalize, 3 execute, 4 set_stream */
-};
-
-struct call {
-    struct run run;
-    const struct pack *pack;
-    const struct wanted *wanted; /* one per buffer; NULL: no checks */
-    uint64_t *row;               /* an address per uid, buffers first */
-    void *type;                  /* of the buffers */
-    int (*read)(void *object, struct dl_tensor *out);
-    int (*current_stream)(int32_t device_kind, int32_t device, void **out); /* NULL: do not ask */
-    void *workspace;
-    int32_t device, given;
-    int32_t filled; /* whether the pack holds the row */
 };
 
 /* Fill a variant pack with a row of addresses; return a status, and which function answered it. */
@@ -98,19 +41,22 @@ int cudnn_backend_py_fill(const struct pack *p, void *to, const uint64_t *row, v
 
 static int launch(struct run *r) {
     int status;
-    void *state;
     if (r->handle->stream != r->stream) {
         r->failed = 4;
         if ((status = r->set_stream(r->handle->handle, r->stream)) != 0) return status;
         r->handle->stream = r->stream;
     }
+    if (r->prepare != NULL) {
+        const struct prepare *p = r->prepare;
+        r->failed = 5;
+        status = p->launch(p->function, p->blocks, 1, 1, p->threads, 1, 1, 0, r->stream, p->parameters, NULL);
+        if (status != 0) return status;
+    }
     r->failed = 3;
-    state = r->python->save();
-    status = r->execute(r->handle->handle, r->plan, r->pack);
-    r->python->restore(state);
-    return status;
+    return r->execute(r->handle->handle, r->plan, r->pack);
 }
 
+/* Launch in the context of the handle. */
 static int execute(struct run *r) {
     const struct handle *h = r->handle;
     void *current = NULL;
@@ -122,13 +68,27 @@ static int execute(struct run *r) {
     return status;
 }
 
+/* Launch while other threads may have Python's lock, which is held now. */
+static int execute_unlocked(struct run *r) {
+    void *state = r->python->save();
+    const int status = execute(r);
+    r->python->restore(state);
+    return status;
+}
+
 /* Launch what is bound; a status other than success becomes an exception. */
 void cudnn_backend_py_launch(struct run *r) {
-    const int status = execute(r);
+    const int status = execute_unlocked(r);
     if (status != 0) {
         void *answer = r->python->call(r->fail, "ii", r->failed, status);
         if (answer != NULL) r->python->release(answer);
     }
+}
+
+static int fill(struct call *c) {
+    const int status = cudnn_backend_py_fill(c->pack, c->run.pack, c->row, c->workspace, &c->run.failed);
+    c->filled = status == 0;
+    return status;
 }
 
 static int fits(const struct wanted *w, const struct dl_tensor *t, uint64_t place) {
@@ -177,11 +137,16 @@ int cudnn_backend_py_call(struct call *c, void *buffers) {
         }
     }
     if (!c->filled) {
-        const int status = cudnn_backend_py_fill(c->pack, c->run.pack, c->row, c->workspace, &c->run.failed);
+        const int status = fill(c);
         if (status != 0) return status;
-        c->filled = 1;
     }
-    return execute(&c->run);
+    return execute_unlocked(&c->run);
+}
+
+/* Launch with the row and the workspace of a call. Python's lock is neither needed nor given back meanwhile. */
+int cudnn_backend_py_go(struct call *c) {
+    const int status = c->filled ? 0 : fill(c);
+    return status != 0 ? status : execute(&c->run);
 }
 
 /* The floor of a call, to measure by: execute over and over; return nanoseconds, or minus the first status not 0. */

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import AttributeType
-from .cuda import context_functions, current_context, in_context
+from .cuda import context_functions, current_context, driver_error, in_context
 from .libcudnn import Library
 
 __all__ = [
@@ -24,12 +24,13 @@ __all__ = [
     "Exchange",
     "Filler",
     "HandleState",
+    "Kernel",
     "Launch",
     "Wanted",
     "compiled_library",
 ]
 
-VERSION = 2  # of the structures; the compiled file has the same
+VERSION = 3  # of the structures; the compiled file has the same
 LOOK_CLOSER, OTHER_STREAM = -1, -2
 FUNCTIONS = (
     "cudnnBackendInitialize",
@@ -37,8 +38,9 @@ FUNCTIONS = (
     "cudnnBackendFinalize",
     "cudnnBackendExecute",
     "cudnnSetStream",
+    "cuLaunchKernel",
 )
-EXECUTE, SET_STREAM = 3, 4
+EXECUTE, SET_STREAM, PREPARE = 3, 4, 5
 
 _pointer, _int = ctypes.c_void_p, ctypes.c_int
 
@@ -103,6 +105,18 @@ class HandleState(ctypes.Structure):
         return cls(handle.value, 0, current_context(), *map(_address, context_functions()))
 
 
+class Kernel(ctypes.Structure):
+    """A kernel of ours that runs on the stream before a plan, and where its parameters lie."""
+
+    _fields_ = (
+        ("launch", _pointer),
+        ("function", _pointer),
+        ("parameters", ctypes.POINTER(_pointer)),
+        ("blocks", ctypes.c_uint32),
+        ("threads", ctypes.c_uint32),
+    )
+
+
 class _Run(ctypes.Structure):
     _fields_ = (
         ("execute", _pointer),
@@ -111,6 +125,7 @@ class _Run(ctypes.Structure):
         *((name, _pointer) for name in ("stream", "plan", "pack")),
         ("python", ctypes.POINTER(_Python)),
         ("fail", _pointer),
+        ("prepare", ctypes.POINTER(Kernel)),
         ("failed", ctypes.c_int32),
     )
 
@@ -241,6 +256,8 @@ class Launch:
             self._fail(EXECUTE, status)
 
     def _fail(self, function: int, status: int) -> None:
+        if function == PREPARE:
+            raise driver_error(FUNCTIONS[function], status)
         raise self.library.status_error(status, FUNCTIONS[function])
 
     def bind(self, pack: Any) -> Callable[[], None]:
@@ -250,8 +267,8 @@ class Launch:
             return partial(self.run, pack)
         return partial(compiled.cudnn_backend_py_launch, ctypes.pointer(self.with_pack(pack)))
 
-    def with_pack(self, pack: Any) -> _Run:
-        """Return it with a variant pack, for C."""
+    def with_pack(self, pack: Any, prepare: Kernel | None = None) -> _Run:
+        """Return it with a variant pack, for C, and with what is launched before it."""
         fail = self._fail
         run = _Run(
             _address(self._execute),
@@ -262,8 +279,9 @@ class Launch:
             pack.pointer.value,
             ctypes.pointer(_python()),
             id(fail),
+            None if prepare is None else ctypes.pointer(prepare),
         )
-        run.keeps = (self, pack, fail)
+        run.keeps = (self, pack, fail, prepare)
         return run
 
 
@@ -288,7 +306,7 @@ class Call:
         launch: Launch,
         pack: Any,
         filler: Filler,
-        exchange: Exchange,
+        exchange: Exchange | None,
         *,
         given: int,
         wanted: Sequence[Wanted] | None,
@@ -296,6 +314,7 @@ class Call:
         workspace: int,
         device: int,
         ask_stream: bool,
+        prepare: Kernel | None = None,
     ) -> None:
         row = (ctypes.c_uint64 * (given + len(tail)))(*[0] * given, *tail)
         table = None
@@ -304,22 +323,23 @@ class Call:
                 *(_Wanted(item.bytes, item.alignment - 1, item.bits, _codes(item.codes)) for item in wanted)
             )
         self._call = _Call(
-            launch.with_pack(pack),
+            launch.with_pack(pack, prepare),
             ctypes.pointer(filler),
             table and ctypes.cast(table, ctypes.POINTER(_Wanted)),
             ctypes.addressof(row),
-            id(exchange.type),
-            exchange.read,
-            exchange.current_stream if ask_stream else None,
+            *((None, None, None) if exchange is None else (id(exchange.type), exchange.read, exchange.current_stream)),
             workspace,
             device,
             given,
         )
         self._row, self._given = row, given
-        self._keeps = (launch, pack, filler, exchange.type, table)
+        if not ask_stream:
+            self._call.current_stream = None
+        self._keeps = (launch, pack, filler, exchange, table)
+        self.address = ctypes.addressof(self._call)
         #: Launches with a tuple of as many buffers as are given; answers 0, LOOK_CLOSER, OTHER_STREAM or a status.
         self.go: Callable[[tuple[Any, ...]], int] = partial(
-            compiled_library().cudnn_backend_py_call, _pointer(ctypes.addressof(self._call))
+            compiled_library().cudnn_backend_py_call, _pointer(self.address)
         )
 
     def move(self, tail: Sequence[int], workspace: int) -> None:

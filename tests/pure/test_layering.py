@@ -114,8 +114,14 @@ def test_page_has_a_table_for_every_folder() -> None:
 def test_page_lists_the_files_of_a_room_from_the_ground_up(room: str) -> None:
     """Every file has its row, and imports only files of rows above: a circle has no place to stand."""
     folder = PACKAGE / room
-    listed = [name for row in table(f"### Inside `{room}/`") for name in re.findall(r"[\w/]+\.(?:py|c)\b", row)]
-    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.suffix in (".py", ".c")}
+    listed = [
+        name for row in table(f"### Inside `{room}/`") for name in re.findall(r"[\w/]+\.(?:py|cu|cpp|c|h|ptx)\b", row)
+    ]
+    there = {
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if path.suffix in (".py", ".c", ".h", ".cpp", ".cu", ".ptx")
+    }
     assert sorted(listed) == sorted(there)
     order = {name: place for place, name in enumerate(listed)}
     upward = {

@@ -35,6 +35,12 @@ class device:
     def __str__(self) -> str:
         return self.type
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, device) and self.type == other.type
+
+    def __hash__(self) -> int:
+        return hash(self.type)
+
 
 DTYPES = {
     name: dtype(name)
@@ -84,6 +90,16 @@ class Tensor:
 
     def numel(self) -> int:
         return math.prod(self.shape)
+
+    def element_size(self) -> int:
+        return 1 if self.dtype.name in ("bool", "uint8") else int("".join(filter(str.isdigit, self.dtype.name))) // 8
+
+    def is_contiguous(self) -> bool:
+        strides = zip(self.shape, self._strides, _packed(self.shape), strict=True)
+        return all(dim == 1 or stride == packed for dim, stride, packed in strides)
+
+    def t(self) -> Tensor:
+        return self.transpose(0, 1)
 
     def data_ptr(self) -> int:
         return self._address

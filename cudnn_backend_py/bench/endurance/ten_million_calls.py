@@ -11,13 +11,13 @@ import threading
 import time
 from typing import Any
 
-from ... import torch_ops
 from ...execution.executable import Executable
 from ...graph.attention import sdpa_forward
 from ...info import start_record, write_record
 from ...plans.engine import OperationGraph
 from ...plans.plan import build_plan
 from ...target import open_target
+from ...torch_ops.operators import load_torch
 from ..shapes import SMALL
 from .memory import resident_bytes
 
@@ -80,7 +80,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Run, watch memory, write; the process ends here, with 1 if a call failed or a thread still runs."""
-    torch = torch_ops._ready()
+    torch = load_torch()
     graph = sdpa_forward(batch=SMALL.batch, heads=SMALL.heads, seq_q=SMALL.seq, head_dim=SMALL.head_dim, causal=True)
     executable = Executable(build_plan(OperationGraph(graph, open_target()).heuristics().configs[0]))
     workers = [Worker(executable, options.calls // THREADS, seed) for seed in range(THREADS)]

@@ -74,6 +74,8 @@ def render(verdict: Verdict) -> Group:
     parts.append(_label("asked", f"heuristics {', '.join(verdict.modes)}; came to stage {verdict.stage!r}"))
     if told := [str(stage) for stage in verdict.stages if stage.detail]:
         parts.append(_label("stages", "; ".join(told)))
+    if verdict.shapes:
+        parts.append(_label("shapes", verdict.shapes))
     parts += [_label("known fault", hazard) for hazard in verdict.hazards]
     parts.append(_label("judged by", f"{verdict.library or 'no library'}, driver: {verdict.driver}"))
     if verdict.control is not None:

@@ -32,6 +32,12 @@ def test_host_times_are_in_order(measured: Any, direction: str) -> None:
     assert found["same pointers"] < found["fresh pointers"] < found["torch operator"] * 3
 
 
+def test_a_ragged_plan_is_measured_beside_its_floor(measured: Any) -> None:
+    found = {name: timing["median_us"] for name, timing in measured["ragged"].items()}
+    assert set(found) == {"C loop", "same pointers", "same buffers, by position", "fresh pointers"}
+    assert 0.9 * found["C loop"] < found["same pointers"] < found["fresh pointers"]
+
+
 def test_gpu_times_make_sense(measured: Any) -> None:
     assert [row["direction"] for row in measured["gpu"]] == list(DIRECTIONS)
     for row in measured["gpu"]:

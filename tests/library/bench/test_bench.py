@@ -18,7 +18,7 @@ from cudnn_backend_py import EnvironmentNotReady, OperationGraph, frontend, libr
 from cudnn_backend_py.bench.frontend_graph import build
 from cudnn_backend_py.bench.judge import judge, verdict_lines
 from cudnn_backend_py.bench.shapes import DIRECTIONS, QUICK, SHAPES, SMALL
-from cudnn_backend_py.bench.tables import draw, fresh_table, gpu_table, host_table
+from cudnn_backend_py.bench.tables import draw, fresh_table, gpu_table, host_table, ragged_table
 from cudnn_backend_py.frontend.handles import DescribedHandle
 from cudnn_backend_py.native.fast_call import compiled_library
 from cudnn_backend_py.plans.choice import EngineChoice
@@ -123,6 +123,7 @@ def record(**changes: Any) -> dict[str, Any]:
     }
     fresh = {"ahead of time": {"import": 100.0, "total": 200.0}, "cudnn-frontend": {"import": 150.0, "total": 800.0}}
     made = {"host": {"problem": SMALL.name, "forward": host, "backward": dict(host)}}
+    made["ragged"] = {"C loop": timing(15.0), "same pointers": timing(15.5), "fresh pointers": timing(17.5)}
     made |= {"gpu": [row], "matrix_tflops": 700.0, "fresh": fresh}
     return made | changes
 
@@ -136,6 +137,9 @@ def test_good_figures_pass() -> None:
 
 
 def test_each_bad_figure_fails_alone() -> None:
+    made = record()
+    made["ragged"]["same pointers"] = timing(16.0)
+    assert [name for name, good in passed(made).items() if not good] == ["host, ragged: same pointers / C loop"]
     made = record()
     made["host"]["forward"]["same pointers"] = timing(5.8)
     assert [name for name, good in passed(made).items() if not good] == ["host, forward: same pointers / C loop"]
@@ -180,7 +184,7 @@ def test_a_plan_beside_itself_does_not_differ() -> None:
 
 def test_what_was_not_measured_neither_passes_nor_fails() -> None:
     empty = {"problem": SMALL.name, "c loop": "not measured", "forward": {}, "backward": {}}
-    assert set(passed(record(host=empty, gpu=[], fresh={})).values()) == {None}
+    assert set(passed(record(host=empty, ragged={}, gpu=[], fresh={})).values()) == {None}
 
 
 def test_tables_and_lines_tell_the_figures() -> None:
@@ -188,7 +192,13 @@ def test_tables_and_lines_tell_the_figures() -> None:
     made["accepted"] = judge(made)
     out = io.StringIO()
     console = Console(file=out, width=200)
-    for table in (host_table(made), gpu_table(made), fresh_table(made), fresh_table({"fresh": {}})):
+    for table in (
+        host_table(made),
+        ragged_table(made),
+        gpu_table(made),
+        fresh_table(made),
+        fresh_table({"fresh": {}}),
+    ):
         console.print(table)
     text = out.getvalue()
     assert all(words in text for words in ("fresh pointers", "13.00", "100.0 (10)", "+11.1%", "800.0"))

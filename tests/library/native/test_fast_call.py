@@ -11,7 +11,15 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py import CudnnStatusError, DataType, GraphBuilder, OperationGraph, build_plan, open_target
+from cudnn_backend_py import (
+    CudnnBackendError,
+    CudnnStatusError,
+    DataType,
+    GraphBuilder,
+    OperationGraph,
+    build_plan,
+    open_target,
+)
 from cudnn_backend_py.execution.buffers import exchange
 from cudnn_backend_py.execution.executable import _wanted
 from cudnn_backend_py.graph.attention import sdpa_forward
@@ -22,6 +30,7 @@ from cudnn_backend_py.native.fast_call import (
     Call,
     Exchange,
     HandleState,
+    Kernel,
     Launch,
     compiled_library,
 )
@@ -276,6 +285,59 @@ def test_a_stream_the_handle_refuses_is_told_as_that(plan: Plan, launcher: Launc
     call._keeps[0].handle.stream = 8192
     assert call.go(buffers()) // 1000 * 1000 == NULL_HANDLE
     assert call.failed == "cudnnSetStream"
+
+
+KERNEL = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3)
+
+
+def go(call: Call) -> int:
+    """Launch with the row and the workspace that a call has."""
+    return int(compiled_library().cudnn_backend_py_go(ctypes.c_void_p(call.address)))
+
+
+def test_row_that_was_written_elsewhere_is_launched(plan: Plan, launcher: Launcher) -> None:
+    call = Call(
+        no_handle(plan),
+        launcher.empty_pack(),
+        launcher.filler,
+        None,
+        given=0,
+        wanted=None,
+        tail=[4096] * len(launcher.uids),
+        workspace=0,
+        device=0,
+        ask_stream=False,
+    )
+    for _ in range(2):
+        assert go(call) // 1000 * 1000 == NULL_HANDLE
+        assert (call.failed, call._call.filled) == ("cudnnBackendExecute", 1)
+    call._call.filled = 0
+    call._call.run.pack = plan.descriptor.pointer.value  # a finalized plan is no pack
+    assert go(call) > 0
+    assert (call.failed in module.FUNCTIONS[:3], call._call.filled) == (True, 0)
+
+
+@pytest.mark.parametrize("status", [0, 700])
+def test_kernel_runs_before_the_plan_on_its_stream(
+    plan: Plan, launcher: Launcher, framework: Framework, status: int
+) -> None:
+    launched = []
+
+    def launch(*arguments: Any) -> int:
+        launched.append(arguments)
+        return status
+
+    function, parameters = KERNEL(launch), (ctypes.c_void_p * 1)(64)
+    kernel = Kernel(ctypes.cast(function, ctypes.c_void_p).value, 12, parameters, 3, 256)
+    call = make(plan, launcher, framework, prepare=kernel)
+    answer = call.go(buffers())
+    assert launched == [(12, 3, 1, 1, 256, 1, 1, 0, STREAM, ctypes.addressof(parameters), None)]
+    if status:
+        assert (answer, call.failed) == (status, "cuLaunchKernel")
+        with pytest.raises(CudnnBackendError, match=r"cuda-driver: cuLaunchKernel answered .*\(700\)"):
+            no_handle(plan)._fail(module.PREPARE, answer)
+    else:
+        assert (answer // 1000 * 1000, call.failed) == (NULL_HANDLE, "cudnnBackendExecute")
 
 
 def test_packs_are_filled_alike_either_way(plan: Plan, way: str) -> None:

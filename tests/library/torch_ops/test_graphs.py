@@ -8,10 +8,12 @@ import pytest
 
 from cudnn_backend_py import DataType, GraphError, OperationGraph, open_target
 from cudnn_backend_py.graph.ir import packed_strides
-from cudnn_backend_py.torch_ops import _TENSORS, _Options, _Tensor, attention_graph
+from cudnn_backend_py.torch_ops.arguments import SCALES, TENSORS, Layout, Options
+from cudnn_backend_py.torch_ops.graphs import attention_graph
+from cudnn_backend_py.torch_ops.operators import FORWARD, SCHEMAS
 from tests.support.child import run_python
 
-PLAIN = _Options(None, 0.0, None, None, False, None, False)
+PLAIN = Options(None, 0.0, None, None, False, None, False)
 B, H, S, D = 2, 8, 256, 64
 EXTRA: dict[str, tuple[tuple[int, ...], DataType]] = {
     "bias": ((1, H, S, S), DataType.HALF),
@@ -22,27 +24,27 @@ EXTRA: dict[str, tuple[tuple[int, ...], DataType]] = {
 }
 
 
-def bshd(heads: int = H) -> _Tensor:
-    return _Tensor((B, heads, S, D), (S * heads * D, D, heads * D, 1), DataType.HALF)
+def bshd(heads: int = H) -> Layout:
+    return Layout((B, heads, S, D), (S * heads * D, D, heads * D, 1), DataType.HALF)
 
 
-def tensors(backward: bool, kv_heads: int = H, extra: tuple[str, ...] = (), **changed: _Tensor) -> dict[str, _Tensor]:
+def tensors(backward: bool, kv_heads: int = H, extra: tuple[str, ...] = (), **changed: Layout) -> dict[str, Layout]:
     """Return the tensors of a pass; with `extra` those, and backward their gradients where they have one."""
     found = {name: bshd(kv_heads if name in ("k", "v", "dk", "dv") else H) for name in ("q", "k", "v", "o")}
     if backward:
         found |= {"do": bshd(), "dq": bshd(), "dk": bshd(kv_heads), "dv": bshd(kv_heads)}
     rows = (B, H, S, 1)
-    found["stats"] = _Tensor(rows, packed_strides(rows), DataType.FLOAT)
+    found["stats"] = Layout(rows, packed_strides(rows), DataType.FLOAT)
     for name in extra:
         dims, kind = EXTRA[name]
-        found[name] = _Tensor(dims, packed_strides(dims), kind)
+        found[name] = Layout(dims, packed_strides(dims), kind)
         if backward and name in ("bias", "sink"):
             found[f"d{name}"] = found[name]
     return found | changed
 
 
-PACKED = _Tensor((B, H, S, D), (S * 3 * H * D, D, 3 * H * D, 1), DataType.HALF)
-CASES: dict[str, tuple[dict[str, Any], _Options]] = {
+PACKED = Layout((B, H, S, D), (S * 3 * H * D, D, 3 * H * D, 1), DataType.HALF)
+CASES: dict[str, tuple[dict[str, Any], Options]] = {
     "plain": ({}, PLAIN),
     "causal, grouped heads": ({"kv_heads": 2}, PLAIN._replace(right_bound=0)),
     "one buffer for q, k and v": ({"q": PACKED, "k": PACKED, "v": PACKED}, PLAIN),
@@ -80,7 +82,7 @@ def test_graph_is_supported_and_asks_for_what_the_operator_has(h100: Any, case: 
 
 def test_scattered_head_dim_is_no_layout_for_cudnn(h100: Any) -> None:
     """The operator copies such tensors; a graph of them is refused."""
-    scattered = _Tensor((B, H, S, D), (S * H * D, D, H * D, 2), DataType.HALF)
+    scattered = Layout((B, H, S, D), (S * H * D, D, H * D, 2), DataType.HALF)
     with pytest.raises(GraphError, match="attention-hazard"):
         attention_graph(tensors(False, q=scattered), PLAIN, backward=False, version=(9, 28, 0), sm=90)
 
@@ -101,11 +103,12 @@ def test_absence_of_torch_is_said(function: str) -> None:
 
 
 def test_schema_names_the_tensors_in_order() -> None:
-    from cudnn_backend_py.torch_ops import _FORWARD, _SCHEMAS
-
-    for name, schema in _SCHEMAS.items():
+    for name, schema in SCHEMAS.items():
         arguments = [argument.split()[-1] for argument in schema.partition(" -> ")[0].strip("()").split(",")]
-        begin = 0 if name == _FORWARD else 3
-        assert tuple(arguments[begin : begin + len(_TENSORS)]) == _TENSORS
-        options = arguments[begin + len(_TENSORS) : begin + len(_TENSORS) + len(_Options._fields)]
-        assert tuple(options) == _Options._fields
+        begin = 0 if name == FORWARD else 3
+        assert tuple(arguments[begin : begin + len(TENSORS)]) == TENSORS
+        begin += len(TENSORS)
+        if name == FORWARD:
+            assert tuple(arguments[begin : begin + len(SCALES)]) == SCALES
+            begin += len(SCALES)
+        assert tuple(arguments[begin : begin + len(Options._fields)]) == Options._fields

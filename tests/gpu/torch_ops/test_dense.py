@@ -1,21 +1,33 @@
-"""The torch operators on the GPU: numbers beside torch's math backend in float32, autograd, compile, streams."""
+"""Dense attention on the GPU: numbers beside torch's math backend in float32, autograd, compile, streams.
+
+All of it with the plan of the very shape, and with that of a class of shapes.
+"""
 
 from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from cudnn_backend_py import GraphError, NotSupported, UsageError
-from cudnn_backend_py.torch_ops import attention, clear_plans, scaled_dot_product_attention
+from cudnn_backend_py.torch_ops import attention, clear_plans, scaled_dot_product_attention, set_shapes
+from cudnn_backend_py.torch_ops.arguments import SCALES, TENSORS
 from tests.support.figures import add_figure
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
 pytestmark = pytest.mark.filterwarnings("default::DeprecationWarning", "default::FutureWarning")  # torch's own
 LIMITS = {"float16": (1e-3, 3e-3), "bfloat16": (8e-3, 2e-2)}  # relative Frobenius: of the output, of gradients
 B, H, S, D = 2, 8, 384, 64
+
+
+@pytest.fixture(autouse=True, params=["exact", "any"])
+def policy(request: pytest.FixtureRequest) -> Iterator[str]:
+    former = set_shapes(request.param)
+    yield request.param
+    set_shapes(former)
 
 
 def make(kind: str, *, kv_heads: int = H, seq_kv: int = S, layout: str = "bhsd", head_dim: int = D) -> list[Any]:
@@ -205,11 +217,12 @@ def test_compiles_as_one_graph(dynamic: bool) -> None:
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_opcheck(dropout: float) -> None:
+def test_opcheck(dropout: float, policy: str) -> None:
     q, k, v, _ = make("float16", kv_heads=2, layout="bshd")
     rng = torch.zeros(4, dtype=torch.int64, device="cuda") if dropout else None
-    empty = [None] * 5
-    arguments = (q, k, v, *empty, rng, None, dropout, None, 0, False, None, True, True)
+    empty = [None] * (len(TENSORS) - 4)
+    options = (None, dropout, None, 0, False, None, True, None, None, policy)
+    arguments = (q, k, v, *empty, rng, *[None] * len(SCALES), *options, True)
     torch.library.opcheck(torch.ops.cudnn_backend.sdpa_forward.default, arguments)
 
 
@@ -275,7 +288,7 @@ def test_operators_give_what_the_short_way_gives(monkeypatch: pytest.MonkeyPatch
     found = []
     for way in ("short", "operator"):
         if way == "operator":
-            monkeypatch.setattr("cudnn_backend_py.torch_ops._is_eager", lambda *_: False)
+            monkeypatch.setattr("cudnn_backend_py.torch_ops.operators._is_eager", lambda *_: False)
         o, stats = attention(*inputs, causal=True, deterministic=True, return_stats=True)
         assert ("Generated" in o.grad_fn.name()) == (way == "operator")
         found.append([o.detach(), stats, *torch.autograd.grad(o, inputs, d_o)])

@@ -1,0 +1,197 @@
+"""A small GPT over tokens one after the other, and batches of random lengths to train and serve it with.
+
+Attention is a function the caller gives: the model knows nothing of how sequences lie among its tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+__all__ = ["Attend", "Batch", "Gpt", "Sizes", "loss_of", "packed_batches", "padded_batches", "prompts_of"]
+
+Attend = Callable[[int, Any, Any, Any], Any]  # layer, q, k, v [n, h, d] to o [n, h, d]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A model."""
+
+    layers: int = 8
+    heads: int = 12
+    head_dim: int = 64
+    vocabulary: int = 512
+    positions: int = 4096
+
+    @property
+    def width(self) -> int:
+        """Numbers per token."""
+        return self.heads * self.head_dim
+
+
+class _Block(nn.Module):  # type: ignore[misc]  # torch may be absent where types are checked
+    def __init__(self, sizes: Sizes, layer: int, is_contiguous: bool) -> None:
+        super().__init__()
+        self.layer, self.heads, self.is_contiguous = layer, (sizes.heads, sizes.head_dim), is_contiguous
+        width = sizes.width
+        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+        self.up, self.down = nn.Linear(width, 4 * width, bias=False), nn.Linear(4 * width, width, bias=False)
+        for last in (self.out, self.down):  # so that the sum over layers keeps its size
+            nn.init.normal_(last.weight, std=0.02 / math.sqrt(2 * sizes.layers))
+
+    def forward(self, x: torch.Tensor, attend: Attend) -> torch.Tensor:
+        q, k, v = self.qkv(self.first(x)).unflatten(1, (3, *self.heads)).unbind(1)
+        if self.is_contiguous:
+            q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
+        x = x + self.out(attend(self.layer, q, k, v).flatten(1))
+        return x + self.down(torch.nn.functional.gelu(self.up(self.second(x)), approximate="tanh"))
+
+
+class Gpt(nn.Module):  # type: ignore[misc]
+    """A decoder in bfloat16: the same numbers in it for the same seed."""
+
+    def __init__(self, sizes: Sizes, seed: int = 0, device: str = "cuda", *, is_contiguous: bool = False) -> None:
+        super().__init__()
+        self.sizes = sizes
+        torch.manual_seed(seed)
+        self.tokens, self.places = (
+            nn.Embedding(sizes.vocabulary, sizes.width),
+            nn.Embedding(sizes.positions, sizes.width),
+        )
+        for table in (self.tokens, self.places):
+            nn.init.normal_(table.weight, std=0.02)
+        self.blocks = nn.ModuleList(_Block(sizes, layer, is_contiguous) for layer in range(sizes.layers))
+        self.last = nn.LayerNorm(sizes.width)
+        self.to(device, torch.bfloat16)
+
+    def forward(self, tokens: torch.Tensor, positions: torch.Tensor, attend: Attend) -> torch.Tensor:
+        """Return logits [n, vocabulary] of tokens [n] at positions [n]."""
+        x = self.tokens(tokens) + self.places(positions)
+        for block in self.blocks:
+            x = block(x, attend)
+        return torch.nn.functional.linear(self.last(x), self.tokens.weight)
+
+
+def loss_of(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the mean cross-entropy in nats; targets of -1 do not count."""
+    return cross_entropy(logits.float(), targets, ignore_index=-1)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sequences to train on: tokens, targets and positions [n], and how the sequences lie among them.
+
+    Packed: `cu` int32 [sequences + 1] says where each begins. Padded: `cu` is None, `sequences` rows of `longest`.
+    """
+
+    tokens: torch.Tensor
+    targets: torch.Tensor
+    positions: torch.Tensor
+    sequences: int
+    longest: int
+    real: int
+    cu: torch.Tensor | None = None
+
+
+def _text(length: int, vocabulary: int, generator: torch.Generator) -> torch.Tensor:
+    """Return tokens most of which follow from the one before: what there is to learn."""
+    noise = torch.randint(vocabulary, (length + 1,), generator=generator).tolist()
+    kept = (torch.rand(length + 1, generator=generator) < 0.85).tolist()
+    text = noise[:1]
+    for number in range(1, length + 1):
+        text.append((text[-1] * 5 + 7) % vocabulary if kept[number] else noise[number])
+    return torch.tensor(text)
+
+
+def _length(least: int, most: int, generator: torch.Generator) -> int:
+    """Return a random length; short ones are as likely as long ones on a logarithmic scale."""
+    share = float(torch.rand((), generator=generator))
+    return round(math.exp(math.log(least) + share * (math.log(most) - math.log(least))))
+
+
+def packed_batches(count: int, tokens: int, most: int, sizes: Sizes, seed: int, device: str = "cuda") -> list[Batch]:
+    """Return batches of whole sequences of 16 to `most` tokens, about `tokens` together."""
+    generator = torch.Generator().manual_seed(seed)
+    batches = []
+    for _ in range(count):
+        lengths: list[int] = []
+        while sum(lengths) < tokens:
+            lengths.append(min(_length(16, most, generator), max(16, tokens - sum(lengths))))
+        texts = [_text(length, sizes.vocabulary, generator) for length in lengths]
+        cu = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
+        batches.append(
+            Batch(
+                torch.cat([text[:-1] for text in texts]).to(device),
+                torch.cat([text[1:] for text in texts]).to(device),
+                torch.cat([torch.arange(length) for length in lengths]).to(device),
+                len(lengths),
+                max(lengths),
+                sum(lengths),
+                cu.to(device),
+            )
+        )
+    return batches
+
+
+def padded_batches(count: int, sequences: int, most: int, sizes: Sizes, seed: int, device: str = "cuda") -> list[Batch]:
+    """Return batches of so many sequences of 16 to `most` tokens, padded to the longest of each batch.
+
+    No two batches have one length, as far as there are as many lengths.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    batches: list[Batch] = []
+    for number in range(count):
+        lengths = [_length(16, most, generator) for _ in range(sequences)]
+        longest = max(lengths)
+        while number < most - 16 and longest in [batch.longest for batch in batches]:
+            lengths[0] = longest = 16 + (longest - 16 + 1) % (most - 15)
+            lengths = [min(length, longest) for length in lengths]
+        tokens = torch.zeros(sequences, longest, dtype=torch.int64)
+        targets = torch.full((sequences, longest), -1)
+        for row, length in enumerate(lengths):
+            text = _text(length, sizes.vocabulary, generator)
+            tokens[row, :length], targets[row, :length] = text[:-1], text[1:]
+        positions = torch.arange(longest).repeat(sequences)
+        batches.append(
+            Batch(
+                tokens.flatten().to(device),
+                targets.flatten().to(device),
+                positions.to(device),
+                sequences,
+                longest,
+                sum(lengths),
+            )
+        )
+    return batches
+
+
+def prompts_of(
+    count: int, most: int, after: int, sizes: Sizes, seed: int, device: str = "cuda"
+) -> tuple[Batch, torch.Tensor]:
+    """Return prompts of random lengths, packed, and the `after` tokens that follow each, [after + 1, count]."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = [_length(16, most, generator) for _ in range(count)]
+    texts = [_text(length + after, sizes.vocabulary, generator) for length in lengths]
+    cu = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
+    heads = [text[:length] for text, length in zip(texts, lengths, strict=True)]
+    tails: Any = [text[length:] for text, length in zip(texts, lengths, strict=True)]
+    targets = [text[1 : length + 1] for text, length in zip(texts, lengths, strict=True)]
+    return (
+        Batch(
+            torch.cat(heads).to(device),
+            torch.cat(targets).to(device),
+            torch.cat([torch.arange(length) for length in lengths]).to(device),
+            count,
+            max(lengths),
+            sum(lengths),
+            cu.to(device),
+        ),
+        torch.stack(tails, 1).to(device),
+    )

@@ -1,0 +1,284 @@
+"""A small GPT trained on sequences of random lengths and served from pages, with our attention and that of others.
+
+Each maker of attention runs in a process of its own, one after the other, from the first use of its library on; before,
+the process has done all else a step does. Told are the time to the first step, of the first epoch (every batch of
+another length), of steps on lengths seen for the first time and again, tokens per second, and serving: prefill, and
+decoding with and without a CUDA graph. All train the same numbers on the same text: their losses are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from ...info import start_record, write_record
+from ...system.child import call_command
+from ..contenders import load_operators
+from ..judge import Accepted, judge, verdict_lines
+from ..tables import draw_bars
+
+__all__ = ["ACCEPTED", "add_options", "model_table", "run"]
+
+MAKERS = ("torch flash", "ours, adaptive", "ours, any", "torch cudnn", "cudnn-frontend", "ours, exact", "torch plain")
+WAYS = ("packed", "padded")
+EPOCHS = ("first epoch", "new lengths", "known lengths")
+OURS, FLASH, CUDNN = "ours, adaptive", "torch flash", "torch cudnn"
+READY = "ready"
+FIRST_STEPS = 5  # whose losses are compared one by one
+Figures = Mapping[str, Any]
+
+
+# what is accepted
+
+
+def _held(record: Figures, maker: str, *path: str) -> Any:
+    """Return a figure of a maker, None where it was not measured."""
+    found: Any = record["makers"].get(maker)
+    for key in path:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found
+
+
+def _ratio(record: Figures, maker: str, other: str, path: tuple[str, ...]) -> float | None:
+    mine, theirs = _held(record, maker, *path), _held(record, other, *path)
+    return None if mine is None or theirs is None else float(mine / theirs)
+
+
+def _first_epochs(record: Figures, way: str) -> float | None:
+    """Return our first epoch by torch's cuDNN's, per step: what took too long was stopped."""
+    of = [_held(record, maker, way, "first epoch") for maker in (OURS, CUDNN)]
+    if None in of:
+        return None
+    mine, theirs = (found["seconds"] / found["steps"] for found in of)
+    return float(mine / theirs)
+
+
+def _apart(record: Figures, way: str) -> float | None:
+    """Return how far losses are apart from those of torch's flash at most, relatively, over all makers.
+
+    Those of the first steps, and the means of the last epoch: in between training makes much of little, and two runs
+    of one maker are apart as far.
+    """
+    base = _learnt(record, FLASH, way)
+    others = [_learnt(record, maker, way) for maker in record["makers"] if maker != FLASH]
+    pairs = [pair for losses in others if losses for pair in zip(losses, base or (), strict=False)]
+    return max((abs(one / two - 1) for one, two in pairs), default=None)
+
+
+def _learnt(record: Figures, maker: str, way: str) -> list[float] | None:
+    first, last = (_held(record, maker, way, epoch, "losses") for epoch in (EPOCHS[0], EPOCHS[-1]))
+    return None if first is None or last is None else [*first[:FIRST_STEPS], statistics.mean(last)]
+
+
+def _served_apart(record: Figures, way: str) -> float | None:
+    base = _held(record, FLASH, way, "loss")
+    others = [_held(record, maker, way, "loss") for maker in record["makers"] if maker != FLASH]
+    found = [abs(other / base - 1) for other in others if other is not None] if base else []
+    return max(found, default=None)
+
+
+def _accepted() -> Iterator[Accepted]:
+    for way in WAYS:
+        path = way, "new lengths", "step_ms"
+        yield Accepted(
+            f"{way}: a step on new lengths, {OURS} / {FLASH}", 1.0, partial(_ratio, maker=OURS, other=FLASH, path=path)
+        )
+        yield Accepted(f"{way}: first epoch, {OURS} / {CUDNN}", 0.3, partial(_first_epochs, way=way))
+        yield Accepted(f"{way}: losses apart from those of {FLASH}", 0.01, partial(_apart, way=way))
+    for way in ("serving", "serving, captured"):
+        yield Accepted(f"{way}: losses apart from those of {FLASH}", 0.01, partial(_served_apart, way=way))
+
+
+ACCEPTED = tuple(_accepted())
+
+
+# tables
+
+
+def model_table(record: Figures) -> Table:
+    """Return the table of all makers."""
+    table = Table(title=f"A GPT of {record['parameters']} parameters: training and serving, milliseconds (tokens/s)")
+    table.add_column("")
+    for name in record["makers"]:
+        table.add_column(name, justify="right")
+    rows = [(way, epoch, what) for way in WAYS for epoch in EPOCHS for what in _told(epoch)]
+    for way, epoch, what in rows:
+        cells = [_cell(record, maker, way, epoch, what) for maker in record["makers"]]
+        table.add_row(f"{way}, {epoch}: {what}", *cells)
+    for way in ("serving", "serving, captured"):
+        for what in ("prefill_ms", "first_decode_ms", "decode_ms")[2 * (way != "serving") :]:
+            cells = []
+            for maker in record["makers"]:
+                value, rate = _held(record, maker, way, what), _held(record, maker, way, "tokens_per_second")
+                shown = f" ({rate:,})" if what == "decode_ms" and rate else ""
+                cells.append("" if value is None else f"{value:.2f}{shown}")
+            table.add_row(f"{way}: {what.removesuffix('_ms').replace('_', ' ')}", *cells)
+    return table
+
+
+def _told(epoch: str) -> tuple[str, ...]:
+    return ("first step", "whole", "step") if epoch == "first epoch" else ("step",)
+
+
+def _cell(record: Figures, maker: str, way: str, epoch: str, what: str) -> str:
+    found = _held(record, maker, way, epoch)
+    if found is None:
+        return ""
+    if what == "whole":
+        return f"{found['seconds'] * 1e3:.0f} in {found['steps']} steps"
+    value = found["first_step_ms" if what == "first step" else "step_ms"]
+    return f"{value:.2f}" + (f" ({found['tokens_per_second']:,})" if what == "step" else "")
+
+
+def _draw(record: Figures, path: Path) -> None:
+    """Write a picture: tokens per second of each way to train and serve."""
+    groups = {}
+    for way in WAYS:
+        for epoch in EPOCHS:
+            groups[f"{way},\n{epoch}"] = _rates(record, way, epoch)
+    bars = {"training, tokens per second": groups}
+    bars["serving, tokens per second"] = {way: _rates(record, way) for way in ("serving", "serving, captured")}
+    draw_bars(bars, path)
+
+
+def _rates(record: Figures, *path: str) -> dict[str, float]:
+    found = {maker: _held(record, maker, *path, "tokens_per_second") for maker in record["makers"]}
+    return {maker: rate for maker, rate in found.items() if rate}
+
+
+# processes
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add which makers, how much, and what only a child process is given."""
+    parser.add_argument("--makers", nargs="+", choices=MAKERS, default=MAKERS[:5])
+    parser.add_argument("--plot", type=Path, help="draw tokens per second into this file")
+    parser.add_argument(
+        "--contiguous", action="store_true", help="copy q, k and v out of the one tensor they are made in"
+    )
+    parser.add_argument("--little", action="store_true", help="a tiny model: whether all runs")
+    parser.add_argument("--device", default="cuda", help=argparse.SUPPRESS)
+    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
+
+
+def _child(options: argparse.Namespace) -> None:
+    """Measure one way of one maker when the parent says so, and print a line of JSON."""
+    from .measure import LITTLE, WHOLE, measure
+
+    def ready() -> None:
+        print(READY, flush=True)
+        sys.stdin.readline()
+
+    effort = replace(LITTLE if options.little else WHOLE, is_contiguous=options.contiguous)
+    maker, way = options.child
+    print(json.dumps(measure(maker, way, effort, options.device, ready)), flush=True)
+
+
+class _Process:
+    """A process for one way of one maker, which waits for its turn; its plans are kept in an empty folder of its own.
+
+    What a kernel does to a GPU's context then costs no other way its figures.
+    """
+
+    def __init__(self, maker: str, way: str, options: argparse.Namespace, folder: Path) -> None:
+        self.way = way
+        plans = folder / f"{maker} {way}".replace(" ", "-").replace(",", "")
+        plans.mkdir(mode=0o700)
+        self._errors = plans.with_suffix(".txt")
+        given = ["model", "--child", maker, way, "--device", options.device, *(["--little"] * options.little)]
+        with self._errors.open("w") as errors:
+            self.process = subprocess.Popen(
+                call_command("cudnn_backend_py.bench.__main__:main", *given, *["--contiguous"] * options.contiguous),
+                env={**os.environ, "CUDNN_BACKEND_PLAN_CACHE": str(plans)},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+
+    def result(self) -> dict[str, Any]:
+        """Let it run, and return its figures."""
+        given, answers = self.process.stdin, self.process.stdout
+        assert given is not None
+        assert answers is not None
+        last = ""
+        for line in iter(answers.readline, ""):
+            if line.strip() == READY:
+                given.write("\n")
+                given.flush()
+            last = line
+        code = self.process.wait()
+        if code or not last.startswith("{"):
+            said = self._errors.read_text().strip().splitlines()
+            return {self.way: {"not measured": f"the process ended with {code}: {said[-1] if said else ''}"}}
+        found: dict[str, Any] = json.loads(last)
+        return found
+
+
+def run_makers(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the figures of every maker; all processes are started at once, and run one after the other."""
+    names: Sequence[str] = options.makers
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        started = {maker: [_Process(maker, way, options, folder) for way in WAYS] for maker in names}
+        try:
+            return {
+                maker: {part: figures for process in processes for part, figures in process.result().items()}
+                for maker, processes in started.items()
+            }
+        finally:
+            for process in itertools.chain(*started.values()):
+                process.process.kill()
+                process.process.wait()
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure, print a table, and write."""
+    if options.child:
+        _child(options)
+        return
+    import torch
+
+    from .gpt import Gpt
+    from .measure import LITTLE, WHOLE
+
+    begin = time.perf_counter()
+    if options.device == "cuda":
+        load_operators()  # their compiled step is built once for a machine, by no maker's first step
+    effort = replace(LITTLE if options.little else WHOLE, is_contiguous=options.contiguous)
+    with torch.device("meta"):
+        parameters = sum(x.numel() for x in Gpt(effort.sizes, device="meta").parameters())
+    record = {
+        **start_record("model", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")),
+        "gpu_name": torch.cuda.get_device_name() if options.device == "cuda" else "none",
+        "torch": torch.__version__,
+        "parameters": parameters,
+        "effort": {name: value for name, value in vars(effort).items() if name != "sizes"} | vars(effort.sizes),
+        "makers": run_makers(options),
+    }
+    record["seconds"] = round(time.perf_counter() - begin, 1)
+    record["accepted"] = judge(record, ACCEPTED)
+    console = Console(width=200)
+    console.print(model_table(record))
+    for line in verdict_lines(record):
+        console.print(line, highlight=False, style="red" if line.startswith("FAIL") else None)
+    text = write_record(record, options.output)
+    if options.output is None:
+        print(text)
+    if options.plot is not None:
+        _draw(record, options.plot)

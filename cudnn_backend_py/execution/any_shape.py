@@ -1,0 +1,408 @@
+"""``AnyShape``: attention of one kind for every batch and length.
+
+Which one is the policy's choice: "exact", a plan of each shape, built when it is first met; "any", the plan of a class
+of shapes; "adaptive", the class at first, and the exact plan of a shape that comes back, built in the background.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any, Literal, Protocol, get_args
+
+from ..errors import CudnnStatusError, EnvironmentNotReady, GraphError, NotSupported, UsageError
+from ..graph.attention import Attention, deterministic_config, sdpa_backward, sdpa_forward
+from ..graph.attention.shape_class import Bounds, bounds_of, class_problem, read_tokens, whole_tiles, why_no_class
+from ..graph.ir import Graph, packed_strides
+from ..native.cuda import is_capturing
+from ..plans.build import build
+from ..target import Target
+from .arguments import Arguments
+from .buffers import dlpack_facts
+from .class_plan import ClassPlan, Sequences
+from .executable import Executable, framework_stream
+from .plan_pool import Held, PlanPool, shared_pool
+
+__all__ = ["OFTEN", "POLICIES", "AnyShape", "Kin", "Shapes", "find_class", "why_no_any_shape"]
+
+Shapes = Literal["exact", "any", "adaptive"]
+POLICIES: tuple[str, ...] = get_args(Shapes)
+OFTEN = 3  # calls of a shape after which its exact plan is built in the background
+
+_SHAPES_KEPT = 4096
+_OF_Q = ("q", "o", "do", "dq")
+_MOVED = (*_OF_Q, "k", "v", "dk", "dv")
+_Facts = tuple[tuple[int, ...], tuple[int, ...]]  # dims and strides
+
+
+class Kin:
+    """The classes of all calls that differ in batch and lengths only.
+
+    Parameters
+    ----------
+    problem
+        That of one of the calls: how far tokens and heads lie apart, and everything else.
+    workspace
+        As for :class:`~cudnn_backend_py.execution.class_plan.ClassPlan`.
+    """
+
+    def __init__(
+        self,
+        problem: Attention,
+        target: Target,
+        *,
+        backward: bool,
+        workspace: Any = "torch",
+        pool: PlanPool | None = None,
+    ) -> None:
+        self.problem, self.target, self.backward, self.workspace = problem, target, backward, workspace
+        self._pool = pool
+        self._families: dict[bool, str] = {}
+
+    def find(self, needed: Bounds, stream: int, *, is_fixed: bool = False) -> tuple[Held, Any]:
+        """Return the plan of a class that serves a call, and the key of the best one's in the pool.
+
+        Where only the plan of a larger class is there, that is returned, and the best one is built in the background.
+
+        Parameters
+        ----------
+        needed
+            The call's batch and longest lengths.
+        stream
+            Address of the stream that the plan is to run on.
+        is_fixed
+            Take no other bounds: a forward and a backward pass with dropout draw the same mask then, results repeat.
+
+        Raises
+        ------
+        UsageError
+            ``plan-in-capture``.
+        CudnnBackendError
+            Why there is no class.
+        """
+        pool = shared_pool() if self._pool is None else self._pool
+        bounds = bounds_of(self.problem, needed)
+        family = self._family(decoding=bounds.q == 1)
+        key = (family, bounds)
+        held = pool.find(key)
+        if held is not None:
+            return held, key
+        make = partial(self.build, bounds)
+        others = [] if is_fixed else [other for other in pool.keys_there() if other[0] == family]
+        for other in sorted(others, key=lambda other: other[1]):
+            held = pool.find(other) if other[1].hold(*needed) else None
+            if held is not None:
+                pool.soon(key, make, _ordinal(self.target))
+                return held, key
+        return pool.hold(key, make, stream), key
+
+    def find_exact(self, needed: Bounds, stream: int) -> tuple[Held, Any]:
+        """Return the plan whose bounds are just the call's, and its key in the pool; raise as :meth:`find`."""
+        pool = shared_pool() if self._pool is None else self._pool
+        needed = whole_tiles(self.problem, needed)
+        key = (f"exact {self._family(decoding=needed.q == 1)}", needed)
+        return pool.hold(key, partial(self.build, needed), stream), key
+
+    def build(self, bounds: Bounds) -> ClassPlan:
+        """Return the plan of the class with these bounds."""
+        whole = class_problem(self.problem, bounds, backward=self.backward)
+        return ClassPlan(whole, self.target, backward=self.backward, workspace=self.workspace)
+
+    def _family(self, *, decoding: bool) -> str:
+        found = self._families.get(decoding)
+        if found is None:
+            smallest = class_problem(self.problem, Bounds(2, 1 if decoding else 2, 2), backward=self.backward)
+            found = f"class {self.backward} {id(self.target)} {self.workspace!r} {smallest!r}"
+            self._families[decoding] = found
+        return found
+
+
+def find_class(
+    problem: Attention,
+    target: Target,
+    *,
+    backward: bool,
+    stream: int,
+    workspace: Any = "torch",
+    is_fixed: bool = False,
+    pool: PlanPool | None = None,
+) -> tuple[Held, Any]:
+    """Return the plan of a class that serves a problem, and the key of the best one's; see :meth:`Kin.find`."""
+    kin = Kin(problem, target, backward=backward, workspace=workspace, pool=pool)
+    return kin.find(Bounds(problem.batch, problem.seq_q, problem.seq_kv), stream, is_fixed=is_fixed)
+
+
+def _ordinal(target: Target) -> int:
+    assert target.handle is not None  # plans of described targets do not run
+    return target.handle.device or 0
+
+
+class AnyShape:
+    """Attention of one kind, called with tensors of any batch and length.
+
+    Q, K, V, O and the gradients are given as tensors b, h, s, d in the framework's view, with any strides; statistics
+    as b, h, s, 1, for a class with b, s, h in memory. Heads, head dims, types and options are those of the problem.
+    Threads may share it.
+
+    Raises
+    ------
+    UsageError
+        ``wrong-argument`` for a policy that is none.
+    EnvironmentNotReady
+        ``plan-without-device`` for a described target.
+    """
+
+    def __init__(
+        self,
+        problem: Attention,
+        target: Target,
+        *,
+        backward: bool = False,
+        shapes: Shapes = "adaptive",
+        workspace: Any = None,
+        pool: PlanPool | None = None,
+    ) -> None:
+        if shapes not in POLICIES:
+            raise UsageError(f"shapes is {shapes!r}, one of {', '.join(POLICIES)} is needed", code="wrong-argument")
+        self.problem, self.shapes = problem, shapes
+        self.target, self.backward, self.workspace = target, backward, workspace
+        self.pool = shared_pool() if pool is None else pool
+        if not target.is_live:
+            raise EnvironmentNotReady(
+                f"{target.name} is a described target, on which nothing can run",
+                code="plan-without-device",
+                fix="call it where the GPU is, with target None",
+            )
+        self._ways: OrderedDict[Any, _Way] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The tensors in the order in which buffers are given by position, as of the exact plan."""
+        return self._arguments.names
+
+    @cached_property
+    def why_exact(self) -> str:
+        """Why each shape has a plan of its own, whatever the policy; empty if a class serves all."""
+        return why_no_any_shape(self.problem, self.target, backward=self.backward)
+
+    @cached_property
+    def _arguments(self) -> Arguments:
+        return Arguments(_exact_graph(self.problem, self.target, self.backward))
+
+    @cached_property
+    def _moved(self) -> list[str]:
+        return [name for name in (*_MOVED, "stats") if name in self.names]
+
+    def __repr__(self) -> str:
+        return f"<AnyShape {self.shapes}: {', '.join(self.names)}>"
+
+    def __call__(self, *buffers: Any, **named: Any) -> None:
+        """Run with buffers by position or by name; returns before the device has finished.
+
+        Raises
+        ------
+        UsageError
+            As an :class:`~cudnn_backend_py.execution.executable.Executable`; ``buffer-dims`` for dims that are not
+            those of the problem, ``plan-in-capture``.
+        CudnnBackendError
+            Why there is no plan for such a shape.
+        """
+        by_name = self._arguments.resolve(self._arguments.name(buffers, named))
+        key = tuple(_dims_and_strides(by_name[name]) for name in self._moved)
+        getter = framework_stream(by_name["q"])
+        stream = 0 if getter is None else getter()
+        way = self._ways.get(key)
+        if way is None:
+            way = self._add(key, self._way(dict(zip(self._moved, key, strict=True)), stream))
+        way.run(by_name, stream)
+
+    def _add(self, key: Any, way: _Way) -> _Way:
+        with self._lock:
+            self._ways[key] = way
+            if len(self._ways) > _SHAPES_KEPT:
+                self._ways.popitem(last=False)
+            return way
+
+    def _way(self, facts: Mapping[str, _Facts], stream: int) -> _Way:
+        problem = _problem_of(self.problem, facts)
+        if self.shapes != "exact" and not self.why_exact and _lies_as_tokens(facts):
+            with suppress(NotSupported, CudnnStatusError, GraphError):
+                return _ByClass(self, problem, facts, stream)
+        return _ByShape(self, problem, stream)
+
+
+class _Way(Protocol):
+    """How calls with tensors of some shapes are run."""
+
+    def run(self, by_name: Mapping[str, Any], stream: int) -> None: ...
+
+
+class _ByShape:
+    """The exact plan of one shape."""
+
+    def __init__(self, owner: AnyShape, problem: Attention, stream: int | None) -> None:
+        self._pool = owner.pool
+        self.key = "exact", f"{owner.backward} {id(owner.target)} {owner.workspace!r} {problem!r}"
+        self.make = partial(_make_exact, owner, problem)
+        self._held: Held | None = None
+        if stream is not None:
+            self._held = self._pool.hold(self.key, self.make, stream)
+
+    def is_there(self) -> bool:
+        """Return whether the plan is there."""
+        return self._pool.find(self.key) is not None
+
+    def run(self, by_name: Mapping[str, Any], stream: int) -> None:
+        held = self._held
+        plan = None if held is None else held.plan
+        if held is None or plan is None:
+            held = self._held = self._pool.hold(self.key, self.make, stream)
+            plan = held.plan
+        held.used = self._pool.now
+        if not plan.captured and is_capturing(stream):
+            plan.captured = True
+        plan(**by_name)
+
+
+class _ByClass:
+    """The plan of a class; where the policy is adaptive, the exact plan after some calls."""
+
+    def __init__(self, owner: AnyShape, problem: Attention, facts: Mapping[str, _Facts], stream: int) -> None:
+        self._owner, self._problem = owner, problem
+        self._needed = Bounds(problem.batch, problem.seq_q, problem.seq_kv)
+        self._multipliers = {name: _sequence_stride(name, *fact) for name, fact in facts.items()}
+        self._held, self._best = self._find(stream)
+        self._exact = _ByShape(owner, problem, None) if owner.shapes == "adaptive" and _may_change(problem) else None
+        self._left = OFTEN  # calls before the exact plan is asked for
+        self._takes_exact = False
+
+    def _find(self, stream: int) -> tuple[Held, Any]:
+        owner = self._owner
+        return find_class(
+            self._problem,
+            owner.target,
+            backward=owner.backward,
+            stream=stream,
+            workspace=owner.workspace,
+            is_fixed=not _may_change(self._problem),
+            pool=owner.pool,
+        )
+
+    def run(self, by_name: Mapping[str, Any], stream: int) -> None:
+        if self._takes_exact and self._exact is not None:
+            self._exact.run(by_name, stream)
+            return
+        pool, held = self._owner.pool, self._held
+        if held.plan is None or (held.key != self._best and pool.find(self._best) is not None):
+            held, self._best = self._find(stream)
+            self._held = held
+        plan = held.plan
+        if plan is None:  # it had to go this very moment
+            self.run(by_name, stream)
+            return
+        held.used = pool.now
+        needed = self._needed
+        plan(
+            {name: by_name[name] for name in plan.names},
+            Sequences(*needed, len_q=by_name.get("seq_len_q"), len_kv=by_name.get("seq_len_kv")),
+            self._multipliers,
+        )
+        if self._exact is not None:
+            self._look_for_exact(self._exact, stream)
+
+    def _look_for_exact(self, exact: _ByShape, stream: int) -> None:
+        """Ask for the exact plan of a shape that comes back; take it once it is there, but not within a capture."""
+        self._left -= 1
+        if self._left == 0:
+            self._owner.pool.soon(exact.key, exact.make, _ordinal(self._owner.target))
+        elif self._left < 0 and exact.is_there() and not is_capturing(stream):
+            self._takes_exact = True
+
+
+def why_no_any_shape(problem: Attention, target: Target, *, backward: bool) -> str:
+    """Return why :class:`AnyShape` has a plan for each shape, in words; nothing where a class serves all."""
+    if problem.page_size is not None:
+        return "its page table has dims that follow from the lengths"
+    if problem.bias is not None:
+        return "its bias has dims that follow from the lengths"
+    return why_no_class(problem, backward=backward, version=target.library.version, sm=target.sm)
+
+
+def _may_change(problem: Attention) -> bool:
+    """Return whether another plan may take over: with dropout it would draw another mask."""
+    return not (problem.dropout or problem.deterministic)
+
+
+def _exact_graph(problem: Attention, target: Target, backward: bool) -> Graph:
+    make = sdpa_backward if backward else sdpa_forward
+    return make(problem, version=target.library.version, sm=target.sm)
+
+
+def _make_exact(owner: AnyShape, problem: Attention) -> Executable:
+    target = owner.target
+    chosen = None
+    if owner.backward and problem.deterministic:
+        chosen = deterministic_config(target.library.version, target.sm)
+    engine, knobs = chosen or (None, None)
+    plan = build(_exact_graph(problem, target, owner.backward), target, engine=engine, knobs=knobs)
+    return Executable(plan, workspace=owner.workspace, check=False)
+
+
+# tensors of a call
+
+
+def _dims_and_strides(buffer: Any) -> _Facts:
+    try:
+        return tuple(buffer.shape), buffer.stride()
+    except (AttributeError, TypeError):  # not torch's
+        facts = dlpack_facts(buffer)
+        return facts.dims, packed_strides(facts.dims) if facts.strides is None else facts.strides
+
+
+def _problem_of(problem: Attention, facts: Mapping[str, _Facts]) -> Attention:
+    """Return the problem of a call's tensors.
+
+    Raises
+    ------
+    UsageError
+        ``buffer-dims``.
+    """
+    (batch, _, seq_q, _), (_, _, seq_kv, _) = (_four(name, facts[name][0]) for name in ("q", "k"))
+    layout = {name: _four(name, strides) for name, (_, strides) in facts.items()}
+    found = replace(problem, batch=batch, seq_q=seq_q, seq_kv=seq_kv, layout=layout)
+    for name, (dims, _) in facts.items():
+        if dims != found.dims(name):
+            raise UsageError(
+                f"buffer {name!r} has dims {dims}, {found.dims(name)} are needed beside those of q and k",
+                code="buffer-dims",
+            )
+    return found
+
+
+def _four(name: str, numbers: tuple[int, ...]) -> tuple[int, int, int, int]:
+    if len(numbers) != 4:
+        raise UsageError(f"buffer {name!r} has {len(numbers)} dims, b, h, s and d are needed", code="buffer-dims")
+    b, h, s, d = numbers
+    return b, h, s, d
+
+
+def _lies_as_tokens(facts: Mapping[str, _Facts]) -> bool:
+    """Return whether all tensors of a call can be read as ragged, statistics as b, s, h among them."""
+    for name, (dims, strides) in facts.items():
+        found = read_tokens(dims, strides)
+        if found is None or (name == "stats" and (found.token, found.head) != (dims[1], 1)):
+            return False
+        if name in ("q", "dq") and "dq" in facts and found.batch != dims[2] * found.token:
+            return False  # scratch memory lies like Q, without gaps
+    return True
+
+
+def _sequence_stride(name: str, dims: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    found = read_tokens(dims, strides)
+    assert found is not None, name  # looked at before
+    return found.batch

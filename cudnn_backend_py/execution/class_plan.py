@@ -1,0 +1,444 @@
+"""``ClassPlan``: one ragged plan, built for bounds, that runs every batch and length within them.
+
+Before each launch a small kernel (:mod:`cudnn_backend_py.native.prepare`) writes what the plan reads of the call's
+shape into the call's workspace: lengths, ragged offsets, page tables. It also clears what the plan leaves as it was:
+rows of padding, and those of queries that have no keys, whose statistics become minus infinity. So nothing is kept per
+shape. Both launches can be captured in a CUDA graph: the addresses are kept there, and what lies at them is read again
+at each replay.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+from ..errors import UsageError
+from ..generated.enums import DataType
+from ..graph.attention import Attention, deterministic_config
+from ..graph.attention.shape_class import PREPARED, Bounds, class_graph
+from ..graph.data_types import ELEMENT_BITS
+from ..graph.ir import Graph, Tensor
+from ..native.cuda import Memory, current_context, in_context, is_capturing, relaxed_capture
+from ..native.fast_call import Launch
+from ..native.launch import Launcher
+from ..native.prepare import MOST_CLEARED, MOST_RAGGED, THREADS, Prepare
+from ..plans.build import build
+from ..plans.choice import Knobs
+from ..plans.engine import OperationGraph
+from ..plans.plan import Plan
+from ..target import Target
+from .arguments import Arguments
+from .buffers import dlpack_facts
+from .checks import SCRATCH_ALIGNMENT, scalar_array
+from .executable import framework_stream, place, torch_memory
+from .run import live_handle
+from .stream_state import thread_handle
+
+__all__ = ["ClassPlan", "Sequences"]
+
+_OF_KEYS = ("k", "v", "dk", "dv")  # counted in the tokens of K and V
+_MINUS_INFINITY = 0xFF800000  # as float32
+_CLEARED = {"o": 0, "stats": _MINUS_INFINITY, "max": _MINUS_INFINITY, "sum_exp": 0, "dq": 0, "dk": 0, "dv": 0}
+_MOST_BLOCKS = 256
+_PACKS_KEPT = 64
+_SMALL_KEYS, _SMALL_WORK = 256, 1 << 23  # keys, scores of all heads
+
+
+@dataclass(frozen=True, slots=True)
+class Sequences:
+    """How many sequences a call has, and how long each is.
+
+    Lengths are `len_q`, otherwise what `cu_q` says, otherwise `max_q`; those of K and V alike. A captured CUDA graph
+    keeps the addresses of these tensors, and reads what lies there at each replay.
+
+    Parameters
+    ----------
+    batch, max_q, max_kv
+        The number of sequences and the longest lengths.
+    cu_q, cu_kv
+        int32 [batch + 1] on the GPU, where tokens are packed: the token each sequence begins with, and their sum.
+    len_q, len_kv
+        int32 [batch] on the GPU: the real lengths.
+    block_table
+        int32 [batch, n] on the GPU, rows dense: the pages of each sequence, for paged K and V. Entries beyond a
+        sequence's length are not read.
+    total_q, total_kv
+        Tokens in memory, from the first sequence to the end of the last one: how much scratch memory a backward pass
+        takes. Batch times the longest length if not given; needed where tokens are packed or sequences have gaps.
+    """
+
+    batch: int
+    max_q: int
+    max_kv: int
+    cu_q: Any = None
+    cu_kv: Any = None
+    len_q: Any = None
+    len_kv: Any = None
+    block_table: Any = None
+    total_q: int | None = None
+    total_kv: int | None = None
+
+
+class ClassPlan:
+    """One plan for every batch and length within bounds; returns before the device has finished. Threads may share it.
+
+    Parameters
+    ----------
+    problem
+        A class at its bounds, of :func:`~cudnn_backend_py.graph.attention.shape_class.class_problem`.
+    target
+        The GPU of this process.
+    workspace
+        "torch": torch's caching allocator at each call; a function of the size in bytes, whose result is held until
+        the launch; None: memory of its own, which grows with the largest call.
+    engine, knobs
+        As for :func:`~cudnn_backend_py.plans.build.build`.
+
+    Attributes
+    ----------
+    bounds
+        The largest batch, length of Q, and length of K and V.
+    names
+        The tensors that a call gives, in their order by position.
+    plan
+        The plan of cuDNN.
+    device, streams
+        The GPU's ordinal, and addresses of the streams it ran on.
+    captured
+        Whether a call was captured in a CUDA graph, which needs it from then on.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``plan-without-device`` for a described target.
+    CudnnBackendError
+        As :func:`~cudnn_backend_py.plans.build.build`.
+    """
+
+    def __init__(
+        self,
+        problem: Attention,
+        target: Target,
+        *,
+        backward: bool,
+        workspace: Callable[[int], Any] | Literal["torch"] | None = "torch",
+        engine: int | None = None,
+        knobs: Knobs | None = None,
+    ) -> None:
+        self.problem, self.bounds = problem, Bounds(problem.batch, problem.seq_q, problem.seq_kv)
+        self.plan = _build(problem, target, backward, (engine, knobs))
+        self.device = live_handle(self.plan).device or 0
+        self._is_alone = target.library.driver.devices == 1
+        arguments = Arguments(self.plan.graph)
+        given = [x for x in arguments.given if not x.name.startswith(PREPARED)]
+        prepared = [x for x in arguments.given if x.name.startswith(PREPARED)]
+        numbers = [x for x in arguments.held if not x.scratch]
+        held = [x for x in arguments.held if x.scratch]
+        self.scratch = [Scratch.of(x) for x in held]
+        self.names = tuple(x.name for x in given)
+        self.uids = tuple(x.uid for x in (*given, *prepared, *numbers, *held))
+        self._numbers = [scalar_array(x, x.value) for x in numbers]
+        self.number_places = [int(array.ctypes.data) for array in self._numbers]
+        self.tables, self.table_bytes = _lay_out(prepared)
+        self.table_places = [self.tables[_table_of(x)] for x in prepared]
+        self._ragged = [name.removeprefix("ragged_") for name in self.tables if name.startswith("ragged_")]
+        pages = problem.pages_per_sequence if problem.page_size else 0
+        self._paging = problem.page_size or 1, pages
+        self._blocks = min(-(-max(problem.batch + 1, problem.batch * pages) // THREADS), _MOST_BLOCKS)
+        written = {x.uid for x in self.plan.graph.outputs}
+        self._cleared = [(i, x) for i, x in enumerate(given) if x.uid in written and x.name in _CLEARED]
+        self._backward = backward
+        allocate = partial(torch_memory, self.device) if isinstance(workspace, str) else workspace
+        self._allocate: Callable[[int], Any] | None = allocate
+        self._memory = Memory(self.device)
+        self._local = threading.local()
+        self._current_stream: Callable[[], int] | None = None
+        self.streams: set[int] = set()
+        self.lessons: dict[tuple[int, ...], int] = {}  # what others keep of how often it ran
+        self.captured = False
+
+    def __repr__(self) -> str:
+        b, s_q, s_kv = self.bounds
+        return f"<ClassPlan {self.plan.tag} of {self.plan.graph.name!r} up to b{b} s{s_q}x{s_kv}>"
+
+    def __call__(
+        self, buffers: Mapping[str, Any] | Sequence[Any], sequences: Sequences, multipliers: Mapping[str, int]
+    ) -> None:
+        """Run on the current stream of the buffers' framework.
+
+        Parameters
+        ----------
+        buffers
+            By name, or in the order of ``names``. A bias has the dims of the bounds.
+        multipliers
+            For each of Q, K, V, O, their gradients and the statistics, in elements: from one token to the next where
+            tokens are packed, otherwise from one sequence to the next. The statistics' memory is b, s, h.
+
+        Raises
+        ------
+        UsageError
+            ``class-bounds`` for a call beyond them, ``missing-buffer``.
+        CudnnStatusError
+            What cuDNN refuses at launch.
+        """
+        s, bounds = sequences, self.bounds
+        if s.batch > bounds.batch or s.max_q > bounds.q or s.max_kv > bounds.kv:
+            raise UsageError(
+                f"the call has batch {s.batch} and lengths {s.max_q} and {s.max_kv}, the plan goes up to {bounds}",
+                code="class-bounds",
+            )
+        given = self._given(buffers)
+        state = self.state()
+        if not self.captured and is_capturing(state.stream):
+            self.captured = True
+        scratch, size = self._lay_out_scratch(s)
+        base, _held = self._take_workspace(state, size + self.plan.workspace_bytes)
+        addresses = (
+            *given,
+            *[base + offset for offset in self.table_places],
+            *self.number_places,
+            *[base + offset for offset in scratch],
+        )
+        row = self.prepared_row(
+            s,
+            (s.batch, s.max_q, s.max_kv),
+            (_address(s.cu_q), _address(s.len_q), _address(s.cu_kv), _address(s.len_kv)),
+            multipliers,
+            _read_table(s.block_table),
+            {name: base + offset for name, offset in self.tables.items()},
+            given,
+        )
+        workspace = base + size if self.plan.workspace_bytes else 0
+        blocks = self.blocks(s, s.batch)
+        if self._is_alone or current_context() == state.context:
+            state.run(blocks, row, addresses, workspace)
+        else:
+            with in_context(state.context):
+                state.run(blocks, row, addresses, workspace)
+
+    def prepared_row(
+        self,
+        s: Sequences,
+        numbers: tuple[Any, Any, Any],
+        lengths: Sequence[Any],
+        multipliers: Mapping[str, int],
+        table: tuple[Any, Any, Any],
+        places: Mapping[str, Any],
+        given: Sequence[Any],
+    ) -> tuple[Any, ...]:
+        """Return what the kernel before the plan is told, as :data:`~cudnn_backend_py.native.prepare.ROW` has it.
+
+        Parameters
+        ----------
+        numbers
+            Batch, and the longest lengths.
+        lengths
+            Addresses of ``cu_q``, ``len_q``, ``cu_kv`` and ``len_kv``, 0 for none.
+        table
+            Address of the block table, or 0; elements from one row to the next; columns.
+        places
+            Addresses of the :attr:`tables`.
+        given
+            Addresses of the buffers.
+        """
+        (batch, max_q, max_kv), (cu_q, len_q, cu_kv, len_kv) = numbers, lengths
+        ragged: list[Any] = []
+        for name in self._ragged:
+            ragged += (places["ragged_" + name], multipliers[name], int(name in _OF_KEYS))
+        return (
+            *(batch, self.bounds.batch),
+            *(cu_q, len_q, max_q, places["seq_len_q"]),
+            *(cu_kv, len_kv, max_kv, places["seq_len_kv"]),
+            *(int(self.problem.offset_type is DataType.INT64), len(self._ragged)),
+            *ragged,
+            *[0] * (3 * (MOST_RAGGED - len(self._ragged))),
+            *table,
+            *self._paging,
+            places.get("page_table", 0),
+            *self._rows_to_clear(s, given, multipliers),
+        )
+
+    def blocks(self, s: Sequences, batch: int) -> int:
+        """Return how many blocks of that kernel are right for up to so many sequences."""
+        return max(self._blocks, batch, _MOST_BLOCKS // batch * batch if _is_padded(s) else 0)
+
+    def _given(self, buffers: Mapping[str, Any] | Sequence[Any]) -> list[int]:
+        """Return the addresses of the buffers in the order of ``names``."""
+        if self._current_stream is None:
+            each = buffers.values() if isinstance(buffers, Mapping) else buffers
+            found = (framework_stream(buffer) for buffer in each if buffer is not None)
+            self._current_stream = next((getter for getter in found if getter is not None), int)
+        if not isinstance(buffers, Mapping):
+            return [place(buffer, name) for buffer, name in zip(buffers, self.names, strict=True)]
+        missing = [name for name in self.names if buffers.get(name) is None]
+        if missing:
+            raise UsageError(f"no buffer was given for {', '.join(missing)}", code="missing-buffer")
+        return [place(buffers[name], name) for name in self.names]
+
+    def state(self) -> _State:
+        """Return this thread's state for the current stream."""
+        assert self._current_stream is not None  # set with the first buffers
+        stream = self._current_stream()
+        states: dict[int, _State] = self._local.__dict__.setdefault("states", {})
+        found = states.get(stream)
+        if found is None:
+            with relaxed_capture():
+                found = states[stream] = _State(self, stream)
+            self.streams.add(stream)
+        return found
+
+    def _rows_to_clear(self, s: Sequences, given: Sequence[Any], multipliers: Mapping[str, int]) -> Iterator[Any]:
+        """Yield the end of the kernel's arguments: which tensors have rows that the plan leaves as they are.
+
+        A backward pass leaves those of padding; a forward pass also those of queries that have no keys.
+        """
+        some = _is_padded(s) or (not self._backward and s.cu_kv is not None)
+        yield len(self._cleared) if some else 0
+        count = 0
+        for at, tensor in self._cleared if some else ():
+            words = ELEMENT_BITS[tensor.data_type] / 32
+            _, heads, _, dim = tensor.dims
+            _, head, token, _ = tensor.strides
+            sizes = (multipliers["stats" if dim == 1 else tensor.name], token, head)
+            multiplier, token, head = (int(size * words) for size in sizes)
+            yield from (given[at], multiplier, int(tensor.name in _OF_KEYS), token, head, heads, int(dim * words))
+            yield _CLEARED[tensor.name]
+            count += 1
+        yield from [0] * (8 * (MOST_CLEARED - count))
+
+    def _lay_out_scratch(self, s: Sequences) -> tuple[list[int], int]:
+        """Return where scratch tensors lie behind the tables in a workspace, and where its rest begins."""
+        size, places = self.table_bytes, []
+        for tensor in self.scratch:
+            places.append(size)
+            size += _round_up(tensor.bytes * tensor.count(s))
+        return places, size
+
+    def _take_workspace(self, state: _State, size: int) -> tuple[int, Any]:
+        """Return the address of a workspace, and what holds it."""
+        if self._allocate is None:
+            if size > state.own_bytes:  # the one before stays: captured calls may need it
+                state.own_bytes = 1 << (size - 1).bit_length()
+                state.own = self._memory.allocate(state.own_bytes)
+            return state.own, None
+        held = self._allocate(size)
+        return place(held, "workspace"), held
+
+    def close(self) -> None:
+        """Free what it holds but the plan, which others may share; work on the device must have finished."""
+        self._local = threading.local()
+        self._memory.free()
+
+
+class _State:
+    """What one thread needs to run a plan on one stream."""
+
+    def __init__(self, owner: ClassPlan, stream: int) -> None:
+        plan = owner.plan
+        holder = thread_handle(plan)
+        self.stream, self.context = stream, holder.context
+        self.launcher = Launcher(plan.descriptor, owner.uids, kept=_PACKS_KEPT)
+        self.launch = Launch(plan.target.library, holder.state, stream, plan.descriptor.pointer, may_be_elsewhere=False)
+        with in_context(self.context):
+            self._prepare = Prepare(stream)
+        self.own = self.own_bytes = 0
+
+    def run(self, blocks: int, row: tuple[int, ...], addresses: tuple[int, ...], workspace: int) -> None:
+        launcher, key = self.launcher, (workspace, *addresses)
+        pack = launcher.find(key) or launcher.keep(key, launcher.row(*addresses), workspace)
+        self._prepare.launch(blocks, *row)
+        self.launch.run(pack)
+
+
+def _build(problem: Attention, target: Target, backward: bool, choice: tuple[int | None, Knobs | None]) -> Plan:
+    version, sm = target.library.version, target.sm
+    graph = class_graph(problem, backward, version, sm)
+    if problem.deterministic and backward:
+        choice = deterministic_config(version, sm) or choice
+    elif choice == (None, None) and _is_small(problem, target, backward):
+        choice = _choose_for_small(graph, target)
+    engine, knobs = choice
+    return build(graph, target, engine=engine, knobs=knobs)
+
+
+def _is_small(p: Attention, target: Target, backward: bool) -> bool:
+    """Return whether it pays to do without the kernel that makes descriptors of each sequence.
+
+    Measured with 9.19.0 on an H200, d 64 and 128, causal or not: with up to 64 keys such a forward pass takes 0.5 times
+    the time of the heuristics' choice, which is less than the exact plan's; with 256 keys 0.7 to 1.0 times; with more
+    keys or work, more.
+    """
+    work = p.batch * p.heads * p.seq_q * p.seq_kv
+    plain = p.page_size is None and not p.dropout
+    return plain and not backward and target.sm == 90 and p.seq_kv <= _SMALL_KEYS and work <= _SMALL_WORK
+
+
+def _choose_for_small(graph: Graph, target: Target) -> tuple[int | None, Knobs | None]:
+    """Return the last engine config of the heuristics that needs no workspace: the one with the smallest tiles."""
+    free = [config for config in OperationGraph(graph, target).heuristics().configs if not config.workspace_bytes]
+    return (free[-1].engine, free[-1].knobs) if free else (None, None)
+
+
+def _table_of(tensor: Tensor) -> str:
+    """Return the name of the table that a tensor is: K and V have their pages at the same places."""
+    return "page_table" if tensor.name.startswith("page_table") else tensor.name
+
+
+def _lay_out(tensors: Sequence[Tensor]) -> tuple[dict[str, int], int]:
+    """Return where each table begins, and the bytes of all."""
+    places: dict[str, int] = {}
+    size = 0
+    for tensor in tensors:
+        if _table_of(tensor) not in places:
+            places[_table_of(tensor)] = size
+            size += _round_up(tensor.span_bytes)
+    return places, size
+
+
+class Scratch(NamedTuple):
+    """How much a scratch tensor takes: ``bytes`` of it all, or a ragged one's for each token of Q or of K and V."""
+
+    bytes: int
+    tokens: Literal["", "q", "kv"]
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Scratch:
+        if tensor.ragged_offset is None:
+            return cls(tensor.span_bytes, "")
+        owner = tensor.ragged_offset.name.removeprefix("ragged_")
+        return cls(tensor.strides[2] * ELEMENT_BITS[tensor.data_type] // 8, "kv" if owner in _OF_KEYS else "q")
+
+    def count(self, s: Sequences) -> int:
+        """Return how many times that is needed."""
+        if not self.tokens:
+            return 1
+        if self.tokens == "kv":
+            return s.batch * s.max_kv if s.total_kv is None else s.total_kv
+        return s.batch * s.max_q if s.total_q is None else s.total_q
+
+
+def _round_up(size: int) -> int:
+    return -(-size // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT
+
+
+def _is_padded(s: Sequences) -> bool:
+    return s.len_q is not None or s.len_kv is not None
+
+
+def _address(tensor: Any) -> int:
+    return 0 if tensor is None else place(tensor, "lengths")
+
+
+def _read_table(table: Any) -> tuple[int, int, int]:
+    """Return the address of a block table, the elements from one row to the next, and its columns."""
+    if table is None:
+        return 0, 0, 0
+    try:
+        return table.data_ptr(), table.stride(0), table.shape[1]
+    except AttributeError:  # not torch's
+        facts = dlpack_facts(table)
+        _, columns = facts.dims
+        return place(table, "block_table"), columns if facts.strides is None else facts.strides[0], columns

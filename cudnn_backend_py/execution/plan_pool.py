@@ -1,0 +1,319 @@
+"""``PlanPool``: a bounded number of plans that are ready to be called, built now or in the background.
+
+The least recently used goes. It is destroyed when nobody is about to call it and the streams it ran on have come past
+its last launch; one that a CUDA graph holds never goes. No plan is built while the stream of a call is captured, and
+what is built or destroyed here leaves captures of other threads valid.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import queue
+import threading
+from collections.abc import Callable, Collection, Hashable
+from contextlib import suppress
+from sys import getrefcount
+from typing import Any, Protocol
+
+from ..errors import UsageError
+from ..native.cuda import Fence, is_capturing, on_device, relaxed_capture
+
+__all__ = ["Held", "PlanPool", "refuse_capture", "shared_pool"]
+
+_MOST = 128
+_NOTHING = ("", lambda: None, 0)
+_WAITING = 64  # builds in the background; more are left out, and asked for again
+
+
+class Pooled(Protocol):
+    """What a pool asks of a plan: its GPU, the streams it ran on, and whether a CUDA graph holds it."""
+
+    device: int
+    streams: Collection[int]
+    captured: bool
+
+
+class Held:
+    """A place in a pool. Whoever calls the plan takes it from here each time, and notes the time.
+
+    Attributes
+    ----------
+    plan
+        None once it had to go.
+    used
+        The pool's ``now`` at the last call.
+    """
+
+    __slots__ = ("key", "plan", "used")
+
+    def __init__(self, key: Hashable, plan: Pooled, used: int) -> None:
+        self.key, self.used = key, used
+        self.plan: Any = plan
+
+
+class Watcher(Protocol):
+    """Somebody who runs plans of a pool without taking them from their places."""
+
+    def has_used(self, plan: Any) -> bool:
+        """Return whether a plan ran since this was last asked."""
+
+    def forget(self, plan: Any) -> None:
+        """Let go of a plan; none of its launches is under way any more when this returns."""
+
+
+class PlanPool:
+    """Plans by key. Threads may share it.
+
+    Parameters
+    ----------
+    most
+        How many plans it keeps, those of CUDA graphs and those about to go left out.
+
+    Attributes
+    ----------
+    now
+        A clock that goes on with each plan that is added.
+    """
+
+    def __init__(self, most: int = _MOST) -> None:
+        self.now = 0
+        self._most = most
+        self._lock = threading.RLock()
+        self._held: dict[Hashable, Held] = {}
+        self._building: dict[Hashable, threading.Lock] = {}
+        self._leaving: list[_Leaving] = []
+        self._watchers: list[Watcher] = []
+        self._background = _Background(self)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def find(self, key: Hashable) -> Held | None:
+        """Return the place of a plan that is there."""
+        return self._held.get(key)
+
+    def keys_there(self) -> list[Any]:
+        """Return the keys of the plans that are there."""
+        with self._lock:
+            return list(self._held)
+
+    def hold(self, key: Hashable, make: Callable[[], Any], stream: int = 0) -> Held:
+        """Return the place of a plan, which is made now if it is not there; threads that ask for one make it once.
+
+        Parameters
+        ----------
+        stream
+            Address of the stream that the plan is to run on.
+
+        Raises
+        ------
+        UsageError
+            ``plan-in-capture``; the capture stays valid.
+        CudnnBackendError
+            What `make` raises.
+        """
+        found = self._held.get(key)
+        if found is not None:
+            return found
+        refuse_capture(stream)
+        with self._lock:
+            turn = self._building.setdefault(key, threading.Lock())
+        with turn:
+            found = self._held.get(key)
+            if found is None:
+                with relaxed_capture():
+                    found = self._add(key, make())
+        with self._lock:
+            self._building.pop(key, None)
+        return found
+
+    def soon(self, key: Hashable, make: Callable[[], Any], device: int) -> None:
+        """Make a plan in the background, unless it is there; one that cannot be made is not tried again.
+
+        Parameters
+        ----------
+        device
+            Ordinal of the GPU that is current while it is made.
+        """
+        if key not in self._held:
+            self._background.ask(key, make, device)
+
+    def has_failed(self, key: Hashable) -> bool:
+        """Return whether a plan could not be made in the background."""
+        return self._background.has_failed(key)
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell somebody who runs plans past this pool, which ones have to go, and ask which ones ran."""
+        with self._lock:
+            self._watchers.append(watcher)
+
+    def wait(self, seconds: float = 60.0) -> bool:
+        """Wait until nothing is being made in the background; return whether that is so."""
+        return self._background.wait(seconds)
+
+    def clear(self) -> None:
+        """Let all plans go, those of CUDA graphs too: their graphs must not be replayed any more."""
+        with self._lock:
+            for held in list(self._held.values()):
+                held.plan.captured = False
+                self._drop(held)
+            self._sweep()
+
+    def _add(self, key: Hashable, plan: Any) -> Held:
+        with self._lock:
+            self.now += 1
+            found = self._held[key] = Held(key, plan, self.now)
+            mine = [held for held in self._held.values() if not held.plan.captured]
+            if len(mine) > self._most:
+                for held in mine:
+                    if any(watcher.has_used(held.plan) for watcher in self._watchers):
+                        held.used = self.now
+            for held in sorted(mine, key=_last_use)[: max(0, len(mine) - self._most)]:
+                self._drop(held)
+            self._sweep()
+            return found
+
+    def _drop(self, held: Held) -> None:
+        del self._held[held.key]
+        for watcher in self._watchers:
+            watcher.forget(held.plan)
+        self._leaving.append(_Leaving(held))
+
+    def _sweep(self) -> None:
+        """Destroy the plans that have nothing left to do."""
+        self._leaving = [item for item in self._leaving if not item.is_gone()]
+
+
+def _last_use(held: Held) -> int:
+    return held.used
+
+
+class _Leaving:
+    """A plan on its way out: first nobody is about to call it, then its streams come past its last launch."""
+
+    def __init__(self, held: Held) -> None:
+        self._plan, held.plan = held.plan, None
+        self._fence: Fence | None = None
+
+    def is_gone(self) -> bool:
+        """Return whether it is destroyed, and destroy it if it can be."""
+        if self._plan.captured:  # meanwhile, by a call that was on its way
+            return False
+        if self._fence is None:
+            streams = list(self._plan.streams)
+            if getrefcount(self._plan) > _ONLY_HERE or any(map(is_capturing, streams)):
+                return False
+            with on_device(self._plan.device):
+                self._fence = Fence(streams)
+        with on_device(self._plan.device), relaxed_capture():
+            if not self._fence.is_passed():
+                return False
+            self._fence.close()
+            self._plan = None
+        return True
+
+
+def _count_references() -> int:
+    """Return what ``sys.getrefcount`` answers for the value of an attribute: it differs between Pythons."""
+
+    class Holder:
+        value = None
+
+    Holder.value = object()  # type: ignore[assignment]
+    return getrefcount(Holder.value)
+
+
+_ONLY_HERE = _count_references()
+
+
+def refuse_capture(stream: int) -> None:
+    """Refuse to build a plan where a stream is captured, before anything is done to the stream.
+
+    Raises
+    ------
+    UsageError
+        ``plan-in-capture``.
+    """
+    if is_capturing(stream):
+        raise UsageError(
+            "a plan would have to be built while a CUDA graph is captured",
+            code="plan-in-capture",
+            fix="make the same call once before the capture, on any stream; this capture stays valid",
+        )
+
+
+class _Background:
+    """One thread that makes plans, started when it is first asked, and ended before Python is."""
+
+    def __init__(self, pool: PlanPool) -> None:
+        self._pool = pool
+        self._jobs: queue.Queue[tuple[Hashable, Callable[[], Any], int]] = queue.Queue(_WAITING)
+        self._asked: set[Hashable] = set()
+        self._failed: set[Hashable] = set()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._is_ending = False
+
+    def ask(self, key: Hashable, make: Callable[[], Any], device: int) -> None:
+        with self._changed:
+            if key in self._asked or key in self._failed:
+                return
+            with suppress(queue.Full):
+                self._jobs.put_nowait((key, make, device))
+                self._asked.add(key)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="cudnn-backend-plans", daemon=True)
+                self._thread.start()
+                atexit.register(self._end)
+
+    def has_failed(self, key: Hashable) -> bool:
+        return key in self._failed
+
+    def wait(self, seconds: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._asked, seconds)
+
+    def _end(self) -> None:
+        """Let the thread finish the plan it is at: libraries must not be unloaded under it."""
+        self._is_ending = True
+        with suppress(queue.Full):
+            self._jobs.put_nowait(_NOTHING)
+        if self._thread is not None:
+            self._thread.join()
+
+    def _work(self) -> None:
+        while True:
+            key, make, device = self._jobs.get()
+            if self._is_ending:
+                return
+            try:
+                with on_device(device), relaxed_capture():
+                    self._pool.hold(key, make)
+            except Exception:  # who calls next time gets it from `hold`
+                self._failed.add(key)
+            finally:
+                with self._changed:
+                    self._asked.discard(key)
+                    self._changed.notify_all()
+
+
+_shared: list[PlanPool] = []
+_sharing = threading.Lock()
+
+
+def shared_pool() -> PlanPool:
+    """Return the pool of this process."""
+    with _sharing:
+        if not _shared:
+            _shared.append(PlanPool())
+        return _shared[0]
+
+
+def _after_fork() -> None:
+    _abandoned.extend(_shared)  # CUDA does not survive a fork: nothing of it is destroyed
+    _shared.clear()
+
+
+_abandoned: list[PlanPool] = []
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,259 @@
+"""Shape classes: one ragged attention problem, built for bounds, that serves every batch and length within them.
+
+Offsets and lengths are data, so the same plan runs packed tokens, and dense tensors whose heads lie inside a token.
+Pure; :mod:`cudnn_backend_py.execution.class_plan` runs it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from ...errors import GraphError
+from ...generated.enums import DataType
+from ...system.version import Version, VersionTuple
+from ..faults.fault import Form, Use
+from ..faults.find import find_faults
+from ..ir import Graph, Tensor
+from ..rewrite.tensors import free_uids, replace_tensors
+from . import sdpa_backward, sdpa_forward
+from .builder import SINGLE_OPS_SINCE
+from .problem import Attention, Implementation
+
+__all__ = [
+    "PREPARED",
+    "Bounds",
+    "TokenStrides",
+    "bounds_of",
+    "class_graph",
+    "class_problem",
+    "grow",
+    "least_of",
+    "read_tokens",
+    "whole_tiles",
+    "why_no_class",
+]
+
+#: How the names of the tensors begin that are written before each launch.
+PREPARED = ("seq_len_", "ragged_", "page_table_")
+
+_GRADIENTS = ("do", "dq", "dk", "dv")
+_SINCE = Version(9, 14, 0)  # the oldest cuDNN with which classes were built for this package
+_TILE = 256  # keys that a kernel loads at once, at most
+_LEAST = 64  # tokens; shorter bounds are no faster
+
+
+class Bounds(NamedTuple):
+    """The largest batch and lengths of a class; of several that hold a call, the smallest one is the fastest."""
+
+    batch: int
+    q: int
+    kv: int
+
+    def hold(self, batch: int, q: int, kv: int) -> bool:
+        """Return whether a call of that batch and these lengths is one of the class."""
+        return batch <= self.batch and q <= self.q and kv <= self.kv
+
+
+def grow(batch: int, q: int, kv: int, *, decoding: bool = True) -> Bounds:
+    """Return the bounds of the class for such a call: lengths are powers of two, batches also one and a half of them.
+
+    Measured with 9.19.0 on an H200, d 64 and 128: finer steps of the lengths gain nothing, and each sequence beyond the
+    call's costs 0.17 us forward and 0.5 us backward. A q of 1 stays where there is `decoding`: cuDNN has kernels of
+    their own for it.
+    """
+    least = 1 if q == 1 and decoding else _LEAST
+    return Bounds(_grow(batch, halves=True), max(least, _grow(q)), max(_LEAST, _grow(kv)))
+
+
+def _grow(size: int, *, halves: bool = False) -> int:
+    power = 1 << max(size - 1, 0).bit_length()
+    between = power // 4 * 3
+    return between if halves and size <= between else power
+
+
+def bounds_of(p: Attention, needed: Bounds | None = None) -> Bounds:
+    """Return the bounds of the class that is best for a problem, or for another batch and other lengths of it.
+
+    Kernels for decoding have no 8-bit types, sinks and dropout, and write statistics of grouped heads for the first
+    head of each group only.
+    """
+    grouped_rows = p.heads != p.kv_heads and (p.stats or p.max or p.sum_exp)
+    decoding = not (p.is_fp8 or p.sink or p.dropout or grouped_rows)
+    bounds = grow(*(needed or (p.batch, p.seq_q, p.seq_kv)), decoding=decoding)
+    return whole_tiles(p, bounds)
+
+
+def whole_tiles(p: Attention, bounds: Bounds) -> Bounds:
+    """Return bounds that end with a tile where keys are in pages.
+
+    Kernels load whole tiles of keys, and look up the pages of all of a tile: also behind the end of the page table.
+    """
+    return bounds if p.page_size is None else bounds._replace(kv=-(-bounds.kv // _TILE) * _TILE)
+
+
+def least_of(p: Attention, bounds: Bounds) -> Bounds:
+    """Return the least batch and lengths of calls for which such a class of a problem is the best one.
+
+    Single rows are left out where they have a class of their own.
+    """
+    first = Bounds(1, 1 if bounds.q == 1 else 2, 1)
+    return Bounds(*(_least_of(p, bounds, axis, least) for axis, least in enumerate(first)))
+
+
+def _least_of(p: Attention, bounds: Bounds, axis: int, least: int) -> int:
+    def grown(size: int) -> int:
+        return bounds_of(p, Bounds(*(size if at == axis else bound for at, bound in enumerate(bounds))))[axis]
+
+    return least + bisect_left(range(least, bounds[axis]), bounds[axis], key=grown)
+
+
+class TokenStrides(NamedTuple):
+    """Where a tensor b, h, s, d lies, in elements from one batch entry, token and head to the next; d is dense."""
+
+    batch: int
+    token: int
+    head: int
+
+
+def read_tokens(dims: tuple[int, ...], strides: tuple[int, ...]) -> TokenStrides | None:
+    """Return how a tensor b, h, s, d can be read as ragged, None if it cannot.
+
+    It can where all heads of a token lie between that token and the next one, as in b, s, h, d memory and in slices
+    of packed Q, K and V: strides over tokens and heads are then the same for every batch and length. Strides over
+    dims of 1 mean nothing, and are replaced by those of b, s, h, d memory.
+    """
+    (_, h, s, d), (batch, head, token, inner) = dims, strides
+    if d > 1 and inner != 1:
+        return None
+    head = d if h == 1 else head
+    reach = (h - 1) * head + d
+    token = reach if s == 1 else token
+    if head < d or token < reach or batch < 0:
+        return None
+    return TokenStrides(s * token if dims[0] == 1 else batch, token, head)
+
+
+def why_no_class(p: Attention, *, backward: bool, version: VersionTuple, sm: int) -> str:
+    """Return why no class serves a problem, in words; nothing where one does.
+
+    What cuDNN refuses shows only when the plan is built.
+    """
+    for reason in _reasons(p, backward, version):
+        return reason
+    try:
+        class_graph(class_problem(p, bounds_of(p), backward=backward), backward, version, sm)
+    except GraphError as error:
+        return error.headline
+    return ""
+
+
+def _reasons(p: Attention, backward: bool, version: VersionTuple) -> Iterator[str]:
+    if version < _SINCE:
+        yield f"plans for many shapes need cuDNN {_SINCE} or later"
+    if p.ragged:
+        yield "its sequences are ragged: its plan takes every length within its bounds as it is"
+    for name, wanted in (
+        ("a block mask", p.block_mask),
+        ("a given dropout mask", p.dropout_mask),
+        ("rng_dump", p.rng_dump),
+    ):
+        if wanted:
+            yield f"{name} has dims that follow from the lengths"
+    if p.mx:
+        yield "the scales of block-scaled types have dims that follow from the lengths"
+    for name in ("q", "k", "v", "o", *(_GRADIENTS if backward else ())):
+        if not _is_paged(p, name) and read_tokens(p.dims(name), p.strides(name)) is None:
+            yield f"the heads of a token of {name} do not lie together: its strides are {p.strides(name)}"
+
+
+def class_problem(p: Attention, bounds: Bounds, *, backward: bool) -> Attention:
+    """Return the problem of the class that serves `p`, at its bounds.
+
+    `p` says of its tensors how far tokens and heads lie apart; see :func:`read_tokens`. Offsets have 64 bits.
+
+    Raises
+    ------
+    GraphError
+        ``attention-layout`` for strides that cannot be read as ragged.
+    """
+    batch, q, kv = bounds
+    return replace(
+        p,
+        batch=batch,
+        seq_q=q,
+        seq_kv=kv,
+        layout=dict(_layout(p, bounds, backward)),
+        bias=_bias(p, bounds),
+        padding=True,
+        ragged=True,
+        ragged_stats=backward or p.stats or p.max or p.sum_exp,
+        stats=p.stats and not backward,
+        deterministic=p.deterministic and backward,
+        offset_type=DataType.INT64,
+        max_total_seq_q=batch * q if backward else None,
+        max_total_seq_kv=batch * kv if backward else None,
+    )
+
+
+def _layout(p: Attention, bounds: Bounds, backward: bool) -> Iterator[tuple[str, tuple[int, int, int, int]]]:
+    for name in ("q", "k", "v", "o", *(_GRADIENTS if backward else ())):
+        if _is_paged(p, name):
+            yield name, p.strides(name)
+            continue
+        found = read_tokens(p.dims(name), p.strides(name))
+        if found is None:
+            raise GraphError(
+                f"the heads of a token of {name} do not lie together: its strides are {p.strides(name)}",
+                code="attention-layout",
+            )
+        length = bounds.q if name.removeprefix("d") in ("q", "o") else bounds.kv
+        yield name, (length * found.token, found.head, found.token, 1)
+
+
+def _is_paged(p: Attention, name: str) -> bool:
+    return p.page_size is not None and name in ("k", "v")
+
+
+def _bias(p: Attention, bounds: Bounds) -> tuple[int, int, int, int] | None:
+    if p.bias is None:
+        return None
+    most = (bounds.batch, p.heads, bounds.q, bounds.kv)
+    b, h, s_q, s_kv = (1 if dim == 1 else bound for dim, bound in zip(p.bias, most, strict=True))
+    return b, h, s_q, s_kv
+
+
+def class_graph(p: Attention, backward: bool, version: VersionTuple, sm: int) -> Graph:
+    """Return the graph of a class's problem; dO and each gradient have ragged offsets of their own (``ragged_dq``).
+
+    The sums of the lengths stay bounded, which keeps a backward pass's memory small, where no fault is known of that
+    and the gradient of Q lies as Q does.
+
+    Raises
+    ------
+    GraphError
+        As :func:`~cudnn_backend_py.graph.attention.sdpa_forward`.
+    """
+    if not backward:
+        # The unified operation gets score modifiers of padded sequences wrong.
+        implementation: Implementation = "auto" if p.score_modifier is None else "composite"
+        return sdpa_forward(p, implementation=implementation, version=version, sm=sm)
+    form: Form = "expanded" if version < SINGLE_OPS_SINCE else "single operations"
+    faults = find_faults(Use(p, True, form, version, sm), version=version, sm=sm)
+    # With bounds, the kernel takes the offsets of Q and of its gradient for the same.
+    lies_apart = p.strides("q")[1:] != p.strides("dq")[1:]
+    if lies_apart or any(fault.code.startswith("bounded-total") for fault in faults):
+        p = replace(p, max_total_seq_q=None, max_total_seq_kv=None)
+    graph = sdpa_backward(p, version=version, sm=sm)
+    uids = free_uids(graph)
+    offsets: dict[str, Tensor] = {}
+    changed: dict[int, Tensor] = {}
+    for tensor in graph.tensors:
+        owner = tensor.name.partition("_")[0]  # dq_accum lies like dq
+        if tensor.ragged_offset is not None and owner in _GRADIENTS:
+            if owner not in offsets:
+                offsets[owner] = replace(tensor.ragged_offset, name=f"ragged_{owner}", uid=next(uids))
+            changed[tensor.uid] = replace(tensor, ragged_offset=offsets[owner])
+    return replace_tensors(graph, changed)

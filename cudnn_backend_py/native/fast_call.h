@@ -1,0 +1,77 @@
+/* The structures of a launch, filled by fast_call.py; for fast_call.c and whoever calls it from C or C++. */
+#ifndef CUDNN_BACKEND_PY_FAST_CALL_H
+#define CUDNN_BACKEND_PY_FAST_CALL_H
+#include <stddef.h>
+#include <stdint.h>
+
+/* Of these structures and functions; fast_call.py takes no other. */
+#define CUDNN_BACKEND_PY_FAST_CALL_VERSION 3
+
+struct dl_tensor;
+
+struct wanted { /* what a tensor of the graph needs of a buffer */
+    int64_t bytes;       /* from the first to the last element */
+    uint64_t misaligned; /* bits of an address that must be 0 */
+    int32_t bits;        /* of an element; 0 for any type */
+    uint32_t codes;      /* DLPack's type codes that will do, as bits; all from 31 on share the last bit */
+};
+
+struct python {
+    void *(*item)(void *tuple, intptr_t index);         /* PyTuple_GetItem: borrowed */
+    void *(*type)(void *object);                        /* PyObject_Type: a reference of ours */
+    void (*release)(void *object);                      /* Py_DecRef */
+    void (*clear)(void);                                /* PyErr_Clear */
+    void *(*save)(void);                                /* PyEval_SaveThread */
+    void (*restore)(void *state);                       /* PyEval_RestoreThread */
+    void *(*call)(void *callable, const char *how, ...); /* PyObject_CallFunction */
+};
+
+struct pack { /* a variant pack and how to fill it */
+    int (*initialize)(void *descriptor);
+    int (*set)(void *descriptor, int name, int type, int64_t count, const void *values);
+    int (*finalize)(void *descriptor);
+    int uids_name, pointers_name, workspace_name, int64_type, pointer_type;
+    int count; /* of uids */
+    const int64_t *uids;
+};
+
+struct handle { /* a thread's handle, the stream it was last given, the CUDA context it was made in */
+    void *handle, *stream, *context;
+    int (*get_current)(void **context); /* cuCtxGetCurrent; NULL: whatever is current will do */
+    int (*push)(void *context);         /* cuCtxPushCurrent */
+    int (*pop)(void **context);         /* cuCtxPopCurrent */
+};
+
+struct prepare { /* a kernel of ours that runs on the stream before the plan */
+    int (*launch)(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                  unsigned shared, void *stream, void **parameters, void **extra); /* cuLaunchKernel */
+    void *function;
+    void **parameters; /* where its parameters lie */
+    uint32_t blocks, threads;
+};
+
+struct run { /* a launch */
+    int (*execute)(void *handle, void *plan, void *pack);
+    int (*set_stream)(void *handle, void *stream);
+    struct handle *handle;
+    void *stream, *plan, *pack;
+    const struct python *python;
+    void *fail;     /* callable that raises for the function that failed and its status */
+    const struct prepare *prepare; /* NULL: none */
+    int32_t failed; /* the function that refused: 0 initialize, 1 set, 2 finalize, 3 execute, 4 set_stream, 5 prepare */
+};
+
+struct call {
+    struct run run;
+    const struct pack *pack;
+    const struct wanted *wanted; /* one per buffer; NULL: no checks */
+    uint64_t *row;               /* an address per uid, buffers first */
+    void *type;                  /* of the buffers */
+    int (*read)(void *object, struct dl_tensor *out);
+    int (*current_stream)(int32_t device_kind, int32_t device, void **out); /* NULL: do not ask */
+    void *workspace;
+    int32_t device, given;
+    int32_t filled; /* whether the pack holds the row */
+};
+
+#endif

@@ -1,0 +1,89 @@
+"""The one CUDA kernel of this package: lengths, ragged offsets and page tables, written where a plan reads them.
+
+It clears the rows that the plan will leave as they are, too.
+
+The driver compiles ``prepare.ptx``, once in each CUDA context; ``prepare.cu`` is its source.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+from pathlib import Path
+
+from .cuda import current_context, driver_error, driver_function, relaxed_capture, run_driver
+from .fast_call import Kernel
+
+__all__ = ["MOST_CLEARED", "MOST_RAGGED", "ROW", "THREADS", "Prepare"]
+
+MOST_RAGGED, MOST_CLEARED = 9, 4  # tensors of one launch, as in prepare.cu
+THREADS = 256  # of a block
+
+#: ``struct arguments`` of prepare.cu: 12 integers, 3 for each ragged tensor, 6 of the page table, 1 and 8 for each
+#: tensor with rows to clear.
+ROW = struct.Struct(f"{12 + 3 * MOST_RAGGED + 6 + 1 + 8 * MOST_CLEARED}q")
+
+_NAME = b"cudnn_backend_py_prepare"
+
+_lock = threading.Lock()
+_functions: dict[int, ctypes.c_void_p] = {}  # by context; each lives as long as its context
+
+
+class Prepare:
+    """The kernel on one stream, in the CUDA context that is current when this is made. One thread at a time.
+
+    Parameters
+    ----------
+    stream
+        Address of the CUDA stream.
+
+    Raises
+    ------
+    CudnnBackendError
+        ``cuda-driver``.
+    """
+
+    def __init__(self, stream: int) -> None:
+        #: Where its arguments lie, a :data:`ROW`.
+        self.row = ctypes.create_string_buffer(ROW.size)
+        self._pointers = (ctypes.c_void_p * 1)(ctypes.addressof(self.row))
+        self._blocks = ctypes.c_uint()
+        self._function = _load(current_context())
+        sizes = (ctypes.c_uint(size) for size in (1, 1, THREADS, 1, 1, 0))
+        stream_of_c = ctypes.c_void_p(stream)
+        self._arguments = (self._function, self._blocks, *sizes, stream_of_c, self._pointers, None)
+        self._launch = driver_function("cuLaunchKernel")
+
+    def kernel(self, blocks: int) -> Kernel:
+        """Return the same for the compiled call, whose caller writes the row."""
+        return Kernel(ctypes.cast(self._launch, ctypes.c_void_p).value, self._function, self._pointers, blocks, THREADS)
+
+    def launch(self, blocks: int, *row: int) -> None:
+        """Launch it with a :data:`ROW`; returns before the device has finished. C: ``cuLaunchKernel``.
+
+        Any number of blocks is right for the tables; to clear rows there must be as many as there are sequences.
+
+        Raises
+        ------
+        CudnnBackendError
+            ``cuda-driver``.
+        """
+        self._blocks.value = blocks
+        ROW.pack_into(self.row, 0, *row)
+        if status := self._launch(*self._arguments):
+            raise driver_error("cuLaunchKernel", status)
+
+
+def _load(context: int) -> ctypes.c_void_p:
+    """Return the kernel in a context, which is current. C: ``cuModuleLoadData``, ``cuModuleGetFunction``."""
+    with _lock:
+        function = _functions.get(context)
+        if function is None:
+            module, function = ctypes.c_void_p(), ctypes.c_void_p()
+            text = Path(__file__).with_name("prepare.ptx").read_bytes()
+            with relaxed_capture():
+                run_driver("cuModuleLoadData", ctypes.byref(module), text)
+                run_driver("cuModuleGetFunction", ctypes.byref(function), module, _NAME)
+            _functions[context] = function
+        return function

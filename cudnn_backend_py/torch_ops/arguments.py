@@ -1,0 +1,324 @@
+"""What the operators take: tensors by name, options, and the checks of both. Imports nothing of torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+from ..errors import UsageError
+from ..execution.any_shape import POLICIES
+from ..generated.enums import DataType
+from ..graph.data_types import DATA_TYPES, FP8_TYPES, HALF_TYPES
+
+__all__ = [
+    "ALIGNMENT",
+    "SCALES",
+    "TENSORS",
+    "Layout",
+    "Options",
+    "Scales",
+    "check_device",
+    "check_dims",
+    "check_options",
+    "check_out",
+    "check_scales",
+    "check_tensors",
+    "data_type_of",
+    "fits",
+    "is_fp8",
+    "type_name",
+]
+
+# The tensors an operator takes, in its order; the first three must be there. Tokens are [b, h, s, d], or [t, h, d] with
+# cu_seqlens; with a block_table k and v are pages, [pages, h, tokens of a page, d].
+TENSORS = (
+    "q",
+    "k",
+    "v",
+    "bias",
+    "seq_len_q",
+    "seq_len_kv",
+    "cu_seqlens_q",
+    "cu_seqlens_k",
+    "block_table",
+    "alibi_slopes",
+    "sink",
+    "rng",
+)
+ALIGNMENT = 16  # bytes, of addresses and strides
+
+
+class Options(NamedTuple):
+    """The options of both operators, in their order."""
+
+    scale: float | None
+    dropout: float
+    left_bound: int | None
+    right_bound: int | None
+    bottom_right: bool
+    soft_cap: float | None
+    deterministic: bool
+    max_q: int | None = None  # packed tokens: the longest sequence
+    max_kv: int | None = None  # packed tokens and pages: the longest sequence
+    shapes: str = "exact"
+
+
+class Scales(NamedTuple):
+    """The factors of 8-bit attention, each a float32 tensor of one element on the GPU.
+
+    Q, K, V in memory times their ``descale`` are the numbers meant. Probabilities are rounded to 8 bits times
+    ``scale_s``, which ``descale_s`` takes back; O is written times ``scale_o``. ``amax_s`` and ``amax_o``, which a call
+    returns, are what the next call's ``scale_s`` and ``scale_o`` can be made from.
+    """
+
+    descale_q: Any
+    descale_k: Any
+    descale_v: Any
+    descale_s: Any
+    scale_s: Any
+    scale_o: Any
+
+
+SCALES = Scales._fields
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a graph needs to know of a tensor; strides in elements."""
+
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    data_type: DataType | None
+
+
+_TYPES = {DATA_TYPES[kind].torch[0]: kind for kind in (*HALF_TYPES, *FP8_TYPES) if DATA_TYPES[kind].torch}
+_FP8_NAMES = frozenset(name for name, kind in _TYPES.items() if kind in FP8_TYPES)
+
+
+def type_name(x: Any) -> str:
+    """Return the name of a tensor's type, such as ``float16``."""
+    return str(x.dtype).removeprefix("torch.")
+
+
+def data_type_of(x: Any) -> DataType | None:
+    """Return cuDNN's type of Q, K, V; None for others."""
+    return _TYPES.get(type_name(x))
+
+
+def is_fp8(x: Any) -> bool:
+    """Return whether a tensor holds 8-bit floats."""
+    return type_name(x) in _FP8_NAMES
+
+
+def fits(x: Any) -> bool:
+    """Return whether cuDNN reads such strides right: d dense, nothing expanded, multiples of 16 bytes."""
+    size = x.element_size()
+    return (x.stride(-1) == 1 or x.shape[-1] == 1) and all(
+        dim == 1 or (stride > 0 and stride * size % ALIGNMENT == 0)
+        for dim, stride in zip(x.shape[:-1], x.stride()[:-1], strict=True)
+    )
+
+
+def _wrong_tensor(headline: str, fix: str | None = None) -> UsageError:
+    return UsageError(headline, code="torch-tensor", fix=fix)
+
+
+def _wrong_option(headline: str, fix: str | None = None) -> UsageError:
+    return UsageError(headline, code="torch-option", fix=fix)
+
+
+def check_dims(count: int, meaning: str, fix: str | None = None, **tensors: Any) -> None:
+    """Check that all are tensors of so many dims.
+
+    Raises
+    ------
+    UsageError
+        ``torch-tensor``.
+    """
+    for name, x in tensors.items():
+        dim = getattr(x, "dim", None)
+        if dim is None:
+            raise _wrong_tensor(f"{name} is {type(x).__name__}, a tensor is needed")
+        if dim() != count:
+            raise _wrong_tensor(f"{name} has {dim()} dims, {meaning} are needed", fix)
+
+
+def check_device(torch: Any, q: Any, k: Any, v: Any) -> None:
+    """Check device and type of Q, K, V.
+
+    Raises
+    ------
+    UsageError
+        ``torch-tensor``.
+    """
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x.device != q.device or x.device.type not in ("cuda", "meta"):
+            other = "" if x is q else f", q on {q.device}"
+            raise _wrong_tensor(f"{name} is on {x.device}{other}: one CUDA device is needed")
+        if x.dtype != q.dtype or (x.dtype not in (torch.float16, torch.bfloat16) and not is_fp8(x)):
+            other = "" if x is q else f", q {type_name(q)}"
+            raise _wrong_tensor(
+                f"{name} is {type_name(x)}{other}: float16 for all or bfloat16 for all is needed, or 8-bit floats"
+            )
+
+
+def check_scales(q: Any, scales: Any) -> tuple[Any, ...]:
+    """Return the factors of 8-bit attention as a tuple, empty for other types.
+
+    Raises
+    ------
+    UsageError
+        ``torch-option`` if they are missing, or given for another type; ``torch-tensor``.
+    """
+    if not is_fp8(q):
+        if scales is not None:
+            raise _wrong_option(f"scales belong to 8-bit floats, q is {type_name(q)}")
+        return ()
+    if scales is None:
+        raise _wrong_option(
+            f"q is {type_name(q)}: its scales are needed",
+            fix="give scales=Scales(descale_q=..., ...), tensors of one float32 each",
+        )
+    if len(scales) != len(SCALES):
+        raise _wrong_option(f"{len(scales)} scales are given, {', '.join(SCALES)} are needed")
+    return tuple(scales)
+
+
+def _number(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+        raise _wrong_option(f"{name} is {value!r}, a finite number is needed")
+
+
+def _count(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise _wrong_option(f"{name} is {value!r}, an int of {least} or more is needed")
+
+
+def check_options(options: Options) -> None:
+    """Check the values of the options.
+
+    Raises
+    ------
+    UsageError
+        ``torch-option``.
+    """
+    for name in ("scale", "soft_cap"):
+        if getattr(options, name) is not None:
+            _number(name, getattr(options, name))
+    if options.soft_cap is not None and options.soft_cap <= 0:
+        raise _wrong_option(f"soft_cap is {options.soft_cap}, a number above 0 is needed")
+    _number("dropout", options.dropout)
+    if not 0 <= options.dropout < 1:
+        raise _wrong_option(f"dropout is {options.dropout}, a probability of at least 0 and below 1 is needed")
+    for name, least in (("left_bound", 1), ("right_bound", 0), ("max_q", 0), ("max_kv", 0)):
+        if getattr(options, name) is not None:
+            _count(name, getattr(options, name), least)
+    if options.shapes not in POLICIES:
+        raise _wrong_option(f"shapes is {options.shapes!r}, one of {', '.join(POLICIES)} is needed")
+
+
+def check_tensors(named: Mapping[str, Any]) -> None:
+    """Check types, dims and device of the tensors of a pass, by name; None stands for what is not given.
+
+    Raises
+    ------
+    UsageError
+        ``torch-tensor``.
+    """
+    q, small, bias = named["q"], type_name(named["q"]), named["bias"]
+    needed: dict[str, tuple[tuple[Any, ...], str]] = {
+        **(_packed_dims(named) if q.dim() == 3 else _dense_dims(named)),
+        "bias": (() if bias is None else tuple(bias.shape), small),  # its dims are checked with the problem
+        "dropout_seed": ((4,), "int64"),
+        **dict.fromkeys(SCALES, ((1,), "float32")),
+    }
+    for name in ("alibi_slopes", "sink"):
+        needed[name] = ((q.shape[1],), "float32")
+    for name, (dims, kind) in needed.items():
+        x = named.get(name)
+        if x is None:
+            continue
+        if not hasattr(x, "device"):
+            raise _wrong_tensor(f"{name} is {type(x).__name__}, a tensor is needed")
+        shape = tuple(x.shape) if name not in SCALES else (x.numel(),)
+        if (shape, type_name(x), x.device) != (tuple(dims), kind, q.device):
+            raise _wrong_tensor(
+                f"{name} is {type_name(x)} {list(x.shape)} on {x.device}, {kind} {list(dims)} on {q.device} is needed"
+            )
+    if bias is not None and bias.dim() != 4:
+        raise _wrong_tensor(f"bias has {bias.dim()} dims, [b or 1, h or 1, s_q or 1, s_kv or 1] is needed")
+    table = named["block_table"]
+    if table is not None:
+        page = named["k"].shape[2]
+        if page < 1 or page & (page - 1):
+            raise _wrong_tensor(f"a page has {page} tokens, a power of two is needed")
+        for name in "kv":
+            if not fits(named[name]) or named[name].data_ptr() % ALIGNMENT:
+                raise _wrong_tensor(
+                    f"the pages of {name} have strides {list(named[name].stride())}: d dense, and the others and the "
+                    "address multiples of 16 bytes are needed",
+                    fix="lay the cache out so: it is not copied at each call",
+                )
+
+
+def check_out(out: Any, q: Any, v: Any) -> None:
+    """Check that a tensor is like the output.
+
+    Raises
+    ------
+    UsageError
+        ``torch-tensor``.
+    """
+    dims = (*q.shape[:-1], v.shape[-1])
+    if tuple(out.shape) != dims or out.dtype != q.dtype or out.device != q.device:
+        raise _wrong_tensor(
+            f"out is {type_name(out)} {list(out.shape)} on {out.device}, {type_name(q)} {list(dims)} on {q.device} is "
+            "needed"
+        )
+
+
+def _common(named: Mapping[str, Any], batch: int) -> dict[str, tuple[tuple[Any, ...], str]]:
+    """Return what is needed of lengths and pages."""
+    k, table = named["k"], named["block_table"]
+    found: dict[str, tuple[tuple[Any, ...], str]] = {
+        "seq_len_q": ((batch,), "int32"),
+        "seq_len_kv": ((batch,), "int32"),
+        "cu_seqlens_q": ((batch + 1,), "int32"),
+        "cu_seqlens_k": ((batch + 1,), "int32"),
+    }
+    if table is not None:
+        width = table.shape[1] if table.dim() == 2 else 0
+        found["block_table"] = ((batch, width), "int32")
+        d, (_, v_heads, _, d_v), small = named["q"].shape[-1], named["v"].shape, type_name(named["q"])
+        found["k"] = ((*k.shape[:3], d), small)
+        found["v"] = ((k.shape[0], v_heads, k.shape[2], d_v), small)
+    return found
+
+
+def _dense_dims(named: Mapping[str, Any]) -> dict[str, tuple[tuple[Any, ...], str]]:
+    q, k, v = (named[name] for name in "qkv")
+    (b, h, s_q, d), small = q.shape, type_name(q)
+    d_v, paged = v.shape[3], named["block_table"] is not None
+    found = _common(named, b)
+    if not paged:
+        found |= {
+            "k": ((b, k.shape[1], k.shape[2], d), small),
+            "v": ((b, v.shape[1], k.shape[2], d_v), small),
+        }
+    rows, queries = ((b, h, s_q, 1), "float32"), ((b, h, s_q, d_v), small)
+    return found | {"o": queries, "do": queries, "stats": rows}
+
+
+def _packed_dims(named: Mapping[str, Any]) -> dict[str, tuple[tuple[Any, ...], str]]:
+    q, k, v, cu = named["q"], named["k"], named["v"], named["cu_seqlens_q"]
+    (t, h, d), small = q.shape, type_name(q)
+    if cu.dim() != 1 or cu.shape[0] < 1:
+        raise _wrong_tensor(f"cu_seqlens_q has shape {list(cu.shape)}, [b + 1] is needed")
+    d_v, paged = v.shape[-1], named["block_table"] is not None
+    found = _common(named, cu.shape[0] - 1)
+    if not paged:
+        found |= {"k": ((k.shape[0], k.shape[1], d), small), "v": ((k.shape[0], v.shape[1], d_v), small)}
+    return found | {"o": ((t, h, d_v), small), "do": ((t, h, d_v), small), "stats": ((h, t), "float32")}

@@ -1,0 +1,783 @@
+// What an operator of torch does when its plan is there already, in one compiled step: find the plan by what the tensors
+// look like, allocate the outputs, launch, remember for the backward pass.
+//
+// extension.py compiles it against the torch that is installed, compiled.py teaches it plans that ran in Python.
+// Whatever it was not taught, or is not plain eager execution, it answers with None: Python does it.
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "fast_call.h"
+
+namespace {
+
+using at::Tensor;
+using torch::autograd::variable_list;
+
+constexpr int kTensors = 12;  // of an operator, at most
+constexpr int kScalars = 16;
+constexpr int kDifferentiable = 5;
+constexpr int kWords = 256;
+constexpr int kSlots = 8;
+constexpr int kPieces = 24;
+constexpr size_t kPlans = 2048;
+
+struct Python {  // a reference to an object of Python
+  PyObject* object = nullptr;
+  explicit Python(PyObject* stolen = nullptr) : object(stolen) {}
+  Python(const Python&) = delete;
+  Python& operator=(const Python&) = delete;
+  ~Python() { Py_XDECREF(object); }
+  explicit operator bool() const { return object != nullptr; }
+};
+
+// None, a truth, a number or an interned text of Python: kind and value.
+struct Scalar {
+  enum Kind : int64_t { none, truth, integer, real, text };
+  int64_t kind = none, value = 0;
+
+  bool read(PyObject* object) {
+    if (object == Py_None) return kind = none, value = 0, true;
+    if (PyBool_Check(object)) return kind = truth, value = object == Py_True, true;
+    if (PyLong_CheckExact(object)) {
+      kind = integer, value = PyLong_AsLongLong(object);
+      if (value != -1 || !PyErr_Occurred()) return true;
+      return PyErr_Clear(), false;
+    }
+    if (PyUnicode_CheckExact(object) && PyUnicode_CHECK_INTERNED(object))
+      return kind = text, value = reinterpret_cast<int64_t>(object), true;
+    if (!PyFloat_CheckExact(object)) return false;
+    const double number = PyFloat_AS_DOUBLE(object);
+    kind = real;
+    std::memcpy(&value, &number, sizeof value);
+    return true;
+  }
+
+  PyObject* write() const {
+    if (kind == none) Py_RETURN_NONE;
+    if (kind == truth) return PyBool_FromLong(value);
+    if (kind == integer) return PyLong_FromLongLong(value);
+    if (kind == text) return Py_NewRef(reinterpret_cast<PyObject*>(value));
+    double number;
+    std::memcpy(&number, &value, sizeof number);
+    return PyFloat_FromDouble(number);
+  }
+};
+
+// A number of an argument that is no part of the key, so that calls which differ in it only share plans.
+struct Loose {
+  int argument;  // tensors first, then numbers
+  int word;      // of a tensor: its dims, then its strides
+  int slot;      // where it is kept, with the shift added; the loose numbers of one slot must be equal
+  int shift;
+};
+
+struct Slots {
+  std::array<int64_t, kSlots> values;
+  bool agree = true;
+
+  Slots() { values.fill(-1); }
+  void put(int slot, int64_t value) {
+    if (values[slot] != -1 && values[slot] != value) agree = false;
+    values[slot] = value;
+  }
+};
+
+// base + factor * slot
+struct Number {
+  int64_t base = 0, factor = 0;
+  int slot = 0;
+
+  int64_t of(const Slots& slots) const { return factor == 0 ? base : base + factor * slots.values[slot]; }
+};
+
+struct Key {
+  std::array<uint64_t, kWords> words;
+  int count = 0;
+  bool whole = true;  // whether all found room
+
+  void add(uint64_t word) {
+    if (count == kWords)
+      whole = false;
+    else
+      words[count++] = word;
+  }
+  void add(const Tensor& t) {
+    if (!t.defined()) return add(~uint64_t{0});
+    const auto address = reinterpret_cast<uint64_t>(t.const_data_ptr());
+    add(uint64_t(t.dim()) | uint64_t(t.scalar_type()) << 8 | uint64_t(uint8_t(t.get_device())) << 16 | (address & 15) << 24);
+    for (int64_t dim : t.sizes()) add(uint64_t(dim));
+    for (int64_t stride : t.strides()) add(uint64_t(stride));
+  }
+  void add(const Scalar& s) {
+    add(uint64_t(s.kind));
+    add(uint64_t(s.value));
+  }
+  uint64_t hash() const {
+    uint64_t found = 0;
+    for (int index = 0; index < count; ++index) {
+      found = (found ^ words[index]) * 0x9E3779B97F4A7C15ull;
+      found ^= found >> 32;
+    }
+    return found;
+  }
+};
+
+struct Output {
+  at::ScalarType type;
+  std::vector<Number> dims, strides;
+  std::optional<double> filled;  // with this, first
+};
+
+struct Place {  // what is written: an address, or a number
+  enum Kind : int { input, output, piece, number };
+  int at;  // the word it is written to
+  int kind, index;
+  Number number_or_offset;
+};
+
+struct Plan {  // of one operator, thread and stream
+  std::vector<uint64_t> key;
+  std::array<int64_t, kSlots> least, most;  // of the slots
+  call* target = nullptr;
+  int64_t* prepared = nullptr;  // the parameters of the kernel before it
+  std::vector<Output> outputs;
+  std::vector<Place> row, parameters;
+  std::vector<Number> pieces;  // of the workspace, in bytes; none if it is kept
+  int own_piece = -1;          // which the plan itself uses
+  uint64_t copied = 0;         // the inputs that are copied first, as bits
+  int64_t token = 0, cost = 0;
+  PyObject* holds = nullptr;
+  std::atomic<int64_t> used{0};
+  std::atomic<int> running{0};
+
+  Plan() = default;
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+  ~Plan() {
+    const PyGILState_STATE state = PyGILState_Ensure();
+    Py_XDECREF(holds);
+    PyGILState_Release(state);
+  }
+  bool serves(const Slots& slots) const {
+    for (int slot = 0; slot < kSlots; ++slot)
+      if (slots.values[slot] < least[slot] || slots.values[slot] > most[slot]) return false;
+    return true;
+  }
+};
+
+struct Operator {
+  int tensors = 0;
+  std::vector<int> differentiable;  // inputs
+  uint64_t optional = 0;            // those whose gradient is made only if wanted, as bits
+  std::vector<Loose> loose[2];      // forward, backward
+
+  bool is_optional(int index) const { return optional >> index & 1; }
+};
+
+std::vector<Operator> operators;
+std::mutex mutex;
+using Plans = std::unordered_map<uint64_t, std::vector<std::shared_ptr<Plan>>>;
+Plans& plans = *new Plans;  // never destroyed: at exit there may be no Python to release what they hold
+size_t plan_count = 0;
+std::atomic<int64_t> calls{0};
+std::atomic<int64_t> threads{1};
+thread_local const int64_t thread = threads++;
+
+int (*go)(call*);
+int32_t (*current_stream)(int32_t device, void** stream);
+int (*stream_is_capturing)(void* stream, int* status);
+PyObject* backward_in_python;
+c10::DeviceType device_type;
+c10::DispatchKeySet plain_keys;  // of tensors that are what they seem
+
+// Whether nothing but plain eager execution could see what happens to tensors of such a type.
+bool is_quiet(at::ScalarType type) {
+  const c10::DispatchKeySet usual({c10::DispatchKey::BackendSelect, c10::DispatchKey::ADInplaceOrView});
+  const auto local = c10::impl::tls_local_dispatch_key_set();
+  return (local.included_ | usual) == usual && !at::impl::torch_function_mode_enabled() &&
+         (!at::autocast::is_autocast_enabled(device_type) || at::autocast::get_autocast_dtype(device_type) == type);
+}
+
+// Whether a tensor is what it seems: of no other layout, not wrapped, without a tangent.
+bool is_plain(const Tensor& t) {
+  const auto* meta = torch::autograd::impl::get_autograd_meta(t);
+  return (t.key_set() | plain_keys) == plain_keys && (meta == nullptr || meta->fw_grad_ == nullptr);
+}
+
+// A thread without a context captures nothing; the statuses are CUDA_ERROR_STREAM_CAPTURE_*.
+bool is_capturing(void* stream) {
+  int found = 0;
+  const int status = stream_is_capturing == nullptr ? 0 : stream_is_capturing(stream, &found);
+  return found != 0 || (status >= 900 && status < 910);
+}
+
+// A plan that is about to run: it is not forgotten meanwhile.
+class Found {
+  std::shared_ptr<Plan> plan_;
+
+ public:
+  Found() = default;
+  explicit Found(std::shared_ptr<Plan> plan) : plan_(std::move(plan)) { ++plan_->running; }
+  Found(Found&& other) noexcept = default;
+  Found& operator=(Found&&) = delete;
+  ~Found() {
+    if (plan_ != nullptr) --plan_->running;
+  }
+  explicit operator bool() const { return plan_ != nullptr; }
+  Plan& operator*() const { return *plan_; }
+  Plan* get() const { return plan_.get(); }
+};
+
+bool is_same(const Plan& plan, const Key& key) {
+  return int(plan.key.size()) == key.count &&
+         std::memcmp(plan.key.data(), key.words.data(), key.count * sizeof(uint64_t)) == 0;
+}
+
+Found find(const Key& key, const Slots& slots) {
+  if (!key.whole || !slots.agree) return {};
+  const std::lock_guard<std::mutex> locked(mutex);
+  const auto found = plans.find(key.hash());
+  if (found != plans.end())
+    for (const auto& plan : found->second)
+      if (is_same(*plan, key) && plan->serves(slots)) return Found(plan);
+  return {};
+}
+
+// Take plans out of the table, under its lock, into a vector that outlives the lock: what they hold is Python's.
+template <typename Condition>
+void drop(std::vector<std::shared_ptr<Plan>>& into, Condition condition) {
+  for (auto same = plans.begin(); same != plans.end();) {
+    auto& list = same->second;
+    for (auto at = list.begin(); at != list.end();)
+      if (condition(**at)) {
+        into.push_back(std::move(*at));
+        at = list.erase(at);
+        --plan_count;
+      } else {
+        ++at;
+      }
+    same = list.empty() ? plans.erase(same) : std::next(same);
+  }
+}
+
+// Drop the quarter that was used least recently.
+void drop_oldest(std::vector<std::shared_ptr<Plan>>& into) {
+  std::vector<int64_t> ages;
+  for (const auto& same : plans)
+    for (const auto& plan : same.second) ages.push_back(plan->used);
+  const auto limit = ages.begin() + ages.size() / 4;
+  std::nth_element(ages.begin(), limit, ages.end());
+  const int64_t last = *limit;
+  drop(into, [&](const Plan& plan) { return plan.used < last; });
+}
+
+Key key_of(int number, bool backward, uint64_t wanted, const Tensor* tensors, int count, const Scalar* scalars, int others,
+           Slots& slots) {
+  Key key;
+  const Tensor& q = tensors[backward ? 3 : 0];
+  void* stream = nullptr;
+  // What is captured is remembered for good, which Python sees to.
+  if (current_stream(q.get_device(), &stream) != 0 || is_capturing(stream)) key.whole = false;
+  key.add(uint64_t(number) | uint64_t(backward) << 16 | uint64_t(count) << 24 | uint64_t(others) << 32);
+  key.add(wanted);
+  key.add(uint64_t(thread));
+  key.add(reinterpret_cast<uint64_t>(stream));
+  int starts[kTensors + 3 + kScalars];
+  for (int index = 0; index < count; ++index) {
+    starts[index] = key.count + 1;
+    key.add(tensors[index]);
+  }
+  for (int index = 0; index < others; ++index) {
+    starts[count + index] = key.count + 1;
+    key.add(scalars[index]);
+  }
+  for (const Loose& loose : operators[number].loose[backward]) {
+    if (loose.argument < count && !tensors[loose.argument].defined()) continue;
+    slots.put(loose.slot, int64_t(key.words[starts[loose.argument] + loose.word]) + loose.shift);
+  }
+  for (const Loose& loose : operators[number].loose[backward])
+    if (loose.argument >= count || tensors[loose.argument].defined())
+      key.words[starts[loose.argument] + loose.word] = 0;
+  return key;
+}
+
+struct Row {  // of words to be written; says whether any changed
+  uint64_t* words;
+  bool changed = false;
+
+  void put(int at, uint64_t word) {
+    if (words[at] == word) return;
+    words[at] = word;
+    changed = true;
+  }
+};
+
+// Allocate the outputs and launch; return 0 or the status that failed.
+int launch(Plan& plan, const Slots& slots, const Tensor* inputs, Tensor* outputs) {
+  const c10::AutoGradMode without_gradients(false);
+  const c10::DeviceGuard guard(inputs[0].device());
+  Tensor copies[kTensors + 3];
+  call* c = plan.target;
+  const auto options = inputs[0].options().requires_grad(false);
+  for (size_t index = 0; index < plan.outputs.size(); ++index) {
+    const Output& made = plan.outputs[index];
+    c10::SmallVector<int64_t, 5> dims, strides;
+    for (const Number& number : made.dims) dims.push_back(number.of(slots));
+    for (const Number& number : made.strides) strides.push_back(number.of(slots));
+    outputs[index] = at::empty_strided(dims, strides, options.dtype(made.type));
+    if (made.filled) outputs[index].fill_(*made.filled);
+  }
+  c10::DataPtr workspace;
+  uint64_t addresses[kPieces];
+  if (!plan.pieces.empty()) {
+    uint64_t size = 0;
+    for (size_t index = 0; index < plan.pieces.size(); ++index) {
+      addresses[index] = size;
+      size += (uint64_t(plan.pieces[index].of(slots)) + 127) / 128 * 128;
+    }
+    workspace = c10::GetAllocator(device_type)->allocate(size);
+    for (size_t index = 0; index < plan.pieces.size(); ++index)
+      addresses[index] += reinterpret_cast<uint64_t>(workspace.get());
+  }
+  const auto put = [&](Row& row, const Place& place) {
+    const auto offset = uint64_t(place.number_or_offset.of(slots));
+    if (place.kind == Place::number) return row.put(place.at, offset);
+    if (place.kind == Place::piece) return row.put(place.at, addresses[place.index] + offset);
+    const Tensor* given = place.kind == Place::output ? &outputs[place.index] : &inputs[place.index];
+    if (place.kind == Place::input && plan.copied >> place.index & 1) {
+      Tensor& copy = copies[place.index];
+      if (!copy.defined()) copy = given->clone(at::MemoryFormat::Contiguous);
+      given = &copy;
+    }
+    row.put(place.at, reinterpret_cast<uint64_t>(given->const_data_ptr()) + offset);
+  };
+  Row row{c->row};
+  for (const Place& place : plan.row) put(row, place);
+  if (plan.own_piece >= 0 && c->workspace != reinterpret_cast<void*>(addresses[plan.own_piece])) {
+    c->workspace = reinterpret_cast<void*>(addresses[plan.own_piece]);
+    row.changed = true;
+  }
+  if (row.changed) c->filled = 0;
+  Row parameters{reinterpret_cast<uint64_t*>(plan.prepared)};
+  for (const Place& place : plan.parameters) put(parameters, place);
+  plan.used = ++calls;
+  return go(c);
+}
+
+// Set the exception for a status; with Python's lock.
+void fail(const Plan& plan, int status) {
+  const run& failed = plan.target->run;
+  Python answer(PyObject_CallFunction(static_cast<PyObject*>(failed.fail), "ii", int(failed.failed), status));
+  if (answer) PyErr_SetString(PyExc_RuntimeError, "cuDNN refused a launch");
+}
+
+// Throw Python's exception, taken out of this thread, which may go on without Python's lock.
+[[noreturn]] void throw_error() {
+  python_error error;
+  error.persist();
+  throw error;
+}
+
+struct Unlocked {  // without Python's lock
+  PyThreadState* state = PyEval_SaveThread();
+  ~Unlocked() { PyEval_RestoreThread(state); }
+};
+
+struct Locked {
+  PyGILState_STATE state = PyGILState_Ensure();
+  ~Locked() { PyGILState_Release(state); }
+};
+
+PyObject* tuple_of(const Tensor* tensors, int count) {
+  PyObject* made = PyTuple_New(count);
+  for (int index = 0; index < count; ++index) {
+    PyObject* item = tensors[index].defined() ? THPVariable_Wrap(tensors[index]) : Py_NewRef(Py_None);
+    PyTuple_SET_ITEM(made, index, item);
+  }
+  return made;
+}
+
+PyObject* tuple_of(const Scalar* scalars, int count) {
+  PyObject* made = PyTuple_New(count);
+  for (int index = 0; index < count; ++index) PyTuple_SET_ITEM(made, index, scalars[index].write());
+  return made;
+}
+
+// The gradients of the inputs, by Python; tensors are d_o, o, statistics, inputs.
+variable_list differentiate_in_python(int number, uint64_t wanted, const Tensor* tensors, int count,
+                                      const std::vector<Scalar>& scalars) {
+  const Locked locked;
+  Python named(tuple_of(tensors, count)), options(tuple_of(scalars.data(), int(scalars.size())));
+  Python made(PyObject_CallFunction(backward_in_python, "iOOK", number, named.object, options.object,
+                                    static_cast<unsigned long long>(wanted)));
+  if (!made) throw_error();
+  variable_list found(count - 3);
+  for (int index = 0; index < count - 3; ++index) {
+    PyObject* item = PyTuple_GetItem(made.object, index);
+    if (item == nullptr) throw_error();
+    if (item != Py_None) found[index] = THPVariable_Unpack(item);
+  }
+  return found;
+}
+
+struct Request {  // arguments of call and learn: number of the operator, tensors, numbers
+  int number = 0, count = 0, others = 0;
+  Tensor tensors[kTensors + 3];
+  Scalar scalars[kScalars];
+
+  bool read(PyObject* const* arguments, Py_ssize_t given, int extra) {
+    if (given < 1) return false;
+    number = int(PyLong_AsLong(arguments[0]));
+    if (number < 0 || number >= int(operators.size())) return false;
+    count = operators[number].tensors + extra;
+    others = int(given) - 1 - count;
+    if (others < 0 || others > kScalars) return false;
+    for (int index = 0; index < count; ++index) {
+      PyObject* object = arguments[1 + index];
+      if (object == Py_None) continue;
+      if (!THPVariable_CheckExact(object)) return false;
+      tensors[index] = THPVariable_Unpack(object);
+      if (!is_plain(tensors[index])) return false;
+    }
+    for (int index = 0; index < others; ++index)
+      if (!scalars[index].read(arguments[1 + count + index])) return false;
+    return tensors[0].defined();
+  }
+};
+
+struct Attention : public torch::autograd::Function<Attention> {
+  using Input = const std::optional<Tensor>&;
+  static constexpr int kFirst = 4;  // arguments of forward before those that are differentiable
+
+  static variable_list forward(torch::autograd::AutogradContext* ctx, const Request* request, Plan* plan,
+                               const Slots* slots, int* status, Input, Input, Input, Input, Input) {
+    Tensor outputs[2];
+    *status = launch(*plan, *slots, request->tensors, outputs);
+    variable_list saved;
+    saved.reserve(request->count + 2);
+    saved.assign(request->tensors, request->tensors + request->count);
+    saved.insert(saved.end(), outputs, outputs + 2);
+    ctx->save_for_backward(std::move(saved));
+    std::vector<int64_t> words;
+    words.reserve(1 + 2 * request->others);
+    words.push_back(request->number);
+    for (int index = 0; index < request->others - 1; ++index)  // without wants_stats
+      words.insert(words.end(), {request->scalars[index].kind, request->scalars[index].value});
+    ctx->saved_data["call"] = std::move(words);
+    ctx->mark_non_differentiable({outputs[1]});
+    ctx->set_materialize_grads(false);
+    return {std::move(outputs[0]), std::move(outputs[1])};
+  }
+
+  static variable_list backward(torch::autograd::AutogradContext* ctx, variable_list gradients) {
+    variable_list found(kFirst + kDifferentiable);
+    if (!gradients[0].defined()) return found;
+    const auto words = ctx->saved_data["call"].toIntVector();
+    const int number = int(words[0]);
+    const Operator& op = operators[number];
+    std::vector<Scalar> scalars(words.size() / 2);
+    for (size_t index = 0; index < scalars.size(); ++index) {
+      scalars[index].kind = words[1 + 2 * index];
+      scalars[index].value = words[2 + 2 * index];
+    }
+    const variable_list saved = ctx->get_saved_variables();
+    Tensor tensors[kTensors + 3] = {gradients[0], saved[op.tensors], saved[op.tensors + 1]};
+    for (int index = 0; index < op.tensors; ++index) tensors[3 + index] = saved[index];
+    uint64_t wanted = 0;
+    int edge = 0;
+    for (const int index : op.differentiable)
+      if (saved[index].defined() && ctx->needs_input_grad(edge++) && op.is_optional(index)) wanted |= uint64_t{1} << index;
+    const int count = op.tensors + 3;
+    Slots slots;
+    const bool quiet = !c10::GradMode::is_enabled() && is_quiet(saved[0].scalar_type()) && is_plain(gradients[0]);
+    const Found plan =
+        quiet ? find(key_of(number, true, wanted, tensors, count, scalars.data(), int(scalars.size()), slots), slots)
+              : Found();
+    if (!plan) {
+      variable_list made = differentiate_in_python(number, wanted, tensors, count, scalars);
+      for (size_t place = 0; place < op.differentiable.size(); ++place)
+        found[kFirst + place] = std::move(made[op.differentiable[place]]);
+      return found;
+    }
+    Tensor outputs[kTensors];
+    if (const int status = launch(*plan, slots, tensors, outputs)) {
+      const Locked locked;
+      fail(*plan, status);
+      throw_error();
+    }
+    int output = 0;
+    for (size_t place = 0; place < op.differentiable.size(); ++place) {
+      const int index = op.differentiable[place];
+      if (!op.is_optional(index) || wanted >> index & 1) found[kFirst + place] = std::move(outputs[output++]);
+    }
+    return found;
+  }
+};
+
+// call(operator, *tensors, *numbers, wants_stats): (o, stats or None), or None.
+PyObject* call_operator(PyObject*, PyObject* const* arguments, Py_ssize_t given) {
+  HANDLE_TH_ERRORS
+  Request request;
+  if (!request.read(arguments, given, 0) || !is_quiet(request.tensors[0].scalar_type())) Py_RETURN_NONE;
+  const Operator& op = operators[request.number];
+  bool wants_gradients = false;
+  if (c10::GradMode::is_enabled())
+    for (const int index : op.differentiable)
+      wants_gradients = wants_gradients || (request.tensors[index].defined() && request.tensors[index].requires_grad());
+  Scalar& stats = request.scalars[request.others - 1];
+  const bool returns_stats = stats.value;
+  if (wants_gradients) stats.value = 1;
+  Slots slots;
+  const Found plan =
+      find(key_of(request.number, false, 0, request.tensors, request.count, request.scalars, request.others, slots), slots);
+  if (!plan) Py_RETURN_NONE;
+  Tensor outputs[2];
+  int status = 0;
+  {
+    const Unlocked unlocked;
+    if (wants_gradients) {
+      const auto given = [&](size_t place) {
+        const Tensor* t = place < op.differentiable.size() ? &request.tensors[op.differentiable[place]] : nullptr;
+        return t != nullptr && t->defined() ? std::optional<Tensor>(*t) : std::nullopt;
+      };
+      const variable_list made = Attention::apply(&request, plan.get(), &slots, &status, given(0), given(1), given(2),
+                                                  given(3), given(4));
+      outputs[0] = made[0];
+      outputs[1] = made[1];
+    } else {
+      status = launch(*plan, slots, request.tensors, outputs);
+    }
+  }
+  if (status) return fail(*plan, status), nullptr;
+  return returns_stats ? tuple_of(outputs, 2) : THPVariable_Wrap(outputs[0]);
+  END_HANDLE_TH_ERRORS
+}
+
+Number read_number(PyObject* object) {
+  if (PyLong_Check(object)) return {PyLong_AsLongLong(object), 0, 0};
+  long long base = 0, factor = 0;
+  int slot = 0;
+  if (!PyArg_ParseTuple(object, "LLi", &base, &factor, &slot)) throw python_error();
+  TORCH_CHECK(slot >= 0 && slot < kSlots, "no such slot");
+  return {base, factor, slot};
+}
+
+// Calls a function with each item of a tuple.
+template <typename Function>
+void each(PyObject* tuple, Function function) {
+  TORCH_CHECK(PyTuple_Check(tuple), "a tuple is needed");
+  for (Py_ssize_t index = 0; index < PyTuple_GET_SIZE(tuple); ++index) {
+    function(PyTuple_GET_ITEM(tuple, index));
+    if (PyErr_Occurred()) throw python_error();
+  }
+}
+
+std::vector<Number> read_numbers(PyObject* tuple) {
+  std::vector<Number> found;
+  each(tuple, [&](PyObject* item) { found.push_back(read_number(item)); });
+  return found;
+}
+
+std::vector<Place> read_places(PyObject* tuple) {
+  std::vector<Place> found;
+  each(tuple, [&](PyObject* item) {
+    Place place;
+    PyObject* number;
+    if (!PyArg_ParseTuple(item, "iiiO", &place.at, &place.kind, &place.index, &number)) throw python_error();
+    place.number_or_offset = read_number(number);
+    found.push_back(place);
+  });
+  return found;
+}
+
+// The plan that compiled.py describes, see Recipe there.
+std::shared_ptr<Plan> read_plan(PyObject* tuple) {
+  auto plan = std::make_shared<Plan>();
+  unsigned long long address, prepared, copied;
+  PyObject *limits, *outputs, *row, *parameters, *pieces, *holds;
+  long long token, cost;
+  if (!PyArg_ParseTuple(tuple, "KKOOOOOiKLLO", &address, &prepared, &limits, &outputs, &row, &parameters, &pieces,
+                        &plan->own_piece, &copied, &token, &cost, &holds))
+    throw python_error();
+  plan->target = reinterpret_cast<call*>(address);
+  plan->prepared = reinterpret_cast<int64_t*>(prepared);
+  plan->copied = copied;
+  plan->token = token;
+  plan->cost = cost;
+  plan->least.fill(std::numeric_limits<int64_t>::min());
+  plan->most.fill(std::numeric_limits<int64_t>::max());
+  each(limits, [&](PyObject* item) {
+    int slot;
+    long long least, most;
+    if (!PyArg_ParseTuple(item, "iLL", &slot, &least, &most)) throw python_error();
+    TORCH_CHECK(slot >= 0 && slot < kSlots, "no such slot");
+    plan->least[slot] = least;
+    plan->most[slot] = most;
+  });
+  each(outputs, [&](PyObject* item) {
+    PyObject *like, *dims, *strides, *fill;
+    if (!PyArg_ParseTuple(item, "OOOO", &like, &dims, &strides, &fill)) throw python_error();
+    TORCH_CHECK(THPVariable_Check(like), "a tensor is needed");
+    std::optional<double> filled;
+    if (fill != Py_None) filled = PyFloat_AsDouble(fill);
+    plan->outputs.push_back({THPVariable_Unpack(like).scalar_type(), read_numbers(dims), read_numbers(strides), filled});
+  });
+  plan->row = read_places(row);
+  plan->parameters = read_places(parameters);
+  plan->pieces = read_numbers(pieces);
+  TORCH_CHECK(plan->pieces.size() <= kPieces, "too many pieces");
+  plan->holds = Py_NewRef(holds);
+  return plan;
+}
+
+// learn(plan, backward, wanted, arguments of call or of the backward pass): remember a plan for such calls of this thread
+// on the current stream; whether it was.
+PyObject* learn(PyObject*, PyObject* const* arguments, Py_ssize_t given) {
+  HANDLE_TH_ERRORS
+  TORCH_CHECK(given > 3, "a plan and the arguments of a call are needed");
+  const bool backward = arguments[1] == Py_True;
+  const uint64_t wanted = PyLong_AsUnsignedLongLong(arguments[2]);
+  Request request;
+  if (!request.read(arguments + 3, given - 3, backward ? 3 : 0)) Py_RETURN_FALSE;
+  std::shared_ptr<Plan> plan = read_plan(arguments[0]);
+  Slots slots;
+  const Key key =
+      key_of(request.number, backward, wanted, request.tensors, request.count, request.scalars, request.others, slots);
+  if (!key.whole || !slots.agree || !plan->serves(slots)) Py_RETURN_FALSE;
+  for (int index = 0; index < request.others; ++index)
+    if (request.scalars[index].kind == Scalar::text) Py_INCREF(reinterpret_cast<PyObject*>(request.scalars[index].value));
+  plan->key.assign(key.words.begin(), key.words.begin() + key.count);
+  plan->used = ++calls;
+  std::vector<std::shared_ptr<Plan>> dropped;  // outlives the lock
+  const std::lock_guard<std::mutex> locked(mutex);
+  if (plan_count >= kPlans) drop_oldest(dropped);
+  auto& same = plans[key.hash()];
+  for (auto at = same.begin(); at != same.end();)
+    if (is_same(**at, key) && (*at)->least == plan->least && (*at)->most == plan->most) {
+      dropped.push_back(std::move(*at));
+      at = same.erase(at);
+      --plan_count;
+    } else {
+      ++at;
+    }
+  const auto behind = std::find_if(same.begin(), same.end(), [&](const auto& other) { return other->cost > plan->cost; });
+  same.insert(behind, std::move(plan));
+  ++plan_count;
+  Py_RETURN_TRUE;
+  END_HANDLE_TH_ERRORS
+}
+
+// forget(token): drop the plans with this token, all with None, once none of them is being launched; how many.
+PyObject* forget(PyObject*, PyObject* token) {
+  HANDLE_TH_ERRORS
+  const bool all = token == Py_None;
+  const long long wanted = all ? 0 : PyLong_AsLongLong(token);
+  if (PyErr_Occurred()) return nullptr;
+  std::vector<std::shared_ptr<Plan>> dropped;
+  {
+    const std::lock_guard<std::mutex> locked(mutex);
+    drop(dropped, [&](const Plan& plan) { return all || plan.token == wanted; });
+  }
+  {
+    const Unlocked unlocked;
+    for (const auto& plan : dropped)
+      while (plan->running != 0) std::this_thread::yield();
+  }
+  return PyLong_FromSize_t(dropped.size());
+  END_HANDLE_TH_ERRORS
+}
+
+// used(token): the number of the last call with such a plan, of all calls so far; 0 if there was none.
+PyObject* used(PyObject*, PyObject* token) {
+  const long long wanted = PyLong_AsLongLong(token);
+  if (PyErr_Occurred()) return nullptr;
+  int64_t last = 0;
+  const std::lock_guard<std::mutex> locked(mutex);
+  for (const auto& same : plans)
+    for (const auto& plan : same.second)
+      if (plan->token == wanted) last = std::max<int64_t>(last, plan->used);
+  return PyLong_FromLongLong(last);
+}
+
+// define(tensors, differentiable, optional, loose forward, loose backward): a new operator's number.
+PyObject* define(PyObject*, PyObject* arguments) {
+  HANDLE_TH_ERRORS
+  Operator made;
+  unsigned long long differentiable, optional;
+  PyObject* loose[2];
+  if (!PyArg_ParseTuple(arguments, "iKKOO", &made.tensors, &differentiable, &optional, &loose[0], &loose[1])) return nullptr;
+  TORCH_CHECK(made.tensors <= kTensors, "too many tensors");
+  for (int index = 0; index < made.tensors; ++index)
+    if (differentiable >> index & 1) made.differentiable.push_back(index);
+  TORCH_CHECK(made.differentiable.size() <= kDifferentiable, "too many tensors with gradients");
+  made.optional = optional;
+  for (int index = 0; index < 2; ++index)
+    each(loose[index], [&](PyObject* item) {
+      Loose found;
+      if (!PyArg_ParseTuple(item, "iiii", &found.argument, &found.word, &found.slot, &found.shift)) throw python_error();
+      TORCH_CHECK(found.slot >= 0 && found.slot < kSlots, "no such slot");
+      made.loose[index].push_back(found);
+    });
+  operators.push_back(made);
+  return PyLong_FromLong(long(operators.size()) - 1);
+  END_HANDLE_TH_ERRORS
+}
+
+// connect(go, current_stream, stream_is_capturing or 0, backward_in_python, device type): the functions it calls, and whose tensors it takes.
+PyObject* connect(PyObject*, PyObject* arguments) {
+  HANDLE_TH_ERRORS
+  unsigned long long launch_address, stream_address, capture_address;
+  const char* device;
+  if (!PyArg_ParseTuple(arguments, "KKKOs", &launch_address, &stream_address, &capture_address, &backward_in_python,
+                        &device))
+    return nullptr;
+  Py_INCREF(backward_in_python);
+  go = reinterpret_cast<int (*)(call*)>(launch_address);
+  current_stream = reinterpret_cast<int32_t (*)(int32_t, void**)>(stream_address);
+  stream_is_capturing = reinterpret_cast<int (*)(void*, int*)>(capture_address);
+  device_type = c10::Device(device).type();
+  const auto key = c10::computeDispatchKey(std::nullopt, std::nullopt, c10::Device(device_type));
+  const auto backend = c10::toBackendComponent(key);
+  plain_keys = c10::DispatchKeySet(key) | c10::getAutogradRelatedKeySetFromBackend(backend) |
+               c10::getAutocastRelatedKeySetFromBackend(backend);
+  Py_RETURN_NONE;
+  END_HANDLE_TH_ERRORS
+}
+
+PyMethodDef methods[] = {
+    {"call", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call_operator)), METH_FASTCALL, nullptr},
+    {"learn", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(learn)), METH_FASTCALL, nullptr},
+    {"forget", forget, METH_O, nullptr},
+    {"used", used, METH_O, nullptr},
+    {"define", define, METH_VARARGS, nullptr},
+    {"connect", connect, METH_VARARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyModuleDef module = {PyModuleDef_HEAD_INIT, "cudnn_backend_py_torch", nullptr, -1, methods, nullptr, nullptr, nullptr, nullptr};
+
+}  // namespace
+
+PyMODINIT_FUNC PyInit_cudnn_backend_py_torch() {
+  PyObject* made = PyModule_Create(&module);
+  if (made != nullptr) PyModule_AddIntConstant(made, "version", CUDNN_BACKEND_PY_FAST_CALL_VERSION);
+  return made;
+}

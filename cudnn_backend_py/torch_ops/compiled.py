@@ -1,0 +1,413 @@
+"""The compiled step of torch's operators, and what it is taught.
+
+``compiled.cpp`` says what it does. A call it has no plan for, or that is not plain eager execution, it answers with
+None: the operator's Python does it then, and teaches it the plan that ran. Nothing but time depends on it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..execution.class_plan import ClassPlan, Sequences
+from ..execution.executable import Executable
+from ..execution.plan_pool import shared_pool
+from ..graph.attention.shape_class import least_of
+from ..native.cuda import driver_function, in_context
+from ..native.fast_call import Call, compiled_library
+from ..native.prepare import Prepare
+from .arguments import TENSORS, Options
+from .extension import EXTENSION
+
+__all__ = [
+    "DENSE",
+    "PACKED",
+    "PAGED",
+    "PAGED_PACKED",
+    "SELF_PACKED",
+    "STEP",
+    "Recipe",
+    "Step",
+    "class_recipe",
+    "exact_recipe",
+]
+
+INPUT, OUTPUT, PIECE, NUMBER = range(4)
+Number = int | tuple[int, int, int]
+Place = tuple[int, int, int, Number]
+Pairs = Sequence[tuple[str, Any]]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the compiled step runs a plan; one thread's, on one stream.
+
+    A number is an int, or (base, factor, slot) for ``base + factor * slot``: slots hold those numbers of a call in
+    which calls of one plan may differ. A place is (where it is written, kind, index, offset or number) with the
+    address of an INPUT, an OUTPUT or a PIECE of the workspace, or a NUMBER.
+
+    Parameters
+    ----------
+    outputs
+        A tensor of their type, dims, strides, and what they are filled with first, if anything.
+    row
+        Of the variant pack.
+    limits
+        (slot, least, most) of the calls it serves.
+    prepared, parameters
+        Address of the parameters of the kernel that runs before the plan, and what of them is written.
+    pieces, own_piece
+        Sizes of the pieces of a workspace that is allocated for each call, and which one the plan itself uses.
+    copied
+        Inputs that are copied first.
+    token
+        By which it is forgotten.
+    cost
+        Where several serve a call, that of least cost runs.
+    holds
+        What must live as long as it.
+    """
+
+    call: Call
+    outputs: tuple[tuple[Any, tuple[Number, ...], tuple[Number, ...], float | None], ...]
+    row: tuple[Place, ...]
+    token: int
+    holds: Any
+    limits: tuple[tuple[int, int, int], ...] = ()
+    prepared: int = 0
+    parameters: tuple[Place, ...] = ()
+    pieces: tuple[Number, ...] = ()
+    own_piece: int = -1
+    copied: int = 0
+    cost: int = 0
+
+    def taught(self) -> tuple[Any, ...]:
+        """Return it as ``compiled.cpp`` reads it."""
+        return (
+            *(self.call.address, self.prepared, self.limits, self.outputs, self.row, self.parameters),
+            *(self.pieces, self.own_piece, self.copied, self.token, self.cost, (self.call, self.holds)),
+        )
+
+
+def sources(inputs: Pairs, outputs: Pairs) -> dict[str, tuple[int, int, int]]:
+    """Return kind, index and offset of each tensor of a plan, by its name."""
+    found = {name: (INPUT, index, 0) for index, (name, _) in enumerate(inputs)}
+    found |= {name: (OUTPUT, index, 0) for index, (name, _) in enumerate(outputs)}
+    if "rng" in found:
+        _, index, _ = found["rng"]
+        found |= {"dropout_seed": (INPUT, index, 0), "dropout_offset": (INPUT, index, 16)}
+    return found
+
+
+def like(x: Any, filled: float | None) -> tuple[Any, tuple[Number, ...], tuple[Number, ...], float | None]:
+    """Return the description of an output that is always as this one."""
+    return x.new_empty((0,)), tuple(x.shape), tuple(x.stride()), filled
+
+
+def exact_recipe(
+    executable: Executable, inputs: Pairs, outputs: Pairs, copied: Sequence[str], filled: Mapping[str, float]
+) -> Recipe:
+    """Return the recipe of a plan that ran with these tensors on the current stream.
+
+    Inputs that are `copied` are copied first; outputs are made anew, those `filled` have that in all elements first.
+    """
+    state = executable.state_for([x for _, x in inputs if x is not None])
+    known, names = sources(inputs, outputs), [name for name, _ in inputs]
+    offsets, scratch_bytes = executable.scratch
+    count = len(executable.names)
+    pieces: tuple[Number, ...] = ()
+    row: list[Place] = [(at, *known[name]) for at, name in enumerate(executable.names)]
+    if executable.allocates:
+        base = 0
+        pieces = (scratch_bytes, executable.plan.workspace_bytes)
+        row += [(count + at, PIECE, 0, offset) for at, offset in enumerate(offsets) if offset is not None]
+    else:
+        base = state.base
+    call = Call(
+        state.launch,
+        state.launcher.empty_pack(),
+        state.launcher.filler,
+        None,
+        given=count,
+        wanted=None,
+        tail=executable.tail(base),
+        workspace=executable.plan_workspace(base),
+        device=0,
+        ask_stream=False,
+    )
+    return Recipe(
+        call,
+        tuple(like(x, filled.get(name)) for name, x in outputs),
+        tuple(row),
+        id(executable),
+        (state, executable),
+        pieces=pieces,
+        own_piece=1 if pieces and pieces[1] else -1,
+        copied=sum(1 << names.index(name) for name in copied),
+    )
+
+
+# calls that share a class: which of their numbers may differ
+
+T_Q, T_KV, BATCH, MAX_Q, MAX_KV, COLUMNS, ROW_STRIDE = range(7)  # slots
+_UNBOUND = 1 << 62
+# Operators, as far as the compiled step tells them apart; of SELF_PACKED, keys lie as queries do.
+DENSE, PACKED, SELF_PACKED, PAGED, PAGED_PACKED = range(5)
+_AT = {name: index for index, name in enumerate((*TENSORS, *Options._fields))}
+_PACKED = (("q", 0, T_Q, 0), ("cu_seqlens_q", 0, BATCH, -1), ("max_q", 0, MAX_Q, 0), ("max_kv", 0, MAX_KV, 0))
+_KEYS = (("k", 0, T_KV, 0), ("v", 0, T_KV, 0), ("cu_seqlens_k", 0, BATCH, -1))
+_PAGES = (
+    *(("seq_len_kv", 0, BATCH, 0), ("block_table", 0, BATCH, 0)),
+    *(("block_table", 1, COLUMNS, 0), ("block_table", 2, ROW_STRIDE, 0)),
+)
+# (argument, dim, slot, what is added) by operator; a tensor's strides follow its dims.
+_LOOSE = {
+    DENSE: (),
+    PACKED: (*_PACKED, *_KEYS),
+    SELF_PACKED: (*_PACKED, *_KEYS, ("q", 0, T_KV, 0)),
+    PAGED: (("q", 0, BATCH, 0), ("max_kv", 0, MAX_KV, 0), *_PAGES),
+    PAGED_PACKED: (*_PACKED, *_PAGES),
+}
+# d_o, o, statistics
+_LOOSE_GRADIENTS = dict.fromkeys((PACKED, SELF_PACKED), ((0, 0, T_Q, 0), (1, 0, T_Q, 0), (2, 1, T_Q, 0)))
+_LENGTHS = ("cu_seqlens_q", "seq_len_q", "cu_seqlens_k", "seq_len_kv")
+_DIFFERENTIABLE, _OPTIONAL = ("q", "k", "v", "bias", "sink"), ("bias", "sink")
+
+
+def operator_of(named: Mapping[str, Any]) -> int:
+    """Return which of the operators such tensors belong to."""
+    cu_q, cu_k = named["cu_seqlens_q"], named["cu_seqlens_k"]
+    if named["block_table"] is not None:
+        return PAGED if cu_q is None else PAGED_PACKED
+    return DENSE if cu_q is None else SELF_PACKED if cu_q is cu_k else PACKED
+
+
+def class_recipe(
+    plan: ClassPlan,
+    sequences: Sequences,
+    multipliers: Mapping[str, int],
+    inputs: Pairs,
+    outputs: Pairs,
+    *,
+    options: Options,
+    is_exact: bool = False,
+    is_shared: bool = False,
+) -> Recipe:
+    """Return the recipe of a plan of a class that ran with these tensors on the current stream.
+
+    Parameters
+    ----------
+    is_exact
+        The bounds are those of the call; otherwise they are those of all calls of its class.
+    is_shared
+        It is for all calls that differ in nothing but loose numbers and have the same bounds.
+    """
+    named = dict(inputs)
+    slots = _Slots(sequences, operator_of(named) if is_shared else DENSE)
+    packed = named["q"].dim() == 3
+    known, state = sources(inputs, outputs), plan.state()
+    pieces: list[Number] = [plan.table_bytes]
+    for scratch in plan.scratch:
+        slot = {"q": T_Q, "kv": T_KV}.get(scratch.tokens)
+        pieces.append((0, scratch.bytes, slot) if slot in slots.loose else scratch.bytes * scratch.count(sequences))
+    pieces.append(plan.plan.workspace_bytes)
+    count = len(plan.names)
+    tables = [(PIECE, 0, offset) for offset in plan.table_places]
+    scratches = [(PIECE, 1 + at, 0) for at in range(len(plan.scratch))]
+    given = [known[name] for name in plan.names]
+    addresses: list[Any] = [*given, *tables, *plan.number_places, *scratches]
+    with in_context(state.context):
+        prepare = Prepare(state.stream)
+    table = named["block_table"]
+    row = plan.prepared_row(
+        sequences,
+        (
+            slots.number(BATCH, sequences.batch),
+            slots.number(MAX_Q, sequences.max_q),
+            slots.number(MAX_KV, sequences.max_kv),
+        ),
+        tuple(0 if named[name] is None else known[name] for name in _LENGTHS),
+        multipliers,
+        (0, 0, 0)
+        if table is None
+        else (known["block_table"], slots.number(ROW_STRIDE, table.stride(0)), slots.number(COLUMNS, table.shape[1])),
+        {name: (PIECE, 0, offset) for name, offset in plan.tables.items()},
+        given,
+    )
+    words = (ctypes.c_int64 * len(row)).from_buffer(prepare.row)
+    words[:] = [x if isinstance(x, int) else 0 for x in row]
+    call = Call(
+        state.launch,
+        state.launcher.empty_pack(),
+        state.launcher.filler,
+        None,
+        given=count,
+        wanted=None,
+        tail=[x if isinstance(x, int) else 0 for x in addresses[count:]],
+        workspace=0,
+        device=0,
+        ask_stream=False,
+        prepare=prepare.kernel(plan.blocks(sequences, plan.bounds.batch)),
+    )
+    b, q, kv = plan.bounds
+    return Recipe(
+        call,
+        tuple((x.new_empty((0,)), slots.dims(name, x, packed=packed), tuple(x.stride()), None) for name, x in outputs),
+        tuple((at, *x) for at, x in enumerate(addresses) if not isinstance(x, int)),
+        id(plan),
+        (state, plan, prepare),
+        limits=slots.limits(plan, options, is_exact=is_exact),
+        prepared=ctypes.addressof(words),
+        parameters=tuple((at, *x) for at, x in enumerate(row) if not isinstance(x, int)),
+        pieces=tuple(pieces),
+        own_piece=len(pieces) - 1 if plan.plan.workspace_bytes else -1,
+        cost=b * q * kv,
+    )
+
+
+class _Slots:
+    """Which numbers of a call are loose, and what they may be."""
+
+    def __init__(self, sequences: Sequences, operator: int) -> None:
+        self._sequences = sequences
+        self.loose = dict.fromkeys(slot for _, _, slot, _ in _LOOSE[operator])
+
+    def number(self, slot: int, value: int) -> Any:
+        """Return a number for a place."""
+        return (NUMBER, 0, (0, 1, slot)) if slot in self.loose else value
+
+    def dims(self, name: str, x: Any, *, packed: bool) -> tuple[Number, ...]:
+        """Return the dims of an output."""
+        slot = (T_KV if name in ("dk", "dv") else T_Q) if packed else BATCH
+        loose = 1 if packed and name == "stats" else 0
+        return tuple((0, 1, slot) if axis == loose and slot in self.loose else dim for axis, dim in enumerate(x.shape))
+
+    def limits(self, plan: ClassPlan, options: Options, *, is_exact: bool) -> tuple[tuple[int, int, int], ...]:
+        """Return (slot, least, most) of the calls whose class this is: not those for which there is a smaller one."""
+        s, most, page = self._sequences, plan.bounds, plan.problem.page_size
+        least = most if is_exact else least_of(plan.problem, most)
+        ranges = dict.fromkeys(self.loose, (1, _UNBOUND)) | {ROW_STRIDE: (0, _UNBOUND)}
+        ranges[BATCH] = least.batch, most.batch
+        # Single rows are a problem of their own.
+        ranges[MAX_Q] = (1, 1) if s.max_q == 1 else (max(2, least.q), most.q)
+        ranges[MAX_KV] = least.kv, most.kv
+        if page and options.max_kv is None:  # the block table says how long sequences can be
+            ranges[MAX_KV] = 0, 0
+            ranges[COLUMNS] = -(-least.kv // page), most.kv // page
+        return tuple((slot, *ranges[slot]) for slot in self.loose)
+
+
+# the step
+
+
+class Teachable(Protocol):
+    """A way of running calls; :class:`~cudnn_backend_py.torch_ops.ways.Way` says more."""
+
+    @property
+    def lessons(self) -> dict[Any, int] | None: ...
+
+    @property
+    def is_shared(self) -> bool: ...
+
+    def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe | None: ...
+
+
+class Step:
+    """The compiled step, and what teaches it. Nothing until its extension is loaded.
+
+    Attributes
+    ----------
+    call
+        ``call(operator, *tensors, *options, wants_stats)``: the output, with its statistics if wanted; None for a call
+        that it does not do. None where there is no extension, or not yet.
+    """
+
+    def __init__(self) -> None:
+        self.call: Callable[..., Any] | None = None
+        self.is_asked = False
+        self._last_use: dict[int, int] = {}
+        self._module: Any = None
+        self._torch: Any = None
+
+    def ask(self, torch: Any, differentiate: Callable[..., Any]) -> None:
+        """Have it built in the background, once."""
+        self.is_asked, self._torch = True, torch
+        EXTENSION.ask(torch, lambda module: self.connect(module, torch, differentiate))
+
+    def connect(self, module: Any, torch: Any, differentiate: Callable[..., Any]) -> None:
+        """Use the extension."""
+        library = compiled_library()
+        if library is None:
+            raise OSError("the compiled call of this package is missing")
+        cuda = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cuda.so"))
+        go, stream = library.cudnn_backend_py_go, cuda.aoti_torch_get_current_cuda_stream
+        capturing = driver_function("cuStreamIsCapturing")
+        module.connect(*map(_address, (go, stream, capturing)), differentiate, "cuda")
+        for operator, loose in _LOOSE.items():
+            forward = tuple((_AT[name], *rest) for name, *rest in loose)
+            backward = (*_LOOSE_GRADIENTS.get(operator, ()), *((3 + at, *rest) for at, *rest in forward))
+            bits = (sum(1 << _AT[name] for name in names) for names in (_DIFFERENTIABLE, _OPTIONAL))
+            if module.define(len(TENSORS), *bits, forward, backward) != operator:
+                raise OSError("it is in use already")
+        shared_pool().watch(self)
+        self._torch, self._module, self.call = torch, module, module.call
+
+    def offer(
+        self, way: Teachable, backward: bool, inputs: Pairs, outputs: Pairs, options: tuple[Any, ...], wanted: int = 0
+    ) -> None:
+        """Teach it the way that just ran, when that is worth it: once a shape comes back, at once if others share it.
+
+        What it was taught and does not know any more is taught again, more and more seldom.
+        """
+        lessons = way.lessons
+        if lessons is None:
+            return
+        q = inputs[3 if backward else 0][1]
+        stream = self._torch._C._cuda_getCurrentRawStream(q.get_device())
+        where = (threading.get_ident(), stream, wanted, backward)
+        runs = lessons[where] = lessons.get(where, 0) + 1
+        if runs & (runs - 1) or (runs == 1 and not way.is_shared):
+            return
+        if self._torch.cuda.is_current_stream_capturing():
+            return
+        named = [(name, x) for name, x in outputs if x is not None]
+        recipe = way.recipe(inputs, named, Options(*options))
+        if recipe is None:
+            return
+        arguments = (operator_of(dict(inputs)), *[x for _, x in inputs], *options)
+        if not backward:
+            arguments = (*arguments, len(named) > 1)
+        self._module.learn(recipe.taught(), backward, wanted, *arguments)
+        if way.lessons is None:  # its plan had to go meanwhile
+            self._module.forget(recipe.token)
+
+    def forget(self, plan: object) -> None:
+        """Forget the recipes of a plan, once none of them is being launched."""
+        if self._module is not None:
+            self._module.forget(id(plan))
+            self._last_use.pop(id(plan), None)
+
+    def has_used(self, plan: object) -> bool:
+        """Return whether it has launched a plan since it was last asked so."""
+        if self._module is None:
+            return False
+        now, before = self._module.used(id(plan)), self._last_use.get(id(plan), 0)
+        self._last_use[id(plan)] = now
+        return bool(now > before)
+
+    def leave_out(self) -> None:
+        """Use it no more: of no use after a fork."""
+        self.call = None
+
+
+STEP = Step()
+os.register_at_fork(after_in_child=STEP.leave_out)
+
+
+def _address(function: Any) -> int | None:
+    return ctypes.cast(function, ctypes.c_void_p).value

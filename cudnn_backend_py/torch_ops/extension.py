@@ -1,0 +1,245 @@
+"""Builds and loads the compiled step of torch's operators, against the torch that is installed.
+
+It is a C++ extension of Python, ``compiled.cpp``. The first process that runs an operator has it built by a process
+in the background, with the C++ compiler there is, and it is kept in a folder of the user under a hash of all it
+depends on. Operators work without it: where there is no compiler, or no header of Python, they take longer, and
+:func:`describe_extension` says why.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.machinery
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..system.child import call_command
+from ..system.private_folder import OpenFolder, PrivateFolder
+
+__all__ = ["Extension", "build_here", "describe_extension"]
+
+VARIABLE = "CUDNN_BACKEND_TORCH_EXTENSION"
+NAME = "cudnn_backend_py_torch"
+SOURCE = Path(__file__).with_name("compiled.cpp")
+HEADER = Path(__file__).parents[1] / "native" / "fast_call.h"
+_MOST_BYTES = 64 << 20
+_LONGEST_S = 600.0  # to build it
+_LAST_WORDS = 2000  # characters of a compiler that are kept
+
+
+def is_wanted() -> bool:
+    """Return whether it may be built and used: unless ``CUDNN_BACKEND_TORCH_EXTENSION`` is 0."""
+    return os.environ.get(VARIABLE, "") != "0"
+
+
+def folder() -> PrivateFolder:
+    """Return where extensions are kept: ``CUDNN_BACKEND_TORCH_EXTENSION``, else in the user's cache folder."""
+    named = os.environ.get(VARIABLE, "")
+    if not named:
+        import platformdirs
+
+        named = str(platformdirs.user_cache_path("cudnn-backend-py") / "torch")
+    return PrivateFolder(
+        named,
+        title="folder of compiled extensions",
+        reason="code is loaded from this folder",
+        code="cache-folder-not-private",
+        otherwise=f"set {VARIABLE} to a folder of this user, or to 0 to have no extension",
+    )
+
+
+@dataclass(frozen=True)
+class Build:
+    """The command that compiles it, without its output, and the key of all that it depends on."""
+
+    command: tuple[str, ...]
+    key: str
+
+    @classmethod
+    def of(cls, torch: Any) -> Build:
+        """Return that of the installed torch."""
+        root = Path(torch.__file__).parent
+        version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+        includes = (
+            HEADER.parent,
+            root / "include",
+            root / "include" / "torch" / "csrc" / "api" / "include",
+            sysconfig.get_paths()["include"],
+        )
+        command = (
+            *os.environ.get("CXX", "c++").split(),
+            "-std=c++20" if version >= (2, 10) else "-std=c++17",
+            f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
+            *("-O2", "-fPIC", "-shared", "-w"),
+            *(f"-I{folder}" for folder in includes),
+            str(SOURCE),
+            f"-L{root / 'lib'}",
+            *("-ltorch_python", "-ltorch_cpu", "-lc10"),
+        )
+        about = (command, torch.__version__, torch.version.git_version, sys.version, sysconfig.get_platform())
+        content = SOURCE.read_bytes() + HEADER.read_bytes()
+        return cls(command, hashlib.sha256(json.dumps(about).encode() + content).hexdigest())
+
+    def missing(self) -> str:
+        """Return what is missing to build it."""
+        compiler, headers = self.command[0], Path(sysconfig.get_paths()["include"])
+        if shutil.which(compiler) is None:
+            return f"there is no C++ compiler {compiler} (CXX names another)"
+        return "" if (headers / "Python.h").exists() else f"there is no Python.h in {headers}"
+
+    @property
+    def file(self) -> str:
+        return f"{self.key}.so"
+
+    @property
+    def refusal(self) -> str:
+        return f"{self.key}.error"
+
+
+class Extension:
+    """The extension of this process: built in the background, then there.
+
+    Attributes
+    ----------
+    module
+        None until it is loaded.
+    state
+        What there is to say of it.
+    """
+
+    def __init__(self) -> None:
+        self.module: Any = None
+        self.state = "not asked for yet"
+        self._asked = threading.Lock()
+        self._done = threading.Event()
+
+    def ask(self, torch: Any, then: Callable[[Any], None]) -> None:
+        """Have it built and loaded, once; `then` is called with the module, by another thread if it must be built."""
+        if not self._asked.acquire(blocking=False):
+            return
+        if not is_wanted():
+            self._end(f"left out: {VARIABLE} is 0")
+            return
+        build, place = Build.of(torch), folder()
+        if self._load(build, place, then):
+            return
+        if missing := build.missing():
+            self._end(f"it cannot be built: {missing}")
+        else:
+            self.state = "being built"
+            threading.Thread(target=self._build, args=(build, place, then), daemon=True).start()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until it is loaded or known not to be; return whether it is loaded."""
+        self._done.wait(timeout_s)
+        return self.module is not None
+
+    def _end(self, state: str) -> None:
+        self.state = state
+        self._done.set()
+
+    def _load(self, build: Build, place: PrivateFolder, then: Callable[[Any], None]) -> bool:
+        """Load it if it was built, and return whether nothing is left to do."""
+        try:
+            with place.open() as opened:
+                with suppress(FileNotFoundError):
+                    refusal = opened.read(build.refusal, _MOST_BYTES).decode(errors="replace")
+                    self._end(f"it could not be built, {place.path / build.refusal} says: {refusal}")
+                    return True
+                opened.read(build.file, _MOST_BYTES)  # a plain file that nobody else can write
+            module = load(place.path / build.file)
+            then(module)
+        except FileNotFoundError:
+            return False
+        except Exception as error:  # of the folder, the loader, another torch
+            self._end(f"it cannot be loaded: {error}")
+            return True
+        self.module = module
+        self._end("loaded")
+        return True
+
+    def _build(self, build: Build, place: PrivateFolder, then: Callable[[Any], None]) -> None:
+        command = call_command(f"{__name__}:build_here", str(place.path), build.key, *build.command)
+        try:
+            # A session of its own: it ends its work also where this process is interrupted.
+            subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                timeout=2 * _LONGEST_S,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            self._end(f"it could not be built: {error}")
+            return
+        if not self._load(build, place, then):
+            self._end(f"it could not be kept in {place.path}")
+
+
+def load(path: Path) -> Any:
+    """Return the module in such a file."""
+    loader = importlib.machinery.ExtensionFileLoader(NAME, str(path))
+    spec = importlib.util.spec_from_file_location(NAME, path, loader=loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def build_here() -> None:
+    """Build it in this process: ``sys.argv`` has the folder, the key, and the command without its output."""
+    _, named, key, *command = sys.argv
+    with suppress(OSError):
+        os.nice(10)
+    build, place = (
+        Build(tuple(command), key),
+        PrivateFolder(named, title="folder", reason="code is loaded from it", code="cache-folder-not-private"),
+    )
+    with place.open(create=True) as opened, opened.lock(_LONGEST_S):
+        if not _is_there(opened, build):
+            data, refusal = _compile(build)
+            opened.write(build.refusal if data is None else build.file, refusal.encode() if data is None else data)
+
+
+def _is_there(opened: OpenFolder, build: Build) -> bool:
+    with suppress(FileNotFoundError):
+        opened.read(build.file, _MOST_BYTES)
+        return True
+    return False
+
+
+def _compile(build: Build) -> tuple[bytes | None, str]:
+    """Return the extension, or None and the reason."""
+    with tempfile.TemporaryDirectory() as scratch:
+        output = Path(scratch) / build.file
+        done = subprocess.run(
+            [*build.command, "-o", str(output)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_LONGEST_S,
+            check=False,
+        )
+        if done.returncode:
+            return None, done.stderr.decode(errors="replace")[:_LAST_WORDS]
+        return output.read_bytes(), ""
+
+
+def describe_extension() -> str:
+    """Return what there is to say of the extension of this process."""
+    return EXTENSION.state
+
+
+EXTENSION = Extension()

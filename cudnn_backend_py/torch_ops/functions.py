@@ -1,0 +1,608 @@
+"""The functions that users call: dense attention, packed tokens, paged K and V."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from ..errors import UsageError
+from ..execution.any_shape import POLICIES, Shapes
+from .arguments import Scales, check_device, check_dims, check_scales, is_fp8, type_name
+from .compiled import DENSE, PACKED, PAGED, PAGED_PACKED, SELF_PACKED, STEP
+from .operators import attend, load_torch
+from .ways import forget
+
+__all__ = [
+    "attention",
+    "attention_varlen",
+    "attention_with_kvcache",
+    "clear_plans",
+    "scaled_dot_product_attention",
+    "set_shapes",
+]
+
+Alignment = Literal["top_left", "bottom_right"]
+_shapes: list[Shapes] = ["adaptive"]  # the policy where a call names none
+
+
+def scaled_dot_product_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """Do what ``torch.nn.functional.scaled_dot_product_attention`` does, by a plan of cuDNN.
+
+    Its arguments and results are torch's, with these limits: CUDA tensors of float16 or bfloat16; a row that
+    `attn_mask` leaves nothing has no defined result; `dropout_p` draws another mask than torch from the same generator.
+
+    Parameters
+    ----------
+    query, key, value
+        [b, h, s, d] (or [b, s, d]), in any layout with d dense: strides are taken as they are. Others are copied.
+    attn_mask
+        bool (True takes part) or of the query's type, broadcast to [b, h, s_q, s_kv]. A mask that needs a gradient
+        gets one.
+    scale
+        Factor of the scores, 1 / sqrt(d) if not given.
+    enable_gqa
+        Let key and value have fewer heads, of which query's number is a multiple.
+
+    Returns
+    -------
+    Tensor
+        [b, h, s_q, d_v], laid out as `query`: [b, s, h, d] in memory if its heads lie closer than its rows.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``torch-missing``.
+    UsageError
+        ``torch-tensor`` for a tensor that cannot be taken, ``torch-option`` for arguments that exclude each other,
+        ``plan-in-capture``.
+    GraphError
+        ``attention-heads``, ``attention-hazard``: what cuDNN is known to get wrong.
+    NotSupported
+        What cuDNN refuses, such as a head dim that is no multiple of 8.
+    """
+    torch = load_torch()
+    if not torch.compiler.is_compiling() and STEP.call is not None and attn_mask is None and not dropout_p:
+        found = _ask_dense(torch, query, key, value, is_causal, scale, enable_gqa)
+        if found is not None:
+            return found
+    if is_causal and attn_mask is not None:
+        raise UsageError("attn_mask and is_causal exclude each other", code="torch-option")
+    flat = query.dim() == 3
+    if flat:
+        query, key, value = (x.unsqueeze(1) for x in (query, key, value))
+        attn_mask = attn_mask.unsqueeze(1) if attn_mask is not None and attn_mask.dim() == 3 else attn_mask
+    _check_dense(query=query, key=key, value=value)
+    if not enable_gqa and not query.size(1) == key.size(1) == value.size(1):
+        raise UsageError(
+            f"query has {query.size(1)} heads, key {key.size(1)} and value {value.size(1)}: equally many are needed",
+            code="torch-option",
+            fix="enable_gqa=True lets groups of query heads share key and value heads",
+        )
+    if torch.is_autocast_enabled("cuda"):
+        kind = torch.get_autocast_dtype("cuda")
+        query, key, value = query.to(kind), key.to(kind), value.to(kind)
+        if attn_mask is not None and attn_mask.is_floating_point():
+            attn_mask = attn_mask.to(kind)
+    bias = None if attn_mask is None else _bias(torch, attn_mask, query, key)
+    o = attention(query, key, value, bias=bias, dropout=dropout_p, causal=is_causal, scale=scale)
+    return o.squeeze(1) if flat else o
+
+
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    bias: Any = None,
+    seq_len_q: Any = None,
+    seq_len_kv: Any = None,
+    alibi_slopes: Any = None,
+    sink: Any = None,
+    scale: float | None = None,
+    causal: bool = False,
+    left_bound: int | None = None,
+    right_bound: int | None = None,
+    alignment: Alignment = "top_left",
+    soft_cap: float | None = None,
+    dropout: float = 0.0,
+    deterministic: bool | None = None,
+    scales: Scales | None = None,
+    shapes: Shapes | None = None,
+    out: Any = None,
+    return_stats: bool = False,
+    return_amax: bool = False,
+) -> Any:
+    """Return attention with the options of :class:`~cudnn_backend_py.graph.attention.Attention`.
+
+    Gradients flow to `q`, `k`, `v`, and to `bias` and `sink` where they need one. It runs on torch's current stream;
+    workspace comes from torch's allocator. Under autocast `q`, `k`, `v` and `bias` are taken in its type.
+
+    Parameters
+    ----------
+    q, k, v
+        [b, h, s, d] float16 or bfloat16 on one GPU, in any layout with d dense; or 8-bit floats, with `scales`.
+    bias
+        [b or 1, h or 1, s_q or 1, s_kv or 1] of q's type, added to the scaled scores.
+    seq_len_q, seq_len_kv
+        [b] (or [b, 1, 1, 1]) int32: the real lengths, for padded sequences; both or neither. Rows beyond are 0.
+    alibi_slopes, sink
+        [h] (or [1, h, 1, 1]) float32.
+    left_bound, right_bound, causal, alignment
+        Key j takes part in row i where ``j <= i + right_bound`` and ``j + left_bound > i``; causal is a right bound of
+        0. With "bottom_right" the last row sees what the last key allows, otherwise the first rows are aligned.
+    soft_cap
+        Scores become ``soft_cap * tanh(score / soft_cap)``.
+    dropout
+        Probability; seed and offset are drawn from torch's generator of that GPU.
+    deterministic
+        Backward without atomics; as ``torch.are_deterministic_algorithms_enabled()`` says if not given.
+    scales
+        The factors of 8-bit floats, needed with them. They have no gradient here.
+    shapes
+        What a new shape costs. "exact": a plan of its own, built now. "any": the plan of a class of shapes, which is
+        there as soon as one call of the class was. "adaptive": that one, until the plan of a shape that keeps coming
+        back was built in the background. As :func:`set_shapes` says if not given. Where results must repeat
+        (`deterministic`) and with `dropout` "adaptive" is "any".
+    out
+        Written in place of a new tensor: [b, h, s_q, d_v] of q's type. No gradient flows through it.
+    return_stats
+        Also return the log of the sum of exponentials, [b, h, s_q, 1] float32; no gradient flows through it.
+    return_amax
+        Also return ``amax_s`` and ``amax_o`` of 8-bit floats, float32 [1] each.
+
+    Returns
+    -------
+    Tensor or tuple
+        O [b, h, s_q, d_v], laid out as `q`; then statistics and amaxes where they are asked for.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``torch-missing``.
+    UsageError
+        ``torch-tensor``, ``torch-option``; ``plan-in-capture`` where a plan would be built while a CUDA graph is
+        captured, which then goes on.
+    GraphError
+        What :class:`~cudnn_backend_py.graph.attention.Attention` refuses, ``attention-hazard``.
+    NotSupported
+        What cuDNN refuses.
+    """
+    torch = load_torch()
+    if not torch.compiler.is_compiling() and STEP.call is not None and _is_usual(dropout, scales, out, return_amax):
+        found = STEP.call(
+            DENSE,
+            q,
+            k,
+            v,
+            bias,
+            seq_len_q,
+            seq_len_kv,
+            None,
+            None,
+            None,
+            alibi_slopes,
+            sink,
+            None,
+            scale,
+            dropout,
+            left_bound,
+            _right(causal, right_bound),
+            _is_bottom_right(alignment),
+            soft_cap,
+            torch._C._get_deterministic_algorithms() if deterministic is None else deterministic,
+            None,
+            None,
+            _shapes[0] if shapes is None else shapes,
+            return_stats,
+        )
+        if found is not None:
+            return found
+    _check_dense(q=q, k=k, v=v)
+    if (seq_len_q is None) != (seq_len_kv is None):
+        raise UsageError("seq_len_q and seq_len_kv need each other, one is given", code="torch-option")
+    q, k, v, bias = _autocast(torch, q, k, v, bias)
+    return _attend(
+        torch,
+        (q, k, v, bias, _flat(seq_len_q), _flat(seq_len_kv), None, None, None, _flat(alibi_slopes), _flat(sink)),
+        scales,
+        (scale, dropout, causal, left_bound, right_bound, alignment, soft_cap, deterministic, None, None, shapes),
+        out,
+        return_stats,
+        return_amax,
+    )
+
+
+def attention_varlen(
+    q: Any,
+    k: Any,
+    v: Any,
+    cu_seqlens_q: Any,
+    cu_seqlens_k: Any = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    *,
+    bias: Any = None,
+    alibi_slopes: Any = None,
+    sink: Any = None,
+    scale: float | None = None,
+    causal: bool = False,
+    left_bound: int | None = None,
+    right_bound: int | None = None,
+    alignment: Alignment = "bottom_right",
+    soft_cap: float | None = None,
+    dropout: float = 0.0,
+    deterministic: bool | None = None,
+    scales: Scales | None = None,
+    shapes: Shapes | None = None,
+    out: Any = None,
+    return_stats: bool = False,
+    return_amax: bool = False,
+) -> Any:
+    """Return attention of sequences that are packed one after the other, with gradients as in :func:`attention`.
+
+    Nothing is read back from the GPU. The plan is that of a class of shapes, for any number of sequences, tokens and
+    lengths within its bounds; with ``shapes="exact"`` the bounds are those of the call.
+
+    Parameters
+    ----------
+    q, k, v
+        [t, h, d]: the tokens of all sequences, such as slices of one buffer [t, 3, h, d].
+    cu_seqlens_q, cu_seqlens_k
+        [b + 1] int32 on the GPU: where each sequence begins, and where the last one ends. Sequences may be empty.
+        Tokens behind the end are not read, and their results are undefined. Without `cu_seqlens_k` keys lie as
+        queries do.
+    max_seqlen_q, max_seqlen_k
+        At least the longest sequence, as ints; a longer sequence is cut off without a word. `max_seqlen_k` is
+        `max_seqlen_q` if not given.
+    bias
+        [b or 1, h or 1, max_seqlen_q or 1, max_seqlen_k or 1].
+    alignment
+        As in other operators on packed tokens the last query of a sequence sees its last key, unless this is
+        "top_left". Bounds count as in :func:`attention`: a window of n tokens to the left is a `left_bound` of n + 1.
+    return_stats
+        Also return the log of the sum of exponentials, [h, t] float32.
+
+    The others are those of :func:`attention`.
+
+    Returns
+    -------
+    Tensor or tuple
+        O [t, h, d_v]; then statistics and amaxes where they are asked for.
+
+    Raises
+    ------
+    EnvironmentNotReady, UsageError, GraphError, NotSupported
+        As :func:`attention`.
+    """
+    torch = load_torch()
+    if not torch.compiler.is_compiling() and STEP.call is not None and _is_usual(dropout, scales, out, return_amax):
+        is_self = cu_seqlens_k is None or cu_seqlens_k is cu_seqlens_q
+        found = STEP.call(
+            SELF_PACKED if is_self else PACKED,
+            q,
+            k,
+            v,
+            bias,
+            None,
+            None,
+            cu_seqlens_q,
+            cu_seqlens_q if is_self else cu_seqlens_k,
+            None,
+            alibi_slopes,
+            sink,
+            None,
+            scale,
+            dropout,
+            left_bound,
+            _right(causal, right_bound),
+            _is_bottom_right(_same_ends(alignment) if is_self else alignment),
+            soft_cap,
+            torch._C._get_deterministic_algorithms() if deterministic is None else deterministic,
+            max_seqlen_q,
+            max_seqlen_q if max_seqlen_k is None else max_seqlen_k,
+            _shapes[0] if shapes is None else shapes,
+            return_stats,
+        )
+        if found is not None:
+            return found
+    check_dims(3, "t, h and d", q=q, k=k, v=v)
+    check_dims(1, "[b + 1]", cu_seqlens_q=cu_seqlens_q)
+    if max_seqlen_q is None:
+        raise UsageError(
+            "max_seqlen_q is missing: the longest sequence, which is not read back from the GPU", code="torch-option"
+        )
+    _check_host(torch, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k)
+    if cu_seqlens_k is None or cu_seqlens_k is cu_seqlens_q:
+        if k.size(0) != q.size(0):
+            raise UsageError(f"q has {q.size(0)} tokens and k {k.size(0)}: cu_seqlens_k is needed", code="torch-option")
+        cu_seqlens_k, alignment = cu_seqlens_q, _same_ends(alignment)
+    longest_k = max_seqlen_q if max_seqlen_k is None else max_seqlen_k
+    q, k, v, bias = _autocast(torch, q, k, v, bias)
+    return _attend(
+        torch,
+        (q, k, v, bias, None, None, cu_seqlens_q, cu_seqlens_k, None, _flat(alibi_slopes), _flat(sink)),
+        scales,
+        (
+            *(scale, dropout, causal, left_bound, right_bound, alignment, soft_cap, deterministic),
+            *(max_seqlen_q, longest_k, shapes),
+        ),
+        out,
+        return_stats,
+        return_amax,
+    )
+
+
+def attention_with_kvcache(
+    q: Any,
+    k_cache: Any,
+    v_cache: Any,
+    block_table: Any,
+    cache_seqlens: Any,
+    *,
+    cu_seqlens_q: Any = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    kv_layout: Literal["NHD", "HND"] = "NHD",
+    alibi_slopes: Any = None,
+    sink: Any = None,
+    scale: float | None = None,
+    causal: bool = False,
+    left_bound: int | None = None,
+    right_bound: int | None = None,
+    alignment: Alignment = "bottom_right",
+    soft_cap: float | None = None,
+    scales: Scales | None = None,
+    shapes: Shapes | None = None,
+    out: Any = None,
+    return_stats: bool = False,
+    return_amax: bool = False,
+) -> Any:
+    """Return attention over K and V that lie in pages: decoding, prefill, or a chunk of it.
+
+    The keys of the queries have been written to the pages before; nothing is appended here. Nothing is read back from
+    the GPU, and there is no backward pass.
+
+    Parameters
+    ----------
+    q
+        [b, s, h, d]: s tokens of each sequence; or, with `cu_seqlens_q`, packed tokens [t, h, d].
+    k_cache, v_cache
+        The pages, [pages, tokens of a page, h, d] ("NHD") or [pages, h, tokens of a page, d] ("HND"), with any strides
+        but d dense; the tokens of a page are a power of two. What lies behind the end of a sequence in its last page
+        must be finite, such as zeros or what was there before: kernels load it and multiply it by zero.
+    block_table
+        [b, n] int32: the pages of each sequence, in order. What lies beyond the length is not read.
+    cache_seqlens
+        [b] int32: the tokens of each sequence in the pages, those of the queries included.
+    cu_seqlens_q, max_seqlen_q
+        As in :func:`attention_varlen`.
+    max_seqlen_k
+        At least the longest of `cache_seqlens`; what the block table has room for if not given.
+    alignment
+        The last query of a sequence sees its last key, unless this is "top_left".
+    return_stats
+        Also return the log of the sum of exponentials, [b, h, s, 1] or [h, t] float32.
+
+    The others are those of :func:`attention`.
+
+    Returns
+    -------
+    Tensor or tuple
+        O [b, s, h, d_v] or [t, h, d_v]; then statistics and amaxes where they are asked for.
+
+    Raises
+    ------
+    EnvironmentNotReady, UsageError, GraphError, NotSupported
+        As :func:`attention`.
+    """
+    torch = load_torch()
+    packed = cu_seqlens_q is not None
+    if not torch.compiler.is_compiling() and STEP.call is not None and _is_usual(0.0, scales, out, return_amax):
+        found = _ask_paged(
+            (q, k_cache, v_cache, cache_seqlens, cu_seqlens_q, block_table, alibi_slopes, sink),
+            (scale, 0.0, left_bound, _right(causal, right_bound), _is_bottom_right(alignment), soft_cap, False),
+            (max_seqlen_q if packed else None, max_seqlen_k, _shapes[0] if shapes is None else shapes, return_stats),
+            kv_layout,
+        )
+        if found is not None:
+            return found if packed else _rows_second(found)
+    if packed:
+        check_dims(3, "t, h and d (with cu_seqlens_q)", q=q)
+        check_dims(1, "[b + 1]", cu_seqlens_q=cu_seqlens_q)
+        if max_seqlen_q is None:
+            raise UsageError("cu_seqlens_q needs max_seqlen_q, the longest of the new sequences", code="torch-option")
+    else:
+        check_dims(4, "b, s, h and d (or cu_seqlens_q)", q=q)
+    check_dims(4, "pages, their tokens, h and d", k_cache=k_cache, v_cache=v_cache)
+    check_dims(2, "[b, n]", block_table=block_table)
+    check_dims(1, "[b]", cache_seqlens=cache_seqlens)
+    _check_host(torch, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k)
+    if kv_layout not in ("NHD", "HND"):
+        raise UsageError(f"kv_layout {kv_layout!r} is neither NHD nor HND", code="torch-option")
+    if kv_layout == "NHD":
+        k_cache, v_cache = k_cache.transpose(1, 2), v_cache.transpose(1, 2)
+    if torch.is_autocast_enabled("cuda") and not is_fp8(k_cache):
+        q = q.to(k_cache.dtype)  # the pages stay as they are
+    found = _attend(
+        torch,
+        (
+            *(q if packed else q.transpose(1, 2), k_cache, v_cache, None, None, cache_seqlens),
+            *(cu_seqlens_q, None, block_table, _flat(alibi_slopes), _flat(sink)),
+        ),
+        scales,
+        (
+            *(scale, 0.0, causal, left_bound, right_bound, alignment, soft_cap, False),
+            *(max_seqlen_q if packed else None, max_seqlen_k, shapes),
+        ),
+        out if out is None or packed else _heads_second(out),
+        return_stats,
+        return_amax,
+    )
+    return found if packed else _rows_second(found)
+
+
+def set_shapes(shapes: Shapes) -> Shapes:
+    """Set what `shapes` is where a call does not name it ("adaptive" at first); return what it was.
+
+    Raises
+    ------
+    UsageError
+        ``torch-option``.
+    """
+    if shapes not in POLICIES:
+        raise UsageError(f"shapes is {shapes!r}, one of {', '.join(POLICIES)} is needed", code="torch-option")
+    former, _shapes[0] = _shapes[0], shapes
+    return former
+
+
+def clear_plans() -> None:
+    """Forget the plans of the operators, after the GPU has finished. Not while another thread uses them."""
+    torch = load_torch()
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    forget()
+
+
+def _attend(
+    torch: Any,
+    tensors: tuple[Any, ...],
+    scales: Scales | None,
+    options: tuple[Any, ...],
+    out: Any,
+    return_stats: bool,
+    return_amax: bool,
+) -> Any:
+    """Check what the operators do not see, call them, and return what was asked for."""
+    scale, dropout, causal, left, right, alignment, soft_cap, deterministic, max_q, max_kv, shapes = options
+    q = tensors[0]
+    check_device(torch, *tensors[:3])
+    factors = check_scales(q, scales)
+    if alignment not in ("top_left", "bottom_right"):
+        raise UsageError(f"alignment {alignment!r} is neither top_left nor bottom_right", code="torch-option")
+    if causal and right not in (None, 0):
+        raise UsageError(f"causal means right_bound 0, got {right}", code="torch-option")
+    if return_amax and not factors:
+        raise UsageError(f"return_amax belongs to 8-bit floats, q is {type_name(q)}", code="torch-option")
+    if deterministic is None:
+        deterministic = torch.are_deterministic_algorithms_enabled()
+    # In memory: seed, a hole, offset, a hole; both must lie at multiples of 16 bytes.
+    rng = torch.randint(0, 2**62, (4,), device=q.device, dtype=torch.int64) if dropout else None
+    o, stats, amax = attend(
+        torch,
+        (*tensors, rng),
+        factors,
+        (
+            *(scale, dropout, left, 0 if causal else right, alignment == "bottom_right", soft_cap, deterministic),
+            *(max_q, max_kv, _shapes[0] if shapes is None else shapes),
+        ),
+        wants_stats=return_stats,
+        out=out,
+    )
+    if not (return_stats or return_amax):
+        return o
+    return (o, *((stats,) if return_stats else ()), *((amax[:1], amax[4:5]) if return_amax else ()))
+
+
+def _check_dense(**tensors: Any) -> None:
+    check_dims(4, "b, h, s and d", "flatten the dims before the heads into one", **tensors)
+
+
+def _check_host(torch: Any, **lengths: Any) -> None:
+    """Check that lengths are known on the host; their sizes are checked with the other options."""
+    for name, value in lengths.items():
+        if isinstance(value, torch.Tensor):
+            raise UsageError(
+                f"{name} is a tensor, an int is needed", code="torch-option", fix="keep it on the host, or take .item()"
+            )
+
+
+def _same_ends(alignment: Alignment) -> Alignment:
+    """Return the alignment where queries and keys are equally many: both are one there, and cuDNN has more of this."""
+    return "top_left" if alignment == "bottom_right" else alignment
+
+
+def _flat(x: Any) -> Any:
+    """Return a tensor of one number per head or sequence in one dim."""
+    return x if x is None or not hasattr(x, "dim") or x.dim() == 1 else x.reshape(-1)
+
+
+# what the compiled step is asked; what it was never taught, it leaves to the checks
+
+
+def _is_usual(dropout: Any, scales: Any, out: Any, return_amax: Any) -> bool:
+    return not dropout and scales is None and out is None and not return_amax
+
+
+def _right(causal: Any, right_bound: Any) -> Any:
+    return right_bound if not causal else "causal" if right_bound else 0
+
+
+def _is_bottom_right(alignment: Any) -> Any:
+    return alignment == "bottom_right" if alignment in ("top_left", "bottom_right") else alignment
+
+
+def _ask_dense(torch: Any, q: Any, k: Any, v: Any, is_causal: bool, scale: Any, enable_gqa: bool) -> Any:
+    if STEP.call is None or not (enable_gqa or (q.dim() > 1 and q.size(1) == k.size(1) == v.size(1))):
+        return None
+    right, is_deterministic = 0 if is_causal else None, torch._C._get_deterministic_algorithms()
+    options = (scale, 0.0, None, right, False, None, is_deterministic, None, None, _shapes[0], False)
+    return STEP.call(DENSE, q, k, v, None, None, None, None, None, None, None, None, None, *options)
+
+
+def _ask_paged(tensors: tuple[Any, ...], options: tuple[Any, ...], rest: tuple[Any, ...], kv_layout: Any) -> Any:
+    q, k, v, lengths, starts, table, alibi_slopes, sink = tensors
+    packed = starts is not None
+    if STEP.call is None or kv_layout not in ("NHD", "HND"):
+        return None
+    try:
+        if q.dim() != 4 - packed or k.dim() != 4 or v.dim() != 4:
+            return None
+    except AttributeError:  # no tensors
+        return None
+    q = q if packed else q.transpose(1, 2)
+    if kv_layout == "NHD":
+        k, v = k.transpose(1, 2), v.transpose(1, 2)
+    operator = PAGED_PACKED if packed else PAGED
+    tensors = (q, k, v, None, None, lengths, starts, None, table, alibi_slopes, sink, None)
+    return STEP.call(operator, *tensors, *options, *rest)
+
+
+def _rows_second(found: Any) -> Any:
+    """Return o as [b, s, h, d], with what comes behind it."""
+    if isinstance(found, tuple):
+        return (found[0].transpose(1, 2), *found[1:])
+    return found.transpose(1, 2)
+
+
+def _heads_second(out: Any) -> Any:
+    check_dims(4, "b, s, h and d", out=out)
+    return out.transpose(1, 2)
+
+
+def _autocast(torch: Any, q: Any, k: Any, v: Any, bias: Any) -> tuple[Any, Any, Any, Any]:
+    """Return the tensors in the type of autocast, where it is on; 8-bit floats stay."""
+    if not torch.is_autocast_enabled("cuda") or is_fp8(q):
+        return q, k, v, bias
+    kind = torch.get_autocast_dtype("cuda")
+    return q.to(kind), k.to(kind), v.to(kind), None if bias is None else bias.to(kind)
+
+
+def _bias(torch: Any, mask: Any, query: Any, key: Any) -> Any:
+    """Return torch's attn_mask as a bias [b or 1, h or 1, s_q, s_kv]."""
+    if mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(mask.logical_not(), float("-inf"))
+    elif mask.dtype != query.dtype:
+        raise UsageError(f"attn_mask is {mask.dtype}, bool or the query's {query.dtype} is needed", code="torch-tensor")
+    if not 2 <= mask.dim() <= 4:
+        raise UsageError(f"attn_mask has {mask.dim()} dims, 2 to 4 are needed", code="torch-tensor")
+    while mask.dim() < 4:
+        mask = mask.unsqueeze(0)
+    return mask.expand(mask.size(0), mask.size(1), query.size(2), key.size(2))

@@ -1,0 +1,351 @@
+"""The operators ``cudnn_backend::sdpa_forward`` and ``sdpa_backward``: schemas, fake tensors, gradients.
+
+An operator in Python costs torch's dispatcher more than the launch costs us. So where nobody can tell the difference
+(plain tensors, no tracing, no mode, no transform) :func:`attend` runs what the operators run, without it.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any
+
+from ..errors import EnvironmentNotReady, UsageError
+from .arguments import SCALES, TENSORS, Options, check_options, check_out, is_fp8
+from .compiled import STEP
+from .ways import run
+
+__all__ = ["BACKWARD", "FORWARD", "SCHEMAS", "attend", "load_torch"]
+
+_OPTIONS = (
+    "float? scale, float dropout, SymInt? left_bound, SymInt? right_bound, bool bottom_right, float? soft_cap, "
+    "bool deterministic, SymInt? max_q, SymInt? max_kv, str shapes"
+)
+_INPUTS = "Tensor q, Tensor k, Tensor v, " + ", ".join(f"Tensor? {name}" for name in TENSORS[3:])
+_FACTORS = ", ".join(f"Tensor? {name}" for name in SCALES)
+FORWARD, BACKWARD = "cudnn_backend::sdpa_forward", "cudnn_backend::sdpa_backward"
+SCHEMAS = {
+    FORWARD: f"({_INPUTS}, {_FACTORS}, {_OPTIONS}, bool stats) -> (Tensor, Tensor, Tensor)",
+    BACKWARD: f"(Tensor d_o, Tensor o, Tensor stats, {_INPUTS}, {_OPTIONS}, bool dbias, bool dsink)"
+    " -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+}
+_COUNT, _FACTOR_COUNT = len(TENSORS), len(SCALES)
+_NO_FACTORS = (None,) * _FACTOR_COUNT
+_AMAX_O = 4  # where amax_o is in the tensor of both: each lies at a multiple of 16 bytes
+
+
+def load_torch() -> Any:
+    """Return torch, with the operators defined.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``torch-missing``.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise EnvironmentNotReady(
+            "PyTorch is not installed, which these functions work on",
+            code="torch-missing",
+            cause=str(error),
+            fix="install torch, or run plans on other buffers through cudnn_backend_py.plan",
+        ) from None
+    if not _defined:
+        _define()
+    return torch
+
+
+def attend(
+    torch: Any,
+    tensors: tuple[Any, ...],
+    scales: tuple[Any, ...],
+    options: tuple[Any, ...],
+    *,
+    wants_stats: bool,
+    out: Any = None,
+) -> tuple[Any, Any, Any]:
+    """Return the output, its statistics if wanted or needed for gradients, and amax_s and amax_o of 8-bit floats.
+
+    Parameters
+    ----------
+    tensors, scales, options
+        As :data:`TENSORS`, :data:`SCALES` (or empty) and :class:`Options` name them.
+    out
+        Where the output is written, which gradients cannot be taken of.
+    """
+    needs_gradients = torch.is_grad_enabled() and any(
+        x is not None and x.requires_grad for x in (*tensors[:4], tensors[_SINK])
+    )
+    if out is not None and needs_gradients:
+        raise UsageError(
+            "out= is written in place, which has no gradient",
+            code="torch-option",
+            fix="leave out= out, or call it under torch.no_grad()",
+        )
+    if not _is_eager(torch, tensors):
+        if not torch.compiler.is_compiling():
+            check_options(Options(*options))  # before torch holds them against the schema
+        if out is not None:
+            check_out(out, tensors[0], tensors[2])
+        found = torch.ops.cudnn_backend.sdpa_forward(
+            *tensors, *(scales or _NO_FACTORS), *options, wants_stats or needs_gradients
+        )
+        return found if out is None else (out.copy_(found[0]), *found[1:])
+    if not STEP.is_asked:
+        STEP.ask(torch, _differentiate_here)
+    if needs_gradients:
+        o, stats, amax = _functions[0].apply(options, scales, *tensors)
+        return o, stats, amax
+    return _forward(torch, tensors, scales, options, wants_stats, out)
+
+
+_SINK = TENSORS.index("sink")
+
+
+def _is_eager(torch: Any, tensors: tuple[Any, ...]) -> bool:
+    """Return whether nobody could see the operators: plain tensors of a GPU, no tracing, no mode, no transform."""
+    if torch.compiler.is_compiling():
+        return False
+    plain = (torch.Tensor, torch.nn.Parameter)
+    try:
+        return (
+            all(x is None or type(x) in plain for x in tensors)
+            and tensors[0].is_cuda
+            and not torch._C._len_torch_dispatch_stack()
+            and not torch._C._len_torch_function_stack()
+            and torch._C._functorch.peek_interpreter_stack() is None
+            and torch._C._get_tracing_state() is None
+        )
+    except AttributeError:  # a torch that cannot be asked
+        return False
+
+
+# definition, once
+
+
+_defining = threading.Lock()
+_defined: list[str] = []
+_functions: list[Any] = []  # the subclass of torch.autograd.Function
+
+
+def _define() -> bool:
+    """Define the operators, once."""
+    import torch
+
+    with _defining:
+        if not _defined:
+            for name, (run_it, fake) in {
+                FORWARD: (_run_forward, _fake_forward),
+                BACKWARD: (_run_backward, _fake_backward),
+            }.items():
+                torch.library.define(name, SCHEMAS[name], tags=(torch.Tag.pt2_compliant_tag,))
+                torch.library.impl(name, "cuda", run_it)
+                torch.library.register_fake(name, fake)
+            torch.library.register_autograd(FORWARD, _differentiate, setup_context=_remember)
+            torch.library.register_autograd(BACKWARD, _refuse_second_derivative)
+            members = {"forward": staticmethod(_function_forward), "backward": staticmethod(_function_backward)}
+            _functions.append(type("CudnnAttention", (torch.autograd.Function,), members))
+            _defined.extend(SCHEMAS)
+    return True
+
+
+# What torch.compiler.assume_constant_result sets: a trace calls the function instead of looking into it.
+_define._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+# outputs, real and fake
+
+
+def _empty_like(x: Any, head_dim: Any) -> Any:
+    """Return memory for [b, h, s, head_dim], dense, heads before rows or rows before heads as in x; or [t, h, ...]."""
+    if x.dim() == 3:
+        return x.new_empty((*x.shape[:2], head_dim))
+    b, h, s, _ = x.shape
+    if _has_heads_first(x):
+        return x.new_empty((b, h, s, head_dim))
+    return x.new_empty((b, s, h, head_dim)).transpose(1, 2)
+
+
+def _has_heads_first(x: Any) -> bool:
+    return bool(x.stride(1) >= x.stride(2))
+
+
+def _empty_stats(q: Any) -> Any:
+    """Return memory for statistics, [b, h, s, 1] or [h, t] float32, laid out as q."""
+    import torch
+
+    if q.dim() == 3:
+        return q.new_empty(q.shape[:2], dtype=torch.float32).t()
+    b, h, s, _ = q.shape
+    if _has_heads_first(q):
+        return q.new_empty((b, h, s, 1), dtype=torch.float32)
+    return q.new_empty((b, s, h, 1), dtype=torch.float32).transpose(1, 2)
+
+
+def _nothing(x: Any) -> Any:
+    import torch
+
+    return x.new_empty((0,), dtype=torch.float32)
+
+
+def _empty_amax(q: Any) -> Any:
+    import torch
+
+    return q.new_empty((2 * _AMAX_O,), dtype=torch.float32)
+
+
+def _fake_forward(*arguments: Any) -> tuple[Any, Any, Any]:
+    """Return empty outputs."""
+    q, _, v, *_ = arguments
+    stats = _empty_stats(q) if arguments[-1] else _nothing(q)
+    return _empty_like(q, v.shape[-1]), stats, _empty_amax(q) if is_fp8(q) else _nothing(q)
+
+
+def _fake_backward(*arguments: Any) -> tuple[Any, ...]:
+    _, _, _, q, k, v, *_ = arguments
+    tensors = dict(zip(TENSORS, arguments[3:], strict=False))
+    wanted = {"bias": arguments[-2], "sink": arguments[-1]}
+    extra = (_dense(tensors[name]) if want else q.new_empty((0,)) for name, want in wanted.items())
+    return (*(_empty_like(x, x.shape[-1]) for x in (q, k, v)), *extra)
+
+
+def _dense(x: Any) -> Any:
+    return x.new_empty(x.shape)
+
+
+# the passes
+
+
+def _on_device(torch: Any, x: Any) -> Any:
+    """Return a context in which the GPU of a tensor is the current one."""
+    device = x.get_device()
+    return nullcontext() if device == torch.cuda.current_device() else torch.cuda.device(device)
+
+
+def _run_forward(*arguments: Any) -> tuple[Any, Any, Any]:
+    import torch
+
+    tensors, rest = arguments[:_COUNT], arguments[_COUNT:]
+    scales, options, wants_stats = rest[:_FACTOR_COUNT], rest[_FACTOR_COUNT:-1], rest[-1]
+    scales = scales if is_fp8(tensors[0]) else ()
+    found = _forward(torch, tensors, scales, options, wants_stats, None)
+    o, stats, amax = (_nothing(tensors[0]) if x is None else x for x in found)
+    return o, stats, amax
+
+
+def _forward(
+    torch: Any,
+    tensors: tuple[Any, ...],
+    scales: tuple[Any, ...],
+    options: tuple[Any, ...],
+    wants_stats: bool,
+    out: Any,
+) -> tuple[Any, Any, Any]:
+    """Return the output, if wanted its statistics, and the amax of 8-bit floats."""
+    q, _, v, *_ = tensors
+    with _on_device(torch, q):
+        o = _empty_like(q, v.shape[-1]) if out is None else out
+        stats = _empty_stats(q) if wants_stats else None
+        amax = _empty_amax(q) if scales else None
+        outputs = {"o": o, "stats": stats}
+        inputs = dict(zip(TENSORS, tensors, strict=True))
+        if amax is not None:
+            inputs |= dict(zip(SCALES, scales, strict=True))
+            outputs |= {"amax_s": amax, "amax_o": amax[_AMAX_O:]}
+        run(False, inputs, outputs, options, is_given=out is not None)
+    return o, stats, amax
+
+
+def _run_backward(*arguments: Any) -> tuple[Any, ...]:
+    d_o, o, stats, *rest = arguments
+    import torch
+
+    with _on_device(torch, rest[0]):
+        outputs = _fake_backward(*arguments)
+        gradients = dict(zip(("dq", "dk", "dv"), outputs, strict=False))
+        gradients |= {"dbias": outputs[3] if arguments[-2] else None, "dsink": outputs[4] if arguments[-1] else None}
+        named = dict(zip(TENSORS, rest, strict=False)) | {"do": d_o, "o": o, "stats": stats}
+        run(True, named, gradients, tuple(rest[_COUNT:-2]))
+    return outputs
+
+
+# gradients
+
+
+def _function_forward(ctx: Any, options: tuple[Any, ...], scales: tuple[Any, ...], *tensors: Any) -> tuple[Any, ...]:
+    import torch
+
+    found = _forward(torch, tensors, scales, options, True, None)
+    _keep(ctx, tensors, options, *found)
+    return found
+
+
+def _function_backward(ctx: Any, d_o: Any, *_unused: Any) -> tuple[Any, ...]:
+    return None, None, *_gradients(ctx, d_o, 2)
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, Any, Any]) -> None:
+    ctx.has_stats = inputs[-1]
+    _keep(ctx, inputs[:_COUNT], inputs[_COUNT + _FACTOR_COUNT : -1], *output)
+
+
+def _keep(ctx: Any, tensors: tuple[Any, ...], options: tuple[Any, ...], o: Any, stats: Any, amax: Any) -> None:
+    """Keep what the backward pass needs."""
+    ctx.save_for_backward(*tensors, o, stats)
+    ctx.options = options
+    ctx.mark_non_differentiable(*(x for x in (stats, amax) if x is not None))
+    ctx.set_materialize_grads(False)
+
+
+def _differentiate(ctx: Any, d_o: Any, *_unused: Any) -> tuple[Any, ...]:
+    if d_o is not None and not ctx.has_stats:
+        raise UsageError("the backward pass needs the statistics of the forward pass: stats=True", code="torch-option")
+    return *_gradients(ctx, d_o, 0), *[None] * (_FACTOR_COUNT + len(Options._fields) + 1)
+
+
+def _gradients(ctx: Any, d_o: Any, first: int) -> tuple[Any, ...]:
+    """Return the gradients of the tensors, which are the function's inputs from the first one on."""
+    if d_o is None:
+        return (None,) * _COUNT
+    *tensors, o, stats = ctx.saved_tensors
+    wants = [bool(ctx.needs_input_grad[first + TENSORS.index(name)]) for name in ("bias", "sink")]
+    return _gradients_of(d_o, o, stats, tensors, ctx.options, wants)
+
+
+def _gradients_of(d_o: Any, o: Any, stats: Any, tensors: Any, options: Any, wants: Sequence[bool]) -> tuple[Any, ...]:
+    import torch
+
+    if is_fp8(o) or tensors[TENSORS.index("block_table")] is not None:
+        what = "8-bit floats" if is_fp8(o) else "paged K and V"
+        raise UsageError(
+            f"attention of {what} has no gradient here", code="torch-option", fix="call it under torch.no_grad()"
+        )
+    # Where a gradient of the gradient may be asked for, the operator refuses that.
+    needs_operator = torch.is_grad_enabled() or not _is_eager(torch, (d_o, *tensors))
+    backward = torch.ops.cudnn_backend.sdpa_backward if needs_operator else _run_backward
+    dq, dk, dv, *extra = backward(d_o, o, stats, *tensors, *options, *wants)
+    found = dict(zip(("q", "k", "v"), (dq, dk, dv), strict=True))
+    found |= {name: x if wanted else None for name, x, wanted in zip(("bias", "sink"), extra, wants, strict=True)}
+    return tuple(found.get(name) for name in TENSORS)
+
+
+def _differentiate_here(_operator: int, tensors: tuple[Any, ...], options: tuple[Any, ...], wanted: int) -> Any:
+    """Return the gradients of TENSORS, for the compiled step; bits of `wanted` name those made only if wanted."""
+    d_o, o, stats, *inputs = tensors
+    wants = [bool(wanted >> TENSORS.index(name) & 1) for name in ("bias", "sink")]
+    return _gradients_of(d_o, o, stats, inputs, options, wants)
+
+
+def _refuse_second_derivative(_ctx: Any, *_gradients: Any) -> None:
+    raise UsageError(
+        "attention by cuDNN has no second derivative",
+        code="torch-option",
+        fix="use torch's math backend where gradients of gradients are needed",
+    )
+
+
+if "torch" in sys.modules and hasattr(sys.modules["torch"], "library"):
+    _define()

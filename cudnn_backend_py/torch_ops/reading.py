@@ -1,0 +1,203 @@
+"""How the tensors of a call are read as sequences of tokens, which is what a class of shapes takes.
+
+Dense tensors whose heads lie inside their rows ([b, s, h, d] in memory) are sequences as they are, and so are packed
+tokens. Heads before rows ([b, h, s, d] in memory) are b * h sequences of one head, where heads have nothing of their
+own; otherwise they are copied. Imports nothing of torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from ..graph.attention import Attention
+from ..graph.attention.shape_class import Bounds
+from .arguments import ALIGNMENT, Layout, Options, data_type_of, fits, is_fp8
+from .graphs import make_problem
+
+__all__ = ["MOVED", "Reading", "describe", "read"]
+
+MOVED = {False: ("q", "k", "v", "o"), True: ("q", "k", "v", "o", "do", "dq", "dk", "dv")}
+_OF_HEADS = ("bias", "alibi_slopes", "sink")  # what heads have of their own
+
+
+class Reading(NamedTuple):
+    """A call as sequences.
+
+    Parameters
+    ----------
+    kin
+        What it has in common with calls of other batches and lengths.
+    batch, max_q, max_kv, total_q, total_kv
+        As in :class:`~cudnn_backend_py.execution.class_plan.Sequences`.
+    least_q
+        What the bound of Q must be at least: above `max_q` where kernels for decoding do not serve the call.
+    multipliers
+        By tensor: elements from one token (packed) or one sequence (dense) to the next.
+    copied
+        Tensors that have to be laid out as [b, s, h, d] first (or, if they are written, back from there).
+    heads_folded
+        Heads that became sequences; 1 if none did.
+    """
+
+    kin: tuple[Any, ...]
+    batch: int
+    max_q: int
+    max_kv: int
+    least_q: int
+    total_q: int | None
+    total_kv: int | None
+    multipliers: dict[str, int]
+    copied: tuple[str, ...]
+    heads_folded: int
+    strides: dict[str, tuple[int, int]]  # from head to head, and from token to token
+    options: Options
+
+    @property
+    def needed(self) -> Bounds:
+        """The bounds that a class must have at least."""
+        return Bounds(self.batch, self.least_q, self.max_kv)
+
+
+def read(backward: bool, named: Mapping[str, Any], options: Options) -> Reading:
+    """Return how a call is read; its tensors and options were checked."""
+    q, k, v, table, stats = (named[name] for name in ("q", "k", "v", "block_table", "stats"))
+    packed = q.dim() == 3
+    batch = named["cu_seqlens_q"].shape[0] - 1 if packed else q.shape[0]
+    max_q = max(options.max_q or 1, 1) if packed else q.shape[2]
+    if table is not None:
+        whole = table.shape[1] * k.shape[2]
+        max_kv = max(whole if options.max_kv is None else min(whole, options.max_kv), 1)
+    elif packed:
+        max_kv = max(options.max_kv or max_q, 1)
+    else:
+        max_kv = k.shape[2]
+    moved = [name for name in MOVED[backward] if table is None or name not in ("k", "v")]
+    folded = 1 if packed or table is not None else _heads_to_fold(named, moved, backward)
+    strides, multipliers, copied = {}, {}, []
+    for name in moved:
+        x = named[name]
+        found = _as_sequences(x, packed, folded, backward and name in ("q", "dq"))
+        if found is None:
+            copied.append(name)
+            found = _packed_strides(x, packed)
+        head, token, multipliers[name] = found
+        strides[name] = head, token
+    heads = 1 if folded > 1 else q.shape[1]
+    if stats is not None:
+        if not (stats.t() if packed else stats if folded > 1 else stats.transpose(1, 2)).is_contiguous():
+            copied.append("stats")
+        multipliers["stats"] = heads if packed else max_q * heads
+    if options.bottom_right and max_q == 1:  # the last token sees every key
+        options = options._replace(right_bound=None)
+    if options.left_bound is None and options.right_bound is None:
+        options = options._replace(bottom_right=False)
+    grouped_stats = (stats is not None) and k.shape[1] != q.shape[1]  # of ragged sequences: not all are written
+    if max_q == 1 and (is_fp8(q) or named["sink"] is not None or options.dropout or grouped_stats):
+        least_q = 2  # the kernels for decoding do not serve it, or get it wrong
+    else:
+        least_q = max_q
+    options = options._replace(max_q=None, max_kv=None, shapes="", deterministic=options.deterministic and backward)
+    kin = (
+        *(backward, options, q.dtype, q.device, folded > 1, q.shape[1], k.shape[1], v.shape[1], q.shape[-1]),
+        *(v.shape[-1], *strides.values(), *[named.get(name) is None for name in (*_OF_HEADS, "dbias", "stats")]),
+        None if named["bias"] is None else tuple([dim == 1 for dim in named["bias"].shape]),
+        None if table is None else (k.shape, k.stride(), v.shape, v.stride()),
+    )
+    return Reading(
+        kin,
+        batch * folded,
+        max_q,
+        max_kv,
+        least_q,
+        q.shape[0] if packed else None,
+        k.shape[0] if packed and table is None else None,
+        multipliers,
+        tuple(copied),
+        folded,
+        strides,
+        options,
+    )
+
+
+def describe(backward: bool, named: Mapping[str, Any], reading: Reading) -> Attention:
+    """Return the problem of a call: strides over heads and tokens are true, and serve for all its kin.
+
+    Raises
+    ------
+    GraphError
+        What :class:`Attention` refuses.
+    """
+    r, (q, k, v, table) = reading, (named[name] for name in ("q", "k", "v", "block_table"))
+    layouts = {}
+    for name, (head, token) in r.strides.items():
+        x = named[name]
+        heads, dim = (1 if r.heads_folded > 1 else x.shape[1]), x.shape[-1]
+        most = r.max_q if name.removeprefix("d") in ("q", "o") else r.max_kv
+        layouts[name] = Layout((r.batch, heads, most, dim), (most * token, head, token, 1), data_type_of(x))
+    pages: dict[str, Any] = {}
+    if table is not None:
+        for name, x in (("k", k), ("v", v)):
+            layouts[name] = Layout((r.batch, x.shape[1], r.max_kv, x.shape[3]), tuple(x.stride()), data_type_of(x))
+        pages = {"page_size": k.shape[2], "pages_k": k.shape[0], "pages_v": v.shape[0]}
+    heads = 1 if r.heads_folded > 1 else q.shape[1]
+    if named["stats"] is not None:
+        layouts["stats"] = Layout((r.batch, heads, r.max_q, 1), (r.max_q * heads, 1, heads, 1), None)
+    for name in (*_OF_HEADS, "dbias"):
+        if named.get(name) is not None:
+            layouts[name] = Layout(tuple(named[name].shape), tuple(named[name].stride()), None)
+    return replace(make_problem(layouts, r.options, backward=backward), padding=True, **pages)
+
+
+def _heads_to_fold(named: Mapping[str, Any], moved: list[str], backward: bool) -> int:
+    """Return how many heads become sequences of their own; 1 where they stay heads."""
+    heads = named["q"].shape[1]
+    plain = all(named.get(name) is None for name in _OF_HEADS) and all(named[x].shape[1] == heads for x in moved)
+    is_tight = not backward or named["q"].stride(1) == named["q"].shape[2] * named["q"].shape[3]
+    return heads if plain and heads > 1 and is_tight and all(_folds(named[name]) for name in moved) else 1
+
+
+def _folds(x: Any) -> bool:
+    """Return whether the heads of all batches of [b, h, s, d] follow each other at one distance."""
+    b, h, s, d = x.shape
+    batch, head, row, _ = x.stride()
+    if not fits(x) or x.data_ptr() % ALIGNMENT or (s > 1 and row != d):
+        return False
+    return bool((b == 1 or batch == h * head) and (s == 1 or head > row))
+
+
+def _as_sequences(x: Any, packed: bool, folded: int, is_tight: bool) -> tuple[int, int, int] | None:
+    """Return the strides from head to head, token to token, and of the ragged offsets; None if x must be copied.
+
+    Where it `is_tight` nothing may lie between its tokens and sequences: the kernels of the backward pass take the
+    offsets of Q and of its gradient for the same.
+    """
+    if not fits(x) or x.data_ptr() % ALIGNMENT:
+        return None
+    dim = x.shape[-1]
+    if packed:
+        heads, head, token = x.shape[1], x.stride(1), x.stride(0)
+        if heads == 1:
+            head = dim
+        if x.shape[0] == 1:
+            token = heads * head
+        return None if is_tight and token != heads * dim else (head, token, token)
+    (_, heads, tokens, _), (sequence, head, token, _) = x.shape, x.stride()
+    if folded > 1:
+        return dim, (dim if tokens == 1 else token), head
+    if heads == 1:
+        head = dim
+    if tokens == 1:
+        token = heads * head
+    if x.shape[0] == 1:
+        sequence = tokens * token
+    if head > token or (is_tight and (token, sequence) != (heads * dim, tokens * token)):
+        return None
+    return head, token, sequence
+
+
+def _packed_strides(x: Any, packed: bool) -> tuple[int, int, int]:
+    """Return such strides for a copy of x as [b, s, h, d] or [t, h, d] without gaps."""
+    heads, dim = x.shape[1], x.shape[-1]
+    return dim, heads * dim, heads * dim * (1 if packed else x.shape[2])

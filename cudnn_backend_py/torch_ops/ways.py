@@ -1,0 +1,507 @@
+"""The ways a pass can take: the exact plan of its shape, or the plan of a class of shapes.
+
+Which one is the policy's choice (``exact``, ``any``, ``adaptive``); packed tokens and pages always go by a class. What
+is known of a call is kept by the shapes of its tensors, for the last thousand; plans are in the pool of the process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from ..errors import CudnnBackendError, UsageError
+from ..execution.any_shape import OFTEN, Kin
+from ..execution.class_plan import ClassPlan, Sequences
+from ..execution.executable import Executable
+from ..execution.plan_pool import Held, shared_pool
+from ..graph.attention import deterministic_config
+from ..graph.ir import Graph, packed_strides
+from ..plans.build import build, shared_target
+from ..plans.plan import Plan
+from ..target import Target
+from .arguments import (
+    ALIGNMENT,
+    TENSORS,
+    Layout,
+    Options,
+    check_options,
+    check_out,
+    check_tensors,
+    data_type_of,
+    fits,
+)
+from .compiled import DENSE, STEP, Pairs, Recipe, class_recipe, exact_recipe, operator_of
+from .graphs import attention_graph
+from .reading import MOVED, Reading, describe, read
+
+__all__ = ["forget", "run"]
+
+_KEPT = 1024  # shapes
+_KIN_KEPT = 512  # kinds of calls
+_PATIENCE = 1000  # calls after which an exact plan is asked for again, if it had to go or found no room
+_SMALL_WORKSPACE = 1 << 20  # bytes a plan may keep; more is asked of torch's allocator at each call
+_WRITTEN = {False: ("o", "stats", "amax_s", "amax_o"), True: ("dq", "dk", "dv", "dbias", "dsink")}
+_CLEARED = {"stats": float("-inf")}  # what rows hold that nobody writes; 0 if not named
+_LENGTHS = ("seq_len_q", "seq_len_kv", "cu_seqlens_q", "cu_seqlens_k")  # read by a kernel of ours
+
+Named = dict[str, Any]
+
+
+class Way(Protocol):
+    """How calls with tensors of some shapes are run."""
+
+    def run(self, named: Named) -> None:
+        """Launch on torch's current stream."""
+
+    @property
+    def lessons(self) -> dict[Any, int] | None:
+        """How often the compiled step was offered it, by thread, stream and pass; None where it cannot run it yet."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the compiled step runs calls of other shapes too by its recipe."""
+
+    def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe | None:
+        """Return how the compiled step runs such calls; None if the plan had to go meanwhile."""
+
+
+_ways: OrderedDict[tuple[Any, ...], Way] = OrderedDict()
+_kins: dict[tuple[Any, ...], Kin] = {}
+_making = threading.Lock()
+
+
+def run(
+    backward: bool,
+    inputs: Named,
+    outputs: Named,
+    options: tuple[Any, ...],
+    *,
+    is_given: bool = False,
+) -> None:
+    """Run the pass on the current stream of the current device; None stands for what is not.
+
+    How outputs lie in memory follows from the inputs, unless ``o`` `is_given` by the caller.
+
+    Raises
+    ------
+    UsageError
+        ``torch-tensor``, ``torch-option``, ``plan-in-capture``.
+    GraphError, NotSupported
+        What the plan of the pass is refused for.
+    """
+    tensors = [(name, inputs[name]) for name in (("do", "o", "stats", *TENSORS) if backward else TENSORS)]
+    rng = inputs.pop("rng")
+    if rng is not None:
+        inputs |= {"dropout_seed": rng, "dropout_offset": rng[2:]}
+    try:
+        key = (
+            backward,
+            options,
+            *[x is None for x in outputs.values()],
+            *[None if x is None else _kind(x) for x in inputs.values()],
+            _kind(outputs["o"]) if is_given else None,
+        )
+        way = _ways.get(key)
+    except (AttributeError, TypeError, RuntimeError):  # no tensors, or options that nothing can be looked up by
+        key, way = (None,), None
+    named = inputs | outputs
+    if way is None:
+        way = _make(backward, named, Options(*options), key)
+    way.run(named)
+    if STEP.call is not None and not is_given and "amax_o" not in outputs:
+        wanted = sum(1 << TENSORS.index(name[1:]) for name in ("dbias", "dsink") if outputs.get(name) is not None)
+        STEP.offer(way, backward, tensors, list(outputs.items()), options, wanted)
+
+
+def forget() -> None:
+    """Forget what is known of all shapes, and their plans; those of CUDA graphs too."""
+    with _making:
+        _ways.clear()
+        _kins.clear()
+    shared_pool().clear()
+
+
+def _kind(x: Any) -> tuple[Any, ...]:
+    return x.shape, x.stride(), x.dtype, x.get_device(), x.data_ptr() % ALIGNMENT
+
+
+def _make(backward: bool, named: Named, options: Options, key: tuple[Any, ...]) -> Way:
+    """Return the way of such a call, checked and kept."""
+    check_options(options)
+    if key[-1] is not None:
+        check_out(named["o"], named["q"], named["v"])
+    check_tensors(named)
+    if key[-1] is not None and not fits(named["o"]):
+        raise UsageError(
+            f"out has strides {list(named['o'].stride())}: d dense, others of multiples of 16 bytes are needed",
+            code="torch-tensor",
+        )
+    way = _choose(backward, named, options, key)
+    with _making:
+        found = _ways.setdefault(key, way)
+        if len(_ways) > _KEPT:
+            _ways.popitem(last=False)
+    return found
+
+
+def _choose(backward: bool, named: Named, options: Options, key: tuple[Any, ...]) -> Way:
+    if named["o"].numel() == 0 or named["k"].numel() == 0:
+        return _Empty(backward)
+    is_dense = named["cu_seqlens_q"] is None and named["block_table"] is None
+    if not is_dense:
+        return _ByClass(backward, named, options)
+    if options.shapes == "exact":
+        return _Exact(backward, named, options, key)
+    try:
+        by_class = _ByClass(backward, named, options)
+    except UsageError:
+        raise
+    except CudnnBackendError:  # what no class can be, or cuDNN does not take as one
+        return _Exact(backward, named, options, key)
+    # With dropout the passes must draw one mask, and where results must repeat plans must not change meanwhile.
+    if options.shapes == "any" or options.deterministic or options.dropout:
+        return by_class
+    return _Adaptive(by_class, backward, options, key)
+
+
+class _Empty:
+    """Nothing to attend to: no plan is needed."""
+
+    lessons, is_shared = None, False
+
+    def __init__(self, backward: bool) -> None:
+        self._written = _WRITTEN[backward]
+
+    def run(self, named: Named) -> None:
+        """Write zeros, and statistics of nothing."""
+        for name in self._written:
+            if named.get(name) is not None:
+                named[name].fill_(_CLEARED.get(name, 0.0))
+
+    def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe | None:
+        """Return None: there is no plan."""
+
+
+def _current_stream() -> int:
+    import torch
+
+    stream: int = torch.cuda.current_stream().cuda_stream
+    return stream
+
+
+# the exact way
+
+
+class _Exact:
+    """The plan of one problem, with the tensors that have to be copied for it. Threads may share one."""
+
+    is_shared = False
+
+    def __init__(self, backward: bool, named: Mapping[str, Any], options: Options, key: tuple[Any, ...]) -> None:
+        present = {name: x for name, x in named.items() if x is not None}
+        self._read = [name for name, x in present.items() if name not in _WRITTEN[backward] and not _is_plain(name, x)]
+        self._facts = {name: _facts(x, name in self._read) for name, x in present.items()}
+        self._backward, self._options = backward, options
+        has_lengths = named["seq_len_q"] is not None  # rows of sequences without keys are not written
+        self._cleared = [name for name in (*MOVED[backward], "stats") if name in _WRITTEN[backward] and has_lengths]
+        self._key = ("exact", key)
+        self._held: Held | None = None
+        self._lessons: dict[Any, int] = {}
+
+    def is_there(self, *, only_if_ran: bool = False) -> bool:
+        """Return whether the plan is there."""
+        held = self._held
+        if held is None or held.plan is None:
+            held = self._held = shared_pool().find(self._key)
+        plan = None if held is None else held.plan
+        return plan is not None and not (only_if_ran and not plan.streams)
+
+    def is_hopeless(self) -> bool:
+        """Return whether the plan cannot be built."""
+        return shared_pool().has_failed(self._key)
+
+    def ask(self) -> None:
+        """Let the plan be built in the background."""
+        import torch
+
+        shared_pool().soon(self._key, self._build, torch.cuda.current_device())
+
+    def run(self, named: Named) -> None:
+        """Launch on torch's current stream."""
+        import torch
+
+        pool, held = shared_pool(), self._held
+        plan = None if held is None else held.plan
+        while held is None or plan is None:
+            held = self._held = pool.hold(self._key, self._build, _current_stream())
+            plan = held.plan
+        held.used = pool.now
+        if torch.cuda.is_current_stream_capturing():
+            plan.captured = True
+        for name in self._read:
+            named[name] = named[name].clone(memory_format=torch.contiguous_format)
+        for name in self._cleared:
+            if named[name] is not None:
+                named[name].fill_(_CLEARED.get(name, 0.0))
+        plan(*[named[name] for name in plan.names])
+
+    @property
+    def lessons(self) -> dict[Any, int] | None:
+        """None until the plan is there."""
+        return None if self._held is None or self._held.plan is None else self._lessons
+
+    def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe | None:
+        """Return how the compiled step runs such calls."""
+        plan = None if self._held is None else self._held.plan
+        return (
+            None
+            if plan is None
+            else exact_recipe(
+                *(plan, inputs, outputs, self._read, {name: _CLEARED.get(name, 0.0) for name in self._cleared})
+            )
+        )
+
+    def _build(self) -> Executable:
+        options, backward, target = self._options, self._backward, shared_target()
+        graph = attention_graph(self._facts, options, backward=backward, version=target.library.version, sm=target.sm)
+        plan = _build(graph, target, options.deterministic and backward)
+        # The key of this way holds whatever a check would look at.
+        executable = Executable(plan, workspace="torch", check=False)
+        if executable.workspace_bytes <= _SMALL_WORKSPACE:
+            executable = Executable(plan, check=False)
+        return executable
+
+
+def _build(graph: Graph, target: Target, deterministic: bool) -> Plan:
+    chosen = deterministic_config(target.library.version, target.sm) if deterministic else None
+    if chosen is None:
+        return build(graph, target)
+    engine, knobs = chosen
+    return build(graph, target, engine=engine, knobs=knobs)
+
+
+def _is_plain(name: str, x: Any) -> bool:
+    """Return whether a tensor can be taken where it lies; all but Q, K, V and the like are dense in our graphs."""
+    if x.data_ptr() % ALIGNMENT:
+        return False
+    if name == "stats":
+        return True
+    plain: bool = fits(x) if name in MOVED[True] else x.is_contiguous()
+    return plain
+
+
+def _facts(x: Any, copied: bool) -> Layout:
+    dims = tuple(x.shape)
+    return Layout(dims, packed_strides(dims) if copied else tuple(x.stride()), data_type_of(x))
+
+
+# the way by a class
+
+
+class _ByClass:
+    """The plan of a class of shapes, and how these tensors are read as its sequences. Threads may share one."""
+
+    def __init__(self, backward: bool, named: Named, options: Options) -> None:
+        self._reading = r = read(backward, named, options)
+        self._kin = _kins.get(r.kin) or _add_kin(backward, named, r)
+        self._is_exact = options.shapes == "exact"
+        self._is_fixed = bool(options.deterministic or options.dropout)
+        written = _WRITTEN[backward]
+        self._read = [name for name in r.copied if name not in written]
+        self._read_plainly = [
+            name
+            for name, x in named.items()
+            if x is not None and name not in (*r.multipliers, *written, "k", "v") and not _is_small_plain(name, x)
+        ]
+        self._written_back = [name for name in r.copied if name in written]
+        self._held, self._best = self._find()
+        has_lengths = any(named[name] is not None for name in ("seq_len_q", "seq_len_kv"))
+        self._is_direct = not (self._read or self._read_plainly or self._written_back) and (
+            all(named.get(name) is None for name in ("bias", "dsink")) and (r.heads_folded == 1 or not has_lengths)
+        )
+        self.is_shared = self._is_direct and operator_of(named) != DENSE and _has_usual_strides(named, r)
+        self._lessons: dict[Any, int] = {}
+
+    def _find(self) -> tuple[Held, Any]:
+        """Return the place of a plan, and the key of the best one."""
+        if self._is_exact:
+            return self._kin.find_exact(self._reading.needed, _current_stream())
+        return self._kin.find(self._reading.needed, _current_stream(), is_fixed=self._is_fixed)
+
+    def _take(self) -> ClassPlan:
+        """Return the plan: the best one that is there, one that is built if none is."""
+        pool, held = shared_pool(), self._held
+        plan: ClassPlan | None = held.plan
+        while plan is None or (held.key != self._best and pool.find(self._best) is not None):
+            held, self._best = self._find()
+            self._held = held
+            plan = held.plan
+        held.used = pool.now
+        return plan
+
+    def run(self, named: Named) -> None:
+        """Launch on torch's current stream."""
+        import torch
+
+        plan = self._take()
+        buffers, bias, dbias = dict(named), named["bias"], named.get("dbias")
+        for name in self._read:
+            buffers[name] = self._laid_out(named[name]).copy_(named[name])
+        for name in self._read_plainly:
+            buffers[name] = named[name].contiguous() if not named[name].is_contiguous() else named[name].clone()
+        for name in self._written_back:
+            buffers[name] = self._laid_out(named[name])
+        if bias is not None:
+            buffers["bias"] = whole = bias.new_empty(plan.problem.bias)
+            whole[tuple(map(slice, bias.shape))] = bias
+        if dbias is not None:
+            buffers["dbias"] = dbias.new_empty(plan.problem.bias)
+        plan(buffers, self._sequences_of(buffers), self._reading.multipliers)
+        for name in self._written_back:
+            named[name].copy_(buffers[name])
+        if dbias is not None:
+            dbias.copy_(buffers["dbias"][tuple(map(slice, dbias.shape))])
+        if named.get("dsink") is not None:
+            named["dsink"].copy_(_sink_gradient(torch, named))
+
+    @property
+    def lessons(self) -> dict[Any, int] | None:
+        """None until the best plan is there."""
+        plan = self._held.plan
+        if not self._is_direct or plan is None or self._held.key != self._best:
+            return None
+        found: dict[Any, int] = plan.lessons if self.is_shared else self._lessons
+        return found
+
+    def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe | None:
+        """Return how the compiled step runs such calls."""
+        plan = self._held.plan
+        if plan is None:
+            return None
+        return class_recipe(
+            plan,
+            self._sequences_of(dict(inputs)),
+            self._reading.multipliers,
+            inputs,
+            outputs,
+            options=options,
+            is_exact=self._is_exact,
+            is_shared=self.is_shared,
+        )
+
+    def _laid_out(self, x: Any) -> Any:
+        """Return memory for a tensor like x, as its class reads it: tokens first, or with heads folded as it is."""
+        if self._reading.heads_folded > 1:
+            return x.new_empty(x.shape)
+        if x.dim() == 4:
+            b, h, s, d = x.shape
+            return x.new_empty((b, s, h, d)).transpose(1, 2)
+        return x.new_empty(x.shape) if x.dim() == 3 else x.new_empty((x.shape[1], x.shape[0])).t()
+
+    def _sequences_of(self, named: Named) -> Sequences:
+        folded = self._reading.heads_folded
+        len_q, len_kv = named["seq_len_q"], named["seq_len_kv"]
+        if folded > 1 and len_q is not None:
+            len_q, len_kv = (x.repeat_interleave(folded) for x in (len_q, len_kv))
+        r = self._reading
+        return Sequences(
+            *(r.batch, r.max_q, r.max_kv, named["cu_seqlens_q"], named["cu_seqlens_k"], len_q, len_kv),
+            *(named["block_table"], r.total_q, r.total_kv),
+        )
+
+
+def _has_usual_strides(named: Named, r: Reading) -> bool:
+    """Return whether the strides of tensors would be read the same if there were more tokens or sequences."""
+    packed = named["q"].dim() == 3
+    return all(
+        x.shape[0] > 1 or x.stride(0) == r.multipliers[name]
+        for name, x in named.items()
+        if x is not None and name in r.multipliers and not (packed and name == "stats")
+    )
+
+
+def _add_kin(backward: bool, named: Named, r: Reading) -> Kin:
+    """Return what finds the classes of such calls, kept by what they have in common."""
+    kin = Kin(describe(backward, named, r), shared_target(), backward=backward)
+    with _making:
+        if len(_kins) >= _KIN_KEPT:
+            _kins.clear()
+        return _kins.setdefault(r.kin, kin)
+
+
+def _sink_gradient(torch: Any, named: Named) -> Any:
+    """Return the gradient of the sinks, which cuDNN gets wrong where sequences are ragged.
+
+    A sink takes the probability exp(sink - stats) of each row, and the row's share of the gradient is what dO and O
+    have in common.
+    """
+    d_o, o, stats, sink, cu = (named[name] for name in ("do", "o", "stats", "sink", "cu_seqlens_q"))
+    shares = (d_o.float() * o.float()).sum(-1)
+    if cu is None:
+        shares, stats = shares.transpose(1, 2).flatten(0, 1), stats.squeeze(-1).transpose(1, 2).flatten(0, 1)
+    else:
+        stats = stats.t()
+        beyond = torch.arange(len(shares), device=cu.device) >= cu[-1]
+        shares = shares.masked_fill(beyond.unsqueeze(1), 0)
+    # Rows beyond the lengths have no statistics, and nothing in common.
+    return -torch.where(shares == 0, 0, (sink - stats).exp() * shares).sum(0)
+
+
+def _is_small_plain(name: str, x: Any) -> bool:
+    """Return whether lengths, pages and what heads have can be taken where they lie."""
+    if name == "bias":
+        return True  # copied anyway
+    if name == "block_table":
+        return bool(x.stride(1) == 1 or x.shape[1] == 1)
+    return bool(x.is_contiguous()) and (name in _LENGTHS or not x.data_ptr() % ALIGNMENT)
+
+
+class _Adaptive:
+    """A class at first; the exact plan of a shape that keeps coming back, once it is built in the background."""
+
+    def __init__(self, by_class: _ByClass, backward: bool, options: Options, key: tuple[Any, ...]) -> None:
+        self._by_class, self._of_exact = by_class, (backward, options, key)
+        self._exact: _Exact | None = None
+        self._left = OFTEN  # calls before the exact plan is asked for
+
+    @property
+    def _settled(self) -> _Exact | _ByClass | None:
+        """The way that stays, None where that is not known yet."""
+        if self._left > 0 or self._exact is None:
+            return None
+        return self._exact if self._exact.is_there() else self._by_class if self._exact.is_hopeless() else None
+
+    @property
+    def lessons(self) -> dict[Any, int] | None:
+        """None until the exact plan is there, or is known to be none."""
+        settled = self._settled
+        return None if settled is None else settled.lessons
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the compiled step runs calls of other shapes too by its recipe."""
+        return False
+
+    def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe | None:
+        """Return how the compiled step runs such calls."""
+        settled = self._settled
+        return None if settled is None else settled.recipe(inputs, outputs, options)
+
+    def run(self, named: Named) -> None:
+        """Launch on torch's current stream."""
+        import torch
+
+        self._left -= 1
+        exact = self._exact
+        # A plan that never ran is not taken first within a capture: its kernels may not be loaded.
+        if exact is not None and exact.is_there(only_if_ran=torch.cuda.is_current_stream_capturing()):
+            exact.run(named)
+            return
+        if self._left == 0 or self._left < -_PATIENCE:
+            backward, options, key = self._of_exact
+            self._exact = exact = _Exact(backward, named, options, key)
+            exact.ask()
+            self._left = -1
+        self._by_class.run(named)

@@ -1,0 +1,224 @@
+"""Class plans: one plan for every batch and length within its bounds, against float64."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import DataType, Target, UsageError, open_target
+from cudnn_backend_py.execution.class_plan import ClassPlan, Sequences
+from cudnn_backend_py.graph.attention.shape_class import Bounds, bounds_of, class_problem
+from tests.support.ragged_attention import Call, Kind, Mode, error, ints, reference
+
+torch: Any = pytest.importorskip("torch", reason="did not run: these buffers are torch's")
+BOUNDS, SMALL = Bounds(8, 384, 512), Bounds(8, 128, 256)  # small ones take another engine forward
+KINDS = {
+    "plain": Kind(kv_heads=4),
+    "groups": Kind(causal=True),
+    "bfloat16": Kind(causal=True, heads=8, dim=128, data_type=DataType.BFLOAT16),
+    "bottom-right": Kind(causal=True, bottom_right=True),
+    "window": Kind(causal=True, bottom_right=True, left_bound=65),
+    "top-left-window": Kind(causal=True, left_bound=33),
+    "cap": Kind(cap=5.0),
+    "sink": Kind(causal=True, sink=True),
+    "alibi": Kind(causal=True, alibi=True),
+    "d40": Kind(dim=40),
+    "d128": Kind(dim=128, kv_heads=1),
+}
+
+
+@pytest.fixture(scope="module")
+def gpu() -> Iterator[Target]:
+    target = open_target()
+    yield target
+    target.close()
+
+
+def class_of(kind: Kind, gpu: Target, *, backward: bool, bounds: Bounds = BOUNDS, **options: Any) -> ClassPlan:
+    return ClassPlan(class_problem(kind.problem(1, 2, 2), bounds, backward=backward), gpu, backward=backward, **options)
+
+
+def lengths(rng: random.Random, batch: int, most: int) -> list[int]:
+    """Return random lengths, 0, 1 and the bound among them more often than by chance."""
+    return [rng.choice((0, 1, most, rng.randint(2, most), rng.randint(2, most))) for _ in range(batch)]
+
+
+def calls(kind: Kind, count: int, bounds: Bounds = BOUNDS) -> Iterator[Call]:
+    rng = random.Random(repr(kind))
+    modes: tuple[Mode, ...] = ("packed", "dense", "padded")
+    for number in range(count):
+        batch, mode = rng.randint(1, bounds.batch), rng.choice(modes)
+        lens_q = lengths(rng, batch, bounds.q)
+        # With a bottom-right mask, rows beyond all keys see none; without keys, statistics know nothing of a sink.
+        least = [own if kind.bottom_right else int(kind.sink) for own in lens_q]
+        lens_kv = [rng.randint(own, bounds.kv) for own in least]
+        if mode == "dense":
+            lens_q, lens_kv = [max(1, max(lens_q))] * batch, [max(1, max(lens_kv))] * batch
+        if max(lens_q) and max(lens_kv):
+            yield Call(kind, mode, lens_q, lens_kv, number)
+
+
+def run(call: Call, plan: ClassPlan) -> None:
+    plan(call.buffers, call.sequences, call.multipliers)
+
+
+def check(call: Call, *, backward: bool) -> None:
+    for name, found in call.errors(backward=backward):
+        assert found < call.kind.tolerance, f"{name} of {call.mode} {call.lens_q} {call.lens_kv} is off by {found}"
+
+
+@pytest.mark.parametrize("bounds", [BOUNDS, SMALL], ids=["large", "small"])
+@pytest.mark.parametrize("name", KINDS)
+def test_one_plan_each_way_serves_all_calls(gpu: Target, name: str, bounds: Bounds) -> None:
+    kind = KINDS[name]
+    forward, backward = (class_of(kind, gpu, backward=way, bounds=bounds) for way in (False, True))
+    for call in calls(kind, 12, bounds):
+        run(call, forward)
+        run(call, backward)
+        check(call, backward=False)
+        check(call, backward=True)
+
+
+@pytest.mark.parametrize("mode", ["packed", "dense", "padded"])
+def test_32_bit_offsets_are_as_right(gpu: Target, mode: Mode) -> None:
+    kind = KINDS["groups"]
+    for way in (False, True):
+        problem = class_problem(kind.problem(1, 2, 2), BOUNDS, backward=way)
+        plan = ClassPlan(replace(problem, offset_type=DataType.INT32), gpu, backward=way)
+        call = Call(kind, mode, [100] * 3, [200] * 3)
+        if way:
+            run(call, class_of(kind, gpu, backward=False))
+        run(call, plan)
+        check(call, backward=way)
+
+
+def paged(lens: list[int], page: int, cols: int) -> tuple[Any, Any, Any, list[tuple[Any, Any]]]:
+    """Return containers of shuffled pages, a block table with -1 where nothing is, and K and V of each sequence."""
+    pages = 4 * cols
+    k, v = (torch.randn(pages, page, 2, 64, device="cuda", dtype=torch.half) for _ in "kv")
+    order, table = torch.randperm(pages, device="cuda").int(), torch.full((len(lens), cols), -1, device="cuda").int()
+    whole, start = [], 0
+    for i, own in enumerate(lens):
+        count = -(-own // page)
+        table[i, :count] = order[start : start + count]
+        start += count
+        whole.append(tuple(x[table[i, :count].long()].flatten(0, 1)[:own] for x in (k, v)))
+    return k, v, table, whole
+
+
+@pytest.mark.parametrize("lens_q", [[64, 1, 30, 5], [1, 1, 1, 1]])
+def test_pages_and_packed_queries(gpu: Target, lens_q: list[int]) -> None:
+    lens, page = [500, 1, 77, 512], 16
+    k, v, table, whole = paged(lens, page, 40)
+    kind = Kind(causal=max(lens_q) > 1, bottom_right=max(lens_q) > 1)
+    base = replace(kind.problem(8, max(lens_q), 1000), padding=True, page_size=page, pages_k=len(k), pages_v=len(v))
+    bounds = bounds_of(base)
+    plan = ClassPlan(class_problem(base, bounds, backward=False), gpu, backward=False)
+    q = torch.randn(sum(lens_q), 4, 64, device="cuda", dtype=torch.half)
+    o, stats = torch.full_like(q, torch.nan), torch.full((len(q), 4), torch.nan, device="cuda")
+    cu = ints([0, *[sum(lens_q[: i + 1]) for i in range(4)]])
+    sequences = Sequences(4, max(lens_q), 512, cu_q=cu, len_kv=ints(lens), block_table=table, total_q=len(q))
+    plan({"q": q, "k": k, "v": v, "o": o, "stats": stats}, sequences, {"q": 256, "o": 256, "stats": 4})
+    for i, (own_k, own_v) in enumerate(whole):
+        rows = slice(int(cu[i]), int(cu[i + 1]))
+        call = Call(kind, "dense", [1], [1])
+        want = reference(kind, {"q": q[rows], "k": own_k, "v": own_v, "do": q[rows]}, call)
+        assert error(o[rows], want["o"]) < 6e-3
+        assert error(stats[rows], want["stats"]) < 6e-3
+
+
+def test_a_captured_call_reads_lengths_and_tensors_at_each_replay(gpu: Target) -> None:
+    kind = KINDS["groups"]
+    plans = {way: class_of(kind, gpu, backward=way) for way in (False, True)}
+    call = Call(kind, "padded", [100] * 3, [100] * 3, most=(100, 100))
+    sequences = call.sequences
+    for plan in plans.values():
+        plan(call.buffers, sequences, call.multipliers)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for plan in plans.values():
+            plan(call.buffers, sequences, call.multipliers)
+    assert all(plan.captured for plan in plans.values())
+    for lens in ([50, 1, 77], [0, 100, 3], [100, 100, 100]):
+        for name in ("q", "k", "v", "do"):
+            call.buffers[name].normal_()
+        call.lens_q = call.lens_kv = lens
+        for given in (sequences.len_q, sequences.len_kv):
+            given.copy_(ints(lens))
+        graph.replay()
+        torch.cuda.synchronize()
+        for way in (False, True):
+            check(call, backward=way)
+
+
+def test_memory_grows_with_the_call_and_not_with_the_bounds(gpu: Target) -> None:
+    asked: list[int] = []
+
+    def allocate(size: int) -> Any:
+        asked.append(size)
+        return torch.empty(size, dtype=torch.uint8, device="cuda")
+
+    plan = class_of(KINDS["groups"], gpu, backward=True, bounds=Bounds(64, 16384, 16384), workspace=allocate)
+    for batch, length in ((2, 100), (8, 384)):
+        call = Call(KINDS["groups"], "dense", [length] * batch, [length] * batch)
+        run(call, class_of(KINDS["groups"], gpu, backward=False))
+        run(call, plan)
+        check(call, backward=True)
+        tokens = batch * length
+        assert asked[-1] < tokens * 4 * (4 * 64 + 2 * 2 * 64 + 8) + (1 << 20)
+    assert asked[-1] < 32 << 20
+
+
+def test_its_own_memory_serves_calls_that_grow(gpu: Target) -> None:
+    kind = KINDS["groups"]
+    plan = class_of(kind, gpu, backward=False, workspace=None)
+    for length in (10, 300, 20):
+        call = Call(kind, "dense", [length] * 2, [length] * 2)
+        run(call, plan)
+        check(call, backward=False)
+    plan.close()
+
+
+def test_threads_and_streams_may_share_one(gpu: Target) -> None:
+    kind = KINDS["groups"]
+    plan = class_of(kind, gpu, backward=False)
+    wrong: list[str] = []
+
+    def work(seed: int) -> None:
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            for number in range(5):
+                length = 50 + 10 * seed + number
+                call = Call(kind, "dense", [length] * 2, [length] * 2, seed)
+                run(call, plan)
+                stream.synchronize()
+                wrong.extend(name for name, found in call.errors(backward=False) if not found < kind.tolerance)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert len(plan.streams) == 4
+
+
+@pytest.mark.parametrize("needed", [(9, 10, 10), (1, 385, 10), (1, 10, 513)])
+def test_a_call_beyond_the_bounds_is_refused(gpu: Target, needed: tuple[int, int, int]) -> None:
+    plan = class_of(KINDS["plain"], gpu, backward=False)
+    call = Call(KINDS["plain"], "dense", [10], [10])
+    with pytest.raises(UsageError, match="class-bounds"):
+        plan(call.buffers, Sequences(*needed), call.multipliers)
+
+
+def test_a_missing_buffer_is_named(gpu: Target) -> None:
+    plan = class_of(KINDS["plain"], gpu, backward=False)
+    call = Call(KINDS["plain"], "dense", [10], [10])
+    del call.buffers["v"]
+    with pytest.raises(UsageError, match=r"missing-buffer.*v"):
+        run(call, plan)

@@ -1,0 +1,281 @@
+"""The pool of plans on a GPU: plans that go while work is in flight, captures, builds in the background, any shape."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import Target, UsageError, attention, plan
+from cudnn_backend_py.execution.any_shape import OFTEN, AnyShape
+from cudnn_backend_py.execution.class_plan import ClassPlan
+from cudnn_backend_py.execution.executable import Executable
+from cudnn_backend_py.execution.plan_pool import PlanPool
+from cudnn_backend_py.graph.attention import Attention
+from cudnn_backend_py.graph.attention.shape_class import Bounds, class_problem
+from cudnn_backend_py.plans.build import build, forget_plans, shared_target
+from tests.support.ragged_attention import Call, Kind
+
+torch: Any = pytest.importorskip("torch", reason="did not run: these buffers are torch's")
+KIND = Kind(causal=True)
+
+
+@pytest.fixture
+def gpu() -> Target:
+    torch.zeros(1, device="cuda")
+    return shared_target()
+
+
+@pytest.fixture
+def pool() -> Iterator[PlanPool]:
+    made = PlanPool(most=3)
+    yield made
+    assert made.wait()
+    torch.cuda.synchronize()
+    made.clear()
+
+
+def exact(length: int, gpu: Target, **options: Any) -> Executable:
+    graph = attention.sdpa_forward(
+        batch=2, heads=4, seq_q=length, head_dim=64, causal=True, version=gpu.library.version, sm=gpu.sm
+    )
+    return Executable(build(graph, gpu, **options), workspace="torch", check=False)
+
+
+def tensors(length: int, batch: int = 2, heads: int = 4, dim: int = 64) -> dict[str, Any]:
+    """Return q, k, v and o [b, h, s, d] with b, s, h, d in memory, and statistics with b, s, h."""
+
+    def random() -> Any:
+        return torch.randn(batch, length, heads, dim, device="cuda", dtype=torch.half).transpose(1, 2)
+
+    made = {name: random() for name in ("q", "k", "v")}
+    made["o"] = torch.full_like(made["q"], torch.nan)
+    made["stats"] = torch.full((batch, length, heads), torch.nan, device="cuda").transpose(1, 2).unsqueeze(-1)
+    return made
+
+
+def wanted(given: dict[str, Any]) -> Any:
+    q, k, v = (given[name].float() for name in "qkv")
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def is_right(given: dict[str, Any]) -> bool:
+    return bool(torch.allclose(given["o"].float(), wanted(given), atol=4e-3))
+
+
+def test_plans_go_while_their_work_is_in_flight(pool: PlanPool, gpu: Target) -> None:
+    results = []
+    for length in range(64, 96):
+        held = pool.hold(length, lambda length=length: exact(length, gpu, cache=False))  # type: ignore[misc]
+        given = tensors(length)
+        torch.cuda._sleep(2_000_000)  # so that nothing has run when the plan is to go
+        held.plan(given["q"], given["k"], given["v"], given["o"])
+        results.append(given)
+    assert len(pool) == 3
+    torch.cuda.synchronize()
+    assert all(map(is_right, results))
+
+
+def test_a_plan_is_destroyed_once_its_stream_is_past_it(pool: PlanPool, gpu: Target) -> None:
+    held = pool.hold(64, lambda: exact(64, gpu, cache=False))
+    gone = weakref.ref(held.plan)
+    given = tensors(64)
+    others = [exact(length, gpu) for length in (65, 66, 67)]
+    torch.cuda._sleep(500_000_000)
+    held.plan(given["q"], given["k"], given["v"], given["o"])
+    for number in range(3):
+        pool.hold(number, others.pop)
+    assert held.plan is None
+    assert gone() is not None
+    torch.cuda.synchronize()
+    pool.hold(68, lambda: exact(68, gpu))
+    assert gone() is None
+    assert is_right(given)
+
+
+def test_a_plan_of_a_cuda_graph_stays(pool: PlanPool, gpu: Target) -> None:
+    problem = class_problem(KIND.problem(1, 2, 2), Bounds(4, 128, 128), backward=False)
+    held = pool.hold("class", lambda: ClassPlan(problem, gpu, backward=False))
+    call = Call(KIND, "dense", [100] * 2, [100] * 2)
+    held.plan(call.buffers, call.sequences, call.multipliers)
+    graph, sequences = torch.cuda.CUDAGraph(), call.sequences
+    with torch.cuda.graph(graph):
+        held.plan(call.buffers, sequences, call.multipliers)
+    for length in range(64, 72):
+        pool.hold(length, lambda length=length: exact(length, gpu))  # type: ignore[misc]
+    assert held.plan is not None
+    call.buffers["o"].fill_(torch.nan)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert all(found < KIND.tolerance for _, found in call.errors(backward=False))
+
+
+def test_no_plan_is_built_in_a_capture_and_the_capture_goes_on(gpu: Target) -> None:
+    run = plan(KIND.problem(1, 2, 2), shapes="any", workspace="torch")
+    assert isinstance(run, AnyShape)
+    run.pool = PlanPool()
+    given, other = tensors(100), tensors(300)
+    given["k"], given["v"] = (given[name][:, :2] for name in "kv")
+    other["k"], other["v"] = (other[name][:, :2] for name in "kv")
+    run(**given)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        with pytest.raises(UsageError, match="plan-in-capture"):
+            run(**other)
+        run(**given)
+    given["o"].fill_(torch.nan)
+    graph.replay()
+    torch.cuda.synchronize()
+    whole = given | {name: given[name].repeat_interleave(2, 1) for name in "kv"}
+    assert is_right(whole)
+    assert bool(other["o"].isnan().all())
+
+
+def test_a_build_in_the_background_leaves_a_capture_valid(pool: PlanPool, gpu: Target) -> None:
+    """The capture forbids other threads whatever might spoil it (mode "global"), and lasts as long as the builds."""
+    x = torch.zeros(8, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, capture_error_mode="global"):
+        x += 1
+        for length in range(200, 206):
+            pool.soon(length, lambda length=length: exact(length, gpu, cache=False), 0)  # type: ignore[misc]
+        assert pool.wait()
+        x += 1
+    graph.replay()
+    torch.cuda.synchronize()
+    assert float(x[0]) == 2
+    assert len(pool) == 3
+    held = pool.find(205)
+    assert held is not None
+    given = tensors(205)
+    held.plan(given["q"], given["k"], given["v"], given["o"])
+    assert is_right(given)
+
+
+@pytest.mark.parametrize("shapes", ["exact", "any", "adaptive"])
+def test_one_call_takes_any_shape(gpu: Target, shapes: Any) -> None:
+    problem = Attention(batch=1, heads=4, seq_q=64, head_dim=64, causal=True, stats=True)
+    run = AnyShape(problem, gpu, shapes=shapes, workspace="torch", pool=PlanPool(8))
+    assert run.why_exact == ""
+    for batch, length in ((1, 64), (3, 100), (2, 700), (5, 1), (3, 100)):
+        given = tensors(length, batch)
+        run(**given)
+        assert is_right(given)
+        assert not bool(given["stats"].isnan().any())
+
+
+def test_a_shape_that_comes_back_gets_its_exact_plan(gpu: Target) -> None:
+    problem = Attention(batch=1, heads=4, seq_q=64, head_dim=64, causal=True, stats=True)
+    pool = PlanPool(8)
+    run = AnyShape(problem, gpu, workspace="torch", pool=pool)
+    for _ in range(OFTEN + 1):
+        given = tensors(123)
+        run(**given)
+    assert pool.wait()
+    run(**given)
+    run(**given)
+    by_class, by_shape = (pool.find(key) for key in pool.keys_there())
+    assert by_class is not None
+    assert by_shape is not None
+    assert isinstance(by_class.plan, ClassPlan)
+    assert isinstance(by_shape.plan, Executable)
+    assert by_shape.plan.streams
+    assert is_right(given)
+
+
+def test_a_larger_class_serves_until_the_better_one_is_built(gpu: Target) -> None:
+    problem = Attention(batch=1, heads=4, seq_q=64, head_dim=64, causal=True, stats=True)
+    pool = PlanPool(8)
+    run = AnyShape(problem, gpu, shapes="any", workspace="torch", pool=pool)
+    run(**tensors(1000, 8))
+    given = tensors(70)
+    run(**given)
+    assert is_right(given)
+    assert pool.wait()
+    assert len(pool) == 2
+    run(**given)
+    better = pool.find(pool.keys_there()[1])
+    assert better is not None
+    assert better.plan.streams
+    assert better.plan.bounds == Bounds(2, 128, 128)
+
+
+def test_heads_before_rows_have_exact_plans(gpu: Target) -> None:
+    problem = Attention(batch=1, heads=4, seq_q=64, head_dim=64, causal=True)
+    run = AnyShape(problem, gpu, workspace="torch", pool=PlanPool(8))
+    q, k, v = (torch.randn(2, 4, 100, 64, device="cuda", dtype=torch.half) for _ in range(3))
+    given = {"q": q, "k": k, "v": v, "o": torch.full_like(q, torch.nan)}
+    run(**given)
+    assert is_right(given)
+
+
+def test_tensors_that_do_not_belong_together_are_refused(gpu: Target) -> None:
+    problem = Attention(batch=1, heads=4, seq_q=64, head_dim=64, causal=True, stats=True)
+    run = AnyShape(problem, gpu, workspace="torch", pool=PlanPool(8))
+    with pytest.raises(UsageError, match="buffer-dims"):
+        run(**tensors(100, heads=2))
+    with pytest.raises(UsageError, match="buffer-dims"):
+        run(**tensors(100) | {"v": tensors(90)["v"]})
+    with pytest.raises(UsageError, match="missing-buffer"):
+        run(**{name: x for name, x in tensors(100).items() if name != "k"})
+
+
+def test_memory_stays_flat_over_many_shapes(gpu: Target) -> None:
+    problem = Attention(batch=1, heads=2, seq_q=64, head_dim=64, causal=True, stats=True)
+    pool = PlanPool(16)
+    run = AnyShape(problem, gpu, shapes="any", workspace="torch", pool=pool)
+    seen = []
+    for number in range(4000):
+        length, batch = 1 + number * 7919 % 997, 1 + number % 4
+        given = tensors(length, batch, 2)
+        run(**given)
+        if number in (1000, 3999):
+            torch.cuda.synchronize()
+            seen.append(torch.cuda.mem_get_info()[0])
+            assert is_right(given)
+    assert len(pool) <= 16 + 1
+    assert abs(seen[0] - seen[1]) < 64 << 20
+
+
+def test_a_call_of_a_new_shape_waits_for_nothing(gpu: Target) -> None:
+    problem = Attention(batch=1, heads=2, seq_q=64, head_dim=64, causal=True, stats=True)
+    run = AnyShape(problem, gpu, shapes="any", workspace="torch", pool=PlanPool(16))
+    run(**tensors(1024, 4, 2))
+    took = []
+    for length in range(900, 1000):
+        given = tensors(length, 3, 2)
+        start = time.perf_counter()
+        run(**given)
+        took.append(time.perf_counter() - start)
+    assert sorted(took)[50] < 1e-3
+    torch.cuda.synchronize()
+    assert is_right(given)
+
+
+def test_threads_share_a_pool(gpu: Target) -> None:
+    problem = Attention(batch=1, heads=4, seq_q=64, head_dim=64, causal=True, stats=True)
+    run = AnyShape(problem, gpu, workspace="torch", pool=PlanPool(4))
+    wrong: list[int] = []
+
+    def work(seed: int) -> None:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for number in range(30):
+                length = 40 + (seed * 31 + number * 17) % 200
+                given = tensors(length)
+                run(**given)
+                torch.cuda.current_stream().synchronize()
+                if not is_right(given):
+                    wrong.append(length)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    forget_plans()

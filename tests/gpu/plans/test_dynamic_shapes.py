@@ -1,0 +1,686 @@
+"""One plan for many shapes: which ways of cuDNN to change a plan's shape give right numbers, against float64.
+
+Two ways: a kernel cache shared by plans with dynamic shapes, and override shapes in the variant pack. Each is tried
+with attention, as many operations and as one, forward and backward, and with a matrix product as the control. A case
+runs in a process of its own, which an illegal address ends: ``python -m tests.gpu.plans.test_dynamic_shapes CASE``
+runs one, without CASE it lists them.
+
+Buffers lie in memory several times as large as they need to be, so that what a kernel reads or writes outside of them
+is seen: results are compared with those of the shape that was asked for, then with those of every mix of that shape
+and the one the plan was built for. A wrong case is run again in memory of exactly its size.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from cudnn_backend_py import (
+    CudnnBackendError,
+    DataType,
+    Descriptor,
+    DescriptorType,
+    EngineConfig,
+    Graph,
+    GraphBuilder,
+    OperationGraph,
+    Plan,
+    Target,
+    build_plan,
+    open_target,
+    reference,
+)
+from cudnn_backend_py.execution.checks import scalar_array
+from cudnn_backend_py.execution.run import live_handle
+from cudnn_backend_py.generated.enums import AttributeName as Attr
+from cudnn_backend_py.graph.attention import Attention, sdpa_backward, sdpa_forward
+from cudnn_backend_py.graph.faults import FAULTS, find_faults
+from cudnn_backend_py.graph.faults.fault import Sharing, Use
+from cudnn_backend_py.native.cuda import Memory, Timer
+from cudnn_backend_py.native.launch import Launcher, Overrides
+from tests.support.child import ROOT, run_python
+from tests.support.figures import add_figure
+
+Array = NDArray[Any]
+Dims = tuple[int, ...]
+
+WORKERS = 12
+RIGHT = "agrees"
+REFUSED = "refused"
+LIMIT = 0.01  # relative error (Frobenius) that is no rounding
+WORKSPACE_BYTES = 64 << 20  # more than any plan here says it needs, for what the shape it was built for does not show
+
+BUILT = {"batch": 2, "seq_q": 256, "seq_kv": 256}  # the shape a plan is built for; what is run differs by CHANGES
+CHANGES: dict[str, dict[str, int]] = {
+    "as built": {},
+    "fewer batches": {"batch": 1},
+    "more batches": {"batch": 4},
+    "shorter": {"seq_q": 128, "seq_kv": 128},
+    "shorter, odd": {"seq_q": 100, "seq_kv": 100},
+    "longer": {"seq_q": 512, "seq_kv": 512},
+    "shorter q": {"seq_q": 128},
+    "longer q": {"seq_q": 512},
+    "shorter kv": {"seq_kv": 128},
+    "longer kv": {"seq_kv": 512},
+    "fewer and longer": {"batch": 1, "seq_q": 512, "seq_kv": 512},
+    "many and longer": {"batch": 9, "seq_q": 1000, "seq_kv": 700},
+}
+FEW = ("as built", "fewer batches", "more batches", "shorter", "longer")
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "causal": {"causal": True},
+    "stats": {"stats": True},
+    "groups": {"kv_heads": 1},
+    "padding": {"padding": True},
+    "ragged": {"ragged": True},
+    "paged": {"padding": True, "page_size": 64},
+    "heads first": {"layout": "bhsd"},
+    "ragged, causal": {"ragged": True, "causal": True},
+    "ragged, last keys": {"ragged": True, "causal": True, "alignment": "bottom_right"},
+    "ragged, window": {"ragged": True, "causal": True, "left_bound": 100},
+    "ragged, groups": {"ragged": True, "kv_heads": 1},
+    "ragged, stats": {"ragged": True, "stats": True, "ragged_stats": True},
+    "ragged, paged": {"ragged": True, "page_size": 64},
+    "ragged, sink": {"ragged": True, "sink": True},
+}
+FORWARD_ONLY = ("stats", "paged", "ragged, stats", "ragged, paged", "ragged, sink")
+MATMUL = {"batch": 4, "m": 256, "n": 256, "k": 256}
+MATMUL_CHANGES: dict[str, dict[str, int]] = {
+    "as built": {},
+    "fewer batches": {"batch": 2},
+    "more batches": {"batch": 8},
+    **{f"shorter {name}": {name: 128} for name in "mnk"},
+    **{f"longer {name}": {name: 512} for name in "mnk"},
+}
+
+
+class Case(NamedTuple):
+    """What is tried: its words are also its name.
+
+    ``tensors`` is which get other dims and strides: those in memory, all of the graph, all but the statistics and
+    lengths, or those in memory with K as its rows lie (the composite form has it transposed). ``strides`` is how the
+    tensors lie when they run: "dense" in their new dims, "as built" with the strides the plan was built for, "heads
+    first" with the dims it was built for and other strides.
+    """
+
+    way: Sharing
+    form: str
+    direction: str
+    change: str
+    options: str = "plain"
+    tensors: str = "memory"
+    strides: str = "dense"
+    config: int = 0
+
+    @property
+    def name(self) -> str:
+        """Its fields as one text."""
+        return "/".join(map(str, self))
+
+
+def cases(way: Sharing) -> Iterator[Case]:
+    """Yield what is tried of a way."""
+    for change in MATMUL_CHANGES:
+        yield Case(way, "matmul", "forward", change)
+    for form in ("composite", "unified"):
+        for direction in ("forward", "backward"):
+            for change in CHANGES:
+                yield Case(way, form, direction, change)
+            for options in OPTIONS:
+                if options != "plain" and not (direction == "backward" and options in FORWARD_ONLY):
+                    for change in FEW:
+                        yield Case(way, form, direction, change, options)
+            for config in (1, 2, 3):
+                for change in FEW:
+                    yield Case(way, form, direction, change, config=config)
+        if way == "override shapes" and form == "composite":
+            for options in ("plain", "causal", "padding"):
+                for change in (*FEW, "shorter q", "shorter kv"):
+                    yield Case(way, form, "forward", change, options, tensors="k as rows")
+        if way == "override shapes":
+            for options in ("plain", "stats", "padding", "ragged"):
+                for change in FEW[1:]:
+                    yield Case(way, form, "forward", change, options, tensors="all")
+            for change in FEW[1:]:
+                yield Case(way, form, "forward", change, "stats", tensors="q, k, v and o")
+            for options in OPTIONS:
+                if options.startswith("ragged"):
+                    for change in ("longer q", "shorter kv", "fewer and longer", "many and longer"):
+                        yield Case(way, form, "forward", change, options)
+            for change in ("fewer batches", "shorter", "shorter q", "shorter kv"):
+                yield Case(way, form, "forward", change, strides="as built")
+            yield Case(way, form, "forward", "as built", strides="heads first")
+            yield Case(way, form, "forward", "as built", tensors="all", strides="heads first")
+
+
+# Problems: their graphs, and what their tensors hold
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """The tensors of one problem by name: how they lie, and the options of what is computed."""
+
+    dims: Mapping[str, Dims]
+    strides: Mapping[str, Dims]
+    written: tuple[str, ...]
+
+    def span(self, name: str) -> int:
+        """Return the elements from the first to the last."""
+        return 1 + sum((n - 1) * s for n, s in zip(self.dims[name], self.strides[name], strict=True))
+
+    def view(self, name: str, arena: Array) -> Array:
+        """Return a tensor in its arena."""
+        step = arena.itemsize
+        return np.lib.stride_tricks.as_strided(
+            arena, self.dims[name], tuple(stride * step for stride in self.strides[name])
+        )
+
+
+def matmul_graph(sizes: Mapping[str, int]) -> Graph:
+    """Return c = a @ b in float16."""
+    b, m, n, k = (sizes[name] for name in ("batch", "m", "n", "k"))
+    g = GraphBuilder("matmul", io_type=DataType.HALF)
+    g.matmul(g.tensor("a", (b, m, k)), g.tensor("b", (b, k, n)), name="c", virtual=False)
+    return g.graph()
+
+
+def matmul_tensors(graph: Graph) -> Tensors:
+    tensors = {name: graph.tensor(name) for name in "abc"}
+    return Tensors(
+        {name: tensor.dims for name, tensor in tensors.items()},
+        {name: tensor.strides for name, tensor in tensors.items()},
+        ("c",),
+    )
+
+
+def attention_problem(case: Case, change: Mapping[str, int], layout: Any = None) -> Attention:
+    """Return the problem of a case with a shape."""
+    options = dict(OPTIONS[case.options])
+    if case.direction == "backward":
+        options.pop("stats", None)
+    if layout is not None:
+        options["layout"] = layout
+    return Attention(**{"heads": 2, "head_dim": 64, **BUILT, **change, **options})
+
+
+def attention_graph(case: Case, problem: Attention, target: Target) -> Graph:
+    make = sdpa_backward if case.direction == "backward" else sdpa_forward
+    form: Any = case.form
+    return make(problem, implementation=form, version=target.library.version, sm=target.sm, allow_hazards=True)
+
+
+def attention_names(case: Case) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the tensors of numbers that are read and written."""
+    if case.direction == "backward":
+        return ("q", "k", "v", "o", "do", "stats"), ("dq", "dk", "dv")
+    return ("q", "k", "v"), ("o", "stats") if OPTIONS[case.options].get("stats") else ("o",)
+
+
+def attention_tensors(case: Case, p: Attention) -> Tensors:
+    read, written = attention_names(case)
+    names = (*read, *written)
+    return Tensors({name: p.dims(name) for name in names}, {name: p.strides(name) for name in names}, written)
+
+
+def lengths(p: Attention) -> dict[str, Array]:
+    """Return the small tensors of a problem; sequences of a ragged one lie where dense ones would."""
+    made: dict[str, Any] = {}
+    if p.padding:
+        rng = np.random.default_rng(1)
+        made["seq_len_q"] = rng.integers(p.seq_q // 2, p.seq_q + 1, p.batch)
+        made["seq_len_kv"] = rng.integers(p.seq_kv // 2, p.seq_kv + 1, p.batch)
+    if p.ragged:
+        for name in ("q", "k", "v", "o", "stats"):
+            made[f"ragged_{name}"] = np.arange(p.batch + 1) * p.strides(name)[0]
+    if p.page_size is not None:
+        pages = np.arange(p.batch * p.pages_per_sequence).reshape(p.batch, 1, -1, 1)
+        made |= {"page_table_k": pages, "page_table_v": pages}
+    small = {name: np.asarray(value, np.int32) for name, value in made.items()}
+    return small | ({"sink": np.linspace(-1, 1, p.heads, dtype=np.float32).reshape(1, -1, 1, 1)} if p.sink else {})
+
+
+def expected_attention(case: Case, p: Attention, views: Mapping[str, Array]) -> dict[str, Array]:
+    """Return what a problem's outputs should be, in float64, from views of what it reads."""
+    held = lengths(p)
+    options: dict[str, Any] = {name: getattr(p, name) for name in ("left_bound", "right_bound", "alignment")} | {
+        name: value for name, value in held.items() if name.startswith("seq_len")
+    }
+    q, k, v = (views[name].astype(np.float64) for name in "qkv")
+    if p.page_size is not None:
+        k, v = (reference.gather_pages(x, held["page_table_k"], p.seq_kv) for x in (k, v))
+    forward = reference.forward(q, k, v, **options)
+    if case.direction == "forward":
+        return {"o": forward.o, "stats": forward.stats}
+    o, do = (views[name].astype(np.float64) for name in ("o", "do"))
+    back = reference.backward(q, k, v, o, do, views["stats"].astype(np.float64), **options)
+    return {"dq": back.dq, "dk": back.dk, "dv": back.dv}
+
+
+# What is run in a process of its own
+
+
+def differs(got: Mapping[str, Array], want: Mapping[str, Array], keep: Mapping[str, Array]) -> str:
+    """Return in words how outputs differ from what they should be, where `keep` says that rows are real."""
+    words = []
+    for name, found in got.items():
+        real = np.broadcast_to(keep.get(name, np.True_), found.shape)
+        found, wanted = np.where(real, found, 0.0).astype(np.float64), np.where(real, want[name], 0.0)
+        if np.isnan(found).any():
+            words.append(f"{name}: not written ({np.isnan(found).sum() / real.sum():.0%})")
+        elif (error := float(np.linalg.norm(found - wanted) / max(float(np.linalg.norm(wanted)), 1e-6))) > LIMIT:
+            words.append(f"{name}: relative error {error:.2g}")
+    return "; ".join(words) or RIGHT
+
+
+@dataclass
+class Run:
+    """A plan that is built for one shape and run in another."""
+
+    case: Case
+    target: Target
+
+    def __post_init__(self) -> None:
+        case = self.case
+        if case.form == "matmul":
+            self.sizes = [MATMUL, {**MATMUL, **MATMUL_CHANGES[case.change]}]
+            self.graphs = [matmul_graph(sizes) for sizes in self.sizes]
+            self.tensors = [matmul_tensors(graph) for graph in self.graphs]
+            return
+        built = attention_problem(case, {})
+        change = CHANGES[case.change]
+        layout: Any = None
+        if case.strides == "as built":
+            layout = {name: built.strides(name) for name in ("q", "k", "v", "o")}
+        elif case.strides == "heads first":
+            layout = "bhsd"
+        self.problems = [built, attention_problem(case, change, layout)]
+        self.graphs = [attention_graph(case, p, self.target) for p in self.problems]
+        self.tensors = [attention_tensors(case, p) for p in self.problems]
+
+    def config(self, graph: Graph) -> EngineConfig:
+        """Return the config a plan is built of.
+
+        Raises
+        ------
+        LookupError
+            There is none.
+        """
+        cached = self.case.way == "kernel cache"
+        asked = OperationGraph(graph, self.target, dynamic_shapes=cached, override_shapes=not cached)
+        found = asked.heuristics("A")
+        if len(found.configs) <= self.case.config:
+            why = [line for line in found.answer.text.splitlines() if "Reason" in line]
+            raise LookupError(f"{REFUSED}: {len(found.configs)} configs{': ' + why[0].strip() if why else ''}")
+        return found.configs[self.case.config]
+
+    def plans(self) -> tuple[Plan, dict[str, float]]:
+        """Return the plan to run, and the milliseconds that plans took."""
+        figures: dict[str, float] = {}
+
+        def built(name: str, config: EngineConfig, kernels: Descriptor | None = None) -> Plan:
+            start = time.perf_counter()
+            made = build_plan(config, kernel_cache=kernels)
+            figures[name] = round((time.perf_counter() - start) * 1e3, 2)
+            return made
+
+        first = self.config(self.graphs[0])
+        if self.case.way == "override shapes":
+            return built("built_ms", first), figures
+        kernels = Descriptor(DescriptorType.KERNEL_CACHE, on=self.target.library)
+        if self.target.library.version >= (9, 10, 0):
+            kernels.set(Attr.KERNEL_CACHE_OPERATION_GRAPH, first.graph.descriptor)
+        kernels.finalize()
+        built("built_ms", first, kernels)
+        return built("from_cache_ms", self.config(self.graphs[1]), kernels), figures
+
+    def overrides(self) -> Overrides | None:
+        """Return the uids, dims and strides that the variant pack says."""
+        if self.case.way == "kernel cache":
+            return None
+        graph, which = self.graphs[1], self.case.tensors
+        named = graph.tensors if which == "all" else [t for t in graph.variant_pack_tensors if not t.by_value]
+        if which == "q, k, v and o":
+            named = [tensor for tensor in named if tensor.name in ("q", "k", "v", "o")]
+        if which == "k as rows":
+            p = self.problems[1]
+            dims = [p.dims("k") if t.name == "k" else t.dims for t in named]
+            return [t.uid for t in named], dims, [p.strides("k") if t.name == "k" else t.strides for t in named]
+        return [t.uid for t in named], [t.dims for t in named], [t.strides for t in named]
+
+    # numbers
+
+    def mixes(self) -> Iterator[tuple[str, Tensors, dict[str, Any]]]:
+        """Yield the shape that was asked for, then each mix of it and the one the plan was built for.
+
+        Strides of a tensor are those of one of the two, or those of a dense tensor of the mixed dims.
+        """
+        case = self.case
+        keys = [*MATMUL] if case.form == "matmul" else [*BUILT]
+        sizes = self.sizes if case.form == "matmul" else [{key: getattr(p, key) for key in keys} for p in self.problems]
+        changed = [key for key in keys if sizes[0][key] != sizes[1][key]]
+        seen: list[Tensors] = []
+        for of_strides in ("run", "built", "dense"):
+            for which in itertools.product((1, 0), repeat=len(changed)):
+                mixed = {**sizes[1], **{key: sizes[at][key] for key, at in zip(changed, which, strict=True)}}
+                problem: Any = mixed
+                if case.form == "matmul":
+                    tensors = matmul_tensors(matmul_graph(mixed))
+                else:
+                    problem = made = attention_problem(case, mixed)
+                    tensors = attention_tensors(case, made)
+                if of_strides != "dense":
+                    strides = self.tensors[of_strides == "run"].strides
+                    tensors = Tensors(tensors.dims, strides, tensors.written)
+                if tensors not in seen:
+                    seen.append(tensors)
+                    told = [f"{key} {mixed[key]}" for key in changed]
+                    yield ", ".join([*told, f"strides {of_strides}"]), tensors, {"problem": problem}
+
+    def expected(self, tensors: Tensors, problem: Any, arenas: Mapping[str, Array]) -> dict[str, Array]:
+        """Return what is right for one of the mixes."""
+        views = {name: tensors.view(name, arenas[name]) for name in tensors.dims if name not in tensors.written}
+        if self.case.form == "matmul":
+            return {"c": views["a"].astype(np.float64) @ views["b"].astype(np.float64)}
+        return expected_attention(self.case, problem, views)
+
+    def real_rows(self) -> dict[str, Array]:
+        """Return which rows of the outputs are no padding."""
+        if self.case.form == "matmul" or not self.problems[1].padding:
+            return {}
+        p = self.problems[1]
+        held = lengths(p)
+        rows = {
+            end: (np.arange(n) < held[f"seq_len_{end}"][:, None])[:, None, :, None]
+            for end, n in (("q", p.seq_q), ("kv", p.seq_kv))
+        }
+        return {name: rows["kv" if name in ("dk", "dv") else "q"] for name in self.tensors[1].written}
+
+    def arenas(self, *, tight: bool) -> dict[str, Array]:
+        """Return memory for the tensors with numbers in it; what is to be written is NaN."""
+        rng = np.random.default_rng(0)
+        run = self.tensors[1]
+        made: dict[str, Array] = {}
+        for name in run.dims:
+            kind = np.float32 if name == "stats" else np.float16
+            spans = [run.span(name)] if tight else [4 * one.span(name) for one in self.tensors]
+            size = max(spans)
+            written = name in run.written
+            made[name] = np.full(size, np.nan, kind) if written else rng.standard_normal(size).astype(kind)
+        if self.case.form != "matmul" and self.case.direction == "backward":
+            forward = expected_attention(
+                self.case._replace(direction="forward"),
+                self.problems[1],
+                {name: run.view(name, made[name]) for name in "qkv"},
+            )
+            for name in ("o", "stats"):
+                run.view(name, made[name])[...] = forward[name]
+        return made
+
+    # running
+
+    def launch(
+        self, plan: Plan, arenas: Mapping[str, Array], *, timed: bool
+    ) -> tuple[dict[str, Array], dict[str, float]]:
+        """Run the plan once and return what its outputs' memory holds then, and microseconds where they are wanted."""
+        handle = live_handle(plan)
+        tensors = self.graphs[1].variant_pack_tensors
+        small = {} if self.case.form == "matmul" else lengths(self.problems[1])
+        figures: dict[str, float] = {}
+        with Memory(handle.device or 0) as memory:
+            holds: list[Array] = []
+            addresses = []
+            for tensor in tensors:
+                if tensor.by_value:
+                    holds.append(scalar_array(tensor, tensor.value))
+                    addresses.append(int(holds[-1].ctypes.data))
+                elif tensor.name in arenas:
+                    addresses.append(memory.copy_in(arenas[tensor.name]))
+                elif tensor.name in small:
+                    addresses.append(memory.copy_in(small[tensor.name]))
+                else:
+                    addresses.append(memory.zeros(4 * max(tensor.span_bytes, 1 << 20)))
+            workspace = memory.zeros(WORKSPACE_BYTES)
+            launcher = Launcher(plan.descriptor, [tensor.uid for tensor in tensors])
+            row, overrides = launcher.row(*addresses), self.overrides()
+            pack = launcher.pack(row, workspace, overrides)
+            launcher.run(handle, pack)
+            memory.synchronize(handle.stream)
+            found = {}
+            for tensor, address in zip(tensors, addresses, strict=True):
+                if tensor.name in self.tensors[1].written:
+                    found[tensor.name] = np.empty_like(arenas[tensor.name])
+                    memory.copy_out(address, found[tensor.name])
+            if timed:
+                figures["gpu_us"] = gpu_us(lambda: launcher.run(handle, pack), handle.device or 0, handle.stream)
+                figures["pack_us"] = host_us(lambda: launcher.pack(row, workspace, overrides))
+                if overrides is not None:
+                    figures["pack_without_us"] = host_us(lambda: launcher.pack(row, workspace))
+                figures |= self.exact(launcher.row(*addresses), workspace, memory)
+        return found, figures
+
+    def exact(self, row: bytes, workspace: int, memory: Memory) -> dict[str, float]:
+        """Return what the ordinary plan of the shape costs."""
+        graph = self.graphs[1]
+        config = OperationGraph(graph, self.target).heuristics("A").configs[0]
+        start = time.perf_counter()
+        plan = build_plan(config)
+        built_ms = (time.perf_counter() - start) * 1e3
+        handle = live_handle(plan)
+        launcher = Launcher(plan.descriptor, [tensor.uid for tensor in graph.variant_pack_tensors])
+        pack = launcher.pack(row, workspace)
+        taken = gpu_us(lambda: launcher.run(handle, pack), handle.device or 0, handle.stream)
+        memory.synchronize(handle.stream)
+        return {"exact_built_ms": round(built_ms, 2), "exact_gpu_us": taken}
+
+    def compare(self, arenas: Mapping[str, Array], found: Mapping[str, Array]) -> dict[str, Any]:
+        """Return what is seen of a run: whether it is right, and what it is right for instead."""
+        said: dict[str, Any] = {}
+        run = self.tensors[1]
+        mixes = self.mixes()
+        _, _, asked = next(mixes)
+        want = self.expected(run, asked["problem"] if self.case.form == "matmul" else self.problems[1], arenas)
+        got = {name: run.view(name, found[name]) for name in run.written}
+        said["said"] = differs(got, want, self.real_rows())
+        for name in run.written:
+            mine = np.zeros(found[name].size, bool)
+            run.view(name, mine)[...] = True
+            if outside := int((~np.isnan(found[name]) & ~mine).sum()):
+                words = f"{name}: {outside} elements outside of it written"
+                said["said"] = words if said["said"] == RIGHT else f"{said['said']}; {words}"
+        if said["said"] != RIGHT and not self.real_rows():
+            said["as_if"] = [
+                words
+                for words, tensors, mixed in mixes
+                if all(tensors.span(name) <= arenas[name].size for name in tensors.dims)
+                and differs(
+                    {name: tensors.view(name, found[name]) for name in run.written},
+                    self.expected(tensors, mixed["problem"], arenas),
+                    {},
+                )
+                == RIGHT
+            ]
+        return said
+
+
+def gpu_us(call: Any, device: int, stream: int, calls: int = 50) -> float:
+    """Return the GPU time of a call in a row of them."""
+    for _ in range(5):
+        call()
+    with Timer(device, 2) as timer:
+        timer.mark(0, stream)
+        for _ in range(calls):
+            call()
+        timer.mark(1, stream)
+        return round(timer.microseconds(0, 1) / calls, 2)
+
+
+def host_us(call: Any, calls: int = 300) -> float:
+    """Return the host time of a call."""
+    start = time.perf_counter()
+    for _ in range(calls):
+        call()
+    return round((time.perf_counter() - start) / calls * 1e6, 2)
+
+
+def outcome(case: Case) -> Iterator[dict[str, Any]]:
+    """Yield what is seen of a case, bit by bit: the process may end on the way."""
+    run = Run(case, open_target())
+    try:
+        plan, figures = run.plans()
+    except LookupError as error:
+        yield {"said": str(error)}
+        return
+    except CudnnBackendError as error:
+        yield {"said": f"{REFUSED}: {str(error).splitlines()[0]}"}
+        return
+    yield {"config": plan.tag, **figures}
+    arenas = run.arenas(tight=False)
+    found, figures = run.launch(plan, arenas, timed=False)
+    said = run.compare(arenas, found)
+    yield said
+    if said["said"] == RIGHT:
+        yield run.launch(plan, arenas, timed=True)[1]
+        return
+    arenas = run.arenas(tight=True)
+    found, _ = run.launch(plan, arenas, timed=False)
+    yield {"in_memory_of_its_size": run.compare(arenas, found)["said"]}
+
+
+def print_outcome(case: Case) -> None:
+    """Print what is seen of a case, a line of JSON for each bit."""
+    try:
+        for bit in outcome(case):
+            print(json.dumps(bit), flush=True)
+    except CudnnBackendError as error:
+        text = str(error)
+        print(json.dumps({"failed": "illegal address" if "ILLEGAL_ADDRESS" in text else text.splitlines()[0]}))
+
+
+def seen_of(case: Case) -> dict[str, Any]:
+    """Return what is seen of a case in a process of its own."""
+    seen: dict[str, Any] = {}
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # as many processes run as there are cores
+    try:
+        module = "tests.gpu.plans.test_dynamic_shapes"
+        done = run_python(["-m", module, case.name], cwd=ROOT, environment=environment, timeout_s=60)
+    except subprocess.TimeoutExpired:
+        return {"said": "it does not end"}
+    for line in done.stdout.splitlines():
+        if line.startswith("{"):
+            seen |= json.loads(line)
+    if done.code:
+        seen["ended"] = f"{done.ending}: {done.stderr.strip().splitlines()[-1][:300] if done.stderr.strip() else ''}"
+    return seen | {"said": seen.get("said") or seen.get("failed") or seen.get("ended") or "nothing"}
+
+
+# What holds here
+
+
+def question(case: Case) -> tuple[Any, ...]:
+    """Return what cuDNN offers configs for, whatever the shape."""
+    return (*case[:3], case.options, case.config)
+
+
+@pytest.fixture(scope="module")
+def seen() -> dict[Case, dict[str, Any]]:
+    """What is seen of every case, which is also kept as a figure."""
+    target = open_target()
+    version, sm = target.library.version, target.sm
+    target.close()
+    ways: list[Sharing] = ["kernel cache"]
+    if version >= (9, 21, 0):
+        ways.append("override shapes")
+    asked = [case for way in ways for case in cases(way)]
+    with ThreadPoolExecutor(WORKERS) as pool:
+        first = [case for case in asked if case[3] == "as built" and case[5:7] == ("memory", "dense")]
+        found = dict(zip(first, pool.map(seen_of, first), strict=True))
+        refused = {question(case) for case, said in found.items() if said["said"].startswith(REFUSED)}
+        rest = [case for case in asked if case not in found and question(case) not in refused]
+        found |= zip(rest, pool.map(seen_of, rest), strict=True)
+    words = {case.name: said for case, said in found.items()}
+    add_figure("one plan for many shapes", version=".".join(map(str, version)), sm=sm, seen=words)
+    return found
+
+
+def offered(seen: Mapping[Case, Mapping[str, Any]]) -> dict[Case, str]:
+    """Return what is said of the cases cuDNN does not refuse."""
+    return {case: said["said"] for case, said in seen.items() if not said["said"].startswith(REFUSED)}
+
+
+def test_matmuls_of_any_shape_are_right(seen: dict[Case, dict[str, Any]]) -> None:
+    """The control: the ways themselves are gone right."""
+    controls = {case.name: said for case, said in offered(seen).items() if case.form == "matmul"}
+    assert len(controls) >= len(MATMUL_CHANGES)
+    assert {name: said for name, said in controls.items() if said != RIGHT} == {}
+
+
+def test_the_shape_that_was_built_for_is_right(seen: dict[Case, dict[str, Any]]) -> None:
+    """But for override shapes of many operations: for them the table of faults is asked."""
+    same = {
+        case.name: said
+        for case, said in offered(seen).items()
+        if case.change == "as built"
+        and case.strides == "dense"
+        and (case.way == "kernel cache" or case.form != "composite")
+    }
+    assert same
+    assert {name: said for name, said in same.items() if said != RIGHT} == {}
+
+
+def test_override_shapes_of_ragged_sequences_are_right(seen: dict[Case, dict[str, Any]]) -> None:
+    """The one way of cuDNN's own in which one plan of attention serves many shapes."""
+    ragged = {
+        case.name: said
+        for case, said in offered(seen).items()
+        if case.way == "override shapes" and OPTIONS.get(case.options, {}).get("ragged")
+    }
+    assert {name: said for name, said in ragged.items() if said != RIGHT} == {}
+
+
+def test_what_is_wrong_is_in_the_table_of_faults(seen: dict[Case, dict[str, Any]]) -> None:
+    target = open_target()
+    unknown = {}
+    for case, said in offered(seen).items():
+        if case.form != "matmul" and said != RIGHT:
+            form: Any = "unified" if case.form == "unified" else "single operations"
+            use = Use(attention_problem(case, {}), case.direction == "backward", form)
+            faults = find_faults(use, version=target.library.version, sm=target.sm, sharing=case.way)
+            if not list(faults):
+                unknown[case.name] = said
+    target.close()
+    assert unknown == {}
+
+
+def test_the_faults_hold_here(seen: dict[Case, dict[str, Any]]) -> None:
+    """Each row about many shapes that names this version and architecture is seen."""
+    target = open_target()
+    wrong = {case.way for case, said in offered(seen).items() if said != RIGHT}
+    holding = {row.sharing for row in FAULTS if row.sharing and row.holds_in(target.library.version, target.sm)}
+    target.close()
+    assert holding <= wrong
+
+
+def case_of(name: str) -> Case:
+    """Return the case of a name."""
+    *words, config = name.split("/")
+    return Case._make([*words, int(config)])
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        print_outcome(case_of(sys.argv[1]))
+    else:
+        ways: tuple[Sharing, ...] = ("kernel cache", "override shapes")
+        print(*(case.name for way in ways for case in cases(way)), sep="\n")

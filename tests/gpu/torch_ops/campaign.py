@@ -1,0 +1,463 @@
+"""Random problems of the torch operators against float64 on the GPU: ``python -m tests.gpu.torch_ops.campaign``.
+
+Dense tensors of random batch and lengths (forward, statistics, every gradient), packed tokens, paged K and V, and
+decoding of 64 sequences of up to 32k tokens. The record says how many are right, how far off the worst is, and what
+the first call of each shape took of the host.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from cudnn_backend_py.torch_ops import attention, attention_varlen, attention_with_kvcache
+from tests.support.torch_reference import Masks, attend, error, fill_pages, gradients, pack, unpack
+
+LIMITS = {"float16": 2e-3, "bfloat16": 1.6e-2}  # relative Frobenius, gradients get twice that
+MOST = 1024  # tokens of a sequence
+CAUSAL = {"causal": True}
+WINDOW = {"causal": True, "left_bound": 65}
+# name: options of the operator, heads of Q and K, head dim, type, layout
+DENSE: dict[str, tuple[dict[str, Any], int, int, int, str, str]] = {
+    "plain": ({}, 4, 4, 64, "float16", "bshd"),
+    "causal": (CAUSAL, 4, 4, 64, "float16", "bshd"),
+    "causal, heads first": (CAUSAL, 4, 4, 64, "bfloat16", "bhsd"),
+    "slices of one buffer": (CAUSAL, 4, 4, 64, "float16", "packed"),
+    "window": (WINDOW, 4, 4, 128, "bfloat16", "bshd"),
+    "grouped heads": (CAUSAL, 8, 2, 128, "float16", "bshd"),
+    "grouped heads, heads first": (CAUSAL, 4, 2, 64, "float16", "bhsd"),
+    "padding": ({"lengths": True, **CAUSAL}, 4, 4, 64, "float16", "bshd"),
+    "padding, heads first": ({"lengths": True}, 4, 4, 64, "float16", "bhsd"),
+    "bias": ({"bias": True}, 4, 4, 64, "float16", "bshd"),
+    "soft cap": ({"soft_cap": 5.0, **CAUSAL}, 4, 4, 64, "float16", "bshd"),
+    "sink": ({"sink": True, **CAUSAL}, 4, 2, 64, "bfloat16", "bshd"),
+    "alibi": ({"alibi": True, **CAUSAL}, 4, 4, 64, "float16", "bshd"),
+}
+VARLEN: dict[str, tuple[dict[str, Any], int, int, int, str]] = {
+    "plain": ({}, 4, 4, 64, "float16"),
+    "causal": (CAUSAL, 4, 4, 64, "bfloat16"),
+    "causal, grouped heads": (CAUSAL, 8, 2, 128, "float16"),
+    "causal, top left": ({"alignment": "top_left", **CAUSAL}, 4, 2, 64, "float16"),
+    "window": (WINDOW, 4, 2, 64, "float16"),
+    "sink": ({"sink": True, **CAUSAL}, 4, 2, 64, "bfloat16"),
+    "sink, window": ({"sink": True, **WINDOW}, 4, 4, 64, "float16"),
+    "soft cap": ({"soft_cap": 5.0, **CAUSAL}, 4, 4, 64, "float16"),
+}
+PAGED: dict[str, tuple[dict[str, Any], int, int, int, str, int]] = {
+    "plain": ({}, 4, 4, 64, "float16", 16),
+    "causal, grouped heads": (CAUSAL, 8, 2, 128, "bfloat16", 64),
+    "window": (WINDOW, 8, 2, 64, "float16", 16),
+    "sink": ({"sink": True, **CAUSAL}, 8, 2, 64, "float16", 32),
+    "soft cap": ({"soft_cap": 5.0, **CAUSAL}, 4, 2, 64, "float16", 128),
+}
+
+
+class Record:
+    """What came out so far."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, dict[str, Any]] = {}
+
+    def add(self, part: str, problem: dict[str, Any], kind: str, errors: dict[str, float], host_ms: float) -> None:
+        """Add a problem that was run."""
+        limits = {name: LIMITS[kind] * (2 if name.startswith("d") else 1) for name in errors}
+        wrong = {name: value for name, value in errors.items() if not value < limits[name]}
+        self._count(part, problem, wrong or None, errors)
+        self.parts[part]["host_ms"].append(host_ms)
+
+    def fail(self, part: str, problem: dict[str, Any], failure: Exception) -> None:
+        """Add a problem that could not be run."""
+        self._count(part, problem, f"{type(failure).__name__}: {failure}"[:400], {})
+
+    def _count(self, part: str, problem: dict[str, Any], wrong: Any, errors: dict[str, float]) -> None:
+        found = self.parts.setdefault(
+            part, {"problems": 0, "right": 0, "wrong": [], "worst": {}, "by_name": {}, "host_ms": []}
+        )
+        found["problems"] += 1
+        found["right"] += wrong is None
+        by_name = found["by_name"].setdefault(problem["name"], [0, 0])
+        by_name[0] += wrong is None
+        by_name[1] += 1
+        if wrong is not None and len(found["wrong"]) < 200:
+            found["wrong"].append(problem | {"wrong": wrong})
+        for name, value in errors.items():
+            if not value <= found["worst"].get(name, 0.0):
+                found["worst"][name] = value
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record with host times as quantiles."""
+        return {name: part | {"host_ms": _quantiles(part["host_ms"])} for name, part in self.parts.items()}
+
+
+def _quantiles(values: list[float]) -> dict[str, float]:
+    ordered = sorted(values)
+    at = {"median": 0.5, "p90": 0.9, "p99": 0.99, "most": 1.0}
+    return {name: ordered[min(len(ordered) - 1, int(share * len(ordered)))] for name, share in at.items() if ordered}
+
+
+def _size(rng: random.Random, most: int, least: int = 1) -> int:
+    """Return a number between two, each order of magnitude as likely."""
+    return round(math.exp(rng.uniform(math.log(least), math.log(most))))
+
+
+def _length(rng: random.Random, most: int) -> int:
+    return rng.choice((0, 1, _size(rng, most), _size(rng, most), _size(rng, most)))
+
+
+class Inputs:
+    """Random tensors of one seed on the GPU."""
+
+    def __init__(self, torch: Any, kind: str, seed: int) -> None:
+        self.torch, self.type = torch, getattr(torch, kind)
+        self._generator = torch.Generator(device="cuda").manual_seed(seed)
+
+    def normal(self, *dims: int, dtype: Any = None) -> Any:
+        """Return normal numbers of the type of Q, or another."""
+        return self.torch.randn(dims, device="cuda", dtype=dtype or self.type, generator=self._generator)
+
+    def heads(self, b: int, h: int, s: int, d: int, layout: str) -> Any:
+        """Return [b, h, s, d], laid out as told."""
+        if layout == "bhsd":
+            return self.normal(b, h, s, d)
+        return self.normal(b, s, h, d).transpose(1, 2)
+
+    def ints(self, values: list[int]) -> Any:
+        """Return int32 numbers."""
+        return self.torch.tensor(values, dtype=self.torch.int32, device="cuda")
+
+
+def _masks(options: dict[str, Any], bottom_right: bool) -> Masks:
+    return Masks(
+        left_bound=options.get("left_bound"),
+        right_bound=0 if options.get("causal") else None,
+        bottom_right=options.get("alignment", "bottom_right" if bottom_right else "top_left") == "bottom_right",
+        soft_cap=options.get("soft_cap"),
+    )
+
+
+def _timed(torch: Any, call: Callable[[], Any]) -> tuple[Any, float]:
+    """Return what a call returns, and its host time in milliseconds."""
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    found = call()
+    return found, (time.perf_counter() - begin) * 1e3
+
+
+def dense_problem(rng: random.Random) -> dict[str, Any]:
+    """Return a random problem of dense tensors."""
+    name = rng.choice(list(DENSE))
+    while True:
+        b, s_q = _size(rng, 32), _size(rng, MOST)
+        s_kv = s_q if rng.random() < 0.7 else _size(rng, MOST)
+        if b * s_q * s_kv <= 1 << 22:
+            break
+    lengths = [[_length(rng, s) for _ in range(b)] for s in (s_q, s_kv)]
+    return {"name": name, "batch": b, "seq_q": s_q, "seq_kv": s_kv, "lengths": lengths, "seed": rng.randrange(1 << 30)}
+
+
+def run_dense(torch: Any, p: dict[str, Any], record: Record | None, shapes: str) -> None:
+    """Run a problem of dense tensors, forward and backward."""
+    options, heads, kv_heads, d, kind, layout = DENSE[p["name"]]
+    options = dict(options)
+    new = Inputs(torch, kind, p["seed"])
+    b, s_q, s_kv = p["batch"], p["seq_q"], p["seq_kv"]
+    if layout == "packed":
+        s_kv = s_q
+        q, k, v = (x.transpose(1, 2) for x in new.normal(b, s_q, 3, heads, d).unbind(2))
+    else:
+        q = new.heads(b, heads, s_q, d, layout)
+        k, v = (new.heads(b, kv_heads, s_kv, d, layout) for _ in range(2))
+    d_o, inputs, others = new.heads(b, heads, s_q, d, layout), {"q": q, "k": k, "v": v}, {}
+    if options.pop("lengths", False):
+        others = {"len_q": new.ints(p["lengths"][0]), "len_kv": new.ints(p["lengths"][1])}
+    if options.pop("bias", False):
+        inputs["bias"] = new.normal(1, heads, s_q, s_kv)
+    if options.pop("sink", False):
+        inputs["sink"] = new.normal(heads, dtype=torch.float32)
+    slopes = {}
+    if options.pop("alibi", False):
+        slopes["alibi_slopes"] = 2.0 ** -torch.arange(1, heads + 1, device="cuda", dtype=torch.float32)
+    for x in inputs.values():
+        x.requires_grad_(True)
+    lengths = {f"seq_{name}": x for name, x in others.items()}
+    more = {name: x for name, x in inputs.items() if name not in "qkv"}
+
+    def forward() -> Any:
+        return attention(q, k, v, **options, **lengths, **more, **slopes, shapes=shapes, return_stats=True)
+
+    (o, stats), host = _timed(torch, forward)
+    found, host_backward = _timed(torch, lambda: torch.autograd.grad(o, list(inputs.values()), d_o))
+    if record is None:
+        return
+    # Rows beyond the lengths are 0, whatever the gradient of the output is there.
+    want = gradients(inputs, d_o, _masks(options, False), **others, **slopes)
+    errors = {"o": error(o, want["o"])} | {
+        f"d{name}": error(x, want[f"d{name}"]) for name, x in zip(inputs, found, strict=True)
+    }
+    has_keys = want["stats"] != float("-inf")
+    errors["stats"] = error(stats.squeeze(-1)[has_keys], want["stats"][has_keys])
+    record.add("dense", p, kind, errors, host)
+    record.parts["dense"]["host_ms"].append(host_backward)
+
+
+def varlen_problem(rng: random.Random) -> dict[str, Any]:
+    """Return a random problem of packed tokens."""
+    name = rng.choice(list(VARLEN))
+    b = _size(rng, 16)
+    many_q = [_length(rng, MOST // 2) for _ in range(b)]
+    same = rng.random() < 0.6
+    many_kv = many_q if same else [_length(rng, MOST // 2) for _ in range(b)]
+    return {"name": name, "len_q": many_q, "len_kv": many_kv, "same": same, "seed": rng.randrange(1 << 30)}
+
+
+def run_varlen(torch: Any, p: dict[str, Any], record: Record | None, shapes: str) -> None:
+    """Run a problem of packed tokens, forward and backward."""
+    options, heads, kv_heads, d, kind = VARLEN[p["name"]]
+    options = dict(options)
+    new = Inputs(torch, kind, p["seed"])
+    many_q, many_kv = p["len_q"], p["len_kv"]
+    q, d_o = (new.normal(sum(many_q), heads, d) for _ in range(2))
+    inputs = {"q": q, "k": new.normal(sum(many_kv), kv_heads, d), "v": new.normal(sum(many_kv), kv_heads, d)}
+    if options.pop("sink", False):
+        inputs["sink"] = new.normal(heads, dtype=torch.float32)
+    for x in inputs.values():
+        x.requires_grad_(True)
+    cu_q, cu_kv = (new.ints([sum(many[:i]) for i in range(len(many) + 1)]) for many in (many_q, many_kv))
+    longest, longest_kv = max(many_q), max(many_kv)
+    more = {"sink": inputs["sink"]} if "sink" in inputs else {}
+
+    def forward() -> Any:
+        packed = (inputs["q"], inputs["k"], inputs["v"], cu_q, None if p["same"] else cu_kv, longest, longest_kv)
+        return attention_varlen(*packed, **options, **more, shapes=shapes, return_stats=True)
+
+    (o, stats), host = _timed(torch, forward)
+    found, host_backward = _timed(torch, lambda: torch.autograd.grad(o, list(inputs.values()), d_o))
+    if record is None:
+        return
+    wide = {
+        name: x
+        if name == "sink"
+        else unpack(x.detach(), *((many_q, longest) if name == "q" else (many_kv, longest_kv)))
+        for name, x in inputs.items()
+    }
+    want = gradients(
+        wide,
+        unpack(d_o, many_q, longest),
+        _masks(options, True),
+        len_q=new.ints(many_q),
+        len_kv=new.ints(many_kv),
+    )
+    errors = {"o": error(o, pack(want["o"], many_q)), "dq": error(found[0], pack(want["dq"], many_q))}
+    errors |= {f"d{name}": error(x, pack(want[f"d{name}"], many_kv)) for name, x in zip("kv", found[1:3], strict=True)}
+    if more:
+        errors["dsink"] = error(found[3], want["dsink"])
+    lse = pack(want["stats"], many_q)
+    has_keys = lse != float("-inf")
+    errors["stats"] = error(stats[has_keys], lse[has_keys])
+    record.add("varlen", p, kind, errors, host)
+    record.parts["varlen"]["host_ms"].append(host_backward)
+
+
+def paged_problem(rng: random.Random) -> dict[str, Any]:
+    """Return a random problem of paged K and V: decoding, a chunk of equal lengths, or packed tokens."""
+    name, way = rng.choice(list(PAGED)), rng.choice(("decode", "chunk", "packed"))
+    b = _size(rng, 32)
+    chunk = 1 if way == "decode" else _size(rng, 256, 2)
+    many_q = [chunk] * b if way != "packed" else [_length(rng, 256) for _ in range(b)]
+    # The queries' own keys are in the pages; some sequences have just those, some none at all.
+    many_kv = [n + rng.choice((0, 1, _size(rng, MOST), _size(rng, MOST))) for n in many_q]
+    if rng.random() < 0.2 and "causal" not in PAGED[name][0]:
+        many_kv[rng.randrange(b)] = rng.choice((0, 1))
+    return {"name": name, "way": way, "len_q": many_q, "len_kv": many_kv, "seed": rng.randrange(1 << 30)}
+
+
+def run_paged(torch: Any, p: dict[str, Any], record: Record | None, shapes: str) -> None:
+    """Run a problem of paged K and V."""
+    options, heads, kv_heads, d, kind, page_size = PAGED[p["name"]]
+    options = dict(options)
+    new = Inputs(torch, kind, p["seed"])
+    many_q, many_kv = p["len_q"], p["len_kv"]
+    b, longest, longest_kv = len(many_q), max(*many_q, 1), max(*many_kv, 1)
+    k, v = (new.heads(b, kv_heads, longest_kv, d, "bshd") for _ in range(2))
+    # The same pages for every problem of a kind, as in a server: few of them are anyone's.
+    k_pages, table = fill_pages(k, many_kv, page_size, 4096 - b * -(-longest_kv // page_size), p["seed"])
+    v_pages, _ = fill_pages(v, many_kv, page_size, 4096 - b * -(-longest_kv // page_size), p["seed"])
+    q = new.heads(b, heads, longest, d, "bshd")
+    more = {"sink": new.normal(heads, dtype=torch.float32)} if options.pop("sink", False) else {}
+    packed: dict[str, Any] = {}
+    given = q.transpose(1, 2)
+    if p["way"] == "packed":
+        given = pack(q, many_q)
+        packed = {"cu_seqlens_q": new.ints([sum(many_q[:i]) for i in range(b + 1)]), "max_seqlen_q": longest}
+
+    def forward() -> Any:
+        return attention_with_kvcache(
+            *(given, k_pages, v_pages, table, new.ints(many_kv)),
+            **(options | more | packed),
+            shapes=shapes,
+            return_stats=True,
+        )
+
+    (o, stats), host = _timed(torch, forward)
+    if record is None:
+        return
+    wide = {name: x.double() for name, x in (("q", q), ("k", k), ("v", v))}
+    want, lse = attend(
+        *wide.values(),
+        _masks(options, True),
+        len_q=new.ints(many_q),
+        len_kv=new.ints(many_kv),
+        **{name: x.double() for name, x in more.items()},
+    )
+    if packed:
+        want, lse = pack(want, many_q), pack(lse, many_q)
+    else:
+        o, stats = o.transpose(1, 2), stats.squeeze(-1)
+    has_keys = lse != float("-inf")
+    record.add("paged", p, kind, {"o": error(o, want), "stats": error(stats[has_keys], lse[has_keys])}, host)
+
+
+def decode_long(torch: Any, record: Record) -> None:
+    """Decode 64 sequences of up to 32k tokens."""
+    rng = random.Random(64)
+    for heads, kv_heads, d, page_size in ((8, 1, 128, 64), (8, 2, 64, 16)):
+        new = Inputs(torch, "bfloat16", heads + page_size)
+        many = [32768, 1, 2, *(_size(rng, 32768) for _ in range(61))]
+        k, v = (new.heads(64, kv_heads, 32768, d, "bshd") for _ in range(2))
+        k_pages, table = fill_pages(k, many, page_size, 7, 1)
+        v_pages, _ = fill_pages(v, many, page_size, 7, 1)
+        q, lens = new.normal(64, 1, heads, d), new.ints(many)
+        p = {"name": f"{heads} heads over {kv_heads}, d {d}, pages of {page_size}"}
+        (o, stats), host = _timed(
+            torch,
+            lambda q=q, k=k_pages, v=v_pages, table=table, lens=lens: attention_with_kvcache(
+                q, k, v, table, lens, causal=True, return_stats=True
+            ),
+        )
+        wants = [
+            attend(*(x[i : i + 8].double() for x in (q.transpose(1, 2), k, v)), Masks(), len_kv=lens[i : i + 8])
+            for i in range(0, 64, 8)
+        ]
+        want, lse = (torch.cat(parts) for parts in zip(*wants, strict=True))
+        errors = {"o": error(o.transpose(1, 2), want), "stats": error(stats.squeeze(-1), lse)}
+        record.add("decode", p, "bfloat16", errors, host)
+
+
+PARTS: dict[str, tuple[Callable[..., Any], Callable[..., Any], int]] = {
+    "dense": (dense_problem, run_dense, 1000),
+    "varlen": (varlen_problem, run_varlen, 500),
+    "paged": (paged_problem, run_paged, 500),
+}
+
+
+def largest(part: str) -> list[dict[str, Any]]:
+    """Return problems at the bounds of each kind of a part: whose plans then serve all others."""
+    if part == "dense":
+        full = [[MOST] * 32] * 2
+        return [
+            {"name": name, "batch": 32, "seq_q": MOST, "seq_kv": MOST, "lengths": full, "seed": 1} for name in DENSE
+        ]
+    if part == "varlen":
+        return [
+            {"name": name, "len_q": many, "len_kv": many, "same": same, "seed": 1}
+            for name in VARLEN
+            for many in [[MOST // 2] * 16]
+            for same in (True, False)
+        ]
+    return [
+        {"name": name, "way": way, "len_q": [n] * 32, "len_kv": [MOST + 256] * 32, "seed": 1}
+        for name in PAGED
+        for way, n in (("decode", 1), ("chunk", 256), ("packed", 256))
+    ]
+
+
+def main() -> None:
+    """Run the campaign and write its record: each part in a process of its own, all at the same time."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--seconds", type=float, default=100.0, help="after which no problem is begun")
+    parser.add_argument("--shapes", default="any", help="policy")
+    parser.add_argument("--share", type=float, default=1.0, help="of the problems")
+    parser.add_argument("--seed", type=int, default=2026)
+    parser.add_argument("--parts", default="dense,varlen,paged,decode")
+    chosen = parser.parse_args()
+    parts = chosen.parts.split(",")
+    if len(parts) == 1:
+        found = _record(parts[0], chosen)
+    else:
+        records = [chosen.output.with_suffix(f".{part}.json") for part in parts]
+        asked = ["--seconds", chosen.seconds, "--shapes", chosen.shapes, "--share", chosen.share, "--seed", chosen.seed]
+        command = [sys.executable, "-m", "tests.gpu.torch_ops.campaign", *map(str, asked)]
+        runs = [
+            subprocess.Popen([*command, "--parts", part, "--output", str(record)])
+            for part, record in zip(parts, records, strict=True)
+        ]
+        for run in runs:
+            run.wait()
+        found = {}
+        for record in records:
+            part = json.loads(record.read_text(encoding="utf-8"))
+            found = part | {key: found.get(key, {}) | part[key] for key in ("seconds", "parts")}
+            record.unlink()
+    chosen.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def _record(part: str, chosen: argparse.Namespace) -> dict[str, Any]:
+    """Return the record of one part."""
+    import torch
+
+    begin = time.perf_counter()
+    record = Record()
+    if part == "decode":
+        decode_long(torch, record)
+    else:
+        _run_part(torch, part, record, chosen, begin)
+    found = record.to_dict()
+    for name, one in found.items():
+        print(name, f"{one['right']} of {one['problems']} right", one["worst"], one["host_ms"], one["by_name"])
+        for wrong in one["wrong"][:6]:
+            print("  ", json.dumps(wrong)[:600])
+    return {
+        "gpu": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "cudnn": torch.backends.cudnn.version(),
+        "shapes": chosen.shapes,
+        "seconds": {part: time.perf_counter() - begin},
+        "parts": found,
+    }
+
+
+def _run_part(torch: Any, part: str, record: Record, chosen: argparse.Namespace, begin: float) -> None:
+    make, run, count = PARTS[part]
+
+    def warm(problem: dict[str, Any]) -> None:
+        try:
+            run(torch, problem, None, chosen.shapes)
+        except Exception as failure:  # a campaign tells and goes on
+            record.fail(f"{part}, plans", problem, failure)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(warm, largest(part)))
+    torch.cuda.synchronize()
+    rng = random.Random(chosen.seed)
+    for _ in range(int(count * chosen.share)):
+        if time.perf_counter() - begin > chosen.seconds:
+            break
+        problem = make(rng)
+        try:
+            run(torch, problem, record, chosen.shapes)
+        except Exception as failure:  # a campaign tells and goes on
+            record.fail(part, problem, failure)
+
+
+if __name__ == "__main__":
+    main()

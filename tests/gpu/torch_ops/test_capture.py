@@ -1,0 +1,151 @@
+"""CUDA graphs of the operators: replayed with new numbers and lengths, and no plan built while one is captured."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import UsageError
+from cudnn_backend_py.torch_ops import attention, attention_varlen, attention_with_kvcache, clear_plans
+from tests.support.torch_reference import Masks, attend, error, fill_pages, gradients, pack, unpack
+
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
+
+
+def ints(values: list[int]) -> Any:
+    return torch.tensor(values, device="cuda", dtype=torch.int32)
+
+
+def capture(call: Callable[[], Any]) -> tuple[Any, Any]:
+    """Return a CUDA graph of a call that was warmed up, and what the call returned."""
+    call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = call()
+    return graph, found
+
+
+def test_packed_tokens_with_other_lengths() -> None:
+    t, longest = 512, 300
+    q, k, v, d_o = (torch.randn(t, 4, 64, device="cuda", dtype=torch.half) for _ in range(4))
+    inputs = [x.requires_grad_(True) for x in (q, k, v)]
+    cu = ints([0, 100, 200, 300, 512])
+
+    def step() -> Any:
+        o = attention_varlen(*inputs, cu, None, longest, causal=True)
+        return (o, *torch.autograd.grad(o, inputs, d_o))
+
+    graph, found = capture(step)
+    for many in ([100, 100, 100, 212], [1, 0, 300, 211], [300, 200, 12, 0]):
+        with torch.no_grad():
+            cu.copy_(ints([sum(many[:i]) for i in range(5)]))
+            for x in inputs:
+                x.copy_(torch.randn_like(x))
+        graph.replay()
+        wide = {name: unpack(x.detach(), many, longest) for name, x in zip("qkv", inputs, strict=True)}
+        lens = {"len_q": ints(many), "len_kv": ints(many)}
+        want = gradients(wide, unpack(d_o, many, longest), Masks(right_bound=0), **lens)
+        for x, name in zip(found, ("o", "dq", "dk", "dv"), strict=True):
+            assert error(x, pack(want[name], many)) < 4e-3, (many, name)
+
+
+@pytest.mark.parametrize("shapes", ["exact", "any", "adaptive"])
+def test_decoding_with_other_lengths_and_pages(shapes: str) -> None:
+    b, s, longest = 4, 1, 320
+    q = torch.randn(b, s, 8, 64, device="cuda", dtype=torch.half)
+    lens, table = ints([1] * b), torch.zeros(b, longest // 16, device="cuda", dtype=torch.int32)
+    pages = [torch.zeros(200, 16, 2, 64, device="cuda", dtype=torch.half) for _ in range(2)]
+    graph, o = capture(lambda: attention_with_kvcache(q, *pages, table, lens, causal=True, shapes=shapes))
+    for many in ([320, 1, 17, 64], [5, 200, 1, 1]):
+        k, v = (torch.randn(b, 2, longest, 64, device="cuda", dtype=torch.half) for _ in range(2))
+        for x, whole in zip(pages, (k, v), strict=True):
+            filled, order = fill_pages(whole, many, 16, 200 - b * longest // 16, sum(many))
+            x.copy_(filled)
+        table.copy_(order)
+        lens.copy_(ints(many))
+        q.copy_(torch.randn_like(q))
+        graph.replay()
+        want, _ = attend(*(x.double() for x in (q.transpose(1, 2), k, v)), Masks(), len_kv=lens)
+        assert error(o.transpose(1, 2), want) < 2e-3
+
+
+@pytest.mark.parametrize("shapes", ["exact", "any", "adaptive"])
+def test_dense_with_other_numbers(shapes: str) -> None:
+    q, k, v = (torch.randn(2, 100, 4, 64, device="cuda", dtype=torch.half).transpose(1, 2) for _ in range(3))
+    graph, o = capture(lambda: attention(q, k, v, causal=True, shapes=shapes))
+    q.copy_(torch.randn_like(q))
+    graph.replay()
+    want, _ = attend(*(x.double() for x in (q, k, v)), Masks(right_bound=0))
+    assert error(o, want) < 2e-3
+
+
+@pytest.mark.parametrize("shapes", ["exact", "any", "adaptive"])
+def test_no_plan_is_built_while_capturing(shapes: str) -> None:
+    clear_plans()
+    q, k, v = (torch.randn(2, 120, 4, 64, device="cuda", dtype=torch.half).transpose(1, 2) for _ in range(3))
+    kept = torch.zeros(8, device="cuda")
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kept += 1
+        with pytest.raises(UsageError, match="before the capture") as caught:
+            attention(q, k, v, causal=True, shapes=shapes)
+        kept += 1
+    assert caught.value.code == "plan-in-capture"
+    graph.replay()
+    assert float(kept[0]) == 2, "the capture went on"
+    graph, o = capture(lambda: attention(q, k, v, causal=True, shapes=shapes))
+    graph.replay()
+    want, _ = attend(*(x.double() for x in (q, k, v)), Masks(right_bound=0))
+    assert error(o, want) < 2e-3
+
+
+def test_captures_while_other_threads_meet_new_shapes() -> None:
+    """Plans built elsewhere, in the foreground and the background, leave a capture valid."""
+    stop, failed = threading.Event(), []
+
+    def work() -> None:
+        try:
+            with torch.cuda.stream(torch.cuda.Stream()):
+                s = 64
+                while not stop.is_set():
+                    q = torch.zeros(1, s, 2, 64, device="cuda", dtype=torch.half).transpose(1, 2)  # no generator
+                    for _ in range(3):
+                        attention(q, q, q, shapes="adaptive")
+                    s += 8
+        except Exception as error:  # told by the main thread
+            failed.append(repr(error))
+
+    q, k, v = (torch.randn(2, 100, 4, 64, device="cuda", dtype=torch.half).transpose(1, 2) for _ in range(3))
+    attention(q, k, v)
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        for _ in range(20):
+            torch.cuda.current_stream().synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                o = attention(q, k, v)
+            graph.replay()
+    finally:
+        stop.set()
+        thread.join()
+    assert not failed, failed
+    want, _ = attend(*(x.double() for x in (q, k, v)), Masks())
+    assert error(o, want) < 2e-3
+
+
+def test_memory_of_a_graph_outlives_forgotten_plans() -> None:
+    q, k, v = (torch.randn(2, 100, 4, 64, device="cuda", dtype=torch.half).transpose(1, 2) for _ in range(3))
+    graph, o = capture(lambda: attention(q, k, v, shapes="any"))
+    for s in range(1, 40):  # others come and go
+        x = torch.randn(1, 7 * s, 4, 64, device="cuda", dtype=torch.half).transpose(1, 2)
+        attention(x, x, x, shapes="any")
+    q.copy_(torch.randn_like(q))
+    graph.replay()
+    want, _ = attend(*(x.double() for x in (q, k, v)), Masks())
+    assert error(o, want) < 2e-3

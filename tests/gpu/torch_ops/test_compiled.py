@@ -1,0 +1,431 @@
+"""The compiled step of torch's operators: what it finds, writes, gives back and leaves to Python.
+
+It is connected to tensors of the host and to functions of the test's own instead of a launch, so it runs wherever torch
+and a C++ compiler are. That its results are Python's is tested with the operators.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import shutil
+import subprocess
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the step is torch's")
+from torch.overrides import TorchFunctionMode  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+from cudnn_backend_py.native.fast_call import _Call  # noqa: E402
+from cudnn_backend_py.torch_ops.compiled import INPUT, NUMBER, OUTPUT, PIECE  # noqa: E402
+from cudnn_backend_py.torch_ops.extension import Build, folder, load  # noqa: E402
+
+WORDS = 6  # of a row
+STREAM = 4096
+NUMBERS = (None, 0.5, "top_left")
+Address = ctypes.c_void_p
+
+
+class Launches:
+    """What the step launches: it notes the row, and answers a status."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[list[int], int, int, list[int]]] = []
+        self.status = 0
+        self.stream, self.is_captured = STREAM, 0
+        self.asked: list[tuple[Any, ...]] = []  # gradients that Python was asked for
+        self.parameters = (ctypes.c_int64 * 4)()
+        self.go = ctypes.CFUNCTYPE(ctypes.c_int, Address)(self._go)
+        self.current = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(Address))(self._current)
+        self.capturing = ctypes.CFUNCTYPE(ctypes.c_int, Address, ctypes.POINTER(ctypes.c_int))(self._capturing)
+
+    def _go(self, address: int) -> int:
+        call = _Call.from_address(address)
+        row = (ctypes.c_uint64 * WORDS).from_address(call.row)
+        self.seen.append((list(row), call.workspace or 0, call.filled, list(self.parameters)))
+        call.filled = 1
+        return self.status
+
+    def _current(self, _device: int, out: Any) -> int:
+        out[0] = self.stream
+        return 0
+
+    def _capturing(self, stream: int, out: Any) -> int:
+        assert stream == self.stream
+        out[0] = self.is_captured
+        return 0
+
+    def differentiate(self, number: int, tensors: tuple[Any, ...], numbers: tuple[Any, ...], wanted: int) -> Any:
+        self.asked.append((number, len(tensors), numbers, wanted))
+        return tuple(torch.full_like(x, index + 1) for index, x in enumerate(tensors[3:]))
+
+    def fail(self, function: int, status: int) -> None:
+        raise ValueError(f"function {function} answered {status}")
+
+
+def address(function: Any) -> int | None:
+    return ctypes.cast(function, Address).value
+
+
+@pytest.fixture(scope="module")
+def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A copy: a file that is loaded twice is one module."""
+    path, build = tmp_path_factory.mktemp("step") / "step.so", Build.of(torch)
+    built = folder().path / build.file
+    if built.exists():
+        shutil.copy(built, path)
+        return load(path)
+    done = subprocess.run([*build.command, "-o", str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[:2000]
+    return load(path)
+
+
+@pytest.fixture
+def launches(module: Any) -> Iterator[Launches]:
+    made = Launches()
+    functions = (address(made.go), address(made.current), address(made.capturing))
+    module.connect(*functions, made.differentiate, "cpu")
+    yield made
+    module.forget(None)
+
+
+@pytest.fixture
+def operator(module: Any) -> int:
+    """Three tensors, which have gradients; that of the last one only if wanted."""
+    return int(module.define(3, 0b111, 0b100, (), ()))
+
+
+@pytest.fixture
+def tensors() -> Any:
+    return torch.randn(3, 1, 2, 8, 4).unbind()
+
+
+def describe(launches: Launches, outputs: Any, row: Any, **more: Any) -> tuple[Any, ...]:
+    """Return a plan as the step is taught it."""
+    words = (ctypes.c_uint64 * WORDS)()
+    call = _Call()
+    call.row = ctypes.addressof(words)
+    fail: Callable[..., Any] = launches.fail
+    call.run.fail = id(fail)
+    parts = {"limits": (), "parameters": (), "pieces": (), "own": -1, "copied": 0, "token": 1, "cost": 0, "holds": None}
+    parts |= more
+    return (
+        *(ctypes.addressof(call), ctypes.addressof(launches.parameters), parts["limits"], outputs, row),
+        *(parts["parameters"], parts["pieces"], parts["own"], parts["copied"], parts["token"], parts["cost"]),
+        (call, words, fail, parts["holds"]),
+    )
+
+
+def like(x: Any) -> tuple[Any, ...]:
+    return torch.empty(0, dtype=x.dtype), tuple(x.shape), tuple(x.stride()), None
+
+
+ROW = ((0, INPUT, 0, 0), (1, INPUT, 1, 0), (2, INPUT, 2, 16), (3, OUTPUT, 0, 0))
+
+
+def teach(module: Any, launches: Launches, operator: int, tensors: Any, **more: Any) -> None:
+    """Teach a plan without statistics."""
+    assert module.learn(
+        describe(launches, (like(tensors[0]),), ROW, **more), False, 0, operator, *tensors, *NUMBERS, False
+    )
+
+
+def test_row_has_the_addresses_of_the_call(module: Any, launches: Launches, operator: int, tensors: Any) -> None:
+    row = (*ROW, (4, PIECE, 0, 4), (5, PIECE, 1, 0))
+    parameters = ((1, NUMBER, 0, 42), (2, PIECE, 1, 0))
+    plan = describe(launches, (like(tensors[0]),), row, parameters=parameters, pieces=(100, 50), own=1)
+    assert module.learn(plan, False, 0, operator, *tensors, *NUMBERS, False)
+    o = module.call(operator, *tensors, *NUMBERS, False)
+    assert (o.shape, o.stride(), o.dtype) == (tensors[0].shape, tensors[0].stride(), tensors[0].dtype)
+    ((found, workspace, filled, parameters_found),) = launches.seen
+    q, k, v = (x.data_ptr() for x in tensors)
+    assert found[:4] == [q, k, v + 16, o.data_ptr()]
+    assert found[5] - found[4] == 128 - 4
+    assert workspace == found[5]
+    assert not filled
+    assert parameters_found == [0, 42, found[5], 0]
+
+
+def test_pack_is_filled_anew_only_for_other_addresses(
+    module: Any, launches: Launches, operator: int, tensors: Any
+) -> None:
+    row = ROW[:3]
+    assert module.learn(describe(launches, (), row), False, 0, operator, *tensors, *NUMBERS, True)
+    for given in (tensors, tensors, [x.clone() for x in tensors]):
+        module.call(operator, *given, *NUMBERS, True)
+    assert [filled for _, _, filled, _ in launches.seen] == [0, 1, 0]
+
+
+def test_other_calls_are_left_to_python(module: Any, launches: Launches, operator: int, tensors: Any) -> None:
+    teach(module, launches, operator, tensors)
+    q, k, v = tensors
+
+    def call(*given: Any, numbers: Any = NUMBERS) -> Any:
+        return module.call(operator, *given, *numbers, False)
+
+    assert call(q, k, v) is not None
+    moved = torch.empty(q.numel() + 1)[1:].view(q.shape)
+    for other in (q.transpose(1, 2).contiguous().transpose(1, 2), q[:, :1], q.double(), moved, None, 3):
+        assert call(other, k, v) is None
+    for numbers in (
+        (None, 0.25, "top_left"),
+        (None, 0.5, "bottom_right"),
+        (1.0, 0.5, "top_left"),
+        (None, q, "top_left"),
+    ):
+        assert call(q, k, v, numbers=numbers) is None
+    assert module.call(operator, q, k, v, *NUMBERS, True) is None
+    launches.stream += 1
+    assert call(q, k, v) is None
+    launches.stream -= 1
+    launches.is_captured = 1
+    assert call(q, k, v) is None
+    launches.is_captured = 0
+    found = []
+    thread = threading.Thread(target=lambda: found.append(call(q, k, v)))
+    thread.start()
+    thread.join()
+    assert found == [None]
+    assert module.call(operator) is None
+    assert module.call(99, q, k, v, *NUMBERS, False) is None
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_what_could_see_the_operators_is_left_to_python(
+    module: Any, launches: Launches, operator: int, tensors: Any
+) -> None:
+    class Dispatch(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return function(*args, **(kwargs or {}))
+
+    class Function(TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return function(*args, **(kwargs or {}))
+
+    class Derived(torch.Tensor):
+        pass
+
+    teach(module, launches, operator, tensors)
+    q, k, v = tensors
+
+    def call(x: Any = q) -> Any:
+        return module.call(operator, x, k, v, *NUMBERS, False)
+
+    def check(x: Any) -> Any:
+        assert call(x) is None
+        assert call() is None
+        return x.sum()
+
+    for context in (Dispatch(), Function(), torch.device("meta"), torch.autocast("cpu")):
+        with context:
+            assert call() is None
+    assert call(q.as_subclass(Derived)) is None
+    assert call(torch.nn.Parameter(q, requires_grad=False)) is not None
+    torch.func.vmap(check)(q)
+    torch.func.grad(check)(q)
+    torch.jit.trace(check, q, check_trace=False)
+    with torch.autograd.forward_ad.dual_level():
+        assert call(torch.autograd.forward_ad.make_dual(q, q)) is None
+    with torch.inference_mode():
+        assert call().is_inference()
+    assert call() is not None
+
+
+def test_statistics_are_made_for_gradients_and_given_when_wanted(
+    module: Any, launches: Launches, operator: int, tensors: Any
+) -> None:
+    q, k, v = tensors
+    q.requires_grad_()
+    assert module.call(operator, q, k, v, *NUMBERS, False) is None
+    stats = (torch.empty(0), (1, 2, 8, 1), (16, 8, 1, 1), float("-inf"))
+    plan = describe(launches, (like(q), stats), (*ROW, (4, OUTPUT, 1, 0)))
+    assert module.learn(plan, False, 0, operator, q, k, v, *NUMBERS, True)
+    o = module.call(operator, q, k, v, *NUMBERS, False)
+    assert o.requires_grad
+    o, found = module.call(operator, q, k, v, *NUMBERS, True)
+    assert (found == float("-inf")).all()
+    assert not found.requires_grad
+    with torch.no_grad():
+        assert module.call(operator, q, k, v, *NUMBERS, False) is None
+    packed: list[Any] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: packed.append(x) or x, lambda x: x):
+        module.call(operator, q, k, v, *NUMBERS, False)
+    assert len(packed) == 5
+
+
+@pytest.fixture
+def differentiable(module: Any, launches: Launches, operator: int, tensors: Any) -> Callable[..., Any]:
+    """Teach a forward pass, and return its call."""
+    q, k, v = tensors
+    stats = (torch.empty(0), (1, 2, 8, 1), (16, 8, 1, 1), None)
+    plan = describe(launches, (like(q), stats), (*ROW, (4, OUTPUT, 1, 0)))
+    assert module.learn(plan, False, 0, operator, q, k, v, *NUMBERS, True)
+    return lambda *given: module.call(operator, *given, *NUMBERS, True)
+
+
+def test_gradients_come_from_python_until_they_are_taught(
+    module: Any, launches: Launches, operator: int, tensors: Any, differentiable: Any
+) -> None:
+    q, k, v = (x.detach().clone().requires_grad_(index < 2) for index, x in enumerate(tensors))
+    d_o = torch.ones_like(q)
+    o, stats = differentiable(q, k, v)
+    d_q, d_k = torch.autograd.grad(o, (q, k), d_o)
+    assert ((d_q == 1) & (d_k == 2)).all()
+    assert launches.asked == [(operator, 6, NUMBERS, 0)]
+    row = ((0, INPUT, 0, 0), (1, INPUT, 1, 0), (2, INPUT, 2, 0), (3, INPUT, 3, 0), (4, OUTPUT, 0, 0), (5, OUTPUT, 1, 0))
+    plan = describe(launches, (like(q), like(k)), row)
+    assert module.learn(plan, True, 0, operator, d_o, o.detach(), stats, q, k, v, *NUMBERS)
+    o, stats = differentiable(q, k, v)
+    d_q, d_k = torch.autograd.grad(o, (q, k), d_o)
+    found = [x.data_ptr() for x in (d_o, o, stats, q, d_q, d_k)]
+    assert launches.seen[-1][0] == found
+    assert len(launches.asked) == 1
+    # A gradient that is made only if wanted is another plan, and so are gradients of gradients.
+    o, _ = differentiable(q, k, v.requires_grad_())
+    torch.autograd.grad(o, v, d_o)
+    assert launches.asked[-1] == (operator, 6, NUMBERS, 0b100)
+    v.requires_grad_(False)
+    o, _ = differentiable(q, k, v)
+    torch.autograd.grad(o, q, d_o, create_graph=True)
+    assert len(launches.asked) == 3
+    o, _ = differentiable(q, k, v)
+    launches.status = 7
+    with pytest.raises(ValueError, match="function 0 answered 7"):
+        torch.autograd.grad(o, q, d_o)
+
+
+def test_autograd_keeps_its_promises(launches: Launches, tensors: Any, differentiable: Any) -> None:
+    q, k, v = tensors
+    q.requires_grad_()
+    d_o = torch.ones_like(q)
+    o, _ = differentiable(q, k, v)
+    o.backward(d_o)
+    with pytest.raises(RuntimeError, match="second time"):
+        o.backward(d_o)
+    o, _ = differentiable(q, k, v)
+    k.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        o.backward(d_o)
+
+
+def test_refused_launch_is_raised(module: Any, launches: Launches, operator: int, tensors: Any) -> None:
+    teach(module, launches, operator, tensors)
+    launches.status = 9
+    with pytest.raises(ValueError, match="function 0 answered 9"):
+        module.call(operator, *tensors, *NUMBERS, False)
+
+
+def test_copied_inputs_are_copied(module: Any, launches: Launches, operator: int, tensors: Any) -> None:
+    q, k, v = (x.transpose(1, 2) for x in tensors)
+    plan = describe(launches, (like(q),), ROW, copied=0b1)
+    assert module.learn(plan, False, 0, operator, q, k, v, *NUMBERS, False)
+    module.call(operator, q, k, v, *NUMBERS, False)
+    found = launches.seen[-1][0]
+    assert found[0] != q.data_ptr()
+    assert found[1] == k.data_ptr()
+
+
+LOOSE = ((0, 0, 0, 0), (1, 0, 1, 0), (2, 0, 1, 0), (3, 0, 2, -1))
+
+
+def test_one_number_can_be_held_against_two(module: Any, launches: Launches) -> None:
+    operator = module.define(2, 0, 0, ((0, 0, 0, 0), (1, 0, 1, 0), (0, 0, 1, 0)), ())
+    x, y = torch.randn(10, 4), torch.randn(12, 4)
+    plan = describe(launches, (like(x),), ())
+    assert not module.learn(plan, False, 0, operator, x, y, False)
+    assert module.learn(plan, False, 0, operator, x, x, False)
+    assert module.call(operator, y, y, False) is not None
+    assert module.call(operator, x, y, False) is None
+
+
+def test_calls_share_a_plan_where_they_differ_in_loose_numbers_only(module: Any, launches: Launches) -> None:
+    operator = module.define(3, 0, 0, LOOSE, ())
+    x, y, z = (torch.randn(size, 4) for size in (10, 12, 12))
+
+    def teach(most: int) -> None:
+        outputs = ((x, ((0, 1, 0), 4), (4, 1), None),)
+        row = ((0, INPUT, 0, 0), (1, OUTPUT, 0, 0), (2, NUMBER, 0, most), (3, PIECE, 1, 0), (4, PIECE, 2, 0))
+        more = {"parameters": ((0, NUMBER, 0, (5, 2, 0)), (1, NUMBER, 0, (0, 1, 2))), "pieces": (0, (0, 64, 1), 8)}
+        limits = ((0, 1, most), (2, 0, 100))
+        plan = describe(launches, outputs, row, limits=limits, cost=most, token=most, **more)
+        assert module.learn(plan, False, 0, operator, x, y, z, 50, True, False)
+
+    def call(*given: Any) -> Any:
+        o = module.call(operator, *given, True, False)
+        return None if o is None else (tuple(o.shape), launches.seen[-1][0][2], launches.seen[-1][3][:2])
+
+    teach(100)
+    teach(20)
+    wide = torch.randn(50, 4)
+    assert call(x, y, z, 8) == ((10, 4), 20, [25, 7])
+    assert call(wide, y, z, 8) == ((50, 4), 100, [105, 7])
+    sizes = []
+    for rows in (12, 24):
+        call(wide, *[torch.randn(rows, 4)] * 2, 8)
+        sizes.append(launches.seen[-1][0][4] - launches.seen[-1][0][3])
+    assert sizes == [12 * 64, 24 * 64]
+    assert call(wide, y, wide, 8) is None  # k and v of other lengths
+    assert call(torch.randn(101, 4), y, z, 8) is None
+    assert call(x, y, z, 102) is None
+    assert call(x, y, z, 8.0) is None
+    assert module.forget(20) == 1
+    assert call(x, y, z, 8) == ((10, 4), 100, [25, 7])
+
+
+def test_plans_are_bounded_and_released(module: Any, launches: Launches, operator: int, tensors: Any) -> None:
+    class Held:
+        pass
+
+    held = Held()
+    gone = weakref.ref(held)
+    teach(module, launches, operator, tensors, holds=held, token=2)
+    del held
+    assert module.used(2) > module.used(3) == 0
+    for index in range(3000):
+        plan = describe(launches, (like(tensors[0]),), ())
+        assert module.learn(plan, False, 0, operator, *tensors, None, index, "top_left", False)
+    gc.collect()
+    assert gone() is None
+    assert module.call(operator, *tensors, None, 2999, "top_left", False) is not None
+    assert 1000 < module.forget(1) <= 2048
+    assert module.forget(1) == 0
+
+
+def test_plan_that_is_launched_is_not_forgotten_meanwhile(
+    module: Any, launches: Launches, operator: int, tensors: Any
+) -> None:
+    steps: list[str] = []
+    begun, proceed = threading.Event(), threading.Event()
+
+    def go(_address: int) -> int:
+        begun.set()
+        proceed.wait(10)
+        steps.append("launched")
+        return 0
+
+    slow = ctypes.CFUNCTYPE(ctypes.c_int, Address)(go)
+    module.connect(address(slow), address(launches.current), address(launches.capturing), launches.differentiate, "cpu")
+
+    def work() -> None:
+        teach(module, launches, operator, tensors)
+        module.call(operator, *tensors, *NUMBERS, False)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    begun.wait(10)
+    threading.Timer(0.2, proceed.set).start()
+    assert module.forget(None) == 1
+    steps.append("forgotten")
+    thread.join()
+    assert steps == ["launched", "forgotten"]
+
+
+def test_build_says_what_it_depends_on() -> None:
+    build = Build.of(torch)
+    assert Path(build.command[-5]).name == "compiled.cpp"

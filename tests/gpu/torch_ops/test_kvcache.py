@@ -1,0 +1,237 @@
+"""Paged K and V on the GPU: decoding, chunks and packed prefill against float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import UsageError
+from cudnn_backend_py.torch_ops import Scales, attention, attention_varlen, attention_with_kvcache
+from tests.support.torch_reference import Masks, attend, error, fill_pages, pack
+
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
+CASES: dict[str, tuple[dict[str, Any], Masks]] = {
+    "plain": ({}, Masks()),
+    "causal": ({"causal": True}, Masks(right_bound=0, bottom_right=True)),
+    "window": ({"causal": True, "left_bound": 33}, Masks(right_bound=0, left_bound=33, bottom_right=True)),
+    "soft cap": ({"soft_cap": 4.0, "causal": True}, Masks(right_bound=0, bottom_right=True, soft_cap=4.0)),
+    "sink": ({"causal": True, "sink": True}, Masks(right_bound=0, bottom_right=True)),
+}
+KV = [300, 1, 64, 17, 128]
+
+
+def ints(values: list[int]) -> Any:
+    return torch.tensor(values, device="cuda", dtype=torch.int32)
+
+
+def make(
+    many_kv: list[int], longest_q: int, *, heads: int = 8, kv_heads: int = 2, d: int = 64, page_size: int = 16
+) -> tuple[Any, ...]:
+    """Return q, k, v [b, h, s, d], the pages of k and v, and the block table."""
+    torch.manual_seed(sum(many_kv) + longest_q)
+    b, s = len(many_kv), max(*many_kv, 1)
+    q = torch.randn(b, longest_q, heads, d, device="cuda", dtype=torch.half).transpose(1, 2)
+    k, v = (torch.randn(b, kv_heads, s, d, device="cuda", dtype=torch.half) for _ in range(2))
+    k_pages, table = fill_pages(k, many_kv, page_size, 9, 3)
+    return q, k, v, k_pages, fill_pages(v, many_kv, page_size, 9, 3)[0], table
+
+
+def want_of(q: Any, k: Any, v: Any, masks: Masks, many_q: list[int], many_kv: list[int], sink: Any = None) -> Any:
+    wide = [x.double() for x in (q, k, v)]
+    return attend(*wide, masks, len_q=ints(many_q), len_kv=ints(many_kv), sink=None if sink is None else sink.double())
+
+
+def prepare(options: dict[str, Any], heads: int = 8) -> dict[str, Any]:
+    """Return options with the sink as a tensor."""
+    return options | ({"sink": torch.randn(heads, device="cuda")} if "sink" in options else {})
+
+
+def check(found: tuple[Any, Any], want: tuple[Any, Any], limit: float = 2e-3) -> None:
+    (o, stats), (want_o, lse) = found, want
+    has_keys = lse != float("-inf")
+    errors = error(o, want_o), error(stats[has_keys], lse[has_keys])
+    assert max(errors) < limit, errors
+
+
+@pytest.mark.parametrize("shapes", ["exact", "any", "adaptive"])
+@pytest.mark.parametrize("chunk", [1, 2, 40])
+@pytest.mark.parametrize("case", CASES)
+def test_equally_many_new_tokens(case: str, chunk: int, shapes: str) -> None:
+    options, masks = CASES[case]
+    options = prepare(options)
+    many_kv = [n + chunk for n in KV]
+    q, k, v, k_pages, v_pages, table = make(many_kv, chunk)
+    o, stats = attention_with_kvcache(
+        q.transpose(1, 2), k_pages, v_pages, table, ints(many_kv), **options, shapes=shapes, return_stats=True
+    )
+    assert o.shape == (len(KV), chunk, 8, 64)
+    want = want_of(q, k, v, masks, [chunk] * len(KV), many_kv, options.get("sink"))
+    check((o.transpose(1, 2), stats.squeeze(-1)), want)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_packed_new_tokens(case: str) -> None:
+    options, masks = CASES[case]
+    options = prepare(options)
+    many_q = [10, 1, 0, 17, 128]
+    many_kv = [n + m for n, m in zip(KV, many_q, strict=True)]
+    q, k, v, k_pages, v_pages, table = make(many_kv, 128)
+    cu = ints([sum(many_q[:i]) for i in range(len(many_q) + 1)])
+    o, stats = attention_with_kvcache(
+        *(pack(q, many_q), k_pages, v_pages, table, ints(many_kv)),
+        **options,
+        cu_seqlens_q=cu,
+        max_seqlen_q=128,
+        return_stats=True,
+    )
+    want, lse = want_of(q, k, v, masks, many_q, many_kv, options.get("sink"))
+    check((o, stats), (pack(want, many_q), pack(lse, many_q)))
+
+
+@pytest.mark.parametrize("page_size", [1, 8, 16, 64, 256])
+@pytest.mark.parametrize("kv_layout", ["NHD", "HND"])
+def test_pages(kv_layout: str, page_size: int) -> None:
+    many_kv = [n + 3 for n in KV]
+    q, k, v, k_pages, v_pages, table = make(many_kv, 3, page_size=page_size)
+    if kv_layout == "HND":
+        k_pages, v_pages = (x.transpose(1, 2).contiguous() for x in (k_pages, v_pages))
+    found = attention_with_kvcache(
+        *(q.transpose(1, 2), k_pages, v_pages, table, ints(many_kv)),
+        causal=True,
+        kv_layout=kv_layout,
+        return_stats=True,
+    )
+    want = want_of(q, k, v, Masks(right_bound=0, bottom_right=True), [3] * len(KV), many_kv)
+    check((found[0].transpose(1, 2), found[1].squeeze(-1)), want)
+
+
+def test_pages_of_k_and_v_in_one_buffer() -> None:
+    q, k, v, k_pages, v_pages, table = make(KV, 1)
+    both = torch.stack([k_pages, v_pages], 1)  # [pages, 2, tokens, h, d]
+    wide_table = torch.full((len(KV), table.shape[1] + 5), -1, device="cuda", dtype=torch.int32)
+    wide_table[:, : table.shape[1]] = table
+    for some_table in (wide_table, wide_table[:, : table.shape[1]]):
+        found = attention_with_kvcache(
+            *(q.transpose(1, 2), both[:, 0], both[:, 1], some_table, ints(KV)), return_stats=True
+        )
+        want = want_of(q, k, v, Masks(), [1] * len(KV), KV)
+        check((found[0].transpose(1, 2), found[1].squeeze(-1)), want)
+
+
+@pytest.mark.parametrize("shapes", ["exact", "any"])
+@pytest.mark.parametrize("n", [4, 43, 107])
+def test_few_keys_beside_pages_of_others(n: int, shapes: str) -> None:
+    """A tile of keys reaches beyond the table's end: no page of anyone else takes part, which are NaN here."""
+    q, k, v, k_pages, v_pages, table = make([n], 3, heads=4, kv_heads=4)
+    k_pages, v_pages = (torch.cat([torch.full_like(x, float("nan")), x]) for x in (k_pages, v_pages))
+    o = attention_with_kvcache(q.transpose(1, 2), k_pages, v_pages, table + len(k_pages) // 2, ints([n]), shapes=shapes)
+    assert error(o.transpose(1, 2), want_of(q, k, v, Masks(), [3], [n])[0]) < 2e-3
+
+
+def test_sequences_without_keys() -> None:
+    many_kv = [30, 0, 1]
+    q, k, v, k_pages, v_pages, table = make(many_kv, 1)
+    o = attention_with_kvcache(q.transpose(1, 2), k_pages, v_pages, table, ints(many_kv))
+    want, _ = want_of(q, k, v, Masks(), [1] * 3, many_kv)
+    assert error(o.transpose(1, 2), want) < 2e-3
+    assert not o[1].any()
+
+
+def test_out_is_written_in_place() -> None:
+    q, _, _, k_pages, v_pages, table = make(KV, 1)
+    paged = (q.transpose(1, 2), k_pages, v_pages, table, ints(KV))
+    want = attention_with_kvcache(*paged)
+    out = torch.zeros_like(want)
+    found = attention_with_kvcache(*paged, out=out)
+    assert found.data_ptr() == out.data_ptr()
+    assert torch.equal(out, want)
+
+
+def test_backward_is_refused() -> None:
+    q, _, _, k_pages, v_pages, table = make(KV, 1)
+    o = attention_with_kvcache(q.transpose(1, 2).requires_grad_(True), k_pages, v_pages, table, ints(KV))
+    with pytest.raises(UsageError, match="paged K and V has no gradient"):
+        o.sum().backward()
+
+
+def test_what_cannot_be_taken_is_said() -> None:
+    q, _, _, k_pages, v_pages, table = make(KV, 1)
+    q, lens = q.transpose(1, 2), ints(KV)
+    call = attention_with_kvcache
+    wrong: list[tuple[str, Any]] = [
+        (r"block_table is int64", lambda: call(q, k_pages, v_pages, table.long(), lens)),
+        (r"block_table is int32 \[4, ", lambda: call(q, k_pages, v_pages, table[:4], lens)),
+        ("block_table has 1 dims", lambda: call(q, k_pages, v_pages, table[0], lens)),
+        ("block_table is on|block_table is int32 .* on cpu", lambda: call(q, k_pages, v_pages, table.cpu(), lens)),
+        (r"seq_len_kv is int32 \[4\]", lambda: call(q, k_pages, v_pages, table, lens[:4])),
+        ("cache_seqlens has 2 dims", lambda: call(q, k_pages, v_pages, table, lens[None])),
+        ("power of two", lambda: call(q, k_pages[:, :15], v_pages[:, :15], table, lens)),
+        (r"v is float16", lambda: call(q, k_pages, v_pages[:5], table, lens)),
+        ("q has 3 dims", lambda: call(q[0], k_pages, v_pages, table, lens)),
+        ("k_cache has 3 dims", lambda: call(q, k_pages[0], v_pages, table, lens)),
+        ("max_seqlen_q", lambda: call(q[:, 0], k_pages, v_pages, table, lens, cu_seqlens_q=ints([0, 1, 2, 3, 4, 5]))),
+        ("kv_layout 'DHN'", lambda: call(q, k_pages, v_pages, table, lens, kv_layout="DHN")),
+        ("the pages of k have strides", lambda: call(q, k_pages.repeat(1, 1, 1, 2)[..., ::2], v_pages, table, lens)),
+        ("k is bfloat16, q float16", lambda: call(q, k_pages.bfloat16(), v_pages, table, lens)),
+    ]
+    for words, run in wrong:
+        with pytest.raises(UsageError, match=words) as caught:
+            run()
+        assert caught.value.code in ("torch-tensor", "torch-option")
+    assert torch.isfinite(call(q, k_pages, v_pages, table, lens)).all(), "the context is still usable"
+
+
+# 8-bit floats
+
+
+def as_fp8(x: Any) -> tuple[Any, Any]:
+    """Return a tensor as e4m3, and what takes its scale back."""
+    factor = x.abs().max().float() / 448
+    return (x.float() / factor).to(torch.float8_e4m3fn), factor.reshape(1)
+
+
+def scales_of(q: Any, k: Any, v: Any) -> Scales:
+    one = torch.ones(1, device="cuda")
+    return Scales(q, k, v, one / 256, one * 256, one * 64)
+
+
+@pytest.mark.parametrize("form", ["dense", "packed", "paged"])
+def test_fp8_forward(form: str) -> None:
+    torch.manual_seed(4)
+    b, s, heads, d = 2, 128, 4, 128
+    wide = [torch.randn(b, s, heads, d, device="cuda") for _ in range(3)]
+    small, factors = zip(*map(as_fp8, wide), strict=True)
+    scales = scales_of(*factors)
+    asked: dict[str, Any] = {"scales": scales, "return_stats": True, "return_amax": True}
+    if form == "dense":
+        o, stats, amax_s, amax_o = attention(*(x.transpose(1, 2) for x in small), **asked)
+    elif form == "packed":
+        o, stats, amax_s, amax_o = attention_varlen(
+            *(x.flatten(0, 1) for x in small), ints([0, s, 2 * s]), None, s, **asked
+        )
+        o, stats = o.view(b, s, heads, d).transpose(1, 2), stats.t().view(b, s, heads, 1).transpose(1, 2)
+    else:
+        pages = [x.view(b * s // 16, 16, heads, d) for x in small[1:]]
+        table = ints(list(range(b * s // 16))).view(b, -1)
+        o, stats, amax_s, amax_o = attention_with_kvcache(small[0], *pages, table, ints([s] * b), **asked)
+        o = o.transpose(1, 2)
+    exact = [(x.double() * factor).transpose(1, 2) for x, factor in zip(small, factors, strict=True)]
+    want, lse = attend(*exact, Masks())
+    assert error(o.float() / 64, want, 0.05) < 0.06
+    assert error(stats.squeeze(-1), lse) < 2e-2
+    assert abs(float(amax_o) - float(want.abs().max())) < 0.1 * float(want.abs().max())
+    assert 0 < float(amax_s) <= 1
+
+
+def test_fp8_needs_its_scales() -> None:
+    q = torch.zeros(1, 4, 64, 128, device="cuda").to(torch.float8_e4m3fn)
+    one = torch.ones(1, device="cuda")
+    with pytest.raises(UsageError, match="its scales are needed"):
+        attention(q, q, q)
+    with pytest.raises(UsageError, match="5 scales are given"):
+        attention(q, q, q, scales=(one,) * 5)
+    with pytest.raises(UsageError, match="scale_o is float64"):
+        attention(q, q, q, scales=(*(one,) * 5, one.double()))
+    with pytest.raises(UsageError, match=r"descale_q is float32 \[2\]"):
+        attention(q, q, q, scales=(one.repeat(2), *(one,) * 5))

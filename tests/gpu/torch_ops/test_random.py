@@ -1,0 +1,27 @@
+"""A share of the campaign's random problems: each right against float64."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from tests.gpu.torch_ops.campaign import PARTS, Record
+from tests.support.figures import add_figure
+
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
+pytestmark = pytest.mark.filterwarnings("default::UserWarning")  # of faults that others reported
+COUNT = 40
+
+
+@pytest.mark.parametrize("shapes", ["any", "adaptive"])
+@pytest.mark.parametrize("part", PARTS)
+def test_random_problems(part: str, shapes: str) -> None:
+    make, run, _ = PARTS[part]
+    rng, record = random.Random(f"{part} {shapes}"), Record()
+    for _ in range(COUNT):
+        run(torch, make(rng), record, shapes)
+    found = record.to_dict()[part]
+    add_figure(f"torch operators, random problems, {part}, {shapes}", worst=found["worst"])
+    assert found["right"] == COUNT, found["wrong"]

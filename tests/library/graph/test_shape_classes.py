@@ -1,0 +1,83 @@
+"""Which class plans cuDNN has, by version and architecture, asked of the real library without a GPU."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+import pytest
+
+from cudnn_backend_py import attention, explain
+from cudnn_backend_py.versions.store import child_environment, find_installed
+from tests.support.child import run_python
+from tests.support.shape_class_answers import CASES
+
+GPUS = ("h100", "a100", "b200")
+VERSIONS = ("9.14.0", "9.19.0", "9.24.0", "own")
+FORWARD = set(CASES)
+BACKWARD = {f"{name} backward" for name, options in CASES.items() if "page_size" not in options}
+
+# What cuDNN refuses; everything else has a class.
+RAGGED = set(BACKWARD)
+AMPERE = {"cap backward", "d256 backward", "deterministic backward"}
+REFUSED = {
+    ("9.14.0", "a100"): RAGGED,
+    ("9.14.0", "b200"): {"d256 backward", "deterministic backward"},
+    ("9.19.0", "a100"): AMPERE,
+    ("9.19.0", "b200"): {"d256 backward", "deterministic backward"},
+    ("9.24.0", "a100"): AMPERE,
+    ("9.24.0", "b200"): {"deterministic backward"},
+    ("own", "a100"): AMPERE,
+    ("own", "b200"): {"deterministic backward"},
+}
+
+
+@cache
+def answers(version: str) -> dict[str, dict[str, str]]:
+    environment = None
+    if version != "own":
+        installed = find_installed(version)
+        assert installed is not None, f"cudnn-backend cudnn install {version}"
+        environment = child_environment(installed)
+    program = ["-W", "ignore", "-m", "tests.support.shape_class_answers", *GPUS]
+    done = run_python(program, environment=environment, check=True, timeout_s=280)
+    found: dict[str, dict[str, str]] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("gpu", GPUS)
+def test_class_plans_of_a_version_and_an_architecture(version: str, gpu: str) -> None:
+    found = answers(version)[gpu]
+    assert set(found) == FORWARD | BACKWARD
+    assert {name for name, why in found.items() if why} == REFUSED.get((version, gpu), set())
+
+
+def test_an_old_version_has_no_ragged_backward_pass_on_ampere_and_says_so() -> None:
+    assert "nothing-selected" in answers("9.14.0")["a100"]["causal backward"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "one plan can serve every batch and length"),
+        ({"layout": "bhsd"}, "a plan for each batch and length (the heads of a token of q do not lie together"),
+        ({"ragged": True}, "one plan serves every batch and length up to its own"),
+    ],
+)
+def test_a_verdict_says_whether_one_plan_can_serve_every_shape(options: dict[str, object], said: str) -> None:
+    graph = attention.sdpa_forward(batch=2, heads=8, seq_q=128, head_dim=64, causal=True, **options)  # type: ignore[arg-type]
+    verdict = explain(graph, "h100")
+    assert verdict.shapes.startswith(said)
+    assert said in str(verdict)
+
+
+def test_a_verdict_says_that_cudnn_refuses_the_class() -> None:
+    graph = attention.sdpa_backward(batch=2, heads=8, seq_q=128, head_dim=64, deterministic=True)
+    assert "cuDNN refuses that of a class" in explain(graph, "b200").shapes
+
+
+def test_a_verdict_on_another_graph_says_nothing_of_shapes() -> None:
+    from cudnn_backend_py.diagnose.explanation import control_graph
+
+    assert explain(control_graph(), "h100").shapes == ""

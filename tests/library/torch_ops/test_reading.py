@@ -1,0 +1,226 @@
+"""How tensors of a call are read as sequences: by stand-ins for tensors that have a layout and no elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import OperationGraph, UsageError, open_target
+from cudnn_backend_py.graph.attention.shape_class import class_graph, class_problem
+from cudnn_backend_py.torch_ops.arguments import SCALES, TENSORS, Options, check_options, check_tensors
+from cudnn_backend_py.torch_ops.reading import Reading, describe, read
+from tests.support.meta_torch import DTYPES, Tensor
+
+PLAIN = Options(None, 0.0, None, None, False, None, False)
+B, H, HK, S_Q, S_KV, D = 3, 8, 2, 200, 300, 64
+NAMES = (*TENSORS[:-1], "dropout_seed", "dropout_offset", "stats", "do", "dq", "dk", "dv", "dbias", "dsink", *SCALES)
+
+
+def meta(*dims: int, kind: str = "float16", strides: Any = None) -> Tensor:
+    return Tensor(dims, strides, dtype=DTYPES[kind], device="cuda")
+
+
+def rows_first(b: int, h: int, s: int, d: int) -> Tensor:
+    return meta(b, s, h, d).transpose(1, 2)
+
+
+def dense(make: Any, *, kv_heads: int = HK, backward: bool = False, batch: int = B) -> dict[str, Any]:
+    """Return the tensors of a dense call by name, each laid out by `make`."""
+    found = dict.fromkeys(NAMES)
+    found |= {"q": make(batch, H, S_Q, D), "o": make(batch, H, S_Q, D)}
+    found |= {name: make(batch, kv_heads, S_KV, D) for name in "kv"}
+    heads_first = found["q"].stride(1) >= found["q"].stride(2)
+    stats = meta(batch, H, S_Q, 1, kind="float32") if heads_first else meta(batch, S_Q, H, 1, kind="float32")
+    found["stats"] = stats if heads_first else stats.transpose(1, 2)
+    return found | (gradients(found) if backward else {})
+
+
+def gradients(found: dict[str, Any]) -> dict[str, Any]:
+    return {f"d{name}": found[name]._like() for name in ("q", "k", "v", "o")}
+
+
+def packed(*, backward: bool = False, tokens: int = 500) -> dict[str, Any]:
+    found = dict.fromkeys(NAMES)
+    found |= {"q": meta(tokens, H, D), "o": meta(tokens, H, D), "k": meta(600, HK, D), "v": meta(600, HK, D)}
+    found |= {name: meta(B + 1, kind="int32") for name in ("cu_seqlens_q", "cu_seqlens_k")}
+    found["stats"] = meta(tokens, H, kind="float32").t()
+    return found | (gradients(found) if backward else {})
+
+
+def paged(*, chunk: int = 1, page: int = 16) -> dict[str, Any]:
+    found = dict.fromkeys(NAMES)
+    pages = meta(40, page, HK, D).transpose(1, 2)
+    found |= {"q": rows_first(B, H, chunk, D), "o": rows_first(B, H, chunk, D), "k": pages, "v": pages._like()}
+    found |= {"block_table": meta(B, 13, kind="int32"), "seq_len_kv": meta(B, kind="int32")}
+    return found
+
+
+def plans_of(reading: Reading, named: dict[str, Any], target: Any, *, backward: bool) -> int:
+    """Return how many engine configs cuDNN has for the class of a call."""
+    problem = class_problem(describe(backward, named, reading), reading.needed, backward=backward)
+    graph = class_graph(problem, backward, target.library.version, target.sm)
+    names = {tensor.name for tensor in graph.variant_pack_tensors}
+    assert {f"ragged_{name}" for name in reading.multipliers} <= names
+    return len(OperationGraph(graph, target).heuristics("A").configs)
+
+
+@pytest.fixture(scope="module")
+def h200() -> Any:
+    target = open_target("h200")
+    yield target
+    target.close()
+
+
+@pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
+def test_rows_first_is_read_where_it_lies(h200: Any, backward: bool) -> None:
+    named = dense(rows_first, backward=backward)
+    reading = read(backward, named, PLAIN)
+    assert (reading.batch, reading.max_q, reading.max_kv, reading.heads_folded, reading.copied) == (B, 200, 300, 1, ())
+    assert reading.multipliers["q"] == S_Q * H * D
+    assert reading.multipliers["v"] == S_KV * HK * D
+    assert reading.multipliers["stats"] == S_Q * H
+    assert describe(backward, named, reading).heads == H
+    assert plans_of(reading, named, h200, backward=backward)
+
+
+@pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
+def test_heads_first_becomes_more_sequences(h200: Any, backward: bool) -> None:
+    named = dense(meta, kv_heads=H, backward=backward)
+    named |= {"seq_len_q": meta(B, kind="int32"), "seq_len_kv": meta(B, kind="int32")}
+    reading = read(backward, named, PLAIN._replace(right_bound=0))
+    assert (reading.batch, reading.heads_folded, reading.copied) == (B * H, H, ())
+    assert describe(backward, named, reading).heads == 1
+    assert (reading.multipliers["q"], reading.multipliers["stats"]) == (S_Q * D, S_Q)
+    assert plans_of(reading, named, h200, backward=backward)
+
+
+@pytest.mark.parametrize("reason", ["grouped heads", "bias", "sink"])
+def test_heads_first_is_copied_where_heads_have_something_of_their_own(h200: Any, reason: str) -> None:
+    named = dense(meta, kv_heads=HK if reason == "grouped heads" else H)
+    if reason == "bias":
+        named["bias"] = meta(1, H, S_Q, S_KV)
+    if reason == "sink":
+        named["sink"] = meta(H, kind="float32")
+    reading = read(False, named, PLAIN)
+    assert reading.heads_folded == 1
+    assert reading.copied == ("q", "k", "v", "o", "stats")
+    assert plans_of(reading, named, h200, backward=False)
+
+
+def test_layouts_cudnn_cannot_read_are_copied(h200: Any) -> None:
+    named = dense(rows_first)
+    named["k"] = meta(B, HK, S_KV, D, strides=(0, 0, D, 1))  # expanded
+    named["v"] = meta(B, HK, S_KV, D, strides=(HK * S_KV * D, S_KV * D, 1, S_KV))  # d not dense
+    reading = read(False, named, PLAIN)
+    assert reading.copied == ("k", "v")
+    assert reading.multipliers["k"] == S_KV * HK * D
+    assert plans_of(reading, named, h200, backward=False)
+
+
+@pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
+def test_packed_tokens(h200: Any, backward: bool) -> None:
+    options = PLAIN._replace(max_q=120, max_kv=250, right_bound=0, bottom_right=True)
+    named = packed(backward=backward)
+    reading = read(backward, named, options)
+    assert (reading.batch, reading.max_q, reading.max_kv) == (B, 120, 250)
+    assert (reading.total_q, reading.total_kv) == (500, 600)
+    assert (reading.multipliers["q"], reading.multipliers["k"], reading.multipliers["stats"]) == (H * D, HK * D, H)
+    assert describe(backward, named, reading).alignment == "bottom_right"
+    assert plans_of(reading, named, h200, backward=backward)
+
+
+@pytest.mark.parametrize("chunk", [1, 20])
+def test_pages(h200: Any, chunk: int) -> None:
+    named = paged(chunk=chunk)
+    reading = read(False, named, PLAIN._replace(right_bound=0, bottom_right=True))
+    assert (reading.max_q, reading.max_kv) == (chunk, 13 * 16)
+    assert set(reading.multipliers) == {"q", "o"}
+    problem = describe(False, named, reading)
+    assert problem.page_size == 16
+    # The last token sees every key: no mask is asked for.
+    assert (problem.right_bound is None) == (chunk == 1)
+    assert plans_of(reading, named, h200, backward=False)
+
+
+def test_sinks_are_kept_from_the_kernels_for_decoding(h200: Any) -> None:
+    assert read(False, paged(), PLAIN).needed.q == 1
+    named = paged() | {"sink": meta(H, kind="float32")}
+    reading = read(False, named, PLAIN)
+    assert (reading.max_q, reading.needed.q) == (1, 2)
+    assert plans_of(reading, named, h200, backward=False)
+
+
+def test_calls_of_other_batches_and_lengths_are_kin() -> None:
+    many = [read(False, dense(rows_first, batch=b), PLAIN).kin for b in (1, 2, 7)]
+    assert len(set(many)) == 1
+    assert (
+        read(False, packed(), PLAIN._replace(max_q=9)).kin == read(False, packed(tokens=7), PLAIN._replace(max_q=3)).kin
+    )
+    others = [
+        read(False, dense(rows_first, kv_heads=H), PLAIN).kin,
+        read(False, dense(rows_first), PLAIN._replace(right_bound=0)).kin,
+        read(True, dense(rows_first, backward=True), PLAIN).kin,
+        read(False, dense(rows_first) | {"bias": meta(1, H, S_Q, S_KV)}, PLAIN).kin,
+        read(False, dense(rows_first) | {"bias": meta(B, H, S_Q, S_KV)}, PLAIN).kin,
+        read(False, dense(rows_first) | {"sink": meta(H, kind="float32")}, PLAIN).kin,
+        read(False, dense(rows_first) | {"stats": None}, PLAIN).kin,
+        read(False, paged(), PLAIN).kin,
+    ]
+    assert len({many[0], *others}) == 1 + len(others)
+
+
+def test_longest_keys_are_at_most_what_pages_have_room_for() -> None:
+    assert read(False, paged(), PLAIN._replace(max_kv=100)).max_kv == 100
+    assert read(False, paged(), PLAIN._replace(max_kv=1000)).max_kv == 13 * 16
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"k": meta(B, HK, S_KV, 32)}, r"k is float16 \[3, 2, 300, 32\] on cuda, float16 \[3, 2, 300, 64\]"),
+    ({"v": meta(B, HK, 299, D)}, r"v is float16 \[3, 2, 299, 64\]"),
+    ({"seq_len_q": meta(B + 1, kind="int32")}, r"seq_len_q is int32 \[4\] on cuda, int32 \[3\]"),
+    ({"sink": meta(H, kind="float16")}, "sink is float16"),
+    ({"alibi_slopes": meta(H - 1, kind="float32")}, r"alibi_slopes is float32 \[7\]"),
+    ({"bias": meta(S_Q, S_KV)}, "bias has 2 dims"),
+    ({"bias": meta(1, 1, 1, 1, kind="float32")}, "bias is float32"),
+    ({"o": meta(B, H, S_Q, 32)}, r"o is float16 \[3, 8, 200, 32\]"),
+    ({"sink": [1.0]}, "sink is list, a tensor is needed"),
+]
+
+
+@pytest.mark.parametrize(("changed", "words"), WRONG, ids=[words for _, words in WRONG])
+def test_tensors_are_checked(changed: dict[str, Any], words: str) -> None:
+    check_tensors(dense(rows_first))
+    with pytest.raises(UsageError, match=words) as caught:
+        check_tensors(dense(rows_first) | changed)
+    assert caught.value.code == "torch-tensor"
+
+
+def test_pages_are_checked() -> None:
+    check_tensors(paged())
+    with pytest.raises(UsageError, match="a page has 24 tokens, a power of two is needed"):
+        check_tensors(paged(page=24))
+    scattered = meta(40, HK, 16, D, strides=(HK * 16 * D, 16 * D, 1, 16))
+    with pytest.raises(UsageError, match="the pages of k have strides"):
+        check_tensors(paged() | {"k": scattered})
+    with pytest.raises(UsageError, match=r"block_table is int32 \[2, 13\]"):
+        check_tensors(paged() | {"block_table": meta(2, 13, kind="int32")})
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"scale": float("nan")}, "scale is nan"),
+        ({"soft_cap": -1.0}, "soft_cap is -1.0"),
+        ({"dropout": True}, "dropout is True"),
+        ({"left_bound": 0}, "left_bound is 0, an int of 1 or more"),
+        ({"right_bound": 1.0}, "right_bound is 1.0"),
+        ({"max_q": -1}, "max_q is -1"),
+        ({"shapes": "all"}, "shapes is 'all', one of exact, any, adaptive"),
+    ],
+)
+def test_options_are_checked(changed: dict[str, Any], words: str) -> None:
+    check_options(PLAIN)
+    with pytest.raises(UsageError, match=words) as caught:
+        check_options(PLAIN._replace(**changed))
+    assert caught.value.code == "torch-option"

@@ -1,0 +1,193 @@
+"""Shape classes as values: bounds, what strides allow, and the problem and graph of a class."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py.errors import GraphError
+from cudnn_backend_py.generated.enums import DataType
+from cudnn_backend_py.graph.attention import Attention
+from cudnn_backend_py.graph.attention.shape_class import (
+    PREPARED,
+    Bounds,
+    TokenStrides,
+    bounds_of,
+    class_graph,
+    class_problem,
+    grow,
+    least_of,
+    read_tokens,
+    why_no_class,
+)
+
+VERSION, SM = (9, 19, 0), 90
+PROBLEM = Attention(batch=3, heads=8, kv_heads=2, seq_q=100, seq_kv=300, head_dim=64, causal=True, stats=True)
+BOUNDS = Bounds(4, 512, 1024)
+
+
+def offsets(graph: Any) -> dict[str, str]:
+    """Return the name of the ragged offset of each tensor that has one."""
+    return {x.name: x.ragged_offset.name for x in graph.tensors if x.ragged_offset is not None}
+
+
+@pytest.mark.parametrize("size", [*range(1, 600), 4095, 4096, 4097, 65535, 65536])
+def test_bounds_hold_the_call_and_are_close(size: int) -> None:
+    found = grow(size, size, size)
+    assert found.hold(size, size, size)
+    assert found.batch <= 1.5 * size
+    assert found.kv == 64 or found.kv < 2 * size
+
+
+@pytest.mark.parametrize("size", [*range(1, 300), 4095, 4096, 4097, 65535, 65536])
+@pytest.mark.parametrize("page_size", [None, 16])
+def test_the_least_call_of_a_class_is_known(size: int, page_size: int | None) -> None:
+    problem = replace(PROBLEM, kv_heads=8, page_size=page_size, padding=True)
+    found = bounds_of(problem, Bounds(size, size, size))
+    least = least_of(problem, found)
+    assert least.batch <= size
+    assert least.q <= size
+    assert least.kv <= size
+    assert bounds_of(problem, least) == found
+    if least.kv > 1:
+        assert bounds_of(problem, least._replace(kv=least.kv - 1)).kv < found.kv
+    if least.q > 1:
+        assert bounds_of(problem, least._replace(q=least.q - 1)).q < found.q
+    if least.batch > 1:
+        assert bounds_of(problem, least._replace(batch=least.batch - 1)).batch < found.batch
+
+
+def test_few_bounds_serve_all_calls() -> None:
+    batches = {grow(batch, 1, 1).batch for batch in range(1, 257)}
+    lengths = {grow(1, 2, length).kv for length in range(1, 65537)}
+    assert batches == {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256}
+    assert lengths == {64 << step for step in range(11)}
+
+
+def test_decoding_has_bounds_of_its_own() -> None:
+    assert grow(8, 1, 700) == Bounds(8, 1, 1024)
+    assert grow(8, 2, 700).q == 64
+
+
+def test_decoding_with_statistics_of_grouped_heads_takes_another_kernel() -> None:
+    step = replace(PROBLEM, seq_q=1, causal=False)
+    assert bounds_of(step).q == 64
+    assert bounds_of(replace(step, stats=False)).q == 1
+    assert bounds_of(replace(step, kv_heads=8)).q == 1
+    assert bounds_of(PROBLEM) == grow(3, 100, 300)
+
+
+def test_a_class_holds_what_is_within_all_its_bounds() -> None:
+    assert BOUNDS.hold(4, 512, 1024)
+    assert not BOUNDS.hold(5, 1, 1)
+    assert not BOUNDS.hold(1, 513, 1)
+    assert not BOUNDS.hold(1, 1, 1025)
+
+
+@pytest.mark.parametrize(
+    ("dims", "strides", "found"),
+    [
+        ((2, 8, 100, 64), (100 * 512, 64, 512, 1), TokenStrides(51200, 512, 64)),  # b, s, h, d
+        ((2, 8, 100, 64), (100 * 1536, 64, 1536, 1), TokenStrides(153600, 1536, 64)),  # a slice of packed Q, K, V
+        ((2, 8, 100, 64), (51200, 6400, 64, 1), None),  # b, h, s, d
+        ((2, 1, 100, 64), (6400, 6400, 64, 1), TokenStrides(6400, 64, 64)),  # one head: its stride means nothing
+        ((2, 8, 1, 64), (512, 64, 64, 1), TokenStrides(512, 512, 64)),  # one token: nor does that over tokens
+        ((1, 8, 100, 64), (7, 64, 512, 1), TokenStrides(51200, 512, 64)),  # one batch entry
+        ((2, 8, 100, 64), (0, 64, 512, 1), TokenStrides(0, 512, 64)),  # the same keys for every batch entry
+        ((2, 8, 100, 64), (51200, 64, 512, 2), None),  # d is not dense
+        ((2, 8, 100, 64), (51200, 0, 64, 1), None),  # one head for all
+        ((2, 8, 100, 64), (51200, 64, 0, 1), None),  # one token for all
+    ],
+)
+def test_strides_that_can_be_read_as_ragged(
+    dims: tuple[int, ...], strides: tuple[int, ...], found: TokenStrides | None
+) -> None:
+    assert read_tokens(dims, strides) == found
+
+
+def test_the_problem_of_a_class_has_its_bounds_and_64_bit_offsets() -> None:
+    found = class_problem(replace(PROBLEM, bias=(1, 8, 100, 300)), BOUNDS, backward=False)
+    assert (found.batch, found.seq_q, found.seq_kv, found.bias) == (*BOUNDS, (1, 8, 512, 1024))
+    assert (found.ragged, found.padding, found.ragged_stats, found.stats) == (True, True, True, True)
+    assert found.offset_type is DataType.INT64
+    assert found.strides("q") == (512 * 512, 64, 512, 1)
+    assert found.strides("k") == (1024 * 128, 64, 128, 1)
+    assert found.max_total_seq_q is None
+
+
+def scratch_offsets(problem: Attention, version: tuple[int, int, int], sm: int) -> set[str]:
+    """Return the scratch tensors of a backward class that take as much memory as there are tokens."""
+    graph = class_graph(class_problem(problem, BOUNDS, backward=True), True, version, sm)
+    return {x.name for x in graph.tensors if x.scratch and x.ragged_offset is not None}
+
+
+def test_a_backward_class_takes_memory_for_the_tokens_there_are_but_where_cudnn_gets_that_wrong() -> None:
+    found = class_problem(PROBLEM, BOUNDS, backward=True)
+    assert (found.max_total_seq_q, found.max_total_seq_kv, found.stats) == (4 * 512, 4 * 1024, False)
+    odd = replace(PROBLEM, head_dim=40, head_dim_v=40)
+    assert scratch_offsets(PROBLEM, VERSION, SM) == {"dq_accum", "dk_full", "dv_full", "softmax_sum"}
+    assert scratch_offsets(odd, VERSION, SM) == set()
+    assert scratch_offsets(odd, (9, 28, 0), SM) == {"dq_accum", "dk_full", "dv_full", "softmax_sum"}
+    assert scratch_offsets(PROBLEM, VERSION, 80) == set()
+    apart = replace(PROBLEM, layout={"q": (100 * 1536, 64, 1536, 1), "dq": "bshd"})
+    assert scratch_offsets(apart, VERSION, SM) == set()
+
+
+def test_calls_of_one_class_share_its_graph() -> None:
+    other = replace(PROBLEM, batch=4, seq_q=512, seq_kv=7)
+    for backward in (False, True):
+        assert class_problem(other, BOUNDS, backward=backward) == class_problem(PROBLEM, BOUNDS, backward=backward)
+
+
+def test_every_tensor_of_a_backward_graph_has_offsets_of_its_own() -> None:
+    graph = class_graph(class_problem(PROBLEM, BOUNDS, backward=True), True, VERSION, SM)
+    names = offsets(graph)
+    assert {name: names[name] for name in ("q", "k", "v", "o", "stats", "do", "dq", "dk", "dv")} == {
+        name: f"ragged_{name}" for name in ("q", "k", "v", "o", "stats", "do", "dq", "dk", "dv")
+    }
+    assert (names["dq_accum"], names["dk_full"], names["softmax_sum"]) == ("ragged_dq", "ragged_dk", "ragged_stats")
+    uids = {x.ragged_offset.uid for x in graph.tensors if x.ragged_offset is not None}
+    assert len(uids) == 9
+
+
+def test_what_is_prepared_is_known_by_its_name() -> None:
+    graph = class_graph(class_problem(PROBLEM, BOUNDS, backward=False), False, VERSION, SM)
+    prepared = {x.name for x in graph.variant_pack_tensors if x.name.startswith(PREPARED)}
+    assert prepared == {"seq_len_q", "seq_len_kv", "ragged_q", "ragged_k", "ragged_v", "ragged_o", "ragged_stats"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"ragged": True}, "ragged"),
+        ({"block_mask": True}, "block mask"),
+        ({"dropout_mask": True}, "dropout mask"),
+        ({"layout": "bhsd"}, "heads of a token of q"),
+        ({"layout": {"v": "bhsd"}}, "heads of a token of v"),
+    ],
+)
+def test_what_keeps_a_problem_from_a_class_is_said(changes: dict[str, Any], word: str) -> None:
+    assert word in why_no_class(replace(PROBLEM, **changes), backward=False, version=VERSION, sm=SM)
+
+
+def test_a_known_fault_of_ragged_sequences_keeps_a_problem_from_a_class() -> None:
+    learned = replace(PROBLEM, sink=True, dsink=True, stats=False)
+    assert "dsink" in why_no_class(learned, backward=True, version=VERSION, sm=SM)
+    assert why_no_class(learned, backward=True, version=(9, 28, 0), sm=SM) == ""
+
+
+def test_an_old_cudnn_has_no_classes() -> None:
+    assert "9.14" in why_no_class(PROBLEM, backward=False, version=(9, 10, 2), sm=SM)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_plain_problems_have_classes(backward: bool) -> None:
+    for changes in ({}, {"left_bound": 9, "alignment": "bottom_right"}, {"padding": True}, {"deterministic": True}):
+        assert why_no_class(replace(PROBLEM, **changes), backward=backward, version=VERSION, sm=SM) == ""
+
+
+def test_strides_that_are_no_tokens_have_no_class_problem() -> None:
+    with pytest.raises(GraphError, match="heads of a token of q"):
+        class_problem(replace(PROBLEM, layout="bhsd"), BOUNDS, backward=False)

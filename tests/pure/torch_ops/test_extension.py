@@ -1,0 +1,175 @@
+"""How the compiled step of torch's operators is built, kept and loaded: with compilers of the test's own, which write
+a file, fail, or are not there; and one in C, which is loaded.
+"""
+
+from __future__ import annotations
+
+import shutil
+import stat
+import sysconfig
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py.torch_ops import extension as module
+from cudnn_backend_py.torch_ops.extension import NAME, SOURCE, VARIABLE, Build, Extension
+
+COUNTING = """#!/bin/sh
+echo x >> {log}
+while [ "$1" != "-o" ]; do shift; done
+{work}
+"""
+MODULE = f"""
+#include <Python.h>
+static PyModuleDef module = {{PyModuleDef_HEAD_INIT, "{NAME}", 0, -1, 0}};
+PyMODINIT_FUNC PyInit_{NAME}(void) {{ return PyModule_Create(&module); }}
+"""
+TORCH = SimpleNamespace(
+    __file__="/somewhere/torch/__init__.py",
+    __version__="2.13.0+cpu",
+    version=SimpleNamespace(git_version="0123abc"),
+    _C=SimpleNamespace(_GLIBCXX_USE_CXX11_ABI=True),
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    found = tmp_path / "extensions"
+    monkeypatch.setenv(VARIABLE, str(found))
+    return found
+
+
+@pytest.fixture
+def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a function that makes a compiler which does such work, and one that counts how often it ran."""
+    log = tmp_path / "log"
+
+    def make(work: str) -> None:
+        script = tmp_path / "compiler"
+        script.write_text(COUNTING.format(log=log, work=work))
+        script.chmod(0o755)
+        monkeypatch.setenv("CXX", str(script))
+
+    make.runs = lambda: log.read_text().count("x") if log.exists() else 0  # type: ignore[attr-defined]
+    return make
+
+
+def asked(torch: Any = TORCH) -> tuple[Extension, list[Any]]:
+    """Return an extension that was asked for and waited for, and what was done with its module."""
+    extension, given = Extension(), []
+    extension.ask(torch, given.append)
+    extension.wait(60)
+    return extension, given
+
+
+@pytest.fixture
+def in_c(tmp_path: Path, compiler: Any) -> Any:
+    """A compiler that writes an extension module which has nothing in it."""
+    real = shutil.which("cc") or pytest.skip("did not run: there is no C compiler")
+    (tmp_path / "module.c").write_text(MODULE)
+    compiler(f'exec {real} -shared -fPIC -I{sysconfig.get_paths()["include"]} {tmp_path}/module.c -o "$2"')
+    return compiler
+
+
+def test_it_is_built_once_and_loaded_by_all(in_c: Any, folder: Path) -> None:
+    for _ in range(3):
+        extension, given = asked()
+        assert extension.state == "loaded"
+        assert given == [extension.module]
+        assert extension.module.__name__ == NAME
+    assert in_c.runs() == 1
+    (built,) = folder.glob("*.so")
+    assert built.name == Build.of(TORCH).file
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_it_is_asked_for_once(in_c: Any, folder: Path) -> None:
+    extension, given = asked()
+    extension.ask(TORCH, given.append)
+    assert len(given) == 1
+
+
+def test_other_torch_is_another_build(in_c: Any, folder: Path) -> None:
+    changes = {
+        "__version__": "2.12.0+cu130",
+        "version": SimpleNamespace(git_version="4567def"),
+        "_C": SimpleNamespace(_GLIBCXX_USE_CXX11_ABI=False),
+        "__file__": "/elsewhere/torch/__init__.py",
+    }
+    keys = {Build.of(TORCH).key, *(Build.of(SimpleNamespace(**{**vars(TORCH), k: x})).key for k, x in changes.items())}
+    assert len(keys) == 1 + len(changes)
+
+
+@pytest.mark.parametrize(("version", "standard"), [("2.4.0", "-std=c++17"), ("2.13.0a0+git1", "-std=c++20")])
+def test_command_is_torchs(version: str, standard: str) -> None:
+    command = Build.of(SimpleNamespace(**{**vars(TORCH), "__version__": version})).command
+    assert {standard, "-D_GLIBCXX_USE_CXX11_ABI=1", "-I/somewhere/torch/include", "-L/somewhere/torch/lib"} <= {
+        *command
+    }
+    assert command[-4] == "-L/somewhere/torch/lib"
+    assert str(SOURCE) in command
+
+
+def test_refusal_of_the_compiler_is_said_and_not_asked_for_again(compiler: Any, folder: Path) -> None:
+    compiler("echo 'no such header' >&2; exit 1")
+    for _ in range(2):
+        extension, given = asked()
+        assert (extension.module, given) == (None, [])
+        assert "no such header" in extension.state
+        assert str(folder / Build.of(TORCH).refusal) in extension.state
+    assert compiler.runs() == 1
+
+
+def test_what_cannot_be_loaded_is_said(compiler: Any, folder: Path) -> None:
+    compiler('echo "no library" > "$2"')
+    extension, given = asked()
+    assert (extension.module, given) == (None, [])
+    assert extension.state.startswith("it cannot be loaded: ")
+
+
+def test_module_that_cannot_be_used_is_none(in_c: Any, folder: Path) -> None:
+    def refuse(_module: Any) -> None:
+        raise OSError("of another torch")
+
+    extension = Extension()
+    extension.ask(TORCH, refuse)
+    assert not extension.wait(60)
+    assert extension.state == "it cannot be loaded: of another torch"
+
+
+def test_absent_compiler_is_said(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler -flag")
+    extension, _ = asked()
+    assert extension.state == "it cannot be built: there is no C++ compiler no-such-compiler (CXX names another)"
+    assert not folder.exists()
+
+
+def test_absent_header_of_python_is_said(monkeypatch: pytest.MonkeyPatch, compiler: Any, folder: Path) -> None:
+    compiler("exit 0")
+    monkeypatch.setattr(module.sysconfig, "get_paths", lambda: {"include": "/nowhere"})
+    assert asked()[0].state == "it cannot be built: there is no Python.h in /nowhere"
+
+
+def test_it_can_be_left_out(monkeypatch: pytest.MonkeyPatch, compiler: Any) -> None:
+    compiler("exit 0")
+    monkeypatch.setenv(VARIABLE, "0")
+    assert asked()[0].state == f"left out: {VARIABLE} is 0"
+    assert compiler.runs() == 0
+
+
+def test_folder_that_others_can_write_is_not_loaded_from(in_c: Any, folder: Path) -> None:
+    asked()
+    folder.chmod(0o777)
+    extension, given = asked()
+    assert given == []
+    assert "has mode 0777, needed is 0700" in extension.state
+
+
+def test_file_that_others_can_write_is_not_loaded(in_c: Any, folder: Path) -> None:
+    asked()
+    (folder / Build.of(TORCH).file).chmod(0o666)
+    extension, given = asked()
+    assert given == []
+    assert "others can write it" in extension.state

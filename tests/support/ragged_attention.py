@@ -1,0 +1,207 @@
+"""Calls of a class of shapes on torch tensors, and what they should give: float64, one sequence at a time."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from cudnn_backend_py import DataType
+from cudnn_backend_py.execution.class_plan import Sequences
+from cudnn_backend_py.graph.attention import Attention, SoftCap
+
+Mode = Literal["packed", "dense", "padded"]
+RESULTS = {False: ("o", "stats"), True: ("dq", "dk", "dv")}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What calls of a class have in common."""
+
+    heads: int = 4
+    kv_heads: int = 2
+    dim: int = 64
+    data_type: DataType = DataType.HALF
+    causal: bool = False
+    left_bound: int | None = None
+    bottom_right: bool = False
+    cap: float | None = None
+    sink: bool = False
+    alibi: bool = False
+
+    @property
+    def tolerance(self) -> float:
+        """Largest error of a result, relative to its largest element."""
+        return 6e-3 if self.data_type is DataType.HALF else 3e-2
+
+    def problem(self, batch: int, q: int, kv: int) -> Attention:
+        """Return the problem of such a call, over b, s, h, d."""
+        return Attention(
+            batch=batch,
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            seq_q=max(q, 1),
+            seq_kv=max(kv, 1),
+            head_dim=self.dim,
+            data_type=self.data_type,
+            causal=self.causal,
+            left_bound=self.left_bound,
+            alignment="bottom_right" if self.bottom_right else "top_left",
+            score_modifier=None if self.cap is None else SoftCap(self.cap),
+            sink=self.sink,
+            alibi=self.alibi,
+            stats=True,
+        )
+
+
+@dataclass
+class Call:
+    """Tensors of one call, packed tokens [t, h, d] or dense ones [b * s, h, d], and how they are told to a class."""
+
+    kind: Kind
+    mode: Mode
+    lens_q: list[int]
+    lens_kv: list[int]
+    seed: int = 0
+    most: tuple[int, int] | None = None  # rows of each dense sequence; the longest length if not given
+    buffers: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        torch = _torch()
+        k, generator = self.kind, torch.Generator("cuda").manual_seed(self.seed)
+        kind = torch.half if k.data_type is DataType.HALF else torch.bfloat16
+
+        def random(*dims: int, dtype: Any = kind) -> Any:
+            return torch.randn(*dims, device="cuda", generator=generator, dtype=torch.float32).to(dtype)
+
+        tokens_q, tokens_kv = self.tokens
+        shapes = dict.fromkeys(("q", "do", "o", "dq"), (tokens_q, k.heads, k.dim))
+        shapes |= dict.fromkeys(("k", "v", "dk", "dv"), (tokens_kv, k.kv_heads, k.dim))
+        made = {name: random(*shapes[name]) for name in ("q", "k", "v", "do")}
+        made |= {
+            name: torch.full(shapes[name], torch.nan, device="cuda", dtype=kind) for name in ("o", "dq", "dk", "dv")
+        }
+        made["stats"] = torch.full((tokens_q, k.heads), torch.nan, device="cuda")
+        if k.sink:
+            made["sink"] = random(1, k.heads, 1, 1, dtype=torch.float32)
+        if k.alibi:
+            made["alibi_slopes"] = torch.rand(1, k.heads, 1, 1, device="cuda", generator=generator) * 0.1
+        self.buffers = made
+
+    @property
+    def longest(self) -> tuple[int, int]:
+        return self.most or (max(self.lens_q), max(self.lens_kv))
+
+    @property
+    def tokens(self) -> tuple[int, int]:
+        """Tokens in memory."""
+        if self.mode == "packed":
+            return max(1, sum(self.lens_q)), max(1, sum(self.lens_kv))
+        batch = len(self.lens_q)
+        return batch * self.longest[0], batch * self.longest[1]
+
+    @property
+    def problem(self) -> Attention:
+        return self.kind.problem(len(self.lens_q), *self.longest)
+
+    @property
+    def sequences(self) -> Sequences:
+        batch, (tokens_q, tokens_kv) = len(self.lens_q), self.tokens
+        if self.mode == "dense":
+            return Sequences(batch, *self.longest)
+        if self.mode == "padded":
+            return Sequences(batch, *self.longest, len_q=ints(self.lens_q), len_kv=ints(self.lens_kv))
+        cu = [ints([0, *_sums(lens)]) for lens in (self.lens_q, self.lens_kv)]
+        return Sequences(batch, *self.longest, cu_q=cu[0], cu_kv=cu[1], total_q=tokens_q, total_kv=tokens_kv)
+
+    @property
+    def multipliers(self) -> dict[str, int]:
+        q, kv = (1, 1) if self.mode == "packed" else self.longest
+        of_kv = ("k", "v", "dk", "dv")
+        return {name: x.stride(0) * (kv if name in of_kv else q) for name, x in self.buffers.items()}
+
+    def errors(self, *, backward: bool) -> Iterator[tuple[str, float]]:
+        """Yield each result's largest error, sequence by sequence; rows of padding must be zero."""
+        for i in range(len(self.lens_q)):
+            rows = self._rows(i)
+            want = reference(self.kind, {name: x[rows[name]] for name, x in self.buffers.items() if name in rows}, self)
+            for name in RESULTS[backward]:
+                yield name, error(self.buffers[name][rows[name]], want[name])
+            if self.mode == "padded":
+                yield from self._errors_of_padding(i, RESULTS[backward])
+
+    def _errors_of_padding(self, i: int, names: tuple[str, ...]) -> Iterator[tuple[str, float]]:
+        for name in names:
+            is_kv = name in ("dk", "dv")
+            most, own = self.longest[is_kv], (self.lens_kv if is_kv else self.lens_q)[i]
+            rest = self.buffers[name][i * most + own : (i + 1) * most]
+            wanted = -math.inf if name == "stats" else 0
+            yield f"padding of {name}", 0.0 if bool((rest == wanted).all()) else math.inf
+
+    def _rows(self, i: int) -> dict[str, slice]:
+        found: dict[str, slice] = {}
+        for is_kv, (lens, names) in enumerate(
+            ((self.lens_q, ("q", "o", "do", "dq", "stats")), (self.lens_kv, ("k", "v", "dk", "dv")))
+        ):
+            start = sum(lens[:i]) if self.mode == "packed" else i * self.longest[is_kv]
+            found |= dict.fromkeys(names, slice(start, start + lens[i]))
+        return found
+
+
+def reference(kind: Kind, x: Mapping[str, Any], call: Call) -> dict[str, Any]:
+    """Return o, stats, dq, dk and dv of one sequence [s, h, d] in float64."""
+    torch = _torch()
+    q, k, v = (x[name].double().requires_grad_() for name in "qkv")
+    groups = kind.heads // kind.kv_heads
+    scores = torch.einsum("ihd,jhd->hij", q, k.repeat_interleave(groups, 1)) / math.sqrt(kind.dim)
+    if kind.cap is not None:
+        scores = kind.cap * torch.tanh(scores / kind.cap)
+    rows, columns = torch.arange(len(q), device="cuda")[:, None], torch.arange(len(k), device="cuda")[None]
+    if kind.alibi:
+        scores = scores + call.buffers["alibi_slopes"].double().view(-1, 1, 1) * (columns - rows)
+    shift = len(k) - len(q) if kind.bottom_right else 0
+    if kind.causal:
+        scores = scores.masked_fill(columns > rows + shift, -math.inf)
+    if kind.left_bound is not None:
+        scores = scores.masked_fill(columns + kind.left_bound <= rows + shift, -math.inf)
+    logits = scores
+    if kind.sink:
+        more = call.buffers["sink"].double().view(-1, 1, 1).expand(-1, len(q), 1)
+        logits = torch.cat([scores, more], 2)
+    lowest = scores.new_full((kind.heads, len(q)), -math.inf)
+    stats = torch.logsumexp(logits, 2) if logits.shape[2] else lowest
+    p = torch.where(torch.isfinite(stats)[..., None], torch.exp(scores - stats[..., None]), 0.0)
+    o = torch.einsum("hij,jhd->ihd", p, v.repeat_interleave(groups, 1))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Attempting to run cuBLAS")  # autograd's thread has no context yet
+        gradients = torch.autograd.grad(o, (q, k, v), x["do"].double())
+    found = {"o": o, "stats": stats.T} | dict(zip(("dq", "dk", "dv"), gradients, strict=True))
+    return {name: torch.nan_to_num(value.detach(), neginf=-math.inf) for name, value in found.items()}
+
+
+def error(found: Any, want: Any) -> float:
+    """Return the largest error relative to the largest element; infinite where infinities or NaN differ."""
+    torch = _torch()
+    found, finite = found.double(), torch.isfinite(want)
+    if not want.numel():
+        return 0.0
+    if bool((found[~finite] != want[~finite]).any()) or not bool(torch.isfinite(found[finite]).all()):
+        return math.inf
+    largest = max(1e-2, float(want[finite].abs().max()) if bool(finite.any()) else 0.0)
+    return float((found - want)[finite].abs().max()) / largest if bool(finite.any()) else 0.0
+
+
+def ints(values: list[int]) -> Any:
+    return _torch().tensor(values, dtype=_torch().int32, device="cuda")
+
+
+def _sums(values: list[int]) -> list[int]:
+    return [sum(values[: i + 1]) for i in range(len(values))]
+
+
+def _torch() -> Any:
+    import torch
+
+    return torch

@@ -1,0 +1,70 @@
+"""Print as JSON which class plans this process's cuDNN builds for described GPUs: ``{gpu: {case: why not}}``.
+
+An empty text is a plan that was built, or whose engine configs cuDNN supports where building was not asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from typing import Any
+
+from cudnn_backend_py.errors import CudnnStatusError, NotSupported
+from cudnn_backend_py.graph.attention import Attention, SoftCap
+from cudnn_backend_py.graph.attention.shape_class import bounds_of, class_graph, class_problem, why_no_class
+from cudnn_backend_py.plans.build import build
+from cudnn_backend_py.plans.select import Selection, select
+from cudnn_backend_py.target import Target, using
+
+BUILT = ("causal", "causal backward")  # building takes a second each
+CASES: dict[str, dict[str, Any]] = {
+    "causal": {"causal": True, "kv_heads": 2},
+    "window": {"causal": True, "left_bound": 64, "alignment": "bottom_right"},
+    "sink": {"sink": True},
+    "alibi": {"alibi": True, "causal": True},
+    "bias": {"bias": (1, 8, 100, 300)},
+    "cap": {"score_modifier": SoftCap(5.0)},
+    "dropout": {"dropout": 0.1},
+    "d40": {"head_dim": 40},
+    "d128": {"head_dim": 128},
+    "d256": {"head_dim": 256},
+    "deterministic": {"deterministic": True},
+    "paged": {"padding": True, "page_size": 16, "pages_k": 64, "pages_v": 64},
+    "decoding": {"padding": True, "page_size": 16, "pages_k": 64, "pages_v": 64, "seq_q": 1},
+}
+
+
+def answer(gpu: str) -> dict[str, str]:
+    """Return why each case has no class plan on a described GPU."""
+    found: dict[str, str] = {}
+    with using(gpu) as target:
+        for name, options in CASES.items():
+            whole = Attention(
+                **{"batch": 3, "heads": 8, "seq_q": 100, "seq_kv": 300, "head_dim": 64, "stats": True} | options
+            )
+            found[name] = _why_not(name, whole, target, backward=False)
+            if whole.page_size is None:
+                found[f"{name} backward"] = _why_not(f"{name} backward", whole, target, backward=True)
+    return found
+
+
+def _why_not(name: str, p: Attention, target: Target, *, backward: bool) -> str:
+    version = target.library.version
+    why = why_no_class(p, backward=backward, version=version, sm=target.sm)
+    if why:
+        return why
+    whole = class_problem(p, bounds_of(p), backward=backward)
+    graph = class_graph(replace(whole, name="class"), backward, version, target.sm)
+    try:
+        if name in BUILT:
+            build(graph, target, cache=False).close()
+        else:
+            select(graph, target, Selection())
+    except (CudnnStatusError, NotSupported) as error:
+        return str(error)
+    return ""
+
+
+if __name__ == "__main__":
+    print(json.dumps({gpu: answer(gpu) for gpu in sys.argv[1:]}))
