@@ -56,18 +56,20 @@ class Bounds(NamedTuple):
 
 
 def grow(batch: int, q: int, kv: int, *, decoding: bool = True) -> Bounds:
-    """Return the bounds of the class for such a call: powers of two.
+    """Return the bounds of the class for such a call: lengths are powers of two, batches also one and a half of them.
 
     Measured with 9.19.0 on an H200, d 64 and 128: finer steps of the lengths gain nothing, and each sequence beyond the
     call's costs 0.17 us forward and 0.5 us backward. A q of 1 stays where there is `decoding`: cuDNN has kernels of
     their own for it.
     """
     least = 1 if q == 1 and decoding else _LEAST
-    return Bounds(_grow(batch, 1), _grow(q, least), _grow(kv, _LEAST))
+    return Bounds(_grow(batch, halves=True), max(least, _grow(q)), max(_LEAST, _grow(kv)))
 
 
-def _grow(size: int, least: int) -> int:
-    return max(least, 1 << max(size - 1, 0).bit_length())
+def _grow(size: int, *, halves: bool = False) -> int:
+    power = 1 << max(size - 1, 0).bit_length()
+    between = power // 4 * 3
+    return between if halves and size <= between else power
 
 
 def bounds_of(p: Attention, needed: Bounds | None = None) -> Bounds:

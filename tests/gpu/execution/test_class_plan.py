@@ -16,7 +16,7 @@ from cudnn_backend_py.graph.attention.shape_class import Bounds, bounds_of, clas
 from tests.support.ragged_attention import Call, Kind, Mode, error, ints, reference
 
 torch: Any = pytest.importorskip("torch", reason="did not run: these buffers are torch's")
-BOUNDS = Bounds(8, 384, 512)
+BOUNDS, SMALL = Bounds(8, 384, 512), Bounds(8, 128, 256)  # small ones take another engine forward
 KINDS = {
     "plain": Kind(kv_heads=4),
     "groups": Kind(causal=True),
@@ -48,15 +48,15 @@ def lengths(rng: random.Random, batch: int, most: int) -> list[int]:
     return [rng.choice((0, 1, most, rng.randint(2, most), rng.randint(2, most))) for _ in range(batch)]
 
 
-def calls(kind: Kind, count: int) -> Iterator[Call]:
+def calls(kind: Kind, count: int, bounds: Bounds = BOUNDS) -> Iterator[Call]:
     rng = random.Random(repr(kind))
     modes: tuple[Mode, ...] = ("packed", "dense", "padded")
     for number in range(count):
-        batch, mode = rng.randint(1, BOUNDS.batch), rng.choice(modes)
-        lens_q = lengths(rng, batch, BOUNDS.q)
+        batch, mode = rng.randint(1, bounds.batch), rng.choice(modes)
+        lens_q = lengths(rng, batch, bounds.q)
         # With a bottom-right mask, rows beyond all keys see none; without keys, statistics know nothing of a sink.
         least = [own if kind.bottom_right else int(kind.sink) for own in lens_q]
-        lens_kv = [rng.randint(own, BOUNDS.kv) for own in least]
+        lens_kv = [rng.randint(own, bounds.kv) for own in least]
         if mode == "dense":
             lens_q, lens_kv = [max(1, max(lens_q))] * batch, [max(1, max(lens_kv))] * batch
         if max(lens_q) and max(lens_kv):
@@ -72,11 +72,12 @@ def check(call: Call, *, backward: bool) -> None:
         assert found < call.kind.tolerance, f"{name} of {call.mode} {call.lens_q} {call.lens_kv} is off by {found}"
 
 
+@pytest.mark.parametrize("bounds", [BOUNDS, SMALL], ids=["large", "small"])
 @pytest.mark.parametrize("name", KINDS)
-def test_one_plan_each_way_serves_all_calls(gpu: Target, name: str) -> None:
+def test_one_plan_each_way_serves_all_calls(gpu: Target, name: str, bounds: Bounds) -> None:
     kind = KINDS[name]
-    forward, backward = (class_of(kind, gpu, backward=way) for way in (False, True))
-    for call in calls(kind, 12):
+    forward, backward = (class_of(kind, gpu, backward=way, bounds=bounds) for way in (False, True))
+    for call in calls(kind, 12, bounds):
         run(call, forward)
         run(call, backward)
         check(call, backward=False)

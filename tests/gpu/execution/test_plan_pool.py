@@ -84,10 +84,11 @@ def test_a_plan_is_destroyed_once_its_stream_is_past_it(pool: PlanPool, gpu: Tar
     held = pool.hold(64, lambda: exact(64, gpu, cache=False))
     gone = weakref.ref(held.plan)
     given = tensors(64)
+    others = [exact(length, gpu) for length in (65, 66, 67)]
     torch.cuda._sleep(500_000_000)
     held.plan(given["q"], given["k"], given["v"], given["o"])
-    for length in (65, 66, 67):
-        pool.hold(length, lambda length=length: exact(length, gpu))  # type: ignore[misc]
+    for number in range(3):
+        pool.hold(number, others.pop)
     assert held.plan is None
     assert gone() is not None
     torch.cuda.synchronize()

@@ -36,14 +36,14 @@ def offsets(graph: Any) -> dict[str, str]:
 def test_bounds_hold_the_call_and_are_close(size: int) -> None:
     found = grow(size, size, size)
     assert found.hold(size, size, size)
-    assert found.batch < 2 * size
+    assert found.batch <= 1.5 * size
     assert found.kv == 64 or found.kv < 2 * size
 
 
 def test_few_bounds_serve_all_calls() -> None:
     batches = {grow(batch, 1, 1).batch for batch in range(1, 257)}
     lengths = {grow(1, 2, length).kv for length in range(1, 65537)}
-    assert batches == {1, 2, 4, 8, 16, 32, 64, 128, 256}
+    assert batches == {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256}
     assert lengths == {64 << step for step in range(11)}
 
 
