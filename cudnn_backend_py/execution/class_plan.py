@@ -131,7 +131,6 @@ class ClassPlan:
         self.problem, self.bounds = problem, Bounds(problem.batch, problem.seq_q, problem.seq_kv)
         self.plan = _build(problem, target, backward, (engine, knobs))
         self.device = live_handle(self.plan).device or 0
-        self._is_alone = target.library.driver.devices == 1
         arguments = Arguments(self.plan.graph)
         given = [x for x in arguments.given if not x.name.startswith(PREPARED)]
         prepared = [x for x in arguments.given if x.name.startswith(PREPARED)]
@@ -213,7 +212,8 @@ class ClassPlan:
         )
         workspace = base + size if self.plan.workspace_bytes else 0
         blocks = self.blocks(s, s.batch)
-        if self._is_alone or current_context() == state.context:
+        # A fresh thread, such as one of torch's autograd, may have no context yet.
+        if current_context() == state.context:
             state.run(blocks, row, addresses, workspace)
         else:
             with in_context(state.context):

@@ -5,6 +5,8 @@
 // Whatever it was not taught, or is not plain eager execution, it answers with None: Python does it.
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <ATen/Context.h>
+#include <ATen/EmptyTensor.h>
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/empty_strided.h>
@@ -206,6 +208,7 @@ int32_t (*current_stream)(int32_t device, void** stream);
 int (*stream_is_capturing)(void* stream, int* status);
 PyObject* backward_in_python;
 c10::DeviceType device_type;
+c10::DispatchKeySet device_keys;
 c10::DispatchKeySet plain_keys;  // of tensors that are what they seem
 
 // Whether nothing but plain eager execution could see what happens to tensors of such a type.
@@ -330,19 +333,27 @@ struct Row {  // of words to be written; says whether any changed
   }
 };
 
+// What at::empty_strided does for such a device, past the dispatcher, which nobody listens to.
+Tensor empty(c10::IntArrayRef dims, c10::IntArrayRef strides, at::ScalarType type, const Tensor& like) {
+  const at::Context& context = at::globalContext();
+  if (context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory())
+    return at::empty_strided(dims, strides, like.options().dtype(type).requires_grad(false));
+  c10::Allocator* allocator = c10::GetAllocator(device_type);
+  return at::detail::empty_strided_generic(dims, strides, allocator, device_keys, type);
+}
+
 // Allocate the outputs and launch; return 0 or the status that failed.
 int launch(Plan& plan, const Slots& slots, const Tensor* inputs, Tensor* outputs) {
   const c10::AutoGradMode without_gradients(false);
   const c10::DeviceGuard guard(inputs[0].device());
   Tensor copies[kTensors + 3];
   call* c = plan.target;
-  const auto options = inputs[0].options().requires_grad(false);
   for (size_t index = 0; index < plan.outputs.size(); ++index) {
     const Output& made = plan.outputs[index];
     c10::SmallVector<int64_t, 5> dims, strides;
     for (const Number& number : made.dims) dims.push_back(number.of(slots));
     for (const Number& number : made.strides) strides.push_back(number.of(slots));
-    outputs[index] = at::empty_strided(dims, strides, options.dtype(made.type));
+    outputs[index] = empty(dims, strides, made.type, inputs[0]);
     if (made.filled) outputs[index].fill_(*made.filled);
   }
   c10::DataPtr workspace;
@@ -756,7 +767,8 @@ PyObject* connect(PyObject*, PyObject* arguments) {
   device_type = c10::Device(device).type();
   const auto key = c10::computeDispatchKey(std::nullopt, std::nullopt, c10::Device(device_type));
   const auto backend = c10::toBackendComponent(key);
-  plain_keys = c10::DispatchKeySet(key) | c10::getAutogradRelatedKeySetFromBackend(backend) |
+  device_keys = c10::DispatchKeySet(key);
+  plain_keys = device_keys | c10::getAutogradRelatedKeySetFromBackend(backend) |
                c10::getAutocastRelatedKeySetFromBackend(backend);
   Py_RETURN_NONE;
   END_HANDLE_TH_ERRORS
