@@ -16,12 +16,13 @@ from ...generated.enums import (
 )
 from ...graph.data_types import ELEMENT_BITS
 from ...graph.ir import Parameters
-from ...graph.strides import ordered_strides
+from ...graph.shapes import concatenated, permuted, pooled_size, sliced
+from ...graph.strides import ordered_strides, preserve_order
 from ..enums import data_type, padding_mode, resample_mode, reshape_mode, rng_distribution
 from ..errors import attribute_not_set, invalid_value
 from ..tensors import tensor
 from .base import OpsBase
-from .infer import NOT_SET, OpNode, check_type, fill, integers, preserve_order, require_version
+from .infer import NOT_SET, OpNode, check_type, fill, integers, require_version
 from .node import Emitter
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class _Transpose(OpNode):
                 where=f"its input has {len(x.dim)} dims",
                 fix=f"give each of 0 to {len(x.dim) - 1} once",
             )
-        fill(y, [x.dim[axis] for axis in self.permutation], [x.stride[axis] for axis in self.permutation])
+        fill(y, permuted(x.dim, self.permutation), permuted(x.stride, self.permutation))
         _same_type(self)
 
     def emit(self, to: Emitter) -> None:
@@ -138,8 +139,9 @@ class _Slice(OpNode):
         for axis, (_, _, step) in enumerate(self.ranges):
             if step <= 0:
                 raise invalid_value(f"slice {self.name!r} has an invalid step of {step} in dim {axis}, 1 is the least")
-        dims = [(stop - start + step - 1) // step for start, stop, step in self.ranges]
-        fill(y, dims, [stride * step for stride, (_, _, step) in zip(x.stride, self.ranges, strict=True)])
+        fill(
+            y, sliced(self.ranges), [stride * step for stride, (_, _, step) in zip(x.stride, self.ranges, strict=True)]
+        )
         _same_type(self)
         if not x.virtual:
             y.virtual = False
@@ -197,8 +199,7 @@ class _Concatenate(OpNode):
         first = self.inputs["0"]
         if not 0 <= self.axis < len(first.dim):
             raise invalid_value(f"concatenate {self.name!r} has an invalid axis {self.axis} for dims {first.dim}")
-        dims = list(first.dim)
-        dims[self.axis] = sum(item.dim[self.axis] for item in self.inputs.values())
+        dims = concatenated([item.dim for item in self.inputs.values()], self.axis)
         fill(self.outputs["Y"], dims, preserve_order(dims, first.stride))
 
     def emit(self, to: Emitter) -> None:
@@ -291,7 +292,7 @@ class _Resample(OpNode):
         dims = list(x)
         for axis, (size, stride, before, after) in enumerate(zip(*self.window.values(), strict=True), 2):
             if axis < len(x):
-                dims[axis] = 1 + (x[axis] + before + after - size) // stride
+                dims[axis] = pooled_size(x[axis], size, stride, before, after)
         fill(y, dims)
         if "Index" in self.outputs:
             self.outputs["Index"].dim = list(y.dim)

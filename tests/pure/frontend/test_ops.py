@@ -22,7 +22,6 @@ from cudnn_backend_py.frontend.enums import (
     rng_distribution,
 )
 from cudnn_backend_py.frontend.errors import cudnnGraphNotSupportedError
-from cudnn_backend_py.frontend.ops.infer import column_major, preserve_order
 from cudnn_backend_py.frontend.ops.linear import ConvOps, MatmulOps, MoeOps, ReductionOps
 from cudnn_backend_py.frontend.ops.node import Emitter, Node, pack_strides
 from cudnn_backend_py.frontend.ops.norm import NormOps
@@ -30,7 +29,7 @@ from cudnn_backend_py.frontend.ops.pointwise import PointwiseOps
 from cudnn_backend_py.frontend.ops.shape import BlockScaleOps, ShapeOps
 from cudnn_backend_py.frontend.tensors import tensor
 from cudnn_backend_py.graph import Graph, Matmul, Operation, Parameters, Pointwise
-from cudnn_backend_py.graph.strides import channels_last, ordered_strides
+from cudnn_backend_py.graph.strides import channels_last, column_major, ordered_strides, preserve_order
 
 HALF, FLOAT = data_type.HALF, data_type.FLOAT
 TRAINING, INFERENCE = norm_forward_phase.TRAINING, norm_forward_phase.INFERENCE
