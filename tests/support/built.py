@@ -578,9 +578,7 @@ _NO_ENGINE: dict[str, Any] = {
 @_add(
     D.OPERATION_EXPAND_BAND_MATRIX,
     "expand_band_matrix",
-    supported=(),
-    refused=_NO_ENGINE,
-    note="no engine was found, alone or fused",
+    **_NO_ENGINE,
 )
 def _expand(g: GraphBuilder) -> None:
     g.expand_band_matrix(g.tensor("x", (1, 2, 64, 17)), 64, lower_bandwidth=8, upper_bandwidth=8, **OUT)
@@ -589,9 +587,7 @@ def _expand(g: GraphBuilder) -> None:
 @_add(
     D.OPERATION_CONTRACT_BAND_MATRIX,
     "contract_band_matrix",
-    supported=(),
-    refused=_NO_ENGINE,
-    note="no engine was found, alone or fused",
+    **_NO_ENGINE,
 )
 def _contract(g: GraphBuilder) -> None:
     g.contract_band_matrix(g.tensor("x", (1, 2, 64, 64)), lower_bandwidth=8, upper_bandwidth=8, **OUT)
