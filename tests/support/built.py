@@ -61,6 +61,8 @@ FRONTEND: dict[DescriptorType, tuple[str, ...]] = {
     D.OPERATION_SOFTMAX: ("sdpa",),
     D.OPERATION_TRANSPOSE: ("transpose",),
     D.OPERATION_SLICE: ("slice",),
+    D.OPERATION_ROPE_FWD: ("rope",),
+    D.OPERATION_ROPE_BWD: ("rope_backward",),
     D.OPERATION_MOE_GROUPED_MATMUL: ("moe_grouped_matmul",),
     D.OPERATION_MOE_GROUPED_MATMUL_BWD: ("moe_grouped_matmul_bwd",),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import index
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from ...generated.enums import (
     DescriptorType,
@@ -363,6 +363,47 @@ class _PagedCacheLoad(OpNode):
         )
 
 
+# Tag -> operation, where it reads and writes, its version, and the ports' names
+_ROPES = {
+    "ROPE": (DescriptorType.OPERATION_ROPE_FWD, ("x", "y"), (9, 24), ("INPUT", "OUTPUT")),
+    "ROPE_BWD": (DescriptorType.OPERATION_ROPE_BWD, ("dy", "dx"), (9, 25), ("DY", "DX")),
+}
+
+
+class _Rope(OpNode):
+    def __init__(
+        self, tag: str, name: str, compute: Any, inputs: dict[str, Any], output_scale: float, rope_dim: int
+    ) -> None:
+        super().__init__(name, check_type(compute), inputs, {})
+        self.tag = tag
+        self.needs = tuple(inputs)
+        self.output_scale, self.rope_dim = float(output_scale), index(rope_dim)
+        self.output(_ROPES[tag][3][1]).set_output(True)
+
+    def parameters(self) -> dict[str, Any]:
+        return {"output_scale": self.output_scale, "rope_dim": self.rope_dim}
+
+    def infer_shapes(self) -> None:
+        source, target = (
+            ports[port] for ports, port in zip((self.inputs, self.outputs), _ROPES[self.tag][3], strict=True)
+        )
+        fill(target, source.dim, source.stride)
+
+    def emit(self, to: Emitter) -> None:
+        kind, fields, version, (source, target) = _ROPES[self.tag]
+        require_version(to, version, self.tag.lower())
+        y = to.tensor(self.outputs[target])
+        tensors = dict(zip(fields, (to.tensor(self.inputs[source]), y), strict=True))
+        to.g.operation(
+            kind,
+            y.name,
+            **tensors,
+            freqs=to.tensor(self.inputs["FREQS"]),
+            output_scale=None if self.output_scale == 1.0 else self.output_scale,
+            rope_dim=self.rope_dim or None,
+        )
+
+
 class ShapeOps(OpsBase):
     """The operations of a ``pygraph`` that move elements, make random ones, or pool them."""
 
@@ -476,17 +517,47 @@ class ShapeOps(OpsBase):
         inputs = {"container": container, "seqLen": seq_len, "pageTable": page_table}
         return self._add(_PagedCacheLoad(name, inputs)).outputs["yOut"]
 
-    def rope(self, *_: Any, **__: Any) -> NoReturn:
-        """Refuse: cudnn-frontend's rotary embedding is a kernel of its own, no graph of cuDNN's backend.
+    def rope(
+        self,
+        input: tensor,
+        freqs: tensor,
+        output_scale: float = 1.0,
+        rope_dim: int = 0,
+        compute_data_type: data_type = NOT_SET,
+        name: str = "",
+    ) -> tensor:
+        """Return `input` [b, h, s, d] with the last `rope_dim` elements of each head rotated; 0 are all of them.
 
-        Raises
-        ------
-        NotImplementedError
-            Always.
+        Parameters
+        ----------
+        freqs
+            Angles [positions, 1, 1, rope_dim], of which the first half of the columns is read.
+        output_scale
+            Factor of the whole result.
+
+        Notes
+        -----
+        C: ``CUDNN_BACKEND_OPERATION_ROPE_FWD_DESCRIPTOR``. Since cudnn-frontend 1.32; its result is an output. Needs
+        cuDNN 9.24.
         """
-        raise NotImplementedError(
-            "rope is a kernel of cudnn-frontend and no operation of cuDNN's backend, which is all that is offered here"
-        )
+        node = _Rope("ROPE", name, compute_data_type, {"INPUT": input, "FREQS": freqs}, output_scale, rope_dim)
+        return self._add(node).outputs["OUTPUT"]
+
+    def rope_backward(
+        self,
+        dY: tensor,
+        freqs: tensor,
+        output_scale: float = 1.0,
+        rope_dim: int = 0,
+        compute_data_type: data_type = NOT_SET,
+        name: str = "",
+    ) -> tensor:
+        """Return the gradient of :meth:`rope` with respect to its input.
+
+        C: ``CUDNN_BACKEND_OPERATION_ROPE_BWD_DESCRIPTOR``, cuDNN 9.25 and later.
+        """
+        node = _Rope("ROPE_BWD", name, compute_data_type, {"DY": dY, "FREQS": freqs}, output_scale, rope_dim)
+        return self._add(node).outputs["DX"]
 
 
 class _Quantize(OpNode):

@@ -246,7 +246,8 @@ class AttentionParts(BuilderBase):
         Parameters
         ----------
         freqs
-            Angles [s, 1, 1, rope_dim], float32; [1, 1, s, rope_dim] is taken too.
+            Angles [positions, 1, 1, rope_dim], float32, of s positions or more; cuDNN reads the first half of the
+            columns. [1, 1, positions, rope_dim] is taken too.
         output_scale
             Factor of the whole result.
         rope_dim
@@ -301,7 +302,8 @@ class AttentionParts(BuilderBase):
         width = rope_dim or x.dims[3]
         if width > x.dims[3] or width % 2:
             raise refuse(f"{width} of the {x.dims[3]} elements of a head cannot be rotated in pairs", **{ports[0]: x})
-        if freqs.dims != (1, 1, x.dims[2], width):
+        positions = max(freqs.dims[0], freqs.dims[2])
+        if freqs.dims not in ((positions, 1, 1, width), (1, 1, positions, width)) or positions < x.dims[2]:
             need(freqs, (x.dims[2], 1, 1, width), "freqs", **{ports[0]: x})
         with self._undone_on_error():
             y = self._result("rope", x.dims, result, strides=x.strides)

@@ -1,7 +1,9 @@
 """Operations by position: rotary embeddings, and matrices as bands of their diagonals.
 
-The header documents neither. A rotation pairs element j of the rotated part with element j + half of it, as
-GPT-NeoX does; a band holds element k of row i at column i - lower_bandwidth + k. Neither reading was measured.
+The header documents neither. Of rotations, cudnn-frontend 1.32 says that the last `rope_dim` elements of a head are
+rotated, that the whole head is scaled, and that kernels read the first half of the columns of the angles only; an
+element is paired with the one half of the rotated part further on, as GPT-NeoX does. A band holds element k of row i
+at column i - lower_bandwidth + k. Neither the pairs nor the band were measured.
 """
 
 from __future__ import annotations
@@ -21,28 +23,25 @@ Floats = NDArray[np.float64]
 
 
 def run_rope(run: Run, op: Operation) -> None:
-    """Rotate the last `rope_dim` elements of each head by the angles of their position, and scale all of them.
+    """Rotate the last `rope_dim` elements of each head by the angles of their position, and scale the whole head.
 
-    Angles are [s, 1, 1, rope_dim], or [1, 1, s, rope_dim]: y = x * cos + turn(x) * sin, where turn swaps the halves and
-    negates the first. The gradient turns the other way.
+    Angles are [positions, 1, 1, rope_dim], or [1, 1, positions, rope_dim]; the first half of their columns is read:
+    (x1, x2) becomes (x1 * cos - x2 * sin, x2 * cos + x1 * sin). The gradient turns the other way.
     """
     backward = op.kind is DescriptorType.OPERATION_ROPE_BWD
     x = run.floats(op.fields["dy" if backward else "x"])
-    freqs = op.fields["freqs"]
-    angles = run.floats(freqs)
-    if freqs.dims[0] == x.shape[2] and freqs.dims[2] == 1:
+    seq, head = x.shape[2:]
+    angles = run.floats(op.fields["freqs"])
+    if angles.shape[0] > 1:
         angles = angles.transpose(1, 2, 0, 3)
-    scale = op.fields.get("output_scale", DEFAULTS[op.kind]["output_scale"])
-    width = op.fields.get("rope_dim") or x.shape[3]
+    width = op.fields.get("rope_dim") or head
     half = width // 2
-    kept, turned = x[..., : x.shape[3] - width], x[..., x.shape[3] - width :]
-    first, second = turned[..., :half], turned[..., half:]
+    angles = angles[:, :, :seq, :half] * (-1 if backward else 1)
+    kept, first, second = x[..., : head - width], x[..., head - width : head - half], x[..., head - half :]
     cos, sin = np.cos(angles), np.sin(angles)
-    if backward:
-        through = np.concatenate([second * sin[..., half:], -first * sin[..., :half]], -1)
-    else:
-        through = np.concatenate([-second * sin[..., :half], first * sin[..., half:]], -1)
-    run.write(op.fields["dx" if backward else "y"], np.concatenate([kept, turned * cos + through], -1) * scale)
+    turned = np.concatenate([kept, first * cos - second * sin, second * cos + first * sin], -1)
+    scale = op.fields.get("output_scale", DEFAULTS[op.kind]["output_scale"])
+    run.write(op.fields["dx" if backward else "y"], turned * scale)
 
 
 def _places(op: Operation, rows: int, columns: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

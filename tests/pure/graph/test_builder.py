@@ -285,6 +285,11 @@ WRONG: dict[str, tuple[Make, str, str]] = {
         "operation-shape",
         r"freqs 'f' has dims \[6, 1, 1, 4\], \[6, 1, 1, 8\] is needed",
     ),
+    "positions without angles": (
+        lambda g: g.rope_forward(of(g, *HEADS), of(g, 5, 1, 1, 8, name="f")),
+        "operation-shape",
+        r"freqs 'f' has dims \[5, 1, 1, 8\], \[6, 1, 1, 8\] is needed",
+    ),
     "pairs": (
         lambda g: g.rope_backward(of(g, *HEADS), of(g, 6, 1, 1, 3), rope_dim=3),
         "operation-shape",
