@@ -27,7 +27,7 @@ from cudnn_backend_py.graph.interpret import OPERATIONS as INTERPRETED
 from cudnn_backend_py.graph.interpret.run import Numbers
 from cudnn_backend_py.graph.strides import channels_last
 
-__all__ = ["BUILT", "FRONTEND", "KINDS", "PAGE", "Built", "inputs_of", "operations_page"]
+__all__ = ["BUILT", "FRONTEND", "KINDS", "PAGE", "Built", "bilinear_upsampling", "inputs_of", "operations_page"]
 
 D, M, N, P, R, T = DescriptorType, MoeGroupedMatmulMode, NormMode, PointwiseMode, ResampleMode, DataType
 
@@ -246,9 +246,7 @@ def _instance_backward(g: GraphBuilder) -> None:
 def _ada_backward(g: GraphBuilder) -> None:
     x, dy = (g.tensor(name, (4, 64, 256)) for name in ("x", "dy"))
     mean, inv = (g.tensor(name, (4, 64, 1), T.FLOAT) for name in ("mean", "inv_variance"))
-    half = {"data_type": T.HALF}
-    scale = g.tensor("scale", (4, 1, 256))
-    g.norm_backward(N.ADA_LAYER_NORM, dy, x, scale, mean=mean, inv_variance=inv, dscale=half, dbias=half, **OUT)
+    g.norm_backward(N.ADA_LAYER_NORM, dy, x, g.tensor("scale", (4, 1, 256)), mean=mean, inv_variance=inv, **OUT)
 
 
 @_add(D.OPERATION_GEN_STATS, "gen_stats")
@@ -297,10 +295,18 @@ def _exclusive_pool(g: GraphBuilder) -> None:
     g.resample(R.AVGPOOL_EXCLUDE_PADDING, *_images(g, "x"), window=3, stride=2, padding=1, **OUT)
 
 
-@_add(D.OPERATION_RESAMPLE_FWD, "resample", name="bilinear upsampling")
+_NOT_COMPILED = "BILINEAR of 16 bits too, but no plan compiles"
+
+
+@_add(D.OPERATION_RESAMPLE_FWD, "resample", name="bilinear upsampling", io=T.FLOAT, note=_NOT_COMPILED)
 def _bilinear(g: GraphBuilder) -> None:
+    bilinear_upsampling(g)
+
+
+def bilinear_upsampling(g: GraphBuilder) -> Tensor:
+    """Add the one form cuDNN has: twice as many elements, half an element of padding before and one after."""
     half = Fraction(1, 2)
-    g.resample(R.BILINEAR, *_images(g, "x"), window=2, stride=half, padding=half, post_padding=1, **OUT)
+    return g.resample(R.BILINEAR, *_images(g, "x"), window=2, stride=half, padding=half, post_padding=1, **OUT).y
 
 
 @_add(D.OPERATION_RESAMPLE_BWD, "resample_backward")

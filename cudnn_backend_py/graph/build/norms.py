@@ -203,7 +203,7 @@ class Norms(BuilderBase):
         mean, inv_variance
             What its training phase wrote; RMS_NORM has no mean. Without them `epsilon` is needed.
         dscale, dbias
-            Gradients of scale and bias, in the dims of `scale`; dbias is on by default but for RMS_NORM.
+            Gradients of scale and bias, in the dims and type of `scale`; dbias is on by default but for RMS_NORM.
 
         Raises
         ------
@@ -229,11 +229,11 @@ class Norms(BuilderBase):
         with self._undone_on_error():
             dx = self._result("dnorm", x.dims, result, strides=x.strides)
             need(dx, x.dims, "dx", x=x)
-            gradient = self._output(dscale, f"{dx.name}.dscale", scale.dims, strides=scale.strides)
+            gradient = self._output(dscale, f"{dx.name}.dscale", scale.dims, scale.data_type, scale.strides)
             if gradient is None:
                 raise GraphError("cuDNN always writes dscale, dscale=False cannot be", code="missing-field")
             item = NormBackward(
-                dx, gradient, self._output(wants_bias, f"{dx.name}.dbias", scale.dims, strides=scale.strides)
+                dx, gradient, self._output(wants_bias, f"{dx.name}.dbias", scale.dims, scale.data_type, scale.strides)
             )
             self._append(
                 DescriptorType.OPERATION_NORM_BACKWARD,
@@ -434,15 +434,13 @@ def _check_norm(mode: NormMode, x: Tensor, sets: tuple[int, ...] | None, **param
     if sets is None or any(size % part for size, part in zip(x.dims, sets, strict=True)):
         needed = "groups= that divide the channels" if mode is NormMode.GROUP_NORM else f"{x.rank} dims"
         raise refuse(f"{mode.name} of {x.name!r} needs {needed}", x=x, **parameters)
-    each_n = mode is NormMode.ADA_LAYER_NORM
     by_channel = mode in (NormMode.BATCH_NORM, NormMode.INSTANCE_NORM, NormMode.GROUP_NORM)
     for port, item in parameters.items():
         if item is None:
             continue
         if by_channel:
             need(item, per_channel(x.dims), port, x=x)
-        fits = all(part in (1, size) for part, size in zip(item.dims, x.dims, strict=True))
-        if not fits or (not each_n and item.dims[0] not in (1, x.dims[0])):
+        if any(part not in (1, size) for part, size in zip(item.dims, x.dims, strict=True)):
             raise refuse(
                 f"{port} {item.name!r} does not broadcast to {x.name!r}: dims must be 1 or equal", x=x, **{port: item}
             )

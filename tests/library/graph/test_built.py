@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from cudnn_backend_py import NotSupported, OperationGraph, capture_log, open_target
+from cudnn_backend_py import (
+    CudnnStatusError,
+    GraphBuilder,
+    NotSupported,
+    OperationGraph,
+    build_plan,
+    capture_log,
+    open_target,
+)
 from cudnn_backend_py.importers.graphs import read_graphs
-from tests.support.built import BUILT
+from tests.support.built import BUILT, bilinear_upsampling
 from tests.support.logs import canonical
 
 TARGETS = ("a100", "h100", "b200")
@@ -45,3 +53,23 @@ def test_its_log_is_read_back(name: str) -> None:
     (found,) = read_graphs(log.records)
     assert found.graph is not None, found.fault
     assert canonical(found.graph) == canonical(graph)
+
+
+COMPILED = ("matmul", "norm", "pool", "quantized", "experts", "upsampling", "rope")
+
+
+@pytest.mark.parametrize("name", [name for name in BUILT if BUILT[name].supported and any(map(name.count, COMPILED))])
+def test_a_plan_is_compiled_for_a_gpu_that_is_not_there(name: str) -> None:
+    graph = OperationGraph(BUILT[name].make(), open_target(BUILT[name].supported[-1]))
+    configs = [config for mode in ("A", "FALLBACK") for config in graph.heuristics(mode).configs]
+    plan = build_plan(configs[0])
+    assert plan.graph.name == name
+
+
+def test_upsampling_in_16_bits_is_supported_and_does_not_compile() -> None:
+    g = GraphBuilder("upsampling")
+    bilinear_upsampling(g)
+    configs = OperationGraph(g.graph(), open_target("h100")).heuristics("A").configs
+    assert configs
+    with pytest.raises(CudnnStatusError, match="INTERNAL_ERROR_COMPILATION_FAILED"):
+        build_plan(configs[0])
