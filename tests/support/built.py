@@ -208,10 +208,20 @@ def _batch_training(g: GraphBuilder) -> None:
     g.norm_forward(N.BATCH_NORM, x, scale, bias, training=True, running_mean=mean, running_var=var, momentum=0.1, **OUT)
 
 
-@_add(D.OPERATION_NORM_FORWARD, "norm_forward", name="batch norm, inference", supported=(), refused=_GROUPS)
+@_add(D.OPERATION_NORM_FORWARD, "norm_forward", name="batch norm, inference alone", supported=(), refused=_GROUPS)
 def _batch_inference(g: GraphBuilder) -> None:
     (x,), (scale, bias, mean, inv) = _images(g, "x"), _channels(g, "scale", "bias", "mean", "inv_variance")
     g.norm_forward(N.BATCH_NORM, x, scale, bias, mean=mean, inv_variance=inv, epsilon=None, **OUT)
+
+
+@_add(D.OPERATION_NORM_FORWARD, "norm_forward", name="batch norm, inference in its gradient")
+def _batch_again(g: GraphBuilder) -> None:
+    """What a ReLU clipped is computed again for the gradient: cuDNN has the inference of a batch norm there."""
+    (x, dy), (scale, bias, mean, inv) = _images(g, "x", "dy"), _channels(g, "scale", "bias", "mean", "inv_variance")
+    statistics: dict[str, Any] = {"mean": mean, "inv_variance": inv}
+    y = g.norm_forward(N.BATCH_NORM, x, scale, bias, **statistics, epsilon=None).y
+    clipped = g.pointwise(P.RELU_BWD, y, dy=dy, data_type=T.HALF, strides=x.strides)
+    g.norm_backward(N.BATCH_NORM, clipped, x, scale, **statistics, **OUT)
 
 
 @_add(D.OPERATION_NORM_BACKWARD, "norm_backward")

@@ -120,8 +120,8 @@ class Norms(BuilderBase):
 
         Notes
         -----
-        C: ``CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR``. The header says that cuDNN has no GROUP_NORM, and no
-        inference of BATCH_NORM.
+        C: ``CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR``. cuDNN has no GROUP_NORM, and inference of BATCH_NORM
+        only before the gradients of a ReLU and of the batch norm.
         """
         check_types(NormMode, mode=mode)
         inputs = {"x": x, "scale": scale} | ({} if bias is None else {"bias": bias})
