@@ -425,7 +425,7 @@ def _nvfp4_quantized(g: GraphBuilder) -> None:
 def _norm_quantized(g: GraphBuilder) -> None:
     x, scale = g.tensor("x", (256, 128, 1, 1)), g.tensor("scale", (1, 128, 1, 1), T.FLOAT)
     y = g.norm_forward(N.RMS_NORM, x, scale, data_type=T.BFLOAT16).y
-    g.block_scale_quantize(y, 32, axis=1, scale_order="plain", **OUT)
+    g.block_scale_quantize(y, 32, axis=1, **OUT)
 
 
 # experts

@@ -34,7 +34,7 @@ class BlockScales(BuilderBase):
         *,
         axis: int = -1,
         scale_type: DataType | None = None,
-        scale_order: Literal["plain", "128x4"] = "128x4",
+        scale_order: Literal["plain", "128x4"] | None = None,
         scale: Output = True,
         compute_type: DataType | None = None,
         **result: Any,
@@ -50,7 +50,8 @@ class BlockScales(BuilderBase):
             Of the blocks. In the scales it has stride 1.
         scale_order
             ``plain``: one scale for each block, row-major. ``128x4``: as the matrix units of Blackwell read them, with
-            dims rounded up to whole tiles (:func:`~cudnn_backend_py.graph.formats.to_128x4`).
+            dims rounded up to whole tiles (:func:`~cudnn_backend_py.graph.formats.to_128x4`). Unless given, what cuDNN
+            takes: tiles for `x` of 3 dims, plain for others.
 
         Raises
         ------
@@ -70,7 +71,7 @@ class BlockScales(BuilderBase):
         small = block_size == _NVFP4
         sizes = [1] * x.rank
         sizes[axis] = block_size
-        tiled = scale_order == "128x4"
+        tiled = scale_order == "128x4" or (scale_order is None and x.rank == 3)
         dims = scale_dims(x.dims, sizes, tiled=tiled)
         order = [axis % x.rank, *(other for other in range(x.rank - 1, -1, -1) if other != axis % x.rank)]
         options = {"strides": ordered_strides(dims, order)}

@@ -57,7 +57,7 @@ class Experts(BuilderBase):
 
         Notes
         -----
-        C: ``CUDNN_BACKEND_OPERATION_MOE_GROUPED_MATMUL_DESCRIPTOR``, cuDNN 9.15 and later.
+        C: ``CUDNN_BACKEND_OPERATION_MOE_GROUPED_MATMUL_DESCRIPTOR``, cuDNN 9.15 and later; it refuses one expert alone.
         """
         check_types(MoeGroupedMatmulMode, mode=mode)
         tensors = {"token": token, "weight": weight, "first_token_offset": first_token_offset}

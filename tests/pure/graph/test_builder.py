@@ -393,6 +393,8 @@ def test_scales_have_tiles_or_one_for_each_block() -> None:
     y, tiled = g.block_scale_quantize(x, 32)
     assert (y.data_type, tiled.data_type) == (T.FP8_E4M3, T.FP8_E8M0)
     assert (tiled.dims, tiled.reordering) == ((2, 128, 4), TensorReordering.F8_128x4)
+    flat = g.block_scale_quantize(g.tensor("flat", (64, 96)), 32).scale
+    assert (flat.dims, flat.reordering) == ((64, 3), TensorReordering.NONE)
     plain = g.block_scale_quantize(x, 16, axis=1, scale_order="plain").scale
     assert (plain.dims, plain.strides, plain.data_type) == ((2, 5, 96), (480, 1, 5), T.FP8_E4M3)
     assert plain.reordering is TensorReordering.NONE
