@@ -42,7 +42,7 @@ def drawn(seed: int) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, tuple[
     return image, weights, window
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(300))
 def test_convolution_and_both_gradients_are_their_loops(seed: int) -> None:
     image, weights, window = drawn(seed)
     mode = ConvolutionMode(seed % 2)
