@@ -1,5 +1,5 @@
 # Generated from cudnn_graph.h 9.28.0 and facts.toml. Do not edit.
-# seal: sha256:92ef900918077a06041df85390b74ce1734792e632fe8642e26a9482833c223b
+# seal: sha256:9cc6dee5274e488ad3ccefe742681ee476e08adb948f8484a3c59e291fb657b5
 # Command: python -m cudnn_backend_py.codegen
 """What operations write, their defaults and names in cuDNN's log: what the header does not say."""
 
@@ -72,7 +72,7 @@ DEFAULTS: dict[DescriptorType, dict[str, Any]] = {
     _D.OPERATION_RESHAPE: {"mode": ReshapeMode.VIEW_ONLY},
     _D.OPERATION_BLOCK_SCALE_DEQUANTIZE: {"neg_scale": False},
     _D.OPERATION_EXPAND_BAND_MATRIX: {"pad_value": 0.0},
-    _D.OPERATION_CONTRACT_BAND_MATRIX: {"pad_value": 0.0},
+    _D.OPERATION_CONTRACT_BAND_MATRIX: {"pad_value": 0.0, "max_token_value": -1},
     _D.OPERATION_SDPA_FWD: {
         "subgraph_input_uid": -1,
         "subgraph_output_uid": -1,

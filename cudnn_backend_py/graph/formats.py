@@ -17,7 +17,7 @@ from ..errors import GraphError
 from ..generated.enums import DataType
 from .data_types import DATA_TYPES, FloatFormat
 
-__all__ = ["decode", "encode", "is_integer", "largest", "round_to", "storage_type"]
+__all__ = ["decode", "encode", "from_128x4", "is_integer", "largest", "round_to", "storage_type", "to_128x4"]
 
 
 _E8M0_BIAS, _E8M0_TOP, _E8M0_NAN = 127, 0xFE, 0xFF
@@ -136,6 +136,58 @@ def round_to(values: ArrayLike, data_type: DataType) -> NDArray[np.float64]:
         ``format-unknown``.
     """
     return decode(encode(values, data_type), data_type)
+
+
+def to_128x4(scales: ArrayLike) -> NDArray[Any]:
+    """Return block scales as they lie in memory in F8_128x4 order, one-dimensional.
+
+    Parameters
+    ----------
+    scales
+        [.., rows, blocks], whole tiles: rows a multiple of 128, blocks along them of 4. Where the blocks lie along the
+        last axis but one (K^T), swap both first.
+
+    Raises
+    ------
+    GraphError
+        ``operation-shape``.
+
+    Notes
+    -----
+    A tile of 128 rows and 4 blocks is 512 elements in a row; tiles follow each other along the blocks first. In a tile
+    the scale of row r and block c is element (r % 32) * 16 + (r // 32) * 4 + c. From the documentation of cuBLAS; not
+    measured.
+    """
+    given = np.asarray(scales)
+    _check_tiles(given.shape)
+    *batch, rows, blocks = given.shape
+    tiles = given.reshape(*batch, rows // 128, 4, 32, blocks // 4, 4)
+    order = [*range(len(batch)), *(len(batch) + axis for axis in (0, 3, 2, 1, 4))]
+    return tiles.transpose(order).reshape(-1)
+
+
+def from_128x4(memory: ArrayLike, dims: tuple[int, ...]) -> NDArray[Any]:
+    """Return block scales [.., rows, blocks] from memory in F8_128x4 order: the way back of :func:`to_128x4`.
+
+    Raises
+    ------
+    GraphError
+        ``operation-shape``.
+    """
+    _check_tiles(dims)
+    *batch, rows, blocks = dims
+    tiles = np.asarray(memory).reshape(*batch, rows // 128, blocks // 4, 32, 4, 4)
+    order = [*range(len(batch)), *(len(batch) + axis for axis in (0, 3, 2, 1, 4))]
+    return tiles.transpose(order).reshape(dims)
+
+
+def _check_tiles(dims: tuple[int, ...]) -> None:
+    if len(dims) < 2 or dims[-2] % 128 or dims[-1] % 4:
+        raise GraphError(
+            f"scales have dims {list(dims)}, whole tiles of 128 by 4 are needed",
+            code="operation-shape",
+            where="cudnn_backend_py.graph.formats",
+        )
 
 
 def _form(data_type: DataType) -> FloatFormat:

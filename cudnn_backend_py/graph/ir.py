@@ -21,6 +21,7 @@ from ..generated.enums import (
     CudnnEnum,
     DataType,
     DescriptorType,
+    NormFwdPhase,
     PointwiseMode,
     ReduceTensorOp,
     TensorReordering,
@@ -595,6 +596,8 @@ class Operation(Op):
             nested = self.fields[head]
             assert isinstance(nested, Operation)
             return nested.is_output(inner)
+        if port in _STATISTICS and self.fields.get("phase") is NormFwdPhase.INFERENCE:
+            return False  # what a training phase writes, inference reads
         return Op.is_output(self, port)
 
     def parameters(self) -> dict[str, Any]:
@@ -614,6 +617,8 @@ _ANNOTATED: dict[str, type | tuple[type, ...]] = {
     "PointwiseMode": PointwiseMode,
     "ReduceTensorOp": ReduceTensorOp,
 }
+
+_STATISTICS = ("mean", "inv_variance")  # of a norm
 
 # What a field may hold for an attribute's element type, and what that is called.
 _ELEMENTS: dict[AttributeType, tuple[str, type | tuple[type, ...]]] = {

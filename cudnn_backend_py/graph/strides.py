@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["channels_last", "ordered_strides", "packed_strides"]
+__all__ = ["channels_last", "column_major", "ordered_strides", "packed_strides", "preserve_order"]
 
 
 def packed_strides(dims: tuple[int, ...]) -> tuple[int, ...]:
@@ -29,3 +29,14 @@ def channels_last(dims: Sequence[int]) -> tuple[int, ...]:
     """Return packed strides with dim 1 fastest, then the last dim: NHWC for dims n, c, h, w."""
     rank = len(dims)
     return ordered_strides(dims, [axis for axis in (1, *range(rank - 1, 1, -1), 0) if axis < rank])
+
+
+def column_major(dims: Sequence[int]) -> tuple[int, ...]:
+    """Return packed strides with the last two dims swapped, in rank 3 and more."""
+    rank = len(dims)
+    return ordered_strides(dims, [rank - 2, rank - 1, *range(rank - 3, -1, -1)] if rank > 2 else range(rank)[::-1])
+
+
+def preserve_order(dims: Sequence[int], like: Sequence[int]) -> tuple[int, ...]:
+    """Return packed strides for `dims` in the order of the strides `like`; of equal ones the first axis is faster."""
+    return ordered_strides(dims, [axis for axis in sorted(range(len(like)), key=like.__getitem__) if axis < len(dims)])

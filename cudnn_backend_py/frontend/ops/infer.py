@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any
 
-from ...graph.strides import channels_last, ordered_strides
+from ...graph.strides import channels_last
 from ...system.version import version_text
 from ..enums import data_type, scalar_type
 from ..errors import attribute_not_set, not_supported
@@ -19,10 +19,8 @@ if TYPE_CHECKING:
 __all__ = [
     "OpNode",
     "check_type",
-    "column_major",
     "fill",
     "integers",
-    "preserve_order",
     "require_version",
 ]
 
@@ -129,14 +127,3 @@ def fill(item: tensor, dims: Sequence[int] | None, strides: Sequence[int] | None
         item.dim = list(dims)
     if not item.stride:
         item.stride = list(channels_last(item.dim) if strides is None else strides)
-
-
-def column_major(dims: Sequence[int]) -> tuple[int, ...]:
-    """Return packed strides with the last two dims swapped, in rank 3 and more."""
-    rank = len(dims)
-    return ordered_strides(dims, [rank - 2, rank - 1, *range(rank - 3, -1, -1)] if rank > 2 else range(rank)[::-1])
-
-
-def preserve_order(dims: Sequence[int], like: Sequence[int]) -> tuple[int, ...]:
-    """Return packed strides for `dims` in the order of the strides `like`; of equal ones the first axis is faster."""
-    return ordered_strides(dims, [axis for axis in sorted(range(len(like)), key=like.__getitem__) if axis < len(dims)])

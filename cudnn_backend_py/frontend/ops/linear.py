@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any, overload
 
 from ...generated.enums import ConvolutionMode, DescriptorType, MoeGroupedMatmulMode, ReduceTensorOp
 from ...generated.operations import OUTPUT_PORTS
-from ...graph.ir import Matmul, Parameters, convolved_size
+from ...graph.ir import Matmul, Parameters
+from ...graph.shapes import convolved, expert_rows
+from ...graph.strides import column_major
 from ..enums import convolution_mode, data_type, moe_grouped_matmul_mode, reduction_mode
 from ..errors import attribute_not_set, invalid_value
 from ..tensors import tensor
 from .base import OpsBase
-from .infer import NOT_SET, OpNode, check_type, column_major, fill, integers, require_version
+from .infer import NOT_SET, OpNode, check_type, fill, integers, require_version
 from .node import Emitter, pack_strides
 
 if TYPE_CHECKING:
@@ -175,7 +177,7 @@ class _Convolution(OpNode):
     def infer_shapes(self) -> None:
         fill(self.outputs[self.result], self._forward_dims() if self.tag == "CONV_FPROP" else None)
 
-    def _forward_dims(self) -> list[int]:
+    def _forward_dims(self) -> tuple[int, ...]:
         x, w = self.inputs["X"].dim, self.inputs["W"].dim
         spatial = len(self.window["stride"])
         if not len(x) == len(w) == spatial + 2:
@@ -183,8 +185,7 @@ class _Convolution(OpNode):
                 f"dims of conv_fprop {self.name!r} mismatch: image {x}, weight {w}, {spatial} spatial dims",
                 fix="give image and weight two dims more than there are spatial dims",
             )
-        sizes = zip(x[2:], w[2:], *self.window.values(), strict=True)
-        return [x[0], w[0], *(convolved_size(*item) for item in sizes)]
+        return convolved(x, w, list(self.window.values()))
 
     def emit(self, to: Emitter) -> None:
         fields = {port.lower(): to.tensor(item) for port, item in self.inputs.items()}
@@ -380,9 +381,9 @@ class _Moe(OpNode):
     def infer_shapes(self) -> None:
         gathered = self.mode is moe_grouped_matmul_mode.GATHER
         out, weight = self.outputs["Output"], self.inputs["Weight"].dim
-        tokens = self.inputs["TokenIndex" if gathered else "Token"].dim
+        index = self.inputs["TokenIndex"].dim if gathered else None
         if not out.dim:
-            out.dim = [1, tokens[1], weight[2]]
+            out.dim = list(expert_rows(self.inputs["Token"].dim, weight, index))
         fill(out, None, pack_strides(out.dim))
 
     def emit(self, to: Emitter) -> None:

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...generated.enums import BnFinalizeStatsMode, DataType, DescriptorType, GenStatsMode, NormFwdPhase, NormMode
-from ...graph.strides import channels_last
+from ...graph.shapes import per_channel, statistics
+from ...graph.strides import channels_last, preserve_order
 from ..enums import data_type, norm_forward_phase
 from ..errors import attribute_not_set
 from ..tensors import tensor
 from .base import OpsBase
-from .infer import NOT_SET, OpNode, check_type, fill, preserve_order
+from .infer import NOT_SET, OpNode, check_type, fill
 from .node import Emitter, pack_strides
 
 if TYPE_CHECKING:
@@ -87,11 +88,6 @@ class _Norm(OpNode):
         peers = [to.tensor(item) for port, item in self.inputs.items() if port.startswith(_PEER)]
         to.g.operation(kind, fields[result].name, **fields, **more, peer_stat=peers or None)
 
-    def _channels(self) -> list[int]:
-        """Return dims with one number for each channel."""
-        x = self.inputs["X"].dim
-        return [1, *x[1:2], *[1] * (len(x) - 2)]
-
 
 class _Forward(_Norm):
     def __init__(
@@ -141,22 +137,16 @@ class _Forward(_Norm):
         ones = [1] * len(x.dim)
         fill(self.inputs["EPSILON"], ones, ones)
 
-    def _statistics(self) -> list[int]:
+    def _statistics(self) -> tuple[int, ...]:
         """Return the dims of mean and inverse variance: one number for each group that is normalized."""
         x, scale = self.inputs["X"].dim, self.inputs["SCALE"].dim
-        if self.mode is NormMode.BATCH_NORM:
-            return self._channels()
-        if self.mode is NormMode.INSTANCE_NORM:
-            return [*x[:2], *[1] * (len(x) - 2)]
-        if not scale:
-            return [*x[:1], *[1] * (len(x) - 1)]
-        if len(scale) != len(x):
+        dims = statistics(self.mode, x, scale)
+        if dims is None:
             raise attribute_not_set(
                 f"statistics of {self.tag.lower()} {self.name!r} cannot be inferred: scale has dims {scale}, x {x}",
                 fix=f"give scale {len(x)} dims",
             )
-        dims = [size if one == 1 else 1 for size, one in zip(x, scale, strict=True)]
-        return [x[0], *dims[1:]] if self.mode is NormMode.ADA_LAYER_NORM else dims
+        return dims
 
     def emit(self, to: Emitter) -> None:
         phase = NormFwdPhase[self.phase.name]
@@ -225,7 +215,7 @@ class _Backward(_Norm):
         if self.mode is NormMode.ADA_LAYER_NORM:
             return self.inputs["SCALE"].dim
         if self.mode in (NormMode.BATCH_NORM, NormMode.INSTANCE_NORM):
-            return self._channels()
+            return list(per_channel(self.inputs["X"].dim))
         return [1, *self.inputs["X"].dim[1:]]
 
     def emit(self, to: Emitter) -> None:
@@ -242,9 +232,8 @@ class _Genstats(OpNode):
         self.output("SQ_SUM").set_name(f"{name}_sq_sum_output")
 
     def infer_shapes(self) -> None:
-        x = self.inputs["X"].dim
         for item in self.outputs.values():
-            fill(item, [1, *x[1:2], *[1] * (len(x) - 2)])
+            fill(item, per_channel(self.inputs["X"].dim))
 
     def emit(self, to: Emitter) -> None:
         x, total = to.tensor(self.inputs["X"]), to.tensor(self.outputs["SUM"])

@@ -7,11 +7,12 @@ from typing import Any, Protocol, cast
 
 from ...generated.enums import DataType, PointwiseMode
 from ...generated.operations import BACKWARD_MODES
+from ...graph.strides import preserve_order
 from ..enums import data_type
 from ..errors import attribute_not_set
 from ..tensors import tensor
 from .base import OpsBase
-from .infer import NOT_SET, OpNode, check_type, fill, preserve_order
+from .infer import NOT_SET, OpNode, check_type, fill
 from .node import Emitter, broadcast_dims
 
 __all__ = ["PointwiseOps"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import index
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from ...generated.enums import (
     DescriptorType,
@@ -16,12 +16,13 @@ from ...generated.enums import (
 )
 from ...graph.data_types import ELEMENT_BITS
 from ...graph.ir import Parameters
-from ...graph.strides import ordered_strides
+from ...graph.shapes import concatenated, permuted, pooled_size, sliced
+from ...graph.strides import ordered_strides, preserve_order
 from ..enums import data_type, padding_mode, resample_mode, reshape_mode, rng_distribution
 from ..errors import attribute_not_set, invalid_value
 from ..tensors import tensor
 from .base import OpsBase
-from .infer import NOT_SET, OpNode, check_type, fill, integers, preserve_order, require_version
+from .infer import NOT_SET, OpNode, check_type, fill, integers, require_version
 from .node import Emitter
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class _Transpose(OpNode):
                 where=f"its input has {len(x.dim)} dims",
                 fix=f"give each of 0 to {len(x.dim) - 1} once",
             )
-        fill(y, [x.dim[axis] for axis in self.permutation], [x.stride[axis] for axis in self.permutation])
+        fill(y, permuted(x.dim, self.permutation), permuted(x.stride, self.permutation))
         _same_type(self)
 
     def emit(self, to: Emitter) -> None:
@@ -138,8 +139,9 @@ class _Slice(OpNode):
         for axis, (_, _, step) in enumerate(self.ranges):
             if step <= 0:
                 raise invalid_value(f"slice {self.name!r} has an invalid step of {step} in dim {axis}, 1 is the least")
-        dims = [(stop - start + step - 1) // step for start, stop, step in self.ranges]
-        fill(y, dims, [stride * step for stride, (_, _, step) in zip(x.stride, self.ranges, strict=True)])
+        fill(
+            y, sliced(self.ranges), [stride * step for stride, (_, _, step) in zip(x.stride, self.ranges, strict=True)]
+        )
         _same_type(self)
         if not x.virtual:
             y.virtual = False
@@ -197,8 +199,7 @@ class _Concatenate(OpNode):
         first = self.inputs["0"]
         if not 0 <= self.axis < len(first.dim):
             raise invalid_value(f"concatenate {self.name!r} has an invalid axis {self.axis} for dims {first.dim}")
-        dims = list(first.dim)
-        dims[self.axis] = sum(item.dim[self.axis] for item in self.inputs.values())
+        dims = concatenated([item.dim for item in self.inputs.values()], self.axis)
         fill(self.outputs["Y"], dims, preserve_order(dims, first.stride))
 
     def emit(self, to: Emitter) -> None:
@@ -291,7 +292,7 @@ class _Resample(OpNode):
         dims = list(x)
         for axis, (size, stride, before, after) in enumerate(zip(*self.window.values(), strict=True), 2):
             if axis < len(x):
-                dims[axis] = 1 + (x[axis] + before + after - size) // stride
+                dims[axis] = pooled_size(x[axis], size, stride, before, after)
         fill(y, dims)
         if "Index" in self.outputs:
             self.outputs["Index"].dim = list(y.dim)
@@ -359,6 +360,47 @@ class _PagedCacheLoad(OpNode):
             y=y,
             sequence=to.tensor(self.inputs["seqLen"]),
             page_table=to.tensor(self.inputs["pageTable"]),
+        )
+
+
+# Tag -> operation, where it reads and writes, its version, and the ports' names
+_ROPES = {
+    "ROPE": (DescriptorType.OPERATION_ROPE_FWD, ("x", "y"), (9, 24), ("INPUT", "OUTPUT")),
+    "ROPE_BWD": (DescriptorType.OPERATION_ROPE_BWD, ("dy", "dx"), (9, 25), ("DY", "DX")),
+}
+
+
+class _Rope(OpNode):
+    def __init__(
+        self, tag: str, name: str, compute: Any, inputs: dict[str, Any], output_scale: float, rope_dim: int
+    ) -> None:
+        super().__init__(name, check_type(compute), inputs, {})
+        self.tag = tag
+        self.needs = tuple(inputs)
+        self.output_scale, self.rope_dim = float(output_scale), index(rope_dim)
+        self.output(_ROPES[tag][3][1]).set_output(True)
+
+    def parameters(self) -> dict[str, Any]:
+        return {"output_scale": self.output_scale, "rope_dim": self.rope_dim}
+
+    def infer_shapes(self) -> None:
+        source, target = (
+            ports[port] for ports, port in zip((self.inputs, self.outputs), _ROPES[self.tag][3], strict=True)
+        )
+        fill(target, source.dim, source.stride)
+
+    def emit(self, to: Emitter) -> None:
+        kind, fields, version, (source, target) = _ROPES[self.tag]
+        require_version(to, version, self.tag.lower())
+        y = to.tensor(self.outputs[target])
+        tensors = dict(zip(fields, (to.tensor(self.inputs[source]), y), strict=True))
+        to.g.operation(
+            kind,
+            y.name,
+            **tensors,
+            freqs=to.tensor(self.inputs["FREQS"]),
+            output_scale=None if self.output_scale == 1.0 else self.output_scale,
+            rope_dim=self.rope_dim or None,
         )
 
 
@@ -475,17 +517,47 @@ class ShapeOps(OpsBase):
         inputs = {"container": container, "seqLen": seq_len, "pageTable": page_table}
         return self._add(_PagedCacheLoad(name, inputs)).outputs["yOut"]
 
-    def rope(self, *_: Any, **__: Any) -> NoReturn:
-        """Refuse: cudnn-frontend's rotary embedding is a kernel of its own, no graph of cuDNN's backend.
+    def rope(
+        self,
+        input: tensor,
+        freqs: tensor,
+        output_scale: float = 1.0,
+        rope_dim: int = 0,
+        compute_data_type: data_type = NOT_SET,
+        name: str = "",
+    ) -> tensor:
+        """Return `input` [b, h, s, d] with the last `rope_dim` elements of each head rotated; 0 are all of them.
 
-        Raises
-        ------
-        NotImplementedError
-            Always.
+        Parameters
+        ----------
+        freqs
+            Angles [positions, 1, 1, rope_dim], of which the first half of the columns is read.
+        output_scale
+            Factor of the whole result.
+
+        Notes
+        -----
+        C: ``CUDNN_BACKEND_OPERATION_ROPE_FWD_DESCRIPTOR``. Since cudnn-frontend 1.32; its result is an output. Needs
+        cuDNN 9.24.
         """
-        raise NotImplementedError(
-            "rope is a kernel of cudnn-frontend and no operation of cuDNN's backend, which is all that is offered here"
-        )
+        node = _Rope("ROPE", name, compute_data_type, {"INPUT": input, "FREQS": freqs}, output_scale, rope_dim)
+        return self._add(node).outputs["OUTPUT"]
+
+    def rope_backward(
+        self,
+        dY: tensor,
+        freqs: tensor,
+        output_scale: float = 1.0,
+        rope_dim: int = 0,
+        compute_data_type: data_type = NOT_SET,
+        name: str = "",
+    ) -> tensor:
+        """Return the gradient of :meth:`rope` with respect to its input.
+
+        C: ``CUDNN_BACKEND_OPERATION_ROPE_BWD_DESCRIPTOR``, cuDNN 9.25 and later.
+        """
+        node = _Rope("ROPE_BWD", name, compute_data_type, {"DY": dY, "FREQS": freqs}, output_scale, rope_dim)
+        return self._add(node).outputs["DX"]
 
 
 class _Quantize(OpNode):

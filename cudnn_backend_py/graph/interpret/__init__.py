@@ -11,13 +11,27 @@ from ..ir import Graph
 from ..philox import dropout_mask
 from .arithmetic import OPERATIONS as _ARITHMETIC
 from .attention import OPERATIONS as _ATTENTION
+from .convolution import OPERATIONS as _CONVOLUTION
+from .experts import OPERATIONS as _EXPERTS
 from .layout import OPERATIONS as _LAYOUT
+from .norm import OPERATIONS as _NORM
+from .positions import OPERATIONS as _POSITIONS
+from .resample import OPERATIONS as _RESAMPLE
 from .run import Numbers, Rng, Run
 
 __all__ = ["OPERATIONS", "Rng", "interpret"]
 
 # What runs each kind of operation. An entry added here is an operation more.
-OPERATIONS = {**_ARITHMETIC, **_LAYOUT, **_ATTENTION}
+OPERATIONS = {
+    **_ARITHMETIC,
+    **_CONVOLUTION,
+    **_NORM,
+    **_RESAMPLE,
+    **_LAYOUT,
+    **_EXPERTS,
+    **_POSITIONS,
+    **_ATTENTION,
+}
 
 
 def interpret(
@@ -33,7 +47,7 @@ def interpret(
     Parameters
     ----------
     graph
-        Any graph of the operations in :data:`OPERATIONS`.
+        Any graph of the operations in :data:`OPERATIONS`: every kind of the header.
     inputs
         By tensor name or uid: every tensor in memory that the graph reads and does not write, as numbers (decoded),
         with the tensor's dims in their logical order, whatever its strides. A tensor with a ragged offset is a flat

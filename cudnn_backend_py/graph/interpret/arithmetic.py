@@ -1,4 +1,4 @@
-"""Products and reductions: matmul, convolution, sums; pointwise operations are in their own file."""
+"""Matmul and reductions; pointwise operations and convolutions are in files of their own."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import GraphError
-from ...generated.enums import ConvolutionMode, DescriptorType, ReduceTensorOp
-from ..ir import Matmul, Operation, Reduction, Tensor
+from ...generated.enums import DescriptorType, ReduceTensorOp
+from ..ir import Matmul, Reduction, Tensor
 from .pointwise import run_pointwise
 from .run import Handler, Numbers, Run, plain
 
@@ -62,32 +62,6 @@ def run_matmul(run: Run, op: Matmul) -> None:
     run.write(c, product)
 
 
-def run_convolution_forward(run: Run, op: Operation) -> None:
-    """Slide w [k, c / groups, taps ..] over x [n, c, sizes ..] with zeros around it; CONVOLUTION turns w around."""
-    if op.fields.get("beta"):
-        raise GraphError(
-            "a convolution that adds to its result (beta) cannot be interpreted",
-            code="interpret-operation",
-            where=f"operation {op.name!r}",
-        )
-    x, w = run.floats(op.fields["x"]), run.floats(op.fields["w"])
-    given = op.fields["convolution"].fields
-    axes = tuple(range(2, x.ndim))
-    if given["conv_mode"] is ConvolutionMode.CONVOLUTION:
-        w = np.flip(w, axes)
-    padded = np.pad(x, ((0, 0), (0, 0), *zip(given["pre_paddings"], given["post_paddings"], strict=True)))
-    steps = [slice(None, None, step) for step in (*given["filter_strides"], *given["dilations"])]
-    reach = [(taps - 1) * dilation + 1 for taps, dilation in zip(w.shape[2:], given["dilations"], strict=True)]
-    windows = np.lib.stride_tricks.sliding_window_view(padded, reach, axes)[:, :, *steps]
-    groups = x.shape[1] // w.shape[1]
-    products = [
-        np.tensordot(part, filters, ((1, *range(x.ndim, 2 * x.ndim - 2)), (1, *axes)))
-        for part, filters in zip(np.split(windows, groups, 1), np.split(w, groups), strict=True)
-    ]
-    product = np.moveaxis(np.concatenate(products, -1), -1, 1)
-    run.write(op.fields["y"], op.fields.get("alpha", 1.0) * run.round_to_type(product, given["comp_type"]))
-
-
 # numbers, axes -> the reduced numbers
 REDUCTIONS: dict[ReduceTensorOp, Callable[[Floats, tuple[int, ...]], Any]] = {
     ReduceTensorOp.ADD: lambda x, axes: np.sum(x, axes),
@@ -119,7 +93,6 @@ def _reduce(operator: ReduceTensorOp, x: Floats, y: Tensor) -> Floats:
 
 
 OPERATIONS: dict[DescriptorType, Handler] = {
-    DescriptorType.OPERATION_CONVOLUTION_FORWARD: run_convolution_forward,
     DescriptorType.OPERATION_MATMUL: run_matmul,
     DescriptorType.OPERATION_POINTWISE: run_pointwise,
     DescriptorType.OPERATION_REDUCTION: run_reduction,

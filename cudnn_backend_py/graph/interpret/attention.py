@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,24 +29,47 @@ _BLOCK = 128  # rows and columns of a block of the block mask
 
 
 def run_rng(run: Run, op: Operation) -> None:
-    """Write 1 with the probability of the Bernoulli distribution, else 0."""
+    """Write random numbers: 1 with the probability of BERNOULLI, else 0; of UNIFORM and NORMAL right in distribution.
+
+    Zeros and ones are those of cuDNN's attention kernels. The numbers cuDNN draws for the other distributions are not
+    known: where they matter, give them in `inputs` under the name of y.
+    """
     y, facts = op.fields["y"], op.fields["rng"].fields
-    if facts.get("distribution", RngDistribution.BERNOULLI) is not RngDistribution.BERNOULLI:
+    drawn = run.read_given(y)
+    if drawn is None:
+        drawn = _random(run, op, facts.get("distribution", RngDistribution.BERNOULLI), facts)
+    run.write(y, drawn)
+
+
+def _random(run: Run, op: Operation, distribution: RngDistribution, facts: Mapping[str, Any]) -> Floats:
+    seed, offset, dims = op.fields.get("seed", 0), op.fields["offset"], op.fields["y"].dims
+    if distribution is RngDistribution.BERNOULLI:
+        whole = (math.prod(dims[:-3]), *dims[-3:]) if len(dims) > 3 else (1,) * (4 - len(dims)) + dims
+        mask = _drawn(run, seed, offset, whole, facts.get("bernoulli_dist_probability", 0.5))
+        return np.asarray(mask.reshape(dims))
+    key = [_number(run, item) % (1 << 64) for item in (seed, offset)]
+    draw = np.random.Generator(np.random.Philox(key=np.array(key, np.uint64)))
+    if distribution is RngDistribution.UNIFORM:
+        return np.asarray(
+            draw.uniform(facts.get("uniform_dist_minimum", 0.0), facts.get("uniform_dist_maximum", 1.0), dims)
+        )
+    mean, deviation = (facts.get(f"normal_dist_{name}", -1.0) for name in ("mean", "standard_deviation"))
+    if deviation < 0:
         raise GraphError(
-            f"{facts['distribution']!r} cannot be interpreted",
+            f"a normal distribution has a standard deviation of {deviation}, 0 or more is needed",
             code="interpret-operation",
             where=f"operation {op.name!r}",
         )
-    probability = facts.get("bernoulli_dist_probability", 0.5)
-    mask = run.read_given(y)
-    if mask is None:
-        mask = _drawn(run, op.fields.get("seed", 0), op.fields["offset"], y.dims, probability)
-    run.write(y, mask)
+    return np.asarray(draw.normal(mean, deviation, dims))
+
+
+def _number(run: Run, value: Tensor | int) -> int:
+    return value if isinstance(value, int) else int(run.scalar(value))
 
 
 def _drawn(run: Run, seed: Tensor | int, offset: Tensor, dims: tuple[int, ...], probability: float) -> Floats:
-    number = seed if isinstance(seed, int) else int(run.scalar(seed))
-    return np.asarray(run.rng(number, int(run.scalar(offset)), dims, probability), dtype=np.float64)
+    drawn = run.rng(_number(run, seed), _number(run, offset), dims, probability)
+    return np.asarray(drawn, dtype=np.float64)
 
 
 # masks and softmax

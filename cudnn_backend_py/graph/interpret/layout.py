@@ -1,8 +1,7 @@
-"""Operations that move elements (reshape, transpose, slice, concat, pages) or scale blocks of them."""
+"""Operations that move elements (reshape, transpose, slice, concat, pages, signals) or scale blocks of them."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any
 
@@ -10,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import GraphError
-from ...generated.enums import DescriptorType, ReshapeMode
+from ...generated.enums import DescriptorType, ReshapeMode, SignalMode
 from ..formats import largest
 from ..ir import Operation, Tensor, packed_strides
+from ..shapes import block_axes
 from .arithmetic import align, below
 from .run import Handler, Numbers, Run, find_places
 
@@ -79,6 +79,25 @@ def run_concat(run: Run, op: Operation) -> None:
     run.write(op.fields["output"], np.concatenate([run.read(item) for item in op.fields["input"]], op.fields["axis"]))
 
 
+# signals
+
+
+def run_signal(run: Run, op: Operation) -> None:
+    """Pass x on. SET writes the flag; WAIT needs the flag to hold its value already, as nothing runs beside a graph."""
+    fields = op.fields
+    flag, value = fields["flag"], fields["value"]
+    if fields["mode"] is SignalMode.SET:
+        run.write(flag, np.full(flag.dims, value))
+    elif run.scalar(flag) != value:
+        raise GraphError(
+            f"{op.name!r} waits until {flag.name!r} is {value}, it is {run.scalar(flag)} and nobody sets it",
+            code="interpret-input",
+            where=f"graph {run.graph.name!r}",
+        )
+    if "y" in fields:
+        run.write(fields["y"], run.read(fields["x"]))
+
+
 # pages
 
 
@@ -121,25 +140,17 @@ def pages(run: Run, op: Operation, container: Floats, page_table: Tensor, length
 
 
 def _blocks(op: Operation, dims: tuple[int, ...], scale: Tensor) -> tuple[int, ...]:
-    """Return how many elements along each axis share a scale.
-
-    The block sizes belong to the last axes, in the order given. Where the dims of the scales say otherwise (K^T has its
-    blocks along the last axis but one), they belong to the axes that fit: one scale for each block, the last one maybe
-    not full; then also axes whose scales are padded to the tile of a layout.
-    """
+    """Return how many elements along each axis share a scale."""
     given = op.fields.get("block_size", 32)
     sizes = given if isinstance(given, tuple) else (given,)
-    orders = list(dict.fromkeys(itertools.permutations((1,) * (len(dims) - len(sizes)) + sizes)))
-    for fits in (int.__eq__, int.__le__):
-        for order in orders:
-            counts = [math.ceil(dim / size) for dim, size in zip(dims, order, strict=True)]
-            if all(map(fits, counts, scale.dims)):
-                return order
-    raise GraphError(
-        f"scale {scale.name!r} has dims {scale.dims}, which do not fit blocks of {sizes} in {dims}",
-        code="interpret-shape",
-        where=f"operation {op.name!r}",
-    )
+    order = block_axes(dims, sizes, scale.dims)
+    if order is None:
+        raise GraphError(
+            f"scale {scale.name!r} has dims {scale.dims}, which do not fit blocks of {sizes} in {dims}",
+            code="interpret-shape",
+            where=f"operation {op.name!r}",
+        )
+    return order
 
 
 def dequantize(run: Run, op: Operation, x: Floats, scale: Tensor) -> Floats:
@@ -151,12 +162,7 @@ def dequantize(run: Run, op: Operation, x: Floats, scale: Tensor) -> Floats:
 
 
 def run_block_scale_dequantize(run: Run, op: Operation) -> None:
-    if op.fields.get("neg_scale"):
-        raise GraphError(
-            "block scales with neg_scale cannot be interpreted",
-            code="interpret-operation",
-            where=f"operation {op.name!r}",
-        )
+    """Multiply each element by its scale; the sign of a scale counts, whether or not ``neg_scale`` announces it."""
     run.write(op.fields["y"], dequantize(run, op, run.floats(op.fields["x"]), op.fields["scale"]))
 
 
@@ -186,6 +192,7 @@ OPERATIONS: dict[DescriptorType, Handler] = {
     _D.OPERATION_TRANSPOSE: run_transpose,
     _D.OPERATION_SLICE: run_slice,
     _D.OPERATION_CONCAT: run_concat,
+    _D.OPERATION_SIGNAL: run_signal,
     _D.OPERATION_PAGED_CACHE_LOAD: run_paged_cache_load,
     _D.OPERATION_BLOCK_SCALE_DEQUANTIZE: run_block_scale_dequantize,
     _D.OPERATION_BLOCK_SCALE_QUANTIZE: run_block_scale_quantize,

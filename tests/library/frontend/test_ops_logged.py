@@ -165,6 +165,8 @@ CASES: dict[str, Callable[[Maker], Any]] = {
     "quantize": _quantize,
     "dequantize": _dequantize,
     "grouped matmul": _grouped,
+    "rotation": lambda m: m.g.rope(m.rows(2, 4, 128, 64), m.rows(128, 1, 1, 32, kind=D.FLOAT), 0.5, rope_dim=32),
+    "gradient of a rotation": lambda m: m.g.rope_backward(m.rows(2, 4, 128, 64), m.rows(128, 1, 1, 64, kind=D.FLOAT)),
 }
 
 LOGGED = {
@@ -306,6 +308,15 @@ LOGGED = {
     "grouped matmul": """
         moe_grouped_matmul firstTokenOffset=i32:4,1,1/1,1,1 mathPrec=DATA_FLOAT mode=MOE_GROUPED_MATMUL_MODE_NONE
             output=f16:1,256,128/32768,128,1 token=f16:1,256,64/16384,64,1 weight=f16:4,64,128/8192,1,64
+    """,
+    # by cudnn-frontend 1.32, which brought them
+    "rotation": """
+        rope_fwd X=f16:2,4,128,64/32768,8192,64,1 Y=f16:2,4,128,64/32768,8192,64,1 freqs=f32:128,1,1,32/32,32,32,1
+            output_scale=0.5 rope_dim=32
+    """,
+    "gradient of a rotation": """
+        rope_bwd DX=f16:2,4,128,64/32768,8192,64,1 DY=f16:2,4,128,64/32768,8192,64,1 freqs=f32:128,1,1,64/64,64,64,1
+            output_scale=1.0 rope_dim=64
     """,
 }
 

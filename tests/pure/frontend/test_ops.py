@@ -22,7 +22,6 @@ from cudnn_backend_py.frontend.enums import (
     rng_distribution,
 )
 from cudnn_backend_py.frontend.errors import cudnnGraphNotSupportedError
-from cudnn_backend_py.frontend.ops.infer import column_major, preserve_order
 from cudnn_backend_py.frontend.ops.linear import ConvOps, MatmulOps, MoeOps, ReductionOps
 from cudnn_backend_py.frontend.ops.node import Emitter, Node, pack_strides
 from cudnn_backend_py.frontend.ops.norm import NormOps
@@ -30,7 +29,7 @@ from cudnn_backend_py.frontend.ops.pointwise import PointwiseOps
 from cudnn_backend_py.frontend.ops.shape import BlockScaleOps, ShapeOps
 from cudnn_backend_py.frontend.tensors import tensor
 from cudnn_backend_py.graph import Graph, Matmul, Operation, Parameters, Pointwise
-from cudnn_backend_py.graph.strides import channels_last, ordered_strides
+from cudnn_backend_py.graph.strides import channels_last, column_major, ordered_strides, preserve_order
 
 HALF, FLOAT = data_type.HALF, data_type.FLOAT
 TRAINING, INFERENCE = norm_forward_phase.TRAINING, norm_forward_phase.INFERENCE
@@ -113,6 +112,8 @@ SIGNATURES = {
     "concatenate": "inputs axis in_place_index= name=",
     "block_scale_quantize": "input block_size axis= transpose=" + STANDARD,
     "block_scale_dequantize": "input descale block_size is_negative_scale=" + STANDARD,
+    "rope": "input freqs output_scale= rope_dim=" + STANDARD,  # since 1.32
+    "rope_backward": "dY freqs output_scale= rope_dim=" + STANDARD,
     "moe_grouped_matmul": "token weight first_token_offset token_index= token_ks= mode= compute_data_type= top_k= "
     "name=",
     "moe_grouped_matmul_bwd": "doutput token first_token_offset" + STANDARD,
@@ -486,9 +487,23 @@ def test_wrong_arguments_are_type_errors(case: str) -> None:
     assert g.nodes == []
 
 
-def test_rope_says_it_is_not_offered() -> None:
-    with pytest.raises(NotImplementedError, match="no operation of cuDNN's backend"):
-        Ops().rope(X)
+def test_rotations_are_outputs_of_the_form_of_their_input_and_name_the_version_they_need() -> None:
+    q, angles = t(2, 4, 16, 8, name="q"), t(16, 1, 1, 4, data_type=FLOAT)
+    g = Ops((9, 25, 0))
+    y = g.rope(q, angles, output_scale=0.5, rope_dim=4, name="turn")
+    dx = g.rope_backward(y, t(16, 1, 1, 8, data_type=FLOAT), name="back")
+    forward, backward = g.graph().ops
+    assert [(item.virtual, item.name, item.dim) for item in (y, dx)] == [
+        (False, "turn::OUTPUT", [2, 4, 16, 8]),
+        (False, "back::DX", [2, 4, 16, 8]),
+    ]
+    assert (forward.parameters(), backward.parameters()) == ({"output_scale": 0.5, "rope_dim": 4}, {})
+    assert {port: item.name for port, item in backward.inputs().items() if port == "dy"} == {"dy": "turn::OUTPUT"}
+    for version, make in (((9, 23, 0), g.rope), ((9, 24, 0), g.rope_backward)):
+        older = Ops(version)
+        getattr(older, make.__name__)(q, angles)
+        with pytest.raises(cudnnGraphNotSupportedError, match=f"not supported by cuDNN 9.{version[1]}"):
+            older.graph()
 
 
 # What they become

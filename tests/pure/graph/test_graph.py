@@ -888,7 +888,9 @@ def test_builder_convolution_keeps_the_layout_of_its_image() -> None:
     assert isinstance(op, Operation)
     assert response_dims(op) == z.dims
     assert (op.name, op.inputs()["x"], op.fields["convolution"].fields["pre_paddings"]) == (z.name, last, (1, 1))
-    assert g.convolution(plain, weights, out=y) is y
+    assert g.convolution(plain, weights, **options, out=y) is y
+    with pytest.raises(GraphError, match=r"'conv' has dims \[2, 16, 3, 6\], \[2, 16, 7, 9\] is needed"):
+        g.convolution(plain, weights, out=y)
 
 
 @pytest.mark.parametrize("wrong", [{"padding": (1,)}, {"stride": 0}, {"dilation": (1, 1, 1)}], ids=str)

@@ -578,9 +578,26 @@ def test_a_random_mask_is_drawn_or_given() -> None:
     np.testing.assert_array_equal(drawn, x * (np.arange(24).reshape(1, 2, 3, 4) % 2))
 
 
-def test_only_bernoulli_masks_are_drawn() -> None:
-    uniform = random_graph(distribution=RngDistribution.UNIFORM)
-    refused("interpret-operation", "UNIFORM", lambda: interpret(uniform, {"x": numbers(1, 2, 3, 4)}))
+def test_other_distributions_are_right_in_distribution_and_given_numbers_come_first() -> None:
+    def drawn(distribution: RngDistribution, seed: int = 1, **parameters: float) -> Array:
+        g = GraphBuilder("random", io_type=T.DOUBLE)
+        state = {name: g.tensor(name, (1, 1, 1, 1), T.INT64) for name in ("seed", "offset")}
+        g.rng((1, 1, 200, 500), **state, distribution=distribution, **parameters, name="y", virtual=False)
+        inputs: dict[str | int, Any] = {"seed": [[[[seed]]]], "offset": [[[[0]]]]}
+        return interpret(g.graph(), inputs)["y"]
+
+    uniform = drawn(RngDistribution.UNIFORM, minimum=-1.0, maximum=3.0)
+    assert (uniform.min() >= -1, uniform.max() < 3) == (True, True)
+    np.testing.assert_allclose((uniform.mean(), uniform.var()), (1, 16 / 12), rtol=0.02)
+    normal = drawn(RngDistribution.NORMAL, mean=5.0, standard_deviation=2.0)
+    np.testing.assert_allclose((normal.mean(), normal.std()), (5, 2), rtol=0.02)
+    assert (normal != drawn(RngDistribution.NORMAL, 2, mean=5.0, standard_deviation=2.0)).all()
+    given = numbers(1, 2, 3, 4)
+    inputs: dict[str | int, Any] = {"x": np.ones((1, 2, 3, 4)), "mask": given}
+    np.testing.assert_array_equal(interpret(random_graph(distribution=RngDistribution.UNIFORM), inputs)["y"], given)
+    unsaid = random_graph(distribution=RngDistribution.NORMAL)
+    needed = {"x": numbers(1, 2, 3, 4), "seed": [[[[0]]]], "offset": [[[[0]]]]}
+    refused("interpret-operation", "standard deviation of -1", lambda: interpret(unsaid, needed))
 
 
 # what goes in and comes out
@@ -625,7 +642,8 @@ def test_tensors_that_do_not_fit_are_refused() -> None:
     refused("interpret-shape", "'y' has dims", lambda: moved(D.OPERATION_TRANSPOSE, x, y, numbers(2, 3), **right))
 
 
-def test_an_unknown_operation_is_refused_by_name() -> None:
+def test_an_unknown_operation_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(OPERATIONS, D.OPERATION_SIGNAL)  # every kind is known; the header will bring others
     x, y = tensor("x", (2, 8)), tensor("y", (2, 8))
     signal = {"mode": SignalMode.WAIT, "value": 1, "flag": tensor("flag", (1, 1), data_type=T.INT32), "x": x, "y": y}
     with pytest.raises(GraphError, match="OPERATION_SIGNAL cannot be interpreted") as error:

@@ -1,0 +1,1 @@
+"""The methods of ``GraphBuilder``, by family of operations."""

@@ -1,0 +1,468 @@
+"""Attention's own operations, as methods of ``GraphBuilder``; ``cudnn_backend_py.attention`` puts them together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ...errors import GraphError
+from ...generated.enums import DescriptorType, PointwiseMode
+from ..ir import Tensor
+from .base import BuilderBase, Output, all_of, check_rank, check_types, follow, need, refuse
+
+__all__ = ["AttentionParts", "SdpaBackward", "SdpaForward", "Softmax"]
+
+
+class Softmax(NamedTuple):
+    """What a softmax writes; None where it does not."""
+
+    y: Tensor
+    stats: Tensor | None
+    max: Tensor | None
+    sum_exp: Tensor | None
+
+
+class SdpaForward(NamedTuple):
+    """The output of attention and its statistics, None if not wanted."""
+
+    o: Tensor
+    stats: Tensor | None
+
+
+class SdpaBackward(NamedTuple):
+    """The gradients of attention."""
+
+    dq: Tensor
+    dk: Tensor
+    dv: Tensor
+    dsink: Tensor | None
+    dbias: Tensor | None
+
+
+class AttentionParts(BuilderBase):
+    """Softmax, masks, rotary embeddings, and attention as one operation. cuDNN has most of them in attention only."""
+
+    def softmax(
+        self,
+        x: Tensor,
+        *,
+        stats: Output = False,
+        max: Output = False,
+        sum_exp: Output = False,
+        sink: Tensor | None = None,
+        stats_log2: bool | None = None,
+        **result: Any,
+    ) -> Softmax:
+        """Add the softmax over the last dim and return it, with what it wants to know of each row, [.., 1] float32.
+
+        Parameters
+        ----------
+        stats, max, sum_exp
+            max + log(sum of exp(x - max)), the maximum, and that sum.
+        sink
+            One more score of each row, which takes part in maximum and sum only; it broadcasts to the rows.
+        stats_log2
+            Whether the statistics are times log2(e).
+
+        Raises
+        ------
+        GraphError
+            ``operation-shape``.
+
+        Notes
+        -----
+        C: ``CUDNN_BACKEND_OPERATION_SOFTMAX_DESCRIPTOR``, cuDNN 9.20 and later.
+        """
+        check_rank(2, x=x)
+        rows = (*x.dims[:-1], 1)
+        _broadcasts(sink, rows, "sink", x=x)
+        with self._undone_on_error():
+            y = self._result("softmax", x.dims, result, strides=x.strides)
+            need(y, x.dims, "y", x=x)
+            wanted = (("stats", stats), ("max", max), ("sum_exp", sum_exp))
+            made = {port: self._output(given, f"{y.name}.{port}", rows) for port, given in wanted}
+            self._append(DescriptorType.OPERATION_SOFTMAX, y.name, x=x, y=y, sink=sink, stats_log2=stats_log2, **made)
+        return Softmax(y, **made)
+
+    def diagonal_band_mask(
+        self,
+        x: Tensor,
+        comparison: PointwiseMode,
+        *,
+        left_bound: Tensor | None = None,
+        shift_right_bound: Tensor | None = None,
+        fill: Tensor | float | None = None,
+        seq_len_q: Tensor | None = None,
+        seq_len_kv: Tensor | None = None,
+        cu_seq_len_q: Tensor | None = None,
+        cu_seq_len_kv: Tensor | None = None,
+        **result: Any,
+    ) -> Tensor:
+        """Add scores with those outside a bound of the diagonal replaced, and return them.
+
+        Parameters
+        ----------
+        comparison
+            CMP_GE keeps row + shift_right_bound (+ s_kv - s_q) >= column, CMP_GT column + left_bound (- s_kv + s_q) >
+            row; what is in brackets where both lengths are given.
+        left_bound, shift_right_bound
+            One element each.
+        fill
+            What stands outside: minus infinity unless given.
+        seq_len_q, seq_len_kv, cu_seq_len_q, cu_seq_len_kv
+            Real lengths [b, 1, 1, 1], or their running sums.
+
+        Raises
+        ------
+        GraphError
+            ``operation-shape``; ``wrong-argument`` for another comparison.
+
+        Notes
+        -----
+        C: ``CUDNN_BACKEND_OPERATION_DIAGONAL_BAND_MASK_DESCRIPTOR``, cuDNN 9.20 and later.
+        """
+        check_rank(2, x=x)
+        if comparison not in (PointwiseMode.CMP_GE, PointwiseMode.CMP_GT):
+            raise GraphError(f"comparison is {comparison!r}, CMP_GE or CMP_GT is needed", code="wrong-argument")
+        bounds = {"left_bound": left_bound, "shift_right_bound": shift_right_bound}
+        lengths = {"seq_len_q": seq_len_q, "seq_len_kv": seq_len_kv}
+        for port, item in {**bounds, **lengths}.items():
+            _broadcasts(item, (*x.dims[:-2], 1, 1), port, x=x)
+        with self._undone_on_error():
+            y = self._result("band_mask", x.dims, result, strides=x.strides)
+            need(y, x.dims, "y", x=x)
+            self._append(
+                DescriptorType.OPERATION_DIAGONAL_BAND_MASK,
+                y.name,
+                x=x,
+                y=y,
+                comparison_mode=comparison,
+                b=self._number(fill, "fill", x.rank),
+                cu_seq_len_q=cu_seq_len_q,
+                cu_seq_len_kv=cu_seq_len_kv,
+                **bounds,
+                **lengths,
+            )
+        return y
+
+    def expand_band_matrix(
+        self,
+        x: Tensor,
+        columns: int,
+        *,
+        lower_bandwidth: int,
+        upper_bandwidth: int,
+        axis: int = -1,
+        pad_value: float | None = None,
+        kv_token_offset: Tensor | None = None,
+        speculative_mask: Tensor | None = None,
+        **result: Any,
+    ) -> Tensor:
+        """Add the whole matrix of a band, x [.., rows, lower + upper + 1] to [.., rows, columns], and return it.
+
+        Element k of row i stands at column i - lower + k, `pad_value` elsewhere: this package's reading, as the header
+        does not say more.
+
+        Raises
+        ------
+        GraphError
+            ``operation-shape`` if the dim along `axis` is not lower + upper + 1.
+
+        Notes
+        -----
+        C: ``CUDNN_BACKEND_OPERATION_EXPAND_BAND_MATRIX_DESCRIPTOR``, cuDNN 9.10 and later.
+        """
+        dims = _banded(x, axis, columns)
+        need(x, _banded(x, axis, lower_bandwidth + upper_bandwidth + 1), "x")
+        with self._undone_on_error():
+            y = self._result("expanded", dims, result, data_type=x.data_type, strides=follow(dims, x))
+            need(y, dims, "y", x=x)
+            self._append(
+                DescriptorType.OPERATION_EXPAND_BAND_MATRIX,
+                y.name,
+                x=x,
+                y=y,
+                lower_bandwidth=lower_bandwidth,
+                upper_bandwidth=upper_bandwidth,
+                axis=axis % x.rank,
+                pad_value=pad_value,
+                kv_token_offset=kv_token_offset,
+                speculative_mask=speculative_mask,
+            )
+        return y
+
+    def contract_band_matrix(
+        self,
+        x: Tensor,
+        *,
+        lower_bandwidth: int,
+        upper_bandwidth: int,
+        axis: int = -1,
+        pad_value: float | None = None,
+        max_token_value: int | None = None,
+        **result: Any,
+    ) -> Tensor:
+        """Add the band of a matrix, x [.., rows, columns] to [.., rows, lower + upper + 1], and return it.
+
+        The way back of :meth:`expand_band_matrix`; `pad_value` where the band leaves the matrix.
+
+        Raises
+        ------
+        GraphError
+            ``operation-shape``.
+
+        Notes
+        -----
+        C: ``CUDNN_BACKEND_OPERATION_CONTRACT_BAND_MATRIX_DESCRIPTOR``, cuDNN 9.10 and later.
+        """
+        dims = _banded(x, axis, lower_bandwidth + upper_bandwidth + 1)
+        with self._undone_on_error():
+            y = self._result("contracted", dims, result, data_type=x.data_type, strides=follow(dims, x))
+            need(y, dims, "y", x=x)
+            self._append(
+                DescriptorType.OPERATION_CONTRACT_BAND_MATRIX,
+                y.name,
+                x=x,
+                y=y,
+                lower_bandwidth=lower_bandwidth,
+                upper_bandwidth=upper_bandwidth,
+                axis=axis % x.rank,
+                pad_value=pad_value,
+                max_token_value=max_token_value,
+            )
+        return y
+
+    def rope_forward(
+        self,
+        x: Tensor,
+        freqs: Tensor,
+        *,
+        output_scale: float | None = None,
+        rope_dim: int | None = None,
+        **result: Any,
+    ) -> Tensor:
+        """Add a rotary position embedding of x [b, h, s, d] and return it.
+
+        Parameters
+        ----------
+        freqs
+            Angles [positions, 1, 1, rope_dim], float32, of s positions or more; cuDNN reads the first half of the
+            columns. [1, 1, positions, rope_dim] is taken too.
+        output_scale
+            Factor of the whole result.
+        rope_dim
+            How many of the last elements of d are rotated; all unless given.
+
+        Raises
+        ------
+        GraphError
+            ``operation-shape``.
+
+        Notes
+        -----
+        C: ``CUDNN_BACKEND_OPERATION_ROPE_FWD_DESCRIPTOR``, cuDNN 9.24 and later.
+        """
+        return self._rope(DescriptorType.OPERATION_ROPE_FWD, ("x", "y"), x, freqs, output_scale, rope_dim, result)
+
+    def rope_backward(
+        self,
+        dy: Tensor,
+        freqs: Tensor,
+        *,
+        output_scale: float | None = None,
+        rope_dim: int | None = None,
+        **result: Any,
+    ) -> Tensor:
+        """Add the gradient of :meth:`rope_forward` with respect to x, from that of y, and return it.
+
+        Raises
+        ------
+        GraphError
+            ``operation-shape``.
+
+        Notes
+        -----
+        C: ``CUDNN_BACKEND_OPERATION_ROPE_BWD_DESCRIPTOR``, cuDNN 9.25 and later.
+        """
+        return self._rope(DescriptorType.OPERATION_ROPE_BWD, ("dy", "dx"), dy, freqs, output_scale, rope_dim, result)
+
+    def _rope(
+        self,
+        kind: DescriptorType,
+        ports: tuple[str, str],
+        x: Tensor,
+        freqs: Tensor,
+        output_scale: float | None,
+        rope_dim: int | None,
+        result: dict[str, Any],
+    ) -> Tensor:
+        check_types(Tensor, **{ports[0]: x, "freqs": freqs})
+        if x.rank != 4 or freqs.rank != 4:
+            raise refuse("4 dims are needed: [b, h, s, d] and [s, 1, 1, rope_dim]", **{ports[0]: x, "freqs": freqs})
+        width = rope_dim or x.dims[3]
+        if width > x.dims[3] or width % 2:
+            raise refuse(f"{width} of the {x.dims[3]} elements of a head cannot be rotated in pairs", **{ports[0]: x})
+        positions = max(freqs.dims[0], freqs.dims[2])
+        if freqs.dims not in ((positions, 1, 1, width), (1, 1, positions, width)) or positions < x.dims[2]:
+            need(freqs, (x.dims[2], 1, 1, width), "freqs", **{ports[0]: x})
+        with self._undone_on_error():
+            y = self._result("rope", x.dims, result, strides=x.strides)
+            need(y, x.dims, ports[1], **{ports[0]: x})
+            fields = {ports[0]: x, ports[1]: y}
+            self._append(kind, y.name, **fields, freqs=freqs, output_scale=output_scale, rope_dim=rope_dim)
+        return y
+
+    def sdpa_forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        scale: float | Tensor | None = None,
+        stats: Output = False,
+        fields: Mapping[str, Any] | None = None,
+        **result: Any,
+    ) -> SdpaForward:
+        """Add attention as one operation, softmax(scale * q @ k^T) @ v, and return o [b, h, s_q, d_v].
+
+        Parameters
+        ----------
+        q, k, v
+            [b, h, s_q, d], [b, h_k, s_kv, d] and [b, h_v, s_kv, d_v]; pages [pages, h, page size, d] where `fields`
+            has a page table.
+        stats
+            The statistics of the softmax, [b, h, s_q, 1] float32.
+        fields
+            Further fields of the descriptor by name: lengths, page tables, block mask, dropout, factors of 8-bit
+            floats, a sub-graph. ``attention.sdpa_forward(implementation="unified")`` fills them in.
+
+        Raises
+        ------
+        GraphError
+            ``operation-shape``, ``unknown-field``.
+
+        Notes
+        -----
+        C: ``CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR``, cuDNN 9.13 and later.
+        """
+        more = dict(fields or {})
+        _check_heads(q, k, v, more)
+        dims = (*q.dims[:3], v.dims[3])
+        with self._undone_on_error():
+            o = self._result("sdpa", dims, result, strides=follow(dims, q))
+            need(o, dims, "o", q=q, k=k, v=v)
+            rows = self._output(stats, f"{o.name}.stats", (*q.dims[:3], 1))
+            factor = self._number(scale, "scale", 1)
+            self._append(
+                DescriptorType.OPERATION_SDPA_FWD, o.name, q=q, k=k, v=v, o=o, scale=factor, stats=rows, **more
+            )
+        return SdpaForward(o, rows)
+
+    def sdpa_backward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        o: Tensor,
+        do: Tensor,
+        stats: Tensor,
+        *,
+        scale: float | Tensor | None = None,
+        dq: Output = True,
+        dk: Output = True,
+        dv: Output = True,
+        dsink: Output = False,
+        dbias: Tensor | None = None,
+        name: str | None = None,
+        fields: Mapping[str, Any] | None = None,
+    ) -> SdpaBackward:
+        """Add the gradients of :meth:`sdpa_forward` as one operation, and return them.
+
+        Parameters
+        ----------
+        q, k, v, o, stats
+            As of the forward pass, which wrote o and the statistics.
+        do
+            The gradient of o.
+        dq, dk, dv
+            In the dims and strides of q, k and v, in memory, of the builder's `io_type`.
+        dsink
+            Of a sink, which `fields` names.
+
+        Raises
+        ------
+        GraphError
+            ``operation-shape``, ``unknown-field``.
+
+        Notes
+        -----
+        C: ``CUDNN_BACKEND_OPERATION_SDPA_BWD_DESCRIPTOR``, cuDNN 9.17 and later.
+        """
+        more = dict(fields or {})
+        _check_heads(q, k, v, more)
+        dims = (*q.dims[:3], v.dims[3])
+        for port, item, wanted in (("o", o, dims), ("do", do, dims), ("stats", stats, (*q.dims[:3], 1))):
+            need(item, wanted, port, q=q, k=k, v=v)
+        with self._undone_on_error():
+            stem = name or self.free_name("sdpa_backward")
+            wanted_gradients = (("dq", dq, q), ("dk", dk, k), ("dv", dv, v))
+            made = [
+                self._output(given, f"{stem}.{port}", item.dims, self.io_type, item.strides)
+                for port, given, item in wanted_gradients
+            ]
+            gradients = all_of(made, "sdpa_backward")
+            sink = self._output(dsink, f"{stem}.dsink", (1, q.dims[1], 1, 1))
+            self._append(
+                DescriptorType.OPERATION_SDPA_BWD,
+                stem,
+                q=q,
+                k=k,
+                v=v,
+                o=o,
+                d_o=do,
+                stats=stats,
+                scale=self._number(scale, "scale", 1),
+                dsink=sink,
+                dbias=dbias,
+                **dict(zip(("dq", "dk", "dv"), gradients, strict=True)),
+                **more,
+            )
+        return SdpaBackward(*gradients, sink, dbias)  # type: ignore[call-arg]
+
+
+def _broadcasts(tensor: Tensor | None, dims: tuple[int, ...], port: str, **others: Tensor) -> None:
+    if tensor is None:
+        return
+    fits = tensor.rank == len(dims) and all(part in (1, size) for part, size in zip(tensor.dims, dims, strict=True))
+    if not fits:
+        raise refuse(
+            f"{port} {tensor.name!r} has dims {list(tensor.dims)}, which do not broadcast to {list(dims)}", **others
+        )
+
+
+def _banded(x: Tensor, axis: int, size: int) -> tuple[int, ...]:
+    """Return the dims of x with another size along an axis that has rows before it."""
+    check_rank(2, x=x)
+    if not axis % x.rank >= 1 or not -x.rank <= axis < x.rank:
+        raise GraphError(f"axis is {axis}, one of the {x.rank} after the first is needed", code="wrong-argument")
+    dims = list(x.dims)
+    dims[axis] = size
+    return tuple(dims)
+
+
+def _check_heads(q: Tensor, k: Tensor, v: Tensor, fields: Mapping[str, Any]) -> None:
+    """Refuse heads, lengths and sizes that do not fit each other; pages have lengths of their own."""
+    check_types(Tensor, q=q, k=k, v=v)
+    if any(item.rank != 4 for item in (q, k, v)):
+        raise refuse("q, k and v have 4 dims: b, h, s, d", q=q, k=k, v=v)
+    wrong = None
+    if q.dims[3] != k.dims[3]:
+        wrong = f"head dim is {q.dims[3]} in {q.name!r} and {k.dims[3]} in {k.name!r}"
+    elif q.dims[1] % k.dims[1] or q.dims[1] % v.dims[1]:
+        wrong = f"{q.dims[1]} heads of {q.name!r} are no multiple of the {k.dims[1]} and {v.dims[1]} of keys and values"
+    elif fields.get("page_table_k") is None and (q.dims[0] != k.dims[0] or k.dims[0] != v.dims[0]):
+        wrong = f"batch is {q.dims[0]}, {k.dims[0]} and {v.dims[0]}"
+    elif fields.get("page_table_k") is None and fields.get("page_table_v") is None and k.dims[2] != v.dims[2]:
+        wrong = f"{k.name!r} has {k.dims[2]} positions, {v.name!r} {v.dims[2]}"
+    if wrong:
+        raise refuse(wrong, q=q, k=k, v=v)

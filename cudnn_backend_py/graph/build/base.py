@@ -1,0 +1,281 @@
+"""Parts that all methods of ``GraphBuilder`` share: tensors made once, results with their options, refused shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from ...errors import GraphError
+from ...generated.enums import DataType, DescriptorType, TensorReordering
+from ..ir import Op, Operation, Tensor, packed_strides
+from ..strides import channels_last, preserve_order
+
+__all__ = ["BuilderBase", "Output", "all_of", "check_rank", "check_types", "follow", "need", "refuse"]
+
+Output = bool | Tensor | Mapping[str, Any]
+"""A result that is optional, or that comes beside another: wanted or not, a tensor to write, or options of one."""
+
+
+def check_types(kind: type | tuple[type, ...], **arguments: object) -> None:
+    """Refuse arguments of another type.
+
+    Raises
+    ------
+    GraphError
+        ``wrong-field-type``.
+    """
+    needed = kind[0] if isinstance(kind, tuple) else kind
+    for name, value in arguments.items():
+        if not isinstance(value, kind):
+            raise GraphError(f"{name}= is {value!r}, {needed.__name__} is needed", code="wrong-field-type")
+
+
+def refuse(headline: str, **tensors: Tensor | None) -> GraphError:
+    """Return the fault of dims that do not fit each other, with all of them."""
+    shapes = (f"{port:<12} {item.name!r} {list(item.dims)}" for port, item in tensors.items() if item is not None)
+    return GraphError(headline, code="operation-shape", where="\n".join(("checked before any cuDNN call", *shapes)))
+
+
+def need(tensor: Tensor | None, dims: tuple[int, ...], what: str, **tensors: Tensor | None) -> None:
+    """Refuse a tensor that has other dims than `what` needs; None fits.
+
+    Raises
+    ------
+    GraphError
+        ``operation-shape``.
+    """
+    if tensor is not None and tensor.dims != dims:
+        headline = f"{what} {tensor.name!r} has dims {list(tensor.dims)}, {list(dims)} is needed"
+        raise refuse(headline, **{what.replace(" ", "_"): tensor, **tensors})
+
+
+def check_rank(least: int, **tensors: Tensor) -> None:
+    """Refuse tensors of other ranks than the first one's, or of too few dims.
+
+    Raises
+    ------
+    GraphError
+        ``wrong-field-type``, ``operation-shape``.
+    """
+    check_types(Tensor, **tensors)
+    (first, rank), *_ = ((item, item.rank) for item in tensors.values())
+    if rank < least:
+        raise refuse(f"{first.name!r} has {rank} dims, at least {least} are needed", **tensors)
+    for port, item in tensors.items():
+        if item.rank != rank:
+            raise refuse(f"{port} {item.name!r} has {item.rank} dims, {first.name!r} has {rank}", **tensors)
+
+
+def follow(dims: tuple[int, ...], like: Tensor) -> tuple[int, ...]:
+    """Return strides without gaps for `dims` in the layout of another tensor of that rank.
+
+    Channels last where that one is, row-major where that one is, and else with the axes in its order.
+    """
+    if like.strides == packed_strides(like.dims) or like.rank != len(dims):
+        return packed_strides(dims)
+    if like.strides == channels_last(like.dims):
+        return channels_last(dims)
+    return preserve_order(dims, like.strides)
+
+
+def all_of(made: Sequence[Tensor | None], what: str) -> list[Tensor]:
+    """Return tensors none of which may be left out.
+
+    Raises
+    ------
+    GraphError
+        ``missing-field``.
+    """
+    if None in made:
+        raise GraphError(f"{what} writes all of its results, none can be False", code="missing-field")
+    return [item for item in made if item is not None]
+
+
+class BuilderBase:
+    """Tensors and operations of a graph under construction."""
+
+    def __init__(
+        self,
+        name: str = "graph",
+        *,
+        io_type: DataType = DataType.HALF,
+        intermediate_type: DataType = DataType.FLOAT,
+        compute_type: DataType = DataType.FLOAT,
+        first_uid: int = 1,
+    ) -> None:
+        self.name = name
+        self.io_type = io_type
+        self.intermediate_type = intermediate_type
+        self.compute_type = compute_type
+        self._uid = first_uid - 1
+        self._names: set[str] = set()
+        self._uids: set[int] = set()
+        self._made: list[Tensor] = []
+        self.ops: list[Op] = []
+
+    def free_name(self, stem: str) -> str:
+        """Return `stem`, or `stem` with a number if a tensor is called so already."""
+        number = 0
+        name = stem
+        while name in self._names:
+            number += 1
+            name = f"{stem}{number}"
+        return name
+
+    def _fresh_uid(self) -> int:
+        self._uid += 1
+        while self._uid in self._uids:
+            self._uid += 1
+        return self._uid
+
+    def tensor(
+        self,
+        name: str,
+        dims: tuple[int, ...],
+        data_type: DataType | None = None,
+        *,
+        strides: tuple[int, ...] | Literal["packed", "channels_last"] = "packed",
+        uid: int | None = None,
+        alignment: int = 16,
+        virtual: bool = False,
+        by_value: bool = False,
+        value: float | int | None = None,
+        reordering: TensorReordering = TensorReordering.NONE,
+        ragged_offset: Tensor | None = None,
+        vector_count: int = 1,
+        vector_dim: int = -1,
+        scratch: bool = False,
+    ) -> Tensor:
+        """Return a new tensor.
+
+        Strides are in elements, or ``packed``, which is row-major, or ``channels_last``: dim 1 is the fastest, then
+        the last one (NHWC).
+
+        C: ``CUDNN_BACKEND_TENSOR_DESCRIPTOR``.
+
+        Raises
+        ------
+        GraphError
+            ``name-twice``, ``uid-twice`` if the builder gave it to another tensor, and what a tensor can have wrong.
+        """
+        if name in self._names:
+            raise GraphError(f"graph {self.name!r} already has a tensor {name!r}", code="name-twice")
+        if uid in self._uids:
+            raise GraphError(f"uid {uid} for tensor {name!r} belongs to another tensor already", code="uid-twice")
+        if strides == "packed":
+            strides = packed_strides(tuple(dims))
+        elif strides == "channels_last":
+            strides = channels_last(tuple(dims))
+        tensor = Tensor(
+            name=name,
+            uid=self._fresh_uid() if uid is None else uid,
+            dims=tuple(dims),
+            strides=tuple(strides),
+            data_type=self.io_type if data_type is None else data_type,
+            alignment=alignment,
+            virtual=virtual,
+            by_value=by_value,
+            value=value,
+            reordering=reordering,
+            ragged_offset=ragged_offset,
+            vector_count=vector_count,
+            vector_dim=vector_dim,
+            scratch=scratch,
+        )
+        self._names.add(name)
+        self._uids.add(tensor.uid)
+        self._made.append(tensor)
+        return tensor
+
+    def scalar(
+        self,
+        value: float | int | None,
+        *,
+        rank: int = 4,
+        name: str | None = None,
+        data_type: DataType | None = None,
+    ) -> Tensor:
+        """Return a by-value tensor of one element, all dims and strides 1; `value` None is given at execution."""
+        fitting = DataType.INT32 if isinstance(value, int) else DataType.FLOAT
+        kind = fitting if data_type is None else data_type
+        ones = (1,) * rank
+        return self.tensor(name or self.free_name("c"), ones, kind, strides=ones, by_value=True, value=value)
+
+    # parts of operations
+
+    @contextmanager
+    def _undone_on_error(self) -> Iterator[None]:
+        """Leave names and uids free where what is inside fails."""
+        uid, made, ops = self._uid, len(self._made), len(self.ops)
+        try:
+            yield
+        except GraphError:
+            for tensor in self._made[made:]:
+                self._names.discard(tensor.name)
+                self._uids.discard(tensor.uid)
+            del self._made[made:], self.ops[ops:]
+            self._uid = uid
+            raise
+
+    def _result(self, stem: str, dims: tuple[int, ...], options: dict[str, Any], **inferred: Any) -> Tensor:
+        """Return the tensor an operation writes: the one given as ``out``, or a new one, virtual by default.
+
+        `inferred` are options that hold where the caller gave no others.
+        """
+        out = options.pop("out", None)
+        if out is not None:
+            if options:
+                raise GraphError(f"out= is given, so {', '.join(options)} has no effect", code="options-with-out")
+            check_types(Tensor, out=out)
+            assert isinstance(out, Tensor)
+            return out
+        for name, value in inferred.items():
+            options.setdefault(name, value)
+        options.setdefault("virtual", True)
+        options.setdefault("data_type", self.intermediate_type if options["virtual"] else self.io_type)
+        name = options.pop("name", None) or self.free_name(stem)
+        return self.tensor(name, options.pop("dims", dims), **options)
+
+    def _output(
+        self,
+        wanted: Output | None,
+        stem: str,
+        dims: tuple[int, ...],
+        data_type: DataType = DataType.FLOAT,
+        strides: tuple[int, ...] | None = None,
+    ) -> Tensor | None:
+        """Return a result beside the first one, in memory unless told otherwise; None if it is not wanted."""
+        if wanted is None or wanted is False:
+            return None
+        if isinstance(wanted, Tensor):
+            made = wanted
+        else:
+            options: dict[str, Any] = {} if wanted is True else dict(wanted)
+            options.setdefault("data_type", data_type)
+            if strides is not None:
+                options.setdefault("strides", strides)
+            name = options.pop("name", None) or self.free_name(stem)
+            made = self.tensor(name, options.pop("dims", dims), **options)
+        need(made, dims, stem.rpartition(".")[2])
+        return made
+
+    def _number(self, value: float | int | Tensor | None, stem: str, rank: int, **options: Any) -> Tensor | None:
+        """Return a by-value tensor of a number; a tensor or None as it is."""
+        if value is None or isinstance(value, Tensor):
+            return value
+        return self.scalar(value, rank=rank, name=self.free_name(stem), **options)
+
+    def _compute(self, given: DataType | None) -> DataType:
+        return self.compute_type if given is None else given  # DataType.FLOAT is 0, so "or" will not do
+
+    def _add(self, make: Callable[[Tensor], Op], stem: str, dims: tuple[int, ...], options: dict[str, Any]) -> Tensor:
+        """Add the operation made for its result and return that; a refused one leaves name and uid free."""
+        with self._undone_on_error():
+            result = self._result(stem, dims, options)
+            self.ops.append(make(result))
+        return result
+
+    def _append(self, kind: DescriptorType, name: str, **fields: Any) -> None:
+        """Add an operation with the fields of its descriptor; None is left out."""
+        self.ops.append(Operation(kind, name, fields))

@@ -1,0 +1,232 @@
+"""Convolutions and their gradients, as methods of ``GraphBuilder``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...errors import GraphError
+from ...generated.enums import ConvolutionMode, DataType, DescriptorType
+from ..ir import Parameters, Tensor
+from ..shapes import convolution_input, convolved
+from ..strides import channels_last
+from .base import BuilderBase, check_types, need, refuse
+
+__all__ = ["Convolutions"]
+
+Each = int | Sequence[int]
+"""One number for all spatial dims, or one for each."""
+
+_SIDES = ("pre_paddings", "post_paddings", "filter_strides", "dilations")
+_CROSS_CORRELATION = ConvolutionMode.CROSS_CORRELATION
+
+
+class Convolutions(BuilderBase):
+    """Convolutions of images [n, c, sizes ..] with weights [k, c / groups, taps ..], over one to three spatial dims.
+
+    Padding, stride and dilation are in elements, one number for all spatial dims or one for each; `post_padding` is as
+    `padding` unless given. Results are channels last if the image, or the gradient, is; most of cuDNN's engines want
+    all tensors so.
+    """
+
+    def convolution(
+        self,
+        image: Tensor,
+        weights: Tensor,
+        *,
+        padding: Each = 0,
+        post_padding: Each | None = None,
+        stride: Each = 1,
+        dilation: Each = 1,
+        mode: ConvolutionMode = _CROSS_CORRELATION,
+        compute_type: DataType | None = None,
+        **result: Any,
+    ) -> Tensor:
+        """Add the convolution of an image (n, c, sizes ..) with weights (k, c / groups, taps ..) and return its result.
+
+        Padding, stride and dilation are in elements, one number for all spatial dims or one for each; `post_padding`
+        is as `padding` unless given. The result (n, k, sizes ..) is channels last if the image is. How many groups
+        there are follows from the channels of both.
+
+        Raises
+        ------
+        GraphError
+            ``wrong-argument`` if the spatial dims are not as many everywhere, or a stride is 0; ``operation-shape`` if
+            the channels are no multiple of those of the weights, or the result has other dims.
+
+        Notes
+        -----
+        C: ``CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR``.
+        """
+        check_types(Tensor, image=image, weights=weights)
+        sides = _window(image.rank - 2, weights.rank - 2, padding, post_padding, stride, dilation)
+        _check_groups(image.dims[1], weights, image=image)
+        dims = convolved(image.dims, weights.dims, sides)
+        with self._undone_on_error():
+            y = self._result("conv", dims, result, **_layout(dims, image))
+            need(y, dims, "the result", image=image, weights=weights)
+            self._append(
+                DescriptorType.OPERATION_CONVOLUTION_FORWARD,
+                y.name,
+                x=image,
+                w=weights,
+                y=y,
+                **self._convolution(sides, mode, compute_type),
+            )
+        return y
+
+    def convolution_backward_data(
+        self,
+        dy: Tensor,
+        weights: Tensor,
+        *,
+        groups: int = 1,
+        padding: Each = 0,
+        post_padding: Each | None = None,
+        stride: Each = 1,
+        dilation: Each = 1,
+        mode: ConvolutionMode = _CROSS_CORRELATION,
+        compute_type: DataType | None = None,
+        **result: Any,
+    ) -> Tensor:
+        """Add the gradient with respect to the image, which is a transposed convolution too, and return it.
+
+        Parameters
+        ----------
+        dy
+            The gradient of the result, [n, k, sizes ..].
+        weights
+            [k, c / groups, taps ..].
+        result
+            ``dims=`` those of the image: with a stride several images have the same result, and the smallest is taken
+            where dims are not given.
+
+        Raises
+        ------
+        GraphError
+            ``wrong-argument`` as :meth:`convolution`; ``operation-shape`` if the convolution of an image of these dims
+            has other dims than `dy`.
+
+        Notes
+        -----
+        C: ``CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR``.
+        """
+        check_types(Tensor, dy=dy, weights=weights)
+        sides = _window(dy.rank - 2, weights.rank - 2, padding, post_padding, stride, dilation)
+        out = result.get("out")
+        smallest = convolution_input(dy.dims, weights.dims, sides, groups)
+        dims = out.dims if isinstance(out, Tensor) else tuple(result.get("dims", smallest))
+        with self._undone_on_error():
+            dx = self._result("dgrad", dims, result, **_layout(dims, dy))
+            if dx.rank != dy.rank:
+                raise refuse(f"dx {dx.name!r} has {dx.rank} dims, dy has {dy.rank}", dy=dy, weights=weights, dx=dx)
+            _check_groups(dx.dims[1], weights, dx=dx)
+            need(dy, convolved(dx.dims, weights.dims, sides), "dy", weights=weights, dx=dx)
+            self._append(
+                DescriptorType.OPERATION_CONVOLUTION_BACKWARD_DATA,
+                dx.name,
+                dy=dy,
+                w=weights,
+                dx=dx,
+                **self._convolution(sides, mode, compute_type),
+            )
+        return dx
+
+    def convolution_backward_filter(
+        self,
+        image: Tensor,
+        dy: Tensor,
+        taps: Sequence[int],
+        *,
+        groups: int = 1,
+        padding: Each = 0,
+        post_padding: Each | None = None,
+        stride: Each = 1,
+        dilation: Each = 1,
+        mode: ConvolutionMode = _CROSS_CORRELATION,
+        compute_type: DataType | None = None,
+        **result: Any,
+    ) -> Tensor:
+        """Add the gradient with respect to the weights, [k, c / groups, taps ..], and return it.
+
+        Parameters
+        ----------
+        image
+            [n, c, sizes ..].
+        dy
+            The gradient of the result, [n, k, sizes ..].
+        taps
+            Sizes of the filter, one for each spatial dim; they do not follow from the others.
+
+        Raises
+        ------
+        GraphError
+            ``wrong-argument`` as :meth:`convolution`; ``operation-shape`` if the convolution of the image with weights
+            of these dims has other dims than `dy`.
+
+        Notes
+        -----
+        C: ``CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR``.
+        """
+        check_types(Tensor, image=image, dy=dy)
+        sides = _window(image.rank - 2, len(taps), padding, post_padding, stride, dilation)
+        if dy.rank != image.rank or image.dims[1] % groups or dy.dims[1] % groups:
+            raise refuse(f"{groups} groups do not divide the channels of both, or ranks differ", image=image, dy=dy)
+        dims = (dy.dims[1], image.dims[1] // groups, *taps)
+        need(dy, convolved(image.dims, dims, sides), "dy", image=image)
+        with self._undone_on_error():
+            dw = self._result("wgrad", dims, result, **_layout(dims, image))
+            need(dw, dims, "dw", image=image, dy=dy)
+            self._append(
+                DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER,
+                dw.name,
+                x=image,
+                dy=dy,
+                dw=dw,
+                **self._convolution(sides, mode, compute_type),
+            )
+        return dw
+
+    def _convolution(
+        self, sides: list[tuple[int, ...]], mode: ConvolutionMode, compute_type: DataType | None
+    ) -> dict[str, Any]:
+        """Return the fields that are no tensors."""
+        parameters = {
+            "comp_type": self._compute(compute_type),
+            "conv_mode": mode,
+            "spatial_dims": len(sides[0]),
+            **dict(zip(_SIDES, sides, strict=True)),
+        }
+        return {"convolution": Parameters(DescriptorType.CONVOLUTION, parameters), "alpha": 1.0, "beta": 0.0}
+
+
+def _window(
+    spatial: int, taps: int, padding: Each, post_padding: Each | None, stride: Each, dilation: Each
+) -> list[tuple[int, ...]]:
+    """Return padding before and after, stride and dilation, one number for each spatial dim."""
+    after = padding if post_padding is None else post_padding
+    sides = [
+        (given,) * spatial if isinstance(given, int) else tuple(given) for given in (padding, after, stride, dilation)
+    ]
+    if spatial < 1 or taps != spatial or any(len(side) != spatial for side in sides) or 0 in sides[2]:
+        raise GraphError(
+            f"image has {spatial} spatial dims, weights {taps}, "
+            f"padding {sides[0]}, {sides[1]}, stride {sides[2]}, dilation {sides[3]}: "
+            "as many are needed of each, and no stride of 0",
+            code="wrong-argument",
+        )
+    return sides
+
+
+def _check_groups(channels: int, weights: Tensor, **image: Tensor) -> None:
+    per_group = weights.dims[1]
+    if channels % per_group or weights.dims[0] % (channels // per_group):
+        raise refuse(
+            f"{channels} channels in groups of the {per_group} of {weights.name!r} do not divide its {weights.dims[0]}",
+            **image,
+            weights=weights,
+        )
+
+
+def _layout(dims: tuple[int, ...], like: Tensor) -> dict[str, Any]:
+    return {"strides": channels_last(dims)} if like.strides == channels_last(like.dims) else {}

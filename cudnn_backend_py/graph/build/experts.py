@@ -1,0 +1,159 @@
+"""Matmuls of mixtures of experts, as methods of ``GraphBuilder``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import GraphError
+from ...generated.enums import DataType, DescriptorType, MoeGroupedMatmulMode
+from ..ir import Tensor
+from ..shapes import expert_rows
+from ..strides import column_major
+from .base import BuilderBase, check_types, need, refuse
+
+__all__ = ["Experts"]
+
+
+class Experts(BuilderBase):
+    """A matmul for each expert over the tokens that were sent to it.
+
+    `first_token_offset` [experts, 1, 1] INT32 says where the rows of each expert begin; the last one's go
+    to the end.
+    """
+
+    def moe_grouped_matmul(
+        self,
+        token: Tensor,
+        weight: Tensor,
+        first_token_offset: Tensor,
+        *,
+        mode: MoeGroupedMatmulMode = MoeGroupedMatmulMode.NONE,
+        token_index: Tensor | None = None,
+        token_ks: Tensor | None = None,
+        top_k: int | None = None,
+        compute_type: DataType | None = None,
+        **result: Any,
+    ) -> Tensor:
+        """Add each row of tokens times the weights of its expert, and return [1, rows, N], row-major.
+
+        Parameters
+        ----------
+        token
+            [1, rows, K], those of one expert after those of another; in mode GATHER [1, tokens, K] in any order.
+        weight
+            [experts, K, N]; cuDNN wants column-major strides (K fastest).
+        first_token_offset
+            [experts, 1, 1], or batches times as many.
+        token_index
+            [1, rows, 1] INT32: in mode GATHER the token of each row, in mode SCATTER the token it goes back to.
+        token_ks, top_k
+            Mode SCATTER: [1, rows, 1] INT32, which of the `top_k` experts of its token a row is; the row goes to
+            ``token_index * top_k + token_ks`` (this package's reading: the header does not say).
+
+        Raises
+        ------
+        GraphError
+            ``operation-shape``; ``missing-field`` if a mode lacks its indices.
+
+        Notes
+        -----
+        C: ``CUDNN_BACKEND_OPERATION_MOE_GROUPED_MATMUL_DESCRIPTOR``, cuDNN 9.15 and later; it refuses one expert alone.
+        """
+        check_types(MoeGroupedMatmulMode, mode=mode)
+        tensors = {"token": token, "weight": weight, "first_token_offset": first_token_offset}
+        _check_experts(tensors, weight.dims[0])
+        if token.dims[2] != weight.dims[1]:
+            raise refuse(f"K is {token.dims[2]} in {token.name!r} and {weight.dims[1]} in {weight.name!r}", **tensors)
+        gathers, scatters = (mode is item for item in (MoeGroupedMatmulMode.GATHER, MoeGroupedMatmulMode.SCATTER))
+        lacks = [
+            name
+            for name, value, needed in (
+                ("token_index", token_index, gathers or scatters),
+                ("token_ks", token_ks, scatters),
+                ("top_k", top_k, scatters),
+            )
+            if needed and value is None
+        ]
+        if lacks:
+            raise GraphError(f"mode {mode.name} needs {', '.join(lacks)}", code="missing-field")
+        if token_index is not None:
+            rows = token_index.dims[1] if token_index.rank == 3 and gathers else token.dims[1]
+            need(token_index, (1, rows, 1), "token index", **tensors)
+        need(token_ks, (1, token.dims[1], 1), "token ks", **tensors)
+        dims = expert_rows(token.dims, weight.dims, token_index.dims if gathers and token_index is not None else None)
+        with self._undone_on_error():
+            y = self._result("moe", dims, result)
+            need(y, dims, "output", **tensors)
+            self._append(
+                DescriptorType.OPERATION_MOE_GROUPED_MATMUL,
+                y.name,
+                mode=mode,
+                math_prec=self._compute(compute_type),
+                **tensors,
+                output=y,
+                token_index=token_index,
+                token_ks=token_ks,
+                top_k=top_k,
+            )
+        return y
+
+    def moe_grouped_matmul_backward(
+        self,
+        doutput: Tensor,
+        token: Tensor,
+        first_token_offset: Tensor,
+        *,
+        compute_type: DataType | None = None,
+        **result: Any,
+    ) -> Tensor:
+        """Add the gradient with respect to the weights of :meth:`moe_grouped_matmul`, and return it.
+
+        Parameters
+        ----------
+        doutput, token
+            [1, rows, N] and [1, rows, K].
+        first_token_offset
+            [experts, 1, 1] INT32.
+
+        Returns
+        -------
+        Tensor
+            [experts, K, N], column-major (K fastest) as the weights are.
+
+        Raises
+        ------
+        GraphError
+            ``operation-shape``.
+
+        Notes
+        -----
+        C: ``CUDNN_BACKEND_OPERATION_MOE_GROUPED_MATMUL_BWD_DESCRIPTOR``, cuDNN 9.22 and later.
+        """
+        tensors = {"token": token, "doutput": doutput, "first_token_offset": first_token_offset}
+        _check_experts(tensors, 1)
+        need(doutput, (1, token.dims[1], doutput.dims[2]), "doutput", **tensors)
+        dims = (first_token_offset.dims[0], token.dims[2], doutput.dims[2])
+        with self._undone_on_error():
+            dweight = self._result("dweight", dims, result, strides=column_major(dims))
+            need(dweight, dims, "dweight", **tensors)
+            self._append(
+                DescriptorType.OPERATION_MOE_GROUPED_MATMUL_BWD,
+                dweight.name,
+                math_prec=self._compute(compute_type),
+                **tensors,
+                dweight=dweight,
+            )
+        return dweight
+
+
+def _check_experts(tensors: dict[str, Tensor], experts: int) -> None:
+    check_types(Tensor, **tensors)
+    offset = tensors["first_token_offset"]
+    if any(item.rank != 3 for item in tensors.values()):
+        raise refuse("tokens, weights and offsets have 3 dims each", **tensors)
+    need(tensors["token"], (1, *tensors["token"].dims[1:]), "token", **tensors)
+    if offset.dims[1:] != (1, 1) or offset.dims[0] % experts:
+        raise refuse(
+            f"first token offset {offset.name!r} has dims {list(offset.dims)}, one number for each expert is needed",
+            **tensors,
+        )

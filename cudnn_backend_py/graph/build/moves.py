@@ -1,0 +1,290 @@
+"""Operations that move elements, wait, or make random ones, as methods of ``GraphBuilder``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ...errors import GraphError
+from ...generated.enums import DataType, DescriptorType, ReshapeMode, RngDistribution, SignalMode
+from ..ir import Parameters, Tensor
+from ..shapes import concatenated, permuted, sliced
+from .base import BuilderBase, check_rank, check_types, follow, need, refuse
+
+__all__ = ["Moves"]
+
+Slices = Sequence[slice]
+
+
+class Moves(BuilderBase):
+    """Operations whose results hold elements of what they read, in the same data type unless told otherwise."""
+
+    def reshape(self, x: Tensor, dims: Sequence[int], *, mode: ReshapeMode | None = None, **result: Any) -> Tensor:
+        """Add x in other dims, row-major unless ``strides=`` says otherwise, and return it.
+
+        VIEW_ONLY, the default, reads the memory of `x` with the dims and strides of the result, which is a transpose
+        if they are swapped; LOGICAL (cuDNN 9.22) keeps the row-major order of elements.
+
+        Raises
+        ------
+        GraphError
+            ``operation-shape`` if the number of elements changes.
+
+        Notes
+        -----
+        C: ``CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR``.
+        """
+        check_types(Tensor, x=x)
+        with self._undone_on_error():
+            y = self._result("reshape", tuple(dims), result, data_type=x.data_type)
+            if math.prod(y.dims) != math.prod(x.dims):
+                headline = f"{x.name!r} has {math.prod(x.dims)} elements, {y.name!r} {math.prod(y.dims)}"
+                raise refuse(headline, x=x, y=y)
+            self._append(DescriptorType.OPERATION_RESHAPE, y.name, x=x, y=y, mode=mode)
+        return y
+
+    def transpose(self, x: Tensor, permutation: Sequence[int], **result: Any) -> Tensor:
+        """Add x with its axes in another order and return it: dim i of the result is dim ``permutation[i]`` of x.
+
+        Its strides are those of x, in the same order, unless told otherwise.
+
+        Raises
+        ------
+        GraphError
+            ``wrong-argument`` if the permutation is none; ``operation-shape``.
+
+        Notes
+        -----
+        C: ``CUDNN_BACKEND_OPERATION_TRANSPOSE_DESCRIPTOR``, cuDNN 9.22 and later.
+        """
+        check_types(Tensor, x=x)
+        order = tuple(permutation)
+        if sorted(order) != list(range(x.rank)):
+            raise GraphError(
+                f"permutation {order} of {x.name!r} {list(x.dims)}: each of 0 to {x.rank - 1} is needed once",
+                code="wrong-argument",
+            )
+        dims = permuted(x.dims, order)
+        with self._undone_on_error():
+            y = self._result("transpose", dims, result, data_type=x.data_type, strides=permuted(x.strides, order))
+            need(y, dims, "y", x=x)
+            self._append(DescriptorType.OPERATION_TRANSPOSE, y.name, x=x, y=y, permutation=order)
+        return y
+
+    def slice(self, x: Tensor, slices: Slices, **result: Any) -> Tensor:
+        """Add a part of x, by one ``slice`` for each dim, with steps of 1 and more, and return it.
+
+        Raises
+        ------
+        GraphError
+            ``wrong-argument`` if slices are not as many as dims, or go backwards; ``operation-shape``.
+
+        Notes
+        -----
+        C: ``CUDNN_BACKEND_OPERATION_SLICE_DESCRIPTOR``, cuDNN 9.22 and later.
+        """
+        check_types(Tensor, x=x)
+        if len(slices) != x.rank or any(part.step is not None and part.step < 1 for part in slices):
+            raise GraphError(
+                f"{len(slices)} slices {list(slices)} of {x.name!r} {list(x.dims)}: one for each dim, forward",
+                code="wrong-argument",
+            )
+        ranges = [part.indices(size) for part, size in zip(slices, x.dims, strict=True)]
+        dims = sliced(ranges)
+        if min(dims) < 1:
+            raise refuse(f"nothing of {x.name!r} is left: its slice has dims {list(dims)}", x=x)
+        starts, stops, steps = zip(*ranges, strict=True)
+        with self._undone_on_error():
+            y = self._result("slice", dims, result, data_type=x.data_type, strides=follow(dims, x))
+            need(y, dims, "y", x=x)
+            self._append(
+                DescriptorType.OPERATION_SLICE,
+                y.name,
+                x=x,
+                y=y,
+                start_indices=starts,
+                limit_indices=stops,
+                strides=steps,
+            )
+        return y
+
+    def concatenate(
+        self, inputs: Sequence[Tensor], axis: int, *, in_place_index: int | None = None, **result: Any
+    ) -> Tensor:
+        """Add tensors one after the other along an axis and return the whole.
+
+        `in_place_index` says which of them lies in the memory of the result already.
+
+        Raises
+        ------
+        GraphError
+            ``wrong-argument`` if there is no such axis or input; ``operation-shape`` if other dims differ.
+
+        Notes
+        -----
+        C: ``CUDNN_BACKEND_OPERATION_CONCAT_DESCRIPTOR``.
+        """
+        if not inputs or not 0 <= axis < inputs[0].rank or (in_place_index or 0) >= len(inputs):
+            raise GraphError(
+                f"{len(inputs)} inputs, axis {axis}, in_place_index {in_place_index}: there is no such axis or input",
+                code="wrong-argument",
+            )
+        named = {f"input[{number}]": item for number, item in enumerate(inputs)}
+        check_rank(1, **named)
+        first = inputs[0]
+        for port, item in named.items():
+            need(item, (*first.dims[:axis], item.dims[axis], *first.dims[axis + 1 :]), port, first=first)
+        dims = concatenated([item.dims for item in inputs], axis)
+        with self._undone_on_error():
+            y = self._result("concat", dims, result, data_type=first.data_type, strides=follow(dims, first))
+            need(y, dims, "output", **named)
+            self._append(
+                DescriptorType.OPERATION_CONCAT,
+                y.name,
+                axis=axis,
+                input=tuple(inputs),
+                inplace_index=in_place_index,
+                output=y,
+            )
+        return y
+
+    def paged_cache_load(
+        self,
+        container: Tensor,
+        page_table: Tensor,
+        sequence: Tensor,
+        *,
+        length: int | None = None,
+        transposed: bool = False,
+        **result: Any,
+    ) -> Tensor:
+        """Add keys or values gathered from pages, and return them: [b, h, s, d], or [b, h, d, s] if `transposed`.
+
+        Parameters
+        ----------
+        container
+            [pages, h, page size, d].
+        page_table
+            [b, 1, pages of a sequence, 1] INT32: which page holds which positions.
+        sequence
+            [b, 1, 1, 1] INT32: the real length of each sequence.
+        length
+            s; all positions of the pages unless given.
+
+        Raises
+        ------
+        GraphError
+            ``operation-shape``.
+
+        Notes
+        -----
+        C: ``CUDNN_BACKEND_OPERATION_PAGED_CACHE_LOAD_DESCRIPTOR``; cuDNN has it in attention.
+        """
+        check_types(Tensor, container=container, page_table=page_table, sequence=sequence)
+        tensors = {"container": container, "page_table": page_table, "sequence": sequence}
+        if any(item.rank != 4 for item in tensors.values()):
+            raise refuse("pages have 4 dims: [pages, h, page size, d], [b, 1, pages of a sequence, 1]", **tensors)
+        batch, pages = page_table.dims[0], page_table.dims[2]
+        _, heads, size, d = container.dims
+        s = pages * size if length is None else length
+        need(page_table, (batch, 1, -(-s // size), 1), "page table", **tensors)
+        need(sequence, (batch, 1, 1, 1), "sequence", **tensors)
+        dims = (batch, heads, d, s) if transposed else (batch, heads, s, d)
+        strides = (heads * s * d, s * d, 1, d) if transposed else (heads * s * d, s * d, d, 1)
+        with self._undone_on_error():
+            y = self._result("pages", dims, result, data_type=container.data_type, strides=strides)
+            need(y, dims, "y", **tensors)
+            self._append(DescriptorType.OPERATION_PAGED_CACHE_LOAD, y.name, y=y, **tensors)
+        return y
+
+    def signal(self, mode: SignalMode, x: Tensor, flag: Tensor, value: int, **result: Any) -> Tensor:
+        """Add a pass of x to the result that sets a flag once it is done, or waits for it before; return the result.
+
+        Parameters
+        ----------
+        flag
+            One INT32 in memory, which another graph, also on another GPU, may wait for or set.
+
+        Raises
+        ------
+        GraphError
+            ``operation-shape``.
+
+        Notes
+        -----
+        C: ``CUDNN_BACKEND_OPERATION_SIGNAL_DESCRIPTOR``.
+        """
+        check_types(SignalMode, mode=mode)
+        check_types(Tensor, x=x, flag=flag)
+        need(flag, (1,) * flag.rank, "flag", x=x)
+        with self._undone_on_error():
+            y = self._result("signal", x.dims, result, data_type=x.data_type, strides=x.strides)
+            need(y, x.dims, "y", x=x)
+            self._append(DescriptorType.OPERATION_SIGNAL, y.name, mode=mode, value=value, flag=flag, x=x, y=y)
+        return y
+
+    def rng(
+        self,
+        dims: Sequence[int],
+        seed: Tensor | int,
+        offset: Tensor,
+        *,
+        distribution: RngDistribution = RngDistribution.BERNOULLI,
+        probability: float | None = None,
+        minimum: float | None = None,
+        maximum: float | None = None,
+        mean: float | None = None,
+        standard_deviation: float | None = None,
+        **result: Any,
+    ) -> Tensor:
+        """Add random numbers and return them.
+
+        Parameters
+        ----------
+        seed, offset
+            INT64 of one element: the key of the generator, and where in its sequence to begin.
+        probability
+            Of a one among zeros, for BERNOULLI.
+        minimum, maximum
+            For UNIFORM.
+        mean, standard_deviation
+            For NORMAL.
+
+        Raises
+        ------
+        GraphError
+            ``operation-shape``; ``wrong-argument`` if numbers of another distribution are given, or its own are not.
+
+        Notes
+        -----
+        C: ``CUDNN_BACKEND_OPERATION_RNG_DESCRIPTOR``; cuDNN has it in attention.
+        """
+        check_types(RngDistribution, distribution=distribution)
+        check_types((Tensor, int), seed=seed)
+        check_types(Tensor, offset=offset)
+        for name, item in (("seed", seed), ("offset", offset)):
+            if isinstance(item, Tensor):
+                need(item, (1,) * item.rank, name)
+        numbers = {
+            RngDistribution.BERNOULLI: {"bernoulli_dist_probability": probability},
+            RngDistribution.UNIFORM: {"uniform_dist_minimum": minimum, "uniform_dist_maximum": maximum},
+            RngDistribution.NORMAL: {"normal_dist_mean": mean, "normal_dist_standard_deviation": standard_deviation},
+        }
+        for kind, values in numbers.items():
+            wrong = [name for name, value in values.items() if (value is None) == (kind is distribution)]
+            if wrong:
+                state = "needs" if kind is distribution else "has no"
+                raise GraphError(f"{distribution.name} {state} {', '.join(wrong)}", code="wrong-argument")
+        with self._undone_on_error():
+            y = self._result("rng", tuple(dims), result, data_type=DataType.FLOAT)
+            need(y, tuple(dims), "y")
+            self._append(
+                DescriptorType.OPERATION_RNG,
+                y.name,
+                y=y,
+                seed=seed,
+                offset=offset,
+                rng=Parameters(DescriptorType.RNG, {"distribution": distribution, **numbers[distribution]}),
+            )
+        return y

@@ -1,0 +1,451 @@
+"""Normalizations, their gradients and the parts of a batch norm, as methods of ``GraphBuilder``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ...errors import GraphError
+from ...generated.enums import BnFinalizeStatsMode, DataType, DescriptorType, GenStatsMode, NormFwdPhase, NormMode
+from ..ir import Tensor
+from ..shapes import per_channel, statistics
+from .base import BuilderBase, Output, all_of, check_rank, check_types, follow, need, refuse
+
+__all__ = ["BatchNormFinalized", "BatchNormWeights", "GenStats", "NormBackward", "NormForward", "Norms"]
+
+Number = float | int | Tensor
+"""A number, or a by-value tensor of one element that gets it at execution."""
+
+
+class NormForward(NamedTuple):
+    """What a norm writes; None where it does not."""
+
+    y: Tensor
+    mean: Tensor | None
+    inv_variance: Tensor | None
+    next_running_mean: Tensor | None
+    next_running_var: Tensor | None
+
+
+class NormBackward(NamedTuple):
+    """The gradients of a norm."""
+
+    dx: Tensor
+    dscale: Tensor
+    dbias: Tensor | None
+
+
+class GenStats(NamedTuple):
+    """Sums over each channel."""
+
+    sum: Tensor
+    sqsum: Tensor
+
+
+class BatchNormFinalized(NamedTuple):
+    """What the sums of a batch make of a batch norm, [1, c, 1 ..] each; y = eq_scale * x + eq_bias."""
+
+    eq_scale: Tensor
+    eq_bias: Tensor
+    saved_mean: Tensor
+    saved_inv_std: Tensor
+    updated_running_mean: Tensor | None
+    updated_running_var: Tensor | None
+
+
+class BatchNormWeights(NamedTuple):
+    """Gradients of a batch norm's parameters, and the factors of dx = eq_dy_scale * dy + eq_x_scale * x + eq_bias."""
+
+    dbn_scale: Tensor
+    dbn_bias: Tensor
+    eq_dy_scale: Tensor
+    eq_x_scale: Tensor
+    eq_bias: Tensor
+
+
+class Norms(BuilderBase):
+    """Normalizations of x [n, c, ..].
+
+    What is normalized together: by LAYER_NORM and RMS_NORM the dims in which `scale` is not 1, by ADA_LAYER_NORM the
+    same with scales of their own for each n, by BATCH_NORM each channel, by INSTANCE_NORM each n and c, by GROUP_NORM
+    each n and group of channels. Statistics are a mean and ``1 / sqrt(variance + epsilon)`` for each such set, in
+    memory and float32 unless told otherwise.
+    """
+
+    def norm_forward(
+        self,
+        mode: NormMode,
+        x: Tensor,
+        scale: Tensor,
+        bias: Tensor | None = None,
+        *,
+        epsilon: Number | None = 1e-5,
+        training: bool = False,
+        mean: Output | None = None,
+        inv_variance: Output | None = None,
+        groups: int | None = None,
+        running_mean: Tensor | None = None,
+        running_var: Tensor | None = None,
+        momentum: Number | None = None,
+        next_running_mean: Output | None = None,
+        next_running_var: Output | None = None,
+        peer_stats: Sequence[Tensor] = (),
+        **result: Any,
+    ) -> NormForward:
+        """Add y = (x - mean) * inv_variance * scale + bias and return it with the statistics of a training phase.
+
+        Parameters
+        ----------
+        x
+            [n, c, ..]. cuDNN has batch and instance norm for channels last.
+        scale, bias
+            Dims of 1 and of `x`: [1, c, 1 ..] for batch, instance and group norm.
+        epsilon
+            Added to the variance, and to the mean square by RMS_NORM.
+        training
+            Whether mean and inverse variance are written: on by default then, None of RMS_NORM. In inference they are
+            read where they are given, as BATCH_NORM needs them, and else computed.
+        groups
+            Of channels, for GROUP_NORM.
+        running_mean, running_var, momentum
+            Statistics over batches and the weight of this one: next = (1 - momentum) * running + momentum * this,
+            for the variance this one times m / (m - 1). The next ones are written where running ones are given.
+        peer_stats
+            Buffers of the GPUs that share the batch.
+
+        Raises
+        ------
+        GraphError
+            ``operation-shape``; ``missing-field`` if BATCH_NORM has no statistics to infer with.
+
+        Notes
+        -----
+        C: ``CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR``. cuDNN has no GROUP_NORM, and inference of BATCH_NORM
+        only before the gradients of a ReLU and of the batch norm.
+        """
+        check_types(NormMode, mode=mode)
+        inputs = {"x": x, "scale": scale} | ({} if bias is None else {"bias": bias})
+        check_rank(2, **inputs)
+        sets = statistics(mode, x.dims, scale.dims, groups)
+        _check_norm(mode, x, sets, scale=scale, bias=bias)
+        assert sets is not None
+        if training:
+            mean = (mode is not NormMode.RMS_NORM) if mean is None else mean
+            inv_variance = True if inv_variance is None else inv_variance
+        elif mode is NormMode.BATCH_NORM and not (isinstance(mean, Tensor) and isinstance(inv_variance, Tensor)):
+            raise GraphError("BATCH_NORM infers with mean= and inv_variance= of a training", code="missing-field")
+        has_running = running_mean is not None and running_var is not None
+        like = follow(sets, x)
+        with self._undone_on_error():
+            y = self._result("norm", x.dims, result, strides=x.strides)
+            need(y, x.dims, "y", x=x)
+            item = NormForward(
+                y,
+                self._output(mean, f"{y.name}.mean", sets, strides=like),
+                self._output(inv_variance, f"{y.name}.inv_variance", sets, strides=like),
+                self._output(
+                    has_running if next_running_mean is None else next_running_mean,
+                    f"{y.name}.next_mean",
+                    sets,
+                    strides=like,
+                ),
+                self._output(
+                    has_running if next_running_var is None else next_running_var,
+                    f"{y.name}.next_var",
+                    sets,
+                    strides=like,
+                ),
+            )
+            need(running_mean, sets, "running mean", x=x)
+            need(running_var, sets, "running var", x=x)
+            self._append(
+                DescriptorType.OPERATION_NORM_FORWARD,
+                y.name,
+                mode=mode,
+                phase=NormFwdPhase.TRAINING if training else NormFwdPhase.INFERENCE,
+                x=x,
+                scale=scale,
+                bias=bias,
+                y=y,
+                mean=item.mean,
+                inv_variance=item.inv_variance,
+                epsilon=self._number(epsilon, "epsilon", x.rank),
+                exp_avg_factor=self._number(momentum, "momentum", x.rank),
+                input_running_mean=running_mean,
+                input_running_var=running_var,
+                output_running_mean=item.next_running_mean,
+                output_running_var=item.next_running_var,
+                peer_stat=tuple(peer_stats) or None,
+            )
+        return item
+
+    def norm_backward(
+        self,
+        mode: NormMode,
+        dy: Tensor,
+        x: Tensor,
+        scale: Tensor,
+        *,
+        mean: Tensor | None = None,
+        inv_variance: Tensor | None = None,
+        epsilon: Number | None = None,
+        dscale: Output = True,
+        dbias: Output | None = None,
+        peer_stats: Sequence[Tensor] = (),
+        **result: Any,
+    ) -> NormBackward:
+        """Add the gradients of :meth:`norm_forward` and return them.
+
+        Parameters
+        ----------
+        dy, x, scale
+            The gradient of y, and what the forward pass read.
+        mean, inv_variance
+            What its training phase wrote; RMS_NORM has no mean. Without them `epsilon` is needed.
+        dscale, dbias
+            Gradients of scale and bias, in the dims and type of `scale`; dbias is on by default but for RMS_NORM.
+
+        Raises
+        ------
+        GraphError
+            ``operation-shape``; ``missing-field`` if there are neither statistics nor an epsilon.
+
+        Notes
+        -----
+        C: ``CUDNN_BACKEND_OPERATION_NORM_BACKWARD_DESCRIPTOR``.
+        """
+        check_types(NormMode, mode=mode)
+        check_rank(2, x=x, scale=scale)
+        groups = None if inv_variance is None or mode is not NormMode.GROUP_NORM else inv_variance.dims[1]
+        sets = statistics(mode, x.dims, scale.dims, groups)
+        _check_norm(mode, x, sets, scale=scale)
+        assert sets is not None
+        if inv_variance is None and epsilon is None:
+            raise GraphError("a norm's gradient needs inv_variance=, or epsilon= without it", code="missing-field")
+        need(dy, x.dims, "dy", x=x)
+        need(mean, sets, "mean", x=x)
+        need(inv_variance, sets, "inverse variance", x=x)
+        wants_bias = mode is not NormMode.RMS_NORM if dbias is None else dbias
+        with self._undone_on_error():
+            dx = self._result("dnorm", x.dims, result, strides=x.strides)
+            need(dx, x.dims, "dx", x=x)
+            gradient = self._output(dscale, f"{dx.name}.dscale", scale.dims, scale.data_type, scale.strides)
+            if gradient is None:
+                raise GraphError("cuDNN always writes dscale, dscale=False cannot be", code="missing-field")
+            item = NormBackward(
+                dx, gradient, self._output(wants_bias, f"{dx.name}.dbias", scale.dims, scale.data_type, scale.strides)
+            )
+            self._append(
+                DescriptorType.OPERATION_NORM_BACKWARD,
+                dx.name,
+                mode=mode,
+                x=x,
+                dy=dy,
+                scale=scale,
+                mean=mean,
+                inv_variance=inv_variance,
+                epsilon=self._number(epsilon, "epsilon", x.rank),
+                dscale=item.dscale,
+                dbias=item.dbias,
+                dx=dx,
+                peer_stat=tuple(peer_stats) or None,
+            )
+        return item
+
+    def gen_stats(
+        self,
+        x: Tensor,
+        *,
+        name: str | None = None,
+        sum: Output = True,
+        sqsum: Output = True,
+        compute_type: DataType | None = None,
+    ) -> GenStats:
+        """Add the sum and the sum of squares over each channel of x [n, c, ..], and return both, [1, c, 1 ..].
+
+        Raises
+        ------
+        GraphError
+            ``operation-shape``.
+
+        Notes
+        -----
+        C: ``CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR``; cuDNN has it behind a convolution.
+        """
+        check_rank(2, x=x)
+        dims = per_channel(x.dims)
+        with self._undone_on_error():
+            stem = name or self.free_name("stats")
+            made = [
+                self._output(wanted, f"{stem}.{port}", dims, strides=follow(dims, x))
+                for port, wanted in (("sum", sum), ("sqsum", sqsum))
+            ]
+            item = GenStats(*all_of(made, "gen_stats"))
+            self._append(
+                DescriptorType.OPERATION_GEN_STATS,
+                stem,
+                mode=GenStatsMode.SUM_SQSUM,
+                math_prec=self._compute(compute_type),
+                x=x,
+                sum=item.sum,
+                sqsum=item.sqsum,
+            )
+        return item
+
+    def batch_norm_finalize(
+        self,
+        sum: Tensor,
+        sqsum: Tensor,
+        scale: Tensor,
+        bias: Tensor,
+        *,
+        accum_count: Number,
+        epsilon: Number = 1e-5,
+        momentum: Number = 0.1,
+        running_mean: Tensor | None = None,
+        running_var: Tensor | None = None,
+        training: bool = True,
+        name: str | None = None,
+        compute_type: DataType | None = None,
+        **outputs: Output,
+    ) -> BatchNormFinalized:
+        """Add what makes a batch norm of the sums of :meth:`gen_stats`, and return it.
+
+        Parameters
+        ----------
+        sum, sqsum, scale, bias, running_mean, running_var
+            [1, c, 1 ..].
+        accum_count
+            Elements of a channel, n times its sizes; a number becomes a by-value INT64.
+        training
+            Whether the mean and variance are those of this batch, or the running ones.
+        outputs
+            By the fields of :class:`BatchNormFinalized`: a tensor to write, or options of one.
+
+        Raises
+        ------
+        GraphError
+            ``operation-shape``.
+
+        Notes
+        -----
+        C: ``CUDNN_BACKEND_OPERATION_BN_FINALIZE_STATISTICS_DESCRIPTOR``.
+        """
+        check_rank(2, sum=sum, sqsum=sqsum, scale=scale, bias=bias)
+        dims = sum.dims
+        for port, item in (("sqsum", sqsum), ("scale", scale), ("bias", bias)):
+            need(item, dims, port, sum=sum)
+        for port, given in (("running_mean", running_mean), ("running_var", running_var)):
+            need(given, dims, port.replace("_", " "), sum=sum)
+        has_running = running_mean is not None and running_var is not None
+        mode = BnFinalizeStatsMode.TRAINING if training else BnFinalizeStatsMode.INFERENCE
+        with self._undone_on_error():
+            stem = name or self.free_name("bn_finalize")
+            made = {
+                port: self._output(
+                    outputs.pop(port, has_running if port.startswith("updated") else True),
+                    f"{stem}.{port}",
+                    dims,
+                    strides=sum.strides,
+                )
+                for port in BatchNormFinalized._fields
+            }
+            _no_others(outputs, BatchNormFinalized._fields)
+            all_of([item for port, item in made.items() if not port.startswith("updated")], "batch_norm_finalize")
+            self._append(
+                DescriptorType.OPERATION_BN_FINALIZE_STATISTICS,
+                stem,
+                stats_mode=mode,
+                math_prec=self._compute(compute_type),
+                y_sum=sum,
+                y_sq_sum=sqsum,
+                scale=scale,
+                bias=bias,
+                accum_count=self._number(accum_count, "accum_count", len(dims), data_type=DataType.INT64),
+                epsilon=self._number(epsilon, "epsilon", len(dims)),
+                exp_average_factor=self._number(momentum, "momentum", len(dims)),
+                prev_running_mean=running_mean,
+                prev_running_var=running_var,
+                **made,
+            )
+        return BatchNormFinalized(**made)  # type: ignore[arg-type]
+
+    def batch_norm_backward_weights(
+        self,
+        dy: Tensor,
+        x: Tensor,
+        mean: Tensor,
+        inv_std: Tensor,
+        scale: Tensor,
+        *,
+        name: str | None = None,
+        compute_type: DataType | None = None,
+        **outputs: Output,
+    ) -> BatchNormWeights:
+        """Add the gradients of a batch norm's scale and bias, and the factors that make dx, and return them.
+
+        Parameters
+        ----------
+        dy, x
+            [n, c, ..], the gradient of y and what was normalized.
+        mean, inv_std, scale
+            [1, c, 1 ..].
+        outputs
+            By the fields of :class:`BatchNormWeights`: a tensor to write, or options of one.
+
+        Raises
+        ------
+        GraphError
+            ``operation-shape``.
+
+        Notes
+        -----
+        C: ``CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR``.
+        """
+        check_rank(2, x=x, dy=dy, mean=mean, inv_std=inv_std, scale=scale)
+        need(dy, x.dims, "dy", x=x)
+        dims = per_channel(x.dims)
+        for port, item in (("mean", mean), ("inv std", inv_std), ("scale", scale)):
+            need(item, dims, port, x=x)
+        with self._undone_on_error():
+            stem = name or self.free_name("bn_weights")
+            made = [
+                self._output(outputs.pop(port, True), f"{stem}.{port}", dims, strides=follow(dims, x))
+                for port in BatchNormWeights._fields
+            ]
+            _no_others(outputs, BatchNormWeights._fields)
+            written = BatchNormWeights(*all_of(made, "batch_norm_backward_weights"))
+            self._append(
+                DescriptorType.OPERATION_BN_BWD_WEIGHTS,
+                stem,
+                math_prec=self._compute(compute_type),
+                x=x,
+                dy=dy,
+                mean=mean,
+                invstd=inv_std,
+                bn_scale=scale,
+                **written._asdict(),
+            )
+        return written
+
+
+def _check_norm(mode: NormMode, x: Tensor, sets: tuple[int, ...] | None, **parameters: Tensor | None) -> None:
+    """Refuse parameters that are not spread over x, and sets that cannot be told."""
+    if sets is None or any(size % part for size, part in zip(x.dims, sets, strict=True)):
+        needed = "groups= that divide the channels" if mode is NormMode.GROUP_NORM else f"{x.rank} dims"
+        raise refuse(f"{mode.name} of {x.name!r} needs {needed}", x=x, **parameters)
+    by_channel = mode in (NormMode.BATCH_NORM, NormMode.INSTANCE_NORM, NormMode.GROUP_NORM)
+    for port, item in parameters.items():
+        if item is None:
+            continue
+        if by_channel:
+            need(item, per_channel(x.dims), port, x=x)
+        if any(part not in (1, size) for part, size in zip(item.dims, x.dims, strict=True)):
+            raise refuse(
+                f"{port} {item.name!r} does not broadcast to {x.name!r}: dims must be 1 or equal", x=x, **{port: item}
+            )
+
+
+def _no_others(left: dict[str, Any], known: Sequence[str]) -> None:
+    if left:
+        raise GraphError(f"there is no result {', '.join(left)}; results are {', '.join(known)}", code="unknown-field")

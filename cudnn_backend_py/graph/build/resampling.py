@@ -1,0 +1,208 @@
+"""Pooling and resampling, as methods of ``GraphBuilder``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from ...errors import GraphError
+from ...generated.enums import DataType, DescriptorType, NanPropagation, PaddingMode, ResampleMode
+from ..ir import Parameters, Tensor
+from ..shapes import pooled_size
+from .base import BuilderBase, Output, check_rank, check_types, follow, need
+
+__all__ = ["Resampled", "Resampling"]
+
+Part = int | Fraction
+Each = Part | Sequence[Part]
+"""One number for all spatial dims, or one for each; upsampling has fractions."""
+
+_SIDES = ("window_dims", "strides", "pre_paddings", "post_paddings")
+
+
+class Resampled(NamedTuple):
+    """What a resample operation writes; idx is None where it is not wanted."""
+
+    y: Tensor
+    idx: Tensor | None
+
+
+class Resampling(BuilderBase):
+    """Pooling over one to three spatial dims of x [n, c, sizes ..].
+
+    `window` and the others are in elements, one number for all spatial dims or one for each; `stride` is as `window`
+    and `post_padding` as `padding` unless given. Where padding is not said to be of a mode, it is minus infinity for
+    MAXPOOL, the edge for BILINEAR, and zero for the others.
+    """
+
+    def resample(
+        self,
+        mode: ResampleMode,
+        x: Tensor,
+        window: Each,
+        *,
+        stride: Each | None = None,
+        padding: Each = 0,
+        post_padding: Each | None = None,
+        padding_mode: PaddingMode | None = None,
+        nan_propagation: NanPropagation = NanPropagation.PROPAGATE_NAN,
+        idx: Output = False,
+        compute_type: DataType | None = None,
+        **result: Any,
+    ) -> Resampled:
+        """Add a pooling and return [n, c, sizes ..] with the layout of `x`, and an index for the backward pass.
+
+        Parameters
+        ----------
+        idx
+            Of MAXPOOL: INT8 in the dims of y, which element of its window is the largest; cuDNN has it for channels
+            last.
+
+        Raises
+        ------
+        GraphError
+            ``wrong-argument`` if numbers are not as many as spatial dims, or a stride is not positive;
+            ``operation-shape``.
+
+        Notes
+        -----
+        C: ``CUDNN_BACKEND_OPERATION_RESAMPLE_FWD_DESCRIPTOR``.
+        """
+        check_types(ResampleMode, mode=mode)
+        check_rank(3, x=x)
+        sides = _sides(x.rank - 2, window, stride, padding, post_padding)
+        dims = _pooled(x.dims, sides)
+        with self._undone_on_error():
+            y = self._result("pool", dims, result, strides=follow(dims, x))
+            need(y, dims, "y", x=x)
+            made = self._output(idx, f"{y.name}.idx", dims, DataType.INT8, y.strides)
+            self._append(
+                DescriptorType.OPERATION_RESAMPLE_FWD,
+                y.name,
+                x=x,
+                y=y,
+                idx=made,
+                resample=self._resample(mode, sides, padding_mode, nan_propagation, compute_type),
+            )
+        return Resampled(y, made)
+
+    def resample_backward(
+        self,
+        mode: ResampleMode,
+        dy: Tensor,
+        window: Each,
+        *,
+        stride: Each | None = None,
+        padding: Each = 0,
+        post_padding: Each | None = None,
+        padding_mode: PaddingMode | None = None,
+        nan_propagation: NanPropagation = NanPropagation.PROPAGATE_NAN,
+        idx: Tensor | None = None,
+        x: Tensor | None = None,
+        y: Tensor | None = None,
+        compute_type: DataType | None = None,
+        **result: Any,
+    ) -> Tensor:
+        """Add the gradient of :meth:`resample` with respect to x, and return it.
+
+        Parameters
+        ----------
+        dy
+            [n, c, sizes ..], the gradient of y.
+        idx
+            What the forward pass wrote; MAXPOOL needs it, or x and y, which the header requires for NCHW.
+        result
+            ``dims=`` those of x, where `x` is not given and it is not the smallest image that fits.
+
+        Raises
+        ------
+        GraphError
+            As :meth:`resample`; ``missing-field`` if MAXPOOL has neither an index nor x.
+
+        Notes
+        -----
+        C: ``CUDNN_BACKEND_OPERATION_RESAMPLE_BWD_DESCRIPTOR``.
+        """
+        check_types(ResampleMode, mode=mode)
+        check_rank(3, dy=dy)
+        if mode is ResampleMode.MAXPOOL and idx is None and x is None:
+            raise GraphError("the gradient of MAXPOOL needs idx=, or x= and y=", code="missing-field")
+        sides = _sides(dy.rank - 2, window, stride, padding, post_padding)
+        smallest = (
+            *dy.dims[:2],
+            *(int((size - 1) * s + w - b - a) for size, w, s, b, a in zip(dy.dims[2:], *sides, strict=True)),
+        )
+        out = result.get("out")
+        dims = x.dims if x is not None else out.dims if isinstance(out, Tensor) else tuple(result.get("dims", smallest))
+        need(idx, dy.dims, "idx", dy=dy)
+        need(y, dy.dims, "y", dy=dy)
+        with self._undone_on_error():
+            dx = self._result("dpool", dims, result, strides=follow(dims, dy) if x is None else x.strides)
+            need(dx, dims, "dx", x=x)
+            need(dy, _pooled(dx.dims, sides), "dy", dx=dx)
+            self._append(
+                DescriptorType.OPERATION_RESAMPLE_BWD,
+                dx.name,
+                dy=dy,
+                dx=dx,
+                idx=idx,
+                x=x,
+                y=y,
+                resample=self._resample(mode, sides, padding_mode, nan_propagation, compute_type),
+            )
+        return dx
+
+    def _resample(
+        self,
+        mode: ResampleMode,
+        sides: list[tuple[Fraction, ...]],
+        padding_mode: PaddingMode | None,
+        nan_propagation: NanPropagation,
+        compute_type: DataType | None,
+    ) -> Parameters:
+        usual = {ResampleMode.MAXPOOL: PaddingMode.NEG_INF_PAD, ResampleMode.BILINEAR: PaddingMode.EDGE_VAL_PAD}
+        return Parameters(
+            DescriptorType.RESAMPLE,
+            {
+                "mode": mode,
+                "comp_type": self._compute(compute_type),
+                "nan_propagation": nan_propagation,
+                "padding_mode": usual.get(mode, PaddingMode.ZERO_PAD) if padding_mode is None else padding_mode,
+                "spatial_dims": len(sides[0]),
+                **{name: _plain(side) for name, side in zip(_SIDES, sides, strict=True)},
+            },
+        )
+
+
+def _sides(
+    spatial: int, window: Each, stride: Each | None, padding: Each, post_padding: Each | None
+) -> list[tuple[Fraction, ...]]:
+    """Return window, stride and padding before and after, one number for each spatial dim."""
+    given = (window, window if stride is None else stride, padding, padding if post_padding is None else post_padding)
+    sides = [tuple(map(Fraction, [side] * spatial if isinstance(side, (int, Fraction)) else side)) for side in given]
+    if any(len(side) != spatial for side in sides) or min((*sides[0], *sides[1])) <= 0:
+        shown = ", ".join(f"{name} {tuple(map(str, side))}" for name, side in zip(_SIDES, sides, strict=True))
+        raise GraphError(
+            f"x has {spatial} spatial dims, {shown}: as many are needed of each, windows and strides above 0",
+            code="wrong-argument",
+        )
+    return sides
+
+
+def _pooled(dims: tuple[int, ...], sides: list[tuple[Fraction, ...]]) -> tuple[int, ...]:
+    made = (*dims[:2], *(pooled_size(*item) for item in zip(dims[2:], *sides, strict=True)))
+    if min(made) < 1:
+        raise GraphError(
+            f"no window fits into {list(dims)}: y would have dims {list(made)}",
+            code="operation-shape",
+            where=", ".join(f"{name} {tuple(map(str, side))}" for name, side in zip(_SIDES, sides, strict=True)),
+        )
+    return made
+
+
+def _plain(side: tuple[Fraction, ...]) -> tuple[Any, ...]:
+    """Return integers, or pairs of numerator and denominator where one of them is none."""
+    if all(part.denominator == 1 for part in side):
+        return tuple(part.numerator for part in side)
+    return tuple((part.numerator, part.denominator) for part in side)

@@ -1,0 +1,75 @@
+"""A natural graph of every kind, written with the builder: what cuDNN 9.28 says of it, and its log read back."""
+
+from __future__ import annotations
+
+import pytest
+
+from cudnn_backend_py import (
+    CudnnStatusError,
+    GraphBuilder,
+    NotSupported,
+    OperationGraph,
+    build_plan,
+    capture_log,
+    open_target,
+)
+from cudnn_backend_py.importers.graphs import read_graphs
+from tests.support.built import BUILT, bilinear_upsampling
+from tests.support.logs import canonical
+
+TARGETS = ("a100", "h100", "b200")
+
+
+def answer(name: str, target: str) -> tuple[int, str]:
+    """Return how many engine configs there are, and cuDNN's words about the others."""
+    try:
+        graph = OperationGraph(BUILT[name].make(), open_target(target))
+        found = [graph.heuristics(mode) for mode in ("A", "FALLBACK")]
+    except NotSupported as error:
+        return 0, str(error)
+    return sum(len(item.configs) for item in found), "\n".join(item.answer.text for item in found)
+
+
+@pytest.mark.parametrize("name", [name for name, case in BUILT.items() if case.supported])
+def test_cudnn_supports_it_where_the_page_says(name: str) -> None:
+    for target in BUILT[name].supported:
+        count, words = answer(name, target)
+        assert count > 0, f"{target}: {words}"
+
+
+@pytest.mark.parametrize("name", [name for name, case in BUILT.items() if not case.supported])
+def test_what_is_refused_is_refused_with_the_words_of_the_page(name: str) -> None:
+    for target in TARGETS:
+        count, words = answer(name, target)
+        assert count == 0, target
+        assert BUILT[name].refused in words, target
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_its_log_is_read_back(name: str) -> None:
+    graph = BUILT[name].make()
+    with capture_log(this_thread_only=True) as log:
+        OperationGraph(graph, open_target("b200"))
+    (found,) = read_graphs(log.records)
+    assert found.graph is not None, found.fault
+    assert canonical(found.graph) == canonical(graph)
+
+
+COMPILED = ("matmul", "norm", "pool", "quantized", "experts", "upsampling", "rope")
+
+
+@pytest.mark.parametrize("name", [name for name in BUILT if BUILT[name].supported and any(map(name.count, COMPILED))])
+def test_a_plan_is_compiled_for_a_gpu_that_is_not_there(name: str) -> None:
+    graph = OperationGraph(BUILT[name].make(), open_target(BUILT[name].supported[-1]))
+    configs = [config for mode in ("A", "FALLBACK") for config in graph.heuristics(mode).configs]
+    plan = build_plan(configs[0])
+    assert plan.graph.name == name
+
+
+def test_upsampling_in_16_bits_is_supported_and_does_not_compile() -> None:
+    g = GraphBuilder("upsampling")
+    bilinear_upsampling(g)
+    configs = OperationGraph(g.graph(), open_target("h100")).heuristics("A").configs
+    assert configs
+    with pytest.raises(CudnnStatusError, match="INTERNAL_ERROR_COMPILATION_FAILED"):
+        build_plan(configs[0])

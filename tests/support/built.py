@@ -1,0 +1,706 @@
+"""One natural graph for each kind of operation, written with the builder's method for it, and what 9.28 says of it.
+
+``python -m tests.support.built`` rewrites the tables of docs/operations.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, PointwiseMode
+from cudnn_backend_py.generated.enums import (
+    MoeGroupedMatmulMode,
+    NormMode,
+    ReduceTensorOp,
+    ResampleMode,
+    SignalMode,
+    TensorReordering,
+)
+from cudnn_backend_py.graph import Tensor
+from cudnn_backend_py.graph.interpret import OPERATIONS as INTERPRETED
+from cudnn_backend_py.graph.interpret.run import Numbers
+from cudnn_backend_py.graph.strides import channels_last
+
+__all__ = ["BUILT", "FRONTEND", "KINDS", "PAGE", "Built", "bilinear_upsampling", "inputs_of", "operations_page"]
+
+D, M, N, P, R, T = DescriptorType, MoeGroupedMatmulMode, NormMode, PointwiseMode, ResampleMode, DataType
+
+KINDS = [kind for kind in DescriptorType if kind.name.startswith("OPERATION_")]
+LAST: dict[str, Any] = {"strides": "channels_last"}
+OUT: dict[str, Any] = {"virtual": False}
+PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
+
+# The methods of cudnn-frontend's pygraph that add an operation of the kind; what it has none for is left out.
+FRONTEND: dict[DescriptorType, tuple[str, ...]] = {
+    D.OPERATION_CONVOLUTION_FORWARD: ("conv_fprop",),
+    D.OPERATION_CONVOLUTION_BACKWARD_DATA: ("conv_dgrad",),
+    D.OPERATION_CONVOLUTION_BACKWARD_FILTER: ("conv_wgrad",),
+    D.OPERATION_POINTWISE: ("add", "relu", "gelu", "cmp_eq", "binary_select", "gen_index"),
+    D.OPERATION_GEN_STATS: ("genstats",),
+    D.OPERATION_MATMUL: ("matmul",),
+    D.OPERATION_BN_FINALIZE_STATISTICS: ("bn_finalize",),
+    D.OPERATION_REDUCTION: ("reduction",),
+    D.OPERATION_RESAMPLE_FWD: ("resample",),
+    D.OPERATION_CONCAT: ("concatenate",),
+    D.OPERATION_NORM_FORWARD: ("layernorm", "rmsnorm", "adalayernorm", "instancenorm", "batchnorm"),
+    D.OPERATION_NORM_BACKWARD: ("layernorm_backward", "rmsnorm_backward", "batchnorm_backward"),
+    D.OPERATION_RESHAPE: ("reshape",),
+    D.OPERATION_RNG: ("rng",),
+    D.OPERATION_PAGED_CACHE_LOAD: ("paged_cache_load",),
+    D.OPERATION_BLOCK_SCALE_QUANTIZE: ("block_scale_quantize",),
+    D.OPERATION_BLOCK_SCALE_DEQUANTIZE: ("block_scale_dequantize",),
+    D.OPERATION_SDPA_FWD: ("sdpa",),
+    D.OPERATION_SDPA_BWD: ("sdpa_backward",),
+    D.OPERATION_DIAGONAL_BAND_MASK: ("sdpa",),
+    D.OPERATION_SOFTMAX: ("sdpa",),
+    D.OPERATION_TRANSPOSE: ("transpose",),
+    D.OPERATION_SLICE: ("slice",),
+    D.OPERATION_ROPE_FWD: ("rope",),
+    D.OPERATION_ROPE_BWD: ("rope_backward",),
+    D.OPERATION_MOE_GROUPED_MATMUL: ("moe_grouped_matmul",),
+    D.OPERATION_MOE_GROUPED_MATMUL_BWD: ("moe_grouped_matmul_bwd",),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """A graph of one kind, and the described GPUs on which cuDNN 9.28 for CUDA 12 supports it."""
+
+    kind: DescriptorType
+    method: str
+    make: Callable[[], Graph]
+    supported: tuple[str, ...] = ("h100", "b200")
+    refused: str = ""  # in cuDNN's words, where no target supports it
+    note: str = ""
+
+
+BUILT: dict[str, Built] = {}
+
+
+def _add(
+    kind: DescriptorType, method: str, *, name: str | None = None, io: DataType = T.HALF, **facts: Any
+) -> Callable[[Callable[[GraphBuilder], object]], None]:
+    """Register a function that writes the graph."""
+
+    def register(write: Callable[[GraphBuilder], object]) -> None:
+        title = name or kind.name.removeprefix("OPERATION_").lower().replace("_", " ")
+
+        def make() -> Graph:
+            g = GraphBuilder(title, io_type=io)
+            write(g)
+            return g.graph()
+
+        assert title not in BUILT
+        BUILT[title] = Built(kind=kind, method=method, make=make, **facts)
+
+    return register
+
+
+def _images(g: GraphBuilder, *names: str, dims: tuple[int, ...] = (4, 32, 28, 28)) -> list[Tensor]:
+    return [g.tensor(name, dims, **LAST) for name in names]
+
+
+def _channels(g: GraphBuilder, *names: str, kind: DataType = T.FLOAT) -> list[Tensor]:
+    return [g.tensor(name, (1, 32, 1, 1), kind, **LAST) for name in names]
+
+
+# convolutions
+
+
+@_add(D.OPERATION_CONVOLUTION_FORWARD, "convolution")
+def _forward(g: GraphBuilder) -> None:
+    (x,), w = _images(g, "x"), g.tensor("w", (64, 32, 3, 3), **LAST)
+    y = g.convolution(x, w, padding=1, strides=channels_last((4, 64, 28, 28)))
+    bias = g.tensor("bias", (1, 64, 1, 1), **LAST)
+    like = {"strides": y.strides}
+    g.pointwise(P.RELU_FWD, g.pointwise(P.ADD, y, bias, **like), **like, **OUT)
+
+
+@_add(D.OPERATION_CONVOLUTION_FORWARD, "convolution", name="grouped convolution, padded unevenly")
+def _grouped(g: GraphBuilder) -> None:
+    (x,), w = _images(g, "x"), g.tensor("w", (64, 8, 3, 3), **LAST)
+    g.convolution(x, w, padding=(0, 1), post_padding=(1, 2), stride=(2, 1), **OUT)
+
+
+@_add(D.OPERATION_CONVOLUTION_FORWARD, "convolution", name="convolution over one dim")
+def _line(g: GraphBuilder) -> None:
+    g.convolution(g.tensor("x", (4, 32, 56), **LAST), g.tensor("w", (64, 32, 3), **LAST), padding=1, dilation=2, **OUT)
+
+
+@_add(D.OPERATION_CONVOLUTION_FORWARD, "convolution", name="convolution over three dims")
+def _volume(g: GraphBuilder) -> None:
+    x, w = g.tensor("x", (2, 16, 6, 10, 10), **LAST), g.tensor("w", (32, 16, 3, 3, 3), **LAST)
+    g.convolution(x, w, padding=1, **OUT)
+
+
+@_add(D.OPERATION_CONVOLUTION_BACKWARD_DATA, "convolution_backward_data")
+def _backward_data(g: GraphBuilder) -> None:
+    dy, w = g.tensor("dy", (4, 64, 14, 14), **LAST), g.tensor("w", (64, 32, 3, 3), **LAST)
+    g.convolution_backward_data(dy, w, padding=1, stride=2, dims=(4, 32, 28, 28), **OUT)
+
+
+@_add(D.OPERATION_CONVOLUTION_BACKWARD_FILTER, "convolution_backward_filter")
+def _backward_filter(g: GraphBuilder) -> None:
+    (x,), dy = _images(g, "x"), g.tensor("dy", (4, 64, 28, 28), **LAST)
+    g.convolution_backward_filter(x, dy, (3, 3), padding=1, **OUT)
+
+
+# products
+
+
+@_add(D.OPERATION_MATMUL, "matmul")
+def _matmul(g: GraphBuilder) -> None:
+    c = g.matmul(g.tensor("a", (2, 128, 64)), g.tensor("b", (2, 64, 256)))
+    g.pointwise(P.GELU_FWD, g.pointwise(P.ADD, c, g.tensor("bias", (1, 1, 256))), **OUT)
+
+
+@_add(D.OPERATION_POINTWISE, "pointwise", io=T.FLOAT)
+def _pointwise(g: GraphBuilder) -> None:
+    x = g.tensor("x", (4, 64, 128))
+    g.pointwise(P.MUL, g.pointwise(P.SIGMOID_FWD, x), x, **OUT)
+
+
+@_add(D.OPERATION_REDUCTION, "reduction")
+def _reduction(g: GraphBuilder) -> None:
+    g.reduction(ReduceTensorOp.ADD, g.tensor("x", (256, 128)), (256, 1), data_type=T.FLOAT, **OUT)
+
+
+# norms
+
+
+def _norm(mode: NormMode, *, training: bool, x: tuple[int, ...], scale: tuple[int, ...], **facts: Any) -> None:
+    last = mode in (N.BATCH_NORM, N.INSTANCE_NORM, N.GROUP_NORM)
+    layout = LAST if last else {}
+    kind = T.HALF if mode is N.ADA_LAYER_NORM else T.FLOAT
+    title = f"{mode.name.lower().replace('_', ' ')}, {'training' if training else 'inference'}"
+
+    @_add(D.OPERATION_NORM_FORWARD, "norm_forward", name=title, **facts)
+    def _write(g: GraphBuilder) -> None:
+        weights = [g.tensor(name, scale, kind, **layout) for name in ("scale", "bias")]
+        bias = None if mode is N.RMS_NORM else weights[1]
+        more: dict[str, Any] = {}
+        if mode is N.GROUP_NORM:
+            more = {"groups": 4}
+            if not training:
+                more |= {name: g.tensor(name, (8, 4, 1, 1), T.FLOAT, **LAST) for name in ("mean", "inv_variance")}
+        g.norm_forward(mode, g.tensor("x", x, **layout), weights[0], bias, training=training, **more, **OUT)
+
+
+IMAGE, CHANNEL = (8, 32, 16, 16), (1, 32, 1, 1)
+_GROUPS = "NOT_SUPPORTED for CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR"
+for _training in (True, False):
+    _norm(N.LAYER_NORM, training=_training, x=(64, 256, 1, 1), scale=(1, 256, 1, 1))
+    _norm(N.RMS_NORM, training=_training, x=(64, 256, 1, 1), scale=(1, 256, 1, 1))
+    _norm(N.ADA_LAYER_NORM, training=_training, x=(4, 64, 256), scale=(4, 1, 256))
+    _norm(N.INSTANCE_NORM, training=_training, x=IMAGE, scale=CHANNEL)
+    _norm(N.GROUP_NORM, training=_training, x=IMAGE, scale=CHANNEL, supported=(), refused=_GROUPS)
+
+
+@_add(D.OPERATION_NORM_FORWARD, "norm_forward", name="batch norm, training")
+def _batch_training(g: GraphBuilder) -> None:
+    (x,), (scale, bias, mean, var) = _images(g, "x"), _channels(g, "scale", "bias", "running_mean", "running_var")
+    g.norm_forward(N.BATCH_NORM, x, scale, bias, training=True, running_mean=mean, running_var=var, momentum=0.1, **OUT)
+
+
+@_add(D.OPERATION_NORM_FORWARD, "norm_forward", name="batch norm, inference alone", supported=(), refused=_GROUPS)
+def _batch_inference(g: GraphBuilder) -> None:
+    (x,), (scale, bias, mean, inv) = _images(g, "x"), _channels(g, "scale", "bias", "mean", "inv_variance")
+    g.norm_forward(N.BATCH_NORM, x, scale, bias, mean=mean, inv_variance=inv, epsilon=None, **OUT)
+
+
+@_add(D.OPERATION_NORM_FORWARD, "norm_forward", name="batch norm, inference in its gradient")
+def _batch_again(g: GraphBuilder) -> None:
+    """What a ReLU clipped is computed again for the gradient: cuDNN has the inference of a batch norm there."""
+    (x, dy), (scale, bias, mean, inv) = _images(g, "x", "dy"), _channels(g, "scale", "bias", "mean", "inv_variance")
+    statistics: dict[str, Any] = {"mean": mean, "inv_variance": inv}
+    y = g.norm_forward(N.BATCH_NORM, x, scale, bias, **statistics, epsilon=None).y
+    clipped = g.pointwise(P.RELU_BWD, y, dy=dy, data_type=T.HALF, strides=x.strides)
+    g.norm_backward(N.BATCH_NORM, clipped, x, scale, **statistics, **OUT)
+
+
+@_add(D.OPERATION_NORM_BACKWARD, "norm_backward")
+def _layer_backward(g: GraphBuilder) -> None:
+    x, dy = (g.tensor(name, (64, 256, 1, 1)) for name in ("x", "dy"))
+    mean, inv = (g.tensor(name, (64, 1, 1, 1), T.FLOAT) for name in ("mean", "inv_variance"))
+    scale = g.tensor("scale", (1, 256, 1, 1), T.FLOAT)
+    g.norm_backward(N.LAYER_NORM, dy, x, scale, mean=mean, inv_variance=inv, **OUT)
+
+
+@_add(D.OPERATION_NORM_BACKWARD, "norm_backward", name="batch norm backward")
+def _batch_backward(g: GraphBuilder) -> None:
+    (x, dy), (scale, mean, inv) = _images(g, "x", "dy"), _channels(g, "scale", "mean", "inv_variance")
+    g.norm_backward(N.BATCH_NORM, dy, x, scale, mean=mean, inv_variance=inv, **OUT)
+
+
+@_add(D.OPERATION_NORM_BACKWARD, "norm_backward", name="rms norm backward")
+def _rms_backward(g: GraphBuilder) -> None:
+    x, dy = (g.tensor(name, (64, 256, 1, 1)) for name in ("x", "dy"))
+    inv, scale = g.tensor("inv_variance", (64, 1, 1, 1), T.FLOAT), g.tensor("scale", (1, 256, 1, 1), T.FLOAT)
+    g.norm_backward(N.RMS_NORM, dy, x, scale, inv_variance=inv, **OUT)
+
+
+@_add(D.OPERATION_NORM_BACKWARD, "norm_backward", name="instance norm backward")
+def _instance_backward(g: GraphBuilder) -> None:
+    (x, dy), (scale,) = _images(g, "x", "dy", dims=IMAGE), _channels(g, "scale")
+    mean, inv = (g.tensor(name, (8, 32, 1, 1), T.FLOAT, **LAST) for name in ("mean", "inv_variance"))
+    g.norm_backward(N.INSTANCE_NORM, dy, x, scale, mean=mean, inv_variance=inv, **OUT)
+
+
+@_add(D.OPERATION_NORM_BACKWARD, "norm_backward", name="ada layer norm backward")
+def _ada_backward(g: GraphBuilder) -> None:
+    x, dy = (g.tensor(name, (4, 64, 256)) for name in ("x", "dy"))
+    mean, inv = (g.tensor(name, (4, 64, 1), T.FLOAT) for name in ("mean", "inv_variance"))
+    g.norm_backward(N.ADA_LAYER_NORM, dy, x, g.tensor("scale", (4, 1, 256)), mean=mean, inv_variance=inv, **OUT)
+
+
+@_add(D.OPERATION_GEN_STATS, "gen_stats")
+def _stats(g: GraphBuilder) -> None:
+    (x,), w = _images(g, "x"), g.tensor("w", (64, 32, 1, 1), **LAST)
+    g.gen_stats(g.convolution(x, w, **OUT))
+
+
+@_add(D.OPERATION_BN_FINALIZE_STATISTICS, "batch_norm_finalize", io=T.FLOAT)
+def _finalize(g: GraphBuilder) -> None:
+    names = ("sum", "sqsum", "scale", "bias", "running_mean", "running_var")
+    total, squares, scale, bias, mean, var = _channels(g, *names)
+    g.batch_norm_finalize(total, squares, scale, bias, accum_count=3136, running_mean=mean, running_var=var)
+
+
+@_add(D.OPERATION_BN_BWD_WEIGHTS, "batch_norm_backward_weights", supported=("a100", "h100", "b200"))
+def _weights(g: GraphBuilder) -> None:
+    """The gradient of convolution, ReLU and batch norm in one: cuDNN has the operation in no other place."""
+    dims = (4, 32, 28, 28)
+    like = {"strides": channels_last(dims)}
+    dy, w = g.tensor("dy", (4, 64, 28, 28), **LAST), g.tensor("w", (64, 32, 3, 3), **LAST)
+    (x,), (mean, inv, scale, bias) = _images(g, "x"), _channels(g, "mean", "inv_std", "scale", "bias")
+    gradient = g.convolution_backward_data(dy, w, padding=1, **like)
+    normal = x
+    for mode, factor in ((P.SUB, mean), (P.MUL, inv), (P.MUL, scale), (P.ADD, bias)):
+        normal = g.pointwise(mode, normal, factor, **like)
+    clipped = g.pointwise(P.RELU_BWD, normal, dy=gradient, **like, **OUT)
+    g.batch_norm_backward_weights(clipped, x, mean, inv, scale)
+
+
+# resampling
+
+
+@_add(D.OPERATION_RESAMPLE_FWD, "resample")
+def _max_pool(g: GraphBuilder) -> None:
+    g.resample(R.MAXPOOL, *_images(g, "x"), window=3, stride=2, padding=1, idx=True, **OUT)
+
+
+@_add(D.OPERATION_RESAMPLE_FWD, "resample", name="average pool")
+def _average_pool(g: GraphBuilder) -> None:
+    g.resample(R.AVGPOOL_INCLUDE_PADDING, *_images(g, "x"), window=(2, 3), stride=2, padding=(0, 1), **OUT)
+
+
+@_add(D.OPERATION_RESAMPLE_FWD, "resample", name="average pool without padding")
+def _exclusive_pool(g: GraphBuilder) -> None:
+    g.resample(R.AVGPOOL_EXCLUDE_PADDING, *_images(g, "x"), window=3, stride=2, padding=1, **OUT)
+
+
+_NOT_COMPILED = "BILINEAR of 16 bits too, but no plan compiles"
+
+
+@_add(D.OPERATION_RESAMPLE_FWD, "resample", name="bilinear upsampling", io=T.FLOAT, note=_NOT_COMPILED)
+def _bilinear(g: GraphBuilder) -> None:
+    bilinear_upsampling(g)
+
+
+def bilinear_upsampling(g: GraphBuilder) -> Tensor:
+    """Add the one form cuDNN has: twice as many elements, half an element of padding before and one after."""
+    half = Fraction(1, 2)
+    return g.resample(R.BILINEAR, *_images(g, "x"), window=2, stride=half, padding=half, post_padding=1, **OUT).y
+
+
+@_add(D.OPERATION_RESAMPLE_BWD, "resample_backward")
+def _max_backward(g: GraphBuilder) -> None:
+    dy, idx = g.tensor("dy", (4, 32, 14, 14), **LAST), g.tensor("idx", (4, 32, 14, 14), T.INT8, **LAST)
+    g.resample_backward(R.MAXPOOL, dy, 3, stride=2, padding=1, idx=idx, dims=(4, 32, 28, 28), **OUT)
+
+
+@_add(D.OPERATION_RESAMPLE_BWD, "resample_backward", name="max pool backward, row-major")
+def _max_backward_rows(g: GraphBuilder) -> None:
+    dy, y = (g.tensor(name, (4, 32, 14, 14)) for name in ("dy", "y"))
+    g.resample_backward(R.MAXPOOL, dy, 3, stride=2, padding=1, x=g.tensor("x", (4, 32, 28, 28)), y=y, **OUT)
+
+
+@_add(D.OPERATION_RESAMPLE_BWD, "resample_backward", name="average pool backward")
+def _average_backward(g: GraphBuilder) -> None:
+    dy = g.tensor("dy", (4, 32, 14, 14), **LAST)
+    g.resample_backward(R.AVGPOOL_INCLUDE_PADDING, dy, 2, **OUT)
+
+
+# moves
+
+
+@_add(D.OPERATION_CONCAT, "concatenate")
+def _concat(g: GraphBuilder) -> None:
+    (x,), w = _images(g, "x"), g.tensor("w", (64, 32, 1, 1), **LAST)
+    y = g.convolution(x, w, data_type=T.HALF)
+    g.concatenate([y, g.tensor("z", y.dims, **LAST)], 1, in_place_index=1, **OUT)
+
+
+_NO_SIGNAL = "Hopper and Blackwell: `Hopper doesn't support signal yet`"
+
+
+@_add(D.OPERATION_SIGNAL, "signal", supported=("a100",), note=_NO_SIGNAL)
+def _signal(g: GraphBuilder) -> None:
+    y = g.matmul(g.tensor("a", (1, 128, 64)), g.tensor("b", (1, 64, 128)), data_type=T.HALF)
+    g.signal(SignalMode.SET, y, g.tensor("flag", (1, 1, 1), T.INT32), 7, **OUT)
+
+
+@_add(D.OPERATION_SLICE, "slice")
+def _slice(g: GraphBuilder) -> None:
+    part = g.slice(g.tensor("a", (4, 64, 64)), [slice(None), slice(0, 32), slice(None)])
+    g.matmul(part, g.tensor("b", (4, 64, 64)), **OUT)
+
+
+_MEMORY_BOUND = "engines for it are in builds for CUDA 13 only, for sm_100 and later"
+
+
+@_add(
+    D.OPERATION_TRANSPOSE,
+    "transpose",
+    io=T.FLOAT,
+    supported=(),
+    refused="is_pointwise_fusion",
+    note=_MEMORY_BOUND,
+)
+def _transpose(g: GraphBuilder) -> None:
+    g.transpose(g.tensor("x", (2, 3, 4)), (2, 0, 1), **OUT)
+
+
+# block scales
+
+
+def _scaled(g: GraphBuilder, block: int) -> Tensor:
+    """Return the product of two tensors with a scale for each block along K."""
+    small, kind = (T.FP8_E4M3, T.FP8_E8M0) if block == 32 else (T.FP4_E2M1, T.FP8_E4M3)
+    size, order = 256, TensorReordering.F8_128x4
+    count = size // block
+    a, b = g.tensor("a", (1, size, size), small), g.tensor("b", (1, size, size), small, strides=(size**2, 1, size))
+    scale_a = g.tensor("scale_a", (1, size, count), kind, reordering=order)
+    scale_b = g.tensor("scale_b", (1, count, size), kind, strides=(size * count, 1, count), reordering=order)
+    left, right = g.block_scale_dequantize(a, scale_a, (1, block)), g.block_scale_dequantize(b, scale_b, (block, 1))
+    return g.matmul(left, right)
+
+
+_BLACKWELL: dict[str, Any] = {"supported": ("b200",)}
+
+
+@_add(D.OPERATION_BLOCK_SCALE_DEQUANTIZE, "block_scale_dequantize", name="MXFP8 matmul", **_BLACKWELL)
+def _mxfp8(g: GraphBuilder) -> None:
+    g.pointwise(P.IDENTITY, _scaled(g, 32), data_type=T.BFLOAT16, **OUT)
+
+
+@_add(D.OPERATION_BLOCK_SCALE_DEQUANTIZE, "block_scale_dequantize", name="NVFP4 matmul", **_BLACKWELL)
+def _nvfp4(g: GraphBuilder) -> None:
+    g.pointwise(P.IDENTITY, _scaled(g, 16), data_type=T.BFLOAT16, **OUT)
+
+
+@_add(D.OPERATION_BLOCK_SCALE_QUANTIZE, "block_scale_quantize", name="MXFP8 matmul, quantized", **_BLACKWELL)
+def _mxfp8_quantized(g: GraphBuilder) -> None:
+    g.block_scale_quantize(_scaled(g, 32), 32, **OUT)
+
+
+@_add(D.OPERATION_BLOCK_SCALE_QUANTIZE, "block_scale_quantize", name="NVFP4 matmul, quantized", **_BLACKWELL)
+def _nvfp4_quantized(g: GraphBuilder) -> None:
+    g.block_scale_quantize(_scaled(g, 16), 16, **OUT)
+
+
+@_add(
+    D.OPERATION_BLOCK_SCALE_QUANTIZE,
+    "block_scale_quantize",
+    name="RMS norm, quantized in plain order",
+    io=T.BFLOAT16,
+    **_BLACKWELL,
+)
+def _norm_quantized(g: GraphBuilder) -> None:
+    x, scale = g.tensor("x", (256, 128, 1, 1)), g.tensor("scale", (1, 128, 1, 1), T.FLOAT)
+    y = g.norm_forward(N.RMS_NORM, x, scale, data_type=T.BFLOAT16).y
+    g.block_scale_quantize(y, 32, axis=1, **OUT)
+
+
+# experts
+
+
+def _experts(g: GraphBuilder, rows: int = 256, tokens: int = 256) -> dict[str, Tensor]:
+    return {
+        "token": g.tensor("token", (1, tokens, 64)),
+        "weight": g.tensor("weight", (8, 64, 128), strides=(64 * 128, 1, 64)),
+        "first_token_offset": g.tensor("offsets", (8, 1, 1), T.INT32),
+    }
+
+
+@_add(D.OPERATION_MOE_GROUPED_MATMUL, "moe_grouped_matmul", io=T.BFLOAT16)
+def _moe(g: GraphBuilder) -> None:
+    g.moe_grouped_matmul(**_experts(g), **OUT)
+
+
+@_add(D.OPERATION_MOE_GROUPED_MATMUL, "moe_grouped_matmul", name="experts, gathered", io=T.BFLOAT16)
+def _gathered(g: GraphBuilder) -> None:
+    index = g.tensor("token_index", (1, 256, 1), T.INT32)
+    g.moe_grouped_matmul(**_experts(g, tokens=128), mode=M.GATHER, token_index=index, **OUT)
+
+
+@_add(D.OPERATION_MOE_GROUPED_MATMUL, "moe_grouped_matmul", name="experts, scattered", io=T.BFLOAT16)
+def _scattered(g: GraphBuilder) -> None:
+    index, ks = (g.tensor(name, (1, 256, 1), T.INT32) for name in ("token_index", "token_ks"))
+    g.moe_grouped_matmul(**_experts(g), mode=M.SCATTER, token_index=index, token_ks=ks, top_k=2, **OUT)
+
+
+@_add(
+    D.OPERATION_MOE_GROUPED_MATMUL_BWD,
+    "moe_grouped_matmul_backward",
+    io=T.BFLOAT16,
+    supported=(),
+    refused="MoE grouped matmul bwd with cublasLt is not be compiled with cuda toolkit < 13.1",
+    note="builds for CUDA 13.1 and later only",
+)
+def _moe_backward(g: GraphBuilder) -> None:
+    token, doutput = g.tensor("token", (1, 256, 64)), g.tensor("doutput", (1, 256, 128))
+    g.moe_grouped_matmul_backward(doutput, token, g.tensor("offsets", (8, 1, 1), T.INT32), **OUT)
+
+
+# attention
+
+
+HEADS = (2, 4, 128, 64)
+
+
+def _heads(g: GraphBuilder, *names: str) -> list[Tensor]:
+    return [g.tensor(name, HEADS) for name in names]
+
+
+def _keys(g: GraphBuilder) -> Tensor:
+    return g.tensor("k", (2, 4, 64, 128), strides=(4 * 128 * 64, 128 * 64, 1, 64))
+
+
+def _finish(g: GraphBuilder, p: Tensor, v: Tensor) -> None:
+    g.matmul(g.pointwise(P.IDENTITY, p, data_type=T.HALF), v, **OUT)
+
+
+@_add(D.OPERATION_SOFTMAX, "softmax")
+def _softmax(g: GraphBuilder) -> None:
+    q, v = _heads(g, "q", "v")
+    s = g.pointwise(P.MUL, g.matmul(q, _keys(g)), g.scalar(0.125))
+    _finish(g, g.softmax(s, stats=True).y, v)
+
+
+@_add(D.OPERATION_DIAGONAL_BAND_MASK, "diagonal_band_mask")
+def _band_mask(g: GraphBuilder) -> None:
+    q, v = _heads(g, "q", "v")
+    s = g.pointwise(P.MUL, g.matmul(q, _keys(g)), g.scalar(0.125))
+    s = g.diagonal_band_mask(s, P.CMP_GE, shift_right_bound=g.scalar(0), fill=float("-inf"))
+    _finish(g, g.softmax(s, stats=True).y, v)
+
+
+@_add(D.OPERATION_RNG, "rng")
+def _rng(g: GraphBuilder) -> None:
+    q, v = _heads(g, "q", "v")
+    s = g.pointwise(P.MUL, g.matmul(q, _keys(g)), g.scalar(0.125))
+    seed, offset = (g.tensor(name, (1, 1, 1, 1), T.INT64) for name in ("seed", "offset"))
+    kept = g.rng((2, 4, 128, 128), seed, offset, probability=0.9)
+    p = g.pointwise(P.MUL, g.softmax(s, stats=True).y, kept)
+    _finish(g, g.pointwise(P.MUL, p, g.scalar(1 / 0.9)), v)
+
+
+@_add(D.OPERATION_PAGED_CACHE_LOAD, "paged_cache_load")
+def _pages(g: GraphBuilder) -> None:
+    (q,) = _heads(g, "q")
+    rows, columns = (g.tensor(name, (2, 1, 1, 1), T.INT32) for name in ("rows", "columns"))
+    k, v = (
+        g.paged_cache_load(
+            g.tensor(f"{name}_pages", (8, 4, 32, 64)),
+            g.tensor(f"{name}_table", (2, 1, 4, 1), T.INT32),
+            columns,
+            transposed=name == "k",
+        )
+        for name in ("k", "v")
+    )
+    s = g.pointwise(P.MUL, g.matmul(q, k, m_override=rows, n_override=columns), g.scalar(0.125))
+    inside = [
+        g.pointwise(P.CMP_LT, g.pointwise(P.GEN_INDEX, s, axis=axis, compute_type=T.INT32), length)
+        for axis, length in ((2, rows), (3, columns))
+    ]
+    s = g.pointwise(P.BINARY_SELECT, s, g.scalar(float("-inf")), g.pointwise(P.LOGICAL_AND, *inside))
+    top = g.reduction(ReduceTensorOp.MAX, s, (2, 4, 128, 1))
+    e = g.pointwise(P.EXP, g.pointwise(P.SUB, s, top))
+    total = g.reduction(ReduceTensorOp.ADD, e, (2, 4, 128, 1))
+    g.pointwise(P.ADD, top, g.pointwise(P.LOG, total))  # cuDNN looks for the statistics, wanted or not
+    p = g.pointwise(P.DIV, e, total, data_type=T.HALF)
+    g.matmul(p, v, m_override=rows, k_override=columns, **OUT)
+
+
+@_add(D.OPERATION_ROPE_FWD, "rope_forward", io=T.BFLOAT16)
+def _rope(g: GraphBuilder) -> None:
+    q, k, v = (g.tensor(name, HEADS, strides=(4 * 128 * 64, 64, 4 * 64, 1)) for name in "qkv")
+    angles = g.tensor("angles", (128, 1, 1, 64), T.FLOAT)
+    turned = (g.rope_forward(item, angles, data_type=T.BFLOAT16) for item in (q, k))
+    g.sdpa_forward(*turned, v, scale=0.125, **OUT)
+
+
+@_add(D.OPERATION_ROPE_BWD, "rope_backward", io=T.BFLOAT16)
+def _rope_backward(g: GraphBuilder) -> None:
+    layout = {"strides": (4 * 128 * 64, 64, 4 * 64, 1)}
+    q, k, v, o, do = (g.tensor(name, HEADS, **layout) for name in ("q", "k", "v", "o", "do"))  # type: ignore[arg-type]
+    stats, inside = g.tensor("stats", (2, 4, 128, 1), T.FLOAT), {"virtual": True}
+    made = g.sdpa_backward(q, k, v, o, do, stats, scale=0.125, dq=inside, dk=inside)
+    angles = g.tensor("angles", (128, 1, 1, 64), T.FLOAT)
+    for gradient in (made.dq, made.dk):
+        g.rope_backward(gradient, angles, **OUT)
+
+
+@_add(D.OPERATION_SDPA_FWD, "sdpa_forward")
+def _sdpa(g: GraphBuilder) -> None:
+    g.sdpa_forward(*_heads(g, "q", "k", "v"), scale=0.125, stats=True, **OUT)
+
+
+@_add(D.OPERATION_SDPA_BWD, "sdpa_backward")
+def _sdpa_backward(g: GraphBuilder) -> None:
+    stats = g.tensor("stats", (2, 4, 128, 1), T.FLOAT)
+    g.sdpa_backward(*_heads(g, "q", "k", "v", "o", "do"), stats, scale=0.125)
+
+
+@_add(D.OPERATION_RESHAPE, "reshape")
+def _reshape(g: GraphBuilder) -> None:
+    """The gradients of attention, of which dV and dK need P and dS transposed."""
+    q, o, do = _heads(g, "q", "o", "do")
+    swapped = (4 * 128 * 64, 128 * 64, 1, 64)
+    keys, values = (g.tensor(f"{name}_t", (2, 4, 64, 128), strides=swapped) for name in ("k", "v"))
+    stats = g.tensor("stats", (2, 4, 128, 1), T.FLOAT)
+    s = g.pointwise(P.SUB, g.pointwise(P.MUL, g.matmul(q, keys), g.scalar(0.125)), stats)
+    p = g.pointwise(P.EXP, s, data_type=T.HALF)
+    g.matmul(g.reshape(p, (2, 4, 128, 128), strides=(4 * 128 * 128, 128 * 128, 1, 128)), do, name="dv", **OUT)
+    rows = g.reduction(ReduceTensorOp.ADD, g.pointwise(P.MUL, do, o), (2, 4, 128, 1))
+    ds = g.pointwise(P.MUL, g.pointwise(P.SUB, g.matmul(do, values), rows), p)
+    ds = g.pointwise(P.MUL, ds, g.scalar(0.125), data_type=T.HALF)
+    g.matmul(g.reshape(ds, (2, 4, 128, 128), strides=(4 * 128 * 128, 128 * 128, 1, 128)), q, name="dk", **OUT)
+    g.matmul(ds, g.reshape(keys, HEADS, data_type=T.HALF), name="dq", **OUT)
+
+
+_NO_ENGINE: dict[str, Any] = {
+    "supported": (),
+    "refused": "is_pointwise_fusion",
+    "note": "no engine was found, alone or fused",
+}
+
+
+@_add(
+    D.OPERATION_EXPAND_BAND_MATRIX,
+    "expand_band_matrix",
+    **_NO_ENGINE,
+)
+def _expand(g: GraphBuilder) -> None:
+    g.expand_band_matrix(g.tensor("x", (1, 2, 64, 17)), 64, lower_bandwidth=8, upper_bandwidth=8, **OUT)
+
+
+@_add(
+    D.OPERATION_CONTRACT_BAND_MATRIX,
+    "contract_band_matrix",
+    **_NO_ENGINE,
+)
+def _contract(g: GraphBuilder) -> None:
+    g.contract_band_matrix(g.tensor("x", (1, 2, 64, 64)), lower_bandwidth=8, upper_bandwidth=8, **OUT)
+
+
+# What the interpreter refuses of a kind, with the code interpret-operation.
+_REFUSES = {
+    D.OPERATION_CONVOLUTION_FORWARD: "a beta",
+    D.OPERATION_CONVOLUTION_BACKWARD_DATA: "a beta",
+    D.OPERATION_CONVOLUTION_BACKWARD_FILTER: "a beta",
+    D.OPERATION_RESAMPLE_FWD: "a beta; NEAREST",
+    D.OPERATION_RESAMPLE_BWD: "a beta; NEAREST",
+    D.OPERATION_NORM_FORWARD: "`peer_stat`",
+    D.OPERATION_NORM_BACKWARD: "`peer_stat`",
+    D.OPERATION_EXPAND_BAND_MATRIX: "`kv_token_offset`, `speculative_mask`, other axes than the last",
+    D.OPERATION_CONTRACT_BAND_MATRIX: "`max_token_value`, other axes than the last",
+}
+
+
+def inputs_of(graph: Graph, seed: int = 0) -> dict[str | int, Numbers]:
+    """Return numbers for the tensors in memory that a graph of this file reads."""
+    random = np.random.default_rng(seed)
+    written = {tensor.uid for op in graph.ops for tensor in op.outputs().values()}
+    given: dict[str | int, Numbers] = {}
+    for tensor in graph.variant_pack_tensors:
+        if tensor.uid in written or tensor.value is not None:
+            continue
+        if tensor.name == "offsets":
+            value: Numbers = np.sort(random.integers(0, 256, tensor.dims), axis=0)
+        elif tensor.name == "token_ks":
+            value = np.arange(256).reshape(tensor.dims) % 2
+        elif tensor.name == "token_index":
+            value = np.arange(256).reshape(tensor.dims) // 2
+        elif tensor.data_type in (T.INT8, T.INT32, T.INT64):
+            value = random.integers(0, 8, tensor.dims)
+        elif tensor.name.startswith(("inv", "running_var", "sqsum", "scale")):
+            value = random.uniform(0.5, 2.0, tensor.dims)
+        else:
+            value = random.normal(size=tensor.dims)
+        given[tensor.name] = value
+    return given
+
+
+def _cell(kind: DescriptorType) -> str:
+    """Return on which described GPUs cuDNN supports a graph with the operation, or why on none."""
+    cases = [case for case in BUILT.values() if case.kind is kind]
+    found = sorted({target for case in cases for target in case.supported})
+    notes = dict.fromkeys(case.note for case in cases if case.note)
+    return "; ".join([*([", ".join(found)] if found else ["none"]), *notes])
+
+
+def kinds_table() -> str:
+    """Return the table of all kinds."""
+    found = {case.kind for case in BUILT.values()}
+    supported = {case.kind for case in BUILT.values() if case.supported}
+    lines = [
+        f"{len(KINDS)} kinds: {len(found)} with a method, {len(INTERPRETED)} interpreted, {len(KINDS)} in JSON and the",
+        f"log, {len(FRONTEND)} under a name of cudnn-frontend, {len(supported)} supported.",
+        "",
+        "| operation | builder | interpreter | JSON, log | cudnn-frontend | supported |",
+        "|---|---|---|---|---|---|",
+    ]
+    for kind in sorted(KINDS):
+        methods = dict.fromkeys(case.method for case in BUILT.values() if case.kind is kind)
+        runs = "yes" if kind in INTERPRETED else "no"
+        cells = (
+            kind.name.removeprefix("OPERATION_"),
+            ", ".join(f"`{name}`" for name in methods),
+            f"{runs}, but for {_REFUSES[kind]}" if kind in _REFUSES else runs,
+            "yes",
+            ", ".join(f"`{name}`" for name in FRONTEND.get(kind, ())) or "no name there",
+            _cell(kind),
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def graphs_table() -> str:
+    """Return the table of the graphs that were asked about."""
+    lines = ["| graph | operation | supported | refused with |", "|---|---|---|---|"]
+    for name, case in BUILT.items():
+        kind, words = case.kind.name.removeprefix("OPERATION_"), case.refused and f"`{case.refused}`"
+        lines.append(f"| {name} | {kind} | {', '.join(case.supported) or 'none'} | {words} |")
+    return "\n".join(lines)
+
+
+def operations_page() -> str:
+    """Return docs/operations.md with both tables as they are to be."""
+    page = PAGE.read_text(encoding="utf-8")
+    for mark, table in (("kinds", kinds_table()), ("graphs", graphs_table())):
+        start, end = f"<!-- {mark} -->\n", f"\n<!-- end of {mark} -->"
+        before, _, rest = page.partition(start)
+        page = f"{before}{start}{table}{end}{rest.partition(end)[2]}"
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(operations_page(), encoding="utf-8")

@@ -1,0 +1,162 @@
+"""References of operations, as loops over elements or by textbook formulas; they share no code with the interpreter."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "backward_of",
+    "batch_norm_gradients",
+    "convolve",
+    "max_pool",
+    "normalize",
+    "pool_gradient",
+    "scatter_convolution",
+    "sum_pool",
+]
+
+Array = NDArray[np.float64]
+
+
+def convolve(x: Array, w: Array, window: dict[str, tuple[int, ...]], *, turned: bool = False) -> Array:
+    """Return [n, k, sizes ..]: every element of the result as the sum of its products."""
+    taps = list(_taps(x, w, window, turned))
+    shape = _result_shape(x.shape, w.shape, window)
+    y = np.zeros(shape)
+    for (n, k, *place), (m, c, *at), (_, d, *tap) in taps:
+        y[n, k, *place] += x[m, c, *at] * w[k, d, *tap]
+    return y
+
+
+def scatter_convolution(
+    x: Array, w: Array, dy: Array, window: dict[str, tuple[int, ...]], *, turned: bool = False
+) -> tuple[Array, Array]:
+    """Return dx and dw: every product of the forward pass sends dy back to both of its factors."""
+    dx, dw = np.zeros(x.shape), np.zeros(w.shape)
+    for out, image, weight in _taps(x, w, window, turned):
+        dx[image] += dy[out] * w[weight]
+        dw[weight] += dy[out] * x[image]
+    return dx, dw
+
+
+def _result_shape(x: tuple[int, ...], w: tuple[int, ...], window: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
+    sizes = []
+    for axis, (size, taps) in enumerate(zip(x[2:], w[2:], strict=True)):
+        before, after, stride, dilation = (
+            window[name][axis] for name in ("padding", "post_padding", "stride", "dilation")
+        )
+        sizes.append((size + before + after - dilation * (taps - 1) - 1) // stride + 1)
+    return (x[0], w[0], *sizes)
+
+
+def _taps(x: Array, w: Array, window: dict[str, tuple[int, ...]], turned: bool) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield (index of the result, of x, of w) of every product that lies in the image."""
+    shape = _result_shape(x.shape, w.shape, window)
+    per_group, filters = w.shape[1], w.shape[0] // (x.shape[1] // w.shape[1])
+    for out in np.ndindex(*shape):
+        n, k, *place = out
+        for c, *tap in np.ndindex(*w.shape[1:]):
+            at = []
+            for axis, (p, t) in enumerate(zip(place, tap, strict=True)):
+                reached = w.shape[2 + axis] - 1 - t if turned else t
+                at.append(p * window["stride"][axis] + reached * window["dilation"][axis] - window["padding"][axis])
+            if all(0 <= i < size for i, size in zip(at, x.shape[2:], strict=True)):
+                yield out, (n, k // filters * per_group + c, *at), (k, c, *tap)
+
+
+def normalize(x: Array, axes: tuple[int, ...], epsilon: float, *, centered: bool = True) -> tuple[Array, Array, Array]:
+    """Return (x - mean) / sqrt(variance + epsilon), the mean and 1 / sqrt(variance + epsilon)."""
+    mean = (
+        x.mean(axis=axes, keepdims=True)
+        if centered
+        else np.zeros([1 if i in axes else s for i, s in enumerate(x.shape)])
+    )
+    variance = ((x - mean) ** 2).mean(axis=axes, keepdims=True)
+    inverse = 1 / np.sqrt(variance + epsilon)
+    return (x - mean) * inverse, mean, inverse
+
+
+def backward_of(function: Any, x: Array, dy: Array, step: float = 1e-5) -> Array:
+    """Return the gradient of sum(function(x) * dy) by differences, element by element."""
+    gradient = np.zeros(x.shape)
+    for index in np.ndindex(*x.shape):
+        ends = []
+        for sign in (1, -1):
+            moved = x.copy()
+            moved[index] += sign * step
+            ends.append((function(moved) * dy).sum())
+        gradient[index] = (ends[0] - ends[1]) / (2 * step)
+    return gradient
+
+
+def batch_norm_gradients(x: Array, dy: Array, scale: Array, epsilon: float) -> tuple[Array, Array, Array]:
+    """Return dx, dscale and dbias of a batch norm by the chain rule; the variance does not change with the mean."""
+    axes = (0, *range(2, x.ndim))
+    members = x.size // x.shape[1]
+    mean = x.mean(axis=axes, keepdims=True)
+    centered = x - mean
+    variance = (centered**2).mean(axis=axes, keepdims=True)
+    deviation = np.sqrt(variance + epsilon)
+    normal = centered / deviation
+    dnormal = dy * scale
+    dvariance = (dnormal * centered).sum(axis=axes, keepdims=True) * -0.5 * deviation**-3
+    dmean = -(dnormal / deviation).sum(axis=axes, keepdims=True) - 2 * dvariance * centered.mean(
+        axis=axes, keepdims=True
+    )
+    dx = dnormal / deviation + dvariance * 2 * centered / members + dmean / members
+    return dx, (dy * normal).sum(axis=axes, keepdims=True), dy.sum(axis=axes, keepdims=True)
+
+
+def _windows(
+    x: tuple[int, ...], window: tuple[int, ...], stride: tuple[int, ...], before: tuple[int, ...], out: tuple[int, ...]
+) -> Iterator[tuple[tuple[int, ...], list[tuple[int, ...] | None]]]:
+    """Yield each place of the result and its elements of x, in row-major order, None on padding."""
+    for place in np.ndindex(*out):
+        found: list[tuple[int, ...] | None] = []
+        for tap in product(*map(range, window)):
+            at = tuple(p * s + t - b for p, s, t, b in zip(place, stride, tap, before, strict=True))
+            found.append(at if all(0 <= i < size for i, size in zip(at, x[2:], strict=True)) else None)
+        yield place, found
+
+
+def max_pool(x: Array, out: tuple[int, ...], padding: float, **sides: Any) -> tuple[Array, Array]:
+    """Return the largest element of each window and its number in it; padding holds one value."""
+    y, index = np.zeros((*x.shape[:2], *out)), np.zeros((*x.shape[:2], *out), int)
+    for n, c in np.ndindex(*x.shape[:2]):
+        for place, found in _windows(x.shape, out=out, **sides):
+            values = [padding if at is None else x[n, c, *at] for at in found]
+            number = max(range(len(values)), key=lambda i: (values[i], -i))
+            y[n, c, *place], index[n, c, *place] = values[number], number
+    return y, index
+
+
+def sum_pool(x: Array, out: tuple[int, ...], *, exclude: bool, **sides: Any) -> Array:
+    """Return the average of each window, over all of its places or those in the image."""
+    y = np.zeros((*x.shape[:2], *out))
+    for n, c in np.ndindex(*x.shape[:2]):
+        for place, found in _windows(x.shape, out=out, **sides):
+            inside = [x[n, c, *at] for at in found if at is not None]
+            y[n, c, *place] = sum(inside) / (len(inside) if exclude else math.prod(sides["window"]))
+    return y
+
+
+def pool_gradient(x: Array, dy: Array, index: Array | None, *, exclude: bool = False, **sides: Any) -> Array:
+    """Return dx: to the numbered element of each window, or to all of them in equal parts."""
+    dx = np.zeros(x.shape)
+    for n, c in np.ndindex(*x.shape[:2]):
+        for place, found in _windows(x.shape, out=dy.shape[2:], **sides):
+            inside = [at for at in found if at is not None]
+            if index is not None:
+                at = found[index[n, c, *place]]
+                if at is not None:
+                    dx[n, c, *at] += dy[n, c, *place]
+                continue
+            for at in inside:
+                dx[n, c, *at] += dy[n, c, *place] / (len(inside) if exclude else math.prod(sides["window"]))
+    return dx
