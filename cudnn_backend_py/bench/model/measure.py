@@ -33,7 +33,7 @@ class Effort:
     requests: int = 64
     most_prompt: int = 1024
     decoded: int = 64
-    limit_s: float = 14.0  # of an epoch: what is slow is not waited for
+    limit_s: float = 6.0  # of an epoch: what is slow is not waited for
     is_contiguous: bool = False  # q, k and v are copied out of the one tensor they are made in
 
 

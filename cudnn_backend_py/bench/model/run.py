@@ -9,7 +9,6 @@ decoding with and without a CUDA graph. All train the same numbers on the same t
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import statistics
@@ -81,8 +80,12 @@ def _apart(record: Figures, way: str) -> float | None:
 
 
 def _learnt(record: Figures, maker: str, way: str) -> list[float] | None:
+    """Return the losses that are compared; a maker too slow to end its epochs has those of the first steps alone."""
     first, last = (_held(record, maker, way, epoch, "losses") for epoch in (EPOCHS[0], EPOCHS[-1]))
-    return None if first is None or last is None else [*first[:FIRST_STEPS], statistics.mean(last)]
+    if first is None or last is None:
+        return None
+    steps = [_held(record, who, way, epoch, "steps") for who in (maker, FLASH) for epoch in EPOCHS]
+    return [*first[:FIRST_STEPS], *([statistics.mean(last)] if len(set(steps)) == 1 else [])]
 
 
 def _served_apart(record: Figures, way: str) -> float | None:
@@ -230,19 +233,19 @@ class _Process:
         return found
 
 
-def run_makers(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the figures of every maker; all processes are started at once, and run one after the other."""
+def run_makers(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the figures of every way of every maker; all processes are started at once, and run one after the other."""
     names: Sequence[str] = options.makers
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        started = {maker: [_Process(maker, way, options, folder) for way in WAYS] for maker in names}
+        started = [(maker, _Process(maker, way, options, Path(name))) for way in WAYS for maker in names]
         try:
-            return {
-                maker: {part: figures for process in processes for part, figures in process.result().items()}
-                for maker, processes in started.items()
-            }
+            for maker, process in started:
+                begin = time.perf_counter()
+                figures = process.result()
+                figures[process.way]["turn_s"] = round(time.perf_counter() - begin, 1)
+                yield maker, figures
         finally:
-            for process in itertools.chain(*started.values()):
+            for _, process in started:
                 process.process.kill()
                 process.process.wait()
 
@@ -263,14 +266,17 @@ def run(options: argparse.Namespace) -> None:
     effort = replace(LITTLE if options.little else WHOLE, is_contiguous=options.contiguous)
     with torch.device("meta"):
         parameters = sum(x.numel() for x in Gpt(effort.sizes, device="meta").parameters())
-    record = {
+    record: dict[str, Any] = {
         **start_record("model", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")),
         "gpu_name": torch.cuda.get_device_name() if options.device == "cuda" else "none",
         "torch": torch.__version__,
         "parameters": parameters,
         "effort": {name: value for name, value in vars(effort).items() if name != "sizes"} | vars(effort.sizes),
-        "makers": run_makers(options),
+        "makers": {maker: {} for maker in options.makers},
     }
+    for maker, figures in run_makers(options):
+        record["makers"][maker] |= figures
+        write_record(record, options.output)  # what is known stays, should a later one not end
     record["seconds"] = round(time.perf_counter() - begin, 1)
     record["accepted"] = judge(record, ACCEPTED)
     console = Console(width=200)
