@@ -13,7 +13,7 @@ from ..execution.run import trial_run
 from ..generated.enums import DataType, HeurMode, Status
 from ..graph import Graph, GraphBuilder
 from ..graph.attention.recognize import read_attention
-from ..graph.attention.shape_class import bounds_of, class_graph, class_problem, why_no_class
+from ..graph.attention.shape_class import find_class
 from ..graph.faults import known_hazards
 from ..graph.guard import MISTAKES, collecting, describe_failure
 from ..native import loaded_library
@@ -444,14 +444,13 @@ def _say_shapes(graph: Graph, target: Target) -> str:
     use = read_attention(graph)
     if use is None:
         return ""
-    problem, version = use.problem, target.library.version
-    if problem.ragged:
+    if use.problem.ragged:
         return "one plan serves every batch and length up to its own"
-    why = why_no_class(problem, backward=use.backward, version=version, sm=target.sm)
-    if not why:
-        whole = class_problem(problem, bounds_of(problem), backward=use.backward)
+    found = find_class(use.problem, backward=use.backward, version=target.library.version, sm=target.sm)
+    why = found if isinstance(found, str) else ""
+    if isinstance(found, Graph):
         try:
-            select(class_graph(whole, use.backward, version, target.sm), target, Selection())
+            select(found, target, Selection())
         except (CudnnStatusError, NotSupported) as error:
             why = f"cuDNN refuses that of a class: {error.headline}"
     return f"a plan for each batch and length ({why})" if why else "one plan can serve every batch and length"

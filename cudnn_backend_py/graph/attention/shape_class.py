@@ -29,6 +29,7 @@ __all__ = [
     "bounds_of",
     "class_graph",
     "class_problem",
+    "find_class",
     "grow",
     "least_of",
     "read_tokens",
@@ -136,18 +137,23 @@ def read_tokens(dims: tuple[int, ...], strides: tuple[int, ...]) -> TokenStrides
     return TokenStrides(s * token if dims[0] == 1 else batch, token, head)
 
 
-def why_no_class(p: Attention, *, backward: bool, version: VersionTuple, sm: int) -> str:
-    """Return why no class serves a problem, in words; nothing where one does.
+def find_class(p: Attention, *, backward: bool, version: VersionTuple, sm: int) -> Graph | str:
+    """Return the graph of the class that serves a problem, or why none does, in words.
 
     What cuDNN refuses shows only when the plan is built.
     """
     for reason in _reasons(p, backward, version):
         return reason
     try:
-        class_graph(class_problem(p, bounds_of(p), backward=backward), backward, version, sm)
+        return class_graph(class_problem(p, bounds_of(p), backward=backward), backward, version, sm)
     except GraphError as error:
         return error.headline
-    return ""
+
+
+def why_no_class(p: Attention, *, backward: bool, version: VersionTuple, sm: int) -> str:
+    """Return why no class serves a problem, in words; nothing where one does. As :func:`find_class`."""
+    found = find_class(p, backward=backward, version=version, sm=sm)
+    return found if isinstance(found, str) else ""
 
 
 def _reasons(p: Attention, backward: bool, version: VersionTuple) -> Iterator[str]:
