@@ -268,10 +268,11 @@ def explain(
         version = next(iter(wheels.values()), None)
         with _progress() as step, Judge(limit_s=limit_s, step=step) as judge:
             names = targets or ("gpu",)
-            return _ask(judge, [Question(graph, name, version, asked, build, execute) for name in names])
+            return _ask(judge, [Question(graph, name, version, asked, build, execute, shapes=True) for name in names])
 
     if here or "CUDNN_LOGLEVEL_DBG" in os.environ:
-        verdicts = [ask(graph, name, mode=asked, build=build, execute=execute) for name in (targets or (None,))]
+        names = targets or (None,)
+        verdicts = [ask(graph, name, mode=asked, build=build, execute=execute, shapes=True) for name in names]
     else:
         verdicts = _ask_with_wheels(ask_children, _lacking)
     if style == "text" and output is None:

@@ -63,6 +63,7 @@ def explain(
     step: Callable[[str], object] = str,
     skip: Collection[str] = (),
     causes: bool = True,
+    shapes: bool = False,
 ) -> Verdict:
     """Return cuDNN's verdict on `graph` with the reasons of every candidate.
 
@@ -87,6 +88,9 @@ def explain(
     causes
         Whether cuDNN may be asked about the control graph's plan, and about variations of a refused graph, to find the
         cause. With `build` the variations are built, for some two seconds: what is named as a remedy was.
+    shapes
+        Whether cuDNN is asked about one question more where it supports a graph of attention: whether one plan can
+        serve every batch and length (``Verdict.shapes``). It costs half of a supported verdict again.
 
     Raises
     ------
@@ -107,7 +111,7 @@ def explain(
     with collecting() as lines:
         try:
             with using(target, on=lib) as chosen:
-                verdict = _Question(graph, chosen, modes, build, execute, plans, step, skip, causes).verdict()
+                verdict = _Question(graph, chosen, modes, build, execute, plans, step, skip, causes, shapes).verdict()
         except CudnnBackendError as error:
             if error.code == "unknown-target":
                 raise
@@ -136,8 +140,10 @@ class _Question:
         step: Callable[[str], object],
         skip: Collection[str],
         causes: bool,
+        shapes: bool,
     ) -> None:
         self.causes = causes
+        self.shapes = shapes
         self.graph = graph
         self.target = target
         self.modes = modes
@@ -432,7 +438,7 @@ class _Question:
             stages=_stages(outcome, stage, candidates),
             hazards=tuple(map(str, known_hazards(self.graph, target.sm, lib.version))),
             only_fallback=self._why_only_fallback(candidates) if outcome is Outcome.SUPPORTED else None,
-            shapes=_say_shapes(self.graph, target) if outcome is Outcome.SUPPORTED and self.causes else "",
+            shapes=_say_shapes(self.graph, target) if outcome is Outcome.SUPPORTED and self.shapes else "",
         )
 
 

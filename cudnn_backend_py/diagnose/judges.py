@@ -52,7 +52,7 @@ class Question:
         A described GPU (``sm90``), the path of a device JSON, or ``gpu`` for the one of this machine.
     version
         An installed cuDNN such as ``9.19.0``; None for the library this process would load.
-    modes, build, execute, causes
+    modes, build, execute, causes, shapes
         As for :func:`explain`.
     """
 
@@ -63,25 +63,23 @@ class Question:
     build: bool = False
     execute: bool = False
     causes: bool = True
+    shapes: bool = False
 
     def key(self) -> str:
         """Return a SHA-256 of all that decides the answer: graph, target, cuDNN, modes, and form of a verdict."""
         target = GPU if self.target == GPU else find_profile(self.target).json()
-        asked = [self.modes, self.build, self.execute, self.causes]
+        asked = [self.modes, self.build, self.execute, self.causes, self.shapes]
         parts = [SCHEMA_VERSION, _graph_text(self.graph), target, library_identity(self.version), *asked]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
+    def options(self) -> dict[str, Any]:
+        """Return all but the graph as plain data."""
+        names = ("target", "version", "build", "execute", "causes", "shapes")
+        return {"modes": list(self.modes), **{name: getattr(self, name) for name in names}}
+
     def to_dict(self) -> dict[str, Any]:
         """Return the question as plain data."""
-        return {
-            "graph": graph_to_json(self.graph),
-            "target": self.target,
-            "version": self.version,
-            "modes": list(self.modes),
-            "build": self.build,
-            "execute": self.execute,
-            "causes": self.causes,
-        }
+        return {"graph": graph_to_json(self.graph), **self.options()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Question:
@@ -322,15 +320,7 @@ class _Described:
 def _ask_child(
     child: Child, question: Question, skip: tuple[str, ...], limit_s: float, report: Callable[[str], object]
 ) -> Verdict | _Described | _Ending:
-    asked = {
-        "graph": _graph_text(question.graph),
-        "target": question.target,
-        "modes": question.modes,
-        "build": question.build,
-        "execute": question.execute,
-        "causes": question.causes,
-        "skip": skip,
-    }
+    asked = {**question.options(), "graph": _graph_text(question.graph), "skip": list(skip)}
     step = ""
     loaded = _NOTHING_LOADED
     verdict = device = None
@@ -377,6 +367,7 @@ def _answer(asked: Mapping[str, Any], say: Say) -> None:
         step=step,
         skip=asked["skip"],
         causes=asked["causes"],
+        shapes=asked["shapes"],
     )
     measured = verdict.cause is not None and verdict.cause.basis is Basis.MEASURED
     if verdict.live and verdict.outcome is Outcome.NOT_SUPPORTED and asked["causes"] and not measured:

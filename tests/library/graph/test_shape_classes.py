@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from cudnn_backend_py import attention, explain
+from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.versions.store import child_environment, find_installed
 from tests.support.child import run_python
 from tests.support.shape_class_answers import CASES
@@ -67,17 +70,27 @@ def test_an_old_version_has_no_ragged_backward_pass_on_ampere_and_says_so() -> N
 )
 def test_a_verdict_says_whether_one_plan_can_serve_every_shape(options: dict[str, object], said: str) -> None:
     graph = attention.sdpa_forward(batch=2, heads=8, seq_q=128, head_dim=64, causal=True, **options)  # type: ignore[arg-type]
-    verdict = explain(graph, "h100")
+    verdict = explain(graph, "h100", shapes=True)
     assert verdict.shapes.startswith(said)
     assert said in str(verdict)
 
 
 def test_a_verdict_says_that_cudnn_refuses_the_class() -> None:
     graph = attention.sdpa_backward(batch=2, heads=8, seq_q=128, head_dim=64, deterministic=True)
-    assert "cuDNN refuses that of a class" in explain(graph, "b200").shapes
+    assert "cuDNN refuses that of a class" in explain(graph, "b200", shapes=True).shapes
 
 
 def test_a_verdict_on_another_graph_says_nothing_of_shapes() -> None:
     from cudnn_backend_py.diagnose.explanation import control_graph
 
-    assert explain(control_graph(), "h100").shapes == ""
+    assert explain(control_graph(), "h100", shapes=True).shapes == ""
+
+
+def test_a_verdict_says_nothing_of_shapes_unless_it_is_asked() -> None:
+    assert explain(attention.sdpa_forward(batch=2, heads=8, seq_q=128, head_dim=64), "h100").shapes == ""
+
+
+def test_the_command_explain_asks_about_shapes() -> None:
+    graph = Path(__file__).parents[3] / "examples" / "flash_forward.py"
+    result = CliRunner().invoke(main, ["explain", str(graph), "--target", "h100", "--format", "json"])
+    assert json.loads(result.output)["shapes"].startswith("one plan can serve every batch and length"), result.output
