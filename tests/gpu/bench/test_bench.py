@@ -12,6 +12,7 @@ from cudnn_backend_py.bench.run import CHILDREN, run_bench
 from cudnn_backend_py.bench.shapes import DIRECTIONS, Effort, Shape
 
 torch = pytest.importorskip("torch", reason="did not run: torch is not installed, and the bench needs it")
+pytestmark = pytest.mark.alone
 LITTLE = Effort((Shape(2, 8, 1024, 64, True, True, 2),), 7, tuning_s=2.0, host_batches=9, host_calls=50, children=1)
 
 
