@@ -35,7 +35,8 @@ def test_host_times_are_in_order(measured: Any, direction: str) -> None:
 
 def test_a_ragged_plan_is_measured_beside_its_floor(measured: Any) -> None:
     found = {name: timing["median_us"] for name, timing in measured["ragged"].items()}
-    assert set(found) == {"C loop", "same pointers", "same buffers, by position", "fresh pointers"}
+    theirs = {"cudnn-frontend, same", "cudnn-frontend, fresh"}
+    assert set(found) - theirs == {"C loop", "same pointers", "same buffers, by position", "fresh pointers"}
     assert 0.9 * found["C loop"] < found["same pointers"] < found["fresh pointers"]
 
 
