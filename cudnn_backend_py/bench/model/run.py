@@ -292,7 +292,7 @@ def run_makers(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any
             if options.device == "cuda":
                 load_operators()  # their compiled step is built once for a machine, by no maker's first step
             for _, process in started:
-                process.wait(START_S - (time.perf_counter() - begin))
+                process.wait(max(10.0, START_S - (time.perf_counter() - begin)))
             for maker, process in started:
                 turn = time.perf_counter()
                 figures = process.result(min(TURN_S, options.limit - (turn - begin)))
