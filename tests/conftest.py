@@ -91,6 +91,10 @@ def plan_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterable[None]:
         os.environ["CUDNN_BACKEND_PLAN_CACHE"] = before
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "alone: the test measures, and no other runs on the GPU meanwhile")
+
+
 def pytest_sessionstart(session: pytest.Session) -> None:
     required = os.environ.get(REQUIRE_VARIABLE, "").split(",")
     for ring, why in _not_run(session.config).items():

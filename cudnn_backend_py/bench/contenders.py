@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import inspect
 import sys
@@ -10,13 +11,17 @@ from functools import partial
 from typing import Any
 
 from .. import torch_ops
+from ..errors import CudnnBackendError
+from ..execution.executable import Bound
 from ..execution.plan_pool import shared_pool
+from ..native.fast_call import compiled_library
 from ..torch_ops.extension import EXTENSION
 from .frontend_graph import build
 from .shapes import Direction, Shape
 
 __all__ = [
     "Frontend",
+    "c_loop",
     "differentiate",
     "fill_forward",
     "load_operators",
@@ -159,3 +164,17 @@ def differentiate(call: Callable[[], Any], inputs: tuple[Any, ...], buffers: Map
     settle(call)
     o = call()
     return partial(torch.autograd.grad, o, inputs, buffers["do"], retain_graph=True)
+
+
+def c_loop(bound: Bound) -> Callable[[int, int], float]:
+    """Return the floor: a C loop over the plan, the handle and the variant pack of a bound call."""
+    function, (handle, plan, pack) = bound.native
+    execute = ctypes.cast(function, ctypes.c_void_p)
+
+    def run(_batch: int, calls: int) -> float:
+        nanoseconds = int(compiled_library().cudnn_backend_py_loop(execute, handle, plan, pack, calls))
+        if nanoseconds < 0:
+            raise CudnnBackendError(f"cudnnBackendExecute answered {-nanoseconds} in the C loop", code="bench-c-loop")
+        return nanoseconds
+
+    return run

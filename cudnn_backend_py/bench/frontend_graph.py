@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .shapes import Direction, Shape
 
-__all__ = ["build"]
+if TYPE_CHECKING:
+    from ..graph.attention import Attention
+
+__all__ = ["build", "build_ragged"]
 
 
 def build(
@@ -49,6 +52,46 @@ def build(
         tensors[name].set_output(True).set_dim(where["dim"]).set_stride(where["stride"])
         if name == "stats":
             tensors[name].set_data_type(cudnn.data_type.FLOAT)
+    _build(cudnn, graph, clock)
+    return graph, tensors
+
+
+def build_ragged(cudnn: Any, handle: Any, problem: Attention) -> tuple[Any, dict[str, Any]]:
+    """Return a built graph of a causal forward pass with statistics, all ragged, and its tensors."""
+    graph = cudnn.pygraph(
+        io_data_type=cudnn.data_type.HALF,
+        intermediate_data_type=cudnn.data_type.FLOAT,
+        compute_data_type=cudnn.data_type.FLOAT,
+        handle=handle,
+    )
+    rows = {"stride": [1, 1, 1, 1], "data_type": cudnn.data_type.INT32}
+    tensors = {}
+    for name in ("seq_len_q", "seq_len_kv"):
+        tensors[name] = graph.tensor(name=name, dim=[problem.batch, 1, 1, 1], **rows)
+    for name in ("q", "k", "v", "o", "stats"):
+        offset = tensors[f"ragged_{name}"] = graph.tensor(
+            name=f"ragged_{name}", dim=[problem.batch + 1, 1, 1, 1], **rows
+        )
+        if name in "qkv":
+            dims, strides = list(problem.dims(name)), list(problem.strides(name))
+            tensors[name] = graph.tensor(name=name, dim=dims, stride=strides).set_ragged_offset(offset)
+    tensors["o"], tensors["stats"] = graph.sdpa(
+        **{name: tensors[name] for name in ("q", "k", "v", "seq_len_q", "seq_len_kv")},
+        generate_stats=True,
+        attn_scale=problem.head_dim**-0.5,
+        use_padding_mask=True,
+        use_causal_mask=True,
+    )
+    for name in ("o", "stats"):
+        dims, strides = list(problem.dims(name)), list(problem.strides(name))
+        tensors[name].set_output(True).set_dim(dims).set_stride(strides)
+        tensors[name].set_ragged_offset(tensors[f"ragged_{name}"])
+    tensors["stats"].set_data_type(cudnn.data_type.FLOAT)
+    _build(cudnn, graph)
+    return graph, tensors
+
+
+def _build(cudnn: Any, graph: Any, clock: Callable[[str], None] = lambda _: None) -> None:
     graph.validate()
     clock("validate")
     graph.build_operation_graph()
@@ -58,4 +101,3 @@ def build(
     clock("heuristics")
     graph.build_plans()
     clock("build plans")
-    return graph, tensors

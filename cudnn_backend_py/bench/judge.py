@@ -30,11 +30,11 @@ def _host_ratio(record: Mapping[str, Any], direction: str, name: str, other: str
     return float(found[name]["median_us"] / found[other]["median_us"])
 
 
-def _ragged_ratio(record: Mapping[str, Any], name: str) -> float | None:
+def _ragged_ratio(record: Mapping[str, Any], name: str, other: str) -> float | None:
     found = record.get("ragged", {})
-    if name not in found or "C loop" not in found:
+    if name not in found or other not in found:
         return None
-    return float(found[name]["median_us"] / found["C loop"]["median_us"])
+    return float(found[name]["median_us"] / found[other]["median_us"])
 
 
 def _slower(record: Mapping[str, Any], name: str, other: str) -> float | None:
@@ -74,8 +74,14 @@ def _accepted() -> Iterator[Accepted]:
         for name, other, limit in ratios:
             figure = partial(_host_ratio, direction=direction, name=name, other=other)
             yield Accepted(f"host, {direction}: {name} / {other}", limit, figure)
-    for name, limit in (("same pointers", 1.05), ("fresh pointers", 1.2)):
-        yield Accepted(f"host, ragged: {name} / C loop", limit, partial(_ragged_ratio, name=name))
+    ragged = (
+        ("same pointers", "C loop", 1.05),
+        ("fresh pointers", "C loop", 1.2),
+        ("same pointers", "cudnn-frontend, same", 0.61),
+        ("fresh pointers", "cudnn-frontend, fresh", 0.7),
+    )
+    for name, other, limit in ragged:
+        yield Accepted(f"host, ragged: {name} / {other}", limit, partial(_ragged_ratio, name=name, other=other))
     yield Accepted("GPU: shapes that differ from cudnn-frontend, same plan", 0, _against_frontend)
     yield Accepted(
         "GPU: shapes where autotuned is slower than the first choice",

@@ -1,36 +1,55 @@
-"""Host time of a ragged plan, whose calls take many small tensors: bound, fresh and checked, beside the C loop."""
+"""Host time of a ragged plan, whose calls take many small tensors: bound, fresh and checked, beside the C loop.
+
+And beside cudnn-frontend's call of the same graph. The contenders take turns; told are medians with quartiles.
+"""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ..execution.executable import Bound, Executable
+from rich.console import Console
+
+from ..execution.executable import Executable
 from ..graph.attention import Attention, sdpa_forward
 from ..graph.data_types import DATA_TYPES
-from ..plans.build import build
+from ..info import start_record, write_record
+from ..native.fast_call import compiled_library
+from ..plans.build import build, shared_target
 from ..target import Target
+from .contenders import Frontend, c_loop, open_frontend
+from .frontend_graph import build_ragged
+from .judge import ACCEPTED, judge, verdict_lines
 from .shapes import Effort
+from .tables import ragged_table
 from .timing import fresh, host_times, microseconds, same
 
-__all__ = ["bench_ragged"]
+__all__ = ["add_options", "bench_ragged", "run"]
 
 RAGGED: dict[str, Any] = {"batch": 4, "heads": 8, "kv_heads": 2, "seq_q": 128, "head_dim": 64, "causal": True}
 Run = Callable[[int, int], float]
 
 
-def bench_ragged(target: Target, effort: Effort, c_loop: Callable[[Bound], Run] | None) -> dict[str, dict[str, float]]:
-    """Return host microseconds per call of a forward pass with statistics; without `c_loop` that floor is left out."""
+def bench_ragged(target: Target, frontend: Frontend | None, effort: Effort) -> dict[str, dict[str, float]]:
+    """Return host microseconds per call of a forward pass with statistics, by contender that is here."""
     problem = Attention(**RAGGED, ragged=True, ragged_stats=True, stats=True)
     executable = Executable(build(sdpa_forward(problem, version=target.library.version, sm=target.sm), target))
     sets = [_ragged_buffers(executable, problem) for _ in range(effort.host_calls)]
     bound = executable.bind(**sets[0])
     rows = [tuple(one[name] for name in executable.names) for one in sets]
-    contenders: dict[str, Run] = {} if c_loop is None else {"C loop": c_loop(bound)}
+    contenders: dict[str, Run] = {} if compiled_library() is None else {"C loop": c_loop(bound)}
     contenders["same pointers"] = same(bound)
     contenders["same buffers, by position"] = same(partial(executable, *rows[0]))
     contenders["fresh pointers"] = fresh(executable, rows * effort.host_batches)
+    if frontend is not None:
+        graph, tensors = build_ragged(frontend.cudnn, frontend.handle, problem)
+        arguments = frontend.call(graph, tensors)
+        contenders["cudnn-frontend, same"] = same(partial(graph.execute, *arguments(sets[0])))
+        contenders["cudnn-frontend, fresh"] = fresh(
+            graph.execute, [arguments(one) for one in sets] * effort.host_batches
+        )
     return {name: microseconds(timing) for name, timing in host_times(contenders, effort).items()}
 
 
@@ -51,3 +70,30 @@ def _ragged_buffers(executable: Executable, p: Attention) -> dict[str, Any]:
             memory = torch.zeros(tensor.span_elements, device="cuda", dtype=kind)
             made[name] = memory.as_strided(tensor.dims, tensor.strides)
     return made
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add how much is measured, and where cudnn-frontend is."""
+    parser.add_argument("--batches", type=int, default=25, help="turns of each contender, of 100 calls")
+    parser.add_argument("--cudnn-frontend", metavar="FOLDER", help="where its package cudnn is, if it is not installed")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure, print a table, write."""
+    import torch
+
+    torch.zeros(1, device="cuda")
+    frontend, said = open_frontend(options.cudnn_frontend)
+    record: dict[str, Any] = {
+        **start_record("ragged", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")),
+        "gpu_name": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "cudnn-frontend": said,
+        "ragged": bench_ragged(shared_target(), frontend, Effort(host_batches=options.batches)),
+    }
+    record["accepted"] = judge(record, [item for item in ACCEPTED if item.name.startswith("host, ragged")])
+    console = Console(width=120)
+    console.print(ragged_table(record))
+    for line in verdict_lines(record):
+        console.print(line, highlight=False, style="red" if line.startswith("FAIL") else None)
+    write_record(record, options.output)

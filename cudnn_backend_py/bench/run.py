@@ -9,7 +9,6 @@ used where they are.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import subprocess
@@ -26,7 +25,7 @@ from rich.console import Console
 from .. import frontend as our_frontend
 from .. import torch_ops
 from ..errors import CudnnBackendError
-from ..execution.executable import Bound, Executable
+from ..execution.executable import Executable
 from ..graph import Graph
 from ..info import start_record, write_record
 from ..native.fast_call import compiled_library
@@ -37,7 +36,7 @@ from ..system.child import script_command
 from ..target import Target
 from ..torch_ops.operators import load_torch
 from ..tuning.search import autotune
-from .contenders import Frontend, differentiate, fill_forward, make_buffers, open_frontend, settle, torch_calls
+from .contenders import Frontend, c_loop, differentiate, fill_forward, make_buffers, open_frontend, settle, torch_calls
 from .judge import judge, verdict_lines
 from .ragged import bench_ragged
 from .shapes import DIRECTIONS, FULL, QUICK, SMALL, Direction, Effort, Shape
@@ -59,20 +58,6 @@ CHILDREN = {
 
 
 # host time per call
-
-
-def c_loop(bound: Bound) -> Callable[[int, int], float]:
-    """Return the floor: a C loop over the plan, the handle and the variant pack of a bound call."""
-    function, (handle, plan, pack) = bound.native
-    execute = ctypes.cast(function, ctypes.c_void_p)
-
-    def run(_batch: int, calls: int) -> float:
-        nanoseconds = int(compiled_library().cudnn_backend_py_loop(execute, handle, plan, pack, calls))
-        if nanoseconds < 0:
-            raise CudnnBackendError(f"cudnnBackendExecute answered {-nanoseconds} in the C loop", code="bench-c-loop")
-        return nanoseconds
-
-    return run
 
 
 def bench_host(target: Target, frontend: Frontend | None, effort: Effort) -> dict[str, Any]:
@@ -271,7 +256,7 @@ def run_bench(
         "torch": torch.__version__,
         "cudnn-frontend": said,
         "host": bench_host(target, frontend, effort),
-        "ragged": bench_ragged(target, effort, None if compiled_library() is None else c_loop),
+        "ragged": bench_ragged(target, frontend, effort),
         "matrix_tflops": matrix_tflops(),
         "gpu": bench_gpu(target, frontend, effort, console),
         "fresh": bench_fresh(target, None if frontend is None else cudnn_frontend or "", effort),

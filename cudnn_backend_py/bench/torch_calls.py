@@ -25,9 +25,8 @@ from ..info import start_record, write_record
 from ..native.fast_call import compiled_library
 from ..plans.build import build, shared_target
 from ..torch_ops.compiled import STEP
-from .contenders import TORCH_BACKENDS, load_operators, settle, torch_varlen
+from .contenders import TORCH_BACKENDS, c_loop, load_operators, settle, torch_varlen
 from .judge import Accepted, judge, verdict_lines
-from .run import c_loop
 from .shapes import SMALL, Effort
 from .timing import host_times, microseconds, within
 

@@ -106,6 +106,9 @@ def _read_graph(text: str) -> Graph:
 _CHOOSING = (LIBRARY_VARIABLE, NVRTC_VARIABLE, "LD_LIBRARY_PATH", "LD_PRELOAD")
 
 
+_NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}  # of children that are asked about described GPUs
+
+
 def _chosen(version: str | None) -> tuple[str | None, ...]:
     """Return the variables that decide which libraries a new child loads: a living one keeps those it has."""
     return tuple(os.environ.get(name) for name in _CHOOSING[0 if version is None else 2 :])
@@ -140,8 +143,9 @@ class Judge:
 
     Threads may share one: a question has a process to itself. What interrupts a question (an exception of a signal's
     handler, a time limit, a cancelled task) ends its process, and a forked process starts its own, so an answer can be
-    late or missing and is never that to another question. A context manager; closing ends the processes, as letting go
-    of the judge does.
+    late or missing and is never that to another question. A process that is asked about described GPUs sees no GPU: the
+    driver of one takes code for no other, and variations are asked in forked processes, which have none. A context
+    manager; closing ends the processes, as letting go of the judge does.
 
     Parameters
     ----------
@@ -154,9 +158,8 @@ class Judge:
     def __init__(self, *, limit_s: float = 60.0, step: Callable[[str], object] = str) -> None:
         self._limit_s = limit_s
         self._step = step
-        self._idle: dict[tuple[str | None, tuple[str | None, ...]], list[Child]] = {}  # by version and what chose it
-        self._environment: Mapping[str, str] = {}  # of its children, beside their own
-        self._blind: Judge | None = None  # whose children see no GPU
+        # By version and what chose it, and whether they see a GPU.
+        self._idle: dict[tuple[str | None, tuple[str | None, ...], bool], list[Child]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -169,8 +172,6 @@ class Judge:
         idle, self._idle = self._idle, {}
         for child in [child for children in idle.values() for child in children]:
             child.end()
-        if self._blind is not None:
-            self._blind.close()
 
     def ask(self, question: Question) -> Verdict:
         """Return the verdict on a question.
@@ -209,16 +210,13 @@ class Judge:
     def measure_cause(self, question: Question, verdict: Verdict, device: Mapping[str, Any], limit_s: float) -> Verdict:
         """Return the verdict on the GPU of this machine with the cause that is measured on the description of it.
 
-        Variations are asked in forked processes, which have no GPU: so of a child that sees none, on the properties
-        that the GPU itself gave. The cause is taken only where cuDNN refuses the graph there for the same reason.
+        Variations are asked in forked processes, which have no GPU: so on the properties that the GPU itself gave. The
+        cause is taken only where cuDNN refuses the graph there for the same reason.
         """
-        if self._blind is None:
-            self._blind = Judge()
-            self._blind._environment = {"CUDA_VISIBLE_DEVICES": ""}
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "device.json"
             file.write_text(json.dumps(device), encoding="utf-8")
-            described = self._blind._ask(replace(question, target=str(file)), limit_s)
+            described = self._ask(replace(question, target=str(file)), limit_s)
         cause, own = described.cause, furthest_reason(verdict.candidates)
         same = (described.outcome, described.stage) == (verdict.outcome, verdict.stage)
         if cause is None or cause.basis is not Basis.MEASURED or not same or own is None:
@@ -229,10 +227,11 @@ class Judge:
 
     def _ask_once(self, question: Question, skip: tuple[str, ...], limit_s: float) -> Verdict | _Described | _Ending:
         """Take a process out of the idle ones, ask it, and put it back if its answer came whole."""
-        idle = self._idle.setdefault((question.version, _chosen(question.version)), [])
+        sees_gpu = question.target == GPU
+        idle = self._idle.setdefault((question.version, _chosen(question.version), sees_gpu), [])
         while (child := _take(idle)) is not None and not child.usable:  # died since, or belongs to a forked process
             child.end()
-        child = child or Child.start(_SERVED, {**environment_for(question.version), **self._environment})
+        child = child or Child.start(_SERVED, {**environment_for(question.version), **({} if sees_gpu else _NO_GPU)})
         try:
             answer = _ask_child(child, question, skip, limit_s, self._step)
         except BaseException:

@@ -40,6 +40,8 @@ LIMITS = {
     DataType.FP8_E4M3: 0.06,
     DataType.FP8_E5M2: 0.11,
 }
+# Children fill the processors by themselves: threads of NumPy's products only wait for each other there.
+ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 Task = tuple[int, bool, bool | None, bool]  # number of the case, backward, fp8 (None: as drawn), with hazards
 SMALL = 0.01  # root mean square below which an error is measured against this instead
 
@@ -226,7 +228,8 @@ def _work(waiting: queue.SimpleQueue[Task], runs: list[Run]) -> None:
             break
         if child is None:
             command = [sys.executable, "-m", "tests.support.attention_runs"]
-            child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            environment = {**os.environ, **ONE_THREAD}
+            child = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         answer = _ask(child, task)
         found = [Run(**record) for record in json.loads(answer)] if answer else []
         if not answer:

@@ -11,5 +11,5 @@ def add_figure(name: str, **values: Any) -> None:
     """Append a figure to the file the run's record is made from, if a record is being made."""
     path = os.environ.get("CUDNN_BACKEND_FIGURES")
     if path:
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"name": name, **values}) + "\n")
+        with open(path, "ab", buffering=0) as file:  # other processes may append, too
+            file.write((json.dumps({"name": name, **values}) + "\n").encode())

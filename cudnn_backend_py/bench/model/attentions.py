@@ -165,20 +165,21 @@ class TorchFlash(Attention):
 
 
 class TorchCudnn(Attention):
-    """cuDNN as torch calls it."""
+    """cuDNN as torch calls it: it has no attention of packed tokens, so sequences are padded to the longest for it."""
 
     name = "torch cudnn"
     shuffled = False
+    _places: tuple[Any, Any] = (None, None)  # of the tokens of a batch, which all layers share
 
     def packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
-        """Take the tokens as a nested tensor: what torch has for its cuDNN."""
-        ends = cu.long()
-        nested = (
-            torch.nested.nested_tensor_from_jagged(x, ends, min_seqlen=1, max_seqlen=longest).transpose(1, 2)
-            for x in (q, k, v)
-        )
-        with _backend("CUDNN_ATTENTION"):
-            return scaled_dot_product_attention(*nested, is_causal=True).transpose(1, 2).values()
+        if self._places[0] is not cu:
+            lengths = (cu[1:] - cu[:-1]).long()
+            row = torch.repeat_interleave(lengths, output_size=len(q))
+            position = torch.arange(len(q), device=q.device) - cu[:-1].long()[row]
+            self._places = cu, row * longest + position
+        rows, places = (len(cu) - 1, longest), self._places[1]
+        wide = (x.new_zeros(rows[0] * rows[1], *x.shape[1:]).index_copy(0, places, x) for x in (q, k, v))
+        return self.padded(*(x.unflatten(0, rows) for x in wide)).flatten(0, 1).index_select(0, places)
 
     def padded(self, q: Any, k: Any, v: Any) -> Any:
         return _by_backend("CUDNN_ATTENTION", q, k, v, is_causal=True)
@@ -188,6 +189,22 @@ class TorchCudnn(Attention):
         k, v = (cache.dense(memory[layer]) for memory in (cache.k, cache.v))
         there = torch.arange(cache.most, device=q.device) < cache.lengths[:, None]
         return _by_backend("CUDNN_ATTENTION", q.unsqueeze(1), k, v, attn_mask=there[:, None, None]).squeeze(1)
+
+
+class TorchNested(Attention):
+    """cuDNN as torch calls it for nested tensors."""
+
+    name = "torch cudnn, nested"
+    shuffled = False
+
+    def packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
+        ends = cu.long()
+        nested = (
+            torch.nested.nested_tensor_from_jagged(x, ends, min_seqlen=1, max_seqlen=longest).transpose(1, 2)
+            for x in (q, k, v)
+        )
+        with _backend("CUDNN_ATTENTION"):
+            return scaled_dot_product_attention(*nested, is_causal=True).transpose(1, 2).values()
 
 
 def _by_backend(backend: str, q: Any, k: Any, v: Any, **options: Any) -> Any:
@@ -256,9 +273,10 @@ class _FrontendFunction(torch.autograd.Function):  # type: ignore[misc]
 MAKERS: dict[str, Callable[[], Attention]] = {
     "torch flash": TorchFlash,
     "ours, adaptive": lambda: Ours("adaptive"),
-    "ours, any": lambda: Ours("any"),
     "torch cudnn": TorchCudnn,
+    "ours, any": lambda: Ours("any"),
     "cudnn-frontend": CudnnFrontend,
+    "torch cudnn, nested": TorchNested,
     "ours, exact": lambda: Ours("exact"),
     "torch plain": Plain,
 }

@@ -3,7 +3,8 @@
 Each maker of attention runs in a process of its own, one after the other, from the first use of its library on; before,
 the process has done all else a step does. Told are the time to the first step, of the first epoch (every batch of
 another length), of steps on lengths seen for the first time and again, tokens per second, and serving: prefill, and
-decoding with and without a CUDA graph. All train the same numbers on the same text: their losses are compared.
+decoding with and without a CUDA graph. All train the same numbers on the same text: their losses are compared, and at
+the weights they begin with losses and gradients, which differ by rounding alone.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -33,12 +35,24 @@ from ..tables import draw_bars
 
 __all__ = ["ACCEPTED", "add_options", "model_table", "run"]
 
-MAKERS = ("torch flash", "ours, adaptive", "ours, any", "torch cudnn", "cudnn-frontend", "ours, exact", "torch plain")
 WAYS = ("packed", "padded")
+# Makers, in the order they are measured, and the ways they train; the last two only where they are asked for.
+MAKERS: dict[str, tuple[str, ...]] = {
+    "torch flash": WAYS,
+    "ours, adaptive": WAYS,
+    "torch cudnn": WAYS,
+    "ours, any": WAYS,
+    "cudnn-frontend": ("padded",),
+    "torch cudnn, nested": ("packed",),
+    "ours, exact": WAYS,
+    "torch plain": WAYS,
+}
 EPOCHS = ("first epoch", "new lengths", "known lengths")
 OURS, FLASH, CUDNN = "ours, adaptive", "torch flash", "torch cudnn"
 READY = "ready"
 FIRST_STEPS = 5  # whose losses are compared one by one
+TURN_S = 40.0  # of a process: what takes longer is ended
+START_S = 60.0  # until all processes are ready
 Figures = Mapping[str, Any]
 
 
@@ -88,6 +102,16 @@ def _learnt(record: Figures, maker: str, way: str) -> list[float] | None:
     return [*first[:FIRST_STEPS], *([statistics.mean(last)] if len(set(steps)) == 1 else [])]
 
 
+def _rounded_apart(record: Figures, way: str, what: str) -> float | None:
+    """Return how far losses, or gradients, at the same weights are apart from those of torch's flash at most."""
+    base = _held(record, FLASH, way, "same weights", what)
+    others = [_held(record, maker, way, "same weights", what) for maker in record["makers"] if maker != FLASH]
+    pairs = [pair for other in others if other and base for pair in zip(other, base, strict=True)]
+    if what == "gradients":
+        pairs = [pair for one, two in pairs for pair in zip(one, two, strict=True)]
+    return max((abs(one / two - 1) for one, two in pairs), default=None)
+
+
 def _served_apart(record: Figures, way: str) -> float | None:
     base = _held(record, FLASH, way, "loss")
     others = [_held(record, maker, way, "loss") for maker in record["makers"] if maker != FLASH]
@@ -103,6 +127,9 @@ def _accepted() -> Iterator[Accepted]:
         )
         yield Accepted(f"{way}: first epoch, {OURS} / {CUDNN}", 0.3, partial(_first_epochs, way=way))
         yield Accepted(f"{way}: losses apart from those of {FLASH}", 0.01, partial(_apart, way=way))
+        for what, limit in (("losses", 1e-3), ("gradients", 0.01)):
+            figure = partial(_rounded_apart, way=way, what=what)
+            yield Accepted(f"{way}: {what} at the same weights, apart from those of {FLASH}", limit, figure)
     for way in ("serving", "serving, captured"):
         yield Accepted(f"{way}: losses apart from those of {FLASH}", 0.01, partial(_served_apart, way=way))
 
@@ -135,7 +162,7 @@ def model_table(record: Figures) -> Table:
 
 
 def _told(epoch: str) -> tuple[str, ...]:
-    return ("first step", "whole", "step") if epoch == "first epoch" else ("step",)
+    return ("first step", "whole", "step", "host") if epoch == "first epoch" else ("step", "host")
 
 
 def _cell(record: Figures, maker: str, way: str, epoch: str, what: str) -> str:
@@ -144,7 +171,7 @@ def _cell(record: Figures, maker: str, way: str, epoch: str, what: str) -> str:
         return ""
     if what == "whole":
         return f"{found['seconds'] * 1e3:.0f} in {found['steps']} steps"
-    value = found["first_step_ms" if what == "first step" else "step_ms"]
+    value = found[{"first step": "first_step_ms", "step": "step_ms", "host": "host_ms"}[what]]
     return f"{value:.2f}" + (f" ({found['tokens_per_second']:,})" if what == "step" else "")
 
 
@@ -169,7 +196,8 @@ def _rates(record: Figures, *path: str) -> dict[str, float]:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add which makers, how much, and what only a child process is given."""
-    parser.add_argument("--makers", nargs="+", choices=MAKERS, default=MAKERS[:5])
+    parser.add_argument("--makers", nargs="+", choices=MAKERS, default=list(MAKERS)[:6])
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds after which no other process has its turn")
     parser.add_argument("--plot", type=Path, help="draw tokens per second into this file")
     parser.add_argument(
         "--contiguous", action="store_true", help="copy q, k and v out of the one tensor they are made in"
@@ -199,7 +227,7 @@ class _Process:
     """
 
     def __init__(self, maker: str, way: str, options: argparse.Namespace, folder: Path) -> None:
-        self.way = way
+        self.way, self._last = way, ""
         plans = folder / f"{maker} {way}".replace(" ", "-").replace(",", "")
         plans.mkdir(mode=0o700)
         self._errors = plans.with_suffix(".txt")
@@ -214,35 +242,61 @@ class _Process:
                 text=True,
             )
 
-    def result(self) -> dict[str, Any]:
+    def wait(self, limit_s: float) -> None:
+        """Wait until it is ready; one that is not by then is ended."""
+        self._last = self._read_until(READY, limit_s)
+
+    def result(self, limit_s: float) -> dict[str, Any]:
         """Let it run, and return its figures."""
-        given, answers = self.process.stdin, self.process.stdout
+        given = self.process.stdin
         assert given is not None
-        assert answers is not None
-        last = ""
-        for line in iter(answers.readline, ""):
-            if line.strip() == READY:
-                given.write("\n")
-                given.flush()
-            last = line
+        if self._last == READY and limit_s > 0:
+            given.write("\n")
+            given.flush()
+            self._last = self._read_until("{", limit_s)
+        elif self._last == READY:
+            return {self.way: {"not measured": "there was no time left"}}
         code = self.process.wait()
-        if code or not last.startswith("{"):
+        if code or not self._last.startswith("{"):
             said = self._errors.read_text().strip().splitlines()
             return {self.way: {"not measured": f"the process ended with {code}: {said[-1] if said else ''}"}}
-        found: dict[str, Any] = json.loads(last)
+        found: dict[str, Any] = json.loads(self._last)
         return found
+
+    def _read_until(self, begin: str, limit_s: float) -> str:
+        """Return the line that begins so, or the last one of a process that ended."""
+        answers = self.process.stdout
+        assert answers is not None
+        timer = threading.Timer(max(0.0, limit_s), self.process.kill)
+        timer.start()
+        line = last = ""
+        for line in iter(answers.readline, ""):
+            last = line.strip()
+            if last.startswith(begin):
+                break
+        timer.cancel()
+        return last
 
 
 def run_makers(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the figures of every way of every maker; all processes are started at once, and run one after the other."""
+    """Yield the figures of every way of every maker.
+
+    All processes are started at once, and run one after the other when all are ready.
+    """
     names: Sequence[str] = options.makers
+    begin = time.perf_counter()
     with tempfile.TemporaryDirectory() as name:
-        started = [(maker, _Process(maker, way, options, Path(name))) for way in WAYS for maker in names]
+        turns = [(maker, way) for maker in names for way in MAKERS[maker]]
+        started = [(maker, _Process(maker, way, options, Path(name))) for maker, way in turns]
         try:
+            if options.device == "cuda":
+                load_operators()  # their compiled step is built once for a machine, by no maker's first step
+            for _, process in started:
+                process.wait(max(10.0, START_S - (time.perf_counter() - begin)))
             for maker, process in started:
-                begin = time.perf_counter()
-                figures = process.result()
-                figures[process.way]["turn_s"] = round(time.perf_counter() - begin, 1)
+                turn = time.perf_counter()
+                figures = process.result(min(TURN_S, options.limit - (turn - begin)))
+                figures[process.way]["turn_s"] = round(time.perf_counter() - turn, 1)
                 yield maker, figures
         finally:
             for _, process in started:
@@ -261,8 +315,6 @@ def run(options: argparse.Namespace) -> None:
     from .measure import LITTLE, WHOLE
 
     begin = time.perf_counter()
-    if options.device == "cuda":
-        load_operators()  # their compiled step is built once for a machine, by no maker's first step
     effort = replace(LITTLE if options.little else WHOLE, is_contiguous=options.contiguous)
     with torch.device("meta"):
         parameters = sum(x.numel() for x in Gpt(effort.sizes, device="meta").parameters())
@@ -279,6 +331,10 @@ def run(options: argparse.Namespace) -> None:
         write_record(record, options.output)  # what is known stays, should a later one not end
     record["seconds"] = round(time.perf_counter() - begin, 1)
     record["accepted"] = judge(record, ACCEPTED)
+    for maker, ways in record["makers"].items():
+        for way, found in ways.items():
+            if isinstance(found, Mapping) and "not measured" in found:
+                print(f"not measured: {maker}, {way}: {found['not measured']}")
     console = Console(width=200)
     console.print(model_table(record))
     for line in verdict_lines(record):

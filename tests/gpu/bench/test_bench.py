@@ -12,6 +12,7 @@ from cudnn_backend_py.bench.run import CHILDREN, run_bench
 from cudnn_backend_py.bench.shapes import DIRECTIONS, Effort, Shape
 
 torch = pytest.importorskip("torch", reason="did not run: torch is not installed, and the bench needs it")
+pytestmark = pytest.mark.alone
 LITTLE = Effort((Shape(2, 8, 1024, 64, True, True, 2),), 7, tuning_s=2.0, host_batches=9, host_calls=50, children=1)
 
 
@@ -34,7 +35,8 @@ def test_host_times_are_in_order(measured: Any, direction: str) -> None:
 
 def test_a_ragged_plan_is_measured_beside_its_floor(measured: Any) -> None:
     found = {name: timing["median_us"] for name, timing in measured["ragged"].items()}
-    assert set(found) == {"C loop", "same pointers", "same buffers, by position", "fresh pointers"}
+    theirs = {"cudnn-frontend, same", "cudnn-frontend, fresh"}
+    assert set(found) - theirs == {"C loop", "same pointers", "same buffers, by position", "fresh pointers"}
     assert 0.9 * found["C loop"] < found["same pointers"] < found["fresh pointers"]
 
 

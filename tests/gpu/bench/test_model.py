@@ -80,3 +80,19 @@ def test_what_a_maker_does_not_offer_is_told(effort: Any) -> None:
     assert set(packed) == {"packed"}
     assert "not measured" in packed["packed"]  # torch's flash for packed tokens has no CPU kernel
     assert padded["padded"]["first epoch"]["steps"] == 20
+
+
+def test_packed_tokens_are_padded_and_taken_out_again() -> None:
+    """For torch's cuDNN, with whatever else computes; results and gradients."""
+    from cudnn_backend_py.bench.model.attentions import Plain, TorchCudnn
+
+    class Padded(TorchCudnn):
+        padded = Plain.padded
+
+    cu = torch.tensor([0, 5, 6, 20], dtype=torch.int32)
+    inputs = [torch.randn(20, 2, 16, dtype=torch.double, requires_grad=True) for _ in range(3)]
+    found, want = (maker.packed(*inputs, cu, 14) for maker in (Padded(), Plain()))
+    torch.testing.assert_close(found, want)
+    given = torch.randn_like(want)
+    for one, two in zip(*(torch.autograd.grad(o, inputs, given) for o in (found, want)), strict=True):
+        torch.testing.assert_close(one, two)

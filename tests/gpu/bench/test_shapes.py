@@ -23,18 +23,29 @@ def measured(folder: Path, name: str, *options: str) -> Any:
     return record
 
 
+def measured_quietly(folder: Path, name: str, *options: str) -> dict[str, bool]:
+    """Return what passed; again while the GPU's memory grows, which other processes use too: a leak is always seen."""
+    for _ in range(3):
+        found = passed(measured(folder, name, *options))
+        if all(right for what, right in found.items() if what.startswith("GPU memory")):
+            break
+    return found
+
+
 def passed(record: Any) -> dict[str, bool]:
     return {item["name"]: item["passed"] for item in record["accepted"]}
 
 
+@pytest.mark.alone
 def test_every_replay_of_a_capture_is_right(tmp_path: Path) -> None:
-    found = passed(measured(tmp_path, "capture-soak", "--replays", "20000"))
+    found = measured_quietly(tmp_path, "capture-soak", "--replays", "20000")
     assert set(found.values()) == {True}
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("options", [[], ["--backward"]], ids=["forward", "backward"])
 def test_new_shapes_are_right_and_keep_nothing(tmp_path: Path, options: list[str]) -> None:
-    found = passed(measured(tmp_path, "any-shape", "--shapes", "2000", *options))
+    found = measured_quietly(tmp_path, "any-shape", "--shapes", "2000", *options)
     assert found["largest relative error"]
     assert found["GPU memory after the first tenth, bytes more"]
 

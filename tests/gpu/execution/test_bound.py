@@ -27,6 +27,7 @@ from cudnn_backend_py import (
 from cudnn_backend_py.execution.executable import Executable
 from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
+from tests.support.gpus import needs_two_gpus
 
 torch: Any = pytest.importorskip("torch", reason="did not run: these buffers are torch's")
 B, H, S, D = 2, 4, 256, 64
@@ -255,18 +256,16 @@ def test_wrong_buffers_are_refused_before_launch_and_the_context_lives(
     check(given)
 
 
+@needs_two_gpus
 def test_buffer_of_another_gpu_is_refused(gpu: Target) -> None:
-    if torch.cuda.device_count() < 2:
-        pytest.skip("did not run: one GPU only")
     run = executable(forward(), gpu)
     given = buffers(12)
     with pytest.raises(UsageError, match="lies on GPU 1"):
         run(**given | {"q": given["q"].to("cuda:1")})
 
 
+@needs_two_gpus
 def test_plan_of_another_gpu_than_the_current_one_runs_there() -> None:
-    if torch.cuda.device_count() < 2:
-        pytest.skip("did not run: one GPU only")
     faults: list[BaseException] = []
     with torch.cuda.device(1):
         run = executable(forward(), open_target())

@@ -6,6 +6,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -225,6 +226,7 @@ def test_tensors_that_do_not_belong_together_are_refused(gpu: Target) -> None:
         run(**{name: x for name, x in tensors(100).items() if name != "k"})
 
 
+@pytest.mark.alone
 def test_memory_stays_flat_over_many_shapes(gpu: Target) -> None:
     problem = Attention(batch=1, heads=2, seq_q=64, head_dim=64, causal=True, stats=True)
     pool = PlanPool(16)
@@ -234,14 +236,16 @@ def test_memory_stays_flat_over_many_shapes(gpu: Target) -> None:
         length, batch = 1 + number * 7919 % 997, 1 + number % 4
         given = tensors(length, batch, 2)
         run(**given)
-        if number in (1000, 3999):
+        if number in (1000, 2000, 3000, 3999):
             torch.cuda.synchronize()
             seen.append(torch.cuda.mem_get_info()[0])
             assert is_right(given)
     assert len(pool) <= 16 + 1
-    assert abs(seen[0] - seen[1]) < 64 << 20
+    # Other processes use the GPU's memory too: what is kept is missing after each thousand.
+    assert min(one - two for one, two in pairwise(seen)) < (64 << 20) // 3
 
 
+@pytest.mark.alone
 def test_a_call_of_a_new_shape_waits_for_nothing(gpu: Target) -> None:
     problem = Attention(batch=1, heads=2, seq_q=64, head_dim=64, causal=True, stats=True)
     run = AnyShape(problem, gpu, shapes="any", workspace="torch", pool=PlanPool(16))

@@ -93,6 +93,7 @@ def test_current_gpu_stays_when_a_handle_goes() -> None:
     assert runtime.cudaGetDevice()[1] == 0
 
 
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of threads that xdist has
 def test_handle_made_before_fork_is_refused_after_it() -> None:
     handle = Handle()
     read, write = os.pipe()

@@ -14,11 +14,11 @@ from cudnn_backend_py.torch_ops import (
 )
 from cudnn_backend_py.torch_ops.arguments import SCALES, TENSORS, Options
 from cudnn_backend_py.torch_ops.operators import load_torch
+from tests.support.gpus import needs_two_gpus
 from tests.support.torch_reference import Masks, attend, error, fill_pages, gradients, pack, unpack
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
 pytestmark = pytest.mark.filterwarnings("default::DeprecationWarning", "default::FutureWarning")  # torch's own
-TWO = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="did not run: there are no two GPUs")
 
 
 load_torch()
@@ -218,7 +218,7 @@ def test_streams_do_not_share_scratch_memory() -> None:
         assert all(torch.equal(x, case[5]) for x in mine)
 
 
-@TWO
+@needs_two_gpus
 @pytest.mark.parametrize("shapes", ["exact", "any"])
 def test_two_gpus(shapes: str) -> None:
     """Each call runs where its tensors are, whichever GPU is current."""
@@ -239,7 +239,7 @@ def test_two_gpus(shapes: str) -> None:
         assert error(o, pack(attend(*wide, Masks(), len_q=lens, len_kv=lens)[0], many)) < 2e-3
 
 
-@TWO
+@needs_two_gpus
 def test_tensors_of_two_gpus_are_refused() -> None:
     from cudnn_backend_py import UsageError
 

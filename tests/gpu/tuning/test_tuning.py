@@ -85,6 +85,7 @@ def test_with_no_tolerance_only_equal_bits_are_timed(gpu: Target) -> None:
             assert "0.00e+00 is allowed" in item["reason"]
 
 
+@pytest.mark.alone
 def test_engines_beyond_the_heuristics_agree_and_the_budget_is_kept(gpu: Target) -> None:
     graph = attention.sdpa_backward(batch=2, heads=8, seq_q=1024, head_dim=64, causal=True)
     began = time.monotonic()

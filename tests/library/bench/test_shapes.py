@@ -100,10 +100,13 @@ def test_memory_that_grows_is_not_accepted() -> None:
 
 def test_every_replay_counts() -> None:
     good = {"largest_relative_error": 0.001, "replays": 10, "counted": 10, "build_in_capture": "plan-in-capture"}
+    good["asked"] = 10
     good["points"] = [{"resident_bytes": 1, "gpu_bytes": 1}] * 2
     assert set(passed(good, capture_soak.ACCEPTED).values()) == {True}
     bad = passed(good | {"counted": 9, "build_in_capture": "it was built"}, capture_soak.ACCEPTED)
     assert list(bad.values()).count(False) == 2
+    ended = passed(good | {"asked": 20}, capture_soak.ACCEPTED)
+    assert [name for name, right in ended.items() if not right] == ["replays there was no time for"]
 
 
 def test_operators_are_accepted_by_torchs_host_time() -> None:
@@ -124,13 +127,13 @@ def test_operators_are_accepted_by_torchs_host_time() -> None:
 
 
 def epoch(step: float, first: float, losses: list[float]) -> dict[str, Any]:
-    return {"first_step_ms": first, "step_ms": step, "seconds": first, "steps": 2, "tokens_per_second": 10} | {
-        "losses": losses
-    }
+    times = {"first_step_ms": first, "step_ms": step, "host_ms": step, "seconds": first}
+    return {**times, "steps": 2, "tokens_per_second": 10, "losses": losses}
 
 
 def trained(step: float, first: float, losses: list[float]) -> dict[str, Any]:
-    epochs = {name: epoch(step, first, losses) for name in model.EPOCHS}
+    epochs: dict[str, Any] = {name: epoch(step, first, losses) for name in model.EPOCHS}
+    epochs["same weights"] = {"losses": [round(losses[0], 1)], "gradients": [[losses[1] / round(losses[0], 1)]]}
     served = {"prefill_ms": 1.0, "first_decode_ms": 1.0, "decode_ms": 1.0, "tokens_per_second": 9, "loss": losses[0]}
     return {"packed": epochs, "padded": epochs, "serving": served, "serving, captured": served}
 
@@ -140,7 +143,7 @@ def test_the_model_is_accepted_by_its_peers() -> None:
     assert set(passed(made, model.ACCEPTED).values()) == {None}
     made["makers"] |= {"ours, adaptive": trained(9.0, 1.0, [5.01, 4.0]), "torch cudnn": trained(9.0, 9.0, [5.0, 4.0])}
     assert set(passed(made, model.ACCEPTED).values()) == {True}
-    assert model.model_table(made).row_count == 14
+    assert model.model_table(made).row_count == 20
     made["makers"]["ours, adaptive"] = trained(11.0, 8.0, [6.0, 4.0])
     assert set(passed(made, model.ACCEPTED).values()) == {False}
 
@@ -148,4 +151,4 @@ def test_the_model_is_accepted_by_its_peers() -> None:
 def test_what_was_not_measured_is_told() -> None:
     made: dict[str, Any] = {"parameters": 1, "makers": {"cudnn-frontend": {"not measured": "it is not installed"}}}
     assert set(passed(made, model.ACCEPTED).values()) == {None}
-    assert model.model_table(made).row_count == 14
+    assert model.model_table(made).row_count == 20

@@ -32,6 +32,7 @@ TORCH = SimpleNamespace(
     version=SimpleNamespace(git_version="0123abc"),
     _C=SimpleNamespace(_GLIBCXX_USE_CXX11_ABI=True),
 )
+needs_c = pytest.mark.skipif(shutil.which("cc") is None, reason="did not run: there is no C compiler")
 
 
 @pytest.fixture
@@ -67,12 +68,13 @@ def asked(torch: Any = TORCH) -> tuple[Extension, list[Any]]:
 @pytest.fixture
 def in_c(tmp_path: Path, compiler: Any) -> Any:
     """A compiler that writes an extension module which has nothing in it."""
-    real = shutil.which("cc") or pytest.skip("did not run: there is no C compiler")
     (tmp_path / "module.c").write_text(MODULE)
-    compiler(f'exec {real} -shared -fPIC -I{sysconfig.get_paths()["include"]} {tmp_path}/module.c -o "$2"')
+    include = sysconfig.get_paths()["include"]
+    compiler(f'exec {shutil.which("cc")} -shared -fPIC -I{include} {tmp_path}/module.c -o "$2"')
     return compiler
 
 
+@needs_c
 def test_it_is_built_once_and_loaded_by_all(in_c: Any, folder: Path) -> None:
     for _ in range(3):
         extension, given = asked()
@@ -85,12 +87,14 @@ def test_it_is_built_once_and_loaded_by_all(in_c: Any, folder: Path) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
+@needs_c
 def test_it_is_asked_for_once(in_c: Any, folder: Path) -> None:
     extension, given = asked()
     extension.ask(TORCH, given.append)
     assert len(given) == 1
 
 
+@needs_c
 def test_other_torch_is_another_build(in_c: Any, folder: Path) -> None:
     changes = {
         "__version__": "2.12.0+cu130",
@@ -129,6 +133,7 @@ def test_what_cannot_be_loaded_is_said(compiler: Any, folder: Path) -> None:
     assert extension.state.startswith("it cannot be loaded: ")
 
 
+@needs_c
 def test_module_that_cannot_be_used_is_none(in_c: Any, folder: Path) -> None:
     def refuse(_module: Any) -> None:
         raise OSError("of another torch")
@@ -159,6 +164,7 @@ def test_it_can_be_left_out(monkeypatch: pytest.MonkeyPatch, compiler: Any) -> N
     assert compiler.runs() == 0
 
 
+@needs_c
 def test_folder_that_others_can_write_is_not_loaded_from(in_c: Any, folder: Path) -> None:
     asked()
     folder.chmod(0o777)
@@ -167,6 +173,7 @@ def test_folder_that_others_can_write_is_not_loaded_from(in_c: Any, folder: Path
     assert "has mode 0777, needed is 0700" in extension.state
 
 
+@needs_c
 def test_file_that_others_can_write_is_not_loaded(in_c: Any, folder: Path) -> None:
     asked()
     (folder / Build.of(TORCH).file).chmod(0o666)
