@@ -240,9 +240,13 @@ class Memory:
 
     def clear(self, address: int, size_bytes: int, stream: int) -> None:
         """Set memory to zero when a stream comes to it. C: ``cuMemsetD8Async``."""
-        size = ctypes.c_size_t(size_bytes)
+        self.fill(address, size_bytes, 0, stream)
+
+    def fill(self, address: int, size_bytes: int, byte: int, stream: int) -> None:
+        """Set every byte of memory when a stream comes to it. C: ``cuMemsetD8Async``."""
+        value, size = ctypes.c_ubyte(byte), ctypes.c_size_t(size_bytes)
         with on_device(self._device):
-            run_driver("cuMemsetD8Async", ctypes.c_uint64(address), 0, size, ctypes.c_void_p(stream))
+            run_driver("cuMemsetD8Async", ctypes.c_uint64(address), value, size, ctypes.c_void_p(stream))
 
     def copy_in(self, array: Any) -> int:
         """Return the address of new memory with what a C-contiguous NumPy array holds. C: ``cuMemcpyHtoD``."""

@@ -16,7 +16,7 @@ from ..graph.data_types import BOOLEAN_TYPES
 from ..graph.formats import encode, storage_type
 from .agreement import TOLERANCES, has_storage
 
-__all__ = ["made_up_inputs"]
+__all__ = ["known_values", "made_up_inputs"]
 
 
 def made_up_inputs(graph: Graph, seed: int = 0, *, given: Collection[str | int] = ()) -> dict[int, Any]:
@@ -33,7 +33,7 @@ def made_up_inputs(graph: Graph, seed: int = 0, *, given: Collection[str | int] 
     rng = np.random.default_rng(seed)
     pool = rng.standard_normal((1 << 20) - 3)  # a prime number of them, so rows do not repeat
     written = {tensor.uid for tensor in graph.outputs}
-    known = _known_values(graph)
+    known = known_values(graph)
     found: dict[int, Any] = {}
     for tensor in graph.variant_pack_tensors:
         if (
@@ -73,7 +73,7 @@ def _made_up(tensor: Tensor, pool: NDArray[np.float64]) -> Any:
     return np.resize(encode(pool * scale + shift, tensor.data_type), tensor.span_elements)
 
 
-def _known_values(graph: Graph) -> dict[int, Any]:
+def known_values(graph: Graph) -> dict[int, Any]:
     """Return the values of inputs whose meaning is known: ragged offsets, and those of attention by their names."""
     from ..graph.attention.recognize import read_attention
 

@@ -9,26 +9,21 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, UsageError
-from ..execution.arguments import Arguments
-from ..execution.buffers import device_buffer
-from ..execution.run import VariantPack, variant_pack
+from ..execution.run import VariantPack
 from ..generated.enums import HeurMode
-from ..graph import Graph, Tensor
-from ..graph.formats import storage_type
-from ..native.cuda import Memory, Timer, l2_bytes
+from ..graph import Graph
 from ..plans.build import forget_plans, shared_target
 from ..plans.cache import PlanCache, default_cache, plan_key
 from ..plans.engine import EngineConfig, OperationGraph, heur_mode
 from ..plans.plan import Plan, build_plan
 from ..plans.select import Selection, candidates, nothing_selected, tuned_options
 from ..target import Target
-from .agreement import Difference, compare, has_storage, limit_of
-from .inputs import made_up_inputs
+from .agreement import Difference, compare, limit_of
 from .neighbours import _find_others
+from .stage import Stage
 from .statistics import L2, MIN_ROUNDS, Budget, Timing, choose, evidence_table, hopeless
 
 __all__ = ["Tuned", "autotune", "tune"]
@@ -62,6 +57,14 @@ class _Candidate:
             self.plan.close()
             self.plan = None
 
+    def sample(self, stage: Stage) -> None:
+        """Time it once with a cold L2 cache, and once more right after."""
+        assert self.plan is not None
+        assert self.pack is not None
+        cold, warm = stage.sample(self.plan, self.pack)
+        self.times["cold"].append(cold)
+        self.times["warm"].append(warm)
+
     def timing(self) -> dict[L2, Timing]:
         return {state: Timing.of(times) for state, times in self.times.items()}
 
@@ -84,96 +87,8 @@ class _Candidate:
         return plain
 
 
-class _Stage:
-    """Buffers of one graph on the GPU, the memory that empties the L2 cache, and a timer."""
-
-    def __init__(self, graph: Graph, target: Target, buffers: Mapping[str | int, Any] | None) -> None:
-        assert target.handle is not None
-        self.graph, self.handle = graph, target.handle
-        device = target.handle.device or 0
-        self.memory, self._timer = Memory(device), Timer(device, 3)
-        self._workspace, self._workspace_bytes = 0, 0
-        try:
-            self.buffers = self._place_buffers(buffers or {})
-            self.l2_bytes = l2_bytes(device)
-            self._flush_bytes = max(2 * self.l2_bytes, 1 << 22)
-            self._flush = self.memory.allocate(self._flush_bytes)
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        self._timer.close()
-        self.memory.free()
-
-    def _place_buffers(self, given: Mapping[str | int, Any]) -> dict[str | int, Any]:
-        """Return a device buffer or number for every tensor: the caller's, or one made up here."""
-        arguments = Arguments(self.graph)
-        placed: dict[str | int, Any] = {}
-        for name, buffer in arguments.match(given).items():
-            if isinstance(buffer, np.ndarray) and name not in arguments.by_value:
-                raise UsageError(
-                    f"buffer {name!r} is a NumPy array, a device buffer is needed", code="buffer-not-on-device"
-                )
-            placed[arguments[name].uid] = buffer
-        for uid, value in made_up_inputs(self.graph, given=placed).items():
-            placed[uid] = self.memory.copy_in(value) if isinstance(value, np.ndarray) else value
-        for tensor in self.graph.variant_pack_tensors:
-            if tensor.uid not in placed and not tensor.by_value:
-                placed[tensor.uid] = self.memory.zeros(tensor.span_bytes)
-        return placed
-
-    def pack(self, plan: Plan) -> VariantPack:
-        """Return the variant pack of a plan, with a workspace that is large enough."""
-        if plan.workspace_bytes > self._workspace_bytes:
-            self._workspace = self.memory.allocate(plan.workspace_bytes)
-            self._workspace_bytes = plan.workspace_bytes
-        return variant_pack(plan, self.buffers, workspace_ptr=self._workspace)
-
-    def launch(self, candidate: _Candidate) -> None:
-        assert candidate.plan is not None
-        assert candidate.pack is not None
-        candidate.plan.descriptor.execute(self.handle, candidate.pack.descriptor)
-
-    def results(self, candidate: _Candidate) -> dict[str, NDArray[Any]]:
-        """Run a candidate on outputs that were zero before; return the outputs as they lie in memory."""
-        outputs = {tensor.uid: tensor for tensor in self.graph.outputs}.values()
-        for tensor in outputs:
-            if math.prod(tensor.dims) == tensor.span_elements:  # nothing else lies between its elements
-                self.memory.clear(self._address(tensor), tensor.span_bytes, self.handle.stream)
-        self.launch(candidate)
-        self.memory.synchronize(self.handle.stream)
-        return {tensor.name: self._read(tensor) for tensor in outputs}
-
-    def _address(self, tensor: Tensor) -> int:
-        return device_buffer(self.buffers[tensor.uid], tensor.name).ptr
-
-    def _read(self, tensor: Tensor) -> NDArray[Any]:
-        if not has_storage(tensor.data_type):
-            raw = np.empty(tensor.span_bytes, np.uint8)
-            self.memory.copy_out(self._address(tensor), raw)
-            return raw
-        image = np.empty(tensor.span_elements, storage_type(tensor.data_type))
-        self.memory.copy_out(self._address(tensor), image)
-        strides = tuple(stride * image.itemsize for stride in tensor.strides)
-        return np.lib.stride_tricks.as_strided(image, tensor.dims, strides)
-
-    def sample(self, candidate: _Candidate) -> None:
-        """Time a candidate once with a cold L2 cache, and once more right after."""
-        stream, timer = self.handle.stream, self._timer
-        # While this memory is written, the host gets ahead: the GPU does not wait for launches.
-        self.memory.clear(self._flush, self._flush_bytes, stream)
-        timer.mark(0, stream)
-        self.launch(candidate)
-        timer.mark(1, stream)
-        self.launch(candidate)
-        timer.mark(2, stream)
-        candidate.times["warm"].append(timer.microseconds(1, 2))
-        candidate.times["cold"].append(timer.microseconds(0, 1))
-
-
 def _prepare(
-    stage: _Stage,
+    stage: Stage,
     all_of_them: list[_Candidate],
     budget: Budget,
     tolerance: float | Mapping[str, float] | None,
@@ -192,7 +107,7 @@ def _prepare(
             candidate.plan = build_plan(candidate.config)
             candidate.build_s = time.perf_counter() - began
             candidate.pack = stage.pack(candidate.plan)
-            results = stage.results(candidate)
+            results = stage.results(candidate.plan, candidate.pack)
         except CudnnStatusError as error:
             candidate.drop("failed", f"{error.headline}: {error.last_error.strip() or 'no last-error text'}")
             continue
@@ -234,17 +149,17 @@ def _disagreement(
     return "; ".join(whys) or None
 
 
-def _measure(stage: _Stage, ready: list[_Candidate], budget: Budget, report: Progress) -> int:
+def _measure(stage: Stage, ready: list[_Candidate], budget: Budget, report: Progress) -> int:
     """Time the candidates in rounds until the budget or the rounds are used up; return the number of rounds."""
     for candidate in ready:
         for _ in range(WARM_UP):
-            stage.sample(candidate)
+            candidate.sample(stage)
         candidate.times = {"cold": [], "warm": []}
     racing, rounds, longest = list(ready), 0, 0.0
     while rounds < MAX_ROUNDS and (rounds == 0 or budget.allows(longest)):
         began = time.perf_counter()
         for candidate in racing[rounds % len(racing) :] + racing[: rounds % len(racing)]:
-            stage.sample(candidate)
+            candidate.sample(stage)
         longest = max(longest, time.perf_counter() - began)
         rounds += 1
         report(f"round {rounds} of {MAX_ROUNDS}, {len(racing)} candidates", PREPARING + 0.4 * rounds / MAX_ROUNDS)
@@ -339,7 +254,7 @@ def autotune(
         )
     wanted = replace(selection or Selection(), modes=tuple(map(heur_mode, modes)))
     tried, refused = _gather(OperationGraph(graph, live), wanted, engines, max_candidates, budget)
-    stage = _Stage(graph, live, buffers)
+    stage = Stage(graph, live, buffers)
     try:
         with _reporting(progress) as report:
             ready = _prepare(stage, tried, budget, tolerance, report)

@@ -1,0 +1,136 @@
+"""Buffers of one graph on the GPU of this process, on which its plans run and are timed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UsageError
+from ..execution.arguments import Arguments
+from ..execution.buffers import device_buffer
+from ..execution.run import VariantPack, variant_pack
+from ..graph import Graph, Tensor
+from ..graph.formats import storage_type
+from ..native.cuda import Memory, Timer, l2_bytes
+from ..plans.plan import Plan
+from ..target import Target
+from .agreement import has_storage
+from .inputs import made_up_inputs
+
+__all__ = ["Stage"]
+
+
+class Stage:
+    """Buffers of one graph on the GPU, the memory that empties the L2 cache, and a timer.
+
+    Parameters
+    ----------
+    buffers
+        Device buffers of the caller, by name or uid.
+    inputs
+        What the other tensors that are read hold, by uid: memory as an array, or a number of a by-value tensor; made
+        up if not given.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        target: Target,
+        buffers: Mapping[str | int, Any] | None = None,
+        inputs: Mapping[int, Any] | None = None,
+    ) -> None:
+        assert target.handle is not None
+        self.graph, self.handle = graph, target.handle
+        device = target.handle.device or 0
+        self.memory, self._timer = Memory(device), Timer(device, 3)
+        self._workspace, self._workspace_bytes = 0, 0
+        try:
+            self.buffers = self._place_buffers(buffers or {}, inputs)
+            self.l2_bytes = l2_bytes(device)
+            self._flush_bytes = max(2 * self.l2_bytes, 1 << 22)
+            self._flush = self.memory.allocate(self._flush_bytes)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Free its memory."""
+        self._timer.close()
+        self.memory.free()
+
+    def _place_buffers(self, given: Mapping[str | int, Any], inputs: Mapping[int, Any] | None) -> dict[str | int, Any]:
+        """Return a device buffer or number for every tensor: the caller's, or one of its own."""
+        arguments = Arguments(self.graph)
+        placed: dict[str | int, Any] = {}
+        for name, buffer in arguments.match(given).items():
+            if isinstance(buffer, np.ndarray) and name not in arguments.by_value:
+                raise UsageError(
+                    f"buffer {name!r} is a NumPy array, a device buffer is needed", code="buffer-not-on-device"
+                )
+            placed[arguments[name].uid] = buffer
+        made = made_up_inputs(self.graph, given=placed) if inputs is None else inputs
+        by_value = {tensor.uid for tensor in arguments.by_value.values()}
+        for uid, value in made.items():
+            in_memory = isinstance(value, np.ndarray) and uid not in by_value
+            placed[uid] = self.memory.copy_in(value) if in_memory else value
+        for tensor in self.graph.variant_pack_tensors:
+            if tensor.uid not in placed and not tensor.by_value:
+                placed[tensor.uid] = self.memory.zeros(tensor.span_bytes)
+        return placed
+
+    def pack(self, plan: Plan) -> VariantPack:
+        """Return the variant pack of a plan, with a workspace that is large enough."""
+        if plan.workspace_bytes > self._workspace_bytes:
+            self._workspace = self.memory.allocate(plan.workspace_bytes)
+            self._workspace_bytes = plan.workspace_bytes
+        return variant_pack(plan, self.buffers, workspace_ptr=self._workspace)
+
+    def launch(self, plan: Plan, pack: VariantPack) -> None:
+        """Begin one run of a plan."""
+        plan.descriptor.execute(self.handle, pack.descriptor)
+
+    def results(self, plan: Plan, pack: VariantPack, *, before: int = 0) -> dict[str, NDArray[Any]]:
+        """Run a plan on outputs of which every byte was `before`; return the outputs as they lie in memory."""
+        outputs = {tensor.uid: tensor for tensor in self.graph.outputs}.values()
+        for tensor in outputs:
+            if math.prod(tensor.dims) == tensor.span_elements:  # nothing else lies between its elements
+                self.memory.fill(self._address(tensor), tensor.span_bytes, before, self.handle.stream)
+        self.launch(plan, pack)
+        self.memory.synchronize(self.handle.stream)
+        return {tensor.name: self._read(tensor) for tensor in outputs}
+
+    def _address(self, tensor: Tensor) -> int:
+        return device_buffer(self.buffers[tensor.uid], tensor.name).ptr
+
+    def read(self, tensor: Tensor) -> NDArray[Any]:
+        """Return the memory of a tensor: its elements up to the last, or bytes where they are no NumPy elements."""
+        if has_storage(tensor.data_type):
+            image = np.empty(tensor.span_elements, storage_type(tensor.data_type))
+        else:
+            image = np.empty(tensor.span_bytes, np.uint8)
+        self.memory.copy_out(self._address(tensor), image)
+        return image
+
+    def _read(self, tensor: Tensor) -> NDArray[Any]:
+        image = self.read(tensor)
+        if not has_storage(tensor.data_type):
+            return image
+        strides = tuple(stride * image.itemsize for stride in tensor.strides)
+        return np.lib.stride_tricks.as_strided(image, tensor.dims, strides)
+
+    def sample(self, plan: Plan, pack: VariantPack) -> tuple[float, float]:
+        """Return the microseconds of a run with a cold L2 cache, and of another one right after."""
+        stream, timer = self.handle.stream, self._timer
+        # While this memory is written, the host gets ahead: the GPU does not wait for launches.
+        self.memory.clear(self._flush, self._flush_bytes, stream)
+        timer.mark(0, stream)
+        self.launch(plan, pack)
+        timer.mark(1, stream)
+        self.launch(plan, pack)
+        timer.mark(2, stream)
+        warm = timer.microseconds(1, 2)
+        return timer.microseconds(0, 1), warm

@@ -1,0 +1,603 @@
+"""How far a right result may lie from the interpreter's, for each element of each output.
+
+The interpreter runs with cuDNN's roundings (``center``), and eight times more with its arithmetic shaken: whatever may
+be rounded otherwise, or summed in another order, is moved by a random amount about as large as that can be. How far the
+results move is how far a right kernel may be off; no operation needs an error analysis of its own. With u(T) the unit
+roundoff of a type (2^-24 for float32, 2^-11 for float16), signs random and sizes between half and whole:
+
+* where a number is not exact in the type of the tensor it is written to, 2 u(T);
+* elements read by sums of K products, 2 sqrt(K) u(A), and their results, (4 + K / 16) u(A), with A the type that sums
+  are kept in: float32, but of 8-bit operands 14 bits (as measured of Hopper's tensor cores), of engines that say so
+  float16. Nothing, if operands are whole numbers and no sum can leave A's exact ones;
+* operands of tensor cores that are wider than these take: u(TF32) = 2^-11, or that of the other operand's type;
+* functions that are no single rounding (exp, tanh, division): 2^-20 of the result, 2^-22 of the argument, and what
+  :data:`~cudnn_backend_py.graph.interpret.pointwise.APPROXIMATE` says;
+* denormal float32 numbers, which kernels may take for 0, are 0 in every other run.
+
+The runs come in pairs with opposite signs, so that a comparison near its edge falls to both sides. ``spread`` is four
+times the root mean square of the movements, of sums at least half of that of their neighbours along the last axis. A
+right result lies between ``center - spread`` and ``center + spread``, each rounded to the type of the output. Where all
+shaken runs are NaN, or an infinity of one sign, or finite, so has the result to be.
+
+A fault that moves every element a little (a wrong scale by 1 %) may hide in single elements of short types, and is
+found by their number: the root mean square of all errors, each over its own rounding and movement, is below 1.5.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp, RngDistribution
+from ...generated.operations import CONVOLUTIONS
+from ...graph import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
+from ...graph.data_types import BOOLEAN_TYPES, DATA_TYPES, FP8_TYPES, HALF_TYPES
+from ...graph.formats import is_integer, round_to
+from ...graph.interpret import OPERATIONS
+from ...graph.interpret.pointwise import APPROXIMATE
+from ...graph.interpret.run import Run
+from ...graph.philox import dropout_mask
+
+__all__ = ["Arithmetic", "Comparison", "Expected", "expect"]
+
+Floats = NDArray[np.float64]
+Numbers = NDArray[Any]
+_D, _P, _T = DescriptorType, PointwiseMode, DataType
+
+RUNS = 8  # in pairs
+POOLED = 0.5  # of what neighbours move, at least: eight runs may miss how far a sum can
+WIDTH = 4.0  # spread over the root mean square of movements
+ROUNDINGS = 2.0  # how many unit roundoffs a written number moves
+DRIFT = 1.5  # root mean square of all errors over what is expected of them
+ENOUGH = 64  # elements, for that to mean something
+_TINY = 2.0**-126  # below it float32 is denormal
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """What an engine may do to numbers beyond float32 arithmetic.
+
+    Parameters
+    ----------
+    tensor_cores
+        float32 operands of products may be rounded to TF32.
+    short_sums
+        Sums may be kept in float16.
+    transformed
+        Unit roundoff of operands that are transformed first (Winograd, FFT), 0 where they are not.
+    """
+
+    tensor_cores: bool = True
+    short_sums: bool = False
+    transformed: float = 0.0
+
+    @classmethod
+    def of(cls, notes: Iterable[str] | None) -> Arithmetic:
+        """Return what the names of an engine's numerical notes say; of no engine in particular, None."""
+        if notes is None:
+            return cls()
+        held = set(notes)
+        transformed = max([0.0, *(roundoff for name, roundoff in _TRANSFORMS.items() if name in held)])
+        return cls(
+            bool(held & {"TENSOR_CORE", "DOWN_CONVERT_INPUTS"}), "REDUCED_PRECISION_REDUCTION" in held, transformed
+        )
+
+
+_TRANSFORMS = {
+    "FFT": 2.0**-18,
+    "WINOGRAD": 2.0**-16,
+    "WINOGRAD_TILE_4x4": 2.0**-9,
+    "WINOGRAD_TILE_6x6": 2.0**-8,
+    "WINOGRAD_TILE_13x13": 2.0**-7,
+}
+
+
+# roundoff
+
+
+def _roundoff(data_type: DataType) -> float:
+    """Return the unit roundoff of a type, 0 of integers."""
+    facts = DATA_TYPES[data_type]
+    if facts.form is not None:
+        return 2.0 ** -(facts.form.mantissa + 1)
+    return {_T.HALF: 2.0**-11, _T.DOUBLE: 2.0**-53, _T.FP8_E8M0: 0.5}.get(data_type, 0.0 if facts.limits else 2.0**-24)
+
+
+def _least(data_type: DataType) -> float:
+    """Return half the distance of the smallest numbers of a type."""
+    facts = DATA_TYPES[data_type]
+    if facts.form is not None:
+        return 2.0 ** -(facts.form.bias + facts.form.mantissa)
+    return {_T.HALF: 2.0**-25, _T.FLOAT: 2.0**-150}.get(data_type, 0.0)
+
+
+def _is_float(data_type: DataType) -> bool:
+    return data_type not in BOOLEAN_TYPES and not is_integer(data_type)
+
+
+def _is_tf32(values: Floats) -> NDArray[np.bool_]:
+    return np.asarray((values.astype(np.float32).view(np.uint32) & 0x1FFF) == 0)
+
+
+# what operations do
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """How an operation is shaken: relative movements of what it reads and writes, and one relative to what it reads."""
+
+    read: float = 0.0
+    written: float = 0.0
+    absolute: float = 0.0
+    narrow: DataType | None = None  # operands of tensor cores become this
+    sums: int = 0  # of so many products, 0 if it is none
+    kept: float = 2.0**-24  # roundoff of what sums are kept in
+
+
+_MOVES = {
+    _D.OPERATION_RESHAPE, _D.OPERATION_TRANSPOSE, _D.OPERATION_SLICE, _D.OPERATION_CONCAT, _D.OPERATION_SIGNAL,
+    _D.OPERATION_PAGED_CACHE_LOAD, _D.OPERATION_EXPAND_BAND_MATRIX, _D.OPERATION_CONTRACT_BAND_MATRIX,
+    _D.OPERATION_DIAGONAL_BAND_MASK, _D.OPERATION_RNG,
+}  # fmt: skip
+_ROUNDED = {
+    _P.ADD, _P.SUB, _P.MUL, _P.MAX, _P.MIN, _P.ABS, _P.NEG, _P.CEIL, _P.FLOOR, _P.IDENTITY, _P.RELU_FWD, _P.RELU_BWD,
+    _P.BINARY_SELECT, _P.GEN_INDEX, _P.LOGICAL_AND, _P.LOGICAL_OR, _P.LOGICAL_NOT,
+    *(mode for mode in _P if mode.name.startswith("CMP_")),
+}  # fmt: skip
+_FUNCTION = _Rule(2.0**-22, 2.0**-20, 2.0**-22)
+
+
+def _pointwise_rule(op: Pointwise) -> _Rule:
+    if op.mode in _ROUNDED:
+        scaled = any(factor not in (None, 1.0) for factor in (op.alpha1, op.alpha2))
+        return _Rule(read=2.0**-23) if scaled else _Rule()
+    near = APPROXIMATE.get(op.mode, 0.0)
+    return _Rule(_FUNCTION.read, _FUNCTION.written + 2 * near, _FUNCTION.absolute + near / 8)
+
+
+def _terms(op: Op) -> int:
+    """Return the most numbers that are added up for one result."""
+    if isinstance(op, Matmul):
+        return op.a.dims[-1]
+    if isinstance(op, Reduction):
+        return math.prod(op.x.dims) // math.prod(op.y.dims)
+    assert isinstance(op, Operation)
+    fields = op.fields
+    if op.kind in CONVOLUTIONS:
+        _, weights, response = (fields[port].dims for port in CONVOLUTIONS[op.kind])
+        if op.kind is _D.OPERATION_CONVOLUTION_BACKWARD_FILTER:
+            return int(math.prod(response) // response[1])
+        return int(math.prod(weights) // (weights[0] if op.kind is _D.OPERATION_CONVOLUTION_FORWARD else weights[1]))
+    if op.kind is _D.OPERATION_MOE_GROUPED_MATMUL:
+        return int(fields["token"].dims[-1])
+    if op.kind is _D.OPERATION_MOE_GROUPED_MATMUL_BWD:
+        return int(fields["token"].dims[-2])
+    if op.kind in (_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD):
+        pages = fields["page_table_k"].dims[2] if "page_table_k" in fields else 1
+        return int(max(fields["q"].dims[3], fields["q"].dims[2], fields["k"].dims[2] * pages))
+    if op.kind is _D.OPERATION_SOFTMAX:
+        return int(fields["x"].dims[-1])
+    sizes = [math.prod(tensor.dims) for tensor in op.outputs().values()]
+    sizes += [math.prod(fields[name].dims) for name in ("mean", "inv_variance") if name in fields]
+    read = max((math.prod(tensor.dims) for tensor in op.inputs().values()), default=1)
+    if op.kind in _NORMS and "scale" in fields:  # layer norms: what is normalized together has the dims of the scale
+        sizes.append(max(1, read // math.prod(fields["scale"].dims)))
+    return max(1, read // max(1, min(sizes)))
+
+
+_NORMS = (_D.OPERATION_NORM_FORWARD, _D.OPERATION_NORM_BACKWARD)
+_PRODUCTS = {
+    *CONVOLUTIONS, _D.OPERATION_MATMUL, _D.OPERATION_MOE_GROUPED_MATMUL, _D.OPERATION_MOE_GROUPED_MATMUL_BWD,
+    _D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD,
+}  # fmt: skip
+_FACTORS = {"a", "b", "x", "w", "dy", "token", "weight", "doutput", "q", "k", "v", "o", "d_o"}
+
+
+def _sum_rule(op: Op, arithmetic: Arithmetic) -> _Rule:
+    terms = _terms(op)
+    kept, narrow, read = 2.0**-24, None, 0.0
+    if op.kind in _PRODUCTS:
+        kinds = [tensor.data_type for port, tensor in op.inputs().items() if port in _FACTORS]
+        short = [kind for kind in kinds if kind in HALF_TYPES or kind in FP8_TYPES]
+        if short and all(kind in FP8_TYPES for kind in kinds):
+            kept = 2.0**-14
+        elif arithmetic.short_sums:
+            kept = 2.0**-11
+        if short:
+            narrow = max(short, key=_roundoff)
+        elif arithmetic.tensor_cores:
+            narrow = _T.FLOAT  # TF32
+        read = arithmetic.transformed
+    compute = getattr(op, "compute_type", None) or _compute_type(op)
+    kept = max(kept, _roundoff(compute))
+    written = (4 + terms / 16) * kept if kept < 2.0**-20 else (4 + math.sqrt(terms)) * kept
+    return _Rule(read + 2 * math.sqrt(terms) * kept, written, 0.0, narrow, terms, kept)
+
+
+def _compute_type(op: Op) -> DataType:
+    fields = op.parameters()
+    if isinstance(fields.get("math_prec"), DataType):
+        return DataType(fields["math_prec"])
+    for value in fields.values():
+        kind = getattr(value, "fields", {}).get("comp_type")
+        if isinstance(kind, DataType):
+            return kind
+    return _T.FLOAT
+
+
+def _rule(op: Op, arithmetic: Arithmetic) -> _Rule:
+    if isinstance(op, Pointwise):
+        return _pointwise_rule(op)
+    if op.kind in _MOVES:
+        return _Rule()
+    if isinstance(op, Reduction) and op.operator in (ReduceTensorOp.MIN, ReduceTensorOp.MAX, ReduceTensorOp.AMAX):
+        return _Rule()
+    rule = _sum_rule(op, arithmetic)
+    if op.kind in _WHOLE or (isinstance(op, Reduction) and op.operator in (ReduceTensorOp.ADD, ReduceTensorOp.NORM1)):
+        return rule
+    # What takes roots, quotients or exponentials as well; sums alone of whole numbers may be exact.
+    return _Rule(rule.read + _FUNCTION.read, rule.written + _FUNCTION.written, 0.0, rule.narrow, 0, rule.kept)
+
+
+_WHOLE = _PRODUCTS - {_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD}
+_WHOLE |= {_D.OPERATION_GEN_STATS, _D.OPERATION_RESAMPLE_FWD, _D.OPERATION_RESAMPLE_BWD}
+
+
+# shaken runs
+
+
+class _Shaken(Run):
+    """A run that rounds, and moves numbers as much as another right run might; one without noise moves nothing.
+
+    Attributes
+    ----------
+    written
+        What the operations wrote, by uid, before it was rounded to the type of its tensor.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        inputs: Mapping[str | int, ArrayLike],
+        arithmetic: Arithmetic,
+        noise: np.random.Generator | None = None,
+        sign: float = 1.0,
+    ) -> None:
+        super().__init__(graph, inputs, OPERATIONS, rounding=True, rng=dropout_mask)
+        self.written: dict[int, Numbers] = {}
+        self._arithmetic, self._noise, self._sign = arithmetic, noise, sign
+        self._current = _Rule()
+        self._moved: dict[int, Numbers] = {}
+        self._factors: set[int] = set()
+        self._largest = 0.0
+
+    def operation(self, op: Op) -> None:
+        before = self._current, self._moved, self._factors
+        self._current = _rule(op, self._arithmetic) if self._noise is not None else _Rule()
+        self._moved = {}
+        self._factors = {tensor.uid for port, tensor in op.ports() if port in _FACTORS}
+        if self._current.sums and self._is_exact(op):
+            self._current = _Rule(narrow=self._current.narrow)
+        super().operation(op)
+        self._current, self._moved, self._factors = before
+
+    def exact(self) -> Run:
+        other = super().exact()
+        assert isinstance(other, _Shaken)
+        other._noise, other._current = None, _Rule()
+        return other
+
+    def read(self, tensor: Tensor) -> Numbers:
+        values = super().read(tensor)
+        if self._noise is None or not _is_float(tensor.data_type):
+            return values
+        if tensor.uid not in self._moved:
+            self._moved[tensor.uid] = self._move_read(tensor, values)
+        return self._moved[tensor.uid]
+
+    def write(self, tensor: Tensor, values: ArrayLike) -> None:
+        given = np.asarray(values)
+        if self._noise is not None and _is_float(tensor.data_type):
+            given = self._move_written(given.astype(np.float64), tensor)
+        self.written[tensor.uid] = given
+        if self._noise is not None and _is_float(tensor.data_type):
+            given = self._rounded_otherwise(given, tensor.data_type)
+        super().write(tensor, given)
+
+    def round_to_type(self, values: Floats, data_type: DataType) -> Floats:
+        if self._noise is not None and self.rounding and _is_float(data_type):
+            values = self._rounded_otherwise(np.asarray(values, dtype=np.float64), data_type)
+        return super().round_to_type(values, data_type)
+
+    def _is_exact(self, op: Op) -> bool:
+        """Return whether all the sums are of whole numbers, none of them beyond what the type of sums has exactly."""
+        most = 1.0
+        for tensor in op.inputs().values():
+            if not _is_float(tensor.data_type):
+                continue
+            values = Run.read(self, tensor)
+            if not np.isfinite(values).all() or (values != np.trunc(values)).any():
+                return False
+            most *= max(1.0, float(np.abs(values).max(initial=0.0)))
+        return most * self._current.sums * self._current.kept <= 0.5
+
+    def _draw(self, shape: tuple[int, ...]) -> Floats:
+        """Return random numbers between 0.5 and 1, either sign."""
+        assert self._noise is not None
+        drawn = self._noise.uniform(-0.5, 0.5, shape)
+        return np.asarray(self._sign * (drawn + np.copysign(0.5, drawn)))
+
+    def _move_read(self, tensor: Tensor, values: Numbers) -> Numbers:
+        rule = self._current
+        moved = values.astype(np.float64)
+        if rule.read:
+            moved = moved * (1 + rule.read * self._draw(moved.shape))
+        if rule.narrow is not None and tensor.uid in self._factors and tensor.data_type is _T.FLOAT:
+            if rule.narrow is _T.FLOAT:
+                roundoff, held = 2.0**-10, _is_tf32(values)
+            else:
+                roundoff, held = _roundoff(rule.narrow), round_to(values, rule.narrow) == values
+            moved = np.where(held, moved, moved * (1 + roundoff * self._draw(moved.shape)))
+        if self._sign < 0 and tensor.data_type is not _T.DOUBLE:
+            moved = np.where(np.abs(moved) < _TINY, 0.0, moved)
+        return moved
+
+    def _move_written(self, values: Floats, tensor: Tensor) -> Floats:
+        rule = self._current
+        if rule.written:
+            values = values * (1 + rule.written * self._draw(values.shape))
+        if rule.absolute:
+            size: Any = np.ones(1)
+            for moved in self._moved.values():
+                size = np.maximum(size, np.abs(moved)) if moved.ndim == values.ndim else size
+            values = values + rule.absolute * np.where(np.isfinite(size), size, 0.0) * self._draw(values.shape)
+        inexact = round_to(values, _T.FLOAT) != values
+        if tensor.data_type is not _T.DOUBLE and inexact.any():
+            shift = np.maximum(np.abs(values) * 2.0**-24, 2.0**-150) * ROUNDINGS * self._draw(values.shape)
+            values = np.where(inexact & np.isfinite(values), values + shift, values)
+        return values
+
+    def _rounded_otherwise(self, values: Floats, data_type: DataType) -> Floats:
+        """Return values moved by about as much as their rounding may be off."""
+        inexact = np.isfinite(values) & (round_to(values, data_type) != values)
+        if not inexact.any():
+            return values
+        shift = np.maximum(np.abs(values) * _roundoff(data_type), _least(data_type)) * ROUNDINGS
+        return np.where(inexact, values + shift * self._draw(values.shape), values)
+
+
+def _run(run: _Shaken) -> dict[int, Floats]:
+    """Return what the outputs of a graph would be before they are rounded, by uid, as float64."""
+    found: dict[int, Floats] = {}
+    with np.errstate(all="ignore"):
+        for op in run.graph.ops:
+            run.operation(op)
+        for tensor in run.graph.outputs:
+            if tensor.ragged_offset is not None:
+                run._values[tensor.uid] = np.asarray(run.written[tensor.uid], np.float64)
+                found[tensor.uid] = run.result(tensor).astype(np.float64)
+            else:
+                found[tensor.uid] = np.asarray(run.written[tensor.uid], np.float64)
+    return found
+
+
+# what is expected
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One output beside what was expected of it.
+
+    Attributes
+    ----------
+    largest
+        The largest error over its bound: up to 1 is right. Infinity where something else than a number is expected.
+    where, got, wanted, bound
+        The element it is found at, what it holds, what the interpreter says, and how far it may be off.
+    drift
+        Root mean square of all errors over what is expected of them; None of few elements.
+    beyond
+        Elements beyond their bounds.
+    compared, elements
+        Elements that were compared, and all there are: what nothing is defined of is left out.
+    """
+
+    output: str
+    largest: float
+    where: tuple[int, ...]
+    got: float
+    wanted: float
+    bound: float
+    drift: float | None
+    beyond: int
+    compared: int
+    elements: int
+
+    @property
+    def right(self) -> bool:
+        """Whether nothing is beyond its bound, and all together are no further off than roundings are."""
+        return self.beyond == 0 and (self.drift is None or self.drift <= DRIFT)
+
+    def __str__(self) -> str:
+        place = ",".join(map(str, self.where))
+        text = f"{self.output}: error {self.largest:.3g} of the bound"
+        if self.drift is not None:
+            text += f", {self.drift:.2g} of the expected drift"
+        if self.beyond:
+            text += f"; {self.beyond} of {self.compared} elements beyond it, "
+            text += f"[{place}] is {self.got:.9g}, {self.wanted:.9g} +- {self.bound:.3g} is right"
+        elif not self.right:
+            text += f": all of them are off, [{place}] is {self.got:.9g}, {self.wanted:.9g} is right"
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What an output holds: ``center`` give or take ``spread``, float64; ``defined`` where anything can be said."""
+
+    tensor: Tensor
+    center: Floats
+    spread: Floats
+    defined: NDArray[np.bool_]
+
+    def bounds(self) -> Floats:
+        """Return how far each element may be off, rounding included."""
+        return self._limits()[3]
+
+    def _limits(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return the center, the least and the largest result as the type holds them, and how far off they may be."""
+        kind = self.tensor.data_type
+        with np.errstate(all="ignore"):
+            middle, low, high = (
+                _rounded(value, kind) for value in (self.center, self.center - self.spread, self.center + self.spread)
+            )
+            return middle, low, high, np.maximum(np.abs(high - self.center), np.abs(self.center - low))
+
+    def compare(self, got: ArrayLike) -> Comparison:
+        """Return how numbers compare with it: those of the output, in its dims, or its flat buffer if it is ragged."""
+        found = np.asarray(got, dtype=np.float64)
+        if found.ndim == 1 and self.tensor.ragged_offset is not None:
+            found = found[: self.center.size]
+        middle, low, high, bound = self._limits()
+        with np.errstate(all="ignore"):
+            off = np.abs(found - self.center)
+            inside = ((found >= low) & (found <= high)) | (np.isnan(middle) & np.isnan(found))
+            inside |= ~self.defined
+            ratio = np.where(inside, np.where(bound > 0, off / bound, 0.0), np.inf)
+            ratio = np.where(np.isfinite(off) & (bound > 0), np.where(inside, ratio, off / bound), ratio)
+            ratio = np.where(self.defined & ~(np.isnan(ratio) & inside), ratio, 0.0)
+            drift = self._drift(found)
+        flat = int(np.argmax(np.where(np.isnan(ratio), np.inf, ratio))) if ratio.size else 0
+        place = tuple(int(index) for index in np.unravel_index(flat, ratio.shape)) if ratio.size else ()
+        at = place if ratio.size else ...
+        return Comparison(
+            self.tensor.name,
+            float(ratio[at]) if ratio.size else 0.0,
+            place,
+            float(found[at]) if ratio.size else 0.0,
+            float(middle[at]) if ratio.size else 0.0,
+            float(bound[at]) if ratio.size else 0.0,
+            drift,
+            int(np.count_nonzero(~inside)),
+            int(np.count_nonzero(self.defined)),
+            int(self.defined.size),
+        )
+
+    def _drift(self, found: Floats) -> float | None:
+        kind = self.tensor.data_type
+        size = np.maximum(np.abs(self.center) * _roundoff(kind), _least(kind)) + self.spread / WIDTH
+        counted = self.defined & np.isfinite(found) & np.isfinite(size) & (size > 0)
+        if int(np.count_nonzero(counted)) < ENOUGH:
+            return None
+        errors = (found[counted] - self.center[counted]) / size[counted]
+        return float(np.sqrt(np.mean(np.square(errors))))
+
+
+def _rounded(values: Floats, kind: DataType) -> Floats:
+    return np.asarray(round_to(values, kind), dtype=np.float64)
+
+
+def expect(
+    graph: Graph,
+    inputs: Mapping[str | int, ArrayLike],
+    *,
+    arithmetic: Arithmetic | None = None,
+    seed: int = 0,
+) -> dict[str, Expected]:
+    """Return what the outputs of a graph may hold, by name; those of which nothing can be said are left out.
+
+    Parameters
+    ----------
+    inputs
+        As for :func:`~cudnn_backend_py.graph.interpret.interpret`.
+    arithmetic
+        What the engine may do; as much as any if not given.
+    seed
+        Of the movements.
+
+    Raises
+    ------
+    GraphError
+        What the interpreter refuses.
+    """
+    allowed = arithmetic or Arithmetic()
+    center = _run(_Shaken(graph, inputs, allowed))
+    stored = {tensor.uid: _rounded(center[tensor.uid], tensor.data_type) for tensor in graph.outputs}
+    squares = {uid: np.zeros(values.shape) for uid, values in center.items()}
+    same = {uid: np.ones(values.shape, np.bool_) for uid, values in center.items()}
+    kinds = {tensor.uid: tensor.data_type for tensor in graph.outputs}
+    for number in range(RUNS):
+        noise = np.random.default_rng([seed, number // 2])
+        moved = _run(_Shaken(graph, inputs, allowed, noise, 1.0 if number % 2 == 0 else -1.0))
+        with np.errstate(all="ignore"):
+            for uid, values in moved.items():
+                difference = values - center[uid]
+                squares[uid] += np.where(np.isfinite(difference), np.square(difference), 0.0)
+                same[uid] &= _class(_rounded(values, kinds[uid])) == _class(stored[uid])
+    unknown, summed = _unknown(graph), _summed(graph)
+    found = {}
+    for tensor in {tensor.uid: tensor for tensor in graph.outputs}.values():
+        if tensor.uid in unknown:
+            continue
+        spread = WIDTH * np.sqrt(squares[tensor.uid] / RUNS)
+        if tensor.uid in summed:
+            spread = np.maximum(spread, POOLED * _of_neighbours(spread))
+        found[tensor.name] = Expected(
+            tensor, center[tensor.uid], spread, _defined(graph, tensor, center[tensor.uid], same[tensor.uid])
+        )
+    return found
+
+
+def _defined(graph: Graph, tensor: Tensor, center: Floats, same: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return where anything can be said: not where runs disagree about NaN, nor where nothing is written."""
+    unwritten = tensor.ragged_offset is not None or _leaves_gaps(graph, tensor)
+    return np.asarray(same & ~(np.isnan(center) & unwritten))
+
+
+def _leaves_gaps(graph: Graph, tensor: Tensor) -> bool:
+    """Return whether rows of no expert are left as they were: they are NaN in the interpreter."""
+    return any(
+        op.kind is _D.OPERATION_MOE_GROUPED_MATMUL and tensor.uid in {item.uid for item in op.outputs().values()}
+        for op in graph.ops
+    )
+
+
+def _class(values: Floats) -> NDArray[np.int8]:
+    """Return 0 for numbers, 1 and 2 for infinities, 3 for NaN."""
+    return np.asarray(np.isposinf(values) + 2 * np.isneginf(values) + 3 * np.isnan(values), np.int8)
+
+
+def _of_neighbours(spread: Floats) -> Floats:
+    """Return the root mean square along the last axis of more than one element."""
+    axis = max((axis for axis, size in enumerate(spread.shape) if size > 1), default=None)
+    if axis is None:
+        return spread
+    return np.asarray(np.sqrt(np.mean(np.square(spread), axis=axis, keepdims=True)))
+
+
+def _summed(graph: Graph) -> set[int]:
+    """Return the tensors that hang on sums."""
+    found: set[int] = set()
+    for op in graph.ops:
+        is_sum = not isinstance(op, Pointwise) and op.kind not in _MOVES
+        if is_sum or any(tensor.uid in found for tensor in op.inputs().values()):
+            found |= {tensor.uid for tensor in op.outputs().values()}
+    return found
+
+
+def _unknown(graph: Graph) -> set[int]:
+    """Return the tensors that hang on random numbers of which only the distribution is known."""
+    found: set[int] = set()
+    for op in graph.ops:
+        facts = op.parameters().get("rng")
+        drawn = facts is not None and facts.fields.get("distribution", RngDistribution.BERNOULLI)
+        if (drawn and drawn is not RngDistribution.BERNOULLI) or any(
+            tensor.uid in found for tensor in op.inputs().values()
+        ):
+            found |= {tensor.uid for tensor in op.outputs().values()}
+    return found

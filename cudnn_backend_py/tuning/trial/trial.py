@@ -1,0 +1,448 @@
+"""``run_graph``: engine configs of a graph run on made-up data, compared with the interpreter, and timed."""
+
+from __future__ import annotations
+
+import time as clock
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ...errors import CudnnBackendError, CudnnStatusError, GraphError, NotSupported, UsageError
+from ...generated.enums import HeurMode
+from ...graph import Graph, Tensor
+from ...plans.build import shared_target
+from ...plans.choice import EngineChoice
+from ...plans.engine import EngineConfig, OperationGraph
+from ...plans.plan import Plan, build_plan
+from ...plans.select import Candidates, Selection, candidates
+from ...target import Target
+from ..stage import Stage
+from ..statistics import Timing
+from .bound import Arithmetic, Comparison, Expected, expect
+from .data import KINDS, from_memory, in_memory, load_arrays, make_inputs, read_tensors
+from .reproduce import command_line
+
+__all__ = ["STATES", "ConfigTrial", "OutputFacts", "State", "Trial", "run_graph"]
+
+State = Literal["right", "wrong", "refused", "failed", "not compared", "not run"]
+STATES: tuple[State, ...] = ("wrong", "failed", "not compared", "right", "refused", "not run")  # the worst first
+
+SAMPLES, WARM_UP = 12, 2
+_POISON = 0xFF  # a NaN in every float: what is not written shows
+_MODES = (HeurMode.A, HeurMode.B, HeurMode.FALLBACK)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigTrial:
+    """What one engine config did.
+
+    Attributes
+    ----------
+    tag, mode
+        The config, and the heuristics mode it came from.
+    state
+        ``right``, ``wrong``; ``refused`` by cuDNN as not supported; ``failed`` in any other way; ``not compared``: it
+        ran, and the interpreter cannot say what is right; ``not run``: without a GPU, or behind a fault of the GPU.
+    words
+        Why, in cuDNN's words where they are cuDNN's.
+    comparisons
+        Each output beside what was expected.
+    reproduce
+        The command line that runs this config again on the same data.
+    """
+
+    tag: str
+    mode: str
+    state: State
+    words: str = ""
+    comparisons: tuple[Comparison, ...] = ()
+    notes: tuple[str, ...] = ()
+    build_s: float | None = None
+    workspace_bytes: int | None = None
+    cold: Timing | None = None
+    warm: Timing | None = None
+    reproduce: str = ""
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ConfigTrial:
+        """Return what :meth:`Trial.to_dict` wrote."""
+        times = {name: None if data.get(name) is None else Timing(**data[name]) for name in ("cold", "warm")}
+        compared = tuple(
+            Comparison(**{**item, "where": tuple(item["where"])}) for item in map(_plain_back, data["comparisons"])
+        )
+        return cls(**{**data, **times, "comparisons": compared, "notes": tuple(data["notes"])})
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFacts:
+    """What is known of an output before anything runs: elements, those compared, and how far they may be off."""
+
+    name: str
+    type: str
+    elements: int
+    compared: int
+    median_bound: float
+    largest_bound: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What a graph did.
+
+    Attributes
+    ----------
+    graph, target, sm, cudnn
+        What was run, and where.
+    data, seed
+        What it ran on.
+    state
+        The worst of the configs': ``wrong``, then ``failed``, ``not compared``, ``right``; ``refused`` where there is
+        no config, ``not run`` without a GPU.
+    words
+        Why nothing was run, or nothing compared.
+    configs
+        What each engine config did, in the order they were run.
+    outputs
+        What may be expected, computed before anything ran.
+    inputs
+        The tensors that were filled: name and type.
+    reproduce
+        The command line that does all of it again.
+    """
+
+    graph: str
+    target: str
+    sm: int
+    cudnn: str
+    data: str
+    seed: int
+    state: State
+    words: str = ""
+    configs: tuple[ConfigTrial, ...] = ()
+    outputs: tuple[OutputFacts, ...] = ()
+    inputs: tuple[tuple[str, str], ...] = ()
+    reproduce: str = ""
+    seconds: float = 0.0
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        """0 where all that ran is right, 1 for what is wrong or not supported, 2 where that cannot be said."""
+        return {"right": 0, "wrong": 1, "refused": 1}.get(self.state, 2)
+
+    @property
+    def failures(self) -> tuple[ConfigTrial, ...]:
+        """The configs that are wrong or failed."""
+        return tuple(item for item in self.configs if item.state in ("wrong", "failed"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data for JSON; what is no finite number is a text, such as ``nan``."""
+        plain: dict[str, Any] = _plain(asdict(self))
+        return plain
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Trial:
+        """Return what :meth:`to_dict` wrote."""
+        configs = tuple(map(ConfigTrial.from_dict, data["configs"]))
+        outputs = tuple(OutputFacts(**_plain_back(item)) for item in data["outputs"])
+        inputs = tuple((name, kind) for name, kind in data["inputs"])
+        return cls(**{**data, "configs": configs, "outputs": outputs, "inputs": inputs})
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value)
+    return value
+
+
+_NUMBERS = ("largest", "got", "wanted", "bound", "drift", "median_bound", "largest_bound")
+
+
+def _plain_back(item: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: float(value) if key in _NUMBERS and isinstance(value, str) else value for key, value in item.items()}
+
+
+def run_graph(
+    graph: Graph,
+    *,
+    data: str = "uniform",
+    seed: int = 0,
+    target: Target | str | None = None,
+    configs: int | str = "first",
+    time: bool = True,
+    given: Mapping[str, ArrayLike] | None = None,
+    source: str | None = None,
+    skip: Mapping[str, str] | None = None,
+    step: Callable[[str], object] = str,
+    done: Callable[[ConfigTrial], object] | None = None,
+) -> Trial:
+    """Run a graph on data made up for it, and compare what its engine configs write with the interpreter.
+
+    In this process: a kernel that fails takes the CUDA context with it, and cuDNN's crash the process.
+    :class:`~cudnn_backend_py.tuning.trial.runner.Runner` asks child processes.
+
+    Parameters
+    ----------
+    data
+        ``uniform``, ``integers``, ``hostile`` (:mod:`~cudnn_backend_py.tuning.trial.data`), or the path of an ``.npz``
+        file with arrays by the names of tensors; what it lacks is ``uniform``.
+    seed
+        Whatever is drawn is drawn from it.
+    target
+        The GPU of this process if not given. For a described one nothing runs: the trial says what would.
+    configs
+        ``first`` that can be built, ``all`` that heuristics propose in modes A, B and FALLBACK, so many of these, or
+        the tag of one, such as ``eng11_k2=4``.
+    time
+        Also time each right config, with a cold and a warm L2 cache.
+    given
+        Numbers by the names of tensors, which are taken instead of made-up ones.
+    source
+        How a command line names the graph: a file, and options. The graph itself, in one word, if not given.
+    skip
+        Configs that are not run again, by tag, and why: they count as failed.
+    step, done
+        Called with what is done next, and with each config's result.
+
+    Raises
+    ------
+    UsageError
+        ``trial-data``, ``trial-configs``, ``unknown-target``, ``tuning-input``.
+    EnvironmentNotReady
+        ``no-gpu``.
+    """
+    began = clock.monotonic()
+    _check_configs(configs)
+    numbers = dict(given or {})
+    kind = data
+    if data not in KINDS:
+        numbers = {**load_arrays(data), **numbers}
+        kind = "uniform"
+    live = shared_target(target)
+    run = _Run(graph, live, data, seed, time, source, dict(skip or {}), step, done)
+    base = Trial(
+        graph=graph.name,
+        target=live.profile.title,
+        sm=live.sm,
+        cudnn=live.library.version_text,
+        data=data,
+        seed=seed,
+        state="not run",
+        inputs=tuple((tensor.name, tensor.type_text) for tensor in read_tensors(graph)),
+        reproduce=run.line(str(configs)),
+    )
+    step("making data")
+    run.make(kind, numbers)
+    try:
+        proposed, refused = run.propose(configs)
+    except NotSupported as error:
+        return replace(base, state="refused", words=_words(error), seconds=clock.monotonic() - began)
+    except CudnnStatusError as error:
+        return replace(base, state="failed", words=_words(error), seconds=clock.monotonic() - began)
+    base = replace(base, outputs=run.facts())
+    found = run.run(proposed, configs) if live.is_live else run.would_run(proposed)
+    ran = [item.state for item in found]
+    state: State = next((state for state in STATES if state in ran), "refused")
+    if not live.is_live and proposed:
+        state = "not run"
+    words = refused if not proposed else run.why_not_compared
+    if not live.is_live and proposed:
+        words = f"{live.name} is a described GPU: nothing was run"
+    return replace(base, state=state, words=words, configs=found, seconds=round(clock.monotonic() - began, 3))
+
+
+def _check_configs(configs: int | str) -> None:
+    if isinstance(configs, bool) or not (
+        (isinstance(configs, int) and configs > 0) or configs in ("first", "all") or isinstance(configs, str)
+    ):
+        raise UsageError(
+            f"configs is {configs!r}; 'first', 'all', a number above 0 or a tag is needed", code="trial-configs"
+        )
+    if isinstance(configs, str) and configs not in ("first", "all"):
+        EngineChoice.parse(configs)
+
+
+def _words(error: CudnnBackendError) -> str:
+    """Return what cuDNN said, in its words where it used any."""
+    said = error.last_error.strip() if isinstance(error, CudnnStatusError) else str(getattr(error, "last_error", ""))
+    return f"{error.headline}: {said.strip()}" if said.strip() else error.headline
+
+
+class _Run:
+    """One graph on its way through its configs."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        target: Target,
+        data: str,
+        seed: int,
+        time: bool,
+        source: str | None,
+        skip: dict[str, str],
+        step: Callable[[str], object],
+        done: Callable[[ConfigTrial], object] | None,
+    ) -> None:
+        self.graph, self.target, self.data, self.seed, self.time = graph, target, data, seed, time
+        self.source, self.skip, self.step, self.done = source, skip, step, done
+        self.inputs: dict[str | int, NDArray[Any]] = {}
+        self.why_not_compared = ""
+        self._expected: dict[Arithmetic, dict[str, Expected]] = {}
+
+    def line(self, configs: str) -> str:
+        """Return the command line for a choice of configs."""
+        options = [f"--data={self.data}", f"--seed={self.seed}", f"--configs={configs}"]
+        if not self.target.is_live:
+            options.append(f"--target={self.target.name}")
+        return command_line(self.source, self.graph, *options)
+
+    def make(self, kind: str, given: Mapping[str, ArrayLike]) -> None:
+        self.inputs = make_inputs(self.graph, kind, self.seed, given)
+
+    def expected(self, arithmetic: Arithmetic | None) -> dict[str, Expected] | None:
+        """Return what an engine may write, None where the interpreter cannot say."""
+        key = arithmetic or Arithmetic()
+        if self.why_not_compared:
+            return None
+        if key not in self._expected:
+            self.step("interpreting")
+            try:
+                self._expected[key] = expect(self.graph, self.inputs, arithmetic=key, seed=self.seed)
+            except GraphError as error:
+                self.why_not_compared = error.headline
+                return None
+            if not self._expected[key]:
+                self.why_not_compared = "its results hang on random numbers of which only the distribution is known"
+        return self._expected[key]
+
+    def facts(self) -> tuple[OutputFacts, ...]:
+        """Return what is expected of the outputs, of any engine."""
+        found = self.expected(None) or {}
+        facts = []
+        for name, item in found.items():
+            bound = item.bounds()
+            kept = bound[item.defined & np.isfinite(bound)]
+            numbers = (float(np.median(kept)), float(kept.max())) if kept.size else (0.0, 0.0)
+            facts.append(OutputFacts(name, item.tensor.type_text, item.defined.size, int(item.defined.sum()), *numbers))
+        return tuple(facts)
+
+    def propose(self, configs: int | str) -> tuple[list[EngineConfig], str]:
+        """Return the configs to run, best first, and cuDNN's words about those it refused."""
+        self.step("asking cuDNN")
+        question = OperationGraph(self.graph, self.target)
+        if isinstance(configs, str) and configs not in ("first", "all"):
+            choice = EngineChoice.parse(configs)
+            return [question.config(choice.engine, choice.knobs)], ""
+        found: Candidates = candidates(question, Selection(modes=_MODES))
+        many = configs if isinstance(configs, int) else None
+        return found.configs[:many], found.error_text
+
+    def would_run(self, configs: list[EngineConfig]) -> tuple[ConfigTrial, ...]:
+        return tuple(
+            ConfigTrial(
+                tag=config.tag,
+                mode=config.origin,
+                state="not run",
+                notes=_notes(config),
+                reproduce=self.line(config.tag),
+            )
+            for config in configs
+        )
+
+    def run(self, configs: list[EngineConfig], wanted: int | str) -> tuple[ConfigTrial, ...]:
+        """Run the configs one after the other; of ``first`` up to the first that can be built."""
+        images = {tensor.uid: self._image(tensor, self.inputs[tensor.uid]) for tensor in read_tensors(self.graph)}
+        found: list[ConfigTrial] = []
+        stage = Stage(self.graph, self.target, inputs=images)
+        lost = ""
+        try:
+            for config in configs:
+                blank = ConfigTrial(
+                    tag=config.tag,
+                    mode=config.origin,
+                    state="not run",
+                    notes=_notes(config),
+                    reproduce=self.line(config.tag),
+                )
+                if blank.tag in self.skip:
+                    trial = replace(blank, state="failed", words=self.skip[blank.tag])
+                elif lost:
+                    trial = replace(blank, words=f"the GPU failed before: {lost}")
+                else:
+                    self.step(f"running {config.tag}")
+                    trial, lost = self._try(stage, config, blank)
+                found.append(trial)
+                if self.done is not None:
+                    self.done(trial)
+                if wanted == "first" and trial.state not in ("refused",):
+                    break
+        finally:
+            try:
+                stage.close()
+            except CudnnBackendError:
+                if not lost:
+                    raise
+        return tuple(found)
+
+    def _image(self, tensor: Tensor, numbers: NDArray[Any]) -> Any:
+        """Return what the stage places: a number, or memory that is as large as the tensor says."""
+        if tensor.by_value:
+            return numbers.reshape(-1)[0].item()
+        image = in_memory(tensor, numbers)
+        if tensor.ragged_offset is not None and image.size < tensor.span_elements:
+            image = np.concatenate([image, np.zeros(tensor.span_elements - image.size, image.dtype)])
+        return image
+
+    def _try(self, stage: Stage, config: EngineConfig, blank: ConfigTrial) -> tuple[ConfigTrial, str]:
+        """Return what a config does, and what the GPU failed with if it did."""
+        began = clock.perf_counter()
+        try:
+            plan = build_plan(config)
+        except NotSupported as error:
+            return replace(blank, state="refused", words=_words(error)), ""
+        except CudnnStatusError as error:
+            return replace(blank, state="failed", words=_words(error)), ""
+        blank = replace(blank, build_s=round(clock.perf_counter() - began, 4), workspace_bytes=plan.workspace_bytes)
+        try:
+            return self._launch(stage, plan, blank), ""
+        except CudnnStatusError as error:
+            state: State = "refused" if isinstance(error, NotSupported) else "failed"
+            return replace(blank, state=state, words=_words(error)), ""
+        except CudnnBackendError as error:
+            if error.code != "cuda-driver":
+                raise
+            return replace(blank, state="failed", words=error.headline), error.headline
+        finally:
+            plan.close()
+
+    def _launch(self, stage: Stage, plan: Plan, blank: ConfigTrial) -> ConfigTrial:
+        pack = stage.pack(plan)
+        stage.results(plan, pack, before=_POISON)
+        outputs = {tensor.name: tensor for tensor in self.graph.outputs}
+        written = {name: from_memory(tensor, stage.read(tensor)) for name, tensor in outputs.items()}
+        expected = self.expected(Arithmetic.of(blank.notes))
+        state: State = "not compared"
+        comparisons: tuple[Comparison, ...] = ()
+        words = self.why_not_compared
+        if expected is not None:
+            comparisons = tuple(item.compare(written[name]) for name, item in expected.items())
+            wrong = [str(item) for item in comparisons if not item.right]
+            state, words = ("wrong", "; ".join(wrong)) if wrong else ("right", "")
+        times: dict[str, Any] = {}
+        if self.time and state != "wrong":
+            for _ in range(WARM_UP):
+                stage.sample(plan, pack)
+            cold, warm = zip(*(stage.sample(plan, pack) for _ in range(SAMPLES)), strict=True)
+            times = {"cold": Timing.of(list(cold)), "warm": Timing.of(list(warm))}
+        return replace(blank, state=state, words=words, comparisons=comparisons, **times)
+
+
+def _notes(config: EngineConfig) -> tuple[str, ...]:
+    return tuple(getattr(note, "name", str(note)) for note in config.numerical_notes)
