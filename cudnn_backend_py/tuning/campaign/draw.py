@@ -1,4 +1,4 @@
-"""``Draw``: the choices of one random graph, all from one seed: sizes, types, layouts, chains of elementwise operations.
+"""``Draw``: the choices of one random graph, all from one seed: sizes, types, layouts, chains of operations.
 
 Numbers stay in a range in which 16-bit floats hold them, and what is not continuous (comparisons, rounding to whole
 numbers) mostly reads tensors in memory, so that a difference of one rounding does not become another result.
@@ -132,7 +132,9 @@ class Draw:
     def operand(self, dims: tuple[int, ...], *, channel: int | None, earlier: Sequence[Tensor] = ()) -> Tensor:
         """Return the second operand of an elementwise operation: a bias, a whole tensor, a number, an earlier one."""
         same = [tensor for tensor in earlier if tensor.dims == dims]
-        what = self.weighted({"bias": 4, "whole": 3, "number": 2, "one": 0.5, "rows": 0.7, "earlier": 1.5 if same else 0})
+        what = self.weighted(
+            {"bias": 4, "whole": 3, "number": 2, "one": 0.5, "rows": 0.7, "earlier": 1.5 if same else 0}
+        )
         if what == "earlier":
             return self.pick(*same)
         if what == "whole":
@@ -208,8 +210,10 @@ class Draw:
     ) -> Tensor:
         """Add one elementwise operation, or the few that one of them needs, and return its result."""
         g, dims, rank = self.g, z.dims, z.rank
-        what = self.weighted({"smooth": 6, "arithmetic": 7, "select": 0.7, "gradient": 1.2, "positive": 0.7, "rough": 0.4})
-        between = {key: value for key, value in self.virtual(dims).items()}
+        what = self.weighted(
+            {"smooth": 6, "arithmetic": 7, "select": 0.7, "gradient": 1.2, "positive": 0.7, "rough": 0.4}
+        )
+        between = self.virtual(dims)
         if what == "arithmetic":
             mode = self.pick(*ARITHMETIC)
             b = self.operand(dims, channel=channel, earlier=[] if mode is _P.DIV else earlier)

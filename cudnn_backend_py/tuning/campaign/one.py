@@ -98,7 +98,7 @@ def _words(error: CudnnBackendError) -> str:
     return str(getattr(error, "last_error", "") or error).strip()
 
 
-def run(plan: Plan, inputs: Mapping[int, Numbers]) -> tuple[dict[str, Numbers], list[str]]:
+def run(plan: Plan, inputs: Mapping[str | int, Numbers]) -> tuple[dict[str, Numbers], list[str]]:
     """Return what a plan writes, by name, and the names of tensors behind which memory was written.
 
     Outputs hold all ones before, which is NaN in every float type.
@@ -137,7 +137,7 @@ def run(plan: Plan, inputs: Mapping[int, Numbers]) -> tuple[dict[str, Numbers], 
     return results, beyond
 
 
-def _in_place(graph: Graph, inputs: Mapping[int, Numbers]) -> dict[int, Numbers]:
+def _in_place(graph: Graph, inputs: Mapping[str | int, Numbers]) -> dict[int, Numbers]:
     """Return what outputs hold before: what a concatenation finds in the memory of its result already."""
     found = {}
     for op in graph.ops:
@@ -172,7 +172,9 @@ def _numbers(tensor: Tensor, image: NDArray[np.uint8]) -> Numbers:
     return from_memory(tensor, np.ascontiguousarray(image).view(kind))
 
 
-def expectation(graph: Graph, kind: str, inputs: Mapping[int, Numbers], seed: int, arithmetic: Arithmetic | None) -> dict[str, Expected]:
+def expectation(
+    graph: Graph, kind: str, inputs: Mapping[str | int, Numbers], seed: int, arithmetic: Arithmetic | None
+) -> dict[str, Expected]:
     """Return what may be expected of a graph.
 
     Of hostile data nothing is said where the exact result is finite and the rounded one is not, or the other way: what

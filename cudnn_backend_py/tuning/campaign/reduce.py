@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ...generated.attributes import ATTRIBUTES
@@ -62,9 +63,7 @@ class Reduced:
     complete: bool = False
 
 
-def reduce_failure(
-    graph: Graph, data: str, fails: Fails, *, budget_s: float = 60.0, most: int = 500
-) -> Reduced:
+def reduce_failure(graph: Graph, data: str, fails: Fails, *, budget_s: float = 60.0, most: int = 500) -> Reduced:
     """Return a smaller graph and simpler data for which `fails` still holds; those given are not asked about again.
 
     Parameters
@@ -128,7 +127,7 @@ def _weight(graph: Graph) -> tuple[Any, ...]:
 
 
 def _number(part: Any) -> float:
-    return part[0] / part[1] if isinstance(part, tuple) else part
+    return float(part[0] / part[1] if isinstance(part, tuple) else part)
 
 
 def _steps(graph: Graph) -> Iterator[tuple[str, Graph]]:
@@ -148,9 +147,9 @@ def _parts(graph: Graph) -> Iterator[tuple[str, Graph]]:
     """Yield what makes each result, what follows from it, and the graph without each operation."""
     found: list[tuple[int, str, Graph]] = []
     for op in graph.ops if len(graph.ops) > 1 else ():
-        alone = attempt(lambda op=op: _between(graph, [op]))  # type: ignore[misc]
-        before = attempt(lambda op=op: _up_to(graph, op))  # type: ignore[misc]
-        after = attempt(lambda op=op: _given(graph, op))  # type: ignore[misc]
+        alone = attempt(partial(_between, graph, [op]))
+        before = attempt(partial(_up_to, graph, op))
+        after = attempt(partial(_given, graph, op))
         for title, part in (("only", alone), ("nothing after", before), ("given instead:", after)):
             if part is not None and len(part.ops) < len(graph.ops):
                 found.append((len(part.ops), f"{title} {op.name}", part))
@@ -174,9 +173,7 @@ def _given(graph: Graph, op: Op) -> Graph:
     rest = [one for one in graph.ops if one is not op]
     while True:  # what nobody reads any more
         read = {tensor.uid for one in rest for tensor in one.inputs().values()}
-        kept = [
-            one for one in rest if any(not t.virtual or t.uid in read for t in one.outputs().values())
-        ]
+        kept = [one for one in rest if any(not t.virtual or t.uid in read for t in one.outputs().values())]
         if len(kept) == len(rest):
             break
         rest = kept
@@ -206,7 +203,7 @@ def _without_fields(graph: Graph) -> Iterator[tuple[str, Graph]]:
         optional = {facts.field for facts in ATTRIBUTES[op.kind] if not facts.required} & set(op.fields)
         groups = [{name for name in optional if name.startswith("subgraph")}, {n for n in optional if "dropout" in n}]
         for names in (*groups, *({name} for name in sorted(optional))):
-            made = attempt(lambda op=op, names=names: _replaced(graph, op, drop_fields(op, names)))  # type: ignore[misc]
+            made = attempt(partial(_replaced, graph, op, drop_fields(op, names)))
             if names and made is not None:
                 yield f"{op.name} without {', '.join(sorted(names))}", made
 
@@ -215,9 +212,13 @@ def _without_numbers(graph: Graph, op: Op) -> Iterator[tuple[str, Graph]]:
     keep = ("mode", "operator", "compute_type", "axis")
     for name, value in op.parameters().items():
         if value is not None and name not in keep:
-            made = attempt(lambda name=name: _replaced(graph, op, dataclasses.replace(op, **{name: None})))  # type: ignore[misc,type-var]
+            made = attempt(partial(_without_number, graph, op, name))
             if made is not None:
                 yield f"{op.name} without {name}", made
+
+
+def _without_number(graph: Graph, op: Op, name: str) -> Graph:
+    return _replaced(graph, op, dataclasses.replace(op, **{name: None}))  # type: ignore[type-var]
 
 
 def _replaced(graph: Graph, old: Op, new: Op) -> Graph:
@@ -241,13 +242,13 @@ def _smaller_dims(graph: Graph) -> Iterator[tuple[str, Graph]]:
             continue
         names = sorted({tensor.name for tensor in graph.tensors for uid, _ in item.axes if uid == tensor.uid})
         for size in _less(item.size):
-            made = attempt(lambda item=item, size=size: _sized(graph, dict.fromkeys(item.axes, size)))  # type: ignore[misc]
+            made = attempt(partial(_sized, graph, dict.fromkeys(item.axes, size)))
             if made is not None:
                 yield f"{item.size} -> {size} in {', '.join(names[:4])}", made
     for size in sorted({dim for tensor in graph.tensors for dim in tensor.dims if dim > 1}, reverse=True):
         every = {(t.uid, axis): size for t in graph.tensors for axis, dim in enumerate(t.dims) if dim == size}
         for less in _less(size):
-            made = attempt(lambda every=every, less=less: _sized(graph, dict.fromkeys(every, less)))  # type: ignore[misc]
+            made = attempt(partial(_sized, graph, dict.fromkeys(every, less)))
             if made is not None:
                 yield f"{size} -> {less} everywhere", made
 
@@ -265,7 +266,9 @@ def _sized(graph: Graph, sizes: Mapping[tuple[int, int], int]) -> Graph | None:
         if not follows:
             return made
         classes = dim_classes(made)
-        spread = {axis: size for key, size in follows.items() for axis in (classes[key].axes if key in classes else {key})}
+        spread = {
+            axis: size for key, size in follows.items() for axis in (classes[key].axes if key in classes else {key})
+        }
         if min(spread.values()) < 1:
             return None
         made = _set(made, spread)
@@ -326,9 +329,13 @@ def _plain_windows(graph: Graph) -> Iterator[tuple[str, Graph]]:
                     continue
                 fields = {**value.fields, name: (plain,) * len(parts)}
                 new = Operation(op.type, op.name, {**op.fields, key: Parameters(value.kind, fields)})
-                made = attempt(lambda op=op, new=new: _sized(_replaced(graph, op, new), {}))  # type: ignore[misc]
+                made = attempt(partial(_with_window, graph, op, new))
                 if made is not None:
                     yield f"{op.name} with {name} {plain}", made
+
+
+def _with_window(graph: Graph, old: Op, new: Op) -> Graph | None:
+    return _sized(_replaced(graph, old, new), {})
 
 
 def _plain_layouts(graph: Graph) -> Iterator[tuple[str, Graph]]:
@@ -349,8 +356,6 @@ def _plain_layouts(graph: Graph) -> Iterator[tuple[str, Graph]]:
     wanted += [("row-major", odd, packed), ("channels last", odd, last), ("float32", halves, floats)]
     wanted += [(f"{tensor.name} row-major", [tensor], packed) for tensor in odd]
     for title, tensors, change in wanted:
-        made = attempt(
-            lambda tensors=tensors, change=change: replace_tensors(graph, {t.uid: change(t) for t in tensors})  # type: ignore[misc]
-        )
+        made = attempt(partial(replace_tensors, graph, {tensor.uid: change(tensor) for tensor in tensors}))
         if tensors and made is not None:
             yield title, made

@@ -96,7 +96,7 @@ class Campaign:
             self.cover.update(record["cover"])
             self.engines[f"{record['family']}: {record['engine'].partition('_')[0]}"] += 1
         for name, spent in record["seconds"].items():
-            self.seconds[name] += spent  # type: ignore[assignment]
+            self.seconds[name] += spent
         if record.get("refused"):
             self.refusals[f"{record['family']}: {record['refused'][:120]}"] += 1
         if record.get("failure"):
@@ -129,7 +129,11 @@ class Campaign:
         """Return it as text."""
         columns = ("graphs", "accepted", "refused", "compared", "differs", "not run", "not compared", "lost", "crashed")
         lines = [f"{'family':20}" + "".join(f"{name:>13}" for name in columns)]
-        rows = [*sorted(self.counts.items()), ("outside attention", self.total(attention=False)), ("attention", self.total(attention=True))]
+        rows = [
+            *sorted(self.counts.items()),
+            ("outside attention", self.total(attention=False)),
+            ("attention", self.total(attention=True)),
+        ]
         lines += [f"{name:20}" + "".join(f"{counts[column]:13}" for column in columns) for name, counts in rows]
         by_subject: dict[str, list[str]] = {}
         for name, count in sorted(self.cover.items()):
@@ -139,7 +143,10 @@ class Campaign:
         lines += [f"no {subject}: {', '.join(names)}" for subject, names in missing(self.cover).items() if names]
         lines += [f"seconds: {', '.join(f'{name} {spent:.0f}' for name, spent in self.seconds.items())}"]
         for failure in self.failures:
-            lines.append(f"-- {failure['outcome']}: {failure['family']} seed {failure['seed']} {failure['faults'] or 'NOT NAMED'}")
+            lines.append(
+                f"-- {failure['outcome']}: {failure['family']}, seed {failure['seed']}, "
+                + (failure["faults"] or "no known fault")
+            )
             lines += [f"   {line}" for line in str(failure.get("words", ""))[:_TEXT].splitlines()]
             lines += [f"   {line}" for line in failure.get("smallest", {}).get("text", "").splitlines()]
         return "\n".join(lines)
@@ -166,7 +173,8 @@ def run_campaign(options: Options, output: Path | None = None, resume: Path | No
         done.add(record["seed"])
         campaign.add(record)
     tasks = _tasks(options, done)
-    lock, troubles = threading.Lock(), []  # type: ignore[var-annotated]
+    lock = threading.Lock()
+    troubles: list[CudnnBackendError] = []
     until = began + options.seconds
     with open(output or os.devnull, "a", encoding="utf-8") as kept:
 
@@ -218,7 +226,9 @@ def _work(
             first = child is None
             if child is None:
                 child = Child.start(_WORKER, _environment(options, number))
-            record = _ask(child, options, *task, limit_s=options.limit_s + options.reduce_s + (_FIRST_S if first else 0))
+            record = _ask(
+                child, options, *task, limit_s=options.limit_s + options.reduce_s + (_FIRST_S if first else 0)
+            )
             if record["outcomes"].keys() & {"lost", "crashed", TIMED_OUT}:
                 child.end()
                 child = None
@@ -242,7 +252,14 @@ def _environment(options: Options, number: int) -> dict[str, str]:
 
 def _ask(child: Child, options: Options, seed: int, family: str, limit_s: float) -> dict[str, Any]:
     """Return the record of one graph."""
-    record: dict[str, Any] = {"seed": seed, "family": family, "outcomes": Counter(), "seconds": {}, "cover": {}, "engine": ""}
+    record: dict[str, Any] = {
+        "seed": seed,
+        "family": family,
+        "outcomes": Counter(),
+        "seconds": {},
+        "cover": {},
+        "engine": "",
+    }
     failure: dict[str, Any] = {}
     about: dict[str, Any] = {}
     asked = {"seed": seed, "family": family, **asdict(options), "families": []}
@@ -276,6 +293,13 @@ def _ask(child: Child, options: Options, seed: int, family: str, limit_s: float)
         record["outcomes"][outcome] = 1
         failure = {**failure, "outcome": outcome, "ended": child.ending, "last words": child.last_words[-500:]}
     if failure:
-        record["failure"] = {"seed": seed, "family": family, "engine": record["engine"], "faults": "", **about, **failure}
+        record["failure"] = {
+            "seed": seed,
+            "family": family,
+            "engine": record["engine"],
+            "faults": "",
+            **about,
+            **failure,
+        }
     record["outcomes"] = dict(record["outcomes"])
     return record

@@ -15,7 +15,6 @@ from ...graph.rewrite.tensors import all_ops
 from ...graph.serial import graph_to_json
 from ...system.child import Say, serve
 from ...target import Target, open_target
-from ...target.profiles import find_profile
 from ..trial.data import KINDS
 from .coverage import covers
 from .graphs import random_graph
@@ -94,7 +93,9 @@ class _Worker:
                 found, seconds = on_device(got.plan, graph, kind, asked["seed"], arithmetic)
             except CudnnBackendError as error:
                 lost = error.code == _LOST
-                outcome = "lost" if lost else "not run" if type(error).__name__ == "CudnnStatusError" else "not compared"
+                outcome = (
+                    "lost" if lost else "not run" if type(error).__name__ == "CudnnStatusError" else "not compared"
+                )
                 words = f"{error} {getattr(error, 'last_error', '')}"
                 say(outcome=outcome, data=kind, words=words[:_WORDS], faults=_faults(graph, target))
                 return

@@ -32,7 +32,10 @@ def convolution(d: Draw) -> None:
         c, k = groups * max(8, c // groups // 8 * 8), groups * max(8, k // groups // 8 * 8)
     per_group = 1 if depthwise else c // groups
     n = d.pick(1, 1, 2, 3, 4)
-    sizes = [d.between(3, 6) if spatial == 3 else d.between(4, 14) if spatial == 2 else d.between(8, 40) for _ in range(spatial)]
+    sizes = [
+        d.between(3, 6) if spatial == 3 else d.between(4, 14) if spatial == 2 else d.between(8, 40)
+        for _ in range(spatial)
+    ]
     taps = [d.weighted({1: 3, 3: 5, 2: 1, 5: 0.5 if spatial < 3 else 0}) for _ in range(spatial)]
     if d.chance(0.6):
         taps = [taps[0]] * spatial
@@ -44,7 +47,9 @@ def convolution(d: Draw) -> None:
         )
     ]
     if min(out) < 1:
-        window["padding"] = window["post_padding"] = tuple((tap - 1) * step for tap, step in zip(taps, window["dilation"], strict=True))
+        window["padding"] = window["post_padding"] = tuple(
+            (tap - 1) * step for tap, step in zip(taps, window["dilation"], strict=True)
+        )
         out = [
             convolved_size(size, tap, pad, pad, stride, dilation)
             for size, tap, pad, stride, dilation in zip(
@@ -102,9 +107,7 @@ def before(d: Draw, x: Tensor, probability: float) -> Tensor:
     return d.g.pointwise(PointwiseMode.RELU_FWD, z, **d.virtual(x.dims, kind))
 
 
-def _integers(
-    d: Draw, x: Tensor, w: Tensor, response: tuple[int, ...], window: dict[str, Any], length: int
-) -> None:
+def _integers(d: Draw, x: Tensor, w: Tensor, response: tuple[int, ...], window: dict[str, Any], length: int) -> None:
     """Add a convolution of INT8, with a factor and a chain in float32, back to INT8 or not."""
     if length == 0:
         d.g.convolution(x, w, **window, compute_type=_T.INT32, **d.memory(response, d.pick(_T.INT32, _T.FLOAT)))

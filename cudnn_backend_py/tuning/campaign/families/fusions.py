@@ -16,7 +16,9 @@ _T, _P, _R = DataType, PointwiseMode, ReduceTensorOp
 def fusion(d: Draw) -> None:
     """Add one of the fusions of this file."""
     d.set_types({_T.HALF: 5, _T.BFLOAT16: 4, _T.FLOAT: 3})
-    made = d.weighted({_softmax: 0.4, _rms: 0.4, _layer_norm: 0.4, _residual: 3, _gated: 3, _statistics: 3, _quantized: 3})
+    made = d.weighted(
+        {_softmax: 0.4, _rms: 0.4, _layer_norm: 0.4, _residual: 3, _gated: 3, _statistics: 3, _quantized: 3}
+    )
     made(d)
 
 
@@ -78,7 +80,9 @@ def _gated(d: Draw) -> None:
     a, b = operand(d, "a", (*dims[:2], 64), 0.2), operand(d, "b", (dims[0], 64, dims[2]), 0.4)
     g = d.g
     c = g.matmul(a, b)
-    gate = g.pointwise(d.pick(_P.SIGMOID_FWD, _P.SWISH_FWD, _P.GELU_FWD), c if d.chance(0.5) else g.tensor("gate", dims))
+    gate = g.pointwise(
+        d.pick(_P.SIGMOID_FWD, _P.SWISH_FWD, _P.GELU_FWD), c if d.chance(0.5) else g.tensor("gate", dims)
+    )
     z = g.pointwise(_P.MUL, c, gate)
     if d.chance(0.4):
         z = g.pointwise(_P.ADD, z, g.tensor("residual", dims))
@@ -112,4 +116,6 @@ def _quantized(d: Draw) -> None:
         z = g.pointwise(d.pick(_P.RELU_FWD, _P.GELU_FWD), z)
     if d.chance(0.5):
         g.reduction(_R.AMAX, z, one, virtual=False, data_type=_T.FLOAT)
-    g.pointwise(_P.MUL, z, g.tensor("scale_c", one, _T.FLOAT), virtual=False, data_type=d.pick(_T.FP8_E4M3, _T.BFLOAT16))
+    g.pointwise(
+        _P.MUL, z, g.tensor("scale_c", one, _T.FLOAT), virtual=False, data_type=d.pick(_T.FP8_E4M3, _T.BFLOAT16)
+    )

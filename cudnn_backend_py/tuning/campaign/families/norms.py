@@ -16,7 +16,14 @@ __all__ = ["batch_norm", "norm", "norm_backward"]
 _T, _N, _P = DataType, NormMode, PointwiseMode
 TYPES = {_T.HALF: 5, _T.BFLOAT16: 4, _T.FLOAT: 3}
 ROWS = (_N.LAYER_NORM, _N.RMS_NORM, _N.ADA_LAYER_NORM)
-MODES = {_N.LAYER_NORM: 5, _N.RMS_NORM: 5, _N.ADA_LAYER_NORM: 2, _N.INSTANCE_NORM: 2, _N.BATCH_NORM: 3, _N.GROUP_NORM: 0.1}
+MODES = {
+    _N.LAYER_NORM: 5,
+    _N.RMS_NORM: 5,
+    _N.ADA_LAYER_NORM: 2,
+    _N.INSTANCE_NORM: 2,
+    _N.BATCH_NORM: 3,
+    _N.GROUP_NORM: 0.1,
+}
 
 
 def _shape(d: Draw, mode: NormMode) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -80,7 +87,9 @@ def _finish(d: Draw, add: Any, dims: tuple[int, ...], length: int) -> None:
 
 def _batch_with_running(d: Draw, dims: tuple[int, ...], per: tuple[int, ...]) -> None:
     x = d.tensor("x", dims)
-    scale, bias, mean, var = (d.tensor(name, per, _T.FLOAT) for name in ("scale", "bias", "running_mean", "running_var"))
+    scale, bias, mean, var = (
+        d.tensor(name, per, _T.FLOAT) for name in ("scale", "bias", "running_mean", "running_var")
+    )
 
     def add(options: dict[str, Any]) -> Tensor:
         return d.g.norm_forward(
@@ -113,9 +122,7 @@ def norm_backward(d: Draw) -> None:
     g = d.g
     if mode is _N.BATCH_NORM and d.chance(0.4):
         bias = d.tensor("bias", scale_dims, _T.FLOAT)
-        y = g.norm_forward(
-            mode, x, scale, bias, mean=mean, inv_variance=inverse, epsilon=None, **d.virtual(dims)
-        ).y
+        y = g.norm_forward(mode, x, scale, bias, mean=mean, inv_variance=inverse, epsilon=None, **d.virtual(dims)).y
         dy = g.pointwise(_P.RELU_BWD, y, dy=dy, data_type=kind, strides=x.strides)
     g.norm_backward(mode, dy, x, scale, mean=mean, inv_variance=inverse, **d.memory(dims))
 
@@ -147,8 +154,9 @@ def _finalize(d: Draw) -> None:
     total, squares, scale, bias, mean, var = (d.tensor(name, per, _T.FLOAT) for name in names)
     count = d.pick(64, 256, 3136)
     running: dict[str, Any] = {"running_mean": mean, "running_var": var}
-    outputs = {} if d.chance(0.7) else dict.fromkeys(("eq_scale", "eq_bias"), {"data_type": _T.HALF})
-    d.g.batch_norm_finalize(total, squares, scale, bias, accum_count=count, **running, **outputs)
+    if d.chance(0.3):
+        running |= {name: {"data_type": _T.HALF} for name in ("eq_scale", "eq_bias")}
+    d.g.batch_norm_finalize(total, squares, scale, bias, accum_count=count, **running)
 
 
 def _weights(d: Draw) -> None:

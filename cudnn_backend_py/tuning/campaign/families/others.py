@@ -6,8 +6,16 @@ from fractions import Fraction
 from typing import Any
 
 from ....errors import GraphError
-from ....generated.enums import DataType, MoeGroupedMatmulMode, PaddingMode, PointwiseMode, ResampleMode, ReshapeMode
-from ....graph.shapes import pooled_size
+from ....generated.enums import (
+    DataType,
+    MoeGroupedMatmulMode,
+    PaddingMode,
+    PointwiseMode,
+    ResampleMode,
+    ReshapeMode,
+    TensorReordering,
+)
+from ....graph.shapes import pooled_size, scale_dims
 from ....graph.strides import channels_last, column_major, packed_strides
 from ..draw import Draw
 
@@ -48,7 +56,9 @@ def resample(d: Draw) -> None:
         if d.chance(0.25) and not wants:
             x = d.chain(x, d.pick(1, 2), channel=1, virtual=True)
         length = d.pick(1, 2) if not wants and d.chance(0.25) else 0
-        d.finish(lambda o: d.g.resample(mode, x, window, idx=wants, **sides, **o).y, less, length=length, kind=d.g.io_type)
+        d.finish(
+            lambda o: d.g.resample(mode, x, window, idx=wants, **sides, **o).y, less, length=length, kind=d.g.io_type
+        )
         return
     dy = d.tensor("dy", less)
     given: dict[str, Any] = {}
@@ -163,10 +173,7 @@ def block_scale(d: Draw) -> None:
         x = g.tensor("x", (1, m, k))
         g.block_scale_quantize(g.pointwise(_P.RELU_FWD, x), size, virtual=False)
         return
-    from ....graph.shapes import scale_dims
-    from ....generated.enums import TensorReordering
-
-    tiled = {"reordering": TensorReordering.F8_128x4}
+    tiled: dict[str, Any] = {"reordering": TensorReordering.F8_128x4}
     a = g.tensor("a", (1, m, k), few)
     b = g.tensor("b", (1, k, n), few, strides=(k * n, 1, k))
     a_dims, b_dims = scale_dims((1, m, k), (1, 1, size), tiled=True), scale_dims((1, k, n), (1, size, 1), tiled=True)

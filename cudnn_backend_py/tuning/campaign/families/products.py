@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ....generated.enums import DataType, PointwiseMode
 from ....graph import Tensor
 from ..draw import Draw
@@ -58,7 +60,7 @@ def _before(d: Draw, a: Tensor) -> Tensor:
     """Return a, or what an operation makes of it, in the type of the product."""
     if not d.chance(0.1) or d.g.io_type not in (_T.HALF, _T.BFLOAT16):
         return a
-    like = {"virtual": True, "strides": a.strides, "data_type": d.g.io_type}
+    like: dict[str, Any] = {"virtual": True, "strides": a.strides, "data_type": d.g.io_type}
     mode = d.pick(_P.RELU_FWD, _P.MUL, _P.GELU_FWD, _P.IDENTITY)
     b = d.number(a.rank) if mode is _P.MUL else None
     return d.g.pointwise(mode, a, b, **like)
