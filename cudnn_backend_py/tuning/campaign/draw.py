@@ -272,8 +272,12 @@ class Draw:
     def reduce(self, x: Tensor, *, virtual: bool, operator: ReduceTensorOp | None = None) -> Tensor:
         """Add a reduction over some axes and return its result, float32 as cuDNN wants it."""
         axes = [axis for axis, dim in enumerate(x.dims) if dim > 1] or [x.rank - 1]
-        image = x.rank >= 4 and self.chance(0.5)
-        chosen = {0, *range(2, x.rank)} if image else set(self.random.sample(axes, self.between(1, len(axes))))
+        if self.chance(0.12):
+            chosen = set(self.random.sample(axes, self.between(1, len(axes))))
+        else:  # columns, rows, or all of it
+            rest = {0, *range(2, x.rank)} if x.rank > 3 else set(range(x.rank - 1))
+            last = set(range(x.rank)) - rest
+            chosen = self.pick(rest, last, rest | last)
         dims = tuple(1 if axis in chosen else dim for axis, dim in enumerate(x.dims))
         count = 1
         for whole, part in zip(x.dims, dims, strict=True):

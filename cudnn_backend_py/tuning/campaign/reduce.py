@@ -261,7 +261,7 @@ def _less(size: int) -> list[int]:
 def _sized(graph: Graph, sizes: Mapping[tuple[int, int], int]) -> Graph | None:
     """Return the graph with other dims, and those of convolved and pooled images that follow from them."""
     made = _set(graph, sizes)
-    for _ in graph.ops:
+    for _ in range(len(graph.ops) + 1):
         follows = {key: size for op in made.ops for key, size in _spatial(op).items()}
         if not follows:
             return made

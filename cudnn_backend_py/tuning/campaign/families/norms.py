@@ -22,7 +22,7 @@ MODES = {
     _N.ADA_LAYER_NORM: 2,
     _N.INSTANCE_NORM: 2,
     _N.BATCH_NORM: 3,
-    _N.GROUP_NORM: 0.1,
+    _N.GROUP_NORM: 0.3,
 }
 
 

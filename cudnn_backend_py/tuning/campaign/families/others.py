@@ -185,15 +185,22 @@ def block_scale(d: Draw) -> None:
 
 
 def rope(d: Draw) -> None:
-    """Add a rotary position embedding or its gradient."""
-    kind = d.set_types({**HALVES, _T.FLOAT: 1})
-    b, h, s, width = d.pick(1, 2), d.pick(1, 2, 4), d.pick(16, 33, 64), d.pick(64, 128)
+    """Add a rotary embedding of queries and keys before attention as one operation, or its gradient behind it."""
+    d.set_types({_T.BFLOAT16: 5, _T.HALF: 4})
+    b, h, s, width = d.pick(1, 2), d.pick(1, 2, 4), d.pick(64, 128), d.pick(64, 128)
     dims = (b, h, s, width)
-    strides = (h * s * width, width, h * width, 1) if d.chance(0.6) else packed_strides(dims)
+    layout: dict[str, Any] = {"strides": (h * s * width, width, h * width, 1)}
+    g, kind = d.g, d.g.io_type
     part = d.pick(None, None, width // 2)
-    freqs = d.g.tensor("freqs", (s, 1, 1, part or width), _T.FLOAT)
-    back = d.is_since(9, 25, 0) and d.chance(0.4)
-    x = d.g.tensor("dy" if back else "x", dims, strides=strides)
-    call = d.g.rope_backward if back else d.g.rope_forward
-    scale = d.pick(None, None, 0.5)
-    call(x, freqs, rope_dim=part, output_scale=scale, virtual=False, data_type=kind)
+    more: dict[str, Any] = {"rope_dim": part} | ({"output_scale": 0.5} if d.chance(0.2) else {})
+    freqs = g.tensor("freqs", (s, 1, 1, part or width), _T.FLOAT)
+    if d.is_since(9, 25, 0) and d.chance(0.4):
+        q, k, v, o, do = (g.tensor(name, dims, **layout) for name in ("q", "k", "v", "o", "do"))
+        stats = g.tensor("stats", (b, h, s, 1), _T.FLOAT)
+        made = g.sdpa_backward(q, k, v, o, do, stats, scale=0.125, dq={"virtual": True}, dk={"virtual": True})
+        for gradient in (made.dq, made.dk):
+            g.rope_backward(gradient, freqs, **more, virtual=False)
+        return
+    q, k, v = (g.tensor(name, dims, **layout) for name in ("q", "k", "v"))
+    turned = [g.rope_forward(item, freqs, **more, data_type=kind) for item in ((q, k) if d.chance(0.8) else (q,))]
+    g.sdpa_forward(turned[0], turned[1] if len(turned) > 1 else k, v, scale=0.125, stats=d.chance(0.5), virtual=False)
