@@ -24,6 +24,7 @@ from .graph_file import is_python, load_graph_file
 from .output import NOT_JUDGED, Commands, OutputFile, add_row, say, warn, write, write_report
 from .output import console as _console
 from .plans import add_commands
+from .run import add_run
 
 if TYPE_CHECKING:
     from ..diagnose import Judge, Question, Verdict
@@ -800,6 +801,7 @@ def record(output: str, pytest_arguments: str) -> None:
 
 
 add_commands(main, load_graph_file, _with_version)
+add_run(main, _with_version)
 
 if __name__ == "__main__":
     main()

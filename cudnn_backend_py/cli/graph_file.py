@@ -12,8 +12,9 @@ from pathlib import Path
 
 from ..errors import CudnnBackendError, GraphError
 from ..graph import Graph, load_graph
+from ..system.strict import read_json
 
-__all__ = ["is_python", "load_graph_file"]
+__all__ = ["is_python", "load_any_graphs", "load_graph_file"]
 
 _PACKAGE = str(Path(__file__).parents[1])
 _SHOWN = 2000  # characters of the message of somebody's exception
@@ -58,6 +59,64 @@ def load_graph_file(path: str) -> Graph:
             fix="define 'def graph() -> Graph', or give a graph JSON",
         )
     return graph
+
+
+def load_any_graphs(path: str, number: int | None = None) -> list[tuple[int | None, Graph]]:
+    """Return the graphs of any file that holds some: ours, a cuDNN log, or JSON of cuDNN or of its frontend.
+
+    Parameters
+    ----------
+    path
+        A Python file with ``graph()``, graph JSON, a log (``.log``, ``.txt``, ``.gz``, or any file that is neither), or
+        ``graph:`` and a graph in one word.
+    number
+        Which graph of a log, counted from 1; all of them if not given.
+
+    Returns
+    -------
+    list
+        Pairs of the number, where the file may hold several, and the graph.
+
+    Raises
+    ------
+    GraphError
+        ``graph-file``: there is no graph in it; ``graph-json``.
+    """
+    from ..tuning.trial.reproduce import PREFIX, from_word
+
+    if path.startswith(PREFIX):
+        return [(None, from_word(path))]
+    if Path(path).suffix == ".py":
+        return [(None, load_graph_file(path))]
+    if not os.path.isfile(path):
+        raise GraphError(f"there is no file {path}", code="graph-file")
+    if Path(path).suffix == ".json" and _is_ours(path):
+        return [(None, load_graph(path))]
+    from ..diagnose import read_graphs
+
+    found = list(read_graphs(path))
+    if not found:
+        raise GraphError(f"{path} tells of no graph", code="graph-file")
+    wanted = found if number is None else found[number - 1 : number]
+    if not wanted:
+        raise GraphError(f"{path} tells of {len(found)} graphs, there is no number {number}", code="graph-file")
+    first = number or 1
+    for item in wanted:
+        if item.graph is None and item.fault is not None:
+            raise item.fault
+    several = len(found) > 1
+    return [
+        (first + place if several else None, item.graph) for place, item in enumerate(wanted) if item.graph is not None
+    ]
+
+
+def _is_ours(path: str) -> bool:
+    """Return whether JSON is a graph of this package, or no JSON at all, which is its error then."""
+    try:
+        data = read_json(path, code="graph-json")
+    except GraphError:
+        return True
+    return isinstance(data, dict) and "schema" in data
 
 
 @contextlib.contextmanager

@@ -33,7 +33,7 @@ from ...graph.formats import decode, encode, from_128x4, is_integer, largest, to
 from ...graph.interpret import interpret
 from ..inputs import known_values
 
-__all__ = ["KINDS", "from_memory", "in_memory", "load_arrays", "make_inputs", "read_tensors"]
+__all__ = ["KINDS", "from_memory", "in_memory", "is_unordered", "load_arrays", "make_inputs", "read_tensors"]
 
 KINDS = ("uniform", "integers", "hostile")
 
@@ -96,6 +96,11 @@ def from_memory(tensor: Tensor, image: NDArray[Any]) -> Numbers:
 
 def _is_transposed(tensor: Tensor) -> bool:
     return tensor.strides[-2] == 1 < tensor.strides[-1]
+
+
+def is_unordered(tensor: Tensor) -> bool:
+    """Return whether the order of a tensor's elements in memory is not known here: only equal ones can be given."""
+    return tensor.reordering not in (TensorReordering.NONE, TensorReordering.F8_128x4)
 
 
 def _view(tensor: Tensor, image: NDArray[Any]) -> NDArray[Any]:
@@ -284,6 +289,8 @@ class _Meaning:
         random = np.random.default_rng([self.seed, tensor.uid % (1 << 32), *tensor.name.encode()])
         if tensor.uid in self._known:
             return self._known[tensor.uid]
+        if is_unordered(tensor):
+            return np.full(tensor.dims, 1.0 / tensor.dims[-1])
         if tensor.uid in self._roles:
             op, port = self._roles[tensor.uid]
             return np.asarray(_ROLES[port](op, port, tensor, random, self.kind))

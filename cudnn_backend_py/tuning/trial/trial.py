@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time as clock
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -66,9 +66,14 @@ class ConfigTrial:
     warm: Timing | None = None
     reproduce: str = ""
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data for JSON."""
+        plain: dict[str, Any] = _plain(asdict(self))
+        return plain
+
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ConfigTrial:
-        """Return what :meth:`Trial.to_dict` wrote."""
+        """Return what :meth:`to_dict` wrote."""
         times = {name: None if data.get(name) is None else Timing(**data[name]) for name in ("cold", "warm")}
         compared = tuple(
             Comparison(**{**item, "where": tuple(item["where"])}) for item in map(_plain_back, data["comparisons"])
@@ -111,6 +116,10 @@ class Trial:
         The tensors that were filled: name and type.
     reproduce
         The command line that does all of it again.
+    described
+        Whether it was asked for a GPU that is not here.
+    lost
+        What the GPU failed with: this process can use it no more.
     """
 
     graph: str
@@ -126,7 +135,8 @@ class Trial:
     inputs: tuple[tuple[str, str], ...] = ()
     reproduce: str = ""
     seconds: float = 0.0
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    described: bool = False
+    lost: str = ""
 
     @property
     def exit_code(self) -> int:
@@ -235,6 +245,7 @@ def run_graph(
         data=data,
         seed=seed,
         state="not run",
+        described=not live.is_live,
         inputs=tuple((tensor.name, tensor.type_text) for tensor in read_tensors(graph)),
         reproduce=run.line(str(configs)),
     )
@@ -255,7 +266,8 @@ def run_graph(
     words = refused if not proposed else run.why_not_compared
     if not live.is_live and proposed:
         words = f"{live.name} is a described GPU: nothing was run"
-    return replace(base, state=state, words=words, configs=found, seconds=round(clock.monotonic() - began, 3))
+    seconds = round(clock.monotonic() - began, 3)
+    return replace(base, state=state, words=words, configs=found, seconds=seconds, lost=run.lost)
 
 
 def _check_configs(configs: int | str) -> None:
@@ -293,7 +305,7 @@ class _Run:
         self.graph, self.target, self.data, self.seed, self.time = graph, target, data, seed, time
         self.source, self.skip, self.step, self.done = source, skip, step, done
         self.inputs: dict[str | int, NDArray[Any]] = {}
-        self.why_not_compared = ""
+        self.why_not_compared = self.lost = ""
         self._expected: dict[Arithmetic, dict[str, Expected]] = {}
 
     def line(self, configs: str) -> str:
@@ -361,7 +373,6 @@ class _Run:
         images = {tensor.uid: self._image(tensor, self.inputs[tensor.uid]) for tensor in read_tensors(self.graph)}
         found: list[ConfigTrial] = []
         stage = Stage(self.graph, self.target, inputs=images)
-        lost = ""
         try:
             for config in configs:
                 blank = ConfigTrial(
@@ -373,11 +384,11 @@ class _Run:
                 )
                 if blank.tag in self.skip:
                     trial = replace(blank, state="failed", words=self.skip[blank.tag])
-                elif lost:
-                    trial = replace(blank, words=f"the GPU failed before: {lost}")
+                elif self.lost:
+                    trial = replace(blank, words=f"the GPU failed before: {self.lost}")
                 else:
                     self.step(f"running {config.tag}")
-                    trial, lost = self._try(stage, config, blank)
+                    trial = self._try(stage, config, blank)
                 found.append(trial)
                 if self.done is not None:
                     self.done(trial)
@@ -387,7 +398,7 @@ class _Run:
             try:
                 stage.close()
             except CudnnBackendError:
-                if not lost:
+                if not self.lost:
                     raise
         return tuple(found)
 
@@ -400,25 +411,26 @@ class _Run:
             image = np.concatenate([image, np.zeros(tensor.span_elements - image.size, image.dtype)])
         return image
 
-    def _try(self, stage: Stage, config: EngineConfig, blank: ConfigTrial) -> tuple[ConfigTrial, str]:
-        """Return what a config does, and what the GPU failed with if it did."""
+    def _try(self, stage: Stage, config: EngineConfig, blank: ConfigTrial) -> ConfigTrial:
+        """Return what a config does; that the GPU failed is kept."""
         began = clock.perf_counter()
         try:
             plan = build_plan(config)
         except NotSupported as error:
-            return replace(blank, state="refused", words=_words(error)), ""
+            return replace(blank, state="refused", words=_words(error))
         except CudnnStatusError as error:
-            return replace(blank, state="failed", words=_words(error)), ""
+            return replace(blank, state="failed", words=_words(error))
         blank = replace(blank, build_s=round(clock.perf_counter() - began, 4), workspace_bytes=plan.workspace_bytes)
         try:
-            return self._launch(stage, plan, blank), ""
+            return self._launch(stage, plan, blank)
         except CudnnStatusError as error:
             state: State = "refused" if isinstance(error, NotSupported) else "failed"
-            return replace(blank, state=state, words=_words(error)), ""
+            return replace(blank, state=state, words=_words(error))
         except CudnnBackendError as error:
             if error.code != "cuda-driver":
                 raise
-            return replace(blank, state="failed", words=error.headline), error.headline
+            self.lost = error.headline
+            return replace(blank, state="failed", words=error.headline)
         finally:
             plan.close()
 

@@ -1,0 +1,342 @@
+"""The command ``run``: graphs on made-up data, compared with the interpreter."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shlex
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from ..errors import CudnnBackendError, EnvironmentNotReady, GraphError
+from ..graph import Graph
+from ..printable import printable
+from ..system.strict import read_text
+from .graph_file import load_any_graphs
+from .output import NOT_JUDGED, OutputFile, say, write, write_report
+
+if TYPE_CHECKING:
+    from ..tuning.trial import ConfigTrial, Trial
+
+__all__ = ["add_run"]
+
+SCHEMA, SCHEMA_VERSION = "cudnn-backend-py/run", 1
+_PATIENCE_S = 2.0  # before a progress bar is shown
+_WIDE = 12  # of the word for a state
+_ELSEWHERE = ("--cudnn", "--full", "--jit", "--format", "--output", "--batch")  # not in a line of a batch file
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A graph file as a line names it, and what it is run on."""
+
+    file: str
+    dims: tuple[str, ...]
+    types: tuple[str, ...]
+    settings: tuple[str, ...]
+    data: str
+    options: Mapping[str, Any]
+
+    def graphs(self) -> Iterator[tuple[str, Graph]]:
+        """Yield each graph, changed as asked for, with the words of a command line that name it."""
+        from ..graph.rewrite.override import override
+
+        changed = {
+            "dims": {name: _sizes(text) for name, text in _pairs(self.dims, "--dims")},
+            "types": dict(_pairs(self.types, "--type")),
+            "settings": dict(_pairs(self.settings, "--set", alone=True)),
+        }
+        words = [f"--dims={item}" for item in self.dims]
+        words += [f"--type={item}" for item in self.types]
+        words += [f"--set={item}" for item in self.settings]
+        for number, graph in load_any_graphs(self.file, self.options["number"]):
+            chosen = [] if number is None else [f"--graph={number}"]
+            yield shlex.join([self.file, *chosen, *words]), override(graph, **changed)  # type: ignore[arg-type]
+
+
+def _pairs(texts: tuple[str, ...], option: str, *, alone: bool = False) -> Iterator[tuple[str, str]]:
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or (not equals and not alone):
+            raise click.BadParameter(f"{text!r}: NAME=VALUE is needed", param_hint=option)
+        yield name, value
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.replace("x", ",").split(","))
+    except ValueError:
+        raise click.BadParameter(f"{text!r}: sizes such as 4,64,56,56 are needed", param_hint="--dims") from None
+
+
+def _configs(ctx: click.Context, parameter: click.Parameter, value: str) -> int | str:
+    return int(value) if value.isdecimal() else value
+
+
+def add_run(main: click.Group, with_version: Callable[[Any], Any]) -> None:
+    """Add the command to the group; `with_version` adds ``--cudnn``."""
+
+    @main.command("run")
+    @with_version
+    @click.argument("graph_files", metavar="GRAPH...", nargs=-1)
+    @click.option("--batch", "batches", multiple=True, metavar="FILE", help="A file with one such command line a line.")
+    @click.option("--graph", "number", type=click.IntRange(min=1), help="Which graph of a log; all if not given.")
+    @click.option("--dims", multiple=True, metavar="NAME=SIZES", help="Other dims: x=4,64,56,56; 0 keeps one.")
+    @click.option("--type", "types", multiple=True, metavar="NAME=TYPE", help="Another data type: w=bf16; * for all.")
+    @click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="NAME[=VALUE]",
+        help="An attribute (conv.stride=2), a number (scale=0.5), or an option of attention (causal, seq_q=512).",
+    )
+    @click.option(
+        "--data",
+        "kinds",
+        multiple=True,
+        default=("uniform",),
+        show_default=True,
+        metavar="KIND",
+        help="uniform, integers, hostile, or an .npz file by tensor names; repeatable.",
+    )
+    @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+    @click.option(
+        "--configs", default="first", show_default=True, callback=_configs, help="first, all, a number, or one tag."
+    )
+    @click.option("--time/--no-time", "timed", default=True, show_default=True, help="Time what is right.")
+    @click.option("--target", default=None, metavar="NAME", help="A described GPU: say what would be run there.")
+    @click.option("--limit", "limit_s", type=float, default=600, show_default=True, help="Seconds for each graph.")
+    @click.option("--format", "style", type=click.Choice(["text", "json", "junit"]), default="text", show_default=True)
+    @click.option("--output", type=OutputFile(), help="Write it here, not to standard output.")
+    @click.pass_context
+    def run(
+        ctx: click.Context, style: str, output: str | None, limit_s: float, batches: tuple[str, ...], **_: Any
+    ) -> None:
+        """Run GRAPH on made-up data, and compare what each engine config writes with the interpreter.
+
+        GRAPH is a Python file with a function graph(), which is run, a graph JSON, a log of cuDNN or of its frontend,
+        JSON of either, or what a line to reproduce names. Each runs in a child process, so that a crash of cuDNN is a
+        result. Exit code 0 if all that ran is right, 1 if something is wrong or not supported, 2 if that could not be
+        said: a failure, a GPU that is only described, a graph that cannot be interpreted.
+        """
+        cases = [*_cases(ctx.params), *(case for file in batches for case in _batch(ctx, file))]
+        if not cases:
+            raise click.UsageError("nothing to run: name a graph file, or --batch")
+        trials: list[Trial] = []
+        with _progress(len(cases)) as step:
+            for trial in _run(cases, limit_s, step):
+                trials.append(trial)
+                if style == "text" and output is None:
+                    say(_text(trial))
+        if style == "text":
+            lines = [_text(trial) for trial in trials] if output is not None else []
+            lines += [_summary(trials)] if len(trials) > 1 else []
+            write("".join(f"{line}\n" for line in lines), output)
+        elif style == "json":
+            report = {"schema": SCHEMA, "version": SCHEMA_VERSION, "trials": [trial.to_dict() for trial in trials]}
+            write_report(json.dumps(report, indent=1) + "\n", output)
+        else:
+            write_report(_junit(trials), output)
+        raise SystemExit(max((trial.exit_code for trial in trials), default=NOT_JUDGED))
+
+
+def _cases(params: Mapping[str, Any]) -> list[_Case]:
+    options = {key: params[key] for key in ("number", "seed", "configs", "timed", "target")}
+    return [
+        _Case(file, params["dims"], params["types"], params["settings"], kind, options)
+        for file in params["graph_files"]
+        for kind in params["kinds"]
+    ]
+
+
+def _batch(ctx: click.Context, path: str) -> Iterator[_Case]:
+    """Yield the cases of a batch file: what a line leaves out is as on the command line."""
+    for number, line in enumerate(read_text(path, code="graph-file").splitlines(), 1):
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError as error:
+            raise click.UsageError(f"{path}, line {number}: {error}") from None
+        if not words:
+            continue
+        for word in words:
+            if word.partition("=")[0] in _ELSEWHERE:
+                raise click.UsageError(f"{path}, line {number}: {word} belongs on the command line itself")
+        with ctx.command.make_context("run", words, parent=ctx.parent) as inner:
+            told = {
+                key: value
+                for key, value in inner.params.items()
+                if inner.get_parameter_source(key) is ParameterSource.COMMANDLINE
+            }
+        params = {**ctx.params, **told, "graph_files": inner.params["graph_files"]}
+        folder = Path(path).parent
+        params["graph_files"] = tuple(
+            str(folder / file) if not os.path.exists(file) and (folder / file).exists() else file
+            for file in params["graph_files"]
+        )
+        yield from _cases(params)
+
+
+def _run(cases: list[_Case], limit_s: float, step: Callable[[int, str], object]) -> Iterator[Trial]:
+    from ..tuning.trial.runner import Runner
+
+    with Runner(limit_s=limit_s) as runner:
+        for place, case in enumerate(cases):
+            step(place, case.file[:60])
+            try:
+                graphs = list(case.graphs())
+            except (GraphError, CudnnBackendError) as error:
+                yield _unread(case, error)
+                continue
+            for source, graph in graphs:
+
+                def tell(text: str, place: int = place, name: str = graph.name) -> None:
+                    step(place, f"{name}: {text}")
+
+                options = case.options
+                try:
+                    yield runner.run(
+                        graph,
+                        data=case.data,
+                        seed=options["seed"],
+                        target=options["target"],
+                        configs=options["configs"],
+                        time=options["timed"],
+                        source=source,
+                        step=tell,
+                    )
+                except EnvironmentNotReady:
+                    raise
+                except CudnnBackendError as error:
+                    yield _unread(case, error, graph.name)
+
+
+def _unread(case: _Case, error: CudnnBackendError, name: str | None = None) -> Trial:
+    """Return the trial of a graph that did not come so far as to be run."""
+    from ..tuning.trial import Trial
+
+    fix = error.sections.get("fix")
+    return Trial(
+        graph=name or case.file[:60],
+        target=case.options["target"] or "gpu",
+        sm=0,
+        cudnn="",
+        data=case.data,
+        seed=case.options["seed"],
+        state="failed",
+        words=f"{error.code}: {error.headline}" + (f" ({fix})" if fix else ""),
+        reproduce=shlex.join(["cudnn-backend", "run", case.file]),
+    )
+
+
+# what is said
+
+
+def _text(trial: Trial) -> str:
+    where = f"{trial.target}, cuDNN {trial.cudnn}" if trial.cudnn else trial.target
+    lines = [
+        f"{trial.state.upper():<{_WIDE}} {trial.graph} [{trial.data}, seed {trial.seed}] on {where}{_facts(trial)}"
+    ]
+    if trial.words:
+        lines += [f"    {line}" for line in trial.words.splitlines()]
+    if trial.described and trial.configs:
+        lines.append(f"    would run {', '.join(item.tag for item in trial.configs)}")
+        lines.append(f"    reads {', '.join(f'{name} {kind}' for name, kind in trial.inputs)}")
+        lines += [
+            f"    writes {item.name} {item.type}: within {item.median_bound:.3g} (median), {item.largest_bound:.3g} "
+            f"(largest); {item.compared} of {item.elements} elements compared"
+            for item in trial.outputs
+        ]
+    for item in trial.configs:
+        if item.state in ("wrong", "failed"):
+            lines.append(f"    {item.state} {item.tag}: {item.words}")
+            lines.append(f"      again: {item.reproduce}")
+    if not trial.failures and trial.state == "failed":
+        lines.append(f"      again: {trial.reproduce}")
+    return "\n".join(printable(line) for line in lines)
+
+
+def _facts(trial: Trial) -> str:
+    ran = [item for item in trial.configs if item.state not in ("refused", "not run")]
+    if not ran:
+        return ""
+    right = sum(item.state == "right" for item in ran)
+    parts = [f": {right} of {len(ran)} configs right"]
+    errors = [compared.largest for item in ran for compared in item.comparisons if math.isfinite(compared.largest)]
+    parts += [f"largest error {max(errors):.2g} of its bound"] if errors else []
+    timed = [item for item in ran if item.warm is not None]
+    if timed:
+        parts.append(_fastest(timed))
+    return ", ".join(parts)
+
+
+def _fastest(timed: list[ConfigTrial]) -> str:
+    best = min(timed, key=lambda item: item.warm.median_us if item.warm is not None else math.inf)
+    assert best.cold is not None
+    assert best.warm is not None
+    return f"{best.tag} {best.cold.median_us:.1f} us cold, {best.warm.median_us:.1f} us warm"
+
+
+def _summary(trials: list[Trial]) -> str:
+    counts = Counter(trial.state for trial in trials)
+    return f"{len(trials)} trials: {', '.join(f'{count} {state}' for state, count in counts.items())}"
+
+
+def _junit(trials: list[Trial]) -> str:
+    from ..diagnose.report.ci import Case, junit_xml
+
+    states = {"right": "passed", "wrong": "failed", "refused": "failed"}
+    return junit_xml(
+        (
+            Case(
+                graph=f"{trial.graph} [{trial.data}, seed {trial.seed}]",
+                target=trial.target,
+                version=trial.cudnn,
+                state=states.get(trial.state, "error"),
+                code=trial.state.replace(" ", "-"),
+                message=(trial.failures[0].words if trial.failures else trial.words) or trial.state,
+                text=_text(trial),
+            )
+            for trial in trials
+        ),
+        suite="cudnn-backend run",
+    )
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[int, str], object]]:
+    """Yield a function that shows how many of the cases are done, on a terminal and where it takes long."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda place, text: None
+        return
+    began = time.monotonic()
+    columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
+    bar = Progress(*columns, console=console, transient=True)
+    task = bar.add_task("", total=total)
+    started = False
+
+    def step(place: int, text: str) -> None:
+        nonlocal started
+        bar.update(task, completed=place, description=escape(printable(text)))
+        if not started and time.monotonic() - began > _PATIENCE_S:
+            started = True
+            bar.start()
+
+    try:
+        yield step
+    finally:
+        if started:
+            bar.stop()

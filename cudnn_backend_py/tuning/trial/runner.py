@@ -1,0 +1,204 @@
+"""Trials in child processes: a crash or hang of cuDNN, or a lost CUDA context, costs one engine config."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ... import errors
+from ...errors import CudnnBackendError
+from ...graph import Graph, graph_from_json, graph_to_json
+from ...system.child import Child, Say, serve
+from .reproduce import command_line
+from .trial import STATES, ConfigTrial, Trial, run_graph
+
+__all__ = ["Runner", "serve_trials"]
+
+_CRASHES = 16  # of one graph, before the rest of its configs is given up
+
+
+class Runner:
+    """A child process that runs graphs one after the other, started when it is needed and again when it dies.
+
+    A context manager. Not for several threads.
+
+    Parameters
+    ----------
+    limit_s
+        Seconds a graph may take, all of its configs together.
+    """
+
+    def __init__(self, *, limit_s: float = 600.0) -> None:
+        self._limit_s = limit_s
+        self._child: Child | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process."""
+        if self._child is not None:
+            self._child.end()
+            self._child = None
+
+    def run(
+        self,
+        graph: Graph,
+        *,
+        data: str = "uniform",
+        seed: int = 0,
+        target: str | None = None,
+        configs: int | str = "first",
+        time: bool = True,
+        given: Mapping[str, ArrayLike] | None = None,
+        source: str | None = None,
+        step: Callable[[str], object] = str,
+    ) -> Trial:
+        """Return what :func:`~cudnn_backend_py.tuning.trial.run_graph` says of a graph.
+
+        A config in which the process dies, runs out of time, or loses the GPU has failed, in its last words; those
+        behind it are run by a new process.
+
+        Raises
+        ------
+        CudnnBackendError
+            As ``run_graph``; ``child-not-started``, ``answer-damaged``.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            asked: dict[str, Any] = {
+                "graph": graph_to_json(graph),
+                "options": {
+                    "data": data if not data.endswith(".npz") else os.path.abspath(data),
+                    "seed": seed,
+                    "target": target,
+                    "configs": configs,
+                    "time": time,
+                    "source": source if source is not None else "",
+                },
+            }
+            if given:
+                path = Path(folder) / "given.npz"
+                np.savez(path, **{name: np.asarray(value) for name, value in given.items()})  # type: ignore[arg-type]
+                asked["given"] = str(path)
+            return self._run(asked, graph, step)
+
+    def _run(self, asked: dict[str, Any], graph: Graph, step: Callable[[str], object]) -> Trial:
+        found: dict[str, ConfigTrial] = {}
+        skip: dict[str, str] = {}
+        while True:
+            trial, ended = self._ask({**asked, "skip": skip}, found, step)
+            if ended:
+                tag, words = ended
+                if not tag or len(skip) >= _CRASHES:
+                    return self._unfinished(asked, graph, found, words)
+                skip[tag] = words
+                continue
+            assert trial is not None
+            for item in trial.configs:
+                if item.state != "not run" or trial.described:
+                    found.setdefault(item.tag, item)
+                    skip.setdefault(item.tag, item.words)
+            if trial.lost:
+                self.close()
+                if any(item.tag not in found for item in trial.configs) and len(skip) < _CRASHES + len(found):
+                    continue
+            return _with_configs(trial, [found.get(item.tag, item) for item in trial.configs])
+
+    def _ask(
+        self, asked: Mapping[str, Any], found: dict[str, ConfigTrial], step: Callable[[str], object]
+    ) -> tuple[Trial | None, tuple[str, str] | None]:
+        """Return the trial, or the config at which the process ended and its words."""
+        if self._child is None or not self._child.usable:
+            self.close()
+            self._child = Child.start(f"{__name__}:{serve_trials.__name__}", os.environ)
+        child, at = self._child, ""
+        for said in child.ask(asked, self._limit_s):
+            if "step" in said:
+                step(said["step"])
+                at = said["step"].removeprefix("running ") if said["step"].startswith("running ") else at
+            elif "config" in said:
+                item = ConfigTrial.from_dict(said["config"])
+                if item.state != "not run":
+                    found.setdefault(item.tag, item)
+                at = ""
+            elif "refused" in said:
+                raise _raised(said["refused"])
+            elif "trial" in said:
+                trial = Trial.from_dict(said["trial"])
+        if child.ending:
+            words = f"{child.ending}: {child.last_words}" if child.last_words else child.ending
+            self.close()
+            return None, (at, words)
+        return trial, None
+
+    def _unfinished(
+        self, asked: Mapping[str, Any], graph: Graph, found: Mapping[str, ConfigTrial], words: str
+    ) -> Trial:
+        """Return the trial of a graph at which the process ended outside of any config."""
+        options = asked["options"]
+        line = command_line(
+            options["source"] or None, graph, *(f"--{key}={options[key]}" for key in ("data", "seed", "configs"))
+        )
+        blank = Trial(
+            graph=graph.name,
+            target=options["target"] or "gpu",
+            sm=0,
+            cudnn="",
+            data=options["data"],
+            seed=options["seed"],
+            state="failed",
+            words=words,
+            reproduce=line,
+        )
+        return replace(_with_configs(blank, list(found.values())), state="failed")
+
+
+def _with_configs(trial: Trial, configs: list[ConfigTrial]) -> Trial:
+    states = [item.state for item in configs]
+    worst = next((state for state in STATES if state in states), trial.state)
+    return replace(trial, configs=tuple(configs), state=worst)
+
+
+def _raised(said: Mapping[str, Any]) -> CudnnBackendError:
+    kind = getattr(errors, said["type"], CudnnBackendError)
+    if not issubclass(kind, CudnnBackendError) or kind in (errors.CudnnStatusError, errors.NotSupportedStatus):
+        kind = CudnnBackendError
+    return kind(said["headline"], code=said["code"], **said["sections"])
+
+
+def serve_trials() -> None:
+    """In a child: run graphs."""
+    serve(_answer)
+
+
+def _answer(asked: dict[str, Any], say: Say) -> None:
+    given = None
+    if "given" in asked:
+        with np.load(asked["given"], allow_pickle=False) as held:
+            given = {name: held[name] for name in held.files}
+    options = asked["options"]
+    try:
+        trial = run_graph(
+            graph_from_json(asked["graph"]),
+            **{**options, "source": options["source"] or None},
+            given=given,
+            skip=asked["skip"],
+            step=lambda text: say(step=text),
+            done=lambda item: say(config=item.to_dict()),
+        )
+    except CudnnBackendError as error:
+        sections = {key: text for key, text in error.sections.items() if isinstance(text, str) and key != "cudnn"}
+        facts = {"type": type(error).__name__, "headline": error.headline, "code": error.code, "sections": sections}
+        say(refused=facts)
+        return
+    say(trial=trial.to_dict())

@@ -1,0 +1,94 @@
+"""Graphs run on made-up data on the GPU: right engines are right, planted faults are found, each config reproduces."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode
+from cudnn_backend_py.graph import attention
+from cudnn_backend_py.tuning.trial import Trial, run_graph
+from cudnn_backend_py.tuning.trial.data import KINDS
+from cudnn_backend_py.tuning.trial.reproduce import from_word
+from cudnn_backend_py.tuning.trial.runner import Runner
+from tests.support.built import BUILT
+from tests.support.figures import add_figure
+
+GRAPHS = ("convolution forward", "matmul", "pointwise", "reduction", "layer norm, training", "rms norm, training")
+
+
+def scaled(factor: float) -> Graph:
+    g = GraphBuilder("scaled")
+    c = g.matmul(g.tensor("a", (2, 128, 64)), g.tensor("b", (2, 64, 256)))
+    g.pointwise(PointwiseMode.MUL, c, g.scalar(factor), virtual=False)
+    return g.graph()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", GRAPHS)
+def test_right_engines_are_right(name: str, kind: str) -> None:
+    trial = run_graph(BUILT[name].make(), data=kind, configs=3, time=False)
+    assert trial.state == "right", [(item.tag, item.state, item.words) for item in trial.configs]
+    assert trial.configs
+    assert all(item.comparisons for item in trial.configs if item.state == "right")
+
+
+def test_attention_is_right_and_timed() -> None:
+    graph = attention.sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64, causal=True, stats=True)
+    trial = run_graph(graph)
+    (config,) = trial.configs
+    assert config.state == "right", config.words
+    assert config.cold is not None
+    assert config.warm is not None
+    assert 1 < config.warm.median_us < 1e5
+    assert {item.output for item in config.comparisons} == {"o", "stats"}
+    add_figure("a trial of attention", seconds=trial.seconds, cold_us=config.cold.median_us)
+    assert Trial.from_dict(json.loads(json.dumps(trial.to_dict(), allow_nan=False))) == trial
+
+
+@pytest.mark.parametrize("data", ["uniform", "integers"])
+def test_a_wrong_scale_is_found(data: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter computes another graph than cuDNN runs: a scale that is one percent off."""
+    from cudnn_backend_py.tuning.trial import trial as module
+
+    real = module.expect
+    wrong = scaled(1.01)
+    assert run_graph(scaled(1.0), data=data, time=False).state == "right"
+
+    def of_another(graph: Graph, *arguments: Any, **options: Any) -> Any:
+        return real(wrong, *arguments, **options)
+
+    monkeypatch.setattr(module, "expect", of_another)
+    trial = run_graph(scaled(1.0), data=data, time=False)
+    assert trial.state == "wrong"
+    assert "beyond" in trial.configs[0].words
+
+
+def test_a_failed_config_is_reproduced_by_its_line() -> None:
+    trial = run_graph(scaled(1.0), configs="all", time=False)
+    config = trial.configs[-1]
+    words = shlex.split(config.reproduce)
+    assert from_word(words[2]) == scaled(1.0)
+    again = run_graph(from_word(words[2]), configs=config.tag, time=False)
+    assert again.configs[0].comparisons == config.comparisons
+
+
+def test_a_child_says_the_same() -> None:
+    graph = BUILT["matmul"].make()
+    with Runner(limit_s=60) as runner:
+        there = runner.run(graph, configs=2, time=False)
+    here = run_graph(graph, configs=2, time=False)
+    assert [(item.tag, item.state, item.comparisons) for item in there.configs] == [
+        (item.tag, item.state, item.comparisons) for item in here.configs
+    ]
+
+
+def test_integers_are_compared_exactly() -> None:
+    g = GraphBuilder("whole", io_type=DataType.HALF)
+    g.matmul(g.tensor("a", (1, 64, 64)), g.tensor("b", (1, 64, 64)), data_type=DataType.FLOAT, virtual=False)
+    trial = run_graph(g.graph(), data="integers", configs="all", time=False)
+    assert trial.state == "right"
+    assert trial.outputs[0].largest_bound == 0
