@@ -491,6 +491,8 @@ class Expected:
 
     def _drift(self, found: Floats) -> float | None:
         kind = self.tensor.data_type
+        if not _is_float(kind):  # what is cut to whole numbers is off by more than its movement
+            return None
         size = np.maximum(np.abs(self.center) * _roundoff(kind), _least(kind)) + self.spread / WIDTH
         counted = self.defined & np.isfinite(found) & np.isfinite(size) & (size > 0)
         if int(np.count_nonzero(counted)) < ENOUGH:

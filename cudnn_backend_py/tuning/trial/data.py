@@ -218,7 +218,10 @@ def _forward_results(graph: Graph, problem: Attention, held: Mapping[str | int, 
     tensors = {tensor.name: tensor for tensor in read_tensors(graph)}
     if not {"q", "k", "v", "o", "stats"} <= tensors.keys():
         return {}
-    options: dict[str, Any] = {"stats": True, "dbias": False, "dsink": False, "deterministic": False, "rng_dump": False}
+    options: dict[str, Any] = {"stats": True}
+    options |= dict.fromkeys(("dbias", "dsink", "deterministic", "rng_dump"), False)
+    if "scale" in tensors:
+        options["scale"] = "tensor"
     try:
         forward = composite_forward(replace(problem, **options), None)
         given: dict[str | int, Numbers] = {}

@@ -1,0 +1,1 @@
+"""The families of random graphs, each in the file of its operations."""

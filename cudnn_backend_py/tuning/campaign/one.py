@@ -1,0 +1,225 @@
+"""One random graph: asked of cuDNN, run where a GPU is, compared with the interpreter."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import CudnnBackendError, CudnnStatusError
+from ...execution.run import live_handle, variant_pack
+from ...generated.enums import DescriptorType
+from ...graph import Graph, Tensor
+from ...graph.formats import round_to
+from ...graph.interpret import interpret
+from ...native.cuda import Memory
+from ...plans.engine import EngineConfig, OperationGraph
+from ...plans.plan import Plan, build_plan
+from ...target import Target
+from ..trial.bound import Arithmetic, Comparison, Expected, expect
+from ..trial.data import from_memory, in_memory, make_inputs
+
+__all__ = ["Asked", "Found", "ask", "judge_deviceless", "on_device"]
+
+Numbers = NDArray[Any]
+_GUARD, _MARK = 512, 0xA5  # bytes behind each tensor that nobody may write
+
+
+@dataclass
+class Asked:
+    """What cuDNN said to a graph: a plan, or why there is none."""
+
+    plan: Plan | None
+    config: EngineConfig | None
+    words: str = ""
+
+    @property
+    def engine(self) -> str:
+        """Engine and knobs, empty if there is no plan."""
+        return "" if self.config is None else self.config.tag
+
+    def arithmetic(self) -> Arithmetic:
+        """Return what the engine may do to numbers."""
+        return Arithmetic.of(None if self.config is None else [note.name for note in self.config.numerical_notes])
+
+
+@dataclass
+class Found:
+    """How results compare with what was expected.
+
+    Attributes
+    ----------
+    comparisons
+        One for each output that something can be said of.
+    wrong
+        What is wrong, in words; empty if nothing is.
+    """
+
+    comparisons: list[Comparison] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+
+def ask(graph: Graph, target: Target, *, choice: random.Random | None = None, build: bool = True) -> Asked:
+    """Return the plan of a graph: of the first engine config that can be built, or of any where `choice` says which.
+
+    A refusal is an answer, with cuDNN's words. Without `build` only the support check is asked, and the plan is None.
+    """
+    words = ""
+    try:
+        question = OperationGraph(graph, target)
+    except CudnnBackendError as error:
+        return Asked(None, None, _words(error))
+    for mode in ("A", "FALLBACK"):
+        try:
+            answer = question.heuristics(mode)
+        except CudnnStatusError as error:
+            words = _words(error)
+            continue
+        words = answer.answer.text.strip() or words
+        configs = list(answer.configs)
+        if choice is not None and len(configs) > 1 and choice.random() < 0.5:
+            configs.insert(0, configs.pop(choice.randrange(len(configs))))
+        for config in configs:
+            if not build:
+                return Asked(None, config)
+            try:
+                return Asked(build_plan(config), config)
+            except CudnnStatusError as error:
+                words = f"not built: {_words(error)}"
+    return Asked(None, None, words or "no engine config")
+
+
+def _words(error: CudnnBackendError) -> str:
+    return str(getattr(error, "last_error", "") or error).strip()
+
+
+def run(plan: Plan, inputs: Mapping[str | int, Numbers]) -> tuple[dict[str, Numbers], list[str]]:
+    """Return what a plan writes, by name, and the names of tensors behind which memory was written.
+
+    Outputs hold all ones before, which is NaN in every float type.
+
+    Raises
+    ------
+    CudnnBackendError
+        ``cuda-driver`` if a kernel failed: the context of this process is lost.
+    """
+    handle = live_handle(plan)
+    written = {tensor.uid for tensor in plan.graph.outputs}
+    held = _in_place(plan.graph, inputs)
+    with Memory(handle.device or 0) as memory:
+        placed: dict[str | int, Any] = {}
+        spans: dict[int, tuple[Tensor, int]] = {}
+        for tensor in plan.graph.variant_pack_tensors:
+            if tensor.by_value:
+                if tensor.uid in inputs:
+                    placed[tensor.uid] = inputs[tensor.uid].reshape(-1)[0].item()
+                continue
+            image = _image(tensor, held.get(tensor.uid) if tensor.uid in written else inputs.get(tensor.uid))
+            spans[tensor.uid] = (tensor, image.size)
+            placed[tensor.uid] = memory.copy_in(np.concatenate([image, np.full(_GUARD, _MARK, np.uint8)]))
+        pack = variant_pack(plan, placed, workspace_ptr=memory.allocate(plan.workspace_bytes))
+        plan.descriptor.execute(handle, pack.descriptor)
+        memory.synchronize(handle.stream)
+        results: dict[str, Numbers] = {}
+        beyond: list[str] = []
+        for uid, (tensor, size) in spans.items():
+            back = np.empty(size + _GUARD, np.uint8)
+            memory.copy_out(placed[uid], back)
+            if (back[size:] != _MARK).any():
+                beyond.append(tensor.name)
+            if uid in written:
+                results[tensor.name] = _numbers(tensor, back[:size])
+    return results, beyond
+
+
+def _in_place(graph: Graph, inputs: Mapping[str | int, Numbers]) -> dict[int, Numbers]:
+    """Return what outputs hold before: what a concatenation finds in the memory of its result already."""
+    found = {}
+    for op in graph.ops:
+        fields = op.parameters()
+        index = fields.get("inplace_index")
+        if op.kind is not DescriptorType.OPERATION_CONCAT or index is None or index < 0:
+            continue
+        parts, whole = dict(op.ports()), next(iter(op.outputs().values()))
+        tensors = [tensor for port, tensor in parts.items() if port.startswith("input")]
+        if tensors[index].uid not in inputs:
+            continue
+        numbers = np.full(whole.dims, np.nan)
+        start = sum(tensor.dims[fields["axis"]] for tensor in tensors[:index])
+        place: list[slice] = [slice(None)] * whole.rank
+        place[fields["axis"]] = slice(start, start + tensors[index].dims[fields["axis"]])
+        numbers[tuple(place)] = inputs[tensors[index].uid]
+        found[whole.uid] = numbers
+    return found
+
+
+def _image(tensor: Tensor, numbers: Numbers | None) -> NDArray[np.uint8]:
+    """Return the bytes of a tensor that holds these numbers; all ones without them."""
+    image = np.full(tensor.span_bytes, 0xFF, np.uint8)
+    if numbers is None:
+        return image
+    held = np.ascontiguousarray(in_memory(tensor, numbers)).reshape(-1).view(np.uint8)
+    return held if held.size > image.size else np.concatenate([held, image[held.size :]])
+
+
+def _numbers(tensor: Tensor, image: NDArray[np.uint8]) -> Numbers:
+    kind = in_memory(tensor, np.zeros(tensor.dims)).dtype
+    return from_memory(tensor, np.ascontiguousarray(image).view(kind))
+
+
+def expectation(
+    graph: Graph, kind: str, inputs: Mapping[str | int, Numbers], seed: int, arithmetic: Arithmetic | None
+) -> dict[str, Expected]:
+    """Return what may be expected of a graph.
+
+    Of hostile data nothing is said where the exact result is finite and the rounded one is not, or the other way: what
+    an operation between the others overflows to hangs on the type an engine keeps it in.
+    """
+    expected = expect(graph, inputs, arithmetic=arithmetic, seed=seed)
+    if kind != "hostile":
+        return expected
+    exact = interpret(graph, inputs)
+    for name, item in expected.items():
+        held = round_to(exact[name].astype(float), item.tensor.data_type)
+        same = classes(held) == classes(round_to(item.center, item.tensor.data_type))
+        expected[name] = replace(item, defined=item.defined & same)
+    return expected
+
+
+def classes(values: Numbers) -> NDArray[np.int8]:
+    """Return 0 for numbers, 1 and 2 for infinities, 3 for NaN."""
+    return np.asarray(np.isposinf(values) + 2 * np.isneginf(values) + 3 * np.isnan(values), np.int8)
+
+
+def compare(expected: Mapping[str, Expected], results: Mapping[str, Numbers], beyond: list[str]) -> Found:
+    """Return how results compare with what was expected of them."""
+    found = Found([item.compare(results[name]) for name, item in expected.items()])
+    found.wrong = [str(one) for one in found.comparisons if not one.right]
+    found.wrong += [f"{name}: memory behind it is written" for name in beyond]
+    return found
+
+
+def judge_deviceless(graph: Graph, kind: str, seed: int) -> Found:
+    """Return how an exact run of the interpreter compares with what is expected of a right kernel."""
+    inputs = make_inputs(graph, kind, seed)
+    expected = expectation(graph, kind, inputs, seed, None)
+    exact = interpret(graph, inputs)
+    results = {tensor.name: round_to(exact[tensor.name].astype(float), tensor.data_type) for tensor in graph.outputs}
+    return compare(expected, results, [])
+
+
+def on_device(plan: Plan, graph: Graph, kind: str, seed: int, arithmetic: Arithmetic) -> tuple[Found, dict[str, float]]:
+    """Run a plan on data of a kind and compare; also the seconds of data, expectation and run."""
+    began = time.perf_counter()
+    inputs = make_inputs(graph, kind, seed)
+    made = time.perf_counter()
+    results, beyond = run(plan, inputs)
+    ran = time.perf_counter()
+    expected = expectation(graph, kind, inputs, seed, arithmetic)
+    found = compare(expected, results, beyond)
+    return found, {"data": made - began, "run": ran - made, "expect": time.perf_counter() - ran}

@@ -1,0 +1,170 @@
+"""The child process of a campaign: runs one random graph for each question, and makes small what comes out wrong."""
+
+from __future__ import annotations
+
+import random
+import time
+import warnings
+from collections import Counter
+from typing import Any
+
+from ...errors import CudnnBackendError
+from ...graph import Graph
+from ...graph.faults import FaultWarning, known_hazards
+from ...graph.rewrite.tensors import all_ops
+from ...graph.serial import graph_to_json
+from ...system.child import Say, serve
+from ...target import Target, open_target
+from ..trial.data import KINDS
+from .coverage import covers
+from .graphs import random_graph
+from .one import Asked, Found, ask, judge_deviceless, on_device
+from .reduce import Reduced, reduce_failure
+
+__all__ = ["main"]
+
+_LOST = "cuda-driver"  # the code of what leaves the CUDA context of a process useless
+_WORDS = 400
+_ALIKE = 3  # failures of one family and engine that one process makes small
+
+
+class _Worker:
+    """What a child keeps between questions."""
+
+    def __init__(self) -> None:
+        self.target: Target | None = None
+        self.made_small: Counter[str] = Counter()
+
+    def open(self, name: str | None) -> Target:
+        if self.target is None:
+            self.target = open_target(name)
+        return self.target
+
+    def answer(self, asked: dict[str, Any], say: Say) -> None:
+        """Say what cuDNN did with a graph; where it is wrong, also each smaller form that is wrong too."""
+        target = self.open(asked["target"])
+        began = time.perf_counter()
+        graph = _graph(asked, target)
+        if "cover" in asked:
+            say(cover=dict(covers(graph)))
+            return
+        seconds = {"graph": time.perf_counter() - began}
+        choice = random.Random(f"choice {asked['seed']}")
+        kinds = [asked["data"]] if asked.get("data") else _kinds(choice)
+        say(about=_describe(graph), data=kinds)
+        began = time.perf_counter()
+        got = ask(graph, target, choice=choice, build=asked["build"] or target.is_live)
+        seconds["plan"] = time.perf_counter() - began
+        line: dict[str, Any] = {"engine": got.engine, "cover": dict(covers(graph)), "seconds": seconds}
+        if got.config is None:
+            say(outcome="refused", words=got.words[-_WORDS:], **line)
+            if not target.is_live:
+                self._deviceless(graph, kinds, asked, say)
+            return
+        if got.plan is None or not target.is_live:
+            say(outcome="accepted", **line)
+            self._deviceless(graph, kinds, asked, say)
+            return
+        say(outcome="accepted", **line)
+        try:
+            self._on_device(graph, got, kinds, asked, say)
+        finally:
+            got.plan.close()
+
+    def _deviceless(self, graph: Graph, kinds: list[str], asked: dict[str, Any], say: Say) -> None:
+        """Say whether both modes of the interpreter agree."""
+        for kind in kinds if asked["interpret"] else ():
+            began = time.perf_counter()
+            try:
+                found = judge_deviceless(graph, kind, asked["seed"])
+            except CudnnBackendError as error:
+                say(outcome="not interpreted", data=kind, words=str(error)[:_WORDS])
+                return
+            say(seconds={"interpret": time.perf_counter() - began})
+            if found.wrong:
+                say(outcome="differs", data=kind, words=found.wrong[:3], largest=_largest(found))
+
+    def _on_device(self, graph: Graph, got: Asked, kinds: list[str], asked: dict[str, Any], say: Say) -> None:
+        assert got.plan is not None
+        target = got.plan.target
+        arithmetic = got.arithmetic()
+        for kind in kinds:
+            try:
+                found, seconds = on_device(got.plan, graph, kind, asked["seed"], arithmetic)
+            except CudnnBackendError as error:
+                lost = error.code == _LOST
+                outcome = (
+                    "lost" if lost else "not run" if type(error).__name__ == "CudnnStatusError" else "not compared"
+                )
+                words = f"{error} {getattr(error, 'last_error', '')}"
+                say(outcome=outcome, data=kind, words=words[:_WORDS], faults=_faults(graph, target))
+                return
+            compared = sum(one.compared for one in found.comparisons)
+            say(outcome="compared", data=kind, seconds=seconds, elements=compared, largest=_largest(found))
+            if not found.wrong:
+                continue
+            faults = _faults(graph, target)
+            say(outcome="differs", data=kind, words=found.wrong[:3], largest=_largest(found), faults=faults)
+            name = f"{asked['family']} {faults or got.engine.partition('_')[0]}"
+            self.made_small[name] += 1
+            if asked["reduce_s"] and self.made_small[name] <= (1 if faults else _ALIKE):
+                self._reduce(graph, kind, asked, say)
+            return
+
+    def _reduce(self, graph: Graph, kind: str, asked: dict[str, Any], say: Say) -> None:
+        """Say each smaller form that is wrong, the smallest last; one that crashes is the parent's to notice."""
+        target = self.target
+        assert target is not None
+        last: dict[str, Any] = {}
+
+        def fails(smaller: Graph, data: str) -> bool:
+            nonlocal last
+            got = ask(smaller, target, choice=random.Random(f"choice {asked['seed']}"))
+            if got.plan is None:
+                return False
+            try:
+                found, _ = on_device(got.plan, smaller, data, asked["seed"], got.arithmetic())
+            except CudnnBackendError as error:
+                if error.code == _LOST:
+                    raise
+                return False
+            finally:
+                got.plan.close()
+            if not found.wrong:
+                return False
+            last = {"words": found.wrong[:2], "engine": got.engine, "data": data}
+            say(smaller=graph_to_json(smaller), text=str(smaller), **last)
+            return True
+
+        made: Reduced = reduce_failure(graph, kind, fails, budget_s=asked["reduce_s"], most=80)
+        say(reduced={"tried": made.tried, "complete": made.complete, "steps": len(made.steps)})
+
+
+def _graph(asked: dict[str, Any], target: Target) -> Graph:
+    return random_graph(asked["seed"], asked["family"], version=target.library.version)
+
+
+def _kinds(choice: random.Random) -> list[str]:
+    """Return the kinds of data a graph is run with: one in most, two for every third."""
+    weights = {"uniform": 5, "integers": 2, "hostile": 3}
+    first = choice.choices(list(weights), list(weights.values()))[0]
+    return [first] if choice.random() < 0.67 else [first, choice.choice([kind for kind in KINDS if kind != first])]
+
+
+def _describe(graph: Graph) -> str:
+    return " ".join(op.verb() for op in all_ops(graph))
+
+
+def _largest(found: Found) -> float | None:
+    finite = [one.largest for one in found.comparisons if one.largest < float("inf")]
+    return max(finite, default=None)
+
+
+def _faults(graph: Graph, target: Target) -> str:
+    return ", ".join(fault.code for fault in known_hazards(graph, target.sm, target.library.version))
+
+
+def main() -> None:
+    """Answer the questions of the parent."""
+    warnings.simplefilter("ignore", FaultWarning)
+    serve(_Worker().answer)
