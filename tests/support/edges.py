@@ -27,6 +27,7 @@ from cudnn_backend_py.generated.enums import (
 from cudnn_backend_py.graph import Tensor
 from cudnn_backend_py.graph.formats import decode, is_integer, largest, round_to, storage_type
 from cudnn_backend_py.graph.interpret.pointwise import BACKWARD, BINARY, UNARY
+from tests.support import built
 from tests.support.built import bilinear_upsampling
 
 __all__ = ["CASES", "Edge", "edge_numbers", "inputs_of"]
@@ -454,6 +455,13 @@ _pool(S.MAXPOOL, T.INT8, "equal")
 _add("pool/BILINEAR up/FLOAT", T.FLOAT, bilinear_upsampling)
 
 
+def _ramp() -> Array:
+    return np.broadcast_to(np.arange(28.0)[:, None] + 32 * np.arange(28.0), (4, 32, 28, 28))
+
+
+_add("pool/BILINEAR ramp/FLOAT", T.FLOAT, bilinear_upsampling, x=_ramp)
+
+
 def _pool_backward(mode: ResampleMode, kind: DataType, sides: tuple[Any, Any, Any, Any], layout: str) -> None:
     window, stride, before, after = sides
     strides: Any = layout
@@ -556,6 +564,31 @@ for _norm_mode in (N.LAYER_NORM, N.RMS_NORM, N.ADA_LAYER_NORM, N.INSTANCE_NORM, 
                 _norm(_norm_mode, _kind, training=True, hostile=False, epsilon=1e-5)
 
 
+def _norm_backward(mode: NormMode, kind: DataType) -> None:
+    by_channel = mode in (N.BATCH_NORM, N.INSTANCE_NORM)
+    layout: Any = "channels_last" if by_channel else "packed"
+    dims = (8, 32, 16, 16) if by_channel else (64, 256, 1, 1)
+    scale = (1, 32, 1, 1) if by_channel else (1, 256, 1, 1)
+    sets = {N.BATCH_NORM: (1, 32, 1, 1), N.INSTANCE_NORM: (8, 32, 1, 1)}.get(mode, (64, 1, 1, 1))
+
+    def write(g: GraphBuilder) -> None:
+        x, dy = (g.tensor(name, dims, strides=layout) for name in ("x", "dy"))
+        names = ("inv_variance",) if mode is N.RMS_NORM else ("mean", "inv_variance")
+        saved = {name: g.tensor(name, sets, T.FLOAT, strides=layout) for name in names}
+        weights = g.tensor("scale", scale, T.FLOAT, strides=layout)
+        g.norm_backward(mode, dy, x, weights, **saved, data_type=kind, **OUT)
+
+    inverse = partial(np.full, sets, 2.0)
+    hostile = partial(_norm_sets, kind, dims, sets, True)
+    _add(f"norm/{mode.name} backward hostile/{kind.name}", kind, write, x=hostile, inv_variance=inverse)
+    _add(f"norm/{mode.name} backward hostile gradient/{kind.name}", kind, write, dy=hostile, inv_variance=inverse)
+
+
+for _norm_mode in (N.LAYER_NORM, N.RMS_NORM, N.INSTANCE_NORM, N.BATCH_NORM):
+    for _kind in (T.HALF, T.FLOAT):
+        _norm_backward(_norm_mode, _kind)
+
+
 def _finalize(g: GraphBuilder) -> None:
     names = ("sum", "sqsum", "scale", "bias", "running_mean", "running_var")
     total, squares, scale, bias, mean, var = (g.tensor(name, (1, 32, 1, 1), T.FLOAT, **LAST) for name in names)
@@ -615,6 +648,77 @@ def _integer_convolution(g: GraphBuilder) -> None:
 
 
 _add("convolution/integers/INT8", T.INT8, _integer_convolution)
+
+
+# products
+
+
+def _product(kind: DataType, to: DataType, compute: DataType, hostile: bool) -> None:
+    dims = (2, 64, 64)
+
+    def write(g: GraphBuilder) -> None:
+        a, b = g.tensor("a", dims), g.tensor("b", dims, strides=(64 * 64, 1, 64))
+        c = g.matmul(a, b, compute_type=compute, data_type=compute)
+        g.pointwise(P.IDENTITY, c, data_type=to, **OUT)
+
+    def numbers(seed: int) -> Array:
+        random = np.random.default_rng([13, seed])
+        if is_integer(kind):
+            return random.integers(-128, 128, dims)
+        values = random.normal(size=dims)
+        if hostile:
+            edges, places = edge_numbers(kind), random.permutation(64)[:8]
+            for place in places:
+                values[0, place, random.integers(64)] = edges[random.integers(len(edges))]
+            values[1] = random.permutation(np.resize(edges[np.isfinite(edges)], 64 * 64)).reshape(64, 64)
+            values[1, :32] = np.where(np.abs(values[1, :32]) < 1e-3, values[1, :32], 0.0)
+        return round_to(values, kind)
+
+    words = f"matmul/{'hostile ' if hostile else ''}{kind.name} to {to.name}/{compute.name}"
+    _add(words, kind, write, a=partial(numbers, 0), b=partial(numbers, 1))
+
+
+for _hostile in (False, True):
+    for _kind, _to in ((T.HALF, T.HALF), (T.HALF, T.FLOAT), (T.BFLOAT16, T.BFLOAT16), (T.FLOAT, T.FLOAT)):
+        _product(_kind, _to, T.FLOAT, _hostile)
+    for _kind in (T.FP8_E4M3, T.FP8_E5M2):
+        _product(_kind, T.FLOAT, T.FLOAT, _hostile)
+_product(T.INT8, T.INT32, T.INT32, False)
+_product(T.INT8, T.FLOAT, T.INT32, False)
+
+
+# what is not in memory between two operations
+
+
+def _virtual(kind: DataType, factor: float) -> None:
+    def write(g: GraphBuilder) -> None:
+        x = g.tensor("x", SQUARE)
+        y = g.pointwise(P.MUL, x, g.tensor("factor", (1, 1, 1)), data_type=kind)
+        g.pointwise(P.MUL, y, g.tensor("back", (1, 1, 1)), data_type=T.FLOAT, **OUT)
+
+    given = {"x": partial(_all_codes, T.FLOAT), "factor": partial(np.full, (1, 1, 1), factor)}
+    _add(f"virtual/{kind.name} times {factor:g}/FLOAT", T.FLOAT, write, **given, back=partial(np.full, (1, 1, 1), 0.5))
+
+
+for _kind in (T.HALF, T.BFLOAT16, T.FLOAT, T.FP8_E4M3, T.FP8_E5M2, T.INT8, T.INT32, T.BOOLEAN, T.UINT8):
+    for _factor in (3.0, 1000.0):
+        _virtual(_kind, _factor)
+
+
+# one natural graph of each kind
+
+
+def _natural(name: str) -> None:
+    make = built.BUILT[name].make
+
+    def given() -> dict[str, Array]:
+        return {str(key): value for key, value in built.inputs_of(make()).items()}
+
+    CASES[f"natural/{name}"] = Edge(f"natural/{name}", make, given)
+
+
+for _name in built.BUILT:
+    _natural(_name)
 
 
 # experts
