@@ -8,14 +8,14 @@ reduction adds up is an edge of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, Parameters, PointwiseMode
+from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, Parameters, PointwiseMode, attention
 from cudnn_backend_py.generated.enums import (
     NanPropagation,
     NormMode,
@@ -24,7 +24,7 @@ from cudnn_backend_py.generated.enums import (
     ResampleMode,
     RngDistribution,
 )
-from cudnn_backend_py.graph import Tensor
+from cudnn_backend_py.graph import Operation, Tensor
 from cudnn_backend_py.graph.formats import decode, is_integer, largest, round_to, storage_type
 from cudnn_backend_py.graph.interpret.pointwise import BACKWARD, BINARY, UNARY
 from tests.support import built
@@ -782,7 +782,28 @@ _rng(RngDistribution.UNIFORM, {"minimum": -1.0, "maximum": 3.0})
 _rng(RngDistribution.NORMAL, {"mean": 1.0, "standard_deviation": 2.0})
 
 
-# scales of blocks, which need another GPU
+def _attention_rng(distribution: RngDistribution, numbers: dict[str, float]) -> None:
+    """Attention is where cuDNN has random numbers: with `rng_dump` it writes what it drew."""
+    name = f"rng/attention {distribution.name}/HALF"
+
+    def make() -> Graph:
+        whole = attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, dropout=0.25, rng_dump=True)
+        fields = {"distribution": distribution, **numbers}
+        ops = [
+            replace(op, fields={**op.fields, "rng": Parameters(DescriptorType.RNG, fields)})
+            if isinstance(op, Operation) and op.kind is DescriptorType.OPERATION_RNG
+            else op
+            for op in whole.ops
+        ]
+        return Graph(tuple(ops), name)
+
+    seed = partial(np.full, (1, 1, 1, 1), 1234)
+    CASES[name] = Edge(name, make, lambda: {"dropout_seed": seed(), "dropout_offset": seed()})
+
+
+_attention_rng(RngDistribution.BERNOULLI, {"bernoulli_dist_probability": 0.75})
+_attention_rng(RngDistribution.UNIFORM, {"uniform_dist_minimum": -1.0, "uniform_dist_maximum": 3.0})
+_attention_rng(RngDistribution.NORMAL, {"normal_dist_mean": 1.0, "normal_dist_standard_deviation": 2.0})
 
 
 def inputs_of(case: Edge, graph: Graph) -> dict[str, Array]:
@@ -809,6 +830,3 @@ def _random(tensor: Tensor, seed: int) -> Array:
 def families() -> Iterator[str]:
     """Yield the first word of the names of cases, each one once."""
     yield from dict.fromkeys(name.split("/")[0] for name in CASES)
-
-
-_ = (DescriptorType, Parameters)
