@@ -1,0 +1,34 @@
+"""One-step changes of a graph: what its author could do differently, each as a new graph. Pure.
+
+Each kind has its function, found in :data:`CHANGES` under the kind's name, in the file of its family. A function yields
+only what applies: of an aligned graph no alignment is changed.
+"""
+
+from __future__ import annotations
+
+# isort: off
+from . import layout, sizes, types, storage, options, forms  # which is the order of their kinds
+
+# isort: on
+from .change import CHANGES, Change, Effect, changes, describe
+from .sizes import HeadDims, head_dims, response_dims
+
+__all__ = [
+    "CHANGES",
+    "KINDS",
+    "Change",
+    "Effect",
+    "HeadDims",
+    "changes",
+    "describe",
+    "forms",
+    "head_dims",
+    "layout",
+    "options",
+    "response_dims",
+    "sizes",
+    "storage",
+    "types",
+]
+
+KINDS: tuple[str, ...] = (*CHANGES, "target", "version")
