@@ -16,15 +16,20 @@ from __future__ import annotations
 from typing import Any
 
 from .as_cudnn import install, uninstall
+from .context import GraphContext
 from .decorators import graph, graph_cache, jit
 from .enums import (
+    FRONTEND_KNOB_TYPE_BASE,
+    NodeType,
     attention_implementation,
     behavior_note,
     build_plan_policy,
     convolution_mode,
+    cuda_graph_retention,
     data_type,
     diagonal_alignment,
     heur_mode,
+    is_frontend_knob_type,
     knob_type,
     moe_grouped_matmul_mode,
     norm_forward_phase,
@@ -40,6 +45,7 @@ from .enums import (
 from .errors import cudnnGraphNotSupportedError
 from .graphs import pygraph
 from .handles import (
+    DeviceInfo,
     create_device_properties,
     create_handle,
     create_kernel_cache,
@@ -47,14 +53,26 @@ from .handles import (
     get_stream,
     set_stream,
 )
+from .handles import FrontendHandle as Handle
 from .ops.node import FrontendHazardWarning
 from .plan_list import knob
+from .recorded import Node
 from .tensors import tensor
+from .tensors import tensor as Tensor
 from .wrapper import Graph
 
+handle = Handle
+
 __all__ = [
+    "FRONTEND_KNOB_TYPE_BASE",
+    "DeviceInfo",
     "FrontendHazardWarning",
     "Graph",
+    "GraphContext",
+    "Handle",
+    "Node",
+    "NodeType",
+    "Tensor",
     "attention_implementation",
     "backend_version",
     "backend_version_string",
@@ -64,6 +82,7 @@ __all__ = [
     "create_device_properties",
     "create_handle",
     "create_kernel_cache",
+    "cuda_graph_retention",
     "cudnnGraphNotSupportedError",
     "data_type",
     "destroy_handle",
@@ -72,8 +91,10 @@ __all__ = [
     "get_stream",
     "graph",
     "graph_cache",
+    "handle",
     "heur_mode",
     "install",
+    "is_frontend_knob_type",
     "jit",
     "knob",
     "knob_type",
@@ -87,13 +108,14 @@ __all__ = [
     "reshape_mode",
     "rng_distribution",
     "scalar_type",
+    "sdpa_capabilities",
     "set_stream",
     "tensor",
     "tensor_reordering",
     "uninstall",
 ]
 
-__version__ = "1.23.0"  # of cudnn-frontend, whose names and behaviour these are
+__version__ = "1.32.0"  # of cudnn-frontend, whose names and behaviour these are
 
 _ELSEWHERE = (
     "ops",
@@ -127,6 +149,11 @@ def get_last_error_string() -> str:
     from ..native import capi
 
     return str(capi.cudnnGetLastErrorString())
+
+
+def sdpa_capabilities() -> frozenset[str]:
+    """Return the packed layouts that cudnn-frontend's own attention kernels take: none, they are not here."""
+    return frozenset()
 
 
 class _ElsewhereError(NotImplementedError, AttributeError):

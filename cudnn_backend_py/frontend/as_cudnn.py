@@ -18,7 +18,7 @@ __all__ = ["NotOffered", "for_children", "install", "uninstall"]
 
 _NAME = "cudnn"
 _FRONTEND = __name__.rpartition(".")[0]
-_SUBMODULES = {"wrapper": f"{_FRONTEND}.wrapper"}
+SUBMODULES = {"wrapper": f"{_FRONTEND}.wrapper"}
 _CHILD = """\
 \"\"\"Stands where ``import cudnn`` looks first, and gives cudnn_backend_py.frontend.\"\"\"
 {load}
@@ -100,7 +100,7 @@ def install(target: str | None = None) -> ModuleType:
     set_default_target(target)
     if found is None:
         found = sys.modules[_NAME] = _module()
-        for name, ours in _SUBMODULES.items():
+        for name, ours in SUBMODULES.items():
             sys.modules[f"{_NAME}.{name}"] = import_module(ours)
         sys.meta_path.insert(0, _finder)
     return found
@@ -123,7 +123,7 @@ def uninstall() -> None:
 
     set_default_target(None)
     sys.meta_path.remove(_finder)
-    for name in (_NAME, *(f"{_NAME}.{name}" for name in _SUBMODULES)):
+    for name in (_NAME, *(f"{_NAME}.{name}" for name in SUBMODULES)):
         sys.modules.pop(name, None)
 
 

@@ -1,26 +1,51 @@
-"""``Context``: facts an operation may know of the graph it is in."""
+"""``Context``: facts an operation may know of the graph it is in; ``GraphContext``: those a program reads."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..system.version import Version
 from ..target import Target
 from .enums import data_type
 
-__all__ = ["Context"]
+__all__ = ["Context", "GraphContext"]
 
 
 @dataclass
-class Context:
+class GraphContext:
+    """Types of a graph: of tensors in memory, of virtual ones, and of arithmetic."""
+
+    io_data_type: Any = None
+    intermediate_data_type: Any = None
+    compute_data_type: Any = None
+
+
+@dataclass(kw_only=True)
+class Context(GraphContext):
     """What nodes are checked, inferred and emitted with."""
 
-    io: data_type
-    intermediate: data_type
-    compute: data_type
+    io_data_type: data_type = data_type.NOT_SET
+    intermediate_data_type: data_type = data_type.NOT_SET
+    compute_data_type: data_type = data_type.NOT_SET
     target: Target = field(repr=False)
     sm_version: int | None = None
     is_dynamic_shape_enabled: bool = False
+
+    @property
+    def io(self) -> data_type:
+        """Type of tensors in memory."""
+        return self.io_data_type
+
+    @property
+    def intermediate(self) -> data_type:
+        """Type of virtual tensors."""
+        return self.intermediate_data_type
+
+    @property
+    def compute(self) -> data_type:
+        """Type of arithmetic."""
+        return self.compute_data_type
 
     @property
     def version(self) -> Version:

@@ -80,6 +80,7 @@ def graph(
     io_data_type: data_type = data_type.HALF,
     intermediate_data_type: data_type = data_type.FLOAT,
     compute_data_type: data_type = data_type.FLOAT,
+    **graph_kwargs: Any,
 ) -> Iterator[tuple[pygraph, list[tensor]]]:
     """Yield an empty graph and an empty list of tensors.
 
@@ -87,7 +88,7 @@ def graph(
     ----------
     handle
         What ``create_handle`` returned.
-    name, io_data_type, intermediate_data_type, compute_data_type
+    name, io_data_type, intermediate_data_type, compute_data_type, **graph_kwargs
         As :class:`~cudnn_backend_py.frontend.graphs` takes them.
     """
     made = pygraph(
@@ -96,5 +97,6 @@ def graph(
         intermediate_data_type=intermediate_data_type,
         compute_data_type=compute_data_type,
         handle=handle,
+        **graph_kwargs,
     )
     yield made, []

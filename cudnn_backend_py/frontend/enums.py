@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Any
 
 from ..generated import enums as backend
 from ..graph.data_types import DATA_TYPES
 
 __all__ = [
+    "FRONTEND_KNOB_TYPE_BASE",
+    "NodeType",
     "attention_implementation",
     "behavior_note",
     "build_plan_policy",
     "convolution_mode",
+    "cuda_graph_retention",
     "data_type",
     "diagonal_alignment",
     "heur_mode",
+    "is_frontend_knob_type",
     "knob_type",
     "moe_grouped_matmul_mode",
     "norm_forward_phase",
@@ -40,7 +44,10 @@ class _Names(IntEnum):
 
 
 class data_type(_Names):
-    """Types of elements; :attr:`backend` is None for NOT_SET."""
+    """Types of elements; :attr:`backend` is None for NOT_SET.
+
+    cudnn-frontend's Python module has no name for 13, which is BYTE_BOOLEAN in C++.
+    """
 
     NOT_SET = 0
     FLOAT = 1
@@ -55,12 +62,14 @@ class data_type(_Names):
     BFLOAT16 = 10
     INT64 = 11
     BOOLEAN = 12
-    FP8_E4M3 = 13
-    FP8_E5M2 = 14
-    FAST_FLOAT_FOR_FP8 = 15
-    FP8_E8M0 = 16
-    FP4_E2M1 = 17
-    INT4 = 18
+    BYTE_BOOLEAN = 13
+    FP8_E4M3 = 14
+    FP8_E5M2 = 15
+    FAST_FLOAT_FOR_FP8 = 16
+    FP8_E8M0 = 17
+    FP8_E5M3 = 18
+    FP4_E2M1 = 19
+    INT4 = 20
 
     @property
     def backend(self) -> backend.DataType | None:
@@ -78,6 +87,71 @@ class heur_mode(_Names):
     B = 1
     FALLBACK = 2
     OPENSOURCE = 3
+
+
+class NodeType(Enum):
+    """Kinds of operations that ``pygraph.nodes`` shows, those of cudnn-frontend's own kernels among them."""
+
+    COMPOSITE = 1
+    CONV_FPROP = 2
+    CONV_DGRAD = 3
+    CONV_WGRAD = 4
+    GENSTATS = 5
+    RESHAPE = 6
+    SLICE = 7
+    CONCATENATE = 8
+    TRANSPOSE = 9
+    ROPE = 10
+    ROPE_BWD = 11
+    MOE_GROUPED_MATMUL_BWD = 12
+    MATMUL = 13
+    MATMUL_FP8 = 14
+    POINTWISE = 15
+    REDUCTION = 16
+    RMSNORM = 17
+    RMSNORM_BWD = 18
+    LAYERNORM = 19
+    LAYERNORM_BWD = 20
+    ADALAYERNORM = 21
+    ADALAYERNORM_BWD = 22
+    INSTANCENORM = 23
+    INSTANCENORM_BWD = 24
+    BATCHNORM = 25
+    BATCHNORM_INFERENCE = 26
+    BATCHNORM_BWD = 27
+    SDPA = 28
+    SDPA_BWD = 29
+    SDPA_FP8 = 30
+    SDPA_FP8_BWD = 31
+    SDPA_MXFP8 = 32
+    SDPA_MXFP8_BWD = 33
+    GDN = 34
+    GDN_BWD = 35
+    KDA = 36
+    KDA_BWD = 37
+    GDN2 = 38
+    GDN2_BWD = 39
+    MOE_GROUPED_MATMUL = 40
+    BLOCK_SCALE_QUANTIZE = 41
+    BLOCK_SCALE_DEQUANTIZE = 42
+    GDP = 43
+    GDP_BWD = 44
+    GDN_SUMMARY = 45
+    KDA_SUMMARY = 46
+    GDN2_SUMMARY = 47
+    GDP_SUMMARY = 48
+    GDN_SUMMARY_BWD = 49
+    KDA_SUMMARY_BWD = 50
+    GDN2_SUMMARY_BWD = 51
+    GDP_SUMMARY_BWD = 52
+    MAMBA2 = 53
+    MAMBA2_BWD = 54
+    MAMBA2_SUMMARY = 55
+    MAMBA2_SUMMARY_BWD = 56
+    RESAMPLE = 101  # in cudnn-frontend's C++ only, as those below
+    RNG = 102
+    PAGED_CACHE_LOAD = 103
+    BN_FINALIZE = 104
 
 
 class norm_forward_phase(_Names):
@@ -162,6 +236,35 @@ class knob_type(_Names):
     TILE_M = 26
     TILE_N = 27
     WARP_SPEC_CFG = 28
+    SWAP_AB = 29
+    INPUT_TMA_ENABLE = 30
+    OUTPUT_TMA_ENABLE = 31
+    TILE_CGA = 32
+    SCHED_POLICY = 1000
+    PACK_GQA = 1001
+    SPLIT_KV = 1002
+    PIPELINE_ARCH = 1003
+    MMA_TILE_M = 1004
+    MMA_TILE_N = 1005
+    MMA_TILE_K = 1006
+    CTA_GROUP = 1007
+    WARPS_M = 1008
+    WARPS_N = 1009
+
+
+FRONTEND_KNOB_TYPE_BASE = 1000
+
+
+def is_frontend_knob_type(knob_type: knob_type) -> bool:
+    """Return whether a knob is one of cudnn-frontend's own kernels, which cuDNN's engines do not have."""
+    return int(knob_type) >= FRONTEND_KNOB_TYPE_BASE
+
+
+class cuda_graph_retention(_Names):
+    """Whether a plan keeps a CUDA graph of itself between calls; this module's launches need none."""
+
+    PER_GRAPH = 0
+    NONE = 1
 
 
 class build_plan_policy(_Names):
@@ -201,6 +304,7 @@ class moe_grouped_matmul_mode(_Names):
     NONE = 1
     GATHER = 2
     SCATTER = 3
+    COMBINE = 4
 
 
 class scalar_type(_Names):
@@ -261,7 +365,7 @@ _TORCH_TYPES = {f"torch.{name}": item for item, facts in _FACTS.items() for name
 
 
 def to_data_type(value: Any) -> data_type:
-    """Return the data type that `value` is, or that a torch dtype is called.
+    """Return the data type that `value` is, or that a torch dtype is called; NOT_SET for None.
 
     Raises
     ------
@@ -270,6 +374,8 @@ def to_data_type(value: Any) -> data_type:
     """
     if isinstance(value, data_type):
         return value
+    if value is None:
+        return data_type.NOT_SET
     found = _TORCH_TYPES.get(str(value))
     if found is None:
         raise TypeError(f"{value!r} is no cudnn.data_type and no torch dtype with one")

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CudnnBackendError, CudnnStatusError
+from ..printable import printable
 
 if TYPE_CHECKING:
     from ..graph.ir import Graph
@@ -15,16 +16,38 @@ if TYPE_CHECKING:
 __all__ = [
     "FrontendRuntimeError",
     "FrontendValueError",
+    "KernelNotOffered",
     "as_kind",
     "attribute_not_set",
     "cudnnGraphNotSupportedError",
     "invalid_value",
+    "kernel_not_offered",
     "not_supported",
     "status_as",
 ]
 
 
-class cudnnGraphNotSupportedError(CudnnBackendError):
+class _Telling(CudnnBackendError):
+    """An exception whose text has all that helps: programs log ``str(error)``, and notes are not in it."""
+
+    def __init__(self, headline: str, *, code: str, fix: str | None = None, **sections: str | None) -> None:
+        super().__init__(headline, code=code, **sections)  # the notes follow the text, which has the fix
+        if fix:
+            more = self.sections.pop("more", None)
+            self.sections |= {"fix": fix} | ({"more": more} if more else {})
+
+    def __str__(self) -> str:
+        words = self.sections.get("cudnn", "").strip().splitlines()
+        parts = [super().__str__(), f"cuDNN: {words[-1].strip()}" if words else "", self.sections.get("fix", "")]
+        return "; ".join(printable(part) for part in parts if part)
+
+    def render(self) -> str:
+        """Return the whole message: the headline, then the sections."""
+        headline = super().__str__()
+        return f"{headline}\n{self._body()}" if self.sections else headline
+
+
+class cudnnGraphNotSupportedError(_Telling):
     """cuDNN, or a rule of cudnn-frontend, refuses the graph; :attr:`verdict` explains it.
 
     Like cudnn-frontend's it is neither a ``RuntimeError`` nor a ``ValueError``.
@@ -44,11 +67,15 @@ class cudnnGraphNotSupportedError(CudnnBackendError):
         return self._verdict
 
 
-class FrontendValueError(CudnnBackendError, ValueError):
+class KernelNotOffered(cudnnGraphNotSupportedError, NotImplementedError):
+    """Something that only a kernel of cudnn-frontend's own has, not cuDNN's backend."""
+
+
+class FrontendValueError(_Telling, ValueError):
     """Something is missing or cannot be inferred."""
 
 
-class FrontendRuntimeError(CudnnBackendError, RuntimeError):
+class FrontendRuntimeError(_Telling, RuntimeError):
     """A value that cannot be, or a call that cuDNN refused."""
 
 
@@ -65,6 +92,16 @@ def not_supported(headline: str, **sections: str | None) -> cudnnGraphNotSupport
 def invalid_value(headline: str, **sections: str | None) -> FrontendRuntimeError:
     """Return the error for a value out of range or arguments that exclude each other: a ``RuntimeError``."""
     return FrontendRuntimeError(headline, code="frontend-value", **sections)
+
+
+def kernel_not_offered(what: str) -> KernelNotOffered:
+    """Return the error for `what` only a kernel of cudnn-frontend's own has: refused as not supported, by its name."""
+    return KernelNotOffered(
+        f"{what} belongs to a kernel of cudnn-frontend's own (CuTe DSL or another engine), not to cuDNN's backend: "
+        "this module offers the backend's graphs",
+        code="frontend-not-offered",
+        fix="run the program with nvidia-cudnn-frontend, or leave it out",
+    )
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Self
@@ -19,6 +20,7 @@ from .enums import (
     DLPACK_TYPES,
     behavior_note,
     build_plan_policy,
+    cuda_graph_retention,
     data_type,
     heur_mode,
     knob_type,
@@ -36,7 +38,9 @@ from .ops.node import Emitter, FrontendHazardWarning, Node, fill_type, pack_stri
 from .ops.norm import NormOps
 from .ops.pointwise import PointwiseOps
 from .ops.shape import BlockScaleOps, ShapeOps
-from .plan_list import PlanList, knob
+from .plan_list import PlanConfig, PlanList, knob
+from .recorded import Node as RecordedNode
+from .recorded import Record, recorded
 from .runner import Placement, Runner
 from .tensors import tensor as UserTensor
 
@@ -44,15 +48,18 @@ __all__ = ["pygraph"]
 
 DYNAMIC_SINCE = (9, 4, 0)
 OVERRIDE_SINCE = (9, 21, 0)
+_MODES = (heur_mode.A, heur_mode.FALLBACK)
 
 
+@recorded
 class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, ShapeOps, BlockScaleOps, AttentionOps):
     """A graph under construction, its plans, and their execution, under cudnn-frontend's names.
 
     Parameters
     ----------
     io_data_type, intermediate_data_type, compute_data_type
-        Types of tensors in memory, of virtual tensors, and of arithmetic, where nothing else is set.
+        Types of tensors in memory, of virtual tensors, and of arithmetic, where nothing else is set. The other two
+        are `io_data_type` where they are None.
     handle
         Of :func:`~cudnn_backend_py.frontend.create_handle`; None for one that all such graphs share.
     sm_count
@@ -65,6 +72,8 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         Build for a described GPU, with no GPU in this process.
     is_dynamic_shape_enabled, is_override_shape_enabled
         Share kernels over shapes; let an execution give other dims and strides (cuDNN 9.21).
+    cuda_graph_retention, is_cuda_graph_replay_expected
+        Taken and kept; launches of this module need no CUDA graph of their own.
 
     Raises
     ------
@@ -75,9 +84,9 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
     def __init__(
         self,
         name: str = "test_graph",
-        io_data_type: data_type = data_type.NOT_SET,
-        intermediate_data_type: data_type = data_type.NOT_SET,
-        compute_data_type: data_type = data_type.NOT_SET,
+        io_data_type: data_type | None = None,
+        intermediate_data_type: data_type | None = None,
+        compute_data_type: data_type | None = None,
         handle: Any = None,
         sm_count: int | None = None,
         sm_version: int | None = None,
@@ -85,12 +94,20 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         device_property: device_properties | None = None,
         is_dynamic_shape_enabled: bool = False,
         is_override_shape_enabled: bool = False,
+        cuda_graph_retention: cuda_graph_retention | None = None,
+        *,
+        is_cuda_graph_replay_expected: bool = False,
     ) -> None:
-        for kind in (io_data_type, intermediate_data_type, compute_data_type):
-            if not isinstance(kind, data_type):
+        kinds = (io_data_type, intermediate_data_type, compute_data_type)
+        for kind in kinds:
+            if kind is not None and not isinstance(kind, data_type):
                 raise TypeError(f"{kind!r} is no cudnn.data_type")
+        io, intermediate, compute = (kind if kind is not None else io_data_type or data_type.NOT_SET for kind in kinds)
         self.name = name
-        self.nodes: list[Node] = []
+        self._nodes: list[Node] = []
+        self.record = Record()
+        self.is_cuda_graph_replay_expected = bool(is_cuda_graph_replay_expected)
+        self._retention = cuda_graph_retention
         self._created: list[UserTensor] = []
         self._cache = kernel_cache
         self._override_shapes = is_override_shape_enabled
@@ -98,12 +115,12 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         self._handle = handle if handle is not None else self.target.handle
         self.sm_count = sm_count
         self.context = Context(
-            io_data_type,
-            intermediate_data_type,
-            compute_data_type,
-            self.target,
-            sm_version,
-            is_dynamic_shape_enabled or kernel_cache is not None,
+            io_data_type=io,
+            intermediate_data_type=intermediate,
+            compute_data_type=compute,
+            target=self.target,
+            sm_version=sm_version,
+            is_dynamic_shape_enabled=is_dynamic_shape_enabled or kernel_cache is not None,
         )
         self._validated = False
         self._emitter: Emitter | None = None
@@ -118,34 +135,39 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
     def tensor(
         self,
         dim: Iterable[int],
-        stride: Iterable[int],
+        stride: Iterable[int] | None = None,
         data_type: Any = data_type.NOT_SET,
         is_virtual: bool = False,
         is_pass_by_value: bool = False,
         ragged_offset: UserTensor | None = None,
-        reordering_type: tensor_reordering = tensor_reordering.NONE,
+        reordering_type: tensor_reordering | None = tensor_reordering.NONE,
         name: str = "",
-        uid: int = -1,
+        uid: int | None = -1,
+        ragged_offset_multiplier: int = 1,
+        alignment_value: int = 1,
     ) -> UserTensor:
-        """Return a new tensor of the graph; strides in elements."""
+        """Return a new tensor of the graph; strides in elements, row-major where none are given."""
+        dims = list(dim)
         made = UserTensor(
-            dim,
-            stride,
+            dims,
+            pack_strides(dims) if stride is None else stride,
             to_data_type(data_type),
             is_virtual,
             is_pass_by_value,
             ragged_offset,
-            reordering_type,
-            name,
+            tensor_reordering.NONE if reordering_type is None else reordering_type,
+            name or f"tensor_{len(self.record.by_name())}",
         )
-        if uid != -1:
+        made.stride_given = stride is not None
+        made.set_ragged_offset_multiplier(ragged_offset_multiplier).set_alignment_value(alignment_value)
+        if uid is not None and uid != -1:
             made.set_uid(uid)
         self._created.append(made)
-        return made
+        return self.record.add(made)
 
     _make_tensor = tensor
 
-    def tensor_like(self, input: Any, name: str = "") -> UserTensor:
+    def tensor_like(self, template: Any, name: str = "", is_virtual: bool = False) -> UserTensor:
         """Return a tensor with dims, strides and type of another one, of this module, torch or DLPack.
 
         A buffer in host memory becomes a by-value scalar.
@@ -153,33 +175,101 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         Raises
         ------
         ValueError
-            If `input` is no tensor of any kind.
+            If `template` is no tensor of any kind.
         """
-        if isinstance(input, UserTensor):
+        if isinstance(template, UserTensor):
             made = self.tensor(
-                input.dim,
-                input.stride,
-                input.data_type,
-                input.virtual,
-                input.by_value,
-                input.ragged_offset,
-                input.reordering,
+                template.dim,
+                template.stride,
+                template.data_type,
+                is_virtual or template.virtual,
+                template.by_value,
+                template.ragged_offset,
+                template.reordering,
                 name,
             )
-            made.set_alignment(input.alignment)
+            made.set_alignment(template.alignment).set_ragged_offset_multiplier(template.ragged_offset_multiplier)
             return made
-        dims, strides, kind, on_host = _facts(input)
-        return self.tensor(dims, strides, kind, is_pass_by_value=on_host, name=name)
+        dims, strides, kind, on_host = _facts(template)
+        return self.tensor(dims, strides, kind, is_virtual, is_pass_by_value=on_host, name=name)
 
-    def tensor_scalar(self, value: float | int, scalar_type: scalar_type = scalar_type.RUNTIME_PARAM) -> UserTensor:
+    def tensor_scalar(
+        self, value: float | int, scalar_type: scalar_type = scalar_type.RUNTIME_PARAM, name: str = ""
+    ) -> UserTensor:
         """Return a by-value scalar that holds its number, of rank 1."""
-        made = UserTensor(
-            [1], [1], data_type.INT32 if isinstance(value, int) else data_type.FLOAT, is_pass_by_value=True
-        )
+        kind = data_type.INT32 if isinstance(value, int) else data_type.FLOAT
+        made = UserTensor([1], [1], kind, is_pass_by_value=True)
+        made.set_name(name or f"scalar_{len(self.record.by_name())}")
         made.value = value
         made.scalar_type = scalar_type
         self._created.append(made)
-        return made
+        return self.record.add(made)
+
+    # inspection
+
+    @property
+    def nodes(self) -> list[RecordedNode]:
+        """The operations that were written, in order."""
+        return list(self.record.nodes)
+
+    @property
+    def tensors(self) -> dict[str, UserTensor]:
+        """The tensors whose name no other one has, by name."""
+        return self.record.by_name()
+
+    def find_tensor(self, name_or_uid: str | int) -> UserTensor | None:
+        """Return a tensor by name or uid, None if there is none.
+
+        Raises
+        ------
+        ValueError
+            If several have that name.
+        """
+        return self.record.find(name_or_uid)
+
+    def get_node(self, name: str) -> RecordedNode | None:
+        """Return the first node of that name, None if there is none."""
+        return next((node for node in self.record.nodes if node.name == name), None)
+
+    def get_inputs(self) -> list[UserTensor]:
+        """Return the tensors in memory that no node writes."""
+        written = {item for node in self.record.nodes for item in node.outputs.values()}
+        return [item for item in self.tensors.values() if not item.virtual and item not in written]
+
+    def get_outputs(self) -> list[UserTensor]:
+        """Return the tensors in memory that a node writes."""
+        written = {item for node in self.record.nodes for item in node.outputs.values()}
+        return [item for item in self.tensors.values() if not item.virtual and item in written]
+
+    def inspect(self) -> dict[str, Any]:
+        """Return context, nodes and tensors as plain data, as cudnn-frontend 1.32 does."""
+        context = self.context
+        return {
+            "context": {
+                "io_data_type": str(context.io_data_type),
+                "compute_data_type": str(context.compute_data_type),
+            },
+            "nodes": [
+                {
+                    "name": node.name,
+                    "type": node.node_type.name,
+                    "inputs": {port: item.name for port, item in node.inputs.items()},
+                    "outputs": {port: item.name for port, item in node.outputs.items()},
+                    "params": dict(node.params),
+                }
+                for node in self.record.nodes
+            ],
+            "tensors": {
+                name: {
+                    "dim": item.get_dim(),
+                    "stride": item.get_stride(),
+                    "dtype": str(item.data_type),
+                    "is_virtual": item.virtual,
+                    "uid": item.uid,
+                }
+                for name, item in self.tensors.items()
+            },
+        }
 
     # building
 
@@ -198,7 +288,7 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         context = self.context
         if context.is_dynamic_shape_enabled and context.version < DYNAMIC_SINCE:
             raise not_supported(f"dynamic shapes need cuDNN 9.4, the loaded library is {context.version}")
-        for node in self.nodes:
+        for node in self._nodes:
             prepare(node, context)
         for item in self._created:
             fill_type(item, context)
@@ -206,6 +296,7 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         self._validated = True
 
     def _check_uids(self) -> None:
+        self.record.settle_uids()
         owners: dict[int, UserTensor] = {}
         for item in self._used():
             if item.uid_given and owners.setdefault(item.uid, item) is not item:
@@ -217,7 +308,7 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
     def _used(self) -> list[UserTensor]:
         """Return every tensor nodes touch, ragged offsets included, each once."""
         seen: dict[UserTensor, None] = {}
-        for node in self.nodes:
+        for node in self._nodes:
             for item in node.tensors():
                 seen.setdefault(item)
                 if item.ragged_offset is not None:
@@ -233,10 +324,10 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
     def _emit(self) -> None:
         if not self._validated:
             self.validate()
-        if not self.nodes:
+        if not self._nodes:
             raise FrontendRuntimeError("the graph has no operations", code="empty-graph")
         with status_as(FrontendRuntimeError, "the graph cannot be built"):
-            emitter = Emitter(self.context, self.name)
+            emitter = Emitter(self.context, self.name, (*self._created, *self._used()))
             for item in self._used():
                 if not item.dim or not item.stride:
                     raise attribute_not_set(
@@ -248,11 +339,11 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
             for item in self._created:  # those only a score modifier uses
                 if item.uid_given and item.dim and item.stride and item.data_type.backend is not None:
                     emitter.tensor(item)
-            for node in self.nodes:
+            for node in self._nodes:
                 node.emit(emitter)
             self._graph = emitter.graph()
         self._emitter = emitter
-        self._memory = Placement(self._graph.variant_pack_tensors, emitter.constants, emitter.slices)
+        self._memory = Placement(self._graph, emitter.constants, emitter.slices)
 
     def build_operation_graph(self) -> None:
         """Hand the graph to cuDNN.
@@ -292,8 +383,8 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         """The kernel cache plans are built with."""
         return self._cache
 
-    def create_execution_plans(self, modes: Sequence[heur_mode]) -> None:
-        """Ask cuDNN's heuristics for engine configs.
+    def create_execution_plans(self, heuristics: Sequence[heur_mode] | None = None) -> None:
+        """Ask cuDNN's heuristics for engine configs, in modes A and FALLBACK where none are named.
 
         Raises
         ------
@@ -305,23 +396,24 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
                 f"override shapes need cuDNN 9.21.0, the loaded library is {self.target.library.version_text}",
                 fix="load a newer cuDNN (cudnn-backend cudnn install 9.21.0), or build a graph for each shape",
             )
-        choices = [choice for node in self.nodes if (choice := node.engine_choice(self.context)) is not None]
+        choices = [choice for node in self._nodes if (choice := node.engine_choice(self.context)) is not None]
         if choices:
             self._plans.add_engine(choices[0])
         else:
-            self._plans.ask(modes)
+            self._plans.ask(_MODES if heuristics is None else heuristics)
 
-    def create_execution_plan(self, engine: int, knobs: Mapping[knob_type, int]) -> None:
-        """Take one engine with these knob values.
+    def create_execution_plan(self, engine_id: int, knobs: Mapping[knob_type, int] | None = None) -> Self:
+        """Append one engine with these knob values, the last of :attr:`plans` from now on.
 
         Raises
         ------
         RuntimeError
             If the engine does not support the graph or a value.
         """
-        with status_as(FrontendRuntimeError, f"engine {engine}"):
-            chosen = {_backend_knob(item): value for item, value in knobs.items()}
-            self._plans.add_engine(EngineChoice(engine, chosen))
+        with status_as(FrontendRuntimeError, f"engine {engine_id}"):
+            chosen = {_backend_knob(item): value for item, value in (knobs or {}).items()}
+            self._plans.add_engine(EngineChoice(engine_id, chosen))
+        return self
 
     def check_support(self) -> None:
         """Check that an engine config is left after the filters.
@@ -344,21 +436,36 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         self._plans.build(policy)
         self._choose()
 
-    def build_plan_at_index(self, index: int) -> None:
+    def build_plan_at_index(self, index: int) -> Self:
         """Build one plan; :meth:`execute` runs it from now on."""
         self._plans.build_at(index)
         self._choose()
-
-    def select_plan(self, index: int) -> Self:
-        """Let :meth:`execute` run this plan; it is built if it is not yet."""
-        self.build_plan_at_index(index)
         return self
 
-    def build(self, modes: Sequence[heur_mode] | None = None) -> None:
+    def select_plan(self, index: int) -> Self:
+        """Let :meth:`execute` run this plan, which :meth:`build_plans` builds if it is not yet.
+
+        Raises
+        ------
+        IndexError
+            If there is no such plan.
+        RuntimeError
+            Before :meth:`create_execution_plans`.
+        """
+        count = len(self._plans)
+        if not count:
+            raise invalid_value("there are no plans to select from", fix="call create_execution_plans() first")
+        if not 0 <= index < count:
+            raise IndexError(f"plan index {index} is out of range, the graph has {count} plans (graph.plans)")
+        self._plans.select(index)
+        self._current = self._runner(index) if self._plans.is_built(index) else None
+        return self
+
+    def build(self, heuristics: Sequence[heur_mode] | None = None) -> None:
         """Validate, build the operation graph, ask heuristics, check and build a plan."""
         self.validate()
         self.build_operation_graph()
-        self.create_execution_plans([heur_mode.A] if modes is None else modes)
+        self.create_execution_plans(heuristics)
         self.check_support()
         self.build_plans()
 
@@ -377,9 +484,9 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
 
     # filters
 
-    def deselect_workspace_greater_than(self, workspace: int) -> Self:
+    def deselect_workspace_greater_than(self, workspace_limit: int) -> Self:
         """Leave out plans that need more workspace, in bytes."""
-        self._plans.workspace_limit = workspace
+        self._plans.workspace_limit = workspace_limit
         return self
 
     def deselect_shared_mem_greater_than(self, shared_memory: int) -> Self:
@@ -387,9 +494,9 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         self._plans.shared_memory_limit = shared_memory
         return self
 
-    def deselect_engines(self, names: Sequence[str]) -> Self:
+    def deselect_engines(self, engine_names: Sequence[str]) -> Self:
         """Leave out plans whose name contains one of these, such as ``eng3`` or ``k24=7``."""
-        self._plans.barred_names = list(names)
+        self._plans.barred_names = list(engine_names)
         return self
 
     def select_behavior_notes(self, notes: Sequence[behavior_note]) -> Self:
@@ -413,6 +520,26 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         return self
 
     # questions
+
+    @property
+    def plans(self) -> list[PlanConfig]:
+        """Engine and knobs of each plan, in the order they are built in."""
+        return [PlanConfig(*self.get_engine_and_knobs_at_index(index)) for index in range(self._plans.count)]
+
+    def backend_plan_entries(self) -> list[PlanConfig]:
+        """Return :attr:`plans`: all are cuDNN's."""
+        return self.plans
+
+    @property
+    def selected_engine(self) -> None:
+        """The kernel of cudnn-frontend's own that runs the graph: none, cuDNN's backend does."""
+
+    def get_cuda_graph_retention(self) -> cuda_graph_retention:
+        """Return what the graph was made with, or ``CUDNN_CUDA_GRAPH_RETENTION`` says, else PER_GRAPH."""
+        if self._retention is not None:
+            return self._retention
+        named = os.environ.get("CUDNN_CUDA_GRAPH_RETENTION", "").upper()
+        return cuda_graph_retention.__members__.get(named, cuda_graph_retention.PER_GRAPH)
 
     def get_execution_plan_count(self) -> int:
         """Return the number of engine configs, built or not."""
@@ -446,20 +573,36 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         """Return the behaviour notes of a plan."""
         return [behavior_note[note.name] for note in self._plans.config(index).behavior_notes]
 
-    def get_workspace_size(self) -> int:
+    def get_workspace_size(
+        self, handle: Any = None, override_uids: Any = None, override_shapes: Any = None, override_strides: Any = None
+    ) -> int:
         """Return the bytes of device memory :meth:`execute` needs.
 
         Raises
         ------
         RuntimeError
             Before a plan is built.
+        cudnnGraphNotSupportedError
+            For other dims than those the plan was built with.
         """
-        if self._current is None:
-            return self.get_workspace_size_plan_at_index(self._plans.candidate)
+        if self._current is None or override_uids:
+            return self.get_workspace_size_plan_at_index(self._plans.candidate, handle, override_uids)
         return self._current.workspace_bytes
 
-    def get_workspace_size_plan_at_index(self, index: int) -> int:
+    def get_workspace_size_plan_at_index(
+        self,
+        index: int,
+        handle: Any = None,
+        override_uids: Any = None,
+        override_shapes: Any = None,
+        override_strides: Any = None,
+    ) -> int:
         """Return the bytes of device memory a plan needs; known before it is built since cuDNN 9.2."""
+        if override_uids:
+            raise not_supported(
+                "the workspace a plan needs for other dims than it was built with is not known",
+                fix="build the plan with the largest dims, and give get_workspace_size() bytes of it",
+            )
         config = self._plans.config(index)
         assert self._memory is not None
         if self._plans.is_built(index):
@@ -483,20 +626,22 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
 
     def execute(
         self,
-        tensor_to_device_buffer: Mapping[Any, Any],
+        tensor_dict: Mapping[Any, Any] | Sequence[Any],
         workspace: Any = None,
         handle: Any = None,
         override_uids: Sequence[int] | None = None,
         override_shapes: Sequence[Sequence[int]] | None = None,
         override_strides: Sequence[Sequence[int]] | None = None,
+        tensor_uids: Sequence[int] | None = None,
     ) -> None:
         """Run the chosen plan on the handle's stream; returns before the device has finished.
 
         Parameters
         ----------
-        tensor_to_device_buffer
-            Tensor or uid to an address, a torch tensor or any DLPack object; None keys and what the graph does not
-            have are ignored.
+        tensor_dict
+            Tensor, uid or name to an address, a torch tensor or any DLPack object; None keys and what the graph does
+            not have are ignored. With `tensor_uids` a list of the buffers alone. Tensors the graph was written with
+            need not be given again.
         workspace
             At least :meth:`get_workspace_size` bytes of device memory.
         override_uids, override_shapes, override_strides
@@ -512,29 +657,54 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         runner = self._current
         if runner is None:
             raise invalid_value(f"Plan index {self._plans.candidate} is invalid: no plan is built", fix="build_plans()")
+        if tensor_uids is not None or type(tensor_dict) is not dict or self.record.bound:
+            tensor_dict = self._pack(tensor_dict, tensor_uids)
         if override_uids:
             overrides = (override_uids, override_shapes or (), override_strides or ())
-            runner.execute_with(tensor_to_device_buffer, workspace, handle or self._handle, overrides)
+            runner.execute_with(tensor_dict, workspace, handle or self._handle, overrides)
             return
-        runner.execute(tensor_to_device_buffer, workspace, handle or self._handle)
+        runner.execute(tensor_dict, workspace, handle or self._handle)
+
+    def _pack(self, given: Mapping[Any, Any] | Sequence[Any], uids: Sequence[int] | None) -> dict[Any, Any]:
+        """Return a variant pack by tensor or uid, with the tensors the graph was written with.
+
+        Raises
+        ------
+        ValueError
+            If buffers and uids are not as many, or a uid comes twice.
+        """
+        if isinstance(given, Mapping):
+            if uids is not None:
+                raise attribute_not_set("tensor_uids names the buffers of a list, a dict was given", fix="give a list")
+            return {**self.record.bound, **given}
+        names = self._get_variant_pack_uids_sorted() if uids is None else list(uids)
+        if len(names) != len(given) or len(set(names)) != len(names):
+            raise attribute_not_set(
+                f"{len(given)} buffers were given for the uids {names}, each needs one of its own",
+                fix="execute([buffers ...], workspace, tensor_uids=[...])",
+            )
+        bound = {item.uid: value for item, value in self.record.bound.items()}
+        return {**bound, **dict(zip(names, given, strict=True))}
 
     def execute_plan_at_index(
         self,
-        tensor_to_device_buffer: Mapping[Any, Any],
-        workspace: Any,
-        index: int,
+        tensor_dict: Mapping[Any, Any] | Sequence[Any],
+        workspace: Any = None,
+        index: int = 0,
         handle: Any = None,
         override_uids: Sequence[int] | None = None,
         override_shapes: Sequence[Sequence[int]] | None = None,
         override_strides: Sequence[Sequence[int]] | None = None,
+        tensor_uids: Sequence[int] | None = None,
     ) -> None:
         """Run one of the built plans; otherwise as :meth:`execute`."""
         runner = self._runner(index)
+        pack = self._pack(tensor_dict, tensor_uids)
         if override_uids:
             overrides = (override_uids, override_shapes or (), override_strides or ())
-            runner.execute_with(tensor_to_device_buffer, workspace, handle or self._handle, overrides)
+            runner.execute_with(pack, workspace, handle or self._handle, overrides)
             return
-        runner.execute(tensor_to_device_buffer, workspace, handle or self._handle)
+        runner.execute(pack, workspace, handle or self._handle)
 
     def _execute(self, var_pack: Mapping[int, int], workspace: int, handle: Any = None, *overrides: Any) -> None:
         self.execute(var_pack, workspace, handle, *overrides)
@@ -579,7 +749,7 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
                 **{f"{key}_data_type": None if kind == 0 else kind.name for key, kind in kinds.items()},
             },
             "cudnn_backend_version": self.target.library.version_text,
-            "nodes": [node.to_json() for node in self.nodes],
+            "nodes": [node.to_json() for node in self._nodes],
             "tensors": [item.to_json() for item in self._used()],
         }
 
@@ -592,8 +762,10 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).digest()
         return int.from_bytes(digest[:8], "little", signed=True)
 
-    def serialize(self) -> list[int]:
-        """Return the built plan with what is needed to run it, as the numbers of a byte string.
+    def serialize(self, *, as_bytes: bool = False, include_kernels: bool = True) -> list[int] | bytes:
+        """Return the built plan with what is needed to run it, as the numbers of a byte string, or as bytes.
+
+        `include_kernels` is for cudnn-frontend's own kernels; cuDNN's plans always have theirs.
 
         Raises
         ------
@@ -603,29 +775,55 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         assert self._memory is not None or self._current is None
         if self._current is None or self._memory is None:
             raise invalid_value("no plan is built, so there is nothing to serialize", fix="build() first")
-        return list(saved.dump(self._current.plan, self._memory))
+        data = saved.dump(self._current.plan, self._memory)
+        return data if as_bytes else list(data)
 
-    def deserialize(self, *source: Any) -> None:
-        """Take what :meth:`serialize` returned: ``deserialize(data)`` or ``deserialize(handle, data)``.
+    def deserialize(
+        self, *source: Any, handle_: Any = None, pyobj: Any = None, enforce_precompiled: bool = False
+    ) -> None:
+        """Take what :meth:`serialize` returned, or the JSON of a graph: ``deserialize(data)`` or ``(handle, data)``.
 
-        The plan holds code that runs on the GPU: take it from sources you trust.
+        A serialized plan is ready to run, and never compiled again. It holds code that runs on the GPU: take it from
+        sources you trust. JSON, a str, is cudnn-frontend's text of a graph; its graph is then built as any other.
 
         Raises
         ------
         RuntimeError
             If it is no such data, or of another cuDNN version or architecture.
         """
+        if len(source) == 3:
+            *source, _enforce_precompiled = source  # type: ignore[assignment]  # a flag of no effect
+        if pyobj is not None:
+            source = (*source, pyobj)
+        if handle_ is not None:
+            source = (handle_, *source)
         if not 1 <= len(source) <= 2:
             raise TypeError(f"deserialize takes (data) or (handle, data), got {len(source)} arguments")
         handle = source[0] if len(source) == 2 else None
         if handle is not None:
             self.target = self.context.target = target_of(handle, None)
             self._handle = handle
+        if isinstance(source[-1], str):
+            self._read_text(source[-1])
+            return
         with status_as(FrontendRuntimeError, "the serialized graph"):
             plan, memory = saved.load(source[-1], self.target)
             self._memory = memory
             self._current = self._runners[0] = Runner(plan, memory, {})
         self._plans.take(plan)
+        self._warn_of_faults(memory.graph)
+
+    def _read_text(self, text: str) -> None:
+        """Become the graph of a JSON text, to be built."""
+        with status_as(FrontendRuntimeError, "the JSON of the graph"):
+            self._graph = saved.graph_of_text(text)
+        self._emitter = Emitter(self.context, self.name)
+        self._memory = Placement(self._graph, {}, {})
+        self._validated = True
+        self._warn_of_faults(self._graph)
+
+    def _warn_of_faults(self, graph: Graph) -> None:
+        warn_of(known_hazards(graph, self.target.sm, self.target.library.version), FrontendHazardWarning)
 
     # timing
 

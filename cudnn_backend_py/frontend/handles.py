@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from ..errors import GraphError
@@ -18,6 +18,8 @@ from .errors import FrontendRuntimeError, invalid_value, status_as
 
 __all__ = [
     "DescribedHandle",
+    "DeviceInfo",
+    "FrontendHandle",
     "create_device_properties",
     "create_handle",
     "create_kernel_cache",
@@ -36,15 +38,98 @@ _default_target: str | None = None
 _own_handles: dict[tuple[int, int], Handle] = {}  # by process and device
 
 
+class DeviceInfo(int):
+    """The GPU of a handle: its ordinal, and what is known of it, asked for when first read."""
+
+    _known: dict[str, Any] | None = None
+
+    @property
+    def ordinal(self) -> int:
+        """The CUDA ordinal."""
+        return int(self)
+
+    def __repr__(self) -> str:
+        return f"DeviceInfo(cuda:{int(self)})"
+
+    @cached_property
+    def _properties(self) -> dict[str, Any]:
+        if self._known is not None:
+            return self._known
+        with status_as(FrontendRuntimeError, f"GPU {int(self)}"):
+            return dict(read_device(int(self)))
+
+    @property
+    def compute_capability(self) -> tuple[int, int]:
+        """Major and minor number, (9, 0) for an H100."""
+        major, minor = divmod(int(self._properties["deviceVer"]) // 10, 10)
+        return major, minor
+
+    @property
+    def sm_version(self) -> int:
+        """The architecture, 90 for sm_90."""
+        return int(self._properties["deviceVer"]) // 10
+
+    @property
+    def sm_count(self) -> int:
+        """Multiprocessors."""
+        return int(self._properties["multiProcessorCount"])
+
+    @property
+    def shared_memory_per_block_optin(self) -> int:
+        """Bytes of shared memory a block may have on request."""
+        return int(self._properties["maxSharedMemoryPerBlockOptin"])
+
+    @property
+    def oversized_shared_memory_per_block(self) -> int:
+        """Bytes of shared memory a block may have in the oversized mode, 0 where there is none."""
+        return int(self._properties.get("oversizedSharedMemoryPerBlock", 0))
+
+    @property
+    def l2_cache_bytes(self) -> int:
+        """Bytes of the L2 cache."""
+        return int(self._properties["l2CacheSize"])
+
+    @property
+    def device_name(self) -> str:
+        """The GPU's name."""
+        return str(self._properties["deviceName"])
+
+
 class DescribedHandle:
     """What :func:`create_handle` returns where programs are judged for a described GPU: nothing runs on it."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
         self.stream = 0
+        self.backend_handle: int | None = None
+        self.device = DeviceInfo(0)
+        self.device._known = dict(target.profile.properties)
 
     def __repr__(self) -> str:
         return f"<handle of the described {self.target.name}>"
+
+
+class _HandleKind(type):
+    def __instancecheck__(cls, item: object) -> bool:
+        return isinstance(item, (Handle, DescribedHandle))
+
+
+class FrontendHandle(metaclass=_HandleKind):
+    """What ``cudnn.Handle`` stands for in ``isinstance``: the handles that :func:`create_handle` returns.
+
+    ``backend_handle`` is the address of the ``cudnnHandle_t``, ``device`` a :class:`DeviceInfo`, ``stream`` the address
+    of the CUDA stream.
+    """
+
+    backend_handle: int | None = None
+    device: DeviceInfo = DeviceInfo(0)
+    stream: int = 0
+
+    def __init__(self, backend_handle: int | None, ordinal: int | None = None, stream: int | None = None) -> None:
+        raise NotImplementedError(
+            "a cudnnHandle_t of another library is not taken over: it may be of another cuDNN; cudnn.create_handle() "
+            "makes one, and set_stream() gives it the other one's stream"
+        )
 
 
 def set_default_target(name: str | None) -> None:
@@ -102,13 +187,17 @@ def _check_gpu(lib: Library) -> None:
 
 def _new_handle(lib: Library) -> Handle:
     with status_as(FrontendRuntimeError, "no handle could be made"):
-        return Handle(on=lib)
+        handle = Handle(on=lib)
+    handle.device = DeviceInfo(handle.device)
+    vars(handle)["backend_handle"] = handle.pointer.value
+    return handle
 
 
 def destroy_handle(handle: Handle | DescribedHandle) -> None:
     """Release a handle. C: ``cudnnDestroy``, called when no graph uses it any more."""
     if isinstance(handle, Handle):
         handle.close()
+        vars(handle)["backend_handle"] = None
 
 
 def set_stream(handle: Handle | DescribedHandle, stream: int) -> None:
@@ -223,6 +312,7 @@ class kernel_cache:
     def __init__(self) -> None:
         self._descriptor: Descriptor | None = None
         self._lock = threading.Lock()
+        self._seen = (0, "")
 
     def for_graph(self, operation_graph: Descriptor) -> Descriptor:
         """Return the finalized descriptor; the first graph that uses it decides the kind."""
@@ -234,6 +324,23 @@ class kernel_cache:
                     made.set(Attr.KERNEL_CACHE_OPERATION_GRAPH, operation_graph)
                 self._descriptor = made.finalize()
             return self._descriptor
+
+    def size(self) -> int:
+        """Return how many kernels it holds.
+
+        Raises
+        ------
+        RuntimeError
+            If cuDNN's JSON of it cannot be read.
+        """
+        return 0 if self._descriptor is None else len(_kernels(self.serialize()))
+
+    def revision(self) -> int:
+        """Return a number that changes when the kernels do, in this process."""
+        content = "" if self._descriptor is None else self.serialize()
+        if content != self._seen[1]:
+            self._seen = (self._seen[0] + 1, content)
+        return self._seen[0]
 
     def serialize(self) -> str:
         """Return the compiled kernels as JSON.
@@ -262,6 +369,20 @@ class kernel_cache:
             made = Descriptor(DescriptorType.KERNEL_CACHE, on=library())
             made.set(Attr.KERNEL_CACHE_JSON_REPRESENTATION, text)
             self._descriptor = made.finalize()
+
+
+def _kernels(text: str) -> list[Any]:
+    """Return the entries of a kernel cache's JSON, whichever key cuDNN keeps them under."""
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise invalid_value(f"cuDNN's JSON of the kernel cache cannot be read: {error}") from None
+    lists = (
+        [value for value in content.values() if isinstance(value, (list, dict))]
+        if isinstance(content, dict)
+        else [content]
+    )
+    return list(max(lists, key=len, default=[]))
 
 
 def create_kernel_cache() -> kernel_cache:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..graph import Graph
     from .handles import kernel_cache
 
-__all__ = ["PlanList", "knob"]
+__all__ = ["PlanConfig", "PlanList", "knob"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,14 @@ class knob:
         names = knob_type.__members__
         known = [(names.get(getattr(item.type, "name", "")), item) for item in knobs]
         return [knob(kind, item.maximum, item.minimum, item.stride) for kind, item in known if kind is not None]
+
+
+@dataclass(frozen=True)
+class PlanConfig:
+    """One plan of a graph: the engine, and the values of its knobs."""
+
+    engine_id: int
+    knobs: Any = None
 
 
 class Asking(Protocol):
@@ -65,12 +73,23 @@ class PlanList:
         self._barred: set[int] = set()
         self._words = ""
         self.candidate = -1
+        self._pinned: int | None = None
         self.barred_names: list[str] = []
         self.workspace_limit: int | None = None
         self.shared_memory_limit: int | None = None
 
     def __len__(self) -> int:
         return len(self._configs) or len(self._plans)
+
+    @property
+    def count(self) -> int:
+        """How many engine configs there are; none for a plan that was built elsewhere."""
+        return len(self._configs)
+
+    def select(self, index: int) -> None:
+        """Make one plan the candidate, built or not; :meth:`build` then builds it and no other."""
+        self.candidate = index
+        self._pinned = index
 
     def config(self, index: int) -> EngineConfig:
         """Return an engine config.
@@ -192,6 +211,9 @@ class PlanList:
 
     def build(self, policy: build_plan_policy) -> None:
         """Build the first plan that can be built, or all of them; the first one is the candidate."""
+        if self._pinned is not None:
+            self.build_at(self._pinned)
+            return
         if policy == build_plan_policy.HEURISTICS_CHOICE and self.candidate != -1:
             return
         first = -1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from ..errors import CudnnBackendError
 from ..execution.buffers import device_buffer, host_address
 from ..execution.checks import scalar_array, scratch_offsets
 from ..execution.run import live_handle
-from ..graph.ir import Tensor
+from ..graph.ir import Graph, Tensor
 from ..native import Handle
 from ..native.cuda import Memory
 from ..native.launch import Launcher, Overrides
@@ -34,11 +35,12 @@ class Placement:
 
     def __init__(
         self,
-        tensors: Sequence[Tensor],
+        graph: Graph,
         constants: Mapping[int, Sequence[float]],
         slices: Mapping[int, tuple[int, int]],
     ) -> None:
-        self.tensors = tuple(tensors)
+        self.graph = graph
+        self.tensors = tuple(graph.variant_pack_tensors)
         self.constants = dict(constants)
         self.slices = dict(slices)  # uid of a slice: (uid of the whole, bytes from its start)
         self.offsets, self.scratch_bytes = scratch_offsets(self.tensors)
@@ -78,6 +80,12 @@ class Runner:
         self._positions: dict[Any, int] = {uid: position[uid] for uid in memory.user_uids()}
         self._positions |= {
             source: self._positions[made.uid] for source, made in tensors.items() if made.uid in self._positions
+        }
+        names = Counter(source.name for source in tensors)
+        self._positions |= {
+            source.name: self._positions[made.uid]
+            for source, made in tensors.items()
+            if made.uid in self._positions and source.name and names[source.name] == 1
         }
         by_uid = {item.uid: item for item in memory.tensors}
         self._is_special = bool(self._scratch or self._slices or self._constants or extra)

@@ -7,12 +7,15 @@ import json
 from typing import Any
 
 from ..errors import GraphError
+from ..graph.ir import Graph
+from ..importers.frontend_json import graph_from_frontend_json
 from ..plans.plan import Plan, restore_plan
 from ..plans.record import PlanRecord
+from ..system.strict import parse_json
 from ..target import Target
 from .runner import Placement
 
-__all__ = ["dump", "load"]
+__all__ = ["dump", "graph_of_text", "load"]
 
 SCHEMA = "cudnn-backend-py/frontend-graph"
 SCHEMA_VERSION = 1
@@ -43,8 +46,6 @@ def load(data: Any, target: Target) -> tuple[Plan, Placement]:
     EnvironmentNotReady
         ``plan-version-mismatch``, ``plan-architecture-mismatch``.
     """
-    if isinstance(data, str):
-        raise NotImplementedError("a graph is not rebuilt from cudnn-frontend's JSON text; deserialize a built one")
     try:
         raw = bytes(data)
         content = json.loads(raw[_HASH_BYTES:])
@@ -60,4 +61,15 @@ def load(data: Any, target: Target) -> tuple[Plan, Placement]:
     plan = restore_plan(record, graph, target, source)
     constants = {int(uid): values for uid, values in content["constants"].items()}
     slices = {int(uid): (int(whole), int(start)) for uid, (whole, start) in content["slices"].items()}
-    return plan, Placement(graph.variant_pack_tensors, constants, slices)
+    return plan, Placement(graph, constants, slices)
+
+
+def graph_of_text(text: str) -> Graph:
+    """Return the graph of cudnn-frontend's JSON text.
+
+    Raises
+    ------
+    GraphError
+        ``frontend-json`` naming what cannot be read.
+    """
+    return graph_from_frontend_json(parse_json(text, "the JSON of a graph", code="frontend-json"))

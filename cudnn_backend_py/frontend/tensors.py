@@ -8,6 +8,7 @@ from operator import index
 from typing import Any, Self
 
 from .enums import data_type, scalar_type, tensor_reordering, to_data_type
+from .errors import attribute_not_set
 
 __all__ = ["tensor"]
 
@@ -15,21 +16,27 @@ __all__ = ["tensor"]
 class tensor:
     """A tensor of a :class:`~cudnn_backend_py.frontend.graphs`; every ``set_`` method returns the tensor.
 
-    Dims and strides are lists, strides in elements; an empty list is one that is not known yet. ``uid`` is 0 until
-    one is set or the graph is built.
+    Dims and strides are lists, strides in elements; an empty list is one that is not known yet. A graph gives each of
+    its tensors a ``uid``, which another tensor can only take over by :meth:`set_uid`. ``alignment_value`` and
+    ``ragged_offset_multiplier`` are promises about contents: what every value is a multiple of, and how many elements
+    one ragged offset counts (cuDNN 9.24).
     """
 
     __slots__ = (
         "__weakref__",
         "alignment",
+        "alignment_value",
         "by_value",
         "data_type",
         "dim",
+        "dim_given",
         "name",
         "ragged_offset",
+        "ragged_offset_multiplier",
         "reordering",
         "scalar_type",
         "stride",
+        "stride_given",
         "uid",
         "uid_given",
         "value",
@@ -63,6 +70,9 @@ class tensor:
         self.uid = uid
         self.uid_given = uid != 0
         self.alignment = 16
+        self.alignment_value = 1
+        self.ragged_offset_multiplier = 1
+        self.dim_given, self.stride_given = bool(self.dim), bool(self.stride)
         self.vector_count = 1
         self.vector_dimension = -1
 
@@ -83,17 +93,20 @@ class tensor:
             "uid": self.uid,
             "uid_assigned": self.uid_given,
             "alignment": self.alignment,
+            "ragged_offset_multiplier": self.ragged_offset_multiplier,
             "ragged_offset_uid": None if self.ragged_offset is None else self.ragged_offset.uid,
         }
 
     def set_dim(self, dim: Iterable[int]) -> Self:
         """Set the sizes, a list, tuple or ``torch.Size``."""
         self.dim = [index(item) for item in dim]
+        self.dim_given = True
         return self
 
     def set_stride(self, stride: Iterable[int]) -> Self:
         """Set the strides in elements."""
         self.stride = [index(item) for item in stride]
+        self.stride_given = True
         return self
 
     def set_name(self, name: str) -> Self:
@@ -133,6 +146,42 @@ class tensor:
         """Set the tensor that says where each sequence begins, in elements."""
         self.ragged_offset = ragged_offset
         return self
+
+    def set_ragged_offset_multiplier(self, multiplier: int) -> Self:
+        """Set how many elements one ragged offset counts; cuDNN 9.24."""
+        self.ragged_offset_multiplier = index(multiplier)
+        return self
+
+    def set_alignment_value(self, value: int) -> Self:
+        """Promise that every value in the tensor is a multiple of `value`; cuDNN's graphs make no use of it.
+
+        Raises
+        ------
+        ValueError
+            If it is below 1.
+        """
+        if value < 1:
+            raise attribute_not_set(f"alignment_value is {value}, 1 is the least", fix="give a positive int")
+        self.alignment_value = index(value)
+        return self
+
+    def validate(self) -> None:
+        """Check dims and strides.
+
+        Raises
+        ------
+        ValueError
+            If one is missing, they differ in length, or the tensor is both virtual and by value.
+        """
+        if not self.dim or not self.stride or len(self.dim) != len(self.stride):
+            raise attribute_not_set(
+                f"tensor {self.name!r} has dims {self.dim} and strides {self.stride}, as many of both are needed",
+                fix="set_dim(...) and set_stride(...)",
+            )
+        if self.virtual and self.by_value:
+            raise attribute_not_set(
+                f"tensor {self.name!r} is virtual and by value, it can be one of them", fix="set_output(True)"
+            )
 
     def set_reordering_type(self, reordering_type: tensor_reordering) -> Self:
         """Set the layout of elements inside blocks."""
@@ -185,6 +234,10 @@ class tensor:
         """Return the tensor that says where each sequence begins."""
         return self.ragged_offset
 
+    def get_ragged_offset_multiplier(self) -> int:
+        """Return how many elements one ragged offset counts."""
+        return self.ragged_offset_multiplier
+
     def get_reordering_type(self) -> tensor_reordering:
         """Return the layout of elements inside blocks."""
         return self.reordering
@@ -200,3 +253,40 @@ class tensor:
     def get_vector_dimension(self) -> int:
         """Return the dimension elements are packed along."""
         return self.vector_dimension
+
+    # cudnn-frontend's names of the attributes, to read
+
+    @property
+    def is_virtual(self) -> bool:
+        """Whether it exists inside the graph only."""
+        return self.virtual
+
+    @property
+    def is_pass_by_value(self) -> bool:
+        """Whether it is a scalar given by the address of host memory."""
+        return self.by_value
+
+    @property
+    def pass_by_value(self) -> float | int | None:
+        """The number it holds, if its value belongs to the graph."""
+        return self.value
+
+    @property
+    def reordering_type(self) -> tensor_reordering | None:
+        """The layout of elements inside blocks, None where they lie in order."""
+        return None if self.reordering == tensor_reordering.NONE else self.reordering
+
+    @property
+    def uid_assigned(self) -> bool:
+        """Whether a program set the uid."""
+        return self.uid_given
+
+    @property
+    def dim_assigned(self) -> bool:
+        """Whether a program set the dims."""
+        return self.dim_given
+
+    @property
+    def stride_assigned(self) -> bool:
+        """Whether a program set the strides."""
+        return self.stride_given

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import click
@@ -13,6 +14,7 @@ from .compare import compare as compare_runs
 from .compare import print_comparison, read_run
 from .run import Plan, run_files
 from .scope import FILES
+from .surface import FACTS, PAGE, read_facts, read_surface, render
 
 
 @click.group()
@@ -61,6 +63,21 @@ def compare(theirs: Path, ours: Path, out: Path | None, exceptions: bool, files:
     if out:
         out.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     sys.exit(1 if data["total"]["worse"] else 0)
+
+
+@main.command()
+@click.option("--path", type=click.Path(path_type=Path, exists=True), required=True, help="The folder of cudnn.")
+def facts(path: Path) -> None:
+    """Ask cudnn-frontend for its public surface, and keep it; needs a cuDNN that its loader finds."""
+    sys.path.insert(0, str(path))
+    FACTS.write_text(json.dumps(read_surface(import_module("cudnn")), indent=1) + "\n", encoding="utf-8")
+
+
+@main.command()
+def names() -> None:
+    """Hold our names against those facts, and write the table of the docs."""
+    ours = import_module("cudnn_backend_py.frontend")
+    PAGE.write_text(render(read_facts(), ours), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -35,13 +35,13 @@ class Recorder(AttentionOps, PointwiseOps):
 
     version: tuple[int, int, int] = (9, 19, 0)
     sm: int = 90
-    nodes: list[Node] = field(default_factory=list)
+    _nodes: list[Node] = field(default_factory=list)
     situation: Situation | None = None
     emitter: Emitter | None = None
 
     def validate(self) -> None:
         context: Any = self.situation or Situation(self.version, self.sm)
-        for node in self.nodes:
+        for node in self._nodes:
             node.check(context)
             node.infer(context)
             for item in node.tensors():
@@ -53,7 +53,7 @@ class Recorder(AttentionOps, PointwiseOps):
         self.validate()
         context: Any = self.situation or Situation(self.version, self.sm)
         self.emitter = Emitter(context, "recorded")
-        for node in self.nodes:
+        for node in self._nodes:
             node.emit(self.emitter)
         return self.emitter.graph()
 

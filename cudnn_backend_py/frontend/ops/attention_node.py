@@ -20,6 +20,7 @@ from ...graph.ir import Tensor
 from ...plans.choice import EngineChoice
 from ..enums import data_type, diagonal_alignment
 from ..errors import not_supported
+from ..recorded import Record
 from ..tensors import tensor
 from .attention_rules import Kind, Request, check, check_softmax_outputs, is_deterministic, is_unified
 from .base import OpsBase
@@ -287,11 +288,11 @@ class _Modifier:
         stands_for.set_name(value.name)
         to.tensors[stands_for] = value
         inner = copy(self._node.graph)
-        inner.nodes = []
+        inner._nodes, inner.record = [], Record()
         result = modify(inner, stands_for)
         if not isinstance(result, tensor):
             raise TypeError(f"score_mod of {self._node.name!r} returned {result!r}, a cudnn.tensor is needed")
-        for node in inner.nodes:
+        for node in inner._nodes:
             prepare(node, context)
             node.emit(to)
         return to.tensor(result)

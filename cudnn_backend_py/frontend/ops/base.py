@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from ..recorded import Record
 from ..tensors import tensor
 from .node import Node
 
@@ -15,7 +16,8 @@ AnyNode = TypeVar("AnyNode", bound=Node)
 class OpsBase:
     """A graph under construction: nodes in the order they were written."""
 
-    nodes: list[Node]
+    _nodes: list[Node]
+    record: Record
 
     def _add(self, node: AnyNode) -> AnyNode:
         """Append a node and return it.
@@ -28,5 +30,5 @@ class OpsBase:
         for port, item in node.inputs.items():
             if not isinstance(item, tensor):
                 raise TypeError(f"{port} of {node.tag.lower()} {node.name!r} is {item!r}, a cudnn.tensor is needed")
-        self.nodes.append(node)
+        self._nodes.append(node)
         return node

@@ -83,7 +83,7 @@ class MatmulOps(OpsBase):
         tensor
             C: [..., M, N], row-major.
         """
-        return self._add(_Matmul(name or str(len(self.nodes)), compute_data_type, A, B, padding)).outputs["C"]
+        return self._add(_Matmul(name, compute_data_type, A, B, padding)).outputs["C"]
 
 
 class _Reduction(OpNode):
@@ -140,6 +140,13 @@ _WINDOW = ("pre_padding", "post_padding", "stride", "dilation")
 _REST = ("convolution_mode", "compute_data_type", "name")
 _SAME_PADDING = ("padding", "stride", "dilation", *_REST)
 _TWO_PADDINGS = (*_WINDOW, *_REST)
+#: What a convolution takes beside its two tensors, in both of its signatures, with the defaults.
+WINDOW_PARAMETERS = {
+    **dict.fromkeys(("padding", *_WINDOW), "[]"),
+    "convolution_mode": "convolution_mode.CROSS_CORRELATION",
+    "compute_data_type": "data_type.NOT_SET",
+    "name": "''",
+}
 
 
 class _Convolution(OpNode):
@@ -277,7 +284,6 @@ class ConvOps(OpsBase):
         C: ``CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR``.
         """
         options = _options("conv_fprop", arguments, keywords)
-        options["name"] = options["name"] or str(len(self.nodes))
         return self._add(_Convolution("CONV_FPROP", {"X": image, "W": weight}, options)).outputs["Y"]
 
     @overload
@@ -479,7 +485,7 @@ class MoeOps(OpsBase):
             "TokenIndex": token_index,
             "TokenKs": token_ks,
         }
-        node = _Moe(name or str(len(self.nodes)), compute_data_type, inputs, mode, top_k)
+        node = _Moe(name, compute_data_type, inputs, mode, top_k)
         return self._add(node).outputs["Output"]
 
     def moe_grouped_matmul_bwd(
@@ -495,5 +501,5 @@ class MoeOps(OpsBase):
         C: ``CUDNN_BACKEND_OPERATION_MOE_GROUPED_MATMUL_BWD_DESCRIPTOR``, cuDNN 9.22 or later.
         """
         inputs = {"DOutput": doutput, "Token": token, "FirstTokenOffset": first_token_offset}
-        node = _MoeBackward(name or str(len(self.nodes)), compute_data_type, inputs)
+        node = _MoeBackward(name, compute_data_type, inputs)
         return self._add(node).outputs["DWeight"]

@@ -104,10 +104,12 @@ class Emitter:
     ALiBi), by uid; ``slices`` are parts of other tensors: uid to (uid of the whole, bytes from its start).
     """
 
-    def __init__(self, context: Context, name: str) -> None:
+    def __init__(self, context: Context, name: str, own: Iterable[UserTensor] = ()) -> None:
         self.context = context
+        self._own = {item for item in own if item.uid}
         self.g = GraphBuilder(
             name,
+            first_uid=1 + max((item.uid for item in self._own if not item.uid_given), default=0),
             io_type=context.io.backend or DataType.FLOAT,
             intermediate_type=context.intermediate.backend or DataType.FLOAT,
             compute_type=context.compute.backend or DataType.FLOAT,
@@ -135,7 +137,7 @@ class Emitter:
                 tuple(source.dim),
                 kind,
                 strides=tuple(source.stride),
-                uid=source.uid if source.uid_given else None,
+                uid=source.uid if source.uid_given or source in self._own else None,
                 alignment=source.alignment,
                 virtual=source.virtual and not source.by_value,
                 by_value=source.by_value,

@@ -202,7 +202,7 @@ class PointwiseOps(OpsBase):
         numbers: dict[str, float | None] | None = None,
         axis: int | None = None,
     ) -> tensor:
-        node = _Pointwise(name or str(len(self.nodes)), compute, mode, inputs, numbers, axis)
+        node = _Pointwise(name, compute, mode, inputs, numbers, axis)
         return self._add(node).outputs["OUT_0"]
 
     abs = _unary("abs", PointwiseMode.ABS, "the absolute value")

@@ -438,7 +438,7 @@ class ShapeOps(OpsBase):
 
         `in_place_index` says which of them lies in the memory of the result already.
         """
-        node = _Concatenate(name or str(len(self.nodes)), inputs, axis, in_place_index)
+        node = _Concatenate(name, inputs, axis, in_place_index)
         return self._add(node).outputs["Y"]
 
     def rng(
@@ -488,7 +488,7 @@ class ShapeOps(OpsBase):
         """
         sides = {"window": window, "stride": stride, "pre_padding": pre_padding, "post_padding": post_padding}
         node = _Resample(
-            name or str(len(self.nodes)),
+            name,
             compute_data_type,
             input,
             (resampling_mode, padding_mode),

@@ -205,7 +205,7 @@ def test_a_bound_goes_before_the_flags_in_the_backward_pass() -> None:
         sliding_window_length=5,
         diagonal_band_left_bound=7,
     )
-    request = recorder.nodes[0].request  # type: ignore[attr-defined]
+    request = recorder._nodes[0].request  # type: ignore[attr-defined]
     assert (request.alignment, request.right, request.left) == (corner.BOTTOM_RIGHT, 3, 7)
 
 
@@ -300,7 +300,7 @@ def test_blackwell_has_an_engine_of_its_own_for_determinism() -> None:
     def choice(sm: int, method: Callable[..., Any], **options: Any) -> Any:
         recorder = Recorder((9, 28, 0), sm)
         method(recorder, **options)
-        return recorder.nodes[0].engine_choice(recorder.situation or Situation((9, 28, 0), sm))  # type: ignore[attr-defined]
+        return recorder._nodes[0].engine_choice(recorder.situation or Situation((9, 28, 0), sm))  # type: ignore[attr-defined]
 
     assert choice(90, backward, use_deterministic_algorithm=True) is None
     assert choice(100, backward) is None

@@ -27,6 +27,7 @@ from cudnn_backend_py.frontend.ops.node import Emitter, Node, pack_strides
 from cudnn_backend_py.frontend.ops.norm import NormOps
 from cudnn_backend_py.frontend.ops.pointwise import PointwiseOps
 from cudnn_backend_py.frontend.ops.shape import BlockScaleOps, ShapeOps
+from cudnn_backend_py.frontend.recorded import Record, recorded
 from cudnn_backend_py.frontend.tensors import tensor
 from cudnn_backend_py.graph import Graph, Matmul, Operation, Parameters, Pointwise
 from cudnn_backend_py.graph.strides import channels_last, column_major, ordered_strides, preserve_order
@@ -35,22 +36,24 @@ HALF, FLOAT = data_type.HALF, data_type.FLOAT
 TRAINING, INFERENCE = norm_forward_phase.TRAINING, norm_forward_phase.INFERENCE
 
 
+@recorded
 class Ops(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, ShapeOps, BlockScaleOps):
     """All operations, with the part of a graph's life they need and no library."""
 
     def __init__(self, version: tuple[int, ...] = (9, 28, 0)) -> None:
-        self.nodes: list[Node] = []
+        self._nodes: list[Node] = []
+        self.record = Record()
         self.context: Any = SimpleNamespace(io=HALF, intermediate=FLOAT, compute=FLOAT, version=version)
 
     def validate(self) -> None:
-        for node in self.nodes:
+        for node in self._nodes:
             node.check(self.context)
             node.infer(self.context)
 
     def emitter(self) -> Emitter:
         self.validate()
         emitter = Emitter(self.context, "graph")
-        for node in self.nodes:
+        for node in self._nodes:
             node.emit(emitter)
         return emitter
 
@@ -345,16 +348,16 @@ def test_names_are_those_of_cudnn_frontend() -> None:
     sums = g.genstats(d, name="gs")
     y, inverse = g.rmsnorm(TRAINING, d, d, epsilon=one())
     assert [item.name for item in (a, b, c, d, *sums)] == [
-        "0::A",
+        "matmul.0::A",
         "weights",
-        "0::C",
+        "matmul.0::C",
         "act::OUT_0",
-        "gs_sum_output",
-        "gs_sq_sum_output",
+        "gs::SUM",
+        "gs::SQ_SUM",
     ]
     assert y is not None
     assert inverse is not None
-    assert (y.name, inverse.name) == ("::Y", "::INV_VARIANCE")
+    assert (y.name, inverse.name) == ("rmsnorm.0::Y", "rmsnorm.0::INV_VARIANCE")
 
 
 def test_scalars_with_a_value_get_the_rank_of_the_others() -> None:
@@ -386,7 +389,7 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[Ops], Any]]] = {
     "matmul of two ranks": (ValueError, "mismatch", lambda g: g.matmul(t(2, 8, 16), t(16, 8))),
     "convolution without padding": (
         ValueError,
-        "pre padding of conv_fprop '0' is not set",
+        "pre padding of conv_fprop 'conv_fprop.0' is not set",
         lambda g: g.conv_fprop(t(4, 3, 8, 8), t(7, 3, 3, 3), stride=[1, 1], dilation=[1, 1]),
     ),
     "convolution with one stride": (
@@ -484,7 +487,7 @@ def test_wrong_arguments_are_type_errors(case: str) -> None:
     g = Ops()
     with pytest.raises(TypeError):
         WRONG[case](g)
-    assert g.nodes == []
+    assert g._nodes == []
 
 
 def test_rotations_are_outputs_of_the_form_of_their_input_and_name_the_version_they_need() -> None:
@@ -494,11 +497,11 @@ def test_rotations_are_outputs_of_the_form_of_their_input_and_name_the_version_t
     dx = g.rope_backward(y, t(16, 1, 1, 8, data_type=FLOAT), name="back")
     forward, backward = g.graph().ops
     assert [(item.virtual, item.name, item.dim) for item in (y, dx)] == [
-        (False, "turn::OUTPUT", [2, 4, 16, 8]),
-        (False, "back::DX", [2, 4, 16, 8]),
+        (False, "turn::OUT_0", [2, 4, 16, 8]),
+        (False, "back::OUT_0", [2, 4, 16, 8]),
     ]
     assert (forward.parameters(), backward.parameters()) == ({"output_scale": 0.5, "rope_dim": 4}, {})
-    assert {port: item.name for port, item in backward.inputs().items() if port == "dy"} == {"dy": "turn::OUTPUT"}
+    assert {port: item.name for port, item in backward.inputs().items() if port == "dy"} == {"dy": "turn::OUT_0"}
     for version, make in (((9, 23, 0), g.rope), ((9, 24, 0), g.rope_backward)):
         older = Ops(version)
         getattr(older, make.__name__)(q, angles)
@@ -544,7 +547,7 @@ def test_ports_of_selection_and_of_backward_activations() -> None:
     g.gelu_backward(loss, g.binary_select(a, b, mask)).set_output(True)
     select, backward = (op.inputs() for op in g.graph().ops)
     assert {port: item.name for port, item in select.items()} == {"x": "a", "b": "b", "t": "mask"}
-    assert {port: item.name for port, item in backward.items()} == {"x": "0::OUT_0", "dy": "loss"}
+    assert {port: item.name for port, item in backward.items()} == {"x": "binary_select.0::OUT_0", "dy": "loss"}
 
 
 def test_comparisons_compute_and_answer_in_the_types_of_the_graph() -> None:
@@ -697,6 +700,6 @@ def test_nodes_as_plain_data() -> None:
     g.gen_index(X, axis=1, name="rows")
     g.slice(X, [slice(1), slice(2, None, 2), slice(None)], name="part")
     g.validate()
-    first, second = (node.to_json() for node in g.nodes)
+    first, second = (node.to_json() for node in g._nodes)
     assert (first["tag"], first["mode"], first["axis"]) == ("POINTWISE", "GEN_INDEX", 1)
     assert (second["tag"], second["slices"], second["slice_strides"]) == ("SLICE", [[0, 1], [2, 8], [0, 16]], [1, 2, 1])

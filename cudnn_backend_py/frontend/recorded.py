@@ -1,0 +1,412 @@
+"""What a program reads back of the graph it wrote: nodes, ports and names of tensors, cudnn-frontend's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import wraps
+from inspect import signature
+from typing import Any, TypeVar
+
+from .context import GraphContext
+from .enums import NodeType, data_type
+from .errors import attribute_not_set, invalid_value, kernel_not_offered
+from .tensors import tensor
+
+__all__ = ["OPERATIONS", "Node", "Operation", "Record", "recorded"]
+
+Class = TypeVar("Class", bound=type)
+
+
+class Node:
+    """An operation of a graph: its name and kind, its tensors by port, and ``params``, the arguments that were given.
+
+    It is read only: what is changed in it changes no graph.
+    """
+
+    def __init__(self, name: str, node_type: NodeType, compute_data_type: Any = None) -> None:
+        self.name = name
+        self.node_type = node_type
+        self.compute_data_type = compute_data_type
+        self.inputs: dict[str, tensor] = {}
+        self.outputs: dict[str, tensor] = {}
+        self.params: dict[str, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"Node({self.name!r}, {self.node_type.name})"
+
+    def validate(self) -> None:
+        """Check that every port has a tensor.
+
+        Raises
+        ------
+        ValueError
+            If one is None.
+        """
+        for port, item in {**self.inputs, **self.outputs}.items():
+            if item is None:
+                raise attribute_not_set(f"port {port!r} of node {self.name!r} is None", fix="give a tensor")
+
+    def infer_properties(self, context: GraphContext) -> None:
+        """Give tensors without a type that of the context."""
+        for item in (*self.inputs.values(), *self.outputs.values()):
+            if item.data_type == data_type.NOT_SET:
+                kind = context.intermediate_data_type if item.virtual else context.io_data_type
+                item.set_data_type(data_type.NOT_SET if kind is None else kind)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """How cudnn-frontend 1.32 calls the parts of one operation.
+
+    ``results`` are the ports of what the method returns, in order; ``parts`` are the ends of those tensors' names
+    where they are not the port. ``written`` are arguments that the operation writes, ``lists`` those that are lists of
+    tensors, ``kernels_only`` those that only cudnn-frontend's own kernels have.
+    """
+
+    node_type: NodeType
+    results: tuple[str, ...]
+    parts: Mapping[str, str] = field(default_factory=dict)
+    written: tuple[str, ...] = ()
+    lists: tuple[str, ...] = ()
+    kernels_only: tuple[str, ...] = ()
+    pointwise: bool = False
+
+    def part(self, port: str) -> str:
+        """Return the end of the name of that result's tensor."""
+        return self.parts.get(port, port)
+
+
+_STATISTICS = {
+    "mean": "MEAN",
+    "inv_var": "INV_VARIANCE",
+    "next_running_mean": "NEXT_RUNNING_MEAN",
+    "next_running_var": "NEXT_RUNNING_VAR",
+}
+_NORM = ("Y", "mean", "inv_var")
+_GRADIENTS = ("DX", "DScale", "DBias")
+_GRADIENT_PARTS = {"DScale": "DSCALE", "DBias": "DBIAS"}
+_SOFTMAX_KERNELS = ("softmax_precision", "attn_scale_prefolded")
+
+
+def _norms() -> dict[str, Operation]:
+    made = {
+        "rmsnorm": Operation(NodeType.RMSNORM, ("Y", "inv_var"), _STATISTICS),
+        "rmsnorm_backward": Operation(NodeType.RMSNORM_BWD, _GRADIENTS, {"DScale": "Dscale", "DBias": "Dbias"}),
+        "batchnorm": Operation(
+            NodeType.BATCHNORM, (*_NORM, "next_running_mean", "next_running_var"), _STATISTICS, lists=("peer_stats",)
+        ),
+        "batchnorm_inference": Operation(NodeType.BATCHNORM_INFERENCE, ("Y",)),
+        "batchnorm_backward": Operation(NodeType.BATCHNORM_BWD, _GRADIENTS, _GRADIENT_PARTS, lists=("peer_stats",)),
+        "genstats": Operation(NodeType.GENSTATS, ("SUM", "SQ_SUM")),
+        "bn_finalize": Operation(
+            NodeType.BN_FINALIZE,
+            ("EQ_SCALE", "EQ_BIAS", "MEAN", "INV_VARIANCE", "NEXT_RUNNING_MEAN", "NEXT_RUNNING_VAR"),
+        ),
+    }
+    for name in ("layernorm", "adalayernorm", "instancenorm"):
+        made[name] = Operation(NodeType[name.upper()], _NORM, _STATISTICS)
+        made[f"{name}_backward"] = Operation(NodeType[f"{name.upper()}_BWD"], _GRADIENTS, _GRADIENT_PARTS)
+    return made
+
+
+_POINTWISE = [
+    "abs",
+    "add",
+    "add_square",
+    "bias",
+    "binary_select",
+    "ceil",
+    "cmp_eq",
+    "cmp_ge",
+    "cmp_gt",
+    "cmp_le",
+    "cmp_lt",
+    "cmp_neq",
+    "cos",
+    "div",
+    "elu",
+    "elu_backward",
+    "erf",
+    "exp",
+    "floor",
+    "gelu",
+    "gelu_approx_tanh",
+    "gelu_approx_tanh_backward",
+    "gelu_backward",
+    "gen_index",
+    "identity",
+    "leaky_relu",
+    "leaky_relu_backward",
+    "log",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "max",
+    "min",
+    "mod",
+    "mul",
+    "neg",
+    "pow",
+    "reciprocal",
+    "relu",
+    "relu_backward",
+    "rsqrt",
+    "scale",
+    "sigmoid",
+    "sigmoid_backward",
+    "sin",
+    "softplus",
+    "softplus_backward",
+    "sqrt",
+    "sub",
+    "swish",
+    "swish_backward",
+    "tan",
+    "tanh",
+    "tanh_backward",
+]
+_MOVES = ("reshape", "slice", "transpose", "concatenate", "rope")
+
+#: By method of ``pygraph``.
+OPERATIONS: dict[str, Operation] = {
+    **{name: Operation(NodeType.POINTWISE, ("OUT_0",), pointwise=True) for name in _POINTWISE},
+    **_norms(),
+    **{name: Operation(NodeType[name.upper()], ("OUT_0",)) for name in _MOVES},
+    "concatenate": Operation(NodeType.CONCATENATE, ("OUT_0",), lists=("inputs",)),
+    "rope_backward": Operation(NodeType.ROPE_BWD, ("OUT_0",)),
+    "matmul": Operation(NodeType.MATMUL, ("C",)),
+    "reduction": Operation(NodeType.REDUCTION, ("OUT_0",)),
+    "conv_fprop": Operation(NodeType.CONV_FPROP, ("Y",)),
+    "conv_dgrad": Operation(NodeType.CONV_DGRAD, ("DX",)),
+    "conv_wgrad": Operation(NodeType.CONV_WGRAD, ("DW",)),
+    "moe_grouped_matmul": Operation(NodeType.MOE_GROUPED_MATMUL, ("OUT_0",)),
+    "moe_grouped_matmul_bwd": Operation(NodeType.MOE_GROUPED_MATMUL_BWD, ("dweight",)),
+    "block_scale_quantize": Operation(NodeType.BLOCK_SCALE_QUANTIZE, ("Y", "scale")),
+    "block_scale_dequantize": Operation(NodeType.BLOCK_SCALE_DEQUANTIZE, ("OUT_0",)),
+    "sdpa": Operation(
+        NodeType.SDPA,
+        ("O", "Stats"),
+        written=("rng_dump", "score_max", "score_sum_exp"),
+        kernels_only=(*_SOFTMAX_KERNELS, "kv_mask"),
+    ),
+    "sdpa_backward": Operation(
+        NodeType.SDPA_BWD,
+        ("dQ", "dK", "dV"),
+        written=("dBias", "dSink_token", "rng_dump"),
+        kernels_only=_SOFTMAX_KERNELS,
+    ),
+    "sdpa_fp8": Operation(
+        NodeType.SDPA_FP8,
+        ("O", "Stats", "Amax_S", "Amax_O"),
+        written=("rng_dump", "score_max", "score_sum_exp"),
+        kernels_only=(*_SOFTMAX_KERNELS, "sf_o"),
+    ),
+    "sdpa_fp8_backward": Operation(
+        NodeType.SDPA_FP8_BWD,
+        ("dQ", "dK", "dV", "amax_dQ", "amax_dK", "amax_dV", "amax_dP"),
+        written=("dSink_token",),
+        kernels_only=_SOFTMAX_KERNELS,
+    ),
+    "sdpa_mxfp8": Operation(
+        NodeType.SDPA_MXFP8, ("O", "Stats", "Amax_O"), kernels_only=(*_SOFTMAX_KERNELS, "sf_o", "scale_o")
+    ),
+    "sdpa_mxfp8_backward": Operation(
+        NodeType.SDPA_MXFP8_BWD,
+        ("dQ", "dK", "dV", "amax_dQ", "amax_dK", "amax_dV"),
+        written=("dSink_token",),
+        kernels_only=_SOFTMAX_KERNELS,
+    ),
+    # In cudnn-frontend's C++ only; ports as its C++ calls them.
+    "rng": Operation(NodeType.RNG, ("Y",)),
+    "resample": Operation(NodeType.RESAMPLE, ("Y", "Index")),
+    "paged_cache_load": Operation(NodeType.PAGED_CACHE_LOAD, ("yOut",)),
+}
+
+
+class Record:
+    """The nodes and tensors of one graph, in the order they were made."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.tensors: dict[tensor, None] = {}
+        self.bound: dict[tensor, Any] = {}
+        self._counts: Counter[str] = Counter()
+        self._next_uid = 1
+        self.busy = False
+
+    def add(self, item: tensor) -> tensor:
+        """Take a tensor, with a uid if it has none."""
+        self.tensors.setdefault(item)
+        if not item.uid_given and not item.uid:
+            item.uid = self._fresh_uid()
+        return item
+
+    def _fresh_uid(self) -> int:
+        given = {item.uid for item in self.tensors if item.uid_given}
+        while self._next_uid in given:
+            self._next_uid += 1
+        self._next_uid += 1
+        return self._next_uid - 1
+
+    def settle_uids(self) -> None:
+        """Give tensors another uid whose own a program has given to another tensor since."""
+        given = {item.uid for item in self.tensors if item.uid_given}
+        for item in self.tensors:
+            if not item.uid_given and item.uid in given:
+                item.uid = self._fresh_uid()
+
+    def name_of(self, operation: str, name: str) -> str:
+        """Return the name of a new node: what was given, or the operation and a number."""
+        if name:
+            return name
+        self._counts[operation] += 1
+        return f"{operation}.{self._counts[operation] - 1}"
+
+    def by_name(self) -> dict[str, tensor]:
+        """Return the tensors whose name no other one has."""
+        named = Counter(item.name for item in self.tensors)
+        return {item.name: item for item in self.tensors if named[item.name] == 1}
+
+    def find(self, name_or_uid: str | int) -> tensor | None:
+        """Return a tensor by its name or its uid, None if there is none.
+
+        Raises
+        ------
+        ValueError
+            If several have that name.
+        """
+        if isinstance(name_or_uid, int):
+            return next((item for item in self.tensors if item.uid == name_or_uid), None)
+        found = [item for item in self.tensors if item.name == name_or_uid]
+        if len(found) > 1:
+            raise attribute_not_set(
+                f"tensor name {name_or_uid!r} is ambiguous, {len(found)} have it", fix="look it up by its uid"
+            )
+        return found[0] if found else None
+
+
+def recorded(cls: Class) -> Class:
+    """Make every operation of a graph class note its node in ``self.record``, and name results as 1.32 does."""
+    for name, operation in OPERATIONS.items():
+        if hasattr(cls, name):
+            setattr(cls, name, _noting(name, operation, getattr(cls, name)))
+    return cls
+
+
+def _noting(method: str, operation: Operation, add: Callable[..., Any]) -> Callable[..., Any]:
+    parameters = signature(add)
+    names = [name for name in parameters.parameters if name != "self"]
+    takes_phase_first = names[:1] == ["norm_forward_phase"]
+
+    @wraps(add)
+    def call(self: Any, *args: Any, out_dims: Any = None, **kwargs: Any) -> Any:
+        record: Record = self.record
+        if record.busy:
+            return add(self, *args, **kwargs)
+        for argument in operation.kernels_only:
+            if kwargs.pop(argument, None):
+                raise kernel_not_offered(f"{argument} of {method}")
+        if kwargs.get("compute_data_type", 0) is None:
+            del kwargs["compute_data_type"]
+        if takes_phase_first and args and (isinstance(args[0], tensor) or hasattr(args[0], "__dlpack__")):
+            args, kwargs = _tensors_first(method, names, args, kwargs)
+        given = parameters.bind(self, *args, **kwargs).arguments
+        name = record.name_of(method, _named(given))
+        if "name" in names and len(args) > names.index("name"):
+            args = (*args[: names.index("name")], name, *args[names.index("name") + 1 :])
+        else:
+            kwargs["name"] = name
+        node = Node(name, operation.node_type, given.get("compute_data_type") or self.context.compute)
+        args = tuple(
+            _described(self, f"{name}::{names[min(at, len(names) - 1)]}", item) for at, item in enumerate(args)
+        )
+        kwargs = {key: _described(self, f"{name}::{key}", item) for key, item in kwargs.items()}
+        _note_arguments(node, operation, method, _flat(parameters.bind(self, *args, **kwargs).arguments))
+        record.busy = True
+        try:
+            result = add(self, *args, **kwargs)
+        finally:
+            record.busy = False
+        for item in (*node.inputs.values(), *node.outputs.values()):
+            record.add(item)
+        _note_results(record, node, operation, result, out_dims)
+        record.nodes.append(node)
+        return result
+
+    call.__dict__["operation"] = operation
+    return call
+
+
+def _named(given: Mapping[str, Any]) -> str:
+    return str(given.get("name") or given.get("keywords", {}).get("name") or "")
+
+
+def _tensors_first(
+    method: str, names: list[str], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a norm in our order, where tensors come first and the phase behind them."""
+    behind = names[1 : names.index("epsilon") + 1]
+    if len(args) > len(behind):
+        kwargs = {**kwargs, "norm_forward_phase": args[len(behind)]}
+        args = args[: len(behind)]
+    if "norm_forward_phase" not in kwargs:
+        raise invalid_value(f"{method} has no norm_forward_phase", fix="norm_forward_phase=...")
+    return (), {**dict(zip(behind, args, strict=False)), **kwargs}
+
+
+def _described(graph: Any, name: str, value: Any) -> Any:
+    """Return a tensor of the graph for a framework's tensor, which is kept for the execution; else the value."""
+    if type(value) in (list, tuple):
+        return type(value)(_described(graph, f"{name}_{at}", item) for at, item in enumerate(value))
+    if isinstance(value, tensor) or not hasattr(value, "__dlpack__"):
+        return value
+    made = graph.tensor_like(value.detach() if getattr(value, "requires_grad", False) else value, name=name)
+    graph.record.bound[made] = value
+    return made
+
+
+def _flat(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments by name, those of a method that takes any keywords among them."""
+    flat = {**given, **given.get("keywords", {})}
+    for name in ("self", "arguments", "keywords", "name", "compute_data_type"):
+        flat.pop(name, None)
+    return flat
+
+
+def _note_arguments(node: Node, operation: Operation, method: str, given: Mapping[str, Any]) -> None:
+    if operation.pointwise:
+        node.params["mode"] = method
+    for name, value in given.items():
+        if value is None:
+            continue
+        if name in operation.lists or name == "dropout":
+            _note_list(node, name, value)
+        elif isinstance(value, tensor):
+            if name in operation.written:
+                node.outputs[name] = value
+            else:
+                node.inputs[f"IN_{len(node.inputs)}" if operation.pointwise else name] = value
+        else:
+            node.params[name] = value
+
+
+def _note_list(node: Node, name: str, values: Iterable[Any]) -> None:
+    values = list(values)
+    for at, value in enumerate(values):
+        (node.inputs if isinstance(value, tensor) else node.params)[f"{name}_{at}"] = value
+    if values:
+        node.params[f"_{name}_n" if name == "dropout" else f"_n_{name}"] = len(values)
+
+
+def _note_results(record: Record, node: Node, operation: Operation, result: Any, out_dims: Any) -> None:
+    dims = out_dims if isinstance(out_dims, dict) or out_dims is None else {operation.results[0]: out_dims}
+    items = result if isinstance(result, list) else [result]
+    for port, item in zip(operation.results, items, strict=False):
+        if item is None:
+            continue
+        item.set_name(f"{node.name}::{operation.part(port)}")
+        if dims and port in dims:
+            item.set_dim(dims[port])
+        node.outputs[port] = record.add(item)

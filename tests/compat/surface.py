@@ -1,0 +1,325 @@
+"""The public surface of cudnn-frontend's Python module as facts, and where ours differs from it.
+
+``python -m tests.compat facts`` asks the real module for its names, parameters, defaults, the values of its enums and
+the names of a graph's parts, and keeps them in ``surface-1.32.0.json``. ``python -m tests.compat names`` holds ours
+against them and writes the table of the docs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .programs import answers
+
+__all__ = ["FACTS", "PAGE", "Difference", "differences", "read_facts", "read_surface", "render"]
+
+FACTS = Path(__file__).with_name("surface-1.32.0.json")
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "frontend-names.md"
+Signature = list[list[str | None]]  # name and default of each parameter, None: it must be given
+CLASSES = ("pygraph", "Tensor", "tensor", "Node", "Handle", "DeviceInfo", "GraphContext", "Graph", "kernel_cache",
+           "device_properties", "knob")  # fmt: skip
+HIDDEN = {"device_properties": "device_properties", "kernel_cache": "kernel_cache", "knob": "knob"}
+MODULES = ("collect_env", "datatypes", "engines", "experimental", "experimental.ops", "graph_types", "nodes", "ops",
+           "torch", "wrapper")  # fmt: skip
+KERNELS = "a kernel of cudnn-frontend's own, not of cuDNN's backend"
+#: Why a name or a parameter is another one here: by ``class.member``, ``class.member(parameter)``, or a name.
+REASONS = {
+    "engines": "the engines of cudnn-frontend's own kernels",
+    "torch": "attention of torch through cudnn-frontend's own kernels; `cudnn_backend_py.torch_ops` is ours",
+    "ops": f"{KERNELS}; each name in it is refused by its name",
+    "experimental.ops": "`moe_grouped_matmul` is here; the others are made of cudnn-frontend's own kernels",
+    "pygraph(kwargs)": "unknown keywords are refused",
+    "pygraph.tensor(kwargs)": "unknown keywords are refused",
+    "pygraph.build(ctx)": "of cudnn-frontend's own kernels",
+    "pygraph.build_plans(ctx)": "of cudnn-frontend's own kernels",
+    "Tensor(owner)": "a graph makes its tensors",
+}
+KERNEL_OPERATIONS = re.compile(r"(gdn|gdn2|gdp|kda|mamba2)(_summary)?(_bwd)?")
+
+
+# The facts of the real module
+
+
+def read_surface(cudnn: ModuleType) -> dict[str, Any]:
+    """Return the facts of cudnn-frontend's module, which is imported."""
+    backend: Any = cudnn._pybind_module
+    lazy = {*cudnn._LAZY_OPTIONAL_IMPORTS, *cudnn._MOE_EP_OPTIONAL_IMPORTS}
+    eager = {name for name in (*cudnn.__all__, "handle") if not name.startswith("__")}
+    kernels = {name for name in dir(cudnn) if re.match(r"(\w+_)?(causal_conv1d|gnn)_", name)} | lazy
+    kernels |= {name for name in dir(cudnn) if name.startswith("long_fft")}
+    enums: dict[str, dict[str, int]] = {}
+    signatures: dict[str, Any] = {}
+    for name in sorted(eager - kernels):
+        value = getattr(cudnn, name)
+        if isinstance(value, type) and isinstance(getattr(value, "__members__", None), Mapping):
+            enums[name] = {member: int(item.value) for member, item in value.__members__.items()}
+        elif inspect.isroutine(value):
+            signatures[name] = _signature(value, name)
+    enums["convolution_mode"] = {key: int(item.value) for key, item in backend.convolution_mode.__members__.items()}
+    for name in CLASSES:
+        owner = getattr(backend if name in HIDDEN else cudnn, name)
+        for member, value in _members(owner):
+            signatures[f"{name}.{member}"] = value
+    signatures |= _operations(cudnn, backend)
+    return {
+        "version": cudnn.__version__,
+        "names": sorted(eager - kernels),
+        "kernels": sorted(kernels),
+        "modules": list(MODULES),
+        "enums": enums,
+        "signatures": signatures,
+        "answers": answers(cudnn),
+    }
+
+
+def _members(owner: type) -> Iterator[tuple[str, Any]]:
+    if "__init__" in vars(owner) and inspect.isfunction(owner.__init__):
+        yield "", _signature(owner.__init__, "__init__")
+    for member in dir(owner):
+        if member.startswith("_"):
+            continue
+        value = getattr(owner, member)
+        yield member, _signature(value, member) if callable(value) and inspect.isroutine(value) else None
+
+
+def _signature(function: Any, name: str) -> Signature:
+    """Return the parameters of a function; of one in C++, those that its text of help gives."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except ValueError:
+        return _written_signature(function.__doc__ or "", name)
+    return [
+        [item.name, None if item.default is item.empty and item.kind not in (2, 4) else _text(item.default)]
+        for item in parameters
+        if item.name != "self"
+    ]
+
+
+def _text(default: Any) -> str:
+    if default is inspect.Parameter.empty:
+        return "..."
+    if hasattr(default, "name") and hasattr(type(default), "__members__"):
+        return f"{type(default).__name__}.{default.name}"
+    if default == () or default == []:
+        return "[]"
+    return "factory" if repr(default) == "<factory>" else repr(default)
+
+
+def _written_signature(text: str, name: str) -> Signature:
+    """Return the parameters of all overloads in a text of help, each once."""
+    found: dict[str, str | None] = {}
+    for line in text.splitlines():
+        start = re.match(rf"\s*(\d+\. )?{name}\(", line)
+        for part in _parts(line[start.end() : line.rindex(")")]) if start else ():
+            parameter, _, default = part.partition(" = ")
+            parameter = parameter.partition(":")[0].strip()
+            if re.fullmatch(r"[A-Za-z_]\w*", parameter) and parameter != "self" and not re.match(r"arg\d*$", parameter):
+                found[parameter] = _plain_default(default) if default else found.get(parameter)
+    return [[parameter, default] for parameter, default in found.items()]
+
+
+def _plain_default(text: str) -> str:
+    text = re.sub(r"<(?:\w+\.)*(\w+\.\w+): -?\d+>", r"\1", text.strip())
+    return re.sub(r"^cudnn\._compiled_module\.", "", text)
+
+
+def _parts(text: str) -> list[str]:
+    parts, depth, start = [], 0, 0
+    for at, letter in enumerate(text):
+        depth += (letter in "[(<") - (letter in "])>" and text[at - 1] != "-")
+        if letter == "," and depth == 0:
+            parts.append(text[start:at].strip())
+            start = at + 1
+    return [*parts, text[start:].strip()]
+
+
+def _operations(cudnn: ModuleType, backend: Any) -> dict[str, Signature]:
+    """Return the parameters of the operations, which the Python class takes as anything and hands on."""
+    import cudnn._pygraph as made  # type: ignore[import-not-found]
+
+    found: dict[str, Signature] = {}
+    tables = {**made._STRUCTURED_OPS, **made._CAPTURED_OPS}
+    for name in dir(cudnn.pygraph):
+        spec = tables.get(name)
+        written = (
+            _written_signature(getattr(backend.backend_graph, name).__doc__ or "", name)
+            if hasattr(backend.backend_graph, name)
+            else []
+        )
+        if spec is None and ["args", "..."] not in _signature_or_none(getattr(cudnn.pygraph, name)):
+            continue
+        if not written:
+            continue
+        known = {parameter for parameter, _ in written}
+        more = [*(spec or {}).get("inputs", ()), *(spec or {}).get("keyword_inputs", ())]
+        more += [*(spec or {}).get("python_only_attrs", ()), *(spec or {}).get("python_only_in_kwargs", ())]
+        more += (spec or {}).get("python_only_out_kwargs", ())
+        written += [[parameter, "None"] for parameter in more if parameter not in known]
+        if spec is not None:
+            written.append(["out_dims", "None"])
+        found[f"pygraph.{name}"] = written
+    return found
+
+
+def _signature_or_none(value: Any) -> Signature:
+    return _signature(value, "") if callable(value) else []
+
+
+def read_facts() -> dict[str, Any]:
+    """Return the facts that are kept."""
+    facts: dict[str, Any] = json.loads(FACTS.read_text(encoding="utf-8"))
+    return facts
+
+
+# Ours against them
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that is missing or another one here; ``reason`` is empty where nobody said why."""
+
+    area: str
+    name: str
+    what: str
+    reason: str
+
+
+def differences(facts: Mapping[str, Any], ours: ModuleType) -> list[Difference]:
+    """Return where our module is not as the facts say, kernels of cudnn-frontend's own left out."""
+    found = [
+        Difference("module", name, "missing", REASONS.get(name, "")) for name in facts["names"] if not _has(ours, name)
+    ]
+    found += _module_differences(facts["modules"])
+    for name, members in facts["enums"].items():
+        kind = getattr(ours, name, None)
+        mine = {} if kind is None else {key: item.value for key, item in kind.__members__.items()}
+        for member, value in members.items():
+            if mine.get(member) != value:
+                found.append(Difference(name, member, f"{value}, here {mine.get(member)}", ""))
+    for name, parameters in facts["signatures"].items():
+        found += _signature_differences(name, parameters, ours)
+    return found
+
+
+def _has(ours: ModuleType, name: str) -> bool:
+    return hasattr(ours, name)
+
+
+def _module_differences(modules: list[str]) -> Iterator[Difference]:
+    from cudnn_backend_py.frontend.as_cudnn import SUBMODULES
+
+    for name in modules:
+        if name not in SUBMODULES or name in REASONS:
+            yield Difference("module", f"cudnn.{name}", "not whole" if name in SUBMODULES else "missing",
+                             REASONS.get(name, ""))  # fmt: skip
+
+
+def _signature_differences(name: str, parameters: Signature | None, ours: ModuleType) -> Iterator[Difference]:
+    owner, _, member = name.partition(".")
+    target = _find(ours, owner, member)
+    if target is _ABSENT:
+        why = KERNELS if owner == "pygraph" and KERNEL_OPERATIONS.fullmatch(member) else REASONS.get(name, "")
+        yield Difference(owner, member or owner, "missing", why)
+        return
+    if parameters is None or not callable(target) or KERNEL_OPERATIONS.fullmatch(member):
+        return
+    mine = _our_parameters(target)
+    where = name.rstrip(".")
+    for parameter, default in parameters:
+        assert parameter is not None
+        why = REASONS.get(f"{where}({parameter})", "")
+        if parameter in ("args", "kwargs") and parameter not in mine:
+            if not why and parameter == "kwargs":
+                yield Difference(owner, f"{member}({parameter})", "missing", why)
+            continue
+        if parameter not in mine:
+            yield Difference(owner, f"{member}({parameter})", "missing", why)
+        elif not _equal(default, mine[parameter]):
+            yield Difference(owner, f"{member}({parameter})", f"default {default}, here {mine[parameter]}", why)
+
+
+_ABSENT = object()
+
+
+def _find(ours: ModuleType, owner: str, member: str) -> Any:
+    from cudnn_backend_py.frontend import handles, plan_list
+
+    holder = getattr(ours, owner, None) or getattr(handles, owner, None) or getattr(plan_list, owner, None)
+    if holder is None:
+        return _ABSENT
+    if not member:
+        return holder
+    fields = getattr(holder, "__dataclass_fields__", {})
+    return getattr(holder, member, fields.get(member, _ABSENT))
+
+
+def _our_parameters(target: Any) -> dict[str, str | None]:
+    from cudnn_backend_py.frontend.ops.linear import WINDOW_PARAMETERS
+
+    function = target.__init__ if isinstance(target, type) else target
+    mine = {str(name): default for name, default in _signature(function, "")}
+    operation = getattr(target, "operation", None)
+    if operation is not None:
+        mine |= dict.fromkeys((*operation.kernels_only, "out_dims"), "None")
+    if "arguments" in mine:  # a convolution, which has two signatures
+        mine |= WINDOW_PARAMETERS
+    return mine
+
+
+_NOTHING = {"None", "data_type.NOT_SET", "norm_forward_phase.NOT_SET", "tensor_reordering.NONE", "-1", "factory", "[]"}
+
+
+def _equal(theirs: str | None, mine: str | None) -> bool:
+    """Return whether two defaults mean the same; one that ours has where theirs must be given is no difference."""
+    return theirs is None or theirs == mine or {theirs, mine} <= _NOTHING or theirs == "..."
+
+
+# The table of the docs
+
+
+def render(facts: Mapping[str, Any], ours: ModuleType) -> str:
+    """Return the page of the docs."""
+    found = differences(facts, ours)
+    total = _count(facts)
+    lines = [
+        f"# Names of cudnn-frontend {facts['version']}",
+        "",
+        "Generated by `python -m tests.compat names`; a test keeps it true. cudnn-frontend's names, parameters,",
+        f"defaults and enum values, {total} of its backend part in all, are held against ours; so are the names of",
+        f"nodes, ports and tensors of {len(facts['answers'])} programs that use every operation.",
+        "",
+        "| of the backend part | in cudnn-frontend | the same here |",
+        "|---|--:|--:|",
+    ]
+    groups = {
+        "names of the module": (len(facts["names"]), lambda one: one.area == "module"),
+        "enum values": (sum(map(len, facts["enums"].values())), lambda one: one.area in facts["enums"]),
+        "methods, attributes and their parameters": (
+            sum(1 + len(item or ()) for item in facts["signatures"].values()),
+            lambda one: one.area not in facts["enums"] and one.area != "module",
+        ),
+    }
+    for title, (count, belongs) in groups.items():
+        lines.append(f"| {title} | {count} | {count - sum(belongs(one) and '.' not in one.name for one in found)} |")
+    lines += ["", "Not the same, and why:", "", "| where | what | | why |", "|---|---|---|---|"]
+    lines += [f"| {one.area} | `{one.name}` | {one.what} | {one.reason} |" for one in found]
+    lines += [
+        "",
+        f"## Refused by name: {KERNELS}",
+        "",
+        ", ".join(f"`{name}`" for name in facts["kernels"]) + ".",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _count(facts: Mapping[str, Any]) -> int:
+    parameters = sum(1 + len(item or ()) for item in facts["signatures"].values())
+    return len(facts["names"]) + sum(map(len, facts["enums"].values())) + parameters
