@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, PointwiseMode
+from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, PointwiseMode, interpret
 from cudnn_backend_py.generated.enums import (
     MoeGroupedMatmulMode,
     NormMode,
@@ -23,6 +23,7 @@ from cudnn_backend_py.generated.enums import (
     TensorReordering,
 )
 from cudnn_backend_py.graph import Tensor
+from cudnn_backend_py.graph.formats import round_to
 from cudnn_backend_py.graph.interpret import OPERATIONS as INTERPRETED
 from cudnn_backend_py.graph.interpret.run import Numbers
 from cudnn_backend_py.graph.strides import channels_last
@@ -639,6 +640,12 @@ def inputs_of(graph: Graph, seed: int = 0) -> dict[str | int, Numbers]:
             value = np.arange(256).reshape(tensor.dims) % 2
         elif tensor.name == "token_index":
             value = np.arange(256).reshape(tensor.dims) // 2
+        elif tensor.name == "idx":  # of a window of three by three, what is never padding
+            value = random.choice([4, 5, 7, 8], tensor.dims)
+        elif tensor.name == "rows":
+            value = np.full(tensor.dims, 128)
+        elif tensor.name == "columns":
+            value = random.integers(64, 129, tensor.dims)
         elif tensor.data_type in (T.INT8, T.INT32, T.INT64):
             value = random.integers(0, 8, tensor.dims)
         elif tensor.name.startswith(("inv", "running_var", "sqsum", "scale")):
@@ -646,7 +653,16 @@ def inputs_of(graph: Graph, seed: int = 0) -> dict[str | int, Numbers]:
         else:
             value = random.normal(size=tensor.dims)
         given[tensor.name] = value
+    if "x" in given and "y" in given:  # the gradient of a pool: y is what was the largest
+        given["x"] = round_to(given["x"], graph.tensor("x").data_type)
+        given["y"] = interpret(_pool_of(graph.tensor("x")), {"x": given["x"]})["y"]
     return given
+
+
+def _pool_of(x: Tensor) -> Graph:
+    g = GraphBuilder("pool")
+    g.resample(R.MAXPOOL, g.tensor("x", x.dims), window=3, stride=2, padding=1, name="y", virtual=False)
+    return g.graph()
 
 
 def _cell(kind: DescriptorType) -> str:
