@@ -1,6 +1,6 @@
 """A matmul of 8-bit floats with one scale for each tensor: judged anywhere, run where a GPU is.
 
-cudnn-backend explain examples/quantized_matmul.py --target h100 --target b200 --target a100
+cudnn-backend explain examples/quantized_matmul.py --target h100 --target b200
 python examples/quantized_matmul.py
 """
 
