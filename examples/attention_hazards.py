@@ -197,8 +197,11 @@ class ArrayCap:
 
 def compare(name: str, run: Callable[[Arrays], None]) -> str:
     """Return in words how what `run` writes for a reproduction's graph differs from the reference."""
-    p, made = problem(name), graph_of(name)
-    numbers = Numbers(p, made_as(name).backward)
+    return compare_graph(graph_of(name), Numbers(problem(name), made_as(name).backward), run)
+
+
+def compare_graph(made: Graph, numbers: Numbers, run: Callable[[Arrays], None]) -> str:
+    """Return in words how what `run` writes for a graph of attention differs from what the numbers should give."""
     arrays: Arrays = {
         tensor.name: numbers.memory(tensor)
         for tensor in made.variant_pack_tensors
@@ -207,7 +210,9 @@ def compare(name: str, run: Callable[[Arrays], None]) -> str:
     run(arrays)
     faults = {
         tensor.name: fault(
-            numbers.dense(tensor, arrays[tensor.name]), numbers.within(tensor.name, numbers.expected[tensor.name]), p
+            numbers.dense(tensor, arrays[tensor.name]),
+            numbers.within(tensor.name, numbers.expected[tensor.name]),
+            numbers.p,
         )
         for tensor in made.outputs
         if tensor.name in numbers.expected

@@ -32,6 +32,37 @@ RUNS = [
     (("frontend_sdpa_forward.py",), NEWEST, 0, "built for an H100"),
     (("frontend_wrapper.py",), NEWEST, 0, "built for an H100"),
     (("frontend_conv.py",), OLDER, 0, "built for an H100"),
+    (("conv_bias_relu.py",), NEWEST, 0, "on NVIDIA H100 SXM5 80GB, cuDNN 9.28.0: supported"),
+    (("conv_bias_relu.py",), OLDER, 0, "on NVIDIA H100 SXM5 80GB, cuDNN 9.19.0: supported"),
+    (("layer_norm.py",), NEWEST, 0, "cuDNN 9.28.0: supported"),
+    (("layer_norm.py",), OLDER, 0, "cuDNN 9.19.0: supported"),
+    (("batch_norm.py",), NEWEST, 0, "cuDNN 9.28.0: supported"),
+    (("batch_norm.py",), OLDER, 0, "cuDNN 9.19.0: supported"),
+    (("residual_block.py",), NEWEST, 0, "residual_block on NVIDIA H100 SXM5 80GB, cuDNN 9.28.0: supported"),
+    (("residual_block.py",), OLDER, 0, "residual_block on NVIDIA H100 SXM5 80GB, cuDNN 9.19.0: supported"),
+    (("quantized_matmul.py",), NEWEST, 0, "cuDNN 9.28.0: supported"),
+    (("quantized_matmul.py",), OLDER, 0, "cuDNN 9.19.0: supported"),
+    (("moe_layer.py",), NEWEST, 0, "moe_down on NVIDIA H100 SXM5 80GB, cuDNN 9.28.0: supported"),
+    (("moe_layer.py",), OLDER, 0, "moe_down on NVIDIA H100 SXM5 80GB, cuDNN 9.19.0: supported"),
+    (("rope_attention.py",), NEWEST, 0, "cuDNN 9.28.0: supported"),
+    (("rope_attention.py",), OLDER, 0, "not supported: CUDNN_BACKEND_OPERATION_ROPE_FWD_DESCRIPTOR needs cuDNN 9.24.0"),
+]
+
+# What `cudnn-backend explain` says of the examples of operations: architecture, exit code, words.
+EXPLAINED = [
+    ("conv_bias_relu.py", "h100", 0, "SUPPORTED: graph 'conv_bias_relu'"),
+    ("layer_norm.py", "h100", 0, "SUPPORTED: graph 'layer_norm'"),
+    ("layer_norm.py", "b200", 0, "SUPPORTED: graph 'layer_norm'"),
+    ("batch_norm.py", "h100", 0, "SUPPORTED: graph 'batch_norm'"),
+    ("residual_block.py", "h100", 0, "SUPPORTED: graph 'residual_block'"),
+    ("quantized_matmul.py", "h100", 0, "SUPPORTED: graph 'quantized_matmul'"),
+    ("quantized_matmul.py", "a100", 2, "COULD NOT BE JUDGED: graph 'quantized_matmul'"),  # an engine asks the device
+    ("moe_layer.py", "h100", 0, "SUPPORTED: graph 'moe_up'"),
+    ("moe_layer.py", "b200", 0, "SUPPORTED: graph 'moe_up'"),
+    ("rope_attention.py", "h100", 0, "SUPPORTED: graph 'rope_attention'"),
+    ("rope_attention.py", "t4", 1, "NOT SUPPORTED: graph 'rope_attention'"),
+    ("batch_norm.py", "t4", 1, "NOT SUPPORTED: graph 'batch_norm'"),
+    ("moe_layer.py", "t4", 1, "NOT SUPPORTED: graph 'moe_up'"),
 ]
 
 
@@ -46,6 +77,14 @@ def test_example_runs_without_a_gpu(arguments: tuple[str, ...], older: bool, cod
     assert done.code == code, done.stderr
     assert words in done.stdout
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("script", "target", "code", "words"), EXPLAINED)
+def test_the_command_explains_examples_of_operations(script: str, target: str, code: int, words: str) -> None:
+    program = ["-m", "cudnn_backend_py", "explain", str(ROOT / "examples" / script), "--target", target]
+    done = run_python(program, environment=environment(NEWEST))
+    assert done.code == code, done.stderr
+    assert done.stdout.startswith(words)
 
 
 def environment(older: bool) -> dict[str, str]:

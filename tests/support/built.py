@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, PointwiseMode
+from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, PointwiseMode, interpret
 from cudnn_backend_py.generated.enums import (
     MoeGroupedMatmulMode,
     NormMode,
@@ -23,6 +23,7 @@ from cudnn_backend_py.generated.enums import (
     TensorReordering,
 )
 from cudnn_backend_py.graph import Tensor
+from cudnn_backend_py.graph.formats import round_to
 from cudnn_backend_py.graph.interpret import OPERATIONS as INTERPRETED
 from cudnn_backend_py.graph.interpret.run import Numbers
 from cudnn_backend_py.graph.strides import channels_last
@@ -479,8 +480,8 @@ def _heads(g: GraphBuilder, *names: str) -> list[Tensor]:
     return [g.tensor(name, HEADS) for name in names]
 
 
-def _keys(g: GraphBuilder) -> Tensor:
-    return g.tensor("k", (2, 4, 64, 128), strides=(4 * 128 * 64, 128 * 64, 1, 64))
+def _keys(g: GraphBuilder, name: str = "k") -> Tensor:
+    return g.tensor(name, (2, 4, 64, 128), strides=(4 * 128 * 64, 128 * 64, 1, 64))
 
 
 def _finish(g: GraphBuilder, p: Tensor, v: Tensor) -> None:
@@ -512,6 +513,14 @@ def _rng(g: GraphBuilder) -> None:
     _finish(g, g.pointwise(P.MUL, p, g.scalar(1 / 0.9)), v)
 
 
+def _probabilities(g: GraphBuilder, s: Tensor) -> Tensor:
+    top = g.reduction(ReduceTensorOp.MAX, s, (2, 4, 128, 1))
+    e = g.pointwise(P.EXP, g.pointwise(P.SUB, s, top))
+    total = g.reduction(ReduceTensorOp.ADD, e, (2, 4, 128, 1))
+    g.pointwise(P.ADD, top, g.pointwise(P.LOG, total))  # cuDNN looks for the statistics, wanted or not
+    return g.pointwise(P.DIV, e, total, data_type=T.HALF)
+
+
 @_add(D.OPERATION_PAGED_CACHE_LOAD, "paged_cache_load")
 def _pages(g: GraphBuilder) -> None:
     (q,) = _heads(g, "q")
@@ -531,11 +540,7 @@ def _pages(g: GraphBuilder) -> None:
         for axis, length in ((2, rows), (3, columns))
     ]
     s = g.pointwise(P.BINARY_SELECT, s, g.scalar(float("-inf")), g.pointwise(P.LOGICAL_AND, *inside))
-    top = g.reduction(ReduceTensorOp.MAX, s, (2, 4, 128, 1))
-    e = g.pointwise(P.EXP, g.pointwise(P.SUB, s, top))
-    total = g.reduction(ReduceTensorOp.ADD, e, (2, 4, 128, 1))
-    g.pointwise(P.ADD, top, g.pointwise(P.LOG, total))  # cuDNN looks for the statistics, wanted or not
-    p = g.pointwise(P.DIV, e, total, data_type=T.HALF)
+    p = _probabilities(g, s)
     g.matmul(p, v, m_override=rows, k_override=columns, **OUT)
 
 
@@ -573,42 +578,56 @@ def _sdpa_backward(g: GraphBuilder) -> None:
 def _reshape(g: GraphBuilder) -> None:
     """The gradients of attention, of which dV and dK need P and dS transposed."""
     q, o, do = _heads(g, "q", "o", "do")
-    swapped = (4 * 128 * 64, 128 * 64, 1, 64)
-    keys, values = (g.tensor(f"{name}_t", (2, 4, 64, 128), strides=swapped) for name in ("k", "v"))
+    keys, values = (_keys(g, f"{name}_t") for name in ("k", "v"))
+    _gradients(g, q, o, do, g.pointwise(P.MUL, g.matmul(q, keys), g.scalar(0.125)), keys, values)
+
+
+def _gradients(
+    g: GraphBuilder, q: Tensor, o: Tensor, do: Tensor, scores: Tensor, keys: Tensor, values: Tensor, *, band: int = 0
+) -> None:
+    """Add the gradients of Q, K, V and of a bias in a band."""
     stats = g.tensor("stats", (2, 4, 128, 1), T.FLOAT)
-    s = g.pointwise(P.SUB, g.pointwise(P.MUL, g.matmul(q, keys), g.scalar(0.125)), stats)
-    p = g.pointwise(P.EXP, s, data_type=T.HALF)
-    g.matmul(g.reshape(p, (2, 4, 128, 128), strides=(4 * 128 * 128, 128 * 128, 1, 128)), do, name="dv", **OUT)
+    p = g.pointwise(P.EXP, g.pointwise(P.SUB, scores, stats), data_type=T.HALF)
+    turned: dict[str, Any] = {"strides": (4 * 128 * 128, 128 * 128, 1, 128)}
+    g.matmul(g.reshape(p, (2, 4, 128, 128), **turned), do, name="dv", **OUT)
     rows = g.reduction(ReduceTensorOp.ADD, g.pointwise(P.MUL, do, o), (2, 4, 128, 1))
     ds = g.pointwise(P.MUL, g.pointwise(P.SUB, g.matmul(do, values), rows), p)
+    if band:
+        g.contract_band_matrix(
+            ds, lower_bandwidth=band, upper_bandwidth=0, pad_value=0.0, name="dband", data_type=T.HALF, **OUT
+        )
     ds = g.pointwise(P.MUL, ds, g.scalar(0.125), data_type=T.HALF)
-    g.matmul(g.reshape(ds, (2, 4, 128, 128), strides=(4 * 128 * 128, 128 * 128, 1, 128)), q, name="dk", **OUT)
-    g.matmul(ds, g.reshape(keys, HEADS, data_type=T.HALF), name="dq", **OUT)
+    g.matmul(g.reshape(ds, (2, 4, 128, 128), **turned), q, name="dk", **OUT)
+    dq: dict[str, Any] = {"out": g.tensor("dq_accum", HEADS, T.FLOAT, scratch=True)} if band else {"name": "dq", **OUT}
+    made = g.matmul(ds, g.reshape(keys, HEADS, data_type=T.HALF), **dq)
+    if band:  # Blackwell wants the sum in memory
+        g.pointwise(P.IDENTITY, made, name="dq", **OUT)
 
 
-_NO_ENGINE: dict[str, Any] = {
-    "supported": (),
-    "refused": "is_pointwise_fusion",
-    "note": "no engine was found, alone or fused",
-}
+BAND = 16  # columns before the diagonal that have a bias of their own
 
 
-@_add(
-    D.OPERATION_EXPAND_BAND_MATRIX,
-    "expand_band_matrix",
-    **_NO_ENGINE,
-)
+def _banded_scores(g: GraphBuilder, q: Tensor, keys: Tensor) -> Tensor:
+    """Return the scores of attention with a bias in a band below the diagonal, as sliding windows have it."""
+    band = g.tensor("band", (*HEADS[:3], BAND + 1))
+    bias = g.expand_band_matrix(band, HEADS[2], lower_bandwidth=BAND, upper_bandwidth=0, pad_value=0.0)
+    return g.pointwise(P.ADD, g.pointwise(P.MUL, g.matmul(q, keys), g.scalar(0.125)), bias)
+
+
+_BIAS = "as the bias of attention"
+
+
+@_add(D.OPERATION_EXPAND_BAND_MATRIX, "expand_band_matrix", supported=("a100", "h100", "b200"), note=_BIAS)
 def _expand(g: GraphBuilder) -> None:
-    g.expand_band_matrix(g.tensor("x", (1, 2, 64, 17)), 64, lower_bandwidth=8, upper_bandwidth=8, **OUT)
+    q, v = _heads(g, "q", "v")
+    g.matmul(_probabilities(g, _banded_scores(g, q, _keys(g))), v, **OUT)
 
 
-@_add(
-    D.OPERATION_CONTRACT_BAND_MATRIX,
-    "contract_band_matrix",
-    **_NO_ENGINE,
-)
+@_add(D.OPERATION_CONTRACT_BAND_MATRIX, "contract_band_matrix", note=f"{_BIAS}, its gradient")
 def _contract(g: GraphBuilder) -> None:
-    g.contract_band_matrix(g.tensor("x", (1, 2, 64, 64)), lower_bandwidth=8, upper_bandwidth=8, **OUT)
+    q, o, do = _heads(g, "q", "o", "do")
+    keys, values = (_keys(g, f"{name}_t") for name in ("k", "v"))
+    _gradients(g, q, o, do, _banded_scores(g, q, keys), keys, values, band=BAND)
 
 
 # What the interpreter refuses of a kind, with the code interpret-operation.
@@ -639,6 +658,12 @@ def inputs_of(graph: Graph, seed: int = 0) -> dict[str | int, Numbers]:
             value = np.arange(256).reshape(tensor.dims) % 2
         elif tensor.name == "token_index":
             value = np.arange(256).reshape(tensor.dims) // 2
+        elif tensor.name == "idx":  # of a window of three by three, what is never padding
+            value = random.choice([4, 5, 7, 8], tensor.dims)
+        elif tensor.name == "rows":
+            value = np.full(tensor.dims, 128)
+        elif tensor.name == "columns":
+            value = random.integers(64, 129, tensor.dims)
         elif tensor.data_type in (T.INT8, T.INT32, T.INT64):
             value = random.integers(0, 8, tensor.dims)
         elif tensor.name.startswith(("inv", "running_var", "sqsum", "scale")):
@@ -646,7 +671,16 @@ def inputs_of(graph: Graph, seed: int = 0) -> dict[str | int, Numbers]:
         else:
             value = random.normal(size=tensor.dims)
         given[tensor.name] = value
+    if "x" in given and "y" in given:  # the gradient of a pool: y is what was the largest
+        given["x"] = round_to(given["x"], graph.tensor("x").data_type)
+        given["y"] = interpret(_pool_of(graph.tensor("x")), {"x": given["x"]})["y"]
     return given
+
+
+def _pool_of(x: Tensor) -> Graph:
+    g = GraphBuilder("pool")
+    g.resample(R.MAXPOOL, g.tensor("x", x.dims), window=3, stride=2, padding=1, name="y", virtual=False)
+    return g.graph()
 
 
 def _cell(kind: DescriptorType) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...generated.enums import DataType, PointwiseMode, ReduceTensorOp
 from ..ir import Matmul, Pointwise, Reduction, Tensor, pointwise_ports
+from ..strides import channels_last
 from .base import BuilderBase, check_types
 
 __all__ = ["Products"]
@@ -82,8 +83,9 @@ class Products(BuilderBase):
     ) -> Tensor:
         """Add a pointwise operation and return what it writes.
 
-        Comparisons and logic default to boolean results and computation, GEN_INDEX to int32 results; `parameters`
-        are the activation's numbers (``relu_lower_clip``, ``elu_alpha``, ``swish_beta`` ...).
+        Comparisons and logic default to boolean results and computation, GEN_INDEX to int32 results; the result is
+        channels last if the first operand of its dims is. `parameters` are the activation's numbers
+        (``relu_lower_clip``, ``elu_alpha``, ``swish_beta`` ...).
 
         Raises
         ------
@@ -106,6 +108,9 @@ class Products(BuilderBase):
         given = [item for item in (x, b, t, dy) if item is not None]
         rank = max(item.rank for item in given)
         dims = tuple(max(item.dims[i] for item in given if item.rank == rank) for i in range(rank))
+        like = next((item for item in given if item.dims == dims), None)
+        if "out" not in result and like is not None and like.strides == channels_last(dims):
+            result.setdefault("strides", like.strides)
         writes = "dx" if "dx" in pointwise_ports(mode) else "y"
         kind = compute_type
         if kind is None:  # DataType.FLOAT is 0, so "or" will not do

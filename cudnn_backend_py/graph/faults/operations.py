@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 from ...generated.enums import (
@@ -15,13 +16,14 @@ from ...generated.enums import (
     NormFwdPhase,
     NormMode,
     PointwiseMode,
+    ResampleMode,
     SignalMode,
     TensorReordering,
 )
 from ...system.version import Window
 from ..builder import GraphBuilder
 from ..data_types import FP8_TYPES, HALF_TYPES
-from ..ir import Graph
+from ..ir import Graph, Pointwise
 from ..strides import channels_last
 from . import look
 from .fault import Fault
@@ -65,6 +67,29 @@ def _int8_convolution_with_relu(graph: Graph) -> bool:
     )
     added = any(look.of_mode(graph, PointwiseMode.ADD))
     return convolved and added and any(look.of_mode(graph, PointwiseMode.RELU_FWD))
+
+
+def _weight_gradient_after_half_a_norm(graph: Graph) -> bool:
+    """A weight gradient of what pointwise operations make of an image, unless they begin with a scale and a bias."""
+    written = {op.y.uid: op for op in graph.ops if isinstance(op, Pointwise) and op.y is not None}
+    for op in look.of_kind(graph, DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER):
+        modes: list[PointwiseMode] = []
+        before = written.get(op.fields["x"].uid)
+        while before is not None and len(modes) < len(graph.ops):
+            modes.append(before.mode)
+            before = None if before.x is None else written.get(before.x.uid)
+        if modes and modes[::-1][:2] != [PointwiseMode.MUL, PointwiseMode.ADD]:
+            return True
+    return False
+
+
+def _bilinear_half(graph: Graph) -> bool:
+    """Bilinear resampling in 16 bits."""
+    resampled = look.of_kind(graph, DescriptorType.OPERATION_RESAMPLE_FWD)
+    return any(
+        op.fields["x"].data_type in HALF_TYPES and op.fields["resample"].fields["mode"] is ResampleMode.BILINEAR
+        for op in resampled
+    )
 
 
 def _fused_matmul_with_gaps(graph: Graph) -> bool:
@@ -155,6 +180,26 @@ def _int8(*, relu: bool) -> Graph:
         g.pointwise(PointwiseMode.RELU_FWD, y, name="y", virtual=False, **inner)
     else:
         g.pointwise(PointwiseMode.ADD, y, bias, name="y", virtual=False, **inner)
+    return g.graph()
+
+
+def _weight_gradient(*modes: PointwiseMode) -> Graph:
+    """Return the weight gradient of a convolution of what pointwise operations make of an image, channels last."""
+    g = GraphBuilder("weight gradient")
+    x, dy = (g.tensor(name, (4, 64, 16, 16), strides="channels_last") for name in ("x", "dy"))
+    for mode in modes:
+        channels = () if mode is PointwiseMode.RELU_FWD else (g.tensor(mode.name, (1, 64, 1, 1)),)
+        x = g.pointwise(mode, x, *channels, data_type=DataType.HALF)
+    g.convolution_backward_filter(x, dy, (3, 3), padding=1, name="dw", virtual=False)
+    return g.graph()
+
+
+def _upsampling(data_type: DataType) -> Graph:
+    """Return an image of twice the size, by bilinear interpolation."""
+    g, half = GraphBuilder("upsampling", io_type=data_type), Fraction(1, 2)
+    x = g.tensor("x", (4, 32, 28, 28), strides="channels_last")
+    window: dict[str, Any] = {"window": 2, "stride": half, "padding": half, "post_padding": 1}
+    g.resample(ResampleMode.BILINEAR, x, **window, name="y", virtual=False)
     return g.graph()
 
 
@@ -284,6 +329,8 @@ def _experts(data_type: DataType) -> Graph:
     return g.graph()
 
 
+_NO_PLAN = "measured deviceless with 9.16.0 to 9.22.0 and 9.24.0 to 9.28.0 on sm_90"
+
 OTHER_OPERATIONS: tuple[Fault, ...] = (
     Fault(
         "convolution-3d-half",
@@ -366,6 +413,43 @@ OTHER_OPERATIONS: tuple[Fault, ...] = (
         reproductions={"": lambda: _int8(relu=True)},
         unlike=lambda: _int8(relu=False),
         cure=lambda: _int8(relu=False),
+    ),
+    Fault(
+        "weight-gradient-prologue",
+        what="a weight gradient of pointwise operations on an image other than a scale, a bias and what follows them",
+        effect="the process ends by a segmentation fault while engines are chosen",
+        fix="add the scale, of ones, and the bias, of zeros, or leave the operations to a graph of their own",
+        source="tests/library/graph/test_faults.py",
+        evidence=(
+            "measured with 9.28.0 on sm_100 and sm_103, deviceless: a ReLU, a bias, both, a scale, a scale and a ReLU; "
+            "a scale and a bias, with a ReLU and without, are answered"
+        ),
+        sm=(100, 103),
+        versions=Window(since=(9, 28, 0)),
+        graph=_weight_gradient_after_half_a_norm,
+        step="check",
+        reproductions={
+            "": lambda: _weight_gradient(PointwiseMode.ADD, PointwiseMode.RELU_FWD),
+            "relu": lambda: _weight_gradient(PointwiseMode.RELU_FWD),
+        },
+        unlike=lambda: _weight_gradient(PointwiseMode.MUL, PointwiseMode.ADD),
+        cure=lambda: _weight_gradient(PointwiseMode.MUL, PointwiseMode.ADD, PointwiseMode.RELU_FWD),
+    ),
+    Fault(
+        "bilinear-16-bits",
+        what="BILINEAR resampling of 16-bit tensors",
+        effect="engines pass their support check and no plan of theirs compiles",
+        fix="use float32",
+        source="tests/library/graph/test_faults.py",
+        evidence=_NO_PLAN,
+        graph=_bilinear_half,
+        step="build",
+        reproductions={
+            "": lambda: _upsampling(DataType.HALF),
+            "bfloat16": lambda: _upsampling(DataType.BFLOAT16),
+        },
+        unlike=lambda: _upsampling(DataType.FLOAT),
+        cure=lambda: _upsampling(DataType.FLOAT),
     ),
     Fault(
         "matmul-on-two-gpus",

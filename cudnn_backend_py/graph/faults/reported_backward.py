@@ -9,12 +9,13 @@ import dataclasses
 import math
 from typing import Any
 
-from ...generated.enums import PointwiseMode
+from ...generated.enums import DataType, DescriptorType, PointwiseMode
 from ...system.version import Window
 from ..attention.backward import composite_backward
 from ..attention.problem import Attention
 from ..data_types import ELEMENT_BITS
 from ..ir import Graph, Pointwise
+from ..rewrite.tensors import replace_tensors
 from . import look
 from .fault import BASE, Fault, Reproduction, Use
 from .reported_parts import BLACKWELL, FRONTEND_NODE, backward, half_attention, stats_not_packed
@@ -81,6 +82,39 @@ def _masked_before_stats() -> Graph:
     }
     ops = [dataclasses.replace(op, **ports.get(op.name, {})) if isinstance(op, Pointwise) else op for op in graph.ops]
     return Graph(tuple(ops), graph.name)
+
+
+def _query_gradient_lies_apart(graph: Graph) -> bool:
+    """A backward pass with bounded totals whose gradient of Q has offsets and strides of its own."""
+    products = look.matmuls(graph)
+    if len(products) != 5:
+        return False
+    turned = {op.fields["y"].uid for op in look.of_kind(graph, DescriptorType.OPERATION_RESHAPE)}
+    q = products[0].a
+    return any(
+        op.a.uid not in turned
+        and not op.c.virtual
+        and op.c.data_type is DataType.FLOAT
+        and op.c.ragged_offset is not None
+        and op.c.ragged_offset is not q.ragged_offset
+        and op.c.strides[1:] != q.strides[1:]
+        for op in products
+    )
+
+
+def _bounded(*, bounds: bool = True, apart: bool = True) -> Graph:
+    """Return a backward pass of ragged sequences, Q a slice of packed Q, K and V, its gradient by itself or as Q is."""
+    token = 3 * 2 * 64  # from one token to the next, in elements
+    layout = {"q": (128 * token, 64, token, 1), **({"dq": "bshd"} if apart else {})}
+    totals = {"max_total_seq_q": 256, "max_total_seq_kv": 256} if bounds else {}
+    graph = backward(ragged=True, ragged_stats=True, layout=layout, **totals)
+    own = dataclasses.replace(graph.tensor("ragged_q"), name="ragged_dq", uid=max(t.uid for t in graph.tensors) + 1)
+    changed = {
+        tensor.uid: dataclasses.replace(tensor, ragged_offset=own)
+        for tensor in graph.tensors
+        if tensor.name in ("dq", "dq_accum") and tensor.ragged_offset is not None
+    }
+    return replace_tensors(graph, changed) if apart else graph
 
 
 _DBIAS: dict[str, Any] = {"bias": (1, 2, 128, 128), "dbias": True}
@@ -240,6 +274,19 @@ REPORTED_BACKWARD: tuple[Fault, ...] = (
         reproductions={"": Reproduction(True, {"ragged": True, "max_total_seq_q": 256, "max_total_seq_kv": 256})},
         unlike=Reproduction(True, {"ragged": True}),
         cure=Reproduction(True, {"ragged": True}),
+    ),
+    Fault(
+        "bounded-total-apart",
+        what="max_total_seq_q in a backward pass whose dQ has ragged offsets and strides of its own",
+        effect="Q and dQ are taken to have the same offsets: dQ is wrong, or the kernel ends the CUDA context",
+        fix="let dQ lie as Q does, or leave max_total_seq_q and max_total_seq_kv out",
+        source="tests/gpu/graph/test_faults.py",
+        evidence="measured with 9.19.0 on sm_90",
+        sm=(90,),
+        graph=_query_gradient_lies_apart,
+        reproductions={"": _bounded},
+        unlike=lambda: _bounded(apart=False),
+        cure=lambda: _bounded(bounds=False),
     ),
     Fault(
         "dbias-above-2-31",

@@ -227,7 +227,8 @@ REPORTED_FORWARD: tuple[Fault, ...] = (
         effect="stats are written for the first head of each group only; O is right",
         fix="use 9.27.0 or later, or dense stats [b, h, 1, 1], which are the same bytes where every length is 1",
         source="https://github.com/NVIDIA/cudnn-frontend/issues/1083",
-        versions=Window(since=(9, 24, 0), until=(9, 27, 0)),
+        evidence="measured with 9.19.0 on sm_90; reported of 9.24.0 and later",
+        versions=Window(since=(9, 19, 0), until=(9, 27, 0)),
         attention=_decoding_groups_with_ragged_stats,
         reproductions={
             "": Reproduction(
@@ -289,6 +290,20 @@ REPORTED_FORWARD: tuple[Fault, ...] = (
         attention=lambda use: not use.backward and use.problem.stats and half_attention(use),
         reproductions={"": Reproduction(False, {"stats": True})},
         unlike=Reproduction(False, {}),
+    ),
+    Fault(
+        "paged-tail-not-finite",
+        what="attention with paged K and V",
+        effect="O is NaN where the last page of a sequence holds NaN or an infinity behind its end: it is times 0",
+        fix="fill pages with zeros before they are used, or leave the pages out",
+        source="tests/gpu/graph/test_faults.py",
+        evidence="measured with 9.19.0 on sm_90",
+        sm=(90,),
+        attention=lambda use: use.problem.page_size is not None,
+        depends_on="what lies behind the end of a sequence in its last page",
+        reproductions={"": Reproduction(False, {"padding": True, "page_size": 16})},
+        unlike=Reproduction(False, {"padding": True}),
+        cure=Reproduction(False, {"padding": True}),
     ),
     Fault(
         "paged-attention-on-ada",

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from cudnn_backend_py import (
     CudnnBackendError,
+    CudnnStatusError,
     DataType,
     Descriptor,
     DescriptorType,
@@ -33,6 +34,7 @@ from cudnn_backend_py import (
     reference,
 )
 from cudnn_backend_py.generated.enums import AttributeName as Attr
+from cudnn_backend_py.graph.attention.recognize import read_attention
 from cudnn_backend_py.graph.faults import FAULTS, Fault, operations
 from cudnn_backend_py.graph.formats import decode, encode, round_to
 from cudnn_backend_py.graph.interpret import interpret
@@ -45,6 +47,11 @@ Array = NDArray[Any]
 WORKERS = 8
 ROWS: Mapping[str, Fault] = {row.code: row for row in FAULTS}
 RIGHT = "agrees"
+ENDED = {  # how a kernel ends the CUDA context
+    "ILLEGAL_ADDRESS": "illegal address",
+    "ILLEGAL_INSTRUCTION": "illegal instruction",
+    "EXECUTION_FAILED": "the kernel failed",
+}
 
 
 # What is run in a process of its own
@@ -55,7 +62,10 @@ def outcome(run: Callable[[], str]) -> str:
     try:
         return run()
     except CudnnBackendError as error:
-        return "illegal address" if "ILLEGAL_ADDRESS" in str(error) else f"failed: {str(error).splitlines()[0]}"
+        for status, words in ENDED.items():
+            if status in str(error):
+                return words
+        return f"failed: {str(error).splitlines()[0]}"
 
 
 def differs(got: Mapping[str, Array], want: Mapping[str, Array], limit: float = 0.01) -> str:
@@ -187,6 +197,52 @@ def broadcast_add() -> str:
     return as_interpreted(g.graph())
 
 
+def first_config(graph: Graph) -> Callable[[attention_hazards.Arrays], None]:
+    """Return a function that runs a graph."""
+    configs = OperationGraph(graph, open_target()).heuristics("A").configs
+    return lambda arrays: execute(build_plan(configs[0]), arrays)
+
+
+def gradient_of_q_apart(which: str) -> str:
+    """A backward pass whose gradient of Q lies in memory otherwise than Q."""
+    graph = row_graph("bounded-total-apart", which)
+    use = read_attention(graph)
+    assert use is not None
+    numbers = attention_hazards.Numbers(use.problem, backward=True)
+    starts = np.concatenate([[0], np.cumsum(numbers.lengths)])
+    numbers.values["ragged_dq"] = (starts * use.problem.strides("dq")[2]).reshape(-1, 1, 1, 1)
+    return attention_hazards.compare_graph(graph, numbers, first_config(graph))
+
+
+def tail_not_finite(which: str) -> str:
+    """Keys and values with NaN behind the end of a sequence, in its last page or, without pages, up to the longest."""
+    p = attention_hazards.problem("paged-tail-not-finite" + which)
+    numbers = attention_hazards.Numbers(p, backward=False)
+    for name in ("k", "v"):
+        memory = numbers.values[name]
+        for entry, length in enumerate(numbers.lengths_kv):
+            if p.page_size is None:
+                memory[entry, :, length:] = np.nan
+            elif length % p.page_size:
+                pages = len(memory) // p.batch
+                memory[entry * pages + length // p.page_size, :, length % p.page_size :] = np.nan
+    graph = attention_hazards.graph_of("paged-tail-not-finite" + which)
+    return attention_hazards.compare_graph(graph, numbers, first_config(graph))
+
+
+def compiled(which: str) -> str:
+    """Whether any plan of bilinear resampling compiles."""
+    graph = row_graph("bilinear-16-bits", which)
+    configs = OperationGraph(graph, open_target()).heuristics("A").configs
+    for config in configs:
+        try:
+            build_plan(config)
+        except CudnnStatusError:
+            continue
+        return RIGHT
+    return f"no plan of {len(configs)} engine configs compiles"
+
+
 RUNS: dict[str, Callable[[], str]] = {
     "stats-not-float": lambda: as_interpreted(row_graph("stats-not-float", "")),
     "stats-not-float:cure": lambda: as_interpreted(row_graph("stats-not-float", "cure")),
@@ -195,13 +251,21 @@ RUNS: dict[str, Callable[[], str]] = {
     "zero-length-sequences": lambda: empty_sequence(0),
     "kernel-cache-of-attention": lambda: shared_kernels(shared=True),
     "kernel-cache-of-attention:cure": lambda: shared_kernels(shared=False),
+    "bounded-total-apart": lambda: gradient_of_q_apart(""),
+    "bounded-total-apart:cure": lambda: gradient_of_q_apart("cure"),
+    "paged-tail-not-finite": lambda: tail_not_finite(""),
+    "bilinear-16-bits": lambda: compiled(""),
+    "bilinear-16-bits:bfloat16": lambda: compiled("bfloat16"),
+    "bilinear-16-bits:cure": lambda: compiled("cure"),
     # what others report, or refuse without saying why: not known to show here
     "depthwise-sequence-of-shapes": several_depthwise,
     "matmul-with-gaps": lambda: as_interpreted(row_graph("matmul-with-gaps", ""), 11),
     "convolution-int8-relu": lambda: as_interpreted(row_graph("convolution-int8-relu", "")),
     "broadcast-add": broadcast_add,
+    "padded-tail-not-finite": lambda: tail_not_finite(":cure"),
 }
 ASKED = (
+    "padded-tail-not-finite",
     "zero-length-sequences",
     "depthwise-sequence-of-shapes",
     "matmul-with-gaps",
@@ -209,6 +273,7 @@ ASKED = (
     "broadcast-add",
 )
 # fp8-alibi:backward was NaN once, beside a right bound; its reproduction is right with 9.19.0.
+MEASURED_ATTENTION = ("sink-of-ragged-sequences", "decoding-ragged-stats", "decoding-ragged-stats:cure")
 ASKED_ATTENTION = ("decoding-causal-groups", "backward-large-head-dims", "fp8-alibi:backward")
 
 
@@ -241,7 +306,7 @@ def seen() -> dict[str, str]:
     refused += [name for name in attention_hazards.OTHERS if name.endswith(":cure") and ROWS[name[:-5]].refused]
     names = [
         name
-        for name in dict.fromkeys((*refused, *RUNS, *ASKED_ATTENTION, "sink-of-ragged-sequences"))
+        for name in dict.fromkeys((*refused, *RUNS, *ASKED_ATTENTION, *MEASURED_ATTENTION))
         if holds(name, version, sm)
     ]
     with ThreadPoolExecutor(WORKERS) as pool:

@@ -1,0 +1,37 @@
+"""The examples of operations run on the GPU at hand and agree with the interpreter, or say what cuDNN they need."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from cudnn_backend_py import library
+from tests.support.child import ROOT, run_python
+from tests.support.figures import add_figure
+
+LIMITS = {  # of each output, relative to its size
+    "conv_bias_relu": {"y": 2e-3},
+    "layer_norm": {"y": 2e-3, "y.mean": 1e-5, "y.inv_variance": 1e-5},
+    "batch_norm": {"y": 2e-3, "y.mean": 1e-5, "y.inv_variance": 1e-4, "y.next_mean": 1e-5, "y.next_var": 1e-4},
+    "residual_block": {"y": 2e-3},
+    "quantized_matmul": {"y": 4e-2, "amax": 1e-5},
+    "moe_layer": {"y": 2e-3},
+    "rope_attention": {"o": 3e-3},
+}
+NEEDS = {"rope_attention": ((9, 24, 0), "CUDNN_BACKEND_OPERATION_ROPE_FWD_DESCRIPTOR needs cuDNN 9.24.0")}
+ERROR = re.compile(r"error of (\S+) (\S+) of its size")
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_example_agrees(name: str) -> None:
+    since, words = NEEDS.get(name, ((9, 0, 0), ""))
+    done = run_python([str(ROOT / "examples" / f"{name}.py")])
+    assert done.code == 0, done.stderr
+    if library().version < since:
+        assert words in done.stdout
+        return
+    found = {output: float(error) for output, error in ERROR.findall(done.stdout)}
+    add_figure("example", example=name, errors=found)
+    assert set(found) == set(LIMITS[name])
+    assert {output: error for output, error in found.items() if not error <= LIMITS[name][output]} == {}
