@@ -1,6 +1,7 @@
 """GPU time of a class of shapes against the exact plan, over random shapes; and of what comes back, after ten calls.
 
-The class is what ``shapes="any"`` runs, its preparing kernel included. The exact plans are built ahead, in threads.
+The class is what ``shapes="any"`` runs: "any" calls one shape again and again, as the layers of a model do, "any,
+another" another one each time, so that the preparing kernel runs. The exact plans are built ahead, in threads.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import math
 import os
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -37,6 +40,7 @@ __all__ = ["ACCEPTED", "add_options", "random_shapes", "run"]
 FAMILIES = ((16, 0, 64, True), (16, 4, 128, True))
 MOST_TOKENS = 32768
 CALLS = 10  # of a shape, from which on the exact plan has taken over
+AT_ONCE = 5  # shapes that come back in turns
 PATIENCE_S = 20.0  # for a plan that is built in the background
 
 
@@ -81,24 +85,40 @@ def _compare(shape: Shape, direction: Direction, plan: Plan, rounds: int, *, ada
     contenders: dict[str, Callable[[], Any]] = {
         "exact": executable.bind(**{name: buffers[name] for name in executable.names}),
         "any": _operator(shape, direction, buffers, "any"),
+        "any, another": _in_turns(shape, direction),
     }
     row: dict[str, Any] = {"shape": shape.name, "direction": direction, "plan": plan.tag}
     if adaptive:
         contenders["exact operator"] = _operator(shape, direction, buffers, "exact")
         contenders["adaptive"] = _operator(shape, direction, buffers, "adaptive")
-        row["calls_before"] = _call_until_ready(contenders["adaptive"])
+        row["calls_before"] = CALLS - 1
     row["us"] = {
         name: microseconds(timing) for name, timing in gpu_times(contenders, rounds, ahead_us=AHEAD_US).items()
     }
     return row
 
 
-def _call_until_ready(call: Callable[[], Any]) -> int:
-    """Make nine calls, then wait: what was begun in the background is to be done when the tenth comes."""
+def _in_turns(shape: Shape, direction: Direction) -> Callable[[], Any]:
+    """Return a call of the class with the shape, and with one of a row less, in turns."""
+    calls = []
+    for one in (shape, replace(shape, seq=shape.seq - 1)):
+        (buffers,) = make_buffers(one, direction)
+        calls.append(_operator(one, direction, buffers, "any"))
+    turns = cycle(calls)
+    return lambda: next(turns)()
+
+
+def _come_back(shapes: Sequence[Shape]) -> None:
+    """Make nine calls of each in turns, then wait: what was begun in the background is to be there for the tenth."""
+    calls = []
+    for shape in shapes:
+        for direction in DIRECTIONS:
+            (buffers,) = make_buffers(shape, direction)
+            calls.append(_operator(shape, direction, buffers, "adaptive"))
     for _ in range(CALLS - 1):
-        call()
+        for call in calls:
+            call()
     shared_pool().wait(PATIENCE_S)
-    return CALLS - 1
 
 
 def _ratios(record: Mapping[str, Any], direction: str, name: str, other: str) -> list[float]:
@@ -149,6 +169,8 @@ def run(options: argparse.Namespace) -> None:
     for number, shape in enumerate(shapes):
         if time.perf_counter() - begin > options.limit:
             break
+        if number < options.adaptive and number % AT_ONCE == 0:
+            _come_back(shapes[number : min(number + AT_ONCE, options.adaptive)])
         for direction in DIRECTIONS:
             adaptive = number < options.adaptive
             try:

@@ -26,12 +26,12 @@ from .buffers import dlpack_facts
 from .class_plan import ClassPlan, Sequences
 from .executable import Executable, framework_stream
 from .plan_pool import Held, PlanPool, shared_pool
+from .returning import OFTEN, Returning
 
 __all__ = ["OFTEN", "POLICIES", "AnyShape", "Kin", "Shapes", "find_class", "why_no_any_shape"]
 
 Shapes = Literal["exact", "any", "adaptive"]
 POLICIES: tuple[str, ...] = get_args(Shapes)
-OFTEN = 3  # calls of a shape after which its exact plan is built in the background
 
 _SHAPES_KEPT = 4096
 _OF_Q = ("q", "o", "do", "dq")
@@ -177,6 +177,7 @@ class AnyShape:
                 code="plan-without-device",
                 fix="call it where the GPU is, with target None",
             )
+        self.returning = Returning()
         self._ways: OrderedDict[Any, _Way] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -270,7 +271,7 @@ class _ByShape:
 
 
 class _ByClass:
-    """The plan of a class; where the policy is adaptive, the exact plan after some calls."""
+    """The plan of a class; where the policy is adaptive, the exact plan of a shape that comes back."""
 
     def __init__(self, owner: AnyShape, problem: Attention, facts: Mapping[str, _Facts], stream: int) -> None:
         self._owner, self._problem = owner, problem
@@ -278,7 +279,7 @@ class _ByClass:
         self._multipliers = {name: _sequence_stride(name, *fact) for name, fact in facts.items()}
         self._held, self._best = self._find(stream)
         self._exact = _ByShape(owner, problem, None) if owner.shapes == "adaptive" and _may_change(problem) else None
-        self._left = OFTEN  # calls before the exact plan is asked for
+        self._is_asked = False
         self._takes_exact = False
 
     def _find(self, stream: int) -> tuple[Held, Any]:
@@ -317,11 +318,14 @@ class _ByClass:
 
     def _look_for_exact(self, exact: _ByShape, stream: int) -> None:
         """Ask for the exact plan of a shape that comes back; take it once it is there, but not within a capture."""
-        self._left -= 1
-        if self._left == 0:
+        if self._is_asked:
+            self._takes_exact = exact.is_there() and not is_capturing(stream)
+            return
+        returning = self._owner.returning
+        returning.note(self._needed)
+        if not returning.calls_left(self._needed):
             self._owner.pool.soon(exact.key, exact.make, _ordinal(self._owner.target))
-        elif self._left < 0 and exact.is_there() and not is_capturing(stream):
-            self._takes_exact = True
+            self._is_asked = True
 
 
 def why_no_any_shape(problem: Attention, target: Target, *, backward: bool) -> str:

@@ -5,6 +5,10 @@ shape into the call's workspace: lengths, ragged offsets, page tables. It also c
 rows of padding, and those of queries that have no keys, whose statistics become minus infinity. So nothing is kept per
 shape. Both launches can be captured in a CUDA graph: the addresses are kept there, and what lies at them is read again
 at each replay.
+
+Where numbers alone say the shape, the tables of one thread and stream stay where they are, and the kernel is left out
+while the numbers stay the same: nobody else writes there, and the stream comes to what reads them in order. Captured
+calls have tables of their own in the workspace, which a replay writes again.
 """
 
 from __future__ import annotations
@@ -81,6 +85,12 @@ class Sequences:
     total_q: int | None = None
     total_kv: int | None = None
 
+    @property
+    def is_uniform(self) -> bool:
+        """Whether the numbers say all of it, and no tensor."""
+        tensors = (self.cu_q, self.cu_kv, self.len_q, self.len_kv, self.block_table)
+        return all(tensor is None for tensor in tensors)
+
 
 class ClassPlan:
     """One plan for every batch and length within bounds; returns before the device has finished. Threads may share it.
@@ -131,7 +141,19 @@ class ClassPlan:
         self.problem, self.bounds = problem, Bounds(problem.batch, problem.seq_q, problem.seq_kv)
         self.plan = _build(problem, target, backward, (engine, knobs))
         self.device = live_handle(self.plan).device or 0
-        arguments = Arguments(self.plan.graph)
+        self._read(self.plan.graph, backward)
+        allocate = partial(torch_memory, self.device) if isinstance(workspace, str) else workspace
+        self._allocate: Callable[[int], Any] | None = allocate
+        self._memory = Memory(self.device)
+        self._local = threading.local()
+        self._current_stream: Callable[[], int] | None = None
+        self.streams: set[int] = set()
+        self.lessons: dict[tuple[Any, ...], int] = {}  # what others keep of how often it ran
+        self.captured = False
+
+    def _read(self, graph: Graph, backward: bool) -> None:
+        """Note what a call needs of the graph."""
+        problem, arguments = self.problem, Arguments(graph)
         given = [x for x in arguments.given if not x.name.startswith(PREPARED)]
         prepared = [x for x in arguments.given if x.name.startswith(PREPARED)]
         numbers = [x for x in arguments.held if not x.scratch]
@@ -147,17 +169,9 @@ class ClassPlan:
         pages = problem.pages_per_sequence if problem.page_size else 0
         self._paging = problem.page_size or 1, pages
         self._blocks = min(-(-max(problem.batch + 1, problem.batch * pages) // THREADS), _MOST_BLOCKS)
-        written = {x.uid for x in self.plan.graph.outputs}
+        written = {x.uid for x in graph.outputs}
         self._cleared = [(i, x) for i, x in enumerate(given) if x.uid in written and x.name in _CLEARED]
         self._backward = backward
-        allocate = partial(torch_memory, self.device) if isinstance(workspace, str) else workspace
-        self._allocate: Callable[[int], Any] | None = allocate
-        self._memory = Memory(self.device)
-        self._local = threading.local()
-        self._current_stream: Callable[[], int] | None = None
-        self.streams: set[int] = set()
-        self.lessons: dict[tuple[int, ...], int] = {}  # what others keep of how often it ran
-        self.captured = False
 
     def __repr__(self) -> str:
         b, s_q, s_kv = self.bounds
@@ -191,13 +205,15 @@ class ClassPlan:
             )
         given = self._given(buffers)
         state = self.state()
-        if not self.captured and is_capturing(state.stream):
-            self.captured = True
+        captures = is_capturing(state.stream)
+        self.captured = self.captured or captures
         scratch, size = self._lay_out_scratch(s)
         base, _held = self._take_workspace(state, size + self.plan.workspace_bytes)
+        keeps = s.is_uniform and not captures
+        tables = state.tables() if keeps else base
         addresses = (
             *given,
-            *[base + offset for offset in self.table_places],
+            *[tables + offset for offset in self.table_places],
             *self.number_places,
             *[base + offset for offset in scratch],
         )
@@ -207,17 +223,17 @@ class ClassPlan:
             (_address(s.cu_q), _address(s.len_q), _address(s.cu_kv), _address(s.len_kv)),
             multipliers,
             _read_table(s.block_table),
-            {name: base + offset for name, offset in self.tables.items()},
+            {name: tables + offset for name, offset in self.tables.items()},
             given,
         )
         workspace = base + size if self.plan.workspace_bytes else 0
         blocks = self.blocks(s, s.batch)
         # A fresh thread, such as one of torch's autograd, may have no context yet.
         if current_context() == state.context:
-            state.run(blocks, row, addresses, workspace)
+            state.run(blocks, row, addresses, workspace, keeps=keeps)
         else:
             with in_context(state.context):
-                state.run(blocks, row, addresses, workspace)
+                state.run(blocks, row, addresses, workspace, keeps=keeps)
 
     def prepared_row(
         self,
@@ -228,6 +244,8 @@ class ClassPlan:
         table: tuple[Any, Any, Any],
         places: Mapping[str, Any],
         given: Sequence[Any],
+        *,
+        in_words: Callable[[Any, float], Any] = lambda multiplier, words: int(multiplier * words),
     ) -> tuple[Any, ...]:
         """Return what the kernel before the plan is told, as :data:`~cudnn_backend_py.native.prepare.ROW` has it.
 
@@ -243,6 +261,8 @@ class ClassPlan:
             Addresses of the :attr:`tables`.
         given
             Addresses of the buffers.
+        in_words
+            Makes a multiplier one of words of 4 bytes, of which an element has so many.
         """
         (batch, max_q, max_kv), (cu_q, len_q, cu_kv, len_kv) = numbers, lengths
         ragged: list[Any] = []
@@ -258,7 +278,7 @@ class ClassPlan:
             *table,
             *self._paging,
             places.get("page_table", 0),
-            *self._rows_to_clear(s, given, multipliers),
+            *self._rows_to_clear(s, given, multipliers, in_words),
         )
 
     def blocks(self, s: Sequences, batch: int) -> int:
@@ -290,7 +310,13 @@ class ClassPlan:
             self.streams.add(stream)
         return found
 
-    def _rows_to_clear(self, s: Sequences, given: Sequence[Any], multipliers: Mapping[str, int]) -> Iterator[Any]:
+    def _rows_to_clear(
+        self,
+        s: Sequences,
+        given: Sequence[Any],
+        multipliers: Mapping[str, Any],
+        in_words: Callable[[Any, float], Any],
+    ) -> Iterator[Any]:
         """Yield the end of the kernel's arguments: which tensors have rows that the plan leaves as they are.
 
         A backward pass leaves those of padding; a forward pass also those of queries that have no keys.
@@ -302,8 +328,8 @@ class ClassPlan:
             words = ELEMENT_BITS[tensor.data_type] / 32
             _, heads, _, dim = tensor.dims
             _, head, token, _ = tensor.strides
-            sizes = (multipliers["stats" if dim == 1 else tensor.name], token, head)
-            multiplier, token, head = (int(size * words) for size in sizes)
+            multiplier = in_words(multipliers["stats" if dim == 1 else tensor.name], words)
+            token, head = int(token * words), int(head * words)
             yield from (given[at], multiplier, int(tensor.name in _OF_KEYS), token, head, heads, int(dim * words))
             yield _CLEARED[tensor.name]
             count += 1
@@ -316,6 +342,13 @@ class ClassPlan:
             places.append(size)
             size += _round_up(tensor.bytes * tensor.count(s))
         return places, size
+
+    def make_tables(self) -> tuple[int, Any]:
+        """Return the address of memory for :attr:`tables` on the current stream, and what holds it."""
+        if self._allocate is None:
+            return self._memory.allocate(self.table_bytes), None
+        held = self._allocate(self.table_bytes)
+        return place(held, "tables"), held
 
     def _take_workspace(self, state: _State, size: int) -> tuple[int, Any]:
         """Return the address of a workspace, and what holds it."""
@@ -345,11 +378,28 @@ class _State:
         with in_context(self.context):
             self._prepare = Prepare(stream)
         self.own = self.own_bytes = 0
+        self._make_tables = owner.make_tables
+        self._tables: tuple[int, Any] | None = None
+        self._row: tuple[int, ...] | None = None  # by which these tables were written
 
-    def run(self, blocks: int, row: tuple[int, ...], addresses: tuple[int, ...], workspace: int) -> None:
+    def tables(self) -> int:
+        """Return the address of tables that nobody else writes, which no CUDA graph must hold."""
+        if self._tables is None:
+            self._tables = self._make_tables()
+        return self._tables[0]
+
+    def run(
+        self, blocks: int, row: tuple[int, ...], addresses: tuple[int, ...], workspace: int, *, keeps: bool
+    ) -> None:
+        """Launch; tables of this state are not written again as they are."""
         launcher, key = self.launcher, (workspace, *addresses)
         pack = launcher.find(key) or launcher.keep(key, launcher.row(*addresses), workspace)
-        self._prepare.launch(blocks, *row)
+        if not keeps:
+            self._prepare.launch(blocks, *row)
+        elif row != self._row:
+            self._row = None
+            self._prepare.launch(blocks, *row)
+            self._row = row
         self.launch.run(pack)
 
 

@@ -37,7 +37,7 @@ constexpr int kTensors = 12;  // of an operator, at most
 constexpr int kScalars = 16;
 constexpr int kDifferentiable = 5;
 constexpr int kWords = 256;
-constexpr int kSlots = 8;
+constexpr int kSlots = 12;
 constexpr int kPieces = 24;
 constexpr size_t kPlans = 2048;
 
@@ -121,10 +121,14 @@ struct Key {
     else
       words[count++] = word;
   }
+  void add_kind(const Tensor& t, uint64_t more = 0) {
+    const auto address = reinterpret_cast<uint64_t>(t.const_data_ptr());
+    add(uint64_t(t.dim()) | uint64_t(t.scalar_type()) << 8 | uint64_t(uint8_t(t.get_device())) << 16 | (address & 15) << 24 |
+        more << 32);
+  }
   void add(const Tensor& t) {
     if (!t.defined()) return add(~uint64_t{0});
-    const auto address = reinterpret_cast<uint64_t>(t.const_data_ptr());
-    add(uint64_t(t.dim()) | uint64_t(t.scalar_type()) << 8 | uint64_t(uint8_t(t.get_device())) << 16 | (address & 15) << 24);
+    add_kind(t);
     for (int64_t dim : t.sizes()) add(uint64_t(dim));
     for (int64_t stride : t.strides()) add(uint64_t(stride));
   }
@@ -141,6 +145,60 @@ struct Key {
     return found;
   }
 };
+
+// Slots of calls that share the class of dense tensors; compiled.py has the same.
+enum ClassSlot { kTokensQ, kTokensKv, kBatch, kRowsQ, kRowsKv, kGapQ = 7, kGapK, kGapV, kGapDo, kGapO };
+
+// A dense tensor [b, h, s, d] without batch, length, and those strides that follow from them or are numbers of the kernel
+// that prepares a class. What is left decides how reading.py reads it. False where it cannot be shared.
+bool add_rows(Key& key, Slots& slots, const Tensor& t, ClassSlot rows, ClassSlot gap, bool may_be_tight) {
+  if (t.dim() != 4) return false;
+  const int64_t b = t.size(0), h = t.size(1), s = t.size(2), d = t.size(3);
+  const int64_t head = h == 1 ? d : t.stride(1), token = s == 1 ? h * head : t.stride(2);
+  const int64_t sequence = b == 1 ? s * token : t.stride(0);
+  const bool folds = s > 1 && head > token;  // heads before rows
+  const bool in_line = b == 1 || t.stride(0) == h * t.stride(1);
+  const int64_t between = (folds ? head : sequence) * int64_t(t.element_size());
+  if ((folds && !in_line) || between <= 0 || between % 16) return false;
+  slots.put(kBatch, b);
+  slots.put(rows, s);
+  slots.put(gap, between / 16);
+  const bool flags[] = {s == 1,
+                        folds,
+                        in_line && s == 1,
+                        t.stride(1) >= t.stride(2),
+                        may_be_tight && token == h * d && sequence == s * token,
+                        may_be_tight && t.stride(1) == s * d};
+  uint64_t word = 1;
+  for (const bool flag : flags) word = word << 1 | flag;
+  key.add_kind(t, word);
+  key.add(uint64_t(h));
+  key.add(uint64_t(d));
+  key.add(folds ? 0 : uint64_t(head));
+  key.add(s == 1 ? 0 : uint64_t(token));
+  key.add(d == 1 ? 1 : uint64_t(t.stride(3)));
+  return true;
+}
+
+// Statistics [b, h, s, 1], so.
+bool add_statistics(Key& key, Slots& slots, const Tensor& t) {
+  if (t.dim() != 4 || t.size(3) != 1) return false;
+  const bool heads_first = t.is_contiguous(), rows_first = t.transpose(1, 2).is_contiguous();
+  slots.put(kBatch, t.size(0));
+  slots.put(kRowsQ, t.size(2));
+  key.add_kind(t, 4 | heads_first << 1 | rows_first);
+  key.add(uint64_t(t.size(1)));
+  return heads_first || rows_first;
+}
+
+// Lengths [b], so.
+bool add_lengths(Key& key, Slots& slots, const Tensor& t) {
+  if (t.dim() != 1) return false;
+  slots.put(kBatch, t.size(0));
+  key.add_kind(t, 1);
+  key.add(uint64_t(t.stride(0)));
+  return true;
+}
 
 struct Output {
   at::ScalarType type;
@@ -166,6 +224,11 @@ struct Plan {  // of one operator, thread and stream
   int own_piece = -1;          // which the plan itself uses
   uint64_t copied = 0;         // the inputs that are copied first, as bits
   int64_t token = 0, cost = 0;
+  bool keeps_tables = false;   // what the kernel before it wrote stays: it need not run again with the same parameters
+  bool is_prepared = false;    // whether it ran with those that are there
+  PyObject* notice = nullptr;  // to be told of calls, if anything
+  std::array<int64_t, 3> shape = {};  // the last one that was told
+  int64_t untold = 0, silent = 0;     // calls of it since, and how many more need not be told
   PyObject* holds = nullptr;
   std::atomic<int64_t> used{0};
   std::atomic<int> running{0};
@@ -175,6 +238,7 @@ struct Plan {  // of one operator, thread and stream
   Plan& operator=(const Plan&) = delete;
   ~Plan() {
     const PyGILState_STATE state = PyGILState_Ensure();
+    Py_XDECREF(notice);
     Py_XDECREF(holds);
     PyGILState_Release(state);
   }
@@ -190,6 +254,8 @@ struct Operator {
   std::vector<int> differentiable;  // inputs
   uint64_t optional = 0;            // those whose gradient is made only if wanted, as bits
   std::vector<Loose> loose[2];      // forward, backward
+  bool is_class = false;            // of dense tensors: calls share what their class has in common
+  int shared = -1;                  // the operator for the class of a call that has no plan of its own here
 
   bool is_optional(int index) const { return optional >> index & 1; }
 };
@@ -292,6 +358,21 @@ void drop_oldest(std::vector<std::shared_ptr<Plan>>& into) {
   drop(into, [&](const Plan& plan) { return plan.used < last; });
 }
 
+// Add a tensor of a call that shares a class; its index among the operator's tensors, before which d_o, o and statistics are.
+bool add_of_class(Key& key, Slots& slots, const Tensor& t, int index, bool backward) {
+  switch (index) {
+    case -3: return add_rows(key, slots, t, kRowsQ, kGapDo, false);
+    case -2: return add_rows(key, slots, t, kRowsQ, kGapO, false);
+    case -1: return add_statistics(key, slots, t);
+    case 0: return add_rows(key, slots, t, kRowsQ, kGapQ, backward);
+    case 1: return add_rows(key, slots, t, kRowsKv, kGapK, false);
+    case 2: return add_rows(key, slots, t, kRowsKv, kGapV, false);
+    case 4:
+    case 5: return add_lengths(key, slots, t);
+    default: return key.add(t), true;
+  }
+}
+
 Key key_of(int number, bool backward, uint64_t wanted, const Tensor* tensors, int count, const Scalar* scalars, int others,
            Slots& slots) {
   Key key;
@@ -304,9 +385,17 @@ Key key_of(int number, bool backward, uint64_t wanted, const Tensor* tensors, in
   key.add(uint64_t(thread));
   key.add(reinterpret_cast<uint64_t>(stream));
   int starts[kTensors + 3 + kScalars];
+  const int first = backward ? 3 : 0;
   for (int index = 0; index < count; ++index) {
     starts[index] = key.count + 1;
-    key.add(tensors[index]);
+    if (operators[number].is_class && tensors[index].defined())
+      key.whole = add_of_class(key, slots, tensors[index], index - first, backward) && key.whole;
+    else
+      key.add(tensors[index]);
+  }
+  if (operators[number].is_class) {
+    slots.values[kTokensQ] = slots.values[kBatch] * slots.values[kRowsQ];
+    slots.values[kTokensKv] = slots.values[kBatch] * slots.values[kRowsKv];
   }
   for (int index = 0; index < others; ++index) {
     starts[count + index] = key.count + 1;
@@ -390,7 +479,13 @@ int launch(Plan& plan, const Slots& slots, const Tensor* inputs, Tensor* outputs
   Row parameters{reinterpret_cast<uint64_t*>(plan.prepared)};
   for (const Place& place : plan.parameters) put(parameters, place);
   plan.used = ++calls;
-  return go(c);
+  // One thread launches a plan, on one stream that is not captured: what lies in its own tables is what it wrote last.
+  const auto* prepare = c->run.prepare;
+  if (plan.keeps_tables && plan.is_prepared && !parameters.changed) c->run.prepare = nullptr;
+  const int status = go(c);
+  c->run.prepare = prepare;
+  plan.is_prepared = status == 0;
+  return status;
 }
 
 // Set the exception for a status; with Python's lock.
@@ -474,6 +569,34 @@ struct Request {  // arguments of call and learn: number of the operator, tensor
   }
 };
 
+// Tell who wants to know of the calls of a plan, once for calls of one shape in a row; whether it is to run.
+bool tell(Plan& plan, const Slots& slots) {
+  if (plan.notice == nullptr) return true;
+  const std::array<int64_t, 3> shape = {slots.values[kBatch], slots.values[kRowsQ], slots.values[kRowsKv]};
+  if (plan.shape == shape && plan.silent > 0) return --plan.silent, ++plan.untold, true;
+  const Locked locked;
+  Python answer(PyObject_CallFunction(plan.notice, "L(LLL)", static_cast<long long>(plan.untold),
+                                      static_cast<long long>(shape[0]), static_cast<long long>(shape[1]),
+                                      static_cast<long long>(shape[2])));
+  if (!answer) throw_error();
+  plan.shape = shape;
+  plan.untold = 0;
+  plan.silent = PyLong_AsLongLong(answer.object);
+  if (plan.silent == -1 && PyErr_Occurred()) throw_error();
+  return plan.silent >= 0;
+}
+
+// The plan of a call: that of its shape, otherwise that of its class.
+Found find(int number, bool backward, uint64_t wanted, const Tensor* tensors, int count, const Scalar* scalars, int others,
+           Slots& slots) {
+  for (; number >= 0; number = operators[number].shared) {
+    slots = Slots();
+    Found found = find(key_of(number, backward, wanted, tensors, count, scalars, others, slots), slots);
+    if (found) return tell(*found, slots) ? std::move(found) : Found();
+  }
+  return {};
+}
+
 struct Attention : public torch::autograd::Function<Attention> {
   using Input = const std::optional<Tensor>&;
   static constexpr int kFirst = 4;  // arguments of forward before those that are differentiable
@@ -520,8 +643,7 @@ struct Attention : public torch::autograd::Function<Attention> {
     Slots slots;
     const bool quiet = !c10::GradMode::is_enabled() && is_quiet(saved[0].scalar_type()) && is_plain(gradients[0]);
     const Found plan =
-        quiet ? find(key_of(number, true, wanted, tensors, count, scalars.data(), int(scalars.size()), slots), slots)
-              : Found();
+        quiet ? find(number, true, wanted, tensors, count, scalars.data(), int(scalars.size()), slots) : Found();
     if (!plan) {
       variable_list made = differentiate_in_python(number, wanted, tensors, count, scalars);
       for (size_t place = 0; place < op.differentiable.size(); ++place)
@@ -558,7 +680,7 @@ PyObject* call_operator(PyObject*, PyObject* const* arguments, Py_ssize_t given)
   if (wants_gradients) stats.value = 1;
   Slots slots;
   const Found plan =
-      find(key_of(request.number, false, 0, request.tensors, request.count, request.scalars, request.others, slots), slots);
+      find(request.number, false, 0, request.tensors, request.count, request.scalars, request.others, slots);
   if (!plan) Py_RETURN_NONE;
   Tensor outputs[2];
   int status = 0;
@@ -623,16 +745,18 @@ std::vector<Place> read_places(PyObject* tuple) {
 std::shared_ptr<Plan> read_plan(PyObject* tuple) {
   auto plan = std::make_shared<Plan>();
   unsigned long long address, prepared, copied;
-  PyObject *limits, *outputs, *row, *parameters, *pieces, *holds;
+  PyObject *limits, *outputs, *row, *parameters, *pieces, *notice, *holds;
   long long token, cost;
-  if (!PyArg_ParseTuple(tuple, "KKOOOOOiKLLO", &address, &prepared, &limits, &outputs, &row, &parameters, &pieces,
-                        &plan->own_piece, &copied, &token, &cost, &holds))
+  int keeps_tables;
+  if (!PyArg_ParseTuple(tuple, "KKOOOOOiKLLpOO", &address, &prepared, &limits, &outputs, &row, &parameters, &pieces,
+                        &plan->own_piece, &copied, &token, &cost, &keeps_tables, &notice, &holds))
     throw python_error();
   plan->target = reinterpret_cast<call*>(address);
   plan->prepared = reinterpret_cast<int64_t*>(prepared);
   plan->copied = copied;
   plan->token = token;
   plan->cost = cost;
+  plan->keeps_tables = keeps_tables;
   plan->least.fill(std::numeric_limits<int64_t>::min());
   plan->most.fill(std::numeric_limits<int64_t>::max());
   each(limits, [&](PyObject* item) {
@@ -655,6 +779,7 @@ std::shared_ptr<Plan> read_plan(PyObject* tuple) {
   plan->parameters = read_places(parameters);
   plan->pieces = read_numbers(pieces);
   TORCH_CHECK(plan->pieces.size() <= kPieces, "too many pieces");
+  if (notice != Py_None) plan->notice = Py_NewRef(notice);
   plan->holds = Py_NewRef(holds);
   return plan;
 }
@@ -728,14 +853,19 @@ PyObject* used(PyObject*, PyObject* token) {
   return PyLong_FromLongLong(last);
 }
 
-// define(tensors, differentiable, optional, loose forward, loose backward): a new operator's number.
+// define(tensors, differentiable, optional, loose forward, loose backward, of = -1): a new operator's number. With another
+// operator's number it is the class of that one's calls, whose tensors are dense; the loose numbers of both are none.
 PyObject* define(PyObject*, PyObject* arguments) {
   HANDLE_TH_ERRORS
   Operator made;
   unsigned long long differentiable, optional;
   PyObject* loose[2];
-  if (!PyArg_ParseTuple(arguments, "iKKOO", &made.tensors, &differentiable, &optional, &loose[0], &loose[1])) return nullptr;
+  int of = -1;
+  if (!PyArg_ParseTuple(arguments, "iKKOO|i", &made.tensors, &differentiable, &optional, &loose[0], &loose[1], &of))
+    return nullptr;
   TORCH_CHECK(made.tensors <= kTensors, "too many tensors");
+  TORCH_CHECK(of < int(operators.size()), "no such operator");
+  made.is_class = of >= 0;
   for (int index = 0; index < made.tensors; ++index)
     if (differentiable >> index & 1) made.differentiable.push_back(index);
   TORCH_CHECK(made.differentiable.size() <= kDifferentiable, "too many tensors with gradients");
@@ -748,6 +878,7 @@ PyObject* define(PyObject*, PyObject* arguments) {
       made.loose[index].push_back(found);
     });
   operators.push_back(made);
+  if (of >= 0) operators[of].shared = int(operators.size()) - 1;
   return PyLong_FromLong(long(operators.size()) - 1);
   END_HANDLE_TH_ERRORS
 }

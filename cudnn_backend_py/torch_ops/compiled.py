@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from ..execution.class_plan import ClassPlan, Sequences
 from ..execution.executable import Executable
 from ..execution.plan_pool import shared_pool
-from ..graph.attention.shape_class import least_of
+from ..graph.attention.shape_class import Bounds, least_of
 from ..native.cuda import driver_function, in_context
 from ..native.fast_call import Call, compiled_library
 from ..native.prepare import Prepare
@@ -26,6 +26,7 @@ from .extension import EXTENSION
 
 __all__ = [
     "DENSE",
+    "DENSE_CLASS",
     "PACKED",
     "PAGED",
     "PAGED_PACKED",
@@ -41,6 +42,7 @@ INPUT, OUTPUT, PIECE, NUMBER = range(4)
 Number = int | tuple[int, int, int]
 Place = tuple[int, int, int, Number]
 Pairs = Sequence[tuple[str, Any]]
+Notice = Callable[[int, tuple[int, int, int]], int]
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,14 @@ class Recipe:
         By which it is forgotten.
     cost
         Where several serve a call, that of least cost runs.
+    operator
+        The one it is for, if not that of the call: :data:`DENSE_CLASS`.
+    keeps_tables
+        What the kernel before the plan writes is the recipe's own: it does not run again with the same parameters.
+    notice
+        ``notice(untold, (batch, max_q, max_kv))`` is told of the calls of a shape in a row: how many there were of the
+        shape before since it was told of it, and the new one, which is not counted. Its answer is how many more calls
+        of that shape it need not be told of; if it is negative, Python does this one.
     holds
         What must live as long as it.
     """
@@ -85,12 +95,16 @@ class Recipe:
     own_piece: int = -1
     copied: int = 0
     cost: int = 0
+    operator: int | None = None
+    keeps_tables: bool = False
+    notice: Notice | None = None
 
     def taught(self) -> tuple[Any, ...]:
         """Return it as ``compiled.cpp`` reads it."""
         return (
             *(self.call.address, self.prepared, self.limits, self.outputs, self.row, self.parameters),
-            *(self.pieces, self.own_piece, self.copied, self.token, self.cost, (self.call, self.holds)),
+            *(self.pieces, self.own_piece, self.copied, self.token, self.cost, self.keeps_tables, self.notice),
+            (self.call, self.holds),
         )
 
 
@@ -155,9 +169,13 @@ def exact_recipe(
 # calls that share a class: which of their numbers may differ
 
 T_Q, T_KV, BATCH, MAX_Q, MAX_KV, COLUMNS, ROW_STRIDE = range(7)  # slots
+# Of dense tensors: from one sequence to the next, or with heads before rows from one head to the next.
+_GAPS = {"q": 7, "k": 8, "v": 9, "do": 10, "o": 11}
 _UNBOUND = 1 << 62
-# Operators, as far as the compiled step tells them apart; of SELF_PACKED, keys lie as queries do.
-DENSE, PACKED, SELF_PACKED, PAGED, PAGED_PACKED = range(5)
+_GAP = 16  # bytes, the unit of gaps
+# Operators, as far as the compiled step tells them apart; of SELF_PACKED, keys lie as queries do. DENSE_CLASS are calls
+# of DENSE by what their class has in common: batch, lengths and strides are loose, with no word in the table below.
+DENSE, PACKED, SELF_PACKED, PAGED, PAGED_PACKED, DENSE_CLASS = range(6)
 _AT = {name: index for index, name in enumerate((*TENSORS, *Options._fields))}
 _PACKED = (("q", 0, T_Q, 0), ("cu_seqlens_q", 0, BATCH, -1), ("max_q", 0, MAX_Q, 0), ("max_kv", 0, MAX_KV, 0))
 _KEYS = (("k", 0, T_KV, 0), ("v", 0, T_KV, 0), ("cu_seqlens_k", 0, BATCH, -1))
@@ -172,6 +190,7 @@ _LOOSE = {
     SELF_PACKED: (*_PACKED, *_KEYS, ("q", 0, T_KV, 0)),
     PAGED: (("q", 0, BATCH, 0), ("max_kv", 0, MAX_KV, 0), *_PAGES),
     PAGED_PACKED: (*_PACKED, *_PAGES),
+    DENSE_CLASS: (),
 }
 # d_o, o, statistics
 _LOOSE_GRADIENTS = dict.fromkeys((PACKED, SELF_PACKED), ((0, 0, T_Q, 0), (1, 0, T_Q, 0), (2, 1, T_Q, 0)))
@@ -195,35 +214,47 @@ def class_recipe(
     outputs: Pairs,
     *,
     options: Options,
+    bounds: Bounds,
     is_exact: bool = False,
-    is_shared: bool = False,
+    heads_folded: int = 1,
+    notice: Notice | None = None,
 ) -> Recipe:
     """Return the recipe of a plan of a class that ran with these tensors on the current stream.
 
+    It is for all calls that differ in nothing but loose numbers and have the same bounds.
+
     Parameters
     ----------
+    bounds
+        Those of the class whose calls it serves; the plan's may be larger.
     is_exact
         The bounds are those of the call; otherwise they are those of all calls of its class.
-    is_shared
-        It is for all calls that differ in nothing but loose numbers and have the same bounds.
+    heads_folded
+        Heads of each sequence that are sequences of their own.
     """
     named = dict(inputs)
-    slots = _Slots(sequences, operator_of(named) if is_shared else DENSE)
+    found = operator_of(named)
+    operator = DENSE_CLASS if found == DENSE else found
+    slots = _Slots(sequences, operator, heads_folded)
     packed = named["q"].dim() == 3
     known, state = sources(inputs, outputs), plan.state()
-    pieces: list[Number] = [plan.table_bytes]
-    for scratch in plan.scratch:
-        slot = {"q": T_Q, "kv": T_KV}.get(scratch.tokens)
-        pieces.append((0, scratch.bytes, slot) if slot in slots.loose else scratch.bytes * scratch.count(sequences))
-    pieces.append(plan.plan.workspace_bytes)
+    table = named["block_table"]
+    own_tables, tables = plan.make_tables() if sequences.is_uniform else (0, None)
+    pieces: list[Number] = [
+        0 if own_tables else plan.table_bytes,
+        *[slots.size(x.bytes, {"q": T_Q, "kv": T_KV}.get(x.tokens), x.count(sequences)) for x in plan.scratch],
+        plan.plan.workspace_bytes,
+    ]
     count = len(plan.names)
-    tables = [(PIECE, 0, offset) for offset in plan.table_places]
+
+    def place_of_table(offset: int) -> Any:
+        return own_tables + offset if own_tables else (PIECE, 0, offset)
+
     scratches = [(PIECE, 1 + at, 0) for at in range(len(plan.scratch))]
     given = [known[name] for name in plan.names]
-    addresses: list[Any] = [*given, *tables, *plan.number_places, *scratches]
+    addresses: list[Any] = [*given, *map(place_of_table, plan.table_places), *plan.number_places, *scratches]
     with in_context(state.context):
         prepare = Prepare(state.stream)
-    table = named["block_table"]
     row = plan.prepared_row(
         sequences,
         (
@@ -232,12 +263,13 @@ def class_recipe(
             slots.number(MAX_KV, sequences.max_kv),
         ),
         tuple(0 if named[name] is None else known[name] for name in _LENGTHS),
-        multipliers,
+        slots.multipliers(multipliers, {name: x for name, x in (*inputs, *outputs) if x is not None}, dict(outputs)),
         (0, 0, 0)
         if table is None
         else (known["block_table"], slots.number(ROW_STRIDE, table.stride(0)), slots.number(COLUMNS, table.shape[1])),
-        {name: (PIECE, 0, offset) for name, offset in plan.tables.items()},
+        {name: place_of_table(offset) for name, offset in plan.tables.items()},
         given,
+        in_words=_in_words,
     )
     words = (ctypes.c_int64 * len(row)).from_buffer(prepare.row)
     words[:] = [x if isinstance(x, int) else 0 for x in row]
@@ -257,42 +289,90 @@ def class_recipe(
     b, q, kv = plan.bounds
     return Recipe(
         call,
-        tuple((x.new_empty((0,)), slots.dims(name, x, packed=packed), tuple(x.stride()), None) for name, x in outputs),
+        tuple(
+            (x.new_empty((0,)), slots.dims(name, x, packed=packed), slots.strides(name, x), None) for name, x in outputs
+        ),
         tuple((at, *x) for at, x in enumerate(addresses) if not isinstance(x, int)),
         id(plan),
-        (state, plan, prepare),
-        limits=slots.limits(plan, options, is_exact=is_exact),
+        (state, plan, prepare, tables),
+        limits=slots.limits(plan, options, bounds, is_exact=is_exact),
         prepared=ctypes.addressof(words),
         parameters=tuple((at, *x) for at, x in enumerate(row) if not isinstance(x, int)),
-        pieces=tuple(pieces),
+        pieces=tuple(pieces) if any(pieces) else (),
         own_piece=len(pieces) - 1 if plan.plan.workspace_bytes else -1,
         cost=b * q * kv,
+        operator=operator,
+        keeps_tables=bool(own_tables),
+        notice=notice,
     )
+
+
+def _in_words(multiplier: Any, words: float) -> Any:
+    """Return a multiplier in words of 4 bytes; `words` are those of an element."""
+    if isinstance(multiplier, int):
+        return int(multiplier * words)
+    kind, index, (base, factor, slot) = multiplier
+    return kind, index, (int(base * words), int(factor * words), slot)
 
 
 class _Slots:
     """Which numbers of a call are loose, and what they may be."""
 
-    def __init__(self, sequences: Sequences, operator: int) -> None:
-        self._sequences = sequences
-        self.loose = dict.fromkeys(slot for _, _, slot, _ in _LOOSE[operator])
+    def __init__(self, sequences: Sequences, operator: int, heads_folded: int) -> None:
+        self._sequences, self._folded = sequences, heads_folded
+        self._dense = operator == DENSE_CLASS
+        of_class = (T_Q, T_KV, BATCH, MAX_Q, MAX_KV)
+        self.loose = dict.fromkeys(of_class if self._dense else [slot for _, _, slot, _ in _LOOSE[operator]])
 
     def number(self, slot: int, value: int) -> Any:
         """Return a number for a place."""
-        return (NUMBER, 0, (0, 1, slot)) if slot in self.loose else value
+        return (NUMBER, 0, (0, self._per(slot), slot)) if slot in self.loose else value
+
+    def size(self, each: int, slot: int | None, count: int) -> Number:
+        """Return how many bytes a number of tokens takes, which is `count` in the call."""
+        return (0, each * self._per(slot), slot) if slot is not None and slot in self.loose else each * count
+
+    def _per(self, slot: int | None) -> int:
+        """Return how many sequences, or tokens of them, the tensors' ones are."""
+        return self._folded if slot in (BATCH, T_Q, T_KV) else 1
+
+    def multipliers(self, found: Mapping[str, int], named: Mapping[str, Any], outputs: Mapping[str, Any]) -> Any:
+        """Return the multipliers of a call as places."""
+        if not self._dense:
+            return found
+        return {name: self._multiplier(name, value, named[name], name in outputs) for name, value in found.items()}
+
+    def _multiplier(self, name: str, value: int, x: Any, is_output: bool) -> Any:
+        rows = x.shape[2]
+        if is_output or name == "stats":
+            return NUMBER, 0, (0, value // rows, _rows_of(name))
+        if rows == 1 and self._folded > 1:  # from head to head, which is no loose number then
+            return value
+        return NUMBER, 0, (0, _GAP // x.element_size(), _GAPS[name])
 
     def dims(self, name: str, x: Any, *, packed: bool) -> tuple[Number, ...]:
         """Return the dims of an output."""
+        if self._dense:
+            return (0, 1, BATCH), x.shape[1], (0, 1, _rows_of(name)), x.shape[3]
         slot = (T_KV if name in ("dk", "dv") else T_Q) if packed else BATCH
         loose = 1 if packed and name == "stats" else 0
         return tuple((0, 1, slot) if axis == loose and slot in self.loose else dim for axis, dim in enumerate(x.shape))
 
-    def limits(self, plan: ClassPlan, options: Options, *, is_exact: bool) -> tuple[tuple[int, int, int], ...]:
+    def strides(self, name: str, x: Any) -> tuple[Number, ...]:
+        """Return the strides of an output; of a dense one without gaps, heads before rows or rows before heads."""
+        if not self._dense:
+            return tuple(x.stride())
+        (batch, head, row, dim), rows, slot = x.stride(), x.shape[2], _rows_of(name)
+        return (0, batch // rows, slot), (0, head // rows, slot) if head > row else head, row, dim
+
+    def limits(
+        self, plan: ClassPlan, options: Options, bounds: Bounds, *, is_exact: bool
+    ) -> tuple[tuple[int, int, int], ...]:
         """Return (slot, least, most) of the calls whose class this is: not those for which there is a smaller one."""
-        s, most, page = self._sequences, plan.bounds, plan.problem.page_size
+        s, most, page, folded = self._sequences, bounds, plan.problem.page_size, self._folded
         least = most if is_exact else least_of(plan.problem, most)
         ranges = dict.fromkeys(self.loose, (1, _UNBOUND)) | {ROW_STRIDE: (0, _UNBOUND)}
-        ranges[BATCH] = least.batch, most.batch
+        ranges[BATCH] = -(-least.batch // folded), most.batch // folded
         # Single rows are a problem of their own.
         ranges[MAX_Q] = (1, 1) if s.max_q == 1 else (max(2, least.q), most.q)
         ranges[MAX_KV] = least.kv, most.kv
@@ -300,6 +380,10 @@ class _Slots:
             ranges[MAX_KV] = 0, 0
             ranges[COLUMNS] = -(-least.kv // page), most.kv // page
         return tuple((slot, *ranges[slot]) for slot in self.loose)
+
+
+def _rows_of(name: str) -> int:
+    return MAX_KV if name in ("dk", "dv") else MAX_Q
 
 
 # the step
@@ -313,6 +397,9 @@ class Teachable(Protocol):
 
     @property
     def is_shared(self) -> bool: ...
+
+    @property
+    def best(self) -> Any: ...
 
     def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe | None: ...
 
@@ -352,7 +439,8 @@ class Step:
             forward = tuple((_AT[name], *rest) for name, *rest in loose)
             backward = (*_LOOSE_GRADIENTS.get(operator, ()), *((3 + at, *rest) for at, *rest in forward))
             bits = (sum(1 << _AT[name] for name in names) for names in (_DIFFERENTIABLE, _OPTIONAL))
-            if module.define(len(TENSORS), *bits, forward, backward) != operator:
+            of = DENSE if operator == DENSE_CLASS else -1
+            if module.define(len(TENSORS), *bits, forward, backward, of) != operator:
                 raise OSError("it is in use already")
         shared_pool().watch(self)
         self._torch, self._module, self.call = torch, module, module.call
@@ -369,7 +457,7 @@ class Step:
             return
         q = inputs[3 if backward else 0][1]
         stream = self._torch._C._cuda_getCurrentRawStream(q.get_device())
-        where = (threading.get_ident(), stream, wanted, backward)
+        where = (threading.get_ident(), stream, wanted, backward, way.best)
         runs = lessons[where] = lessons.get(where, 0) + 1
         if runs & (runs - 1) or (runs == 1 and not way.is_shared):
             return
@@ -379,7 +467,8 @@ class Step:
         recipe = way.recipe(inputs, named, Options(*options))
         if recipe is None:
             return
-        arguments = (operator_of(dict(inputs)), *[x for _, x in inputs], *options)
+        operator = operator_of(dict(inputs)) if recipe.operator is None else recipe.operator
+        arguments = (operator, *[x for _, x in inputs], *options)
         if not backward:
             arguments = (*arguments, len(named) > 1)
         self._module.learn(recipe.taught(), backward, wanted, *arguments)

@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from ..errors import CudnnBackendError, UsageError
-from ..execution.any_shape import OFTEN, Kin
+from ..execution.any_shape import Kin
 from ..execution.class_plan import ClassPlan, Sequences
 from ..execution.executable import Executable
 from ..execution.plan_pool import Held, shared_pool
+from ..execution.returning import Returning
 from ..graph.attention import deterministic_config
 from ..graph.ir import Graph, packed_strides
 from ..plans.build import build, shared_target
@@ -41,6 +42,8 @@ __all__ = ["forget", "run"]
 _KEPT = 1024  # shapes
 _KIN_KEPT = 512  # kinds of calls
 _PATIENCE = 1000  # calls after which an exact plan is asked for again, if it had to go or found no room
+_UNTOLD = 2  # calls of a shape in a row that are not told, at most; what comes between may be another recipe's
+_HOPELESS = 1 << 40  # calls
 _SMALL_WORKSPACE = 1 << 20  # bytes a plan may keep; more is asked of torch's allocator at each call
 _WRITTEN = {False: ("o", "stats", "amax_s", "amax_o"), True: ("dq", "dk", "dv", "dbias", "dsink")}
 _CLEARED = {"stats": float("-inf")}  # what rows hold that nobody writes; 0 if not named
@@ -63,12 +66,31 @@ class Way(Protocol):
     def is_shared(self) -> bool:
         """Whether the compiled step runs calls of other shapes too by its recipe."""
 
+    @property
+    def best(self) -> Any:
+        """What tells its recipes from those of another class that the same plan serves meanwhile."""
+
     def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe | None:
         """Return how the compiled step runs such calls; None if the plan had to go meanwhile."""
 
 
+class _Kind:
+    """What calls have in common that differ in batch and lengths: their classes, and which shapes come back."""
+
+    def __init__(self, kin: Kin) -> None:
+        self.kin, self.returning = kin, Returning()
+        self.exact: OrderedDict[tuple[int, int, int], _Exact] = OrderedDict()  # of shapes that do
+
+    def add(self, shape: tuple[int, int, int], exact: _Exact) -> None:
+        """Keep the exact way of a shape, where the compiled step's calls can find it."""
+        with _making:
+            self.exact[shape] = exact
+            if len(self.exact) > _KEPT:
+                self.exact.popitem(last=False)
+
+
 _ways: OrderedDict[tuple[Any, ...], Way] = OrderedDict()
-_kins: dict[tuple[Any, ...], Kin] = {}
+_kinds: dict[tuple[Any, ...], _Kind] = {}
 _making = threading.Lock()
 
 
@@ -119,7 +141,7 @@ def forget() -> None:
     """Forget what is known of all shapes, and their plans; those of CUDA graphs too."""
     with _making:
         _ways.clear()
-        _kins.clear()
+        _kinds.clear()
     shared_pool().clear()
 
 
@@ -163,13 +185,13 @@ def _choose(backward: bool, named: Named, options: Options, key: tuple[Any, ...]
     # With dropout the passes must draw one mask, and where results must repeat plans must not change meanwhile.
     if options.shapes == "any" or options.deterministic or options.dropout:
         return by_class
-    return _Adaptive(by_class, backward, options, key)
+    return _Adaptive(by_class, backward, named, options, key)
 
 
 class _Empty:
     """Nothing to attend to: no plan is needed."""
 
-    lessons, is_shared = None, False
+    lessons, is_shared, best = None, False, None
 
     def __init__(self, backward: bool) -> None:
         self._written = _WRITTEN[backward]
@@ -197,7 +219,7 @@ def _current_stream() -> int:
 class _Exact:
     """The plan of one problem, with the tensors that have to be copied for it. Threads may share one."""
 
-    is_shared = False
+    is_shared, best = False, None
 
     def __init__(self, backward: bool, named: Mapping[str, Any], options: Options, key: tuple[Any, ...]) -> None:
         present = {name: x for name, x in named.items() if x is not None}
@@ -209,6 +231,7 @@ class _Exact:
         self._key = ("exact", key)
         self._held: Held | None = None
         self._lessons: dict[Any, int] = {}
+        self._patience = 0
 
     def is_there(self, *, only_if_ran: bool = False) -> bool:
         """Return whether the plan is there."""
@@ -222,11 +245,14 @@ class _Exact:
         """Return whether the plan cannot be built."""
         return shared_pool().has_failed(self._key)
 
-    def ask(self) -> None:
-        """Let the plan be built in the background."""
+    def want(self, calls: int = 1) -> None:
+        """Have the plan built in the background, at the first call that would take it, and again after many of them."""
         import torch
 
-        shared_pool().soon(self._key, self._build, torch.cuda.current_device())
+        self._patience -= calls
+        if self._patience < 0:
+            self._patience = _PATIENCE
+            shared_pool().soon(self._key, self._build, torch.cuda.current_device())
 
     def run(self, named: Named) -> None:
         """Launch on torch's current stream."""
@@ -305,9 +331,10 @@ class _ByClass:
 
     def __init__(self, backward: bool, named: Named, options: Options) -> None:
         self._reading = r = read(backward, named, options)
-        self._kin = _kins.get(r.kin) or _add_kin(backward, named, r)
+        self.kind = _kinds.get(r.kin) or _add_kind(backward, named, r)
         self._is_exact = options.shapes == "exact"
         self._is_fixed = bool(options.deterministic or options.dropout)
+        self._is_adaptive = options.shapes == "adaptive" and not self._is_fixed and operator_of(named) == DENSE
         written = _WRITTEN[backward]
         self._read = [name for name in r.copied if name not in written]
         self._read_plainly = [
@@ -316,26 +343,26 @@ class _ByClass:
             if x is not None and name not in (*r.multipliers, *written, "k", "v") and not _is_small_plain(name, x)
         ]
         self._written_back = [name for name in r.copied if name in written]
-        self._held, self._best = self._find()
+        self._held, self.best = self._find()
         has_lengths = any(named[name] is not None for name in ("seq_len_q", "seq_len_kv"))
         self._is_direct = not (self._read or self._read_plainly or self._written_back) and (
             all(named.get(name) is None for name in ("bias", "dsink")) and (r.heads_folded == 1 or not has_lengths)
         )
-        self.is_shared = self._is_direct and operator_of(named) != DENSE and _has_usual_strides(named, r)
-        self._lessons: dict[Any, int] = {}
+        self._is_direct = self._is_direct and (operator_of(named) == DENSE or _has_usual_strides(named, r))
+        self.is_shared = self._is_direct
 
     def _find(self) -> tuple[Held, Any]:
         """Return the place of a plan, and the key of the best one."""
         if self._is_exact:
-            return self._kin.find_exact(self._reading.needed, _current_stream())
-        return self._kin.find(self._reading.needed, _current_stream(), is_fixed=self._is_fixed)
+            return self.kind.kin.find_exact(self._reading.needed, _current_stream())
+        return self.kind.kin.find(self._reading.needed, _current_stream(), is_fixed=self._is_fixed)
 
     def _take(self) -> ClassPlan:
         """Return the plan: the best one that is there, one that is built if none is."""
         pool, held = shared_pool(), self._held
         plan: ClassPlan | None = held.plan
-        while plan is None or (held.key != self._best and pool.find(self._best) is not None):
-            held, self._best = self._find()
+        while plan is None or (held.key != self.best and pool.find(self.best) is not None):
+            held, self.best = self._find()
             self._held = held
             plan = held.plan
         held.used = pool.now
@@ -368,18 +395,19 @@ class _ByClass:
 
     @property
     def lessons(self) -> dict[Any, int] | None:
-        """None until the best plan is there."""
+        """None where tensors have to be copied."""
         plan = self._held.plan
-        if not self._is_direct or plan is None or self._held.key != self._best:
-            return None
-        found: dict[Any, int] = plan.lessons if self.is_shared else self._lessons
+        found: dict[Any, int] | None = plan.lessons if self._is_direct and plan is not None else None
         return found
 
     def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe | None:
         """Return how the compiled step runs such calls."""
-        plan = self._held.plan
+        held = self._held
+        plan = held.plan
         if plan is None:
             return None
+        awaited = self.best if held.key != self.best else None
+        is_told = awaited is not None or self._is_adaptive
         return class_recipe(
             plan,
             self._sequences_of(dict(inputs)),
@@ -387,8 +415,10 @@ class _ByClass:
             inputs,
             outputs,
             options=options,
+            bounds=self.best[1],
             is_exact=self._is_exact,
-            is_shared=self.is_shared,
+            heads_folded=self._reading.heads_folded,
+            notice=_Notice(awaited, self.kind if self._is_adaptive else None) if is_told else None,
         )
 
     def _laid_out(self, x: Any) -> Any:
@@ -422,13 +452,13 @@ def _has_usual_strides(named: Named, r: Reading) -> bool:
     )
 
 
-def _add_kin(backward: bool, named: Named, r: Reading) -> Kin:
+def _add_kind(backward: bool, named: Named, r: Reading) -> _Kind:
     """Return what finds the classes of such calls, kept by what they have in common."""
-    kin = Kin(describe(backward, named, r), shared_target(), backward=backward)
+    kind = _Kind(Kin(describe(backward, named, r), shared_target(), backward=backward))
     with _making:
-        if len(_kins) >= _KIN_KEPT:
-            _kins.clear()
-        return _kins.setdefault(r.kin, kin)
+        if len(_kinds) >= _KIN_KEPT:
+            _kinds.clear()
+        return _kinds.setdefault(r.kin, kind)
 
 
 def _sink_gradient(torch: Any, named: Named) -> Any:
@@ -459,49 +489,95 @@ def _is_small_plain(name: str, x: Any) -> bool:
 
 
 class _Adaptive:
-    """A class at first; the exact plan of a shape that keeps coming back, once it is built in the background."""
+    """A class at first; the exact plan of a shape that comes back, once it is built in the background."""
 
-    def __init__(self, by_class: _ByClass, backward: bool, options: Options, key: tuple[Any, ...]) -> None:
+    def __init__(
+        self, by_class: _ByClass, backward: bool, named: Named, options: Options, key: tuple[Any, ...]
+    ) -> None:
         self._by_class, self._of_exact = by_class, (backward, options, key)
+        (batch, _, rows, _), keys = named["q"].shape, named["k"].shape[2]
+        self._shape = batch, rows, keys
         self._exact: _Exact | None = None
-        self._left = OFTEN  # calls before the exact plan is asked for
 
     @property
-    def _settled(self) -> _Exact | _ByClass | None:
-        """The way that stays, None where that is not known yet."""
-        if self._left > 0 or self._exact is None:
-            return None
-        return self._exact if self._exact.is_there() else self._by_class if self._exact.is_hopeless() else None
+    def _settled(self) -> _Exact | _ByClass:
+        """The way of calls now."""
+        return self._by_class if self._exact is None or not self._exact.is_there() else self._exact
 
     @property
     def lessons(self) -> dict[Any, int] | None:
-        """None until the exact plan is there, or is known to be none."""
-        settled = self._settled
-        return None if settled is None else settled.lessons
+        """Those of the way that calls take now."""
+        return self._settled.lessons
 
     @property
     def is_shared(self) -> bool:
         """Whether the compiled step runs calls of other shapes too by its recipe."""
-        return False
+        return self._settled.is_shared
+
+    @property
+    def best(self) -> Any:
+        """What tells its recipes from others of the same plan."""
+        return self._settled.best
 
     def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe | None:
         """Return how the compiled step runs such calls."""
-        settled = self._settled
-        return None if settled is None else settled.recipe(inputs, outputs, options)
+        return self._settled.recipe(inputs, outputs, options)
 
     def run(self, named: Named) -> None:
         """Launch on torch's current stream."""
         import torch
 
-        self._left -= 1
-        exact = self._exact
-        # A plan that never ran is not taken first within a capture: its kernels may not be loaded.
-        if exact is not None and exact.is_there(only_if_ran=torch.cuda.is_current_stream_capturing()):
-            exact.run(named)
-            return
-        if self._left == 0 or self._left < -_PATIENCE:
-            backward, options, key = self._of_exact
-            self._exact = exact = _Exact(backward, named, options, key)
-            exact.ask()
-            self._left = -1
+        kind, exact = self._by_class.kind, self._exact
+        if exact is None:
+            kind.returning.note(self._shape)
+            if not kind.returning.calls_left(self._shape):
+                backward, options, key = self._of_exact
+                self._exact = exact = _Exact(backward, named, options, key)
+                kind.add(self._shape, exact)
+        if exact is not None:
+            # A plan that never ran is not taken first within a capture: its kernels may not be loaded.
+            if exact.is_there(only_if_ran=torch.cuda.is_current_stream_capturing()):
+                exact.run(named)
+                return
+            exact.want()
         self._by_class.run(named)
+
+
+class _Notice:
+    """Is told of the calls that the compiled step runs by a class, and says which ones Python is to do.
+
+    Parameters
+    ----------
+    awaited
+        The key of the best class, for which a larger one stands in.
+    kind
+        Where the exact plans of shapes that come back are wanted.
+    """
+
+    def __init__(self, awaited: Any, kind: _Kind | None) -> None:
+        self._awaited, self._kind = awaited, kind
+        self._last = (0, 0, 0)
+
+    def __call__(self, untold: int, shape: tuple[int, int, int]) -> int:
+        """Note `untold` more calls of the last shape, and one of this; return how many more need not be told.
+
+        Negative where Python is to do this call, and to note it.
+        """
+        if self._awaited is not None and shared_pool().find(self._awaited) is not None:
+            return -1
+        if self._kind is None:
+            return _UNTOLD
+        last, self._last = self._last, shape
+        exact = self._kind.exact.get(shape)
+        if exact is not None:
+            if exact.is_hopeless():
+                return _HOPELESS if self._awaited is None else _UNTOLD
+            exact.want(untold + 1)
+            return -1 if exact.is_there() else 0
+        returning = self._kind.returning
+        returning.note_more(last, untold)
+        left = returning.calls_left(shape)
+        if left <= 1:
+            return -1
+        returning.note(shape)
+        return min(left - 2, _UNTOLD)

@@ -97,6 +97,49 @@ def test_32_bit_offsets_are_as_right(gpu: Target, mode: Mode) -> None:
         check(call, backward=way)
 
 
+def test_tables_that_stay_are_written_when_the_shape_changes(gpu: Target) -> None:
+    """By one thread and several, on several streams, and beside a captured graph of another shape."""
+    kind = KINDS["groups"]
+    plan = class_of(kind, gpu, backward=False)
+    made = [Call(kind, "dense", [s] * b, [s] * b, s) for b, s in ((2, 100), (2, 300), (8, 100))]
+    for call in made:
+        run(call, plan)
+        check(call, backward=False)
+    captured = Call(kind, "dense", [200] * 3, [200] * 3, 7)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run(captured, plan)
+
+    found: list[tuple[str, float]] = []
+
+    def work(seed: int) -> None:
+        rng = random.Random(seed)
+        mine = [Call(kind, "dense", [s] * b, [s] * b, seed) for b, s in ((2, 100), (2, 300), (8, 100))]
+        torch.cuda.synchronize()
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for _ in range(30):
+                call = rng.choice(mine)
+                call.buffers["o"].fill_(float("nan"))
+                run(call, plan)
+                found.extend(call.errors(backward=False))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    for call in made * 3:
+        captured.buffers["o"].fill_(float("nan"))
+        graph.replay()
+        call.buffers["o"].fill_(float("nan"))
+        run(call, plan)
+        torch.cuda.synchronize()
+        check(call, backward=False)
+        check(captured, backward=False)
+    for thread in threads:
+        thread.join()
+    assert len(found) >= 3 * 30 * 2
+    assert max(worst for _, worst in found) < kind.tolerance
+
+
 def paged(lens: list[int], page: int, cols: int) -> tuple[Any, Any, Any, list[tuple[Any, Any]]]:
     """Return containers of shuffled pages, a block table with -1 where nothing is, and K and V of each sequence."""
     pages = 4 * cols

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from cudnn_backend_py.torch_ops import set_shapes
+from cudnn_backend_py.torch_ops.extension import Build, folder, load
 
 
 @pytest.fixture(autouse=True)
@@ -15,3 +19,17 @@ def adaptive_shapes() -> Iterator[None]:
     former = set_shapes("adaptive")
     yield
     set_shapes(former)
+
+
+@pytest.fixture(scope="package")
+def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The compiled step, a copy: a file that is loaded twice is one module."""
+    torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the step is torch's")
+    path, build = tmp_path_factory.mktemp("step") / "step.so", Build.of(torch)
+    built = folder().path / build.file
+    if built.exists():
+        shutil.copy(built, path)
+        return load(path)
+    done = subprocess.run([*build.command, "-o", str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[:2000]
+    return load(path)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import shutil
-import subprocess
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -24,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from cudnn_backend_py.native.fast_call import _Call  # noqa: E402
 from cudnn_backend_py.torch_ops.compiled import INPUT, NUMBER, OUTPUT, PIECE  # noqa: E402
-from cudnn_backend_py.torch_ops.extension import Build, folder, load  # noqa: E402
+from cudnn_backend_py.torch_ops.extension import Build  # noqa: E402
 
 WORDS = 6  # of a row
 STREAM = 4096
@@ -73,19 +71,6 @@ def address(function: Any) -> int | None:
     return ctypes.cast(function, Address).value
 
 
-@pytest.fixture(scope="module")
-def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A copy: a file that is loaded twice is one module."""
-    path, build = tmp_path_factory.mktemp("step") / "step.so", Build.of(torch)
-    built = folder().path / build.file
-    if built.exists():
-        shutil.copy(built, path)
-        return load(path)
-    done = subprocess.run([*build.command, "-o", str(path)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[:2000]
-    return load(path)
-
-
 @pytest.fixture
 def launches(module: Any) -> Iterator[Launches]:
     made = Launches()
@@ -114,10 +99,12 @@ def describe(launches: Launches, outputs: Any, row: Any, **more: Any) -> tuple[A
     fail: Callable[..., Any] = launches.fail
     call.run.fail = id(fail)
     parts = {"limits": (), "parameters": (), "pieces": (), "own": -1, "copied": 0, "token": 1, "cost": 0, "holds": None}
+    parts |= {"keeps": False, "notice": None}
     parts |= more
     return (
         *(ctypes.addressof(call), ctypes.addressof(launches.parameters), parts["limits"], outputs, row),
         *(parts["parameters"], parts["pieces"], parts["own"], parts["copied"], parts["token"], parts["cost"]),
+        *(parts["keeps"], parts["notice"]),
         (call, words, fail, parts["holds"]),
     )
 

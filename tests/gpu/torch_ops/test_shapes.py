@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 import time
 from itertools import pairwise
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 from cudnn_backend_py import UsageError
 from cudnn_backend_py.execution.any_shape import OFTEN
 from cudnn_backend_py.execution.plan_pool import shared_pool
-from cudnn_backend_py.torch_ops import attention, clear_plans, set_shapes
+from cudnn_backend_py.torch_ops import attention, attention_varlen, clear_plans, set_shapes, ways
+from cudnn_backend_py.torch_ops.extension import EXTENSION, describe_extension
 from tests.support.figures import add_figure
 from tests.support.torch_reference import Masks, error, gradients
 
@@ -229,6 +231,143 @@ def test_a_new_shape_of_a_known_class_does_not_wait() -> None:
     times.sort()
     add_figure("torch operator, first call of a shape in a known class, ms", median=times[50], p99=times[98])
     assert times[98] < 30, "a plan was built"
+
+
+@pytest.fixture
+def compiled_step() -> None:
+    """Wait for the compiled step, which is built in the background once an operator ran."""
+    attention(*(x.detach() for x in make(1, 64)[:3]), shapes="any")
+    if not EXTENSION.wait(300):
+        pytest.skip(f"did not run: there is no compiled step ({describe_extension()})")
+
+
+def take(b: int, s: int, layout: str) -> list[Any]:
+    """Return tensors as :func:`make`, or parts of longer ones."""
+    if layout != "parts":
+        return make(b, s, layout=layout)
+    q, _, _, d_o = make(b, s)
+    found = [torch.randn(b, s + 9, H, D, device="cuda", dtype=torch.half)[:, :s].transpose(1, 2) for _ in "kv"]
+    return [q, *(x.detach().requires_grad_(True) for x in found), d_o]
+
+
+@pytest.mark.usefixtures("compiled_step")
+@pytest.mark.parametrize("policy", ["any", "adaptive"])
+@pytest.mark.parametrize("layout", ["bshd", "bhsd", "parts"])
+def test_known_classes_take_new_shapes_in_the_compiled_step(layout: str, policy: str) -> None:
+    clear_plans()
+    rng = random.Random(layout)
+    shapes = [(rng.choice((5, 6)), rng.randint(257, 512)) for _ in range(40)]
+
+    def call(b: int, s: int) -> Any:
+        *inputs, d_o = take(b, s, layout)
+        o = attention(*inputs, causal=True, shapes=policy)
+        return inputs, d_o, [o, *torch.autograd.grad(o, inputs, d_o)]
+
+    for shape in ((6, 500), (6, 501), (5, 499), (6, 502)):
+        call(*shape)
+    known = len(ways._ways)
+    for b, s in shapes:
+        inputs, d_o, found = call(b, s)
+        check(dict(zip("qkv", inputs, strict=True)), found, d_o, Masks(right_bound=0))
+    returned = len(shapes) - len(set(shapes))
+    assert len(ways._ways) <= known + (2 * returned if policy == "adaptive" else 0)
+
+
+@pytest.mark.usefixtures("compiled_step")
+def test_known_classes_take_new_lengths_in_the_compiled_step() -> None:
+    for number, (b, s) in enumerate([(4, 120), (4, 100), (4, 65), (4, 128), (4, 77), (4, 99)]):
+        *inputs, d_o = make(b, s)
+        len_q, len_kv = (torch.randint(1, s + 1, (b,), device="cuda", dtype=torch.int32) for _ in "qk")
+        spoiled = [torch.full_like(inputs[0], float("nan")) for _ in range(4)]
+        del spoiled
+        o = attention(*inputs, seq_len_q=len_q, seq_len_kv=len_kv, shapes="any")
+        grads = torch.autograd.grad(o, inputs, d_o)
+        check(dict(zip("qkv", inputs, strict=True)), [o, *grads], d_o, Masks(), len_q=len_q, len_kv=len_kv)
+        for i, n in enumerate(len_q.tolist()):
+            assert not o[i, :, n:].any(), (number, i, n)
+
+
+@pytest.mark.usefixtures("compiled_step")
+def test_decoding_step_by_step_is_one_class() -> None:
+    """One query and a key more at each step, of dense tensors."""
+    clear_plans()
+    b = 3
+    keys, values = (torch.randn(b, 200, H, D, device="cuda", dtype=torch.half) for _ in "kv")
+    known = 0
+    for s in range(130, 200):
+        q = torch.randn(b, 1, H, D, device="cuda", dtype=torch.half).transpose(1, 2)
+        k, v = (x[:, :s].transpose(1, 2) for x in (keys, values))
+        found = attention(q, k, v, shapes="any")
+        assert error(found, torch.nn.functional.scaled_dot_product_attention(*(x.double() for x in (q, k, v)))) < 2e-3
+        known = known or len(ways._ways)
+    assert len(ways._ways) <= known + 1
+
+
+@pytest.mark.usefixtures("compiled_step")
+def test_tables_that_stay_are_those_of_the_call() -> None:
+    """Shapes in turns, on two streams, by two operators, in a captured graph: each finds its own lengths."""
+    clear_plans()
+    inputs = {s: [x.detach() for x in make(2, s)[:3]] for s in (300, 400)}
+    want = {s: attention(*given, causal=True, shapes="exact") for s, given in inputs.items()}
+    for s in (300, 400):
+        attention(*inputs[s], causal=True, shapes="any")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = attention(*inputs[300], causal=True, shapes="any")
+    streams = [torch.cuda.current_stream(), torch.cuda.Stream(), torch.cuda.Stream()]
+    torch.cuda.synchronize()
+    rng, found = random.Random(0), []
+    for _ in range(200):
+        s, stream = rng.choice((300, 400)), rng.choice(streams)
+        with torch.cuda.stream(stream):
+            if rng.random() < 0.2:
+                graph.replay()
+                found.append((300, captured.clone()))
+            for _ in range(rng.randint(1, 3)):
+                found.append((s, attention(*inputs[s], causal=True, shapes="any")))
+            torch.cuda.synchronize()  # one graph is not replayed on two streams at once
+    for s, o in found:
+        assert error(o, want[s]) < 2e-3
+
+
+def test_layers_of_one_step_are_no_return() -> None:
+    clear_plans()
+
+    def exact_plans() -> int:
+        assert shared_pool().wait()
+        return [key[0] for key in shared_pool().keys_there()].count("exact")
+
+    for s in range(200, 210):
+        q, k, v, d_o = make(2, s)
+        for _ in range(12):
+            o = attention(q, k, v, causal=True, shapes="adaptive")
+        for _ in range(12):
+            torch.autograd.grad(o, (q, k, v), d_o, retain_graph=True)
+    assert exact_plans() == 2, "the first shape's, which might have been the only one, forward and backward"
+    for _ in range(2):
+        for s in (220, 230):
+            q, k, v = (x.detach() for x in make(2, s)[:3])
+            attention(q, k, v, causal=True, shapes="adaptive")
+    before = exact_plans()
+    for s in (220, 230):
+        q, k, v = (x.detach() for x in make(2, s)[:3])
+        want = attention(q, k, v, causal=True, shapes="exact")
+        attention(q, k, v, causal=True, shapes="adaptive")
+        assert exact_plans() >= before + 2, "its third visit"
+        assert torch.equal(attention(q, k, v, causal=True, shapes="adaptive"), want)
+        before = exact_plans()
+
+
+def test_packed_tokens_alone_are_no_class_of_their_strides() -> None:
+    """One token, whose stride means nothing, teaches the compiled step nothing about several."""
+    whole = torch.randn(8, 3, H, D, device="cuda", dtype=torch.half)
+    for rows in (1, 1, 1, 1, 5):
+        q, k, v = (x[:rows] for x in whole.unbind(1))
+        cu = torch.tensor([0, rows], device="cuda", dtype=torch.int32)
+        o = attention_varlen(q, k, v, cu, None, rows, shapes="any")
+        want = torch.nn.functional.scaled_dot_product_attention(*(x.double().transpose(0, 1) for x in (q, k, v)))
+        assert o.shape == q.shape
+        assert error(o, want.transpose(0, 1)) < 2e-3
 
 
 @pytest.mark.alone

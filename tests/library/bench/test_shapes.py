@@ -12,6 +12,7 @@ from cudnn_backend_py.bench.endurance import any_shape, capture_soak
 from cudnn_backend_py.bench.judge import judge
 from cudnn_backend_py.bench.model import run as model
 from cudnn_backend_py.bench.shapes import DIRECTIONS
+from cudnn_backend_py.graph.attention.shape_class import grow
 
 
 def timing(median: float, spread: float = 0.1) -> dict[str, float]:
@@ -50,10 +51,13 @@ def test_cudnn_takes_random_shapes(direction: Any) -> None:
     target.close()
 
 
-def test_new_shapes_begin_with_the_largest() -> None:
-    shapes = any_shape.new_shapes(100_000)
+def test_classes_of_new_shapes_begin_with_the_largest() -> None:
+    shapes, classes = any_shape.new_shapes(100_000), any_shape.classes_of()
     assert len(set(shapes)) == len(shapes) == 100_000
-    assert all(one <= most for shape in shapes for one, most in zip(shape, shapes[0], strict=True))
+    assert all(one <= most for shape in shapes for one, most in zip(shape, classes[0], strict=True))
+    assert {(grow(b, s, s).batch, grow(b, s, s).q) for b, s in shapes} <= set(classes)
+    assert len(classes) < 100, "they find room in the pool"
+    assert len(any_shape.new_shapes(100_000, batches=4)) == 4 * any_shape.LENGTHS
 
 
 # what is accepted, and how it is told
@@ -89,13 +93,18 @@ def test_memory_that_grows_is_not_accepted() -> None:
     def points(step: int) -> list[dict[str, int]]:
         return [{"resident_bytes": 10**9 + step * n, "gpu_bytes": 10**9 + step * n} for n in range(20)]
 
-    good = {"first_call_ms": {"median": 0.1, "p99": 0.5}, "largest_relative_error": 0.001, "points": points(0)}
+    good = {"first_call_ms": {"median": 0.1, "p99": 0.5}, "largest_relative_error": 2.6e-4, "points": points(0)}
+    good["compared"] = 200
     assert set(passed(good, any_shape.ACCEPTED).values()) == {True}
     grown = passed(good | {"points": points(1 << 20)}, any_shape.ACCEPTED)
     assert [name for name, found in grown.items() if not found] == [
         "host memory after the first tenth, bytes more",
         "GPU memory after the first tenth, bytes more",
     ]
+    value = judge(good, any_shape.ACCEPTED)[-1]["value"]
+    assert value == 0.26, "an error is told, however small"
+    unknown = passed(good | {"compared": 0}, any_shape.ACCEPTED)
+    assert list(unknown.values())[-1] is None, "nothing compared, nothing said"
 
 
 def test_every_replay_counts() -> None:

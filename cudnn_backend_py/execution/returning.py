@@ -1,0 +1,59 @@
+"""``Returning``: which shapes of one kind of calls come back, so that a plan of their own pays.
+
+A model calls one shape in all its layers, and never again where lengths are random. So calls in a row are one visit,
+and a shape comes back with its third visit: other shapes came between. A program that calls nothing else gets there by
+the length of the visit, which must be longer than two of what visits used to be. Pure.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+
+__all__ = ["OFTEN", "VISITS", "Returning"]
+
+VISITS = 3  # of a shape that comes back
+OFTEN = 8  # calls in a row of a shape that does, where there was no other shape before
+LONG = 256  # calls in a row that are enough, however long visits used to be
+_KEPT = 1024  # shapes
+
+
+class Returning:
+    """Counts visits, of the last thousand shapes. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._visits: OrderedDict[Hashable, int] = OrderedDict()
+        self._last: Hashable = None
+        self._run = 0  # calls of the visit that goes on
+        self._longest = 0  # visit that is over
+        self._lock = threading.Lock()
+
+    def note(self, shape: Hashable) -> None:
+        """Note a call."""
+        with self._lock:
+            if shape != self._last or not self._run:
+                self._longest = max(self._longest, self._run)
+                self._last, self._run = shape, 0
+                self._visits[shape] = self._visits.pop(shape, 0) + 1
+                if len(self._visits) > _KEPT:
+                    self._visits.popitem(last=False)
+            self._run += 1
+
+    def note_more(self, shape: Hashable, calls: int) -> None:
+        """Note calls that followed one of the same shape and are told late: part of its visit, if it goes on."""
+        with self._lock:
+            if shape == self._last:
+                self._run += calls
+
+    def calls_left(self, shape: Hashable) -> int:
+        """Return how many more calls of a shape, from now on and in a row, make it one that comes back; 0 if it is."""
+        with self._lock:
+            goes_on = shape == self._last
+            visits = self._visits.get(shape, 0)
+            if visits >= VISITS:
+                return 0
+            if not goes_on and visits + 1 == VISITS:
+                return 1
+            run, longest = (self._run, self._longest) if goes_on else (0, max(self._longest, self._run))
+            return max(0, max(OFTEN, min(2 * longest + 1, LONG)) - run)

@@ -1,0 +1,338 @@
+"""What the compiled step launches for dense shapes it never saw, by the recipe of another shape of their class.
+
+It must be what Python would launch for them. Tensors are the host's and nothing runs: what is compared are outputs,
+addresses, and what the kernel before the plan is told. Needs torch and a C++ compiler.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import random
+from collections.abc import Iterator
+from contextlib import nullcontext
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the step is torch's")
+
+from cudnn_backend_py.execution.class_plan import ClassPlan, Sequences  # noqa: E402
+from cudnn_backend_py.graph.attention.shape_class import Bounds, bounds_of, class_graph, class_problem  # noqa: E402
+from cudnn_backend_py.native.fast_call import _Call  # noqa: E402
+from cudnn_backend_py.system.version import Version  # noqa: E402
+from cudnn_backend_py.torch_ops import compiled  # noqa: E402
+from cudnn_backend_py.torch_ops.arguments import TENSORS, Options  # noqa: E402
+from cudnn_backend_py.torch_ops.compiled import DENSE_CLASS, class_recipe  # noqa: E402
+from cudnn_backend_py.torch_ops.operators import _empty_like, _empty_stats  # noqa: E402
+from cudnn_backend_py.torch_ops.reading import describe, read  # noqa: E402
+from tests.gpu.torch_ops.test_compiled import Launches, address  # noqa: E402
+
+H, D = 4, 16
+OPTIONS = Options(None, 0.0, None, 0, False, None, False, None, None, "any")
+LAYOUTS = ("rows first", "heads first", "slices", "part of a longer buffer")
+WORKSPACE = 4096
+
+
+class Described(ClassPlan):
+    """A class that knows its graph, and has no plan."""
+
+    def __init__(self, problem: Any, bounds: Bounds, backward: bool) -> None:
+        self.problem, self.bounds = class_problem(problem, bounds, backward=backward), bounds
+        self._read(class_graph(self.problem, backward, Version(9, 19, 0), 90), backward)
+        self.plan = SimpleNamespace(workspace_bytes=WORKSPACE)  # type: ignore[assignment]
+        self._state = SimpleNamespace(
+            stream=4096, context=0, launch=None, launcher=SimpleNamespace(empty_pack=lambda: None, filler=None)
+        )
+
+    def state(self) -> Any:
+        return self._state
+
+    def make_tables(self) -> tuple[int, Any]:
+        return 1 << 40, None
+
+
+class FakeCall:
+    """As much of a call as the step reads and writes."""
+
+    def __init__(self, *_given: Any, given: int, tail: Any, prepare: Any, **_more: Any) -> None:
+        self.row = (ctypes.c_uint64 * (given + len(tail)))(*[0] * given, *tail)
+        self.call = _Call()
+        self.call.row = ctypes.addressof(self.row)
+        self.call.run.prepare = ctypes.cast(ctypes.addressof(self.row), type(self.call.run.prepare))
+        self.address = ctypes.addressof(self.call)
+
+
+class FakePrepare:
+    def __init__(self, _stream: int) -> None:
+        self.row = ctypes.create_string_buffer(compiled.Prepare.size)  # type: ignore[attr-defined]
+
+    size = 8 * 100
+
+    def kernel(self, _blocks: int) -> Any:
+        return None
+
+
+class Step:
+    """The step, taught by hand, and what it launched last."""
+
+    def __init__(self, module: Any, launches: Launches) -> None:
+        self.module, self.launches = module, launches
+        self.recipe: Any = None
+        self.seen: list[tuple[list[int], list[int], bool]] = []
+        self.go = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._go)
+        operators = [module.define(len(TENSORS), 0b111, 0, (), ())]
+        operators.append(module.define(len(TENSORS), 0b111, 0, (), (), operators[0]))
+        self.dense, self.dense_class = operators
+
+    def _go(self, at: int) -> int:
+        call, recipe = _Call.from_address(at), self.recipe
+        words = (ctypes.c_int64 * 100).from_address(recipe.prepared)
+        self.seen.append((list(recipe.call.row), list(words), bool(call.run.prepare)))
+        return 0
+
+    def teach(self, recipe: Any, backward: bool, inputs: Any, *more: Any) -> bool:
+        self.recipe = recipe
+        assert recipe.operator == DENSE_CLASS
+        return bool(
+            self.module.learn(recipe.taught(), backward, 0, self.dense_class, *[x for _, x in inputs], *OPTIONS, *more)
+        )
+
+
+@pytest.fixture
+def step(module: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Step]:
+    launches = Launches()
+    made = Step(module, launches)
+    monkeypatch.setattr(compiled, "Call", FakeCall)
+    monkeypatch.setattr(compiled, "Prepare", FakePrepare)
+    monkeypatch.setattr(compiled, "in_context", lambda _context: nullcontext())
+    functions = (address(made.go), address(launches.current), address(launches.capturing))
+    module.connect(*functions, launches.differentiate, "cpu")
+    yield made
+    module.forget(None)
+
+
+def make(layout: str, b: int, s: int, heads: int = H) -> Any:
+    if layout == "rows first":
+        return torch.randn(b, s, heads, D).half().transpose(1, 2)
+    if layout == "heads first":
+        return torch.randn(b, heads, s, D).half()
+    if layout == "slices":
+        return torch.randn(b, s, 3, heads, D).half()[:, :, 1].transpose(1, 2)
+    return torch.randn(b, s + 7, heads, D).half()[:, :s].transpose(1, 2)
+
+
+def named_of(inputs: Any, outputs: Any) -> dict[str, Any]:
+    return dict.fromkeys(("stats", "dbias", "dsink")) | dict(inputs) | dict(outputs)
+
+
+def forward_of(q: Any, k: Any, v: Any, stats: bool, lengths: Any = (None, None)) -> tuple[Any, Any]:
+    given = dict.fromkeys(TENSORS) | {"q": q, "k": k, "v": v, "seq_len_q": lengths[0], "seq_len_kv": lengths[1]}
+    outputs = {"o": _empty_like(q, D)} | ({"stats": _empty_stats(q)} if stats else {})
+    return list(given.items()), list(outputs.items())
+
+
+def backward_of(q: Any, k: Any, v: Any, d_o: Any) -> tuple[Any, Any]:
+    inputs, outputs = forward_of(q, k, v, True)
+    inputs = [("do", d_o), *outputs, *inputs]
+    return inputs, [(f"d{name}", _empty_like(x, D)) for name, x in (("q", q), ("k", k), ("v", v))]
+
+
+class Class:
+    """A class as Python finds it for a call, and what Python would launch by it."""
+
+    def __init__(self, backward: bool, inputs: Any, outputs: Any) -> None:
+        self.backward, named = backward, named_of(inputs, outputs)
+        self.reading = read(backward, named, OPTIONS)
+        problem = describe(backward, named, self.reading)
+        self.problem, self.bounds = problem, bounds_of(problem, self.reading.needed)
+        self.plan = Described(problem, self.bounds, backward)
+
+    def recipe(self, inputs: Any, outputs: Any) -> Any:
+        return class_recipe(
+            *(self.plan, self.sequences(named_of(inputs, outputs), self.reading), self.reading.multipliers),
+            *(inputs, outputs),
+            options=OPTIONS,
+            bounds=self.bounds,
+            heads_folded=self.reading.heads_folded,
+        )
+
+    def sequences(self, named: Any, r: Any) -> Sequences:
+        return Sequences(r.batch, r.max_q, r.max_kv, len_q=named["seq_len_q"], len_kv=named["seq_len_kv"])
+
+    def holds(self, inputs: Any, outputs: Any) -> bool:
+        """Return whether Python takes this class for a call, without copies."""
+        r = read(self.backward, named_of(inputs, outputs), OPTIONS)
+        return r.kin == self.reading.kin and not r.copied and bounds_of(self.problem, r.needed) == self.bounds
+
+    def check(self, inputs: Any, outputs: Any, made: Any, seen: Any) -> None:
+        """Hold what the step made and launched against what Python would launch."""
+        row, words, _ = seen
+        for (name, want), x in zip(outputs, made, strict=True):
+            assert (x.shape, x.stride(), x.dtype) == (want.shape, want.stride(), want.dtype), name
+        outputs = [(name, x) for (name, _), x in zip(outputs, made, strict=True)]
+        named = named_of(inputs, outputs)
+        r, plan = read(self.backward, named, OPTIONS), self.plan
+        given = [named[name].data_ptr() for name in plan.names]
+        assert row[: len(given)] == given
+        scratch, workspace = row[-len(plan.scratch) :] if plan.scratch else [], row[len(given)]
+        tables = {name: (1 << 40) + offset for name, offset in plan.tables.items()}
+        if named["seq_len_q"] is not None:
+            tables = {name: workspace - min(plan.table_places) + offset for name, offset in plan.tables.items()}
+        want = plan.prepared_row(
+            self.sequences(named, r),
+            (r.batch, r.max_q, r.max_kv),
+            (0, _pointer(named["seq_len_q"]), 0, _pointer(named["seq_len_kv"])),
+            r.multipliers,
+            (0, 0, 0),
+            tables,
+            given,
+        )
+        assert words[: len(want)] == list(want)
+        sizes = [x.bytes * x.count(self.sequences(named, r)) for x in plan.scratch]
+        assert [b - a for a, b in pairwise(scratch)] == [-(-x // 128) * 128 for x in sizes[:-1]]
+
+
+def _pointer(x: Any) -> int:
+    return 0 if x is None else int(x.data_ptr())
+
+
+def shapes(seed: str, count: int = 60) -> Iterator[tuple[int, int, int]]:
+    rng = random.Random(seed)
+    for _ in range(count):
+        b = rng.choice((1, 3, 4, 4, 4, 4))
+        s_q = rng.choice((1, 2, 33, 64, rng.randint(65, 128), rng.randint(65, 128)))
+        yield b, s_q, rng.choice((1, 2, s_q, s_q, s_q, rng.randint(65, 128)))
+
+
+@pytest.mark.parametrize("stats", [False, True])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_forward(step: Step, layout: str, stats: bool) -> None:
+    first = [make(layout, 4, 100) for _ in "qkv"]
+    inputs, outputs = forward_of(*first, stats)
+    found = Class(False, inputs, outputs)
+    assert step.teach(found.recipe(inputs, outputs), False, inputs, stats)
+    served = 0
+    for b, s_q, s_kv in shapes(layout):
+        q, k, v = make(layout, b, s_q), make(layout, b, s_kv), make(layout, b, s_kv)
+        inputs, outputs = forward_of(q, k, v, stats)
+        made = step.module.call(step.dense, *[x for _, x in inputs], *OPTIONS, stats)
+        if made is not None:
+            assert found.holds(inputs, outputs), (b, s_q, s_kv)
+            found.check(inputs, outputs, made if stats else (made,), step.seen[-1])
+            served += 1
+        else:
+            is_usual = s_q > 1 and s_kv > 1 and (b > 1 or layout != "part of a longer buffer")
+            assert not (is_usual and found.holds(inputs, outputs)), (b, s_q, s_kv)
+    assert served > 5
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_backward(step: Step, layout: str) -> None:
+    layouts = (layout if layout != "slices" else "rows first", layout, layout, layout)
+
+    def tensors(b: int, s_q: int, s_kv: int) -> Any:
+        q, k, v, d_o = (make(x, b, s) for x, s in zip(layouts, (s_q, s_kv, s_kv, s_q), strict=True))
+        if layout == "part of a longer buffer":
+            q = q.transpose(1, 2).contiguous().transpose(1, 2)
+        return q.requires_grad_(), k.requires_grad_(), v.requires_grad_(), d_o
+
+    *first, d_o = tensors(4, 100, 100)
+    inputs, outputs = forward_of(*first, True)
+    forward = Class(False, inputs, outputs)
+    taught = backward_of(*first, d_o)
+    backward = Class(True, *taught)
+    served = 0
+    for b, s_q, s_kv in [(4, 100, 100), *shapes(layout + "b")]:
+        *given, d_o = tensors(b, s_q, s_kv)
+        inputs, outputs = forward_of(*given, True)
+        assert step.teach(forward.recipe(*forward_of(*first, True)), False, forward_of(*first, True)[0], True)
+        o = step.module.call(step.dense, *[x for _, x in inputs], *OPTIONS, False)
+        if o is None:
+            continue
+        detached = [(name, x if x is None else x.detach()) for name, x in taught[0]]
+        assert step.teach(backward.recipe(*taught), True, detached)
+        asked = len(step.launches.asked)
+        made = torch.autograd.grad(o, given, d_o)
+        if len(step.launches.asked) > asked:
+            continue
+        detached = [x.detach() for x in given]
+        inputs, outputs = backward_of(*detached, d_o)
+        row, words, _ = step.seen[-1]
+        r = read(True, named_of(inputs, outputs), OPTIONS)
+        assert r.kin == backward.reading.kin
+        assert not r.copied
+        for (name, want), x in zip(outputs, made, strict=True):
+            assert (x.shape, x.stride()) == (want.shape, want.stride()), name
+        at = backward.plan.names.index("q")
+        assert row[at] == detached[0].data_ptr()
+        wanted = backward.plan.prepared_row(
+            *(Sequences(r.batch, r.max_q, r.max_kv), (r.batch, r.max_q, r.max_kv), (0, 0, 0, 0), r.multipliers),
+            (0, 0, 0),
+            {name: (1 << 40) + offset for name, offset in backward.plan.tables.items()},
+            row,
+        )
+        assert words[: len(wanted)] == list(wanted)
+        places = row[len(row) - len(backward.plan.scratch) :]
+        sizes = [x.bytes * x.count(Sequences(r.batch, r.max_q, r.max_kv)) for x in backward.plan.scratch]
+        distances = [b - a for a, b in pairwise(places)]
+        assert distances == [-(-size // 128) * 128 for size in sizes[:-1]]
+        served += 1
+    assert served > 5
+
+
+def test_lengths_on_the_device(step: Step) -> None:
+    def call(b: int, s: int) -> Any:
+        lens = torch.full((b,), 5, dtype=torch.int32), torch.full((b,), 7, dtype=torch.int32)
+        return forward_of(*[make("slices", b, s) for _ in "qkv"], True, lens)
+
+    inputs, outputs = call(4, 100)
+    found = Class(False, inputs, outputs)
+    assert not found.recipe(inputs, outputs).keeps_tables, "what lengths hold may change"
+    assert step.teach(found.recipe(inputs, outputs), False, inputs, True)
+    for b, s in ((4, 100), (4, 77), (4, 128), (4, 65)):
+        inputs, outputs = call(b, s)
+        made = step.module.call(step.dense, *[x for _, x in inputs], *OPTIONS, True)
+        found.check(inputs, outputs, made, step.seen[-1])
+
+
+def test_kernel_before_the_plan_is_left_out_while_nothing_changes(step: Step) -> None:
+    inputs, outputs = forward_of(*[make("rows first", 4, 100) for _ in "qkv"], False)
+    found = Class(False, inputs, outputs)
+    assert step.teach(found.recipe(inputs, outputs), False, inputs, False)
+    for s in (100, 100, 90, 90, 100):
+        inputs, _ = forward_of(*[make("rows first", 4, s) for _ in "qkv"], False)
+        assert step.module.call(step.dense, *[x for _, x in inputs], *OPTIONS, False) is not None
+    assert [prepared for _, _, prepared in step.seen] == [True, False, True, False, True]
+
+
+def test_notice_is_told_of_changes_and_may_leave_a_call_to_python(step: Step) -> None:
+    told: list[Any] = []
+    answers = iter((2, 0, -1, 0, 5))
+
+    def notice(untold: int, shape: tuple[int, int, int]) -> int:
+        told.append((untold, shape))
+        return next(answers)
+
+    inputs, outputs = forward_of(*[make("rows first", 4, 100) for _ in "qkv"], False)
+    recipe = Class(False, inputs, outputs).recipe(inputs, outputs)
+    assert step.teach(type(recipe)(**(vars(recipe) | {"notice": notice})), False, inputs, False)
+
+    def call(s: int) -> bool:
+        inputs, _ = forward_of(*[make("rows first", 4, s) for _ in "qkv"], False)
+        return step.module.call(step.dense, *[x for _, x in inputs], *OPTIONS, False) is not None
+
+    assert [call(s) for s in (100, 100, 100, 100, 90, 90, 100)] == [True, True, True, True, False, True, True]
+    assert told == [(0, (4, 100, 100)), (2, (4, 100, 100)), (0, (4, 90, 90)), (0, (4, 90, 90)), (0, (4, 100, 100))]
+
+
+def test_error_of_a_notice_is_raised(step: Step) -> None:
+    def notice(_untold: int, _shape: Any) -> int:
+        raise KeyboardInterrupt
+
+    inputs, outputs = forward_of(*[make("rows first", 4, 100) for _ in "qkv"], False)
+    recipe = Class(False, inputs, outputs).recipe(inputs, outputs)
+    assert step.teach(type(recipe)(**(vars(recipe) | {"notice": notice})), False, inputs, False)
+    with pytest.raises(KeyboardInterrupt):
+        step.module.call(step.dense, *[x for _, x in inputs], *OPTIONS, False)

@@ -1,0 +1,82 @@
+"""Which shapes come back: the rule by which the adaptive way has exact plans built."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain, repeat
+
+import pytest
+
+from cudnn_backend_py.execution.returning import LONG, OFTEN, VISITS, Returning
+
+
+def back(calls: Iterable[object]) -> dict[object, int]:
+    """Return the shapes that come back, and by which of their calls that shows."""
+    returning, found, seen = Returning(), {}, dict[object, int]()
+    for shape in calls:
+        seen[shape] = seen.get(shape, 0) + 1
+        left = returning.calls_left(shape)
+        returning.note(shape)
+        after = returning.calls_left(shape)
+        assert (left <= 1) == (after == 0), "it is known a call before"
+        if not after:
+            found.setdefault(shape, seen[shape])
+    return found
+
+
+def layers(shapes: Iterable[object], count: int = 12) -> Iterator[object]:
+    """Yield the calls of a model that calls each shape in all its layers."""
+    return chain.from_iterable(repeat(shape, count) for shape in shapes)
+
+
+def test_the_only_shape_comes_back_before_its_tenth_call() -> None:
+    assert back(repeat("a", 9)) == {"a": OFTEN}
+    assert OFTEN < 10
+
+
+@pytest.mark.parametrize("count", [12, 80])
+def test_layers_of_one_step_are_one_visit(count: int) -> None:
+    assert set(back(layers(range(100), count))) == {0}, "only the first shape, which might have been the only one"
+
+
+def test_two_steps_of_one_length_by_chance_are_no_sign() -> None:
+    assert set(back(layers([0, 1, 2, 2, 3, 4]))) == {0}
+
+
+def test_shapes_in_turns_come_back() -> None:
+    found = back(list(range(50)) * 9)
+    assert found == dict.fromkeys(range(50), VISITS)
+    assert VISITS < 10
+
+
+def test_buckets_of_lengths_come_back() -> None:
+    assert set(back(layers([1, 2, 3] * VISITS))) == {1, 2, 3}
+
+
+def test_program_that_changes_its_one_shape_gets_there() -> None:
+    found = back([*layers(["a"] * 1000), *layers(["b"] * 1000)])
+    assert found == {"a": OFTEN, "b": LONG}
+
+
+def test_what_is_kept_is_bounded_and_forgets_the_oldest() -> None:
+    returning = Returning()
+    for shape in range(100_000):
+        returning.note(shape)
+    assert len(returning._visits) <= 1024
+    for other in ("b", "c", "d"):
+        returning.note(99_999)
+        returning.note(other)
+    assert returning.calls_left(99_999) == 0
+    assert returning.calls_left(0) > 1
+
+
+def test_calls_told_late_count_only_while_the_visit_goes_on() -> None:
+    returning = Returning()
+    returning.note("a")
+    returning.note_more("a", OFTEN - 3)
+    assert returning.calls_left("a") == 2
+    returning.note("b")
+    returning.note_more("a", 1000)
+    returning.note_more("b", 1)
+    assert returning.calls_left("b") > 1, "a's calls are none of b's"
+    assert returning.calls_left("a") > 1
