@@ -53,7 +53,12 @@ def test_what_is_written_in_c_is_optional(monkeypatch: pytest.MonkeyPatch) -> No
         Extension=lambda name, **rest: SimpleNamespace(name=name, **rest), setup=lambda **rest: seen.update(rest)
     )
     monkeypatch.setitem(sys.modules, "setuptools", recorder)
+    for name in ("build_ext", "bdist_wheel"):
+        command = SimpleNamespace(**{name: type(name, (), {"get_tag": lambda _: ("cp311", "cp311", "linux_x86_64")})})
+        monkeypatch.setitem(sys.modules, f"setuptools.command.{name}", command)
     runpy.run_path(str(ROOT / "setup.py"))
+    assert seen["cmdclass"]["bdist_wheel"]().get_tag() == ("py3", "none", "linux_x86_64")
+    assert seen["cmdclass"]["build_ext"]().get_ext_filename("a.b._c") == "a/b/_c.so"
     made = {item.name.rpartition(".")[2]: item for item in seen["ext_modules"]}
     assert set(made) == {"_driver_stub", "_fast_call"}
     assert "-Wl,-soname,libcuda.so.1" in made["_driver_stub"].extra_link_args

@@ -24,7 +24,7 @@ def measured(folder: Path, name: str, *options: str) -> Any:
 
 
 def measured_quietly(folder: Path, name: str, *options: str) -> tuple[Any, dict[str, bool]]:
-    """Return the record and what passed; again while the GPU's memory grows, which other processes use too: a leak is always seen."""
+    """Return the record and what passed; again while GPU memory grows, which others use too: a leak is always seen."""
     for _ in range(3):
         record = measured(folder, name, *options)
         found = passed(record)
