@@ -13,7 +13,9 @@ calls have tables of their own in the workspace, which a replay writes again.
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -145,6 +147,8 @@ class ClassPlan:
         allocate = partial(torch_memory, self.device) if isinstance(workspace, str) else workspace
         self._allocate: Callable[[int], Any] | None = allocate
         self._memory = Memory(self.device)
+        finalizer: Any = weakref.finalize(self, _free, self._memory, os.getpid())
+        finalizer.atexit = False
         self._local = threading.local()
         self._current_stream: Callable[[], int] | None = None
         self.streams: set[int] = set()
@@ -364,6 +368,11 @@ class ClassPlan:
         """Free what it holds but the plan, which others may share; work on the device must have finished."""
         self._local = threading.local()
         self._memory.free()
+
+
+def _free(memory: Memory, process: int) -> None:
+    if os.getpid() == process:  # the CUDA context is gone after a fork
+        memory.free()
 
 
 class _State:
