@@ -13,7 +13,9 @@ calls have tables of their own in the workspace, which a replay writes again.
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -145,6 +147,9 @@ class ClassPlan:
         allocate = partial(torch_memory, self.device) if isinstance(workspace, str) else workspace
         self._allocate: Callable[[int], Any] | None = allocate
         self._memory = Memory(self.device)
+        finalizer: Any = weakref.finalize(self, _free, self._memory, os.getpid())
+        finalizer.atexit = False
+        self._free_tables: dict[int, list[int]] = {}
         self._local = threading.local()
         self._current_stream: Callable[[], int] | None = None
         self.streams: set[int] = set()
@@ -343,12 +348,10 @@ class ClassPlan:
             size += _round_up(tensor.bytes * tensor.count(s))
         return places, size
 
-    def make_tables(self) -> tuple[int, Any]:
-        """Return the address of memory for :attr:`tables` on the current stream, and what holds it."""
-        if self._allocate is None:
-            return self._memory.allocate(self.table_bytes), None
-        held = self._allocate(self.table_bytes)
-        return place(held, "tables"), held
+    def make_tables(self, stream: int) -> OwnTables:
+        """Return memory for :attr:`tables` that stay, which the plan owns: a framework may count what it allocates."""
+        free = self._free_tables.setdefault(stream, [])
+        return OwnTables(free.pop() if free else self._memory.allocate(self.table_bytes), free)
 
     def _take_workspace(self, state: _State, size: int) -> tuple[int, Any]:
         """Return the address of a workspace, and what holds it."""
@@ -363,7 +366,23 @@ class ClassPlan:
     def close(self) -> None:
         """Free what it holds but the plan, which others may share; work on the device must have finished."""
         self._local = threading.local()
+        self._free_tables = {}
         self._memory.free()
+
+
+def _free(memory: Memory, process: int) -> None:
+    if os.getpid() == process:  # the CUDA context is gone after a fork
+        memory.free()
+
+
+class OwnTables:
+    """Memory for the tables of calls on one stream; given back, later calls on that stream may write there."""
+
+    def __init__(self, address: int, free: list[int]) -> None:
+        self.address, self._free = address, free
+
+    def __del__(self) -> None:
+        self._free.append(self.address)
 
 
 class _State:
@@ -379,14 +398,14 @@ class _State:
             self._prepare = Prepare(stream)
         self.own = self.own_bytes = 0
         self._make_tables = owner.make_tables
-        self._tables: tuple[int, Any] | None = None
+        self._tables: OwnTables | None = None
         self._row: tuple[int, ...] | None = None  # by which these tables were written
 
     def tables(self) -> int:
         """Return the address of tables that nobody else writes, which no CUDA graph must hold."""
         if self._tables is None:
-            self._tables = self._make_tables()
-        return self._tables[0]
+            self._tables = self._make_tables(self.stream)
+        return self._tables.address
 
     def run(
         self, blocks: int, row: tuple[int, ...], addresses: tuple[int, ...], workspace: int, *, keeps: bool

@@ -239,16 +239,16 @@ def class_recipe(
     packed = named["q"].dim() == 3
     known, state = sources(inputs, outputs), plan.state()
     table = named["block_table"]
-    own_tables, tables = plan.make_tables() if sequences.is_uniform else (0, None)
+    tables = plan.make_tables(state.stream) if sequences.is_uniform else None
     pieces: list[Number] = [
-        0 if own_tables else plan.table_bytes,
+        plan.table_bytes if tables is None else 0,
         *[slots.size(x.bytes, {"q": T_Q, "kv": T_KV}.get(x.tokens), x.count(sequences)) for x in plan.scratch],
         plan.plan.workspace_bytes,
     ]
     count = len(plan.names)
 
     def place_of_table(offset: int) -> Any:
-        return own_tables + offset if own_tables else (PIECE, 0, offset)
+        return (PIECE, 0, offset) if tables is None else tables.address + offset
 
     scratches = [(PIECE, 1 + at, 0) for at in range(len(plan.scratch))]
     given = [known[name] for name in plan.names]
@@ -302,7 +302,7 @@ def class_recipe(
         own_piece=len(pieces) - 1 if plan.plan.workspace_bytes else -1,
         cost=b * q * kv,
         operator=operator,
-        keeps_tables=bool(own_tables),
+        keeps_tables=tables is not None,
         notice=notice,
     )
 

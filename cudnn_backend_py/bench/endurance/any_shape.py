@@ -1,7 +1,8 @@
 """Attention of ever new shapes by known classes: what the first call of a shape costs the host; that memory stays flat.
 
-Every shape is another batch and length; the plans of their classes are built before. Some results are compared with
-torch's in float64. Beside it: what torch itself takes for such a call, and for the memory of its output.
+Every shape is another batch and length; the plans of their classes are built before. First calls of more shapes are
+compared with torch's in float64 afterwards: products of float64 load kernels, whose memory is none of the operator's.
+Beside it: what torch itself takes for such a call, and for the memory of its output.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ HEADS, HEAD_DIM = 2, 64
 BATCHES, LENGTHS = 64, 2048
 BATCHES_BACKWARD = 16  # the classes of both passes are to find room in the pool
 CHECKPOINTS = 20
-COMPARED = 200  # comparisons
+COMPARED = 200  # more shapes, at most: as many as a tenth of the others
+SLOWEST = 5  # calls that are told one by one
 FLAT_BYTES = 8 << 20  # growth after the first tenth that is none
 OF_TORCH = 1000  # calls of torch's that are timed
 _PATIENCE_S = 120.0  # for all plans
@@ -92,9 +94,10 @@ class _Calls:
             made = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
             if self.backward:
                 torch.autograd.grad(made, (q, k, v), d_o)
-            end = time.perf_counter_ns()
+            flash = time.perf_counter_ns() - start
+        start = time.perf_counter_ns()
         torch.empty_strided(q.shape, q.stride(), dtype=q.dtype, device=q.device)
-        return (end - start) / 1e6, (time.perf_counter_ns() - end) / 1e6
+        return flash / 1e6, (time.perf_counter_ns() - start) / 1e6
 
     def error(self, batch: int, seq: int) -> float:
         """Return the relative error of a call, against float64 of the first, the last and one sequence between."""
@@ -170,16 +173,16 @@ def run(options: argparse.Namespace) -> None:
     begin = time.perf_counter()
     _build_classes(calls)
     built_s = round(time.perf_counter() - begin, 1)
-    shapes = new_shapes(options.shapes, batches=calls.batches)
+    shapes = new_shapes(options.shapes + COMPARED, batches=calls.batches)
+    others = shapes[len(shapes) - min(COMPARED, len(shapes) // 10) :]
+    shapes = shapes[: len(shapes) - len(others)][: options.shapes]
     begin = time.perf_counter()
     spent, points = np.zeros(len(shapes)), []
-    worst, compared, done, step = 0.0, 0, 0, max(1, len(shapes) // CHECKPOINTS)
+    done, step = 0, max(1, len(shapes) // CHECKPOINTS)
     for done, shape in enumerate(shapes, 1):
         spent[done - 1] = calls(*shape)[0]
         if done % 64 == 0:
             torch.cuda.synchronize()  # a call is not to wait until the GPU has room for it
-        if done % (len(shapes) // COMPARED or 1) == 0:
-            worst, compared = max(worst, calls.error(*shape)), compared + 1
         if done % step == 0:
             torch.cuda.synchronize()
             torch.cuda.empty_cache()
@@ -190,6 +193,7 @@ def run(options: argparse.Namespace) -> None:
     torch.cuda.synchronize()
     spent = spent[:done]
     seconds = round(time.perf_counter() - begin, 1)
+    errors = [calls.error(*shape) for shape in others]
     of_torch = np.array([calls.of_torch(*shape) for shape in shapes[:OF_TORCH]])
     record: dict[str, Any] = {
         **start_record("any-shape", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")),
@@ -201,10 +205,14 @@ def run(options: argparse.Namespace) -> None:
         "shapes": done,
         "seconds": seconds,
         "first_call_ms": _spread(spent),
+        "slowest": [
+            {"number": int(at) + 1, "shape": shapes[at], "ms": round(float(spent[at]), 3)}
+            for at in np.argsort(-spent)[:SLOWEST]
+        ],
         "torch_flash_ms": _spread(of_torch[:, 0]),
         "torch_empty_ms": _spread(of_torch[:, 1]),
-        "compared": compared,
-        "largest_relative_error": worst,
+        "compared": len(errors),
+        "largest_relative_error": max(errors, default=0.0),
         "points": points,
     }
     record["accepted"] = judge(record, ACCEPTED)

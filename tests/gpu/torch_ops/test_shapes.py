@@ -330,6 +330,27 @@ def test_tables_that_stay_are_those_of_the_call() -> None:
         assert error(o, want[s]) < 2e-3
 
 
+@pytest.mark.usefixtures("compiled_step")
+def test_a_larger_class_stands_in_until_the_better_one_is_built() -> None:
+    clear_plans()
+    attention(*(x.detach() for x in make(4, 1024)[:3]), causal=True, shapes="any")
+    for s in (100, 101, 102, 103):
+        q, k, v, d_o = make(2, s)
+        o = attention(q.detach(), k.detach(), v.detach(), causal=True, shapes="any")
+        assert error(o, gradients({"q": q, "k": k, "v": v}, d_o, Masks(right_bound=0))["o"]) < 4e-3
+    assert shared_pool().wait()
+    there = [shared_pool().find(key) for key in shared_pool().keys_there()]
+    better = next(held.plan for held in there if held is not None and held.plan.bounds.q == 128)
+    for s in (104, 105, 106):
+        q, k, v = (x.detach() for x in make(2, s)[:3])
+        attention(q, k, v, causal=True, shapes="any")
+    assert better.streams, "it took over in the compiled step, too"
+    known = len(ways._ways)
+    q, k, v = (x.detach() for x in make(2, 107)[:3])
+    attention(q, k, v, causal=True, shapes="any")
+    assert len(ways._ways) == known
+
+
 def test_layers_of_one_step_are_no_return() -> None:
     clear_plans()
 

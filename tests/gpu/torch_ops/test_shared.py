@@ -18,7 +18,7 @@ import pytest
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the step is torch's")
 
-from cudnn_backend_py.execution.class_plan import ClassPlan, Sequences  # noqa: E402
+from cudnn_backend_py.execution.class_plan import ClassPlan, OwnTables, Sequences  # noqa: E402
 from cudnn_backend_py.graph.attention.shape_class import Bounds, bounds_of, class_graph, class_problem  # noqa: E402
 from cudnn_backend_py.native.fast_call import _Call  # noqa: E402
 from cudnn_backend_py.system.version import Version  # noqa: E402
@@ -49,8 +49,9 @@ class Described(ClassPlan):
     def state(self) -> Any:
         return self._state
 
-    def make_tables(self) -> tuple[int, Any]:
-        return 1 << 40, None
+    def make_tables(self, stream: int) -> OwnTables:
+        assert stream == self._state.stream
+        return OwnTables(1 << 40, [])
 
 
 class FakeCall:

@@ -1,0 +1,129 @@
+"""Which calls the compiled step leaves to Python, where shapes that come back are to have plans of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain, repeat
+from typing import Any, cast
+
+import pytest
+
+from cudnn_backend_py.execution.any_shape import Kin
+from cudnn_backend_py.execution.plan_pool import Held, PlanPool
+from cudnn_backend_py.execution.returning import OFTEN, VISITS
+from cudnn_backend_py.torch_ops import ways
+from cudnn_backend_py.torch_ops.ways import _Exact, _Kind, _Notice
+
+Shape = tuple[int, int, int]
+
+
+class FakeExact:
+    """The exact way of a shape, as far as a notice looks at it."""
+
+    def __init__(self) -> None:
+        self.ready = self.hopeless = False
+        self.wanted = 0
+
+    def is_there(self) -> bool:
+        return self.ready
+
+    def is_hopeless(self) -> bool:
+        return self.hopeless
+
+    def want(self, calls: int) -> None:
+        self.wanted += calls
+
+
+class Step:
+    """The compiled step with one recipe, and the adaptive way behind it."""
+
+    def __init__(self, notice: _Notice, kind: _Kind) -> None:
+        self.notice, self.kind = notice, kind
+        self.told = self.silent = self.untold = 0
+        self.last: Shape | None = None
+        self.exact: dict[Shape, FakeExact] = {}
+
+    def call(self, shape: Shape) -> bool:
+        """Return whether the step ran a call, not Python."""
+        if shape == self.last and self.silent:
+            self.silent, self.untold = self.silent - 1, self.untold + 1
+            return True
+        self.told += 1
+        self.silent, self.untold, self.last = self.notice(self.untold, shape), 0, shape
+        if self.silent >= 0:
+            return True
+        self.silent = 0
+        self.kind.returning.note(shape)
+        if not self.kind.returning.calls_left(shape) and shape not in self.exact:
+            self.exact[shape] = FakeExact()
+            self.kind.add(shape, cast(_Exact, self.exact[shape]))
+        return False
+
+    def calls(self, shapes: Iterable[int]) -> list[bool]:
+        return [self.call((2, s, s)) for s in shapes]
+
+
+@pytest.fixture
+def kind() -> _Kind:
+    return _Kind(cast(Kin, None))
+
+
+@pytest.fixture
+def step(kind: _Kind) -> Step:
+    return Step(_Notice(None, kind), kind)
+
+
+def test_the_only_shape_is_python_s_once_it_comes_back(step: Step) -> None:
+    assert step.calls([100] * OFTEN) == [True] * (OFTEN - 1) + [False]
+    assert list(step.exact) == [(2, 100, 100)]
+
+
+def test_layers_ask_for_no_plan_and_tell_little(step: Step) -> None:
+    step.calls([64] * 12)
+    step.told = 0
+    ran = step.calls(chain.from_iterable(repeat(s, 12) for s in range(100, 200)))
+    assert all(ran)
+    assert step.told <= 100 * 12 // 3
+    assert list(step.exact) == [(2, 64, 64)]
+
+
+def test_the_third_visit_is_python_s(step: Step) -> None:
+    assert step.calls([100, 200] * (VISITS - 1)) == [True] * 2 * (VISITS - 1)
+    assert step.calls([100, 200]) == [False, False]
+    assert len(step.exact) == 2
+
+
+def test_python_takes_over_when_the_exact_plan_is_there(step: Step) -> None:
+    step.calls([100] * OFTEN)
+    exact = step.exact[2, 100, 100]
+    assert step.calls([100] * 5) == [True] * 5
+    assert exact.wanted >= 4, "it is asked for again, if it had no room"
+    exact.ready = True
+    assert step.calls([100]) == [False]
+
+
+def test_a_plan_that_cannot_be_is_not_waited_for(step: Step) -> None:
+    step.calls([100] * OFTEN)
+    step.exact[2, 100, 100].hopeless = True
+    step.told = 0
+    assert all(step.calls([100] * 1000))
+    assert step.told == 1
+
+
+def test_shapes_in_turns_are_told_apart_though_each_has_its_recipe(kind: _Kind) -> None:
+    steps = [Step(_Notice(None, kind), kind) for _ in range(2)]
+    for _ in range(9):
+        for step, s in zip(steps, (100, 900), strict=True):
+            step.calls([s])
+    assert [list(step.exact) for step in steps] == [[(2, 100, 100)], [(2, 900, 900)]]
+
+
+def test_a_class_that_stands_in_gives_way(monkeypatch: pytest.MonkeyPatch, kind: _Kind) -> None:
+    pool = PlanPool()
+    monkeypatch.setattr(ways, "shared_pool", lambda: pool)
+    for notice in (_Notice("better", None), _Notice("better", kind)):
+        assert notice(0, (2, 100, 100)) >= 0
+        held: Any = Held("better", None, 0)
+        pool._held["better"] = held
+        assert notice(0, (2, 100, 100)) < 0
+        pool._held.clear()
