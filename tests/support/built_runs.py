@@ -35,13 +35,12 @@ from cudnn_backend_py import (
 from cudnn_backend_py.graph.formats import encode
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.tuning.agreement import TOLERANCES, compare, limit_of
-from tests.support.built import BUILT, inputs_of
+from tests.support.built import AGREES, BUILT, REFUSED, inputs_of
 from tests.support.child import run_python
 
-__all__ = ["AGREES", "RECORD", "limit_for", "run_graph"]
+__all__ = ["limit_for", "run_graph", "run_in_child"]
 
-RECORD = Path(__file__).parents[2] / "logs" / "operations-h200-cudnn-9.19.0.json"
-KIND, AGREES = "operations", "agrees"
+KIND = "operations"
 WORKERS = 8
 LIMIT_S = 90
 WORDS = 1500  # characters kept of what cuDNN says
@@ -63,11 +62,11 @@ def run_graph(name: str) -> dict[str, Any]:
     try:
         asked = OperationGraph(graph, target)
         answers = [asked.heuristics(mode) for mode in ("A", "FALLBACK")]
-    except (NotSupported, UsageError) as error:  # the latter of kinds that a library does not know yet
-        return {"said": "refused", "words": str(error)[:WORDS]}
+    except (CudnnStatusError, NotSupported, UsageError) as error:  # the last of kinds that a library lacks
+        return {"said": REFUSED, "words": str(error)[:WORDS]}
     configs = [config for answer in answers for config in answer.configs]
     if not configs:
-        return {"said": "refused", "words": "\n".join(answer.answer.text for answer in answers)[:WORDS]}
+        return {"said": REFUSED, "words": "\n".join(answer.answer.text for answer in answers)[:WORDS]}
     return _run_first(graph, configs, inputs_of(graph))
 
 
