@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from cudnn_backend_py import DataType, Graph, GraphBuilder, NotSupported
+from cudnn_backend_py import CudnnBackendError, DataType, Graph, GraphBuilder
 from cudnn_backend_py.generated.enums import MoeGroupedMatmulMode
 
 TOKENS, EXPERTS, TOP_K, CHANNELS, HIDDEN = 256, 8, 2, 128, 256
@@ -26,28 +26,28 @@ def graph(*, down: bool = False) -> Graph:
     if down:
         g.moe_grouped_matmul(token, weight, first, name="y", virtual=False)
     else:
-        index = g.tensor("index", (1, ROWS, 1), DataType.INT32)
+        index = g.tensor("index", (1, ROWS, 1), DataType.INT64)
         mode = MoeGroupedMatmulMode.GATHER
         g.moe_grouped_matmul(token, weight, first, mode=mode, token_index=index, name="y", virtual=False)
     return g.graph()
 
 
-def route(scores: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
+def route(scores: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
     """Return which scores [tokens, experts] are chosen, row by row in the experts' order; their tokens; first rows."""
     chosen = np.argsort(-scores, axis=1)[:, :TOP_K].reshape(-1)
     order = np.argsort(chosen, kind="stable")
     first = np.searchsorted(chosen[order], np.arange(EXPERTS))
-    return chosen[order], (order // TOP_K).astype(np.int32), first.astype(np.int32)
+    return chosen[order], order // TOP_K, first.astype(np.int32)
 
 
 def main() -> None:
     """Run on the GPU of this process and compare with NumPy; without one, print the verdict for an H100."""
-    from cudnn_backend_py import EnvironmentNotReady, explain, plan
+    from cudnn_backend_py import explain, plan
 
     up, down = graph(), graph(down=True)
     try:
         runs = plan(up), plan(down)
-    except (EnvironmentNotReady, NotSupported) as error:
+    except CudnnBackendError as error:
         print(error)
         for half in (up, down):
             verdict = explain(half, "h100")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cudnn_backend_py import DataType, Graph, GraphBuilder, NotSupported, interpret
+from cudnn_backend_py import CudnnBackendError, DataType, Graph, GraphBuilder, interpret
 
 BATCH, HEADS, SEQUENCE, HEAD_DIM = 2, 4, 256, 64
 
@@ -26,12 +26,12 @@ def graph() -> Graph:
 
 
 def main() -> None:
-    """Run on the GPU of this process and compare with the interpreter; without one, print the verdict for an H100."""
-    from cudnn_backend_py import EnvironmentNotReady, explain, plan
+    """Run on the GPU of this process and compare with the interpreter; else print the verdict for an H100."""
+    from cudnn_backend_py import explain, plan
 
     try:
         run = plan(graph())
-    except (EnvironmentNotReady, NotSupported) as error:
+    except CudnnBackendError as error:
         verdict = explain(graph(), "h100")
         why = "" if verdict.cause is None else f": {verdict.cause.headline}"
         print(f"{error}\non {verdict.target_title}, cuDNN {verdict.cudnn}: {verdict.outcome}{why}")

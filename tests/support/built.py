@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -27,8 +29,22 @@ from cudnn_backend_py.graph.formats import round_to
 from cudnn_backend_py.graph.interpret import OPERATIONS as INTERPRETED
 from cudnn_backend_py.graph.interpret.run import Numbers
 from cudnn_backend_py.graph.strides import channels_last
+from cudnn_backend_py.plans.refusals import furthest_reason, read_refusals
 
-__all__ = ["BUILT", "FRONTEND", "KINDS", "PAGE", "Built", "bilinear_upsampling", "inputs_of", "operations_page"]
+__all__ = [
+    "AGREES",
+    "BUILT",
+    "FRONTEND",
+    "KINDS",
+    "PAGE",
+    "REFUSED",
+    "Built",
+    "bilinear_upsampling",
+    "inputs_of",
+    "operations_page",
+    "read_records",
+    "seen",
+]
 
 D, M, N, P, R, T = DescriptorType, MoeGroupedMatmulMode, NormMode, PointwiseMode, ResampleMode, DataType
 
@@ -36,6 +52,8 @@ KINDS = [kind for kind in DescriptorType if kind.name.startswith("OPERATION_")]
 LAST: dict[str, Any] = {"strides": "channels_last"}
 OUT: dict[str, Any] = {"virtual": False}
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
+RECORDS = sorted(PAGE.parents[1].glob("logs/operations-*.json"))  # of tests/support/built_runs.py
+AGREES, REFUSED = "agrees", "refused"
 
 # The methods of cudnn-frontend's pygraph that add an operation of the kind; what it has none for is left out.
 FRONTEND: dict[DescriptorType, tuple[str, ...]] = {
@@ -447,7 +465,7 @@ def _moe(g: GraphBuilder) -> None:
 
 @_add(D.OPERATION_MOE_GROUPED_MATMUL, "moe_grouped_matmul", name="experts, gathered", io=T.BFLOAT16)
 def _gathered(g: GraphBuilder) -> None:
-    index = g.tensor("token_index", (1, 256, 1), T.INT32)
+    index = g.tensor("token_index", (1, 256, 1), T.INT64)
     g.moe_grouped_matmul(**_experts(g, tokens=128), mode=M.GATHER, token_index=index, **OUT)
 
 
@@ -590,7 +608,10 @@ def _gradients(
     p = g.pointwise(P.EXP, g.pointwise(P.SUB, scores, stats), data_type=T.HALF)
     turned: dict[str, Any] = {"strides": (4 * 128 * 128, 128 * 128, 1, 128)}
     g.matmul(g.reshape(p, (2, 4, 128, 128), **turned), do, name="dv", **OUT)
-    rows = g.reduction(ReduceTensorOp.ADD, g.pointwise(P.MUL, do, o), (2, 4, 128, 1))
+    rows, total = (
+        g.tensor(name, (*HEADS[:3], size), T.FLOAT, scratch=True) for name, size in (("rows", 1), ("sum", 64))
+    )
+    g.reduction(ReduceTensorOp.ADD, g.pointwise(P.MUL, do, o), rows.dims, out=rows)
     ds = g.pointwise(P.MUL, g.pointwise(P.SUB, g.matmul(do, values), rows), p)
     if band:
         g.contract_band_matrix(
@@ -598,10 +619,8 @@ def _gradients(
         )
     ds = g.pointwise(P.MUL, ds, g.scalar(0.125), data_type=T.HALF)
     g.matmul(g.reshape(ds, (2, 4, 128, 128), **turned), q, name="dk", **OUT)
-    dq: dict[str, Any] = {"out": g.tensor("dq_accum", HEADS, T.FLOAT, scratch=True)} if band else {"name": "dq", **OUT}
-    made = g.matmul(ds, g.reshape(keys, HEADS, data_type=T.HALF), **dq)
-    if band:  # Blackwell wants the sum in memory
-        g.pointwise(P.IDENTITY, made, name="dq", **OUT)
+    g.matmul(ds, g.reshape(keys, HEADS, data_type=T.HALF), out=total)
+    g.pointwise(P.IDENTITY, total, name="dq", **OUT)
 
 
 BAND = 16  # columns before the diagonal that have a bias of their own
@@ -654,6 +673,7 @@ def inputs_of(graph: Graph, seed: int = 0) -> dict[str | int, Numbers]:
             continue
         if tensor.name == "offsets":
             value: Numbers = np.sort(random.integers(0, 256, tensor.dims), axis=0)
+            value[0] = 0
         elif tensor.name == "token_ks":
             value = np.arange(256).reshape(tensor.dims) % 2
         elif tensor.name == "token_index":
@@ -691,16 +711,51 @@ def _cell(kind: DescriptorType) -> str:
     return "; ".join([*([", ".join(found)] if found else ["none"]), *notes])
 
 
+def read_records() -> dict[str, dict[str, dict[str, Any]]]:
+    """Return what became of each graph on a GPU, by the GPU and the cuDNN version."""
+    found = {}
+    for path in RECORDS:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        facts = record["environment"]
+        found[f"{facts['gpus'][0].removeprefix('NVIDIA ')}, {facts['cudnn']}"] = record["graphs"]
+    return found
+
+
+_NEEDS = re.compile(r"needs (cuDNN [0-9.]+[0-9])")
+
+
+def seen(found: Mapping[str, Any]) -> str:
+    """Return in few words what became of a graph: `agrees`, or why not."""
+    if found["said"] != REFUSED:
+        return str(found["said"])
+    needs = _NEEDS.search(found["words"])
+    if needs:
+        return f"needs {needs[1]}"
+    reason = furthest_reason(read_refusals(found["words"]))
+    words = (found["words"] if reason is None else reason.statement).splitlines()[0]
+    return f"refused: `{words.removeprefix('cudnn-status: ')}`"
+
+
+def _ran(kind: DescriptorType, graphs: Mapping[str, Any]) -> str:
+    """Return how many graphs of a kind agree with the interpreter on a GPU, and what becomes of the others."""
+    names = [name for name, case in BUILT.items() if case.kind is kind]
+    said = [seen(graphs[name]) for name in names]
+    others = dict.fromkeys(words for words in said if words != AGREES)
+    return "; ".join([f"{said.count(AGREES)} of {len(names)}", *others])
+
+
 def kinds_table() -> str:
     """Return the table of all kinds."""
     found = {case.kind for case in BUILT.values()}
     supported = {case.kind for case in BUILT.values() if case.supported}
+    records = read_records()
+    ran = {BUILT[name].kind for graphs in records.values() for name, item in graphs.items() if item["said"] == AGREES}
     lines = [
         f"{len(KINDS)} kinds: {len(found)} with a method, {len(INTERPRETED)} interpreted, {len(KINDS)} in JSON and the",
-        f"log, {len(FRONTEND)} under a name of cudnn-frontend, {len(supported)} supported.",
+        f"log, {len(FRONTEND)} under a name of cudnn-frontend, {len(supported)} supported, {len(ran)} run on a GPU.",
         "",
-        "| operation | builder | interpreter | JSON, log | cudnn-frontend | supported |",
-        "|---|---|---|---|---|---|",
+        f"| operation | builder | interpreter | JSON | log | cudnn-frontend | supported | {' | '.join(records)} |",
+        "|---" * (7 + len(records)) + "|",
     ]
     for kind in sorted(KINDS):
         methods = dict.fromkeys(case.method for case in BUILT.values() if case.kind is kind)
@@ -710,8 +765,10 @@ def kinds_table() -> str:
             ", ".join(f"`{name}`" for name in methods),
             f"{runs}, but for {_REFUSES[kind]}" if kind in _REFUSES else runs,
             "yes",
+            "yes",
             ", ".join(f"`{name}`" for name in FRONTEND.get(kind, ())) or "no name there",
             _cell(kind),
+            *(_ran(kind, graphs) for graphs in records.values()),
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -719,11 +776,22 @@ def kinds_table() -> str:
 
 def graphs_table() -> str:
     """Return the table of the graphs that were asked about."""
-    lines = ["| graph | operation | supported | refused with |", "|---|---|---|---|"]
+    records = read_records()
+    lines = [
+        f"| graph | operation | supported | refused with | {' | '.join(records)} |",
+        "|---" * (4 + len(records)) + "|",
+    ]
     for name, case in BUILT.items():
         kind, words = case.kind.name.removeprefix("OPERATION_"), case.refused and f"`{case.refused}`"
-        lines.append(f"| {name} | {kind} | {', '.join(case.supported) or 'none'} | {words} |")
+        ran = (_errors(graphs[name]) for graphs in records.values())
+        lines.append(f"| {' | '.join((name, kind, ', '.join(case.supported) or 'none', words, *ran))} |")
     return "\n".join(lines)
+
+
+def _errors(found: Mapping[str, Any]) -> str:
+    """Return the largest relative error of the outputs of a graph that agrees, and what is seen of others."""
+    said = seen(found)
+    return f"{max(item['relative'] for item in found['outputs'].values()):.0e}" if said == AGREES else said
 
 
 def operations_page() -> str:

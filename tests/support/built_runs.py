@@ -20,10 +20,13 @@ from cudnn_backend_py import (
     CudnnBackendError,
     CudnnStatusError,
     DataType,
+    DescriptorType,
     EngineConfig,
     Graph,
     NotSupported,
+    Operation,
     OperationGraph,
+    UsageError,
     build_plan,
     execute,
     interpret,
@@ -32,13 +35,12 @@ from cudnn_backend_py import (
 from cudnn_backend_py.graph.formats import encode
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.tuning.agreement import TOLERANCES, compare, limit_of
-from tests.support.built import BUILT, inputs_of
+from tests.support.built import AGREES, BUILT, REFUSED, inputs_of
 from tests.support.child import run_python
 
-__all__ = ["AGREES", "RECORD", "limit_for", "run_graph"]
+__all__ = ["limit_for", "run_graph", "run_in_child"]
 
-RECORD = Path(__file__).parents[2] / "logs" / "operations-h200-cudnn-9.19.0.json"
-KIND, AGREES = "operations", "agrees"
+KIND = "operations"
 WORKERS = 8
 LIMIT_S = 90
 WORDS = 1500  # characters kept of what cuDNN says
@@ -60,11 +62,11 @@ def run_graph(name: str) -> dict[str, Any]:
     try:
         asked = OperationGraph(graph, target)
         answers = [asked.heuristics(mode) for mode in ("A", "FALLBACK")]
-    except NotSupported as error:
-        return {"said": "refused", "words": str(error)[:WORDS]}
+    except (CudnnStatusError, NotSupported, UsageError) as error:  # the last of kinds that a library lacks
+        return {"said": REFUSED, "words": str(error)[:WORDS]}
     configs = [config for answer in answers for config in answer.configs]
     if not configs:
-        return {"said": "refused", "words": "\n".join(answer.answer.text for answer in answers)[:WORDS]}
+        return {"said": REFUSED, "words": "\n".join(answer.answer.text for answer in answers)[:WORDS]}
     return _run_first(graph, configs, inputs_of(graph))
 
 
@@ -80,6 +82,7 @@ def _run_first(graph: Graph, configs: list[EngineConfig], inputs: Mapping[Any, A
         given = {name: encode(value, graph.tensor(str(name)).data_type) for name, value in inputs.items()}
         # What the graph does not write stays NaN, as the interpreter has it.
         got = {tensor.name: _unwritten(tensor.dims, tensor.data_type) for tensor in graph.outputs}
+        _put_in_place(graph, given, got)
         execute(plan, {**given, **got})
         return {"plan": plan.tag, **_compared(graph, got, interpret(graph, inputs, rounding=True))}
     return {"said": "no plan is built", "words": words[:WORDS]}
@@ -87,6 +90,16 @@ def _run_first(graph: Graph, configs: list[EngineConfig], inputs: Mapping[Any, A
 
 def _unwritten(dims: tuple[int, ...], data_type: DataType) -> Any:
     return encode(np.full(dims, np.nan if data_type in TOLERANCES else 77.0), data_type)
+
+
+def _put_in_place(graph: Graph, given: Mapping[Any, Any], got: Mapping[str, Any]) -> None:
+    """Put the input of a concatenation that lies in the memory of the result there."""
+    for op in graph.ops:
+        if isinstance(op, Operation) and op.kind is DescriptorType.OPERATION_CONCAT:
+            place, axis, inputs = op.fields["inplace_index"], op.fields["axis"], op.fields["input"]
+            start = sum(tensor.dims[axis] for tensor in inputs[:place])
+            part = np.moveaxis(got[op.fields["output"].name], axis, 0)
+            part[start : start + inputs[place].dims[axis]] = np.moveaxis(given[inputs[place].name], axis, 0)
 
 
 def _compared(graph: Graph, got: Mapping[str, Any], want: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -69,8 +70,11 @@ def _int8_convolution_with_relu(graph: Graph) -> bool:
     return convolved and added and any(look.of_mode(graph, PointwiseMode.RELU_FWD))
 
 
-def _weight_gradient_after_half_a_norm(graph: Graph) -> bool:
-    """A weight gradient of what pointwise operations make of an image, unless they begin with a scale and a bias."""
+_SCALE_AND_BIAS = [PointwiseMode.MUL, PointwiseMode.ADD]
+
+
+def _before_weight_gradients(graph: Graph) -> Iterator[list[PointwiseMode]]:
+    """Yield for each weight gradient the pointwise operations that make its image, first to last."""
     written = {op.y.uid: op for op in graph.ops if isinstance(op, Pointwise) and op.y is not None}
     for op in look.of_kind(graph, DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER):
         modes: list[PointwiseMode] = []
@@ -78,9 +82,17 @@ def _weight_gradient_after_half_a_norm(graph: Graph) -> bool:
         while before is not None and len(modes) < len(graph.ops):
             modes.append(before.mode)
             before = None if before.x is None else written.get(before.x.uid)
-        if modes and modes[::-1][:2] != [PointwiseMode.MUL, PointwiseMode.ADD]:
-            return True
-    return False
+        yield modes[::-1]
+
+
+def _weight_gradient_of_part_of_a_norm(graph: Graph) -> bool:
+    """A weight gradient of pointwise operations that do not begin with a scale and a bias."""
+    return any(modes and modes[:2] != _SCALE_AND_BIAS for modes in _before_weight_gradients(graph))
+
+
+def _weight_gradient_of_a_norm(graph: Graph) -> bool:
+    """A weight gradient of a scale, a bias and what follows them."""
+    return any(modes[:2] == _SCALE_AND_BIAS for modes in _before_weight_gradients(graph))
 
 
 def _bilinear_half(graph: Graph) -> bool:
@@ -130,6 +142,15 @@ def _norm_block_scaled(graph: Graph) -> bool:
     written = {op.fields["y"].uid for op in look.of_kind(graph, DescriptorType.OPERATION_NORM_FORWARD)}
     quantized = look.of_kind(graph, DescriptorType.OPERATION_BLOCK_SCALE_QUANTIZE)
     return any(op.fields["x"].uid in written for op in quantized)
+
+
+def _gathered_by_32_bits(graph: Graph) -> bool:
+    """A matmul of experts that gathers its rows by indices of 32 bits."""
+    experts = look.of_kind(graph, DescriptorType.OPERATION_MOE_GROUPED_MATMUL)
+    return any(
+        op.fields["mode"] is MoeGroupedMatmulMode.GATHER and op.fields["token_index"].data_type is DataType.INT32
+        for op in experts
+    )
 
 
 def _fp8_expert_matmul(graph: Graph) -> bool:
@@ -329,7 +350,17 @@ def _experts(data_type: DataType) -> Graph:
     return g.graph()
 
 
-_NO_PLAN = "measured deviceless with 9.16.0 to 9.22.0 and 9.24.0 to 9.28.0 on sm_90"
+def _gathered(index_type: DataType) -> Graph:
+    """Return a matmul for each expert over rows that are gathered."""
+    g = GraphBuilder("gathered")
+    token, weight = g.tensor("token", (1, 64, 32)), g.tensor("weight", (4, 32, 16), strides=(512, 1, 32))
+    first, index = g.tensor("first", (4, 1, 1), DataType.INT32), g.tensor("index", (1, 128, 1), index_type)
+    mode = MoeGroupedMatmulMode.GATHER
+    g.moe_grouped_matmul(token, weight, first, mode=mode, token_index=index, name="y", virtual=False)
+    return g.graph()
+
+
+_NO_PLAN = "measured with 9.19.0 on sm_90, deviceless with 9.16.0 to 9.22.0 and 9.24.0 to 9.28.0"
 
 OTHER_OPERATIONS: tuple[Fault, ...] = (
     Fault(
@@ -418,22 +449,40 @@ OTHER_OPERATIONS: tuple[Fault, ...] = (
         "weight-gradient-prologue",
         what="a weight gradient of pointwise operations on an image other than a scale, a bias and what follows them",
         effect="the process ends by a segmentation fault while engines are chosen",
-        fix="add the scale, of ones, and the bias, of zeros, or leave the operations to a graph of their own",
+        fix="leave the operations to a graph of their own",
         source="tests/library/graph/test_faults.py",
         evidence=(
-            "measured with 9.28.0 on sm_100 and sm_103, deviceless: a ReLU, a bias, both, a scale, a scale and a ReLU; "
-            "a scale and a bias, with a ReLU and without, are answered"
+            "measured with 9.19.0 and 9.28.0 on sm_100 and sm_103, deviceless, with all engines: a ReLU, a bias, both; "
+            "with 9.28.0 a scale, and a scale and a ReLU, too"
         ),
         sm=(100, 103),
-        versions=Window(since=(9, 28, 0)),
-        graph=_weight_gradient_after_half_a_norm,
+        versions=Window(since=(9, 19, 0)),
+        graph=_weight_gradient_of_part_of_a_norm,
         step="check",
         reproductions={
             "": lambda: _weight_gradient(PointwiseMode.ADD, PointwiseMode.RELU_FWD),
             "relu": lambda: _weight_gradient(PointwiseMode.RELU_FWD),
         },
         unlike=lambda: _weight_gradient(PointwiseMode.MUL, PointwiseMode.ADD),
-        cure=lambda: _weight_gradient(PointwiseMode.MUL, PointwiseMode.ADD, PointwiseMode.RELU_FWD),
+        cure=_weight_gradient,
+    ),
+    Fault(
+        "weight-gradient-normed",
+        what="a weight gradient of an image, a scale, a bias and what follows them",
+        effect="the process ends by a segmentation fault while engines are chosen",
+        fix="use 9.28.0 or later, or leave the operations to a graph of their own",
+        source="tests/gpu/graph/test_faults.py",
+        evidence=(
+            "measured with 9.19.0 on sm_100, deviceless, with all engines; 9.28.0 answers; the versions between were "
+            "not asked"
+        ),
+        sm=(100, 103),
+        versions=Window(since=(9, 19, 0), until=(9, 28, 0)),
+        graph=_weight_gradient_of_a_norm,
+        step="check",
+        reproductions={"": lambda: _weight_gradient(*_SCALE_AND_BIAS, PointwiseMode.RELU_FWD)},
+        unlike=lambda: _weight_gradient(PointwiseMode.RELU_FWD),
+        cure=_weight_gradient,
     ),
     Fault(
         "bilinear-16-bits",
@@ -567,6 +616,19 @@ OTHER_OPERATIONS: tuple[Fault, ...] = (
         reproductions={"": lambda: _signal(wanted=True)},
         unlike=lambda: _signal(wanted=False),
         cure=lambda: _signal(wanted=False),
+    ),
+    Fault(
+        "moe-gather-32-bits",
+        what="a grouped matmul of experts that gathers its rows by INT32 indices",
+        effect="the indices are read as 64 bits each: an illegal address, or the rows of other tokens",
+        fix="use INT64 indices, or 9.21.0 or later",
+        source="tests/gpu/graph/test_faults.py",
+        evidence="measured with 9.19.0 on sm_90; kernels of 9.18.0 and 9.20.0 read 64 bits too, those of 9.21.0 do not",
+        versions=Window(since=(9, 18, 0), until=(9, 21, 0)),
+        graph=_gathered_by_32_bits,
+        reproductions={"": lambda: _gathered(DataType.INT32)},
+        unlike=lambda: _gathered(DataType.INT64),
+        cure=lambda: _gathered(DataType.INT64),
     ),
     Fault(
         "moe-matmul-fp8",

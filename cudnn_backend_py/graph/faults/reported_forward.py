@@ -294,8 +294,11 @@ REPORTED_FORWARD: tuple[Fault, ...] = (
     Fault(
         "paged-tail-not-finite",
         what="attention with paged K and V",
-        effect="O is NaN where the last page of a sequence holds NaN or an infinity behind its end: it is times 0",
-        fix="fill pages with zeros before they are used, or leave the pages out",
+        effect=(
+            "O is NaN where the last page of a sequence holds NaN or an infinity behind its end, which is multiplied "
+            "by 0; padding without pages does the same"
+        ),
+        fix="fill pages with zeros before they are used, or give sequences of one length without pages",
         source="tests/gpu/graph/test_faults.py",
         evidence="measured with 9.19.0 on sm_90",
         sm=(90,),
@@ -303,7 +306,7 @@ REPORTED_FORWARD: tuple[Fault, ...] = (
         depends_on="what lies behind the end of a sequence in its last page",
         reproductions={"": Reproduction(False, {"padding": True, "page_size": 16})},
         unlike=Reproduction(False, {"padding": True}),
-        cure=Reproduction(False, {"padding": True}),
+        cure=Reproduction(False, {}),
     ),
     Fault(
         "paged-attention-on-ada",

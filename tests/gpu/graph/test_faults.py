@@ -216,7 +216,11 @@ def gradient_of_q_apart(which: str) -> str:
 
 def tail_not_finite(which: str) -> str:
     """Keys and values with NaN behind the end of a sequence, in its last page or, without pages, up to the longest."""
-    p = attention_hazards.problem("paged-tail-not-finite" + which)
+    row = ROWS["paged-tail-not-finite"]
+    graph = graph_of(row.unlike if which == "padded" else row.reproductions[which])
+    use = read_attention(graph)
+    assert use is not None
+    p = use.problem
     numbers = attention_hazards.Numbers(p, backward=False)
     for name in ("k", "v"):
         memory = numbers.values[name]
@@ -226,8 +230,15 @@ def tail_not_finite(which: str) -> str:
             elif length % p.page_size:
                 pages = len(memory) // p.batch
                 memory[entry * pages + length // p.page_size, :, length % p.page_size :] = np.nan
-    graph = attention_hazards.graph_of("paged-tail-not-finite" + which)
     return attention_hazards.compare_graph(graph, numbers, first_config(graph))
+
+
+def gathered(which: str) -> str:
+    """A matmul of experts over rows that are gathered by indices."""
+    graph = row_graph("moe-gather-32-bits", which)
+    values = numbers(graph) | {"first": np.arange(0, 128, 32).reshape(4, 1, 1)}
+    values["index"] = np.random.default_rng(1).integers(0, 64, (1, 128, 1))
+    return differs(run_graph(graph, open_target(), values), interpret(graph, values, rounding=True))
 
 
 def compiled(which: str) -> str:
@@ -254,6 +265,8 @@ RUNS: dict[str, Callable[[], str]] = {
     "bounded-total-apart": lambda: gradient_of_q_apart(""),
     "bounded-total-apart:cure": lambda: gradient_of_q_apart("cure"),
     "paged-tail-not-finite": lambda: tail_not_finite(""),
+    "moe-gather-32-bits": lambda: gathered(""),
+    "moe-gather-32-bits:cure": lambda: gathered("cure"),
     "bilinear-16-bits": lambda: compiled(""),
     "bilinear-16-bits:bfloat16": lambda: compiled("bfloat16"),
     "bilinear-16-bits:cure": lambda: compiled("cure"),
@@ -262,7 +275,7 @@ RUNS: dict[str, Callable[[], str]] = {
     "matmul-with-gaps": lambda: as_interpreted(row_graph("matmul-with-gaps", ""), 11),
     "convolution-int8-relu": lambda: as_interpreted(row_graph("convolution-int8-relu", "")),
     "broadcast-add": broadcast_add,
-    "padded-tail-not-finite": lambda: tail_not_finite(":cure"),
+    "padded-tail-not-finite": lambda: tail_not_finite("padded"),
 }
 ASKED = (
     "padded-tail-not-finite",

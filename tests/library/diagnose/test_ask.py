@@ -39,6 +39,15 @@ def test_another_version_answers(asked: Judge) -> None:
     assert (newest.cudnn, newest.outcome) == (library().version_text, Outcome.NOT_SUPPORTED)
 
 
+def test_a_crash_of_a_weight_gradient_is_named_and_kept_out_of_this_process(asked: Judge) -> None:
+    row = next(row for row in FAULTS if row.code == "weight-gradient-prologue")
+    verdict = asked.ask(Question(row_graph(row.reproductions[""]), "b200"))
+    assert (verdict.outcome, verdict.stage, verdict.exit_code) == (Outcome.NOT_JUDGED, "heuristics", 2)
+    assert verdict.cause is not None
+    assert verdict.cause.headline.endswith(f"as is known of {row.what}")
+    assert any(row.code in hazard for hazard in verdict.hazards)
+
+
 def test_a_crash_in_heuristics_is_a_line_of_the_verdict(asked: Judge) -> None:
     verdict = asked.ask(Question(graph_of("inner-stride"), "sm90", OLDER))
     assert (verdict.outcome, verdict.stage, verdict.exit_code) == (Outcome.NOT_JUDGED, "heuristics", 2)

@@ -10,7 +10,17 @@ import pytest
 import cudnn_backend_py.frontend as cudnn
 from cudnn_backend_py import DescriptorType, GraphBuilder, graph_from_json, graph_to_json
 from cudnn_backend_py.graph.interpret import OPERATIONS, interpret
-from tests.support.built import BUILT, FRONTEND, KINDS, PAGE, inputs_of, operations_page
+from tests.support.built import (
+    AGREES,
+    BUILT,
+    FRONTEND,
+    KINDS,
+    PAGE,
+    REFUSED,
+    inputs_of,
+    operations_page,
+    read_records,
+)
 
 
 def test_the_page_is_up_to_date() -> None:
@@ -50,3 +60,17 @@ def test_the_interpreter_runs_it(name: str) -> None:
 @pytest.mark.parametrize("kind", FRONTEND, ids=lambda kind: kind.name)
 def test_the_frontend_has_the_names(kind: DescriptorType) -> None:
     assert all(callable(getattr(cudnn.pygraph, name)) for name in FRONTEND[kind])
+
+
+DIFFERENT: dict[str, str] = {}  # graphs that a GPU computes otherwise, and why
+
+
+@pytest.mark.parametrize("where", read_records())
+def test_every_graph_is_recorded_and_agrees_where_a_gpu_ran_it(where: str) -> None:
+    """tests/gpu/graph/test_built.py runs them again."""
+    graphs = read_records()[where]
+    assert list(graphs) == list(BUILT)
+    others = {name for name, found in graphs.items() if found["said"] not in (AGREES, REFUSED)}
+    assert others == set(DIFFERENT)
+    for found in graphs.values():
+        assert found["words"] if found["said"] == REFUSED else found["outputs"]
