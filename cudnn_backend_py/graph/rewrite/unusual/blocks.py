@@ -10,6 +10,7 @@ from ....generated.enums import (
     DescriptorType,
     TensorReordering,
 )
+from ...data_types import FP8_TYPES
 from ...ir import Graph, Matmul, Op, Operation, Tensor
 from ...strides import ordered_strides
 from ..dims import BLOCK_SCALES
@@ -53,7 +54,12 @@ def find_scales(graph: Graph) -> Iterator[tuple[Operation, Tensor, int]]:
             yield op, scale, axes[0]
 
 
-_FORMATS = {_T.FP4_E2M1: (16, _T.FP8_E4M3), _T.FP8_E4M3: (32, _T.FP8_E8M0), _T.FP8_E5M2: (32, _T.FP8_E8M0)}
+# Elements of a block and type of its scale, by the types that the format has them for: NVFP4 and MXFP8.
+_FORMATS = (((_T.FP4_E2M1,), (16, _T.FP8_E4M3)), (FP8_TYPES, (32, _T.FP8_E8M0)))
+
+
+def _format_of(kind: DataType | None) -> tuple[int, DataType] | None:
+    return next((facts for kinds, facts in _FORMATS if kind in kinds), None)
 
 
 def small_port(op: Op) -> str:
@@ -65,25 +71,23 @@ def usual_format(graph: Graph) -> DataType | None:
     """Return the type that what is in blocks has in most places; else the one that its scales belong to."""
     ops = [op for op in graph.ops if op.kind in BLOCK_SCALES]
     small = [dict(op.ports())[small_port(op)] for op in ops]
-    known = [tensor for tensor in small if tensor.data_type in _FORMATS]
+    known = [tensor for tensor in small if _format_of(tensor.data_type)]
     kinds = Counter(tensor.data_type for tensor in known)
     if kinds and (len(kinds) == 1 or kinds.most_common(2)[0][1] > kinds.most_common(2)[1][1]):
         return kinds.most_common(1)[0][0]
     scales = {dict(op.ports())["scale"].data_type for op in ops}
-    fitting = (kind for kind, (_, scale) in _FORMATS.items() if scales == {scale})
+    fitting = (kinds[0] for kinds, (_, scale) in _FORMATS if scales == {scale})
     return next(fitting, None)
 
 
 def odd_scales(graph: Graph) -> Iterator[Deviation]:
     """Yield block scales of other blocks, types, orders or dims than the formats MXFP8 and NVFP4 have."""
     usual = usual_format(graph)
-    fitting = [kind for kind, facts in _FORMATS.items() if usual and facts == _FORMATS[usual]]
     wrong: dict[tuple[DataType, DataType], list[Tensor]] = {}
     for op, scale, axis in find_scales(graph):
         x, y = op.fields["x"], op.fields["y"]
         small = op.fields[small_port(op)]
-        used = small.data_type if small.data_type in fitting else usual
-        size, kind = _FORMATS.get(used, (0, scale.data_type)) if used else (0, scale.data_type)
+        size, kind = _format_of(usual) or (0, scale.data_type)
         sizes = op.fields.get("block_size", 0)
         block = max(sizes, default=0) if isinstance(sizes, tuple) else sizes
         name, told = small.name, type_word(small.data_type)
