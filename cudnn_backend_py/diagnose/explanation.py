@@ -15,7 +15,7 @@ from ..graph import Graph, GraphBuilder
 from ..graph.attention.recognize import read_attention
 from ..graph.attention.shape_class import find_class
 from ..graph.faults import known_hazards
-from ..graph.guard import MISTAKES, collecting, describe_failure
+from ..graph.guard import MISTAKES, collecting, describe_failure, run_guarded
 from ..native import loaded_library
 from ..plans.candidate import Candidate, read_candidates
 from ..plans.engine import EngineConfig, Heuristics, OperationGraph, heur_mode
@@ -28,7 +28,7 @@ from ..target import Profile, Target, using
 from ..target.environment import Fault, check_environment
 from .advice import ask_remedy
 from .architectures import blame_architecture, control_target, describe_architecture
-from .causes.find import DEVICE_NEEDED, UNJUDGED, find_build_cause, find_cause, find_graph_cause
+from .causes.find import DEVICE_NEEDED, UNJUDGED, find_build_cause, find_cause, find_graph_cause, name_refused
 from .engines import CUDA_13_LIMIT, cause_of_absence, engines_not_asked, has_engine_in_cuda_13, limit_of_absence
 from .verdict import DEVICELESS_LIMIT, STAGES, Basis, Cause, Control, Outcome, Stage, Verdict
 
@@ -274,9 +274,12 @@ class _Question:
         judged = 2000 <= number < 4000
         names = [mode.name for mode in self.modes]
         found = find_graph_cause(reasons, self.graph, self.target, names, **self._asking()) if judged else None
+        which = run_guarded("the look for the operation", "", name_refused, self.graph, error.headline)
         cause = found or Cause(
             "operation-graph-refused",
-            error.headline if not error.last_error else f"{error.headline}: {error.last_error.strip().splitlines()[0]}",
+            which + error.headline
+            if not error.last_error
+            else f"{which}{error.headline}: {error.last_error.strip().splitlines()[0]}",
             Basis.RULE,
             "cuDNN refused the operation graph itself, before any engine was asked",
         )

@@ -394,6 +394,7 @@ _ORDER = (
     "pad_channels",
     "intermediate_type",
     "data_type",
+    "usual",
     "composite",
     "unified",
     "scale",

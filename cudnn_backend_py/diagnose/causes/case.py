@@ -15,6 +15,8 @@ from ...generated.enums import DataType, DescriptorType
 from ...graph.data_types import DATA_TYPES
 from ...graph.ir import Graph, Tensor, packed_strides
 from ...graph.rewrite.changes import Change, changes, describe
+from ...graph.rewrite.dims import BLOCK_SCALES
+from ...graph.rewrite.unusual import Deviation
 from ...graph.strides import channels_last
 from ...plans.engine import OperationGraph
 from ...plans.plan import build_plan
@@ -145,6 +147,7 @@ class Case:
     count: Callable[[int], object] = int
     deadly: frozenset[int] = frozenset()
     counted: int = 0
+    unusual: tuple[Blame | None, dict[str, Deviation]] | None = None  # what was found of them, by :mod:`.unusual`
 
     def __post_init__(self) -> None:
         if self.questions == _QUESTIONS and not self.is_attention:
@@ -237,8 +240,11 @@ class Case:
 
     @cached_property
     def is_attention(self) -> bool:
-        """Whether the graph has two products, or the operation of both."""
+        """Whether the graph has two products, or the operation of both; block scales without sums of rows are not."""
         kinds = [op.kind for op in self.graph.ops]
+        rows = (DescriptorType.OPERATION_REDUCTION, DescriptorType.OPERATION_SOFTMAX)
+        if any(kind in BLOCK_SCALES for kind in kinds) and not any(kind in rows for kind in kinds):
+            return False
         whole = (DescriptorType.OPERATION_SDPA_FWD, DescriptorType.OPERATION_SDPA_BWD)
         return kinds.count(DescriptorType.OPERATION_MATMUL) > 1 or any(kind in whole for kind in kinds)
 
@@ -322,8 +328,18 @@ def contrast(graph: Graph, change: Change) -> str:
     parts = []
     for (what, found, needed), tensors in groups.items():
         has = "has" if len(tensors) == 1 else "have"
-        parts.append(f"{describe(tensors)} {has} {what} {found}, {needed} is needed")
+        parts.append(f"{describe(tensors)} {has} {what} {found}, {needed} is needed{_like(graph, change, needed)}")
     return "; ".join(parts[:3]) or change.title
+
+
+def _like(graph: Graph, change: Change, layout: str) -> str:
+    """Return which other tensors have a layout already; nothing where none has, or it is no layout."""
+    memory = [t for t in graph.tensors if not t.virtual and t.rank >= _IMAGE and t.name not in change.tensors]
+    same = [t for t in memory if layout in ("NHWC", "NCHW") and _layout_word(t) == layout]
+    return f", as {describe(same)} {'has' if len(same) == 1 else 'have'}" if same else ""
+
+
+_IMAGE = 4  # dims from which on there are pixels
 
 
 def _differences(old: Tensor, new: Tensor) -> Iterator[tuple[str, str, str]]:
@@ -333,7 +349,11 @@ def _differences(old: Tensor, new: Tensor) -> Iterator[tuple[str, str, str]]:
                 yield f"dim {axis}", str(one), str(other)
         return
     if old.strides != new.strides:
-        yield ("layout" if _layout_word(new) == "NHWC" else "strides"), _strides_word(old, new), _strides_word(new, new)
+        words = (_layout_word(old), _layout_word(new))
+        if words in (("NCHW", "NHWC"), ("NHWC", "NHWC")):
+            yield "layout", *words
+        else:
+            yield "strides", _strides_word(old), _strides_word(new)
     if old.data_type is not new.data_type:
         yield "data type", type_word(old.data_type), type_word(new.data_type)
     if old.alignment != new.alignment:
@@ -345,11 +365,8 @@ def _differences(old: Tensor, new: Tensor) -> Iterator[tuple[str, str, str]]:
             yield name, str(one), str(other)
 
 
-def _strides_word(tensor: Tensor, needed: Tensor) -> str:
-    word = _layout_word(tensor)
-    if word in ("NHWC", "NCHW") and _layout_word(needed) == "NHWC":
-        return word
-    word = {"NCHW": "row-major", "NHWC": ""}.get(word, word)
+def _strides_word(tensor: Tensor) -> str:
+    word = {"NCHW": "row-major", "NHWC": ""}.get(_layout_word(tensor), _layout_word(tensor))
     return f"{list(tensor.strides)} ({word})" if word else f"{list(tensor.strides)}"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import mmap
+import re
 import struct
 import time
 from collections.abc import Callable, Sequence
@@ -16,12 +17,13 @@ from enum import Enum
 from functools import partial
 
 from ...graph.guard import collecting, run_guarded, tell
-from ...graph.ir import Graph
+from ...graph.ir import Graph, Op, Parameters
 from ...graph.rewrite.changes import Change, HeadDims, head_dims
+from ...graph.rewrite.unusual import deviations
 from ...plans.refusals import Reason, furthest_reason
 from ...target import Target
 from ..fork import run_in_fork
-from ..verdict import Basis, Candidate, Cause
+from ..verdict import Asked, Basis, Candidate, Cause
 from .attention import options_refused
 from .building import why_none_builds
 from .case import FORMS, Budget, Case, blame_change, statement
@@ -37,8 +39,17 @@ from .rules import (
     pattern_removed,
     two_graphs,
 )
+from .unusual import is_told, unusual_refused
 
-__all__ = ["DEVICE_NEEDED", "UNJUDGED", "find_build_cause", "find_cause", "find_graph_cause", "suspects"]
+__all__ = [
+    "DEVICE_NEEDED",
+    "UNJUDGED",
+    "find_build_cause",
+    "find_cause",
+    "find_graph_cause",
+    "name_refused",
+    "suspects",
+]
 
 _DEADLY, _RETRIES_S = 6, 4.0  # variations that may kill a process, and the time in which it is asked again
 _NUMBER = struct.Struct("q")
@@ -181,7 +192,21 @@ def _ask(rule: Callable[..., Cause | None], *given: Case | Reason) -> Cause | No
 
 def _of_graph(case: Case) -> Cause | None:
     said = _by_phrases(case)
+    if nearer := _nearer(case, said):
+        return nearer
     return said if said is not None and said.basis is Basis.MEASURED else _ask(_one_change_away, case) or said
+
+
+def _nearer(case: Case, said: Cause | None) -> Cause | None:
+    """Return what unusual things are refused, where a cause was not measured or does not tell of them."""
+    measured = said if said is not None and said.basis is Basis.MEASURED else None
+    if measured and run_guarded("the look at what is told", True, is_told, case, measured.headline):
+        return None
+    found = _ask(unusual_refused, case)
+    if found is None or measured is None or not measured.remedy or measured.remedy in found.remedy:
+        return found
+    remedies = (measured.remedy, found.remedy)  # what rules find is more often exact
+    return dataclasses.replace(found, remedy="; or ".join(remedies if "(idea)" in found.remedy else remedies[::-1]))
 
 
 def _most_certain(case: Case) -> Cause | None:
@@ -189,6 +214,8 @@ def _most_certain(case: Case) -> Cause | None:
     if blocks := _ask(block_scale, case):
         return blocks
     said = _by_phrases(case)
+    if nearer := _nearer(case, said):
+        return _with_others(case, nearer)
     if said is not None and said.basis is Basis.MEASURED:
         return _with_others(case, said)
     found = (
@@ -236,7 +263,8 @@ def _tell_others(case: Case, cause: Cause) -> Cause:
         do = "do" if len(others) > 1 else "does"
         said.append(f"sm_{case.target.sm} does not support the graph as it is, {', '.join(others)} {do}")
         remedies.append(judge_for(others))
-    remedy = "; or ".join(filter(None, remedies))
+    each = [one for remedy in remedies for one in remedy.split("; or ")]
+    remedy = "; or ".join(dict.fromkeys(filter(None, each)))
     return dataclasses.replace(cause, headline="; ".join([cause.headline, *said]), remedy=remedy)
 
 
@@ -279,13 +307,55 @@ def _name_device_need(case: Case, other: Cause | None) -> Cause | None:
     for candidate in case.refused:
         for reason in candidate.reasons:
             what = needed_of_device(str(reason), case.target.sm)
-            if what is not None:
+            if what is not None and not (what.startswith("a cuBLASLt") and _is_of_no_format(case.graph)):
                 headline = f"engine {candidate.engine} asks the device for {what}, and none is here"
                 detail = "so this refusal says nothing about the graph; the other candidates were refused for it"
+                remedy = "ask on a machine with the GPU"
+                asked: Asked = ""
                 if other is not None:
                     headline = f"{headline}; of the others: {other.headline}"
-                return Cause("device-needed", headline, Basis.RULE, detail, "ask on a machine with the GPU")
+                if other is not None and other.basis is Basis.MEASURED and other.remedy:
+                    remedy, asked = f"{remedy}; or {other.remedy}", other.asked or case.asked
+                return Cause("device-needed", headline, Basis.RULE, detail, remedy, asked)
     return other
+
+
+def name_refused(graph: Graph, headline: str) -> str:
+    """Return the operations that cuDNN refused to finalize, with what they read and write, by what it answered.
+
+    Fault
+        "cudnnBackendFinalize answered NOT_SUPPORTED for CUDNN_BACKEND_RESAMPLE_DESCRIPTOR".
+    Evidence
+        The operations of that kind, or with such parameters, in the graph.
+    Remedy
+        None known.
+    Since
+        Any version.
+    """
+    found = re.search(r"CUDNN_BACKEND_(\w+)_DESCRIPTOR", headline)
+    if found is None:
+        return ""
+    ops = [op for op in graph.ops if found[1] == op.kind.name or found[1].lower() in op.parameters()]
+    ops += [op for op in graph.ops if not ops and op.kind.name.removeprefix("OPERATION_") == found[1]]
+    shown = []
+    for op in ops[:2]:
+        modes = [f"{name} {value.name}" for name, value in _modes(op)]
+        tensors = [f"{port} {tensor.name} {tensor.type_text}" for port, tensor in op.ports() if not tensor.by_value]
+        shown.append(f"{op.name} ({' '.join([op.verb(), *modes])}: {', '.join(tensors[:6])})")
+    return f"{'; '.join(shown)}: " if shown else ""
+
+
+def _modes(op: Op) -> list[tuple[str, Enum]]:
+    """Return the parameters of an operation that are enumerators, those of a resampling included."""
+    given = op.parameters()
+    inner = given.get("resample")
+    fields = {**given, **(dict(inner.fields) if isinstance(inner, Parameters) else {})}
+    return [(name, value) for name, value in fields.items() if isinstance(value, Enum) and "mode" in name]
+
+
+def _is_of_no_format(graph: Graph) -> bool:
+    """Return whether there are block scales of a size that is in none of the formats which cuBLASLt documents."""
+    return any(one.key.startswith("blocks ") for one in deviations(graph))
 
 
 # Kinds that are tried where no rule knows the phrase.

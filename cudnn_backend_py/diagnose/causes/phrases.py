@@ -57,6 +57,7 @@ PHRASES = (
     Phrase(r"is_valid_spatial_dim", "convolution_dims"),
     Phrase(r"Dim\[\w+\] !=|must be \(.*but found", "dims", ("dims",)),
     Phrase(r"!has\w+Desc\(\)", "missing_tensor"),
+    Phrase(r"Port\.tensor\.(?:hasSameShape|isSimilarTo)", "same_tensors"),
     Phrase(r"ragged dim should match|RAGGED_OFFSET", "ragged_offset"),
     Phrase(r"getNumElementsWithStride|overlap", "overlapping"),
     Phrase(r"(?:mmaNodeCount|mma_node_count) == 0", "no_product"),

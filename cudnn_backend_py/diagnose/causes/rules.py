@@ -18,6 +18,8 @@ from ...graph.data_types import LOW_PRECISION_TYPES
 from ...graph.ir import Graph, Matmul, Operation, Pointwise, Reduction, Tensor
 from ...graph.rewrite.changes import describe, head_dims, response_dims
 from ...graph.rewrite.dims import BLOCK_SCALES
+from ...graph.rewrite.shapes import give_ports
+from ...graph.rewrite.tensors import attempt
 from ...plans.refusals import Reason
 from ...system.version import cuda_version_text
 from ...target import Target, open_target
@@ -237,6 +239,12 @@ def convolution_dims(case: Case, reason: Reason) -> Cause | None:
             )
             basis = Basis.RULE if change is None else Basis.MEASURED
             return Cause("shape", headline, basis, reason.text, "" if change is None else change.title)
+        if needed is None and image.rank == weights.rank:
+            headline = (
+                f"{op.name} ({op.verb()}) gives no pixel: {weights.name} {list(weights.dims)} with its dilation is "
+                f"larger than {image.name} {list(image.dims)} with its padding"
+            )
+            return Cause("shape", headline, Basis.RULE, reason.text)
     return None
 
 
@@ -281,13 +289,58 @@ def missing_tensor(case: Case, reason: Reason) -> Cause | None:
         what = " with ".join([op.verb(), *([mode.name] if isinstance(mode, Enum) else [])])
         beside = f" beside {' and '.join(given)}" if given else ""
         headline = f"{op.name} ({what}) has no {' and no '.join(lacking)}, which it needs{beside}"
-        return Cause("operation", headline, Basis.RULE, reason.text, f"give it {' and '.join(lacking)}")
+        remedy = f"give it {' and '.join(lacking)}"
+        whole = attempt(lambda op=op: give_ports(case.graph, op, lacking))  # type: ignore[misc]
+        if whole is not None and case.supports(whole):
+            return Cause("operation", headline, Basis.MEASURED, f"with {' and '.join(lacking)} supported", remedy)
+        return Cause("operation", headline, Basis.RULE, reason.text, remedy if whole is None else "")
     return None
 
 
 def _port(name: str) -> str:
     """Return the name of a port from cuDNN's, such as "inv_variance" for "InvVariance"."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+
+@word_rule
+def same_tensors(case: Case, reason: Reason) -> Cause | None:
+    """Two tensors of an operation have to be alike and are not.
+
+    Fault
+        BAD_PARAM with "!xPort.tensor.hasSameShape(&yPort.tensor)", or ``isSimilarTo``.
+    Evidence
+        cuDNN's condition, and how the two differ.
+    Remedy
+        None is asked: which of the two is right is for the caller to say.
+    Since
+        Any version.
+    """
+    pairs = re.findall(r"(\w+)Port\.tensor\.(?:hasSameShape|isSimilarTo)\(&(\w+)Port\.tensor\)", reason.text)
+    for op in case.graph.ops:
+        known = {_bare(name): tensor for name, tensor in op.ports()}
+        for names in pairs:
+            found = [known.get(_bare(name)) for name in names]
+            one, other = found
+            if one is None or other is None or not (told := _difference(one, other)):
+                continue
+            headline = f"{one.name} and {other.name} differ in {told}, {op.name} ({op.verb()}) needs them to be alike"
+            return Cause("shape", headline, Basis.RULE, reason.text)
+    return None
+
+
+def _bare(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+def _difference(one: Tensor, other: Tensor) -> str:
+    """Return in what two tensors differ, with both values."""
+    pairs = {
+        "dims": (list(one.dims), list(other.dims)),
+        "strides": (list(one.strides), list(other.strides)),
+        "data type": (type_word(one.data_type), type_word(other.data_type)),
+        "reordering": (one.reordering.name, other.reordering.name),
+    }
+    return next((f"{name}, {a} and {b}" for name, (a, b) in pairs.items() if a != b), "")
 
 
 @word_rule
@@ -420,6 +473,8 @@ def layout(case: Case, reason: Reason) -> Cause | None:
         shown = ", ".join(f"{t.name} {list(t.dims)}" for t in case.graph.tensors[:4] if not t.virtual)
         headline = f"tensors have {ranks[-1]} dims ({shown}), 3 or more are needed"
         return Cause("layout", headline + quote(reason), Basis.RULE, reason.text, "leading dims of 1")
+    if not quote(reason):
+        return None  # a bare condition on strides is about other things as well
     strided = [t for t in case.graph.tensors if not t.virtual and not t.by_value and t.rank > 1]
     shown = "; ".join(f"{t.name} {list(t.strides)}" for t in strided[:5])
     return Cause("layout", f"strides do not fit: {shown}{quote(reason)}", Basis.RULE, reason.text)

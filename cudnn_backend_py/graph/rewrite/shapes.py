@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from ...generated.enums import DescriptorType, PointwiseMode, ReduceTensorOp, TensorReordering
+from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp, TensorReordering
 from ...generated.operations import CONVOLUTIONS
 from ..ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor
 from ..strides import channels_last, packed_strides
@@ -19,6 +19,7 @@ __all__ = [
     "find_biases",
     "find_lengths_of_other_rank",
     "flatten_leading",
+    "give_ports",
     "pad_image",
     "pooled_dims",
     "relu_before",
@@ -313,3 +314,26 @@ def relu_before(graph: Graph, op: Op, image: Tensor) -> Graph:
     at = graph.ops.index(op)
     reading = replace_tensors_in((op,), {image.uid: made})
     return Graph((*graph.ops[:at], relu, *reading, *graph.ops[at + 1 :]), graph.name, graph.is_subgraph)
+
+
+# tensors that an operation lacks
+
+
+def give_ports(graph: Graph, op: Operation, names: list[str]) -> Graph | None:
+    """Return the graph with tensors of a norm that it lacks: epsilon, statistics, scale and bias; None for others."""
+    uids, x = free_uids(graph), op.fields.get("x")
+    pairs = {"mean": "inv_variance", "inv_variance": "mean", "scale": "bias", "bias": "scale", "dbias": "dscale"}
+    given = {}
+    for name in names:
+        like = op.fields.get(pairs.get(name, ""))
+        if name == "epsilon" and x is not None:
+            ones = (1,) * x.rank
+            given[name] = Tensor(
+                name=name, uid=next(uids), dims=ones, strides=ones, data_type=DataType.FLOAT, by_value=True, value=1e-5
+            )
+        elif isinstance(like, Tensor):
+            given[name] = dataclasses.replace(like, name=f"{like.name}_{name}", uid=next(uids))
+        else:
+            return None
+    whole = Operation(op.type, op.name, {**op.fields, **given})
+    return Graph(tuple(whole if one is op else one for one in graph.ops), graph.name)

@@ -7,7 +7,7 @@ only what applies: of an aligned graph no alignment is changed.
 from __future__ import annotations
 
 # isort: off
-from . import layout, sizes, types, storage, options, forms  # which is the order of their kinds
+from . import layout, sizes, types, storage, options, forms, usual  # which is the order of their kinds
 
 # isort: on
 from .change import CHANGES, Change, Effect, changes, describe
@@ -29,6 +29,7 @@ __all__ = [
     "sizes",
     "storage",
     "types",
+    "usual",
 ]
 
 KINDS: tuple[str, ...] = (*CHANGES, "target", "version")

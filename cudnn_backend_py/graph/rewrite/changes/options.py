@@ -17,6 +17,7 @@ from ..tensors import (
     keep_ops,
     replace_tensors_in,
 )
+from ..unusual import deviations
 from .change import (
     ATTENTION,
     Change,
@@ -181,6 +182,11 @@ def _drop_operation(graph: Graph) -> Iterator[Change]:
         product = isinstance(op, Matmul) or op.kind in CONVOLUTIONS or op.kind in ATTENTION
         if not product and not any(tensor.virtual for tensor in op.inputs().values()):
             entrances.setdefault(_kind_of(op), []).append(op)
+    if not any(op.kind in ATTENTION for op in graph.ops) and sum(isinstance(op, Matmul) for op in graph.ops) < 2:
+        for one in deviations(graph):  # also those between others
+            if one.aspect == "operation" and (rest := attempt(lambda one=one: one.undo(graph))) is not None:  # type: ignore[misc]
+                named = tuple(tensor.name for tensor in graph.tensors if tensor.name in one.names)
+                yield Change("drop_operation", one.title, one.effect, named, (rest,))
     for name, ops in entrances.items():
         made = [tensor for op in ops for tensor in op.outputs().values()]
         title = f"without the operations {', '.join(op.name for op in ops)} ({name}), which are done outside"

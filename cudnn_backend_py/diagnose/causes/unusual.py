@@ -1,0 +1,197 @@
+"""Causes for graphs that are no attention: what is unusual about them, refused alone or together, which is asked.
+
+As for options of attention, "without X it works" does not say that X is refused: each unusual thing is undone, and also
+asked about with all others undone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ...graph.rewrite.unusual import Deviation, deviations, find_needs, undo
+from ..verdict import Basis, Cause
+from .blame import Ask, Blame, find_blame
+from .case import Case, quote, statement
+from .rules import two_graphs
+
+__all__ = ["is_told", "unusual_refused"]
+
+_QUESTIONS = 48  # about one graph: some 5 ms each
+_MOST = 16  # unusual things that are looked at
+_REMEDIES = 3
+_CODES = {
+    "data type": "data-type",
+    "compute type": "data-type",
+    "layout": "layout",
+    "alignment": "alignment",
+    "order": "layout",
+    "parameter": "parameter",
+    "memory": "virtual",
+    "broadcast": "shape",
+    "size": "shape",
+    "operation": "operation",
+}
+# What cuDNN's reasons call what a thing is about, and headlines do.
+_WORDS = {
+    "data type": r"(?i)type|precision|fp\d+|int\d+|float|half|double|_T\b",
+    "compute type": r"(?i)comput|math_?prec|accum|type",
+    "layout": r"(?i)layout|stride|pack|nhwc|nchw|contiguous|major",
+    "alignment": r"(?i)align",
+    "order": r"(?i)reorder|F8_128x4",
+    "parameter": r"(?i)alpha|beta|mode|group|stride|dilation|padding|nan|block|operator|reduc",
+    "memory": r"(?i)virtual|in memory",
+    "broadcast": r"(?i)broadcast|dim|shape",
+    "size": r"(?i)multiple|channel|dim|size|shape|%",
+    "operation": r"(?i)node|operation|pattern|fusion|GEMM",
+}
+
+
+def unusual_refused(case: Case) -> Cause | None:
+    """Return which unusual things of a graph are refused, alone or together; None where that is not known.
+
+    Fault
+        Any; for a graph that is no attention.
+    Evidence
+        The graph with all of them undone is supported; with one of them alone it is refused, or with all but one
+        supported.
+    Remedy
+        Each that cures, undone.
+    Since
+        Any version.
+    """
+    found = _find(case)
+    if found is None:
+        return None
+    blame, options = found
+    sets = [[options[key] for key in one] for one in blame.sets]
+    if all(one.aspect == "memory" for kept in sets for one in kept) and case.elsewhere:
+        return None  # without an output it is another graph: architectures that support it as it is say more
+    extra = [one[0] for one in sets if len(one) == 1 and one[0].aspect == "operation"]
+    if len(extra) == len(sets) and (cut := two_graphs(case)):
+        return cut
+    parts = [_describe(case, one, blame) for one in sets if one[0] not in extra or len(extra) == 1]
+    if len(extra) > 1:
+        names = ", ".join(one.what.removeprefix("operation ") for one in extra)
+        parts.append(f"operations {names} do not fit into this graph")
+    headline = "; and besides ".join(parts) + _quote(case, sets[0])
+    aspects = [one.aspect for one in sets[0]]
+    if set(blame.cures) & set(blame.options):
+        detail = "with that undone, and nothing else changed, cuDNN supports the graph"
+    else:
+        detail = "asked with all else unusual about the graph undone: refused with each of these, supported without"
+    return Cause(_CODES[aspects[0]], headline, Basis.MEASURED, detail, _remedy(case, blame, options, sets))
+
+
+def is_told(case: Case, headline: str) -> bool:
+    """Return whether a headline tells of each set of refused things: a name, and what is unusual about it."""
+    found = _find(case)
+    if found is None:
+        return True
+    blame, options = found
+    return all(_tells(headline, one) for keys in blame.sets for one in _main([options[key] for key in keys]))
+
+
+def _main(one: list[Deviation]) -> list[Deviation]:
+    """Return what has to be told of a refused set: operations only where there is nothing else."""
+    return [item for item in one if item.aspect != "operation"] or one
+
+
+def _tells(headline: str, one: Deviation) -> bool:
+    text = headline.partition(" (cuDNN: ")[0]
+    after = r" \(" if one.aspect == "operation" else r"(?![\w.])"  # many are called as what they write
+    named = any(re.search(rf"(?<![\w.]){re.escape(name)}{after}", text) for name in one.names)
+    word = one.key.rpartition(" ")[0].replace("_", " ") if one.aspect == "parameter" else _WORDS[one.aspect]
+    return named and (one.aspect == "operation" or re.search(word, text) is not None)
+
+
+def _find(case: Case) -> tuple[Blame, dict[str, Deviation]] | None:
+    """Return what is refused, by key; None where nothing unusual is, or it is not known. Asked once a case."""
+    if not case.measure or case.budget is not None or case.is_attention:
+        return None
+    if case.unusual is None:
+        options = {one.key: one for one in deviations(case.graph)[:_MOST]}
+        case.unusual = (_ask(case, options), options)
+    blame, options = case.unusual
+    return (blame, options) if blame is not None and blame.options else None
+
+
+def _ask(case: Case, options: dict[str, Deviation]) -> Blame | None:
+    answers: dict[frozenset[str], bool | None] = {frozenset(options): False}
+    deadly = False  # where one variation kills cuDNN, more do, and each costs another process
+
+    def ask(kept: frozenset[str]) -> bool | None:
+        nonlocal deadly
+        if kept not in answers:
+            graph = undo(case.graph, [one for key, one in options.items() if key not in kept])
+            late = deadly or len(answers) > _QUESTIONS
+            answers[kept] = None if graph is None or late else case.passes(graph)
+            deadly = deadly or case.counted in case.deadly
+        return answers[kept]
+
+    if not options:
+        return None
+    blame = _smallest_sets(case, options, ask)
+    cures = [key for key in options if ask(frozenset(options) - {key}) is True]
+    of_it = [key for key in cures if options[key].aspect != "operation"]
+    extra = blame is not None and all(options[key].aspect == "operation" for key in blame.options)
+    if of_it and (blame is None or extra):  # whole patterns are known of which no part is
+        return Blame((tuple(of_it[:1]),), tuple(cures))
+    return blame or (Blame((tuple(cures[:1]),), tuple(cures)) if cures else None)
+
+
+def _smallest_sets(case: Case, options: dict[str, Deviation], ask: Ask) -> Blame | None:
+    needs = find_needs(case.graph, list(options.values()))
+    if ask(frozenset()) is True:
+        return find_blame(options, needs, ask)
+    for natural in reversed(options):  # that the rest of the graph cannot be without
+        if not needs.get(natural) and ask(frozenset([natural])) is True:
+            rest = [key for key in options if key != natural]
+            return find_blame(rest, needs, lambda kept, natural=natural: ask(kept | {natural}))  # type: ignore[misc]
+    return None
+
+
+def _describe(case: Case, one: Sequence[Deviation], blame: Blame) -> str:
+    """Return one refused set as part of a headline."""
+    if len(one) == 1:
+        (only,) = one
+        if only.aspect == "operation":
+            return f"{only.what} does not fit into this graph"
+        if only.aspect == "parameter":
+            return f"{only.what}: not supported in this graph on sm_{case.target.sm}, with {only.usual} it is"
+        return _needed(only)
+    beside = ", though each alone is" if blame.alone else ""
+    first, *rest = [item for item in one if item.aspect != "operation"] + [i for i in one if i.aspect == "operation"]
+    if first.aspect not in ("operation", "parameter") and all(item.aspect == "operation" for item in rest):
+        return f"{_needed(first)} together with {' and '.join(item.what for item in rest)}"
+    return f"{' and '.join(item.what for item in one)}: not supported together on sm_{case.target.sm}{beside}"
+
+
+def _needed(one: Deviation) -> str:
+    where = " where" if one.aspect == "broadcast" else ","
+    return f"{one.what}{where} {one.usual} is needed"
+
+
+def _quote(case: Case, one: Sequence[Deviation]) -> str:
+    """Return cuDNN's words where they speak of what is refused."""
+    patterns = [_WORDS[item.aspect] for item in one]
+    fitting = (reason for reason in case.telling if any(re.search(pattern, statement(reason)) for pattern in patterns))
+    return next(filter(None, map(quote, fitting)), "")
+
+
+def _remedy(case: Case, blame: Blame, options: dict[str, Deviation], sets: Sequence[Sequence[Deviation]]) -> str:
+    """Return what to do instead; what leaves the results as they are first."""
+
+    def told(one: Deviation) -> str:
+        return one.title if one.effect == "exact" else f"{one.title} ({one.effect})"
+
+    cures = sorted((options[key] for key in blame.cures), key=lambda one: _RANK[one.effect])
+    if cures:
+        return "; or ".join(dict.fromkeys(told(one) for one in cures[:_REMEDIES]))
+    together = [one[0] for one in sets]
+    changed = undo(case.graph, together)
+    helps = changed is not None and case.passes(changed)
+    return "; and ".join(dict.fromkeys(told(one) for one in together)) if helps else ""
+
+
+_RANK = {"exact": 0, "changes numerics": 1, "idea": 2}

@@ -1,0 +1,35 @@
+"""Causes that were planted in supported graphs: that the headline names them, and that what is printed undoes them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from cudnn_backend_py.diagnose import explain
+from cudnn_backend_py.diagnose.verdict import Basis, Outcome
+from tests.support.planted import PLANTED, Planted, base_of
+
+
+def _name(case: Planted) -> str:
+    return f"{case.base}: {' '.join(case.words)}"
+
+
+@pytest.mark.parametrize("case", PLANTED, ids=_name)
+def test_headline_names_what_was_planted(case: Planted) -> None:
+    graph = case.graph()
+    assert graph != base_of(case.base)
+    verdict = explain(graph, case.target)
+    assert verdict.outcome is Outcome.NOT_SUPPORTED
+    assert verdict.cause is not None
+    assert verdict.cause.basis is Basis.MEASURED
+    missing = [word for word in case.words if not re.search(word, verdict.cause.headline, re.IGNORECASE)]
+    assert missing == [], verdict.cause.headline
+    assert verdict.cause.remedy
+    assert verdict.cause.asked == "support check"
+
+
+def test_graphs_are_supported_before() -> None:
+    bases = {(case.base, case.target) for case in PLANTED}
+    refused = [key for key in sorted(bases) if not explain(base_of(key[0]), key[1], causes=False).supported]
+    assert refused == []
