@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from ..errors import CudnnBackendError
-from .as_cudnn import for_children, install
+from .as_cudnn import SUBMODULES, for_children, install
 
 __all__ = ["main"]
 
@@ -70,6 +70,8 @@ def _run(start: Callable[[], Any], target: str | None, children: bool) -> None:
 
 def _run_module(module: str, *arguments: str) -> None:
     sys.argv = [module, *arguments]
+    package, _, part = module.partition(".")
+    module = SUBMODULES.get(part, module) if package == "cudnn" else module
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 

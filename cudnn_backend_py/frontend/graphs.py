@@ -29,8 +29,9 @@ from .enums import (
     tensor_reordering,
     to_data_type,
 )
-from .errors import FrontendRuntimeError, attribute_not_set, invalid_value, not_supported, status_as
+from .errors import FrontendRuntimeError, attribute_not_set, invalid_value, kernel_not_offered, not_supported, status_as
 from .handles import device_properties, kernel_cache, target_of
+from .kernels import OPERATIONS as KERNEL_OPERATIONS
 from .log import log_graph
 from .ops.attention import AttentionOps
 from .ops.linear import ConvOps, MatmulOps, MoeOps, ReductionOps
@@ -81,6 +82,8 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         Where no GPU is described and none is there.
     """
 
+    context: Context
+
     def __init__(
         self,
         name: str = "test_graph",
@@ -129,6 +132,15 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         self._memory: Placement | None = None
         self._runners: dict[int, Runner] = {}
         self._current: Runner | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in KERNEL_OPERATIONS:
+            raise AttributeError(f"a pygraph has no {name!r}")
+
+        def refuse(*_args: Any, **_options: Any) -> Any:
+            raise kernel_not_offered(f"pygraph.{name}")
+
+        return refuse
 
     # tensors
 
