@@ -18,8 +18,8 @@ device; an execute does nothing, and a test counts as having reached it)::
     python -m tests.compat run --module frontend             --tests DIR --target h100 --cudnn 9.19.0 --out ours.jsonl
     python -m tests.compat compare theirs.jsonl ours.jsonl --out logs/NAME.json
 
-``python -m tests.compat facts --path /tmp/fe`` keeps the public surface of cudnn-frontend, and ``names`` holds ours against
-it and writes ``docs/frontend-names.md``.
+``python -m tests.compat facts --path /tmp/fe`` keeps the public surface of cudnn-frontend, and ``names`` holds ours
+against it and writes ``docs/frontend-names.md``.
 
 ``--fast`` leaves out the building of plans (NVRTC), most of the time, in the four large files. ``--sample N`` keeps
 one test in N, by a hash of its id, the same for both modules.

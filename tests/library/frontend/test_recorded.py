@@ -10,7 +10,9 @@ import pytest
 
 import cudnn_backend_py.frontend as cudnn
 from cudnn_backend_py.frontend.handles import set_default_target
-from tests.compat.programs import PROGRAMS, Maker, answer
+from cudnn_backend_py.graph.faults import Fault, find
+from cudnn_backend_py.system.version import Window
+from tests.compat.programs import PROGRAMS, Maker, Q, answer
 from tests.compat.surface import read_facts
 
 THEIRS: dict[str, Any] = read_facts()["answers"]
@@ -131,3 +133,23 @@ def test_a_graph_is_made_of_its_json_text() -> None:
     assert sorted(item.uid for item in g.graph().variant_pack_tensors) == [1, 2, 3]
     with pytest.raises(RuntimeError, match="frontend-json"):
         Maker(cudnn).g.deserialize('{"nodes": 1}')
+
+
+def test_a_deserialized_graph_warns_as_one_that_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = Fault(
+        "made-up",
+        what="any attention",
+        effect="nothing",
+        fix="nothing",
+        source="a test",
+        versions=Window((9, 0, 0)),
+        attention=lambda use: True,
+    )
+    monkeypatch.setattr(find, "FAULTS", (row,))
+    m = Maker(cudnn)
+    out, _ = m.g.sdpa(q=m.t(*Q), k=m.t(*Q), v=m.t(*Q), attn_scale=0.125, is_inference=True)
+    out.set_output(True)
+    for door in (lambda: m.g.build(), lambda: Maker(cudnn).g.deserialize(m.g.serialize())):
+        monkeypatch.setattr(find, "_warned", set())
+        with pytest.warns(cudnn.FrontendHazardWarning, match="made-up"):
+            door()

@@ -213,5 +213,5 @@ def test_an_unknown_target_is_refused(script: Path) -> None:
 def test_help_shows_both_ways(capsys: pytest.CaptureFixture[str]) -> None:
     main(["--help"])
     text = capsys.readouterr().out
-    assert "SCRIPT|-m MODULE [ARGUMENTS]..." in text
+    assert "SCRIPT|NOTEBOOK|-m MODULE" in text
     assert "--target h100 -m pytest" in text
