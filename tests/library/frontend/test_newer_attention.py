@@ -10,7 +10,8 @@ import pytest
 import cudnn_backend_py.frontend as cudnn
 from cudnn_backend_py import DescriptorType
 from cudnn_backend_py.frontend.handles import set_default_target
-from cudnn_backend_py.native import library
+from cudnn_backend_py.importers.cudnn_json import graph_from_log_json
+from cudnn_backend_py.native import capture_log, library
 from tests.compat.programs import Maker, Q
 
 INT32 = cudnn.data_type.INT32
@@ -75,6 +76,21 @@ def test_attention_is_one_operation_or_says_which_cudnn_it_needs(case: str) -> N
     m.g.build_operation_graph()
     m.g.create_execution_plans()
     assert m.g.get_execution_plan_count() > 0
+
+
+def test_a_multiplier_is_read_back_from_cudnns_log() -> None:
+    if VERSION < (9, 24, 0):
+        pytest.skip("cuDNN 9.24")
+    m = Maker(cudnn)
+    _sdpa(m, multiplier=256)
+    m.g.validate()
+    with capture_log() as log:
+        m.g.build_operation_graph()
+    (logged,) = log.operation_graphs()
+    again = graph_from_log_json(logged)
+    assert sorted(item.ragged_offset_multiplier for item in again.variant_pack_tensors) == sorted(
+        item.ragged_offset_multiplier for item in m.g.graph().variant_pack_tensors
+    )
 
 
 def test_a_corner_is_found_by_the_running_sums() -> None:
