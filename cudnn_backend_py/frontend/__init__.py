@@ -13,9 +13,10 @@ cuDNN's backend are not offered and raise ``NotImplementedError``.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
-from .as_cudnn import install, uninstall
+from .as_cudnn import SUBMODULES, install, uninstall
 from .context import GraphContext
 from .decorators import graph, graph_cache, jit
 from .enums import (
@@ -54,6 +55,7 @@ from .handles import (
     set_stream,
 )
 from .handles import FrontendHandle as Handle
+from .kernels import KERNELS
 from .ops.node import FrontendHazardWarning
 from .plan_list import knob
 from .recorded import Node
@@ -117,18 +119,6 @@ __all__ = [
 
 __version__ = "1.32.0"  # of cudnn-frontend, whose names and behaviour these are
 
-_ELSEWHERE = (
-    "ops",
-    "experimental",
-    "native_sparse_attention",
-    "NSA",
-    "grouped_gemm",
-    "discrete_grouped_gemm",
-    "sdpa",
-    "causal_conv1d_forward",
-    "causal_conv1d_backward",
-)
-
 
 def backend_version() -> int:
     """Return the version of the loaded cuDNN as one number, 91900 for 9.19.0. C: ``cudnnGetVersion``."""
@@ -161,7 +151,9 @@ class _ElsewhereError(NotImplementedError, AttributeError):
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ELSEWHERE or name.endswith(("Sm100", "_sm100", "D256", "_d256")):
+    if name in SUBMODULES:
+        return import_module(SUBMODULES[name])
+    if name in KERNELS:
         raise _ElsewhereError(
             f"cudnn.{name} is a kernel of cudnn-frontend's own (CuTe DSL or another engine), not of cuDNN's backend: "
             "this module offers the backend's graphs"

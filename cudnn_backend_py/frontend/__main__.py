@@ -6,6 +6,7 @@ import os
 import runpy
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,15 +14,17 @@ from typing import Any
 import click
 
 from ..errors import CudnnBackendError
-from .as_cudnn import for_children, install
+from .as_cudnn import SUBMODULES, describe_torch, for_children, install
+from .notebooks import run_notebook
 
 __all__ = ["main"]
 
 _HELP = """\
-Run SCRIPT, or the module after -m, with 'import cudnn' giving cudnn_backend_py.frontend.
+Run SCRIPT, a notebook, or the module after -m, with 'import cudnn' giving cudnn_backend_py.frontend.
 
 \b
 python -m cudnn_backend_py.frontend train.py --epochs 3
+python -m cudnn_backend_py.frontend samples.ipynb
 python -m cudnn_backend_py.frontend --target h100 -m pytest test_sdpa.py
 """
 
@@ -31,9 +34,13 @@ python -m cudnn_backend_py.frontend --target h100 -m pytest test_sdpa.py
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     options_metavar="[--target GPU] [--children]",
 )
-@click.option("--target", metavar="GPU", help="Judge for a described GPU (h100, sm80, a JSON file); nothing is run.")
+@click.option(
+    "--target",
+    metavar="GPU",
+    help="Judge for a described GPU (h100, sm80, a JSON file) up to execute; torch has that GPU, too.",
+)
 @click.option("--children", is_flag=True, help="Also in the Python processes that the program starts.")
-@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT|-m MODULE [ARGUMENTS]...")
+@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT|NOTEBOOK|-m MODULE [ARGUMENTS]...")
 def _command(target: str | None, children: bool, program: tuple[str, ...]) -> Callable[[], None]:
     start = _start_of(program)
     return lambda: _run(start, target, children)
@@ -51,6 +58,8 @@ def _start_of(program: Sequence[str]) -> Callable[[], Any]:
         raise click.UsageError(f"there is no option {first}")
     if not Path(first).exists():
         raise click.UsageError(f"there is no {first}")
+    if first.endswith(".ipynb"):
+        return lambda: run_notebook(first, *rest)
     return lambda: _run_script(first, *rest)
 
 
@@ -60,6 +69,9 @@ def _run(start: Callable[[], Any], target: str | None, children: bool) -> None:
     except CudnnBackendError as error:
         print(error.render(), file=sys.stderr)
         sys.exit(2)
+    if target is not None:
+        describe_torch(target)
+        start = partial(_up_to_execute, start)
     if not children:
         start()
         return
@@ -68,8 +80,24 @@ def _run(start: Callable[[], Any], target: str | None, children: bool) -> None:
         start()
 
 
+def _up_to_execute(start: Callable[[], Any]) -> None:
+    """Run a program for a described GPU; where it would run on that, or read what that computed, it has ended well."""
+    try:
+        start()
+    except CudnnBackendError as error:
+        if error.code != "plan-without-device":
+            raise
+        print(f"reached execute: {error.headline}", file=sys.stderr)
+    except BaseException as error:
+        if type(error).__name__ != "NumbersNeeded":
+            raise
+        print(f"reached {error}, which only a GPU computes", file=sys.stderr)
+
+
 def _run_module(module: str, *arguments: str) -> None:
     sys.argv = [module, *arguments]
+    package, _, part = module.partition(".")
+    module = SUBMODULES.get(part, module) if package == "cudnn" else module
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 

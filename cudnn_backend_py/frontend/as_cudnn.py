@@ -5,20 +5,31 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
-from importlib.abc import MetaPathFinder
+from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from ..errors import CudnnBackendError, UsageError
 from ..system.child import loading_program
+from .kernels import KERNELS
 
-__all__ = ["NotOffered", "for_children", "install", "uninstall"]
+__all__ = ["SUBMODULES", "NotOffered", "describe_torch", "for_children", "install", "uninstall"]
 
 _NAME = "cudnn"
 _FRONTEND = __name__.rpartition(".")[0]
-SUBMODULES = {"wrapper": f"{_FRONTEND}.wrapper"}
+#: The parts of cudnn-frontend that are here, and which module of ours each is.
+SUBMODULES = {
+    "collect_env": f"{_FRONTEND}.collect_env",
+    "datatypes": f"{_FRONTEND}.datatypes",
+    "experimental": f"{_FRONTEND}.experimental",
+    "experimental.ops": f"{_FRONTEND}.experimental.ops",
+    "graph_types": f"{_FRONTEND}.graph_types",
+    "nodes": f"{_FRONTEND}.recorded",
+    "wrapper": f"{_FRONTEND}.wrapper",
+}
 _CHILD = """\
 \"\"\"Stands where ``import cudnn`` looks first, and gives cudnn_backend_py.frontend.\"\"\"
 {load}
@@ -45,10 +56,27 @@ class _Cudnn(ModuleType):
     __path__: list[str]
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(import_module(_FRONTEND), name)
+        if name in SUBMODULES:
+            return import_module(SUBMODULES[name])
+        frontend = import_module(_FRONTEND)
+        if name in KERNELS:  # "ops" is a folder of ours, too
+            return frontend.__getattr__(name)
+        return getattr(frontend, name)
 
     def __dir__(self) -> list[str]:
         return dir(import_module(_FRONTEND))
+
+
+class _Ours(Loader):
+    """Gives one of our modules, as it is, under the name of a part of ``cudnn``."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = import_module(SUBMODULES[spec.name.removeprefix(f"{_NAME}.")])
+        self._spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._spec  # its own: importlib has put the other one there
 
 
 class _Submodules(MetaPathFinder):
@@ -56,6 +84,8 @@ class _Submodules(MetaPathFinder):
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
         if fullname.startswith(f"{_NAME}."):
+            if fullname.removeprefix(f"{_NAME}.") in SUBMODULES:
+                return ModuleSpec(fullname, _Ours())
             raise NotOffered(
                 f"{fullname} is no part of cudnn_backend_py.frontend, which offers cuDNN's backend graphs only",
                 code="frontend-not-offered",
@@ -100,8 +130,6 @@ def install(target: str | None = None) -> ModuleType:
     set_default_target(target)
     if found is None:
         found = sys.modules[_NAME] = _module()
-        for name, ours in SUBMODULES.items():
-            sys.modules[f"{_NAME}.{name}"] = import_module(ours)
         sys.meta_path.insert(0, _finder)
     return found
 
@@ -113,6 +141,64 @@ def _module() -> _Cudnn:
     made.__path__ = []
     made.__spec__ = ModuleSpec(_NAME, None, origin=frontend.__file__, is_package=True)
     return made
+
+
+class _AfterTorch(MetaPathFinder):
+    """Puts the described GPU into torch as soon as a program imports that."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
+        if fullname != "torch" or self not in sys.meta_path:
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _ThenDescribe(spec.loader, self.target)
+        return spec
+
+
+class _ThenDescribe(Loader):
+    def __init__(self, loader: Any, target: str) -> None:
+        self._loader, self._target = loader, target
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        made: ModuleType | None = self._loader.create_module(spec)
+        return made
+
+    def exec_module(self, module: ModuleType) -> None:
+        assert module.__spec__ is not None
+        module.__spec__.loader = module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        _give_torch(self._target)
+
+
+def describe_torch(target: str) -> None:
+    """Let torch have a described GPU, for the rest of this process: now, or when it is imported.
+
+    See :mod:`~cudnn_backend_py.frontend.described_torch` for what programs can do with it.
+
+    Raises
+    ------
+    UsageError
+        ``unknown-target``.
+    """
+    from ..target import find_profile
+
+    find_profile(target)
+    if "torch" in sys.modules:
+        _give_torch(target)
+    else:
+        sys.meta_path.insert(0, _AfterTorch(target))
+
+
+def _give_torch(target: str) -> None:
+    from ..native import library
+    from ..target import find_profile
+    from . import described_torch
+
+    described_torch.install(find_profile(target).properties, lambda: library().version.number)
 
 
 def uninstall() -> None:

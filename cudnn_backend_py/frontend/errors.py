@@ -10,6 +10,7 @@ from ..errors import CudnnBackendError, CudnnStatusError
 from ..printable import printable
 
 if TYPE_CHECKING:
+    from ..graph.faults import Fault
     from ..graph.ir import Graph
     from ..target import Target
 
@@ -24,6 +25,7 @@ __all__ = [
     "kernel_not_offered",
     "not_supported",
     "status_as",
+    "wrong_for_other_dims",
 ]
 
 
@@ -101,6 +103,17 @@ def kernel_not_offered(what: str) -> KernelNotOffered:
         "this module offers the backend's graphs",
         code="frontend-not-offered",
         fix="run the program with nvidia-cudnn-frontend, or leave it out",
+    )
+
+
+def wrong_for_other_dims(fault: Fault, where: str) -> cudnnGraphNotSupportedError:
+    """Return the error for one plan, or one kernel cache, under dims that cuDNN was measured to get wrong."""
+    return cudnnGraphNotSupportedError(
+        f"cuDNN gets this wrong ({fault.code}): {fault.what}",
+        code="frontend-not-supported",
+        where=where,
+        cause=f"{fault.effect}; {fault.evidence or fault.source}",
+        fix=fault.fix,
     )
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Self
 
 from ..execution.buffers import dlpack_facts
-from ..graph.faults import Sharing, known_hazards, warn_of
+from ..graph.faults import Fault, Sharing, known_hazards, warn_of
 from ..graph.ir import Graph
 from ..plans.choice import EngineChoice
 from ..plans.engine import OperationGraph
@@ -29,8 +29,17 @@ from .enums import (
     tensor_reordering,
     to_data_type,
 )
-from .errors import FrontendRuntimeError, attribute_not_set, invalid_value, not_supported, status_as
+from .errors import (
+    FrontendRuntimeError,
+    attribute_not_set,
+    invalid_value,
+    kernel_not_offered,
+    not_supported,
+    status_as,
+    wrong_for_other_dims,
+)
 from .handles import device_properties, kernel_cache, target_of
+from .kernels import OPERATIONS as KERNEL_OPERATIONS
 from .log import log_graph
 from .ops.attention import AttentionOps
 from .ops.linear import ConvOps, MatmulOps, MoeOps, ReductionOps
@@ -81,6 +90,8 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         Where no GPU is described and none is there.
     """
 
+    context: Context
+
     def __init__(
         self,
         name: str = "test_graph",
@@ -129,6 +140,16 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         self._memory: Placement | None = None
         self._runners: dict[int, Runner] = {}
         self._current: Runner | None = None
+        self._wrong_ways: dict[Sharing, Fault] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in KERNEL_OPERATIONS:
+            raise AttributeError(f"a pygraph has no {name!r}")
+
+        def refuse(*_args: Any, **_options: Any) -> Any:
+            raise kernel_not_offered(f"pygraph.{name}")
+
+        return refuse
 
     # tensors
 
@@ -358,7 +379,13 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         overridden = self._override_shapes and version >= OVERRIDE_SINCE
         ways: dict[Sharing, bool] = {"kernel cache": dynamic, "override shapes": overridden}
         for way in (way for way, wanted in ways.items() if wanted):
-            warn_of(known_hazards(graph, self.target.sm, version, way), FrontendHazardWarning)
+            faults = known_hazards(graph, self.target.sm, version, way)
+            if faults:
+                self._wrong_ways[way] = faults[0]
+            warn_of(faults, FrontendHazardWarning)
+        fault = self._wrong_ways.get("kernel cache")
+        if fault is not None and self._cache is not None:
+            self._cache.check_dims([item.dims for item in graph.variant_pack_tensors], fault)
         log_graph(self.to_json)
         with status_as(FrontendRuntimeError, "cuDNN refuses the operation graph"):
             self._operation_graph = OperationGraph(
@@ -661,6 +688,7 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
             tensor_dict = self._pack(tensor_dict, tensor_uids)
         if override_uids:
             overrides = (override_uids, override_shapes or (), override_strides or ())
+            self._check_overrides(*overrides[:2])
             runner.execute_with(tensor_dict, workspace, handle or self._handle, overrides)
             return
         runner.execute(tensor_dict, workspace, handle or self._handle)
@@ -702,9 +730,26 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         pack = self._pack(tensor_dict, tensor_uids)
         if override_uids:
             overrides = (override_uids, override_shapes or (), override_strides or ())
+            self._check_overrides(*overrides[:2])
             runner.execute_with(pack, workspace, handle or self._handle, overrides)
             return
         runner.execute(pack, workspace, handle or self._handle)
+
+    def _check_overrides(self, uids: Sequence[int], shapes: Sequence[Sequence[int]]) -> None:
+        """Refuse other dims than the plan was built with, where cuDNN was measured to get them wrong.
+
+        Raises
+        ------
+        cudnnGraphNotSupportedError
+            With the fault, and what was measured.
+        """
+        fault = self._wrong_ways.get("override shapes")
+        if fault is None or self._memory is None:
+            return
+        built = {item.uid: item.dims for item in self._memory.tensors}
+        for uid, dims in zip(uids, shapes, strict=False):
+            if uid in built and built[uid] != tuple(dims):
+                raise wrong_for_other_dims(fault, f"uid {uid} has dims {list(dims)}, built were {list(built[uid])}")
 
     def _execute(self, var_pack: Mapping[int, int], workspace: int, handle: Any = None, *overrides: Any) -> None:
         self.execute(var_pack, workspace, handle, *overrides)

@@ -11,10 +11,11 @@ from typing import Any
 from ..errors import GraphError
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import DescriptorType
+from ..graph.faults import Fault
 from ..native import Descriptor, Handle, Library, current_device, library
 from ..system.strict import parse_json
 from ..target import Profile, Target, device_profile, open_target, read_device
-from .errors import FrontendRuntimeError, invalid_value, status_as
+from .errors import FrontendRuntimeError, invalid_value, status_as, wrong_for_other_dims
 
 __all__ = [
     "DescribedHandle",
@@ -313,6 +314,7 @@ class kernel_cache:
         self._descriptor: Descriptor | None = None
         self._lock = threading.Lock()
         self._seen = (0, "")
+        self._dims: list[Any] | None = None
 
     def for_graph(self, operation_graph: Descriptor) -> Descriptor:
         """Return the finalized descriptor; the first graph that uses it decides the kind."""
@@ -324,6 +326,19 @@ class kernel_cache:
                     made.set(Attr.KERNEL_CACHE_OPERATION_GRAPH, operation_graph)
                 self._descriptor = made.finalize()
             return self._descriptor
+
+    def check_dims(self, dims: list[Any], fault: Fault) -> None:
+        """Refuse a graph with other dims than the first one had, where cuDNN was measured to get that wrong.
+
+        Raises
+        ------
+        cudnnGraphNotSupportedError
+            With the fault, and what was measured.
+        """
+        with self._lock:
+            self._dims = dims if self._dims is None else self._dims
+            if self._dims != dims:
+                raise wrong_for_other_dims(fault, f"the kernel cache was made for the dims {self._dims[0]} ...")
 
     def size(self) -> int:
         """Return how many kernels it holds.

@@ -183,7 +183,7 @@ OPERATIONS: dict[str, Operation] = {
     "conv_wgrad": Operation(NodeType.CONV_WGRAD, ("DW",)),
     "moe_grouped_matmul": Operation(NodeType.MOE_GROUPED_MATMUL, ("OUT_0",)),
     "moe_grouped_matmul_bwd": Operation(NodeType.MOE_GROUPED_MATMUL_BWD, ("dweight",)),
-    "block_scale_quantize": Operation(NodeType.BLOCK_SCALE_QUANTIZE, ("Y", "scale")),
+    "block_scale_quantize": Operation(NodeType.BLOCK_SCALE_QUANTIZE, ("Y", "scale"), kernels_only=("group_offset",)),
     "block_scale_dequantize": Operation(NodeType.BLOCK_SCALE_DEQUANTIZE, ("OUT_0",)),
     "sdpa": Operation(
         NodeType.SDPA,
@@ -378,6 +378,8 @@ def _flat(given: Mapping[str, Any]) -> dict[str, Any]:
 def _note_arguments(node: Node, operation: Operation, method: str, given: Mapping[str, Any]) -> None:
     if operation.pointwise:
         node.params["mode"] = method
+    if method == "matmul":
+        node.params["padding"] = 0.0  # cudnn-frontend notes this one where it is not given, too
     for name, value in given.items():
         if value is None:
             continue

@@ -120,26 +120,26 @@ class tensor:
         self.uid_given = True
         return self
 
-    def set_data_type(self, data_type: Any = data_type.NOT_SET) -> Self:
+    def set_data_type(self, dtype: Any = data_type.NOT_SET, *, data_type: Any = None) -> Self:
         """Set the type of the elements: a ``cudnn.data_type`` or a torch dtype."""
-        self.data_type = to_data_type(data_type)
+        self.data_type = to_data_type(dtype if data_type is None else data_type)
         return self
 
     _set_data_type = set_data_type
 
-    def set_output(self, is_output: bool) -> Self:
+    def set_output(self, value: bool) -> Self:
         """Make it an output in memory, or a virtual tensor."""
-        self.virtual = not is_output
+        self.virtual = not value
         return self
 
-    def set_is_virtual(self, is_virtual: bool) -> Self:
+    def set_is_virtual(self, value: bool) -> Self:
         """Make it virtual, or not."""
-        self.virtual = bool(is_virtual)
+        self.virtual = bool(value)
         return self
 
-    def set_is_pass_by_value(self, is_pass_by_value: bool) -> Self:
+    def set_is_pass_by_value(self, value: bool) -> Self:
         """Make it a scalar given by the address of host memory, or not."""
-        self.by_value = bool(is_pass_by_value)
+        self.by_value = bool(value)
         return self
 
     def set_ragged_offset(self, ragged_offset: tensor | None) -> Self:

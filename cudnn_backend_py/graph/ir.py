@@ -71,6 +71,8 @@ class Tensor:
         Layout of the elements inside blocks.
     ragged_offset
         The tensor with the start of each sequence, in elements, for variable-length sequences.
+    ragged_offset_multiplier
+        How many elements one ragged offset counts (cuDNN 9.24).
     vector_count, vector_dim
         Elements packed into one, and along which dimension, for the vectorized integer types.
     scratch
@@ -92,6 +94,7 @@ class Tensor:
     vector_count: int = 1
     vector_dim: int = -1
     scratch: bool = False
+    ragged_offset_multiplier: int = 1
 
     def __post_init__(self) -> None:
         for name in ("dims", "strides"):
@@ -131,7 +134,8 @@ class Tensor:
         if self.reordering is not TensorReordering.NONE:
             marks.append(f"reordering {self.reordering.name}")
         if self.ragged_offset is not None:
-            marks.append(f"ragged_offset {printable(self.ragged_offset.name)}")
+            times = "" if self.ragged_offset_multiplier == 1 else f" * {self.ragged_offset_multiplier}"
+            marks.append(f"ragged_offset {printable(self.ragged_offset.name)}{times}")
         if self.vector_count != 1:
             marks.append(f"vector {self.vector_count} along {self.vector_dim}")
         return printable_lines(f"{printable(self.name)} : {self.type_text} ({', '.join(marks)})")
@@ -197,6 +201,12 @@ def _check_tensor(tensor: Tensor) -> None:
         raise fault(
             f"tensor {tensor.name!r} has a ragged offset with a ragged offset of its own and so on, {length} of them",
             "ragged-offset-chain",
+        )
+    if tensor.ragged_offset_multiplier < 1 or (tensor.ragged_offset_multiplier > 1 and tensor.ragged_offset is None):
+        raise fault(
+            f"tensor {tensor.name!r} has a ragged offset multiplier of {tensor.ragged_offset_multiplier} "
+            f"{'without a ragged offset' if tensor.ragged_offset is None else 'but 1 is the least'}",
+            "ragged-offset-multiplier",
         )
     if tensor.value is not None and not tensor.by_value:
         raise fault(f"tensor {tensor.name!r} has a value but is not by value", "value-without-by-value")

@@ -322,8 +322,6 @@ class _JsonGraph:
             if key not in record:
                 raise _fault(f"the logged tensor {_brief(record.get('name'))} lacks {key}")
         uid = _uid(record["name"])
-        if record.get("raggedOffsetMultiplier", 1) != 1:
-            raise _fault(f"tensor {uid} has a ragged offset multiplier, which this package does not have")
         offsets = record.get("isRagged") or []
         if not isinstance(offsets, list) or len(offsets) > 1:
             raise _fault(f"tensor {uid} has ragged offsets {_brief(offsets)}, one is needed")
@@ -341,6 +339,7 @@ class _JsonGraph:
             else record.get("value"),
             reordering=_reordering(record.get("reordering", 0), uid),
             ragged_offset=self._tensor(offsets[0], depth + 1) if offsets else None,
+            ragged_offset_multiplier=record.get("raggedOffsetMultiplier", 1),
             vector_count=record.get("vectCount", 1),
             vector_dim=record.get("vectDim", -1),
         )

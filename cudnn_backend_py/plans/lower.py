@@ -89,6 +89,9 @@ class _Lowering:
                 is_by_value=True if tensor.by_value else None,
                 reordering_mode=None if tensor.reordering is TensorReordering.NONE else tensor.reordering,
                 ragged_offset=self._maybe(tensor.ragged_offset),
+                ragged_offset_multiplier=None
+                if tensor.ragged_offset_multiplier == 1
+                else tensor.ragged_offset_multiplier,
                 vector_count=tensor.vector_count if vectorized else None,
                 vectorized_dimension=tensor.vector_dim if vectorized else None,
             )

@@ -9,7 +9,7 @@ Keep the folders ``test/python`` as they are: one test starts pytest from two fo
 pytest, pytest-xdist, looseversion, numpy, click and rich; TransformerEngine only for the MXFP8 tests.
 cudnn-frontend itself is unpacked somewhere of its own, so that either module can be ``cudnn``::
 
-    pip install --no-deps --target /tmp/fe nvidia-cudnn-frontend==1.23.0
+    pip install --no-deps --target /tmp/fe nvidia-cudnn-frontend==1.32.0
 
 Without a GPU, against a described one (torch's CUDA tensors become meta tensors; every graph gets the described
 device; an execute does nothing, and a test counts as having reached it)::
@@ -17,6 +17,9 @@ device; an execute does nothing, and a test counts as having reached it)::
     python -m tests.compat run --module cudnn --path /tmp/fe --tests DIR --target h100 --cudnn 9.19.0 --out theirs.jsonl
     python -m tests.compat run --module frontend             --tests DIR --target h100 --cudnn 9.19.0 --out ours.jsonl
     python -m tests.compat compare theirs.jsonl ours.jsonl --out logs/NAME.json
+
+``python -m tests.compat facts --path /tmp/fe`` keeps the public surface of cudnn-frontend, and ``names`` holds ours
+against it and writes ``docs/frontend-names.md``.
 
 ``--fast`` leaves out the building of plans (NVRTC), most of the time, in the four large files. ``--sample N`` keeps
 one test in N, by a hash of its id, the same for both modules.

@@ -211,13 +211,12 @@ def _append(path: str, line: dict[str, Any]) -> None:
 
 
 def _pretend(target: str) -> None:
+    from cudnn_backend_py.frontend import described_torch
     from cudnn_backend_py.native import load_driver
     from cudnn_backend_py.target import find_profile
 
-    from . import meta_cuda
-
     load_driver()
-    meta_cuda.install(find_profile(target).properties, lambda: sys.modules["cudnn"].backend_version())
+    described_torch.install(find_profile(target).properties, lambda: sys.modules["cudnn"].backend_version())
 
 
 def _pretend_in_cudnn(cudnn: Any, target: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-__all__ = ["PROGRAMS", "answers"]
+__all__ = ["PROGRAMS", "Maker", "answer", "answers"]
 
 Make = Callable[["Maker"], Any]
 UNARY = [
@@ -277,10 +277,11 @@ PROGRAMS: dict[str, Make] = {
 
 def answers(cudnn: ModuleType) -> dict[str, Any]:
     """Return, for each program, the nodes as ``inspect`` shows them, and the names of all tensors, in order."""
-    return {name: _answer(Maker(cudnn), make) for name, make in PROGRAMS.items()}
+    return {name: answer(Maker(cudnn), make) for name, make in PROGRAMS.items()}
 
 
-def _answer(maker: Maker, make: Make) -> dict[str, Any]:
+def answer(maker: Maker, make: Make) -> dict[str, Any]:
+    """Return the nodes that one program makes, and the names of its tensors."""
     make(maker)
     shown = maker.g.inspect()
     nodes = [

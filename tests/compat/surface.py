@@ -35,13 +35,23 @@ REASONS = {
     "torch": "attention of torch through cudnn-frontend's own kernels; `cudnn_backend_py.torch_ops` is ours",
     "ops": f"{KERNELS}; each name in it is refused by its name",
     "experimental.ops": "`moe_grouped_matmul` is here; the others are made of cudnn-frontend's own kernels",
-    "pygraph(kwargs)": "unknown keywords are refused",
+    "pygraph.(kwargs)": "unknown keywords are refused",
     "pygraph.tensor(kwargs)": "unknown keywords are refused",
     "pygraph.build(ctx)": "of cudnn-frontend's own kernels",
     "pygraph.build_plans(ctx)": "of cudnn-frontend's own kernels",
-    "Tensor(owner)": "a graph makes its tensors",
+    "Tensor.owner": "a tensor does not know its graph",
+    "Graph.(kwargs)": "they are there, as `options`",
+    "DeviceInfo.(ordinal)": "it is an int, the ordinal",
+    "Tensor.": "a graph makes its tensors; setters change them",
 }
 KERNEL_OPERATIONS = re.compile(r"(gdn|gdn2|gdp|kda|mamba2)(_summary)?(_bwd)?")
+
+
+def _reason(key: str) -> str:
+    """Return why a name is another one here: by the whole of it, or what holds for all like it."""
+    if key.endswith(("(kwargs)", "(graph_kwargs)")) and key not in REASONS:
+        return "unknown keywords are refused"
+    return REASONS.get(key) or REASONS.get(key.partition("(")[0] if "(" in key else "", "")
 
 
 # The facts of the real module
@@ -224,17 +234,19 @@ def _module_differences(modules: list[str]) -> Iterator[Difference]:
 def _signature_differences(name: str, parameters: Signature | None, ours: ModuleType) -> Iterator[Difference]:
     owner, _, member = name.partition(".")
     target = _find(ours, owner, member)
+    if owner == "pygraph" and KERNEL_OPERATIONS.fullmatch(member):
+        return  # there, and refused by name
     if target is _ABSENT:
-        why = KERNELS if owner == "pygraph" and KERNEL_OPERATIONS.fullmatch(member) else REASONS.get(name, "")
+        why = KERNELS if owner == "pygraph" and KERNEL_OPERATIONS.fullmatch(member) else _reason(name)
         yield Difference(owner, member or owner, "missing", why)
         return
     if parameters is None or not callable(target) or KERNEL_OPERATIONS.fullmatch(member):
         return
     mine = _our_parameters(target)
-    where = name.rstrip(".")
+    where = name
     for parameter, default in parameters:
         assert parameter is not None
-        why = REASONS.get(f"{where}({parameter})", "")
+        why = _reason(f"{where}({parameter})")
         if parameter in ("args", "kwargs") and parameter not in mine:
             if not why and parameter == "kwargs":
                 yield Difference(owner, f"{member}({parameter})", "missing", why)
@@ -257,7 +269,8 @@ def _find(ours: ModuleType, owner: str, member: str) -> Any:
     if not member:
         return holder
     fields = getattr(holder, "__dataclass_fields__", {})
-    return getattr(holder, member, fields.get(member, _ABSENT))
+    notes = getattr(holder, "__annotations__", {})
+    return getattr(holder, member, fields.get(member, notes.get(member, _ABSENT)))
 
 
 def _our_parameters(target: Any) -> dict[str, str | None]:

@@ -150,6 +150,8 @@ class AttentionOps(OpsBase):
         paged_attention_k_table: tensor | None = None,
         paged_attention_v_table: tensor | None = None,
         paged_attention_max_seq_len_kv: int | None = None,
+        max_total_seq_len_q: int | None = None,
+        max_total_seq_len_kv: int | None = None,
         compute_data_type: data_type = _NOT_SET,
         name: str = "",
         score_mod: ScoreMod | None = None,
@@ -159,11 +161,16 @@ class AttentionOps(OpsBase):
         score_sum_exp: tensor | None = None,
         sink_token: tensor | None = None,
         unfuse_fma: bool = False,
+        cu_seq_len_q: tensor | None = None,
+        cu_seq_len_kv: tensor | None = None,
+        stats_use_log2: bool = False,
     ) -> list[tensor | None]:
         """Return [O, Stats], Stats None if it is not asked for; 16-bit floats.
 
         With a page table ``k`` and ``v`` are containers [pages, h, page size, d]. ``dropout`` is (probability, seed,
-        offset) or (mask, scale). ``score_mod(graph, score)`` returns the changed score.
+        offset) or (mask, scale). ``score_mod(graph, score)`` returns the changed score. ``cu_seq_len_q`` and
+        ``cu_seq_len_kv`` are running sums [b + 1, 1, 1, 1] in place of the lengths (cuDNN 9.24); ``stats_use_log2``
+        gives Stats times log2(e) (9.27).
         """
         window = _left(sliding_window_length, diagonal_band_left_bound, "diagonal_band_left_bound")
         stats = _stats(generate_stats, is_inference)
@@ -189,6 +196,8 @@ class AttentionOps(OpsBase):
                     "block_mask": block_mask,
                     "seq_len_q": seq_len_q,
                     "seq_len_kv": seq_len_kv,
+                    "cu_seq_len_q": cu_seq_len_q,
+                    "cu_seq_len_kv": cu_seq_len_kv,
                     "page_table_k": paged_attention_k_table,
                     "page_table_v": paged_attention_v_table,
                     "max": score_max,
@@ -206,6 +215,9 @@ class AttentionOps(OpsBase):
             dropout=probability,
             stats=stats,
             max_seq_kv=limit,
+            max_total_q=_int("max_total_seq_len_q", max_total_seq_len_q),
+            max_total_kv=_int("max_total_seq_len_kv", max_total_seq_len_kv),
+            stats_log2=bool(stats_use_log2),
             implementation=attention_implementation(implementation),
             compute=_kind(compute_data_type),
             score_mod=score_mod,
@@ -329,6 +341,8 @@ class AttentionOps(OpsBase):
         paged_attention_k_table: tensor | None = None,
         paged_attention_v_table: tensor | None = None,
         paged_attention_max_seq_len_kv: int | None = None,
+        max_total_seq_len_q: int | None = None,
+        max_total_seq_len_kv: int | None = None,
         compute_data_type: data_type = _NOT_SET,
         name: str = "",
         fn: ScoreMod | None = None,
@@ -336,6 +350,11 @@ class AttentionOps(OpsBase):
         score_max: tensor | None = None,
         score_sum_exp: tensor | None = None,
         sink_token: tensor | None = None,
+        unfuse_fma: bool = False,
+        implementation: attention_implementation = _AUTO,
+        cu_seq_len_q: tensor | None = None,
+        cu_seq_len_kv: tensor | None = None,
+        stats_use_log2: bool = False,
     ) -> list[tensor | None]:
         """Return [O, Stats, Amax_S, Amax_O]; 8-bit floats, scaled by one number a tensor."""
         window = _left(sliding_window, left_bound, "left_bound")
@@ -367,6 +386,8 @@ class AttentionOps(OpsBase):
                     "bias": bias,
                     "seq_len_q": seq_len_q,
                     "seq_len_kv": seq_len_kv,
+                    "cu_seq_len_q": cu_seq_len_q,
+                    "cu_seq_len_kv": cu_seq_len_kv,
                     "page_table_k": paged_attention_k_table,
                     "page_table_v": paged_attention_v_table,
                     "max": score_max,
@@ -384,6 +405,11 @@ class AttentionOps(OpsBase):
             dropout=probability,
             stats=stats,
             max_seq_kv=limit,
+            max_total_q=_int("max_total_seq_len_q", max_total_seq_len_q),
+            max_total_kv=_int("max_total_seq_len_kv", max_total_seq_len_kv),
+            stats_log2=bool(stats_use_log2),
+            implementation=attention_implementation(implementation),
+            unfuse_fma=bool(unfuse_fma),
             compute=_kind(compute_data_type),
             score_mod=fn,
         )
@@ -408,6 +434,17 @@ class AttentionOps(OpsBase):
         generate_stats: bool | None = None,
         sink_token: tensor | None = None,
         unfuse_fma: bool = False,
+        implementation: attention_implementation = _AUTO,
+        use_padding_mask: bool = False,
+        seq_len_q: tensor | None = None,
+        seq_len_kv: tensor | None = None,
+        max_total_seq_len_q: int | None = None,
+        max_total_seq_len_kv: int | None = None,
+        cu_seq_len_q: tensor | None = None,
+        cu_seq_len_kv: tensor | None = None,
+        paged_attention_k_table: tensor | None = None,
+        paged_attention_v_table: tensor | None = None,
+        paged_attention_max_seq_len_kv: int | None = None,
     ) -> list[tensor | None]:
         """Return [O, Stats, Amax_O]; 8-bit floats with an E8M0 scale for each 32 elements, in F8_128x4 order."""
         alignment, right = _mask(
@@ -427,13 +464,27 @@ class AttentionOps(OpsBase):
             backward=False,
             tensors=_tensors(
                 {"q": q, "k": k, "v": v, "descale_q": descale_q, "descale_k": descale_k, "descale_v": descale_v},
-                {"scale": scale_tensor, "sink": sink_token},
+                {
+                    "scale": scale_tensor,
+                    "sink": sink_token,
+                    "seq_len_q": seq_len_q,
+                    "seq_len_kv": seq_len_kv,
+                    "cu_seq_len_q": cu_seq_len_q,
+                    "cu_seq_len_kv": cu_seq_len_kv,
+                    "page_table_k": paged_attention_k_table,
+                    "page_table_v": paged_attention_v_table,
+                },
             ),
             scale=scale,
             alignment=alignment,
             left=_int("diagonal_band_left_bound", diagonal_band_left_bound),
             right=right,
             stats=stats,
+            padding=bool(use_padding_mask),
+            max_seq_kv=_int("paged_attention_max_seq_len_kv", paged_attention_max_seq_len_kv),
+            max_total_q=_int("max_total_seq_len_q", max_total_seq_len_q),
+            max_total_kv=_int("max_total_seq_len_kv", max_total_seq_len_kv),
+            implementation=attention_implementation(implementation),
             compute=_kind(compute_data_type),
             unfuse_fma=bool(unfuse_fma),
         )
@@ -474,6 +525,8 @@ class AttentionOps(OpsBase):
         name: str = "",
         sink_token: tensor | None = None,
         dSink_token: tensor | None = None,
+        max_total_seq_len_q: int | None = None,
+        max_total_seq_len_kv: int | None = None,
     ) -> list[tensor | None]:
         """Return [dQ, dK, dV, Amax_dQ, Amax_dK, Amax_dV, Amax_dP]; 8-bit floats, scaled by one number a tensor."""
         required = {
@@ -506,6 +559,7 @@ class AttentionOps(OpsBase):
             left_bound,
             dropout,
             (sink_token, dSink_token),
+            (max_total_seq_len_q, max_total_seq_len_kv),
             deterministic=bool(use_deterministic_algorithm),
             compute=compute_data_type,
         )
@@ -545,6 +599,8 @@ class AttentionOps(OpsBase):
         name: str = "",
         sink_token: tensor | None = None,
         dSink_token: tensor | None = None,
+        max_total_seq_len_q: int | None = None,
+        max_total_seq_len_kv: int | None = None,
     ) -> list[tensor | None]:
         """Return [dQ, dK, dV, Amax_dQ, Amax_dK, Amax_dV]; 8-bit floats with a scale for each 32 elements.
 
@@ -579,6 +635,7 @@ class AttentionOps(OpsBase):
             left_bound,
             dropout,
             (sink_token, dSink_token),
+            (max_total_seq_len_q, max_total_seq_len_kv),
             deterministic=bool(use_deterministic_algorithm),
             compute=compute_data_type,
         )
@@ -605,6 +662,7 @@ def _backward_fp8(
     left_bound: Any,
     dropout: Any,
     sinks: tuple[Any, Any],
+    totals: tuple[Any, Any],
     *,
     deterministic: bool,
     compute: Any,
@@ -631,6 +689,8 @@ def _backward_fp8(
         left=_int("left_bound", left_bound),
         right=mask[1],
         dropout=probability,
+        max_total_q=_int("max_total_seq_len_q", totals[0]),
+        max_total_kv=_int("max_total_seq_len_kv", totals[1]),
         deterministic=deterministic,
         compute=_kind(compute),
     )

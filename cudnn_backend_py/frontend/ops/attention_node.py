@@ -56,6 +56,8 @@ _PORTS = {
     "scale": "Attn_scale",
     "seq_len_q": "SEQ_LEN_Q",
     "seq_len_kv": "SEQ_LEN_KV",
+    "cu_seq_len_q": "CU_SEQ_LEN_Q",
+    "cu_seq_len_kv": "CU_SEQ_LEN_KV",
     "dropout_seed": "Seed",
     "dropout_offset": "Offset",
     "rng_dump": "RNG_DUMP",
@@ -104,9 +106,14 @@ class AttentionNode(Node):
             "implementation": r.implementation.name,
             "is_deterministic_algorithm": r.deterministic,
             "is_mxfp8": r.kind == "mxfp8",
+            "stats_use_log2": r.stats_log2,
         }
 
     def check(self, context: Context) -> None:
+        for name, item in self.request.tensors.items():
+            _give_four_dims(item.ragged_offset)
+            if name.startswith(("seq_len_", "cu_seq_len_")):
+                _give_four_dims(item)
         check(self.request, context)
 
     # what the user need not set
@@ -211,6 +218,7 @@ class AttentionNode(Node):
             stats=r.stats,
             max=r.has("max"),
             sum_exp=r.has("sum_exp"),
+            stats_log2=r.stats_log2,
             block_mask=r.has("block_mask"),
             deterministic=is_deterministic(r, context),
         )
@@ -257,6 +265,12 @@ def _rows_first(scales: Tensor, dims: tuple[int, ...]) -> Tensor:
     b, h, s, _ = dims
     blocks = -(-s // 128) * 4 * 128
     return replace(scales, strides=(h * blocks, blocks, b * h * blocks, 1))
+
+
+def _give_four_dims(item: tensor | None) -> None:
+    """Give lengths or offsets of rank 1 the rank that cuDNN wants."""
+    if item is not None and len(item.dim) == 1:
+        item.dim, item.stride = [*item.dim, 1, 1, 1], [1, 1, 1, 1]
 
 
 def _fill(item: tensor, dims: list[int], kind: data_type = data_type.NOT_SET) -> None:

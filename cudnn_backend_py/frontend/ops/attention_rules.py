@@ -24,6 +24,7 @@ __all__ = ["Request", "check", "check_softmax_outputs", "is_deterministic", "is_
 Kind = Literal["half", "fp8", "mxfp8"]
 
 _MX_BLOCK = 32
+_ONLY_RAGGED = "max_total_seq_len_q and max_total_seq_len_kv are only supported with packed layout (ragged offsets)"
 
 
 @dataclass(kw_only=True, eq=False)
@@ -55,6 +56,7 @@ class Request:
     score_mod: Callable[..., Any] | None = field(default=None, repr=False)
     score_mod_bprop: Callable[..., Any] | None = field(default=None, repr=False)
     unfuse_fma: bool = False
+    stats_log2: bool = False
 
     def get(self, name: str) -> tensor | None:
         """Return a tensor, None if the node has none of that name."""
@@ -96,6 +98,16 @@ class Request:
         if self.backward and self.kind != "half":
             names += ["stats", "do", "dq", "dk", "dv"]
         return any(self.has(name) and self.tensors[name].ragged_offset is not None for name in names)
+
+    @property
+    def is_multiplied(self) -> bool:
+        """Whether a ragged offset counts more than one element."""
+        return any(item.ragged_offset_multiplier != 1 for item in self.tensors.values())
+
+    @property
+    def has_lengths(self) -> tuple[bool, bool]:
+        """Whether there are lengths of Q, and of K and V: as such, or as running sums."""
+        return self.has("seq_len_q", "cu_seq_len_q"), self.has("seq_len_kv", "cu_seq_len_kv")
 
     @property
     def is_dropout(self) -> bool:
@@ -150,8 +162,11 @@ def check(request: Request, context: Context) -> None:
 
 def is_unified(request: Request, context: Context) -> bool:
     """Return whether the node becomes the one SDPA operation: if asked for, or if AUTO finds it able."""
-    if request.backward or request.kind != "half":
-        return request.implementation == attention_implementation.UNIFIED and not request.backward
+    if request.backward:
+        return False
+    only_unified = request.has("cu_seq_len_q", "cu_seq_len_kv") or request.is_multiplied
+    if request.kind != "half" and not only_unified:
+        return request.implementation == attention_implementation.UNIFIED
     if request.implementation == attention_implementation.AUTO:
         return unified_lacks(request, context) is None
     return request.implementation == attention_implementation.UNIFIED
@@ -176,7 +191,10 @@ def unified_lacks(request: Request, context: Context) -> str | None:
         (has("page_table_k", "page_table_v", "seq_len_q", "seq_len_kv"), (9, 15, 0), "page tables and lengths"),
         (has("bias", "dropout_seed", "dropout_offset", "sink"), (9, 21, 0), "bias, seed, offset and sink"),
         (has("dropout_mask", "dropout_scale"), None, "a given dropout mask"),
-        (has("descale_q", "amax_o"), None, "fp8 scales"),
+        (has("descale_q", "amax_o"), (9, 25, 0), "fp8 scales"),
+        (has("cu_seq_len_q", "cu_seq_len_kv"), (9, 24, 0), "running sums of lengths"),
+        (has("cu_seq_len_q") != has("cu_seq_len_kv"), (9, 25, 0), "running sums of lengths on one side only"),
+        (request.is_multiplied, (9, 24, 0), "a ragged offset multiplier"),
         (has("rng_dump", "max", "sum_exp"), (9, 21, 0), "rng_dump, max and sum_exp"),
         (request.alibi, (9, 21, 0), "ALiBi"),
         (request.padding, (9, 15, 0), "a padding mask"),
@@ -186,7 +204,7 @@ def unified_lacks(request: Request, context: Context) -> str | None:
         (request.dropout is not None and request.stats, None, "dropout together with statistics"),
         (request.max_seq_kv is not None, (9, 15, 0), "a maximum sequence length"),
         (request.score_mod is not None, (9, 21, 0), "a score modifier"),
-        (request.kind != "half", None, "types other than fp16 and bf16"),
+        (request.kind != "half", (9, 25, 0), "types other than fp16 and bf16"),
         (request.compute not in (data_type.NOT_SET, data_type.FLOAT), None, "compute types other than FLOAT"),
         (context.compute != data_type.FLOAT, None, "graph compute types other than FLOAT"),
     )
@@ -255,7 +273,7 @@ def _check_bias(request: Request, say: _Refusals) -> None:
 
 
 def _check_padding(request: Request, say: _Refusals, *, modifier_may: bool = True) -> None:
-    lengths = [request.has(name) for name in ("seq_len_q", "seq_len_kv")]
+    lengths = request.has_lengths
     say.unset(request.padding and not all(lengths), "padding mask requires seq_len_q and seq_len_kv to be set")
     modified = modifier_may and request.score_mod is not None
     say.unset(
@@ -365,6 +383,7 @@ def _check_forward(request: Request, context: Context, say: _Refusals) -> None:
         "ragged offsets are only supported with padding mask",
         fix="use_padding_mask=True, seq_len_q=, seq_len_kv=",
     )
+    _check_running_lengths(request, version, say)
     _check_dropout(request, say)
     _check_corner(request, version, say)
     say.unsupported(
@@ -382,10 +401,39 @@ def _check_forward(request: Request, context: Context, say: _Refusals) -> None:
         _check_mx_forward(request, version, major, say)
 
 
+def _check_running_lengths(request: Request, version: Version, say: _Refusals) -> None:
+    for side in ("q", "kv"):
+        say.invalid(
+            request.has(f"seq_len_{side}") and request.has(f"cu_seq_len_{side}"),
+            f"seq_len_{side} and cu_seq_len_{side} cannot both be set: invalid",
+        )
+    say.unset(
+        request.has_lengths[0] != request.has_lengths[1],
+        "a length of Q and one of K and V must be provided together, as lengths or as running sums",
+    )
+    totals = request.max_total_q is not None or request.max_total_kv is not None
+    say.unsupported(totals and not request.is_ragged, _ONLY_RAGGED)
+    say.unsupported(
+        request.stats_log2 and request.stats and version < (9, 27, 0),
+        f"stats_use_log2 is not supported before cuDNN 9.27, this is {version_text(version)}",
+        fix="use cuDNN 9.27 or newer, or multiply Stats by log2(e)",
+    )
+    for item in request.tensors.values():
+        say.unset(
+            item.ragged_offset_multiplier != 1 and item.ragged_offset is None,
+            f"tensor {item.name!r} has a ragged offset multiplier and no ragged offset",
+            fix="set_ragged_offset(...)",
+        )
+
+
 def _check_implementation(request: Request, context: Context, say: _Refusals) -> None:
     if request.implementation == attention_implementation.UNIFIED:
         lacks = unified_lacks(request, context)
         say.unsupported(lacks is not None, lacks or "", fix="implementation=cudnn.attention_implementation.AUTO")
+    elif not is_unified(request, context) and (request.has("cu_seq_len_q", "cu_seq_len_kv") or request.is_multiplied):
+        what = "a ragged offset multiplier" if request.is_multiplied else "running sums of lengths (cu_seq_len)"
+        lacks = unified_lacks(request, context)
+        say.unsupported(True, f"the composite SDPA node does not support {what}, not supported; {lacks}")
     elif not is_unified(request, context) and request.has("block_mask"):
         asked = request.implementation == attention_implementation.COMPOSITE
         say.unsupported(asked, "the composite SDPA node does not support a block mask, not supported")
@@ -505,7 +553,7 @@ def _check_pages(request: Request, version: Version, widest: int, say: _Refusals
         "paged caches are not supported in combination with ragged offsets below cuDNN 9.7.0",
     )
     say.unsupported(
-        paged and not (request.has("seq_len_q") and request.has("seq_len_kv")),
+        paged and not all(request.has_lengths),
         "paged caches can only be used in combination with padding mask and sequence lengths of Q and KV, "
         "else they are not supported",
     )
@@ -605,7 +653,7 @@ def _check_backward(request: Request, context: Context, say: _Refusals) -> None:
     _check_padding(request, say)
     say.unsupported(
         (request.max_total_q is not None or request.max_total_kv is not None) and not request.is_ragged,
-        "max_total_seq_len_q and max_total_seq_len_kv are only supported with packed layout (ragged offsets)",
+        _ONLY_RAGGED,
     )
     _check_corner(request, version, say)
     _check_backward_bounds(request, version, major, say)
@@ -716,6 +764,8 @@ def _check_backward_fp8(request: Request, context: Context, say: _Refusals) -> N
     _check_fp8_dims(request, True, major, say)
     _check_heads(request, say)
     _check_scale(request, say)
+    totals = request.max_total_q is not None or request.max_total_kv is not None
+    say.unsupported(totals and not request.is_ragged, _ONLY_RAGGED)
     _check_padding(request, say, modifier_may=False)
     _check_dropout(request, say)
     _check_fp8_corner(request, version, major, say)

@@ -10,7 +10,7 @@ from ...graph.ir import Matmul, Parameters
 from ...graph.shapes import convolved, expert_rows
 from ...graph.strides import column_major
 from ..enums import convolution_mode, data_type, moe_grouped_matmul_mode, reduction_mode
-from ..errors import attribute_not_set, invalid_value
+from ..errors import attribute_not_set, invalid_value, kernel_not_offered
 from ..tensors import tensor
 from .base import OpsBase
 from .infer import NOT_SET, OpNode, check_type, fill, integers, require_version
@@ -90,8 +90,10 @@ class _Reduction(OpNode):
     tag = "REDUCTION"
     needs = ("X",)
 
-    def __init__(self, name: str, compute: Any, x: tensor, mode: reduction_mode) -> None:
-        super().__init__(name, check_type(compute), {"X": x}, {})
+    def __init__(
+        self, name: str, compute: Any, x: tensor, mode: reduction_mode, group_offset: tensor | None = None
+    ) -> None:
+        super().__init__(name, check_type(compute), {"X": x, "GROUP_OFFSET": group_offset}, {})
         if not isinstance(mode, reduction_mode):
             raise TypeError(f"mode is {mode!r}, a cudnn.reduction_mode is needed")
         self.mode = mode
@@ -108,13 +110,34 @@ class _Reduction(OpNode):
             raise invalid_value(
                 f"reduction {self.name!r} has an invalid mode, NOT_SET", fix="give a mode: ADD, MAX ..."
             )
+        deterministic = False if to.context.version >= (9, 11) else None
+        if "GROUP_OFFSET" in self.inputs:
+            self._emit_groups(to, deterministic)
+            return
         to.g.reduction(
             ReduceTensorOp[self.mode.name],
             to.tensor(self.inputs["X"]),
             tuple(self.outputs["Y"].dim),
             compute_type=to.compute(self),
-            deterministic=False if to.context.version >= (9, 11) else None,
+            deterministic=deterministic,
             out=to.tensor(self.outputs["Y"]),
+        )
+
+    def _emit_groups(self, to: Emitter, deterministic: bool | None) -> None:
+        require_version(to, (9, 24), "a reduction of groups")
+        y = to.tensor(self.outputs["Y"])
+        parameters = {
+            "operator": ReduceTensorOp[self.mode.name],
+            "comp_type": to.compute(self),
+            "is_deterministic": deterministic,
+        }
+        to.g.operation(
+            DescriptorType.OPERATION_REDUCTION,
+            y.name,
+            x=to.tensor(self.inputs["X"]),
+            y=y,
+            reduction=Parameters(DescriptorType.REDUCTION, parameters),
+            group_offset=to.tensor(self.inputs["GROUP_OFFSET"]),
         )
 
 
@@ -122,13 +145,19 @@ class ReductionOps(OpsBase):
     """The reduction of a ``pygraph``."""
 
     def reduction(
-        self, input: tensor, mode: reduction_mode, compute_data_type: data_type = NOT_SET, name: str = ""
+        self,
+        input: tensor,
+        mode: reduction_mode,
+        compute_data_type: data_type = NOT_SET,
+        name: str = "",
+        group_offset: tensor | None = None,
     ) -> tensor:
         """Return `input` reduced to the dims set on the result: 1 where a dim is reduced.
 
-        A result without dims takes those of `input`, channels last.
+        A result without dims takes those of `input`, channels last. `group_offset` says where each group of rows
+        begins, which is reduced by itself; cuDNN 9.24.
         """
-        return self._add(_Reduction(name, compute_data_type, input, mode)).outputs["Y"]
+        return self._add(_Reduction(name, compute_data_type, input, mode, group_offset)).outputs["Y"]
 
 
 _CONVOLUTIONS = {
@@ -376,6 +405,8 @@ class _Moe(OpNode):
 
     def check(self, context: Context) -> None:
         super().check(context)
+        if self.mode is moe_grouped_matmul_mode.COMBINE:
+            raise kernel_not_offered("moe_grouped_matmul_mode.COMBINE, with top_k_scores,")
         routed = {
             moe_grouped_matmul_mode.GATHER: ("TokenIndex",),
             moe_grouped_matmul_mode.SCATTER: ("TokenIndex", "TokenKs"),
@@ -455,6 +486,7 @@ class MoeOps(OpsBase):
         compute_data_type: data_type = data_type.FLOAT,
         top_k: int = 0,
         name: str = "",
+        top_k_scores: tensor | None = None,
     ) -> tensor:
         """Return each token times the weight of its expert.
 
@@ -468,6 +500,8 @@ class MoeOps(OpsBase):
             [experts, 1, 1]: where the tokens of each expert begin.
         token_index, token_ks, top_k
             How tokens are gathered and scattered, in the modes of these names.
+        top_k_scores
+            For the mode COMBINE, which only kernels of cudnn-frontend's own have: refused.
 
         Returns
         -------
@@ -484,6 +518,7 @@ class MoeOps(OpsBase):
             "FirstTokenOffset": first_token_offset,
             "TokenIndex": token_index,
             "TokenKs": token_ks,
+            "TopKScores": top_k_scores,
         }
         node = _Moe(name, compute_data_type, inputs, mode, top_k)
         return self._add(node).outputs["Output"]

@@ -144,6 +144,7 @@ class Emitter:
                 value=source.value,
                 reordering=TensorReordering[source.reordering.name],
                 ragged_offset=offset,
+                ragged_offset_multiplier=source.ragged_offset_multiplier,
                 vector_count=source.vector_count,
                 vector_dim=source.vector_dimension,
             )

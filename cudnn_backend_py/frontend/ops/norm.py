@@ -285,7 +285,7 @@ class NormOps(OpsBase):
         self,
         mode: NormMode,
         phase: norm_forward_phase,
-        tensors: tuple[tensor, tensor, tensor | None, tensor],
+        tensors: tuple[tensor, tensor | None, tensor | None, tensor],
         compute: data_type,
         name: str,
     ) -> list[tensor | None]:
@@ -298,9 +298,9 @@ class NormOps(OpsBase):
         self,
         norm_forward_phase: norm_forward_phase,
         input: tensor,
-        scale: tensor,
-        bias: tensor,
-        epsilon: tensor,
+        scale: tensor | None = None,
+        bias: tensor | None = None,
+        epsilon: tensor | None = None,
         compute_data_type: data_type = NOT_SET,
         name: str = "",
     ) -> list[tensor | None]:
@@ -308,7 +308,7 @@ class NormOps(OpsBase):
 
         Scale and bias without dims get [1, c, ...].
         """
-        tensors = (input, scale, bias, epsilon)
+        tensors = (input, scale, bias, _given("layernorm", epsilon))
         return self._norm(NormMode.LAYER_NORM, norm_forward_phase, tensors, compute_data_type, name)
 
     def adalayernorm(
@@ -329,7 +329,7 @@ class NormOps(OpsBase):
         self,
         norm_forward_phase: norm_forward_phase,
         input: tensor,
-        scale: tensor,
+        scale: tensor | None = None,
         bias: tensor | None = None,
         epsilon: tensor | None = None,
         compute_data_type: data_type = NOT_SET,
@@ -430,9 +430,9 @@ class NormOps(OpsBase):
         self,
         grad: tensor,
         input: tensor,
-        scale: tensor,
-        mean: tensor,
-        inv_variance: tensor,
+        scale: tensor | None = None,
+        mean: tensor | None = None,
+        inv_variance: tensor | None = None,
         compute_data_type: data_type = NOT_SET,
         name: str = "",
     ) -> list[tensor | None]:
@@ -458,9 +458,9 @@ class NormOps(OpsBase):
         self,
         grad: tensor,
         input: tensor,
-        scale: tensor,
-        inv_variance: tensor,
-        has_dbias: bool,
+        scale: tensor | None = None,
+        inv_variance: tensor | None = None,
+        has_dbias: bool = True,
         compute_data_type: data_type = NOT_SET,
         name: str = "",
     ) -> list[tensor | None]:

@@ -167,13 +167,19 @@ class Frame:
     @property
     def seq_lens(self) -> tuple[Tensor | None, Tensor | None]:
         """The tensors of the real lengths of Q and of K and V, where there are any."""
-        if not self.p.padding:
-            return self._once.get("seq_len_q"), self._once.get("seq_len_kv")
-        dims = (self.p.batch, 1, 1, 1)
-        return (
-            self.once("seq_len_q", dims, DataType.INT32, strides=_ONES),
-            self.once("seq_len_kv", dims, DataType.INT32, strides=_ONES),
-        )
+        return self._seq_len("q"), self._seq_len("kv")
+
+    def _seq_len(self, side: str) -> Tensor | None:
+        name = f"seq_len_{side}"
+        if not self.p.padding or f"cu_{name}" in self._once:
+            return self._once.get(name)
+        return self.once(name, (self.p.batch, 1, 1, 1), DataType.INT32, strides=_ONES)
+
+    @property
+    def running_lengths(self) -> dict[str, Tensor]:
+        """Running sums of the lengths, [b + 1, 1, 1, 1], where they were given in place of the lengths (cuDNN 9.24)."""
+        names = ("cu_seq_len_q", "cu_seq_len_kv")
+        return {name: self._once[name] for name in names if name in self._once}
 
     @property
     def score_dims(self) -> tuple[int, int, int, int]:
@@ -353,17 +359,22 @@ class Frame:
         if p.right_bound:
             fields["shift_right_bound"] = self.scalar(p.right_bound, "right_bound")
         if self._bottom_right:
+            running = self.running_lengths
             seq_q, seq_kv = self.seq_lens
-            fields["seq_len_kv"] = self._int_or(seq_kv, p.seq_kv, "s_kv")
-            fields["seq_len_q"] = self._int_or(seq_q, p.seq_q, "s_q")
+            if "cu_seq_len_kv" not in running:
+                fields["seq_len_kv"] = self._int_or(seq_kv, p.seq_kv, "s_kv")
+            if "cu_seq_len_q" not in running:
+                fields["seq_len_q"] = self._int_or(seq_q, p.seq_q, "s_q")
+            fields |= running
         return self._band(score, _MODE.CMP_GE, "masked_right", **fields)
 
     def _band_left(self, score: Tensor) -> Tensor:
         seq_q, seq_kv = self.seq_lens
-        if not (self._bottom_right and seq_q is not None):
+        lengths = {"seq_len_kv": seq_kv, "seq_len_q": seq_q, **self.running_lengths}
+        if not (self._bottom_right and any(lengths.values())):
             return self._band(score, _MODE.CMP_GT, "masked_left", left_bound=self._left_number())
         bound = self.scalar(self.p.left_bound, "left_bound")
-        return self._band(score, _MODE.CMP_GT, "masked_left", seq_len_kv=seq_kv, seq_len_q=seq_q, left_bound=bound)
+        return self._band(score, _MODE.CMP_GT, "masked_left", **lengths, left_bound=bound)
 
     # dropout
 
@@ -425,13 +436,15 @@ class Frame:
         finally:
             self.g.ops = outside
 
-    def softmax_fields(self) -> dict[str, Tensor]:
+    def softmax_fields(self) -> dict[str, Any]:
         """Return the statistics a SOFTMAX operation writes, and its sink."""
         p = self.p
         wanted = {"stats": p.stats, "max": p.max, "sum_exp": p.sum_exp}
-        fields = {name: self.per_row(name) for name, want in wanted.items() if want}
+        fields: dict[str, Any] = {name: self.per_row(name) for name, want in wanted.items() if want}
         if p.sink:
             fields["sink"] = self.per_head("sink")
+        if p.stats and p.stats_log2:
+            fields["stats_log2"] = True
         return fields
 
     def softmax_operation(self, x: Tensor, y: Tensor) -> Operation:

@@ -91,6 +91,8 @@ class Attention:
         Backward: write ``dsink``.
     stats, max, sum_exp
         Forward outputs [b, h, s_q, 1] float32: log of the sum of exponentials, row maximum, sum of exponentials.
+    stats_log2
+        Write ``stats`` times log2(e), as kernels do that fold it into their scale (cuDNN 9.27).
     block_mask
         ``block_mask`` [b, h, ceil(s_q / 128), ceil(ceil(s_kv / 128) / 8)] uint8, a bit per 128 x 128 block to keep.
     deterministic
@@ -142,6 +144,7 @@ class Attention:
     stats: bool = False
     max: bool = False
     sum_exp: bool = False
+    stats_log2: bool = False
     block_mask: bool = False
     deterministic: bool = False
     name: str = field(default="", compare=False)

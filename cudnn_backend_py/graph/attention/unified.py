@@ -15,6 +15,7 @@ from .problem import Attention
 __all__ = ["add_unified_forward", "prefers_unified", "unified_backward", "unified_forward"]
 
 BLOCK = 128  # rows and columns of a block of the block mask
+_MX_FACTORS = ("descale_q", "descale_k", "descale_v", "amax_o")
 _FP8_FACTORS = ("descale_q", "descale_k", "descale_v", "descale_s", "scale_s", "scale_o", "amax_s", "amax_o")
 
 
@@ -54,7 +55,7 @@ def add_unified_forward(f: Frame, *, unfuse_fma: bool = False) -> None:
         rows, columns = math.ceil(p.seq_q / BLOCK), math.ceil(p.seq_kv / BLOCK)
         fields["block_mask"] = f.once("block_mask", (p.batch, p.heads, rows, math.ceil(columns / 8)), DataType.UINT8)
     if p.is_fp8:
-        fields |= {name: f.factor(name) for name in _FP8_FACTORS}
+        fields |= {name: f.factor(name) for name in (_MX_FACTORS if p.mx else _FP8_FACTORS)}
     fields |= _dropout(f)
     if p.rng_dump:
         fields["dropout_rng_dump"] = f.rng_dump()
@@ -112,7 +113,7 @@ def _common(f: Frame) -> dict[str, Any]:
     elif f.p.scale != "none":
         fields["scale"] = f.scalar(f.p.scale_value, "scale", rank=1)
     seq_q, seq_kv = f.seq_lens
-    return fields | {"seq_len_q": seq_q, "seq_len_kv": seq_kv}
+    return fields | {"seq_len_q": seq_q, "seq_len_kv": seq_kv} | f.running_lengths
 
 
 def _dropout(f: Frame) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import cudnn_backend_py.frontend as cudnn
 from cudnn_backend_py import CudnnStatusError, find_profile
 from cudnn_backend_py.frontend.errors import FrontendRuntimeError
 from cudnn_backend_py.frontend.handles import set_default_target
-from cudnn_backend_py.graph.faults import find
+from cudnn_backend_py.graph.faults import find, known_hazards
 from cudnn_backend_py.native import Handle, library
 from cudnn_backend_py.native.descriptor import _Owner
 from cudnn_backend_py.native.launch import int64_rows
@@ -482,3 +482,33 @@ def test_a_shared_plan_of_attention_is_told(way: str, code: str, window: Any, mo
     shared.validate()
     seen = told(shared.build_operation_graph, code)
     assert seen == [cudnn.FrontendHazardWarning] * (window[0] <= library().version < window[1])
+
+
+def test_dims_that_cudnn_gets_wrong_are_refused_and_those_built_for_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    if library().version < (9, 21, 0):
+        pytest.skip("cuDNN 9.21")
+    monkeypatch.setattr(find, "_warned", set())
+    g, _ = causal(is_override_shape_enabled=True)
+    with pytest.warns(cudnn.FrontendHazardWarning):
+        g.build()
+    full = {uid: 4096 * uid for uid in g._get_variant_pack_uids_sorted()}
+    built = next(item for item in g.graph().variant_pack_tensors if item.uid == min(full))
+    same = [built.uid], [list(built.dims)], [list(built.strides)]
+    with pytest.raises(RuntimeError, match="the launch with other dims and strides"):
+        g.execute(full, 1 << 20, null_handle(), *same)
+    other = [1, *built.dims[1:2], 64, *built.dims[3:]]
+    for run in (g.execute, lambda *given: g.execute_plan_at_index(*given[:2], 0, *given[2:])):
+        with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="override-shapes-of-attention") as caught:
+            run(full, 1 << 20, null_handle(), same[0], [other], same[2])
+        assert str(other) in caught.value.sections["where"]
+
+
+def test_a_kernel_cache_of_attention_serves_one_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(find, "_warned", set())
+    cache = cudnn.create_kernel_cache()
+    (fault,) = known_hazards(causal()[0].graph(), 90, (9, 19, 0), "kernel cache")
+    cache.check_dims([(2, 4, 64, 64)], fault)
+    cache.check_dims([(2, 4, 64, 64)], fault)
+    with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="kernel-cache-of-attention"):
+        cache.check_dims([(3, 4, 64, 64)], fault)
+    assert (cache.size(), cache.revision()) == (0, 0)

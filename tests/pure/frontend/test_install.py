@@ -102,7 +102,7 @@ import pickle
 from importlib import import_module
 from cudnn_backend_py import frontend
 cudnn = frontend.install()
-for name in ("ops", "experimental.ops", "native_sparse_attention", "tensor"):
+for name in ("ops", "engines.base", "native_sparse_attention", "tensor"):
     for kind in (ImportError, NotImplementedError):
         try:
             import_module(f"cudnn.{name}")
@@ -113,6 +113,35 @@ for name in ("ops", "experimental.ops", "native_sparse_attention", "tensor"):
             raise AssertionError(name)
 assert cudnn.tensor is frontend.tensor
 """)
+
+
+def test_submodules_that_are_here_are_ours_under_both_names() -> None:
+    run_code("""
+from importlib import import_module
+from cudnn_backend_py import frontend
+cudnn = frontend.install()
+import cudnn.experimental.ops, cudnn.graph_types, cudnn.nodes
+from cudnn.experimental.ops import moe_grouped_matmul
+assert cudnn.graph_types.Tensor is cudnn.Tensor is frontend.tensor
+assert cudnn.nodes.Node is frontend.Node
+assert not hasattr(cudnn, "ops")
+assert cudnn.nodes.__spec__.name == "cudnn_backend_py.frontend.recorded"
+try:
+    cudnn.experimental.ops.rms_norm
+except frontend.cudnnGraphNotSupportedError as error:
+    assert "cudnn.experimental.ops.rms_norm belongs to a kernel of cudnn-frontend's own" in str(error)
+else:
+    raise AssertionError
+""")
+
+
+def test_the_report_of_the_environment_is_text_or_json() -> None:
+    runs = [
+        run_python(["-m", "cudnn_backend_py.frontend", "-m", "cudnn.collect_env", *more]) for more in ([], ["--json"])
+    ]
+    assert [done.code for done in runs] == [0, 0], runs
+    assert "==== cuDNN, driver, GPUs ====" in runs[0].stdout
+    assert set(json.loads(runs[1].stdout)) == {"cuDNN, driver, GPUs", "Packages", "Environment variables"}
 
 
 # The runner
@@ -184,5 +213,5 @@ def test_an_unknown_target_is_refused(script: Path) -> None:
 def test_help_shows_both_ways(capsys: pytest.CaptureFixture[str]) -> None:
     main(["--help"])
     text = capsys.readouterr().out
-    assert "SCRIPT|-m MODULE [ARGUMENTS]..." in text
+    assert "SCRIPT|NOTEBOOK|-m MODULE" in text
     assert "--target h100 -m pytest" in text

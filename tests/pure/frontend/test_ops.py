@@ -108,7 +108,7 @@ SIGNATURES = {
     "swish": "input swish_beta=" + STANDARD,
     "swish_backward": "loss input compute_data_type= swish_beta= name=",
     "matmul": "A B compute_data_type= padding= name=",
-    "reduction": "input mode" + STANDARD,
+    "reduction": "input mode" + STANDARD + " group_offset=",
     "reshape": "input name= reshape_mode=",
     "transpose": "input permutation" + STANDARD,
     "slice": "input slices=" + STANDARD,
@@ -118,19 +118,19 @@ SIGNATURES = {
     "rope": "input freqs output_scale= rope_dim=" + STANDARD,  # since 1.32
     "rope_backward": "dY freqs output_scale= rope_dim=" + STANDARD,
     "moe_grouped_matmul": "token weight first_token_offset token_index= token_ks= mode= compute_data_type= top_k= "
-    "name=",
+    "name= top_k_scores=",
     "moe_grouped_matmul_bwd": "doutput token first_token_offset" + STANDARD,
-    "layernorm": "norm_forward_phase input scale bias epsilon" + STANDARD,
+    "layernorm": "norm_forward_phase input scale= bias= epsilon=" + STANDARD,
     "instancenorm": "norm_forward_phase input scale bias epsilon" + STANDARD,
     "adalayernorm": "norm_forward_phase input scale bias= epsilon=" + STANDARD,
-    "rmsnorm": "norm_forward_phase input scale bias= epsilon=" + STANDARD,
+    "rmsnorm": "norm_forward_phase input scale= bias= epsilon=" + STANDARD,
     "batchnorm": "input scale bias in_running_mean in_running_var epsilon momentum peer_stats=" + STANDARD,
     "batchnorm_inference": "input mean inv_variance scale bias" + STANDARD,
     "batchnorm_backward": "grad input scale mean inv_variance peer_stats=" + STANDARD,
-    "layernorm_backward": "grad input scale mean inv_variance" + STANDARD,
+    "layernorm_backward": "grad input scale= mean= inv_variance=" + STANDARD,
     "adalayernorm_backward": "grad input scale mean inv_variance" + STANDARD,
     "instancenorm_backward": "grad input scale mean= inv_variance=" + STANDARD,
-    "rmsnorm_backward": "grad input scale inv_variance has_dbias" + STANDARD,
+    "rmsnorm_backward": "grad input scale= inv_variance= has_dbias=" + STANDARD,
 }
 
 

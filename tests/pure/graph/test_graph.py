@@ -103,6 +103,16 @@ TENSORS: list[Case] = [
         "tensor 't' is virtual and by value, it can be one of them",
     ),
     ("value-without-by-value", lambda: tensor("t", 1, value=0.5), "tensor 't' has a value but is not by value"),
+    (
+        "ragged-offset-multiplier",
+        lambda: tensor("t", 1, ragged_offset_multiplier=64),
+        "tensor 't' has a ragged offset multiplier of 64 without a ragged offset",
+    ),
+    (
+        "ragged-offset-multiplier",
+        lambda: tensor("t", 1, ragged_offset_multiplier=0),
+        "tensor 't' has a ragged offset multiplier of 0 without a ragged offset",
+    ),
     ("data-type", lambda: tensor("t", 8, data_type=2), "tensor 't' has data type 2, a DataType is needed"),
     ("data-type", lambda: tensor("t", 8, data_type="HALF"), "tensor 't' has data type 'HALF', a DataType is needed"),
     (

@@ -1,8 +1,8 @@
-"""A CUDA device which is not there: torch's "cuda" tensors become meta tensors, so that a test runs up to its numbers.
+"""A GPU for torch that is not there: "cuda" tensors are meta tensors, so that programs run up to their numbers.
 
 Small tensors keep their values beside them (their *shadow*, an ordinary CPU tensor on which every operation is done
-as well), since tests make lengths and offsets on the GPU and read them back. A number that is read from a tensor
-without a shadow is 1; a larger array that is read back ends the simulation with :class:`NumbersNeeded`.
+as well), since programs make lengths and offsets on the GPU and read them back. A number that is read from a tensor
+without a shadow is 1; a larger array that is read back ends the program with :class:`NumbersNeeded`.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ _factories = frozenset({"rand", "randn", "empty", "zeros", "ones", "full"})
 
 
 class NumbersNeeded(BaseException):
-    """A test reads an array which only a GPU could have computed."""
+    """A program reads an array which only a GPU could have computed."""
 
 
 def _is_meta(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and _device.__get__(value).type == "meta"
+    kind = isinstance(value, torch.Tensor) and _device.__get__(value).type
+    return bool(kind == "meta")
 
 
 def _shadow(tensor: torch.Tensor) -> torch.Tensor | None:
@@ -53,7 +54,7 @@ def _set_shadow(tensor: torch.Tensor, shadow: torch.Tensor | None) -> None:
 
 def _is_cuda(value: Any) -> bool:
     if isinstance(value, torch.device):
-        return value.type == "cuda"
+        return bool(value.type == "cuda")
     return isinstance(value, str) and (value == "cuda" or value.startswith("cuda:"))
 
 
@@ -97,7 +98,7 @@ def _as_meta(value: Any) -> Any:
 
 
 def _size(value: Any) -> Any:
-    """Return a size as a number where a test gives it as a tensor."""
+    """Return a size as a number where a program gives it as a tensor."""
     known = _is_meta(value) and value.dim() == 0 and _shadow(value) is not None
     return int(_as_cpu(value)) if known else value
 
@@ -109,7 +110,7 @@ def _bounds(index: Any) -> Any:
     return _map(index, _size) if isinstance(index, slice) else index
 
 
-class _CudaAsMeta(TorchFunctionMode):
+class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
@@ -218,7 +219,7 @@ def _asks_for_much(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     """Return whether a factory, such as ``torch.randn``, or a copy from the CPU makes a large tensor."""
     for leaf in _leaves((args, kwargs)):
         if isinstance(leaf, torch.Tensor):
-            return leaf.numel() > SHADOW_ELEMENTS
+            return bool(leaf.numel() > SHADOW_ELEMENTS)
     name = getattr(func, "__name__", "")
     if name in ("tensor", "as_tensor", "arange", "linspace"):
         return False
@@ -232,7 +233,7 @@ def _asks_for_much(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def _outside(tensor: torch.Tensor) -> bool:
-    return getattr(_inside, "depth", 0) == 0 and _device.__get__(tensor).type == "meta"
+    return bool(not getattr(_inside, "depth", 0) and _device.__get__(tensor).type == "meta")
 
 
 def _plain(getter: Callable[[torch.Tensor], Any]) -> Callable[[torch.Tensor], Any]:
@@ -401,8 +402,8 @@ class _Properties:
         self.warp_size = 32
 
 
-class _Generator(torch.Generator):
-    def __new__(cls, device: Any = None) -> _Generator:
+class _Generator(torch.Generator):  # type: ignore[misc]
+    def __new__(cls, device: Any = None) -> Any:
         return super().__new__(cls, CPU)
 
 

@@ -1,0 +1,45 @@
+"""Programs of torch on a GPU that is described: up to their numbers, on a machine without one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.child import run_python
+
+pytest.importorskip("torch")
+
+CELLS = """
+import torch, cudnn
+assert torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
+assert torch.cuda.get_device_properties(0).multi_processor_count == 132
+q, k = (torch.randn(8, 64, 64, dtype=torch.float16, device="cuda") for _ in range(2))
+assert q.is_cuda and q.device.type == "cuda"
+lengths = torch.arange(3, dtype=torch.int32, device="cuda") * 7
+assert lengths.cpu().tolist() == [0, 7, 14]
+handle = cudnn.create_handle()
+cudnn.set_stream(handle=handle, stream=torch.cuda.current_stream().cuda_stream)
+with cudnn.Graph(io_data_type=cudnn.data_type.HALF, intermediate_data_type=cudnn.data_type.FLOAT,
+                 compute_data_type=cudnn.data_type.FLOAT, handle=handle, inputs=["mm::A", "mm::B"],
+                 outputs=["mm::C"]) as graph:
+    graph.matmul(A=q, B=k, name="mm").set_output(True)
+print("built", graph.get_workspace_size())
+"""
+
+
+@pytest.mark.parametrize(
+    ("last", "end"),
+    [
+        ("graph(q, k)", "reached execute: this graph was built for the described target h100-sxm, which cannot run"),
+        ("print(q.cpu())", "reached cpu of a tensor of shape (8, 64, 64), which only a GPU computes"),
+    ],
+)
+def test_a_notebook_is_built_up_to_its_numbers(tmp_path: Path, last: str, end: str) -> None:
+    path = tmp_path / "sample.ipynb"
+    path.write_text(json.dumps({"cells": [{"cell_type": "code", "source": cell} for cell in (CELLS, last)]}))
+    done = run_python(["-m", "cudnn_backend_py.frontend", "--target", "h100", str(path)])
+    assert done.code == 0, done.stderr
+    assert done.stdout.startswith("built ")
+    assert done.stderr.rstrip().endswith(end)

@@ -1,0 +1,173 @@
+"""Attention of cudnn-frontend since 1.23: running sums of lengths, multipliers of offsets, statistics in log2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import cudnn_backend_py.frontend as cudnn
+from cudnn_backend_py import DescriptorType
+from cudnn_backend_py.frontend.handles import set_default_target
+from cudnn_backend_py.importers.cudnn_json import graph_from_log_json
+from cudnn_backend_py.native import capture_log, library
+from tests.compat.programs import Maker, Q
+
+INT32 = cudnn.data_type.INT32
+VERSION = library().version
+
+
+@pytest.fixture(autouse=True)
+def h100() -> Iterator[None]:
+    set_default_target("h100")
+    yield
+    set_default_target(None)
+
+
+def _sdpa(m: Maker, multiplier: int = 1, **options: Any) -> Any:
+    q, k, v = (m.t(*Q, name=name) for name in "qkv")
+    lengths = {name: m.g.tensor([3], [1], INT32, name=name) for name in ("cu_seq_len_q", "cu_seq_len_kv")}
+    made = m.g.sdpa(
+        q=q, k=k, v=v, attn_scale=0.125, **{"use_padding_mask": True, **lengths, "generate_stats": True, **options}
+    )
+    made[0].set_output(True)
+    if made[1] is not None:
+        made[1].set_output(True).set_data_type(cudnn.data_type.FLOAT)
+    for item in (q, k, v, made[0]):
+        if multiplier != 1:
+            offsets = m.g.tensor([3], [1], INT32, name=f"{item.name} offsets")
+            item.set_ragged_offset(offsets).set_ragged_offset_multiplier(multiplier)
+    return made
+
+
+def _operation(m: Maker) -> Any:
+    (op,) = m.g.graph().ops
+    assert op.kind is DescriptorType.OPERATION_SDPA_FWD
+    return op
+
+
+needs = {
+    "running sums": ((9, 24, 0), {}),
+    "running sums and a corner": ((9, 24, 0), {"use_causal_mask_bottom_right": True}),
+    "a multiplier": ((9, 24, 0), {"multiplier": 256}),
+    "log2": ((9, 27, 0), {"stats_use_log2": True}),
+}
+
+
+@pytest.mark.parametrize("case", needs)
+def test_attention_is_one_operation_or_says_which_cudnn_it_needs(case: str) -> None:
+    since, options = needs[case]
+    m = Maker(cudnn)
+    _sdpa(m, **options)
+    if since > VERSION:
+        with pytest.raises(cudnn.cudnnGraphNotSupportedError, match=rf"{since[0]}\.{since[1]}"):
+            m.g.validate()
+        return
+    m.g.validate()
+    fields = _operation(m).fields
+    assert {name: fields[name].dims for name in ("cu_seq_len_q", "cu_seq_len_kv")} == {
+        "cu_seq_len_q": (3, 1, 1, 1),
+        "cu_seq_len_kv": (3, 1, 1, 1),
+    }
+    assert not {"seq_len_q", "seq_len_kv"} & set(fields)
+    assert fields["q"].ragged_offset_multiplier == options.get("multiplier", 1)
+    assert fields["softmax"].fields.get("stats_log2") == options.get("stats_use_log2")
+    m.g.build_operation_graph()
+    m.g.create_execution_plans()
+    assert m.g.get_execution_plan_count() > 0
+
+
+def test_a_multiplier_is_read_back_from_cudnns_log() -> None:
+    if VERSION < (9, 24, 0):
+        pytest.skip("cuDNN 9.24")
+    m = Maker(cudnn)
+    _sdpa(m, multiplier=256)
+    m.g.validate()
+    with capture_log() as log:
+        m.g.build_operation_graph()
+    (logged,) = log.operation_graphs()
+    again = graph_from_log_json(logged)
+    assert sorted(item.ragged_offset_multiplier for item in again.variant_pack_tensors) == sorted(
+        item.ragged_offset_multiplier for item in m.g.graph().variant_pack_tensors
+    )
+
+
+def test_a_corner_is_found_by_the_running_sums() -> None:
+    if VERSION < (9, 24, 0):
+        pytest.skip("cuDNN 9.24")
+    m = Maker(cudnn)
+    _sdpa(m, use_causal_mask_bottom_right=True)
+    m.g.validate()
+    (mask,) = _operation(m).fields["subgraph"].ops
+    assert {name for name in mask.fields if "seq_len" in name} == {"cu_seq_len_q", "cu_seq_len_kv"}
+
+
+WRONG: dict[str, tuple[type[Exception], str, dict[str, Any]]] = {
+    "both": (RuntimeError, "seq_len_q and cu_seq_len_q cannot both be set", {"seq_len_q": "lengths"}),
+    "one side": (ValueError, "padding mask requires", {"cu_seq_len_kv": None}),
+    "no padding": (ValueError, "only if padding mask", {"use_padding_mask": False}),
+    "many operations": (
+        cudnn.cudnnGraphNotSupportedError,
+        "composite SDPA node does not support running sums",
+        {"implementation": cudnn.attention_implementation.COMPOSITE},
+    ),
+    "totals": (cudnn.cudnnGraphNotSupportedError, "packed layout", {"max_total_seq_len_q": 100}),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_does_not_fit_is_refused(case: str) -> None:
+    kind, words, options = WRONG[case]
+    m = Maker(cudnn)
+    if options.get("seq_len_q"):
+        options = {"seq_len_q": m.t(2, 1, 1, 1, kind="INT32")}
+    _sdpa(m, **options)
+    with pytest.raises(kind, match=words):
+        m.g.validate()
+
+
+@pytest.mark.parametrize("name", ["kv_mask", "softmax_precision", "attn_scale_prefolded"])
+def test_arguments_of_kernels_are_refused_by_name(name: str) -> None:
+    m = Maker(cudnn)
+    with pytest.raises(cudnn.cudnnGraphNotSupportedError, match=rf"{name} of sdpa belongs to a kernel"):
+        _sdpa(m, **{name: True})
+    _sdpa(m, **{name: None})
+
+
+def test_groups_are_reduced_since_924() -> None:
+    m = Maker(cudnn)
+    offsets = m.t(4, 1, 1, kind="INT32")
+    m.g.reduction(m.t(1, 64, 32), mode=cudnn.reduction_mode.ADD, group_offset=offsets, out_dims=[4, 1, 32]).set_output(
+        True
+    )
+    m.g.validate()
+    if VERSION < (9, 24, 0):
+        with pytest.raises(cudnn.cudnnGraphNotSupportedError, match=r"9\.24"):
+            m.g.graph()
+    else:
+        (op,) = m.g.graph().ops
+        assert op.fields["group_offset"].uid == offsets.uid  # type: ignore[union-attr]
+
+
+def test_combining_experts_is_a_kernel() -> None:
+    m = Maker(cudnn)
+    m.g.moe_grouped_matmul(
+        m.t(1, 64, 32), m.t(4, 32, 16), m.t(4, 1, 1, kind="INT32"), mode=cudnn.moe_grouped_matmul_mode.COMBINE
+    )
+    with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="COMBINE"):
+        m.g.validate()
+
+
+def test_texts_of_exceptions_have_the_fix() -> None:
+    m = Maker(cudnn)
+    m.g.matmul(m.t(1, 64, 64, kind="INT64"), m.t(1, 64, 64, kind="INT64")).set_output(True)
+    m.g.validate()
+    m.g.build_operation_graph()
+    with pytest.raises(cudnn.cudnnGraphNotSupportedError) as caught:
+        m.g.create_execution_plans()
+    text = str(caught.value)
+    assert text.startswith("heuristics-empty: no engine config of cuDNN supports this graph on ")
+    assert "; cuDNN: " in text
+    assert text.endswith("read .verdict of this exception: causes, and what would help")
+    assert "\n" not in text

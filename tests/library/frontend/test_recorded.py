@@ -1,0 +1,155 @@
+"""Nodes, ports and names of every operation: those that cudnn-frontend 1.32 gave the same programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import cudnn_backend_py.frontend as cudnn
+from cudnn_backend_py.frontend.handles import set_default_target
+from cudnn_backend_py.graph.faults import Fault, find
+from cudnn_backend_py.system.version import Window
+from tests.compat.programs import PROGRAMS, Maker, Q, answer
+from tests.compat.surface import read_facts
+
+THEIRS: dict[str, Any] = read_facts()["answers"]
+# Its Python calls these virtual, its C++ makes outputs of them; ours says what holds.
+OUTPUTS = {"rope": "rope.0::OUT_0", "rope_backward": "rope_backward.0::OUT_0"}
+
+
+@pytest.fixture(autouse=True)
+def h100() -> Iterator[None]:
+    set_default_target("h100")
+    yield
+    set_default_target(None)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_parts_are_called_as_cudnn_frontend_calls_them(name: str) -> None:
+    theirs = json.loads(json.dumps(THEIRS[name]))
+    if name in OUTPUTS:
+        theirs["tensors"][OUTPUTS[name]][1] = False
+    assert json.loads(json.dumps(answer(Maker(cudnn), PROGRAMS[name]))) == theirs
+
+
+def test_the_facts_are_of_these_programs() -> None:
+    assert set(THEIRS) == set(PROGRAMS)
+
+
+def test_a_graph_is_looked_through() -> None:
+    m = Maker(cudnn)
+    x, w = m.t(2, 8, 16, name="x"), m.t(2, 16, 4, name="w")
+    y = m.g.relu(m.g.matmul(x, w, name="mm"), name="act").set_output(True)
+    assert [node.name for node in m.g.nodes] == ["mm", "act"]
+    assert [node.node_type for node in m.g.nodes] == [cudnn.NodeType.MATMUL, cudnn.NodeType.POINTWISE]
+    assert m.g.get_inputs() == [x, w]
+    assert m.g.get_outputs() == [y]
+    assert m.g.find_tensor("mm::C") is m.g.find_tensor(3) is m.g.nodes[0].outputs["C"]
+    assert m.g.find_tensor("none") is m.g.get_node("none") is None
+    assert m.g.get_node("act") is m.g.nodes[1]
+    m.t(1, 1, 1, name="x")
+    with pytest.raises(ValueError, match="ambiguous"):
+        m.g.find_tensor("x")
+
+
+def test_uids_are_there_from_the_start_and_a_program_may_take_them_over() -> None:
+    m = Maker(cudnn)
+    first, second = m.t(2, 8, 16), m.t(2, 8, 16)
+    assert (first.get_uid(), second.get_uid()) == (1, 2)
+    second.set_uid(1)
+    out = m.g.add(first, second).set_output(True)
+    m.g.validate()
+    assert second.get_uid() == 1
+    assert len({item.get_uid() for item in (first, second, out)}) == 3
+    m.g.build_operation_graph()
+    assert {item.uid for item in m.g.graph().variant_pack_tensors} == {first.uid, second.uid, out.uid}
+
+
+def test_norms_take_the_phase_before_or_behind_the_tensors() -> None:
+    shown = []
+    for order in (0, 1):
+        m = Maker(cudnn)
+        phase, tensors = (
+            cudnn.norm_forward_phase.TRAINING,
+            [m.t(8, 32, 4, 4), m.f(1, 32, 4, 4), m.f(1, 32, 4, 4), m.one()],
+        )
+        m.g.layernorm(*([phase, *tensors] if order == 0 else [*tensors, phase]))
+        shown.append(m.g.inspect()["nodes"])
+    assert shown[0] == shown[1]
+
+
+def test_plans_are_listed_and_selected() -> None:
+    m = Maker(cudnn)
+    m.g.matmul(m.t(1, 64, 64), m.t(1, 64, 64)).set_output(True)
+    m.g.validate()
+    m.g.build_operation_graph()
+    with pytest.raises(RuntimeError, match="no plans"):
+        m.g.select_plan(0)
+    m.g.create_execution_plans()
+    plans = m.g.plans
+    assert len(plans) == m.g.get_execution_plan_count() > 1
+    assert [(one.engine_id, one.knobs) for one in plans[:2]] == [m.g.get_engine_and_knobs_at_index(at) for at in (0, 1)]
+    with pytest.raises(IndexError):
+        m.g.select_plan(len(plans))
+    m.g.select_plan(1).build_plans()
+    assert m.g.get_workspace_size() == m.g.get_workspace_size_plan_at_index(1)
+    assert (m.g.selected_engine, m.g.backend_plan_entries()) == (None, plans)
+    with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="other dims"):
+        m.g.get_workspace_size(None, [1], [[1, 32, 64]], [[2048, 64, 1]])
+    blob = m.g.serialize(as_bytes=True)
+    assert isinstance(blob, bytes)
+    other = Maker(cudnn).g
+    other.deserialize(pyobj=blob, enforce_precompiled=True)
+    assert other.get_workspace_size() == m.g.get_workspace_size()
+
+
+TEXT = json.dumps(
+    {
+        "context": {"name": "text", "io_data_type": "HALF", "intermediate_data_type": "FLOAT",
+                    "compute_data_type": "FLOAT"},
+        "nodes": [
+            {"tag": "MATMUL", "name": "mm", "compute_data_type": "FLOAT", "inputs": {"A": "a", "B": "b"},
+             "outputs": {"C": "c"}},
+        ],
+        "tensors": {
+            name: {"name": name, "dim": [1, 64, 64], "stride": [4096, 64, 1], "data_type": "HALF", "is_virtual": False,
+                   "is_pass_by_value": False, "uid": uid, "uid_assigned": True}
+            for uid, name in enumerate("abc", 1)
+        },
+    }
+)  # fmt: skip
+
+
+def test_a_graph_is_made_of_its_json_text() -> None:
+    g = Maker(cudnn).g
+    g.deserialize(TEXT)
+    g.build_operation_graph()
+    g.create_execution_plans([cudnn.heur_mode.A])
+    g.check_support()
+    assert g.get_execution_plan_count() > 0
+    assert sorted(item.uid for item in g.graph().variant_pack_tensors) == [1, 2, 3]
+    with pytest.raises(RuntimeError, match="frontend-json"):
+        Maker(cudnn).g.deserialize('{"nodes": 1}')
+
+
+def test_a_deserialized_graph_warns_as_one_that_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = Fault(
+        "made-up",
+        what="any attention",
+        effect="nothing",
+        fix="nothing",
+        source="a test",
+        versions=Window((9, 0, 0)),
+        attention=lambda use: True,
+    )
+    monkeypatch.setattr(find, "FAULTS", (row,))
+    m = Maker(cudnn)
+    out, _ = m.g.sdpa(q=m.t(*Q), k=m.t(*Q), v=m.t(*Q), attn_scale=0.125, is_inference=True)
+    out.set_output(True)
+    for door in (lambda: m.g.build(), lambda: Maker(cudnn).g.deserialize(m.g.serialize())):
+        monkeypatch.setattr(find, "_warned", set())
+        with pytest.warns(cudnn.FrontendHazardWarning, match="made-up"):
+            door()

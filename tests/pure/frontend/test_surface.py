@@ -1,0 +1,75 @@
+"""cudnn-frontend 1.32's public surface, kept as facts: what is another one here has its reason, and the docs say it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+import pytest
+
+import cudnn_backend_py.frontend as ours
+from cudnn_backend_py.frontend.errors import cudnnGraphNotSupportedError
+from cudnn_backend_py.frontend.kernels import KERNELS, OPERATIONS
+from cudnn_backend_py.frontend.recorded import OPERATIONS as RECORDED
+from tests.compat.programs import PROGRAMS
+from tests.compat.surface import PAGE, _written_signature, differences, read_facts, render
+
+FACTS = read_facts()
+
+
+def test_every_difference_has_its_reason() -> None:
+    assert [one for one in differences(FACTS, ours) if not one.reason] == []
+
+
+def test_differences_are_found() -> None:
+    """An empty module lacks everything; one value, default or parameter that is another one is told."""
+    nothing = ModuleType("nothing")
+    found = {(one.area, one.name): one.what for one in differences(FACTS, nothing)}
+    assert found["module", "pygraph"] == "missing"
+    assert found["data_type", "HALF"] == "3, here None"
+    facts = {
+        **FACTS,
+        "enums": {"heur_mode": {"A": 7}},
+        "signatures": {"pygraph.matmul": [["A", None], ["padding", "1.0"], ["other", None]]},
+    }
+    (value, default, parameter) = (one for one in differences(facts, ours) if one.area != "module")
+    assert (value.name, value.what) == ("A", "7, here 0")
+    assert (default.name, default.what) == ("matmul(padding)", "default 1.0, here 0.0")
+    assert (parameter.name, parameter.what) == ("matmul(other)", "missing")
+
+
+def test_the_page_is_what_is_found() -> None:
+    assert PAGE.read_text(encoding="utf-8") == render(FACTS, ours), "python -m tests.compat names"
+
+
+def test_every_operation_of_1_32_has_a_program() -> None:
+    in_python = {name for name in RECORDED if f"pygraph.{name}" in FACTS["signatures"]}
+    block_scaled_attention = {"sdpa_mxfp8", "sdpa_mxfp8_backward"}  # their scales take a Blackwell GPU
+    assert in_python - {name.partition(",")[0] for name in PROGRAMS} == block_scaled_attention
+
+
+def test_kernels_are_refused_by_name() -> None:
+    assert set(FACTS["kernels"]) <= KERNELS
+    for name in KERNELS - {"ops"}:  # a folder of ours; the module called cudnn refuses it, too
+        with pytest.raises(NotImplementedError, match=f"cudnn.{name} is a kernel of cudnn-frontend's own"):
+            getattr(ours, name)
+
+
+@pytest.mark.parametrize("name", sorted(OPERATIONS))
+def test_operations_of_kernels_are_refused_as_not_supported(name: str) -> None:
+    graph = object.__new__(ours.pygraph)
+    with pytest.raises(cudnnGraphNotSupportedError, match=rf"pygraph\.{name} belongs to a kernel"):
+        getattr(graph, name)(1, 2)
+
+
+def test_signatures_are_read_from_texts_of_help() -> None:
+    text = "make(self, dim: list[int], kind: m.data_type = <cudnn.m.data_type.HALF: 3>, name: str = '') -> a[b, c]"
+    assert _written_signature(text, "make") == [["dim", None], ["kind", "data_type.HALF"], ["name", "''"]]
+
+
+def test_the_modules_that_are_said_to_be_here_are() -> None:
+    from cudnn_backend_py.frontend.as_cudnn import SUBMODULES
+
+    for name, module in SUBMODULES.items():
+        assert name in FACTS["modules"]
+        assert import_module(module).__doc__
