@@ -36,13 +36,11 @@ def passed(record: Any) -> dict[str, bool]:
     return {item["name"]: item["passed"] for item in record["accepted"]}
 
 
-@pytest.mark.alone
 def test_every_replay_of_a_capture_is_right(tmp_path: Path) -> None:
     found = measured_quietly(tmp_path, "capture-soak", "--replays", "20000")
     assert set(found.values()) == {True}
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("options", [[], ["--backward"]], ids=["forward", "backward"])
 def test_new_shapes_are_right_and_keep_nothing(tmp_path: Path, options: list[str]) -> None:
     found = measured_quietly(tmp_path, "any-shape", "--shapes", "2000", *options)

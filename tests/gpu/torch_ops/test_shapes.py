@@ -231,7 +231,6 @@ def test_a_new_shape_of_a_known_class_does_not_wait() -> None:
     assert times[98] < 30, "a plan was built"
 
 
-@pytest.mark.alone
 def test_memory_is_flat_over_many_shapes() -> None:
     whole = torch.randn(4, 512, 3, H, D, device="cuda", dtype=torch.half)
     torch.manual_seed(3)
