@@ -93,9 +93,7 @@ def run(options: argparse.Namespace) -> None:
         "gpu_name": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "cudnn-frontend": said,
-        "ragged": bench_ragged(
-            shared_target(), frontend, Effort(host_batches=options.batches, host_calls=options.calls)
-        ),
+        "ragged": bench_ragged(shared_target(), frontend, effort),
     }
     record["accepted"] = judge(record, [item for item in ACCEPTED if item.name.startswith("host, ragged")])
     console = Console(width=120)
