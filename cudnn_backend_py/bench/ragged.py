@@ -74,7 +74,10 @@ def _ragged_buffers(executable: Executable, p: Attention) -> dict[str, Any]:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add how much is measured, and where cudnn-frontend is."""
-    parser.add_argument("--batches", type=int, default=25, help="turns of each contender, of 100 calls")
+    parser.add_argument("--batches", type=int, default=28, help="turns of each contender")
+    parser.add_argument(
+        "--calls", type=int, default=300, help="calls of a turn: so many that its first ones tell little"
+    )
     parser.add_argument("--cudnn-frontend", metavar="FOLDER", help="where its package cudnn is, if it is not installed")
 
 
@@ -84,12 +87,13 @@ def run(options: argparse.Namespace) -> None:
 
     torch.zeros(1, device="cuda")
     frontend, said = open_frontend(options.cudnn_frontend)
+    effort = Effort(host_batches=options.batches, host_calls=options.calls)
     record: dict[str, Any] = {
         **start_record("ragged", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")),
         "gpu_name": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "cudnn-frontend": said,
-        "ragged": bench_ragged(shared_target(), frontend, Effort(host_batches=options.batches)),
+        "ragged": bench_ragged(shared_target(), frontend, effort),
     }
     record["accepted"] = judge(record, [item for item in ACCEPTED if item.name.startswith("host, ragged")])
     console = Console(width=120)

@@ -86,7 +86,7 @@ def test_a_plan_is_destroyed_once_its_stream_is_past_it(pool: PlanPool, gpu: Tar
     gone = weakref.ref(held.plan)
     given = tensors(64)
     others = [exact(length, gpu) for length in (65, 66, 67)]
-    torch.cuda._sleep(500_000_000)
+    torch.cuda._sleep(3_000_000_000)  # longer than a busy host takes for what follows
     held.plan(given["q"], given["k"], given["v"], given["o"])
     for number in range(3):
         pool.hold(number, others.pop)
@@ -226,7 +226,6 @@ def test_tensors_that_do_not_belong_together_are_refused(gpu: Target) -> None:
         run(**{name: x for name, x in tensors(100).items() if name != "k"})
 
 
-@pytest.mark.alone
 def test_memory_stays_flat_over_many_shapes(gpu: Target) -> None:
     problem = Attention(batch=1, heads=2, seq_q=64, head_dim=64, causal=True, stats=True)
     pool = PlanPool(16)
