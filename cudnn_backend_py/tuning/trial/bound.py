@@ -32,6 +32,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -267,6 +268,13 @@ _WHOLE |= {_D.OPERATION_GEN_STATS, _D.OPERATION_RESAMPLE_FWD, _D.OPERATION_RESAM
 # shaken runs
 
 
+@cache
+def _pool() -> Floats:
+    """Return random numbers between 0.5 and 1, either sign, a prime number of them: drawing them costs the most."""
+    drawn = np.random.default_rng(0).uniform(-0.5, 0.5, (1 << 22) - 3)
+    return np.asarray(drawn + np.copysign(0.5, drawn))
+
+
 class _Shaken(Run):
     """A run that rounds, and moves numbers as much as another right run might; one without noise moves nothing.
 
@@ -321,7 +329,7 @@ class _Shaken(Run):
         if self._noise is not None and _is_float(tensor.data_type):
             given = self._move_written(given.astype(np.float64), tensor)
         self.written[tensor.uid] = given
-        if self._noise is not None and _is_float(tensor.data_type):
+        if self._noise is not None and _is_float(tensor.data_type) and tensor.data_type is not _T.FLOAT:
             given = self._rounded_otherwise(given, tensor.data_type)
         super().write(tensor, given)
 
@@ -345,8 +353,13 @@ class _Shaken(Run):
     def _draw(self, shape: tuple[int, ...]) -> Floats:
         """Return random numbers between 0.5 and 1, either sign."""
         assert self._noise is not None
-        drawn = self._noise.uniform(-0.5, 0.5, shape)
-        return np.asarray(self._sign * (drawn + np.copysign(0.5, drawn)))
+        count = math.prod(shape)
+        pool = _pool()
+        start = int(self._noise.integers(pool.size))
+        drawn = pool[start : start + count]
+        if drawn.size < count:
+            drawn = np.resize(np.concatenate([pool[start:], pool[:start]]), count)
+        return np.asarray(self._sign * drawn.reshape(shape))
 
     def _move_read(self, tensor: Tensor, values: Numbers) -> Numbers:
         rule = self._current
@@ -372,8 +385,10 @@ class _Shaken(Run):
             for moved in self._moved.values():
                 size = np.maximum(size, np.abs(moved)) if moved.ndim == values.ndim else size
             values = values + rule.absolute * np.where(np.isfinite(size), size, 0.0) * self._draw(values.shape)
-        inexact = round_to(values, _T.FLOAT) != values
-        if tensor.data_type is not _T.DOUBLE and inexact.any():
+        if rule.written >= 2.0**-22 or tensor.data_type is _T.DOUBLE:
+            return values  # a rounding to float32 is less than that
+        inexact = values.astype(np.float32) != values
+        if inexact.any():
             shift = np.maximum(np.abs(values) * 2.0**-24, 2.0**-150) * ROUNDINGS * self._draw(values.shape)
             values = np.where(inexact & np.isfinite(values), values + shift, values)
         return values
