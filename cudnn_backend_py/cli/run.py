@@ -46,6 +46,13 @@ class _Case:
     data: str
     options: Mapping[str, Any]
 
+    @property
+    def words(self) -> list[str]:
+        """The options that change the graph."""
+        words = [f"--dims={item}" for item in self.dims]
+        words += [f"--type={item}" for item in self.types]
+        return words + [f"--set={item}" for item in self.settings]
+
     def graphs(self) -> Iterator[tuple[str, Graph]]:
         """Yield each graph, changed as asked for, with the words of a command line that name it."""
         from ..graph.rewrite.override import override
@@ -55,12 +62,9 @@ class _Case:
             "types": dict(_pairs(self.types, "--type")),
             "settings": dict(_pairs(self.settings, "--set", alone=True)),
         }
-        words = [f"--dims={item}" for item in self.dims]
-        words += [f"--type={item}" for item in self.types]
-        words += [f"--set={item}" for item in self.settings]
         for number, graph in load_any_graphs(self.file, self.options["number"]):
             chosen = [] if number is None else [f"--graph={number}"]
-            yield shlex.join([self.file, *chosen, *words]), override(graph, **changed)  # type: ignore[arg-type]
+            yield shlex.join([self.file, *chosen, *self.words]), override(graph, **changed)  # type: ignore[arg-type]
 
 
 def _pairs(texts: tuple[str, ...], option: str, *, alone: bool = False) -> Iterator[tuple[str, str]]:
@@ -232,7 +236,7 @@ def _unread(case: _Case, error: CudnnBackendError, name: str | None = None) -> T
         seed=case.options["seed"],
         state="failed",
         words=f"{error.code}: {error.headline}" + (f" ({fix})" if fix else ""),
-        reproduce=shlex.join(["cudnn-backend", "run", case.file]),
+        reproduce=shlex.join(["cudnn-backend", "run", case.file, *case.words, f"--data={case.data}"]),
     )
 
 
