@@ -22,7 +22,7 @@ from ..graph import Graph
 from ..printable import printable
 from ..system.strict import read_text
 from .graph_file import load_any_graphs
-from .output import NOT_JUDGED, OutputFile, say, write, write_report
+from .output import NOT_JUDGED, OutputFile, say, warn, write, write_report
 
 if TYPE_CHECKING:
     from ..tuning.trial import ConfigTrial, Trial
@@ -149,6 +149,8 @@ def add_run(main: click.Group, with_version: Callable[[Any], Any]) -> None:
             write_report(json.dumps(report, indent=1) + "\n", output)
         else:
             write_report(_junit(trials), output)
+        if output is not None:
+            warn(f"{printable(output)}: {_summary(trials)}")
         raise SystemExit(max((trial.exit_code for trial in trials), default=NOT_JUDGED))
 
 
