@@ -22,7 +22,7 @@ from ..graph import Graph
 from ..printable import printable
 from ..system.strict import read_text
 from .graph_file import load_any_graphs
-from .output import NOT_JUDGED, OutputFile, say, write, write_report
+from .output import NOT_JUDGED, OutputFile, say, warn, write, write_report
 
 if TYPE_CHECKING:
     from ..tuning.trial import ConfigTrial, Trial
@@ -46,6 +46,13 @@ class _Case:
     data: str
     options: Mapping[str, Any]
 
+    @property
+    def words(self) -> list[str]:
+        """The options that change the graph."""
+        words = [f"--dims={item}" for item in self.dims]
+        words += [f"--type={item}" for item in self.types]
+        return words + [f"--set={item}" for item in self.settings]
+
     def graphs(self) -> Iterator[tuple[str, Graph]]:
         """Yield each graph, changed as asked for, with the words of a command line that name it."""
         from ..graph.rewrite.override import override
@@ -55,12 +62,9 @@ class _Case:
             "types": dict(_pairs(self.types, "--type")),
             "settings": dict(_pairs(self.settings, "--set", alone=True)),
         }
-        words = [f"--dims={item}" for item in self.dims]
-        words += [f"--type={item}" for item in self.types]
-        words += [f"--set={item}" for item in self.settings]
         for number, graph in load_any_graphs(self.file, self.options["number"]):
             chosen = [] if number is None else [f"--graph={number}"]
-            yield shlex.join([self.file, *chosen, *words]), override(graph, **changed)  # type: ignore[arg-type]
+            yield shlex.join([self.file, *chosen, *self.words]), override(graph, **changed)  # type: ignore[arg-type]
 
 
 def _pairs(texts: tuple[str, ...], option: str, *, alone: bool = False) -> Iterator[tuple[str, str]]:
@@ -118,9 +122,7 @@ def add_run(main: click.Group, with_version: Callable[[Any], Any]) -> None:
     @click.option("--format", "style", type=click.Choice(["text", "json", "junit"]), default="text", show_default=True)
     @click.option("--output", type=OutputFile(), help="Write it here, not to standard output.")
     @click.pass_context
-    def run(
-        ctx: click.Context, style: str, output: str | None, limit_s: float, batches: tuple[str, ...], **_: Any
-    ) -> None:
+    def run(ctx: click.Context, /, **params: Any) -> None:
         """Run GRAPH on made-up data, and compare what each engine config writes with the interpreter.
 
         GRAPH is a Python file with a function graph(), which is run, a graph JSON, a log of cuDNN or of its frontend,
@@ -128,12 +130,13 @@ def add_run(main: click.Group, with_version: Callable[[Any], Any]) -> None:
         result. Exit code 0 if all that ran is right, 1 if something is wrong or not supported, 2 if that could not be
         said: a failure, a GPU that is only described, a graph that cannot be interpreted.
         """
-        cases = [*_cases(ctx.params), *(case for file in batches for case in _batch(ctx, file))]
+        style, output = params["style"], params["output"]
+        cases = [*_cases(params), *(case for file in params["batches"] for case in _batch(ctx, file))]
         if not cases:
             raise click.UsageError("nothing to run: name a graph file, or --batch")
         trials: list[Trial] = []
         with _progress(len(cases)) as step:
-            for trial in _run(cases, limit_s, step):
+            for trial in _run(cases, params["limit_s"], step):
                 trials.append(trial)
                 if style == "text" and output is None:
                     say(_text(trial))
@@ -146,6 +149,8 @@ def add_run(main: click.Group, with_version: Callable[[Any], Any]) -> None:
             write_report(json.dumps(report, indent=1) + "\n", output)
         else:
             write_report(_junit(trials), output)
+        if output is not None:
+            warn(f"{printable(output)}: {_summary(trials)}")
         raise SystemExit(max((trial.exit_code for trial in trials), default=NOT_JUDGED))
 
 
@@ -233,7 +238,7 @@ def _unread(case: _Case, error: CudnnBackendError, name: str | None = None) -> T
         seed=case.options["seed"],
         state="failed",
         words=f"{error.code}: {error.headline}" + (f" ({fix})" if fix else ""),
-        reproduce=shlex.join(["cudnn-backend", "run", case.file]),
+        reproduce=shlex.join(["cudnn-backend", "run", case.file, *case.words, f"--data={case.data}"]),
     )
 
 
