@@ -31,6 +31,7 @@ from ...graph.attention.recognize import read_attention
 from ...graph.data_types import BOOLEAN_TYPES, ELEMENT_BITS
 from ...graph.formats import decode, encode, from_128x4, is_integer, largest, to_128x4
 from ...graph.interpret import interpret
+from ...graph.rewrite.override import scale_of
 from ..inputs import known_values
 
 __all__ = ["KINDS", "from_memory", "in_memory", "is_unordered", "load_arrays", "make_inputs", "read_tensors"]
@@ -216,12 +217,10 @@ def _forward_results(graph: Graph, problem: Attention, held: Mapping[str | int, 
     Made-up ones would be no softmax at all. Nothing where the forward pass cannot be told from the backward graph.
     """
     tensors = {tensor.name: tensor for tensor in read_tensors(graph)}
-    if not {"q", "k", "v", "o", "stats"} <= tensors.keys():
+    if not {"q", "k", "v", "o", "stats"} <= tensors.keys() or problem.score_modifier is not None:
         return {}
-    options: dict[str, Any] = {"stats": True}
-    options |= dict.fromkeys(("dbias", "dsink", "deterministic", "rng_dump"), False)
-    if "scale" in tensors:
-        options["scale"] = "tensor"
+    options: dict[str, Any] = {"scale": scale_of(graph), "stats": True, "deterministic": False}
+    options |= dict.fromkeys(("dbias", "dsink", "rng_dump"), False)
     try:
         forward = composite_forward(replace(problem, **options), None)
         given: dict[str | int, Numbers] = {}
