@@ -118,9 +118,7 @@ def add_run(main: click.Group, with_version: Callable[[Any], Any]) -> None:
     @click.option("--format", "style", type=click.Choice(["text", "json", "junit"]), default="text", show_default=True)
     @click.option("--output", type=OutputFile(), help="Write it here, not to standard output.")
     @click.pass_context
-    def run(
-        ctx: click.Context, style: str, output: str | None, limit_s: float, batches: tuple[str, ...], **_: Any
-    ) -> None:
+    def run(ctx: click.Context, /, **params: Any) -> None:
         """Run GRAPH on made-up data, and compare what each engine config writes with the interpreter.
 
         GRAPH is a Python file with a function graph(), which is run, a graph JSON, a log of cuDNN or of its frontend,
@@ -128,12 +126,13 @@ def add_run(main: click.Group, with_version: Callable[[Any], Any]) -> None:
         result. Exit code 0 if all that ran is right, 1 if something is wrong or not supported, 2 if that could not be
         said: a failure, a GPU that is only described, a graph that cannot be interpreted.
         """
-        cases = [*_cases(ctx.params), *(case for file in batches for case in _batch(ctx, file))]
+        style, output = params["style"], params["output"]
+        cases = [*_cases(params), *(case for file in params["batches"] for case in _batch(ctx, file))]
         if not cases:
             raise click.UsageError("nothing to run: name a graph file, or --batch")
         trials: list[Trial] = []
         with _progress(len(cases)) as step:
-            for trial in _run(cases, limit_s, step):
+            for trial in _run(cases, params["limit_s"], step):
                 trials.append(trial)
                 if style == "text" and output is None:
                     say(_text(trial))

@@ -22,7 +22,7 @@ from ..shapes import concatenated, convolution_input, convolved, permuted, poole
 from .dims import NORMS, Axis, _links
 from .tensors import all_ops, repack, replace_tensors
 
-__all__ = ["find_type", "override", "with_dims", "with_settings", "with_types"]
+__all__ = ["find_type", "override", "scale_of", "with_dims", "with_settings", "with_types"]
 
 _D = DescriptorType
 _ROUNDS = 20  # in which dims follow from each other
@@ -456,7 +456,7 @@ def _with_options(graph: Graph, settings: Mapping[str, str]) -> Graph:
     options: dict[str, Any] = {name: getattr(use.problem, name) for name in names}
     if options["score_modifier"] is not None:
         raise _fault("attention with a score modifier cannot be built anew: what it does cannot be told from the graph")
-    options["scale"] = _scale(graph)
+    options["scale"] = scale_of(graph)
     backward, form = use.backward, "unified" if use.form == "unified" else "composite"
     for key, text in settings.items():
         if key == "direction":
@@ -544,7 +544,7 @@ def _layout_names(options: Mapping[str, Any]) -> Any:
     return named or "bshd"
 
 
-def _scale(graph: Graph) -> Any:
+def scale_of(graph: Graph) -> Any:
     """Return the factor of the scores: its number, ``tensor``, or ``none``."""
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in (_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD):

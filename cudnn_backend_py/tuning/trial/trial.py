@@ -17,6 +17,7 @@ from ...plans.build import shared_target
 from ...plans.choice import EngineChoice
 from ...plans.engine import EngineConfig, OperationGraph
 from ...plans.plan import Plan, build_plan
+from ...plans.refusals import furthest_reason
 from ...plans.select import Candidates, Selection, candidates
 from ...target import Target
 from ..stage import Stage
@@ -354,7 +355,10 @@ class _Run:
             return [question.config(choice.engine, choice.knobs)], ""
         found: Candidates = candidates(question, Selection(modes=_MODES))
         many = configs if isinstance(configs, int) else None
-        return found.configs[:many], found.error_text
+        if found.configs:
+            return found.configs[:many], ""
+        reason = furthest_reason(found.refused)
+        return [], found.error_text.partition("\n")[0] if reason is None else str(reason)
 
     def would_run(self, configs: list[EngineConfig]) -> tuple[ConfigTrial, ...]:
         return tuple(

@@ -23,7 +23,7 @@ GRAPHS = ("convolution forward", "matmul", "pointwise", "reduction", "layer norm
 def scaled(factor: float) -> Graph:
     g = GraphBuilder("scaled")
     c = g.matmul(g.tensor("a", (2, 128, 64)), g.tensor("b", (2, 64, 256)))
-    g.pointwise(PointwiseMode.MUL, c, g.scalar(factor), virtual=False)
+    g.pointwise(PointwiseMode.MUL, c, g.scalar(factor, rank=3), virtual=False)
     return g.graph()
 
 
