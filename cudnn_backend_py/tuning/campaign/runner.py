@@ -229,7 +229,7 @@ def _work(
             record = _ask(
                 child, options, *task, limit_s=options.limit_s + options.reduce_s + (_FIRST_S if first else 0)
             )
-            if record["outcomes"].keys() & {"lost", "crashed", TIMED_OUT}:
+            if not child.usable or "lost" in record["outcomes"] or "lost" in record:
                 child.end()
                 child = None
             with lock:
@@ -274,6 +274,8 @@ def _ask(child: Child, options: Options, seed: int, family: str, limit_s: float)
             if "smaller" in line:
                 failure["smallest"] = {key: line[key] for key in ("text", "words", "engine", "data")}
                 failure["graph"] = line["smaller"]
+            if "lost" in line:
+                record["lost"] = line["lost"]
             if "reduced" in line:
                 failure["reduced"] = line["reduced"]
             outcome = line.get("outcome")
@@ -290,8 +292,11 @@ def _ask(child: Child, options: Options, seed: int, family: str, limit_s: float)
         failure = {"outcome": "failed", "words": f"{error}\n{getattr(error, 'more', '')}"[-2000:]} | failure
     if child.ending:
         outcome = TIMED_OUT if child.ending == TIMED_OUT else "crashed"
-        record["outcomes"][outcome] = 1
-        failure = {**failure, "outcome": outcome, "ended": child.ending, "last words": child.last_words[-500:]}
+        if "differs" in record["outcomes"]:  # while it was made small
+            failure["reduced"] = {"ended": child.ending}
+        else:
+            record["outcomes"][outcome] = 1
+            failure = {**failure, "outcome": outcome, "ended": child.ending, "last words": child.last_words[-500:]}
     if failure:
         record["failure"] = {
             "seed": seed,

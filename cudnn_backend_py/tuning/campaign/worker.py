@@ -28,6 +28,10 @@ _WORDS = 400
 _ALIKE = 3  # failures of one family and engine that one process makes small
 
 
+class _LostError(Exception):
+    """A kernel failed while a failure was made small: the context of this process is lost."""
+
+
 class _Worker:
     """What a child keeps between questions."""
 
@@ -126,7 +130,7 @@ class _Worker:
                 found, _ = on_device(got.plan, smaller, data, asked["seed"], got.arithmetic())
             except CudnnBackendError as error:
                 if error.code == _LOST:
-                    raise
+                    raise _LostError from error
                 return False
             finally:
                 got.plan.close()
@@ -136,7 +140,11 @@ class _Worker:
             say(smaller=graph_to_json(smaller), text=str(smaller), **last)
             return True
 
-        made: Reduced = reduce_failure(graph, kind, fails, budget_s=asked["reduce_s"], most=80)
+        try:
+            made: Reduced = reduce_failure(graph, kind, fails, budget_s=asked["reduce_s"], most=80)
+        except _LostError as error:
+            say(reduced={"ended": "a smaller form lost the context"}, lost=str(error.__cause__))
+            return
         say(reduced={"tried": made.tried, "complete": made.complete, "steps": len(made.steps)})
 
 

@@ -210,11 +210,25 @@ _PRODUCTS = {
 _FACTORS = {"a", "b", "x", "w", "dy", "token", "weight", "doutput", "q", "k", "v", "o", "d_o"}
 
 
-def _sum_rule(op: Op, arithmetic: Arithmetic) -> _Rule:
+def _copied_types(graph: Graph) -> dict[int, DataType]:
+    """Return by uid the shorter types of which float32 tensors hold copies: kernels keep them as they were."""
+    found: dict[int, DataType] = {}
+    for op in graph.ops:
+        if op.kind not in _MOVES:
+            continue
+        kinds = [found.get(tensor.uid, tensor.data_type) for tensor in op.inputs().values()]
+        short = [kind for kind in kinds if kind in HALF_TYPES or kind in FP8_TYPES]
+        if short:
+            found |= {tensor.uid: short[0] for tensor in op.outputs().values() if tensor.data_type is _T.FLOAT}
+    return found
+
+
+def _sum_rule(op: Op, arithmetic: Arithmetic, copied: Mapping[int, DataType]) -> _Rule:
     terms = _terms(op)
     kept, narrow, read = 2.0**-24, None, 0.0
     if op.kind in _PRODUCTS:
-        kinds = [tensor.data_type for port, tensor in op.inputs().items() if port in _FACTORS]
+        factors = [tensor for port, tensor in op.inputs().items() if port in _FACTORS]
+        kinds = [copied.get(tensor.uid, tensor.data_type) for tensor in factors]
         short = [kind for kind in kinds if kind in HALF_TYPES or kind in FP8_TYPES]
         if short and all(kind in FP8_TYPES for kind in kinds):
             kept = 2.0**-14
@@ -244,14 +258,14 @@ def _compute_type(op: Op) -> DataType:
     return _T.FLOAT
 
 
-def _rule(op: Op, arithmetic: Arithmetic) -> _Rule:
+def _rule(op: Op, arithmetic: Arithmetic, copied: Mapping[int, DataType]) -> _Rule:
     if isinstance(op, Pointwise):
         return _pointwise_rule(op)
     if op.kind in _MOVES:
         return _Rule()
     if isinstance(op, Reduction) and op.operator in (ReduceTensorOp.MIN, ReduceTensorOp.MAX, ReduceTensorOp.AMAX):
         return _Rule()
-    rule = _sum_rule(op, arithmetic)
+    rule = _sum_rule(op, arithmetic, copied)
     if op.kind in _WHOLE or (isinstance(op, Reduction) and op.operator in (ReduceTensorOp.ADD, ReduceTensorOp.NORM1)):
         return rule
     # What takes roots, quotients or exponentials as well; sums alone of whole numbers may be exact.
@@ -285,6 +299,7 @@ class _Shaken(Run):
         super().__init__(graph, inputs, OPERATIONS, rounding=True, rng=dropout_mask)
         self.written: dict[int, Numbers] = {}
         self._arithmetic, self._noise, self._sign = arithmetic, noise, sign
+        self._copied = _copied_types(graph)
         self._current = _Rule()
         self._moved: dict[int, Numbers] = {}
         self._factors: set[int] = set()
@@ -292,7 +307,7 @@ class _Shaken(Run):
 
     def operation(self, op: Op) -> None:
         before = self._current, self._moved, self._factors
-        self._current = _rule(op, self._arithmetic) if self._noise is not None else _Rule()
+        self._current = _rule(op, self._arithmetic, self._copied) if self._noise is not None else _Rule()
         self._moved = {}
         self._factors = {tensor.uid for port, tensor in op.ports() if port in _FACTORS}
         if self._current.sums and self._is_exact(op):
@@ -521,6 +536,8 @@ class Expected:
 
     def _drift(self, found: Floats) -> float | None:
         kind = self.tensor.data_type
+        if not _is_float(kind):  # what is cut to whole numbers is off by more than its movement
+            return None
         size = np.maximum(np.abs(self.center) * _roundoff(kind), _least(kind)) + self.spread / WIDTH
         counted = self.defined & np.isfinite(found) & np.isfinite(size) & (size > 0)
         counted &= np.abs(self.center) <= largest(kind)

@@ -198,10 +198,25 @@ def make_inputs(
                     f"{name!r} has dims {tensor.dims}, data of {numbers.shape} are given", code="trial-data"
                 )
         found[tensor.uid] = _as_held(tensor, numbers)
+    found |= _pooled(graph, found)
     if meaning.use is not None and meaning.use.backward:
         for name, numbers in _forward_results(graph, meaning.use.problem, found).items():
             if name not in given:
                 found[tensors[name].uid] = _as_held(tensors[name], numbers)
+    return found
+
+
+def _pooled(graph: Graph, held: Mapping[str | int, Numbers]) -> dict[str | int, Numbers]:
+    """Return what the pools made of their images whose gradients read both."""
+    found: dict[str | int, Numbers] = {}
+    for op in graph.ops:
+        x, y = (op.inputs().get(port) for port in ("x", "y"))
+        if op.kind is not _D.OPERATION_RESAMPLE_BWD or x is None or y is None or not {x.uid, y.uid} <= held.keys():
+            continue
+        forward = Operation(
+            _D.OPERATION_RESAMPLE_FWD, "pool", {"x": x, "y": y, "resample": op.parameters()["resample"]}
+        )
+        found[y.uid] = _as_held(y, interpret(Graph((forward,)), {x.uid: held[x.uid]})[y.name])
     return found
 
 
@@ -287,7 +302,10 @@ class _Meaning:
         """Return numbers for a tensor."""
         random = np.random.default_rng([self.seed, tensor.uid % (1 << 32), *tensor.name.encode()])
         if tensor.uid in self._known:
-            return self._known[tensor.uid]
+            known = self._known[tensor.uid]
+            if tensor.ragged_offset is not None and known.size == 1:
+                known = np.full(int(self._known[tensor.ragged_offset.uid].max()), known.item())
+            return known
         if is_unordered(tensor):
             return np.full(tensor.dims, 1.0 / tensor.dims[-1])
         if tensor.uid in self._roles:

@@ -19,7 +19,8 @@ WHOLE = (_T.INT32, _T.INT8, _T.INT64, _T.UINT8, _T.BOOLEAN)
 
 def _dims(d: Draw) -> tuple[int, ...]:
     """Return the dims of a graph and choose its layout: most engines read rows, or images channels last."""
-    rank = d.weighted({3: 4, 4: 4, 5: 1, 2: 1})
+    rank = d.weighted({3: 4, 4: 4, 5: 1, 2: 0.15})
+    d.whole_batch = True
     others = {"permuted": 0.3, "gaps": 0.4}
     d.set_layout({"packed": 9, **others} if rank < 4 else {"last": 9, "packed": 0.7, **others}, rank)
     sizes = {2: (16, 24, 64, 96), 3: (8, 16, 24, 32), 4: (2, 4, 8, 16), 5: (2, 3, 4, 8)}[rank]
