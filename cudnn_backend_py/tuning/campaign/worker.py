@@ -123,6 +123,7 @@ class _Worker:
 
         def fails(smaller: Graph, data: str) -> bool:
             nonlocal last
+            say(trying=graph_to_json(smaller))
             got = ask(smaller, target, choice=random.Random(f"choice {asked['seed']}"))
             if got.plan is None:
                 return False
