@@ -115,7 +115,9 @@ def _roundoff(data_type: DataType) -> float:
     facts = DATA_TYPES[data_type]
     if facts.form is not None:
         return 2.0 ** -(facts.form.mantissa + 1)
-    return {_T.HALF: 2.0**-11, _T.DOUBLE: 2.0**-53, _T.FP8_E8M0: 0.5}.get(data_type, 0.0 if facts.limits else 2.0**-24)
+    return {_T.HALF: 2.0**-11, _T.DOUBLE: 2.0**-53, _T.FP8_E8M0: 2.0**-20}.get(
+        data_type, 0.0 if facts.limits else 2.0**-24
+    )
 
 
 def _least(data_type: DataType) -> float:
@@ -499,6 +501,8 @@ class Expected:
             least, most = self.center - self.spread, self.center + self.spread
             if is_integer(kind):  # cut or rounded: which of them is not the same in all operations
                 least, most = np.floor(least), np.ceil(most)
+            if DATA_TYPES[kind].kind == "scale":  # which has no negative numbers
+                least = np.maximum(least, 0.0)
             middle, low, high = (_rounded(value, kind) for value in (self.center, least, most))
             return middle, low, high, np.maximum(np.abs(high - self.center), np.abs(self.center - low))
 
@@ -536,7 +540,7 @@ class Expected:
 
     def _drift(self, found: Floats) -> float | None:
         kind = self.tensor.data_type
-        if not _is_float(kind):  # what is cut to whole numbers is off by more than its movement
+        if not _is_float(kind) or DATA_TYPES[kind].kind == "scale":  # cut to whole numbers, or rounded up by far
             return None
         size = np.maximum(np.abs(self.center) * _roundoff(kind), _least(kind)) + self.spread / WIDTH
         counted = self.defined & np.isfinite(found) & np.isfinite(size) & (size > 0)

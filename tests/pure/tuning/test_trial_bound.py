@@ -1,0 +1,205 @@
+"""The bound of a right result: other right arithmetic stays inside, a wrong scale, a shift, a lost row do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode
+from cudnn_backend_py.generated.enums import ReduceTensorOp, RngDistribution
+from cudnn_backend_py.graph import attention
+from cudnn_backend_py.graph.formats import round_to
+from cudnn_backend_py.graph.interpret import interpret
+from cudnn_backend_py.tuning.trial.bound import Arithmetic, Expected, expect
+from cudnn_backend_py.tuning.trial.data import make_inputs
+from tests.support.built import BUILT
+
+P, T = PointwiseMode, DataType
+# Scales of blocks are rounded up: float64, which rounds nothing, computes something else there.
+SMOOTH = sorted(name for name in BUILT if "quantized" not in name)
+WHOLE = ("convolution forward", "matmul", "pointwise", "reduction", "layer norm, training", "softmax", "sdpa bwd")
+Array = np.ndarray[Any, Any]
+
+
+def as_stored(expected: Expected, values: Array) -> Array:
+    return round_to(values, expected.tensor.data_type)
+
+
+def matmul(terms: int = 64, kind: DataType = T.HALF, out: DataType | None = None) -> Graph:
+    g = GraphBuilder("product", io_type=kind)
+    g.matmul(g.tensor("a", (2, 64, terms)), g.tensor("b", (2, terms, 32)), data_type=out or kind, virtual=False)
+    return g.graph()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [(name, kind) for name in SMOOTH for kind in ("uniform", "integers")[: 1 + (name in WHOLE)]]
+)
+def test_float64_and_our_roundings_are_within_the_bound(name: str, kind: str) -> None:
+    graph, inputs, found = known(name, kind)
+    assert found
+    for rounding in (False, True):
+        results = interpret(graph, inputs, rounding=rounding)
+        for output, expected in found.items():
+            compared = expected.compare(as_stored(expected, results[output]))
+            assert compared.right, str(compared)
+            assert compared.compared > 0.9 * compared.elements
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_one_percent_is_found(name: str) -> None:
+    """But of indices, and numbers with fewer bits than that."""
+    graph, inputs, found = known(name, "uniform")
+    results = interpret(graph, inputs, rounding=True)
+    for output, expected in found.items():
+        if expected.tensor.data_type in (T.INT8, T.INT32, T.BOOLEAN):
+            continue
+        wrong = expected.compare(as_stored(expected, results[output] * 1.01))
+        assert not wrong.right, str(wrong)
+
+
+@cache
+def known(name: str, kind: str) -> tuple[Graph, Any, dict[str, Expected]]:
+    """Return a natural graph, its inputs, and what is expected of it."""
+    graph = BUILT[name].make()
+    inputs = make_inputs(graph, kind, 3)
+    return graph, inputs, expect(graph, inputs)
+
+
+FAULTS: dict[str, Callable[[Array], Array]] = {
+    "a row of zeros": lambda o: np.where(np.arange(o.shape[2]).reshape(-1, 1) == 7, 0, o),
+    "one element NaN": lambda o: np.where(np.arange(o.size).reshape(o.shape) == 99, np.nan, o),
+    "heads swapped": lambda o: o[:, ::-1],
+    "a shift by one row": lambda o: np.roll(o, 1, axis=2),
+}
+
+
+@pytest.mark.parametrize("fault", sorted(FAULTS))
+def test_planted_faults_of_attention_are_found(fault: str) -> None:
+    graph = attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True, stats=True)
+    inputs = make_inputs(graph)
+    o = interpret(graph, inputs, rounding=True)["o"]
+    expected = expect(graph, inputs)["o"]
+    assert expected.compare(o).right
+    wrong = expected.compare(FAULTS[fault](o))
+    assert wrong.beyond > 0
+    assert not wrong.right
+
+
+def test_a_wrong_scale_in_the_interpreter_is_found() -> None:
+    """Where the score is scaled by one percent too much, what is right for that graph is wrong for this one."""
+    options: dict[str, Any] = {"batch": 1, "heads": 2, "seq_q": 128, "head_dim": 64, "stats": True}
+    graph, other = (attention.sdpa_forward(**options, scale=scale) for scale in (0.125, 0.12625))
+    inputs = make_inputs(graph)
+    results = interpret(other, {tensor: inputs[graph.tensor(tensor).uid] for tensor in "qkv"}, rounding=True)
+    found = expect(graph, inputs)
+    assert not all(expected.compare(results[name]).right for name, expected in found.items())
+
+
+@pytest.mark.parametrize("terms", [8, 64, 1024])
+def test_sums_in_float32_and_in_any_order_are_right(terms: int) -> None:
+    graph = matmul(terms, T.FLOAT)
+    inputs = make_inputs(graph)
+    a, b = (inputs[graph.tensor(name).uid].astype(np.float32) for name in "ab")
+    order = np.random.default_rng(0).permutation(terms)
+    total = np.zeros((2, 64, 32), np.float32)
+    for k in order:
+        total += a[:, :, k : k + 1] * b[:, k : k + 1]
+    exact = Arithmetic(tensor_cores=False)
+    assert expect(graph, inputs, arithmetic=exact)["mm"].compare(total).right
+    assert expect(graph, inputs)["mm"].compare(total).right
+
+
+def test_tensor_cores_may_round_float32_and_other_engines_may_not() -> None:
+    graph = matmul(64, T.FLOAT)
+    inputs = make_inputs(graph)
+    short = {name: round_to(inputs[graph.tensor(name).uid], T.HALF) for name in "ab"}
+    total = interpret(graph, short)["mm"]  # float16 has as many bits as TF32
+    assert expect(graph, inputs, arithmetic=Arithmetic.of(["TENSOR_CORE"]))["mm"].compare(total).right
+    assert not expect(graph, inputs, arithmetic=Arithmetic.of([]))["mm"].compare(total).right
+
+
+def test_whole_numbers_leave_no_room() -> None:
+    graph = matmul(64, T.HALF, T.FLOAT)
+    inputs = make_inputs(graph, "integers")
+    expected = expect(graph, inputs)["mm"]
+    assert expected.bounds().max() == 0
+    right = interpret(graph, inputs)["mm"]
+    assert expected.compare(right).right
+    right[0, 3, 4] += 1
+    wrong = expected.compare(right)
+    assert (wrong.beyond, wrong.where, wrong.largest) == (1, (0, 3, 4), np.inf)
+    assert "[0,3,4]" in str(wrong)
+
+
+def test_infinities_and_nan_are_compared_by_place() -> None:
+    g = GraphBuilder("edges", io_type=T.FLOAT)
+    g.pointwise(P.LOG, g.tensor("x", (1, 4)), name="y", virtual=False)
+    graph = g.graph()
+    expected = expect(graph, {"x": np.array([[1.0, 0.0, -1.0, np.inf]])})["y"]
+    right = np.array([[0.0, -np.inf, np.nan, np.inf]])
+    assert expected.compare(right).right
+    for place, value in ((1, np.inf), (1, -1e38), (2, 0.0), (0, np.nan), (3, np.nan)):
+        wrong = right.copy()
+        wrong[0, place] = value
+        assert expected.compare(wrong).beyond == 1
+
+
+def test_a_comparison_at_its_edge_may_fall_to_either_side() -> None:
+    """A sum of rounded numbers next to zero is clipped or not."""
+    g = GraphBuilder("edge", io_type=T.FLOAT)
+    total = g.reduction(ReduceTensorOp.ADD, g.tensor("x", (64, 3)), (64, 1))
+    g.pointwise(P.CMP_GT, total, g.scalar(0.0, rank=2), name="y", data_type=T.BOOLEAN, virtual=False)
+    graph = g.graph()
+    x = np.tile(np.float32([0.1, 0.2, -0.3]).astype(np.float64), (64, 1))
+    x[0] = 1
+    expected = expect(graph, {"x": x})["y"]
+    assert expected.compare(np.ones((64, 1))).right
+    wrong = np.ones((64, 1))
+    wrong[0] = 0
+    assert expected.compare(wrong).beyond == 1
+
+
+def test_integers_may_be_cut_or_rounded() -> None:
+    g = GraphBuilder("whole", io_type=T.INT32)
+    g.pointwise(P.SQRT, g.tensor("x", (1, 4)), name="y", virtual=False)
+    expected = expect(g.graph(), {"x": np.array([[1, 3, 4, 9]])})["y"]
+    for second in (1, 2):
+        assert expected.compare([[1, second, 2, 3]]).right
+    assert not expected.compare([[1, 3, 2, 3]]).right
+
+
+def test_random_numbers_of_which_only_the_distribution_is_known_are_not_compared() -> None:
+    def graph(distribution: RngDistribution) -> Graph:
+        g = GraphBuilder("random", io_type=T.FLOAT)
+        seed, offset = (g.tensor(name, (1, 1, 1, 1), T.INT64) for name in ("seed", "offset"))
+        options: dict[str, Any] = {"minimum": 0.0, "maximum": 1.0}
+        if distribution is RngDistribution.BERNOULLI:
+            options = {"probability": 0.5}
+        drawn = g.rng((1, 1, 8, 8), seed, offset, distribution=distribution, **options)
+        g.pointwise(P.IDENTITY, drawn, name="y", virtual=False)
+        return g.graph()
+
+    for distribution, compared in ((RngDistribution.UNIFORM, set()), (RngDistribution.BERNOULLI, {"y"})):
+        made = graph(distribution)
+        assert set(expect(made, make_inputs(made))) == compared
+
+
+def test_ragged_memory_between_sequences_is_not_compared() -> None:
+    graph = attention.sdpa_forward(batch=3, heads=2, seq_q=64, head_dim=32, ragged=True, stats=True)
+    inputs = make_inputs(graph)
+    for name, expected in expect(graph, inputs).items():
+        result = interpret(graph, inputs, rounding=True)[name]
+        longer = np.concatenate([result.reshape(-1), np.full(100, 7.0)]) if result.ndim == 1 else result
+        assert expected.compare(np.nan_to_num(longer, nan=5.0)).right
+
+
+def test_seeds_move_little() -> None:
+    graph = BUILT["matmul"].make()
+    inputs = make_inputs(graph)
+    bounds = [expect(graph, inputs, seed=seed)["gelu_fwd"].bounds() for seed in (0, 0, 1)]
+    np.testing.assert_array_equal(bounds[0], bounds[1])
+    assert 0.5 < np.median(bounds[2] / bounds[0]) < 2

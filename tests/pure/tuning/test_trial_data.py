@@ -1,0 +1,182 @@
+"""Data made up for graphs: what tensors mean is respected, kinds are what they say, memory is where strides put it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, UsageError
+from cudnn_backend_py.generated.enums import TensorReordering
+from cudnn_backend_py.graph import attention
+from cudnn_backend_py.graph.interpret import interpret
+from cudnn_backend_py.graph.strides import channels_last
+from cudnn_backend_py.tuning.trial.data import KINDS, from_memory, in_memory, load_arrays, make_inputs, read_tensors
+from cudnn_backend_py.tuning.trial.reproduce import as_word, command_line, from_word
+from tests.support.built import BUILT
+from tests.support.interpreting import refused, tensor
+
+ATTENTION: dict[str, dict[str, Any]] = {
+    "padding": {"padding": True},
+    "ragged": {"ragged": True, "stats": True},
+    "paged": {"padding": True, "page_size": 16, "pages_k": 20, "pages_v": 20},
+    "dropout": {"dropout": 0.2},
+}
+
+
+def forward(**options: Any) -> Graph:
+    return attention.sdpa_forward(**{"batch": 3, "heads": 2, "seq_q": 64, "head_dim": 32} | options)
+
+
+def numbers(graph: Graph, kind: str = "uniform", seed: int = 0) -> dict[str, np.ndarray[Any, Any]]:
+    made = make_inputs(graph, kind, seed)
+    return {item.name: made[item.uid] for item in read_tensors(graph)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", sorted(BUILT))
+def test_every_natural_graph_can_be_run_on_every_kind(name: str, kind: str) -> None:
+    """The interpreter checks indices, offsets and pages; memory gives back what was put there."""
+    graph = BUILT[name].make()
+    made = make_inputs(graph, kind)
+    results = interpret(graph, made, rounding=True)
+    assert set(results) == {item.name for item in graph.outputs}
+    if kind != "hostile":
+        finite = [np.isfinite(values).mean() for values in results.values()]
+        assert min(finite) > 0.95, dict(zip(results, finite, strict=True))
+    for item in read_tensors(graph):
+        image = in_memory(item, made[item.uid])
+        assert image.nbytes <= item.span_bytes
+        np.testing.assert_array_equal(from_memory(item, image), made[item.uid], err_msg=item.name)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", sorted(ATTENTION))
+def test_attention_gets_lengths_offsets_and_pages(name: str, kind: str) -> None:
+    graph = forward(**ATTENTION[name])
+    found = numbers(graph, kind)
+    assert interpret(graph, make_inputs(graph, kind))["o"].size
+    if "seq_len_q" in found:
+        lengths = found["seq_len_q"].reshape(-1)
+        assert lengths[0] == 64
+        assert (lengths[:-1] > 0).all()
+        assert (lengths[-1] == 0) == (kind == "hostile")
+        if "ragged_q" in found:
+            stride = graph.tensor("q").strides[2]
+            np.testing.assert_array_equal(np.diff(found["ragged_q"].reshape(-1)), lengths * stride)
+            assert found["q"].shape == (found["ragged_q"].max(),)
+    if "page_table_k" in found:
+        assert len(set(found["page_table_k"].reshape(-1)[:12])) == 12
+
+
+def test_the_backward_pass_reads_what_its_forward_pass_wrote() -> None:
+    options: dict[str, Any] = {"batch": 2, "heads": 2, "seq_q": 64, "head_dim": 32, "scale": 0.3, "causal": True}
+    graph = attention.sdpa_backward(**options)
+    held = numbers(graph, "integers")
+    forward_graph = attention.sdpa_forward(**options, stats=True)
+    wanted = interpret(
+        forward_graph, {name: held[name].swapaxes(2, 3) if name == "v" else held[name] for name in "qkv"}
+    )
+    np.testing.assert_allclose(held["stats"], wanted["stats"], rtol=1e-6)
+    np.testing.assert_allclose(held["o"], wanted["o"], rtol=1e-3, atol=1e-7)
+
+
+def test_seeds_repeat_and_differ() -> None:
+    graph = BUILT["matmul"].make()
+    one, again, other = (numbers(graph, seed=seed)["a"] for seed in (0, 0, 1))
+    np.testing.assert_array_equal(one, again)
+    assert (one != other).mean() > 0.9
+
+
+def test_kinds_are_what_they_say() -> None:
+    graph = BUILT["matmul"].make()
+    uniform, integers, hostile = (numbers(graph, kind)["a"] for kind in KINDS)
+    assert np.abs(uniform).max() <= 1
+    assert set(np.unique(integers)) == {-3, -2, -1, 0, 1, 2, 3}
+    assert np.isnan(hostile).any() or np.isinf(hostile).any()
+    assert np.nanmax(np.abs(hostile[np.isfinite(hostile)])) > 1e4
+    assert ((hostile != 0) & (np.abs(hostile) < 6e-5)).any()
+    assert (hostile == 0).all(axis=-1).any()
+
+
+def test_hostile_scores_lie_far_below_88() -> None:
+    graph = forward(stats=True)
+    stats = interpret(graph, make_inputs(graph, "hostile"))["stats"]
+    assert (stats < -88).any()
+
+
+def test_variances_are_positive() -> None:
+    assert numbers(BUILT["batch norm, training"].make(), "hostile")["running_var"].min() >= 0.5
+
+
+@pytest.mark.parametrize(
+    ("kind", "bits"), [(DataType.FP4_E2M1, 4), (DataType.INT4, 4), (DataType.BOOLEAN, 1), (DataType.HALF, 16)]
+)
+def test_memory_of_short_types_is_packed(kind: DataType, bits: int) -> None:
+    held = tensor("x", (3, 5), data_type=kind)
+    values = np.arange(15).reshape(3, 5) % 2
+    image = in_memory(held, values)
+    assert image.nbytes == -(-15 * bits // 8)
+    np.testing.assert_array_equal(from_memory(held, image), values)
+
+
+def test_memory_follows_strides_and_scale_tiles() -> None:
+    strided = tensor("x", (2, 3, 2, 2), channels_last((2, 3, 2, 2)), data_type=DataType.FLOAT)
+    values = np.arange(24.0).reshape(2, 3, 2, 2)
+    np.testing.assert_array_equal(in_memory(strided, values)[:3], values[0, :, 0, 0])
+    tiled = tensor("s", (1, 128, 4), data_type=DataType.FP8_E8M0, reordering=TensorReordering.F8_128x4)
+    scales = 2.0 ** (np.arange(512).reshape(1, 128, 4) % 7)
+    image = in_memory(tiled, scales)
+    assert image[4] == in_memory(tensor("t", (1,), data_type=DataType.FP8_E8M0), scales[0, 32, :1])[0]
+    np.testing.assert_array_equal(from_memory(tiled, image), scales)
+
+
+def test_given_numbers_are_taken(tmp_path: Path) -> None:
+    graph = BUILT["matmul"].make()
+    path = tmp_path / "a.npz"
+    np.savez(path, a=np.full((2, 128, 64), 2.0))
+    made = make_inputs(graph, given=load_arrays(path))
+    assert (made[graph.tensor("a").uid] == 2).all()
+    assert np.abs(made[graph.tensor("b").uid]).max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"kind": "odd"}, "no kind of data"),
+        ({"given": {"nope": 1}}, "the graph reads a, b, bias"),
+        ({"given": {"a": np.zeros((1, 2))}}, r"has dims \(2, 128, 64\)"),
+    ],
+)
+def test_data_that_fit_nothing_are_refused(options: dict[str, Any], match: str) -> None:
+    with pytest.raises(UsageError, match=match) as error:
+        make_inputs(BUILT["matmul"].make(), **options)
+    assert error.value.code == "trial-data"
+
+
+def test_files_that_are_no_arrays_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "no.npz"
+    path.write_text("no")
+    for name in (path, tmp_path / "missing.npz"):
+        with pytest.raises(UsageError, match="is no"):
+            load_arrays(name)
+
+
+def test_a_graph_is_one_word_of_a_command_line() -> None:
+    graph = forward(ragged=True)
+    word = as_word(graph)
+    assert from_word(word) == graph
+    assert set(word) <= set("graph:abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
+    line = command_line(None, graph, "--seed=1")
+    assert line == f"cudnn-backend run {word} --seed=1"
+    assert command_line("'a b.json' --dims=q=1", graph) == "cudnn-backend run 'a b.json' --dims=q=1"
+    for broken in (word[:-8], word[:20] + "!" + word[21:], "graph:", "graph:AAAA"):
+        refused("graph-json", "graph", lambda broken=broken: from_word(broken))  # type: ignore[misc]
+
+
+def test_integers_of_unknown_meaning_are_small() -> None:
+    g = GraphBuilder("whole", io_type=DataType.INT32)
+    g.pointwise(PointwiseMode.ADD, g.tensor("x", (4, 4)), g.tensor("y", (4, 4)), virtual=False)
+    assert np.abs(numbers(g.graph())["x"]).max() <= 3
