@@ -1,9 +1,11 @@
 """Pooling and resampling, forward and backward: one step for each element of the window.
 
-Read from the header, and not measured: the index of MAXPOOL counts the elements of a window in row-major order,
-padding included, and names the first of equal ones; a NaN is the largest of all where NaN is propagated, and is left
-out of the window where it is not; AVGPOOL_EXCLUDE_PADDING of padding alone is NaN; BILINEAR interpolates between the
-two elements around ``i * stride - pre_padding``. cuDNN refuses a resample descriptor of mode NEAREST.
+Measured with cuDNN 9.19 on an H200: the index of MAXPOOL counts the elements of a window in row-major order, padding
+included, and names the first of equal ones; the largest of a window of -inf is the lowest finite number of y's type, in
+a run that rounds. BILINEAR interpolates between the two elements around ``i * stride``: half an element of padding
+before moves nothing. A NaN is the largest of all where NaN is propagated, and is left out of the window where it is
+not; cuDNN's engines do one or the other whatever is asked for (docs/operations.md). AVGPOOL_EXCLUDE_PADDING of padding
+alone is NaN, which was not measured. cuDNN refuses a resample descriptor of mode NEAREST.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from numpy.typing import NDArray
 
 from ...errors import GraphError
 from ...generated.enums import DataType, DescriptorType, NanPropagation, PaddingMode, ResampleMode
+from ..formats import is_integer, largest
 from ..ir import Operation
 from .convolution import refuse_beta
 from .run import Handler, Run
@@ -64,7 +67,7 @@ class _Pool:
             if self.mode is not _R.BILINEAR:
                 yield number, [np.arange(n) * int(s) - int(b) + i for i, (n, s, b) in zip(tap, sides, strict=True)], 1.0
                 continue
-            starts = [[i * s - b for i in range(n)] for n, s, b in sides]
+            starts = [[i * s - int(b) for i in range(n)] for n, s, b in sides]
             places = [np.array([start.__floor__() + i for start in side]) for i, side in zip(tap, starts, strict=True)]
             weight: Any = 1.0
             for axis, (i, side) in enumerate(zip(tap, starts, strict=True)):
@@ -129,6 +132,8 @@ def run_resample_forward(run: Run, op: Operation) -> None:
     pool = _Pool(op, x.shape, op.fields["y"].dims)
     if pool.mode is _R.MAXPOOL:
         made, index = pool.largest(x)
+        if run.rounding and not is_integer(op.fields["y"].data_type):
+            made = np.maximum(made, -largest(op.fields["y"].data_type))
         if "idx" in op.fields:
             run.write(op.fields["idx"], index)
     elif "idx" in op.fields:

@@ -1,0 +1,272 @@
+"""Random convolutions and norms, and what PyTorch computes for them on the CPU in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from cudnn_backend_py import DataType, Graph, GraphBuilder
+from cudnn_backend_py.generated.enums import ConvolutionMode, NormMode
+from cudnn_backend_py.graph.formats import round_to
+
+__all__ = ["Problem", "draw_convolution", "draw_norm", "share_of_allowed"]
+
+Array = NDArray[Any]
+N, T = NormMode, DataType
+EPSILON = {T.HALF: 2.0**-11, T.BFLOAT16: 2.0**-8, T.FLOAT: 2.0**-24}  # half the distance of numbers at 1
+
+
+@dataclass
+class Problem:
+    """A graph, what it reads, and by name of an output what PyTorch says, with the size of what was added up."""
+
+    title: str
+    graph: Graph
+    inputs: dict[str, Array]
+    reference: Callable[[], dict[str, tuple[Array, Array]]] = field(repr=False)
+    kind: DataType
+    is_convolution: bool = False
+
+
+def share_of_allowed(found: Array, want: Array, size: Array, problem: Problem, kind: DataType) -> float:
+    """Return the largest error as a share of what is allowed.
+
+    That is two roundings of the result, and roundings of float32 of the sum of all magnitudes: 8 in a norm, 16 in a
+    convolution; 2^14 where that multiplies float32, of which tensor cores keep 11 bits, and 2^13 of BFLOAT16, as one
+    engine for gradients adds up in the type of its result.
+    """
+    roundings = {T.FLOAT: 2.0**14, T.BFLOAT16: 2.0**13}.get(problem.kind, 16.0) if problem.is_convolution else 8.0
+    allowed = 2 * EPSILON[kind] * np.abs(want) + roundings * EPSILON[T.FLOAT] * size + 2.0**-24 * (kind is T.HALF)
+    return float((np.abs(found - want) / np.maximum(allowed, 1e-300)).max(initial=0.0))
+
+
+def _tensor(values: Array) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(values)).double()
+
+
+def _numpy(values: torch.Tensor | None) -> Array:
+    assert values is not None
+    return values.detach().numpy()
+
+
+# convolutions
+
+
+def draw_convolution(number: int) -> Iterator[Problem]:
+    """Yield the problems of a number, one after the other: cuDNN has an engine for most of them."""
+    random = np.random.default_rng([number, 1])
+    which = ("forward", "data", "filter")[number % 3]
+    while True:
+        yield _convolution(random, which)
+
+
+def _convolution(random: np.random.Generator, which: str) -> Problem:
+    def pick(*values: Any) -> Any:
+        return values[int(random.integers(len(values)))]
+
+    kind = pick(T.HALF, T.BFLOAT16, T.FLOAT)
+    spatial = pick(2, 2, 2, 3, 3, 1)
+    groups = pick(1, 1, 1, 2, 4)
+    n, c, k = pick(1, 2, 3), groups * pick(8, 16, 32), groups * pick(8, 16, 24, 64)
+    size = [int(random.integers(5, (40, 20, 10)[spatial - 1])) for _ in range(spatial)]
+    taps = [pick(1, 2, 3, 3, 4) for _ in range(spatial)]
+    stride, dilation = ([pick(*values) for _ in range(spatial)] for values in ((1, 1, 2, 3), (1, 1, 1, 2)))
+    even = pick(True, True, False) or spatial == 1  # one engine gets uneven padding of one dim wrong
+    before = [pick(0, 1, 2) for _ in range(spatial)]
+    after = before if even else [pick(0, 1, 2) for _ in range(spatial)]
+    turned = pick(False, False, False, True)
+    layout = pick("channels_last", "channels_last", "channels_last", "packed")
+    while any(s + b + a < d * (t - 1) + 1 for s, b, a, d, t in zip(size, before, after, dilation, taps, strict=True)):
+        size = [s + 1 for s in size]
+    sides = {"padding": before, "post_padding": after, "stride": stride, "dilation": dilation}
+    mode = ConvolutionMode.CONVOLUTION if turned else ConvolutionMode.CROSS_CORRELATION
+    x_dims, w_dims = (n, c, *size), (k, c // groups, *taps)
+    x, w = (_tensor(round_to(random.normal(size=dims), kind)) for dims in (x_dims, w_dims))
+
+    def apply(image: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        pads = [pad for axis in reversed(range(spatial)) for pad in (before[axis], after[axis])]
+        flipped = weights.flip(*range(2, 2 + spatial)) if turned else weights
+        convolve: Any = (nn.functional.conv1d, nn.functional.conv2d, nn.functional.conv3d)[spatial - 1]
+        result: torch.Tensor = convolve(
+            nn.functional.pad(image, pads), flipped, stride=stride, dilation=dilation, groups=groups
+        )
+        return result
+
+    y_dims = tuple(apply(x, w).shape)
+    dy = _tensor(round_to(random.normal(size=y_dims), kind))
+    g = GraphBuilder(f"convolution {which}", io_type=kind)
+    options: dict[str, Any] = {"strides": layout}
+    dims = {"x": x_dims, "w": w_dims, "dy": y_dims}
+    read = {"forward": ("x", "w"), "data": ("dy", "w"), "filter": ("x", "dy")}[which]
+    left, right = (g.tensor(name, dims[name], **options) for name in read)
+    out: dict[str, Any] = {"virtual": False, "mode": mode, "data_type": kind, **sides, **options}
+    if which == "forward":
+        made = g.convolution(left, right, **out)
+    elif which == "data":
+        made = g.convolution_backward_data(left, right, dims=x_dims, **out)
+    else:
+        made = g.convolution_backward_filter(left, right, tuple(taps), groups=groups, **out)
+    values = {"x": x, "w": w, "dy": dy}
+
+    def result(image: torch.Tensor, weights: torch.Tensor, gradient: torch.Tensor) -> Array:
+        image, weights = image.clone().requires_grad_(), weights.clone().requires_grad_()
+        y = apply(image, weights)
+        if which == "forward":
+            return _numpy(y)
+        y.backward(gradient)
+        return _numpy(image.grad if which == "data" else weights.grad)
+
+    def reference() -> dict[str, tuple[Array, Array]]:
+        return {made.name: (result(x, w, dy), result(x.abs(), w.abs(), dy.abs()))}
+
+    title = f"{which} {kind.name} x {list(x_dims)} w {list(w_dims)} {sides} {layout}{' turned' if turned else ''}"
+    return Problem(title, g.graph(), {name: values[name].numpy() for name in read}, reference, kind, True)
+
+
+# norms
+
+_MODES = (N.LAYER_NORM, N.RMS_NORM, N.ADA_LAYER_NORM, N.INSTANCE_NORM, N.BATCH_NORM)
+
+
+def draw_norm(number: int) -> Iterator[Problem]:
+    """Yield the problems of a number, one after the other: cuDNN has an engine for most of them."""
+    random = np.random.default_rng([number, 2])
+    mode = _MODES[number % 5]
+    which = ("training", "backward", "inference")[number // 5 % (2 if mode is N.BATCH_NORM else 3)]
+    while True:
+        yield _norm(random, mode, which)
+
+
+def _norm(random: np.random.Generator, mode: NormMode, which: str) -> Problem:
+    def pick(*values: Any) -> Any:
+        return values[int(random.integers(len(values)))]
+
+    kind = pick(T.HALF, T.BFLOAT16, T.FLOAT)
+    epsilon = pick(1e-5, 1e-3, 0.1)
+    if mode in (N.BATCH_NORM, N.INSTANCE_NORM):
+        x_dims = (pick(2, 3, 8), pick(8, 16, 32, 64), pick(4, 7, 16), pick(4, 8, 15))
+        w_dims, layout = (1, x_dims[1], 1, 1), "channels_last"
+        sets = w_dims if mode is N.BATCH_NORM else (*x_dims[:2], 1, 1)
+    elif mode is N.ADA_LAYER_NORM:
+        x_dims, layout = (pick(1, 2, 4), pick(7, 16, 64), pick(64, 128, 256, 512)), "packed"
+        w_dims, sets = (x_dims[0], 1, x_dims[2]), (*x_dims[:2], 1)
+    else:
+        x_dims, layout = (pick(1, 5, 33, 64), pick(64, 128, 256, 768, 1024), 1, 1), "packed"
+        w_dims, sets = (1, x_dims[1], 1, 1), (x_dims[0], 1, 1, 1)
+    weights = kind if mode is N.ADA_LAYER_NORM else T.FLOAT
+    x = _tensor(round_to(random.normal(size=x_dims) * pick(0.1, 1.0, 10.0) + pick(0.0, 0.0, 1.0), kind))
+    scale = _tensor(round_to(random.uniform(0.5, 2.0, w_dims), weights))
+    bias = _tensor(round_to(random.normal(size=w_dims), weights))
+    dy = _tensor(round_to(random.normal(size=x_dims), kind))
+    axes = tuple(axis for axis, (few, size) in enumerate(zip(sets, x_dims, strict=True)) if few != size)
+    if not axes:
+        axes = tuple(axis for axis, few in enumerate(sets) if few == 1 and axis)
+    members = int(np.prod([x_dims[axis] for axis in axes]))
+    centered = mode is not N.RMS_NORM
+
+    def statistics(image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        mean = image.mean(axes, keepdim=True) if centered else torch.zeros(sets, dtype=torch.float64)
+        return mean, ((image - mean) ** 2).mean(axes, keepdim=True)
+
+    def apply(image: torch.Tensor, factor: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+        """Use PyTorch's own norms where it has them."""
+        if mode is N.LAYER_NORM:
+            plain = nn.functional.layer_norm(image, x_dims[1:], eps=epsilon)
+        elif mode is N.ADA_LAYER_NORM:
+            plain = nn.functional.layer_norm(image, x_dims[2:], eps=epsilon)
+        elif mode is N.INSTANCE_NORM:
+            plain = nn.functional.instance_norm(image, eps=epsilon)
+        elif mode is N.BATCH_NORM:
+            plain = nn.functional.batch_norm(image, None, None, training=True, eps=epsilon)
+        else:
+            plain = nn.functional.rms_norm(image, x_dims[1:], eps=epsilon)
+        return plain * factor + shift
+
+    g = GraphBuilder(f"norm {which}", io_type=kind)
+    options: dict[str, Any] = {"strides": layout}
+    image, factor = g.tensor("x", x_dims, **options), g.tensor("scale", w_dims, weights, **options)
+    inputs = {"x": x.numpy(), "scale": scale.numpy()}
+    out: dict[str, Any] = {"virtual": False, "data_type": kind}
+    title = f"{mode.name} {which} {kind.name} {list(x_dims)} epsilon {epsilon}"
+    if which == "backward":
+        return _norm_backward(title, g, mode, image, factor, inputs, dy, out, options, statistics, apply, epsilon)
+    shift = g.tensor("bias", w_dims, weights, **options) if centered else None
+    if shift is not None:
+        inputs["bias"] = bias.numpy()
+    more: dict[str, Any] = {}
+    running = mode is N.BATCH_NORM and pick(True, False)
+    if running:
+        for name, value in (("running_mean", random.normal(size=sets)), ("running_var", random.uniform(0.5, 2, sets))):
+            more[name], inputs[name] = g.tensor(name, sets, T.FLOAT, **options), round_to(value, T.FLOAT)
+        more["momentum"] = 0.25
+    made = g.norm_forward(mode, image, factor, shift, training=which == "training", epsilon=epsilon, **more, **out)
+
+    def reference() -> dict[str, tuple[Array, Array]]:
+        mean, variance = statistics(x)
+        inverse = 1 / (variance + epsilon).sqrt()
+        added = bias if centered else torch.zeros(())
+        y = apply(x, scale, added)
+        size = (x.abs() + mean.abs()) * inverse * scale + added.abs()
+        found = {made.y: (y, size)}
+        if made.mean is not None:
+            found[made.mean] = (mean, x.abs().mean(axes, keepdim=True))
+        if made.inv_variance is not None:
+            found[made.inv_variance] = (inverse, inverse * (1 + mean**2 / (variance + epsilon)))
+        if running:
+            unbiased = variance * members / (members - 1)
+            pairs = (("running_mean", made.next_running_mean, mean), ("running_var", made.next_running_var, unbiased))
+            for name, tensor, value in pairs:
+                assert tensor is not None
+                before = torch.from_numpy(inputs[name])
+                found[tensor] = (0.75 * before + 0.25 * value, before.abs() + x.abs().max() ** 2)
+        return {tensor.name: (_numpy(want), _numpy(much)) for tensor, (want, much) in found.items()}
+
+    return Problem(title, g.graph(), inputs, reference, kind)
+
+
+def _norm_backward(
+    title: str,
+    g: GraphBuilder,
+    mode: NormMode,
+    image: Any,
+    factor: Any,
+    inputs: dict[str, Array],
+    dy: torch.Tensor,
+    out: dict[str, Any],
+    options: dict[str, Any],
+    statistics: Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]],
+    apply: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor],
+    epsilon: float,
+) -> Problem:
+    x, scale = torch.from_numpy(inputs["x"]), torch.from_numpy(inputs["scale"])
+    mean, variance = statistics(x)
+    inverse = 1 / (variance + epsilon).sqrt()
+    inputs |= {"dy": dy.numpy(), "inv_variance": round_to(inverse.numpy(), T.FLOAT)}
+    gradient = g.tensor("dy", tuple(x.shape), **options)
+    given = {"inv_variance": g.tensor("inv_variance", tuple(inverse.shape), T.FLOAT, **options)}
+    if mode is not N.RMS_NORM:
+        inputs["mean"] = round_to(mean.numpy(), T.FLOAT)
+        given["mean"] = g.tensor("mean", tuple(mean.shape), T.FLOAT, **options)
+    made = g.norm_backward(mode, gradient, image, factor, **given, **out)
+
+    def reference() -> dict[str, tuple[Array, Array]]:
+        leaves = [x.clone().requires_grad_(), scale.clone().requires_grad_(), torch.zeros_like(scale).requires_grad_()]
+        apply(*leaves).backward(dy)
+        normal = (x.abs() + mean.abs()) * inverse
+        axes = tuple(axis for axis, size in enumerate(scale.shape) if size == 1)
+        reach = tuple(axis for axis, size in enumerate(inverse.shape) if size == 1)
+        g_size = dy.abs() * scale
+        spread = normal * (g_size * normal).mean(reach, keepdim=True) + g_size.mean(reach, keepdim=True)
+        found = {made.dx: (leaves[0].grad, inverse * (g_size + spread))}
+        found[made.dscale] = (leaves[1].grad, (dy.abs() * normal).sum(axes, keepdim=True))
+        if made.dbias is not None:
+            found[made.dbias] = (leaves[2].grad, dy.abs().sum(axes, keepdim=True))
+        return {tensor.name: (_numpy(want), _numpy(much)) for tensor, (want, much) in found.items()}
+
+    return Problem(title, g.graph(), inputs, reference, image.data_type)
