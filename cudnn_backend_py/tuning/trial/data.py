@@ -314,7 +314,12 @@ class _Meaning:
         dims: tuple[int, ...] = tensor.dims
         if tensor.ragged_offset is not None:
             dims = (int(self._known[tensor.ragged_offset.uid].max()),)
-        return _draw(tensor, dims, self.kind, random, self._signs.get(tensor.name, 0.0))
+        if self.use is not None and tensor.name.startswith(("scale", "descale")) and math.prod(tensor.dims) == 1:
+            return 2.0 ** random.integers(-1, 2, tensor.dims)  # attention with a factor below 0 is NaN in cuDNN
+        kind, sign = self.kind, self._signs.get(tensor.name, 0.0)
+        if self.use is not None and kind == "hostile" and not sign and self.seed % 2:
+            kind = "uniform"  # with every other seed the scores of attention alone are hostile
+        return _draw(tensor, dims, kind, random, sign)
 
 
 _SIDES = {"q": ("q", "o", "do", "dq", "stats", "max", "sum_exp"), "kv": ("k", "v", "dk", "dv")}

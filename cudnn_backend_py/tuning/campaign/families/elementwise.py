@@ -8,7 +8,7 @@ from ....generated.enums import DataType, PointwiseMode, ReduceTensorOp
 from ....generated.operations import BACKWARD_MODES, BINARY_MODES, TERNARY_MODES
 from ....graph import Tensor
 from ....graph.strides import channels_last, packed_strides
-from ..draw import COMPARISONS, Draw
+from ..draw import ARITHMETIC, COMPARISONS, Draw
 
 __all__ = ["mode", "pointwise", "reduction"]
 
@@ -70,7 +70,7 @@ def mode(d: Draw) -> None:
     chosen = d.pick(*PointwiseMode)
     out = kind if d.chance(0.7) else d.pick(_T.HALF, _T.BFLOAT16, _T.FLOAT, _T.INT32, _T.INT8)
     result: dict[str, Any] = d.memory(dims, out)
-    whole = kind in WHOLE and d.chance(0.5)
+    whole = kind in WHOLE and chosen in ARITHMETIC and d.chance(0.5)
     more: dict[str, Any] = {"compute_type": _T.INT32} if whole else {}
     x = d.tensor("x", dims)
     if chosen is _P.GEN_INDEX:
