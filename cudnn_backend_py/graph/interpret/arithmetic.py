@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ...errors import GraphError
 from ...generated.enums import DescriptorType, ReduceTensorOp
+from ..formats import largest
 from ..ir import Matmul, Reduction, Tensor
 from .pointwise import run_pointwise
 from .run import Handler, Numbers, Run, plain
@@ -62,13 +63,22 @@ def run_matmul(run: Run, op: Matmul) -> None:
     run.write(c, product)
 
 
+def _largest(x: Floats, axes: tuple[int, ...]) -> Any:
+    """Return the largest number, NaN left out, as cuDNN does; -inf where there is none."""
+    return np.fmax.reduce(x, axes, initial=-np.inf)
+
+
+def _smallest(x: Floats, axes: tuple[int, ...]) -> Any:
+    return np.fmin.reduce(x, axes, initial=np.inf)
+
+
 # numbers, axes -> the reduced numbers
 REDUCTIONS: dict[ReduceTensorOp, Callable[[Floats, tuple[int, ...]], Any]] = {
     ReduceTensorOp.ADD: lambda x, axes: np.sum(x, axes),
     ReduceTensorOp.MUL: lambda x, axes: np.prod(x, axes),
-    ReduceTensorOp.MIN: lambda x, axes: np.min(x, axes),
-    ReduceTensorOp.MAX: lambda x, axes: np.max(x, axes),
-    ReduceTensorOp.AMAX: lambda x, axes: np.max(np.abs(x), axes),
+    ReduceTensorOp.MIN: _smallest,
+    ReduceTensorOp.MAX: _largest,
+    ReduceTensorOp.AMAX: lambda x, axes: np.fmax.reduce(np.abs(x), axes, initial=0.0),
     ReduceTensorOp.AVG: lambda x, axes: np.mean(x, axes),
     ReduceTensorOp.NORM1: lambda x, axes: np.sum(np.abs(x), axes),
     ReduceTensorOp.NORM2: lambda x, axes: np.sqrt(np.sum(x * x, axes)),
@@ -78,7 +88,15 @@ REDUCTIONS: dict[ReduceTensorOp, Callable[[Floats, tuple[int, ...]], Any]] = {
 
 def run_reduction(run: Run, op: Reduction) -> None:
     plain(op, Reduction)
-    run.write(op.y, run.round_to_type(_reduce(op.operator, run.floats(op.x), op.y), op.compute_type))
+    reduced = _reduce(op.operator, run.floats(op.x), op.y)
+    if run.rounding and not op.x.virtual and op.operator in (ReduceTensorOp.MAX, ReduceTensorOp.MIN):
+        # cuDNN begins with the largest finite number and its negative; fused attention does not
+        end = largest(op.compute_type)
+        if op.operator is ReduceTensorOp.MAX:
+            reduced = np.maximum(reduced, -end)
+        else:
+            reduced = np.minimum(reduced, end)
+    run.write(op.y, run.round_to_type(reduced, op.compute_type))
 
 
 def _reduce(operator: ReduceTensorOp, x: Floats, y: Tensor) -> Floats:

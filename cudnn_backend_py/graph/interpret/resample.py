@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ...errors import GraphError
 from ...generated.enums import DataType, DescriptorType, NanPropagation, PaddingMode, ResampleMode
+from ..formats import is_integer, largest
 from ..ir import Operation
 from .convolution import refuse_beta
 from .run import Handler, Run
@@ -64,7 +65,7 @@ class _Pool:
             if self.mode is not _R.BILINEAR:
                 yield number, [np.arange(n) * int(s) - int(b) + i for i, (n, s, b) in zip(tap, sides, strict=True)], 1.0
                 continue
-            starts = [[i * s - b for i in range(n)] for n, s, b in sides]
+            starts = [[i * s - int(b) for i in range(n)] for n, s, b in sides]
             places = [np.array([start.__floor__() + i for start in side]) for i, side in zip(tap, starts, strict=True)]
             weight: Any = 1.0
             for axis, (i, side) in enumerate(zip(tap, starts, strict=True)):
@@ -129,6 +130,8 @@ def run_resample_forward(run: Run, op: Operation) -> None:
     pool = _Pool(op, x.shape, op.fields["y"].dims)
     if pool.mode is _R.MAXPOOL:
         made, index = pool.largest(x)
+        if run.rounding and not is_integer(op.fields["y"].data_type):
+            made = np.maximum(made, -largest(op.fields["y"].data_type))
         if "idx" in op.fields:
             run.write(op.fields["idx"], index)
     elif "idx" in op.fields:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from ...errors import GraphError
 from ...generated.enums import DataType, DescriptorType
 from ..data_types import BOOLEAN_TYPES
-from ..formats import is_integer, round_to
+from ..formats import encode, is_integer, round_to
 from ..ir import Graph, Op, Tensor
 
 __all__ = ["Handler", "Numbers", "Rng", "Run", "find_places", "plain"]
@@ -146,10 +146,8 @@ class Run:
             if values.dtype.kind in "biu":
                 return values.astype(np.int64)
             if self.rounding:
-                values = round_to(values, data_type)
-            return np.nan_to_num(np.trunc(values.astype(np.float64)), posinf=2.0**62, neginf=-(2.0**62)).astype(
-                np.int64
-            )
+                return encode(values, data_type).astype(np.int64)
+            return encode(values, DataType.INT64)
         exact = values.astype(np.float64)
         return round_to(exact, data_type) if self.rounding else exact
 

@@ -1,0 +1,77 @@
+"""Operations on the GPU at hand: at their edges what the interpreter says, at random what PyTorch computes as well."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.support.edge_runs import random_names, run_many
+from tests.support.edges import CASES, REFUSED
+from tests.support.figures import add_figure
+
+RANDOM = 300  # problems of each family
+FAMILIES = ("convolution", "norm")
+
+Records = dict[str, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def edges() -> Records:
+    """What every case at an edge did, on each engine that cuDNN has for it."""
+    found = {record["name"]: record for record in run_many([*CASES, *REFUSED])}
+    add_figure(
+        "edges of operations",
+        outcomes=dict(Counter(f"{name.split('/')[0]}: {record['outcome']}" for name, record in found.items())),
+        engines=dict(Counter(engine for record in found.values() for engine in record.get("engines", ()))),
+        elements=sum(record.get("elements", 0) for record in found.values()),
+    )
+    return found
+
+
+@pytest.fixture(scope="module")
+def problems() -> Records:
+    """What every random problem did."""
+    found = {record["name"]: record for record in run_many(random_names(RANDOM))}
+    for family in FAMILIES:
+        those = [record for name, record in found.items() if name.split("/")[1] == family]
+        add_figure(
+            f"random problems, {family}",
+            outcomes=dict(Counter(record["outcome"] for record in those)),
+            passed_over=sum(len(record["refused"]) for record in those if "refused" in record),
+            engines=dict(Counter(engine for record in those for engine in record.get("engines", ()))),
+            largest=_largest(those),
+        )
+    return found
+
+
+def _largest(records: list[dict[str, Any]]) -> dict[str, float]:
+    """Return the largest error of each type, as a share of what is allowed."""
+    found: dict[str, float] = {}
+    for record in records:
+        for kind, share in record.get("shares", {}).items():
+            found[kind] = max(found.get(kind, 0.0), share)
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_cudnn_does_at_the_edges_what_the_interpreter_says(edges: Records, name: str) -> None:
+    assert edges[name]["outcome"] == "agrees", edges[name]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_cudnn_refuses_what_is_said_to_be_refused(edges: Records, name: str) -> None:
+    assert edges[name]["outcome"] in ("refused", "no plan"), edges[name]
+
+
+@pytest.mark.parametrize("number", range(RANDOM))
+def test_a_random_convolution_is_that_of_pytorch_and_of_the_interpreter(problems: Records, number: int) -> None:
+    record = problems[f"random/convolution/{number}"]
+    assert record["outcome"] == "agrees", record
+
+
+@pytest.mark.parametrize("number", range(RANDOM))
+def test_a_random_norm_is_that_of_pytorch_and_of_the_interpreter(problems: Records, number: int) -> None:
+    record = problems[f"random/norm/{number}"]
+    assert record["outcome"] == "agrees", record
