@@ -888,7 +888,9 @@ def _is_refused(name: str) -> bool:
     if family == "natural":
         return "h100" not in built.BUILT[words].supported or words in _NEWER
     pads = ("ZERO_PAD", "EDGE_VAL_PAD")
-    return mode == "SCATTER" or (mode == "MAXPOOL" and any(pad in more for pad in pads)) or (family == "rng" and not more)
+    return (
+        mode == "SCATTER" or (mode == "MAXPOOL" and any(pad in more for pad in pads)) or (family == "rng" and not more)
+    )
 
 
 _NEWER = (

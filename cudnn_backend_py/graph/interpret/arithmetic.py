@@ -92,10 +92,8 @@ def run_reduction(run: Run, op: Reduction) -> None:
     if run.rounding and not op.x.virtual and op.operator in (ReduceTensorOp.MAX, ReduceTensorOp.MIN):
         # cuDNN begins with the largest finite number and its negative; fused attention does not
         end = largest(op.compute_type)
-        if op.operator is ReduceTensorOp.MAX:
-            reduced = np.maximum(reduced, -end)
-        else:
-            reduced = np.minimum(reduced, end)
+        is_max = op.operator is ReduceTensorOp.MAX
+        reduced = np.maximum(reduced, -end) if is_max else np.minimum(reduced, end)
     run.write(op.y, run.round_to_type(reduced, op.compute_type))
 
 

@@ -2,13 +2,15 @@
 
 Measured on an H200 with cuDNN 9.19, all modes in float16 and float32, and done so here:
 
-* MAX and MIN give the number where one operand is NaN, and NaN where both are.
-* RELU_BWD chooses: where x is clipped the result is 0 (or dy times the slope, if there is one), also for a dy that is
-  infinite or NaN.
-* ELU_BWD is NaN where x is NaN.
+* MAX and MIN give the number where one operand is NaN, and NaN where both are; of two zeros +0 and -0.
+* RELU_FWD with a slope is the larger of the clipped x and the line. RELU_BWD chooses: where x is clipped the result is
+  0, also for a dy that is infinite or NaN; with a slope or an upper clip it multiplies dy by 1, 0 or the slope.
+* ELU_BWD is NaN where x is NaN, and alpha times dy where x is 0.
+* In a run that rounds: operands and results are rounded to the type of computation first, so integers beyond 2^24 too.
+  Conversions are those of :func:`_converted`.
 
-TANH_BWD and GELU_APPROX_TANH, forward and backward, are approximations in cuDNN, and exact here: :data:`APPROXIMATE`
-says by how much they may differ. FLOOR_MOD is refused by cuDNN's operation graph (NOT_INITIALIZED).
+Functions such as exp and tanh are the GPU's fast ones in cuDNN, and exact here: :data:`BOUNDS` says by how much they may
+differ. Quotients by 2^126 and more are 0, or NaN of infinity. FLOOR_MOD is newer than 9.19.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from ...errors import GraphError
 from ...generated.enums import DataType, DescriptorType, PointwiseMode
 from ...generated.operations import DEFAULTS
+from ..data_types import DATA_TYPES
 from ..formats import is_integer
 from ..ir import Pointwise
 from .run import Run, plain
@@ -181,7 +184,7 @@ BACKWARD: dict[PointwiseMode, Callable[[Floats, Pointwise], ArrayLike]] = {
 
 
 APPROXIMATE = dict.fromkeys((_M.TANH_BWD, _M.GELU_APPROX_TANH_FWD, _M.GELU_APPROX_TANH_BWD), 0.007)
-"""Modes that cuDNN approximates most, and the largest relative error of float32 results that was seen, in small values."""
+"""Modes that cuDNN approximates most, and the largest relative error of float32 results seen, in small values."""
 
 BOUNDS: dict[PointwiseMode, float] = {
     _M.COS: 4,
@@ -206,10 +209,10 @@ BOUNDS: dict[PointwiseMode, float] = {
 }
 """Modes for which cuDNN uses the GPU's fast functions, and how far their results may lie from exact ones.
 
-Beside one rounding to the type of the result: that many times 2^-23 of ``|y| + max(1, |x|) * |dy|`` (dy is 1 in a forward
-mode; times 1 + y^2 for TAN), for \|x\| up to 64. The largest ones measured, with cuDNN 9.19 on an H200, are half of
-them or less. Small results are less exact than a float32 can be, and what is far below 2^-23 comes out as 0; beyond 64,
-sines lose their angle, and infinite or huge gradients of what is 0 there may be NaN.
+Beside one rounding to the type of the result: that many times 2^-23 of ``|y| + max(1, |x|) * |dy|``, where x is at most
+64 (dy is 1 in a forward mode; times 1 + y^2 for TAN). Measured on an H200 with cuDNN 9.19: at most two thirds of it.
+Small results are less exact than a float32 can be, and what is far below 2^-23 comes out as 0. Beyond 64, sines lose
+their angle, and what is an infinite or huge gradient times 0 may be NaN.
 """
 
 
@@ -218,23 +221,23 @@ def run_pointwise(run: Run, op: Pointwise) -> None:
     plain(op, Pointwise)
     out = op.y if op.y is not None else op.dx
     assert out is not None
+    computed: NDArray[Any]
     if op.mode is _M.GEN_INDEX:
         assert op.axis is not None
         computed = np.indices(out.dims, sparse=True)[op.axis]
     else:
         computed = np.asarray(_compute(run, op))
     if run.rounding:
-        rounded = run.round_to_type(np.asarray(computed, np.float64), op.compute_type)
-        computed = _overflow(rounded, out.data_type)
+        computed = _converted(_computed(run, np.asarray(computed, np.float64), op), out.data_type)
     run.write(out, np.broadcast_to(computed, out.dims))
 
 
-def _overflow(values: Floats, kind: DataType) -> Floats:
+def _converted(values: Floats, kind: DataType) -> Floats:
     """Return numbers with those that cuDNN converts in another way than :func:`~..formats.encode` as it does.
 
-    Integers are rounded to the nearest, ties to even, and held in range; NaN is 0, and the least INT64. 8-bit floats are
-    not held at their largest number: beyond it FP8_E4M3 has NaN, for infinity too, and FP8_E5M2 has infinity, and NaN for
-    finite numbers beyond 73728.
+    Integers are rounded to the nearest, ties to even, and held in range; NaN is 0, and the least INT64. 8-bit floats
+    are not held at their largest number: beyond it FP8_E4M3 has NaN, for infinity too, and FP8_E5M2 has infinity, and
+    NaN for finite numbers beyond 73728.
     """
     size = np.abs(values)
     if kind is DataType.FP8_E4M3:
@@ -247,10 +250,15 @@ def _overflow(values: Floats, kind: DataType) -> Floats:
     return np.where(np.isnan(values), -(2.0**63), values) if kind is DataType.INT64 else values
 
 
+def _computed(run: Run, values: Floats, op: Pointwise) -> Floats:
+    """Return numbers as the type of computation holds them, if that is a float."""
+    return run.round_to_type(values, op.compute_type) if DATA_TYPES[op.compute_type].kind == "float" else values
+
+
 def _compute(run: Run, op: Pointwise) -> Any:
     assert op.x is not None
     mode = op.mode
-    x = run.round_to_type(run.floats(op.x), op.compute_type) * _number(op, "alpha1")
+    x = _computed(run, run.floats(op.x), op) * _number(op, "alpha1")
     if mode is _M.RELU_BWD:
         assert op.dy is not None
         return _relu_gradient(run.floats(op.dy), x, op)
@@ -263,7 +271,7 @@ def _compute(run: Run, op: Pointwise) -> Any:
         raise GraphError(
             f"pointwise mode {mode!r} cannot be interpreted", code="interpret-operation", where=f"operation {op.name!r}"
         )
-    b = run.round_to_type(run.floats(op.b), op.compute_type) * _number(op, "alpha2")
+    b = _computed(run, run.floats(op.b), op) * _number(op, "alpha2")
     if mode is _M.BINARY_SELECT:
         assert op.t is not None
         return np.where(run.read(op.t) != 0, x, b)
