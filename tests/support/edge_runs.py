@@ -1,7 +1,7 @@
 """Cases at the edges of operations and random problems, run on the GPU of this process and compared.
 
-``python -m tests.support.edge_runs --output DIR`` runs all of them and keeps what came out: a line of JSON for each, and
-the elements of each output that differ from the interpreter's, with others evenly spaced, as NumPy files.
+``python -m tests.support.edge_runs --output DIR`` runs all of them and keeps what came out: a line of JSON for each,
+and the elements of each output that differ from the interpreter's, with others evenly spaced, as NumPy files.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Matmuls of mixtures of experts: one product for each expert over its rows.
 
-Rows before the first offset belong to the first expert as well (measured with cuDNN 9.19 on an H200); in the backward
-pass, which was not measured, to none. An expert without rows writes none, and its gradient is 0. The header does not say what the modes do with their indices: rows are gathered by
-``token_index``, and scattered to ``token_index * top_k + token_ks``. That reading was not measured.
+Rows before the first offset go to the first expert, as cuDNN 9.19 does on an H200; in the backward pass, which was not
+measured, to none. An expert without rows writes none, and its gradient is 0. The header does not say what the modes do
+with their indices: rows are gathered by ``token_index``, and scattered to ``token_index * top_k + token_ks``. That
+reading was not measured: 9.19 has no engine that scatters, and gathering ends in an illegal address there.
 """
 
 from __future__ import annotations
@@ -27,8 +28,7 @@ def _rows(run: Run, op: Operation, rows: int) -> Iterator[tuple[int, slice]]:
     """Yield (number of the offset, rows of its expert)."""
     tensor = op.fields["first_token_offset"]
     offsets = [*run.read(tensor).reshape(-1).tolist(), rows]
-    if op.kind is DescriptorType.OPERATION_MOE_GROUPED_MATMUL and 0 <= offsets[0] <= rows:
-        offsets[0] = 0  # whatever is given
+    forward = op.kind is DescriptorType.OPERATION_MOE_GROUPED_MATMUL
     for number, (start, stop) in enumerate(pairwise(offsets)):
         if not 0 <= start <= stop <= rows:
             raise GraphError(
@@ -36,7 +36,7 @@ def _rows(run: Run, op: Operation, rows: int) -> Iterator[tuple[int, slice]]:
                 code="interpret-input",
                 where=f"operation {op.name!r}",
             )
-        yield number, slice(start, stop)
+        yield number, slice(0 if forward and number == 0 else start, stop)
 
 
 def _indices(run: Run, op: Operation, name: str, below: int) -> NDArray[np.int64]:

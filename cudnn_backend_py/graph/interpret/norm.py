@@ -2,7 +2,9 @@
 
 Everything is computed in float64. In a run that rounds, statistics are rounded to float32 before they are used, as
 kernels keep them. A set of equal elements has variance 0, so that ``epsilon`` alone decides; with an epsilon of 0 it is
-NaN. A NaN or an infinity makes its whole set NaN. What cuDNN does there was not measured.
+NaN. A NaN or an infinity makes its whole set NaN. Measured with cuDNN 9.19 on an H200: where epsilon is added, running
+variances of m / (m - 1) times the batch's, and equal elements; which results of a set with NaN or an infinity are NaN
+and which infinite differs between cuDNN's engines.
 """
 
 from __future__ import annotations

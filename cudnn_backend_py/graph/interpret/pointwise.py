@@ -9,8 +9,8 @@ Measured on an H200 with cuDNN 9.19, all modes in float16 and float32, and done 
 * In a run that rounds: operands and results are rounded to the type of computation first, so integers beyond 2^24 too.
   Conversions are those of :func:`_converted`.
 
-Functions such as exp and tanh are the GPU's fast ones in cuDNN, and exact here: :data:`BOUNDS` says by how much they may
-differ. Quotients by 2^126 and more are 0, or NaN of infinity. FLOOR_MOD is newer than 9.19.
+Functions such as exp and tanh are the GPU's fast ones in cuDNN, and exact here: :data:`BOUNDS` says by how much they
+may differ. Quotients by 2^126 and more are 0, or NaN of infinity. FLOOR_MOD is newer than 9.19.
 """
 
 from __future__ import annotations
