@@ -22,7 +22,7 @@ from ..graph import Graph
 from ..printable import printable
 from ..system.strict import read_text
 from .graph_file import load_any_graphs
-from .output import NOT_JUDGED, OutputFile, say, write, write_report
+from .output import NOT_JUDGED, OutputFile, say, warn, write, write_report
 
 if TYPE_CHECKING:
     from ..tuning.trial import ConfigTrial, Trial
@@ -46,6 +46,13 @@ class _Case:
     data: str
     options: Mapping[str, Any]
 
+    @property
+    def words(self) -> list[str]:
+        """The options that change the graph."""
+        words = [f"--dims={item}" for item in self.dims]
+        words += [f"--type={item}" for item in self.types]
+        return words + [f"--set={item}" for item in self.settings]
+
     def graphs(self) -> Iterator[tuple[str, Graph]]:
         """Yield each graph, changed as asked for, with the words of a command line that name it."""
         from ..graph.rewrite.override import override
@@ -55,12 +62,9 @@ class _Case:
             "types": dict(_pairs(self.types, "--type")),
             "settings": dict(_pairs(self.settings, "--set", alone=True)),
         }
-        words = [f"--dims={item}" for item in self.dims]
-        words += [f"--type={item}" for item in self.types]
-        words += [f"--set={item}" for item in self.settings]
         for number, graph in load_any_graphs(self.file, self.options["number"]):
             chosen = [] if number is None else [f"--graph={number}"]
-            yield shlex.join([self.file, *chosen, *words]), override(graph, **changed)  # type: ignore[arg-type]
+            yield shlex.join([self.file, *chosen, *self.words]), override(graph, **changed)  # type: ignore[arg-type]
 
 
 def _pairs(texts: tuple[str, ...], option: str, *, alone: bool = False) -> Iterator[tuple[str, str]]:
@@ -145,6 +149,8 @@ def add_run(main: click.Group, with_version: Callable[[Any], Any]) -> None:
             write_report(json.dumps(report, indent=1) + "\n", output)
         else:
             write_report(_junit(trials), output)
+        if output is not None:
+            warn(f"{printable(output)}: {_summary(trials)}")
         raise SystemExit(max((trial.exit_code for trial in trials), default=NOT_JUDGED))
 
 
@@ -232,7 +238,7 @@ def _unread(case: _Case, error: CudnnBackendError, name: str | None = None) -> T
         seed=case.options["seed"],
         state="failed",
         words=f"{error.code}: {error.headline}" + (f" ({fix})" if fix else ""),
-        reproduce=shlex.join(["cudnn-backend", "run", case.file]),
+        reproduce=shlex.join(["cudnn-backend", "run", case.file, *case.words, f"--data={case.data}"]),
     )
 
 
@@ -291,7 +297,9 @@ def _summary(trials: list[Trial]) -> str:
 
 def _junit(trials: list[Trial]) -> str:
     from ..diagnose.report.ci import Case, junit_xml
+    from ..tuning.trial.trial import STATES
 
+    kinds = {state: state.replace(" ", "-") for state in STATES}
     states = {"right": "passed", "wrong": "failed", "refused": "failed"}
     return junit_xml(
         (
@@ -300,7 +308,7 @@ def _junit(trials: list[Trial]) -> str:
                 target=trial.target,
                 version=trial.cudnn,
                 state=states.get(trial.state, "error"),
-                code=trial.state.replace(" ", "-"),
+                code=kinds[trial.state],
                 message=(trial.failures[0].words if trial.failures else trial.words) or trial.state,
                 text=_text(trial),
             )

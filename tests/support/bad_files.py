@@ -156,6 +156,16 @@ _ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "cache list": (("FILE",),),
     "cache clear": (("FILE",),),
+    "run": (
+        ("GRAPH", "--target", "sm80", "--format", "json"),
+        ("good.json", "--target", "TARGET"),
+        ("good.json", "--target", "sm80", "--output", "FILE"),
+        ("good.json", "--target", "sm80", "--data", "FILE"),
+        ("good.json", "--target", "sm80", "--configs", "FILE"),
+        ("good.json", "--target", "sm80", "--dims", "FILE"),
+        ("--batch", "FILE", "--target", "sm80"),
+        (),
+    ),
     "tune": (("GRAPH",), ("good.json", "--budget", "FILE"), ("good.json", "--json", "FILE")),
     "bench": (("--output", "FILE"), ("--plot", "FILE"), ("FILE",)),
 }
@@ -179,6 +189,7 @@ def commands() -> dict[str, list[tuple[list[str], int | None]]]:
             word = next((one for one in row if one in values), None)
             for value, code in values[word] if word else [("", 2)]:
                 code = code if command not in ("log", "attention-page", "check") else 2
+                code = None if command == "run" and word == "GRAPH" else code  # a log of others may be in it
                 lines.append(([*command.split(), *(value if one == word else one for one in row)], code))
         lines.append(([*command.split(), f"--{HOSTILE[0]}"], 2))
         lines.append(([*command.split(), "--help"], 0))

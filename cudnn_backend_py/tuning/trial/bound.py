@@ -32,6 +32,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -115,9 +116,9 @@ def _roundoff(data_type: DataType) -> float:
     facts = DATA_TYPES[data_type]
     if facts.form is not None:
         return 2.0 ** -(facts.form.mantissa + 1)
-    return {_T.HALF: 2.0**-11, _T.DOUBLE: 2.0**-53, _T.FP8_E8M0: 2.0**-20}.get(
-        data_type, 0.0 if facts.limits else 2.0**-24
-    )
+    if facts.kind == "scale":
+        return 2.0**-20  # it is rounded up, whatever the distance: only next to a power of two is that in doubt
+    return float(np.finfo(facts.storage).eps) / 2 if facts.kind == "float" else 0.0
 
 
 def _least(data_type: DataType) -> float:
@@ -125,7 +126,7 @@ def _least(data_type: DataType) -> float:
     facts = DATA_TYPES[data_type]
     if facts.form is not None:
         return 2.0 ** -(facts.form.bias + facts.form.mantissa)
-    return {_T.HALF: 2.0**-25, _T.FLOAT: 2.0**-150}.get(data_type, 0.0)
+    return 2.0**-25 if data_type is _T.HALF else 2.0**-150 if facts.kind == "float" else 0.0
 
 
 def _is_float(data_type: DataType) -> bool:
@@ -275,10 +276,17 @@ def _rule(op: Op, arithmetic: Arithmetic, copied: Mapping[int, DataType]) -> _Ru
 
 
 _WHOLE = _PRODUCTS - {_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD}
-_WHOLE |= {_D.OPERATION_GEN_STATS, _D.OPERATION_RESAMPLE_FWD, _D.OPERATION_RESAMPLE_BWD}
+_WHOLE |= {_D.OPERATION_GEN_STATS}
 
 
 # shaken runs
+
+
+@cache
+def _pool() -> Floats:
+    """Return random numbers between 0.5 and 1, either sign, a prime number of them: drawing them costs the most."""
+    drawn = np.random.default_rng(0).uniform(-0.5, 0.5, (1 << 22) - 3)
+    return np.asarray(drawn + np.copysign(0.5, drawn))
 
 
 class _Shaken(Run):
@@ -336,7 +344,7 @@ class _Shaken(Run):
         if self._noise is not None and _is_float(tensor.data_type):
             given = self._move_written(given.astype(np.float64), tensor)
         self.written[tensor.uid] = given
-        if self._noise is not None and _is_float(tensor.data_type):
+        if self._noise is not None and _is_float(tensor.data_type) and tensor.data_type is not _T.FLOAT:
             given = self._rounded_otherwise(given, tensor.data_type)
         super().write(tensor, given)
 
@@ -360,8 +368,13 @@ class _Shaken(Run):
     def _draw(self, shape: tuple[int, ...]) -> Floats:
         """Return random numbers between 0.5 and 1, either sign."""
         assert self._noise is not None
-        drawn = self._noise.uniform(-0.5, 0.5, shape)
-        return np.asarray(self._sign * (drawn + np.copysign(0.5, drawn)))
+        count = math.prod(shape)
+        pool = _pool()
+        start = int(self._noise.integers(pool.size))
+        drawn = pool[start : start + count]
+        if drawn.size < count:
+            drawn = np.resize(np.concatenate([pool[start:], pool[:start]]), count)
+        return np.asarray(self._sign * drawn.reshape(shape))
 
     def _move_read(self, tensor: Tensor, values: Numbers) -> Numbers:
         rule = self._current
@@ -387,8 +400,10 @@ class _Shaken(Run):
             for moved in self._moved.values():
                 size = np.maximum(size, np.abs(moved)) if moved.ndim == values.ndim else size
             values = values + rule.absolute * np.where(np.isfinite(size), size, 0.0) * self._draw(values.shape)
-        inexact = round_to(values, _T.FLOAT) != values
-        if tensor.data_type is not _T.DOUBLE and inexact.any():
+        if rule.written >= 2.0**-22 or tensor.data_type is _T.DOUBLE:
+            return values  # a rounding to float32 is less than that
+        inexact = values.astype(np.float32) != values
+        if inexact.any():
             shift = np.maximum(np.abs(values) * 2.0**-24, 2.0**-150) * ROUNDINGS * self._draw(values.shape)
             values = np.where(inexact & np.isfinite(values), values + shift, values)
         return values
@@ -540,7 +555,7 @@ class Expected:
 
     def _drift(self, found: Floats) -> float | None:
         kind = self.tensor.data_type
-        if not _is_float(kind) or DATA_TYPES[kind].kind == "scale":  # cut to whole numbers, or rounded up by far
+        if DATA_TYPES[kind].kind != "float":
             return None
         size = np.maximum(np.abs(self.center) * _roundoff(kind), _least(kind)) + self.spread / WIDTH
         counted = self.defined & np.isfinite(found) & np.isfinite(size) & (size > 0)
@@ -602,6 +617,9 @@ def expect(
         spread = WIDTH * np.sqrt(squares[tensor.uid] / RUNS)
         if tensor.uid in summed:
             spread = np.maximum(spread, POOLED * _of_neighbours(spread))
+        if use is not None and use.backward and _is_float(tensor.data_type):
+            again = 2 * _roundoff(tensor.data_type) * np.abs(center[tensor.uid])  # dQ is rounded once more
+            spread = np.hypot(spread, again)
         defined = _defined(graph, tensor, center[tensor.uid], same[tensor.uid])
         if use is not None and _is_float(tensor.data_type):
             defined &= np.isfinite(stored[tensor.uid])
@@ -617,11 +635,18 @@ def _defined(graph: Graph, tensor: Tensor, center: Floats, same: NDArray[np.bool
 
 
 def _beyond_lengths(graph: Graph, tensor: Tensor, inputs: Mapping[str | int, ArrayLike]) -> NDArray[np.bool_]:
-    """Return where a product writes its padding: not every kernel does."""
+    """Return what may stay as it was: the padding of a product, and what a concatenation has in its place."""
     found = np.zeros(tensor.dims, np.bool_)
     if tensor.ragged_offset is not None:
         return np.zeros(1, np.bool_)
     for op in graph.ops:
+        if isinstance(op, Operation) and op.kind is _D.OPERATION_CONCAT and op.fields["output"].uid == tensor.uid:
+            place = op.fields.get("inplace_index", -1)
+            if place >= 0:  # it has to lie there before
+                axis = op.fields["axis"]
+                start = sum(item.dims[axis] for item in op.fields["input"][:place])
+                part = slice(start, start + op.fields["input"][place].dims[axis])
+                found[(slice(None),) * axis + (part,)] = True
         if not isinstance(op, Matmul) or op.c.uid != tensor.uid or op.padding_value is not None:
             continue
         for length, axis in ((op.m_override, -2), (op.n_override, -1)):

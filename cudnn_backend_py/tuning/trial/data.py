@@ -377,7 +377,7 @@ def _spoil(values: Numbers, tensor: Tensor, random: Random, sign: float) -> Numb
     pick = random.integers(0, 9, rows) if rows > 1 else np.array([random.integers(0, 9)])
     data_type = tensor.data_type
     top = min(largest(data_type), 1e30)
-    tiny = 1e-40 if data_type is DataType.FLOAT else {DataType.HALF: 1e-7, DataType.BFLOAT16: 1e-39}.get(data_type, 0.0)
+    tiny = 1e-7 if data_type is DataType.HALF else 1e-39 if top > 1e20 else 0.0
     factors = {4: 100.0, 5: 0.0, 6: tiny, 7: top * 0.9}
     for number, factor in factors.items():
         whole[pick == number] *= factor

@@ -1,0 +1,276 @@
+"""``run`` without a GPU: what it reads, what it says would be run, overrides, batch files, formats, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from cudnn_backend_py import EnvironmentNotReady, UsageError, save_graph
+from cudnn_backend_py.cli.commands import main
+from cudnn_backend_py.tuning.statistics import Timing
+from cudnn_backend_py.tuning.trial import ConfigTrial, Trial, run_graph
+from cudnn_backend_py.tuning.trial import runner as runner_module
+from cudnn_backend_py.tuning.trial.bound import Comparison
+from cudnn_backend_py.tuning.trial.runner import Runner
+from tests.support.built import BUILT
+from tests.support.child import ROOT
+
+LOG = ROOT / "tests/pure/importers/data/logs/forum-9.1.1.log.gz"
+SEEDS = ("flash_backward", "flash_forward", "mha_fprop", "mha_bprop", "forum_two_matmul")
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["run", *map(str, arguments)], prog_name="cudnn-backend")
+
+
+def trials(*arguments: str | Path) -> list[dict[str, Any]]:
+    done = run(*arguments, "--format", "json")
+    assert done.exit_code in (0, 1, 2), done.output
+    report = json.loads(done.stdout)
+    assert report["schema"] == "cudnn-backend-py/run"
+    found: list[dict[str, Any]] = report["trials"]
+    assert [Trial.from_dict(item).to_dict() for item in found] == found
+    return found
+
+
+@pytest.fixture
+def matmul(tmp_path: Path) -> Path:
+    path = tmp_path / "matmul.json"
+    save_graph(BUILT["matmul"].make(), path)
+    return path
+
+
+def test_a_described_gpu_says_what_would_be_run(matmul: Path) -> None:
+    done = run(matmul, "--target", "h100", "--configs", "2")
+    assert done.exit_code == 2
+    assert "would run eng" in done.stdout
+    assert "reads a f16[2,128,64], b f16[2,64,256], bias f16[1,1,256]" in done.stdout
+    assert "writes gelu_fwd f16[2,128,256]: within " in done.stdout
+    assert "65536 of 65536 elements compared" in done.stdout
+    (found,) = trials(matmul, "--target", "h100", "--configs", "2")
+    assert found["state"] == "not run"
+    assert [item["state"] for item in found["configs"]] == ["not run"] * 2
+    words = shlex.split(found["configs"][1]["reproduce"])
+    assert words[:3] == ["cudnn-backend", "run", str(matmul)]
+    assert run(*words[2:]).exit_code == 2
+
+
+def test_without_a_gpu_nothing_is_judged(matmul: Path) -> None:
+    done = run(matmul)
+    assert done.exit_code == 2
+    assert "no-gpu" in done.stderr
+    assert "--target l40s" in done.stderr
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_the_examples_are_read_and_interpreted(name: str) -> None:
+    (found,) = trials(ROOT / "examples" / f"{name}.py", "--target", "h100", "--dims", *_small(name))
+    assert found["state"] in ("not run", "refused")
+    assert found["outputs"] or found["state"] == "refused"
+    if name.startswith("flash"):
+        assert len(found["configs"]) > 1
+
+
+def _small(name: str) -> list[str]:
+    return ["q=1,0,128,64"] if name.startswith("flash") else ["q=0,0,0,0"]
+
+
+def test_logs_and_json_of_others_are_read(tmp_path: Path) -> None:
+    (found,) = trials(LOG, "--target", "h100")
+    assert found["reproduce"].startswith(f"cudnn-backend run {LOG} ")
+    text = (ROOT / "tests/pure/importers/data/logs/torch-frontend-1.18.log").read_text(encoding="utf-8")
+    start = text.index('{"context":')
+    data, _ = json.JSONDecoder().raw_decode(text[start:])
+    path = tmp_path / "frontend.json"
+    path.write_text(json.dumps(data))
+    (found,) = trials(path, "--target", "h100", "--set", "seq_q=128", "--set", "batch=1", "--set", "heads=2")
+    assert (found["graph"], found["state"]) == ("sdpa_forward", "not run")
+    assert "f16[1,2,128," in dict(map(tuple, found["inputs"])).popitem()[1] or found["configs"]
+
+
+def test_overrides_change_what_is_run(matmul: Path) -> None:
+    (found,) = trials(
+        *(matmul, "--target", "h100", "--dims", "a=4,256,32", "--type", "*=bf16", "--set", "gelu_fwd.mode=relu_fwd"),
+    )
+    assert dict(map(tuple, found["inputs"]))["b"] == "bf16[4,32,256]"
+    assert "--dims=a=4,256,32 " in found["reproduce"]
+    assert "'--type=*=bf16' --set=gelu_fwd.mode=relu_fwd" in found["reproduce"]
+
+
+def test_several_data_make_several_trials(matmul: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "mine.npz", a=np.ones((2, 128, 64)))
+    kinds = ("integers", "hostile", str(tmp_path / "mine.npz"))
+    found = trials(matmul, "--target", "h100", "--seed", "3", *(f"--data={kind}" for kind in kinds))
+    assert [(item["data"], item["seed"]) for item in found] == [(kind, 3) for kind in kinds]
+    done = run(matmul, "--target", "h100", "--data=integers", "--data=hostile")
+    assert "2 trials: 2 not run" in done.stdout
+
+
+def test_batch_files_hold_a_command_line_a_line(matmul: Path, tmp_path: Path) -> None:
+    batch = tmp_path / "all.txt"
+    batch.write_text("# two of them\nmatmul.json --data integers --seed 7\n\nmatmul.json --dims a=1,64,64 # small\n")
+    found = trials("--batch", batch, "--target", "h100", "--seed", "2")
+    assert [(item["data"], item["seed"]) for item in found] == [("integers", 7), ("uniform", 2)]
+    assert dict(map(tuple, found[1]["inputs"]))["a"] == "f16[1,64,64]"
+    for line, words in (
+        ("matmul.json --format json", "belongs on the command line"),
+        ('"', "line 1"),
+        ("x --nope", ""),
+    ):
+        batch.write_text(f"{line}\n")
+        done = run("--batch", batch, "--target", "h100")
+        assert done.exit_code == 2
+        assert words in done.output
+
+
+def test_a_graph_that_cannot_be_had_is_one_failure(matmul: Path, tmp_path: Path) -> None:
+    found = trials(matmul, tmp_path / "none.json", matmul, "--target", "h100", "--dims", "a=0,0,0")
+    assert [item["state"] for item in found] == ["not run", "failed", "not run"]
+    assert "there is no file" in found[1]["words"]
+    assert trials(matmul, "--target", "h100", "--dims", "nope=1")[0]["words"].startswith("unknown-tensor")
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("--dims", "a"), ("--dims", "a=1,x"), ("--configs", "nope"), ("--data", "nope"), ("--graph", "0")]
+)
+def test_wrong_arguments_are_exit_code_2(arguments: tuple[str, ...], matmul: Path) -> None:
+    done = run(*([matmul, "--target", "h100"] if arguments else []), *arguments)
+    assert done.exit_code == 2
+    assert "Traceback" not in done.output
+
+
+def test_junit_and_output(matmul: Path, tmp_path: Path) -> None:
+    path = tmp_path / "out.xml"
+    assert run(matmul, "--target", "h100", "--format", "junit", "--output", path).exit_code == 2
+    (case,) = ET.parse(path).getroot().iter("testcase")
+    assert case.attrib["name"].startswith("NVIDIA H100")
+    assert case.find("error") is not None
+
+
+# what a GPU would have said
+
+
+def trial(**facts: Any) -> Trial:
+    return replace(run_graph(BUILT["matmul"].make(), target="h100", configs=1), described=False, **facts)
+
+
+WRONG = Comparison("y", 3.0, (1, 2), 0.5, 0.25, 0.01, 2.0, 17, 100, 100)
+
+
+@pytest.mark.parametrize(
+    ("state", "comparison", "code", "said"),
+    [
+        ("right", replace(WRONG, largest=0.5, drift=0.3, beyond=0), 0, "1 of 1 configs right, largest error 0.5"),
+        ("wrong", WRONG, 1, "wrong eng1: y: error 3"),
+        ("failed", None, 2, "failed eng1: SIGSEGV"),
+    ],
+)
+def test_results_are_told(
+    state: str, comparison: Comparison | None, code: int, said: str, matmul: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timing = Timing(12.5, 12.0, 13.0, 12)
+    config = ConfigTrial(
+        tag="eng1",
+        mode="A",
+        state=state,  # type: ignore[arg-type]
+        words=str(comparison) if state == "wrong" else "SIGSEGV" if state == "failed" else "",
+        comparisons=(comparison,) if comparison else (),
+        cold=timing if state == "right" else None,
+        warm=timing if state == "right" else None,
+        reproduce="cudnn-backend run x --configs=eng1",
+    )
+    made = trial(state=state, words="", configs=(config,))
+    monkeypatch.setattr(Runner, "run", lambda *_, **__: made)
+    done = run(matmul)
+    assert done.exit_code == code
+    assert said in done.stdout
+    assert ("again: cudnn-backend run x --configs=eng1" in done.stdout) == (state != "right")
+    assert ("eng1 12.5 us cold, 12.5 us warm" in done.stdout) == (state == "right")
+    (case,) = ET.fromstring(run(matmul, "--format", "junit").stdout).iter("testcase")
+    assert [item.tag for item in case] == {"right": [], "wrong": ["failure"], "failed": ["error"]}[state]
+
+
+# the Python function and its child processes
+
+
+def test_run_graph_refuses_what_it_cannot_do() -> None:
+    graph = BUILT["matmul"].make()
+    with pytest.raises(EnvironmentNotReady):
+        run_graph(graph)
+    for options, code in (({"configs": 0}, "trial-configs"), ({"configs": "nope"}, "engine-tag")):
+        with pytest.raises(UsageError) as error:
+            run_graph(graph, target="h100", **options)  # type: ignore[arg-type]
+        assert error.value.code == code
+
+
+def test_a_graph_without_an_engine_is_refused_in_cudnns_words() -> None:
+    found = run_graph(BUILT["transpose"].make(), target="h100")
+    assert (found.state, found.exit_code, found.configs) == ("refused", 1, ())
+    assert "is_pointwise_fusion" in found.words
+
+
+def test_one_config_is_named_by_its_tag() -> None:
+    graph = BUILT["matmul"].make()
+    every = run_graph(graph, target="h100", configs="all")
+    assert len(every.configs) > 3
+    (one,) = run_graph(graph, target="h100", configs=every.configs[2].tag).configs
+    assert one.tag == every.configs[2].tag
+
+
+def test_a_child_says_the_same_and_its_errors_are_raised_here() -> None:
+    graph = BUILT["matmul"].make()
+    with Runner() as runner:
+        there = runner.run(graph, target="h100", configs=2, given={"a": np.ones((2, 128, 64))})
+        here = run_graph(graph, target="h100", configs=2, given={"a": np.ones((2, 128, 64))})
+        assert replace(there, seconds=0.0) == replace(here, seconds=0.0)
+        with pytest.raises(UsageError, match="is no"):
+            runner.run(graph, target="h100", data="nope")
+        with pytest.raises(EnvironmentNotReady):
+            runner.run(graph)
+
+
+def crash_at_second_config() -> None:
+    """In a child: run graphs as always, but die where the second config is run, by whatever signal."""
+    real = runner_module.run_graph
+
+    def dying(graph: Any, *, step: Any, done: Any, skip: Any, **options: Any) -> Trial:
+        found = real(graph, step=step, skip=skip, **options)
+        configs = []
+        for number, config in enumerate(found.configs):
+            step(f"running {config.tag}")
+            if config.tag not in skip and number == 1:
+                os.kill(os.getpid(), signal.SIGSEGV)
+            item = replace(config, state="failed" if config.tag in skip else "right", words=skip.get(config.tag, ""))
+            done(item)
+            configs.append(item)
+        return replace(found, configs=tuple(configs), state="right", described=False)
+
+    runner_module.run_graph = dying
+    runner_module.serve_trials()
+
+
+def test_a_crash_costs_one_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = runner_module.Child.start
+
+    class Dying(runner_module.Child):
+        @classmethod
+        def start(cls, function: str, environment: Any) -> Any:
+            path = os.pathsep.join([str(ROOT), environment.get("PYTHONPATH", "")])
+            return start(f"{__name__}:{crash_at_second_config.__name__}", {**environment, "PYTHONPATH": path})
+
+    monkeypatch.setattr(runner_module, "Child", Dying)
+    with Runner(limit_s=60) as runner:
+        found = runner.run(BUILT["matmul"].make(), target="h100", configs=3)
+    assert [item.state for item in found.configs] == ["right", "failed", "right"]
+    assert found.configs[1].words.startswith("SIGSEGV")
+    assert found.state == "failed"
