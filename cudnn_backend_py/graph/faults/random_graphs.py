@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from ...generated.enums import DataType, DescriptorType, MoeGroupedMatmulMode, PointwiseMode
+from ...generated.enums import DataType, DescriptorType, MoeGroupedMatmulMode, PointwiseMode, ResampleMode
 from ..builder import GraphBuilder
-from ..ir import Graph, Pointwise
+from ..ir import Graph, Operation, Pointwise
 from ..strides import column_major
 from . import look
 from .fault import Fault
@@ -57,6 +57,51 @@ def _gathered(graph: Graph) -> bool:
     )
 
 
+def _bfloat16_pool(graph: Graph) -> bool:
+    """A pooling alone, of bfloat16."""
+    pools = list(look.of_kind(graph, _D.OPERATION_RESAMPLE_FWD))
+    return len(pools) == len(graph.ops) == 1 and pools[0].fields["x"].data_type is DataType.BFLOAT16
+
+
+def _pool_of_computed(graph: Graph) -> bool:
+    """A pooling of what elementwise operations make."""
+    return any(op.fields["x"].virtual for op in look.of_kind(graph, _D.OPERATION_RESAMPLE_FWD))
+
+
+def _pool_gradient_of_lines(graph: Graph) -> bool:
+    """The gradient of a max pool over one dim, by its index."""
+    return any(
+        op.fields["dy"].rank == 3 and "idx" in op.fields for op in look.of_kind(graph, _D.OPERATION_RESAMPLE_BWD)
+    )
+
+
+def _filter_of_lines(graph: Graph) -> bool:
+    """The gradient of a filter over one dim, in float32, with uneven padding."""
+    return any(
+        item.op.kind is _D.OPERATION_CONVOLUTION_BACKWARD_FILTER
+        and item.image.rank == 3
+        and item.image.data_type is DataType.FLOAT
+        and _is_uneven(item.op)
+        for item in look.convolutions(graph)
+    )
+
+
+def _is_uneven(op: Operation) -> bool:
+    given = op.fields["convolution"].fields
+    return bool(given["pre_paddings"] != given["post_paddings"])
+
+
+def _int8_into_int32(graph: Graph) -> bool:
+    """A convolution of INT8 whose result is INT32 in memory."""
+    return any(
+        item.image.data_type is DataType.INT8
+        and item.forward
+        and item.op.fields["y"].data_type is DataType.INT32
+        and not item.op.fields["y"].virtual
+        for item in look.convolutions(graph)
+    )
+
+
 # What they are shown with
 
 
@@ -94,7 +139,106 @@ def _experts(*, gathered: bool) -> Graph:
     return g.graph()
 
 
+def _pool(kind: DataType, *, before: bool = False) -> Graph:
+    """Return a pooling, of what a ReLU makes or not."""
+    g = GraphBuilder("pool", io_type=kind)
+    x = g.tensor("x", (2, 64, 7, 13), strides="channels_last")
+    if before:
+        x = g.pointwise(PointwiseMode.RELU_FWD, x, strides=x.strides)
+    g.resample(ResampleMode.AVGPOOL_INCLUDE_PADDING, x, 2, virtual=False, name="y")
+    return g.graph()
+
+
+def _pool_gradient(sizes: tuple[int, ...]) -> Graph:
+    """Return the gradient of a max pool of windows of three, two apart."""
+    g = GraphBuilder("pool", io_type=DataType.FLOAT)
+    less = (2, 32, *((size - 3) // 2 + 1 for size in sizes))
+    dy = g.tensor("dy", less, strides="channels_last")
+    idx = g.tensor("idx", less, DataType.INT8, strides="channels_last")
+    dims = (2, 32, *sizes)
+    g.resample_backward(ResampleMode.MAXPOOL, dy, 3, stride=2, idx=idx, dims=dims, virtual=False, name="dx")
+    return g.graph()
+
+
+def _filter_gradient(after: int) -> Graph:
+    """Return the gradient of a filter over one dim, padded by 1 before and so much after."""
+    g = GraphBuilder("filter", io_type=DataType.FLOAT)
+    x, dy = g.tensor("x", (2, 16, 32)), g.tensor("dy", (2, 16, 31 + after))
+    g.convolution_backward_filter(x, dy, (3,), padding=1, post_padding=after, virtual=False, name="dw")
+    return g.graph()
+
+
+def _integers(kind: DataType) -> Graph:
+    """Return a convolution of INT8 into a type."""
+    g = GraphBuilder("integers", io_type=DataType.INT8)
+    x = g.tensor("x", (1, 32, 8, 8), strides="channels_last")
+    w = g.tensor("w", (32, 32, 1, 1), strides="channels_last")
+    g.convolution(x, w, compute_type=DataType.INT32, data_type=kind, virtual=False, name="y")
+    return g.graph()
+
+
 RANDOM_GRAPHS: tuple[Fault, ...] = (
+    Fault(
+        "pooling-of-bfloat16",
+        what="a pooling of bfloat16 alone",
+        effect="engine 3 writes 32 bits for each element: results are wrong, and memory behind them is overwritten",
+        fix="take another engine, or use float16 or float32",
+        source=_SOURCE,
+        evidence="measured with 9.19.0 on sm_90: 4 of 4 random graphs on engine 3; engine 2 is right",
+        graph=_bfloat16_pool,
+        depends_on="the engine",
+        reproductions={"": lambda: _pool(DataType.BFLOAT16)},
+        unlike=lambda: _pool(DataType.HALF),
+        cure=lambda: _pool(DataType.HALF),
+    ),
+    Fault(
+        "pooling-behind-elementwise",
+        what="a pooling of what elementwise operations make in the same graph",
+        effect="the result is NaN, or not written",
+        fix="pool in a graph of its own",
+        source=_SOURCE,
+        evidence="measured with 9.19.0 on sm_90: 3 of 3 random graphs",
+        graph=_pool_of_computed,
+        reproductions={"": lambda: _pool(DataType.HALF, before=True)},
+        unlike=lambda: _pool(DataType.HALF),
+        cure=lambda: _pool(DataType.HALF),
+    ),
+    Fault(
+        "pooling-gradient-over-one-dim",
+        what="the gradient of a max pool over one dim, by its index",
+        effect="a misaligned address",
+        fix="describe the tensors with a dim of 1 more",
+        source=_SOURCE,
+        evidence="measured with 9.19.0 on sm_90: 2 of 2 random graphs",
+        graph=_pool_gradient_of_lines,
+        reproductions={"": lambda: _pool_gradient((15,))},
+        unlike=lambda: _pool_gradient((7, 15)),
+        cure=lambda: _pool_gradient((7, 15)),
+    ),
+    Fault(
+        "filter-gradient-over-one-dim",
+        what="the gradient of a filter over one dim in float32, with other padding before than after",
+        effect="engine 20, which is proposed first, is wrong by 16 % to 140 %",
+        fix="pad the image evenly, or take another engine, or float16",
+        source=_SOURCE,
+        evidence="measured with 9.19.0 on sm_90: 28 of 32 random problems",
+        graph=_filter_of_lines,
+        reproductions={"": lambda: _filter_gradient(2)},
+        unlike=lambda: _filter_gradient(1),
+        cure=lambda: _filter_gradient(1),
+    ),
+    Fault(
+        "convolution-int8-into-int32",
+        what="a forward convolution of INT8 into INT32",
+        effect="engines 28, which is proposed first, and 0 multiply by the bits of the float32 alpha, 0x3f800000",
+        fix="write FLOAT or INT8, or take engine 71",
+        source=_SOURCE,
+        evidence="measured with 9.19.0 on sm_90",
+        graph=_int8_into_int32,
+        reproductions={"": lambda: _integers(DataType.INT32)},
+        unlike=lambda: _integers(DataType.FLOAT),
+        cure=lambda: _integers(DataType.FLOAT),
+    ),
     Fault(
         "elementwise-two-dims",
         what="elementwise operations alone on tensors of two dims, with more than one row",

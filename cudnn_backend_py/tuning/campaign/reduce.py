@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from ...errors import GraphError
 from ...generated.attributes import ATTRIBUTES
 from ...generated.enums import DataType, DescriptorType
 from ...generated.operations import CONVOLUTIONS
-from ...errors import GraphError
 from ...graph import Graph, Op, Operation, Tensor
 from ...graph.data_types import BOOLEAN_TYPES
 from ...graph.ir import Parameters, convolved_size

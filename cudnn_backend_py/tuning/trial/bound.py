@@ -46,7 +46,7 @@ from ...graph.data_types import BOOLEAN_TYPES, DATA_TYPES, FP8_TYPES, HALF_TYPES
 from ...graph.formats import is_integer, largest, round_to
 from ...graph.interpret import OPERATIONS
 from ...graph.interpret.arithmetic import below
-from ...graph.interpret.pointwise import APPROXIMATE
+from ...graph.interpret.pointwise import APPROXIMATE, BOUNDS
 from ...graph.interpret.run import Run
 from ...graph.philox import dropout_mask
 from .data import is_unordered
@@ -170,9 +170,9 @@ def _pointwise_rule(op: Pointwise) -> _Rule:
     if op.mode in _ROUNDED:
         scaled = any(factor not in (None, 1.0) for factor in (op.alpha1, op.alpha2))
         return _Rule(read=2.0**-23) if scaled else _Rule()
-    near = APPROXIMATE.get(op.mode, 0.0)
-    written = 2.0**-15 if op.mode in _BY_TANH else _FUNCTION.written
-    return _Rule(_FUNCTION.read, written + 2 * near, _FUNCTION.absolute + near / 8)
+    near, fast = APPROXIMATE.get(op.mode, 0.0), BOUNDS.get(op.mode, 0.0) * 2.0**-23
+    written = max(2.0**-15 if op.mode in _BY_TANH else _FUNCTION.written, fast)
+    return _Rule(_FUNCTION.read, written + 2 * near, max(_FUNCTION.absolute, fast) + near / 8)
 
 
 def _terms(op: Op) -> int:
