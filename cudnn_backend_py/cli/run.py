@@ -297,7 +297,9 @@ def _summary(trials: list[Trial]) -> str:
 
 def _junit(trials: list[Trial]) -> str:
     from ..diagnose.report.ci import Case, junit_xml
+    from ..tuning.trial.trial import STATES
 
+    kinds = {state: state.replace(" ", "-") for state in STATES}
     states = {"right": "passed", "wrong": "failed", "refused": "failed"}
     return junit_xml(
         (
@@ -306,7 +308,7 @@ def _junit(trials: list[Trial]) -> str:
                 target=trial.target,
                 version=trial.cudnn,
                 state=states.get(trial.state, "error"),
-                code=trial.state.replace(" ", "-"),
+                code=kinds[trial.state],
                 message=(trial.failures[0].words if trial.failures else trial.words) or trial.state,
                 text=_text(trial),
             )

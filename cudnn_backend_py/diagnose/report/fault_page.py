@@ -33,6 +33,9 @@ _HEADINGS = {  # by the operation that comes first here of those in a graph
     _D.OPERATION_RESAMPLE_FWD: "Resampling",
     _D.OPERATION_SIGNAL: "Signals",
     _D.OPERATION_MATMUL: "Matmul",
+    _D.OPERATION_RESAMPLE_FWD: "Pooling",
+    _D.OPERATION_RESAMPLE_BWD: "Pooling",
+    _D.OPERATION_CONVOLUTION_BACKWARD_FILTER: "Convolution",
     _D.OPERATION_POINTWISE: "Pointwise operations",
 }
 

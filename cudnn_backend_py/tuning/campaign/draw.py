@@ -46,6 +46,7 @@ class Draw:
         self.version = version
         self.g = GraphBuilder(f"{family} {seed}")
         self.layout: Layout = packed_strides
+        self.whole_batch = False  # operands mostly have the first dim of matrices: cuDNN gets others wrong
 
     # choices
 
@@ -147,7 +148,8 @@ class Draw:
         if what == "rows":
             return self.tensor("row", tuple(1 if i == axis else dim for i, dim in enumerate(dims)))
         kind = DataType.FLOAT if self.chance(0.3) else None
-        return self.tensor("bias", tuple(dim if i == axis else 1 for i, dim in enumerate(dims)), kind)
+        kept = {axis, 0} if self.whole_batch and len(dims) == 3 and self.chance(0.93) else {axis}
+        return self.tensor("bias", tuple(dim if i in kept else 1 for i, dim in enumerate(dims)), kind)
 
     # chains
 

@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from ...errors import GraphError
 from ...generated.attributes import ATTRIBUTES
 from ...generated.enums import DataType, DescriptorType
 from ...generated.operations import CONVOLUTIONS
 from ...graph import Graph, Op, Operation, Tensor
+from ...graph.data_types import BOOLEAN_TYPES
 from ...graph.ir import Parameters, convolved_size
 from ...graph.rewrite.changes import changes
 from ...graph.rewrite.dims import dim_classes
@@ -177,7 +179,7 @@ def _given(graph: Graph, op: Op) -> Graph:
         if len(kept) == len(rest):
             break
         rest = kept
-    new = {tensor.uid: dataclasses.replace(tensor, virtual=False) for tensor in op.outputs().values()}
+    new = {tensor.uid: _in_memory(tensor) for tensor in op.outputs().values()}
     return Graph(replace_tensors_in(tuple(rest), new), graph.name, graph.is_subgraph)
 
 
@@ -187,8 +189,15 @@ def _between(graph: Graph, ops: list[Op]) -> Graph:
     read = {tensor.uid: tensor for op in ops for tensor in op.inputs().values()}
     ends = {uid for uid in written if uid not in read} | {uid for uid in read if uid not in written}
     tensors = {**read, **written}
-    new = {uid: dataclasses.replace(tensors[uid], virtual=False) for uid in ends if tensors[uid].virtual}
+    new = {uid: _in_memory(tensors[uid]) for uid in ends if tensors[uid].virtual}
     return Graph(replace_tensors_in(tuple(ops), new), graph.name, graph.is_subgraph)
+
+
+def _in_memory(tensor: Tensor) -> Tensor:
+    """Return the tensor in memory; booleans stay inside, where they mean what they say."""
+    if tensor.data_type in BOOLEAN_TYPES:
+        raise GraphError(f"{tensor.name!r} would lie in memory as booleans", code="booleans-in-memory")
+    return dataclasses.replace(tensor, virtual=False)
 
 
 # options

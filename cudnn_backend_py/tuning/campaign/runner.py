@@ -229,7 +229,7 @@ def _work(
             record = _ask(
                 child, options, *task, limit_s=options.limit_s + options.reduce_s + (_FIRST_S if first else 0)
             )
-            if record["outcomes"].keys() & {"lost", "crashed", TIMED_OUT}:
+            if not child.usable or "lost" in record["outcomes"] or "lost" in record:
                 child.end()
                 child = None
             with lock:
@@ -261,6 +261,7 @@ def _ask(child: Child, options: Options, seed: int, family: str, limit_s: float)
         "engine": "",
     }
     failure: dict[str, Any] = {}
+    trying: dict[str, Any] | None = None
     about: dict[str, Any] = {}
     asked = {"seed": seed, "family": family, **asdict(options), "families": []}
     asked["seed"] = seed
@@ -274,6 +275,11 @@ def _ask(child: Child, options: Options, seed: int, family: str, limit_s: float)
             if "smaller" in line:
                 failure["smallest"] = {key: line[key] for key in ("text", "words", "engine", "data")}
                 failure["graph"] = line["smaller"]
+            if "trying" in line:
+                trying = line["trying"]
+            if "lost" in line:
+                record["lost"] = line["lost"]
+                failure["lost by"] = trying
             if "reduced" in line:
                 failure["reduced"] = line["reduced"]
             outcome = line.get("outcome")
@@ -290,8 +296,11 @@ def _ask(child: Child, options: Options, seed: int, family: str, limit_s: float)
         failure = {"outcome": "failed", "words": f"{error}\n{getattr(error, 'more', '')}"[-2000:]} | failure
     if child.ending:
         outcome = TIMED_OUT if child.ending == TIMED_OUT else "crashed"
-        record["outcomes"][outcome] = 1
-        failure = {**failure, "outcome": outcome, "ended": child.ending, "last words": child.last_words[-500:]}
+        if "differs" in record["outcomes"]:  # while it was made small
+            failure["reduced"] = {"ended": child.ending, "by": trying}
+        else:
+            record["outcomes"][outcome] = 1
+            failure = {**failure, "outcome": outcome, "ended": child.ending, "last words": child.last_words[-500:]}
     if failure:
         record["failure"] = {
             "seed": seed,

@@ -15,9 +15,8 @@ from ...graph.rewrite.tensors import all_ops
 from ...graph.serial import graph_to_json
 from ...system.child import Say, serve
 from ...target import Target, open_target
-from ..trial.data import KINDS
 from .coverage import covers
-from .graphs import random_graph
+from .graphs import ATTENTION, random_graph
 from .one import Asked, Found, ask, judge_deviceless, on_device
 from .reduce import Reduced, reduce_failure
 
@@ -26,6 +25,10 @@ __all__ = ["main"]
 _LOST = "cuda-driver"  # the code of what leaves the CUDA context of a process useless
 _WORDS = 400
 _ALIKE = 3  # failures of one family and engine that one process makes small
+
+
+class _LostError(Exception):
+    """A kernel failed while a failure was made small: the context of this process is lost."""
 
 
 class _Worker:
@@ -50,7 +53,7 @@ class _Worker:
             return
         seconds = {"graph": time.perf_counter() - began}
         choice = random.Random(f"choice {asked['seed']}")
-        kinds = [asked["data"]] if asked.get("data") else _kinds(choice)
+        kinds = [asked["data"]] if asked.get("data") else _kinds(asked["family"], choice)
         say(about=_describe(graph), data=kinds)
         began = time.perf_counter()
         got = ask(graph, target, choice=choice, build=asked["build"] or target.is_live)
@@ -119,6 +122,7 @@ class _Worker:
 
         def fails(smaller: Graph, data: str) -> bool:
             nonlocal last
+            say(trying=graph_to_json(smaller))
             got = ask(smaller, target, choice=random.Random(f"choice {asked['seed']}"))
             if got.plan is None:
                 return False
@@ -126,7 +130,7 @@ class _Worker:
                 found, _ = on_device(got.plan, smaller, data, asked["seed"], got.arithmetic())
             except CudnnBackendError as error:
                 if error.code == _LOST:
-                    raise
+                    raise _LostError from error
                 return False
             finally:
                 got.plan.close()
@@ -136,7 +140,11 @@ class _Worker:
             say(smaller=graph_to_json(smaller), text=str(smaller), **last)
             return True
 
-        made: Reduced = reduce_failure(graph, kind, fails, budget_s=asked["reduce_s"], most=80)
+        try:
+            made: Reduced = reduce_failure(graph, kind, fails, budget_s=asked["reduce_s"], most=80)
+        except _LostError as error:
+            say(reduced={"ended": "a smaller form lost the context"}, lost=str(error.__cause__))
+            return
         say(reduced={"tried": made.tried, "complete": made.complete, "steps": len(made.steps)})
 
 
@@ -144,11 +152,21 @@ def _graph(asked: dict[str, Any], target: Target) -> Graph:
     return random_graph(asked["seed"], asked["family"], version=target.library.version)
 
 
-def _kinds(choice: random.Random) -> list[str]:
-    """Return the kinds of data a graph is run with: one in most, two for every third."""
-    weights = {"uniform": 5, "integers": 2, "hostile": 3}
-    first = choice.choices(list(weights), list(weights.values()))[0]
-    return [first] if choice.random() < 0.67 else [first, choice.choice([kind for kind in KINDS if kind != first])]
+def _kinds(family: str, choice: random.Random) -> list[str]:
+    """Return the kinds of data a graph is run with: one of most, two of every third.
+
+    Hostile are the scores of attention, and what elementwise operations read: sums of huge numbers overflow in the
+    order of each kernel, and a convolution may multiply padding with infinities.
+    """
+    weights = {"uniform": 5.0, "integers": 2.5}
+    if family in ATTENTION:
+        weights["hostile"] = 4.0
+    elif family in ("pointwise", "mode", "reduction"):
+        weights["hostile"] = 1.5
+    elif family == "batch norm":
+        del weights["integers"]  # a ReLU of exactly 0, which another order of operations makes not exactly 0
+    drawn = choice.choices(list(weights), list(weights.values()), k=2)
+    return list(dict.fromkeys(drawn[: 1 if choice.random() < 0.5 else 2]))
 
 
 def _describe(graph: Graph) -> str:

@@ -46,7 +46,7 @@ from ...graph.data_types import BOOLEAN_TYPES, DATA_TYPES, FP8_TYPES, HALF_TYPES
 from ...graph.formats import is_integer, largest, round_to
 from ...graph.interpret import OPERATIONS
 from ...graph.interpret.arithmetic import below
-from ...graph.interpret.pointwise import APPROXIMATE
+from ...graph.interpret.pointwise import APPROXIMATE, BOUNDS
 from ...graph.interpret.run import Run
 from ...graph.philox import dropout_mask
 from .data import is_unordered
@@ -116,9 +116,9 @@ def _roundoff(data_type: DataType) -> float:
     facts = DATA_TYPES[data_type]
     if facts.form is not None:
         return 2.0 ** -(facts.form.mantissa + 1)
-    return {_T.HALF: 2.0**-11, _T.DOUBLE: 2.0**-53, _T.FP8_E8M0: 2.0**-20}.get(
-        data_type, 0.0 if facts.limits else 2.0**-24
-    )
+    if facts.kind == "scale":
+        return 2.0**-20  # it is rounded up, whatever the distance: only next to a power of two is that in doubt
+    return float(np.finfo(facts.storage).eps) / 2 if facts.kind == "float" else 0.0
 
 
 def _least(data_type: DataType) -> float:
@@ -126,7 +126,7 @@ def _least(data_type: DataType) -> float:
     facts = DATA_TYPES[data_type]
     if facts.form is not None:
         return 2.0 ** -(facts.form.bias + facts.form.mantissa)
-    return {_T.HALF: 2.0**-25, _T.FLOAT: 2.0**-150}.get(data_type, 0.0)
+    return 2.0**-25 if data_type is _T.HALF else 2.0**-150 if facts.kind == "float" else 0.0
 
 
 def _is_float(data_type: DataType) -> bool:
@@ -170,9 +170,9 @@ def _pointwise_rule(op: Pointwise) -> _Rule:
     if op.mode in _ROUNDED:
         scaled = any(factor not in (None, 1.0) for factor in (op.alpha1, op.alpha2))
         return _Rule(read=2.0**-23) if scaled else _Rule()
-    near = APPROXIMATE.get(op.mode, 0.0)
-    written = 2.0**-15 if op.mode in _BY_TANH else _FUNCTION.written
-    return _Rule(_FUNCTION.read, written + 2 * near, _FUNCTION.absolute + near / 8)
+    near, fast = APPROXIMATE.get(op.mode, 0.0), BOUNDS.get(op.mode, 0.0) * 2.0**-23
+    written = max(2.0**-15 if op.mode in _BY_TANH else _FUNCTION.written, fast)
+    return _Rule(_FUNCTION.read, written + 2 * near, max(_FUNCTION.absolute, fast) + near / 8)
 
 
 def _terms(op: Op) -> int:
@@ -213,11 +213,25 @@ _PRODUCTS = {
 _FACTORS = {"a", "b", "x", "w", "dy", "token", "weight", "doutput", "q", "k", "v", "o", "d_o"}
 
 
-def _sum_rule(op: Op, arithmetic: Arithmetic) -> _Rule:
+def _copied_types(graph: Graph) -> dict[int, DataType]:
+    """Return by uid the shorter types of which float32 tensors hold copies: kernels keep them as they were."""
+    found: dict[int, DataType] = {}
+    for op in graph.ops:
+        if op.kind not in _MOVES:
+            continue
+        kinds = [found.get(tensor.uid, tensor.data_type) for tensor in op.inputs().values()]
+        short = [kind for kind in kinds if kind in HALF_TYPES or kind in FP8_TYPES]
+        if short:
+            found |= {tensor.uid: short[0] for tensor in op.outputs().values() if tensor.data_type is _T.FLOAT}
+    return found
+
+
+def _sum_rule(op: Op, arithmetic: Arithmetic, copied: Mapping[int, DataType]) -> _Rule:
     terms = _terms(op)
     kept, narrow, read = 2.0**-24, None, 0.0
     if op.kind in _PRODUCTS:
-        kinds = [tensor.data_type for port, tensor in op.inputs().items() if port in _FACTORS]
+        factors = [tensor for port, tensor in op.inputs().items() if port in _FACTORS]
+        kinds = [copied.get(tensor.uid, tensor.data_type) for tensor in factors]
         short = [kind for kind in kinds if kind in HALF_TYPES or kind in FP8_TYPES]
         if short and all(kind in FP8_TYPES for kind in kinds):
             kept = 2.0**-14
@@ -247,14 +261,14 @@ def _compute_type(op: Op) -> DataType:
     return _T.FLOAT
 
 
-def _rule(op: Op, arithmetic: Arithmetic) -> _Rule:
+def _rule(op: Op, arithmetic: Arithmetic, copied: Mapping[int, DataType]) -> _Rule:
     if isinstance(op, Pointwise):
         return _pointwise_rule(op)
     if op.kind in _MOVES:
         return _Rule()
     if isinstance(op, Reduction) and op.operator in (ReduceTensorOp.MIN, ReduceTensorOp.MAX, ReduceTensorOp.AMAX):
         return _Rule()
-    rule = _sum_rule(op, arithmetic)
+    rule = _sum_rule(op, arithmetic, copied)
     if op.kind in _WHOLE or (isinstance(op, Reduction) and op.operator in (ReduceTensorOp.ADD, ReduceTensorOp.NORM1)):
         return rule
     # What takes roots, quotients or exponentials as well; sums alone of whole numbers may be exact.
@@ -262,7 +276,7 @@ def _rule(op: Op, arithmetic: Arithmetic) -> _Rule:
 
 
 _WHOLE = _PRODUCTS - {_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD}
-_WHOLE |= {_D.OPERATION_GEN_STATS, _D.OPERATION_RESAMPLE_FWD, _D.OPERATION_RESAMPLE_BWD}
+_WHOLE |= {_D.OPERATION_GEN_STATS}
 
 
 # shaken runs
@@ -295,6 +309,7 @@ class _Shaken(Run):
         super().__init__(graph, inputs, OPERATIONS, rounding=True, rng=dropout_mask)
         self.written: dict[int, Numbers] = {}
         self._arithmetic, self._noise, self._sign = arithmetic, noise, sign
+        self._copied = _copied_types(graph)
         self._current = _Rule()
         self._moved: dict[int, Numbers] = {}
         self._factors: set[int] = set()
@@ -302,7 +317,7 @@ class _Shaken(Run):
 
     def operation(self, op: Op) -> None:
         before = self._current, self._moved, self._factors
-        self._current = _rule(op, self._arithmetic) if self._noise is not None else _Rule()
+        self._current = _rule(op, self._arithmetic, self._copied) if self._noise is not None else _Rule()
         self._moved = {}
         self._factors = {tensor.uid for port, tensor in op.ports() if port in _FACTORS}
         if self._current.sums and self._is_exact(op):
@@ -540,7 +555,7 @@ class Expected:
 
     def _drift(self, found: Floats) -> float | None:
         kind = self.tensor.data_type
-        if not _is_float(kind) or DATA_TYPES[kind].kind == "scale":  # cut to whole numbers, or rounded up by far
+        if DATA_TYPES[kind].kind != "float":  # whole numbers are cut, scales rounded up by far
             return None
         size = np.maximum(np.abs(self.center) * _roundoff(kind), _least(kind)) + self.spread / WIDTH
         counted = self.defined & np.isfinite(found) & np.isfinite(size) & (size > 0)
@@ -602,6 +617,9 @@ def expect(
         spread = WIDTH * np.sqrt(squares[tensor.uid] / RUNS)
         if tensor.uid in summed:
             spread = np.maximum(spread, POOLED * _of_neighbours(spread))
+        if use is not None and use.backward and _is_float(tensor.data_type):
+            again = 2 * _roundoff(tensor.data_type) * np.abs(center[tensor.uid])  # dQ is rounded once more
+            spread = np.hypot(spread, again)
         defined = _defined(graph, tensor, center[tensor.uid], same[tensor.uid])
         if use is not None and _is_float(tensor.data_type):
             defined &= np.isfinite(stored[tensor.uid])
@@ -617,11 +635,18 @@ def _defined(graph: Graph, tensor: Tensor, center: Floats, same: NDArray[np.bool
 
 
 def _beyond_lengths(graph: Graph, tensor: Tensor, inputs: Mapping[str | int, ArrayLike]) -> NDArray[np.bool_]:
-    """Return where a product writes its padding: not every kernel does."""
+    """Return what may stay as it was: the padding of a product, and what a concatenation has in its place."""
     found = np.zeros(tensor.dims, np.bool_)
     if tensor.ragged_offset is not None:
         return np.zeros(1, np.bool_)
     for op in graph.ops:
+        if isinstance(op, Operation) and op.kind is _D.OPERATION_CONCAT and op.fields["output"].uid == tensor.uid:
+            place = op.fields.get("inplace_index", -1)
+            if place >= 0:  # it has to lie there before
+                axis = op.fields["axis"]
+                start = sum(item.dims[axis] for item in op.fields["input"][:place])
+                part = slice(start, start + op.fields["input"][place].dims[axis])
+                found[(slice(None),) * axis + (part,)] = True
         if not isinstance(op, Matmul) or op.c.uid != tensor.uid or op.padding_value is not None:
             continue
         for length, axis in ((op.m_override, -2), (op.n_override, -1)):

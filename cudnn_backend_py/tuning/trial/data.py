@@ -198,10 +198,25 @@ def make_inputs(
                     f"{name!r} has dims {tensor.dims}, data of {numbers.shape} are given", code="trial-data"
                 )
         found[tensor.uid] = _as_held(tensor, numbers)
+    found |= _pooled(graph, found)
     if meaning.use is not None and meaning.use.backward:
         for name, numbers in _forward_results(graph, meaning.use.problem, found).items():
             if name not in given:
                 found[tensors[name].uid] = _as_held(tensors[name], numbers)
+    return found
+
+
+def _pooled(graph: Graph, held: Mapping[str | int, Numbers]) -> dict[str | int, Numbers]:
+    """Return what the pools made of their images whose gradients read both."""
+    found: dict[str | int, Numbers] = {}
+    for op in graph.ops:
+        x, y = (op.inputs().get(port) for port in ("x", "y"))
+        if op.kind is not _D.OPERATION_RESAMPLE_BWD or x is None or y is None or not {x.uid, y.uid} <= held.keys():
+            continue
+        forward = Operation(
+            _D.OPERATION_RESAMPLE_FWD, "pool", {"x": x, "y": y, "resample": op.parameters()["resample"]}
+        )
+        found[y.uid] = _as_held(y, interpret(Graph((forward,)), {x.uid: held[x.uid]})[y.name])
     return found
 
 
@@ -287,7 +302,10 @@ class _Meaning:
         """Return numbers for a tensor."""
         random = np.random.default_rng([self.seed, tensor.uid % (1 << 32), *tensor.name.encode()])
         if tensor.uid in self._known:
-            return self._known[tensor.uid]
+            known = self._known[tensor.uid]
+            if tensor.ragged_offset is not None and known.size == 1:
+                known = np.full(int(self._known[tensor.ragged_offset.uid].max()), known.item())
+            return known
         if is_unordered(tensor):
             return np.full(tensor.dims, 1.0 / tensor.dims[-1])
         if tensor.uid in self._roles:
@@ -296,7 +314,12 @@ class _Meaning:
         dims: tuple[int, ...] = tensor.dims
         if tensor.ragged_offset is not None:
             dims = (int(self._known[tensor.ragged_offset.uid].max()),)
-        return _draw(tensor, dims, self.kind, random, self._signs.get(tensor.name, 0.0))
+        if self.use is not None and tensor.name.startswith(("scale", "descale")) and math.prod(tensor.dims) == 1:
+            return 2.0 ** random.integers(-1, 2, tensor.dims)  # attention with a factor below 0 is NaN in cuDNN
+        kind, sign = self.kind, self._signs.get(tensor.name, 0.0)
+        if self.use is not None and kind == "hostile" and not sign and self.seed % 2:
+            kind = "uniform"  # with every other seed the scores of attention alone are hostile
+        return _draw(tensor, dims, kind, random, sign)
 
 
 _SIDES = {"q": ("q", "o", "do", "dq", "stats", "max", "sum_exp"), "kv": ("k", "v", "dk", "dv")}
@@ -354,7 +377,7 @@ def _spoil(values: Numbers, tensor: Tensor, random: Random, sign: float) -> Numb
     pick = random.integers(0, 9, rows) if rows > 1 else np.array([random.integers(0, 9)])
     data_type = tensor.data_type
     top = min(largest(data_type), 1e30)
-    tiny = 1e-40 if data_type is DataType.FLOAT else {DataType.HALF: 1e-7, DataType.BFLOAT16: 1e-39}.get(data_type, 0.0)
+    tiny = 1e-7 if data_type is DataType.HALF else 1e-39 if top > 1e20 else 0.0
     factors = {4: 100.0, 5: 0.0, 6: tiny, 7: top * 0.9}
     for number, factor in factors.items():
         whole[pick == number] *= factor

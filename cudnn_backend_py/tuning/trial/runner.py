@@ -173,7 +173,8 @@ def _raised(said: Mapping[str, Any]) -> CudnnBackendError:
     kind = getattr(errors, said["type"], CudnnBackendError)
     if not issubclass(kind, CudnnBackendError) or kind in (errors.CudnnStatusError, errors.NotSupportedStatus):
         kind = CudnnBackendError
-    return kind(said["headline"], code=said["code"], **said["sections"])
+    headline, code, sections = (said[key] for key in ("headline", "code", "sections"))
+    return kind(headline, code=code, **sections)
 
 
 def serve_trials() -> None:

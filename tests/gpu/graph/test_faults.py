@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,8 +37,10 @@ from cudnn_backend_py import (
 from cudnn_backend_py.generated.enums import AttributeName as Attr
 from cudnn_backend_py.graph.attention.recognize import read_attention
 from cudnn_backend_py.graph.faults import FAULTS, Fault, operations
+from cudnn_backend_py.graph.faults.random_graphs import RANDOM_GRAPHS
 from cudnn_backend_py.graph.formats import decode, encode, round_to
 from cudnn_backend_py.graph.interpret import interpret
+from cudnn_backend_py.tuning.campaign.one import ask, on_device
 from examples import attention_hazards
 from tests.support.child import ROOT, run_python
 from tests.support.faults import graph_of
@@ -254,6 +257,14 @@ def compiled(which: str) -> str:
     return f"no plan of {len(configs)} engine configs compiles"
 
 
+def as_compared(graph: Graph) -> str:
+    """Made-up data through cuDNN, compared as a campaign of random graphs does."""
+    asked = ask(graph, open_target())
+    assert asked.plan is not None
+    found, _ = on_device(asked.plan, graph, "uniform", 0, asked.arithmetic())
+    return "; ".join(found.wrong) or RIGHT
+
+
 RUNS: dict[str, Callable[[], str]] = {
     "stats-not-float": lambda: as_interpreted(row_graph("stats-not-float", "")),
     "stats-not-float:cure": lambda: as_interpreted(row_graph("stats-not-float", "cure")),
@@ -270,6 +281,8 @@ RUNS: dict[str, Callable[[], str]] = {
     "bilinear-16-bits": lambda: compiled(""),
     "bilinear-16-bits:bfloat16": lambda: compiled("bfloat16"),
     "bilinear-16-bits:cure": lambda: compiled("cure"),
+    **{row.code: partial(as_compared, graph_of(row.reproductions[""])) for row in RANDOM_GRAPHS},
+    **{f"{row.code}:cure": partial(as_compared, graph_of(row.cure)) for row in RANDOM_GRAPHS},
     # what others report, or refuse without saying why: not known to show here
     "depthwise-sequence-of-shapes": several_depthwise,
     "matmul-with-gaps": lambda: as_interpreted(row_graph("matmul-with-gaps", ""), 11),

@@ -8,7 +8,7 @@ from ....generated.enums import DataType, PointwiseMode, ReduceTensorOp
 from ....generated.operations import BACKWARD_MODES, BINARY_MODES, TERNARY_MODES
 from ....graph import Tensor
 from ....graph.strides import channels_last, packed_strides
-from ..draw import COMPARISONS, Draw
+from ..draw import ARITHMETIC, COMPARISONS, Draw
 
 __all__ = ["mode", "pointwise", "reduction"]
 
@@ -19,7 +19,8 @@ WHOLE = (_T.INT32, _T.INT8, _T.INT64, _T.UINT8, _T.BOOLEAN)
 
 def _dims(d: Draw) -> tuple[int, ...]:
     """Return the dims of a graph and choose its layout: most engines read rows, or images channels last."""
-    rank = d.weighted({3: 4, 4: 4, 5: 1, 2: 1})
+    rank = d.weighted({3: 4, 4: 4, 5: 1, 2: 0.15})
+    d.whole_batch = True
     others = {"permuted": 0.3, "gaps": 0.4}
     d.set_layout({"packed": 9, **others} if rank < 4 else {"last": 9, "packed": 0.7, **others}, rank)
     sizes = {2: (16, 24, 64, 96), 3: (8, 16, 24, 32), 4: (2, 4, 8, 16), 5: (2, 3, 4, 8)}[rank]
@@ -69,7 +70,7 @@ def mode(d: Draw) -> None:
     chosen = d.pick(*PointwiseMode)
     out = kind if d.chance(0.7) else d.pick(_T.HALF, _T.BFLOAT16, _T.FLOAT, _T.INT32, _T.INT8)
     result: dict[str, Any] = d.memory(dims, out)
-    whole = kind in WHOLE and d.chance(0.5)
+    whole = kind in WHOLE and chosen in ARITHMETIC and d.chance(0.5)
     more: dict[str, Any] = {"compute_type": _T.INT32} if whole else {}
     x = d.tensor("x", dims)
     if chosen is _P.GEN_INDEX:

@@ -106,7 +106,7 @@ def _concatenated(d: Draw) -> None:
     y = g.convolution(d.tensor("x", (n, c, h, w)), d.tensor("w", (k, c, 1, 1)), **d.virtual((n, k, h, w), g.io_type))
     z = d.tensor("z", (n, d.pick(16, 32), h, w))
     whole = (n, k + z.dims[1], h, w)
-    parts, at = ([y, z], 1) if d.chance(0.5) else ([z, y], 0)
+    parts, at = ([y, z], 1) if d.chance(0.85) else ([z, y], 0)
     g.concatenate(parts, 1, in_place_index=at, **d.memory(whole, g.io_type))
 
 
@@ -145,7 +145,7 @@ def experts(d: Draw) -> None:
         return
     dims = (count, k, n)
     weight = d.g.tensor("weight", dims, strides=column_major(dims))
-    mode = d.weighted({_M.NONE: 3, _M.GATHER: 1, _M.SCATTER: 1})
+    mode = d.weighted({_M.NONE: 6, _M.GATHER: 0.4, _M.SCATTER: 2})
     more: dict[str, Any] = {"mode": mode}
     if mode is not _M.NONE:
         more["token_index"] = d.g.tensor("token_index", (1, rows, 1), _T.INT32)
