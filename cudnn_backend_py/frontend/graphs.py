@@ -117,6 +117,7 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         self.name = name
         self._nodes: list[Node] = []
         self.record = Record()
+        self._bound = self.record.bound
         self.is_cuda_graph_replay_expected = bool(is_cuda_graph_replay_expected)
         self._retention = cuda_graph_retention
         self._created: list[UserTensor] = []
@@ -684,7 +685,7 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         runner = self._current
         if runner is None:
             raise invalid_value(f"Plan index {self._plans.candidate} is invalid: no plan is built", fix="build_plans()")
-        if tensor_uids is not None or type(tensor_dict) is not dict or self.record.bound:
+        if self._bound or type(tensor_dict) is not dict or tensor_uids is not None:
             tensor_dict = self._pack(tensor_dict, tensor_uids)
         if override_uids:
             overrides = (override_uids, override_shapes or (), override_strides or ())

@@ -319,10 +319,12 @@ def _noting(method: str, operation: Operation, add: Callable[..., Any]) -> Calla
         else:
             kwargs["name"] = name
         node = Node(name, operation.node_type, given.get("compute_data_type") or self.context.compute)
+        parts = [f"IN_{at}" for at in range(len(names))] if operation.pointwise else names
         args = tuple(
-            _described(self, f"{name}::{names[min(at, len(names) - 1)]}", item) for at, item in enumerate(args)
+            _described(self, f"{name}::{parts[min(at, len(names) - 1)]}", item) for at, item in enumerate(args)
         )
-        kwargs = {key: _described(self, f"{name}::{key}", item) for key, item in kwargs.items()}
+        labels = dict(zip(names, parts, strict=True))
+        kwargs = {key: _described(self, f"{name}::{labels.get(key, key)}", item) for key, item in kwargs.items()}
         _note_arguments(node, operation, method, _flat(parameters.bind(self, *args, **kwargs).arguments))
         record.busy = True
         try:

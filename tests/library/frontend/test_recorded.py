@@ -153,3 +153,31 @@ def test_a_deserialized_graph_warns_as_one_that_is_built(monkeypatch: pytest.Mon
         monkeypatch.setattr(find, "_warned", set())
         with pytest.warns(cudnn.FrontendHazardWarning, match="made-up"):
             door()
+
+
+def test_buffers_are_given_by_name_as_a_list_or_with_the_operation() -> None:
+    m = Maker(cudnn)
+    x, w = m.t(1, 64, 64, name="x"), m.t(1, 64, 64, name="w")
+    y = m.g.matmul(x, w, name="mm").set_output(True)
+    m.g.build()
+    runner = m.g._current
+    assert runner is not None
+    by_tensor = runner.key({x: 16, w: 32, y: 48}, 64)
+    assert by_tensor == runner.key({"x": 16, "w": 32, "mm::C": 48}, 64)
+    uids = [item.get_uid() for item in (y, x, w)]
+    assert by_tensor == runner.key(m.g._pack([48, 16, 32], uids), 64)
+    assert by_tensor == runner.key(m.g._pack([16, 32, 48], None), 64)
+    for given, named in (([1, 2], uids), ([1, 2, 3], [1, 1, 2]), ({x: 1}, uids)):
+        with pytest.raises(ValueError, match=r"each needs one of its own|names the buffers of a list"):
+            m.g._pack(given, named)
+
+
+def test_arrays_given_to_operations_are_described_and_kept_for_the_execution() -> None:
+    np = pytest.importorskip("numpy")
+    m = Maker(cudnn)
+    half = np.full((1, 1, 1), 0.5, np.float32)
+    y = m.g.mul(m.t(1, 8, 16, name="x"), half, name="scaled").set_output(True)
+    (node,) = m.g.nodes
+    made = node.inputs["IN_1"]
+    assert (made.get_name(), made.get_dim(), made.get_is_pass_by_value()) == ("scaled::IN_1", [1, 1, 1], True)
+    assert m.g._pack({y: 1}, None)[made] is half
