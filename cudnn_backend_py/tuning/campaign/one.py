@@ -245,13 +245,13 @@ def judge_deviceless(graph: Graph, kind: str, seed: int) -> Found:
     exact = interpret(graph, inputs)
     results: dict[str, Numbers] = {}
     for name, item in list(expected.items()):
-        kind = item.tensor.data_type
-        if is_integer(kind):  # cut in the one mode, rounded in the other
+        form = item.tensor.data_type
+        if is_integer(form):  # cut in the one mode, rounded in the other
             del expected[name]
             continue
-        results[name] = round_to(exact[name].astype(float), kind)
+        results[name] = round_to(exact[name].astype(float), form)
         # Beyond the largest number the one mode saturates, and the other does as cuDNN converts.
-        expected[name] = replace(item, defined=item.defined & ~(np.abs(exact[name]) > largest(kind)))
+        expected[name] = replace(item, defined=item.defined & ~(np.abs(exact[name]) > largest(form)))
     return compare(expected, results, [])
 
 
