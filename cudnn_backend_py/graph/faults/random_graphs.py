@@ -13,7 +13,7 @@ from .fault import Fault
 __all__ = ["RANDOM_GRAPHS"]
 
 _D = DescriptorType
-_SOURCE = "cudnn_backend_py/tuning/campaign"
+_SOURCE = "tests/gpu/graph/test_faults.py"
 
 
 def _elementwise(graph: Graph, rank: int) -> bool:
