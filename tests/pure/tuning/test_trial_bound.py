@@ -165,13 +165,13 @@ def test_a_comparison_at_its_edge_may_fall_to_either_side() -> None:
     assert expected.compare(wrong).beyond == 1
 
 
-def test_integers_may_be_cut_or_rounded() -> None:
+def test_integers_are_rounded_as_cudnn_does() -> None:
     g = GraphBuilder("whole", io_type=T.INT32)
     g.pointwise(P.SQRT, g.tensor("x", (1, 4)), name="y", virtual=False)
     expected = expect(g.graph(), {"x": np.array([[1, 3, 4, 9]])})["y"]
-    for second in (1, 2):
-        assert expected.compare([[1, second, 2, 3]]).right
-    assert not expected.compare([[1, 3, 2, 3]]).right
+    assert expected.compare([[1, 2, 2, 3]]).right
+    for second in (1, 3):
+        assert not expected.compare([[1, second, 2, 3]]).right
 
 
 def test_random_numbers_of_which_only_the_distribution_is_known_are_not_compared() -> None:
@@ -204,4 +204,6 @@ def test_seeds_move_little() -> None:
     inputs = make_inputs(graph)
     bounds = [expect(graph, inputs, seed=seed)["gelu_fwd"].bounds() for seed in (0, 0, 1)]
     np.testing.assert_array_equal(bounds[0], bounds[1])
-    assert 0.5 < np.median(bounds[2] / bounds[0]) < 2
+    moved = bounds[0] > 0  # a number that the type holds exactly may have no bound at all
+    assert moved.mean() > 0.99
+    assert 0.5 < np.median(bounds[2][moved] / bounds[0][moved]) < 2
