@@ -118,12 +118,20 @@ class Campaign:
             "attention": dict(self.total(attention=True)),
             "families": {family: dict(counts) for family, counts in sorted(self.counts.items())},
             "unnamed failures": sum(not failure.get("faults") for failure in self.failures),
-            "failures": self.failures,
+            "named failures": dict(Counter(f["faults"] for f in self.failures if f.get("faults")).most_common()),
+            "failures": [failure for failure in self.failures if not failure.get("faults")],
             "covered": dict(sorted(self.cover.items())),
             "not covered": missing(self.cover),
             "engines": dict(self.engines.most_common()),
             "seconds by part": {name: round(spent, 1) for name, spent in self.seconds.items()},
         }
+
+    @staticmethod
+    def _alike(failure: Mapping[str, Any]) -> str:
+        """Return what failures of one cause often share."""
+        words = str(failure.get("words", "")).lstrip("['").partition(":")[0]
+        engine = failure.get("engine", "").partition("_")[0]
+        return f"{failure['outcome']}, {failure['family']}, {failure.get('data', 'any')} data, {engine}, {words[:40]}"
 
     def render(self) -> str:
         """Return it as text."""
@@ -142,6 +150,10 @@ class Campaign:
         lines += [f"{subject}: {', '.join(items)}" for subject, items in by_subject.items()]
         lines += [f"no {subject}: {', '.join(names)}" for subject, names in missing(self.cover).items() if names]
         lines += [f"seconds: {', '.join(f'{name} {spent:.0f}' for name, spent in self.seconds.items())}"]
+        named = Counter(failure["faults"] for failure in self.failures if failure["faults"])
+        others = Counter(self._alike(failure) for failure in self.failures if not failure["faults"])
+        lines += [f"{count:5} of the known fault {name}" for name, count in named.most_common()]
+        lines += [f"{count:5} without a known fault: {name}" for name, count in others.most_common()]
         for failure in self.failures:
             lines.append(
                 f"-- {failure['outcome']}: {failure['family']}, seed {failure['seed']}, "
