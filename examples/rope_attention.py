@@ -20,7 +20,12 @@ def graph() -> Graph:
     strides = (SEQUENCE * HEADS * HEAD_DIM, HEAD_DIM, HEADS * HEAD_DIM, 1)
     q, k, v = (g.tensor(name, dims, strides=strides) for name in "qkv")
     angles = g.tensor("angles", (SEQUENCE, 1, 1, HEAD_DIM), DataType.FLOAT)
-    q, k = (g.rope_forward(item, angles, data_type=DataType.HALF) for item in (q, k))
+    q, k = (
+        g.rope_forward(
+            item, angles, name=f"{item.name}_turned", data_type=DataType.HALF, virtual=False, strides=strides
+        )
+        for item in (q, k)
+    )
     g.sdpa_forward(q, k, v, scale=HEAD_DIM**-0.5, name="o", virtual=False, strides=strides)
     return g.graph()
 
@@ -41,8 +46,8 @@ def main() -> None:
     q, k, v = (rng.standard_normal(shape).astype(np.float16) for _ in range(3))
     half = np.arange(SEQUENCE)[:, None] * 10000.0 ** (-np.arange(HEAD_DIM // 2) / (HEAD_DIM // 2))
     angles = np.concatenate([half, half], axis=1).reshape(SEQUENCE, 1, 1, HEAD_DIM).astype(np.float32)
-    o = np.empty(shape, np.float16)
-    run(q=q, k=k, v=v, angles=angles, o=o)
+    o, q_turned, k_turned = (np.empty(shape, np.float16) for _ in range(3))
+    run(q=q, k=k, v=v, angles=angles, q_turned=q_turned, k_turned=k_turned, o=o)
     want = interpret(graph(), {"q": q, "k": k, "v": v, "angles": angles})["o"]
     print(f"{run.plan.tag}: error of o {np.linalg.norm(o - want) / np.linalg.norm(want):.1e} of its size")
 

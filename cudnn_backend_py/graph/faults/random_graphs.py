@@ -6,7 +6,7 @@ import math
 
 from ...generated.enums import DataType, DescriptorType, PointwiseMode, ResampleMode
 from ..builder import GraphBuilder
-from ..ir import Graph, Operation, Pointwise
+from ..ir import Graph, Pointwise
 from . import look
 from .fault import Fault
 
@@ -64,22 +64,6 @@ def _pool_gradient_of_lines(graph: Graph) -> bool:
     return any(
         op.fields["dy"].rank == 3 and "idx" in op.fields for op in look.of_kind(graph, _D.OPERATION_RESAMPLE_BWD)
     )
-
-
-def _filter_of_lines(graph: Graph) -> bool:
-    """The gradient of a filter over one dim, in float32, with uneven padding."""
-    return any(
-        item.op.kind is _D.OPERATION_CONVOLUTION_BACKWARD_FILTER
-        and item.image.rank == 3
-        and item.image.data_type is DataType.FLOAT
-        and _is_uneven(item.op)
-        for item in look.convolutions(graph)
-    )
-
-
-def _is_uneven(op: Operation) -> bool:
-    given = op.fields["convolution"].fields
-    return bool(given["pre_paddings"] != given["post_paddings"])
 
 
 def _int8_into_int32(graph: Graph) -> bool:
@@ -140,14 +124,6 @@ def _pool_gradient(sizes: tuple[int, ...]) -> Graph:
     return g.graph()
 
 
-def _filter_gradient(after: int) -> Graph:
-    """Return the gradient of a filter over one dim, padded by 1 before and so much after."""
-    g = GraphBuilder("filter", io_type=DataType.FLOAT)
-    x, dy = g.tensor("x", (2, 16, 32)), g.tensor("dy", (2, 16, 31 + after))
-    g.convolution_backward_filter(x, dy, (3,), padding=1, post_padding=after, virtual=False, name="dw")
-    return g.graph()
-
-
 def _integers(kind: DataType) -> Graph:
     """Return a convolution of INT8 into a type."""
     g = GraphBuilder("integers", io_type=DataType.INT8)
@@ -194,18 +170,6 @@ RANDOM_GRAPHS: tuple[Fault, ...] = (
         reproductions={"": lambda: _pool_gradient((15,))},
         unlike=lambda: _pool_gradient((7, 15)),
         cure=lambda: _pool_gradient((7, 15)),
-    ),
-    Fault(
-        "filter-gradient-over-one-dim",
-        what="the gradient of a filter over one dim in float32, with other padding before than after",
-        effect="engine 20, which is proposed first, is wrong by 16 % to 140 %",
-        fix="pad the image evenly, or take another engine, or float16",
-        source=_SOURCE,
-        evidence="measured with 9.19.0 on sm_90: 28 of 32 random problems",
-        graph=_filter_of_lines,
-        reproductions={"": lambda: _filter_gradient(2)},
-        unlike=lambda: _filter_gradient(1),
-        cure=lambda: _filter_gradient(1),
     ),
     Fault(
         "convolution-int8-into-int32",

@@ -86,11 +86,14 @@ def test_a_plan_is_destroyed_once_its_stream_is_past_it(pool: PlanPool, gpu: Tar
     gone = weakref.ref(held.plan)
     given = tensors(64)
     others = [exact(length, gpu) for length in (65, 66, 67)]
+    held.plan(given["q"], given["k"], given["v"], given["o"])  # loads the kernel, for which CUDA may wait for the GPU
+    torch.cuda.synchronize()
     torch.cuda._sleep(3_000_000_000)  # longer than a busy host takes for what follows
     held.plan(given["q"], given["k"], given["v"], given["o"])
     for number in range(3):
         pool.hold(number, others.pop)
     assert held.plan is None
+    assert not torch.cuda.current_stream().query()
     assert gone() is not None
     torch.cuda.synchronize()
     pool.hold(68, lambda: exact(68, gpu))

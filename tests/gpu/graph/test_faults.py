@@ -53,6 +53,7 @@ RIGHT = "agrees"
 ENDED = {  # how a kernel ends the CUDA context
     "ILLEGAL_ADDRESS": "illegal address",
     "ILLEGAL_INSTRUCTION": "illegal instruction",
+    "MISALIGNED_ADDRESS": "misaligned address",
     "EXECUTION_FAILED": "the kernel failed",
 }
 

@@ -149,6 +149,7 @@ def test_dense_and_decoding_compile_with_dynamic_shapes() -> None:
         assert error(decode(q, k_pages, v_pages, table, ints(many)).transpose(1, 2), want) < 2e-3
 
 
+@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")  # of torch, which makes its memory pool by one
 @pytest.mark.parametrize("policy", ["any", "adaptive"])
 def test_captured_by_torch_compile(policy: str) -> None:
     """Its warm-up, before the capture, accounts for all memory that is taken of torch's allocator and kept."""

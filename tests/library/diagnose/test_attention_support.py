@@ -33,7 +33,7 @@ ROWS = attention_rows()
 SAMPLE = 10
 CRASHING = "forward: fp8, bias"
 # Not options of a row: the size of the problem, its name, and a type no graph is written for yet.
-NOT_IN_ROWS = {"batch", "heads", "name"}
+NOT_IN_ROWS = {"batch", "heads", "name", "stats_log2"}
 
 
 def sample(version: str) -> list[str]:
