@@ -119,12 +119,26 @@ class Campaign:
             "families": {family: dict(counts) for family, counts in sorted(self.counts.items())},
             "unnamed failures": sum(not failure.get("faults") for failure in self.failures),
             "named failures": dict(Counter(f["faults"] for f in self.failures if f.get("faults")).most_common()),
-            "failures": [failure for failure in self.failures if not failure.get("faults")],
+            "failures": list(self._groups()),
             "covered": dict(sorted(self.cover.items())),
             "not covered": missing(self.cover),
             "engines": dict(self.engines.most_common()),
             "seconds by part": {name: round(spent, 1) for name, spent in self.seconds.items()},
         }
+
+    def _groups(self) -> Iterator[dict[str, Any]]:
+        """Yield failures that no fault names, those alike as one: how many, and the smallest form of the first."""
+        unnamed = [failure for failure in self.failures if not failure.get("faults")]
+        for alike, count in Counter(map(self._alike, unnamed)).most_common():
+            first = next(failure for failure in unnamed if self._alike(failure) == alike)
+            smallest = str(first.get("smallest", {}).get("text", ""))
+            yield {
+                "alike": alike,
+                "count": count,
+                "seed": first["seed"],
+                "words": str(first.get("words", ""))[:_TEXT],
+                "smallest": smallest,
+            }
 
     @staticmethod
     def _alike(failure: Mapping[str, Any]) -> str:

@@ -232,6 +232,8 @@ def test_records_are_counted() -> None:
     assert found["outside attention"] == {"graphs": 2, "accepted": 1, "compared": 1, "refused": 1}
     assert found["attention"]["differs"] == 1
     assert found["unnamed failures"] == 1
+    [group] = found["failures"]
+    assert (group["count"], group["seed"], group["smallest"]) == (1, 2, "o")
     assert found["covered"] == {"rank 3": 2}  # a refused graph covers nothing
     assert "differs: sdpa, seed 2, no known fault" in campaign.render()
     assert set(ATTENTION) <= set(FAMILIES)
