@@ -10,8 +10,8 @@ from typing import Any
 
 from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, GraphError, NotSupported, UsageError
 from ..execution.run import trial_run
-from ..generated.enums import DataType, HeurMode, Status
-from ..graph import Graph, GraphBuilder
+from ..generated.enums import DataType, DescriptorType, HeurMode, Status
+from ..graph import Graph, GraphBuilder, Operation
 from ..graph.attention.recognize import read_attention
 from ..graph.attention.shape_class import find_class
 from ..graph.faults import known_hazards
@@ -450,8 +450,9 @@ def _say_shapes(graph: Graph, target: Target) -> str:
 
     cuDNN is asked about the plan of the class as it was about the graph, without building.
     """
+    rope = {DescriptorType.OPERATION_ROPE_FWD, DescriptorType.OPERATION_ROPE_BWD}  # which no class has
     use = read_attention(graph)
-    if use is None:
+    if use is None or any(isinstance(op, Operation) and op.kind in rope for op in graph.ops):
         return ""
     if use.problem.ragged:
         return "one plan serves every batch and length up to its own"

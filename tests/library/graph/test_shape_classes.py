@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from cudnn_backend_py import attention, explain
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.versions.store import child_environment, find_installed
+from examples import rope_attention
 from tests.support.child import run_python
 from tests.support.shape_class_answers import CASES
 
@@ -94,3 +95,7 @@ def test_the_command_explain_asks_about_shapes() -> None:
     graph = Path(__file__).parents[3] / "examples" / "flash_forward.py"
     result = CliRunner().invoke(main, ["explain", str(graph), "--target", "h100", "--format", "json"])
     assert json.loads(result.output)["shapes"].startswith("one plan can serve every batch and length"), result.output
+
+
+def test_a_verdict_on_attention_with_other_operations_says_nothing_of_shapes() -> None:
+    assert explain(rope_attention.graph(), "h100", shapes=True).shapes == ""
