@@ -1,4 +1,4 @@
-"""``python -m tests.support.upgraded OLD NEW FILE``: 200 random graphs by two versions on a described H100, as a record."""
+"""``python -m tests.support.upgraded OLD NEW FILE``: a record of 200 random graphs by two versions, on an H100."""
 
 from __future__ import annotations
 
