@@ -187,7 +187,8 @@ def run(options: argparse.Namespace) -> None:
             torch.cuda.synchronize()
             torch.cuda.empty_cache()
             free, total = torch.cuda.mem_get_info()
-            points.append({"shapes": done, "gpu_bytes": total - free, **in_use()})
+            mine = torch.cuda.memory_reserved()  # what other processes take of the GPU is none of it
+            points.append({"shapes": done, "gpu_bytes": total - free, "torch_bytes": mine, **in_use()})
         if time.perf_counter() - begin > options.limit:
             break
     torch.cuda.synchronize()
