@@ -257,8 +257,10 @@ class _Process:
             self._last = self._read_until("{", limit_s)
         elif self._last == READY:
             return {self.way: {"not measured": "there was no time left"}}
+        if self._last.startswith("{"):  # nothing is left to do but to give memory back, which takes seconds
+            self.process.kill()
         code = self.process.wait()
-        if code or not self._last.startswith("{"):
+        if not self._last.startswith("{"):
             said = self._errors.read_text().strip().splitlines()
             return {self.way: {"not measured": f"the process ended with {code}: {said[-1] if said else ''}"}}
         found: dict[str, Any] = json.loads(self._last)
