@@ -295,8 +295,16 @@ def _ragged(direction: Any, cudnn: Any, handle: Any, key: tuple[Any, ...]) -> An
     _, b, s, total, h, d = key
     is_forward = direction == "forward"
     problem = Problem(
-        batch=b, heads=h, seq_q=s, head_dim=d, data_type=_BF16,
-        causal=True, padding=True, ragged=True, ragged_stats=True, stats=is_forward,
+        batch=b,
+        heads=h,
+        seq_q=s,
+        head_dim=d,
+        data_type=_BF16,
+        causal=True,
+        padding=True,
+        ragged=True,
+        ragged_stats=True,
+        stats=is_forward,
         max_total_seq_q=None if is_forward else total,
         max_total_seq_kv=None if is_forward else total,
     )

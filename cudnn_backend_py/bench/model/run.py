@@ -42,7 +42,7 @@ MAKERS: dict[str, tuple[str, ...]] = {
     "ours, adaptive": WAYS,
     "torch cudnn": WAYS,
     "ours, any": ("padded",),  # of packed tokens there is one plan anyway
-    "cudnn-frontend": ("padded",),
+    "cudnn-frontend": WAYS,
     "torch cudnn, nested": ("packed",),
     "ours, exact": WAYS,
     "torch plain": WAYS,
@@ -227,7 +227,7 @@ class _Process:
     """
 
     def __init__(self, maker: str, way: str, options: argparse.Namespace, folder: Path) -> None:
-        self.way, self._last = way, ""
+        self.way, self._last, self._is_late = way, "", False
         plans = folder / f"{maker} {way}".replace(" ", "-").replace(",", "")
         plans.mkdir(mode=0o700)
         self._errors = plans.with_suffix(".txt")
@@ -260,6 +260,8 @@ class _Process:
         if self._last.startswith("{"):  # nothing is left to do but to give memory back, which takes seconds
             self.process.kill()
         code = self.process.wait()
+        if self._is_late:
+            return {self.way: {"not measured": f"it took too long and was ended, its last line: {self._last!r}"}}
         if not self._last.startswith("{"):
             said = self._errors.read_text().strip().splitlines()
             return {self.way: {"not measured": f"the process ended with {code}: {said[-1] if said else ''}"}}
@@ -270,7 +272,12 @@ class _Process:
         """Return the line that begins so, or the last one of a process that ended."""
         answers = self.process.stdout
         assert answers is not None
-        timer = threading.Timer(max(0.0, limit_s), self.process.kill)
+
+        def end() -> None:
+            self._is_late = True
+            self.process.kill()
+
+        timer = threading.Timer(max(0.0, limit_s), end)
         timer.start()
         line = last = ""
         for line in iter(answers.readline, ""):
