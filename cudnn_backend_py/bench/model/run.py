@@ -33,7 +33,7 @@ from ..contenders import load_operators
 from ..judge import Accepted, judge, verdict_lines
 from ..tables import draw_bars
 
-__all__ = ["ACCEPTED", "add_options", "model_table", "run"]
+__all__ = ["ACCEPTED", "add_options", "draw_model", "model_table", "run"]
 
 WAYS = ("packed", "padded")
 # Makers, in the order they are measured, and the ways they train; the last two only where they are asked for.
@@ -175,7 +175,7 @@ def _cell(record: Figures, maker: str, way: str, epoch: str, what: str) -> str:
     return f"{value:.2f}" + (f" ({found['tokens_per_second']:,})" if what == "step" else "")
 
 
-def _draw(record: Figures, path: Path) -> None:
+def draw_model(record: Figures, path: Path) -> None:
     """Write a picture: tokens per second of each way to train and serve."""
     groups = {}
     for way in WAYS:
@@ -357,4 +357,4 @@ def run(options: argparse.Namespace) -> None:
     if options.output is None:
         print(text)
     if options.plot is not None:
-        _draw(record, options.plot)
+        draw_model(record, options.plot)

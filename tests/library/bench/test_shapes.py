@@ -13,6 +13,7 @@ from cudnn_backend_py.bench.judge import judge
 from cudnn_backend_py.bench.model import run as model
 from cudnn_backend_py.bench.shapes import DIRECTIONS
 from cudnn_backend_py.graph.attention.shape_class import grow
+from tests.support import speed_page
 
 
 def timing(median: float, spread: float = 0.1) -> dict[str, float]:
@@ -77,6 +78,10 @@ def test_the_grid_is_told_as_text() -> None:
     assert "| b1 | forward | **10.0** | 12.0 | `eng2_k24=7` |" in text
     assert "cuDNN 9.19.0, torch 2.11" in text
     assert grid.grid_table(record).row_count == 1
+
+
+def test_the_page_is_that_of_the_records() -> None:
+    assert speed_page.PAGE.read_text(encoding="utf-8") == speed_page.make_page()
 
 
 def test_classes_are_accepted_by_median_and_p90() -> None:
