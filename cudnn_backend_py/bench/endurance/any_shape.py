@@ -29,7 +29,6 @@ __all__ = ["ACCEPTED", "add_options", "classes_of", "new_shapes", "run"]
 
 HEADS, HEAD_DIM = 2, 64
 BATCHES, LENGTHS = 64, 2048
-BATCHES_BACKWARD = 16  # the classes of both passes are to find room in the pool
 CHECKPOINTS = 20
 COMPARED = 200  # more shapes, at most: as many as a tenth of the others
 SLOWEST = 5  # calls that are told one by one
@@ -38,15 +37,15 @@ OF_TORCH = 1000  # calls of torch's that are timed
 _PATIENCE_S = 120.0  # for all plans
 
 
-def new_shapes(count: int, seed: int = 0, batches: int = BATCHES) -> list[tuple[int, int]]:
+def new_shapes(count: int, seed: int = 0) -> list[tuple[int, int]]:
     """Return `count` different pairs of batch and length, fewer if there are not so many."""
-    every = list(product(range(1, batches + 1), range(1, LENGTHS + 1)))
+    every = list(product(range(1, BATCHES + 1), range(1, LENGTHS + 1)))
     return random.Random(seed).sample(every, min(count, len(every)))
 
 
-def classes_of(batches: int = BATCHES) -> list[tuple[int, int]]:
+def classes_of() -> list[tuple[int, int]]:
     """Return the batches and lengths that classes of such shapes are built for, the largest one first."""
-    sequences = {grow(batch, 1, 1).batch for batch in range(1, batches + 1)}
+    sequences = {grow(batch, 1, 1).batch for batch in range(1, BATCHES + 1)}
     lengths = {grow(1, seq, seq).q for seq in range(1, LENGTHS + 1)}
     return sorted(product(sequences, lengths), reverse=True)
 
@@ -58,8 +57,7 @@ class _Calls:
         import torch
 
         self.shapes, self.backward = shapes, backward
-        self.batches = BATCHES_BACKWARD if backward else BATCHES
-        size = self.batches * LENGTHS * HEADS * HEAD_DIM
+        size = BATCHES * LENGTHS * HEADS * HEAD_DIM
         self.memory = [torch.randn(size, device="cuda").to(torch.half) for _ in range(4)]
 
     def tensors(self, batch: int, seq: int) -> list[Any]:
@@ -152,7 +150,7 @@ def _build_classes(calls: _Calls) -> None:
     import torch
 
     for _ in range(4):  # only so many plans wait for the thread that builds them, and a class is taught when it runs
-        for batch, seq in classes_of(calls.batches):
+        for batch, seq in classes_of():
             calls(batch, seq)
             torch.cuda.synchronize()
         shared_pool().wait(_PATIENCE_S)
@@ -173,7 +171,7 @@ def run(options: argparse.Namespace) -> None:
     begin = time.perf_counter()
     _build_classes(calls)
     built_s = round(time.perf_counter() - begin, 1)
-    shapes = new_shapes(options.shapes + COMPARED, batches=calls.batches)
+    shapes = new_shapes(options.shapes + COMPARED)
     others = shapes[len(shapes) - min(COMPARED, len(shapes) // 10) :]
     shapes = shapes[: len(shapes) - len(others)][: options.shapes]
     begin = time.perf_counter()

@@ -12,6 +12,7 @@ from cudnn_backend_py.bench.endurance import any_shape, capture_soak
 from cudnn_backend_py.bench.judge import judge
 from cudnn_backend_py.bench.model import run as model
 from cudnn_backend_py.bench.shapes import DIRECTIONS
+from cudnn_backend_py.execution import plan_pool
 from cudnn_backend_py.graph.attention.shape_class import grow
 from tests.support import speed_page
 
@@ -57,8 +58,9 @@ def test_classes_of_new_shapes_begin_with_the_largest() -> None:
     assert len(set(shapes)) == len(shapes) == 100_000
     assert all(one <= most for shape in shapes for one, most in zip(shape, classes[0], strict=True))
     assert {(grow(b, s, s).batch, grow(b, s, s).q) for b, s in shapes} <= set(classes)
-    assert len(classes) < 100, "they find room in the pool"
-    assert len(any_shape.new_shapes(100_000, batches=4)) == 4 * any_shape.LENGTHS
+    assert 2 * len(classes) < plan_pool._MOST, "those of both passes find room in the pool"
+    most = any_shape.BATCHES * any_shape.LENGTHS
+    assert len(any_shape.new_shapes(most + 1)) == most
 
 
 # what is accepted, and how it is told
