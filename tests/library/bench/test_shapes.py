@@ -102,6 +102,14 @@ def test_memory_that_grows_is_not_accepted() -> None:
 
     good = {"first_call_ms": {"median": 0.1, "p99": 0.5}, "largest_relative_error": 2.6e-4, "points": points(0)}
     good["compared"] = 200
+    forward = passed(good, any_shape.ACCEPTED)
+    assert [name for name, found in forward.items() if found is None] == [
+        "host time of the first backward pass of a shape, median, ms",
+        "host time of the first backward pass of a shape, p99, ms",
+    ]
+    slow = passed(good | {"first_backward_ms": {"median": 0.16, "p99": 0.5}}, any_shape.ACCEPTED)
+    assert list(slow.values())[2:4] == [False, True]
+    good["first_backward_ms"] = {"median": 0.1, "p99": 0.5}
     assert set(passed(good, any_shape.ACCEPTED).values()) == {True}
     grown = passed(good | {"points": points(1 << 20)}, any_shape.ACCEPTED)
     assert [name for name, found in grown.items() if not found] == [
