@@ -234,6 +234,7 @@ class CudnnFrontend(Attention):
     """
 
     name = "cudnn-frontend"
+    _ones: Any = None  # lengths of queries that decode
 
     def __init__(self, folder: str | None = None) -> None:
         frontend, said = open_frontend(folder)
@@ -267,9 +268,11 @@ class CudnnFrontend(Attention):
 
     def cached(self, q: Any, layer: int, cache: Cache) -> Any:
         b, h, d = q.shape
+        if self._ones is None:
+            self._ones = torch.ones_like(cache.lengths)
         o, cudnn = torch.empty_like(q), self._frontend.cudnn
         numbers = {
-            "seq_len_q": torch.ones_like(cache.lengths),
+            "seq_len_q": self._ones,
             "seq_len_kv": cache.lengths,
             **{f"page_table_{name}": cache.table for name in "kv"},
         }
