@@ -611,7 +611,9 @@ def _gradients(
     rows, total = (
         g.tensor(name, (*HEADS[:3], size), T.FLOAT, scratch=True) for name, size in (("rows", 1), ("sum", 64))
     )
-    g.reduction(ReduceTensorOp.ADD, g.pointwise(P.MUL, do, o), rows.dims, out=rows)
+    # A factor writes the row sums to memory; without one 9.19 takes the graph and leaves the sums out.
+    sums = g.reduction(ReduceTensorOp.ADD, g.pointwise(P.MUL, do, o), rows.dims)
+    g.pointwise(P.MUL, sums, g.scalar(1.0), out=rows)
     ds = g.pointwise(P.MUL, g.pointwise(P.SUB, g.matmul(do, values), rows), p)
     if band:
         g.contract_band_matrix(
@@ -754,7 +756,7 @@ def kinds_table() -> str:
         f"{len(KINDS)} kinds: {len(found)} with a method, {len(INTERPRETED)} interpreted, {len(KINDS)} in JSON and the",
         f"log, {len(FRONTEND)} under a name of cudnn-frontend, {len(supported)} supported, {len(ran)} run on a GPU.",
         "",
-        f"| operation | builder | interpreter | JSON | log | cudnn-frontend | supported | {' | '.join(records)} |",
+        f"| operation | builder | interpreter | JSON | log | {' | '.join(('cudnn-frontend', 'supported', *records))} |",
         "|---" * (7 + len(records)) + "|",
     ]
     for kind in sorted(KINDS):
@@ -778,7 +780,7 @@ def graphs_table() -> str:
     """Return the table of the graphs that were asked about."""
     records = read_records()
     lines = [
-        f"| graph | operation | supported | refused with | {' | '.join(records)} |",
+        f"| graph | operation | {' | '.join(('supported', 'refused with', *records))} |",
         "|---" * (4 + len(records)) + "|",
     ]
     for name, case in BUILT.items():
