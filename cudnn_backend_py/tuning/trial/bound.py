@@ -10,6 +10,8 @@ roundoff of a type (2^-24 for float32, 2^-11 for float16), signs random and size
   are kept in: float32, but of 8-bit operands 14 bits (as measured of Hopper's tensor cores), of engines that say so
   float16. Nothing, if operands are whole numbers and no sum can leave A's exact ones;
 * operands of tensor cores that are wider than these take: u(TF32) = 2^-11, or that of the other operand's type;
+  one run more cuts float32 operands to TF32 toward 0, as engines do that leave the low bits to the tensor cores: all
+  products are smaller then, by 2^-10.5 in the mean, and how far that moves a result is added to its spread;
 * functions that are no single rounding (exp, tanh, division): 2^-20 of the result, 2^-22 of the argument, and what
   :data:`~cudnn_backend_py.graph.interpret.pointwise.APPROXIMATE` says;
 * denormal float32 numbers, which kernels may take for 0, are 0 in every other run.
@@ -133,8 +135,15 @@ def _is_float(data_type: DataType) -> bool:
     return data_type not in BOOLEAN_TYPES and not is_integer(data_type)
 
 
+def _cut_to_tf32(values: Numbers) -> Floats:
+    """Return float32 numbers without the 13 bits that TF32 has not; NaN and infinities stay what they are."""
+    held = np.asarray(values, np.float32)
+    cut = np.ascontiguousarray(held).view(np.uint32) & np.uint32(0xFFFFE000)
+    return np.where(np.isfinite(held), cut.view(np.float32), held).astype(np.float64)
+
+
 def _is_tf32(values: Floats) -> NDArray[np.bool_]:
-    return np.asarray((values.astype(np.float32).view(np.uint32) & 0x1FFF) == 0)
+    return np.asarray(_cut_to_tf32(values) == values.astype(np.float32))
 
 
 # what operations do
@@ -292,6 +301,8 @@ def _pool() -> Floats:
 class _Shaken(Run):
     """A run that rounds, and moves numbers as much as another right run might; one without noise moves nothing.
 
+    One that cuts has no noise, and takes the operands of products in TF32, toward 0.
+
     Attributes
     ----------
     written
@@ -305,10 +316,11 @@ class _Shaken(Run):
         arithmetic: Arithmetic,
         noise: np.random.Generator | None = None,
         sign: float = 1.0,
+        cuts: bool = False,
     ) -> None:
         super().__init__(graph, inputs, OPERATIONS, rounding=True, rng=dropout_mask)
         self.written: dict[int, Numbers] = {}
-        self._arithmetic, self._noise, self._sign = arithmetic, noise, sign
+        self._arithmetic, self._noise, self._sign, self._cuts = arithmetic, noise, sign, cuts
         self._copied = _copied_types(graph)
         self._current = _Rule()
         self._moved: dict[int, Numbers] = {}
@@ -317,10 +329,11 @@ class _Shaken(Run):
 
     def operation(self, op: Op) -> None:
         before = self._current, self._moved, self._factors
-        self._current = _rule(op, self._arithmetic, self._copied) if self._noise is not None else _Rule()
+        shakes = self._noise is not None or self._cuts
+        self._current = _rule(op, self._arithmetic, self._copied) if shakes else _Rule()
         self._moved = {}
         self._factors = {tensor.uid for port, tensor in op.ports() if port in _FACTORS}
-        if self._current.sums and self._is_exact(op):
+        if self._current.sums and not self._arithmetic.transformed and self._is_exact(op):
             self._current = _Rule(narrow=self._current.narrow)
         super().operation(op)
         self._current, self._moved, self._factors = before
@@ -328,11 +341,13 @@ class _Shaken(Run):
     def exact(self) -> Run:
         other = super().exact()
         assert isinstance(other, _Shaken)
-        other._noise, other._current = None, _Rule()
+        other._noise, other._cuts, other._current = None, False, _Rule()
         return other
 
     def read(self, tensor: Tensor) -> Numbers:
         values = super().read(tensor)
+        if self._cuts and self._is_tf32_operand(tensor):
+            return _cut_to_tf32(values)
         if self._noise is None or not _is_float(tensor.data_type):
             return values
         if tensor.uid not in self._moved:
@@ -364,6 +379,10 @@ class _Shaken(Run):
                 return False
             most *= max(1.0, float(np.abs(values).max(initial=0.0)))
         return most * self._current.sums * self._current.kept <= 0.5
+
+    def _is_tf32_operand(self, tensor: Tensor) -> bool:
+        narrow = self._current.narrow is _T.FLOAT
+        return narrow and tensor.uid in self._factors and tensor.data_type is _T.FLOAT
 
     def _draw(self, shape: tuple[int, ...]) -> Floats:
         """Return random numbers between 0.5 and 1, either sign."""
@@ -610,6 +629,7 @@ def expect(
                 difference = values - center[uid]
                 squares[uid] += np.where(np.isfinite(difference), np.square(difference), 0.0)
                 same[uid] &= _class(_rounded(values, kinds[uid]), uid in summed) == _class(stored[uid], uid in summed)
+    cut = _run(_Shaken(graph, inputs, allowed, cuts=True)) if _takes_tf32(graph, allowed) else center
     found = {}
     for tensor in {tensor.uid: tensor for tensor in graph.outputs}.values():
         if tensor.uid in unknown or is_unordered(tensor):
@@ -620,12 +640,27 @@ def expect(
         if use is not None and use.backward and _is_float(tensor.data_type):
             again = 2 * _roundoff(tensor.data_type) * np.abs(center[tensor.uid])  # dQ is rounded once more
             spread = np.hypot(spread, again)
+        with np.errstate(all="ignore"):
+            smaller = np.abs(cut[tensor.uid] - center[tensor.uid])
+        spread = spread + np.where(np.isfinite(smaller), smaller, 0.0)
         defined = _defined(graph, tensor, center[tensor.uid], same[tensor.uid])
         if use is not None and _is_float(tensor.data_type):
             defined &= np.isfinite(stored[tensor.uid])
         optional = _beyond_lengths(graph, tensor, inputs)
         found[tensor.name] = Expected(tensor, center[tensor.uid], spread, defined, optional, tensor.uid in summed)
     return found
+
+
+def _takes_tf32(graph: Graph, arithmetic: Arithmetic) -> bool:
+    """Return whether a product of float32 may be one of TF32."""
+    copied = _copied_types(graph)
+    return any(
+        tensor.data_type is _T.FLOAT and _rule(op, arithmetic, copied).narrow is _T.FLOAT
+        for op in graph.ops
+        if op.kind in _PRODUCTS
+        for port, tensor in op.ports()
+        if port in _FACTORS
+    )
 
 
 def _defined(graph: Graph, tensor: Tensor, center: Floats, same: NDArray[np.bool_]) -> NDArray[np.bool_]:
