@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Mapping
@@ -25,7 +26,7 @@ from ...target import Target
 from ..trial.bound import Arithmetic, Comparison, Expected, expect
 from ..trial.data import from_memory, in_memory, make_inputs
 
-__all__ = ["Asked", "Found", "ask", "judge_deviceless", "on_device"]
+__all__ = ["Asked", "Found", "ask", "is_context_lost", "judge_deviceless", "on_device"]
 
 Numbers = NDArray[Any]
 _ULP = {DataType.HALF: 2.0**-11, DataType.BFLOAT16: 2.0**-8, DataType.FP8_E4M3: 2.0**-4, DataType.FP8_E5M2: 2.0**-3}
@@ -59,18 +60,47 @@ class Found:
     ----------
     comparisons
         One for each output that something can be said of.
-    wrong
-        What is wrong, in words; empty if nothing is.
+    beyond
+        Names of tensors behind which memory was written.
     """
 
     comparisons: list[Comparison] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
+    beyond: list[str] = field(default_factory=list)
+
+    @property
+    def wrong(self) -> list[str]:
+        """What is wrong, in words; empty if nothing is."""
+        said = [str(one) for one in self.comparisons if not one.right]
+        return said + [f"{name}: memory behind it is written" for name in self.beyond]
+
+    @property
+    def tensors(self) -> list[str]:
+        """The outputs that are wrong, by name."""
+        return [one.output for one in self.comparisons if not one.right] + self.beyond
+
+    @property
+    def ways(self) -> set[str]:
+        """In which ways it is wrong: numbers, what is no number, memory behind a tensor."""
+        found = {
+            "number" if math.isfinite(one.got) and math.isfinite(one.wanted) else "no number"
+            for one in self.comparisons
+            if not one.right
+        }
+        return found | ({"memory"} if self.beyond else set())
 
 
-def ask(graph: Graph, target: Target, *, choice: random.Random | None = None, build: bool = True) -> Asked:
+def ask(
+    graph: Graph,
+    target: Target,
+    *,
+    choice: random.Random | None = None,
+    build: bool = True,
+    engine: int | None = None,
+) -> Asked:
     """Return the plan of a graph: of the first engine config that can be built, or of any where `choice` says which.
 
     A refusal is an answer, with cuDNN's words. Without `build` only the support check is asked, and the plan is None.
+    With `engine` all others are refused.
     """
     words = ""
     try:
@@ -84,7 +114,7 @@ def ask(graph: Graph, target: Target, *, choice: random.Random | None = None, bu
             words = _words(error)
             continue
         words = answer.answer.text.strip() or words
-        configs = list(answer.configs)
+        configs = [config for config in answer.configs if engine in (None, config.engine)]
         if choice is not None and len(configs) > 1 and choice.random() < 0.5:
             configs.insert(0, configs.pop(choice.randrange(len(configs))))
         for config in configs:
@@ -227,10 +257,7 @@ def _of_attention(
 
 def compare(expected: Mapping[str, Expected], results: Mapping[str, Numbers], beyond: list[str]) -> Found:
     """Return how results compare with what was expected of them."""
-    found = Found([item.compare(results[name]) for name, item in expected.items()])
-    found.wrong = [str(one) for one in found.comparisons if not one.right]
-    found.wrong += [f"{name}: memory behind it is written" for name in beyond]
-    return found
+    return Found([item.compare(results[name]) for name, item in expected.items()], beyond)
 
 
 def _inputs(graph: Graph, kind: str, seed: int) -> dict[str | int, Numbers]:
@@ -253,6 +280,17 @@ def judge_deviceless(graph: Graph, kind: str, seed: int) -> Found:
         # Beyond the largest number the one mode saturates, and the other does as cuDNN converts.
         expected[name] = replace(item, defined=item.defined & ~(np.abs(exact[name]) > largest(form)))
     return compare(expected, results, [])
+
+
+def is_context_lost(device: int) -> bool:
+    """Return whether a kernel of this process has failed: all that CUDA is asked for then fails, too."""
+    try:
+        with Memory(device) as memory:
+            memory.allocate(1)
+            memory.synchronize(0)
+    except CudnnBackendError:
+        return True
+    return False
 
 
 def on_device(plan: Plan, graph: Graph, kind: str, seed: int, arithmetic: Arithmetic) -> tuple[Found, dict[str, float]]:
