@@ -58,7 +58,9 @@ class _Worker:
         seconds = {"graph": time.perf_counter() - began}
         choice = random.Random(f"choice {asked['seed']}")
         kinds = [asked["data"]] if asked.get("data") else _kinds(asked["family"], choice)
-        ends = (fault.code for fault in known_hazards(graph, target.sm, target.library.version) if fault.step == "check")
+        ends = (
+            fault.code for fault in known_hazards(graph, target.sm, target.library.version) if fault.step == "check"
+        )
         say(about=_describe(graph), data=kinds, faults=", ".join(ends))  # of this process, before it can say more
         began = time.perf_counter()
         got = ask(graph, target, choice=choice, build=asked["build"] or target.is_live)
