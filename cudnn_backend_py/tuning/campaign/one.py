@@ -6,6 +6,7 @@ import math
 import random
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import CudnnBackendError, CudnnStatusError
-from ...execution.run import live_handle, variant_pack
-from ...generated.enums import DataType, DescriptorType
+from ...generated.enums import DescriptorType
 from ...graph import Graph, Tensor
 from ...graph.attention.recognize import read_attention
 from ...graph.formats import is_integer, largest, round_to
@@ -23,15 +23,15 @@ from ...native.cuda import Memory
 from ...plans.engine import EngineConfig, OperationGraph
 from ...plans.plan import Plan, build_plan
 from ...target import Target
-from ..trial.bound import Arithmetic, Comparison, Expected, expect
+from ..stage import Stage
+from ..trial.bound import Arithmetic, Comparison, Expected, expect, roundoff
 from ..trial.data import from_memory, in_memory, make_inputs
 
 __all__ = ["Asked", "Found", "ask", "is_context_lost", "judge_deviceless", "on_device"]
 
 Numbers = NDArray[Any]
-_ULP = {DataType.HALF: 2.0**-11, DataType.BFLOAT16: 2.0**-8, DataType.FP8_E4M3: 2.0**-4, DataType.FP8_E5M2: 2.0**-3}
 HOSTILE = 8.0  # how many times wider the bound of hostile data is: terms of very different sizes
-_GUARD, _MARK = 512, 0xA5  # bytes behind each tensor that nobody may write
+_GUARD = 512  # bytes behind each tensor that nobody may write
 
 
 @dataclass
@@ -141,38 +141,33 @@ def run(plan: Plan, inputs: Mapping[str | int, Numbers]) -> tuple[dict[str, Numb
     CudnnBackendError
         ``cuda-driver`` if a kernel failed: the context of this process is lost.
     """
-    handle = live_handle(plan)
-    written = {tensor.uid for tensor in plan.graph.outputs}
-    held = _in_place(plan.graph, inputs)
-    with Memory(handle.device or 0) as memory:
-        placed: dict[str | int, Any] = {}
-        spans: dict[int, tuple[Tensor, int]] = {}
-        for tensor in plan.graph.variant_pack_tensors:
-            if tensor.by_value:
-                if tensor.uid in inputs:
-                    placed[tensor.uid] = inputs[tensor.uid].reshape(-1)[0].item()
-                continue
-            image = _image(tensor, held.get(tensor.uid) if tensor.uid in written else inputs.get(tensor.uid))
-            spans[tensor.uid] = (tensor, image.size)
-            placed[tensor.uid] = memory.copy_in(np.concatenate([image, np.full(_GUARD, _MARK, np.uint8)]))
-        pack = variant_pack(plan, placed, workspace_ptr=memory.allocate(plan.workspace_bytes))
-        plan.descriptor.execute(handle, pack.descriptor)
-        memory.synchronize(handle.stream)
-        results: dict[str, Numbers] = {}
-        beyond: list[str] = []
-        for uid, (tensor, size) in spans.items():
-            back = np.empty(size + _GUARD, np.uint8)
-            memory.copy_out(placed[uid], back)
-            if (back[size:] != _MARK).any():
-                beyond.append(tensor.name)
-            if uid in written:
-                results[tensor.name] = _numbers(tensor, back[:size])
-    return results, beyond
+    graph = plan.graph
+    written = {tensor.uid for tensor in graph.outputs}
+    held: dict[str | int, Numbers] = dict(inputs)
+    held.update(_in_place(graph, inputs))
+    placed: dict[int, Any] = {}
+    for tensor in graph.variant_pack_tensors:
+        if not tensor.by_value:
+            placed[tensor.uid] = _image(tensor, held.get(tensor.uid))
+        elif tensor.uid in held:
+            placed[tensor.uid] = held[tensor.uid].reshape(-1)[0].item()
+    stage = Stage(graph, plan.target, inputs=placed, guard_bytes=_GUARD)
+    try:
+        stage.run(plan, stage.pack(plan))
+        results = {
+            tensor.name: from_memory(tensor, stage.read(tensor))
+            for tensor in graph.variant_pack_tensors
+            if tensor.uid in written
+        }
+        return results, stage.overwritten()
+    finally:
+        with suppress(CudnnBackendError):  # where the context is lost, freeing fails too, and says nothing new
+            stage.close()
 
 
-def _in_place(graph: Graph, inputs: Mapping[str | int, Numbers]) -> dict[int, Numbers]:
+def _in_place(graph: Graph, inputs: Mapping[str | int, Numbers]) -> dict[str | int, Numbers]:
     """Return what outputs hold before: what a concatenation finds in the memory of its result already."""
-    found = {}
+    found: dict[str | int, Numbers] = {}
     for op in graph.ops:
         fields = op.parameters()
         index = fields.get("inplace_index")
@@ -198,11 +193,6 @@ def _image(tensor: Tensor, numbers: Numbers | None) -> NDArray[np.uint8]:
         return image
     held = np.ascontiguousarray(in_memory(tensor, numbers)).reshape(-1).view(np.uint8)
     return held if held.size > image.size else np.concatenate([held, image[held.size :]])
-
-
-def _numbers(tensor: Tensor, image: NDArray[np.uint8]) -> Numbers:
-    kind = in_memory(tensor, np.zeros(tensor.dims)).dtype
-    return from_memory(tensor, np.ascontiguousarray(image).view(kind))
 
 
 def expectation(
@@ -246,7 +236,7 @@ def _of_attention(
     for name, item in expected.items():
         spread, defined = 2 * item.spread, item.defined
         if backward:
-            spread = spread + floor + np.abs(np.nan_to_num(item.center)) * _ULP.get(item.tensor.data_type, 0.0)
+            spread = spread + floor + np.abs(np.nan_to_num(item.center)) * roundoff(item.tensor.data_type)
         for length, names in _ROWS.items():
             if name in names and length in tensors and item.tensor.ragged_offset is None:
                 rows = np.arange(item.tensor.dims[2]).reshape(1, 1, -1, 1)
