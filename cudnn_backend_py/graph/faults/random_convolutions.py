@@ -308,7 +308,7 @@ def _unpooled(*given: str) -> Graph:
     """Return the gradient of a max pool from its index, or its image and its result."""
     g, dims, less = GraphBuilder("unpooled", io_type=_T.HALF), (2, 32, 7, 13), (2, 32, 3, 6)
     ports = {"idx": (less, _T.INT8), "x": (dims, _T.HALF), "y": (less, _T.HALF)}
-    held = {name: g.tensor(name, *ports[name], strides="channels_last") for name in given}
+    held: dict[str, Any] = {name: g.tensor(name, *ports[name], strides="channels_last") for name in given}
     dy = g.tensor("dy", less, strides="channels_last")
     g.resample_backward(_R.MAXPOOL, dy, 3, stride=2, dims=dims, **held, virtual=False, name="dx")
     return g.graph()
