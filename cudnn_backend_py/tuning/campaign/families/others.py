@@ -30,9 +30,13 @@ def resample(d: Draw) -> None:
     d.set_types({_T.HALF: 5, _T.BFLOAT16: 3, _T.FLOAT: 4, _T.INT8: 0.3})
     spatial = d.weighted({2: 6, 3: 1.5, 1: 0.3})
     d.set_layout({"last": 7, "packed": 2}, spatial + 2)
-    mode = d.weighted({_S.MAXPOOL: 4, _S.AVGPOOL_INCLUDE_PADDING: 3, _S.AVGPOOL_EXCLUDE_PADDING: 3, _S.BILINEAR: 0.4})
+    modes = {_S.MAXPOOL: 4, _S.AVGPOOL_INCLUDE_PADDING: 3, _S.AVGPOOL_EXCLUDE_PADDING: 3, _S.BILINEAR: 0.4}
+    mode = d.weighted({**modes, _S.NEAREST: 0.1})  # which no engine of Hopper has
     n, c = d.pick(1, 2, 4), d.pick(8, 16, 32, 64)
     sizes = tuple(d.between(4, 8) if spatial == 3 else d.between(4, 16) for _ in range(spatial))
+    if mode is _S.NEAREST:
+        d.g.resample(mode, d.tensor("x", (n, c, *sizes)), 2, stride=Fraction(1, 2), virtual=False)
+        return
     if mode is _S.BILINEAR:
         half = Fraction(1, 2)
         d.g.resample(mode, d.tensor("x", (n, c, *sizes)), 2, stride=half, padding=half, post_padding=1, virtual=False)
@@ -64,7 +68,7 @@ def resample(d: Draw) -> None:
     given: dict[str, Any] = {}
     if mode is _S.MAXPOOL and last:
         given = {"idx": d.tensor("idx", less, _T.INT8)}
-    elif mode is _S.MAXPOOL or (not last and d.chance(0.5)):
+    elif not last:  # which cuDNN takes without them, too, and then does not run
         given = {"x": d.tensor("x", whole), "y": d.tensor("y", less)}
     d.g.resample_backward(mode, dy, window, dims=whole, **sides, **given, **d.memory(whole))
 
