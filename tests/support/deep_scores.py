@@ -14,6 +14,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -194,17 +195,19 @@ def _compared(case: Deep, graph: Graph, plan: Any, level: float) -> str:
 # many
 
 
-def run_many(cases: Iterable[Deep], workers: int = WORKERS) -> Iterator[dict[str, Any]]:
-    """Yield what the cases do, a few in each child process, which a failing kernel may cost."""
-    todo = list(cases)
+def run_many(cases: Iterable[Deep], workers: int = WORKERS, seconds: float = 1e9) -> Iterator[dict[str, Any]]:
+    """Yield what the cases do, a few in each child process, which a failing kernel may cost; none is begun later."""
+    todo, until = list(cases), time.monotonic() + seconds
     parts = [todo[start : start + _FEW] for start in range(0, len(todo), _FEW)]
     with ThreadPoolExecutor(workers) as pool:
-        for found in pool.map(_in_children, parts):
+        for found in pool.map(lambda part: _in_children(part, until), parts):
             yield from found
 
 
-def _in_children(cases: list[Deep]) -> list[dict[str, Any]]:
+def _in_children(cases: list[Deep], until: float) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
+    if time.monotonic() > until:
+        return found
     threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     while len(found) < len(cases):
         left = json.dumps([astuple(case) for case in cases[len(found) :]])
@@ -242,6 +245,7 @@ def main() -> None:
     parser.add_argument("--cases", help="as JSON, for a child")
     parser.add_argument("--every", type=int, default=1, help="only each n-th case")
     parser.add_argument("--workers", type=int, default=WORKERS)
+    parser.add_argument("--seconds", type=float, default=1e9, help="when to begin no more of them")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", FaultWarning)
     target = open_target()
@@ -254,7 +258,7 @@ def main() -> None:
         return
     cases = deep_cases(target.library.version)[:: arguments.every]
     target.close()
-    record = to_record(list(run_many(cases, arguments.workers)))
+    record = to_record(list(run_many(cases, arguments.workers, arguments.seconds)))
     write_record(record, arguments.record)
     print(json.dumps({key: record[key] for key in ("outcomes", "named", "engines")}))
 
