@@ -126,7 +126,11 @@ def run(plan: Plan, inputs: Mapping[str | int, Numbers]) -> tuple[dict[str, Numb
             spans[tensor.uid] = (tensor, image.size)
             placed[tensor.uid] = memory.copy_in(np.concatenate([image, np.full(_GUARD, _MARK, np.uint8)]))
         pack = variant_pack(plan, placed, workspace_ptr=memory.allocate(plan.workspace_bytes))
-        plan.descriptor.execute(handle, pack.descriptor)
+        try:
+            plan.descriptor.execute(handle, pack.descriptor)
+        except CudnnStatusError:
+            memory.synchronize(handle.stream)  # a kernel launched before what was refused may have failed
+            raise
         memory.synchronize(handle.stream)
         results: dict[str, Numbers] = {}
         beyond: list[str] = []
