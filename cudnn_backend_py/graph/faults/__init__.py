@@ -6,7 +6,7 @@ from ...system.version import VersionTuple
 from .. import Graph
 from ..attention.recognize import read_attention
 from .fault import Fault, Form, Reproduction, Sharing, Use
-from .find import HAZARDS, FaultWarning, check_hazards, find_faults, find_hazards, warn_of
+from .find import HAZARDS, FaultWarning, check_hazards, find_faults, find_hazards, name_failure, warn_of
 from .table import FAULTS, MEASURED
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "find_faults",
     "find_hazards",
     "known_hazards",
+    "name_failure",
     "warn_of",
 ]
 

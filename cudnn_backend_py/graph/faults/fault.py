@@ -59,8 +59,8 @@ class Fault:
         What was measured for this package; empty for what others reported.
     attention, graph
         The condition, one of the two: on attention, which pattern matching finds in any graph; or on the graph itself.
-    versions, sm
-        Where it holds; the architectures are those it was seen on, none if it is bound to none.
+    versions, sm, engines
+        Where it holds; the architectures and engines are those it was seen on, none if it is bound to none.
     depends_on
         What no graph shows and decides when it runs, such as lengths of 0 or what ran before; empty for most.
     refused
@@ -83,6 +83,7 @@ class Fault:
     evidence: str = ""
     versions: Window = field(default_factory=Window)
     sm: tuple[int, ...] = ()
+    engines: tuple[int, ...] = ()
     attention: Callable[[Use], bool] | None = None
     graph: Callable[[Graph], bool] | None = None
     depends_on: str = ""

@@ -54,7 +54,7 @@ def _number(op: Pointwise, name: str) -> float:
 
 
 def _erf(x: Floats) -> Floats:
-    return np.asarray(np.frompyfunc(math.erf, 1, 1)(x), dtype=np.float64)
+    return np.asarray(np.frompyfunc(math.erf, 1, 1)(x), dtype=x.dtype)
 
 
 def _sigmoid(x: Floats) -> Floats:
@@ -228,7 +228,8 @@ def run_pointwise(run: Run, op: Pointwise) -> None:
     else:
         computed = np.asarray(_compute(run, op))
     if run.rounding:
-        computed = _converted(_computed(run, np.asarray(computed, np.float64), op), out.data_type)
+        exact = run.computed(op, np.asarray(computed, np.float64))
+        computed = _converted(_computed(run, exact, op), out.data_type)
     run.write(out, np.broadcast_to(computed, out.dims))
 
 
