@@ -670,6 +670,8 @@ def expect(
         if use is not None and use.backward and _is_float(tensor.data_type):
             again = 2 * roundoff(tensor.data_type) * np.abs(center[tensor.uid])  # dQ is rounded once more
             spread = np.hypot(spread, again)
+        if use is not None and tensor.name == "max":  # kept in units of log 2: two factors, each rounded, and both ways
+            spread = spread + 2.0**-22 * np.abs(center[tensor.uid])
         defined = _defined(graph, tensor, center[tensor.uid], same[tensor.uid])
         if use is not None and _is_float(tensor.data_type):
             defined &= np.isfinite(stored[tensor.uid])

@@ -1,7 +1,7 @@
 """O and the statistics that a backward pass of attention reads, as the forward pass before it writes them.
 
-Made-up ones would be no softmax: exp(scores - stats) would grow beyond every type. They are computed with the operations
-of the backward graph itself, so that every mask, bound and modifier counts as that graph has it.
+Made-up ones would be no softmax: exp(scores - stats) would grow beyond every type. They are computed with the
+operations of the backward graph itself, so that every mask, bound and modifier counts as that graph has it.
 """
 
 from __future__ import annotations
