@@ -19,7 +19,7 @@ from .arithmetic import align, below, matmul
 from .layout import dequantize, pages
 from .run import Handler, Numbers, Run
 
-__all__ = ["OPERATIONS", "attend"]
+__all__ = ["OPERATIONS", "attend", "hidden"]
 
 Floats = NDArray[np.float64]
 _BLOCK = 128  # rows and columns of a block of the block mask
@@ -335,7 +335,14 @@ def run_sdpa_backward(run: Run, op: Operation) -> None:
         if name in op.fields:
             dims = op.fields[name].dims
             axes = tuple(axis for axis, dim in enumerate(dims) if dim == 1)
+            if name == "dbias":  # its terms lie in memory before the sum
+                values = run.round_to_type(values, op.fields[name].data_type)
             run.write(op.fields[name], values.sum(axis=axes, keepdims=True))
+
+
+def hidden(run: Run, op: Operation) -> NDArray[np.bool_]:
+    """Return which scores of a forward pass are masked, by its sub-graph, its blocks or the lengths."""
+    return np.asarray(_scores(run.exact(), op).masked == -np.inf)
 
 
 def attend(run: Run, op: Operation) -> tuple[Floats, Floats]:

@@ -40,7 +40,8 @@ from cudnn_backend_py.graph.faults import FAULTS, Fault, operations
 from cudnn_backend_py.graph.faults.random_graphs import RANDOM_GRAPHS
 from cudnn_backend_py.graph.formats import decode, encode, round_to
 from cudnn_backend_py.graph.interpret import interpret
-from cudnn_backend_py.tuning.campaign.one import ask, on_device
+from cudnn_backend_py.tuning.campaign.one import ask, on_device, run
+from cudnn_backend_py.tuning.trial.data import make_inputs
 from examples import attention_hazards
 from tests.support.child import ROOT, run_python
 from tests.support.faults import graph_of
@@ -258,12 +259,21 @@ def compiled(which: str) -> str:
     return f"no plan of {len(configs)} engine configs compiles"
 
 
-def as_compared(graph: Graph) -> str:
-    """Made-up data through cuDNN, compared as a campaign of random graphs does."""
+def as_compared(graph: Graph, kind: str = "uniform") -> str:
+    """Made-up data through cuDNN, compared as a campaign of random graphs does; hostile data have an empty sequence."""
     asked = ask(graph, open_target())
     assert asked.plan is not None
-    found, _ = on_device(asked.plan, graph, "uniform", 0, asked.arithmetic())
+    found, _ = on_device(asked.plan, graph, kind, 0, asked.arithmetic())
     return "; ".join(found.wrong) or RIGHT
+
+
+def mask_drawn(which: str) -> str:
+    """The random numbers that a forward pass writes."""
+    graph = row_graph("dropout-distribution", which)
+    asked = ask(graph, open_target())
+    assert asked.plan is not None
+    results, _ = run(asked.plan, make_inputs(graph))
+    return RIGHT if results["rng_dump"].any() else "every number is 0"
 
 
 RUNS: dict[str, Callable[[], str]] = {
@@ -284,6 +294,17 @@ RUNS: dict[str, Callable[[], str]] = {
     "bilinear-16-bits:cure": lambda: compiled("cure"),
     **{row.code: partial(as_compared, graph_of(row.reproductions[""])) for row in RANDOM_GRAPHS},
     **{f"{row.code}:cure": partial(as_compared, graph_of(row.cure)) for row in RANDOM_GRAPHS},
+    "backward-row-sums": lambda: as_compared(row_graph("backward-row-sums", "")),
+    "backward-row-sums:half": lambda: as_compared(row_graph("backward-row-sums", "half")),
+    "backward-row-sums:cure": lambda: as_compared(row_graph("backward-row-sums", "cure")),
+    "scale-not-above-0": lambda: as_compared(row_graph("scale-not-above-0", "")),
+    "scale-not-above-0:zero": lambda: as_compared(row_graph("scale-not-above-0", "zero")),
+    "scale-not-above-0:cure": lambda: as_compared(row_graph("scale-not-above-0", "cure")),
+    "dropout-distribution": lambda: mask_drawn(""),
+    "dropout-distribution:normal": lambda: mask_drawn("normal"),
+    "dropout-distribution:cure": lambda: mask_drawn("cure"),
+    "fp8-ragged-no-query": lambda: as_compared(row_graph("fp8-ragged-no-query", ""), "hostile"),
+    "fp8-ragged-no-query:cure": lambda: as_compared(row_graph("fp8-ragged-no-query", "cure"), "hostile"),
     # what others report, or refuse without saying why: not known to show here
     "depthwise-sequence-of-shapes": several_depthwise,
     "matmul-with-gaps": lambda: as_interpreted(row_graph("matmul-with-gaps", ""), 11),
