@@ -611,9 +611,8 @@ def _gradients(
     rows, total = (
         g.tensor(name, (*HEADS[:3], size), T.FLOAT, scratch=True) for name, size in (("rows", 1), ("sum", 64))
     )
-    # A factor writes the row sums to memory; without one 9.19 takes the graph and leaves the sums out.
     sums = g.reduction(ReduceTensorOp.ADD, g.pointwise(P.MUL, do, o), rows.dims)
-    g.pointwise(P.MUL, sums, g.scalar(1.0), out=rows)
+    g.pointwise(P.MUL, sums, g.scalar(1.0), out=rows)  # without a factor cuDNN leaves the rows unwritten
     ds = g.pointwise(P.MUL, g.pointwise(P.SUB, g.matmul(do, values), rows), p)
     if band:
         g.contract_band_matrix(

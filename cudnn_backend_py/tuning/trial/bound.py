@@ -49,6 +49,7 @@ from ...graph.data_types import BOOLEAN_TYPES, DATA_TYPES, FP8_TYPES, HALF_TYPES
 from ...graph.formats import is_integer, largest, round_to
 from ...graph.interpret import OPERATIONS
 from ...graph.interpret.arithmetic import below
+from ...graph.interpret.attention import hidden
 from ...graph.interpret.pointwise import APPROXIMATE, BACKWARD, BOUNDS
 from ...graph.interpret.run import Run
 from ...graph.philox import dropout_mask
@@ -647,7 +648,8 @@ def expect(
     allowed = arithmetic or Arithmetic()
     if use is not None and use.backward and use.problem.deterministic:
         allowed = dataclasses.replace(allowed, stored_sums=True)
-    center = _run(_Shaken(graph, inputs, allowed))
+    first = _Shaken(graph, inputs, allowed)
+    center = _run(first)
     stored = {tensor.uid: _rounded(center[tensor.uid], tensor.data_type) for tensor in graph.outputs}
     squares = {uid: np.zeros(values.shape) for uid, values in center.items()}
     same = {uid: np.ones(values.shape, np.bool_) for uid, values in center.items()}
@@ -670,10 +672,12 @@ def expect(
         if use is not None and use.backward and _is_float(tensor.data_type):
             again = 2 * roundoff(tensor.data_type) * np.abs(center[tensor.uid])  # dQ is rounded once more
             spread = np.hypot(spread, again)
+        if use is not None and tensor.name == "max":  # kept in units of log 2: two factors, each rounded, and both ways
+            spread = spread + 2.0**-22 * np.abs(center[tensor.uid])
         defined = _defined(graph, tensor, center[tensor.uid], same[tensor.uid])
         if use is not None and _is_float(tensor.data_type):
             defined &= np.isfinite(stored[tensor.uid])
-        optional = _beyond_lengths(graph, tensor, inputs)
+        optional = _beyond_lengths(graph, tensor, inputs) | _not_drawn(first, tensor)
         found[tensor.name] = Expected(tensor, center[tensor.uid], spread, defined, optional, tensor.uid in summed)
     return found
 
@@ -704,6 +708,28 @@ def _beyond_lengths(graph: Graph, tensor: Tensor, inputs: Mapping[str | int, Arr
             if held is not None:
                 found |= ~below(tensor.dims, tensor.rank + axis, np.asarray(held))
     return found
+
+
+def _not_drawn(run: _Shaken, tensor: Tensor) -> NDArray[np.bool_]:
+    """Return where a random mask may stay as it was: kernels of attention skip tiles in which all scores are masked."""
+    none = np.zeros(1, np.bool_)
+    for op in run.graph.ops:
+        if isinstance(op, Operation) and op.kind is _D.OPERATION_SDPA_FWD:
+            dump = op.fields.get("dropout_rng_dump")
+            if dump is not None and dump.uid == tensor.uid:
+                return hidden(run, op)
+    if not any(op.kind is _D.OPERATION_RNG and tensor.uid in _uids(op.outputs()) for op in run.graph.ops):
+        return none
+    for op in run.graph.ops:
+        if isinstance(op, Pointwise) and op.x is not None and op.b is not None:
+            pair = {op.x.uid: op.b, op.b.uid: op.x}
+            if tensor.uid in pair and pair[tensor.uid].dims == tensor.dims:
+                return np.asarray(~(run.read(pair[tensor.uid]) > 0))  # probabilities
+    return none
+
+
+def _uids(tensors: Mapping[str, Tensor]) -> set[int]:
+    return {tensor.uid for tensor in tensors.values()}
 
 
 def _leaves_gaps(graph: Graph, tensor: Tensor) -> bool:
