@@ -566,7 +566,7 @@ def _pages(g: GraphBuilder) -> None:
 def _rope(g: GraphBuilder) -> None:
     q, k, v = (g.tensor(name, HEADS, strides=(4 * 128 * 64, 64, 4 * 64, 1)) for name in "qkv")
     angles = g.tensor("angles", (128, 1, 1, 64), T.FLOAT)
-    turned = (g.rope_forward(item, angles, data_type=T.BFLOAT16) for item in (q, k))
+    turned = (g.rope_forward(item, angles, strides=item.strides, data_type=T.BFLOAT16, **OUT) for item in (q, k))
     g.sdpa_forward(*turned, v, scale=0.125, **OUT)
 
 
@@ -574,8 +574,8 @@ def _rope(g: GraphBuilder) -> None:
 def _rope_backward(g: GraphBuilder) -> None:
     layout = {"strides": (4 * 128 * 64, 64, 4 * 64, 1)}
     q, k, v, o, do = (g.tensor(name, HEADS, **layout) for name in ("q", "k", "v", "o", "do"))  # type: ignore[arg-type]
-    stats, inside = g.tensor("stats", (2, 4, 128, 1), T.FLOAT), {"virtual": True}
-    made = g.sdpa_backward(q, k, v, o, do, stats, scale=0.125, dq=inside, dk=inside)
+    stats = g.tensor("stats", (2, 4, 128, 1), T.FLOAT)
+    made = g.sdpa_backward(q, k, v, o, do, stats, scale=0.125)  # all in memory: engines write dQ and dK there first
     angles = g.tensor("angles", (128, 1, 1, 64), T.FLOAT)
     for gradient in (made.dq, made.dk):
         g.rope_backward(gradient, angles, **OUT)
@@ -611,7 +611,8 @@ def _gradients(
     rows, total = (
         g.tensor(name, (*HEADS[:3], size), T.FLOAT, scratch=True) for name, size in (("rows", 1), ("sum", 64))
     )
-    g.reduction(ReduceTensorOp.ADD, g.pointwise(P.MUL, do, o), rows.dims, out=rows)
+    sums = g.reduction(ReduceTensorOp.ADD, g.pointwise(P.MUL, do, o), rows.dims)
+    g.pointwise(P.MUL, sums, g.scalar(1.0), out=rows)  # engines take a factor to be there, as dropout has it
     ds = g.pointwise(P.MUL, g.pointwise(P.SUB, g.matmul(do, values), rows), p)
     if band:
         g.contract_band_matrix(
