@@ -15,7 +15,7 @@ from cudnn_backend_py.graph import attention
 from cudnn_backend_py.tuning.campaign.reduce import reduce_failure
 from cudnn_backend_py.tuning.trial import Trial, run_graph
 from cudnn_backend_py.tuning.trial.data import KINDS
-from cudnn_backend_py.tuning.trial.reproduce import from_word
+from cudnn_backend_py.tuning.trial.reproduce import PREFIX, from_word
 from cudnn_backend_py.tuning.trial.runner import Runner
 from tests.support.built import BUILT
 from tests.support.figures import add_figure
@@ -79,7 +79,9 @@ def is_wrong(graph: Graph, data: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("family", "kind"), [(name, kind) for name, (*_, kinds) in CASES.items() for kind in kinds], ids=str
+    ("family", "kind"),
+    [(name, kind) for name, (*_, kinds) in CASES.items() for kind in kinds],
+    ids=lambda value: getattr(value, "name", str(value)),
 )
 def test_a_wrong_scale_of_every_family_and_type_is_found_and_made_small(family: str, kind: DataType) -> None:
     """The interpreter has a wrong scale in one operation; cuDNN is right, and what is left has the operation."""
@@ -105,9 +107,9 @@ def test_a_wrong_scale_of_every_family_and_type_is_found_and_made_small(family: 
 def test_a_failed_config_is_reproduced_by_its_line() -> None:
     trial = run_graph(scaled(1.0), configs="all", time=False)
     config = trial.configs[-1]
-    words = shlex.split(config.reproduce)
-    assert from_word(words[2]) == scaled(1.0)
-    again = run_graph(from_word(words[2]), configs=config.tag, time=False)
+    (word,) = (word for word in shlex.split(config.reproduce) if word.startswith(PREFIX))
+    assert from_word(word) == scaled(1.0)
+    again = run_graph(from_word(word), configs=config.tag, time=False)
     assert again.configs[0].comparisons == config.comparisons
 
 
