@@ -13,6 +13,7 @@ roundoff of a type (2^-24 for float32, 2^-11 for float16), signs random and size
 * functions that are no single rounding (exp, tanh, division): 2^-20 of the result, 2^-22 of the argument, but of
   quotients and roots of the result alone, and what
   :data:`~cudnn_backend_py.graph.interpret.pointwise.APPROXIMATE` says;
+* a computed 0 from which the gradient of a ReLU is taken, to either side: fused kernels have another sum there;
 * denormal float32 numbers, which kernels may take for 0, are 0 in every other run.
 
 The runs come in pairs with opposite signs, so that a comparison near its edge falls to both sides. ``spread`` is four
@@ -153,6 +154,7 @@ class _Rule:
     narrow: DataType | None = None  # operands of tensor cores become this
     sums: int = 0  # of so many products, 0 if it is none
     kept: float = 2.0**-24  # roundoff of what sums are kept in
+    kink: bool = False  # at 0, where a number that is computed may lie to either side
 
 
 _MOVES = {
@@ -176,6 +178,8 @@ _BY_TANH = {_P.TANH_FWD, _P.TANH_BWD, _P.SIGMOID_FWD, _P.SIGMOID_BWD, _P.SWISH_F
 
 
 def _pointwise_rule(op: Pointwise) -> _Rule:
+    if op.mode is _P.RELU_BWD:
+        return _Rule(kink=True)
     if op.mode in _ROUNDED:
         scaled = any(factor not in (None, 1.0) for factor in (op.alpha1, op.alpha2))
         return _Rule(read=2.0**-23) if scaled else _Rule()
@@ -398,8 +402,12 @@ class _Shaken(Run):
             else:
                 roundoff, held = _roundoff(rule.narrow), round_to(values, rule.narrow) == values
             moved = np.where(held, moved, moved * (1 + roundoff * self._draw(moved.shape)))
+            if rule.narrow is not _T.FLOAT and self._sign < 0:  # and infinite where they are beyond its largest
+                moved = np.where(np.abs(moved) > largest(rule.narrow), np.copysign(np.inf, moved), moved)
         if self._sign < 0 and tensor.data_type is not _T.DOUBLE:
             moved = np.where(np.abs(moved) < _TINY, 0.0, moved)
+        if rule.kink and tensor.virtual:
+            moved = np.where(moved == 0, 2 * _TINY * self._draw(moved.shape), moved)
         return moved
 
     def _move_written(self, values: Floats, tensor: Tensor) -> Floats:
@@ -668,7 +676,14 @@ def _bias(graph: Graph, arithmetic: Arithmetic) -> float:
     """Return how much all of a result may be off to one side: sums may be cut, and so may operands to TF32."""
     copied = _copied_types(graph)
     rules = [_rule(op, arithmetic, copied) for op in graph.ops]
-    return sum(rule.written + (2 * 2.0**-10 if rule.narrow is _T.FLOAT else 0.0) for rule in rules)
+    found = sum(rule.written for rule in rules)
+    for op, rule in zip(graph.ops, rules, strict=True):
+        factors = [tensor for port, tensor in op.inputs().items() if port in _FACTORS]
+        if rule.narrow is _T.FLOAT:
+            found += 2 * 2.0**-10
+        elif rule.narrow is not None and any(t.data_type is _T.FLOAT and t.uid not in copied for t in factors):
+            found += _roundoff(rule.narrow)  # operands that are equal are rounded alike
+    return found
 
 
 def _defined(graph: Graph, tensor: Tensor, center: Floats, same: NDArray[np.bool_]) -> NDArray[np.bool_]:
