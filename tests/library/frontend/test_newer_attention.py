@@ -16,6 +16,7 @@ from tests.compat.programs import Maker, Q
 
 INT32 = cudnn.data_type.INT32
 VERSION = library().version
+needs_running_sums = pytest.mark.skipif(VERSION < (9, 24, 0), reason="did not run: it needs cuDNN 9.24")
 
 
 @pytest.fixture(autouse=True)
@@ -78,9 +79,8 @@ def test_attention_is_one_operation_or_says_which_cudnn_it_needs(case: str) -> N
     assert m.g.get_execution_plan_count() > 0
 
 
+@needs_running_sums
 def test_a_multiplier_is_read_back_from_cudnns_log() -> None:
-    if VERSION < (9, 24, 0):
-        pytest.skip("cuDNN 9.24")
     m = Maker(cudnn)
     _sdpa(m, multiplier=256)
     m.g.validate()
@@ -93,9 +93,8 @@ def test_a_multiplier_is_read_back_from_cudnns_log() -> None:
     )
 
 
+@needs_running_sums
 def test_a_corner_is_found_by_the_running_sums() -> None:
-    if VERSION < (9, 24, 0):
-        pytest.skip("cuDNN 9.24")
     m = Maker(cudnn)
     _sdpa(m, use_causal_mask_bottom_right=True)
     m.g.validate()
