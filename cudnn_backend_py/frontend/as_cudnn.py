@@ -13,7 +13,6 @@ from types import ModuleType
 from typing import Any
 
 from ..errors import CudnnBackendError, UsageError
-from ..system.child import loading_program
 from .kernels import KERNELS
 
 __all__ = ["SUBMODULES", "NotOffered", "describe_torch", "for_children", "install", "uninstall"]
@@ -226,6 +225,8 @@ def for_children(folder: Path, target: str | None = None) -> None:
     target
         As :func:`install` takes it.
     """
+    from ..system.child import loading_program
+
     package = folder / _NAME
     package.mkdir()
     (package / "__init__.py").write_text(_CHILD.format(target=target, load=loading_program()))

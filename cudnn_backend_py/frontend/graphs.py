@@ -14,7 +14,6 @@ from ..graph.faults import Fault, Sharing, known_hazards, warn_of
 from ..graph.ir import Graph
 from ..plans.choice import EngineChoice
 from ..plans.engine import OperationGraph
-from . import serialize as saved
 from .context import Context
 from .enums import (
     DLPACK_TYPES,
@@ -821,6 +820,8 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         assert self._memory is not None or self._current is None
         if self._current is None or self._memory is None:
             raise invalid_value("no plan is built, so there is nothing to serialize", fix="build() first")
+        from . import serialize as saved
+
         data = saved.dump(self._current.plan, self._memory)
         return data if as_bytes else list(data)
 
@@ -852,6 +853,8 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         if isinstance(source[-1], str):
             self._read_text(source[-1])
             return
+        from . import serialize as saved
+
         with status_as(FrontendRuntimeError, "the serialized graph"):
             plan, memory = saved.load(source[-1], self.target)
             self._memory = memory
@@ -861,8 +864,10 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
 
     def _read_text(self, text: str) -> None:
         """Become the graph of a JSON text, to be built."""
+        from .serialize import graph_of_text
+
         with status_as(FrontendRuntimeError, "the JSON of the graph"):
-            self._graph = saved.graph_of_text(text)
+            self._graph = graph_of_text(text)
         self._emitter = Emitter(self.context, self.name)
         self._memory = Placement(self._graph, {}, {})
         self._validated = True

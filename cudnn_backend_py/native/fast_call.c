@@ -14,6 +14,7 @@ const int cudnn_backend_py_fast_call_version = CUDNN_BACKEND_PY_FAST_CALL_VERSIO
 #define LOOK_CLOSER (-1)
 #define OTHER_STREAM (-2)
 
+#define DL_CPU 1
 #define DL_CUDA 2
 
 struct dl_tensor { /* DLTensor of DLPack 1 */
@@ -147,6 +148,89 @@ int cudnn_backend_py_call(struct call *c, void *buffers) {
 int cudnn_backend_py_go(struct call *c) {
     const int status = c->filled ? 0 : fill(c);
     return status != 0 ? status : execute(&c->run);
+}
+
+/* Whether an object is an address or a buffer that will do; its address. */
+static int read_address(const struct mapping *m, void *object, int on_host, uint64_t *place) {
+    const struct python *python = m->python;
+    struct dl_tensor tensor;
+    void *type = python->type(object);
+    python->release(type);
+    if (type == m->int_type) {
+        *place = m->number(object);
+        if (*place == UINT64_MAX) python->clear(); /* negative or too large: no address */
+        return *place != UINT64_MAX && *place != 0;
+    }
+    if (type != m->type) return 0;
+    if (m->read(object, &tensor) != 0) {
+        python->clear();
+        return 0;
+    }
+    *place = (uint64_t)(uintptr_t)tensor.data + tensor.byte_offset;
+    return *place != 0 && (tensor.device_kind == DL_CUDA || (on_host && tensor.device_kind == DL_CPU));
+}
+
+/* The entry of a key; the search begins where the last one ended, since programs keep the order of their keys. */
+static const struct entry *find_entry(const struct mapping *m, void *key, uint32_t *from) {
+    const struct python *python = m->python;
+    void *type = python->type(key);
+    uint64_t uid = UINT64_MAX;
+    python->release(type);
+    if (type == m->int_type && (uid = m->number(key)) == UINT64_MAX) {
+        python->clear();
+        return NULL;
+    }
+    for (uint32_t tried = 0; tried < m->count; ++tried) {
+        const struct entry *e = &m->entries[*from];
+        *from = *from + 1 < m->count ? *from + 1 : 0;
+        if (uid != UINT64_MAX ? (uint64_t)e->uid == uid : e->key == key) return e;
+    }
+    return NULL;
+}
+
+static int read_mapping(struct mapping *m, void *dict, void *workspace) {
+    void *key, *value;
+    intptr_t at = 0;
+    uint32_t from = 0;
+    uint64_t found = 0, place = 0;
+    while (m->next(dict, &at, &key, &value)) {
+        const struct entry *e = find_entry(m, key, &from);
+        if (e == NULL || !read_address(m, value, e->on_host, &place)) return 0;
+        found |= UINT64_C(1) << e->place;
+        if (m->row[e->place] != place) {
+            m->row[e->place] = place;
+            m->filled = 0;
+        }
+    }
+    if (found != m->wanted) return 0;
+    if (m->has_workspace) {
+        if (!read_address(m, workspace, 0, &place)) return 0;
+        if (m->workspace != place) {
+            m->workspace = place;
+            m->filled = 0;
+        }
+    }
+    return 1;
+}
+
+/* Launch with a dict; return 0, LOOK_CLOSER, or a status and above its 16 bits the function. Called with Python's
+ * lock, which others may have during the launch: another thread that comes meanwhile has to look closer. */
+int cudnn_backend_py_call_mapping(struct mapping *m, void *handle, void *dict, void *workspace) {
+    const struct python *python = m->python;
+    int status = LOOK_CLOSER, failed = 3;
+    if (__atomic_exchange_n(&m->busy, 1, __ATOMIC_ACQUIRE)) return LOOK_CLOSER;
+    if (read_mapping(m, dict, workspace)) {
+        status = m->filled ? 0 : cudnn_backend_py_fill(m->pack, m->to, m->row, (void *)(uintptr_t)m->workspace, &failed);
+        if (status == 0) {
+            void *state = python->save();
+            m->filled = 1;
+            failed = 3;
+            status = m->execute(handle, m->plan, m->to);
+            python->restore(state);
+        }
+    }
+    __atomic_store_n(&m->busy, 0, __ATOMIC_RELEASE);
+    return status > 0 ? status | failed << 16 : status;
 }
 
 /* The floor of a call, to measure by: execute over and over; return nanoseconds, or minus the first status not 0. */

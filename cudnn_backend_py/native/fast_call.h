@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 /* Of these structures and functions; fast_call.py takes no other. */
-#define CUDNN_BACKEND_PY_FAST_CALL_VERSION 3
+#define CUDNN_BACKEND_PY_FAST_CALL_VERSION 4
 
 struct dl_tensor;
 
@@ -72,6 +72,32 @@ struct call {
     void *workspace;
     int32_t device, given;
     int32_t filled; /* whether the pack holds the row */
+};
+
+struct entry { /* a key a variant pack may have, and where its address goes */
+    void *key;       /* the object; compared by identity */
+    int64_t uid;     /* for keys that are ints; -1: none */
+    int32_t place;   /* in the row */
+    int32_t on_host; /* whether memory of the host will do */
+};
+
+struct mapping { /* a plan that is called with a dict from tensors to buffers or addresses */
+    const struct pack *pack;
+    const struct python *python;
+    int (*next)(void *dict, intptr_t *at, void **key, void **value); /* PyDict_Next: borrowed */
+    unsigned long long (*number)(void *object);                     /* PyLong_AsUnsignedLongLong */
+    int (*execute)(void *handle, void *plan, void *pack);
+    void *plan, *to;             /* to: the variant pack */
+    void *type, *int_type;       /* of buffers and of addresses */
+    int (*read)(void *object, struct dl_tensor *out);
+    const struct entry *entries;
+    uint64_t *row;    /* an address per uid */
+    uint64_t wanted;  /* places that must be given, as bits */
+    uint64_t workspace;
+    uint32_t count;   /* of entries */
+    int32_t has_workspace;
+    int32_t filled;   /* whether the pack holds row and workspace */
+    int32_t busy;     /* whether a thread is in a call */
 };
 
 #endif

@@ -12,6 +12,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..errors import CudnnStatusError
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import AttributeType
 from .cuda import context_functions, current_context, driver_error, in_context
@@ -26,11 +27,12 @@ __all__ = [
     "HandleState",
     "Kernel",
     "Launch",
+    "MappedCall",
     "Wanted",
     "compiled_library",
 ]
 
-VERSION = 3  # of the structures; the compiled file has the same
+VERSION = 4  # of the structures; the compiled file has the same
 LOOK_CLOSER, OTHER_STREAM = -1, -2
 FUNCTIONS = (
     "cudnnBackendInitialize",
@@ -150,6 +152,23 @@ class _Call(ctypes.Structure):
     )
 
 
+class _Entry(ctypes.Structure):
+    _fields_ = (("key", _pointer), ("uid", ctypes.c_int64), ("place", ctypes.c_int32), ("on_host", ctypes.c_int32))
+
+
+class _Mapping(ctypes.Structure):
+    _fields_ = (
+        ("pack", ctypes.POINTER(Filler)),
+        ("python", ctypes.POINTER(_Python)),
+        *((name, _pointer) for name in ("next", "number", "execute", "plan", "to", "type", "int_type", "read")),
+        ("entries", ctypes.POINTER(_Entry)),
+        ("row", _pointer),
+        *((name, ctypes.c_uint64) for name in ("wanted", "workspace")),
+        ("count", ctypes.c_uint32),
+        *((name, ctypes.c_int32) for name in ("has_workspace", "filled", "busy")),
+    )
+
+
 class Wanted(NamedTuple):
     """What a tensor of the graph needs of a buffer.
 
@@ -182,6 +201,7 @@ def compiled_library() -> Any:
             continue
         if version == VERSION:
             library.cudnn_backend_py_call.argtypes = [_pointer, ctypes.py_object]
+            library.cudnn_backend_py_call_mapping.argtypes = [_pointer, _pointer, *[ctypes.py_object] * 2]
             library.cudnn_backend_py_launch.restype = None
             loop = library.cudnn_backend_py_loop
             loop.argtypes, loop.restype = [*[_pointer] * 4, ctypes.c_int64], ctypes.c_int64
@@ -352,6 +372,82 @@ class Call:
     def failed(self) -> str:
         """The C function that answered the last status."""
         return FUNCTIONS[self._call.run.failed]
+
+
+class MappedCall:
+    """A plan called with a dict from tensors or uids to buffers or addresses, and a workspace; only where there is a
+    :func:`compiled_library`.
+
+    Any thread may call it; one that comes while another is in the launch is told LOOK_CLOSER. Holds the variant pack
+    and the keys, not the buffers.
+
+    Parameters
+    ----------
+    pack
+        Of the filler's uids; filled anew when addresses change.
+    exchange
+        Of the one Python type buffers may have; None where all are addresses.
+    keys
+        The objects that stand for a tensor, ints for its uid, and its place in the row.
+    on_host
+        Places of tensors that may lie in host memory.
+    row
+        The addresses of what is not given; the others are filled in at each call.
+    """
+
+    PLACES = 64  # bits of a mask
+
+    def __init__(
+        self,
+        library: Library,
+        plan: ctypes.c_void_p,
+        pack: Any,
+        filler: Filler,
+        exchange: Exchange | None,
+        keys: Sequence[tuple[Any, int]],
+        *,
+        on_host: frozenset[int],
+        row: Sequence[int],
+        has_workspace: bool,
+    ) -> None:
+        table = (_Entry * len(keys))(
+            *(
+                _Entry(None, key, place, place in on_host)
+                if type(key) is int
+                else _Entry(id(key), -1, place, place in on_host)
+                for key, place in keys
+            )
+        )
+        addresses = (ctypes.c_uint64 * len(row))(*row)
+        self._mapping = _Mapping(
+            ctypes.pointer(filler),
+            ctypes.pointer(_python()),
+            _address(ctypes.pythonapi.PyDict_Next),
+            _address(ctypes.pythonapi.PyLong_AsUnsignedLongLong),
+            _address(library.unchecked("cudnnBackendExecute")),
+            plan.value,
+            pack.pointer.value,
+            None if exchange is None else id(exchange.type),
+            id(int),
+            None if exchange is None else exchange.read,
+            ctypes.cast(table, ctypes.POINTER(_Entry)),
+            ctypes.addressof(addresses),
+            sum(1 << place for place in {place for _, place in keys}),
+            0,
+            len(keys),
+            has_workspace,
+        )
+        self._library = library
+        self.exchange = exchange
+        self._keeps = (pack, filler, keys, table, addresses)
+        #: Launches with a handle's pointer, a dict and a workspace; answers 0, LOOK_CLOSER or what :meth:`error` takes.
+        self.go: Callable[[Any, Any, Any], int] = partial(
+            compiled_library().cudnn_backend_py_call_mapping, _pointer(ctypes.addressof(self._mapping))
+        )
+
+    def error(self, status: int) -> CudnnStatusError:
+        """Return the exception for an answer of :attr:`go` above 0."""
+        return self._library.status_error(status & 0xFFFF, FUNCTIONS[status >> 16])
 
 
 def _codes(codes: frozenset[int]) -> int:

@@ -19,7 +19,7 @@ from ..errors import UsageError
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import AttributeType, DescriptorType
 from .descriptor import Descriptor, Handle
-from .fast_call import FUNCTIONS, Filler, compiled_library
+from .fast_call import FUNCTIONS, Exchange, Filler, MappedCall, compiled_library
 from .libcudnn import Library
 from .values import read_integers, read_sequence, show_typed
 
@@ -204,6 +204,10 @@ class Launcher:
         """
         if status := self.execute(handle.owner.pointer, self._plan, pack.pointer):
             raise self._library.status_error(status, "cudnnBackendExecute")
+
+    def mapped(self, exchange: Exchange | None, keys: Sequence[tuple[Any, int]], **options: Any) -> MappedCall:
+        """Return the plan as a call with a dict and a workspace, on a variant pack of its own; see there."""
+        return MappedCall(self._library, self._plan, self.empty_pack(), self.filler, exchange, keys, **options)
 
     def check_handle(self, handle: Handle) -> None:
         """Check that a handle is of the GPU the plan was made for.
