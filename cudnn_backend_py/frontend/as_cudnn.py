@@ -28,6 +28,7 @@ SUBMODULES = {
     "graph_types": f"{_FRONTEND}.graph_types",
     "nodes": f"{_FRONTEND}.recorded",
     "wrapper": f"{_FRONTEND}.wrapper",
+    "yarn": f"{_FRONTEND}.yarn",
 }
 _CHILD = """\
 \"\"\"Stands where ``import cudnn`` looks first, and gives cudnn_backend_py.frontend.\"\"\"
