@@ -56,6 +56,7 @@ __all__ = ["pygraph"]
 
 DYNAMIC_SINCE = (9, 4, 0)
 OVERRIDE_SINCE = (9, 21, 0)
+WORKSPACE_SINCE = (9, 23, 0)
 _MODES = (heur_mode.A, heur_mode.FALLBACK)
 
 
@@ -603,17 +604,20 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
     def get_workspace_size(
         self, handle: Any = None, override_uids: Any = None, override_shapes: Any = None, override_strides: Any = None
     ) -> int:
-        """Return the bytes of device memory :meth:`execute` needs.
+        """Return the bytes of device memory :meth:`execute` needs, with those dims and strides where some are given.
 
         Raises
         ------
         RuntimeError
             Before a plan is built.
         cudnnGraphNotSupportedError
-            For other dims than those the plan was built with.
+            For other dims than the plan was built with, before cuDNN 9.23 or where it gets them wrong.
         """
         if self._current is None or override_uids:
-            return self.get_workspace_size_plan_at_index(self._plans.candidate, handle, override_uids)
+            index = self._plans.candidate
+            return self.get_workspace_size_plan_at_index(
+                index, handle, override_uids, override_shapes, override_strides
+            )
         return self._current.workspace_bytes
 
     def get_workspace_size_plan_at_index(
@@ -626,10 +630,15 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
     ) -> int:
         """Return the bytes of device memory a plan needs; known before it is built since cuDNN 9.2."""
         if override_uids:
-            raise not_supported(
-                "the workspace a plan needs for other dims than it was built with is not known",
-                fix="build the plan with the largest dims, and give get_workspace_size() bytes of it",
-            )
+            if self.target.library.version < WORKSPACE_SINCE:
+                raise not_supported(
+                    "the workspace for other dims than the plan was built with is known since cuDNN 9.23.0, "
+                    f"the loaded library is {self.target.library.version_text}",
+                    fix="build the plan with the largest dims, and give get_workspace_size() bytes of it",
+                )
+            overrides = (override_uids, override_shapes or (), override_strides or ())
+            self._check_overrides(*overrides[:2])
+            return self._runner(index).workspace_with(handle or self._handle, overrides)
         config = self._plans.config(index)
         assert self._memory is not None
         if self._plans.is_built(index):

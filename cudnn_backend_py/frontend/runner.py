@@ -153,6 +153,12 @@ class Runner:
         with status_as(FrontendRuntimeError, "the launch with other dims and strides"):
             self._run(handle, self.launcher.pack(self.launcher.row(*key[1:]), key[0], overrides))
 
+    def workspace_with(self, handle: Any, overrides: Overrides) -> int:
+        """Return the bytes of workspace for other dims and strides of some uids; the device is asked."""
+        self.check_handle(handle)
+        with status_as(FrontendRuntimeError, "the workspace for other dims and strides"):
+            return self._memory.scratch_bytes + self.launcher.workspace_bytes(handle, overrides)
+
     def key(self, pack: Mapping[Any, Any], workspace: Any) -> tuple[int, ...]:
         """Return workspace and addresses in the launcher's order, 0 for what is missing.
 
@@ -207,12 +213,17 @@ class Runner:
         absent = {uid for uid, address in zip(self.launcher.uids, key[1:], strict=True) if not address}
         absent |= {whole for uid, (whole, _) in self._memory.slices.items() if uid in absent}
         missing = [
-            f"uid {uid}" + (f" ({item.name})" if item is not None else "")
+            f"tensor uid {uid}" + (f" ({item.name!r})" if item is not None and item.name else "")
             for _, uid, item in self._user
             if uid in absent
         ]
+        what = (
+            f"the variant pack is missing a buffer for {', '.join(missing)}"
+            if missing
+            else f"the plan requires a {self.workspace_bytes}-byte workspace but received null"
+        )
         raise FrontendValueError(
-            f"the variant pack lacks {', '.join(missing) or 'a workspace'}",
+            what,
             code="missing-buffer",
             fix="give each tensor in memory that is not virtual, by tensor or uid, and a workspace of "
             f"get_workspace_size() = {self.workspace_bytes} bytes",

@@ -53,8 +53,8 @@ def compute_yarn_inv_freq(
 
     first = max(math.floor(pair_that_turns(beta_fast)), 0)
     last = min(math.ceil(pair_that_turns(beta_slow)), head_dim - 1)
-    stretched = ((pairs - first) / ((last - first) or 1e-3)).clamp(0, 1)
-    return plain * (1 - stretched) + plain / scaling_factor * stretched
+    kept = 1 - ((pairs - first) / ((last - first) or 1e-3)).clamp(0, 1)
+    return plain / scaling_factor * (1 - kept) + plain * kept
 
 
 def compute_yarn_freqs(

@@ -225,6 +225,27 @@ class Launcher:
                 fix="make handle and graph while the same device is current",
             )
 
+    def workspace_bytes(self, handle: Handle, overrides: Overrides) -> int:
+        """Return the bytes of workspace the plan needs with other dims and strides for some uids.
+
+        C: ``cudnnGetExecutionPlanWorkspaceSize`` (since 9.23).
+
+        Raises
+        ------
+        UsageError
+            ``wrong-element-count``.
+        CudnnStatusError
+            What cuDNN refuses.
+        """
+        pack, bytes_needed = self.empty_pack(), ctypes.c_size_t()
+        pack.holds = self._override(pack.pointer, *overrides)
+        if status := self._finalize(pack.pointer):
+            raise self._library.status_error(status, "cudnnBackendFinalize")
+        ask = self._library.unchecked("cudnnGetExecutionPlanWorkspaceSize")
+        if status := ask(handle.owner.pointer, self._plan, pack.pointer, ctypes.byref(bytes_needed)):
+            raise self._library.status_error(status, "cudnnGetExecutionPlanWorkspaceSize")
+        return bytes_needed.value
+
     def populate(self, handle: Handle, pack: _Pack, cuda_graph: int) -> None:
         """Add the plan's nodes to an empty CUDA graph. C: ``cudnnBackendPopulateCudaGraph`` (since 9.5)."""
         self._to_cuda_graph("cudnnBackendPopulateCudaGraph", handle, pack, cuda_graph)

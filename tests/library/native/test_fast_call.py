@@ -259,6 +259,96 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
+def mapped(launcher: Launcher, framework: Framework, keys: list[Any], **changes: Any) -> module.MappedCall:
+    """Return a call with a dict of four tensors, known by these keys and by uids 1 to 4; the last may be on host."""
+    places = [(key, place) for place, key in enumerate(keys)] + [(place + 1, place) for place in range(4)]
+    options = {"on_host": frozenset({3}), "row": [0] * len(launcher.uids), "has_workspace": False} | changes
+    return launcher.mapped(framework.exchange(), places, **options)
+
+
+def launches(call: module.MappedCall, given: Any, workspace: Any = None) -> bool:
+    """Whether C comes to execute, which refuses the null handle."""
+    answer = call.go(None, given, workspace)
+    if answer == LOOK_CLOSER:
+        return False
+    error = call.error(answer)
+    assert isinstance(error, CudnnStatusError)
+    assert (error.function, int(error.status) // 1000 * 1000) == ("cudnnBackendExecute", NULL_HANDLE)
+    return True
+
+
+def test_a_dict_is_read_by_key_by_uid_and_by_address(plan: Plan, framework: Framework) -> None:
+    launcher, keys = Launcher(plan.descriptor, [1, 2, 3, 4]), [object() for _ in range(4)]
+    call, four = mapped(launcher, framework, keys), buffers()
+    row = call._keeps[-1]
+    assert launches(call, dict(zip(keys, four, strict=True)))
+    assert list(row) == [0x10000, 0x20000, 0x30000, 0x40000]
+    assert launches(call, {4: 0x400, 3: Buffer(0x300, offset=8), keys[1]: 0x200, 1: 0x100})
+    assert list(row) == [0x100, 0x200, 0x308, 0x400]
+    assert launches(call, {**dict(zip(keys, four, strict=True)), keys[3]: Buffer(0x900, kind=HOST)})
+    assert row[3] == 0x900
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {1: None},
+        {1: -1},
+        {1: 1 << 64},
+        {1: 0},
+        {1: "text"},
+        {1: Derived()},
+        {1: Buffer(0)},
+        {1: Buffer(kind=HOST)},
+        {1: Buffer(is_readable=False)},
+        {9: 0x100},
+        {-1: 0x100},
+        {1 << 70: 0x100},
+        {"q": 0x100},
+        {None: 0x100},
+    ],
+)
+def test_what_a_dict_may_not_have_is_looked_at_closer(plan: Plan, framework: Framework, change: dict[Any, Any]) -> None:
+    call = mapped(Launcher(plan.descriptor, [1, 2, 3, 4]), framework, [object() for _ in range(4)])
+    whole: dict[Any, Any] = {1: 0x100, 2: 0x200, 3: 0x300, 4: 0x400}
+    assert launches(call, whole)
+    assert not launches(call, whole | change)
+    assert launches(call, whole)
+    for missing in whole:
+        assert not launches(call, {key: value for key, value in whole.items() if key != missing})
+    assert not launches(call, [1, 2, 3, 4])
+
+
+def test_a_workspace_is_read_where_one_is_needed(plan: Plan, framework: Framework) -> None:
+    whole = {1: 0x100, 2: 0x200, 3: 0x300, 4: 0x400}
+    launcher = Launcher(plan.descriptor, [1, 2, 3, 4])
+    call = mapped(launcher, framework, [object() for _ in range(4)], has_workspace=True)
+    for given, will_do in ((None, False), (0, False), (Buffer(0x7000, kind=HOST), False), (Buffer(0x8000), True)):
+        assert launches(call, whole, given) is will_do
+    assert call._mapping.workspace == 0x8000
+    assert launches(call, whole, 0x9000)
+    assert call._mapping.workspace == 0x9000
+
+
+def test_only_one_thread_is_in_a_call_with_a_dict(plan: Plan, framework: Framework) -> None:
+    whole = {1: 0x100, 2: 0x200, 3: 0x300, 4: 0x400}
+    call = mapped(Launcher(plan.descriptor, [1, 2, 3, 4]), framework, [object() for _ in range(4)])
+    call._mapping.busy = 1
+    assert not launches(call, whole)
+    call._mapping.busy = 0
+    assert launches(call, whole)
+    assert call._mapping.busy == 0
+
+
+def test_what_is_refused_while_a_pack_is_filled_from_a_dict_is_told(plan: Plan, framework: Framework) -> None:
+    call = mapped(Launcher(plan.descriptor, [1, 2, 3, 4]), framework, [object() for _ in range(4)])
+    call._mapping.to = plan.descriptor.pointer.value  # a finalized plan is no pack
+    error = call.error(call.go(None, {1: 0x100, 2: 0x200, 3: 0x300, 4: 0x400}, None))
+    assert isinstance(error, CudnnStatusError)
+    assert error.function in module.FUNCTIONS[:3]
+    assert not call._mapping.filled
+
+
 def test_bound_call_tells_the_status(plan: Plan, way: str) -> None:
     launcher = Launcher(plan.descriptor, [1, 2])
     step = no_handle(plan).bind(launcher.pack(launcher.row(64, 64)))
