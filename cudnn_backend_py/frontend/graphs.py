@@ -37,7 +37,7 @@ from .errors import (
     status_as,
     wrong_for_other_dims,
 )
-from .handles import device_properties, kernel_cache, target_of
+from .handles import DescribedHandle, device_properties, kernel_cache, target_of
 from .kernels import OPERATIONS as KERNEL_OPERATIONS
 from .log import log_graph
 from .ops.attention import AttentionOps
@@ -628,7 +628,10 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         override_shapes: Any = None,
         override_strides: Any = None,
     ) -> int:
-        """Return the bytes of device memory a plan needs; known before it is built since cuDNN 9.2."""
+        """Return the bytes of device memory a plan needs; known before it is built since cuDNN 9.2.
+
+        With other dims cuDNN wants a device's handle; for a described target it is what the plan as built needs.
+        """
         if override_uids:
             if self.target.library.version < WORKSPACE_SINCE:
                 raise not_supported(
@@ -638,7 +641,9 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
                 )
             overrides = (override_uids, override_shapes or (), override_strides or ())
             self._check_overrides(*overrides[:2])
-            return self._runner(index).workspace_with(handle or self._handle, overrides)
+            chosen = handle or self._handle
+            if chosen is not None and not isinstance(chosen, DescribedHandle):
+                return self._runner(index).workspace_with(chosen, overrides)
         config = self._plans.config(index)
         assert self._memory is not None
         if self._plans.is_built(index):
