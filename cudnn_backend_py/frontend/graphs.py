@@ -574,8 +574,8 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         return len(self._plans)
 
     def get_plan_name_at_index(self, index: int) -> str:
-        """Return engine and knobs of a plan, as in ``eng2_k24=7``."""
-        return self._plans.config(index).tag
+        """Return engine and knobs of a plan, in the order of their numbers: ``eng2_k2=4_k24=7``."""
+        return self._plans.name(index)
 
     def get_engine_and_knobs_at_index(self, index: int) -> tuple[int, dict[knob_type, int]]:
         """Return engine and knob values of a plan."""

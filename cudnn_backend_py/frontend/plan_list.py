@@ -104,6 +104,11 @@ class PlanList:
             )
         return self._configs[index]
 
+    def name(self, index: int) -> str:
+        """Return engine and knobs of a config, the knobs in the order of their numbers: ``eng2_k2=4_k24=7``."""
+        engine, *knobs = self.config(index).tag.split("_")
+        return "_".join([engine, *sorted(knobs, key=lambda text: int(text[1:].partition("=")[0]))])
+
     def ask(self, modes: Sequence[heur_mode]) -> None:
         """Append what heuristics propose in these modes.
 
@@ -170,9 +175,10 @@ class PlanList:
         config = self.config(index)
         if index in self._barred:
             return "deselected by its notes"
+        called = self.name(index)
         for name in self.barred_names:
-            if name in config.tag:
-                return f"{config.tag} is deselected by the name {name}"
+            if name in called:
+                return f"{called} is deselected by the name {name}"
         if self.workspace_limit is None and self.shared_memory_limit is None:
             return None
         from ..plans.select import find_excess

@@ -164,9 +164,6 @@ def is_unified(request: Request, context: Context) -> bool:
     """Return whether the node becomes the one SDPA operation: if asked for, or if AUTO finds it able."""
     if request.backward:
         return False
-    only_unified = request.has("cu_seq_len_q", "cu_seq_len_kv") or request.is_multiplied
-    if request.kind != "half" and not only_unified:
-        return request.implementation == attention_implementation.UNIFIED
     if request.implementation == attention_implementation.AUTO:
         return unified_lacks(request, context) is None
     return request.implementation == attention_implementation.UNIFIED

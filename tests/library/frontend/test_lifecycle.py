@@ -65,7 +65,10 @@ def test_build_makes_one_plan_and_says_what_it_is() -> None:
     g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     count = g.get_execution_plan_count()
     assert count >= 2
-    assert g.get_plan_name_at_index(0).startswith("eng")
+    engine, *knobs = g.get_plan_name_at_index(0).split("_")
+    assert engine.startswith("eng")
+    numbers = [int(knob[1:].partition("=")[0]) for knob in knobs]
+    assert numbers == sorted(numbers) != []
     assert cudnn.behavior_note.RUNTIME_COMPILATION in g.get_behavior_notes()
     engine, knobs = g.get_engine_and_knobs_at_index(0)
     assert g.get_plan_name_at_index(0).startswith(f"eng{engine}_")
