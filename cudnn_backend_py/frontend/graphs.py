@@ -37,7 +37,7 @@ from .errors import (
     status_as,
     wrong_for_other_dims,
 )
-from .handles import DescribedHandle, device_properties, kernel_cache, target_of
+from .handles import device_properties, kernel_cache, target_of
 from .kernels import OPERATIONS as KERNEL_OPERATIONS
 from .log import log_graph
 from .ops.attention import AttentionOps
@@ -641,9 +641,8 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
                 )
             overrides = (override_uids, override_shapes or (), override_strides or ())
             self._check_overrides(*overrides[:2])
-            chosen = handle or self._handle
-            if chosen is not None and not isinstance(chosen, DescribedHandle):
-                return self._runner(index).workspace_with(chosen, overrides)
+            if self.target.device is None:
+                return self._runner(index).workspace_with(handle or self._handle, overrides)
         config = self._plans.config(index)
         assert self._memory is not None
         if self._plans.is_built(index):

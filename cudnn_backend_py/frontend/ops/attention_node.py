@@ -239,7 +239,7 @@ class AttentionNode(Node):
         r = self.request
         if not r.backward or context.sm // 10 != 10 or not is_deterministic(r, context):
             return None
-        known = deterministic_config(context.version, context.sm)
+        known = deterministic_config(context.version, context.sm, r.size("q", 3))
         return None if known is None else EngineChoice(*known)
 
 
