@@ -1,7 +1,8 @@
 /* What every call of a bound plan does, in one function: read the buffers, check them, fill a variant pack, execute.
  *
- * fast_call.py loads it with ctypes.PyDLL and fills the structures. It includes no header of Python, of cuDNN or of a
- * framework: their functions come in as pointers, and buffers are read through DLPack's C exchange functions.
+ * fast_call.py loads it with ctypes.PyDLL, fills the structures, and makes builtin functions of Python of what has a `self`.
+ * It includes no header of Python, of cuDNN or of a framework: their functions come in as pointers, and buffers are read
+ * through DLPack's C exchange functions.
  * Whatever is not as expected is answered, not judged: Python looks closer then, and says what is wrong.
  */
 #define _POSIX_C_SOURCE 199309L
@@ -11,20 +12,15 @@
 
 const int cudnn_backend_py_fast_call_version = CUDNN_BACKEND_PY_FAST_CALL_VERSION;
 
+static const struct python *python;
+
+void cudnn_backend_py_connect(const struct python *functions) { python = functions; }
+
 #define LOOK_CLOSER (-1)
 #define OTHER_STREAM (-2)
 
 #define DL_CUDA 2
-
-struct dl_tensor { /* DLTensor of DLPack 1 */
-    void *data;
-    int32_t device_kind, device;
-    int32_t rank;
-    uint8_t code, bits;
-    uint16_t lanes;
-    int64_t *dims, *strides;
-    uint64_t byte_offset;
-};
+#define MOST_GIVEN 256
 
 /* Fill a variant pack with a row of addresses; return a status, and which function answered it. */
 int cudnn_backend_py_fill(const struct pack *p, void *to, const uint64_t *row, void *workspace, int *failed) {
@@ -70,19 +66,23 @@ static int execute(struct run *r) {
 
 /* Launch while other threads may have Python's lock, which is held now. */
 static int execute_unlocked(struct run *r) {
-    void *state = r->python->save();
+    void *state = python->save();
     const int status = execute(r);
-    r->python->restore(state);
+    python->restore(state);
     return status;
 }
 
-/* Launch what is bound; a status other than success becomes an exception. */
-void cudnn_backend_py_launch(struct run *r) {
+/* What a builtin function is for: its self is a tuple that begins with a capsule. */
+static void *subject(void *self) { return python->pointer(python->item(self, 0), NULL); }
+
+/* Launch what is bound; a status other than success becomes an exception. METH_NOARGS, of a struct run. */
+void *cudnn_backend_py_launch(void *self, void *unused) {
+    struct run *r = subject(self);
     const int status = execute_unlocked(r);
-    if (status != 0) {
-        void *answer = r->python->call(r->fail, "ii", r->failed, status);
-        if (answer != NULL) r->python->release(answer);
-    }
+    (void)unused;
+    if (status != 0) return python->call(r->fail, "ii", r->failed, status);
+    python->retain(python->none);
+    return python->none;
 }
 
 static int fill(struct call *c) {
@@ -106,9 +106,15 @@ static int fits(const struct wanted *w, const struct dl_tensor *t, uint64_t plac
     return elements * bits / 8 >= w->bytes;
 }
 
+static int is_of(void *object, const void *type) {
+    void *own = python->type(object);
+    python->release(own);
+    return own == type;
+}
+
 /* Launch with a tuple of buffers; return 0, a status of cuDNN, LOOK_CLOSER or OTHER_STREAM. Called with Python's lock. */
-int cudnn_backend_py_call(struct call *c, void *buffers) {
-    const struct python *python = c->run.python;
+static int call_with(struct call *c, void *buffers) {
+    void *objects[MOST_GIVEN];
     if (c->current_stream != NULL) {
         void *stream = NULL;
         if (c->current_stream(DL_CUDA, c->device, &stream) != 0) {
@@ -117,14 +123,16 @@ int cudnn_backend_py_call(struct call *c, void *buffers) {
         }
         if (stream != c->run.stream) return OTHER_STREAM;
     }
+    if (c->given > MOST_GIVEN) return LOOK_CLOSER;
+    for (int32_t index = 0; index < c->given; ++index) {
+        objects[index] = python->item(buffers, index);
+        if (!is_of(objects[index], c->type)) return LOOK_CLOSER;
+    }
+    if (c->fetch != NULL) c->fetch(objects, c->given);
     for (int32_t index = 0; index < c->given; ++index) {
         struct dl_tensor tensor;
-        void *object = python->item(buffers, index);
-        void *type = python->type(object);
         uint64_t place;
-        python->release(type);
-        if (type != c->type) return LOOK_CLOSER;
-        if (c->read(object, &tensor) != 0) {
+        if (c->read(objects[index], &tensor) != 0) {
             python->clear();
             return LOOK_CLOSER;
         }
@@ -142,6 +150,9 @@ int cudnn_backend_py_call(struct call *c, void *buffers) {
     }
     return execute_unlocked(&c->run);
 }
+
+/* Answer that to Python. METH_O, of a struct call. */
+void *cudnn_backend_py_call(void *self, void *buffers) { return python->number(call_with(subject(self), buffers)); }
 
 /* Launch with the row and the workspace of a call. Python's lock is neither needed nor given back meanwhile. */
 int cudnn_backend_py_go(struct call *c) {

@@ -5,9 +5,17 @@
 #include <stdint.h>
 
 /* Of these structures and functions; fast_call.py takes no other. */
-#define CUDNN_BACKEND_PY_FAST_CALL_VERSION 3
+#define CUDNN_BACKEND_PY_FAST_CALL_VERSION 4
 
-struct dl_tensor;
+struct dl_tensor { /* DLTensor of DLPack 1 */
+    void *data;
+    int32_t device_kind, device;
+    int32_t rank;
+    uint8_t code, bits;
+    uint16_t lanes;
+    int64_t *dims, *strides;
+    uint64_t byte_offset;
+};
 
 struct wanted { /* what a tensor of the graph needs of a buffer */
     int64_t bytes;       /* from the first to the last element */
@@ -16,7 +24,7 @@ struct wanted { /* what a tensor of the graph needs of a buffer */
     uint32_t codes;      /* DLPack's type codes that will do, as bits; all from 31 on share the last bit */
 };
 
-struct python {
+struct python { /* of its stable ABI */
     void *(*item)(void *tuple, intptr_t index);         /* PyTuple_GetItem: borrowed */
     void *(*type)(void *object);                        /* PyObject_Type: a reference of ours */
     void (*release)(void *object);                      /* Py_DecRef */
@@ -24,6 +32,10 @@ struct python {
     void *(*save)(void);                                /* PyEval_SaveThread */
     void (*restore)(void *state);                       /* PyEval_RestoreThread */
     void *(*call)(void *callable, const char *how, ...); /* PyObject_CallFunction */
+    void *(*pointer)(void *capsule, const char *name);  /* PyCapsule_GetPointer */
+    void *(*number)(long value);                        /* PyLong_FromLong */
+    void (*retain)(void *object);                       /* Py_IncRef */
+    void *none;
 };
 
 struct pack { /* a variant pack and how to fill it */
@@ -55,7 +67,6 @@ struct run { /* a launch */
     int (*set_stream)(void *handle, void *stream);
     struct handle *handle;
     void *stream, *plan, *pack;
-    const struct python *python;
     void *fail;     /* callable that raises for the function that failed and its status */
     const struct prepare *prepare; /* NULL: none */
     int32_t failed; /* the function that refused: 0 initialize, 1 set, 2 finalize, 3 execute, 4 set_stream, 5 prepare */
@@ -68,6 +79,7 @@ struct call {
     uint64_t *row;               /* an address per uid, buffers first */
     void *type;                  /* of the buffers */
     int (*read)(void *object, struct dl_tensor *out);
+    void (*fetch)(void **objects, int count); /* have what `read` reads on its way from memory; NULL: none */
     int (*current_stream)(int32_t device_kind, int32_t device, void **out); /* NULL: do not ask */
     void *workspace;
     int32_t device, given;

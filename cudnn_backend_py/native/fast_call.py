@@ -30,7 +30,7 @@ __all__ = [
     "compiled_library",
 ]
 
-VERSION = 3  # of the structures; the compiled file has the same
+VERSION = 4  # of the structures; the compiled file has the same
 LOOK_CLOSER, OTHER_STREAM = -1, -2
 FUNCTIONS = (
     "cudnnBackendInitialize",
@@ -45,19 +45,31 @@ EXECUTE, SET_STREAM, PREPARE = 3, 4, 5
 _pointer, _int = ctypes.c_void_p, ctypes.c_int
 
 
+_API = {
+    "item": "PyTuple_GetItem",
+    "type": "PyObject_Type",
+    "release": "Py_DecRef",
+    "clear": "PyErr_Clear",
+    "save": "PyEval_SaveThread",
+    "restore": "PyEval_RestoreThread",
+    "call": "PyObject_CallFunction",
+    "pointer": "PyCapsule_GetPointer",
+    "number": "PyLong_FromLong",
+    "retain": "Py_IncRef",
+}
+
+
 class _Python(ctypes.Structure):
-    _fields_ = tuple((name, _pointer) for name in ("item", "type", "release", "clear", "save", "restore", "call"))
+    _fields_ = tuple((name, _pointer) for name in (*_API, "none"))
 
 
-_API = (
-    "PyTuple_GetItem",
-    "PyObject_Type",
-    "Py_DecRef",
-    "PyErr_Clear",
-    "PyEval_SaveThread",
-    "PyEval_RestoreThread",
-    "PyObject_CallFunction",
-)
+class _Method(ctypes.Structure):
+    """``PyMethodDef`` of Python's stable ABI."""
+
+    _fields_ = (("name", ctypes.c_char_p), ("function", _pointer), ("flags", _int), ("doc", ctypes.c_char_p))
+
+
+_NO_ARGUMENTS, _ONE_ARGUMENT = 4, 8  # METH_NOARGS, METH_O
 
 
 class Filler(ctypes.Structure):
@@ -123,7 +135,6 @@ class _Run(ctypes.Structure):
         ("set_stream", _pointer),
         ("handle", ctypes.POINTER(HandleState)),
         *((name, _pointer) for name in ("stream", "plan", "pack")),
-        ("python", ctypes.POINTER(_Python)),
         ("fail", _pointer),
         ("prepare", ctypes.POINTER(Kernel)),
         ("failed", ctypes.c_int32),
@@ -145,7 +156,7 @@ class _Call(ctypes.Structure):
         ("pack", ctypes.POINTER(Filler)),
         ("wanted", ctypes.POINTER(_Wanted)),
         ("row", _pointer),
-        *((name, _pointer) for name in ("type", "read", "current_stream", "workspace")),
+        *((name, _pointer) for name in ("type", "read", "fetch", "current_stream", "workspace")),
         *((name, ctypes.c_int32) for name in ("device", "given", "filled")),
     )
 
@@ -164,10 +175,14 @@ class Wanted(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """DLPack's C functions of a framework, as addresses, for objects of one Python type."""
+    """DLPack's C functions of a framework, as addresses, for objects of one Python type.
+
+    ``fetch`` is none of DLPack's: it has what ``read`` will read on its way from memory, of many objects at once.
+    """
 
     type: type
     read: int
+    fetch: int | None
     current_stream: int
 
 
@@ -181,8 +196,7 @@ def compiled_library() -> Any:
         except (OSError, ValueError):
             continue
         if version == VERSION:
-            library.cudnn_backend_py_call.argtypes = [_pointer, ctypes.py_object]
-            library.cudnn_backend_py_launch.restype = None
+            library.cudnn_backend_py_connect(ctypes.byref(_python))
             loop = library.cudnn_backend_py_loop
             loop.argtypes, loop.restype = [*[_pointer] * 4, ctypes.c_int64], ctypes.c_int64
             return library
@@ -193,9 +207,25 @@ def _address(function: Any) -> int | None:
     return ctypes.cast(function, _pointer).value
 
 
+_python = _Python(*(_address(getattr(ctypes.pythonapi, name)) for name in _API.values()), id(None))
+_new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, _pointer, _pointer, _pointer)(("PyCapsule_New", ctypes.pythonapi))
+_new_function = ctypes.PYFUNCTYPE(ctypes.py_object, _pointer, ctypes.py_object, _pointer)(
+    ("PyCFunction_NewEx", ctypes.pythonapi)
+)
+
+
 @cache
-def _python() -> _Python:
-    return _Python(*(_address(getattr(ctypes.pythonapi, name)) for name in _API))
+def _method(name: str, flags: int) -> _Method:
+    return _Method(name.encode(), _address(compiled_library()[f"cudnn_backend_py_{name}"]), flags)
+
+
+def _builtin(name: str, flags: int, subject: ctypes.Structure, *keeps: object) -> Any:
+    """Return a compiled function of a structure as a builtin function of Python, which ctypes has no part in.
+
+    It keeps the structure and whatever else is given.
+    """
+    capsule = _new_capsule(ctypes.addressof(subject), None, None)
+    return _new_function(ctypes.addressof(_method(name, flags)), (capsule, subject, *keeps), None)
 
 
 class Launch:
@@ -262,10 +292,10 @@ class Launch:
 
     def bind(self, pack: Any) -> Callable[[], None]:
         """Return a call without arguments that does what :meth:`run` does. It holds the pack."""
-        compiled = compiled_library()
-        if compiled is None:
+        if compiled_library() is None:
             return partial(self.run, pack)
-        return partial(compiled.cudnn_backend_py_launch, ctypes.pointer(self.with_pack(pack)))
+        bound: Callable[[], None] = _builtin("launch", _NO_ARGUMENTS, self.with_pack(pack))
+        return bound
 
     def with_pack(self, pack: Any, prepare: Kernel | None = None) -> _Run:
         """Return it with a variant pack, for C, and with what is launched before it."""
@@ -277,7 +307,6 @@ class Launch:
             self.stream,
             self.plan.value,
             pack.pointer.value,
-            ctypes.pointer(_python()),
             id(fail),
             None if prepare is None else ctypes.pointer(prepare),
         )
@@ -327,7 +356,7 @@ class Call:
             ctypes.pointer(filler),
             table and ctypes.cast(table, ctypes.POINTER(_Wanted)),
             ctypes.addressof(row),
-            *((None, None, None) if exchange is None else (id(exchange.type), exchange.read, exchange.current_stream)),
+            *((None,) * 4 if exchange is None else (id(exchange.type), *exchange[1:])),
             workspace,
             device,
             given,
@@ -338,9 +367,7 @@ class Call:
         self._keeps = (launch, pack, filler, exchange, table)
         self.address = ctypes.addressof(self._call)
         #: Launches with a tuple of as many buffers as are given; answers 0, LOOK_CLOSER, OTHER_STREAM or a status.
-        self.go: Callable[[tuple[Any, ...]], int] = partial(
-            compiled_library().cudnn_backend_py_call, _pointer(self.address)
-        )
+        self.go: Callable[[tuple[Any, ...]], int] = _builtin("call", _ONE_ARGUMENT, self._call, row, *self._keeps)
 
     def move(self, tail: Sequence[int], workspace: int) -> None:
         """Take other addresses for what is not given."""

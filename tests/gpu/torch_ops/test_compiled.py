@@ -98,13 +98,13 @@ def describe(launches: Launches, outputs: Any, row: Any, **more: Any) -> tuple[A
     call.row = ctypes.addressof(words)
     fail: Callable[..., Any] = launches.fail
     call.run.fail = id(fail)
-    parts = {"limits": (), "parameters": (), "pieces": (), "own": -1, "copied": 0, "token": 1, "cost": 0, "holds": None}
+    parts = {"limits": (), "parameters": (), "pieces": (), "own": -1, "copied": 0, "tokens": False, "token": 1, "cost": 0, "holds": None}
     parts |= {"keeps": False, "notice": None}
     parts |= more
     return (
         *(ctypes.addressof(call), ctypes.addressof(launches.parameters), parts["limits"], outputs, row),
-        *(parts["parameters"], parts["pieces"], parts["own"], parts["copied"], parts["token"], parts["cost"]),
-        *(parts["keeps"], parts["notice"]),
+        *(parts["parameters"], parts["pieces"], parts["own"], parts["copied"], parts["tokens"], parts["token"]),
+        *(parts["cost"], parts["keeps"], parts["notice"]),
         (call, words, fail, parts["holds"]),
     )
 

@@ -112,9 +112,8 @@ class Framework:
         return 0
 
     def exchange(self) -> Exchange:
-        return Exchange(
-            Buffer, *(int(ctypes.cast(call, ctypes.c_void_p).value or 0) for call in (self.read, self.current))
-        )
+        read, current = (int(ctypes.cast(call, ctypes.c_void_p).value or 0) for call in (self.read, self.current))
+        return Exchange(Buffer, read, None, current)
 
 
 @pytest.fixture(scope="module")
