@@ -10,7 +10,16 @@ from ..errors import UsageError
 from ..native.cuda import on_device
 from ..native.fast_call import Exchange
 
-__all__ = ["DL_TYPES", "DeviceBuffer", "device_buffer", "dlpack_facts", "exchange", "host_address", "type_code", "use_reader"]
+__all__ = [
+    "DL_TYPES",
+    "DeviceBuffer",
+    "device_buffer",
+    "dlpack_facts",
+    "exchange",
+    "host_address",
+    "type_code",
+    "use_reader",
+]
 
 DL_LEGACY_STREAM = 1
 DL_CPU, DL_CUDA, DL_CUDA_HOST, DL_CUDA_MANAGED = 1, 2, 3, 13

@@ -98,7 +98,17 @@ def describe(launches: Launches, outputs: Any, row: Any, **more: Any) -> tuple[A
     call.row = ctypes.addressof(words)
     fail: Callable[..., Any] = launches.fail
     call.run.fail = id(fail)
-    parts = {"limits": (), "parameters": (), "pieces": (), "own": -1, "copied": 0, "tokens": False, "token": 1, "cost": 0, "holds": None}
+    parts = {
+        "limits": (),
+        "parameters": (),
+        "pieces": (),
+        "own": -1,
+        "copied": 0,
+        "tokens": False,
+        "token": 1,
+        "cost": 0,
+        "holds": None,
+    }
     parts |= {"keeps": False, "notice": None}
     parts |= more
     return (
