@@ -9,12 +9,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import AttributeType
 from .cuda import context_functions, current_context, driver_error, in_context
+from .find import find_built
 from .libcudnn import Library
 
 __all__ = [
@@ -189,7 +189,7 @@ class Exchange(NamedTuple):
 @cache
 def compiled_library() -> Any:
     """Return the compiled functions, None where they were not built."""
-    for path in sorted(Path(__file__).parent.glob("_fast_call*.so")):
+    for path in find_built("_fast_call"):
         try:
             library = ctypes.PyDLL(str(path))
             version = ctypes.c_int.in_dll(library, "cudnn_backend_py_fast_call_version").value
