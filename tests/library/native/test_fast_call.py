@@ -6,6 +6,7 @@ The framework is one of the test's own: DLPack's C functions as ctypes callbacks
 from __future__ import annotations
 
 import ctypes
+import gc
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +75,7 @@ class Derived(Buffer):
     pass
 
 
+FETCH = ctypes.PYFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p), ctypes.c_int)
 READ = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(DLTensor))
 CURRENT = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
 
@@ -143,7 +145,7 @@ def make(plan: Plan, launcher: Launcher, framework: Framework, **changes: Any) -
         no_handle(plan),
         launcher.empty_pack(),
         launcher.filler,
-        framework.exchange(),
+        changes.pop("exchange", framework.exchange()),
         **{
             "given": len(tensors),
             "wanted": [_wanted(tensor) for tensor in tensors],
@@ -222,6 +224,38 @@ def test_unchecked_call_asks_for_the_device_only(plan: Plan, launcher: Launcher,
     call = make(plan, launcher, framework, wanted=None)
     assert reaches_execute(call, buffers(bits=32, data=0x40002, dims=(1,), strides=None))
     assert call.go(buffers(kind=HOST)) == LOOK_CLOSER
+
+
+def test_objects_are_fetched_before_they_are_read(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+    fetched: list[Any] = []
+
+    def fetch(objects: Any, count: int) -> None:
+        assert not framework.arrays, "nothing was read before"
+        fetched.extend(ctypes.cast(objects[index], ctypes.py_object).value for index in range(count))
+
+    function = FETCH(fetch)
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    call = make(plan, launcher, framework, exchange=framework.exchange()._replace(fetch=address))
+    given = buffers()
+    assert reaches_execute(call, given)
+    assert list(map(id, fetched)) == list(map(id, given))
+    assert call.go((*given[:3], Derived())) == LOOK_CLOSER
+    assert len(fetched) == 4, "an object of another type is not touched"
+
+
+def test_call_lives_as_long_as_what_it_is_called_by(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+    go = make(plan, launcher, framework).go
+    gc.collect()
+    assert go(buffers(kind=HOST)) == LOOK_CLOSER
+    assert go(buffers()) // 1000 * 1000 == NULL_HANDLE
+
+
+def test_more_buffers_than_it_has_room_for_are_left_to_python(
+    plan: Plan, launcher: Launcher, framework: Framework
+) -> None:
+    call = make(plan, launcher, framework)
+    call._call.given = 257
+    assert call.go((Buffer(),) * 257) == LOOK_CLOSER
 
 
 def test_pack_holds_the_buffers_of_the_last_call_that_was_launched(
