@@ -375,13 +375,16 @@ bool add_of_class(Key& key, Slots& slots, const Tensor& t, int index, bool backw
   }
 }
 
-Key key_of(int number, bool backward, uint64_t wanted, const Tensor* tensors, int count, const Scalar* scalars, int others,
-           Slots& slots) {
-  Key key;
-  const Tensor& q = tensors[backward ? 3 : 0];
+// The current stream of a call; none where it is captured: that is remembered for good, which Python sees to.
+std::optional<void*> stream_of(const Tensor* tensors, bool backward) {
   void* stream = nullptr;
-  // What is captured is remembered for good, which Python sees to.
-  if (current_stream(q.get_device(), &stream) != 0 || is_capturing(stream)) key.whole = false;
+  if (current_stream(tensors[backward ? 3 : 0].get_device(), &stream) != 0 || is_capturing(stream)) return std::nullopt;
+  return stream;
+}
+
+Key key_of(int number, bool backward, uint64_t wanted, void* stream, const Tensor* tensors, int count,
+           const Scalar* scalars, int others, Slots& slots) {
+  Key key;
   key.add(uint64_t(number) | uint64_t(backward) << 16 | uint64_t(count) << 24 | uint64_t(others) << 32);
   key.add(wanted);
   key.add(uint64_t(thread));
@@ -603,9 +606,10 @@ bool tell(Plan& plan, const Slots& slots) {
 // The plan of a call: that of its shape, otherwise that of its class.
 Found find(int number, bool backward, uint64_t wanted, const Tensor* tensors, int count, const Scalar* scalars, int others,
            Slots& slots) {
-  for (; number >= 0; number = operators[number].shared) {
+  const auto stream = stream_of(tensors, backward);
+  for (; stream && number >= 0; number = operators[number].shared) {
     slots = Slots();
-    Found found = find(key_of(number, backward, wanted, tensors, count, scalars, others, slots), slots);
+    Found found = find(key_of(number, backward, wanted, *stream, tensors, count, scalars, others, slots), slots);
     if (found) return tell(*found, slots) ? std::move(found) : Found();
   }
   return {};
@@ -809,9 +813,11 @@ PyObject* learn(PyObject*, PyObject* const* arguments, Py_ssize_t given) {
   Request request;
   if (!request.read(arguments + 3, given - 3, backward ? 3 : 0)) Py_RETURN_FALSE;
   std::shared_ptr<Plan> plan = read_plan(arguments[0]);
+  const auto stream = stream_of(request.tensors, backward);
+  if (!stream) Py_RETURN_FALSE;
   Slots slots;
-  const Key key =
-      key_of(request.number, backward, wanted, request.tensors, request.count, request.scalars, request.others, slots);
+  const Key key = key_of(request.number, backward, wanted, *stream, request.tensors, request.count, request.scalars,
+                         request.others, slots);
   if (!key.whole || !slots.agree || !plan->serves(slots)) Py_RETURN_FALSE;
   for (int index = 0; index < request.others; ++index)
     if (request.scalars[index].kind == Scalar::text) Py_INCREF(reinterpret_cast<PyObject*>(request.scalars[index].value));
