@@ -107,7 +107,7 @@ class Runner:
         if handle is not self._handle_checked:
             self.check_handle(handle)
         try:
-            status = self._go(handle.owner.pointer, pack, workspace)
+            status = self._go(handle.owner.pointer.value, pack, workspace)
         except CudnnBackendError as error:
             raise as_kind(FrontendRuntimeError, "the launch", error) from error
         if status:
@@ -125,7 +125,7 @@ class Runner:
             self._run(handle, made)
         except CudnnBackendError as error:
             raise as_kind(FrontendRuntimeError, "the launch", error) from error
-        if compiled_library() is not None and not self._is_special:
+        if compiled_library() is not None and not self._slices:
             self._take_fast_path(pack, workspace)
 
     def _take_fast_path(self, pack: Mapping[Any, Any], workspace: Any) -> None:
@@ -141,7 +141,8 @@ class Runner:
             [(key, at - 1) for key, at in self._positions.items()],
             on_host=frozenset(at - 1 for at, _, item in self._user if item is not None and item.by_value),
             row=self._template[1:],
-            has_workspace=self._has_workspace,
+            scratch=[(at - 1, offset) for at, offset in self._scratch],
+            own_offset=self._memory.scratch_bytes if self._has_workspace else None,
         )
         self._go = self._mapped.go
 

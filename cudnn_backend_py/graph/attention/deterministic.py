@@ -8,9 +8,7 @@ from ...system.version import VersionTuple
 __all__ = ["deterministic_config"]
 
 
-def deterministic_config(
-    version: VersionTuple, sm: int, head_dim: int = 128
-) -> tuple[int, dict[KnobType, int]] | None:
+def deterministic_config(version: VersionTuple, sm: int, head_dim: int = 128) -> tuple[int, dict[KnobType, int]] | None:
     """Return engine and knobs of the deterministic backward kernels, None where the heuristics' configs are.
 
     On sm_8x and sm_90 the graph alone (``deterministic=True``) makes the pass deterministic. On sm_10x the kernel is

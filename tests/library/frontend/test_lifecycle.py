@@ -325,12 +325,13 @@ def test_a_workspace_that_is_needed_is_asked_for() -> None:
 
 def test_the_workspace_for_other_dims_is_asked_of_cudnn() -> None:
     g, full = ready_to_run()
-    uid = min(full)
+    runner, uid = g._current, min(full)
+    assert runner is not None
     with pytest.raises(RuntimeError, match="the workspace for other dims and strides: cudnn") as caught:
-        g.get_workspace_size(null_handle(), [uid], [[1, 2, 128, 64]], [[16384, 8192, 64, 1]])
+        runner.workspace_with(null_handle(), ([uid], [[1, 2, 128, 64]], [[16384, 8192, 64, 1]]))
     assert "CUDNN_STATUS_" in caught.value.sections["cudnn"]
     with pytest.raises(RuntimeError, match="1 uids, 2 dims and 1 strides"):
-        g.get_workspace_size(null_handle(), [uid], [[1], [2]], [[1]])
+        runner.workspace_with(null_handle(), ([uid], [[1], [2]], [[1]]))
 
 
 def test_overrides_of_different_counts_are_a_runtime_error() -> None:
