@@ -13,7 +13,6 @@ from types import ModuleType
 from typing import Any
 
 from ..errors import CudnnBackendError, UsageError
-from ..system.child import loading_program
 from .kernels import KERNELS
 
 __all__ = ["SUBMODULES", "NotOffered", "describe_torch", "for_children", "install", "uninstall"]
@@ -29,6 +28,7 @@ SUBMODULES = {
     "graph_types": f"{_FRONTEND}.graph_types",
     "nodes": f"{_FRONTEND}.recorded",
     "wrapper": f"{_FRONTEND}.wrapper",
+    "yarn": f"{_FRONTEND}.yarn",
 }
 _CHILD = """\
 \"\"\"Stands where ``import cudnn`` looks first, and gives cudnn_backend_py.frontend.\"\"\"
@@ -226,6 +226,8 @@ def for_children(folder: Path, target: str | None = None) -> None:
     target
         As :func:`install` takes it.
     """
+    from ..system.child import loading_program
+
     package = folder / _NAME
     package.mkdir()
     (package / "__init__.py").write_text(_CHILD.format(target=target, load=loading_program()))

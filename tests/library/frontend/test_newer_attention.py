@@ -170,3 +170,26 @@ def test_texts_of_exceptions_have_the_fix() -> None:
     assert "; cuDNN: " in text
     assert text.endswith("read .verdict of this exception: causes, and what would help")
     assert "\n" not in text
+
+
+@pytest.mark.parametrize("wanted", ["AUTO", "UNIFIED", "COMPOSITE"])
+def test_eight_bits_are_one_operation_where_cudnn_has_it(wanted: str) -> None:
+    """AUTO takes the one operation since cuDNN 9.25, as cudnn-frontend 1.32 does."""
+    m = Maker(cudnn)
+    scales = m.factors("descale_q", "descale_k", "descale_v", "descale_s", "scale_s", "scale_o")
+    implementation = getattr(cudnn.attention_implementation, wanted)
+    made = m.g.sdpa_fp8(
+        **m.eights("q", "k", "v"), **scales, attn_scale=0.125, generate_stats=True, implementation=implementation
+    )
+    for item, kind in zip(made, ("FP8_E4M3", *["FLOAT"] * 3), strict=True):
+        item.set_output(True).set_data_type(getattr(cudnn.data_type, kind))
+    if wanted == "UNIFIED" and VERSION < (9, 25, 0):
+        with pytest.raises(cudnn.cudnnGraphNotSupportedError, match=r"9\.25\.0"):
+            m.g.validate()
+        return
+    m.g.validate()
+    one = wanted != "COMPOSITE" and VERSION >= (9, 25, 0)
+    assert (len(m.g.graph().ops) == 1) == one
+    m.g.build_operation_graph()
+    m.g.create_execution_plans()
+    assert m.g.get_execution_plan_count() > 0
