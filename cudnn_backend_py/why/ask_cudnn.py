@@ -110,7 +110,7 @@ def _problem(call: Call) -> Attention:
         head_dim=head_dim,
         head_dim_v=head_dim_v,
         data_type=_TYPES[call.q.dtype],
-        layout={**strides, "o": _like(call.q, (batch, heads, seq_q, head_dim_v))},  # type: ignore[arg-type,dict-item]
+        layout={**strides, "o": _like(call.q, (batch, heads, seq_q, head_dim_v))},
         causal=call.causal,
         bias=bias,
         dropout=call.dropout,
@@ -151,12 +151,12 @@ def ask_cudnn(call: Call, machine: Machine, target: str, judge: Judge, *, build:
     try:
         graphs = graphs_of(call, machine.cudnn, machine.sm)
     except GraphError as error:
-        return Side("no graph", error.headline, error.fix or "", target=target)
+        return Side("no graph", error.headline, error.sections.get("fix", ""), target=target)
     started = time.perf_counter()
     try:
         verdicts = [judge.ask(Question(graph, target, build=build)) for graph in graphs]
     except CudnnBackendError as error:
-        return Side("could not be judged", error.headline, error.fix or "", target=target)
+        return Side("could not be judged", error.headline, error.sections.get("fix", ""), target=target)
     took = time.perf_counter() - started
     worst = max(verdicts, key=lambda verdict: verdict.exit_code)
     faults = tuple(dict.fromkeys(fault for verdict in verdicts for fault in verdict.hazards))

@@ -136,14 +136,14 @@ def _hearing() -> Iterator[list[str]]:
     with _warnings_lock, warnings.catch_warnings():
         shown = warnings.showwarning
 
-        def hear(message: Any, category: Any, filename: str, line: int, *rest: Any) -> None:
+        def hear(message: Any, category: Any, filename: str, line: int, *rest: Any, **more: Any) -> None:
             if threading.get_ident() == own:
                 words.append(str(message).partition(" (Triggered internally")[0])
             else:
-                shown(message, category, filename, line, *rest)
+                shown(message, category, filename, line, *rest, **more)
 
         warnings.simplefilter("always")
-        warnings.showwarning = hear
+        warnings.showwarning = hear  # type: ignore[assignment]
         yield words
 
 
@@ -211,7 +211,7 @@ def ask_by_facts(call: Call) -> Answer:
             for one in tensors
         ]
         mask = made[3] if call.mask is not None else None
-        return _ask(*made[:3], mask, replace(call, autocast=""))
+        return _ask(made[0], made[1], made[2], mask, replace(call, autocast=""))
 
 
 @contextlib.contextmanager

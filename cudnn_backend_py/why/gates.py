@@ -15,13 +15,24 @@ from dataclasses import dataclass, replace
 
 from .calls import ORDER, Answer, Call, Machine, Switches
 
-__all__ = ["GATES", "RELEASES", "Blocker", "apply_cure", "default_order", "find_blocker", "find_others", "releases_of"]
+__all__ = [
+    "GATES",
+    "RELEASES",
+    "Blocker",
+    "apply_cure",
+    "default_order",
+    "find_blocker",
+    "find_others",
+    "releases_of",
+    "torch_faults",
+]
 
 SOURCE = "aten/src/ATen/native/transformers/cuda/sdp_utils.cpp"
 NESTED = "TORCH_CUDNN_SDPA_NESTED_TENSOR_ENABLED"
+ENABLED = "TORCH_CUDNN_SDPA_ENABLED"
 PREFERRED = "TORCH_CUDNN_SDPA_PREFERRED"
 DEPRIORITIZED = "TORCH_CUDNN_SDPA_DEPRIORITIZED"
-VARIABLES = (NESTED, PREFERRED, DEPRIORITIZED)
+VARIABLES = (NESTED, ENABLED, PREFERRED, DEPRIORITIZED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +146,7 @@ def _dtype(call: Call, machine: Machine, release: Release) -> Found:
     said = types[0] if len(set(types)) == 1 else ", ".join(types)
     cure = "cast q, k and v to bfloat16 or float16, or run under torch.autocast('cuda', dtype=torch.bfloat16)"
     if len(set(types)) > 1:
-        cure = "give q, k and v one type, bfloat16 or float16: a layer before (a norm, rotary embeddings) may return float32"
+        cure = "give q, k and v one type, bfloat16 or float16: a norm or rotary embeddings before may return float32"
     return (f"q, k, v are {said}; cuDNN attention in torch takes {' and '.join(sorted(able, reverse=True))}", cure)
 
 
@@ -214,7 +225,7 @@ def _batch_and_heads(call: Call, machine: Machine, release: Release) -> Found:
             f"heads {', '.join(map(str, heads))}: those of k and v must divide those of q",
             "pad or repeat the heads of k and v",
         )
-    if len(set(heads)) == 1:
+    if len(set(heads)) == 1 or ("mqa" in release.gates and heads[1:] == [1, 1]):
         return None
     return (
         f"q, k, v have {', '.join(map(str, heads))} heads, and enable_gqa is not set",
@@ -243,6 +254,11 @@ def _shapes(call: Call, machine: Machine, release: Release) -> Found:
     seq_kv, head_dim_v = call.k.dims[2], call.v.dims[3]
     if "65535" in release.gates and max(batch, heads) > 65535:
         return (f"batch {batch}, {heads} heads: torch gives cuDNN up to 65535 of each", "split the batch")
+    if min(head_dim, head_dim_v) < 0:
+        return (
+            "a head dim that torch.compile keeps symbolic: torch cannot tell that it is small enough",
+            "torch._dynamo.mark_static(tensor, dim), or torch.compile(..., dynamic=False)",
+        )
     limit = _head_limit(call, machine, release)
     if max(head_dim, head_dim_v) > limit:
         return (
@@ -254,6 +270,8 @@ def _shapes(call: Call, machine: Machine, release: Release) -> Found:
             f"head dim {head_dim} (q, k), {head_dim_v} (v): no multiple of 8",
             f"pad the head dim with zeros to {-(-max(head_dim, head_dim_v) // 8) * 8}, keep scale=1/sqrt({head_dim})",
         )
+    if "length-1" in release.gates and 1 in (seq_q, seq_kv):
+        return (f"a length of 1: q {seq_q}, k {seq_kv}; this torch gives cuDNN no single tokens", "a newer torch")
     if seq_kv == 1:
         return ("k and v have length 1, which torch does not give to cuDNN", "nothing is gained: the result is v")
     if seq_q == 1 and call.dropout:
@@ -269,8 +287,8 @@ def _backward_dims(call: Call, machine: Machine, release: Release) -> Found:
     if max(dims) <= 128 or dims in ((192, 128), (256, 256)):
         return None
     return (
-        f"training with head dims {dims[0]} (q, k), {dims[1]} (v): torch asks cuDNN for the backward pass up to 128, of "
-        "192 with 128, and of 256",
+        f"training with head dims {dims[0]} (q, k), {dims[1]} (v): torch asks cuDNN for the backward pass up to 128, "
+        "of 192 with 128, and of 256",
         "pad the head dims to 256",
     )
 
@@ -309,7 +327,8 @@ RELEASES = (
         (2, 5),
         (2, 6),
         (
-            *("nested-never", "disabled", "nested", "zero-length", "last-stride", "device", "rank", "shapes"),
+            *("nested-never", "length-1", "disabled", "nested", "zero-length", "last-stride", "device", "rank"),
+            "shapes",
             *("deterministic", "dtype", "mask", "architecture"),
         ),
         (80, 90),
@@ -323,16 +342,19 @@ RELEASES = (
         "a copy of 2.9",
     ),
     Release(
-        (2, 10),
+        (2, 11),
         (2, 11),
         ("head-sm90", "head-192", "dropout-of-version", *_FIRST, *_THEN),
         (80, 121),
-        "a copy of 2.10",
+        "a copy of 2.11",
     ),
     Release(
         (2, 14),
         (99, 0),
-        ("head-256", "65535", "dropout-of-version", *_FIRST, "dropout-steps", *_THEN, "backward-dims", "nested-query"),
+        (
+            *("head-256", "65535", "mqa", "dropout-of-version", *_FIRST, "dropout-steps", *_THEN),
+            *("backward-dims", "nested-query"),
+        ),
         (80, 121),
         "001f694aef6f922b4fdf6d27d59162d27bf3df58",
     ),
@@ -378,6 +400,8 @@ def find_blocker(call: Call, machine: Machine, answer: Answer | None = None) -> 
     answer = answer or Answer()
     if answer.choice == "cudnn":
         return None
+    if machine.live and machine.cudnn is None:
+        return Blocker("build", "this torch was built without cuDNN (for ROCm, or without CUDA)", "a torch for CUDA")
     by_kind = _other_kind(call)
     if by_kind is not None:
         return by_kind
@@ -405,14 +429,20 @@ def _is_dense(call: Call) -> bool:
 def _first_gate(call: Call, machine: Machine) -> Blocker | None:
     found = [_first_gate_of(call, machine, release) for release in releases_of(machine.torch)]
     if not found:
-        return Blocker(
-            "version", "torch before 2.5 gives nothing to cuDNN unless told to", "torch 2.5 or later", sure=False
-        )
+        return _before_2_5(machine)
     names = {one.gate if one else None for one in found}
     one = next((one for one in found if one is not None), None)
     if one is None or len(names) == 1:
         return one
     return Blocker(one.gate, one.found, one.cure, one.source, False)
+
+
+def _before_2_5(machine: Machine) -> Blocker | None:
+    if machine.torch < (2, 4, 0):
+        return Blocker("version", "torch before 2.4 gives no attention to cuDNN", "torch 2.5 or later")
+    if machine.says(ENABLED) is True:
+        return None
+    return Blocker("variable", f"torch 2.4 gives attention to cuDNN only where {ENABLED}=1", "torch 2.5 or later")
 
 
 def _first_gate_of(call: Call, machine: Machine, release: Release) -> Blocker | None:
@@ -513,12 +543,22 @@ def find_others(call: Call, machine: Machine, first: Blocker) -> tuple[Blocker, 
     return tuple(found.values())
 
 
+def torch_faults(call: Call) -> tuple[str, ...]:
+    """Return what torch is known to get wrong of a call that it gives to cuDNN."""
+    if call.mask is not None and call.mask.dtype not in ("bool", call.q.dtype):
+        return (
+            f"the mask is {call.mask.dtype} and q {call.q.dtype}: torch tells cuDNN that both are {call.q.dtype}, and "
+            f"the result is wrong without a word (pytorch/pytorch#191612); cast the mask to {call.q.dtype}",
+        )
+    return ()
+
+
 def _row_major(dims: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(math.prod(dims[place + 1 :]) for place in range(len(dims)))
 
 
 def apply_cure(call: Call, blocker: Blocker | None) -> tuple[Call, str]:
-    """Return the call as its blocker's cure would have it, and what that changes; the call itself where nothing does."""
+    """Return the call as its blocker's cure would have it, and what that changes; the call itself if nothing does."""
     if blocker is None or not _is_dense(call):
         return call, ""
     tensors = {name: getattr(call, name) for name in "qkv"}

@@ -12,7 +12,7 @@ from typing import Any
 from ..printable import printable
 from .ask_cudnn import Side
 from .calls import Answer, Call, Machine, Place
-from .gates import Blocker
+from .gates import Blocker, torch_faults
 
 __all__ = ["Finding", "WhyReport"]
 
@@ -49,7 +49,13 @@ class Finding:
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as plain data."""
         data = asdict(self)
-        return {"uses_cudnn": self.uses_cudnn, **data, "place": {**asdict(self.place), "text": str(self.place)}}
+        faults = list(torch_faults(self.call)) if self.uses_cudnn else []
+        return {
+            "uses_cudnn": self.uses_cudnn,
+            **data,
+            "torch_faults": faults,
+            "place": {**asdict(self.place), "text": str(self.place)},
+        }
 
 
 @dataclass(kw_only=True)
@@ -147,6 +153,7 @@ def _facts(one: Finding) -> list[tuple[str, str]]:
         facts += [("cure", one.blocker.cure)] if one.blocker.cure else []
         facts.append(("known from", one.blocker.source))
     facts += [(f"and then ({gate.gate})", f"{gate.found}; {gate.cure}") for gate in one.also]
+    facts += [("known fault of torch", fault) for fault in torch_faults(one.call)] if one.uses_cudnn else []
     if one.side is not None:
         facts += _side(one.side, one.cured)
     facts += _times(one)
@@ -176,7 +183,7 @@ def _paragraph(number: int, one: Finding) -> list[str]:
 
 
 _STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem;color:#1a1a1a;background:#fff}"
+    "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem;background:#fff}"
     "article{border-left:4px solid #b3261e;padding:.2rem 1rem;margin:1rem 0;background:#fafafa}"
     "article.ok{border-color:#1b7a3d}dt{font-weight:600}dd{margin:0 0 .3rem 0;overflow-wrap:anywhere}h2{font-size:1rem}"
 )

@@ -1,4 +1,4 @@
-"""Watch a program's calls of attention: torch's functions are wrapped while the watch lasts, and given back as they were.
+"""Watch a program's calls of attention: torch's functions are wrapped while it lasts, and given back as they were.
 
 A wrapped function notes its call and passes it on. Under ``torch.compile`` the note is skipped, as dynamo itself
 decides while it traces: the graph is the one it would be without a watch, and its attention is read from that graph
@@ -359,7 +359,7 @@ class Watch:
             k=self._seen(k, casts[1]),
             v=self._seen(v, casts[2]),
             mask=None if mask is None else self._seen(mask),
-            dropout=float(dropout),
+            dropout=float(dropout or 0.0),
             causal=bool(causal),
             scale=scale if isinstance(scale, float) else None,
             gqa=bool(gqa),
