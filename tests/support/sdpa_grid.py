@@ -78,7 +78,8 @@ def draw(number: int, seed: int = 18) -> list[dict[str, Any]]:
     return found[:number]
 
 
-def _sizes(case: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+def sizes_of(case: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Return the sizes of q, k and v of a case."""
     sizes = {}
     for place, name in enumerate("qkv"):
         b, h, s, d = case[name]
@@ -113,7 +114,7 @@ def _strided(size: tuple[int, ...], layout: str, which: int, torch: Any, **how: 
 
 def make(case: dict[str, Any], torch: Any) -> dict[str, Any]:
     """Return the arguments of the call a case describes."""
-    sizes, made = _sizes(case), {}
+    sizes, made = sizes_of(case), {}
     for place, name in enumerate("qkv"):
         how = {"dtype": getattr(torch, case.get(f"{name}_dtype", case["dtype"])), "device": case["device"]}
         if "nested" in case and len(sizes[name]) == 4:
