@@ -181,10 +181,10 @@ def _advice(items: Sequence[LoggedGraph], name: str) -> str:
         )
         return (
             f"one plan for packed sequences of any lengths serves all {built} shapes where cuDNN supports it "
-            f"(cudnn_backend_py.torch_ops, PlanPool): {built - 1} plans fewer, {spared:.3f} s of this log"
+            f"(cudnn_backend_py.torch_ops, PlanPool): {_many(built - 1, 'plan')} fewer, {spared:.3f} s of this log"
         )
     if again:
-        return f"plans that are kept are built once (PlanCache): {again} plans fewer"
+        return f"plans that are kept are built once (PlanCache): {_many(again, 'plan')} fewer"
     if built > 1:
         return f"few padded sizes instead of {built} shapes, or plans kept on disk (PlanCache) for the next process"
     return ""
