@@ -387,13 +387,20 @@ def read_log(log_file: str, targets: tuple[str, ...], explained: bool | None, br
     raise SystemExit(report.exit_code)
 
 
-@main.command("why", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@main.command(
+    "why",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []},
+)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS] PROGRAM [ARGUMENTS]...")
 def why(arguments: tuple[str, ...]) -> None:
     """Run a program of torch, and say why cuDNN was or was not used for its attention.
 
-    The same as python -m cudnn_backend_py.why, whose --help has the options. The exit code is the program's.
+    The same as python -m cudnn_backend_py.why. The exit code is the program's.
     """
+    from ..why.__main__ import read_command_line
+
+    if read_command_line(arguments, "cudnn-backend why") is None:
+        return
     load = f"{loading_program()}\nfrom cudnn_backend_py.why.__main__ import main\nmain()"
     os.execv(sys.executable, [sys.executable, "-c", load, *arguments])  # exit code and signals are the program's
 

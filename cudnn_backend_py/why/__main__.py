@@ -18,7 +18,7 @@ from ..target.profiles import find_profile
 from .calls import Machine
 from .report import WhyReport
 
-__all__ = ["main"]
+__all__ = ["main", "read_command_line"]
 
 _HELP = """\
 Run SCRIPT, a notebook, or the module after -m, and say of each of its calls of torch's attention why cuDNN was or was
@@ -120,17 +120,31 @@ def _report(watches: list[Any], target: str | None, where: Path | None, form: st
         print(f"why not cuDNN? There is no report: {error}", file=sys.stderr)
 
 
+def read_command_line(arguments: Sequence[str] | None, name: str) -> Callable[[], None] | None:
+    """Return what runs the program that a command line names; None where that asks for help, which is printed.
+
+    Raises
+    ------
+    click.ClickException
+        Of a wrong command line, or a program that is not there.
+    UsageError
+        ``unknown-target``.
+    """
+    run = _command.main(arguments, prog_name=name, standalone_mode=False)
+    return run if callable(run) else None
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the program the command line names; what it raises is not caught."""
     try:
-        run = _command.main(arguments, prog_name="python -m cudnn_backend_py.why", standalone_mode=False)
+        run = read_command_line(arguments, "python -m cudnn_backend_py.why")
     except click.ClickException as error:
         error.show()
         raise SystemExit(error.exit_code) from None
     except CudnnBackendError as error:
         print(error.render(), file=sys.stderr)
         raise SystemExit(2) from None
-    if callable(run):
+    if run is not None:
         run()
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import sys
+import tempfile
 import threading
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import torch
 
-from .calls import BACKENDS, Answer, Call, Form, Machine, Switches, TensorFacts
+from .calls import BACKENDS, ORDER, Answer, Call, Form, Machine, Switches, TensorFacts
 from .gates import VARIABLES
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 _warnings_lock = threading.RLock()
+_SAID = re.compile(r"Warning: (.*\(function \w+\))")
 
 
 def size_of(value: Any) -> int:
@@ -130,25 +132,31 @@ def read_machine() -> Machine:
 
 @contextlib.contextmanager
 def _hearing() -> Iterator[list[str]]:
-    """Collect the warnings of this thread; those of others go where they would have gone."""
+    """Collect what torch says to standard error, where these questions of it end; what else came there goes on."""
     words: list[str] = []
-    own = threading.get_ident()
-    with _warnings_lock, warnings.catch_warnings():
-        shown = warnings.showwarning
-
-        def hear(message: Any, category: Any, filename: str, line: int, *rest: Any, **more: Any) -> None:
-            if threading.get_ident() == own:
-                words.append(str(message).partition(" (Triggered internally")[0])
-            else:
-                shown(message, category, filename, line, *rest, **more)
-
-        warnings.simplefilter("always")
-        warnings.showwarning = hear  # type: ignore[assignment]
-        yield words
+    with _warnings_lock, warnings.catch_warnings(), tempfile.TemporaryFile() as file:
+        warnings.simplefilter("ignore")
+        sys.stderr.flush()
+        kept = os.dup(2)
+        try:
+            os.dup2(file.fileno(), 2)
+            yield words
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            file.seek(0)
+            for line in file.read().decode(errors="replace").splitlines():
+                if (said := _SAID.search(line)) is not None:
+                    words.append(said[1])
+                else:
+                    print(line, file=sys.stderr)
 
 
 def said_by(params: Any) -> tuple[bool, tuple[str, ...]]:
-    """Return whether torch gives a call (``torch.backends.cuda.SDPAParams``) to cuDNN, and its words if not."""
+    """Return whether torch gives a call (``torch.backends.cuda.SDPAParams``) to cuDNN, and its words if not.
+
+    Each of the words ends with the function of torch that said it. Standard error is torch's for that moment.
+    """
     with _hearing() as words:
         able = bool(torch.backends.cuda.can_use_cudnn_attention(params, debug=True))
     return able, tuple(words)
@@ -183,18 +191,19 @@ def _ask(q: Any, k: Any, v: Any, mask: Any, call: Call) -> Answer:
         error = str(caught).partition("\n")[0]
     try:
         params = torch.backends.cuda.SDPAParams(q, k, v, mask, call.dropout, call.causal, call.gqa)
-        able, words = said_by(params)
+        able = torch.backends.cuda.can_use_cudnn_attention(params)
         flash = torch.backends.cuda.can_use_flash_attention(params)
         efficient = torch.backends.cuda.can_use_efficient_attention(params)
     except (RuntimeError, TypeError) as caught:
         return Answer(choice, error=error or str(caught).partition("\n")[0])
-    return Answer(choice, able, words, flash, efficient, error)
+    return Answer(choice, able, (), flash, efficient, error)
 
 
 def ask_by_facts(call: Call) -> Answer:
-    """Return what torch says of a call whose tensors are gone, by fake ones under the switches it had.
+    """Return what torch says of a call whose tensors are gone, by fake ones under the switches it had; its words, too.
 
-    Nothing where torch has no GPU, or sizes are unknown.
+    Of fake tensors torch itself chooses nothing: the first backend in its order that it lets run is the choice. Nothing
+    where torch has no GPU, or sizes are unknown.
     """
     tensors = [call.q, call.k, call.v, *([call.mask] if call.mask is not None else [])]
     if not torch.cuda.is_available() or call.kind != "sdpa":
@@ -211,12 +220,20 @@ def ask_by_facts(call: Call) -> Answer:
             for one in tensors
         ]
         mask = made[3] if call.mask is not None else None
-        return _ask(made[0], made[1], made[2], mask, replace(call, autocast=""))
+        params = torch.backends.cuda.SDPAParams(*made[:3], mask, call.dropout, call.causal, call.gqa)
+        able, words = said_by(params)
+        flash = torch.backends.cuda.can_use_flash_attention(params)
+        efficient = torch.backends.cuda.can_use_efficient_attention(params)
+        may = {"cudnn": able, "flash": flash, "efficient": efficient, "math": call.switches.math}
+        choice = next((name for name in read_order() or ORDER if may.get(name)), None)
+        return Answer(choice, able, words, flash, efficient)
 
 
 @contextlib.contextmanager
 def _switched(call: Call) -> Iterator[None]:
     """Set torch's switches as they were at a call, and set them back."""
+    with contextlib.suppress(RuntimeError):  # torch sets its order when it first chooses, and would not once it is set
+        torch._fused_sdp_choice(*[torch.empty(1, 1, 8, 8, dtype=torch.float16, device="cuda")] * 3)
     before = read_switches()
     try:
         _set(call.switches)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -317,6 +318,26 @@ GATES: dict[str, Check] = {
     "backward-dims": _backward_dims,
     "nested-query": _nested_query,
 }
+#: The functions of torch's source that each gate is.
+FUNCTIONS = {
+    "check_runtime_disabled_cudnn": "disabled",
+    "check_for_nested_inputs": "nested",
+    "check_all_tensors_on_device": "device",
+    "check_tensor_shapes": "rank",
+    "check_cudnn_deterministic": "deterministic",
+    "check_tensor_dtype": "dtype",
+    "check_attn_mask_shape": "mask",
+    "check_cudnn_hardware_support": "architecture",
+    "check_cudnn_dropout": "dropout-steps",
+    "check_nonzero_sequence_lengths_dense": "zero-length",
+    "check_last_dim_stride_equals_1_dense": "last-stride",
+    "check_batch_size_and_num_heads_dense": "batch-and-heads",
+    "check_grouped_query_attention": "batch-and-heads",
+    "check_cudnn_tensor_shapes": "shapes",
+    "check_cudnn_d256_bprop_head_dim": "backward-dims",
+    "check_cudnn_query_seq_len_nested": "nested-query",
+    "can_use_cudnn_attention": "dropout-of-version",
+}
 #: Gates that torch asks of dense tensors only, in releases that tell them apart.
 _DENSE = {"zero-length", "last-stride", "batch-and-heads", "shapes", "backward-dims"}
 _FIRST = ("disabled", "nested", "device", "rank", "deterministic", "dtype", "mask", "architecture")
@@ -387,6 +408,12 @@ def default_order(machine: Machine) -> tuple[str, ...]:
     return first if cudnn > (9, 15, 0) and sm in (90, 100, 103) else ORDER
 
 
+def gate_of_words(words: tuple[str, ...]) -> str | None:
+    """Return the gate that torch's last words are of; None where it said nothing, or a function not known here did."""
+    said = re.search(r"\(function (\w+)\)$", words[-1]) if words else None
+    return FUNCTIONS.get(said[1]) if said is not None else None
+
+
 def find_blocker(call: Call, machine: Machine, answer: Answer | None = None) -> Blocker | None:
     """Return the first thing that keeps cuDNN out of a call; None where torch chooses cuDNN.
 
@@ -412,10 +439,16 @@ def find_blocker(call: Call, machine: Machine, answer: Answer | None = None) -> 
         return gate or _by_order(call, machine, answer)
     if answer.cudnn:
         return _by_order(call, machine, answer)
-    if gate is None or not gate.sure:
+    told = gate_of_words(answer.words)
+    if gate is not None and told is not None and told != gate.gate:  # torch knows better
+        found = None
+        with contextlib.suppress(IndexError, ValueError):
+            found = GATES[told](call, machine, releases_of(machine.torch)[-1])
+        gate = Blocker(told, *found) if found is not None else Blocker(told, answer.words[-1], "")
+    if gate is None or (not gate.sure and told is None):
         return Blocker(
             gate.gate if gate else "unknown",
-            answer.words[-1].partition(" (Triggered internally")[0] if answer.words else "torch says no, and not why",
+            answer.words[-1] if answer.words else "torch says no, and not why",
             gate.cure if gate else "",
             words=answer.words,
         )

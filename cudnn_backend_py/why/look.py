@@ -133,8 +133,9 @@ def make_findings(
     findings = []
     for row, count, threads in _merge(rows):
         answer = row.answer
-        if answer == Answer() and not target:
-            answer = _ask_again(row.call)
+        if not target and (answer == Answer() or answer.cudnn is False):
+            again = _ask_again(row.call)
+            answer = again if answer == Answer() else replace(answer, words=again.words)
         call = _ordered(row.call, machine, answer)
         blocker = find_blocker(call, machine, answer)
         also = () if blocker is None else find_others(call, machine, blocker)

@@ -1,44 +1,17 @@
-"""torch's words about calls that it does not give to cuDNN, and the gate of ours that each belongs to."""
+"""Cases of the grid of torch's answers as our plain values: calls, machines, answers."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from cudnn_backend_py.why.calls import Answer, Call, Machine, Switches, TensorFacts
 from cudnn_backend_py.why.gates import VARIABLES
 from tests.support.sdpa_grid import sizes_of
 
-__all__ = ["answer_of", "call_of", "gate_of", "machine_of"]
-
-_GATES = {
-    r"runtime disabled": "disabled",
-    r"nested": "nested",
-    r"cuda device\. Got": "device",
-    r"4 dimensional": "rank",
-    r"not deterministic": "deterministic",
-    r"to all be of dtype": "dtype",
-    r"attn mask shapes": "mask",
-    r"gpu architectures": "architecture",
-    r"1/16": "dropout-steps",
-    r"droppout": "dropout-of-version",
-    r"zero seq_len": "zero-length",
-    r"last dimension of the input to have stride 1": "last-stride",
-    r"same batch_size|same num_heads|must divide number of heads": "batch-and-heads",
-    r"head_dim should|sequence length 1|batch size or num_heads": "shapes",
-    r"backward with these head": "backward-dims",
-}
-
-
-def gate_of(words: Sequence[str]) -> str | None:
-    """Return the gate that torch's last words belong to; None where it said nothing."""
-    for word in reversed(words):
-        for pattern, gate in _GATES.items():
-            if re.search(pattern, word):
-                return gate
-    return None
+__all__ = ["answer_of", "call_of", "machine_of"]
 
 
 def _strides(size: tuple[int, ...], layout: str) -> tuple[int, ...]:
