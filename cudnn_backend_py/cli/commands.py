@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..printable import printable
-from ..system.child import call_command, describe_ending
+from ..system.child import call_command, describe_ending, loading_program
 from ..system.strict import read_text
 from .graph_file import is_python, load_any_graphs, load_graph_file
 from .output import NOT_JUDGED, Commands, OutputFile, add_row, say, warn, write, write_report
@@ -360,22 +360,50 @@ def repro(graph_file: str, target: str, build: bool, output: str | None) -> None
     "--target", "targets", multiple=True, metavar="NAME", help="Explain each graph on a described GPU; repeatable."
 )
 @click.option("--explain/--list", "explained", default=None, help="Explain the graphs, or only list them.")
+@click.option("--breakdown", is_flag=True, help="Executions, plans, build times and classes of shapes, in their place.")
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @_with_version
-def read_log(log_file: str, targets: tuple[str, ...], explained: bool | None, style: str) -> None:
+def read_log(log_file: str, targets: tuple[str, ...], explained: bool | None, breakdown: bool, style: str) -> None:
     """List the graphs that a cuDNN log tells of, and explain them.
 
     FILE is what any program wrote with CUDNN_LOGLEVEL_DBG=3 or with cuDNN's frontend logging, .gz or - for standard
     input, or one JSON graph of cuDNN's frontend. Exit code 2 if it holds no graph that can be rebuilt.
     """
+    source = sys.stdin.buffer if log_file == "-" else log_file
+    if breakdown:
+        from ..diagnose.breakdown import break_down
+
+        if targets or explained:
+            raise click.UsageError("--breakdown asks cuDNN nothing: leave out --target and --explain")
+        found = break_down(source)
+        write_report(_json(found.to_dict()), None) if style == "json" else write(str(found), None)
+        raise SystemExit(0 if any(item.graph is not None for item in found.graphs) else NOT_JUDGED)
     from ..diagnose.logs import report_log
 
-    report = report_log(sys.stdin.buffer if log_file == "-" else log_file, targets, explained=explained)
+    report = report_log(source, targets, explained=explained)
     if style == "json":
         write_report(_json(report.to_dict()), None)
     else:
         write(str(report), None)
     raise SystemExit(report.exit_code)
+
+
+@main.command(
+    "why",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []},
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS] PROGRAM [ARGUMENTS]...")
+def why(arguments: tuple[str, ...]) -> None:
+    """Run a program of torch, and say why cuDNN was or was not used for its attention.
+
+    The same as python -m cudnn_backend_py.why. The exit code is the program's.
+    """
+    from ..why.__main__ import read_command_line
+
+    if read_command_line(arguments, "cudnn-backend why") is None:
+        return
+    load = f"{loading_program()}\nfrom cudnn_backend_py.why.__main__ import main\nmain()"
+    os.execv(sys.executable, [sys.executable, "-c", load, *arguments])  # exit code and signals are the program's
 
 
 @main.command("lint")
