@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 from ...generated.enums import DataType, DescriptorType, MoeGroupedMatmulMode, NormMode, PointwiseMode, ResampleMode
 from ...system.version import Window
@@ -218,7 +218,7 @@ def _convolved(
     w: tuple[int, ...],
     *,
     kind: DataType = _T.HALF,
-    strides: str = "channels_last",
+    strides: Literal["packed", "channels_last"] = "channels_last",
     before: bool = False,
     operand: tuple[int, ...] | None = None,
     **window: Any,
@@ -288,7 +288,7 @@ def _pooled(
     window: int | tuple[int, ...] = 3,
     mode: ResampleMode = _R.MAXPOOL,
     *,
-    strides: str = "channels_last",
+    strides: Literal["packed", "channels_last"] = "channels_last",
     **sides: Any,
 ) -> Graph:
     g = GraphBuilder("pooled", io_type=_T.HALF)
@@ -563,10 +563,10 @@ RANDOM_CONVOLUTIONS: tuple[Fault, ...] = (
         "max-pool-gradient-of-both",
         what="the gradient of a max pool, channels last, from its image and its result instead of an index",
         effect="the process ends by a segmentation fault while engines are chosen",
-        fix="give the index that the forward pass writes, or use 9.21.0 or later, which refuses the graph",
+        fix="give the index that the forward pass writes, or use 9.20.0 or later, which refuses the graph",
         source=_ASKED,
-        evidence="measured deviceless with 9.16.0 and 9.19.0 on sm_90; 9.21.0 and later refuse it",
-        versions=Window(until=(9, 21, 0)),
+        evidence="measured deviceless with 9.16.0 and 9.19.0 on sm_90; 9.20.0 and later refuse it",
+        versions=Window(until=(9, 20, 0)),
         graph=_largest_of_both,
         step="check",
         reproductions={"": lambda: _unpooled("x", "y")},
