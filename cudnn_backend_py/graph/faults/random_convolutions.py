@@ -252,6 +252,11 @@ def _convolved(
     return g.graph()
 
 
+def _gradient(**more: Any) -> Graph:
+    """Return the gradient of a filter in float32, padded by 1 unless told otherwise."""
+    return _convolved("filter", (1, 64, 6, 14), (8, 64, 3, 3), kind=_T.FLOAT, padding=1, **more)
+
+
 def _weighted(operand: tuple[int, ...]) -> Graph:
     """Return the gradient of a filter of eight channels and 16 results, and an operand added to it."""
     return _convolved("filter", (2, 8, 7, 5), (16, 8, 3, 3), padding=1, operand=operand)
@@ -381,11 +386,9 @@ RANDOM_CONVOLUTIONS: tuple[Fault, ...] = (
         engines=(1, 18, 20, 50),
         depends_on="the engine",
         graph=_padded_unevenly,
-        reproductions={
-            "": lambda: _convolved("filter", (2, 16, 32), (16, 16, 3), kind=_T.FLOAT, padding=1, post_padding=2),
-        },
-        unlike=lambda: _convolved("filter", (2, 16, 32), (16, 16, 3), kind=_T.FLOAT, padding=1),
-        cure=lambda: _convolved("filter", (2, 16, 32), (16, 16, 3), kind=_T.FLOAT, padding=1),
+        reproductions={"": lambda: _gradient(post_padding=(2, 1))},
+        unlike=_gradient,
+        cure=_gradient,
     ),
     Fault(
         "packed-images-unaligned",
@@ -466,7 +469,7 @@ RANDOM_CONVOLUTIONS: tuple[Fault, ...] = (
             "": lambda: _convolved("filter", (3, 8, 9, 7), (8, 8, 3, 3), kind=_T.FLOAT, strides="packed", padding=1)
         },
         unlike=lambda: _convolved("filter", (3, 8, 9, 7), (8, 8, 1, 1), kind=_T.FLOAT, strides="packed"),
-        cure=lambda: _convolved("filter", (3, 8, 9, 7), (8, 8, 1, 1), kind=_T.FLOAT, strides="packed"),
+        cure=lambda: _convolved("filter", (3, 8, 9, 7), (8, 8, 1, 1), kind=_T.FLOAT),
     ),
     Fault(
         "experts-operand",
