@@ -104,9 +104,12 @@ def _between(graph: Graph) -> bool:
 
 
 def _filter_of_three(graph: Graph) -> bool:
-    """The gradient of a filter of three taps along each dim, one apart."""
+    """The gradient of a filter of three taps along each dim, one apart, of row-major images."""
     return any(
-        item.op.kind is _FILTER and set(item.weights.dims[2:]) == {3} and set(_sides(item)["filter_strides"]) == {1}
+        item.op.kind is _FILTER
+        and _packed(item.image)
+        and set(item.weights.dims[2:]) == {3}
+        and set(_sides(item)["filter_strides"]) == {1}
         for item in look.convolutions(graph)
     )
 
@@ -402,6 +405,7 @@ RANDOM_CONVOLUTIONS: tuple[Fault, ...] = (
         evidence="measured on sm_90: a filter's gradient with 9.19.0 and 9.28.0, the others with 9.28.0",
         sm=(90,),
         engines=(4, 70),
+        depends_on="the engine",
         graph=_few_packed_channels,
         reproductions={"": lambda: _convolved("filter", (3, 8, 10, 5), (16, 8, 1, 1), strides="packed")},
         unlike=lambda: _convolved("filter", (3, 8, 8, 8), (16, 8, 1, 1), strides="packed"),
@@ -419,6 +423,7 @@ RANDOM_CONVOLUTIONS: tuple[Fault, ...] = (
         ),
         sm=(90,),
         engines=(7,),
+        depends_on="the engine",
         graph=_packed_forward,
         reproductions={"": lambda: _convolved("forward", (2, 16, 7, 5), (8, 16, 1, 1), strides="packed")},
         unlike=lambda: _convolved("forward", (2, 16, 7, 5), (8, 16, 1, 1)),
@@ -433,6 +438,7 @@ RANDOM_CONVOLUTIONS: tuple[Fault, ...] = (
         evidence=f"measured with 9.28.0 on sm_90; no plan of 9.19.0 compiles; {_LATER}",
         sm=(90,),
         engines=(4,),
+        depends_on="the engine",
         graph=_packed_behind,
         reproductions={
             "": lambda: _convolved("forward", (1, 32, 11, 10), (32, 32, 3, 3), strides="packed", before=True, padding=1)
@@ -457,13 +463,14 @@ RANDOM_CONVOLUTIONS: tuple[Fault, ...] = (
     ),
     Fault(
         "filter-gradient-transformed",
-        what="the gradient of a filter of three taps along each dim",
+        what="the gradient of a filter of three taps along each dim, of row-major images (NCHW)",
         effect="engine 17 transforms its operands, off by 2^-17 of the result, and has no numerical note that says so",
         fix="take another engine where whole numbers have to stay whole",
         source=_RUN,
         evidence="measured with 9.19.0 on sm_90, float16 and float32; of those with notes none is further off",
         sm=(90,),
         engines=(17,),
+        depends_on="the engine",
         graph=_filter_of_three,
         reproductions={
             "": lambda: _convolved("filter", (3, 8, 9, 7), (8, 8, 3, 3), kind=_T.FLOAT, strides="packed", padding=1)
