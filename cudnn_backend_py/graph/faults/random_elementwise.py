@@ -9,7 +9,6 @@ from ...generated.enums import DataType, PointwiseMode, ReduceTensorOp
 from ...system.version import Window
 from ..builder import GraphBuilder
 from ..data_types import FP8_TYPES, HALF_TYPES
-from ..interpret.pointwise import has_product
 from ..ir import Graph, Pointwise, Reduction, Tensor
 from ..strides import channels_last, packed_strides
 from . import look
@@ -121,8 +120,8 @@ def _row_times_gaps(graph: Graph) -> bool:
 
 def _eight_bits_by_product(graph: Graph) -> bool:
     """A result of 8-bit floats of elementwise operations after a matmul or a convolution."""
-    made = has_product(graph)
-    return made and any(
+    product = any(look.matmuls(graph)) or any(look.convolutions(graph))
+    return product and any(
         isinstance(op, Pointwise) and tensor.data_type in FP8_TYPES and not tensor.virtual
         for op in graph.ops
         for tensor in op.outputs().values()

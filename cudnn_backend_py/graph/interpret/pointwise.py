@@ -232,11 +232,11 @@ def run_pointwise(run: Run, op: Pointwise) -> None:
         computed = np.asarray(_compute(run, op))
     if run.rounding:
         exact = run.computed(op, np.asarray(computed, np.float64))
-        computed = _converted(_computed(run, exact, op), out.data_type, holds=has_product(run.graph))
+        computed = _converted(_computed(run, exact, op), out.data_type, holds=_has_product(run.graph))
     run.write(out, np.broadcast_to(computed, out.dims))
 
 
-def has_product(graph: Graph) -> bool:
+def _has_product(graph: Graph) -> bool:
     """Return whether a matmul or a convolution is among the operations of a graph: other engines run it then."""
     return any(op.kind in _PRODUCTS for op in graph.ops)
 
