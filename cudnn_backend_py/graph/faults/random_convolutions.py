@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 from ...generated.enums import DataType, DescriptorType, MoeGroupedMatmulMode, NormMode, PointwiseMode, ResampleMode
 from ...system.version import Window
@@ -104,9 +104,12 @@ def _between(graph: Graph) -> bool:
 
 
 def _filter_of_three(graph: Graph) -> bool:
-    """The gradient of a filter of three taps along each dim, one apart."""
+    """The gradient of a filter of three taps along each dim, one apart, of row-major images."""
     return any(
-        item.op.kind is _FILTER and set(item.weights.dims[2:]) == {3} and set(_sides(item)["filter_strides"]) == {1}
+        item.op.kind is _FILTER
+        and _packed(item.image)
+        and set(item.weights.dims[2:]) == {3}
+        and set(_sides(item)["filter_strides"]) == {1}
         for item in look.convolutions(graph)
     )
 
@@ -218,7 +221,7 @@ def _convolved(
     w: tuple[int, ...],
     *,
     kind: DataType = _T.HALF,
-    strides: str = "channels_last",
+    strides: Literal["packed", "channels_last"] = "channels_last",
     before: bool = False,
     operand: tuple[int, ...] | None = None,
     **window: Any,
@@ -250,6 +253,11 @@ def _convolved(
     if operand is not None:
         g.pointwise(_P.ADD, z, g.tensor("operand", operand, **like), virtual=False, strides=z.strides, name="sum")
     return g.graph()
+
+
+def _gradient(**more: Any) -> Graph:
+    """Return the gradient of a filter in float32, padded by 1 unless told otherwise."""
+    return _convolved("filter", (1, 64, 6, 14), (8, 64, 3, 3), kind=_T.FLOAT, padding=1, **more)
 
 
 def _weighted(operand: tuple[int, ...]) -> Graph:
@@ -288,7 +296,7 @@ def _pooled(
     window: int | tuple[int, ...] = 3,
     mode: ResampleMode = _R.MAXPOOL,
     *,
-    strides: str = "channels_last",
+    strides: Literal["packed", "channels_last"] = "channels_last",
     **sides: Any,
 ) -> Graph:
     g = GraphBuilder("pooled", io_type=_T.HALF)
@@ -381,11 +389,9 @@ RANDOM_CONVOLUTIONS: tuple[Fault, ...] = (
         engines=(1, 18, 20, 50),
         depends_on="the engine",
         graph=_padded_unevenly,
-        reproductions={
-            "": lambda: _convolved("filter", (2, 16, 32), (16, 16, 3), kind=_T.FLOAT, padding=1, post_padding=2),
-        },
-        unlike=lambda: _convolved("filter", (2, 16, 32), (16, 16, 3), kind=_T.FLOAT, padding=1),
-        cure=lambda: _convolved("filter", (2, 16, 32), (16, 16, 3), kind=_T.FLOAT, padding=1),
+        reproductions={"": lambda: _gradient(post_padding=(2, 1))},
+        unlike=_gradient,
+        cure=_gradient,
     ),
     Fault(
         "packed-images-unaligned",
@@ -399,6 +405,7 @@ RANDOM_CONVOLUTIONS: tuple[Fault, ...] = (
         evidence="measured on sm_90: a filter's gradient with 9.19.0 and 9.28.0, the others with 9.28.0",
         sm=(90,),
         engines=(4, 70),
+        depends_on="the engine",
         graph=_few_packed_channels,
         reproductions={"": lambda: _convolved("filter", (3, 8, 10, 5), (16, 8, 1, 1), strides="packed")},
         unlike=lambda: _convolved("filter", (3, 8, 8, 8), (16, 8, 1, 1), strides="packed"),
@@ -416,6 +423,7 @@ RANDOM_CONVOLUTIONS: tuple[Fault, ...] = (
         ),
         sm=(90,),
         engines=(7,),
+        depends_on="the engine",
         graph=_packed_forward,
         reproductions={"": lambda: _convolved("forward", (2, 16, 7, 5), (8, 16, 1, 1), strides="packed")},
         unlike=lambda: _convolved("forward", (2, 16, 7, 5), (8, 16, 1, 1)),
@@ -430,6 +438,7 @@ RANDOM_CONVOLUTIONS: tuple[Fault, ...] = (
         evidence=f"measured with 9.28.0 on sm_90; no plan of 9.19.0 compiles; {_LATER}",
         sm=(90,),
         engines=(4,),
+        depends_on="the engine",
         graph=_packed_behind,
         reproductions={
             "": lambda: _convolved("forward", (1, 32, 11, 10), (32, 32, 3, 3), strides="packed", before=True, padding=1)
@@ -454,19 +463,20 @@ RANDOM_CONVOLUTIONS: tuple[Fault, ...] = (
     ),
     Fault(
         "filter-gradient-transformed",
-        what="the gradient of a filter of three taps along each dim",
+        what="the gradient of a filter of three taps along each dim, of row-major images (NCHW)",
         effect="engine 17 transforms its operands, off by 2^-17 of the result, and has no numerical note that says so",
         fix="take another engine where whole numbers have to stay whole",
         source=_RUN,
         evidence="measured with 9.19.0 on sm_90, float16 and float32; of those with notes none is further off",
         sm=(90,),
         engines=(17,),
+        depends_on="the engine",
         graph=_filter_of_three,
         reproductions={
             "": lambda: _convolved("filter", (3, 8, 9, 7), (8, 8, 3, 3), kind=_T.FLOAT, strides="packed", padding=1)
         },
         unlike=lambda: _convolved("filter", (3, 8, 9, 7), (8, 8, 1, 1), kind=_T.FLOAT, strides="packed"),
-        cure=lambda: _convolved("filter", (3, 8, 9, 7), (8, 8, 1, 1), kind=_T.FLOAT, strides="packed"),
+        cure=lambda: _convolved("filter", (3, 8, 9, 7), (8, 8, 1, 1), kind=_T.FLOAT),
     ),
     Fault(
         "experts-operand",
@@ -563,10 +573,10 @@ RANDOM_CONVOLUTIONS: tuple[Fault, ...] = (
         "max-pool-gradient-of-both",
         what="the gradient of a max pool, channels last, from its image and its result instead of an index",
         effect="the process ends by a segmentation fault while engines are chosen",
-        fix="give the index that the forward pass writes, or use 9.21.0 or later, which refuses the graph",
+        fix="give the index that the forward pass writes, or use 9.20.0 or later, which refuses the graph",
         source=_ASKED,
-        evidence="measured deviceless with 9.16.0 and 9.19.0 on sm_90; 9.21.0 and later refuse it",
-        versions=Window(until=(9, 21, 0)),
+        evidence="measured deviceless with 9.16.0 and 9.19.0 on sm_90; 9.20.0 and later refuse it",
+        versions=Window(until=(9, 20, 0)),
         graph=_largest_of_both,
         step="check",
         reproductions={"": lambda: _unpooled("x", "y")},

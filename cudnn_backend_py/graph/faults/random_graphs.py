@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-import math
-
 from ...generated.enums import DataType, DescriptorType, PointwiseMode, ResampleMode
 from ..builder import GraphBuilder
-from ..ir import Graph, Pointwise
+from ..ir import Graph
 from ..strides import channels_last
 from . import look
 from .fault import Fault
+from .random_elementwise import RANDOM_ELEMENTWISE
 
 __all__ = ["RANDOM_GRAPHS"]
 
 _D = DescriptorType
 _SOURCE = "tests/gpu/graph/test_faults.py"
-
-
-def _elementwise(graph: Graph, rank: int) -> bool:
-    """Return whether there are elementwise operations only, on tensors of this many dims."""
-    return all(isinstance(op, Pointwise) for op in graph.ops) and all(
-        tensor.rank == rank for tensor in look.in_memory(graph)
-    )
-
-
-def _two_dims(graph: Graph) -> bool:
-    """Elementwise operations on matrices of more than one row."""
-    return _elementwise(graph, 2) and any(tensor.dims[0] > 1 for tensor in graph.outputs)
-
-
-def _one_for_a_batch(graph: Graph) -> bool:
-    """Elementwise operations on batches of matrices, one of which is read by all of the batch."""
-    batch = max((tensor.dims[0] for tensor in graph.outputs), default=1)
-    return (
-        _elementwise(graph, 3)
-        and batch > 1
-        and any(tensor.dims[0] == 1 < math.prod(tensor.dims) for tensor in look.in_memory(graph))
-    )
 
 
 def _computed_behind(graph: Graph) -> bool:
@@ -83,18 +60,6 @@ def _int8_into_int32(graph: Graph) -> bool:
 # What they are shown with
 
 
-def _activation(dims: tuple[int, ...]) -> Graph:
-    g = GraphBuilder("activation")
-    g.pointwise(PointwiseMode.RELU_FWD, g.tensor("x", dims), name="y", virtual=False)
-    return g.graph()
-
-
-def _sum(dims: tuple[int, ...], bias: tuple[int, ...]) -> Graph:
-    g = GraphBuilder("sum")
-    g.pointwise(PointwiseMode.ADD, g.tensor("x", dims), g.tensor("bias", bias), name="y", virtual=False)
-    return g.graph()
-
-
 def _joined(*, behind: bool) -> Graph:
     """Return a convolution whose result stands beside a tensor that is there already."""
     g = GraphBuilder("joined")
@@ -137,6 +102,7 @@ def _integers(kind: DataType) -> Graph:
 
 
 RANDOM_GRAPHS: tuple[Fault, ...] = (
+    *RANDOM_ELEMENTWISE,
     Fault(
         "pooling-of-bfloat16",
         what="a pooling of bfloat16 alone, over two dims, channels last",
@@ -187,30 +153,6 @@ RANDOM_GRAPHS: tuple[Fault, ...] = (
         reproductions={"": lambda: _integers(DataType.INT32)},
         unlike=lambda: _integers(DataType.FLOAT),
         cure=lambda: _integers(DataType.FLOAT),
-    ),
-    Fault(
-        "elementwise-two-dims",
-        what="elementwise operations alone on tensors of two dims, with more than one row",
-        effect="only the first row is written",
-        fix="describe the tensors with three dims, the first of them 1",
-        source=_SOURCE,
-        evidence="measured with 9.19.0 on sm_90: 6 of 6 random graphs",
-        graph=_two_dims,
-        reproductions={"": lambda: _activation((96, 24))},
-        unlike=lambda: _activation((1, 96, 24)),
-        cure=lambda: _activation((1, 96, 24)),
-    ),
-    Fault(
-        "elementwise-broadcast-of-matrices",
-        what="elementwise operations alone on tensors of three dims, one of them with a first dim of 1",
-        effect="memory behind that tensor is read for all but the first matrix of the batch: results are wrong",
-        fix="repeat the tensor for each matrix, or describe the batch as rows of one matrix",
-        source=_SOURCE,
-        evidence="measured with 9.19.0 on sm_90: 7 of 7 random graphs",
-        graph=_one_for_a_batch,
-        reproductions={"": lambda: _sum((16, 32, 24), (1, 1, 24))},
-        unlike=lambda: _sum((16, 32, 24), (16, 1, 24)),
-        cure=lambda: _sum((16, 32, 24), (16, 1, 24)),
     ),
     Fault(
         "concatenation-behind",

@@ -17,6 +17,7 @@ roundoff of a type (2^-24 for float32, 2^-11 for float16), signs random and size
   :data:`~cudnn_backend_py.graph.interpret.pointwise.APPROXIMATE` says. In every other run they are computed in
   float32, step by step: what overflows or vanishes on the way there is not the same in all runs;
 * a computed 0 from which the gradient of a ReLU is taken, to either side: fused kernels have another sum there;
+* the angle of sines, and the slope of swish, from 10^6 on: there they are 0 in every other run;
 * denormal float32 numbers, which kernels may take for 0, are 0 in every other run, and numbers to divide by from 2^126
   on infinite: the GPU's fast division has 0 for their reciprocals.
 
@@ -72,6 +73,7 @@ WIDTH = 4.0  # spread over the root mean square of movements
 ROUNDINGS = 2.0  # how many unit roundoffs a written number moves
 DRIFT = 1.5  # root mean square of all errors over what is expected of them
 ENOUGH = 64  # elements, for that to mean something
+_FAR = 1e6  # there sines lose their angle, and swish its slope
 _TINY = 2.0**-126  # below it float32 is denormal
 
 
@@ -181,6 +183,7 @@ _QUOTIENTS = {
     _P.SQRT,
     _P.RSQRT,
 }  # of the result alone, however large operands are
+_SINES = {_P.SIN, _P.COS, _P.TAN}
 _BY_TANH = {_P.TANH_FWD, _P.TANH_BWD, _P.SIGMOID_FWD, _P.SIGMOID_BWD, _P.SWISH_FWD, _P.SWISH_BWD}  # 2^-17 was seen
 
 
@@ -430,6 +433,8 @@ class _Shaken(Run):
                 moved = np.where(np.abs(moved) >= 2.0**126, np.copysign(np.inf, moved), moved)
         if rule.kink and tensor.virtual:
             moved = np.where(moved == 0, 2 * _TINY * self._draw(moved.shape), moved)
+            if isinstance(op, Pointwise) and op.mode in _SINES:
+                moved = np.where((np.abs(moved) > _FAR) & np.isfinite(moved), 0.0, moved)
         return moved
 
     def computed(self, op: Op, values: Floats) -> Floats:
@@ -438,11 +443,13 @@ class _Shaken(Run):
             return values
         values = np.asarray(values, np.float64)
         rule = self._current
-        if self._sign < 0 and op.mode in BACKWARD and op.x is not None and op.dy is not None:
-            # A slope as small as its error may be 0, which of an infinite dy makes NaN.
-            x = np.asarray(self._moved[op.x.uid], np.float64)
+        if op.mode in BACKWARD and op.x is not None and op.dy is not None:
+            # A slope as small as its error may be 0, of which an infinite dy makes NaN.
+            x, dy = np.asarray(self._moved[op.x.uid], np.float64), self._moved[op.dy.uid]
             flat = np.abs(BACKWARD[op.mode](x, op)) <= rule.absolute * np.clip(np.abs(x), 1.0, 64.0)
-            values = np.where(flat & ~np.isnan(values), 0.0 * self._moved[op.dy.uid], values)
+            values = np.where(flat & np.isinf(dy), dy if self._sign > 0 else np.nan, values)
+            if op.mode is _P.SWISH_BWD and self._sign < 0:
+                values = np.where(x * (1.0 if op.swish_beta is None else op.swish_beta) > _FAR, 0.0 * dy, values)
         if rule.written or rule.absolute:
             shift = rule.written * np.abs(values) + rule.absolute * self._size(op, values)
             moved = values + np.where(np.isfinite(shift), shift, 0.0) * self._draw(np.shape(shift))

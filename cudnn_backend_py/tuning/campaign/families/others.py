@@ -30,13 +30,9 @@ def resample(d: Draw) -> None:
     d.set_types({_T.HALF: 5, _T.BFLOAT16: 3, _T.FLOAT: 4, _T.INT8: 0.3})
     spatial = d.weighted({2: 6, 3: 1.5, 1: 0.3})
     d.set_layout({"last": 7, "packed": 2}, spatial + 2)
-    modes = {_S.MAXPOOL: 4, _S.AVGPOOL_INCLUDE_PADDING: 3, _S.AVGPOOL_EXCLUDE_PADDING: 3, _S.BILINEAR: 0.4}
-    mode = d.weighted({**modes, _S.NEAREST: 0.1})  # which no engine of Hopper has
+    mode = d.weighted({_S.MAXPOOL: 4, _S.AVGPOOL_INCLUDE_PADDING: 3, _S.AVGPOOL_EXCLUDE_PADDING: 3, _S.BILINEAR: 0.4})
     n, c = d.pick(1, 2, 4), d.pick(8, 16, 32, 64)
     sizes = tuple(d.between(4, 8) if spatial == 3 else d.between(4, 16) for _ in range(spatial))
-    if mode is _S.NEAREST:
-        d.g.resample(mode, d.tensor("x", (n, c, *sizes)), 2, stride=Fraction(1, 2), virtual=False)
-        return
     if mode is _S.BILINEAR:
         half = Fraction(1, 2)
         d.g.resample(mode, d.tensor("x", (n, c, *sizes)), 2, stride=half, padding=half, post_padding=1, virtual=False)
