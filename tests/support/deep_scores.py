@@ -38,13 +38,13 @@ __all__ = ["LEVELS", "Deep", "deep_cases", "run_deep"]
 LEVELS = (-20.0, -80.0, -87.0, -90.0, -120.0, -1e3, -1e4)
 MASKS = ("none", "causal", "padding", "shorter", "bias", "causal bias", "deep bias")
 SHAPES = (
-    (64, 64), (128, 128), (192, 192), (704, 704), (64, 192), (192, 64), (128, 192), (100, 72), (128, 100),
+    (64, 64), (128, 128), (192, 192), (320, 320), (64, 192), (192, 64), (128, 192), (100, 72), (128, 100),
     (1, 64), (1, 97), (1, 128),
 )  # fmt: skip
 LIMITS = {DataType.HALF: 5e-3, DataType.BFLOAT16: 2e-2}  # of the relative error of a whole output
 KIND = "deep-scores"
 WORKERS = 20
-_FEW = 16  # cases a child runs
+_FEW = 6  # cases a child runs
 Floats = NDArray[np.float64]
 
 
