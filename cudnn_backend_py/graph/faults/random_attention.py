@@ -99,7 +99,7 @@ def _drawn(distribution: RngDistribution, **facts: Any) -> Graph:
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind is _D.OPERATION_RNG:
             rng = dataclasses.replace(op.fields["rng"], fields={"distribution": distribution, **facts})
-            op = dataclasses.replace(op, fields=op.fields | {"rng": rng})
+            op = dataclasses.replace(op, fields={**op.fields, "rng": rng})
         ops.append(op)
     return Graph(tuple(ops), graph.name)
 
