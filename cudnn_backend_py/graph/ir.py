@@ -536,7 +536,7 @@ class Reduction(_FixedOp):
             raise _shape_fault(
                 self,
                 "reduction-shape-mismatch",
-                f"{y.name!r} has {y.rank} dims, {x.name!r} {x.rank}: as many are needed, each a divisor of the other's",
+                f"every dim of {y.name!r} must divide that of {x.name!r}: {list(y.dims)} of {list(x.dims)}",
             )
 
 

@@ -41,10 +41,10 @@ def check_types(kind: type | tuple[type, ...], **arguments: object) -> None:
         )
 
 
-def refuse(headline: str, **tensors: Tensor | None) -> GraphError:
+def refuse(headline: str, code: str = "operation-shape", /, **tensors: Tensor | None) -> GraphError:
     """Return the fault of dims that do not fit each other, with all of them."""
     shapes = (f"{port:<12} {item.name!r} {list(item.dims)}" for port, item in tensors.items() if item is not None)
-    return GraphError(headline, code="operation-shape", where="\n".join(("checked before any cuDNN call", *shapes)))
+    return GraphError(headline, code=code, where="\n".join(("checked before any cuDNN call", *shapes)))
 
 
 def need(tensor: Tensor | None, dims: tuple[int, ...], what: str, **tensors: Tensor | None) -> None:

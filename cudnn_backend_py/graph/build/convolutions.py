@@ -64,7 +64,8 @@ class Convolutions(BuilderBase):
         dims = convolved(image.dims, weights.dims, sides)
         if min(dims) < 1:
             taps = f"{list(weights.dims[2:])} taps of {weights.name!r} with dilation {list(sides[3])}"
-            raise refuse(f"{taps} are more than {image.name!r} has with its padding", image=image, weights=weights)
+            headline = f"{taps} are more than {image.name!r} has with its padding"
+            raise refuse(headline, "dim-not-positive", image=image, weights=weights)
         with self._undone_on_error():
             y = self._result("conv", dims, result, **_layout(dims, image))
             need(y, dims, "the result", image=image, weights=weights)

@@ -61,7 +61,7 @@ CALLS: dict[str, tuple[Call, str, str]] = {
     ),
     "a filter larger than the image": (
         lambda g: g.convolution(image(g), one(g, "w", 64, 32, 11, 11)),
-        "operation-shape",
+        "dim-not-positive",
         "[11, 11] taps of 'w' | are more than 'x' has with its padding | [2, 32, 8, 8]",
     ),
     "a gradient of another batch": (
@@ -122,7 +122,7 @@ CALLS: dict[str, tuple[Call, str, str]] = {
     "a reduction to another rank": (
         lambda g: g.reduction(ReduceTensorOp.ADD, one(g, "a", 2, 8, 16), (2, 16)),
         "reduction-shape-mismatch",
-        "'reduce_add' has 2 dims, 'a' 3: as many are needed",
+        "every dim of 'reduce_add' must divide that of 'a': [2, 16] of [2, 8, 16]",
     ),
     "a scale of other channels": (
         lambda g: g.norm_forward(
