@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from ...generated.enums import DataType, DescriptorType, PointwiseMode, ResampleMode
+from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp, ResampleMode
 from ..builder import GraphBuilder
-from ..ir import Graph, Pointwise
+from ..ir import Graph, Matmul, Pointwise, Reduction
 from . import look
 from .fault import Fault
 
@@ -77,6 +77,20 @@ def _int8_into_int32(graph: Graph) -> bool:
     )
 
 
+def _bare_row_sums(graph: Graph) -> bool:
+    """Gradients of attention as single operations that subtract row sums from a product as they were summed."""
+    writers = {tensor.uid: op for op in graph.ops for tensor in op.outputs().values()}
+    return any(
+        isinstance(op, Pointwise)
+        and op.mode is PointwiseMode.SUB
+        and op.x is not None
+        and op.b is not None
+        and isinstance(writers.get(op.x.uid), Matmul)
+        and isinstance(writers.get(op.b.uid), Reduction)
+        for op in graph.ops
+    )
+
+
 # What they are shown with
 
 
@@ -133,7 +147,47 @@ def _integers(kind: DataType) -> Graph:
     return g.graph()
 
 
+def _gradients(*, factor: bool) -> Graph:
+    """Return the gradients of attention as single operations, with a factor of 1 behind the row sums or without."""
+    g, dims = GraphBuilder("gradients"), (2, 4, 128, 64)
+    turned = (2, 4, 64, 128), (4 * 128 * 64, 128 * 64, 1, 64)
+    q, o, do = (g.tensor(name, dims) for name in ("q", "o", "do"))
+    k, v = (g.tensor(name, turned[0], strides=turned[1]) for name in ("k", "v"))
+    stats, rows, total = (
+        g.tensor(name, (2, 4, 128, size), DataType.FLOAT, scratch=scratch)
+        for name, size, scratch in (("stats", 1, False), ("rows", 1, True), ("total", 64, True))
+    )
+    scores = g.pointwise(PointwiseMode.MUL, g.matmul(q, k), g.scalar(0.125))
+    p = g.pointwise(PointwiseMode.EXP, g.pointwise(PointwiseMode.SUB, scores, stats), data_type=DataType.HALF)
+    square, column_major = (2, 4, 128, 128), (4 * 128 * 128, 128 * 128, 1, 128)
+    g.matmul(g.reshape(p, square, strides=column_major), do, name="dv", virtual=False)
+    products = g.pointwise(PointwiseMode.MUL, do, o)
+    if factor:
+        sums = g.reduction(ReduceTensorOp.ADD, products, rows.dims)
+        g.pointwise(PointwiseMode.MUL, sums, g.scalar(1.0), out=rows)
+    else:
+        g.reduction(ReduceTensorOp.ADD, products, rows.dims, out=rows)
+    ds = g.pointwise(PointwiseMode.MUL, g.pointwise(PointwiseMode.SUB, g.matmul(do, v), rows), p)
+    ds = g.pointwise(PointwiseMode.MUL, ds, g.scalar(0.125), data_type=DataType.HALF)
+    g.matmul(g.reshape(ds, square, strides=column_major), q, name="dk", virtual=False)
+    g.matmul(ds, g.reshape(k, dims, data_type=DataType.HALF), out=total)
+    g.pointwise(PointwiseMode.IDENTITY, total, name="dq", virtual=False)
+    return g.graph()
+
+
 RANDOM_GRAPHS: tuple[Fault, ...] = (
+    Fault(
+        "gradient-row-sums-bare",
+        what="gradients of attention as single operations, without a factor behind the row sums of dO times O",
+        effect="the row sums are taken for 0: dQ and dK are wrong",
+        fix="multiply the row sums by 1.0 before they are subtracted",
+        source=_SOURCE,
+        evidence="measured with 9.19.0 and 9.28.0 on sm_90: engines 6 and 7; with the factor they are right",
+        graph=_bare_row_sums,
+        reproductions={"": lambda: _gradients(factor=False)},
+        unlike=lambda: _gradients(factor=True),
+        cure=lambda: _gradients(factor=True),
+    ),
     Fault(
         "pooling-of-bfloat16",
         what="a pooling of bfloat16 alone",
