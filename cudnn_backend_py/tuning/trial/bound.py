@@ -431,10 +431,10 @@ class _Shaken(Run):
             moved = np.where(np.abs(moved) < _TINY, 0.0, moved)
             if isinstance(op, Pointwise) and op.mode is _P.DIV and op.b is not None and op.b.uid == tensor.uid:
                 moved = np.where(np.abs(moved) >= 2.0**126, np.copysign(np.inf, moved), moved)
-        if rule.kink and tensor.virtual:
-            moved = np.where(moved == 0, 2 * _TINY * self._draw(moved.shape), moved)
             if isinstance(op, Pointwise) and op.mode in _SINES:
                 moved = np.where((np.abs(moved) > _FAR) & np.isfinite(moved), 0.0, moved)
+        if rule.kink and tensor.virtual:
+            moved = np.where(moved == 0, 2 * _TINY * self._draw(moved.shape), moved)
         return moved
 
     def computed(self, op: Op, values: Floats) -> Floats:
