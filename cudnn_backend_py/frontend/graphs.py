@@ -877,10 +877,16 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
 
     def _read_text(self, text: str) -> None:
         """Become the graph of a JSON text, to be built."""
-        from .serialize import graph_of_text
+        from .from_json import is_read, write_graph
+        from .serialize import graph_of_text, read_text
 
         with status_as(FrontendRuntimeError, "the JSON of the graph"):
-            self._graph = graph_of_text(text)
+            data = read_text(text)
+            if is_read(data):
+                self.context.take_types(data.get("context"))
+                write_graph(self, data)
+                return
+            self._graph = graph_of_text(data)
         self._emitter = Emitter(self.context, self.name)
         self._memory = Placement(self._graph, {}, {})
         self._validated = True
