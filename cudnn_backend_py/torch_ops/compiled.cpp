@@ -942,7 +942,7 @@ int read_tensor(void* object, dl_tensor* out) noexcept {
 
 // Have on its way from memory what read_tensor reads: the objects, then the tensors, then the storages. Tensors that are
 // new to a call lie far apart, and their misses would follow one after the other.
-void fetch_tensors(void** objects, int count) noexcept {
+void fetch_tensors(void* const* objects, int count) noexcept {
   constexpr size_t kLine = 64;
   const auto impl = [&](int index) {
     return THPVariable_Unpack(static_cast<PyObject*>(objects[index])).unsafeGetTensorImpl();
