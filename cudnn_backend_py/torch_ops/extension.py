@@ -2,8 +2,8 @@
 
 It is a C++ extension of Python, ``compiled.cpp`` with ``call_key.h``. The first process that runs an operator has it
 built by a process in the background, with the C++ compiler there is, and it is kept in a folder of the user under a
-hash of all it depends on. Operators work without it: where there is no compiler, or no header of Python, they take longer, and
-:func:`describe_extension` says why.
+hash of all it depends on. Operators work without it: where there is no compiler, or no header of Python, they take
+longer, and :func:`describe_extension` says why.
 """
 
 from __future__ import annotations
