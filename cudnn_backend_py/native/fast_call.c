@@ -6,6 +6,8 @@
  * Whatever is not as expected is answered, not judged: Python looks closer then, and says what is wrong.
  */
 #define _POSIX_C_SOURCE 199309L
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "fast_call.h"
@@ -107,15 +109,9 @@ static int fits(const struct wanted *w, const struct dl_tensor *t, uint64_t plac
     return elements * bits / 8 >= w->bytes;
 }
 
-static int is_of(void *object, const void *type) {
-    void *own = python->type(object);
-    python->release(own);
-    return own == type;
-}
-
-/* Launch with a tuple of buffers; return 0, a status of cuDNN, LOOK_CLOSER or OTHER_STREAM. Called with Python's lock. */
-static int call_with(struct call *c, void *buffers) {
-    void *objects[MOST_GIVEN];
+/* Launch with as many buffers as are given; return 0, a status of cuDNN, LOOK_CLOSER or OTHER_STREAM. Called with
+ * Python's lock. */
+static int call_with(struct call *c, void *const *objects) {
     if (c->current_stream != NULL) {
         void *stream = NULL;
         if (c->current_stream(DL_CUDA, c->device, &stream) != 0) {
@@ -124,11 +120,8 @@ static int call_with(struct call *c, void *buffers) {
         }
         if (stream != c->run.stream) return OTHER_STREAM;
     }
-    if (c->given > MOST_GIVEN) return LOOK_CLOSER;
-    for (int32_t index = 0; index < c->given; ++index) {
-        objects[index] = python->item(buffers, index);
-        if (!is_of(objects[index], c->type)) return LOOK_CLOSER;
-    }
+    for (int32_t index = 0; index < c->given; ++index)
+        if (*(void **)((char *)objects[index] + python->type_at) != c->type) return LOOK_CLOSER;
     if (c->fetch != NULL) c->fetch(objects, c->given);
     for (int32_t index = 0; index < c->given; ++index) {
         struct dl_tensor tensor;
@@ -152,8 +145,44 @@ static int call_with(struct call *c, void *buffers) {
     return execute_unlocked(&c->run);
 }
 
-/* Answer that to Python. METH_O, of a struct call. */
-void *cudnn_backend_py_call(void *self, void *buffers) { return python->number(call_with(subject(self), buffers)); }
+/* Answer that to Python for a tuple of buffers. METH_O, of a struct call. */
+void *cudnn_backend_py_call(void *self, void *buffers) {
+    struct call *c = subject(self);
+    void *objects[MOST_GIVEN];
+    if (c->given > MOST_GIVEN) return python->number(LOOK_CLOSER);
+    for (int32_t index = 0; index < c->given; ++index) objects[index] = python->item(buffers, index);
+    return python->number(call_with(c, objects));
+}
+
+/* Call an object that may have a struct call, of its last stream in one thread, for buffers by position; whatever that is
+ * not for, the method that does without gets. METH_FASTCALL | METH_KEYWORDS. */
+void *cudnn_backend_py_run(void *self, void *const *buffers, intptr_t count, void *names) {
+    void *fast = names == NULL ? python->attribute(self, python->fast) : NULL;
+    int status = LOOK_CLOSER;
+    if (fast != NULL && fast != python->none) {
+        struct call *c = subject(fast);
+        if (count == c->given && c->thread == python->thread()) status = call_with(c, buffers);
+        if (status > 0) {
+            void *raised = python->call(c->run.fail, "ii", c->run.failed, status);
+            python->release(fast);
+            return raised;
+        }
+    }
+    if (fast != NULL) python->release(fast);
+    if (status == 0) {
+        python->retain(python->none);
+        return python->none;
+    }
+    python->clear();
+    const size_t whole = (size_t)count + (names == NULL ? 0 : (size_t)python->size(names));
+    void *answer = NULL, **arguments = malloc((whole + 1) * sizeof *arguments);
+    if (arguments == NULL) abort();
+    arguments[0] = self;
+    memcpy(arguments + 1, buffers, whole * sizeof *arguments);
+    answer = python->method(python->slow, arguments, (size_t)count + 1, names);
+    free(arguments);
+    return answer;
+}
 
 /* Launch with the row and the workspace of a call. Python's lock is neither needed nor given back meanwhile. */
 int cudnn_backend_py_go(struct call *c) {
