@@ -215,27 +215,14 @@ def _values(data_type: DataType) -> NDArray[np.float64]:
     return np.concatenate([positive, -positive])
 
 
-@cache
-def _midpoints(data_type: DataType) -> NDArray[np.float64]:
-    """Return the number halfway between each code up to the largest number's and the next code."""
-    form = _form(data_type)
-    finite = _values(data_type)[: form.top + 1]
-    step = finite[-1] - finite[-2]
-    beyond = np.inf if form.saturates else finite[-1] + step
-    middle: NDArray[np.float64] = (finite + np.append(finite[1:], beyond)) / 2
-    return middle
-
-
 def _encode_float(values: NDArray[np.float64], data_type: DataType) -> NDArray[Any]:
     form = _form(data_type)
-    size = np.abs(values)
-    midpoints = _midpoints(data_type)
-    code = np.searchsorted(midpoints, size, side="left")
-    halfway = midpoints[np.minimum(code, form.top)] == size
-    code += halfway & (code % 2 == 1)
-    code = np.minimum(code, form.top if form.saturates else form.top + 1)
-    if form.infinity is not None:
-        code = np.where(np.isinf(size), form.infinity, code)
+    finite = np.isfinite(values)
+    size = np.where(finite, np.abs(values), 0.0)
+    exponent = np.frexp(np.maximum(size, 2.0 ** (1 - form.bias)))[1].astype(np.int64) - 1
+    steps = np.rint(np.ldexp(size, form.mantissa - exponent)).astype(np.int64)
+    code = np.minimum(steps + ((exponent + form.bias - 1) << form.mantissa), form.top + (not form.saturates))
+    code = np.where(finite, code, form.top if form.infinity is None else form.infinity)
     sign = np.signbit(values).astype(np.int64) << (form.exponent + form.mantissa)
     return np.where(np.isnan(values), form.nan or 0, code | sign).astype(storage_type(data_type))
 
