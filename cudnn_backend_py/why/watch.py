@@ -24,6 +24,7 @@ import torch
 from ..system.after_import import after_import
 from .ask_torch import ask_torch, autocast_type, describe, read_order, read_switches
 from .calls import Answer, Call, Kind, Place, Switches
+from .gates import CUDNN_TAKES_PACKED
 
 __all__ = ["Row", "Watch"]
 
@@ -470,12 +471,13 @@ def _counting(made: Any, counters: list[list[int]]) -> Any:
 
 
 def _varlen_note(q: Any) -> str:
-    """Return what torch's own rule for packed sequences says; empty where cuDNN is taken."""
+    """Return what torch's own rule for packed sequences says; empty where it has none, or q is on no GPU."""
     with contextlib.suppress(Exception):
         from torch.nn.attention.varlen import _should_use_cudnn
 
-        said = _should_use_cudnn(q.device.index or 0) if q.is_cuda else None
-        return f"torch.nn.attention.varlen._should_use_cudnn answers {said}: flash attention runs"
+        if q.is_cuda and _should_use_cudnn(q.device.index or 0):
+            return CUDNN_TAKES_PACKED
+        return "varlen_attn asks _should_use_cudnn(device), which answers False: flash attention runs" * q.is_cuda
     return ""
 
 
