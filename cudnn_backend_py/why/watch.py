@@ -477,7 +477,8 @@ def _varlen_note(q: Any) -> str:
 
         if q.is_cuda and _should_use_cudnn(q.device.index or 0):
             return CUDNN_TAKES_PACKED
-        return "varlen_attn asks _should_use_cudnn(device), which answers False: flash attention runs" * q.is_cuda
+        if q.is_cuda:
+            return "varlen_attn asks _should_use_cudnn(device), which answers False: flash attention runs"
     return ""
 
 
