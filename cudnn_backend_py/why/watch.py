@@ -169,6 +169,7 @@ class Watch:
     def _wrap(self, holder: Any, name: str, note: Callable[..., None], nested: bool = False) -> None:
         original = getattr(holder, name)
         wrapper = _wrapper_of(original, note, nested)
+        wrapper.__module__, wrapper.__qualname__ = holder.__name__, name  # by which it is pickled
         with contextlib.suppress(Exception):  # torch.jit.script finds operators by the identity of their functions
             from torch.jit._builtins import _find_builtin, _register_builtin
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 import warnings
 from collections.abc import Iterator
@@ -218,6 +219,12 @@ def test_tracers_and_scripts_find_torch_as_it_is() -> None:
 
 def _scripted(q: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.scaled_dot_product_attention(q, q, q)
+
+
+def test_what_is_pickled_in_the_block_is_torchs() -> None:
+    with why_not_cudnn(ask=False):
+        kept = pickle.dumps({"attend": F.scaled_dot_product_attention, "layer": torch.nn.MultiheadAttention(8, 2)})
+    assert pickle.loads(kept)["attend"] is ORIGINAL[0]
 
 
 def test_what_the_block_raises_is_raised_and_the_report_is_there() -> None:
