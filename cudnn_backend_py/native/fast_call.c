@@ -193,8 +193,7 @@ int cudnn_backend_py_go(struct call *c) {
 /* Whether an object is an address or a buffer that will do; its address. */
 static int read_address(const struct mapping *m, void *object, int on_host, uint64_t *place) {
     struct dl_tensor tensor;
-    void *type = python->type(object);
-    python->release(type);
+    const void *type = type_of(object);
     if (type == m->int_type) {
         *place = python->address(object);
         if (*place == UINT64_MAX) python->clear(); /* negative or too large: no address */
@@ -211,9 +210,8 @@ static int read_address(const struct mapping *m, void *object, int on_host, uint
 
 /* The entry of a key; the search begins where the last one ended, since programs keep the order of their keys. */
 static const struct entry *find_entry(const struct mapping *m, void *key, uint32_t *from) {
-    void *type = python->type(key);
+    const void *type = type_of(key);
     uint64_t uid = UINT64_MAX;
-    python->release(type);
     if (type == m->int_type && (uid = python->address(key)) == UINT64_MAX) {
         python->clear();
         return NULL;

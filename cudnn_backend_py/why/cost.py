@@ -1,7 +1,7 @@
-"""What watching a program's attention costs a training step: with and without ``why_not_cudnn``, in turns.
+"""``python -m cudnn_backend_py.why.cost``: what a watch costs a training step, with and without one, in turns.
 
-The model is the small GPT of ``model``, in PyTorch's own attention, eager: large steps that the GPU bounds, small ones
-that the host bounds, and those compiled as well.
+The model is a stack of layers with torch's own attention: large steps that the GPU bounds, small ones that the host
+bounds, eager and compiled.
 """
 
 from __future__ import annotations
@@ -11,41 +11,40 @@ import contextlib
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-__all__ = ["add_options", "run"]
+__all__ = ["main"]
 
 CASES = {"large": (8, 1024), "small": (1, 64)}  # sequences, length
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what can be chosen."""
-    parser.add_argument("--rounds", type=int, default=15, help="turns of each")
-    parser.add_argument("--steps", type=int, default=10, help="training steps of a turn")
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--compiled", action="store_true", help="also with torch.compile")
-
-
 def _trainer(sequences: int, length: int, device: str, compiled: bool) -> Callable[[], None]:
+    """Return a training step of eight layers of 12 heads of 64, in bfloat16."""
     import torch
+    from torch import nn
 
-    from .model.gpt import Gpt, Sizes, loss_of
+    class Layer(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.qkv, self.out = nn.LayerNorm(768), nn.Linear(768, 3 * 768), nn.Linear(768, 768)
+            self.after = nn.Sequential(nn.LayerNorm(768), nn.Linear(768, 3072), nn.GELU(), nn.Linear(3072, 768))
 
-    model = Gpt(Sizes(), device=device)
+        def forward(self, x: Any) -> Any:
+            q, k, v = (one.unflatten(2, (12, 64)).transpose(1, 2) for one in self.qkv(self.norm(x)).chunk(3, -1))
+            out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.out(out.transpose(1, 2).flatten(2))
+            return x + self.after(x)
 
-    def attend(layer: int, q: Any, k: Any, v: Any) -> Any:
-        q, k, v = (one.view(sequences, length, *one.shape[1:]).transpose(1, 2) for one in (q, k, v))
-        out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return out.transpose(1, 2).flatten(0, 1)
-
+    torch.manual_seed(0)
+    model = nn.Sequential(*(Layer() for _ in range(8))).to(device, torch.bfloat16)
     called = torch.compile(model) if compiled else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=device == "cuda")
-    tokens = torch.randint(512, (sequences * length,), device=device)
-    positions = torch.arange(length, device=device).repeat(sequences)
+    x = torch.randn(sequences, length, 768, device=device, dtype=torch.bfloat16)
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
-        loss_of(called(tokens, positions, attend), tokens).backward()
+        called(x).float().square().mean().backward()
         optimizer.step()
 
     return step
@@ -65,12 +64,19 @@ def _turn(step: Callable[[], None], steps: int, device: str) -> float:
     return (time.perf_counter() - started) / steps
 
 
-def run(options: argparse.Namespace) -> None:
+def main() -> None:
     """Measure, print a line for each case, and write the figures."""
+    parser = argparse.ArgumentParser(prog="python -m cudnn_backend_py.why.cost", description=__doc__)
+    parser.add_argument("--output", type=Path, help="write the figures here, as JSON")
+    parser.add_argument("--rounds", type=int, default=15, help="turns of each")
+    parser.add_argument("--steps", type=int, default=10, help="training steps of a turn")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--compiled", action="store_true", help="also with torch.compile")
+    options = parser.parse_args()
     import torch
 
     from ..info import start_record, write_record
-    from ..why import why_not_cudnn
+    from .look import why_not_cudnn
 
     figures = {}
     for name, (sequences, length) in CASES.items():
@@ -102,3 +108,7 @@ def run(options: argparse.Namespace) -> None:
                 torch._dynamo.reset()
     record = {**start_record("why-cost"), "torch": torch.__version__, "steps": options.steps, "figures": figures}
     write_record(record, options.output)
+
+
+if __name__ == "__main__":
+    main()
