@@ -109,6 +109,8 @@ static int fits(const struct wanted *w, const struct dl_tensor *t, uint64_t plac
     return elements * bits / 8 >= w->bytes;
 }
 
+static const void *type_of(void *object) { return *(void **)((char *)object + python->type_at); }
+
 /* Launch with as many buffers as are given; return 0, a status of cuDNN, LOOK_CLOSER or OTHER_STREAM. Called with
  * Python's lock. */
 static int call_with(struct call *c, void *const *objects) {
@@ -121,7 +123,7 @@ static int call_with(struct call *c, void *const *objects) {
         if (stream != c->run.stream) return OTHER_STREAM;
     }
     for (int32_t index = 0; index < c->given; ++index)
-        if (*(void **)((char *)objects[index] + python->type_at) != c->type) return LOOK_CLOSER;
+        if (type_of(objects[index]) != c->type) return LOOK_CLOSER;
     if (c->fetch != NULL) c->fetch(objects, c->given);
     for (int32_t index = 0; index < c->given; ++index) {
         struct dl_tensor tensor;
