@@ -23,6 +23,8 @@ from .inputs import made_up_inputs
 
 __all__ = ["Stage"]
 
+_MARK = 0xA5  # what nobody may write over
+
 
 class Stage:
     """Buffers of one graph on the GPU, the memory that empties the L2 cache, and a timer.
@@ -32,8 +34,10 @@ class Stage:
     buffers
         Device buffers of the caller, by name or uid.
     inputs
-        What the other tensors that are read hold, by uid: memory as an array, or a number of a by-value tensor; made
-        up if not given.
+        What the other tensors hold before a run, by uid: memory as an array, or a number of a by-value tensor. Made up
+        if not given; tensors that are written and not among them hold zeros.
+    guard_bytes
+        How many bytes behind each tensor of its own nobody may write.
     """
 
     def __init__(
@@ -42,17 +46,21 @@ class Stage:
         target: Target,
         buffers: Mapping[str | int, Any] | None = None,
         inputs: Mapping[int, Any] | None = None,
+        *,
+        guard_bytes: int = 0,
     ) -> None:
         assert target.handle is not None
         self.graph, self.handle = graph, target.handle
         device = target.handle.device or 0
         self.memory, self._timer = Memory(device), Timer(device, 3)
         self._workspace, self._workspace_bytes = 0, 0
+        self._guard = np.full(guard_bytes, _MARK, np.uint8)
+        self._guarded: dict[str, int] = {}  # where it begins
         try:
             self.buffers = self._place_buffers(buffers or {}, inputs)
             self.l2_bytes = l2_bytes(device)
             self._flush_bytes = max(2 * self.l2_bytes, 1 << 22)
-            self._flush = self.memory.allocate(self._flush_bytes)
+            self._flush = 0  # allocated when it is needed
         except BaseException:
             self.close()
             raise
@@ -76,11 +84,29 @@ class Stage:
         by_value = {tensor.uid for tensor in arguments.by_value.values()}
         for uid, value in made.items():
             in_memory = isinstance(value, np.ndarray) and uid not in by_value
-            placed[uid] = self.memory.copy_in(value) if in_memory else value
+            placed[uid] = self._place(self.graph.tensor(uid), value) if in_memory else value
         for tensor in self.graph.variant_pack_tensors:
             if tensor.uid not in placed and not tensor.by_value:
-                placed[tensor.uid] = self.memory.zeros(tensor.span_bytes)
+                placed[tensor.uid] = self._place(tensor, None)
         return placed
+
+    def _place(self, tensor: Tensor, image: NDArray[Any] | None) -> int:
+        """Return the address of a copy of an image, or of zeros, with the guard behind it."""
+        if not self._guard.size:
+            return self.memory.zeros(tensor.span_bytes) if image is None else self.memory.copy_in(image)
+        held = np.zeros(tensor.span_bytes, np.uint8) if image is None else image.reshape(-1).view(np.uint8)
+        address = self.memory.copy_in(np.concatenate([held, self._guard]))
+        self._guarded[tensor.name] = address + held.size
+        return address
+
+    def overwritten(self) -> list[str]:
+        """Return the names of the tensors of its own behind which memory was written."""
+        found, now = [], np.empty_like(self._guard)
+        for name, address in self._guarded.items():
+            self.memory.copy_out(address, now)
+            if (now != self._guard).any():
+                found.append(name)
+        return found
 
     def pack(self, plan: Plan) -> VariantPack:
         """Return the variant pack of a plan, with a workspace that is large enough."""
@@ -93,14 +119,18 @@ class Stage:
         """Begin one run of a plan."""
         plan.descriptor.execute(self.handle, pack.descriptor)
 
+    def run(self, plan: Plan, pack: VariantPack) -> None:
+        """Run a plan and wait for its end."""
+        self.launch(plan, pack)
+        self.memory.synchronize(self.handle.stream)
+
     def results(self, plan: Plan, pack: VariantPack, *, before: int = 0) -> dict[str, NDArray[Any]]:
         """Run a plan on outputs of which every byte was `before`; return the outputs as they lie in memory."""
         outputs = {tensor.uid: tensor for tensor in self.graph.outputs}.values()
         for tensor in outputs:
             if math.prod(tensor.dims) == tensor.span_elements:  # nothing else lies between its elements
                 self.memory.fill(self._address(tensor), tensor.span_bytes, before, self.handle.stream)
-        self.launch(plan, pack)
-        self.memory.synchronize(self.handle.stream)
+        self.run(plan, pack)
         return {tensor.name: self._read(tensor) for tensor in outputs}
 
     def _address(self, tensor: Tensor) -> int:
@@ -125,6 +155,7 @@ class Stage:
     def sample(self, plan: Plan, pack: VariantPack) -> tuple[float, float]:
         """Return the microseconds of a run with a cold L2 cache, and of another one right after."""
         stream, timer = self.handle.stream, self._timer
+        self._flush = self._flush or self.memory.allocate(self._flush_bytes)
         # While this memory is written, the host gets ahead: the GPU does not wait for launches.
         self.memory.clear(self._flush, self._flush_bytes, stream)
         timer.mark(0, stream)

@@ -59,8 +59,8 @@ class Fault:
         What was measured for this package; empty for what others reported.
     attention, graph
         The condition, one of the two: on attention, which pattern matching finds in any graph; or on the graph itself.
-    versions, sm
-        Where it holds; the architectures are those it was seen on, none if it is bound to none.
+    versions, sm, engines
+        Where it holds; the architectures and engines are those it was seen on, none if it is bound to none.
     depends_on
         What no graph shows and decides when it runs, such as lengths of 0 or what ran before; empty for most.
     refused
@@ -83,6 +83,7 @@ class Fault:
     evidence: str = ""
     versions: Window = field(default_factory=Window)
     sm: tuple[int, ...] = ()
+    engines: tuple[int, ...] = ()
     attention: Callable[[Use], bool] | None = None
     graph: Callable[[Graph], bool] | None = None
     depends_on: str = ""
@@ -96,6 +97,10 @@ class Fault:
     def holds_in(self, version: VersionTuple | None, sm: int | None) -> bool:
         """Return whether it holds in a version on an architecture; what is not known of them may be the worst."""
         return (version is None or version in self.versions) and (sm is None or not self.sm or sm in self.sm)
+
+    def holds_by(self, engine: int | None) -> bool:
+        """Return whether it holds by an engine; where that is not known, whether no other engine is free of it."""
+        return not (self.engines and self.depends_on) if engine is None else not self.engines or engine in self.engines
 
     def concerns(self, use: Use | None, graph: Graph | None) -> bool:
         """Return whether a use of attention, or a graph, is one of those it is about."""

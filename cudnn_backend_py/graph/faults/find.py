@@ -7,12 +7,14 @@ from collections.abc import Iterable, Iterator
 
 from ...errors import GraphError
 from ...system.version import VersionTuple
+from ..attention.recognize import read_attention
 from ..guard import run_guarded
-from ..ir import Graph
+from ..ir import Graph, Op
+from ..rewrite.tensors import attempt
 from .fault import Fault, Sharing, Use
 from .table import FAULTS
 
-__all__ = ["HAZARDS", "FaultWarning", "check_hazards", "find_faults", "find_hazards", "warn_of"]
+__all__ = ["HAZARDS", "FaultWarning", "check_hazards", "find_faults", "find_hazards", "name_failure", "warn_of"]
 
 HAZARDS = tuple(fault for fault in FAULTS if fault.refused)
 
@@ -31,25 +33,68 @@ def find_faults(
     version: VersionTuple | None = None,
     sm: int | None = None,
     sharing: Sharing | None = None,
+    engine: int | None = None,
 ) -> Iterator[Fault]:
     """Yield the faults that a use of attention, or a graph, may meet in a version on an architecture.
 
     What is not known, a version or an architecture of None, may be the worst. With `sharing` those of one plan for
-    many shapes, without it the others. A condition that fails costs its own row and a line of the verdict.
+    many shapes, without it the others. Where the engine is not known, faults are left out of which other engines are
+    free. A condition that fails costs its own row and a line of the verdict.
     """
     for fault in FAULTS:
-        name = f"the condition {fault.code}"
         if (
             fault.sharing == sharing
             and fault.holds_in(version, sm)
-            and run_guarded(name, False, fault.concerns, use, graph)
+            and fault.holds_by(engine)
+            and _concerns(fault, use, graph)
         ):
             yield fault
+
+
+def _concerns(fault: Fault, use: Use | None, graph: Graph | None) -> bool:
+    return run_guarded(f"the condition {fault.code}", False, fault.concerns, use, graph)
 
 
 def find_hazards(use: Use) -> Iterator[Fault]:
     """Yield the faults a use of attention runs into for which a builder refuses it."""
     return (fault for fault in find_faults(use, version=use.version, sm=use.sm) if fault.refused)
+
+
+def name_failure(
+    graph: Graph, wrong: Iterable[str], *, engine: int | None, version: VersionTuple, sm: int
+) -> list[Fault]:
+    """Return the faults that a run of a graph showed, or none where something is wrong that none of them says.
+
+    A fault says why an output is wrong only if its condition holds for what that output is computed from, too, and if
+    it was seen on the engine that ran. Conditions on attention are those of the whole graph.
+
+    Parameters
+    ----------
+    wrong
+        Names of the outputs that are wrong; empty if that is not known, as of a kernel that failed.
+    engine
+        The number of the engine.
+    """
+    met = list(find_faults(read_attention(graph), graph, version=version, sm=sm, engine=engine))
+    found: list[Fault] = []
+    for name in dict.fromkeys(wrong):
+        part = _upstream(graph, name)
+        says = [fault for fault in met if fault.graph is None or part is None or _concerns(fault, None, part)]
+        if not says:
+            return []
+        found += [fault for fault in says if fault not in found]
+    return found if wrong else met
+
+
+def _upstream(graph: Graph, name: str) -> Graph | None:
+    """Return the operations that a tensor is computed by, None if they are no graph."""
+    needed = {tensor.uid for tensor in graph.tensors if tensor.name == name}
+    ops: list[Op] = []
+    for op in reversed(graph.ops):
+        if any(tensor.uid in needed for tensor in op.outputs().values()):
+            ops.insert(0, op)
+            needed |= {tensor.uid for tensor in op.inputs().values()}
+    return attempt(lambda: Graph(tuple(ops), graph.name)) if ops else None
 
 
 def warn_of(faults: Iterable[Fault], category: type[FaultWarning] = FaultWarning) -> None:

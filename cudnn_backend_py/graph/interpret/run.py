@@ -113,6 +113,10 @@ class Run:
         """Return values as `data_type` holds them if this run rounds, else as they are."""
         return round_to(values, data_type) if self.rounding else values
 
+    def computed(self, op: Op, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return what an operation computed, before it is converted to the type of its result: as it is, here."""
+        return values
+
     def extra(self, name: str) -> NDArray[np.float64] | None:
         """Return an input that belongs to no tensor, if it is given."""
         value = self._given.get(name)

@@ -244,7 +244,7 @@ class Draw:
         """Return where a tensor in memory compares with an operand in memory, or an index with another one."""
         g = self.g
         strides = between["strides"]
-        if self.chance(0.3):
+        if self.chance(0.05):  # engines of elementwise operations have none of it
             axis, other = self.between(0, leaf.rank - 1), self.between(0, leaf.rank - 1)
             kind = DataType.INT32
             rows, columns = (
@@ -252,11 +252,16 @@ class Draw:
                 for i in (axis, other)
             )
             return g.pointwise(self.pick(*COMPARISONS), rows, columns, strides=strides)
-        first = g.pointwise(self.pick(*COMPARISONS), leaf, self.operand(leaf.dims, channel=channel), strides=strides)
+        first = self.compare(leaf, self.operand(leaf.dims, channel=channel), strides)
         if self.chance(0.3):
-            second = g.pointwise(self.pick(*COMPARISONS), leaf, self.number(leaf.rank), strides=strides)
+            second = self.compare(leaf, self.number(leaf.rank), strides)
             return g.pointwise(self.pick(_P.LOGICAL_AND, _P.LOGICAL_OR), first, second, strides=strides)
         return g.pointwise(_P.LOGICAL_NOT, first, strides=strides) if self.chance(0.2) else first
+
+    def compare(self, x: Tensor, b: Tensor, strides: tuple[int, ...], mode: PointwiseMode | None = None) -> Tensor:
+        """Return a comparison: in float32, as what cuDNN supports mostly has it, or in booleans."""
+        kind = DataType.FLOAT if self.chance(0.95) else None
+        return self.g.pointwise(mode or self.pick(*COMPARISONS), x, b, strides=strides, compute_type=kind)
 
     def parameters(self, mode: PointwiseMode) -> dict[str, Any]:
         """Return numbers of an activation, or none."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,25 +14,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import CudnnBackendError, CudnnStatusError
-from ...execution.run import live_handle, variant_pack
-from ...generated.enums import DataType, DescriptorType
+from ...generated.enums import DescriptorType
 from ...graph import Graph, Tensor
 from ...graph.attention.recognize import read_attention
+from ...graph.faults import Use
 from ...graph.formats import is_integer, largest, round_to
 from ...graph.interpret import interpret
 from ...native.cuda import Memory
 from ...plans.engine import EngineConfig, OperationGraph
 from ...plans.plan import Plan, build_plan
 from ...target import Target
-from ..trial.bound import Arithmetic, Comparison, Expected, expect
+from ..stage import Stage
+from ..trial.bound import Arithmetic, Comparison, Expected, expect, roundoff
 from ..trial.data import from_memory, in_memory, make_inputs
 
-__all__ = ["Asked", "Found", "ask", "judge_deviceless", "on_device"]
+__all__ = ["Asked", "Found", "ask", "is_context_lost", "judge_deviceless", "on_device"]
 
 Numbers = NDArray[Any]
-_ULP = {DataType.HALF: 2.0**-11, DataType.BFLOAT16: 2.0**-8, DataType.FP8_E4M3: 2.0**-4, DataType.FP8_E5M2: 2.0**-3}
 HOSTILE = 8.0  # how many times wider the bound of hostile data is: terms of very different sizes
-_GUARD, _MARK = 512, 0xA5  # bytes behind each tensor that nobody may write
+_GUARD = 512  # bytes behind each tensor that nobody may write
 
 
 @dataclass
@@ -59,18 +61,47 @@ class Found:
     ----------
     comparisons
         One for each output that something can be said of.
-    wrong
-        What is wrong, in words; empty if nothing is.
+    beyond
+        Names of tensors behind which memory was written.
     """
 
     comparisons: list[Comparison] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
+    beyond: list[str] = field(default_factory=list)
+
+    @property
+    def wrong(self) -> list[str]:
+        """What is wrong, in words; empty if nothing is."""
+        said = [str(one) for one in self.comparisons if not one.right]
+        return said + [f"{name}: memory behind it is written" for name in self.beyond]
+
+    @property
+    def tensors(self) -> list[str]:
+        """The outputs that are wrong, by name."""
+        return [one.output for one in self.comparisons if not one.right] + self.beyond
+
+    @property
+    def ways(self) -> set[str]:
+        """In which ways it is wrong: numbers, what is no number, memory behind a tensor."""
+        found = {
+            "number" if math.isfinite(one.got) and math.isfinite(one.wanted) else "no number"
+            for one in self.comparisons
+            if not one.right
+        }
+        return found | ({"memory"} if self.beyond else set())
 
 
-def ask(graph: Graph, target: Target, *, choice: random.Random | None = None, build: bool = True) -> Asked:
+def ask(
+    graph: Graph,
+    target: Target,
+    *,
+    choice: random.Random | None = None,
+    build: bool = True,
+    engine: int | None = None,
+) -> Asked:
     """Return the plan of a graph: of the first engine config that can be built, or of any where `choice` says which.
 
     A refusal is an answer, with cuDNN's words. Without `build` only the support check is asked, and the plan is None.
+    With `engine` all others are refused.
     """
     words = ""
     try:
@@ -84,7 +115,7 @@ def ask(graph: Graph, target: Target, *, choice: random.Random | None = None, bu
             words = _words(error)
             continue
         words = answer.answer.text.strip() or words
-        configs = list(answer.configs)
+        configs = [config for config in answer.configs if engine in (None, config.engine)]
         if choice is not None and len(configs) > 1 and choice.random() < 0.5:
             configs.insert(0, configs.pop(choice.randrange(len(configs))))
         for config in configs:
@@ -111,38 +142,33 @@ def run(plan: Plan, inputs: Mapping[str | int, Numbers]) -> tuple[dict[str, Numb
     CudnnBackendError
         ``cuda-driver`` if a kernel failed: the context of this process is lost.
     """
-    handle = live_handle(plan)
-    written = {tensor.uid for tensor in plan.graph.outputs}
-    held = _in_place(plan.graph, inputs)
-    with Memory(handle.device or 0) as memory:
-        placed: dict[str | int, Any] = {}
-        spans: dict[int, tuple[Tensor, int]] = {}
-        for tensor in plan.graph.variant_pack_tensors:
-            if tensor.by_value:
-                if tensor.uid in inputs:
-                    placed[tensor.uid] = inputs[tensor.uid].reshape(-1)[0].item()
-                continue
-            image = _image(tensor, held.get(tensor.uid) if tensor.uid in written else inputs.get(tensor.uid))
-            spans[tensor.uid] = (tensor, image.size)
-            placed[tensor.uid] = memory.copy_in(np.concatenate([image, np.full(_GUARD, _MARK, np.uint8)]))
-        pack = variant_pack(plan, placed, workspace_ptr=memory.allocate(plan.workspace_bytes))
-        plan.descriptor.execute(handle, pack.descriptor)
-        memory.synchronize(handle.stream)
-        results: dict[str, Numbers] = {}
-        beyond: list[str] = []
-        for uid, (tensor, size) in spans.items():
-            back = np.empty(size + _GUARD, np.uint8)
-            memory.copy_out(placed[uid], back)
-            if (back[size:] != _MARK).any():
-                beyond.append(tensor.name)
-            if uid in written:
-                results[tensor.name] = _numbers(tensor, back[:size])
-    return results, beyond
+    graph = plan.graph
+    written = {tensor.uid for tensor in graph.outputs}
+    held: dict[str | int, Numbers] = dict(inputs)
+    held.update(_in_place(graph, inputs))
+    placed: dict[int, Any] = {}
+    for tensor in graph.variant_pack_tensors:
+        if not tensor.by_value:
+            placed[tensor.uid] = _image(tensor, held.get(tensor.uid))
+        elif tensor.uid in held:
+            placed[tensor.uid] = held[tensor.uid].reshape(-1)[0].item()
+    stage = Stage(graph, plan.target, inputs=placed, guard_bytes=_GUARD)
+    try:
+        stage.run(plan, stage.pack(plan))
+        results = {
+            tensor.name: from_memory(tensor, stage.read(tensor))
+            for tensor in graph.variant_pack_tensors
+            if tensor.uid in written
+        }
+        return results, stage.overwritten()
+    finally:
+        with suppress(CudnnBackendError):  # where the context is lost, freeing fails too, and says nothing new
+            stage.close()
 
 
-def _in_place(graph: Graph, inputs: Mapping[str | int, Numbers]) -> dict[int, Numbers]:
+def _in_place(graph: Graph, inputs: Mapping[str | int, Numbers]) -> dict[str | int, Numbers]:
     """Return what outputs hold before: what a concatenation finds in the memory of its result already."""
-    found = {}
+    found: dict[str | int, Numbers] = {}
     for op in graph.ops:
         fields = op.parameters()
         index = fields.get("inplace_index")
@@ -170,11 +196,6 @@ def _image(tensor: Tensor, numbers: Numbers | None) -> NDArray[np.uint8]:
     return held if held.size > image.size else np.concatenate([held, image[held.size :]])
 
 
-def _numbers(tensor: Tensor, image: NDArray[np.uint8]) -> Numbers:
-    kind = in_memory(tensor, np.zeros(tensor.dims)).dtype
-    return from_memory(tensor, np.ascontiguousarray(image).view(kind))
-
-
 def expectation(
     graph: Graph, kind: str, inputs: Mapping[str | int, Numbers], seed: int, arithmetic: Arithmetic | None
 ) -> dict[str, Expected]:
@@ -195,28 +216,32 @@ def expectation(
             near |= (held == center) | (np.isnan(held) & np.isnan(center))
             expected[name] = replace(wide, defined=item.defined & near)
     use = read_attention(graph)
-    return expected if use is None else _of_attention(graph, use.backward, inputs, expected)
+    return expected if use is None else _of_attention(graph, use, inputs, expected)
 
 
 _ROWS = {"seq_len_q": ("o", "stats", "max", "sum_exp", "dq"), "seq_len_kv": ("dk", "dv")}
 
 
 def _of_attention(
-    graph: Graph, backward: bool, inputs: Mapping[str | int, Numbers], expected: dict[str, Expected]
+    graph: Graph, use: Use, inputs: Mapping[str | int, Numbers], expected: dict[str, Expected]
 ) -> dict[str, Expected]:
     """Return what is expected of attention: nothing beyond the lengths, and gradients that are rounded twice.
 
-    dS cancels where one key has all the probability: what is left are roundings of products of dO, V and K.
+    dS cancels where one key has all the probability: what is left are roundings of products of dO, V and K. Forward,
+    probabilities below the least normal float32 may be 0, each of them.
     """
-    tensors = {tensor.name: tensor for tensor in graph.tensors}
+    tensors, problem, backward = {tensor.name: tensor for tensor in graph.tensors}, use.problem, use.backward
     floor = 0.0
+    if not backward and "v" in tensors:
+        size = np.abs(inputs[tensors["v"].uid])
+        floor = 2.0**-126 * problem.seq_kv / (1 - problem.dropout) * float(size[np.isfinite(size)].max(initial=0.0))
     if backward:
         sizes = [np.abs(inputs[tensors[name].uid]) for name in ("do", "v", "k") if name in tensors]
         floor = 2.0**-20 * float(np.prod([size[np.isfinite(size)].max(initial=0.0) for size in sizes]))
     for name, item in expected.items():
-        spread, defined = 2 * item.spread, item.defined
+        spread, defined = 2 * item.spread + floor, item.defined
         if backward:
-            spread = spread + floor + np.abs(np.nan_to_num(item.center)) * _ULP.get(item.tensor.data_type, 0.0)
+            spread = spread + np.abs(np.nan_to_num(item.center)) * roundoff(item.tensor.data_type)
         for length, names in _ROWS.items():
             if name in names and length in tensors and item.tensor.ragged_offset is None:
                 rows = np.arange(item.tensor.dims[2]).reshape(1, 1, -1, 1)
@@ -227,10 +252,7 @@ def _of_attention(
 
 def compare(expected: Mapping[str, Expected], results: Mapping[str, Numbers], beyond: list[str]) -> Found:
     """Return how results compare with what was expected of them."""
-    found = Found([item.compare(results[name]) for name, item in expected.items()])
-    found.wrong = [str(one) for one in found.comparisons if not one.right]
-    found.wrong += [f"{name}: memory behind it is written" for name in beyond]
-    return found
+    return Found([item.compare(results[name]) for name, item in expected.items()], beyond)
 
 
 def _inputs(graph: Graph, kind: str, seed: int) -> dict[str | int, Numbers]:
@@ -253,6 +275,17 @@ def judge_deviceless(graph: Graph, kind: str, seed: int) -> Found:
         # Beyond the largest number the one mode saturates, and the other does as cuDNN converts.
         expected[name] = replace(item, defined=item.defined & ~(np.abs(exact[name]) > largest(form)))
     return compare(expected, results, [])
+
+
+def is_context_lost(device: int) -> bool:
+    """Return whether a kernel of this process has failed: all that CUDA is asked for then fails, too."""
+    try:
+        with Memory(device) as memory:
+            memory.allocate(1)
+            memory.synchronize(0)
+    except CudnnBackendError:
+        return True
+    return False
 
 
 def on_device(plan: Plan, graph: Graph, kind: str, seed: int, arithmetic: Arithmetic) -> tuple[Found, dict[str, float]]:

@@ -249,15 +249,19 @@ def _work(
                 task = next(tasks, None)
             if task is None:
                 return
-            first = child is None
-            if child is None:
-                child = Child.start(_WORKER, _environment(options, number))
-            record = _ask(
-                child, options, *task, limit_s=options.limit_s + options.reduce_s + (_FIRST_S if first else 0)
-            )
-            if not child.usable or "lost" in record["outcomes"] or "lost" in record:
-                child.end()
-                child = None
+            for _ in range(2):
+                first = child is None
+                if child is None:
+                    child = Child.start(_WORKER, _environment(options, number))
+                record = _ask(
+                    child, options, *task, limit_s=options.limit_s + options.reduce_s + (_FIRST_S if first else 0)
+                )
+                spoiled = record.pop("spoiled", False)
+                if not child.usable or spoiled or "lost" in record["outcomes"] or "lost" in record:
+                    child.end()
+                    child = None
+                if not spoiled:  # by a graph before this one, which another child is asked about
+                    break
             with lock:
                 campaign.add(record)
                 kept.write(json.dumps(record) + "\n")
@@ -293,7 +297,7 @@ def _ask(child: Child, options: Options, seed: int, family: str, limit_s: float)
     asked["seed"] = seed
     try:
         for line in child.ask(asked, limit_s):
-            about |= {key: line[key] for key in ("about",) if key in line}
+            about |= {key: line[key] for key in ("about", "faults") if key in line}
             for name, spent in line.get("seconds", {}).items():
                 record["seconds"][name] = round(record["seconds"].get(name, 0.0) + spent, 4)
             if "cover" in line:
@@ -301,6 +305,8 @@ def _ask(child: Child, options: Options, seed: int, family: str, limit_s: float)
             if "smaller" in line:
                 failure["smallest"] = {key: line[key] for key in ("text", "words", "engine", "data")}
                 failure["graph"] = line["smaller"]
+            if "spoiled" in line:
+                record["spoiled"] = True
             if "trying" in line:
                 trying = line["trying"]
             if "lost" in line:

@@ -6,18 +6,19 @@ import random
 import time
 import warnings
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
-from ...errors import CudnnBackendError
+from ...errors import CudnnBackendError, CudnnStatusError
 from ...graph import Graph
-from ...graph.faults import FaultWarning, known_hazards
+from ...graph.faults import FaultWarning, known_hazards, name_failure
 from ...graph.rewrite.tensors import all_ops
 from ...graph.serial import graph_to_json
 from ...system.child import Say, serve
 from ...target import Target, open_target
 from .coverage import covers
 from .graphs import ATTENTION, random_graph
-from .one import Asked, Found, ask, judge_deviceless, on_device
+from .one import Asked, Found, ask, is_context_lost, judge_deviceless, on_device
 from .reduce import Reduced, reduce_failure
 
 __all__ = ["main"]
@@ -46,6 +47,9 @@ class _Worker:
     def answer(self, asked: dict[str, Any], say: Say) -> None:
         """Say what cuDNN did with a graph; where it is wrong, also each smaller form that is wrong too."""
         target = self.open(asked["target"])
+        if self._is_lost(target):
+            say(spoiled=True)
+            return
         began = time.perf_counter()
         graph = _graph(asked, target)
         if "cover" in asked:
@@ -54,7 +58,10 @@ class _Worker:
         seconds = {"graph": time.perf_counter() - began}
         choice = random.Random(f"choice {asked['seed']}")
         kinds = [asked["data"]] if asked.get("data") else _kinds(asked["family"], choice)
-        say(about=_describe(graph), data=kinds)
+        ends = (
+            fault.code for fault in known_hazards(graph, target.sm, target.library.version) if fault.step == "check"
+        )
+        say(about=_describe(graph), data=kinds, faults=", ".join(ends))  # of this process, before it can say more
         began = time.perf_counter()
         got = ask(graph, target, choice=choice, build=asked["build"] or target.is_live)
         seconds["plan"] = time.perf_counter() - began
@@ -68,11 +75,15 @@ class _Worker:
             say(outcome="accepted", **line)
             self._deviceless(graph, kinds, asked, say)
             return
-        say(outcome="accepted", **line)
+        say(outcome="accepted", faults=_faults(graph, got, ()), **line)
         try:
             self._on_device(graph, got, kinds, asked, say)
         finally:
             got.plan.close()
+
+    @staticmethod
+    def _is_lost(target: Target) -> bool:
+        return target.handle is not None and is_context_lost(target.handle.device or 0)
 
     def _deviceless(self, graph: Graph, kinds: list[str], asked: dict[str, Any], say: Say) -> None:
         """Say whether both modes of the interpreter agree."""
@@ -95,46 +106,49 @@ class _Worker:
             try:
                 found, seconds = on_device(got.plan, graph, kind, asked["seed"], arithmetic)
             except CudnnBackendError as error:
-                lost = error.code == _LOST
-                outcome = (
-                    "lost" if lost else "not run" if type(error).__name__ == "CudnnStatusError" else "not compared"
-                )
+                failed = "not run" if isinstance(error, CudnnStatusError) else "not compared"
+                outcome = "lost" if error.code == _LOST or self._is_lost(target) else failed
                 words = f"{error} {getattr(error, 'last_error', '')}"
-                say(outcome=outcome, data=kind, words=words[:_WORDS], faults=_faults(graph, target))
+                say(outcome=outcome, data=kind, words=words[:_WORDS], faults=_faults(graph, got, ()))
                 return
             compared = sum(one.compared for one in found.comparisons)
             say(outcome="compared", data=kind, seconds=seconds, elements=compared, largest=_largest(found))
             if not found.wrong:
                 continue
-            faults = _faults(graph, target)
+            faults = _faults(graph, got, found.tensors)
             say(outcome="differs", data=kind, words=found.wrong[:3], largest=_largest(found), faults=faults)
             name = f"{asked['family']} {faults or got.engine.partition('_')[0]}"
             self.made_small[name] += 1
             if asked["reduce_s"] and self.made_small[name] <= (1 if faults else _ALIKE):
-                self._reduce(graph, kind, asked, say)
+                self._reduce(graph, kind, (got, found), asked, say)
             return
 
-    def _reduce(self, graph: Graph, kind: str, asked: dict[str, Any], say: Say) -> None:
-        """Say each smaller form that is wrong, the smallest last; one that crashes is the parent's to notice."""
+    def _reduce(self, graph: Graph, kind: str, failure: tuple[Asked, Found], asked: dict[str, Any], say: Say) -> None:
+        """Say each smaller form that is wrong, the smallest last; one that crashes is the parent's to notice.
+
+        Wrong in the same way: by the same engine and the same faults, numbers where there were numbers.
+        """
         target = self.target
         assert target is not None
-        last: dict[str, Any] = {}
+        assert failure[0].config is not None
+        engine, last = failure[0].config.engine, dict[str, Any]()
+        faults = _faults(graph, failure[0], failure[1].tensors)
 
         def fails(smaller: Graph, data: str) -> bool:
             nonlocal last
             say(trying=graph_to_json(smaller))
-            got = ask(smaller, target, choice=random.Random(f"choice {asked['seed']}"))
+            got = ask(smaller, target, choice=random.Random(f"choice {asked['seed']}"), engine=engine)
             if got.plan is None:
                 return False
             try:
                 found, _ = on_device(got.plan, smaller, data, asked["seed"], got.arithmetic())
             except CudnnBackendError as error:
-                if error.code == _LOST:
+                if error.code == _LOST or self._is_lost(target):
                     raise _LostError from error
                 return False
             finally:
                 got.plan.close()
-            if not found.wrong:
+            if not found.ways & failure[1].ways or _faults(smaller, got, found.tensors) != faults:
                 return False
             last = {"words": found.wrong[:2], "engine": got.engine, "data": data}
             say(smaller=graph_to_json(smaller), text=str(smaller), **last)
@@ -178,8 +192,13 @@ def _largest(found: Found) -> float | None:
     return max(finite, default=None)
 
 
-def _faults(graph: Graph, target: Target) -> str:
-    return ", ".join(fault.code for fault in known_hazards(graph, target.sm, target.library.version))
+def _faults(graph: Graph, got: Asked, wrong: Sequence[str]) -> str:
+    """Return the codes of the faults that say why these outputs are wrong; empty if there are none."""
+    assert got.config is not None
+    assert got.plan is not None
+    target = got.plan.target
+    met = name_failure(graph, wrong, engine=got.config.engine, version=target.library.version, sm=target.sm)
+    return ", ".join(fault.code for fault in met)
 
 
 def main() -> None:

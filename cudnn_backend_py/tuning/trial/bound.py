@@ -9,10 +9,17 @@ roundoff of a type (2^-24 for float32, 2^-11 for float16), signs random and size
 * elements read by sums of K products, 2 sqrt(K) u(A), and their results, (4 + K / 16) u(A), with A the type that sums
   are kept in: float32, but of 8-bit operands 14 bits (as measured of Hopper's tensor cores), of engines that say so
   float16. Nothing, if operands are whole numbers and no sum can leave A's exact ones;
-* operands of tensor cores that are wider than these take: u(TF32) = 2^-11, or that of the other operand's type;
-* functions that are no single rounding (exp, tanh, division): 2^-20 of the result, 2^-22 of the argument, and what
-  :data:`~cudnn_backend_py.graph.interpret.pointwise.APPROXIMATE` says;
-* denormal float32 numbers, which kernels may take for 0, are 0 in every other run.
+* operands of tensor cores that are wider than these take: u(TF32) = 2^-11, or that of the other operand's type; in
+  every other run they are cut to TF32, as the hardware reads them that nobody rounded: sums of these are all too
+  small; what is beyond the largest number of a narrower type is infinite there;
+* functions that are no single rounding (exp, tanh, division): 2^-20 of the result, 2^-22 of the argument, but of
+  quotients and roots of the result alone, and what
+  :data:`~cudnn_backend_py.graph.interpret.pointwise.APPROXIMATE` says. In every other run they are computed in
+  float32, step by step: what overflows or vanishes on the way there is not the same in all runs;
+* a computed 0 from which the gradient of a ReLU is taken, to either side: fused kernels have another sum there;
+* the angle of sines, and the slope of swish, from 10^6 on: there they are 0 in every other run;
+* denormal float32 numbers, which kernels may take for 0, are 0 in every other run, and numbers to divide by from 2^126
+  on infinite: the GPU's fast division has 0 for their reciprocals.
 
 The runs come in pairs with opposite signs, so that a comparison near its edge falls to both sides. ``spread`` is four
 times the root mean square of the movements, of sums at least half of that of their neighbours along the last axis. A
@@ -23,7 +30,8 @@ they say of rows without a key is not agreed. Integers may be cut or rounded. Ro
 be left unwritten where no value is asked for there.
 
 A fault that moves every element a little (a wrong scale by 1 %) may hide in single elements of short types, and is
-found by their number: the root mean square of all errors, each over its own rounding and movement, is below 1.5.
+found by their number: the root mean square of all errors, each over its own rounding and movement, is below 1.5, and no
+factor is common to all (:mod:`~cudnn_backend_py.tuning.trial.common_factor`).
 """
 
 from __future__ import annotations
@@ -46,12 +54,14 @@ from ...graph.data_types import BOOLEAN_TYPES, DATA_TYPES, FP8_TYPES, HALF_TYPES
 from ...graph.formats import is_integer, largest, round_to
 from ...graph.interpret import OPERATIONS
 from ...graph.interpret.arithmetic import below
-from ...graph.interpret.pointwise import APPROXIMATE, BOUNDS
+from ...graph.interpret.attention import hidden
+from ...graph.interpret.pointwise import APPROXIMATE, BACKWARD, BOUNDS
 from ...graph.interpret.run import Run
 from ...graph.philox import dropout_mask
+from .common_factor import common_factor, lean_of
 from .data import is_unordered
 
-__all__ = ["Arithmetic", "Comparison", "Expected", "expect"]
+__all__ = ["Arithmetic", "Comparison", "Expected", "expect", "roundoff"]
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[Any]
@@ -63,6 +73,7 @@ WIDTH = 4.0  # spread over the root mean square of movements
 ROUNDINGS = 2.0  # how many unit roundoffs a written number moves
 DRIFT = 1.5  # root mean square of all errors over what is expected of them
 ENOUGH = 64  # elements, for that to mean something
+_FAR = 1e6  # there sines lose their angle, and swish its slope
 _TINY = 2.0**-126  # below it float32 is denormal
 
 
@@ -111,7 +122,7 @@ _TRANSFORMS = {
 # roundoff
 
 
-def _roundoff(data_type: DataType) -> float:
+def roundoff(data_type: DataType) -> float:
     """Return the unit roundoff of a type, 0 of integers."""
     facts = DATA_TYPES[data_type]
     if facts.form is not None:
@@ -133,8 +144,10 @@ def _is_float(data_type: DataType) -> bool:
     return data_type not in BOOLEAN_TYPES and not is_integer(data_type)
 
 
-def _is_tf32(values: Floats) -> NDArray[np.bool_]:
-    return np.asarray((values.astype(np.float32).view(np.uint32) & 0x1FFF) == 0)
+def _cut_to_tf32(values: Floats) -> Floats:
+    """Return float32 numbers without the 13 bits that tensor cores do not read."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32) & np.uint32(0xFFFFE000)
+    return np.asarray(bits.view(np.float32), np.float64).reshape(values.shape)
 
 
 # what operations do
@@ -150,6 +163,7 @@ class _Rule:
     narrow: DataType | None = None  # operands of tensor cores become this
     sums: int = 0  # of so many products, 0 if it is none
     kept: float = 2.0**-24  # roundoff of what sums are kept in
+    kink: bool = False  # at 0, where a number that is computed may lie to either side
 
 
 _MOVES = {
@@ -163,13 +177,26 @@ _ROUNDED = {
     *(mode for mode in _P if mode.name.startswith("CMP_")),
 }  # fmt: skip
 _FUNCTION = _Rule(2.0**-22, 2.0**-20, 2.0**-22)
+_QUOTIENTS = {
+    _P.DIV,
+    _P.RECIPROCAL,
+    _P.SQRT,
+    _P.RSQRT,
+}  # of the result alone, however large operands are
+_SINES = {_P.SIN, _P.COS, _P.TAN}
 _BY_TANH = {_P.TANH_FWD, _P.TANH_BWD, _P.SIGMOID_FWD, _P.SIGMOID_BWD, _P.SWISH_FWD, _P.SWISH_BWD}  # 2^-17 was seen
 
 
 def _pointwise_rule(op: Pointwise) -> _Rule:
+    if op.mode is _P.RELU_FWD and op.relu_lower_clip and op.relu_lower_clip_slope:
+        return _Rule(2.0**-23, 2.0**-23, 2.0**-23)  # three roundings of what cancels
+    if op.mode is _P.RELU_BWD:
+        return _Rule(kink=True)
     if op.mode in _ROUNDED:
         scaled = any(factor not in (None, 1.0) for factor in (op.alpha1, op.alpha2))
         return _Rule(read=2.0**-23) if scaled else _Rule()
+    if op.mode in _QUOTIENTS:
+        return _Rule(_FUNCTION.read, _FUNCTION.written)
     near, fast = APPROXIMATE.get(op.mode, 0.0), BOUNDS.get(op.mode, 0.0) * 2.0**-23
     written = max(2.0**-15 if op.mode in _BY_TANH else _FUNCTION.written, fast)
     return _Rule(_FUNCTION.read, written + 2 * near, max(_FUNCTION.absolute, fast) + near / 8)
@@ -238,15 +265,15 @@ def _sum_rule(op: Op, arithmetic: Arithmetic, copied: Mapping[int, DataType]) ->
         elif arithmetic.short_sums:
             kept = 2.0**-11
         if short:
-            narrow = max(short, key=_roundoff)
+            narrow = max(short, key=roundoff)
         elif arithmetic.tensor_cores:
             narrow = _T.FLOAT  # TF32
         read = arithmetic.transformed
     compute = getattr(op, "compute_type", None) or _compute_type(op)
-    kept = max(kept, _roundoff(compute))
+    kept = max(kept, roundoff(compute))
     written = (4 + terms / 16) * kept if kept < 2.0**-20 else (4 + math.sqrt(terms)) * kept
     if arithmetic.stored_sums and isinstance(op, Matmul) and not op.c.virtual:
-        written += ROUNDINGS * _roundoff(op.c.data_type)
+        written += ROUNDINGS * roundoff(op.c.data_type)
     return _Rule(read + 2 * math.sqrt(terms) * kept, written, 0.0, narrow, terms, kept)
 
 
@@ -313,23 +340,29 @@ class _Shaken(Run):
         self._current = _Rule()
         self._moved: dict[int, Numbers] = {}
         self._factors: set[int] = set()
-        self._largest = 0.0
+        self._op: Op | None = None
 
     def operation(self, op: Op) -> None:
-        before = self._current, self._moved, self._factors
+        before = self._current, self._moved, self._factors, self._op
         self._current = _rule(op, self._arithmetic, self._copied) if self._noise is not None else _Rule()
-        self._moved = {}
+        self._moved, self._op = {}, op
         self._factors = {tensor.uid for port, tensor in op.ports() if port in _FACTORS}
-        if self._current.sums and self._is_exact(op):
+        if self._current.sums and not self._arithmetic.transformed and self._is_exact(op):
             self._current = _Rule(narrow=self._current.narrow)
         super().operation(op)
-        self._current, self._moved, self._factors = before
+        self._current, self._moved, self._factors, self._op = before
 
     def exact(self) -> Run:
         other = super().exact()
         assert isinstance(other, _Shaken)
         other._noise, other._current = None, _Rule()
         return other
+
+    def floats(self, tensor: Tensor) -> Floats:
+        values = super().floats(tensor)
+        if self._sign > 0 or not isinstance(self._op, Pointwise) or self._op.compute_type is not _T.FLOAT:
+            return values
+        return values.astype(np.float32) if self._current.absolute else values
 
     def read(self, tensor: Tensor) -> Numbers:
         values = super().read(tensor)
@@ -341,14 +374,16 @@ class _Shaken(Run):
 
     def write(self, tensor: Tensor, values: ArrayLike) -> None:
         given = np.asarray(values)
-        if self._noise is not None and _is_float(tensor.data_type):
-            given = self._move_written(given.astype(np.float64), tensor)
+        if self._noise is not None and _is_float(tensor.data_type) and not isinstance(self._op, Pointwise):
+            given = self._move_written(given.astype(np.float64), tensor.data_type)
         self.written[tensor.uid] = given
         if self._noise is not None and _is_float(tensor.data_type) and tensor.data_type is not _T.FLOAT:
             given = self._rounded_otherwise(given, tensor.data_type)
         super().write(tensor, given)
 
     def round_to_type(self, values: Floats, data_type: DataType) -> Floats:
+        if values.dtype == np.float32:
+            return values
         if self._noise is not None and self.rounding and _is_float(data_type):
             values = self._rounded_otherwise(np.asarray(values, dtype=np.float64), data_type)
         return super().round_to_type(values, data_type)
@@ -377,43 +412,86 @@ class _Shaken(Run):
         return np.asarray(self._sign * drawn.reshape(shape))
 
     def _move_read(self, tensor: Tensor, values: Numbers) -> Numbers:
-        rule = self._current
+        rule, op = self._current, self._op
         moved = values.astype(np.float64)
+        if rule.narrow is not None and tensor.uid in self._factors and tensor.data_type is _T.FLOAT:
+            if rule.narrow is not _T.FLOAT:
+                step, held = roundoff(rule.narrow), round_to(values, rule.narrow)
+            else:
+                step, held = 2.0**-10, _cut_to_tf32(values)
+            if rule.narrow is _T.FLOAT and self._sign < 0:
+                moved = held
+            else:
+                moved = np.where(held == values, moved, moved * (1 + step * self._draw(moved.shape)))
+            if rule.narrow is not _T.FLOAT and self._sign < 0:
+                moved = np.where(np.abs(moved) > largest(rule.narrow), np.copysign(np.inf, moved), moved)
         if rule.read:
             moved = moved * (1 + rule.read * self._draw(moved.shape))
-        if rule.narrow is not None and tensor.uid in self._factors and tensor.data_type is _T.FLOAT:
-            if rule.narrow is _T.FLOAT:
-                roundoff, held = 2.0**-10, _is_tf32(values)
-            else:
-                roundoff, held = _roundoff(rule.narrow), round_to(values, rule.narrow) == values
-            moved = np.where(held, moved, moved * (1 + roundoff * self._draw(moved.shape)))
         if self._sign < 0 and tensor.data_type is not _T.DOUBLE:
             moved = np.where(np.abs(moved) < _TINY, 0.0, moved)
+            if isinstance(op, Pointwise) and op.mode is _P.DIV and op.b is not None and op.b.uid == tensor.uid:
+                moved = np.where(np.abs(moved) >= 2.0**126, np.copysign(np.inf, moved), moved)
+            if isinstance(op, Pointwise) and op.mode in _SINES:
+                moved = np.where((np.abs(moved) > _FAR) & np.isfinite(moved), 0.0, moved)
+        if rule.kink and tensor.virtual:
+            moved = np.where(moved == 0, 2 * _TINY * self._draw(moved.shape), moved)
         return moved
 
-    def _move_written(self, values: Floats, tensor: Tensor) -> Floats:
+    def computed(self, op: Op, values: Floats) -> Floats:
+        """Return what a pointwise operation computed as another kernel might; exact zeros stay some in every other."""
+        if self._noise is None or not isinstance(op, Pointwise) or not _is_float(op.compute_type):
+            return values
+        values = np.asarray(values, np.float64)
+        rule = self._current
+        if op.mode in BACKWARD and op.x is not None and op.dy is not None:
+            # A slope as small as its error may be 0, of which an infinite dy makes NaN.
+            x, dy = np.asarray(self._moved[op.x.uid], np.float64), self._moved[op.dy.uid]
+            flat = np.abs(BACKWARD[op.mode](x, op)) <= rule.absolute * np.clip(np.abs(x), 1.0, 64.0)
+            values = np.where(flat & np.isinf(dy), dy if self._sign > 0 else np.nan, values)
+            if op.mode is _P.SWISH_BWD and self._sign < 0:
+                values = np.where(x * (1.0 if op.swish_beta is None else op.swish_beta) > _FAR, 0.0 * dy, values)
+        if rule.written or rule.absolute:
+            shift = rule.written * np.abs(values) + rule.absolute * self._size(op, values)
+            moved = values + np.where(np.isfinite(shift), shift, 0.0) * self._draw(np.shape(shift))
+            values = np.where((values == 0) & (self._sign < 0), values, moved)
+        values = self._rounded_to_float(values, op.compute_type)
+        if self._sign < 0 and op.compute_type is not _T.DOUBLE:
+            values = np.where(np.abs(values) < _TINY, 0.0, values)
+        return values
+
+    def _size(self, op: Pointwise, values: Floats) -> Floats:
+        """Return what the absolute error of a function is relative to, as where these are measured (``BOUNDS``)."""
+        assert op.x is not None
+        x = np.nan_to_num(np.abs(self._moved.get(op.x.uid, np.ones(1))))
+        if op.mode in (_P.DIV, _P.POW):
+            return np.zeros(1)
+        if op.b is not None and op.mode in (_P.MOD, _P.FLOOR_MOD):
+            return np.asarray(np.maximum(np.maximum(1.0, x), np.abs(self._moved.get(op.b.uid, np.ones(1)))))
+        size = np.clip(x, 1.0, 64.0)
+        if op.dy is not None:
+            size = size * np.abs(self._moved.get(op.dy.uid, np.ones(1)))
+        return np.asarray(size * (1 + np.square(values)) if op.mode is _P.TAN else size)
+
+    def _move_written(self, values: Floats, data_type: DataType) -> Floats:
         rule = self._current
         if rule.written:
             values = values * (1 + rule.written * self._draw(values.shape))
-        if rule.absolute:
-            size: Any = np.ones(1)
-            for moved in self._moved.values():
-                size = np.maximum(size, np.abs(moved)) if moved.ndim == values.ndim else size
-            values = values + rule.absolute * np.where(np.isfinite(size), size, 0.0) * self._draw(values.shape)
-        if rule.written >= 2.0**-22 or tensor.data_type is _T.DOUBLE:
-            return values  # a rounding to float32 is less than that
+        return values if rule.written >= 2.0**-22 else self._rounded_to_float(values, data_type)
+
+    def _rounded_to_float(self, values: Floats, data_type: DataType) -> Floats:
+        """Return values moved by about as much as their rounding to float32 may be off."""
         inexact = values.astype(np.float32) != values
-        if inexact.any():
-            shift = np.maximum(np.abs(values) * 2.0**-24, 2.0**-150) * ROUNDINGS * self._draw(values.shape)
-            values = np.where(inexact & np.isfinite(values), values + shift, values)
-        return values
+        if data_type is _T.DOUBLE or not inexact.any():
+            return values
+        shift = np.maximum(np.abs(values) * 2.0**-24, 2.0**-150) * ROUNDINGS * self._draw(values.shape)
+        return np.where(inexact & np.isfinite(values), values + shift, values)
 
     def _rounded_otherwise(self, values: Floats, data_type: DataType) -> Floats:
         """Return values moved by about as much as their rounding may be off."""
         inexact = np.isfinite(values) & (round_to(values, data_type) != values)
         if not inexact.any():
             return values
-        shift = np.maximum(np.abs(values) * _roundoff(data_type), _least(data_type)) * ROUNDINGS
+        shift = np.maximum(np.abs(values) * roundoff(data_type), _least(data_type)) * ROUNDINGS
         return np.where(inexact, values + shift * self._draw(values.shape), values)
 
 
@@ -451,6 +529,8 @@ class Comparison:
         Elements beyond their bounds.
     compared, elements
         Elements that were compared, and all there are: what nothing is defined of is left out.
+    factor
+        What all elements are off by, None where no factor is common to them.
     """
 
     output: str
@@ -463,11 +543,12 @@ class Comparison:
     beyond: int
     compared: int
     elements: int
+    factor: float | None = None
 
     @property
     def right(self) -> bool:
         """Whether nothing is beyond its bound, and all together are no further off than roundings are."""
-        return self.beyond == 0 and (self.drift is None or self.drift <= DRIFT)
+        return self.beyond == 0 and self.factor is None and (self.drift is None or self.drift <= DRIFT)
 
     def __str__(self) -> str:
         place = ",".join(map(str, self.where))
@@ -477,6 +558,8 @@ class Comparison:
         if self.beyond:
             text += f"; {self.beyond} of {self.compared} elements beyond it, "
             text += f"[{place}] is {self.got:.9g}, {self.wanted:.9g} +- {self.bound:.3g} is right"
+        elif self.factor is not None:
+            text += f": all of them are {self.factor:.6g} times what is right"
         elif not self.right:
             text += f": all of them are off, [{place}] is {self.got:.9g}, {self.wanted:.9g} is right"
         return text
@@ -496,6 +579,8 @@ class Expected:
         Where it may also be left as it was before, NaN.
     summed
         Whether it hangs on sums: then infinities and NaN are not told apart.
+    leans, bias
+        How much it may be larger as a whole, relatively: in each shaken run, and by sums that are cut.
     """
 
     tensor: Tensor
@@ -504,6 +589,8 @@ class Expected:
     defined: NDArray[np.bool_]
     optional: NDArray[np.bool_]
     summed: bool = False
+    leans: tuple[float, ...] = (0.0,)
+    bias: float = 0.0
 
     def bounds(self) -> Floats:
         """Return how far each element may be off, rounding included."""
@@ -536,7 +623,7 @@ class Expected:
             ratio = np.where(inside, np.where(bound > 0, off / bound, 0.0), np.inf)
             ratio = np.where(np.isfinite(off) & (bound > 0), np.where(inside, ratio, off / bound), ratio)
             ratio = np.where(self.defined & ~(np.isnan(ratio) & inside), ratio, 0.0)
-            drift = self._drift(found)
+            drift, factor = self._together(found, middle)
         flat = int(np.argmax(np.where(np.isnan(ratio), np.inf, ratio))) if ratio.size else 0
         place = tuple(int(index) for index in np.unravel_index(flat, ratio.shape)) if ratio.size else ()
         at = place if ratio.size else ...
@@ -551,19 +638,23 @@ class Expected:
             int(np.count_nonzero(~inside)),
             int(np.count_nonzero(self.defined)),
             int(self.defined.size),
+            factor,
         )
 
-    def _drift(self, found: Floats) -> float | None:
+    def _together(self, found: Floats, middle: Floats) -> tuple[float | None, float | None]:
+        """Return the drift, and the factor that is common to all."""
         kind = self.tensor.data_type
         if DATA_TYPES[kind].kind != "float":  # whole numbers are cut, scales rounded up by far
-            return None
-        size = np.maximum(np.abs(self.center) * _roundoff(kind), _least(kind)) + self.spread / WIDTH
+            return None, None
+        size = np.maximum(np.abs(self.center) * roundoff(kind), _least(kind)) + self.spread / WIDTH
         counted = self.defined & np.isfinite(found) & np.isfinite(size) & (size > 0)
         counted &= np.abs(self.center) <= largest(kind)
         if int(np.count_nonzero(counted)) < ENOUGH:
-            return None
-        errors = (found[counted] - self.center[counted]) / size[counted]
-        return float(np.sqrt(np.mean(np.square(errors))))
+            return None, None
+        got, right, exact, sizes = (item[counted] for item in (found, middle, self.center, size))
+        drift = float(np.sqrt(np.mean(np.square((got - exact) / sizes))))
+        rounding = np.maximum(np.abs(exact) * roundoff(kind), _least(kind))
+        return drift, common_factor(got, right, exact, rounding, self.leans, self.bias)
 
 
 def _rounded(values: Floats, kind: DataType) -> Floats:
@@ -597,8 +688,10 @@ def expect(
     allowed = arithmetic or Arithmetic()
     if use is not None and use.backward and use.problem.deterministic:
         allowed = dataclasses.replace(allowed, stored_sums=True)
-    center = _run(_Shaken(graph, inputs, allowed))
+    first = _Shaken(graph, inputs, allowed)
+    center = _run(first)
     stored = {tensor.uid: _rounded(center[tensor.uid], tensor.data_type) for tensor in graph.outputs}
+    leans: dict[int, list[float]] = {uid: [] for uid in center}
     squares = {uid: np.zeros(values.shape) for uid, values in center.items()}
     same = {uid: np.ones(values.shape, np.bool_) for uid, values in center.items()}
     kinds = {tensor.uid: tensor.data_type for tensor in graph.outputs}
@@ -608,8 +701,10 @@ def expect(
         with np.errstate(all="ignore"):
             for uid, values in moved.items():
                 difference = values - center[uid]
+                leans[uid].append(lean_of(values, center[uid]))
                 squares[uid] += np.where(np.isfinite(difference), np.square(difference), 0.0)
                 same[uid] &= _class(_rounded(values, kinds[uid]), uid in summed) == _class(stored[uid], uid in summed)
+    bias = _bias(graph, allowed)
     found = {}
     for tensor in {tensor.uid: tensor for tensor in graph.outputs}.values():
         if tensor.uid in unknown or is_unordered(tensor):
@@ -618,13 +713,38 @@ def expect(
         if tensor.uid in summed:
             spread = np.maximum(spread, POOLED * _of_neighbours(spread))
         if use is not None and use.backward and _is_float(tensor.data_type):
-            again = 2 * _roundoff(tensor.data_type) * np.abs(center[tensor.uid])  # dQ is rounded once more
+            again = 2 * roundoff(tensor.data_type) * np.abs(center[tensor.uid])  # dQ is rounded once more
             spread = np.hypot(spread, again)
+        if use is not None and tensor.name == "max":  # kept in units of log 2: two factors, each rounded, and both ways
+            spread = spread + 2.0**-22 * np.abs(center[tensor.uid])
         defined = _defined(graph, tensor, center[tensor.uid], same[tensor.uid])
         if use is not None and _is_float(tensor.data_type):
             defined &= np.isfinite(stored[tensor.uid])
-        optional = _beyond_lengths(graph, tensor, inputs)
-        found[tensor.name] = Expected(tensor, center[tensor.uid], spread, defined, optional, tensor.uid in summed)
+        optional = _beyond_lengths(graph, tensor, inputs) | _not_drawn(first, tensor)
+        found[tensor.name] = Expected(
+            tensor,
+            center[tensor.uid],
+            spread,
+            defined,
+            optional,
+            tensor.uid in summed,
+            tuple(leans[tensor.uid]),
+            bias,
+        )
+    return found
+
+
+def _bias(graph: Graph, arithmetic: Arithmetic) -> float:
+    """Return how much all of a result may be off to one side: sums may be cut, and so may operands to TF32."""
+    copied = _copied_types(graph)
+    rules = [_rule(op, arithmetic, copied) for op in graph.ops]
+    found = sum(rule.written for rule in rules)
+    for op, rule in zip(graph.ops, rules, strict=True):
+        factors = [tensor for port, tensor in op.inputs().items() if port in _FACTORS]
+        if rule.narrow is _T.FLOAT:
+            found += 2 * 2.0**-10
+        elif rule.narrow is not None and any(t.data_type is _T.FLOAT and t.uid not in copied for t in factors):
+            found += roundoff(rule.narrow)  # operands that are equal are rounded alike
     return found
 
 
@@ -654,6 +774,28 @@ def _beyond_lengths(graph: Graph, tensor: Tensor, inputs: Mapping[str | int, Arr
             if held is not None:
                 found |= ~below(tensor.dims, tensor.rank + axis, np.asarray(held))
     return found
+
+
+def _not_drawn(run: _Shaken, tensor: Tensor) -> NDArray[np.bool_]:
+    """Return where a random mask may stay as it was: kernels of attention skip tiles in which all scores are masked."""
+    none = np.zeros(1, np.bool_)
+    for op in run.graph.ops:
+        if isinstance(op, Operation) and op.kind is _D.OPERATION_SDPA_FWD:
+            dump = op.fields.get("dropout_rng_dump")
+            if dump is not None and dump.uid == tensor.uid:
+                return hidden(run, op)
+    if not any(op.kind is _D.OPERATION_RNG and tensor.uid in _uids(op.outputs()) for op in run.graph.ops):
+        return none
+    for op in run.graph.ops:
+        if isinstance(op, Pointwise) and op.x is not None and op.b is not None:
+            pair = {op.x.uid: op.b, op.b.uid: op.x}
+            if tensor.uid in pair and pair[tensor.uid].dims == tensor.dims:
+                return np.asarray(~(run.read(pair[tensor.uid]) > 0))  # probabilities
+    return none
+
+
+def _uids(tensors: Mapping[str, Tensor]) -> set[int]:
+    return {tensor.uid for tensor in tensors.values()}
 
 
 def _leaves_gaps(graph: Graph, tensor: Tensor) -> bool:

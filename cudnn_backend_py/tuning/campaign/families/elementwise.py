@@ -92,18 +92,18 @@ def mode(d: Draw) -> None:
 
 def _select(d: Draw, chosen: PointwiseMode, x: Tensor, result: dict[str, Any]) -> None:
     """Add a comparison, or logic of comparisons, and a choice by it: booleans do not lie in memory."""
-    like = {"strides": d.virtual(x.dims)["strides"]}
+    strides = d.virtual(x.dims)["strides"]
     g = d.g
 
-    def compared() -> Tensor:
-        return g.pointwise(d.pick(*COMPARISONS), x, d.operand(x.dims, channel=None), **like)
+    def compared(mode: PointwiseMode | None = None) -> Tensor:
+        return d.compare(x, d.operand(x.dims, channel=None), strides, mode)
 
     if chosen is _P.LOGICAL_NOT:
-        mask = g.pointwise(chosen, compared(), **like)
+        mask = g.pointwise(chosen, compared(), strides=strides)
     elif chosen.name.startswith("LOGICAL"):
-        mask = g.pointwise(chosen, compared(), compared(), **like)
+        mask = g.pointwise(chosen, compared(), compared(), strides=strides)
     else:
-        mask = g.pointwise(chosen, x, d.operand(x.dims, channel=None), **like)
+        mask = compared(chosen)
     if d.chance(0.1):
         g.pointwise(_P.IDENTITY, mask, **{**result, "data_type": d.pick(_T.BOOLEAN, result["data_type"])})
         return

@@ -69,7 +69,9 @@ def _residual(d: Draw) -> None:
     z = g.pointwise(_P.ADD, z, d.tensor("bias", per), **d.virtual(out))
     z = g.pointwise(_P.ADD, z, d.tensor("residual", out), **d.virtual(out))
     if d.chance(0.3):
-        mask = g.pointwise(_P.CMP_GT, d.tensor("leaf", out), d.number(4, 0.0), strides=channels_last(out))
+        mask = g.pointwise(
+            _P.CMP_GT, d.tensor("leaf", out), d.number(4, 0.0), strides=channels_last(out), compute_type=_T.FLOAT
+        )
         z = g.pointwise(_P.BINARY_SELECT, z, d.number(4, 0.0), mask, **d.virtual(out))
     g.pointwise(d.pick(_P.RELU_FWD, _P.GELU_FWD, _P.SWISH_FWD), z, **d.memory(out))
 
@@ -95,7 +97,11 @@ def _statistics(d: Draw) -> None:
     a, b = operand(d, "a", (*dims[:2], 64), 0.2), operand(d, "b", (dims[0], 64, dims[2]), 0.4)
     g = d.g
     c = g.matmul(a, b, virtual=not d.chance(0.4))
-    z = g.pointwise(_P.RELU_FWD, g.pointwise(_P.ADD, c, g.tensor("bias", (1, 1, dims[2]))), virtual=not d.chance(0.4))
+    z = g.pointwise(_P.ADD, c, g.tensor("bias", (1, 1, dims[2])))
+    if dims[0] * dims[1] <= 32 and d.chance(0.3):  # of more numbers the product overflows
+        g.reduction(_R.MUL, z, (1, 1, dims[2]), virtual=False, data_type=_T.FLOAT)
+        return
+    z = g.pointwise(_P.RELU_FWD, z, virtual=not d.chance(0.4))
     to = d.pick((1, 1, dims[2]), (dims[0], dims[1], 1), (1, 1, 1))
     g.reduction(d.pick(_R.ADD, _R.AMAX, _R.MAX, _R.MIN), z, to, virtual=False, data_type=_T.FLOAT)
 
