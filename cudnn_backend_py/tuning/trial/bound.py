@@ -445,7 +445,7 @@ class _Shaken(Run):
         rule = self._current
         if op.mode in BACKWARD and op.x is not None and op.dy is not None:
             # A slope as small as its error may be 0, of which an infinite dy makes NaN.
-            x, dy = np.asarray(self._moved[op.x.uid], np.float64), self._moved[op.dy.uid]
+            x, dy = (np.asarray(self.read(tensor), np.float64) for tensor in (op.x, op.dy))
             flat = np.abs(BACKWARD[op.mode](x, op)) <= rule.absolute * np.clip(np.abs(x), 1.0, 64.0)
             values = np.where(flat & np.isinf(dy), dy if self._sign > 0 else np.nan, values)
             if op.mode is _P.SWISH_BWD and self._sign < 0:
@@ -462,14 +462,14 @@ class _Shaken(Run):
     def _size(self, op: Pointwise, values: Floats) -> Floats:
         """Return what the absolute error of a function is relative to, as where these are measured (``BOUNDS``)."""
         assert op.x is not None
-        x = np.nan_to_num(np.abs(self._moved.get(op.x.uid, np.ones(1))))
+        x = np.nan_to_num(np.abs(self.read(op.x)))
         if op.mode in (_P.DIV, _P.POW):
             return np.zeros(1)
         if op.b is not None and op.mode in (_P.MOD, _P.FLOOR_MOD):
-            return np.asarray(np.maximum(np.maximum(1.0, x), np.abs(self._moved.get(op.b.uid, np.ones(1)))))
+            return np.asarray(np.maximum(np.maximum(1.0, x), np.abs(self.read(op.b))))
         size = np.clip(x, 1.0, 64.0)
         if op.dy is not None:
-            size = size * np.abs(self._moved.get(op.dy.uid, np.ones(1)))
+            size = size * np.abs(self.read(op.dy))
         return np.asarray(size * (1 + np.square(values)) if op.mode is _P.TAN else size)
 
     def _move_written(self, values: Floats, data_type: DataType) -> Floats:
