@@ -37,6 +37,7 @@ _HEADINGS = {  # by the operation that comes first here of those in a graph
     _D.OPERATION_RESAMPLE_BWD: "Pooling",
     _D.OPERATION_CONVOLUTION_BACKWARD_FILTER: "Convolution",
     _D.OPERATION_POINTWISE: "Pointwise operations",
+    _D.OPERATION_REDUCTION: "Reductions",
 }
 
 
