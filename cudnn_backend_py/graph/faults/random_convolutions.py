@@ -150,6 +150,18 @@ def _normed_twice(graph: Graph) -> bool:
     )
 
 
+def _norm_with_operand(graph: Graph) -> bool:
+    """A norm of rows, and behind it an elementwise operation with an operand of its own."""
+    for norm in look.of_kind(graph, _D.OPERATION_NORM_FORWARD):
+        behind = list(_behind(graph, norm.fields["y"]))
+        made = {tensor.uid for op in graph.ops for tensor in op.outputs().values()}
+        if norm.fields["mode"] in _ROWS and any(
+            tensor.uid not in made for op in behind for tensor in op.inputs().values()
+        ):
+            return True
+    return False
+
+
 def _pools(graph: Graph, mode: ResampleMode | None = None) -> Iterator[Operation]:
     """Yield the forward resamplings of a mode, or those but BILINEAR."""
     for op in look.of_kind(graph, _D.OPERATION_RESAMPLE_FWD):
@@ -293,6 +305,18 @@ def _routed(
     y = g.moe_grouped_matmul(token, weight, first, mode=mode, **more, virtual=operand is not None, name="y")
     if operand is not None:
         g.pointwise(_P.ADD, y, g.tensor("operand", operand), virtual=False, name="sum")
+    return g.graph()
+
+
+def _shifted(operand: tuple[int, ...] | None) -> Graph:
+    """Return a layer norm, and the sum with an operand or a ReLU behind it."""
+    g = GraphBuilder("shifted", io_type=_T.FLOAT)
+    dims, per = (16, 64, 1, 1), (1, 64, 1, 1)
+    y = g.norm_forward(NormMode.LAYER_NORM, g.tensor("x", dims), g.tensor("scale", per), g.tensor("bias", per)).y
+    if operand is None:
+        g.pointwise(_P.RELU_FWD, y, virtual=False, name="out")
+    else:
+        g.pointwise(_P.ADD, y, g.tensor("operand", operand), virtual=False, name="out")
     return g.graph()
 
 
@@ -561,6 +585,28 @@ RANDOM_CONVOLUTIONS: tuple[Fault, ...] = (
         reproductions={"": lambda: _doubled(twice=True)},
         unlike=lambda: _doubled(twice=False),
         cure=lambda: _doubled(twice=False),
+    ),
+    Fault(
+        "norm-operands-in-turn",
+        what="a norm of rows, and behind it an elementwise operation with an operand of its own",
+        effect=(
+            "the second plan of a process takes the kernel of the first where only the dims of the operand differ: "
+            "other elements are read, or an illegal address"
+        ),
+        fix="let such operands have the same dims in all of a process, or leave the operation to a graph of its own",
+        source=_RUN,
+        evidence=(
+            "measured with 9.28.0 on sm_90, layer, RMS and ada-layer norms: 44 of 88 plans; 9.22.0 to 9.28.0 do not "
+            "compile the second, 9.16.0 to 9.21.0 do, and 9.19.0 is right"
+        ),
+        versions=Window(since=(9, 22, 0)),
+        sm=(90,),
+        engines=(4, 5),
+        depends_on="what was built before",
+        graph=_norm_with_operand,
+        reproductions={"": lambda: _shifted((1, 64, 1, 1)), "before": lambda: _shifted((16, 64, 1, 1))},
+        unlike=lambda: _shifted(None),
+        cure=lambda: _shifted(None),
     ),
     Fault(
         "pooling-over-one-dim",
