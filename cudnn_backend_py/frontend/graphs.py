@@ -14,7 +14,6 @@ from ..graph.faults import Fault, Sharing, known_hazards, warn_of
 from ..graph.ir import Graph
 from ..plans.choice import EngineChoice
 from ..plans.engine import OperationGraph
-from . import serialize as saved
 from .context import Context
 from .enums import (
     DLPACK_TYPES,
@@ -57,6 +56,7 @@ __all__ = ["pygraph"]
 
 DYNAMIC_SINCE = (9, 4, 0)
 OVERRIDE_SINCE = (9, 21, 0)
+WORKSPACE_SINCE = (9, 23, 0)
 _MODES = (heur_mode.A, heur_mode.FALLBACK)
 
 
@@ -574,8 +574,8 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         return len(self._plans)
 
     def get_plan_name_at_index(self, index: int) -> str:
-        """Return engine and knobs of a plan, as in ``eng2_k24=7``."""
-        return self._plans.config(index).tag
+        """Return engine and knobs of a plan, in the order of their numbers: ``eng2_k2=4_k24=7``."""
+        return self._plans.name(index)
 
     def get_engine_and_knobs_at_index(self, index: int) -> tuple[int, dict[knob_type, int]]:
         """Return engine and knob values of a plan."""
@@ -604,17 +604,20 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
     def get_workspace_size(
         self, handle: Any = None, override_uids: Any = None, override_shapes: Any = None, override_strides: Any = None
     ) -> int:
-        """Return the bytes of device memory :meth:`execute` needs.
+        """Return the bytes of device memory :meth:`execute` needs, with those dims and strides where some are given.
 
         Raises
         ------
         RuntimeError
             Before a plan is built.
         cudnnGraphNotSupportedError
-            For other dims than those the plan was built with.
+            For other dims than the plan was built with, before cuDNN 9.23 or where it gets them wrong.
         """
         if self._current is None or override_uids:
-            return self.get_workspace_size_plan_at_index(self._plans.candidate, handle, override_uids)
+            index = self._plans.candidate
+            return self.get_workspace_size_plan_at_index(
+                index, handle, override_uids, override_shapes, override_strides
+            )
         return self._current.workspace_bytes
 
     def get_workspace_size_plan_at_index(
@@ -625,12 +628,21 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         override_shapes: Any = None,
         override_strides: Any = None,
     ) -> int:
-        """Return the bytes of device memory a plan needs; known before it is built since cuDNN 9.2."""
+        """Return the bytes of device memory a plan needs; known before it is built since cuDNN 9.2.
+
+        With other dims cuDNN wants a device's handle; for a described target it is what the plan as built needs.
+        """
         if override_uids:
-            raise not_supported(
-                "the workspace a plan needs for other dims than it was built with is not known",
-                fix="build the plan with the largest dims, and give get_workspace_size() bytes of it",
-            )
+            if self.target.library.version < WORKSPACE_SINCE:
+                raise not_supported(
+                    "the workspace for other dims than the plan was built with is known since cuDNN 9.23.0, "
+                    f"the loaded library is {self.target.library.version_text}",
+                    fix="build the plan with the largest dims, and give get_workspace_size() bytes of it",
+                )
+            overrides = (override_uids, override_shapes or (), override_strides or ())
+            self._check_overrides(*overrides[:2])
+            if self.target.device is None:
+                return self._runner(index).workspace_with(handle or self._handle, overrides)
         config = self._plans.config(index)
         assert self._memory is not None
         if self._plans.is_built(index):
@@ -821,6 +833,8 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         assert self._memory is not None or self._current is None
         if self._current is None or self._memory is None:
             raise invalid_value("no plan is built, so there is nothing to serialize", fix="build() first")
+        from . import serialize as saved
+
         data = saved.dump(self._current.plan, self._memory)
         return data if as_bytes else list(data)
 
@@ -852,6 +866,8 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         if isinstance(source[-1], str):
             self._read_text(source[-1])
             return
+        from . import serialize as saved
+
         with status_as(FrontendRuntimeError, "the serialized graph"):
             plan, memory = saved.load(source[-1], self.target)
             self._memory = memory
@@ -861,8 +877,10 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
 
     def _read_text(self, text: str) -> None:
         """Become the graph of a JSON text, to be built."""
+        from .serialize import graph_of_text
+
         with status_as(FrontendRuntimeError, "the JSON of the graph"):
-            self._graph = saved.graph_of_text(text)
+            self._graph = graph_of_text(text)
         self._emitter = Emitter(self.context, self.name)
         self._memory = Placement(self._graph, {}, {})
         self._validated = True

@@ -9,12 +9,13 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..errors import CudnnStatusError
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import AttributeType
 from .cuda import context_functions, current_context, driver_error, in_context
+from .find import find_built
 from .libcudnn import Library
 
 __all__ = [
@@ -26,11 +27,12 @@ __all__ = [
     "HandleState",
     "Kernel",
     "Launch",
+    "MappedCall",
     "Wanted",
     "compiled_library",
 ]
 
-VERSION = 3  # of the structures; the compiled file has the same
+VERSION = 4  # of the structures; the compiled file has the same
 LOOK_CLOSER, OTHER_STREAM = -1, -2
 FUNCTIONS = (
     "cudnnBackendInitialize",
@@ -45,19 +47,33 @@ EXECUTE, SET_STREAM, PREPARE = 3, 4, 5
 _pointer, _int = ctypes.c_void_p, ctypes.c_int
 
 
+_API = {
+    "item": "PyTuple_GetItem",
+    "type": "PyObject_Type",
+    "release": "Py_DecRef",
+    "clear": "PyErr_Clear",
+    "save": "PyEval_SaveThread",
+    "restore": "PyEval_RestoreThread",
+    "call": "PyObject_CallFunction",
+    "pointer": "PyCapsule_GetPointer",
+    "number": "PyLong_FromLong",
+    "retain": "Py_IncRef",
+    "next": "PyDict_Next",
+    "address": "PyLong_AsUnsignedLongLong",
+}
+
+
 class _Python(ctypes.Structure):
-    _fields_ = tuple((name, _pointer) for name in ("item", "type", "release", "clear", "save", "restore", "call"))
+    _fields_ = tuple((name, _pointer) for name in (*_API, "none"))
 
 
-_API = (
-    "PyTuple_GetItem",
-    "PyObject_Type",
-    "Py_DecRef",
-    "PyErr_Clear",
-    "PyEval_SaveThread",
-    "PyEval_RestoreThread",
-    "PyObject_CallFunction",
-)
+class _Method(ctypes.Structure):
+    """``PyMethodDef`` of Python's stable ABI."""
+
+    _fields_ = (("name", ctypes.c_char_p), ("function", _pointer), ("flags", _int), ("doc", ctypes.c_char_p))
+
+
+_NO_ARGUMENTS, _ONE_ARGUMENT, _MANY_ARGUMENTS = 4, 8, 0x80  # METH_NOARGS, METH_O, METH_FASTCALL
 
 
 class Filler(ctypes.Structure):
@@ -123,7 +139,6 @@ class _Run(ctypes.Structure):
         ("set_stream", _pointer),
         ("handle", ctypes.POINTER(HandleState)),
         *((name, _pointer) for name in ("stream", "plan", "pack")),
-        ("python", ctypes.POINTER(_Python)),
         ("fail", _pointer),
         ("prepare", ctypes.POINTER(Kernel)),
         ("failed", ctypes.c_int32),
@@ -145,8 +160,29 @@ class _Call(ctypes.Structure):
         ("pack", ctypes.POINTER(Filler)),
         ("wanted", ctypes.POINTER(_Wanted)),
         ("row", _pointer),
-        *((name, _pointer) for name in ("type", "read", "current_stream", "workspace")),
+        *((name, _pointer) for name in ("type", "read", "fetch", "current_stream", "workspace")),
         *((name, ctypes.c_int32) for name in ("device", "given", "filled")),
+    )
+
+
+class _Entry(ctypes.Structure):
+    _fields_ = (("key", _pointer), ("uid", ctypes.c_int64), ("place", ctypes.c_int32), ("on_host", ctypes.c_int32))
+
+
+class _Scratch(ctypes.Structure):
+    _fields_ = (("offset", ctypes.c_uint64), ("place", ctypes.c_int32))
+
+
+class _Mapping(ctypes.Structure):
+    _fields_ = (
+        ("pack", ctypes.POINTER(Filler)),
+        *((name, _pointer) for name in ("execute", "plan", "to", "type", "int_type", "read")),
+        ("entries", ctypes.POINTER(_Entry)),
+        ("scratch", ctypes.POINTER(_Scratch)),
+        ("row", _pointer),
+        *((name, ctypes.c_uint64) for name in ("wanted", "base", "workspace", "own_offset")),
+        *((name, ctypes.c_uint32) for name in ("entry_count", "scratch_count")),
+        *((name, ctypes.c_int32) for name in ("has_base", "has_own", "filled", "busy")),
     )
 
 
@@ -164,25 +200,28 @@ class Wanted(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """DLPack's C functions of a framework, as addresses, for objects of one Python type."""
+    """DLPack's C functions of a framework, as addresses, for objects of one Python type.
+
+    ``fetch`` is none of DLPack's: it has what ``read`` will read on its way from memory, of many objects at once.
+    """
 
     type: type
     read: int
+    fetch: int | None
     current_stream: int
 
 
 @cache
 def compiled_library() -> Any:
     """Return the compiled functions, None where they were not built."""
-    for path in sorted(Path(__file__).parent.glob("_fast_call*.so")):
+    for path in find_built("_fast_call"):
         try:
             library = ctypes.PyDLL(str(path))
             version = ctypes.c_int.in_dll(library, "cudnn_backend_py_fast_call_version").value
         except (OSError, ValueError):
             continue
         if version == VERSION:
-            library.cudnn_backend_py_call.argtypes = [_pointer, ctypes.py_object]
-            library.cudnn_backend_py_launch.restype = None
+            library.cudnn_backend_py_connect(ctypes.byref(_python))
             loop = library.cudnn_backend_py_loop
             loop.argtypes, loop.restype = [*[_pointer] * 4, ctypes.c_int64], ctypes.c_int64
             return library
@@ -193,9 +232,25 @@ def _address(function: Any) -> int | None:
     return ctypes.cast(function, _pointer).value
 
 
+_python = _Python(*(_address(getattr(ctypes.pythonapi, name)) for name in _API.values()), id(None))
+_new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, _pointer, _pointer, _pointer)(("PyCapsule_New", ctypes.pythonapi))
+_new_function = ctypes.PYFUNCTYPE(ctypes.py_object, _pointer, ctypes.py_object, _pointer)(
+    ("PyCFunction_NewEx", ctypes.pythonapi)
+)
+
+
 @cache
-def _python() -> _Python:
-    return _Python(*(_address(getattr(ctypes.pythonapi, name)) for name in _API))
+def _method(name: str, flags: int) -> _Method:
+    return _Method(name.encode(), _address(compiled_library()[f"cudnn_backend_py_{name}"]), flags)
+
+
+def _builtin(name: str, flags: int, subject: ctypes.Structure, *keeps: object) -> Any:
+    """Return a compiled function of a structure as a builtin function of Python, which ctypes has no part in.
+
+    It keeps the structure and whatever else is given.
+    """
+    capsule = _new_capsule(ctypes.addressof(subject), None, None)
+    return _new_function(ctypes.addressof(_method(name, flags)), (capsule, subject, *keeps), None)
 
 
 class Launch:
@@ -262,10 +317,10 @@ class Launch:
 
     def bind(self, pack: Any) -> Callable[[], None]:
         """Return a call without arguments that does what :meth:`run` does. It holds the pack."""
-        compiled = compiled_library()
-        if compiled is None:
+        if compiled_library() is None:
             return partial(self.run, pack)
-        return partial(compiled.cudnn_backend_py_launch, ctypes.pointer(self.with_pack(pack)))
+        bound: Callable[[], None] = _builtin("launch", _NO_ARGUMENTS, self.with_pack(pack))
+        return bound
 
     def with_pack(self, pack: Any, prepare: Kernel | None = None) -> _Run:
         """Return it with a variant pack, for C, and with what is launched before it."""
@@ -277,7 +332,6 @@ class Launch:
             self.stream,
             self.plan.value,
             pack.pointer.value,
-            ctypes.pointer(_python()),
             id(fail),
             None if prepare is None else ctypes.pointer(prepare),
         )
@@ -327,7 +381,7 @@ class Call:
             ctypes.pointer(filler),
             table and ctypes.cast(table, ctypes.POINTER(_Wanted)),
             ctypes.addressof(row),
-            *((None, None, None) if exchange is None else (id(exchange.type), exchange.read, exchange.current_stream)),
+            *((None,) * 4 if exchange is None else (id(exchange.type), *exchange[1:])),
             workspace,
             device,
             given,
@@ -338,9 +392,7 @@ class Call:
         self._keeps = (launch, pack, filler, exchange, table)
         self.address = ctypes.addressof(self._call)
         #: Launches with a tuple of as many buffers as are given; answers 0, LOOK_CLOSER, OTHER_STREAM or a status.
-        self.go: Callable[[tuple[Any, ...]], int] = partial(
-            compiled_library().cudnn_backend_py_call, _pointer(self.address)
-        )
+        self.go: Callable[[tuple[Any, ...]], int] = _builtin("call", _ONE_ARGUMENT, self._call, row, *self._keeps)
 
     def move(self, tail: Sequence[int], workspace: int) -> None:
         """Take other addresses for what is not given."""
@@ -352,6 +404,89 @@ class Call:
     def failed(self) -> str:
         """The C function that answered the last status."""
         return FUNCTIONS[self._call.run.failed]
+
+
+class MappedCall:
+    """A plan called with a dict from tensors or uids to buffers or addresses, and a workspace; only where there is a
+    :func:`compiled_library`.
+
+    Any thread may call it; one that comes while another is in the launch is told LOOK_CLOSER. Holds the variant pack
+    and the keys, not the buffers.
+
+    Parameters
+    ----------
+    pack
+        Of the filler's uids; filled anew when addresses change.
+    exchange
+        Of the one Python type buffers may have; None where all are addresses.
+    keys
+        The objects that stand for a tensor, ints for its uid, and its place in the row.
+    on_host
+        Places of tensors that may lie in host memory.
+    row
+        The addresses of what is not given; the others are filled in at each call.
+    scratch
+        Places of tensors that lie in the workspace, and their bytes from its start.
+    own_offset
+        Where the plan's own workspace begins in the one that is given; None: it needs none.
+    """
+
+    PLACES = 64  # bits of a mask
+
+    def __init__(
+        self,
+        library: Library,
+        plan: ctypes.c_void_p,
+        pack: Any,
+        filler: Filler,
+        exchange: Exchange | None,
+        keys: Sequence[tuple[Any, int]],
+        *,
+        on_host: frozenset[int],
+        row: Sequence[int],
+        scratch: Sequence[tuple[int, int]] = (),
+        own_offset: int | None = None,
+    ) -> None:
+        table = (_Entry * len(keys))(
+            *(
+                _Entry(None, key, place, place in on_host)
+                if type(key) is int
+                else _Entry(id(key), -1, place, place in on_host)
+                for key, place in keys
+            )
+        )
+        placed = (_Scratch * len(scratch))(*(_Scratch(offset, place) for place, offset in scratch))
+        addresses = (ctypes.c_uint64 * len(row))(*row)
+        self._mapping = _Mapping(
+            ctypes.pointer(filler),
+            _address(library.unchecked("cudnnBackendExecute")),
+            plan.value,
+            pack.pointer.value,
+            None if exchange is None else id(exchange.type),
+            id(int),
+            None if exchange is None else exchange.read,
+            ctypes.cast(table, ctypes.POINTER(_Entry)),
+            ctypes.cast(placed, ctypes.POINTER(_Scratch)),
+            ctypes.addressof(addresses),
+            sum(1 << place for place in {place for _, place in keys}),
+            0,
+            0,
+            own_offset or 0,
+            len(keys),
+            len(scratch),
+            bool(scratch) or own_offset is not None,
+            own_offset is not None,
+        )
+        self._library = library
+        self.exchange = exchange
+        #: Launches with a handle's address, a dict and a workspace; answers 0, LOOK_CLOSER or what :meth:`error` takes.
+        self.go: Callable[[int | None, Any, Any], int] = _builtin(
+            "call_mapping", _MANY_ARGUMENTS, self._mapping, pack, filler, keys, table, placed, addresses
+        )
+
+    def error(self, status: int) -> CudnnStatusError:
+        """Return the exception for an answer of :attr:`go` above 0."""
+        return self._library.status_error(status & 0xFFFF, FUNCTIONS[status >> 16])
 
 
 def _codes(codes: frozenset[int]) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..generated.descriptors import DescriptorValue
+from ..generated.enums import AttributeType, DataType
 from .descriptor import Descriptor
 from .libcudnn import Library
 from .values import is_a, show_typed
@@ -41,13 +42,28 @@ def build(value: DescriptorValue, *, on: Library, built: dict[int, Descriptor] |
                 continue
             content = getattr(value, facts.field)
             if content is not None:
-                made.set(facts.attribute, _native(content, on, built))
+                element = _factor_type(value, facts.field)
+                native = int(content) if element is AttributeType.INT32 else _native(content, on, built)
+                made.set(facts.attribute, native, type=element)
     except RecursionError as error:
         raise UsageError(
             f"this {value.kind.c_name} has too many descriptors inside one another", code="value-nested-too-deep"
         ) from error
     built[id(value)] = made.finalize()
     return made
+
+
+def _factor_type(value: DescriptorValue, field: str) -> AttributeType | None:
+    """Return the element type of a factor of a convolution, None for what has one by itself.
+
+    The attributes take several, and cuDNN reads the bytes in the type that the convolution computes in: those of a
+    float32 taken for a double are next to 0.
+    """
+    parameters = getattr(value, "convolution", None)
+    return _FACTORS.get(getattr(parameters, "comp_type", None)) if field in ("alpha", "beta") else None
+
+
+_FACTORS: dict[DataType | None, AttributeType] = {DataType.DOUBLE: AttributeType.DOUBLE}
 
 
 def _native(content: Any, on: Library, built: dict[int, Descriptor]) -> Any:

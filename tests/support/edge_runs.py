@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from itertools import islice
@@ -37,6 +37,7 @@ from cudnn_backend_py import (
 from cudnn_backend_py.execution import execute
 from cudnn_backend_py.graph import Pointwise
 from cudnn_backend_py.graph.data_types import DATA_TYPES
+from cudnn_backend_py.graph.faults import name_failure
 from cudnn_backend_py.graph.formats import decode, encode, is_integer, largest, storage_type
 from cudnn_backend_py.graph.interpret import interpret
 from tests.support.edges import CASES, REFUSED, Edge, inputs_of
@@ -238,9 +239,19 @@ def run_random(name: str) -> Record:
                 record["shares"][kind.name] = max(record["shares"].get(kind.name, 0.0), share)
                 if not share <= 1:
                     record["outcome"] = "differs"
+                    record.setdefault("wrong", []).append(output)
                     record.setdefault("words", []).append(f"{output} from {against}: {share:.3g} of what is allowed")
+        if record["outcome"] == "differs":
+            record["faults"] = _faults(problem.graph, plans[0], record["wrong"])
         return record
     return {"outcome": "refused", "words": f"all of {TRIES}", "refused": passed_over}
+
+
+def _faults(graph: Graph, plan: Plan, wrong: Sequence[str]) -> list[str]:
+    """Return the codes of the known faults that say why these outputs of a plan are wrong."""
+    engine = int(plan.tag.partition("_")[0].removeprefix("eng"))
+    target = plan.target
+    return [row.code for row in name_failure(graph, wrong, engine=engine, version=target.library.version, sm=target.sm)]
 
 
 # many of them, in child processes

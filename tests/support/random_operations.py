@@ -77,7 +77,7 @@ def _convolution(random: np.random.Generator, which: str) -> Problem:
     size = [int(random.integers(5, (40, 20, 10)[spatial - 1])) for _ in range(spatial)]
     taps = [pick(1, 2, 3, 3, 4) for _ in range(spatial)]
     stride, dilation = ([pick(*values) for _ in range(spatial)] for values in ((1, 1, 2, 3), (1, 1, 1, 2)))
-    even = pick(True, True, False) or spatial == 1  # a fault: docs/operations.md
+    even = pick(True, True, False)
     before = [pick(0, 1, 2) for _ in range(spatial)]
     after = before if even else [pick(0, 1, 2) for _ in range(spatial)]
     turned = pick(False, False, False, True)

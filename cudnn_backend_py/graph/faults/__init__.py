@@ -32,7 +32,9 @@ __all__ = [
 Hazard = KnownHazard = Fault  # names of earlier versions
 
 
-def known_hazards(graph: Graph, sm: int, version: VersionTuple, sharing: Sharing | None = None) -> list[Fault]:
+def known_hazards(
+    graph: Graph, sm: int, version: VersionTuple, sharing: Sharing | None = None, engine: int | None = None
+) -> list[Fault]:
     """Return the known faults that a graph may meet on an architecture with a cuDNN version.
 
     Parameters
@@ -45,7 +47,9 @@ def known_hazards(graph: Graph, sm: int, version: VersionTuple, sharing: Sharing
         ``(9, 19, 0)``.
     sharing
         How one plan is used for many shapes, for the faults of that.
+    engine
+        Number of the engine that runs it; not known yet if not given.
 
     Source: :data:`FAULTS`. About 2 ms.
     """
-    return list(find_faults(read_attention(graph), graph, version=version, sm=sm, sharing=sharing))
+    return list(find_faults(read_attention(graph), graph, version=version, sm=sm, sharing=sharing, engine=engine))

@@ -98,6 +98,10 @@ class Fault:
         """Return whether it holds in a version on an architecture; what is not known of them may be the worst."""
         return (version is None or version in self.versions) and (sm is None or not self.sm or sm in self.sm)
 
+    def holds_by(self, engine: int | None) -> bool:
+        """Return whether it holds by an engine; where that is not known, whether no other engine is free of it."""
+        return not (self.engines and self.depends_on) if engine is None else not self.engines or engine in self.engines
+
     def concerns(self, use: Use | None, graph: Graph | None) -> bool:
         """Return whether a use of attention, or a graph, is one of those it is about."""
         if self.attention is not None:

@@ -33,14 +33,21 @@ def find_faults(
     version: VersionTuple | None = None,
     sm: int | None = None,
     sharing: Sharing | None = None,
+    engine: int | None = None,
 ) -> Iterator[Fault]:
     """Yield the faults that a use of attention, or a graph, may meet in a version on an architecture.
 
     What is not known, a version or an architecture of None, may be the worst. With `sharing` those of one plan for
-    many shapes, without it the others. A condition that fails costs its own row and a line of the verdict.
+    many shapes, without it the others. Where the engine is not known, faults are left out of which other engines are
+    free. A condition that fails costs its own row and a line of the verdict.
     """
     for fault in FAULTS:
-        if fault.sharing == sharing and fault.holds_in(version, sm) and _concerns(fault, use, graph):
+        if (
+            fault.sharing == sharing
+            and fault.holds_in(version, sm)
+            and fault.holds_by(engine)
+            and _concerns(fault, use, graph)
+        ):
             yield fault
 
 
@@ -68,11 +75,7 @@ def name_failure(
     engine
         The number of the engine.
     """
-    met = [
-        fault
-        for fault in find_faults(read_attention(graph), graph, version=version, sm=sm)
-        if engine is None or not fault.engines or engine in fault.engines
-    ]
+    met = list(find_faults(read_attention(graph), graph, version=version, sm=sm, engine=engine))
     found: list[Fault] = []
     for name in dict.fromkeys(wrong):
         part = _upstream(graph, name)

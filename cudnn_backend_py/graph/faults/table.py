@@ -10,6 +10,7 @@ from .fault import Fault
 from .measured import MEASURED, MEASURED_ATTENTION
 from .operations import OTHER_OPERATIONS
 from .random_attention import RANDOM_ATTENTION
+from .random_convolutions import RANDOM_CONVOLUTIONS
 from .random_graphs import RANDOM_GRAPHS
 from .reported_backward import REPORTED_BACKWARD
 from .reported_eight_bit import REPORTED_EIGHT_BIT
@@ -25,4 +26,5 @@ FAULTS: tuple[Fault, ...] = (
     *RANDOM_ATTENTION,
     *OTHER_OPERATIONS,
     *RANDOM_GRAPHS,
+    *RANDOM_CONVOLUTIONS,
 )

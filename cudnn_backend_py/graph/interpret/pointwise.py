@@ -24,10 +24,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from ...errors import GraphError
 from ...generated.enums import DataType, DescriptorType, PointwiseMode
-from ...generated.operations import DEFAULTS
-from ..data_types import DATA_TYPES
-from ..formats import is_integer
-from ..ir import Pointwise
+from ...generated.operations import CONVOLUTIONS, DEFAULTS
+from ..data_types import DATA_TYPES, FP8_TYPES
+from ..formats import is_integer, largest
+from ..ir import Graph, Pointwise
 from .run import Run, plain
 
 __all__ = ["APPROXIMATE", "BACKWARD", "BINARY", "BOUNDS", "UNARY", "run_pointwise"]
@@ -38,6 +38,8 @@ _ROOT_HALF, _ROOT_2_PI = math.sqrt(0.5), math.sqrt(2 * math.pi)
 _LARGEST = float(np.finfo(np.float32).max)
 _TANH_SCALE, _TANH_CUBE = math.sqrt(2 / math.pi), 0.044715  # GELU_APPROX_TANH
 
+
+_PRODUCTS = {*CONVOLUTIONS, DescriptorType.OPERATION_MATMUL}
 
 # What is not set: cuDNN has the largest number of its type as upper clip, which is none at all.
 _DEFAULTS = {
@@ -212,7 +214,8 @@ BOUNDS: dict[PointwiseMode, float] = {
 Beside one rounding to the type of the result: that many times 2^-23 of ``|y| + max(1, |x|) * |dy|``, where x is at most
 64 (dy is 1 in a forward mode; times 1 + y^2 for TAN). Measured on an H200 with cuDNN 9.19: at most two thirds of it.
 Small results are less exact than a float32 can be, and what is far below 2^-23 comes out as 0. Beyond 64, sines lose
-their angle, and what is an infinite or huge gradient times 0 may be NaN.
+their angle, which is 0 from somewhere between 10^6 and 10^10 on; from there on SWISH_BWD is 0 as well, for x above 0.
+GELU_APPROX_TANH_BWD is NaN where x^3 overflows, and what is an infinite or huge gradient times 0 may be NaN.
 """
 
 
@@ -229,17 +232,24 @@ def run_pointwise(run: Run, op: Pointwise) -> None:
         computed = np.asarray(_compute(run, op))
     if run.rounding:
         exact = run.computed(op, np.asarray(computed, np.float64))
-        computed = _converted(_computed(run, exact, op), out.data_type)
+        computed = _converted(_computed(run, exact, op), out.data_type, holds=_has_product(run.graph))
     run.write(out, np.broadcast_to(computed, out.dims))
 
 
-def _converted(values: Floats, kind: DataType) -> Floats:
+def _has_product(graph: Graph) -> bool:
+    """Return whether a matmul or a convolution is among the operations of a graph: other engines run it then."""
+    return any(op.kind in _PRODUCTS for op in graph.ops)
+
+
+def _converted(values: Floats, kind: DataType, *, holds: bool) -> Floats:
     """Return numbers with those that cuDNN converts in another way than :func:`~..formats.encode` as it does.
 
     Integers are rounded to the nearest, ties to even, and held in range; NaN is 0, and the least INT64. 8-bit floats
-    are not held at their largest number: beyond it FP8_E4M3 has NaN, for infinity too, and FP8_E5M2 has infinity, and
-    NaN for finite numbers beyond 73728.
+    are held at their largest number where a product `holds` them, infinity too. Without one they are not: beyond it
+    FP8_E4M3 has NaN, for infinity too, and FP8_E5M2 has infinity, and NaN for finite numbers beyond 73728.
     """
+    if holds and kind in FP8_TYPES:
+        return np.clip(values, -largest(kind), largest(kind))
     size = np.abs(values)
     if kind is DataType.FP8_E4M3:
         return np.where(size > 464, np.nan, values)

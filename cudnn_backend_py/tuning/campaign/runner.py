@@ -297,7 +297,7 @@ def _ask(child: Child, options: Options, seed: int, family: str, limit_s: float)
     asked["seed"] = seed
     try:
         for line in child.ask(asked, limit_s):
-            about |= {key: line[key] for key in ("about",) if key in line}
+            about |= {key: line[key] for key in ("about", "faults") if key in line}
             for name, spent in line.get("seconds", {}).items():
                 record["seconds"][name] = round(record["seconds"].get(name, 0.0) + spent, 4)
             if "cover" in line:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...errors import CudnnBackendError, CudnnStatusError
 from ...graph import Graph
-from ...graph.faults import FaultWarning, name_failure
+from ...graph.faults import FaultWarning, known_hazards, name_failure
 from ...graph.rewrite.tensors import all_ops
 from ...graph.serial import graph_to_json
 from ...system.child import Say, serve
@@ -58,7 +58,10 @@ class _Worker:
         seconds = {"graph": time.perf_counter() - began}
         choice = random.Random(f"choice {asked['seed']}")
         kinds = [asked["data"]] if asked.get("data") else _kinds(asked["family"], choice)
-        say(about=_describe(graph), data=kinds)
+        ends = (
+            fault.code for fault in known_hazards(graph, target.sm, target.library.version) if fault.step == "check"
+        )
+        say(about=_describe(graph), data=kinds, faults=", ".join(ends))  # of this process, before it can say more
         began = time.perf_counter()
         got = ask(graph, target, choice=choice, build=asked["build"] or target.is_live)
         seconds["plan"] = time.perf_counter() - began
@@ -72,7 +75,7 @@ class _Worker:
             say(outcome="accepted", **line)
             self._deviceless(graph, kinds, asked, say)
             return
-        say(outcome="accepted", **line)
+        say(outcome="accepted", faults=_faults(graph, got, ()), **line)
         try:
             self._on_device(graph, got, kinds, asked, say)
         finally:

@@ -22,7 +22,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...errors import UsageError
-from ...generated.enums import DataType, DescriptorType, MoeGroupedMatmulMode, SignalMode, TensorReordering
+from ...generated.enums import (
+    DataType,
+    DescriptorType,
+    MoeGroupedMatmulMode,
+    ResampleMode,
+    SignalMode,
+    TensorReordering,
+)
 from ...graph import Graph, Op, Operation, Tensor
 from ...graph.attention.recognize import read_attention
 from ...graph.data_types import BOOLEAN_TYPES, ELEMENT_BITS
@@ -246,6 +253,7 @@ class _Meaning:
             for uid, value in known_values(graph).items()
             if uid not in self._roles
         }
+        self._by_zero = {tensor.uid for op, port, tensor in _ports(graph) if _meets_zeros(op, port)}
         use = read_attention(graph)
         self._signs = {} if use is None else {"q": 1.0, "k": -1.0}
         self.use = use
@@ -286,9 +294,22 @@ class _Meaning:
         if self.use is not None and tensor.name.startswith(("scale", "descale")) and math.prod(tensor.dims) == 1:
             return 2.0 ** random.integers(-1, 2, tensor.dims)  # attention with a factor below 0 is NaN in cuDNN
         kind, sign = self.kind, self._signs.get(tensor.name, 0.0)
-        if self.use is not None and kind == "hostile" and not sign and self.seed % 2:
-            kind = "uniform"  # with every other seed the scores of attention alone are hostile
-        return _draw(tensor, dims, kind, random, sign)
+        if self.use is not None and kind == "hostile" and not sign and (self.seed % 2 or self.use.backward):
+            kind = "uniform"  # in gradients, and with every other seed, the scores of attention alone are hostile
+        values = _draw(tensor, dims, kind, random, sign)
+        return np.nan_to_num(values, nan=1.0, posinf=1.0, neginf=-1.0) if tensor.uid in self._by_zero else values
+
+
+def _meets_zeros(op: Op, port: str) -> bool:
+    """Return whether a tensor is multiplied by zeros that are nowhere in memory: NaN and infinity stay, or do not.
+
+    The filter, and in its gradient dY, meet the padding of the image; neighbours meet the weights of interpolation.
+    """
+    if op.kind in (_D.OPERATION_CONVOLUTION_FORWARD, _D.OPERATION_CONVOLUTION_BACKWARD_DATA):
+        return port == "w"
+    if op.kind is _D.OPERATION_CONVOLUTION_BACKWARD_FILTER:
+        return port == "dy"
+    return op.kind is _D.OPERATION_RESAMPLE_FWD and op.parameters()["resample"].fields["mode"] is ResampleMode.BILINEAR
 
 
 _SIDES = {"q": ("q", "o", "do", "dq", "stats", "max", "sum_exp"), "kv": ("k", "v", "dk", "dv")}

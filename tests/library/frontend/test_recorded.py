@@ -81,7 +81,7 @@ def test_norms_take_the_phase_before_or_behind_the_tensors() -> None:
     assert shown[0] == shown[1]
 
 
-def test_plans_are_listed_and_selected() -> None:
+def test_plans_are_listed_and_selected(monkeypatch: pytest.MonkeyPatch) -> None:
     m = Maker(cudnn)
     m.g.matmul(m.t(1, 64, 64), m.t(1, 64, 64)).set_output(True)
     m.g.validate()
@@ -97,8 +97,12 @@ def test_plans_are_listed_and_selected() -> None:
     m.g.select_plan(1).build_plans()
     assert m.g.get_workspace_size() == m.g.get_workspace_size_plan_at_index(1)
     assert (m.g.selected_engine, m.g.backend_plan_entries()) == (None, plans)
-    with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="other dims"):
-        m.g.get_workspace_size(None, [1], [[1, 32, 64]], [[2048, 64, 1]])
+    other_dims = [1], [[1, 32, 64]], [[2048, 64, 1]]
+    assert m.g.get_workspace_size(None, *other_dims) == m.g.get_workspace_size()  # cuDNN wants a device's handle
+    with monkeypatch.context() as older:
+        older.setattr("cudnn_backend_py.frontend.graphs.WORKSPACE_SINCE", (99, 0, 0))
+        with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="other dims"):
+            m.g.get_workspace_size(None, *other_dims)
     blob = m.g.serialize(as_bytes=True)
     assert isinstance(blob, bytes)
     other = Maker(cudnn).g

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cudnn_backend_py import DataType, Graph, GraphBuilder, GraphError, attention
+from cudnn_backend_py import DataType, Graph, GraphBuilder, GraphError, PointwiseMode, attention
 from cudnn_backend_py.graph import graph_from_json, graph_to_json
 from cudnn_backend_py.graph.attention import Use, find_hazards
 from cudnn_backend_py.graph.attention.recognize import read_attention
@@ -21,6 +21,7 @@ from cudnn_backend_py.graph.faults import (
     Sharing,
     find_faults,
     known_hazards,
+    name_failure,
     table,
 )
 from cudnn_backend_py.graph.faults.fault import BASE as REPRODUCED
@@ -48,8 +49,10 @@ def backward(**options: Any) -> Graph:
     return attention.sdpa_backward(attention.Attention(**BASE | options), allow_hazards=True)
 
 
-def codes(graph: Graph, sm: int, version: VersionTuple, sharing: Sharing | None = None) -> list[str]:
-    return [hazard.code for hazard in known_hazards(graph, sm, version, sharing)]
+def codes(
+    graph: Graph, sm: int, version: VersionTuple, sharing: Sharing | None = None, engine: int | None = None
+) -> list[str]:
+    return [hazard.code for hazard in known_hazards(graph, sm, version, sharing, engine)]
 
 
 # The table
@@ -94,22 +97,23 @@ def test_every_condition_is_of_some_row() -> None:
 def test_row_is_found_in_its_graph_its_versions_and_on_its_architectures_only(code: str) -> None:
     row = ROWS[code]
     other = graph_of(row.unlike)
+    engine = row.engines[0] if row.engines else None
     sm = row.sm[0] if row.sm else 90
-    assert code not in codes(other, sm, row.since, row.sharing)
+    assert code not in codes(other, sm, row.since, row.sharing, engine)
     for graph in map(graph_of, row.reproductions.values()):
-        assert code in codes(graph, sm, row.since, row.sharing)
+        assert code in codes(graph, sm, row.since, row.sharing, engine)
         if row.until is not None:
-            assert code not in codes(graph, sm, row.until, row.sharing)
+            assert code not in codes(graph, sm, row.until, row.sharing, engine)
         else:
-            assert code in codes(graph, sm, (9, 99, 0), row.sharing)
+            assert code in codes(graph, sm, (9, 99, 0), row.sharing, engine)
         if row.since > (9, 0, 0):
-            assert code not in codes(graph, sm, (row.since[0], row.since[1] - 1, 99), row.sharing)
+            assert code not in codes(graph, sm, (row.since[0], row.since[1] - 1, 99), row.sharing, engine)
         for version in row.versions.except_:
-            assert code not in codes(graph, sm, version, row.sharing)
+            assert code not in codes(graph, sm, version, row.sharing, engine)
         if row.sm:
-            assert code not in codes(graph, 75, row.since, row.sharing)
+            assert code not in codes(graph, 75, row.since, row.sharing, engine)
         else:
-            assert code in codes(graph, 75, row.since, row.sharing)
+            assert code in codes(graph, 75, row.since, row.sharing, engine)
 
 
 @pytest.mark.parametrize("row", FAULTS, ids=[row.code for row in FAULTS])
@@ -117,7 +121,9 @@ def test_a_row_says_the_same_of_a_problem_and_of_its_graph(row: Fault) -> None:
     """A condition on attention is answered from the problem, as the builder does, and from the graph, as explain."""
     for made in row.reproductions.values():
         graph = graph_of(made)
-        from_graph = {fault.code for fault in find_faults(read_attention(graph), graph, sharing=row.sharing)}
+        engine = row.engines[0] if row.engines else None
+        found = find_faults(read_attention(graph), graph, sharing=row.sharing, engine=engine)
+        from_graph = {fault.code for fault in found}
         assert row.code in from_graph
         if isinstance(made, Reproduction):
             use = read_attention(graph)
@@ -209,3 +215,38 @@ def test_random_attention_is_read_back(is_backward: bool, implementation: Any, v
             given_use = Use(given, is_backward, use.form)
             assert list(find_hazards(use)) == list(find_hazards(given_use))
     assert number_read >= 20
+
+
+# What a failure is named by
+
+
+def sums(*, spills: bool = False) -> Graph:
+    """Return a batch of matrices plus a row for all of them, and a ReLU of it or of the batch."""
+    g = GraphBuilder("sums")
+    x = g.tensor("x", (4, 6, 8))
+    z = g.pointwise(PointwiseMode.ADD, x, g.tensor("row", (1, 1, 8)), name="z", virtual=False)
+    g.pointwise(PointwiseMode.RELU_FWD, x if spills else z, name="y", virtual=False)
+    return g.graph()
+
+
+def named(graph: Graph, *wrong: str, engine: int | None = 1) -> list[str]:
+    return [fault.code for fault in name_failure(graph, wrong, engine=engine, version=(9, 19, 0), sm=90)]
+
+
+def test_a_failure_is_named_by_a_fault_of_what_the_wrong_tensor_is_computed_from() -> None:
+    code = "elementwise-broadcast-of-matrices"
+    assert named(sums(), "z") == named(sums(), "y") == named(sums(), "z", "y") == [code]
+    assert named(sums(spills=True), "z") == [code]
+    assert named(sums(spills=True), "y") == named(sums(spills=True), "z", "y") == []  # y reads no row
+    assert named(sums(spills=True)) == [code]  # what is wrong is not known
+
+
+def test_a_failure_is_named_by_a_fault_of_its_engine() -> None:
+    assert named(sums(), "z", engine=7) == []
+    assert named(sums(), "z", engine=None) == ["elementwise-broadcast-of-matrices"]
+
+
+def test_a_fault_of_some_engines_is_told_where_one_of_them_runs() -> None:
+    graph = graph_of(ROWS["matmul-gelu-by-tanh"].reproductions[""])
+    assert codes(graph, 90, (9, 19, 0)) == codes(graph, 90, (9, 19, 0), engine=7) == []
+    assert codes(graph, 90, (9, 19, 0), engine=0) == ["matmul-gelu-by-tanh"]

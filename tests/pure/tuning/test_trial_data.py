@@ -219,3 +219,15 @@ def test_integers_of_unknown_meaning_are_small() -> None:
     g = GraphBuilder("whole", io_type=DataType.INT32)
     g.pointwise(PointwiseMode.ADD, g.tensor("x", (4, 4)), g.tensor("y", (4, 4)), virtual=False)
     assert np.abs(numbers(g.graph())["x"]).max() <= 3
+
+
+def test_a_library_that_the_environment_names_is_named_in_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = BUILT["matmul"].make()
+    monkeypatch.delenv("CUDNN_BACKEND_LIBRARY", raising=False)
+    assert command_line("a.json --set=x", graph, "--seed=3") == "cudnn-backend run a.json --set=x --seed=3"
+    monkeypatch.setenv("CUDNN_BACKEND_LIBRARY", "/a place/libcudnn.so.9")
+    named = "env 'CUDNN_BACKEND_LIBRARY=/a place/libcudnn.so.9' cudnn-backend run"
+    assert command_line("a.json", graph, "--seed=3") == f"{named} a.json --seed=3"
+    assert command_line(None, graph) == f"{named} {as_word(graph)}"
+    line = command_line("a.json --cudnn=9.19.0.56-jit", graph)
+    assert line == "cudnn-backend run a.json --cudnn=9.19.0.56-jit"
