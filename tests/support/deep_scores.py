@@ -210,8 +210,9 @@ def _in_children(cases: list[Deep], until: float) -> list[dict[str, Any]]:
     threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     while len(found) < len(cases) and (seconds := until - time.monotonic()) > 0:
         left = json.dumps([astuple(case) for case in cases[len(found) :]])
+        options = ["--cases", left, "--seconds", str(seconds)]
         done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", "tests.support.deep_scores", "--cases", left, "--seconds", str(seconds)],
+            [sys.executable, "-W", "ignore", "-m", "tests.support.deep_scores", *options],
             env={**os.environ, **threads}, capture_output=True, text=True, check=False,
         )  # fmt: skip
         found += [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
