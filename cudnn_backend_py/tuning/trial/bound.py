@@ -407,8 +407,8 @@ class _Shaken(Run):
         pool = _pool()
         start = int(self._noise.integers(pool.size))
         drawn = pool[start : start + count]
-        if drawn.size < count:
-            drawn = np.resize(np.concatenate([pool[start:], pool[:start]]), count)
+        if (rest := count - drawn.size) > 0:
+            drawn = np.concatenate([drawn, pool[:rest] if rest <= pool.size else np.resize(pool, rest)])
         return np.asarray(self._sign * drawn.reshape(shape))
 
     def _move_read(self, tensor: Tensor, values: Numbers) -> Numbers:
