@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 _warnings_lock = threading.RLock()
+_settled: list[bool] = []
 _SAID = re.compile(r"Warning: (.*\(function \w+\))")
 
 
@@ -97,8 +98,19 @@ def read_order() -> tuple[str, ...] | None:
     return None if read is None else tuple(BACKENDS.get(number, str(number)) for number in read())
 
 
+def settle_order() -> None:
+    """Let torch set its order of backends, which it does when it first chooses one, and not once it has been set."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized() and not _settled:
+        with contextlib.suppress(RuntimeError, AttributeError), torch._C.DisableTorchFunction():
+            one = torch.empty(1, 1, 8, 8, dtype=torch.float16, device="cuda")
+            torch._fused_sdp_choice(one, one, one)
+            if type(one) is torch.Tensor:
+                _settled.append(True)
+
+
 def read_switches() -> Switches:
     """Return torch's switches as they are now."""
+    settle_order()
     cuda = torch.backends.cuda
     return Switches(
         cuda.cudnn_sdp_enabled(),
@@ -233,8 +245,6 @@ def ask_by_facts(call: Call) -> Answer:
 @contextlib.contextmanager
 def _switched(call: Call) -> Iterator[None]:
     """Set torch's switches as they were at a call, and set them back."""
-    with contextlib.suppress(RuntimeError):  # torch sets its order when it first chooses, and would not once it is set
-        torch._fused_sdp_choice(*[torch.empty(1, 1, 8, 8, dtype=torch.float16, device="cuda")] * 3)
     before = read_switches()
     try:
         _set(call.switches)

@@ -579,12 +579,18 @@ def find_others(call: Call, machine: Machine, first: Blocker) -> tuple[Blocker, 
 
 def torch_faults(call: Call) -> tuple[str, ...]:
     """Return what torch is known to get wrong of a call that it gives to cuDNN."""
+    found = []
     if call.mask is not None and call.mask.dtype not in ("bool", call.q.dtype):
-        return (
+        found.append(
             f"the mask is {call.mask.dtype} and q {call.q.dtype}: torch tells cuDNN that both are {call.q.dtype}, and "
-            f"the result is wrong without a word (pytorch/pytorch#191612); cast the mask to {call.q.dtype}",
+            f"the result is wrong without a word (pytorch/pytorch#191612); cast the mask to {call.q.dtype}"
         )
-    return ()
+    if call.dropout * 16 != math.floor(call.dropout * 16):
+        found.append(
+            f"some of cuDNN's kernels count dropout in sixteenths and round {call.dropout:g} (pytorch/pytorch#174245); "
+            f"dropout_p={max(1, round(call.dropout * 16)) / 16:g} is what it says"
+        )
+    return tuple(found)
 
 
 def _row_major(dims: tuple[int, ...]) -> tuple[int, ...]:

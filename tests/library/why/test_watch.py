@@ -22,8 +22,8 @@ def _torch_as_it_was() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own
         yield
+        torch._dynamo.reset()
     assert F.scaled_dot_product_attention is ORIGINAL[0]
-    torch._dynamo.reset()
 
 
 def qkv(*dims: int, **how: Any) -> tuple[Any, Any, Any]:
