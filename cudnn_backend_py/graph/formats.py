@@ -217,12 +217,15 @@ def _values(data_type: DataType) -> NDArray[np.float64]:
 
 def _encode_float(values: NDArray[np.float64], data_type: DataType) -> NDArray[Any]:
     form = _form(data_type)
-    finite = np.isfinite(values)
-    size = np.where(finite, np.abs(values), 0.0)
-    exponent = np.frexp(np.maximum(size, 2.0 ** (1 - form.bias)))[1].astype(np.int64) - 1
-    steps = np.rint(np.ldexp(size, form.mantissa - exponent)).astype(np.int64)
-    code = np.minimum(steps + ((exponent + form.bias - 1) << form.mantissa), form.top + (not form.saturates))
-    code = np.where(finite, code, form.top if form.infinity is None else form.infinity)
+    size = np.abs(values)
+    held = np.where(np.isfinite(size), size, 0.0)
+    # The number is this many steps of its exponent; codes count them on from one exponent to the next.
+    exponent = np.maximum(np.frexp(np.maximum(held, 2.0**-1074))[1] - 1, 1 - form.bias)  # of 0 the least
+    steps = np.rint(np.ldexp(held, form.mantissa - exponent)).astype(np.int64)
+    code = steps + ((exponent.astype(np.int64) + form.bias - 1) << form.mantissa)
+    beyond = form.top if form.saturates else form.top + 1
+    code = np.minimum(code, beyond)
+    code = np.where(np.isinf(size), beyond if form.infinity is None else form.infinity, code)
     sign = np.signbit(values).astype(np.int64) << (form.exponent + form.mantissa)
     return np.where(np.isnan(values), form.nan or 0, code | sign).astype(storage_type(data_type))
 

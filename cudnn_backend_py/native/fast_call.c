@@ -109,6 +109,8 @@ static int fits(const struct wanted *w, const struct dl_tensor *t, uint64_t plac
     return elements * bits / 8 >= w->bytes;
 }
 
+static const void *type_of(void *object) { return *(void **)((char *)object + python->type_at); }
+
 /* Launch with as many buffers as are given; return 0, a status of cuDNN, LOOK_CLOSER or OTHER_STREAM. Called with
  * Python's lock. */
 static int call_with(struct call *c, void *const *objects) {
@@ -121,7 +123,7 @@ static int call_with(struct call *c, void *const *objects) {
         if (stream != c->run.stream) return OTHER_STREAM;
     }
     for (int32_t index = 0; index < c->given; ++index)
-        if (*(void **)((char *)objects[index] + python->type_at) != c->type) return LOOK_CLOSER;
+        if (type_of(objects[index]) != c->type) return LOOK_CLOSER;
     if (c->fetch != NULL) c->fetch(objects, c->given);
     for (int32_t index = 0; index < c->given; ++index) {
         struct dl_tensor tensor;
@@ -193,8 +195,7 @@ int cudnn_backend_py_go(struct call *c) {
 /* Whether an object is an address or a buffer that will do; its address. */
 static int read_address(const struct mapping *m, void *object, int on_host, uint64_t *place) {
     struct dl_tensor tensor;
-    void *type = python->type(object);
-    python->release(type);
+    const void *type = type_of(object);
     if (type == m->int_type) {
         *place = python->address(object);
         if (*place == UINT64_MAX) python->clear(); /* negative or too large: no address */
@@ -211,9 +212,8 @@ static int read_address(const struct mapping *m, void *object, int on_host, uint
 
 /* The entry of a key; the search begins where the last one ended, since programs keep the order of their keys. */
 static const struct entry *find_entry(const struct mapping *m, void *key, uint32_t *from) {
-    void *type = python->type(key);
+    const void *type = type_of(key);
     uint64_t uid = UINT64_MAX;
-    python->release(type);
     if (type == m->int_type && (uid = python->address(key)) == UINT64_MAX) {
         python->clear();
         return NULL;

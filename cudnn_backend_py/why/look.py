@@ -129,6 +129,10 @@ def make_findings(
     rows: Sequence[Row], machine: Machine, judge: Judge | None, target: str, measure: bool, budget_s: float
 ) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
     """Return the findings of rows, those of cuDNN last, and what could not be seen."""
+    where = target or ("gpu" if machine.live else "")
+    if judge is not None and where and rows:
+        with contextlib.suppress(CudnnBackendError):
+            judge.ask(Question(control_graph(), where))  # its process starts, and loads cuDNN
     deadline = time.monotonic() + budget_s
     findings = []
     for row, count, threads in _merge(rows):
@@ -157,7 +161,6 @@ def make_findings(
     for at, one in enumerate(findings):
         call, cured = apply_cure(one.call, one.blocker)
         asked = replace(call, switches=type(call.switches)(), autocast="", note="")
-        where = target or ("gpu" if machine.live else "")
         side, times = sides.get(asked), {}
         if time.monotonic() > deadline:
             left += side is None
