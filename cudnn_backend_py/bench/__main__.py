@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from types import ModuleType
 
-from . import grid, matrix, ragged, shape_classes, torch_calls, verdict_cost
+from . import frontend_costs, grid, matrix, ragged, shape_classes, torch_calls, verdict_cost, why_cost
 from .endurance import any_shape, capture_soak, long_use, million_rounds, ten_million_calls
 from .model import run as model
 
@@ -15,8 +15,10 @@ __all__ = ["NAMES", "main"]
 # Each module has `add_options(parser)` and `run(options)`, which writes to `options.output` where that is not None.
 NAMES: dict[str, ModuleType] = {
     "torch-calls": torch_calls,
+    "frontend": frontend_costs,
     "ragged": ragged,
     "verdict-cost": verdict_cost,
+    "why-cost": why_cost,
     "matrix": matrix,
     "model": model,
     "grid": grid,

@@ -56,37 +56,64 @@ def build(
     return graph, tensors
 
 
-def build_ragged(cudnn: Any, handle: Any, problem: Attention) -> tuple[Any, dict[str, Any]]:
-    """Return a built graph of a causal forward pass with statistics, all ragged, and its tensors."""
+def build_ragged(
+    cudnn: Any, handle: Any, problem: Attention, direction: Direction = "forward"
+) -> tuple[Any, dict[str, Any]]:
+    """Return a built graph of sequences with lengths, ragged or with K and V in pages, and its tensors."""
+    p = problem
     graph = cudnn.pygraph(
-        io_data_type=cudnn.data_type.HALF,
+        io_data_type=getattr(cudnn.data_type, p.data_type.name),
         intermediate_data_type=cudnn.data_type.FLOAT,
         compute_data_type=cudnn.data_type.FLOAT,
         handle=handle,
     )
-    rows = {"stride": [1, 1, 1, 1], "data_type": cudnn.data_type.INT32}
-    tensors = {}
-    for name in ("seq_len_q", "seq_len_kv"):
-        tensors[name] = graph.tensor(name=name, dim=[problem.batch, 1, 1, 1], **rows)
-    for name in ("q", "k", "v", "o", "stats"):
-        offset = tensors[f"ragged_{name}"] = graph.tensor(
-            name=f"ragged_{name}", dim=[problem.batch + 1, 1, 1, 1], **rows
+    tensors: dict[str, Any] = {}
+
+    def add_numbers(name: str, *dims: int) -> Any:
+        tensors[name] = graph.tensor(
+            name=name, dim=list(dims), stride=[dims[2], 1, 1, 1], data_type=cudnn.data_type.INT32
         )
-        if name in "qkv":
-            dims, strides = list(problem.dims(name)), list(problem.strides(name))
-            tensors[name] = graph.tensor(name=name, dim=dims, stride=strides).set_ragged_offset(offset)
-    tensors["o"], tensors["stats"] = graph.sdpa(
-        **{name: tensors[name] for name in ("q", "k", "v", "seq_len_q", "seq_len_kv")},
-        generate_stats=True,
-        attn_scale=problem.head_dim**-0.5,
-        use_padding_mask=True,
-        use_causal_mask=True,
-    )
-    for name in ("o", "stats"):
-        dims, strides = list(problem.dims(name)), list(problem.strides(name))
-        tensors[name].set_output(True).set_dim(dims).set_stride(strides)
-        tensors[name].set_ragged_offset(tensors[f"ragged_{name}"])
-    tensors["stats"].set_data_type(cudnn.data_type.FLOAT)
+        return tensors[name]
+
+    def offset_of(name: str) -> Any:
+        """Return where the sequences of a tensor begin; a gradient lies like what it is of."""
+        owner = f"ragged_{name.removeprefix('d')}"
+        return tensors.get(owner) or add_numbers(owner, p.batch + 1, 1, 1, 1)
+
+    def add(name: str) -> None:
+        kind = {"data_type": cudnn.data_type.FLOAT} if name == "stats" else {}
+        made = graph.tensor(name=name, dim=list(p.dims(name)), stride=list(p.strides(name)), **kind)
+        tensors[name] = made.set_ragged_offset(offset_of(name)) if p.ragged else made
+
+    for name in ("seq_len_q", "seq_len_kv"):
+        add_numbers(name, p.batch, 1, 1, 1)
+    for name in ("q", "k", "v", *(("o", "do", "stats") if direction == "backward" else ())):
+        add(name)
+    options: dict[str, Any] = {"attn_scale": p.head_dim**-0.5, "use_padding_mask": True, "use_causal_mask": p.causal}
+    if p.page_size is not None:
+        for name in "kv":
+            options[f"paged_attention_{name}_table"] = add_numbers(
+                f"page_table_{name}", p.batch, 1, p.pages_per_sequence, 1
+            )
+        options["paged_attention_max_seq_len_kv"] = p.seq_kv
+    given = {
+        "dO" if name == "do" else name: x for name, x in tensors.items() if not name.startswith(("ragged", "page"))
+    }
+    if direction == "forward":
+        tensors["o"], stats = graph.sdpa(**given, generate_stats=p.stats, **options)
+        outputs = ["o"]
+        if p.stats:
+            tensors["stats"] = stats.set_data_type(cudnn.data_type.FLOAT)
+            outputs.append("stats")
+    else:
+        for name, size in (("q", p.max_total_seq_q), ("kv", p.max_total_seq_kv)):
+            options |= {} if size is None else {f"max_total_seq_len_{name}": size}
+        tensors |= zip(("dq", "dk", "dv"), graph.sdpa_backward(**given, **options), strict=True)
+        outputs = ["dq", "dk", "dv"]
+    for name in outputs:
+        tensors[name].set_output(True).set_dim(list(p.dims(name))).set_stride(list(p.strides(name)))
+        if p.ragged:
+            tensors[name].set_ragged_offset(offset_of(name))
     _build(cudnn, graph)
     return graph, tensors
 

@@ -1,7 +1,8 @@
 """GPU time of a class of shapes against the exact plan, over random shapes; and of what comes back, after ten calls.
 
 The class is what ``shapes="any"`` runs: "any" calls one shape again and again, as the layers of a model do, "any,
-another" another one each time, so that the preparing kernel runs. The exact plans are built ahead, in threads.
+another" another one each time, so that the preparing kernel runs. The exact plans are built ahead, in threads; those of
+the classes are built before a shape is timed, so that no larger class stands in for the shape's own.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from itertools import cycle
+from itertools import cycle, product
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from ..errors import CudnnBackendError
 from ..execution.any_shape import Shapes
 from ..execution.executable import Executable
 from ..execution.plan_pool import shared_pool
+from ..graph.attention.shape_class import grow
 from ..info import start_record, write_record
 from ..plans.build import shared_target
 from ..plans.engine import OperationGraph
@@ -56,6 +58,15 @@ def random_shapes(count: int, seed: int = 0) -> list[Shape]:
     return list(shapes)
 
 
+def _by_class(shapes: list[Shape], first: int) -> list[Shape]:
+    """Return the shapes, those of one class together from a number on: so each class is built once."""
+
+    def place(shape: Shape) -> tuple[Any, ...]:
+        return shape.kv_heads, grow(shape.batch, shape.seq, shape.seq)
+
+    return shapes[:first] + sorted(shapes[first:], key=place)
+
+
 def _exact_plans(shapes: list[Shape]) -> dict[tuple[Shape, Direction], Plan]:
     target = shared_target()
 
@@ -77,25 +88,31 @@ def _operator(shape: Shape, direction: Direction, buffers: Mapping[str, Any], sh
     return differentiate(partial(torch_ops.attention, q, k, v, causal=shape.causal, shapes=shapes), (q, k, v), buffers)
 
 
-def _compare(shape: Shape, direction: Direction, plan: Plan, rounds: int, *, adaptive: bool) -> dict[str, Any]:
-    (buffers,) = make_buffers(shape, direction)
-    if direction == "backward":
-        fill_forward(shape, buffers)
-    executable = Executable(plan)
-    contenders: dict[str, Callable[[], Any]] = {
-        "exact": executable.bind(**{name: buffers[name] for name in executable.names}),
-        "any": _operator(shape, direction, buffers, "any"),
-        "any, another": _in_turns(shape, direction),
-    }
-    row: dict[str, Any] = {"shape": shape.name, "direction": direction, "plan": plan.tag}
-    if adaptive:
-        contenders["exact operator"] = _operator(shape, direction, buffers, "exact")
-        contenders["adaptive"] = _operator(shape, direction, buffers, "adaptive")
-        row["calls_before"] = CALLS - 1
-    row["us"] = {
-        name: microseconds(timing) for name, timing in gpu_times(contenders, rounds, ahead_us=AHEAD_US).items()
-    }
-    return row
+class _Row:
+    """A shape in a direction: the calls that are timed, made once, so that their classes are asked for."""
+
+    def __init__(self, shape: Shape, direction: Direction, plan: Plan, *, adaptive: bool) -> None:
+        (buffers,) = make_buffers(shape, direction)
+        if direction == "backward":
+            fill_forward(shape, buffers)
+        executable = Executable(plan)
+        self.facts: dict[str, Any] = {"shape": shape.name, "direction": direction, "plan": plan.tag}
+        self._calls: dict[str, Callable[[], Any]] = {
+            "exact": executable.bind(**{name: buffers[name] for name in executable.names}),
+            "any": _operator(shape, direction, buffers, "any"),
+            "any, another": _in_turns(shape, direction),
+        }
+        if adaptive:
+            self._calls["exact operator"] = _operator(shape, direction, buffers, "exact")
+            self._calls["adaptive"] = _operator(shape, direction, buffers, "adaptive")
+            self.facts["calls_before"] = CALLS - 1
+        for call in self._calls.values():
+            call()
+
+    def time(self, rounds: int) -> dict[str, Any]:
+        """Return the row of the record; every plan is there."""
+        times = gpu_times(self._calls, rounds, ahead_us=AHEAD_US)
+        return self.facts | {"us": {name: microseconds(timing) for name, timing in times.items()}}
 
 
 def _in_turns(shape: Shape, direction: Direction) -> Callable[[], Any]:
@@ -162,21 +179,24 @@ def run(options: argparse.Namespace) -> None:
 
     load_operators()
     begin = time.perf_counter()
-    shapes = random_shapes(options.shapes)
+    shapes = _by_class(random_shapes(options.shapes), options.adaptive)
     plans = _exact_plans(shapes)
     built_s = round(time.perf_counter() - begin, 1)
     rows, refused = [], []
-    for number, shape in enumerate(shapes):
+    for first in range(0, len(shapes), AT_ONCE):
         if time.perf_counter() - begin > options.limit:
             break
-        if number < options.adaptive and number % AT_ONCE == 0:
-            _come_back(shapes[number : min(number + AT_ONCE, options.adaptive)])
-        for direction in DIRECTIONS:
-            adaptive = number < options.adaptive
+        some = shapes[first : first + AT_ONCE]
+        if first < options.adaptive:
+            _come_back(some)
+        made = []
+        for shape, direction in product(some, DIRECTIONS):
             try:
-                rows.append(_compare(shape, direction, plans[shape, direction], options.rounds, adaptive=adaptive))
+                made.append(_Row(shape, direction, plans[shape, direction], adaptive=first < options.adaptive))
             except CudnnBackendError as error:
                 refused.append(f"{shape.name} {direction}: {str(error).splitlines()[0]}")
+        shared_pool().wait(PATIENCE_S)
+        rows += [row.time(options.rounds) for row in made]
     record: dict[str, Any] = {
         **start_record("shape-classes", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")),
         "gpu_name": torch.cuda.get_device_name(),

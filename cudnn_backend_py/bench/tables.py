@@ -116,7 +116,7 @@ def draw_bars(figures: Mapping[str, Mapping[str, Mapping[str, float]]], path: Pa
         for number, name in enumerate(names):
             held = [(index, bars[name]) for index, bars in enumerate(groups.values()) if name in bars]
             axes.bar([index + number * width for index, _ in held], [y for _, y in held], width, label=name)
-        axes.set_xticks(range(len(groups)), list(groups), fontsize=7)
+        axes.set_xticks([at + (len(names) - 1) * width / 2 for at in range(len(groups))], list(groups), fontsize=7)
         axes.set_ylabel(title)
         axes.legend(fontsize=7, ncols=3)
     path.parent.mkdir(parents=True, exist_ok=True)

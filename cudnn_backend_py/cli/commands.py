@@ -11,16 +11,16 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
 import click
 from rich.table import Table
 from rich.text import Text
 
 from ..printable import printable
-from ..system.child import call_command, describe_ending
+from ..system.child import call_command, describe_ending, loading_program
 from ..system.strict import read_text
-from .graph_file import is_python, load_graph_file
+from .graph_file import is_python, load_any_graphs, load_graph_file
 from .output import NOT_JUDGED, Commands, OutputFile, add_row, say, warn, write, write_report
 from .output import console as _console
 from .plans import add_commands
@@ -29,6 +29,7 @@ from .run import add_run
 if TYPE_CHECKING:
     from ..diagnose import Judge, Question, Verdict
     from ..diagnose.surveys.matrix import Cell
+    from ..diagnose.surveys.upgrade import Upgrade
     from ..graph import Graph
 
 __all__ = ["main"]
@@ -359,22 +360,50 @@ def repro(graph_file: str, target: str, build: bool, output: str | None) -> None
     "--target", "targets", multiple=True, metavar="NAME", help="Explain each graph on a described GPU; repeatable."
 )
 @click.option("--explain/--list", "explained", default=None, help="Explain the graphs, or only list them.")
+@click.option("--breakdown", is_flag=True, help="Executions, plans, build times and classes of shapes, in their place.")
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @_with_version
-def read_log(log_file: str, targets: tuple[str, ...], explained: bool | None, style: str) -> None:
+def read_log(log_file: str, targets: tuple[str, ...], explained: bool | None, breakdown: bool, style: str) -> None:
     """List the graphs that a cuDNN log tells of, and explain them.
 
     FILE is what any program wrote with CUDNN_LOGLEVEL_DBG=3 or with cuDNN's frontend logging, .gz or - for standard
     input, or one JSON graph of cuDNN's frontend. Exit code 2 if it holds no graph that can be rebuilt.
     """
+    source = sys.stdin.buffer if log_file == "-" else log_file
+    if breakdown:
+        from ..diagnose.breakdown import break_down
+
+        if targets or explained:
+            raise click.UsageError("--breakdown asks cuDNN nothing: leave out --target and --explain")
+        found = break_down(source)
+        write_report(_json(found.to_dict()), None) if style == "json" else write(str(found), None)
+        raise SystemExit(0 if any(item.graph is not None for item in found.graphs) else NOT_JUDGED)
     from ..diagnose.logs import report_log
 
-    report = report_log(sys.stdin.buffer if log_file == "-" else log_file, targets, explained=explained)
+    report = report_log(source, targets, explained=explained)
     if style == "json":
         write_report(_json(report.to_dict()), None)
     else:
         write(str(report), None)
     raise SystemExit(report.exit_code)
+
+
+@main.command(
+    "why",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []},
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS] PROGRAM [ARGUMENTS]...")
+def why(arguments: tuple[str, ...]) -> None:
+    """Run a program of torch, and say why cuDNN was or was not used for its attention.
+
+    The same as python -m cudnn_backend_py.why. The exit code is the program's.
+    """
+    from ..why.__main__ import read_command_line
+
+    if read_command_line(arguments, "cudnn-backend why") is None:
+        return
+    load = f"{loading_program()}\nfrom cudnn_backend_py.why.__main__ import main\nmain()"
+    os.execv(sys.executable, [sys.executable, "-c", load, *arguments])  # exit code and signals are the program's
 
 
 @main.command("lint")
@@ -544,7 +573,15 @@ def show_since(graph_file: str, target: str, versions: tuple[str, ...], build: b
 
 
 @main.command("check")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
+@click.option(
+    "--between",
+    nargs=2,
+    metavar="OLD NEW",
+    help="Compare what two cuDNN versions say about graphs and logs: FILE... are these then.",
+)
+@click.option("--target", "targets", multiple=True, metavar="NAME", help="With --between, a GPU; repeatable.")
+@click.option("--time", "timed", is_flag=True, help="With --between, run what changed on the GPU of this machine.")
 @click.option("--update", "updated", is_flag=True, help="Write what is found into FILE.")
 @click.option("--fresh", is_flag=True, help="Ask again what earlier runs have answered.")
 @click.option(
@@ -552,12 +589,34 @@ def show_since(graph_file: str, target: str, versions: tuple[str, ...], build: b
 )
 @click.option("--output", type=OutputFile(), help="Write here, not to standard output.")
 @_with_wheels
-def check_baseline(file: str, updated: bool, fresh: bool, style: str, output: str | None) -> None:
+def check_baseline(
+    files: tuple[str, ...],
+    between: tuple[str, str] | None,
+    targets: tuple[str, ...],
+    timed: bool,
+    updated: bool,
+    fresh: bool,
+    style: str,
+    output: str | None,
+) -> None:
     """Hold cuDNN's verdicts against the baseline FILE, a TOML file of graphs, targets, versions and what is expected.
+
+    With --between OLD NEW there is no baseline: the verdict, engine configs, first plan, its workspace, compiled code
+    and build time, and the known faults of one cuDNN are held against those of another, for each graph in FILE...,
+    which may be logs.
 
     Exit code 0 if nothing changed, 1 if something did, 2 if something could not be judged; with --update 0 if all
     could be written.
     """
+    if between is not None:
+        if updated or fresh:
+            raise click.UsageError("--update and --fresh are about a baseline, not for --between")
+        _check_upgrade(files, between, targets or ("gpu",), timed, style, output)
+    if targets or timed:
+        raise click.UsageError("--target and --time need --between: a baseline names its targets")
+    if len(files) > 1:
+        raise click.UsageError(f"one baseline at a time, {len(files)} files are named; graphs need --between OLD NEW")
+    (file,) = files
     from ..diagnose.report.ci import github_annotations, junit_xml
     from ..diagnose.report.tables import render_check, table_text
     from ..diagnose.surveys import baseline as check
@@ -581,9 +640,9 @@ def check_baseline(file: str, updated: bool, fresh: bool, style: str, output: st
         write_report(junit_xml(one.case() for one in results), output)
     elif style == "github":
         folder = Path(file).parent
-        files = {one.name: (folder / one.graph).as_posix() for one in results}
+        places = {one.name: (folder / one.graph).as_posix() for one in results}
         write_report(
-            "".join(f"{line}\n" for line in github_annotations((one.case() for one in results), files=files)), output
+            "".join(f"{line}\n" for line in github_annotations((one.case() for one in results), files=places)), output
         )
     elif output is not None:
         write(table_text(render_check(results)), output)
@@ -592,6 +651,54 @@ def check_baseline(file: str, updated: bool, fresh: bool, style: str, output: st
     if updated:
         raise SystemExit(0 if all(one.can_be_expected for one in results) else NOT_JUDGED)
     raise SystemExit(check.exit_code(results))
+
+
+def _check_upgrade(
+    files: tuple[str, ...],
+    between: tuple[str, str],
+    targets: tuple[str, ...],
+    timed: bool,
+    style: str,
+    output: str | None,
+) -> NoReturn:
+    from ..diagnose.report.ci import github_annotations, junit_xml
+    from ..diagnose.report.tables import render_upgrade, table_text
+    from ..diagnose.surveys.upgrade import compare_versions
+
+    if timed and "gpu" not in targets:
+        raise click.UsageError("--time runs on the GPU of this machine: leave --target out, or name gpu")
+    graphs: dict[str, Graph] = {}
+    places: dict[str, str] = {}
+    for file in files:
+        for number, graph in load_any_graphs(file):
+            name = graph.name if number is None else f"{Path(file).name}:{number}"
+            if name in graphs:
+                name = f"{file}:{name}"
+            graphs[name], places[name] = graph, file
+
+    def ask(wheels: dict[str, str]) -> Upgrade:
+        return compare_versions(graphs, targets, *between, progress=style == "text", wheels=wheels)
+
+    found = _ask_with_wheels(
+        ask, lambda answer: _lacking(verdict for one in answer.changes for verdict in (one.old, one.new)), between
+    )
+    if timed:
+        from ..tuning.upgrade import time_changes
+
+        with _progress() as step:
+            found = time_changes(found, graphs, step=step)
+    if style == "json":
+        write_report(_json(found.to_dict()), output)
+    elif style == "junit":
+        write_report(junit_xml(one.case(found.old, found.new) for one in found.changes), output)
+    elif style == "github":
+        said = (one.case(found.old, found.new) for one in found.changes)
+        write_report("".join(f"{line}\n" for line in github_annotations(said, files=places)), output)
+    elif output is not None:
+        write(table_text(render_upgrade(found)), output)
+    else:
+        _console().print(render_upgrade(found))
+    raise SystemExit(found.exit_code)
 
 
 @main.command("attention-table")

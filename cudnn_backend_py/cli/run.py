@@ -6,11 +6,13 @@ import json
 import math
 import os
 import shlex
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +34,8 @@ __all__ = ["add_run"]
 SCHEMA, SCHEMA_VERSION = "cudnn-backend-py/run", 1
 _PATIENCE_S = 2.0  # before a progress bar is shown
 _WIDE = 12  # of the word for a state
-_ELSEWHERE = ("--cudnn", "--full", "--jit", "--format", "--output", "--batch")  # not in a line of a batch file
+_ELSEWHERE = ("--full", "--jit", "--format", "--output", "--batch")  # not in a line of a batch file
+_VERSION = "--cudnn"
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,17 @@ class _Case:
     settings: tuple[str, ...]
     data: str
     options: Mapping[str, Any]
+    cudnn: str | None = None  # an installed version, where it is another one than of the process that runs the others
+
+    @property
+    def command(self) -> list[str]:
+        """All words of the command line, but for the version."""
+        told = self.options
+        number = [] if told["number"] is None else [f"--graph={told['number']}"]
+        target = [] if told["target"] is None else [f"--target={told['target']}"]
+        timed = "--time" if told["timed"] else "--no-time"
+        words = [*number, *target, f"--data={self.data}", f"--seed={told['seed']}", f"--configs={told['configs']}"]
+        return ["run", self.file, *self.words, *words, timed]
 
     @property
     def words(self) -> list[str]:
@@ -64,7 +78,17 @@ class _Case:
         }
         for number, graph in load_any_graphs(self.file, self.options["number"]):
             chosen = [] if number is None else [f"--graph={number}"]
-            yield shlex.join([self.file, *chosen, *self.words]), override(graph, **changed)  # type: ignore[arg-type]
+            yield shlex.join([self.file, *chosen, *_named_version(), *self.words]), override(graph, **changed)  # type: ignore[arg-type]
+
+
+@cache
+def _named_version() -> tuple[str, ...]:
+    """Return the option that names the cuDNN of this process, where it is an installed version."""
+    from ..versions.store import list_installed
+
+    library = os.environ.get("CUDNN_BACKEND_LIBRARY")
+    found = [item.name for item in list_installed() if str(item.library) == library] if library else []
+    return tuple(f"{_VERSION}={name}" for name in found)
 
 
 def _pairs(texts: tuple[str, ...], option: str, *, alone: bool = False) -> Iterator[tuple[str, str]]:
@@ -154,10 +178,10 @@ def add_run(main: click.Group, with_version: Callable[[Any], Any]) -> None:
         raise SystemExit(max((trial.exit_code for trial in trials), default=NOT_JUDGED))
 
 
-def _cases(params: Mapping[str, Any]) -> list[_Case]:
+def _cases(params: Mapping[str, Any], cudnn: str | None = None) -> list[_Case]:
     options = {key: params[key] for key in ("number", "seed", "configs", "timed", "target")}
     return [
-        _Case(file, params["dims"], params["types"], params["settings"], kind, options)
+        _Case(file, params["dims"], params["types"], params["settings"], kind, options, cudnn)
         for file in params["graph_files"]
         for kind in params["kinds"]
     ]
@@ -175,6 +199,7 @@ def _batch(ctx: click.Context, path: str) -> Iterator[_Case]:
         for word in words:
             if word.partition("=")[0] in _ELSEWHERE:
                 raise click.UsageError(f"{path}, line {number}: {word} belongs on the command line itself")
+        words, cudnn = _without_version(words, f"{path}, line {number}")
         with ctx.command.make_context("run", words, parent=ctx.parent) as inner:
             told = {
                 key: value
@@ -187,7 +212,23 @@ def _batch(ctx: click.Context, path: str) -> Iterator[_Case]:
             str(folder / file) if not os.path.exists(file) and (folder / file).exists() else file
             for file in params["graph_files"]
         )
-        yield from _cases(params)
+        yield from _cases(params, cudnn)
+
+
+def _without_version(words: list[str], where: str) -> tuple[list[str], str | None]:
+    """Return the words of a line without the cuDNN version it names, and that."""
+    left: list[str] = []
+    version: str | None = None
+    rest = iter(words)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if name != _VERSION:
+            left.append(word)
+            continue
+        version = value if equals else next(rest, "")
+        if not version or version.startswith("-"):
+            raise click.UsageError(f"{where}: {_VERSION} needs a version, such as {_VERSION}=9.19")
+    return left, version
 
 
 def _run(cases: list[_Case], limit_s: float, step: Callable[[int, str], object]) -> Iterator[Trial]:
@@ -196,6 +237,9 @@ def _run(cases: list[_Case], limit_s: float, step: Callable[[int, str], object])
     with Runner(limit_s=limit_s) as runner:
         for place, case in enumerate(cases):
             step(place, case.file[:60])
+            if case.cudnn is not None:
+                yield from _run_with(case.cudnn, case, limit_s)
+                continue
             try:
                 graphs = list(case.graphs())
             except (GraphError, CudnnBackendError) as error:
@@ -224,6 +268,29 @@ def _run(cases: list[_Case], limit_s: float, step: Callable[[int, str], object])
                     yield _unread(case, error, graph.name)
 
 
+def _run_with(version: str, case: _Case, limit_s: float) -> Iterator[Trial]:
+    """Yield the trials of a case with another cuDNN: what a process that loads it says."""
+    from ..system.child import call_command, describe_ending
+    from ..tuning.trial import Trial
+    from ..versions.store import environment_for
+
+    words = [*case.command, f"--limit={limit_s}", "--format=json"]
+    command = call_command("cudnn_backend_py.cli.commands:main", *words)
+    try:
+        environment = environment_for(version)
+    except CudnnBackendError as error:
+        yield _unread(case, error)
+        return
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    try:
+        told = json.loads(done.stdout)["trials"]
+    except (ValueError, KeyError, TypeError):
+        said = done.stderr.strip()[-2000:] or describe_ending(done.returncode)
+        yield _unread(case, CudnnBackendError(f"with cuDNN {version}: {said}", code="answer-damaged"))
+        return
+    yield from map(Trial.from_dict, told)
+
+
 def _unread(case: _Case, error: CudnnBackendError, name: str | None = None) -> Trial:
     """Return the trial of a graph that did not come so far as to be run."""
     from ..tuning.trial import Trial
@@ -238,7 +305,9 @@ def _unread(case: _Case, error: CudnnBackendError, name: str | None = None) -> T
         seed=case.options["seed"],
         state="failed",
         words=f"{error.code}: {error.headline}" + (f" ({fix})" if fix else ""),
-        reproduce=shlex.join(["cudnn-backend", "run", case.file, *case.words, f"--data={case.data}"]),
+        reproduce=shlex.join(
+            ["cudnn-backend", *case.command, *([] if case.cudnn is None else [f"{_VERSION}={case.cudnn}"])]
+        ),
     )
 
 

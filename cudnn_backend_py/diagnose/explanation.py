@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
@@ -330,13 +331,21 @@ class _Question:
                 candidates[index] = replace(candidates[index], state="crashed")
                 continue
             self.step(f"plan of {config.tag}")
+            begun = time.perf_counter()
             try:
                 plan = build_plan(config)
             except CudnnStatusError as error:
                 statuses.append(int(error.status))
                 candidates[index] = replace(candidates[index], state="build failed", reasons=read_error(error))
                 continue
-            candidates[index] = replace(candidates[index], state="built", workspace_bytes=plan.workspace_bytes)
+            taken = time.perf_counter() - begun
+            candidates[index] = replace(
+                candidates[index],
+                state="built",
+                workspace_bytes=plan.workspace_bytes,
+                kernels=plan.kernels(),
+                build_s=taken,
+            )
             if self.plans is not None:
                 self.plans.append(plan)
             if self.execute:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from ..errors import EnvironmentNotReady, UsageError
 from ..plans.candidate import Candidate
+from ..plans.kernels import Kernel
 from ..plans.refusals import Reason
 from ..printable import without_addresses
 from ..target.environment import DRIVER_STUB
@@ -231,4 +232,5 @@ def _reasons(data: Iterable[Mapping[str, Any]]) -> tuple[Reason, ...]:
 
 def _candidate(data: Mapping[str, Any]) -> Candidate:
     notes = {name: tuple(data[name]) for name in ("behavior_notes", "numerical_notes")}
-    return Candidate(**{**data, **notes, "reasons": _reasons(data["reasons"])})
+    kernels = data.get("kernels") and tuple(Kernel(**item) for item in data["kernels"])
+    return Candidate(**{**data, **notes, "reasons": _reasons(data["reasons"]), "kernels": kernels})

@@ -10,7 +10,16 @@ from ..errors import UsageError
 from ..native.cuda import on_device
 from ..native.fast_call import Exchange
 
-__all__ = ["DL_TYPES", "DeviceBuffer", "device_buffer", "dlpack_facts", "exchange", "host_address", "type_code"]
+__all__ = [
+    "DL_TYPES",
+    "DeviceBuffer",
+    "device_buffer",
+    "dlpack_facts",
+    "exchange",
+    "host_address",
+    "type_code",
+    "use_reader",
+]
 
 DL_LEGACY_STREAM = 1
 DL_CPU, DL_CUDA, DL_CUDA_HOST, DL_CUDA_MANAGED = 1, 2, 3, 13
@@ -86,7 +95,16 @@ def exchange(kind: type) -> Exchange | None:
     found = ctypes.cast(_capsule_pointer(capsule, b"dlpack_exchange_api"), ctypes.POINTER(_ExchangeApi)).contents
     if found.major != 1 or not found.read or not found.current_stream:
         return None
-    return Exchange(kind, found.read, found.current_stream)
+    read, fetch = _readers.get(kind, (found.read, None))
+    return Exchange(kind, read, fetch, found.current_stream)
+
+
+_readers: dict[type, tuple[int, int]] = {}
+
+
+def use_reader(kind: type, read: int, fetch: int) -> None:
+    """Have objects of a Python type read by C functions that answer what DLPack's of its framework do, and sooner."""
+    _readers[kind] = read, fetch
 
 
 @dataclass(frozen=True, slots=True)

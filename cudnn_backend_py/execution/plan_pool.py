@@ -21,7 +21,7 @@ from ..native.cuda import Fence, is_capturing, on_device, relaxed_capture
 
 __all__ = ["Held", "PlanPool", "refuse_capture", "shared_pool"]
 
-_MOST = 128
+_MOST = 256
 _NOTHING = ("", lambda: None, 0)
 _WAITING = 64  # builds in the background; more are left out, and asked for again
 

@@ -1,8 +1,9 @@
 """``Returning``: which shapes of one kind of calls come back, so that a plan of their own pays.
 
-A model calls one shape in all its layers, and never again where lengths are random. So calls in a row are one visit,
-and a shape comes back with its third visit: other shapes came between. A program that calls nothing else gets there by
-the length of the visit, which must be longer than two of what visits used to be. Pure.
+A model calls one shape in all its layers, and seldom again where lengths are random. So calls in a row are one visit,
+and a shape comes back with its third visit: other shapes came between, but never so many that its plans would have had
+to make room for theirs. A program that calls nothing else gets there by the length of the visit, which must be longer
+than two of what visits used to be. Pure.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ import threading
 from collections import OrderedDict
 from collections.abc import Hashable
 
-__all__ = ["OFTEN", "VISITS", "Returning"]
+__all__ = ["KEPT", "OFTEN", "VISITS", "Returning"]
 
 VISITS = 3  # of a shape that comes back
 OFTEN = 8  # calls in a row of a shape that does, where there was no other shape before
 LONG = 256  # calls in a row that are enough, however long visits used to be
-_KEPT = 1024  # shapes
+KEPT = 64  # shapes: with a plan for each pass, they fill a pool
 
 
 class Returning:
-    """Counts visits, of the last thousand shapes. Threads may share it."""
+    """Counts visits, of the last :data:`KEPT` shapes. Threads may share it."""
 
     def __init__(self) -> None:
         self._visits: OrderedDict[Hashable, int] = OrderedDict()
@@ -36,7 +37,7 @@ class Returning:
                 self._longest = max(self._longest, self._run)
                 self._last, self._run = shape, 0
                 self._visits[shape] = self._visits.pop(shape, 0) + 1
-                if len(self._visits) > _KEPT:
+                if len(self._visits) > KEPT:
                     self._visits.popitem(last=False)
             self._run += 1
 

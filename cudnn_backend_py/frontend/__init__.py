@@ -16,52 +16,55 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from .as_cudnn import SUBMODULES, install, uninstall
-from .context import GraphContext
-from .decorators import graph, graph_cache, jit
-from .enums import (
-    FRONTEND_KNOB_TYPE_BASE,
-    NodeType,
-    attention_implementation,
-    behavior_note,
-    build_plan_policy,
-    convolution_mode,
-    cuda_graph_retention,
-    data_type,
-    diagonal_alignment,
-    heur_mode,
-    is_frontend_knob_type,
-    knob_type,
-    moe_grouped_matmul_mode,
-    norm_forward_phase,
-    numerical_note,
-    padding_mode,
-    reduction_mode,
-    resample_mode,
-    reshape_mode,
-    rng_distribution,
-    scalar_type,
-    tensor_reordering,
-)
-from .errors import cudnnGraphNotSupportedError
-from .graphs import pygraph
-from .handles import (
-    DeviceInfo,
-    create_device_properties,
-    create_handle,
-    create_kernel_cache,
-    destroy_handle,
-    get_stream,
-    set_stream,
-)
-from .handles import FrontendHandle as Handle
-from .kernels import KERNELS
-from .ops.node import FrontendHazardWarning
-from .plan_list import knob
-from .recorded import Node
-from .tensors import tensor
-from .tensors import tensor as Tensor
-from .wrapper import Graph
+from ..system.collections_paused import collections_paused
+
+with collections_paused():
+    from .as_cudnn import SUBMODULES, install, uninstall
+    from .context import GraphContext
+    from .decorators import graph, graph_cache, jit
+    from .enums import (
+        FRONTEND_KNOB_TYPE_BASE,
+        NodeType,
+        attention_implementation,
+        behavior_note,
+        build_plan_policy,
+        convolution_mode,
+        cuda_graph_retention,
+        data_type,
+        diagonal_alignment,
+        heur_mode,
+        is_frontend_knob_type,
+        knob_type,
+        moe_grouped_matmul_mode,
+        norm_forward_phase,
+        numerical_note,
+        padding_mode,
+        reduction_mode,
+        resample_mode,
+        reshape_mode,
+        rng_distribution,
+        scalar_type,
+        tensor_reordering,
+    )
+    from .errors import cudnnGraphNotSupportedError
+    from .graphs import pygraph
+    from .handles import (
+        DeviceInfo,
+        create_device_properties,
+        create_handle,
+        create_kernel_cache,
+        destroy_handle,
+        get_stream,
+        set_stream,
+    )
+    from .handles import FrontendHandle as Handle
+    from .kernels import KERNELS
+    from .ops.node import FrontendHazardWarning
+    from .plan_list import knob
+    from .recorded import Node
+    from .tensors import tensor
+    from .tensors import tensor as Tensor
+    from .wrapper import Graph
 
 handle = Handle
 

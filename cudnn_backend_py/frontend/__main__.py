@@ -17,7 +17,7 @@ from ..errors import CudnnBackendError
 from .as_cudnn import SUBMODULES, describe_torch, for_children, install
 from .notebooks import run_notebook
 
-__all__ = ["main"]
+__all__ = ["main", "start_of"]
 
 _HELP = """\
 Run SCRIPT, a notebook, or the module after -m, with 'import cudnn' giving cudnn_backend_py.frontend.
@@ -42,11 +42,18 @@ python -m cudnn_backend_py.frontend --target h100 -m pytest test_sdpa.py
 @click.option("--children", is_flag=True, help="Also in the Python processes that the program starts.")
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT|NOTEBOOK|-m MODULE [ARGUMENTS]...")
 def _command(target: str | None, children: bool, program: tuple[str, ...]) -> Callable[[], None]:
-    start = _start_of(program)
+    start = start_of(program)
     return lambda: _run(start, target, children)
 
 
-def _start_of(program: Sequence[str]) -> Callable[[], Any]:
+def start_of(program: Sequence[str]) -> Callable[[], Any]:
+    """Return what runs a program as the main one: a script, a notebook, or -m and a module, each with its arguments.
+
+    Raises
+    ------
+    click.UsageError
+        Where there is none.
+    """
     first, *rest = program or ("",)
     if first == "-m":
         if not rest:

@@ -7,13 +7,12 @@ import sys
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from ..errors import CudnnBackendError, UsageError
-from ..system.child import loading_program
+from ..system.after_import import after_import
 from .kernels import KERNELS
 
 __all__ = ["SUBMODULES", "NotOffered", "describe_torch", "for_children", "install", "uninstall"]
@@ -29,6 +28,7 @@ SUBMODULES = {
     "graph_types": f"{_FRONTEND}.graph_types",
     "nodes": f"{_FRONTEND}.recorded",
     "wrapper": f"{_FRONTEND}.wrapper",
+    "yarn": f"{_FRONTEND}.yarn",
 }
 _CHILD = """\
 \"\"\"Stands where ``import cudnn`` looks first, and gives cudnn_backend_py.frontend.\"\"\"
@@ -143,37 +143,6 @@ def _module() -> _Cudnn:
     return made
 
 
-class _AfterTorch(MetaPathFinder):
-    """Puts the described GPU into torch as soon as a program imports that."""
-
-    def __init__(self, target: str) -> None:
-        self.target = target
-
-    def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
-        if fullname != "torch" or self not in sys.meta_path:
-            return None
-        sys.meta_path.remove(self)
-        spec = find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _ThenDescribe(spec.loader, self.target)
-        return spec
-
-
-class _ThenDescribe(Loader):
-    def __init__(self, loader: Any, target: str) -> None:
-        self._loader, self._target = loader, target
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        made: ModuleType | None = self._loader.create_module(spec)
-        return made
-
-    def exec_module(self, module: ModuleType) -> None:
-        assert module.__spec__ is not None
-        module.__spec__.loader = module.__loader__ = self._loader
-        self._loader.exec_module(module)
-        _give_torch(self._target)
-
-
 def describe_torch(target: str) -> None:
     """Let torch have a described GPU, for the rest of this process: now, or when it is imported.
 
@@ -187,10 +156,7 @@ def describe_torch(target: str) -> None:
     from ..target import find_profile
 
     find_profile(target)
-    if "torch" in sys.modules:
-        _give_torch(target)
-    else:
-        sys.meta_path.insert(0, _AfterTorch(target))
+    after_import("torch", lambda: _give_torch(target))
 
 
 def _give_torch(target: str) -> None:
@@ -226,6 +192,8 @@ def for_children(folder: Path, target: str | None = None) -> None:
     target
         As :func:`install` takes it.
     """
+    from ..system.child import loading_program
+
     package = folder / _NAME
     package.mkdir()
     (package / "__init__.py").write_text(_CHILD.format(target=target, load=loading_program()))

@@ -47,6 +47,13 @@ class Context(GraphContext):
         """Type of arithmetic."""
         return self.compute_data_type
 
+    def take_types(self, said: Any) -> None:
+        """Take the types that the JSON of a graph says."""
+        for name in ("io_data_type", "intermediate_data_type", "compute_data_type"):
+            kind = said.get(name) if isinstance(said, dict) else None
+            if isinstance(kind, str) and kind in data_type.__members__:
+                setattr(self, name, data_type[kind])
+
     @property
     def version(self) -> Version:
         """The loaded cuDNN."""

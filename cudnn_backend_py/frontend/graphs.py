@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Self
 
-from ..execution.buffers import dlpack_facts
 from ..graph.faults import Fault, Sharing, known_hazards, warn_of
 from ..graph.ir import Graph
 from ..plans.choice import EngineChoice
 from ..plans.engine import OperationGraph
-from . import serialize as saved
 from .context import Context
 from .enums import (
-    DLPACK_TYPES,
-    behavior_note,
     build_plan_policy,
     cuda_graph_retention,
     data_type,
     heur_mode,
     knob_type,
-    numerical_note,
-    scalar_type,
-    tensor_reordering,
-    to_data_type,
 )
 from .errors import (
     FrontendRuntimeError,
@@ -43,25 +34,39 @@ from .kernels import OPERATIONS as KERNEL_OPERATIONS
 from .log import log_graph
 from .ops.attention import AttentionOps
 from .ops.linear import ConvOps, MatmulOps, MoeOps, ReductionOps
-from .ops.node import Emitter, FrontendHazardWarning, Node, fill_type, pack_strides, prepare
+from .ops.node import Emitter, FrontendHazardWarning, Node, fill_type, prepare
 from .ops.norm import NormOps
 from .ops.pointwise import PointwiseOps
 from .ops.shape import BlockScaleOps, ShapeOps
-from .plan_list import PlanConfig, PlanList, knob
-from .recorded import Node as RecordedNode
+from .plan_choice import PlanChoice
+from .plan_list import PlanList
 from .recorded import Record, recorded
 from .runner import Placement, Runner
 from .tensors import tensor as UserTensor
+from .written import WrittenGraph
 
 __all__ = ["pygraph"]
 
 DYNAMIC_SINCE = (9, 4, 0)
 OVERRIDE_SINCE = (9, 21, 0)
+WORKSPACE_SINCE = (9, 23, 0)
 _MODES = (heur_mode.A, heur_mode.FALLBACK)
 
 
 @recorded
-class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, ShapeOps, BlockScaleOps, AttentionOps):
+class pygraph(
+    WrittenGraph,
+    PlanChoice,
+    PointwiseOps,
+    MatmulOps,
+    ReductionOps,
+    ConvOps,
+    MoeOps,
+    NormOps,
+    ShapeOps,
+    BlockScaleOps,
+    AttentionOps,
+):
     """A graph under construction, its plans, and their execution, under cudnn-frontend's names.
 
     Parameters
@@ -151,147 +156,6 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
             raise kernel_not_offered(f"pygraph.{name}")
 
         return refuse
-
-    # tensors
-
-    def tensor(
-        self,
-        dim: Iterable[int],
-        stride: Iterable[int] | None = None,
-        data_type: Any = data_type.NOT_SET,
-        is_virtual: bool = False,
-        is_pass_by_value: bool = False,
-        ragged_offset: UserTensor | None = None,
-        reordering_type: tensor_reordering | None = tensor_reordering.NONE,
-        name: str = "",
-        uid: int | None = -1,
-        ragged_offset_multiplier: int = 1,
-        alignment_value: int = 1,
-    ) -> UserTensor:
-        """Return a new tensor of the graph; strides in elements, row-major where none are given."""
-        dims = list(dim)
-        made = UserTensor(
-            dims,
-            pack_strides(dims) if stride is None else stride,
-            to_data_type(data_type),
-            is_virtual,
-            is_pass_by_value,
-            ragged_offset,
-            tensor_reordering.NONE if reordering_type is None else reordering_type,
-            name or f"tensor_{len(self.record.by_name())}",
-        )
-        made.stride_given = stride is not None
-        made.set_ragged_offset_multiplier(ragged_offset_multiplier).set_alignment_value(alignment_value)
-        if uid is not None and uid != -1:
-            made.set_uid(uid)
-        self._created.append(made)
-        return self.record.add(made)
-
-    _make_tensor = tensor
-
-    def tensor_like(self, template: Any, name: str = "", is_virtual: bool = False) -> UserTensor:
-        """Return a tensor with dims, strides and type of another one, of this module, torch or DLPack.
-
-        A buffer in host memory becomes a by-value scalar.
-
-        Raises
-        ------
-        ValueError
-            If `template` is no tensor of any kind.
-        """
-        if isinstance(template, UserTensor):
-            made = self.tensor(
-                template.dim,
-                template.stride,
-                template.data_type,
-                is_virtual or template.virtual,
-                template.by_value,
-                template.ragged_offset,
-                template.reordering,
-                name,
-            )
-            made.set_alignment(template.alignment).set_ragged_offset_multiplier(template.ragged_offset_multiplier)
-            return made
-        dims, strides, kind, on_host = _facts(template)
-        return self.tensor(dims, strides, kind, is_virtual, is_pass_by_value=on_host, name=name)
-
-    def tensor_scalar(
-        self, value: float | int, scalar_type: scalar_type = scalar_type.RUNTIME_PARAM, name: str = ""
-    ) -> UserTensor:
-        """Return a by-value scalar that holds its number, of rank 1."""
-        kind = data_type.INT32 if isinstance(value, int) else data_type.FLOAT
-        made = UserTensor([1], [1], kind, is_pass_by_value=True)
-        made.set_name(name or f"scalar_{len(self.record.by_name())}")
-        made.value = value
-        made.scalar_type = scalar_type
-        self._created.append(made)
-        return self.record.add(made)
-
-    # inspection
-
-    @property
-    def nodes(self) -> list[RecordedNode]:
-        """The operations that were written, in order."""
-        return list(self.record.nodes)
-
-    @property
-    def tensors(self) -> dict[str, UserTensor]:
-        """The tensors whose name no other one has, by name."""
-        return self.record.by_name()
-
-    def find_tensor(self, name_or_uid: str | int) -> UserTensor | None:
-        """Return a tensor by name or uid, None if there is none.
-
-        Raises
-        ------
-        ValueError
-            If several have that name.
-        """
-        return self.record.find(name_or_uid)
-
-    def get_node(self, name: str) -> RecordedNode | None:
-        """Return the first node of that name, None if there is none."""
-        return next((node for node in self.record.nodes if node.name == name), None)
-
-    def get_inputs(self) -> list[UserTensor]:
-        """Return the tensors in memory that no node writes."""
-        written = {item for node in self.record.nodes for item in node.outputs.values()}
-        return [item for item in self.tensors.values() if not item.virtual and item not in written]
-
-    def get_outputs(self) -> list[UserTensor]:
-        """Return the tensors in memory that a node writes."""
-        written = {item for node in self.record.nodes for item in node.outputs.values()}
-        return [item for item in self.tensors.values() if not item.virtual and item in written]
-
-    def inspect(self) -> dict[str, Any]:
-        """Return context, nodes and tensors as plain data, as cudnn-frontend 1.32 does."""
-        context = self.context
-        return {
-            "context": {
-                "io_data_type": str(context.io_data_type),
-                "compute_data_type": str(context.compute_data_type),
-            },
-            "nodes": [
-                {
-                    "name": node.name,
-                    "type": node.node_type.name,
-                    "inputs": {port: item.name for port, item in node.inputs.items()},
-                    "outputs": {port: item.name for port, item in node.outputs.items()},
-                    "params": dict(node.params),
-                }
-                for node in self.record.nodes
-            ],
-            "tensors": {
-                name: {
-                    "dim": item.get_dim(),
-                    "stride": item.get_stride(),
-                    "dtype": str(item.data_type),
-                    "is_virtual": item.virtual,
-                    "uid": item.uid,
-                }
-                for name, item in self.tensors.items()
-            },
-        }
 
     # building
 
@@ -510,111 +374,25 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
                 runner = self._runners[index] = Runner(plan, self._memory, self._emitter.tensors)
         return runner
 
-    # filters
-
-    def deselect_workspace_greater_than(self, workspace_limit: int) -> Self:
-        """Leave out plans that need more workspace, in bytes."""
-        self._plans.workspace_limit = workspace_limit
-        return self
-
-    def deselect_shared_mem_greater_than(self, shared_memory: int) -> Self:
-        """Leave out plans that need more shared memory per block, in bytes."""
-        self._plans.shared_memory_limit = shared_memory
-        return self
-
-    def deselect_engines(self, engine_names: Sequence[str]) -> Self:
-        """Leave out plans whose name contains one of these, such as ``eng3`` or ``k24=7``."""
-        self._plans.barred_names = list(engine_names)
-        return self
-
-    def select_behavior_notes(self, notes: Sequence[behavior_note]) -> Self:
-        """Keep only plans with all of these notes."""
-        self._plans.filter_notes("behavior_notes", notes, keep=True)
-        return self
-
-    def deselect_behavior_notes(self, notes: Sequence[behavior_note]) -> Self:
-        """Leave out plans with any of these notes."""
-        self._plans.filter_notes("behavior_notes", notes, keep=False)
-        return self
-
-    def select_numeric_notes(self, notes: Sequence[numerical_note]) -> Self:
-        """Keep only plans with all of these notes."""
-        self._plans.filter_notes("numerical_notes", notes, keep=True)
-        return self
-
-    def deselect_numeric_notes(self, notes: Sequence[numerical_note]) -> Self:
-        """Leave out plans with any of these notes."""
-        self._plans.filter_notes("numerical_notes", notes, keep=False)
-        return self
-
-    # questions
-
-    @property
-    def plans(self) -> list[PlanConfig]:
-        """Engine and knobs of each plan, in the order they are built in."""
-        return [PlanConfig(*self.get_engine_and_knobs_at_index(index)) for index in range(self._plans.count)]
-
-    def backend_plan_entries(self) -> list[PlanConfig]:
-        """Return :attr:`plans`: all are cuDNN's."""
-        return self.plans
-
-    @property
-    def selected_engine(self) -> None:
-        """The kernel of cudnn-frontend's own that runs the graph: none, cuDNN's backend does."""
-
-    def get_cuda_graph_retention(self) -> cuda_graph_retention:
-        """Return what the graph was made with, or ``CUDNN_CUDA_GRAPH_RETENTION`` says, else PER_GRAPH."""
-        if self._retention is not None:
-            return self._retention
-        named = os.environ.get("CUDNN_CUDA_GRAPH_RETENTION", "").upper()
-        return cuda_graph_retention.__members__.get(named, cuda_graph_retention.PER_GRAPH)
-
-    def get_execution_plan_count(self) -> int:
-        """Return the number of engine configs, built or not."""
-        return len(self._plans)
-
-    def get_plan_name_at_index(self, index: int) -> str:
-        """Return engine and knobs of a plan, as in ``eng2_k24=7``."""
-        return self._plans.config(index).tag
-
-    def get_engine_and_knobs_at_index(self, index: int) -> tuple[int, dict[knob_type, int]]:
-        """Return engine and knob values of a plan."""
-        config = self._plans.config(index)
-        names = ((getattr(item, "name", ""), value) for item, value in config.knobs.items())
-        return config.engine, {knob_type[name]: value for name, value in names if name in knob_type.__members__}
-
-    def get_engine_count(self) -> int:
-        """Return how many engines cuDNN has for such a graph."""
-        with status_as(FrontendRuntimeError, "the engine count"):
-            return self.operation_graph.engine_count
-
-    def get_knobs_for_engine(self, engine: int) -> list[knob]:
-        """Return the knobs of an engine with their ranges."""
-        with status_as(FrontendRuntimeError, f"engine {engine}"):
-            return knob.of(self.operation_graph.knobs(engine))
-
-    def get_behavior_notes(self) -> list[behavior_note]:
-        """Return the behaviour notes of the plan :meth:`execute` runs."""
-        return self.get_behavior_notes_for_plan_at_index(self._plans.candidate)
-
-    def get_behavior_notes_for_plan_at_index(self, index: int) -> list[behavior_note]:
-        """Return the behaviour notes of a plan."""
-        return [behavior_note[note.name] for note in self._plans.config(index).behavior_notes]
+    # workspace
 
     def get_workspace_size(
         self, handle: Any = None, override_uids: Any = None, override_shapes: Any = None, override_strides: Any = None
     ) -> int:
-        """Return the bytes of device memory :meth:`execute` needs.
+        """Return the bytes of device memory :meth:`execute` needs, with those dims and strides where some are given.
 
         Raises
         ------
         RuntimeError
             Before a plan is built.
         cudnnGraphNotSupportedError
-            For other dims than those the plan was built with.
+            For other dims than the plan was built with, before cuDNN 9.23 or where it gets them wrong.
         """
         if self._current is None or override_uids:
-            return self.get_workspace_size_plan_at_index(self._plans.candidate, handle, override_uids)
+            index = self._plans.candidate
+            return self.get_workspace_size_plan_at_index(
+                index, handle, override_uids, override_shapes, override_strides
+            )
         return self._current.workspace_bytes
 
     def get_workspace_size_plan_at_index(
@@ -625,12 +403,21 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         override_shapes: Any = None,
         override_strides: Any = None,
     ) -> int:
-        """Return the bytes of device memory a plan needs; known before it is built since cuDNN 9.2."""
+        """Return the bytes of device memory a plan needs; known before it is built since cuDNN 9.2.
+
+        With other dims cuDNN wants a device's handle; for a described target it is what the plan as built needs.
+        """
         if override_uids:
-            raise not_supported(
-                "the workspace a plan needs for other dims than it was built with is not known",
-                fix="build the plan with the largest dims, and give get_workspace_size() bytes of it",
-            )
+            if self.target.library.version < WORKSPACE_SINCE:
+                raise not_supported(
+                    "the workspace for other dims than the plan was built with is known since cuDNN 9.23.0, "
+                    f"the loaded library is {self.target.library.version_text}",
+                    fix="build the plan with the largest dims, and give get_workspace_size() bytes of it",
+                )
+            overrides = (override_uids, override_shapes or (), override_strides or ())
+            self._check_overrides(*overrides[:2])
+            if self.target.device is None:
+                return self._runner(index).workspace_with(handle or self._handle, overrides)
         config = self._plans.config(index)
         assert self._memory is not None
         if self._plans.is_built(index):
@@ -821,6 +608,8 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         assert self._memory is not None or self._current is None
         if self._current is None or self._memory is None:
             raise invalid_value("no plan is built, so there is nothing to serialize", fix="build() first")
+        from . import serialize as saved
+
         data = saved.dump(self._current.plan, self._memory)
         return data if as_bytes else list(data)
 
@@ -852,6 +641,8 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
         if isinstance(source[-1], str):
             self._read_text(source[-1])
             return
+        from . import serialize as saved
+
         with status_as(FrontendRuntimeError, "the serialized graph"):
             plan, memory = saved.load(source[-1], self.target)
             self._memory = memory
@@ -861,8 +652,16 @@ class pygraph(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, S
 
     def _read_text(self, text: str) -> None:
         """Become the graph of a JSON text, to be built."""
+        from .from_json import is_read, write_graph
+        from .serialize import graph_of_text, read_text
+
         with status_as(FrontendRuntimeError, "the JSON of the graph"):
-            self._graph = saved.graph_of_text(text)
+            data = read_text(text)
+            if is_read(data):
+                self.context.take_types(data.get("context"))
+                write_graph(self, data)
+                return
+            self._graph = graph_of_text(data)
         self._emitter = Emitter(self.context, self.name)
         self._memory = Placement(self._graph, {}, {})
         self._validated = True
@@ -917,18 +716,3 @@ def _backend_knob(item: knob_type) -> Any:
     from ..generated.enums import KnobType
 
     return KnobType[knob_type(item).name]
-
-
-def _facts(source: Any) -> tuple[Sequence[int], Sequence[int], data_type, bool]:
-    """Return dims, strides in elements, type, and whether it lies in host memory."""
-    if hasattr(source, "data_ptr") and hasattr(source, "stride"):  # torch
-        kind = to_data_type(source.dtype)
-        return tuple(source.shape), tuple(source.stride()), kind, source.device.type == "cpu"
-    if not hasattr(source, "__dlpack__"):
-        raise attribute_not_set(
-            f"{source!r} is neither a tensor of this module nor one with DLPack (__dlpack__)",
-            fix="give a cudnn.tensor, or a torch, CuPy, JAX or NumPy array",
-        )
-    facts = dlpack_facts(source)
-    strides = facts.strides if facts.strides is not None else pack_strides(facts.dims)
-    return facts.dims, strides, DLPACK_TYPES.get(facts.type_text, data_type.NOT_SET), facts.on_host

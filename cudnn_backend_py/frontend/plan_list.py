@@ -10,9 +10,7 @@ from ..errors import CudnnBackendError, CudnnStatusError
 from ..plans.choice import EngineChoice
 from ..plans.engine import EngineConfig, Knob, OperationGraph
 from ..plans.plan import Plan, build_plan
-from ..plans.select import find_excess
 from ..target import Target
-from ..target.environment import fault_behind_refusal
 from .enums import build_plan_policy, heur_mode, knob_type
 from .errors import FrontendRuntimeError, cudnnGraphNotSupportedError, invalid_value, status_as
 
@@ -106,6 +104,11 @@ class PlanList:
             )
         return self._configs[index]
 
+    def name(self, index: int) -> str:
+        """Return engine and knobs of a config, the knobs in the order of their numbers: ``eng2_k2=4_k24=7``."""
+        engine, *knobs = self.config(index).tag.split("_")
+        return "_".join([engine, *sorted(knobs, key=lambda text: int(text[1:].partition("=")[0]))])
+
     def ask(self, modes: Sequence[heur_mode]) -> None:
         """Append what heuristics propose in these modes.
 
@@ -137,6 +140,8 @@ class PlanList:
         self, headline: str, code: str, words: str | None = None, *, built: bool | None = None
     ) -> cudnnGraphNotSupportedError:
         """Return the error; where `built` says how far cuDNN came, a fault of the environment is named before it."""
+        from ..target.environment import fault_behind_refusal  # reads versions and logs: only for a refusal
+
         fault = None if built is None else fault_behind_refusal(self._graph.target, built=built)
         error = cudnnGraphNotSupportedError(
             f"{'' if fault is None else f'{fault.headline}; '}"
@@ -170,9 +175,14 @@ class PlanList:
         config = self.config(index)
         if index in self._barred:
             return "deselected by its notes"
+        called = self.name(index)
         for name in self.barred_names:
-            if name in config.tag:
-                return f"{config.tag} is deselected by the name {name}"
+            if name in called:
+                return f"{called} is deselected by the name {name}"
+        if self.workspace_limit is None and self.shared_memory_limit is None:
+            return None
+        from ..plans.select import find_excess
+
         return find_excess(config, workspace_bytes=self.workspace_limit, shared_memory_bytes=self.shared_memory_limit)
 
     def check_support(self) -> None:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..errors import CudnnBackendError
-from ..execution.buffers import device_buffer, host_address
+from ..execution.buffers import device_buffer, exchange, host_address
 from ..execution.checks import scalar_array, scratch_offsets
 from ..execution.run import live_handle
 from ..graph.ir import Graph, Tensor
 from ..native import Handle
 from ..native.cuda import Memory
+from ..native.fast_call import LOOK_CLOSER, MappedCall, compiled_library
 from ..native.launch import Launcher, Overrides
 from ..plans.plan import Plan
 from .errors import FrontendRuntimeError, FrontendValueError, as_kind, status_as
@@ -93,6 +94,8 @@ class Runner:
         self._handle_checked: Any = object()  # no handle yet, and not None, which is refused
         self._packs_to_check = PACKS_CHECKED
         self._user = [(position[uid], uid, by_uid.get(uid)) for uid in memory.user_uids()]
+        self._mapped: MappedCall | None = None
+        self._go: Callable[[Any, Any, Any], int] = _look_closer
 
     @property
     def workspace_bytes(self) -> int:
@@ -103,6 +106,17 @@ class Runner:
         """Run the plan with a user's variant pack."""
         if handle is not self._handle_checked:
             self.check_handle(handle)
+        try:
+            status = self._go(handle.owner.pointer.value, pack, workspace)
+        except CudnnBackendError as error:
+            raise as_kind(FrontendRuntimeError, "the launch", error) from error
+        if status:
+            self._execute_closely(pack, workspace, handle, status)
+
+    def _execute_closely(self, pack: Mapping[Any, Any], workspace: Any, handle: Any, status: int) -> None:
+        """Do what the compiled call leaves to do, and let it do more from now on."""
+        if status > 0 and self._mapped is not None:
+            raise as_kind(FrontendRuntimeError, "the launch", self._mapped.error(status))
         key = self.key(pack, workspace)
         made = self._find(key)
         if made is None:
@@ -111,6 +125,26 @@ class Runner:
             self._run(handle, made)
         except CudnnBackendError as error:
             raise as_kind(FrontendRuntimeError, "the launch", error) from error
+        if compiled_library() is not None and not self._slices:
+            self._take_fast_path(pack, workspace)
+
+    def _take_fast_path(self, pack: Mapping[Any, Any], workspace: Any) -> None:
+        """Let the next calls be made by the compiled code, which reads addresses and one framework's buffers."""
+        kinds = {type(value) for value in (*pack.values(), workspace)}
+        found = next(filter(None, map(exchange, kinds)), None)
+        if self._length > MappedCall.PLACES or (
+            self._mapped is not None and (found is None or self._mapped.exchange is not None)
+        ):
+            return
+        self._mapped = self.launcher.mapped(
+            found,
+            [(key, at - 1) for key, at in self._positions.items()],
+            on_host=frozenset(at - 1 for at, _, item in self._user if item is not None and item.by_value),
+            row=self._template[1:],
+            scratch=[(at - 1, offset) for at, offset in self._scratch],
+            own_offset=self._memory.scratch_bytes if self._has_workspace else None,
+        )
+        self._go = self._mapped.go
 
     def execute_with(self, pack: Mapping[Any, Any], workspace: Any, handle: Any, overrides: Overrides) -> None:
         """Run the plan with other dims and strides for some uids."""
@@ -119,6 +153,12 @@ class Runner:
         self._check(pack, key)
         with status_as(FrontendRuntimeError, "the launch with other dims and strides"):
             self._run(handle, self.launcher.pack(self.launcher.row(*key[1:]), key[0], overrides))
+
+    def workspace_with(self, handle: Any, overrides: Overrides) -> int:
+        """Return the bytes of workspace for other dims and strides of some uids; the device is asked."""
+        self.check_handle(handle)
+        with status_as(FrontendRuntimeError, "the workspace for other dims and strides"):
+            return self._memory.scratch_bytes + self.launcher.workspace_bytes(handle, overrides)
 
     def key(self, pack: Mapping[Any, Any], workspace: Any) -> tuple[int, ...]:
         """Return workspace and addresses in the launcher's order, 0 for what is missing.
@@ -174,12 +214,17 @@ class Runner:
         absent = {uid for uid, address in zip(self.launcher.uids, key[1:], strict=True) if not address}
         absent |= {whole for uid, (whole, _) in self._memory.slices.items() if uid in absent}
         missing = [
-            f"uid {uid}" + (f" ({item.name})" if item is not None else "")
+            f"tensor uid {uid}" + (f" ({item.name!r})" if item is not None and item.name else "")
             for _, uid, item in self._user
             if uid in absent
         ]
+        what = (
+            f"the variant pack is missing a buffer for {', '.join(missing)}"
+            if missing
+            else f"the plan requires a {self.workspace_bytes}-byte workspace but received null"
+        )
         raise FrontendValueError(
-            f"the variant pack lacks {', '.join(missing) or 'a workspace'}",
+            what,
             code="missing-buffer",
             fix="give each tensor in memory that is not virtual, by tensor or uid, and a workspace of "
             f"get_workspace_size() = {self.workspace_bytes} bytes",
@@ -262,6 +307,10 @@ class Runner:
         made = self._find(key) or self._new_pack(pack, key)
         with status_as(FrontendRuntimeError, "the CUDA graph"):
             call(handle, made, int(cuda_graph))
+
+
+def _look_closer(_handle: Any, _pack: Any, _workspace: Any) -> int:
+    return LOOK_CLOSER
 
 
 def _workspace_address(workspace: Any) -> int:

@@ -15,7 +15,7 @@ from ..system.strict import parse_json
 from ..target import Target
 from .runner import Placement
 
-__all__ = ["dump", "graph_of_text", "load"]
+__all__ = ["dump", "graph_of_text", "load", "read_text"]
 
 SCHEMA = "cudnn-backend-py/frontend-graph"
 SCHEMA_VERSION = 1
@@ -64,12 +64,23 @@ def load(data: Any, target: Target) -> tuple[Plan, Placement]:
     return plan, Placement(graph, constants, slices)
 
 
-def graph_of_text(text: str) -> Graph:
-    """Return the graph of cudnn-frontend's JSON text.
+def read_text(text: str) -> Any:
+    """Return cudnn-frontend's JSON of a graph.
+
+    Raises
+    ------
+    GraphError
+        ``frontend-json`` if it is none.
+    """
+    return parse_json(text, "the JSON of a graph", code="frontend-json")
+
+
+def graph_of_text(data: Any) -> Graph:
+    """Return the graph of what :func:`read_text` returned, where its nodes are of an older kind.
 
     Raises
     ------
     GraphError
         ``frontend-json`` naming what cannot be read.
     """
-    return graph_from_frontend_json(parse_json(text, "the JSON of a graph", code="frontend-json"))
+    return graph_from_frontend_json(data)

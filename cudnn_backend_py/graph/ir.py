@@ -393,7 +393,8 @@ class Matmul(_FixedOp):
         self._check_types()
         a, b, c = self.a.dims, self.b.dims, self.c.dims
         if not len(a) == len(b) == len(c) >= 2:
-            raise _shape_fault(self, "matmul-rank-mismatch", "a, b and c have different ranks, or fewer than 2 dims")
+            ranks = f"{self.a.name!r} has {len(a)} dims, {self.b.name!r} {len(b)}, {self.c.name!r} {len(c)}"
+            raise _shape_fault(self, "matmul-rank-mismatch", f"{ranks}: as many are needed, and at least 2")
         if a[-1] != b[-2]:
             raise _shape_fault(
                 self,
@@ -469,6 +470,7 @@ class Pointwise(_FixedOp):
                 f"{self.mode.name} takes {_names(needed)}, got {_names(given)}",
                 code="pointwise-ports",
                 where=f"operation {self.name!r}",
+                fix=f"give {_names(needed - given)}" if needed - given else f"leave out {_names(given - needed)}",
             )
         output = self.dx if self.dx is not None else self.y
         assert output is not None
@@ -532,7 +534,9 @@ class Reduction(_FixedOp):
         x, y = self.x, self.y
         if x.rank != y.rank or any(big % small for big, small in zip(x.dims, y.dims, strict=True)):
             raise _shape_fault(
-                self, "reduction-shape-mismatch", f"every dim of {y.name!r} must divide that of {x.name!r}"
+                self,
+                "reduction-shape-mismatch",
+                f"every dim of {y.name!r} must divide that of {x.name!r}: {list(y.dims)} of {list(x.dims)}",
             )
 
 

@@ -8,6 +8,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from itertools import chain
 from typing import Any, cast
 
@@ -97,6 +98,9 @@ class LoggedGraph:
         What the log says of the GPU: ``deviceName``, ``deviceVer``, ``multiProcessorCount`` and the like.
     notes
         What of the graph the log does not say.
+    plans, plan_s, run_s
+        How many plans were asked for; the seconds by the log's clock from the operation graph to each plan (the first
+        ``MAX_GRAPHS`` of them), and from the first operation graph, at ``made_at``, to the first run.
     """
 
     graph: Graph | None
@@ -113,6 +117,10 @@ class LoggedGraph:
     reasons: tuple[Reason, ...] = ()
     device: Mapping[str, int | str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    plans: int = 0
+    plan_s: tuple[float, ...] = ()
+    run_s: float | None = None
+    made_at: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data; ``graph`` is graph JSON."""
@@ -188,6 +196,7 @@ class _Thread:
     subgraphs: list[tuple[LogRecord, Any]] = field(default_factory=list)
     asked: LoggedConfig | None = None  # what the next record may refuse
     texts: Recent[int, _Key] = field(default_factory=lambda: Recent(16))
+    made_at: str | None = None  # when its last operation graph was made
 
 
 class _GraphReader:
@@ -262,6 +271,8 @@ class _GraphReader:
     def _note_made(self, record: LogRecord, thread: _Thread, key: _Key) -> None:
         thread.graph = key
         thread.asked = None
+        thread.made_at = record.time
+        self.graphs[key].made_at = self.graphs[key].made_at or record.time
         self.latest.put(record.process, key)
 
     def _entry(self, record: LogRecord, thread: _Thread) -> LoggedGraph | None:
@@ -318,6 +329,8 @@ class _GraphReader:
         executed = "Execute" in (record.function or "")
         if executed:
             entry.executions += 1
+            if entry.executions == 1:
+                entry.run_s = _seconds(entry.made_at, record.time)
             _add_values(entry, data)
         if logged is not None:
             _set_config(entry, LoggedConfig(*logged, state="executed" if executed else "named"))
@@ -463,6 +476,10 @@ class _GraphReader:
             return
         knobs = {name: int(value) for name, value in _KNOB.findall(record.text)}
         state = "planned" if kind is DescriptorType.EXECUTION_PLAN else "named"
+        if kind is DescriptorType.EXECUTION_PLAN:
+            entry.plans += 1
+            if (took := _seconds(thread.made_at, record.time)) is not None and len(entry.plan_s) < MAX_GRAPHS:
+                entry.plan_s += (took,)
         thread.asked = LoggedConfig(int(engine[1]), knobs, state)
         _set_config(entry, thread.asked)
 
@@ -472,6 +489,14 @@ def _version_text(number: Any) -> str:
     if not isinstance(number, int) or isinstance(number, bool) or not 0 < number < 1_000_000:
         return ""
     return str(Version.from_number(number))
+
+
+def _seconds(begin: str | None, end: str | None) -> float | None:
+    """Return the seconds between two times of a log; None where one is missing or no time."""
+    try:
+        return (datetime.fromisoformat(end or "") - datetime.fromisoformat(begin or "")).total_seconds()
+    except (ValueError, TypeError):
+        return None
 
 
 def _heur_mode(value: str) -> str:

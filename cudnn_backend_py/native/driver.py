@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from .find import find_loaded
+from .find import find_built, find_loaded
 
 __all__ = ["Driver", "current_device", "load_driver"]
 
@@ -43,8 +43,7 @@ class Driver:
 
 def stub_path() -> Path | None:
     """Return the driver stub built with the package, or None if its build failed."""
-    built = sorted(Path(__file__).parent.glob("_driver_stub*.so"))
-    return built[0] if built else None
+    return next(iter(find_built("_driver_stub")), None)
 
 
 def load_driver() -> Driver:

@@ -1,30 +1,29 @@
 /* What every call of a bound plan does, in one function: read the buffers, check them, fill a variant pack, execute.
  *
- * fast_call.py loads it with ctypes.PyDLL and fills the structures. It includes no header of Python, of cuDNN or of a
- * framework: their functions come in as pointers, and buffers are read through DLPack's C exchange functions.
+ * fast_call.py loads it with ctypes.PyDLL, fills the structures, and makes builtin functions of Python of what has a `self`.
+ * It includes no header of Python, of cuDNN or of a framework: their functions come in as pointers, and buffers are read
+ * through DLPack's C exchange functions.
  * Whatever is not as expected is answered, not judged: Python looks closer then, and says what is wrong.
  */
 #define _POSIX_C_SOURCE 199309L
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "fast_call.h"
 
 const int cudnn_backend_py_fast_call_version = CUDNN_BACKEND_PY_FAST_CALL_VERSION;
 
+static const struct python *python;
+
+void cudnn_backend_py_connect(const struct python *functions) { python = functions; }
+
 #define LOOK_CLOSER (-1)
 #define OTHER_STREAM (-2)
 
+#define DL_CPU 1
 #define DL_CUDA 2
-
-struct dl_tensor { /* DLTensor of DLPack 1 */
-    void *data;
-    int32_t device_kind, device;
-    int32_t rank;
-    uint8_t code, bits;
-    uint16_t lanes;
-    int64_t *dims, *strides;
-    uint64_t byte_offset;
-};
+#define MOST_GIVEN 256
 
 /* Fill a variant pack with a row of addresses; return a status, and which function answered it. */
 int cudnn_backend_py_fill(const struct pack *p, void *to, const uint64_t *row, void *workspace, int *failed) {
@@ -70,19 +69,23 @@ static int execute(struct run *r) {
 
 /* Launch while other threads may have Python's lock, which is held now. */
 static int execute_unlocked(struct run *r) {
-    void *state = r->python->save();
+    void *state = python->save();
     const int status = execute(r);
-    r->python->restore(state);
+    python->restore(state);
     return status;
 }
 
-/* Launch what is bound; a status other than success becomes an exception. */
-void cudnn_backend_py_launch(struct run *r) {
+/* What a builtin function is for: its self is a tuple that begins with a capsule. */
+static void *subject(void *self) { return python->pointer(python->item(self, 0), NULL); }
+
+/* Launch what is bound; a status other than success becomes an exception. METH_NOARGS, of a struct run. */
+void *cudnn_backend_py_launch(void *self, void *unused) {
+    struct run *r = subject(self);
     const int status = execute_unlocked(r);
-    if (status != 0) {
-        void *answer = r->python->call(r->fail, "ii", r->failed, status);
-        if (answer != NULL) r->python->release(answer);
-    }
+    (void)unused;
+    if (status != 0) return python->call(r->fail, "ii", r->failed, status);
+    python->retain(python->none);
+    return python->none;
 }
 
 static int fill(struct call *c) {
@@ -106,9 +109,9 @@ static int fits(const struct wanted *w, const struct dl_tensor *t, uint64_t plac
     return elements * bits / 8 >= w->bytes;
 }
 
-/* Launch with a tuple of buffers; return 0, a status of cuDNN, LOOK_CLOSER or OTHER_STREAM. Called with Python's lock. */
-int cudnn_backend_py_call(struct call *c, void *buffers) {
-    const struct python *python = c->run.python;
+/* Launch with as many buffers as are given; return 0, a status of cuDNN, LOOK_CLOSER or OTHER_STREAM. Called with
+ * Python's lock. */
+static int call_with(struct call *c, void *const *objects) {
     if (c->current_stream != NULL) {
         void *stream = NULL;
         if (c->current_stream(DL_CUDA, c->device, &stream) != 0) {
@@ -117,14 +120,13 @@ int cudnn_backend_py_call(struct call *c, void *buffers) {
         }
         if (stream != c->run.stream) return OTHER_STREAM;
     }
+    for (int32_t index = 0; index < c->given; ++index)
+        if (*(void **)((char *)objects[index] + python->type_at) != c->type) return LOOK_CLOSER;
+    if (c->fetch != NULL) c->fetch(objects, c->given);
     for (int32_t index = 0; index < c->given; ++index) {
         struct dl_tensor tensor;
-        void *object = python->item(buffers, index);
-        void *type = python->type(object);
         uint64_t place;
-        python->release(type);
-        if (type != c->type) return LOOK_CLOSER;
-        if (c->read(object, &tensor) != 0) {
+        if (c->read(objects[index], &tensor) != 0) {
             python->clear();
             return LOOK_CLOSER;
         }
@@ -143,10 +145,143 @@ int cudnn_backend_py_call(struct call *c, void *buffers) {
     return execute_unlocked(&c->run);
 }
 
+/* Answer that to Python for a tuple of buffers. METH_O, of a struct call. */
+void *cudnn_backend_py_call(void *self, void *buffers) {
+    struct call *c = subject(self);
+    void *objects[MOST_GIVEN];
+    if (c->given > MOST_GIVEN) return python->number(LOOK_CLOSER);
+    for (int32_t index = 0; index < c->given; ++index) objects[index] = python->item(buffers, index);
+    return python->number(call_with(c, objects));
+}
+
+/* Call an object that may have a struct call, of its last stream in one thread, for buffers by position; whatever that is
+ * not for, the method that does without gets. METH_FASTCALL | METH_KEYWORDS. */
+void *cudnn_backend_py_run(void *self, void *const *buffers, intptr_t count, void *names) {
+    void *fast = names == NULL ? python->attribute(self, python->fast) : NULL;
+    int status = LOOK_CLOSER;
+    if (fast != NULL && fast != python->none) {
+        struct call *c = subject(fast);
+        if (count == c->given && c->thread == python->thread()) status = call_with(c, buffers);
+        if (status > 0) {
+            void *raised = python->call(c->run.fail, "ii", c->run.failed, status);
+            python->release(fast);
+            return raised;
+        }
+    }
+    if (fast != NULL) python->release(fast);
+    if (status == 0) {
+        python->retain(python->none);
+        return python->none;
+    }
+    python->clear();
+    const size_t whole = (size_t)count + (names == NULL ? 0 : (size_t)python->size(names));
+    void *answer = NULL, **arguments = malloc((whole + 1) * sizeof *arguments);
+    if (arguments == NULL) abort();
+    arguments[0] = self;
+    memcpy(arguments + 1, buffers, whole * sizeof *arguments);
+    answer = python->method(python->slow, arguments, (size_t)count + 1, names);
+    free(arguments);
+    return answer;
+}
+
 /* Launch with the row and the workspace of a call. Python's lock is neither needed nor given back meanwhile. */
 int cudnn_backend_py_go(struct call *c) {
     const int status = c->filled ? 0 : fill(c);
     return status != 0 ? status : execute(&c->run);
+}
+
+/* Whether an object is an address or a buffer that will do; its address. */
+static int read_address(const struct mapping *m, void *object, int on_host, uint64_t *place) {
+    struct dl_tensor tensor;
+    void *type = python->type(object);
+    python->release(type);
+    if (type == m->int_type) {
+        *place = python->address(object);
+        if (*place == UINT64_MAX) python->clear(); /* negative or too large: no address */
+        return *place != UINT64_MAX && *place != 0;
+    }
+    if (type != m->type) return 0;
+    if (m->read(object, &tensor) != 0) {
+        python->clear();
+        return 0;
+    }
+    *place = (uint64_t)(uintptr_t)tensor.data + tensor.byte_offset;
+    return *place != 0 && (tensor.device_kind == DL_CUDA || (on_host && tensor.device_kind == DL_CPU));
+}
+
+/* The entry of a key; the search begins where the last one ended, since programs keep the order of their keys. */
+static const struct entry *find_entry(const struct mapping *m, void *key, uint32_t *from) {
+    void *type = python->type(key);
+    uint64_t uid = UINT64_MAX;
+    python->release(type);
+    if (type == m->int_type && (uid = python->address(key)) == UINT64_MAX) {
+        python->clear();
+        return NULL;
+    }
+    for (uint32_t tried = 0; tried < m->entry_count; ++tried) {
+        const struct entry *e = &m->entries[*from];
+        *from = *from + 1 < m->entry_count ? *from + 1 : 0;
+        if (uid != UINT64_MAX ? (uint64_t)e->uid == uid : e->key == key) return e;
+    }
+    return NULL;
+}
+
+static int read_mapping(struct mapping *m, void *dict, void *workspace) {
+    void *key, *value;
+    intptr_t at = 0;
+    uint32_t from = 0;
+    uint64_t found = 0, place = 0;
+    while (python->next(dict, &at, &key, &value)) {
+        const struct entry *e = find_entry(m, key, &from);
+        if (e == NULL || !read_address(m, value, e->on_host, &place)) return 0;
+        found |= UINT64_C(1) << e->place;
+        if (m->row[e->place] != place) {
+            m->row[e->place] = place;
+            m->filled = 0;
+        }
+    }
+    if (found != m->wanted) return 0;
+    if (m->has_base) {
+        if (!read_address(m, workspace, 0, &place)) return 0;
+        if (m->base != place) {
+            for (uint32_t index = 0; index < m->scratch_count; ++index)
+                m->row[m->scratch[index].place] = place + m->scratch[index].offset;
+            m->base = place;
+            m->workspace = m->has_own ? place + m->own_offset : 0;
+            m->filled = 0;
+        }
+    }
+    return 1;
+}
+
+/* Launch with a dict; return 0, LOOK_CLOSER, or a status and above its 16 bits the function. Called with Python's
+ * lock, which others may have during the launch: another thread that comes meanwhile has to look closer. */
+static int call_with_mapping(struct mapping *m, void *handle, void *dict, void *workspace) {
+    int status = LOOK_CLOSER, failed = 3;
+    if (__atomic_exchange_n(&m->busy, 1, __ATOMIC_ACQUIRE)) return LOOK_CLOSER;
+    if (read_mapping(m, dict, workspace)) {
+        status = m->filled ? 0 : cudnn_backend_py_fill(m->pack, m->to, m->row, (void *)(uintptr_t)m->workspace, &failed);
+        if (status == 0) {
+            void *state = python->save();
+            m->filled = 1;
+            failed = 3;
+            status = m->execute(handle, m->plan, m->to);
+            python->restore(state);
+        }
+    }
+    __atomic_store_n(&m->busy, 0, __ATOMIC_RELEASE);
+    return status > 0 ? status | failed << 16 : status;
+}
+
+/* A builtin function of a handle's address, a dict and a workspace. */
+void *cudnn_backend_py_call_mapping(void *self, void *const *arguments, intptr_t count) {
+    uint64_t handle = 0;
+    if (count != 3) return python->number(LOOK_CLOSER);
+    if (arguments[0] != python->none && (handle = python->address(arguments[0])) == UINT64_MAX) {
+        python->clear();
+        return python->number(LOOK_CLOSER);
+    }
+    return python->number(call_with_mapping(subject(self), (void *)(uintptr_t)handle, arguments[1], arguments[2]));
 }
 
 /* The floor of a call, to measure by: execute over and over; return nanoseconds, or minus the first status not 0. */

@@ -5,9 +5,17 @@
 #include <stdint.h>
 
 /* Of these structures and functions; fast_call.py takes no other. */
-#define CUDNN_BACKEND_PY_FAST_CALL_VERSION 3
+#define CUDNN_BACKEND_PY_FAST_CALL_VERSION 6
 
-struct dl_tensor;
+struct dl_tensor { /* DLTensor of DLPack 1 */
+    void *data;
+    int32_t device_kind, device;
+    int32_t rank;
+    uint8_t code, bits;
+    uint16_t lanes;
+    int64_t *dims, *strides;
+    uint64_t byte_offset;
+};
 
 struct wanted { /* what a tensor of the graph needs of a buffer */
     int64_t bytes;       /* from the first to the last element */
@@ -16,14 +24,24 @@ struct wanted { /* what a tensor of the graph needs of a buffer */
     uint32_t codes;      /* DLPack's type codes that will do, as bits; all from 31 on share the last bit */
 };
 
-struct python {
+struct python { /* of its stable ABI */
     void *(*item)(void *tuple, intptr_t index);         /* PyTuple_GetItem: borrowed */
-    void *(*type)(void *object);                        /* PyObject_Type: a reference of ours */
     void (*release)(void *object);                      /* Py_DecRef */
     void (*clear)(void);                                /* PyErr_Clear */
     void *(*save)(void);                                /* PyEval_SaveThread */
     void (*restore)(void *state);                       /* PyEval_RestoreThread */
     void *(*call)(void *callable, const char *how, ...); /* PyObject_CallFunction */
+    void *(*pointer)(void *capsule, const char *name);  /* PyCapsule_GetPointer */
+    void *(*number)(long value);                        /* PyLong_FromLong */
+    void (*retain)(void *object);                       /* Py_IncRef */
+    int (*next)(void *dict, intptr_t *at, void **key, void **value); /* PyDict_Next: borrowed */
+    unsigned long long (*address)(void *number);        /* PyLong_AsUnsignedLongLong */
+    void *(*attribute)(void *object, void *name);       /* PyObject_GetAttr: a reference of ours */
+    void *(*method)(void *name, void *const *arguments, size_t count, void *names); /* PyObject_VectorcallMethod */
+    intptr_t (*size)(void *tuple);                      /* PyTuple_Size */
+    unsigned long (*thread)(void);                      /* PyThread_get_thread_ident */
+    void *none, *fast, *slow; /* None, and names: of the struct call of an object, of its method that does without */
+    intptr_t type_at;         /* where an object says its type */
 };
 
 struct pack { /* a variant pack and how to fill it */
@@ -55,7 +73,6 @@ struct run { /* a launch */
     int (*set_stream)(void *handle, void *stream);
     struct handle *handle;
     void *stream, *plan, *pack;
-    const struct python *python;
     void *fail;     /* callable that raises for the function that failed and its status */
     const struct prepare *prepare; /* NULL: none */
     int32_t failed; /* the function that refused: 0 initialize, 1 set, 2 finalize, 3 execute, 4 set_stream, 5 prepare */
@@ -68,10 +85,43 @@ struct call {
     uint64_t *row;               /* an address per uid, buffers first */
     void *type;                  /* of the buffers */
     int (*read)(void *object, struct dl_tensor *out);
+    void (*fetch)(void *const *objects, int count); /* have what `read` reads on its way from memory; NULL: none */
     int (*current_stream)(int32_t device_kind, int32_t device, void **out); /* NULL: do not ask */
     void *workspace;
     int32_t device, given;
+    unsigned long thread; /* whose it is */
     int32_t filled; /* whether the pack holds the row */
+};
+
+struct entry { /* a key a variant pack may have, and where its address goes */
+    void *key;       /* the object; compared by identity */
+    int64_t uid;     /* for keys that are ints; -1: none */
+    int32_t place;   /* in the row */
+    int32_t on_host; /* whether memory of the host will do */
+};
+
+struct scratch { /* a tensor that lies in the workspace */
+    uint64_t offset;
+    int32_t place; /* in the row */
+};
+
+struct mapping { /* a plan that is called with a dict from tensors to buffers or addresses */
+    const struct pack *pack;
+    int (*execute)(void *handle, void *plan, void *pack);
+    void *plan, *to;       /* to: the variant pack */
+    void *type, *int_type; /* of buffers and of addresses */
+    int (*read)(void *object, struct dl_tensor *out);
+    const struct entry *entries;
+    const struct scratch *scratch;
+    uint64_t *row;       /* an address per uid */
+    uint64_t wanted;     /* places that must be given, as bits */
+    uint64_t base;       /* of the workspace that was given */
+    uint64_t workspace;  /* of the plan, at own_offset of it */
+    uint64_t own_offset;
+    uint32_t entry_count, scratch_count;
+    int32_t has_base, has_own; /* whether a workspace must be given; whether the plan needs a part of it */
+    int32_t filled;      /* whether the pack holds row and workspace */
+    int32_t busy;        /* whether a thread is in a call */
 };
 
 #endif

@@ -7,14 +7,16 @@ costs more than what most of these functions do.
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..errors import CudnnStatusError
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import AttributeType
 from .cuda import context_functions, current_context, driver_error, in_context
+from .find import find_built
 from .libcudnn import Library
 
 __all__ = [
@@ -26,11 +28,13 @@ __all__ = [
     "HandleState",
     "Kernel",
     "Launch",
+    "MappedCall",
     "Wanted",
     "compiled_library",
+    "quicken",
 ]
 
-VERSION = 3  # of the structures; the compiled file has the same
+VERSION = 6  # of the structures; the compiled file has the same
 LOOK_CLOSER, OTHER_STREAM = -1, -2
 FUNCTIONS = (
     "cudnnBackendInitialize",
@@ -45,19 +49,39 @@ EXECUTE, SET_STREAM, PREPARE = 3, 4, 5
 _pointer, _int = ctypes.c_void_p, ctypes.c_int
 
 
+_API = {
+    "item": "PyTuple_GetItem",
+    "release": "Py_DecRef",
+    "clear": "PyErr_Clear",
+    "save": "PyEval_SaveThread",
+    "restore": "PyEval_RestoreThread",
+    "call": "PyObject_CallFunction",
+    "pointer": "PyCapsule_GetPointer",
+    "number": "PyLong_FromLong",
+    "retain": "Py_IncRef",
+    "next": "PyDict_Next",
+    "address": "PyLong_AsUnsignedLongLong",
+    "attribute": "PyObject_GetAttr",
+    "method": "PyObject_VectorcallMethod",
+    "size": "PyTuple_Size",
+    "thread": "PyThread_get_thread_ident",
+}
+_FAST, _SLOW = "_fast", "_call_in_python"  # of objects that are called by `quicken`
+_TYPE_AT = object.__basicsize__ - ctypes.sizeof(_pointer)  # an object ends with its type
+
+
 class _Python(ctypes.Structure):
-    _fields_ = tuple((name, _pointer) for name in ("item", "type", "release", "clear", "save", "restore", "call"))
+    _fields_ = tuple((name, _pointer) for name in (*_API, "none", "fast", "slow", "type_at"))
 
 
-_API = (
-    "PyTuple_GetItem",
-    "PyObject_Type",
-    "Py_DecRef",
-    "PyErr_Clear",
-    "PyEval_SaveThread",
-    "PyEval_RestoreThread",
-    "PyObject_CallFunction",
-)
+class _Method(ctypes.Structure):
+    """``PyMethodDef`` of Python's stable ABI."""
+
+    _fields_ = (("name", ctypes.c_char_p), ("function", _pointer), ("flags", _int), ("doc", ctypes.c_char_p))
+
+
+_NO_ARGUMENTS, _ONE_ARGUMENT = 4, 8  # METH_NOARGS, METH_O
+_MANY_ARGUMENTS, _ANY_ARGUMENTS = 0x80, 0x80 | 2  # METH_FASTCALL, METH_FASTCALL | METH_KEYWORDS
 
 
 class Filler(ctypes.Structure):
@@ -123,7 +147,6 @@ class _Run(ctypes.Structure):
         ("set_stream", _pointer),
         ("handle", ctypes.POINTER(HandleState)),
         *((name, _pointer) for name in ("stream", "plan", "pack")),
-        ("python", ctypes.POINTER(_Python)),
         ("fail", _pointer),
         ("prepare", ctypes.POINTER(Kernel)),
         ("failed", ctypes.c_int32),
@@ -145,8 +168,31 @@ class _Call(ctypes.Structure):
         ("pack", ctypes.POINTER(Filler)),
         ("wanted", ctypes.POINTER(_Wanted)),
         ("row", _pointer),
-        *((name, _pointer) for name in ("type", "read", "current_stream", "workspace")),
-        *((name, ctypes.c_int32) for name in ("device", "given", "filled")),
+        *((name, _pointer) for name in ("type", "read", "fetch", "current_stream", "workspace")),
+        *((name, ctypes.c_int32) for name in ("device", "given")),
+        ("thread", ctypes.c_ulong),
+        ("filled", ctypes.c_int32),
+    )
+
+
+class _Entry(ctypes.Structure):
+    _fields_ = (("key", _pointer), ("uid", ctypes.c_int64), ("place", ctypes.c_int32), ("on_host", ctypes.c_int32))
+
+
+class _Scratch(ctypes.Structure):
+    _fields_ = (("offset", ctypes.c_uint64), ("place", ctypes.c_int32))
+
+
+class _Mapping(ctypes.Structure):
+    _fields_ = (
+        ("pack", ctypes.POINTER(Filler)),
+        *((name, _pointer) for name in ("execute", "plan", "to", "type", "int_type", "read")),
+        ("entries", ctypes.POINTER(_Entry)),
+        ("scratch", ctypes.POINTER(_Scratch)),
+        ("row", _pointer),
+        *((name, ctypes.c_uint64) for name in ("wanted", "base", "workspace", "own_offset")),
+        *((name, ctypes.c_uint32) for name in ("entry_count", "scratch_count")),
+        *((name, ctypes.c_int32) for name in ("has_base", "has_own", "filled", "busy")),
     )
 
 
@@ -164,25 +210,28 @@ class Wanted(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """DLPack's C functions of a framework, as addresses, for objects of one Python type."""
+    """DLPack's C functions of a framework, as addresses, for objects of one Python type.
+
+    ``fetch`` is none of DLPack's: it has what ``read`` will read on its way from memory, of many objects at once.
+    """
 
     type: type
     read: int
+    fetch: int | None
     current_stream: int
 
 
 @cache
 def compiled_library() -> Any:
     """Return the compiled functions, None where they were not built."""
-    for path in sorted(Path(__file__).parent.glob("_fast_call*.so")):
+    for path in find_built("_fast_call"):
         try:
             library = ctypes.PyDLL(str(path))
             version = ctypes.c_int.in_dll(library, "cudnn_backend_py_fast_call_version").value
         except (OSError, ValueError):
             continue
-        if version == VERSION:
-            library.cudnn_backend_py_call.argtypes = [_pointer, ctypes.py_object]
-            library.cudnn_backend_py_launch.restype = None
+        if version == VERSION and _pointer.from_address(id(None) + _TYPE_AT).value == id(type(None)):
+            library.cudnn_backend_py_connect(ctypes.byref(_python))
             loop = library.cudnn_backend_py_loop
             loop.argtypes, loop.restype = [*[_pointer] * 4, ctypes.c_int64], ctypes.c_int64
             return library
@@ -193,9 +242,45 @@ def _address(function: Any) -> int | None:
     return ctypes.cast(function, _pointer).value
 
 
+_python = _Python(
+    *(_address(getattr(ctypes.pythonapi, name)) for name in _API.values()), id(None), id(_FAST), id(_SLOW), _TYPE_AT
+)
+_new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, _pointer, _pointer, _pointer)(("PyCapsule_New", ctypes.pythonapi))
+_new_method = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, _pointer)(("PyDescr_NewMethod", ctypes.pythonapi))
+_new_function = ctypes.PYFUNCTYPE(ctypes.py_object, _pointer, ctypes.py_object, _pointer)(
+    ("PyCFunction_NewEx", ctypes.pythonapi)
+)
+
+
 @cache
-def _python() -> _Python:
-    return _Python(*(_address(getattr(ctypes.pythonapi, name)) for name in _API))
+def _method(name: str, flags: int, function: str = "", doc: str | None = None) -> _Method:
+    address = _address(compiled_library()[f"cudnn_backend_py_{function or name}"])
+    return _Method(name.encode(), address, flags, None if doc is None else doc.encode())
+
+
+def _subject(structure: ctypes.Structure, *keeps: object) -> tuple[Any, ...]:
+    """Return what a compiled function of a structure takes as its self; it keeps whatever else is given."""
+    return _new_capsule(ctypes.addressof(structure), None, None), structure, *keeps
+
+
+def _builtin(name: str, flags: int, subject: tuple[Any, ...]) -> Any:
+    """Return a compiled function as a builtin function of Python, which ctypes has no part in."""
+    return _new_function(ctypes.addressof(_method(name, flags)), subject, None)
+
+
+def quicken(kind: type) -> None:
+    """Have objects of a class called by compiled code, where it is there and they have a ``_fast``.
+
+    That is the :attr:`Call.subject` of a call, which is made if its buffers are given by position by its own thread,
+    or None; everything else is done by what was ``__call__`` before.
+    """
+    if compiled_library() is None:
+        return
+    before = kind.__call__
+    setattr(kind, _SLOW, before)
+    doc = f"__call__($self, /, *buffers, **named)\n--\n\n{before.__doc__}"
+    made = _new_method(kind, ctypes.addressof(_method("__call__", _ANY_ARGUMENTS, "run", doc)))
+    kind.__call__ = made  # type: ignore[method-assign]
 
 
 class Launch:
@@ -262,10 +347,10 @@ class Launch:
 
     def bind(self, pack: Any) -> Callable[[], None]:
         """Return a call without arguments that does what :meth:`run` does. It holds the pack."""
-        compiled = compiled_library()
-        if compiled is None:
+        if compiled_library() is None:
             return partial(self.run, pack)
-        return partial(compiled.cudnn_backend_py_launch, ctypes.pointer(self.with_pack(pack)))
+        bound: Callable[[], None] = _builtin("launch", _NO_ARGUMENTS, _subject(self.with_pack(pack)))
+        return bound
 
     def with_pack(self, pack: Any, prepare: Kernel | None = None) -> _Run:
         """Return it with a variant pack, for C, and with what is launched before it."""
@@ -277,7 +362,6 @@ class Launch:
             self.stream,
             self.plan.value,
             pack.pointer.value,
-            ctypes.pointer(_python()),
             id(fail),
             None if prepare is None else ctypes.pointer(prepare),
         )
@@ -322,12 +406,13 @@ class Call:
             table = (_Wanted * given)(
                 *(_Wanted(item.bytes, item.alignment - 1, item.bits, _codes(item.codes)) for item in wanted)
             )
+        run = launch.with_pack(pack, prepare)
         self._call = _Call(
-            launch.with_pack(pack, prepare),
+            run,
             ctypes.pointer(filler),
             table and ctypes.cast(table, ctypes.POINTER(_Wanted)),
             ctypes.addressof(row),
-            *((None, None, None) if exchange is None else (id(exchange.type), exchange.read, exchange.current_stream)),
+            *((None,) * 4 if exchange is None else (id(exchange.type), *exchange[1:])),
             workspace,
             device,
             given,
@@ -335,12 +420,13 @@ class Call:
         self._row, self._given = row, given
         if not ask_stream:
             self._call.current_stream = None
-        self._keeps = (launch, pack, filler, exchange, table)
+        self._keeps = (run, run.keeps, filler, exchange, table)
+        self._call.thread = threading.get_ident()
         self.address = ctypes.addressof(self._call)
+        #: For :func:`quicken`.
+        self.subject = _subject(self._call, row, *self._keeps)
         #: Launches with a tuple of as many buffers as are given; answers 0, LOOK_CLOSER, OTHER_STREAM or a status.
-        self.go: Callable[[tuple[Any, ...]], int] = partial(
-            compiled_library().cudnn_backend_py_call, _pointer(self.address)
-        )
+        self.go: Callable[[tuple[Any, ...]], int] = _builtin("call", _ONE_ARGUMENT, self.subject)
 
     def move(self, tail: Sequence[int], workspace: int) -> None:
         """Take other addresses for what is not given."""
@@ -352,6 +438,89 @@ class Call:
     def failed(self) -> str:
         """The C function that answered the last status."""
         return FUNCTIONS[self._call.run.failed]
+
+
+class MappedCall:
+    """A plan called with a dict from tensors or uids to buffers or addresses, and a workspace; only where there is a
+    :func:`compiled_library`.
+
+    Any thread may call it; one that comes while another is in the launch is told LOOK_CLOSER. Holds the variant pack
+    and the keys, not the buffers.
+
+    Parameters
+    ----------
+    pack
+        Of the filler's uids; filled anew when addresses change.
+    exchange
+        Of the one Python type buffers may have; None where all are addresses.
+    keys
+        The objects that stand for a tensor, ints for its uid, and its place in the row.
+    on_host
+        Places of tensors that may lie in host memory.
+    row
+        The addresses of what is not given; the others are filled in at each call.
+    scratch
+        Places of tensors that lie in the workspace, and their bytes from its start.
+    own_offset
+        Where the plan's own workspace begins in the one that is given; None: it needs none.
+    """
+
+    PLACES = 64  # bits of a mask
+
+    def __init__(
+        self,
+        library: Library,
+        plan: ctypes.c_void_p,
+        pack: Any,
+        filler: Filler,
+        exchange: Exchange | None,
+        keys: Sequence[tuple[Any, int]],
+        *,
+        on_host: frozenset[int],
+        row: Sequence[int],
+        scratch: Sequence[tuple[int, int]] = (),
+        own_offset: int | None = None,
+    ) -> None:
+        table = (_Entry * len(keys))(
+            *(
+                _Entry(None, key, place, place in on_host)
+                if type(key) is int
+                else _Entry(id(key), -1, place, place in on_host)
+                for key, place in keys
+            )
+        )
+        placed = (_Scratch * len(scratch))(*(_Scratch(offset, place) for place, offset in scratch))
+        addresses = (ctypes.c_uint64 * len(row))(*row)
+        self._mapping = _Mapping(
+            ctypes.pointer(filler),
+            _address(library.unchecked("cudnnBackendExecute")),
+            plan.value,
+            pack.pointer.value,
+            None if exchange is None else id(exchange.type),
+            id(int),
+            None if exchange is None else exchange.read,
+            ctypes.cast(table, ctypes.POINTER(_Entry)),
+            ctypes.cast(placed, ctypes.POINTER(_Scratch)),
+            ctypes.addressof(addresses),
+            sum(1 << place for place in {place for _, place in keys}),
+            0,
+            0,
+            own_offset or 0,
+            len(keys),
+            len(scratch),
+            bool(scratch) or own_offset is not None,
+            own_offset is not None,
+        )
+        self._library = library
+        self.exchange = exchange
+        #: Launches with a handle's address, a dict and a workspace; answers 0, LOOK_CLOSER or what :meth:`error` takes.
+        self.go: Callable[[int | None, Any, Any], int] = _builtin(
+            "call_mapping", _MANY_ARGUMENTS, self._mapping, pack, filler, keys, table, placed, addresses
+        )
+
+    def error(self, status: int) -> CudnnStatusError:
+        """Return the exception for an answer of :attr:`go` above 0."""
+        return self._library.status_error(status & 0xFFFF, FUNCTIONS[status >> 16])
 
 
 def _codes(codes: frozenset[int]) -> int:

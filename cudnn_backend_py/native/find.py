@@ -12,9 +12,18 @@ import platform
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
-__all__ = ["Place", "cublaslt_places", "cudnn_places", "find_loaded", "library_folders", "nvrtc_places"]
+__all__ = [
+    "Place",
+    "cublaslt_places",
+    "cudnn_places",
+    "find_built",
+    "find_loaded",
+    "library_folders",
+    "nvrtc_places",
+]
 
 CUDNN_SONAME = "libcudnn.so.9"
 LIBRARY_VARIABLE = "CUDNN_BACKEND_LIBRARY"
@@ -48,6 +57,12 @@ class Place:
 
     def __str__(self) -> str:
         return f"{self.how}: {self.found}"
+
+
+def find_built(stem: str) -> list[Path]:
+    """Return the libraries that this package was built with: as setup.py names one, then as other builders would."""
+    named = (Path(__file__).with_name(stem + suffix) for suffix in reversed(EXTENSION_SUFFIXES))
+    return [path for path in named if path.exists()]
 
 
 def find_loaded(stem: str) -> list[str]:

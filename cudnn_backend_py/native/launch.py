@@ -19,7 +19,7 @@ from ..errors import UsageError
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import AttributeType, DescriptorType
 from .descriptor import Descriptor, Handle
-from .fast_call import FUNCTIONS, Filler, compiled_library
+from .fast_call import FUNCTIONS, Exchange, Filler, MappedCall, compiled_library
 from .libcudnn import Library
 from .values import read_integers, read_sequence, show_typed
 
@@ -205,6 +205,10 @@ class Launcher:
         if status := self.execute(handle.owner.pointer, self._plan, pack.pointer):
             raise self._library.status_error(status, "cudnnBackendExecute")
 
+    def mapped(self, exchange: Exchange | None, keys: Sequence[tuple[Any, int]], **options: Any) -> MappedCall:
+        """Return the plan as a call with a dict and a workspace, on a variant pack of its own; see there."""
+        return MappedCall(self._library, self._plan, self.empty_pack(), self.filler, exchange, keys, **options)
+
     def check_handle(self, handle: Handle) -> None:
         """Check that a handle is of the GPU the plan was made for.
 
@@ -220,6 +224,27 @@ class Launcher:
                 code="handle-of-another-device",
                 fix="make handle and graph while the same device is current",
             )
+
+    def workspace_bytes(self, handle: Handle, overrides: Overrides) -> int:
+        """Return the bytes of workspace the plan needs with other dims and strides for some uids.
+
+        C: ``cudnnGetExecutionPlanWorkspaceSize`` (since 9.23).
+
+        Raises
+        ------
+        UsageError
+            ``wrong-element-count``.
+        CudnnStatusError
+            What cuDNN refuses.
+        """
+        pack, bytes_needed = self.empty_pack(), ctypes.c_size_t()
+        pack.holds = self._override(pack.pointer, *overrides)
+        if status := self._finalize(pack.pointer):
+            raise self._library.status_error(status, "cudnnBackendFinalize")
+        ask = self._library.unchecked("cudnnGetExecutionPlanWorkspaceSize")
+        if status := ask(handle.owner.pointer, self._plan, pack.pointer, ctypes.byref(bytes_needed)):
+            raise self._library.status_error(status, "cudnnGetExecutionPlanWorkspaceSize")
+        return bytes_needed.value
 
     def populate(self, handle: Handle, pack: _Pack, cuda_graph: int) -> None:
         """Add the plan's nodes to an empty CUDA graph. C: ``cudnnBackendPopulateCudaGraph`` (since 9.5)."""

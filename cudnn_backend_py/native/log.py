@@ -26,10 +26,11 @@ from .libcudnn import Library, LogCallback, library
 
 __all__ = ["Log", "LogRecord", "capture_log", "log_hub"]
 
-_HEADER = re.compile(r"CuDNN \(v(?P<version>\d+)(?: (?P<build>\d+))?\) function (?P<function>\w+)\(\) called:")
-_TIME = re.compile(r"^Time: (?P<time>\S+)", re.MULTILINE)
-_JSON_LINE = re.compile(r"^\s*(?P<key>\w+): type=json; val=(?P<json>.*?);?$", re.MULTILINE)
-_REASON = re.compile(r"^\s*(?:Warning|Error): (?P<status>CUDNN_STATUS_\w+); Reason: (?P<reason>.*)$", re.MULTILINE)
+# As text: compiled when a log is first read.
+_HEADER = r"CuDNN \(v(?P<version>\d+)(?: (?P<build>\d+))?\) function (?P<function>\w+)\(\) called:"
+_TIME = r"(?m)^Time: (?P<time>\S+)"
+_JSON_LINE = r"(?m)^\s*(?P<key>\w+): type=json; val=(?P<json>.*?);?$"
+_REASON = r"(?m)^\s*(?:Warning|Error): (?P<status>CUDNN_STATUS_\w+); Reason: (?P<reason>.*)$"
 
 _LOGGING_LEVEL = {
     Severity.FATAL: logging.CRITICAL,
@@ -54,19 +55,19 @@ class LogRecord:
     @property
     def function(self) -> str | None:
         """Name of the cuDNN function that spoke, e.g. ``cudnnBackendFinalize``."""
-        match = _HEADER.search(self.text)
+        match = re.search(_HEADER, self.text)
         return match["function"] if match else None
 
     @property
     def version(self) -> int | None:
         """cuDNN's version number, 92800 for 9.28.0."""
-        match = _HEADER.search(self.text)
+        match = re.search(_HEADER, self.text)
         return int(match["version"]) if match else None
 
     @property
     def time(self) -> str | None:
         """ISO time of the message, as cuDNN wrote it."""
-        match = _TIME.search(self.text)
+        match = re.search(_TIME, self.text)
         return match["time"] if match else None
 
     @property
@@ -77,14 +78,14 @@ class LogRecord:
     def json(self) -> list[tuple[str, Any]]:
         """Return the JSON values in the message with their keys, such as ``("apiLog", {...})``."""
         found = []
-        for match in _JSON_LINE.finditer(self.text):
+        for match in re.finditer(_JSON_LINE, self.text):
             with contextlib.suppress(json.JSONDecodeError):
                 found.append((match["key"], json.loads(match["json"])))
         return found
 
     def reasons(self) -> list[tuple[str, str]]:
         """Return the (status name, reason) lines in the message, in cuDNN's order."""
-        return [(match["status"], match["reason"]) for match in _REASON.finditer(self.text)]
+        return [(match["status"], match["reason"]) for match in re.finditer(_REASON, self.text)]
 
 
 @dataclass(slots=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .choice import EngineChoice
 from .engine import EngineConfig
+from .kernels import Kernel
 from .refusals import Reason, read_refusals
 
 __all__ = ["DESELECTED", "Candidate", "read_candidates"]
@@ -33,6 +34,10 @@ class Candidate:
         Device memory the plan needs, where it was built.
     behavior_notes, numerical_notes
         Names of cuDNN's notes about the engine.
+    kernels
+        What was compiled for the plan, where it was built; None where its code lies in cuDNN's libraries.
+    build_s
+        Seconds it took to build.
     """
 
     mode: str
@@ -43,6 +48,8 @@ class Candidate:
     workspace_bytes: int | None = None
     behavior_notes: tuple[str, ...] = ()
     numerical_notes: tuple[str, ...] = ()
+    kernels: tuple[Kernel, ...] | None = None
+    build_s: float | None = field(default=None, compare=False)
 
     @classmethod
     def from_config(cls, config: EngineConfig) -> Candidate:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from functools import cached_property
 
+from ..errors import CudnnStatusError
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import DescriptorType
 from ..graph import Graph, graph_to_json
 from ..native import Descriptor
 from ..target import Target, open_target
 from .engine import EngineConfig
+from .kernels import Kernel, read_kernels
 from .record import PlanRecord, load_record, save_record
 
 __all__ = ["Plan", "build_plan", "load_plan"]
@@ -42,6 +44,13 @@ class Plan:
         C: ``CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION``.
         """
         return str(self.descriptor.get(Attr.EXECUTION_PLAN_JSON_REPRESENTATION))
+
+    def kernels(self) -> tuple[Kernel, ...] | None:
+        """Return what cuDNN compiled for the plan; None where its code lies in cuDNN's libraries, or is not told."""
+        try:
+            return read_kernels(self.json())
+        except CudnnStatusError:  # not every engine's plan can be written down
+            return None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan with its graph, cuDNN version and target, so that a load can check them."""

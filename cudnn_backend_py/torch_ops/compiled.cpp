@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <ATen/Context.h>
+#include <ATen/DLConvertor.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/autocast_mode.h>
@@ -26,18 +27,16 @@
 #include <unordered_map>
 #include <vector>
 
+#include "call_key.h"
 #include "fast_call.h"
 
 namespace {
 
-using at::Tensor;
 using torch::autograd::variable_list;
 
 constexpr int kTensors = 12;  // of an operator, at most
 constexpr int kScalars = 16;
 constexpr int kDifferentiable = 5;
-constexpr int kWords = 256;
-constexpr int kSlots = 12;
 constexpr int kPieces = 24;
 constexpr size_t kPlans = 2048;
 
@@ -49,156 +48,6 @@ struct Python {  // a reference to an object of Python
   ~Python() { Py_XDECREF(object); }
   explicit operator bool() const { return object != nullptr; }
 };
-
-// None, a truth, a number or an interned text of Python: kind and value.
-struct Scalar {
-  enum Kind : int64_t { none, truth, integer, real, text };
-  int64_t kind = none, value = 0;
-
-  bool read(PyObject* object) {
-    if (object == Py_None) return kind = none, value = 0, true;
-    if (PyBool_Check(object)) return kind = truth, value = object == Py_True, true;
-    if (PyLong_CheckExact(object)) {
-      kind = integer, value = PyLong_AsLongLong(object);
-      if (value != -1 || !PyErr_Occurred()) return true;
-      return PyErr_Clear(), false;
-    }
-    if (PyUnicode_CheckExact(object) && PyUnicode_CHECK_INTERNED(object))
-      return kind = text, value = reinterpret_cast<int64_t>(object), true;
-    if (!PyFloat_CheckExact(object)) return false;
-    const double number = PyFloat_AS_DOUBLE(object);
-    kind = real;
-    std::memcpy(&value, &number, sizeof value);
-    return true;
-  }
-
-  PyObject* write() const {
-    if (kind == none) Py_RETURN_NONE;
-    if (kind == truth) return PyBool_FromLong(value);
-    if (kind == integer) return PyLong_FromLongLong(value);
-    if (kind == text) return Py_NewRef(reinterpret_cast<PyObject*>(value));
-    double number;
-    std::memcpy(&number, &value, sizeof number);
-    return PyFloat_FromDouble(number);
-  }
-};
-
-// A number of an argument that is no part of the key, so that calls which differ in it only share plans.
-struct Loose {
-  int argument;  // tensors first, then numbers
-  int word;      // of a tensor: its dims, then its strides
-  int slot;      // where it is kept, with the shift added; the loose numbers of one slot must be equal
-  int shift;
-};
-
-struct Slots {
-  std::array<int64_t, kSlots> values;
-  bool agree = true;
-
-  Slots() { values.fill(-1); }
-  void put(int slot, int64_t value) {
-    if (values[slot] != -1 && values[slot] != value) agree = false;
-    values[slot] = value;
-  }
-};
-
-// base + factor * slot
-struct Number {
-  int64_t base = 0, factor = 0;
-  int slot = 0;
-
-  int64_t of(const Slots& slots) const { return factor == 0 ? base : base + factor * slots.values[slot]; }
-};
-
-struct Key {
-  std::array<uint64_t, kWords> words;
-  int count = 0;
-  bool whole = true;  // whether all found room
-
-  void add(uint64_t word) {
-    if (count == kWords)
-      whole = false;
-    else
-      words[count++] = word;
-  }
-  void add_kind(const Tensor& t, uint64_t more = 0) {
-    const auto address = reinterpret_cast<uint64_t>(t.const_data_ptr());
-    add(uint64_t(t.dim()) | uint64_t(t.scalar_type()) << 8 | uint64_t(uint8_t(t.get_device())) << 16 | (address & 15) << 24 |
-        more << 32);
-  }
-  void add(const Tensor& t) {
-    if (!t.defined()) return add(~uint64_t{0});
-    add_kind(t);
-    for (int64_t dim : t.sizes()) add(uint64_t(dim));
-    for (int64_t stride : t.strides()) add(uint64_t(stride));
-  }
-  void add(const Scalar& s) {
-    add(uint64_t(s.kind));
-    add(uint64_t(s.value));
-  }
-  uint64_t hash() const {
-    uint64_t found = 0;
-    for (int index = 0; index < count; ++index) {
-      found = (found ^ words[index]) * 0x9E3779B97F4A7C15ull;
-      found ^= found >> 32;
-    }
-    return found;
-  }
-};
-
-// Slots of calls that share the class of dense tensors; compiled.py has the same.
-enum ClassSlot { kTokensQ, kTokensKv, kBatch, kRowsQ, kRowsKv, kGapQ = 7, kGapK, kGapV, kGapDo, kGapO };
-
-// A dense tensor [b, h, s, d] without batch, length, and those strides that follow from them or are numbers of the kernel
-// that prepares a class. What is left decides how reading.py reads it. False where it cannot be shared.
-bool add_rows(Key& key, Slots& slots, const Tensor& t, ClassSlot rows, ClassSlot gap, bool may_be_tight) {
-  if (t.dim() != 4) return false;
-  const int64_t b = t.size(0), h = t.size(1), s = t.size(2), d = t.size(3);
-  const int64_t head = h == 1 ? d : t.stride(1), token = s == 1 ? h * head : t.stride(2);
-  const int64_t sequence = b == 1 ? s * token : t.stride(0);
-  const bool folds = s > 1 && head > token;  // heads before rows
-  const bool in_line = b == 1 || t.stride(0) == h * t.stride(1);
-  const int64_t between = (folds ? head : sequence) * int64_t(t.element_size());
-  if ((folds && !in_line) || between <= 0 || between % 16) return false;
-  slots.put(kBatch, b);
-  slots.put(rows, s);
-  slots.put(gap, between / 16);
-  const bool flags[] = {s == 1,
-                        folds,
-                        in_line && s == 1,
-                        t.stride(1) >= t.stride(2),
-                        may_be_tight && token == h * d && sequence == s * token,
-                        may_be_tight && t.stride(1) == s * d};
-  uint64_t word = 1;
-  for (const bool flag : flags) word = word << 1 | flag;
-  key.add_kind(t, word);
-  key.add(uint64_t(h));
-  key.add(uint64_t(d));
-  key.add(folds ? 0 : uint64_t(head));
-  key.add(s == 1 ? 0 : uint64_t(token));
-  key.add(d == 1 ? 1 : uint64_t(t.stride(3)));
-  return true;
-}
-
-// Statistics [b, h, s, 1], so.
-bool add_statistics(Key& key, Slots& slots, const Tensor& t) {
-  if (t.dim() != 4 || t.size(3) != 1) return false;
-  const bool heads_first = t.is_contiguous(), rows_first = t.transpose(1, 2).is_contiguous();
-  slots.put(kBatch, t.size(0));
-  slots.put(kRowsQ, t.size(2));
-  key.add_kind(t, 4 | heads_first << 1 | rows_first);
-  key.add(uint64_t(t.size(1)));
-  return heads_first || rows_first;
-}
-
-// Lengths [b], so.
-bool add_lengths(Key& key, Slots& slots, const Tensor& t) {
-  if (t.dim() != 1) return false;
-  slots.put(kBatch, t.size(0));
-  key.add_kind(t, 1);
-  key.add(uint64_t(t.stride(0)));
-  return true;
-}
 
 struct Output {
   at::ScalarType type;
@@ -223,6 +72,7 @@ struct Plan {  // of one operator, thread and stream
   std::vector<Number> pieces;  // of the workspace, in bytes; none if it is kept
   int own_piece = -1;          // which the plan itself uses
   uint64_t copied = 0;         // the inputs that are copied first, as bits
+  bool tokens_first = false;   // copies of [b, h, s, d] are [b, s, h, d] in memory
   int64_t token = 0, cost = 0;
   bool keeps_tables = false;   // what the kernel before it wrote stays: it need not run again with the same parameters
   bool is_prepared = false;    // whether it ran with those that are there
@@ -373,13 +223,16 @@ bool add_of_class(Key& key, Slots& slots, const Tensor& t, int index, bool backw
   }
 }
 
-Key key_of(int number, bool backward, uint64_t wanted, const Tensor* tensors, int count, const Scalar* scalars, int others,
-           Slots& slots) {
-  Key key;
-  const Tensor& q = tensors[backward ? 3 : 0];
+// The current stream of a call; none where it is captured: that is remembered for good, which Python sees to.
+std::optional<void*> stream_of(const Tensor* tensors, bool backward) {
   void* stream = nullptr;
-  // What is captured is remembered for good, which Python sees to.
-  if (current_stream(q.get_device(), &stream) != 0 || is_capturing(stream)) key.whole = false;
+  if (current_stream(tensors[backward ? 3 : 0].get_device(), &stream) != 0 || is_capturing(stream)) return std::nullopt;
+  return stream;
+}
+
+Key key_of(int number, bool backward, uint64_t wanted, void* stream, const Tensor* tensors, int count,
+           const Scalar* scalars, int others, Slots& slots) {
+  Key key;
   key.add(uint64_t(number) | uint64_t(backward) << 16 | uint64_t(count) << 24 | uint64_t(others) << 32);
   key.add(wanted);
   key.add(uint64_t(thread));
@@ -431,6 +284,18 @@ Tensor empty(c10::IntArrayRef dims, c10::IntArrayRef strides, at::ScalarType typ
   return at::detail::empty_strided_generic(dims, strides, allocator, device_keys, type);
 }
 
+// A dense copy.
+Tensor copy_of(const Tensor& given, bool tokens_first) {
+  const at::AutoDispatchBelowADInplaceOrView below;  // nobody differentiates or watches it
+  c10::SmallVector<int64_t, 5> strides(given.dim(), 1);
+  for (int64_t axis = given.dim() - 2; axis >= 0; --axis) strides[axis] = strides[axis + 1] * given.size(axis + 1);
+  if (tokens_first && given.dim() == 4) {
+    strides[1] = given.size(3);
+    strides[2] = given.size(1) * given.size(3);
+  }
+  return empty(given.sizes(), strides, given.scalar_type(), given).copy_(given);
+}
+
 // Allocate the outputs and launch; return 0 or the status that failed.
 int launch(Plan& plan, const Slots& slots, const Tensor* inputs, Tensor* outputs) {
   const c10::AutoGradMode without_gradients(false);
@@ -464,7 +329,7 @@ int launch(Plan& plan, const Slots& slots, const Tensor* inputs, Tensor* outputs
     const Tensor* given = place.kind == Place::output ? &outputs[place.index] : &inputs[place.index];
     if (place.kind == Place::input && plan.copied >> place.index & 1) {
       Tensor& copy = copies[place.index];
-      if (!copy.defined()) copy = given->clone(at::MemoryFormat::Contiguous);
+      if (!copy.defined()) copy = copy_of(*given, plan.tokens_first);
       given = &copy;
     }
     row.put(place.at, reinterpret_cast<uint64_t>(given->const_data_ptr()) + offset);
@@ -589,9 +454,10 @@ bool tell(Plan& plan, const Slots& slots) {
 // The plan of a call: that of its shape, otherwise that of its class.
 Found find(int number, bool backward, uint64_t wanted, const Tensor* tensors, int count, const Scalar* scalars, int others,
            Slots& slots) {
-  for (; number >= 0; number = operators[number].shared) {
+  const auto stream = stream_of(tensors, backward);
+  for (; stream && number >= 0; number = operators[number].shared) {
     slots = Slots();
-    Found found = find(key_of(number, backward, wanted, tensors, count, scalars, others, slots), slots);
+    Found found = find(key_of(number, backward, wanted, *stream, tensors, count, scalars, others, slots), slots);
     if (found) return tell(*found, slots) ? std::move(found) : Found();
   }
   return {};
@@ -747,13 +613,14 @@ std::shared_ptr<Plan> read_plan(PyObject* tuple) {
   unsigned long long address, prepared, copied;
   PyObject *limits, *outputs, *row, *parameters, *pieces, *notice, *holds;
   long long token, cost;
-  int keeps_tables;
-  if (!PyArg_ParseTuple(tuple, "KKOOOOOiKLLpOO", &address, &prepared, &limits, &outputs, &row, &parameters, &pieces,
-                        &plan->own_piece, &copied, &token, &cost, &keeps_tables, &notice, &holds))
+  int keeps_tables, tokens_first;
+  if (!PyArg_ParseTuple(tuple, "KKOOOOOiKpLLpOO", &address, &prepared, &limits, &outputs, &row, &parameters, &pieces,
+                        &plan->own_piece, &copied, &tokens_first, &token, &cost, &keeps_tables, &notice, &holds))
     throw python_error();
   plan->target = reinterpret_cast<call*>(address);
   plan->prepared = reinterpret_cast<int64_t*>(prepared);
   plan->copied = copied;
+  plan->tokens_first = tokens_first;
   plan->token = token;
   plan->cost = cost;
   plan->keeps_tables = keeps_tables;
@@ -794,9 +661,11 @@ PyObject* learn(PyObject*, PyObject* const* arguments, Py_ssize_t given) {
   Request request;
   if (!request.read(arguments + 3, given - 3, backward ? 3 : 0)) Py_RETURN_FALSE;
   std::shared_ptr<Plan> plan = read_plan(arguments[0]);
+  const auto stream = stream_of(request.tensors, backward);
+  if (!stream) Py_RETURN_FALSE;
   Slots slots;
-  const Key key =
-      key_of(request.number, backward, wanted, request.tensors, request.count, request.scalars, request.others, slots);
+  const Key key = key_of(request.number, backward, wanted, *stream, request.tensors, request.count, request.scalars,
+                         request.others, slots);
   if (!key.whole || !slots.agree || !plan->serves(slots)) Py_RETURN_FALSE;
   for (int index = 0; index < request.others; ++index)
     if (request.scalars[index].kind == Scalar::text) Py_INCREF(reinterpret_cast<PyObject*>(request.scalars[index].value));
@@ -905,6 +774,40 @@ PyObject* connect(PyObject*, PyObject* arguments) {
   END_HANDLE_TH_ERRORS
 }
 
+// What DLPack's C exchange function of torch answers, without its locks and references; -1 for what is not plain.
+int read_tensor(void* object, dl_tensor* out) noexcept {
+  try {
+    const Tensor& t = THPVariable_Unpack(static_cast<PyObject*>(object));
+    if (!t.defined() || (t.key_set() | plain_keys) != plain_keys) return -1;
+    const DLDataType type = at::getDLDataType(t);
+    *out = {t.data_ptr(), t.is_cuda() ? int32_t(kDLCUDA) : int32_t(kDLCPU), t.get_device(), int32_t(t.dim()), type.code,
+            type.bits, type.lanes, const_cast<int64_t*>(t.sizes().data()), const_cast<int64_t*>(t.strides().data()), 0};
+    return 0;
+  } catch (...) {
+    return -1;
+  }
+}
+
+// Have on its way from memory what read_tensor reads: the objects, then the tensors, then the storages. Tensors that are
+// new to a call lie far apart, and their misses would follow one after the other.
+void fetch_tensors(void* const* objects, int count) noexcept {
+  constexpr size_t kLine = 64;
+  const auto impl = [&](int index) {
+    return THPVariable_Unpack(static_cast<PyObject*>(objects[index])).unsafeGetTensorImpl();
+  };
+  for (int index = 0; index < count; ++index)
+    for (size_t at = 0; at < sizeof(at::TensorImpl); at += kLine)
+      __builtin_prefetch(reinterpret_cast<const char*>(impl(index)) + at);
+  for (int index = 0; index < count; ++index)
+    if (impl(index)->has_storage()) __builtin_prefetch(impl(index)->unsafe_storage().unsafeGetStorageImpl());
+}
+
+// reader(): the addresses of both, for fast_call.c.
+PyObject* reader(PyObject*, PyObject*) {
+  return Py_BuildValue("KK", reinterpret_cast<unsigned long long>(read_tensor),
+                       reinterpret_cast<unsigned long long>(fetch_tensors));
+}
+
 PyMethodDef methods[] = {
     {"call", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call_operator)), METH_FASTCALL, nullptr},
     {"learn", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(learn)), METH_FASTCALL, nullptr},
@@ -912,6 +815,7 @@ PyMethodDef methods[] = {
     {"used", used, METH_O, nullptr},
     {"define", define, METH_VARARGS, nullptr},
     {"connect", connect, METH_VARARGS, nullptr},
+    {"reader", reader, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..execution.buffers import use_reader
 from ..execution.class_plan import ClassPlan, Sequences
 from ..execution.executable import Executable
 from ..execution.plan_pool import shared_pool
@@ -65,8 +66,8 @@ class Recipe:
         Address of the parameters of the kernel that runs before the plan, and what of them is written.
     pieces, own_piece
         Sizes of the pieces of a workspace that is allocated for each call, and which one the plan itself uses.
-    copied
-        Inputs that are copied first.
+    copied, tokens_first
+        Inputs that are copied first, as bits; whether copies of [b, h, s, d] are [b, s, h, d] in memory.
     token
         By which it is forgotten.
     cost
@@ -94,6 +95,7 @@ class Recipe:
     pieces: tuple[Number, ...] = ()
     own_piece: int = -1
     copied: int = 0
+    tokens_first: bool = False
     cost: int = 0
     operator: int | None = None
     keeps_tables: bool = False
@@ -103,8 +105,8 @@ class Recipe:
         """Return it as ``compiled.cpp`` reads it."""
         return (
             *(self.call.address, self.prepared, self.limits, self.outputs, self.row, self.parameters),
-            *(self.pieces, self.own_piece, self.copied, self.token, self.cost, self.keeps_tables, self.notice),
-            (self.call, self.holds),
+            *(self.pieces, self.own_piece, self.copied, self.tokens_first, self.token, self.cost, self.keeps_tables),
+            *(self.notice, (self.call, self.holds)),
         )
 
 
@@ -217,6 +219,7 @@ def class_recipe(
     bounds: Bounds,
     is_exact: bool = False,
     heads_folded: int = 1,
+    copied: Sequence[str] = (),
     notice: Notice | None = None,
 ) -> Recipe:
     """Return the recipe of a plan of a class that ran with these tensors on the current stream.
@@ -231,12 +234,15 @@ def class_recipe(
         The bounds are those of the call; otherwise they are those of all calls of its class.
     heads_folded
         Heads of each sequence that are sequences of their own.
+    copied
+        Inputs that are copied first, tokens before heads; their multipliers are those of the copies.
     """
     named = dict(inputs)
     found = operator_of(named)
     operator = DENSE_CLASS if found == DENSE else found
     slots = _Slots(sequences, operator, heads_folded)
     packed = named["q"].dim() == 3
+    dense = {*copied, *(name for name, _ in outputs)}
     known, state = sources(inputs, outputs), plan.state()
     table = named["block_table"]
     tables = plan.make_tables(state.stream) if sequences.is_uniform else None
@@ -263,7 +269,7 @@ def class_recipe(
             slots.number(MAX_KV, sequences.max_kv),
         ),
         tuple(0 if named[name] is None else known[name] for name in _LENGTHS),
-        slots.multipliers(multipliers, {name: x for name, x in (*inputs, *outputs) if x is not None}, dict(outputs)),
+        slots.multipliers(multipliers, {name: x for name, x in (*inputs, *outputs) if x is not None}, dense),
         (0, 0, 0)
         if table is None
         else (known["block_table"], slots.number(ROW_STRIDE, table.stride(0)), slots.number(COLUMNS, table.shape[1])),
@@ -300,6 +306,8 @@ def class_recipe(
         parameters=tuple((at, *x) for at, x in enumerate(row) if not isinstance(x, int)),
         pieces=tuple(pieces) if any(pieces) else (),
         own_piece=len(pieces) - 1 if plan.plan.workspace_bytes else -1,
+        copied=sum(1 << at for at, (name, _) in enumerate(inputs) if name in copied),
+        tokens_first=True,
         cost=b * q * kv,
         operator=operator,
         keeps_tables=tables is not None,
@@ -336,15 +344,15 @@ class _Slots:
         """Return how many sequences, or tokens of them, the tensors' ones are."""
         return self._folded if slot in (BATCH, T_Q, T_KV) else 1
 
-    def multipliers(self, found: Mapping[str, int], named: Mapping[str, Any], outputs: Mapping[str, Any]) -> Any:
-        """Return the multipliers of a call as places."""
+    def multipliers(self, found: Mapping[str, int], named: Mapping[str, Any], dense: Collection[str]) -> Any:
+        """Return the multipliers of a call as places; those of `dense` tensors follow from their dims."""
         if not self._dense:
             return found
-        return {name: self._multiplier(name, value, named[name], name in outputs) for name, value in found.items()}
+        return {name: self._multiplier(name, value, named[name], name in dense) for name, value in found.items()}
 
-    def _multiplier(self, name: str, value: int, x: Any, is_output: bool) -> Any:
+    def _multiplier(self, name: str, value: int, x: Any, is_dense: bool) -> Any:
         rows = x.shape[2]
-        if is_output or name == "stats":
+        if is_dense or name == "stats":
             return NUMBER, 0, (0, value // rows, _rows_of(name))
         if rows == 1 and self._folded > 1:  # from head to head, which is no loose number then
             return value
@@ -443,6 +451,7 @@ class Step:
             if module.define(len(TENSORS), *bits, forward, backward, of) != operator:
                 raise OSError("it is in use already")
         shared_pool().watch(self)
+        use_reader(torch.Tensor, *module.reader())
         self._torch, self._module, self.call = torch, module, module.call
 
     def offer(

@@ -345,7 +345,7 @@ class _ByClass:
         self._written_back = [name for name in r.copied if name in written]
         self._held, self.best = self._find()
         has_lengths = any(named[name] is not None for name in ("seq_len_q", "seq_len_kv"))
-        self._is_direct = not (self._read or self._read_plainly or self._written_back) and (
+        self._is_direct = not (self._read_plainly or self._written_back or "stats" in self._read) and (
             all(named.get(name) is None for name in ("bias", "dsink")) and (r.heads_folded == 1 or not has_lengths)
         )
         self._is_direct = self._is_direct and (operator_of(named) == DENSE or _has_usual_strides(named, r))
@@ -395,7 +395,7 @@ class _ByClass:
 
     @property
     def lessons(self) -> dict[Any, int] | None:
-        """None where tensors have to be copied."""
+        """None where the compiled step cannot run them."""
         plan = self._held.plan
         found: dict[Any, int] | None = plan.lessons if self._is_direct and plan is not None else None
         return found
@@ -418,6 +418,7 @@ class _ByClass:
             bounds=self.best[1],
             is_exact=self._is_exact,
             heads_folded=self._reading.heads_folded,
+            copied=self._read,
             notice=_Notice(awaited, self.kind if self._is_adaptive else None) if is_told else None,
         )
 
@@ -448,7 +449,7 @@ def _has_usual_strides(named: Named, r: Reading) -> bool:
     return all(
         x.shape[0] > 1 or x.stride(0) == r.multipliers[name]
         for name, x in named.items()
-        if x is not None and name in r.multipliers and not (packed and name == "stats")
+        if x is not None and name in r.multipliers and name not in r.copied and not (packed and name == "stats")
     )
 
 

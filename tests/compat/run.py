@@ -42,6 +42,7 @@ class Plan:
     workers: int = 1
     sample: int = 1
     fast: bool = False
+    together: bool = False
     limit_s: float = 3600.0
     tests_commit: str = "unknown"
     our_commit: str = ""
@@ -52,8 +53,9 @@ def run_files(plan: Plan, console: Console) -> None:
     environment = _environment(plan)
     rows: list[dict[str, Any]] = []
     about: dict[str, Any] = {}
-    small = tuple(name for name in plan.files if name not in LARGE)
-    for group in (small, *((name,) for name in plan.files if name in LARGE)):
+    alone = () if plan.together else tuple(name for name in plan.files if name in LARGE)
+    small = tuple(name for name in plan.files if name not in alone)
+    for group in (small, *((name,) for name in alone)):
         if not group:
             continue
         ending = _run_group(plan, group, environment)

@@ -32,6 +32,9 @@ FILES = (
     "test_block_scale_quantize_dynamic_shape.py",
     "test_low_precision_matmul.py",
     "test_sdpa_mxfp8.py",
+    "test_oss_rope.py",
+    "test_yarn_rope.py",
+    "test_norm_fuzzer.py",
     "test_conv_fuzzer.py",
     "test_matmul_fuzzer.py",
     "test_mhas_v2.py",
@@ -39,4 +42,4 @@ FILES = (
 )
 
 # Each of these gets a pytest of its own; the others share one, since starting costs more than their tests.
-LARGE = ("test_conv_fuzzer.py", "test_matmul_fuzzer.py", "test_mhas_v2.py", "test_mhas.py")
+LARGE = ("test_norm_fuzzer.py", "test_conv_fuzzer.py", "test_matmul_fuzzer.py", "test_mhas_v2.py", "test_mhas.py")

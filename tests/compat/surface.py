@@ -27,7 +27,7 @@ CLASSES = ("pygraph", "Tensor", "tensor", "Node", "Handle", "DeviceInfo", "Graph
            "device_properties", "knob")  # fmt: skip
 HIDDEN = {"device_properties": "device_properties", "kernel_cache": "kernel_cache", "knob": "knob"}
 MODULES = ("collect_env", "datatypes", "engines", "experimental", "experimental.ops", "graph_types", "nodes", "ops",
-           "torch", "wrapper")  # fmt: skip
+           "torch", "wrapper", "yarn")  # fmt: skip
 KERNELS = "a kernel of cudnn-frontend's own, not of cuDNN's backend"
 #: Why a name or a parameter is another one here: by ``class.member``, ``class.member(parameter)``, or a name.
 REASONS = {

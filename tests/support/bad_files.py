@@ -121,6 +121,14 @@ _ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "repro": (("GRAPH", "--target", "sm80"), ("good.json", "--target", "TARGET"), ("good.json", "--output", "FILE")),
     "log": (("FILE",), ("folder.json", "--format", "json"), ("GRAPH", "--format", "json"), ("GRAPH",)),
+    "why": (
+        ("--target", "TARGET", "good.json"),
+        ("--format", "FILE", "good.json"),
+        ("--budget", "FILE", "good.json"),
+        ("--output", "nowhere/why.txt", "good.json"),
+        ("-m",),
+        (),
+    ),
     "lint": (("GRAPH",), ("FILE",)),
     "whatif": (("GRAPH", "--format", "json"), ("good.json", "--target", "TARGET"), ("good.json", "--budget", "FILE")),
     "matrix": (

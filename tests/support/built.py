@@ -33,8 +33,10 @@ from cudnn_backend_py.plans.refusals import furthest_reason, read_refusals
 
 __all__ = [
     "AGREES",
+    "BLOCKS",
     "BUILT",
     "FRONTEND",
+    "IN_PARTS",
     "KINDS",
     "PAGE",
     "REFUSED",
@@ -85,6 +87,15 @@ FRONTEND: dict[DescriptorType, tuple[str, ...]] = {
     D.OPERATION_MOE_GROUPED_MATMUL: ("moe_grouped_matmul",),
     D.OPERATION_MOE_GROUPED_MATMUL_BWD: ("moe_grouped_matmul_bwd",),
 }
+# Engine configs of cuDNN 9.28 on a described b200, in modes A and FALLBACK, and their engines.
+BLOCKS: dict[str, tuple[int, tuple[int, ...]]] = {
+    "MXFP8 matmul": (7, (9,)),
+    "NVFP4 matmul": (7, (9,)),
+    "MXFP8 matmul, quantized": (7, (9,)),
+    "NVFP4 matmul, quantized": (7, (9,)),
+    "RMS norm, quantized in plain order": (3, (1, 4)),
+}
+IN_PARTS = {D.OPERATION_SDPA_BWD}  # what `frontend` writes out as other operations
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -566,7 +577,7 @@ def _pages(g: GraphBuilder) -> None:
 def _rope(g: GraphBuilder) -> None:
     q, k, v = (g.tensor(name, HEADS, strides=(4 * 128 * 64, 64, 4 * 64, 1)) for name in "qkv")
     angles = g.tensor("angles", (128, 1, 1, 64), T.FLOAT)
-    turned = (g.rope_forward(item, angles, data_type=T.BFLOAT16) for item in (q, k))
+    turned = (g.rope_forward(item, angles, strides=item.strides, data_type=T.BFLOAT16, **OUT) for item in (q, k))
     g.sdpa_forward(*turned, v, scale=0.125, **OUT)
 
 
@@ -574,8 +585,8 @@ def _rope(g: GraphBuilder) -> None:
 def _rope_backward(g: GraphBuilder) -> None:
     layout = {"strides": (4 * 128 * 64, 64, 4 * 64, 1)}
     q, k, v, o, do = (g.tensor(name, HEADS, **layout) for name in ("q", "k", "v", "o", "do"))  # type: ignore[arg-type]
-    stats, inside = g.tensor("stats", (2, 4, 128, 1), T.FLOAT), {"virtual": True}
-    made = g.sdpa_backward(q, k, v, o, do, stats, scale=0.125, dq=inside, dk=inside)
+    stats = g.tensor("stats", (2, 4, 128, 1), T.FLOAT)
+    made = g.sdpa_backward(q, k, v, o, do, stats, scale=0.125)  # all in memory: engines write dQ and dK there first
     angles = g.tensor("angles", (128, 1, 1, 64), T.FLOAT)
     for gradient in (made.dq, made.dk):
         g.rope_backward(gradient, angles, **OUT)
@@ -611,7 +622,8 @@ def _gradients(
     rows, total = (
         g.tensor(name, (*HEADS[:3], size), T.FLOAT, scratch=True) for name, size in (("rows", 1), ("sum", 64))
     )
-    g.reduction(ReduceTensorOp.ADD, g.pointwise(P.MUL, do, o), rows.dims, out=rows)
+    sums = g.reduction(ReduceTensorOp.ADD, g.pointwise(P.MUL, do, o), rows.dims)
+    g.pointwise(P.MUL, sums, g.scalar(1.0), out=rows)  # without a factor cuDNN leaves the rows unwritten
     ds = g.pointwise(P.MUL, g.pointwise(P.SUB, g.matmul(do, values), rows), p)
     if band:
         g.contract_band_matrix(
@@ -754,7 +766,7 @@ def kinds_table() -> str:
         f"{len(KINDS)} kinds: {len(found)} with a method, {len(INTERPRETED)} interpreted, {len(KINDS)} in JSON and the",
         f"log, {len(FRONTEND)} under a name of cudnn-frontend, {len(supported)} supported, {len(ran)} run on a GPU.",
         "",
-        f"| operation | builder | interpreter | JSON | log | cudnn-frontend | supported | {' | '.join(records)} |",
+        f"| operation | builder | interpreter | JSON | log | {' | '.join(('cudnn-frontend', 'supported', *records))} |",
         "|---" * (7 + len(records)) + "|",
     ]
     for kind in sorted(KINDS):
@@ -766,7 +778,8 @@ def kinds_table() -> str:
             f"{runs}, but for {_REFUSES[kind]}" if kind in _REFUSES else runs,
             "yes",
             "yes",
-            ", ".join(f"`{name}`" for name in FRONTEND.get(kind, ())) or "no name there",
+            (", ".join(f"`{name}`" for name in FRONTEND.get(kind, ())) or "no name there")
+            + (", in parts" if kind in IN_PARTS else ""),
             _cell(kind),
             *(_ran(kind, graphs) for graphs in records.values()),
         )
@@ -778,13 +791,22 @@ def graphs_table() -> str:
     """Return the table of the graphs that were asked about."""
     records = read_records()
     lines = [
-        f"| graph | operation | supported | refused with | {' | '.join(records)} |",
+        f"| graph | operation | {' | '.join(('supported', 'refused with', *records))} |",
         "|---" * (4 + len(records)) + "|",
     ]
     for name, case in BUILT.items():
         kind, words = case.kind.name.removeprefix("OPERATION_"), case.refused and f"`{case.refused}`"
         ran = (_errors(graphs[name]) for graphs in records.values())
         lines.append(f"| {' | '.join((name, kind, ', '.join(case.supported) or 'none', words, *ran))} |")
+    return "\n".join(lines)
+
+
+def blocks_table() -> str:
+    """Return the table of graphs with blocks of scales."""
+    lines = ["| graph | interpreter | engine configs on b200 | plan | numerics |", "|---" * 5 + "|"]
+    for name, (count, engines) in BLOCKS.items():
+        many = f"{count} of engine{'s' if len(engines) > 1 else ''} {', '.join(map(str, engines))}"
+        lines.append(f"| {name} | yes | {many} | compiled | not run: no GPU from sm_100 on was at hand |")
     return "\n".join(lines)
 
 
@@ -797,7 +819,7 @@ def _errors(found: Mapping[str, Any]) -> str:
 def operations_page() -> str:
     """Return docs/operations.md with both tables as they are to be."""
     page = PAGE.read_text(encoding="utf-8")
-    for mark, table in (("kinds", kinds_table()), ("graphs", graphs_table())):
+    for mark, table in (("kinds", kinds_table()), ("graphs", graphs_table()), ("blocks", blocks_table())):
         start, end = f"<!-- {mark} -->\n", f"\n<!-- end of {mark} -->"
         before, _, rest = page.partition(start)
         page = f"{before}{start}{table}{end}{rest.partition(end)[2]}"

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cudnn_backend_py import DescriptorType, Graph
+from cudnn_backend_py.generated.operations import DEFAULTS
 from cudnn_backend_py.graph import Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor
 
 __all__ = [
@@ -38,10 +39,18 @@ _PORTS = {
     "mOverride": "m_override",
     "nOverride": "n_override",
     "kOverride": "k_override",
+    "InRunningMean": "input_running_mean",
+    "InRunningVar": "input_running_var",
+    "OutRunningMean": "output_running_mean",
+    "OutRunningVar": "output_running_var",
 }
 _INSIDE = "in the sub-graph of"
 _VIEW_ONLY = "CUDNN_RESHAPE_VIEW_ONLY"  # what a reshape is if nothing is said, logged since 9.22
 _UIDS = ("subgraph_input_uid", "subgraph_output_uid")
+_NAMED = (
+    *("alpha", "beta", "mode", "phase", "comparison_mode", "dropout_probability", "output_scale", "rope_dim"),
+    *("math_prec", "top_k"),
+)
 _SPATIAL = {"pre_paddings": "pad", "filter_strides": "stride", "dilations": "dilation"}
 
 
@@ -99,8 +108,9 @@ def _meant_parameters(op: Op) -> dict[str, Any]:
     if isinstance(op, Pointwise):
         return _pointwise_parameters(op)
     assert isinstance(op, Operation)
-    named = ("alpha", "beta", "mode", "phase", "comparison_mode", "dropout_probability")
-    found = {_RENAMED.get(name, name): _plain(value) for name, value in op.fields.items() if name in named}
+    found = {_RENAMED.get(name, name): _plain(value) for name, value in op.fields.items() if name in _NAMED}
+    if op.kind in (DescriptorType.OPERATION_ROPE_FWD, DescriptorType.OPERATION_ROPE_BWD):
+        found = {**DEFAULTS[op.kind], "rope_dim": op.fields["freqs"].dims[-1], **found}
     if op.kind is DescriptorType.OPERATION_RESHAPE:
         found.setdefault("mode", _VIEW_ONLY)
     rng = op.fields.get("rng")
@@ -189,6 +199,8 @@ def _logged_tensor(record: Mapping[str, Any]) -> Item:
 
 _RENAMED = {
     "mathPrec": "compute type",
+    "math_prec": "compute type",
+    "topK": "top_k",
     "pointwiseMode": "mode",
     "reductionOp": "operator",
     "isDeterministic": "deterministic",

@@ -11,6 +11,7 @@ import argparse
 import random
 import time
 from collections.abc import Mapping
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -29,24 +30,24 @@ __all__ = ["ACCEPTED", "add_options", "classes_of", "new_shapes", "run"]
 
 HEADS, HEAD_DIM = 2, 64
 BATCHES, LENGTHS = 64, 2048
-BATCHES_BACKWARD = 16  # the classes of both passes are to find room in the pool
 CHECKPOINTS = 20
 COMPARED = 200  # more shapes, at most: as many as a tenth of the others
+PASSES = ("first_call_ms", "first_backward_ms")
 SLOWEST = 5  # calls that are told one by one
 FLAT_BYTES = 8 << 20  # growth after the first tenth that is none
 OF_TORCH = 1000  # calls of torch's that are timed
 _PATIENCE_S = 120.0  # for all plans
 
 
-def new_shapes(count: int, seed: int = 0, batches: int = BATCHES) -> list[tuple[int, int]]:
+def new_shapes(count: int, seed: int = 0) -> list[tuple[int, int]]:
     """Return `count` different pairs of batch and length, fewer if there are not so many."""
-    every = list(product(range(1, batches + 1), range(1, LENGTHS + 1)))
+    every = list(product(range(1, BATCHES + 1), range(1, LENGTHS + 1)))
     return random.Random(seed).sample(every, min(count, len(every)))
 
 
-def classes_of(batches: int = BATCHES) -> list[tuple[int, int]]:
+def classes_of() -> list[tuple[int, int]]:
     """Return the batches and lengths that classes of such shapes are built for, the largest one first."""
-    sequences = {grow(batch, 1, 1).batch for batch in range(1, batches + 1)}
+    sequences = {grow(batch, 1, 1).batch for batch in range(1, BATCHES + 1)}
     lengths = {grow(1, seq, seq).q for seq in range(1, LENGTHS + 1)}
     return sorted(product(sequences, lengths), reverse=True)
 
@@ -58,8 +59,7 @@ class _Calls:
         import torch
 
         self.shapes, self.backward = shapes, backward
-        self.batches = BATCHES_BACKWARD if backward else BATCHES
-        size = self.batches * LENGTHS * HEADS * HEAD_DIM
+        size = BATCHES * LENGTHS * HEADS * HEAD_DIM
         self.memory = [torch.randn(size, device="cuda").to(torch.half) for _ in range(4)]
 
     def tensors(self, batch: int, seq: int) -> list[Any]:
@@ -72,19 +72,22 @@ class _Calls:
                 x.requires_grad_(True)
         return made
 
-    def __call__(self, batch: int, seq: int) -> tuple[float, Any]:
-        """Make a call and return its host time in milliseconds, and what it returned."""
+    def __call__(self, batch: int, seq: int) -> tuple[tuple[float, ...], Any]:
+        """Make a call and return the host time of each pass in milliseconds, and what it returned."""
         import torch
 
         q, k, v, d_o = self.tensors(batch, seq)
         start = time.perf_counter_ns()
         made = torch_ops.attention(q, k, v, causal=True, shapes=self.shapes)
+        times = [time.perf_counter_ns() - start]
         if self.backward:
+            start = time.perf_counter_ns()
             made = torch.autograd.grad(made, (q, k, v), d_o)
-        return (time.perf_counter_ns() - start) / 1e6, made
+            times.append(time.perf_counter_ns() - start)
+        return tuple(spent / 1e6 for spent in times), made
 
     def of_torch(self, batch: int, seq: int) -> tuple[float, float]:
-        """Return the host time of torch's own attention by flash, and of an output's memory, in milliseconds."""
+        """Return the host time of torch's own attention by flash, both passes, and of an output's memory, in ms."""
         import torch
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -128,11 +131,16 @@ def _largest_error(record: Mapping[str, Any]) -> float | None:
     return 1000 * float(record["largest_relative_error"]) if record["compared"] else None
 
 
+def _first(record: Mapping[str, Any], what: str, name: str) -> float | None:
+    return float(record[name][what]) if name in record else None
+
+
 ACCEPTED = (
-    Accepted(
-        "host time of the first call of a shape, median, ms", 0.15, lambda record: record["first_call_ms"]["median"]
+    *(
+        Accepted(f"host time of {words} of a shape, {what}, ms", limit, partial(_first, what=what, name=name))
+        for words, name in zip(("the first call", "the first backward pass"), PASSES, strict=True)
+        for what, limit in (("median", 0.15), ("p99", 1.0))
     ),
-    Accepted("host time of the first call of a shape, p99, ms", 1.0, lambda record: record["first_call_ms"]["p99"]),
     Accepted("host memory after the first tenth, bytes more", FLAT_BYTES, lambda r: _growth(r, "resident_bytes")),
     Accepted("GPU memory after the first tenth, bytes more", FLAT_BYTES, lambda r: _growth(r, "gpu_bytes")),
     Accepted("largest relative error of calls compared, thousandths", 10.0, _largest_error),
@@ -152,7 +160,7 @@ def _build_classes(calls: _Calls) -> None:
     import torch
 
     for _ in range(4):  # only so many plans wait for the thread that builds them, and a class is taught when it runs
-        for batch, seq in classes_of(calls.batches):
+        for batch, seq in classes_of():
             calls(batch, seq)
             torch.cuda.synchronize()
         shared_pool().wait(_PATIENCE_S)
@@ -173,11 +181,11 @@ def run(options: argparse.Namespace) -> None:
     begin = time.perf_counter()
     _build_classes(calls)
     built_s = round(time.perf_counter() - begin, 1)
-    shapes = new_shapes(options.shapes + COMPARED, batches=calls.batches)
+    shapes = new_shapes(options.shapes + COMPARED)
     others = shapes[len(shapes) - min(COMPARED, len(shapes) // 10) :]
     shapes = shapes[: len(shapes) - len(others)][: options.shapes]
     begin = time.perf_counter()
-    spent, points = np.zeros(len(shapes)), []
+    spent, points = np.zeros((len(shapes), 1 + options.backward)), []
     done, step = 0, max(1, len(shapes) // CHECKPOINTS)
     for done, shape in enumerate(shapes, 1):
         spent[done - 1] = calls(*shape)[0]
@@ -187,7 +195,8 @@ def run(options: argparse.Namespace) -> None:
             torch.cuda.synchronize()
             torch.cuda.empty_cache()
             free, total = torch.cuda.mem_get_info()
-            points.append({"shapes": done, "gpu_bytes": total - free, **in_use()})
+            mine = torch.cuda.memory_reserved()  # what other processes take of the GPU is none of it
+            points.append({"shapes": done, "gpu_bytes": total - free, "torch_bytes": mine, **in_use()})
         if time.perf_counter() - begin > options.limit:
             break
     torch.cuda.synchronize()
@@ -204,10 +213,10 @@ def run(options: argparse.Namespace) -> None:
         "classes_built_s": built_s,
         "shapes": done,
         "seconds": seconds,
-        "first_call_ms": _spread(spent),
+        **{name: _spread(times) for name, times in zip(PASSES, spent.T, strict=False)},
         "slowest": [
-            {"number": int(at) + 1, "shape": shapes[at], "ms": round(float(spent[at]), 3)}
-            for at in np.argsort(-spent)[:SLOWEST]
+            {"number": int(at) + 1, "shape": shapes[at], "ms": spent[at].round(3).tolist()}
+            for at in np.argsort(-spent.sum(1))[:SLOWEST]
         ],
         "torch_flash_ms": _spread(of_torch[:, 0]),
         "torch_empty_ms": _spread(of_torch[:, 1]),

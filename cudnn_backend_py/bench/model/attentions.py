@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,10 +13,16 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from ... import torch_ops
 from ...execution.any_shape import Shapes
-from ..contenders import Frontend, open_frontend, torch_varlen
+from ...generated.enums import DataType
+from ...graph.attention import Attention as Problem
+from ..contenders import open_frontend, torch_varlen
+from ..frontend_graph import build, build_ragged
 from ..shapes import Shape
 
 __all__ = ["MAKERS", "Attention", "Cache", "NotOffered", "make_attention"]
+
+
+_BF16 = DataType.BFLOAT16
 
 
 class NotOffered(Exception):
@@ -221,44 +228,114 @@ def _backend(name: str) -> AbstractContextManager[None]:
 
 
 class CudnnFrontend(Attention):
-    """cudnn-frontend: a graph for each shape, kept; as a program that calls it from autograd would."""
+    """cudnn-frontend, as a program that calls it from autograd would: a graph for each shape of dense tensors.
+
+    Of packed tokens a graph for bounds, which are powers of two: lengths and offsets are data there.
+    """
 
     name = "cudnn-frontend"
+    _ones: Any = None  # lengths of queries that decode
 
     def __init__(self, folder: str | None = None) -> None:
         frontend, said = open_frontend(folder)
         if frontend is None:
             raise NotOffered(said)
-        self._graphs = _FrontendGraphs(frontend)
+        self._frontend = frontend
+        self._made: dict[Any, Any] = {}
+        self._numbers: tuple[Any, dict[str, Any]] = None, {}  # of a batch, which all layers share
+
+    def packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
+        tokens, h, d = q.shape
+        batch, s, total = (1 << (size - 1).bit_length() for size in (len(cu) - 1, longest, tokens))
+        if self._numbers[0] is not cu:
+            self._numbers = cu, _ragged_numbers(cu, batch, h, d)
+        numbers = self._numbers[1]
+
+        def run(direction: Any, buffers: dict[str, Any]) -> None:
+            self._run((direction, batch, s, total, h, d), partial(_ragged, direction), buffers | numbers)
+
+        stats = torch.empty(tokens, h, device=q.device)
+        return _FrontendFunction.apply(run, stats, q.contiguous(), k.contiguous(), v.contiguous())
 
     def padded(self, q: Any, k: Any, v: Any) -> Any:
-        return _FrontendFunction.apply(self._graphs, q.contiguous(), k.contiguous(), v.contiguous())
+        b, s, h, d = q.shape
 
+        def run(direction: Any, buffers: dict[str, Any]) -> None:
+            self._run((direction, b, s, h, d), partial(_dense, direction), buffers)
 
-class _FrontendGraphs:
-    def __init__(self, frontend: Frontend) -> None:
-        self.frontend = frontend
-        self._made: dict[Any, Any] = {}
+        stats = torch.empty(b, h, s, 1, device=q.device)
+        return _FrontendFunction.apply(run, stats, q.contiguous(), k.contiguous(), v.contiguous())
 
-    def run(self, direction: Any, buffers: dict[str, Any]) -> None:
-        """Run the graph of a direction on [b, s, h, d] tensors; statistics are [b, h, s, 1]."""
-        b, s, h, d = buffers["q"].shape
-        key = direction, b, s, h, d
+    def cached(self, q: Any, layer: int, cache: Cache) -> Any:
+        b, h, d = q.shape
+        if self._ones is None:
+            self._ones = torch.ones_like(cache.lengths)
+        o, cudnn = torch.empty_like(q), self._frontend.cudnn
+        numbers = {
+            "seq_len_q": self._ones,
+            "seq_len_kv": cache.lengths,
+            **{f"page_table_{name}": cache.table for name in "kv"},
+        }
+        cudnn.set_stream(handle=self._frontend.handle, stream=torch.cuda.current_stream().cuda_stream)
+        buffers = {"q": q.contiguous(), "k": cache.k[layer], "v": cache.v[layer], "o": o, **numbers}
+        self._run((b, h, d, cache.most, cache.page, len(cache.k[layer]) // cache.page), _paged, buffers)
+        return o
+
+    def _run(self, key: tuple[Any, ...], make: Callable[..., Any], buffers: dict[str, Any]) -> None:
         if key not in self._made:
-            graph, tensors = self.frontend.build(Shape(b, h, s, d, causal=True, bf16=True), direction)
-            self._made[key] = graph, self.frontend.call(graph, tensors)
+            graph, tensors = make(self._frontend.cudnn, self._frontend.handle, key)
+            self._made[key] = graph, self._frontend.call(graph, tensors)
         graph, arguments = self._made[key]
         graph.execute(*arguments(buffers))
 
 
+def _dense(direction: Any, cudnn: Any, handle: Any, key: tuple[Any, ...]) -> Any:
+    _, b, s, h, d = key
+    return build(cudnn, handle, Shape(b, h, s, d, causal=True, bf16=True), direction)
+
+
+def _ragged(direction: Any, cudnn: Any, handle: Any, key: tuple[Any, ...]) -> Any:
+    _, b, s, total, h, d = key
+    is_forward = direction == "forward"
+    problem = Problem(
+        batch=b,
+        heads=h,
+        seq_q=s,
+        head_dim=d,
+        data_type=_BF16,
+        causal=True,
+        padding=True,
+        ragged=True,
+        ragged_stats=True,
+        stats=is_forward,
+        max_total_seq_q=None if is_forward else total,
+        max_total_seq_kv=None if is_forward else total,
+    )
+    return build_ragged(cudnn, handle, problem, direction)
+
+
+def _paged(cudnn: Any, handle: Any, key: tuple[Any, ...]) -> Any:
+    b, h, d, most, page, pages = key
+    size = {"batch": b, "heads": h, "seq_q": 1, "head_dim": d, "data_type": _BF16, "padding": True}
+    problem = Problem(**size, seq_kv=most, page_size=page, pages_k=pages, pages_v=pages)
+    return build_ragged(cudnn, handle, problem)
+
+
+def _ragged_numbers(cu: Any, batch: int, heads: int, head_dim: int) -> dict[str, Any]:
+    """Return lengths and offsets, with sequences of no tokens up to the bound."""
+    ends = torch.cat([cu, cu[-1:].expand(batch + 1 - len(cu))])
+    lengths, tokens = ends.diff(), ends * (heads * head_dim)
+    numbers = {f"ragged_{name}": tokens for name in ("q", "k", "v", "o")}
+    return numbers | {"ragged_stats": ends * heads, "seq_len_q": lengths, "seq_len_kv": lengths}
+
+
 class _FrontendFunction(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
-    def forward(ctx: Any, graphs: _FrontendGraphs, q: Any, k: Any, v: Any) -> Any:
-        b, s, h, _ = q.shape
-        o, stats = torch.empty_like(q), torch.empty(b, h, s, 1, device=q.device)
-        graphs.run("forward", {"q": q, "k": k, "v": v, "o": o, "stats": stats})
+    def forward(ctx: Any, run: Callable[[Any, dict[str, Any]], None], stats: Any, q: Any, k: Any, v: Any) -> Any:
+        o = torch.empty_like(q)
+        run("forward", {"q": q, "k": k, "v": v, "o": o, "stats": stats})
         ctx.save_for_backward(q, k, v, o, stats)
-        ctx.graphs = graphs
+        ctx.run = run
         return o
 
     @staticmethod
@@ -266,8 +343,8 @@ class _FrontendFunction(torch.autograd.Function):  # type: ignore[misc]
         q, k, v, o, stats = ctx.saved_tensors
         made = {"dq": torch.empty_like(q), "dk": torch.empty_like(k), "dv": torch.empty_like(v)}
         given = {"q": q, "k": k, "v": v, "o": o, "stats": stats, "do": d_o.contiguous()}
-        ctx.graphs.run("backward", given | made)
-        return None, *made.values()
+        ctx.run("backward", given | made)
+        return None, None, *made.values()
 
 
 MAKERS: dict[str, Callable[[], Attention]] = {

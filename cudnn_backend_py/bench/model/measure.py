@@ -24,12 +24,12 @@ WAYS = ("packed", "padded")  # to train; packed sequences are served as well
 class Effort:
     """How much is measured.
 
-    Sixty-four steps of the first epoch: each has a length of its own, so that this many new shapes are met. Thirty-two
-    of the others, as medians of steps do not change by more than 2 % beyond.
+    The first epoch has a length of its own in each step: what builds a plan for each is stopped after five seconds, by
+    when its steps take what they take ever after. Thirty-two steps of the others, whose medians change little beyond.
     """
 
     sizes: Sizes = field(default_factory=Sizes)
-    steps: int = 64  # of the first epoch
+    steps: int = 96  # of the first epoch
     tokens: int = 16384  # of a packed batch
     rows: int = 8  # of a padded batch
     most_packed: int = 4096
@@ -37,9 +37,9 @@ class Effort:
     requests: int = 64
     most_prompt: int = 1024
     decoded: int = 64
-    limit_s: float = 14.0  # of the first epoch: what is slow is not waited for
+    limit_s: float = 5.0  # of the first epoch: what is slow is not waited for
     later: int = 32  # steps of the later epochs
-    later_limit_s: float = 2.0
+    later_limit_s: float = 1.5
     is_contiguous: bool = False  # q, k and v are copied out of the one tensor they are made in
 
 

@@ -33,7 +33,7 @@ from ..contenders import load_operators
 from ..judge import Accepted, judge, verdict_lines
 from ..tables import draw_bars
 
-__all__ = ["ACCEPTED", "add_options", "model_table", "run"]
+__all__ = ["ACCEPTED", "add_options", "draw_model", "model_table", "run"]
 
 WAYS = ("packed", "padded")
 # Makers, in the order they are measured, and the ways they train; the last two only where they are asked for.
@@ -42,7 +42,7 @@ MAKERS: dict[str, tuple[str, ...]] = {
     "ours, adaptive": WAYS,
     "torch cudnn": WAYS,
     "ours, any": ("padded",),  # of packed tokens there is one plan anyway
-    "cudnn-frontend": ("padded",),
+    "cudnn-frontend": WAYS,
     "torch cudnn, nested": ("packed",),
     "ours, exact": WAYS,
     "torch plain": WAYS,
@@ -175,7 +175,7 @@ def _cell(record: Figures, maker: str, way: str, epoch: str, what: str) -> str:
     return f"{value:.2f}" + (f" ({found['tokens_per_second']:,})" if what == "step" else "")
 
 
-def _draw(record: Figures, path: Path) -> None:
+def draw_model(record: Figures, path: Path) -> None:
     """Write a picture: tokens per second of each way to train and serve."""
     groups = {}
     for way in WAYS:
@@ -227,7 +227,7 @@ class _Process:
     """
 
     def __init__(self, maker: str, way: str, options: argparse.Namespace, folder: Path) -> None:
-        self.way, self._last = way, ""
+        self.way, self._last, self._is_late = way, "", False
         plans = folder / f"{maker} {way}".replace(" ", "-").replace(",", "")
         plans.mkdir(mode=0o700)
         self._errors = plans.with_suffix(".txt")
@@ -257,8 +257,12 @@ class _Process:
             self._last = self._read_until("{", limit_s)
         elif self._last == READY:
             return {self.way: {"not measured": "there was no time left"}}
+        if self._last.startswith("{"):  # nothing is left to do but to give memory back, which takes seconds
+            self.process.kill()
         code = self.process.wait()
-        if code or not self._last.startswith("{"):
+        if self._is_late:
+            return {self.way: {"not measured": f"it took too long and was ended, its last line: {self._last!r}"}}
+        if not self._last.startswith("{"):
             said = self._errors.read_text().strip().splitlines()
             return {self.way: {"not measured": f"the process ended with {code}: {said[-1] if said else ''}"}}
         found: dict[str, Any] = json.loads(self._last)
@@ -268,7 +272,12 @@ class _Process:
         """Return the line that begins so, or the last one of a process that ended."""
         answers = self.process.stdout
         assert answers is not None
-        timer = threading.Timer(max(0.0, limit_s), self.process.kill)
+
+        def end() -> None:
+            self._is_late = True
+            self.process.kill()
+
+        timer = threading.Timer(max(0.0, limit_s), end)
         timer.start()
         line = last = ""
         for line in iter(answers.readline, ""):
@@ -348,4 +357,4 @@ def run(options: argparse.Namespace) -> None:
     if options.output is None:
         print(text)
     if options.plot is not None:
-        _draw(record, options.plot)
+        draw_model(record, options.plot)

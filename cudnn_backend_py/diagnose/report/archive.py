@@ -273,8 +273,12 @@ def _pack(files: Mapping[str, str], archive: Path) -> None:
     members = [(f"{_file_name(folder)}/{name}", files[name].encode()) for name in sorted(files)]
     data = _zip(members) if archive.suffix == ".zip" else _tar(members)
     staged = archive.with_name(f".{archive.name}.{os.getpid()}")
-    staged.write_bytes(data)
-    staged.replace(archive)
+    try:
+        staged.write_bytes(data)
+        staged.replace(archive)
+    except BaseException:  # a full disk, Ctrl-C: nothing half written stays
+        staged.unlink(missing_ok=True)
+        raise
 
 
 def _tar(members: list[tuple[str, bytes]]) -> bytes:

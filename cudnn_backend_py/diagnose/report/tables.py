@@ -17,10 +17,11 @@ from ..remedies import Remedy
 from ..surveys.baseline import Checked
 from ..surveys.matrix import DEFAULT, Cell, Matrix
 from ..surveys.since import Since
+from ..surveys.upgrade import SPEED_LIMIT, Difference, Effect, Upgrade
 from ..verdict import Verdict
-from .text import line
+from .text import line, lines
 
-__all__ = ["render_check", "render_matrix", "render_remedies", "render_since", "table_text"]
+__all__ = ["render_check", "render_matrix", "render_remedies", "render_since", "render_upgrade", "table_text"]
 
 _STYLE = {"S": "green", "-": "red", "?": "yellow", "!": "bold magenta"}
 _MEANING = {"S": "supported", "-": "not supported", "?": "could not be judged", "!": "cuDNN crashed or hung"}
@@ -95,8 +96,8 @@ def render_remedies(verdict: Verdict, graph: Graph, remedies: Sequence[Remedy]) 
         parts.append(line(f"cause: {verdict.cause.headline}"))
         if verdict.cause.code == ENGINES_ABSENT:
             parts.append(line(f"what to do: {verdict.cause.remedy}"))
-    for label, lines in (("known fault", verdict.hazards), ("remark", verdict.remarks)):
-        parts += [Text.assemble((f"{label}: ", "bold yellow"), line(one)) for one in lines]
+    for label, said in (("known fault", verdict.hazards), ("remark", verdict.remarks)):
+        parts += [Text.assemble((f"{label}: ", "bold yellow"), line(one)) for one in said]
     if verdict.supported:
         parts.append(line(_no_need(verdict)))
     elif not remedies:
@@ -173,6 +174,53 @@ def render_check(checked: Sequence[Checked]) -> Group:
     for one in changed:
         table.add_row(*map(line, (one.name, one.target, one.version)), line(one.why, _STYLE[one.cell.letter]))
     return Group(table, Text(counts, "red"))
+
+
+def render_upgrade(found: Upgrade) -> Group:
+    """Return what changed for each graph, and a line of counts."""
+    parts: list[RenderableType] = []
+    for one in found.changes:
+        if one.effect is Effect.UNCHANGED:
+            continue
+        style = "red" if one.worse else _EFFECTS[one.effect]
+        parts.append(Text.assemble(line(f"{one.graph} on {one.target}: "), (one.effect.value, style)))
+        if one.effect is Effect.NOT_JUDGED:
+            parts += [
+                lines(f"{verdict.cudnn}: {verdict.outcome.value}{_why(verdict)}", 4) for verdict in (one.old, one.new)
+            ]
+        for item in one.differences:
+            parts += [line(f"  {item.what}"), *_difference(item)]
+        if one.same_code:
+            parts.append(line("  the compiled code of the first plan is the same", "dim"))
+        if (times := one.times) is not None and not {"time", "numbers"} & {item.what for item in one.differences}:
+            parts.append(line(f"  run by both: {times.old_state}, {times.old_us} us -> {times.new_us} us", "dim"))
+    counts = ", ".join(f"{count} {kind.value}" for kind, count in found.counts.items() if count)
+    style = "green" if found.exit_code == 0 else "red" if found.exit_code == 1 else "yellow"
+    parts.append(line(f"cuDNN {found.old} -> {found.new}: {len(found.changes)} asked, {counts}", style))
+    if not found.timed:
+        parts.append(lines(SPEED_LIMIT, 0, "dim"))
+    return Group(*parts)
+
+
+_EFFECTS = {Effect.CHANGED: "yellow", Effect.CODE_NOT_TOLD: "dim", Effect.NOT_JUDGED: "magenta"}
+
+
+def _why(verdict: Verdict) -> str:
+    return f": {verdict.cause.headline}" if verdict.cause is not None else ""
+
+
+def _difference(item: Difference) -> list[Text]:
+    """Return the former and the new value; of lists only what is not in the other, where that is not all."""
+    if item.what not in ("configs", "faults"):
+        return [lines(f"- {item.old}", 4, "red"), lines(f"+ {item.new}", 4, "green")]
+    old, new = item.old.split(", "), item.new.split(", ")
+    if set(old) == set(new):
+        return [lines(f"the same {len(old)} in another order, first {new[0]}", 4)]
+    told = (
+        ("-", "red", [one for one in old if one not in new]),
+        ("+", "green", [one for one in new if one not in old]),
+    )
+    return [lines(f"{sign} {', '.join(some)}", 4, style) for sign, style, some in told if some]
 
 
 def table_text(rendered: RenderableType, width: int = 160) -> str:

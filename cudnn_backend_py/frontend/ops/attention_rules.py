@@ -164,16 +164,21 @@ def is_unified(request: Request, context: Context) -> bool:
     """Return whether the node becomes the one SDPA operation: if asked for, or if AUTO finds it able."""
     if request.backward:
         return False
-    only_unified = request.has("cu_seq_len_q", "cu_seq_len_kv") or request.is_multiplied
-    if request.kind != "half" and not only_unified:
-        return request.implementation == attention_implementation.UNIFIED
     if request.implementation == attention_implementation.AUTO:
         return unified_lacks(request, context) is None
     return request.implementation == attention_implementation.UNIFIED
 
 
+def is_wide_on_blackwell(request: Request, context: Context) -> bool:
+    """Return whether it is a backward pass of heads of 256 on sm_10x, which cuDNN has since 9.23."""
+    wide = request.backward and request.size("q", 3) == request.size("v", 3) == 256
+    return wide and context.sm // 10 == 10 and context.version >= (9, 23, 0)
+
+
 def is_deterministic(request: Request, context: Context) -> bool:
-    """Return whether the deterministic kernels are used: on request, and always for fp8 on sm_10x."""
+    """Return whether the deterministic kernels are used: on request, and on sm_10x for fp8 and heads of 256, always."""
+    if request.kind == "half" and is_wide_on_blackwell(request, context):
+        return True
     if request.kind == "half" or not request.backward or context.sm // 10 != 10:
         return request.deterministic
     small = request.size("q", 3) <= 192 and request.size("v", 3) <= 128
@@ -678,7 +683,7 @@ def _check_backward_dims(request: Request, version: Version, major: int, say: _R
         )
     elif major == 10 and version >= (9, 11, 0) and d_qk == 192:
         say.unsupported(d_v != 128, f"num hidden_dim d_v should be equal to 128 if d_qk is 192, {found}")
-    else:
+    elif not (major == 10 and version >= (9, 23, 0) and d_qk == d_v == 256):
         say.unsupported(
             max(d_qk, d_v) > 128 or odd,
             f"num hidden_dim should be less than or equal to 128 and multiple of 8, {found}",

@@ -27,6 +27,14 @@ def _single(value: float) -> float:
     return float(unpack("f", pack("f", value))[0])
 
 
+# What cudnn-frontend's JSON calls numbers of activations.
+_TERMS = {
+    "lower_clip": "relu_lower_clip",
+    "upper_clip": "relu_upper_clip",
+    "negative_slope": "relu_lower_clip_slope",
+}
+
+
 class _Pointwise(OpNode):
     tag = "POINTWISE"
 
@@ -50,7 +58,7 @@ class _Pointwise(OpNode):
         self.output("OUT_0")
 
     def parameters(self) -> dict[str, Any]:
-        given = {name: value for name, value in self.numbers.items() if value is not None}
+        given = {_TERMS.get(name, name): value for name, value in self.numbers.items() if value is not None}
         return {"mode": self.mode.name, **given, **({} if self.axis is None else {"axis": self.axis})}
 
     def infer_shapes(self) -> None:

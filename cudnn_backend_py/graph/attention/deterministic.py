@@ -8,7 +8,7 @@ from ...system.version import VersionTuple
 __all__ = ["deterministic_config"]
 
 
-def deterministic_config(version: VersionTuple, sm: int) -> tuple[int, dict[KnobType, int]] | None:
+def deterministic_config(version: VersionTuple, sm: int, head_dim: int = 128) -> tuple[int, dict[KnobType, int]] | None:
     """Return engine and knobs of the deterministic backward kernels, None where the heuristics' configs are.
 
     On sm_8x and sm_90 the graph alone (``deterministic=True``) makes the pass deterministic. On sm_10x the kernel is
@@ -20,6 +20,8 @@ def deterministic_config(version: VersionTuple, sm: int) -> tuple[int, dict[Knob
         The cuDNN version, such as (9, 28, 0); before 9.18 there is no such kernel.
     sm
         The architecture, such as 100.
+    head_dim
+        Of Q, K and V; 256 is taken since cuDNN 9.23.
 
     Examples
     --------
@@ -31,7 +33,8 @@ def deterministic_config(version: VersionTuple, sm: int) -> tuple[int, dict[Knob
     if not 100 <= sm < 120 or version < (9, 18, 0):
         return None
     engine = 5 if sm <= 103 else 17
+    stages = {KnobType.STAGES: 3 if head_dim == 256 else 2}
     if version < (9, 23, 0):
-        return engine, {KnobType.KERNEL_CFG: 31, KnobType.STAGES: 2}
+        return engine, {KnobType.KERNEL_CFG: 31, **stages}
     tiles = {KnobType.TILE_M: 3, KnobType.TILE_N: 2, KnobType.TILE_CGA_M: 0}
-    return engine, tiles | {KnobType.KERNEL_CFG: 2, KnobType.STREAM_K: 0, KnobType.STAGES: 2}
+    return engine, tiles | {KnobType.KERNEL_CFG: 2, KnobType.STREAM_K: 0, **stages}

@@ -84,7 +84,8 @@ class Attention:
     dropout, dropout_mask, seed_type, rng_dump
         Probability of dropping, by Philox with ``dropout_seed`` and ``dropout_offset`` [1, 1, 1, 1] of ``seed_type``;
         or, ``dropout_mask``, by a given mask ``dropout_mask`` [b, h, s_q, s_kv] of the data type and a factor
-        ``dropout_scale`` [1, 1, 1, 1]. ``rng_dump`` writes the Philox mask [b, h, s_q, s_kv] float32.
+        ``dropout_scale`` [1, 1, 1, 1]. ``rng_dump`` writes the Philox mask [b, h, s_q, s_kv] float32, but
+        not the tiles (of 128 x 128 and less) that bounds or lengths mask as a whole.
     sink
         One more logit per head, ``sink`` [1, h, 1, 1] float32, that takes probability but has no value.
     dsink

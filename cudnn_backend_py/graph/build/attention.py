@@ -173,7 +173,7 @@ class AttentionParts(BuilderBase):
         C: ``CUDNN_BACKEND_OPERATION_EXPAND_BAND_MATRIX_DESCRIPTOR``, cuDNN 9.10 and later.
         """
         dims = _banded(x, axis, columns)
-        need(x, _banded(x, axis, lower_bandwidth + upper_bandwidth + 1), "x")
+        need(x, _banded(x, axis, _width_of(lower_bandwidth, upper_bandwidth)), "x")
         with self._undone_on_error():
             y = self._result("expanded", dims, result, data_type=x.data_type, strides=follow(dims, x))
             need(y, dims, "y", x=x)
@@ -215,7 +215,7 @@ class AttentionParts(BuilderBase):
         -----
         C: ``CUDNN_BACKEND_OPERATION_CONTRACT_BAND_MATRIX_DESCRIPTOR``, cuDNN 9.10 and later.
         """
-        dims = _banded(x, axis, lower_bandwidth + upper_bandwidth + 1)
+        dims = _banded(x, axis, _width_of(lower_bandwidth, upper_bandwidth))
         with self._undone_on_error():
             y = self._result("contracted", dims, result, data_type=x.data_type, strides=follow(dims, x))
             need(y, dims, "y", x=x)
@@ -298,7 +298,8 @@ class AttentionParts(BuilderBase):
     ) -> Tensor:
         check_types(Tensor, **{ports[0]: x, "freqs": freqs})
         if x.rank != 4 or freqs.rank != 4:
-            raise refuse("4 dims are needed: [b, h, s, d] and [s, 1, 1, rope_dim]", **{ports[0]: x, "freqs": freqs})
+            headline = f"{x.name!r} has {x.rank} dims and {freqs.name!r} {freqs.rank}, 4 are needed of each"
+            raise refuse(f"{headline}: [b, h, s, d] and [s, 1, 1, rope_dim]", **{ports[0]: x, "freqs": freqs})
         width = rope_dim or x.dims[3]
         if width > x.dims[3] or width % 2:
             raise refuse(f"{width} of the {x.dims[3]} elements of a head cannot be rotated in pairs", **{ports[0]: x})
@@ -438,6 +439,15 @@ def _broadcasts(tensor: Tensor | None, dims: tuple[int, ...], port: str, **other
         raise refuse(
             f"{port} {tensor.name!r} has dims {list(tensor.dims)}, which do not broadcast to {list(dims)}", **others
         )
+
+
+def _width_of(lower: int, upper: int) -> int:
+    """Return the size of a band: so many before the diagonal and behind it, and itself."""
+    if min(lower, upper) < 0:
+        raise GraphError(
+            f"lower_bandwidth is {lower}, upper_bandwidth {upper}: 0 and more are possible", code="wrong-argument"
+        )
+    return lower + upper + 1
 
 
 def _banded(x: Tensor, axis: int, size: int) -> tuple[int, ...]:

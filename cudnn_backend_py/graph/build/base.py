@@ -11,10 +11,13 @@ from ...generated.enums import DataType, DescriptorType, TensorReordering
 from ..ir import Op, Operation, Tensor, packed_strides
 from ..strides import channels_last, preserve_order
 
-__all__ = ["BuilderBase", "Output", "all_of", "check_rank", "check_types", "follow", "need", "refuse"]
+__all__ = ["BuilderBase", "Output", "all_of", "check_rank", "check_types", "follow", "need", "need_type", "refuse"]
 
 Output = bool | Tensor | Mapping[str, Any]
 """A result that is optional, or that comes beside another: wanted or not, a tensor to write, or options of one."""
+
+
+_MAKE_A_TENSOR = "GraphBuilder.tensor(name, dims) is one, scalar(value) one of a number; data are given at execution"
 
 
 def check_types(kind: type | tuple[type, ...], **arguments: object) -> None:
@@ -27,14 +30,21 @@ def check_types(kind: type | tuple[type, ...], **arguments: object) -> None:
     """
     needed = kind[0] if isinstance(kind, tuple) else kind
     for name, value in arguments.items():
-        if not isinstance(value, kind):
-            raise GraphError(f"{name}= is {value!r}, {needed.__name__} is needed", code="wrong-field-type")
+        if isinstance(value, kind):
+            continue
+        shape = getattr(value, "shape", None)
+        said = f"a {type(value).__name__} {list(shape)}" if shape is not None else repr(value)
+        raise GraphError(
+            f"{name}= is {said}, {needed.__name__} is needed",
+            code="wrong-field-type",
+            fix=_MAKE_A_TENSOR if needed is Tensor and value is not None else None,
+        )
 
 
-def refuse(headline: str, **tensors: Tensor | None) -> GraphError:
+def refuse(headline: str, code: str = "operation-shape", /, **tensors: Tensor | None) -> GraphError:
     """Return the fault of dims that do not fit each other, with all of them."""
     shapes = (f"{port:<12} {item.name!r} {list(item.dims)}" for port, item in tensors.items() if item is not None)
-    return GraphError(headline, code="operation-shape", where="\n".join(("checked before any cuDNN call", *shapes)))
+    return GraphError(headline, code=code, where="\n".join(("checked before any cuDNN call", *shapes)))
 
 
 def need(tensor: Tensor | None, dims: tuple[int, ...], what: str, **tensors: Tensor | None) -> None:
@@ -48,6 +58,19 @@ def need(tensor: Tensor | None, dims: tuple[int, ...], what: str, **tensors: Ten
     if tensor is not None and tensor.dims != dims:
         headline = f"{what} {tensor.name!r} has dims {list(tensor.dims)}, {list(dims)} is needed"
         raise refuse(headline, **{what.replace(" ", "_"): tensor, **tensors})
+
+
+def need_type(tensor: Tensor, kinds: tuple[DataType, ...], what: str) -> None:
+    """Refuse a tensor of another data type than those `what` may have.
+
+    Raises
+    ------
+    GraphError
+        ``wrong-argument``.
+    """
+    if tensor.data_type not in kinds:
+        names = " or ".join(kind.name for kind in kinds)
+        raise GraphError(f"{what} {tensor.name!r} is {tensor.data_type.name}, {names} is needed", code="wrong-argument")
 
 
 def check_rank(least: int, **tensors: Tensor) -> None:
@@ -164,6 +187,12 @@ class BuilderBase:
             raise GraphError(f"graph {self.name!r} already has a tensor {name!r}", code="name-twice")
         if uid in self._uids:
             raise GraphError(f"uid {uid} for tensor {name!r} belongs to another tensor already", code="uid-twice")
+        order: object = strides
+        if isinstance(order, str) and order not in ("packed", "channels_last"):
+            raise GraphError(
+                f"tensor {name!r} has strides {order!r}, numbers, 'packed' or 'channels_last' are needed",
+                code="dims-type",
+            )
         if strides == "packed":
             strides = packed_strides(tuple(dims))
         elif strides == "channels_last":
@@ -232,6 +261,9 @@ class BuilderBase:
             check_types(Tensor, out=out)
             assert isinstance(out, Tensor)
             return out
+        known = {"data_type", "name", "dims", *(self.tensor.__kwdefaults__ or {})}
+        if unknown := [name for name in options if name not in known]:
+            raise TypeError(f"a result has no {', '.join(unknown)}; it has {', '.join(sorted(known | {'out'}))}")
         for name, value in inferred.items():
             options.setdefault(name, value)
         options.setdefault("virtual", True)

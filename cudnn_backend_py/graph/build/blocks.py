@@ -135,7 +135,9 @@ class BlockScales(BuilderBase):
         """
         check_types(Tensor, x=x, scale=scale)
         sizes = (block_size,) if isinstance(block_size, int) else tuple(block_size)
-        if block_axes(x.dims, sizes, scale.dims) is None:
+        axes = block_axes(x.dims, sizes, scale.dims)
+        tiled = scale.reordering is not TensorReordering.NONE
+        if axes is None or (not tiled and scale_dims(x.dims, axes) != scale.dims):
             headline = (
                 f"scale {scale.name!r} has dims {list(scale.dims)}, which fit no blocks of {list(sizes)} in {x.name!r}"
             )

@@ -59,9 +59,13 @@ class Convolutions(BuilderBase):
         C: ``CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR``.
         """
         check_types(Tensor, image=image, weights=weights)
-        sides = _window(image.rank - 2, weights.rank - 2, padding, post_padding, stride, dilation)
+        sides = _window(image, weights.rank - 2, repr(weights.name), padding, post_padding, stride, dilation)
         _check_groups(image.dims[1], weights, image=image)
         dims = convolved(image.dims, weights.dims, sides)
+        if min(dims) < 1:
+            taps = f"{list(weights.dims[2:])} taps of {weights.name!r} with dilation {list(sides[3])}"
+            headline = f"{taps} are more than {image.name!r} has with its padding"
+            raise refuse(headline, "dim-not-positive", image=image, weights=weights)
         with self._undone_on_error():
             y = self._result("conv", dims, result, **_layout(dims, image))
             need(y, dims, "the result", image=image, weights=weights)
@@ -112,7 +116,7 @@ class Convolutions(BuilderBase):
         C: ``CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR``.
         """
         check_types(Tensor, dy=dy, weights=weights)
-        sides = _window(dy.rank - 2, weights.rank - 2, padding, post_padding, stride, dilation)
+        sides = _window(dy, weights.rank - 2, repr(weights.name), padding, post_padding, stride, dilation)
         out = result.get("out")
         smallest = convolution_input(dy.dims, weights.dims, sides, groups)
         dims = out.dims if isinstance(out, Tensor) else tuple(result.get("dims", smallest))
@@ -169,7 +173,7 @@ class Convolutions(BuilderBase):
         C: ``CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR``.
         """
         check_types(Tensor, image=image, dy=dy)
-        sides = _window(image.rank - 2, len(taps), padding, post_padding, stride, dilation)
+        sides = _window(image, len(taps), "the filter", padding, post_padding, stride, dilation)
         if dy.rank != image.rank or image.dims[1] % groups or dy.dims[1] % groups:
             raise refuse(f"{groups} groups do not divide the channels of both, or ranks differ", image=image, dy=dy)
         dims = (dy.dims[1], image.dims[1] // groups, *taps)
@@ -201,19 +205,21 @@ class Convolutions(BuilderBase):
 
 
 def _window(
-    spatial: int, taps: int, padding: Each, post_padding: Each | None, stride: Each, dilation: Each
+    image: Tensor, taps: int, weights: str, padding: Each, post_padding: Each | None, stride: Each, dilation: Each
 ) -> list[tuple[int, ...]]:
     """Return padding before and after, stride and dilation, one number for each spatial dim."""
+    spatial = image.rank - 2
     after = padding if post_padding is None else post_padding
     sides = [
         (given,) * spatial if isinstance(given, int) else tuple(given) for given in (padding, after, stride, dilation)
     ]
     if spatial < 1 or taps != spatial or any(len(side) != spatial for side in sides) or 0 in sides[2]:
         raise GraphError(
-            f"image has {spatial} spatial dims, weights {taps}, "
+            f"{image.name!r} {list(image.dims)} has {spatial} spatial dims, {weights} {taps}, "
             f"padding {sides[0]}, {sides[1]}, stride {sides[2]}, dilation {sides[3]}: "
-            "as many are needed of each, and no stride of 0",
+            "as many are needed of each, at least one, and no stride of 0",
             code="wrong-argument",
+            fix="images are [n, c, sizes ..], weights [k, c / groups, taps ..]; one number stands for all spatial dims",
         )
     return sides
 

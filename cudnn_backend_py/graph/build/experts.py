@@ -9,9 +9,11 @@ from ...generated.enums import DataType, DescriptorType, MoeGroupedMatmulMode
 from ..ir import Tensor
 from ..shapes import expert_rows
 from ..strides import column_major
-from .base import BuilderBase, check_types, need, refuse
+from .base import BuilderBase, check_types, need, need_type, refuse
 
 __all__ = ["Experts"]
+
+_WHOLE = (DataType.INT32, DataType.INT64)
 
 
 class Experts(BuilderBase):
@@ -80,6 +82,9 @@ class Experts(BuilderBase):
             rows = token_index.dims[1] if token_index.rank == 3 and gathers else token.dims[1]
             need(token_index, (1, rows, 1), "token index", **tensors)
         need(token_ks, (1, token.dims[1], 1), "token ks", **tensors)
+        for what, item in (("token index", token_index), ("token ks", token_ks)):
+            if item is not None:
+                need_type(item, _WHOLE, what)
         dims = expert_rows(token.dims, weight.dims, token_index.dims if gathers and token_index is not None else None)
         with self._undone_on_error():
             y = self._result("moe", dims, result)
@@ -152,8 +157,10 @@ def _check_experts(tensors: dict[str, Tensor], experts: int) -> None:
     if any(item.rank != 3 for item in tensors.values()):
         raise refuse("tokens, weights and offsets have 3 dims each", **tensors)
     need(tensors["token"], (1, *tensors["token"].dims[1:]), "token", **tensors)
+    need_type(offset, _WHOLE, "first token offset")
     if offset.dims[1:] != (1, 1) or offset.dims[0] % experts:
         raise refuse(
-            f"first token offset {offset.name!r} has dims {list(offset.dims)}, one number for each expert is needed",
+            f"first token offset {offset.name!r} has dims {list(offset.dims)}, {[experts, 1, 1]} is needed: "
+            "one number for each expert",
             **tensors,
         )

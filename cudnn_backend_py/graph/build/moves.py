@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +11,7 @@ from ...errors import GraphError
 from ...generated.enums import DataType, DescriptorType, ReshapeMode, RngDistribution, SignalMode
 from ..ir import Parameters, Tensor
 from ..shapes import concatenated, permuted, sliced
-from .base import BuilderBase, check_rank, check_types, follow, need, refuse
+from .base import BuilderBase, check_rank, check_types, follow, need, need_type, refuse
 
 __all__ = ["Moves"]
 
@@ -78,19 +79,26 @@ class Moves(BuilderBase):
         Raises
         ------
         GraphError
-            ``wrong-argument`` if slices are not as many as dims, or go backwards; ``operation-shape``.
+            ``wrong-field-type``; ``wrong-argument`` if slices are not as many as dims, or go backwards;
+            ``operation-shape``.
 
         Notes
         -----
         C: ``CUDNN_BACKEND_OPERATION_SLICE_DESCRIPTOR``, cuDNN 9.22 and later.
         """
         check_types(Tensor, x=x)
-        if len(slices) != x.rank or any(part.step is not None and part.step < 1 for part in slices):
+        parts = list(slices) if isinstance(slices, Sequence) else [slices]
+        if wrong := [part for part in parts if not isinstance(part, builtins.slice)]:
             raise GraphError(
-                f"{len(slices)} slices {list(slices)} of {x.name!r} {list(x.dims)}: one for each dim, forward",
+                f"slices= has {wrong[0]!r}, slice(start, stop) is needed for each dim of {x.name!r} {list(x.dims)}",
+                code="wrong-field-type",
+            )
+        if len(parts) != x.rank or any(part.step is not None and part.step < 1 for part in parts):
+            raise GraphError(
+                f"{len(parts)} slices {parts} of {x.name!r} {list(x.dims)}: one for each dim, forward",
                 code="wrong-argument",
             )
-        ranges = [part.indices(size) for part, size in zip(slices, x.dims, strict=True)]
+        ranges = [part.indices(size) for part, size in zip(parts, x.dims, strict=True)]
         dims = sliced(ranges)
         if min(dims) < 1:
             raise refuse(f"nothing of {x.name!r} is left: its slice has dims {list(dims)}", x=x)
@@ -126,8 +134,10 @@ class Moves(BuilderBase):
         C: ``CUDNN_BACKEND_OPERATION_CONCAT_DESCRIPTOR``.
         """
         if not inputs or not 0 <= axis < inputs[0].rank or (in_place_index or 0) >= len(inputs):
+            shown = ", ".join(f"{item.name!r} {list(item.dims)}" for item in inputs)
             raise GraphError(
-                f"{len(inputs)} inputs, axis {axis}, in_place_index {in_place_index}: there is no such axis or input",
+                f"{len(inputs)} inputs, {shown}, axis {axis}, in_place_index {in_place_index}: "
+                "there is no such axis or input",
                 code="wrong-argument",
             )
         named = {f"input[{number}]": item for number, item in enumerate(inputs)}
@@ -266,6 +276,9 @@ class Moves(BuilderBase):
         for name, item in (("seed", seed), ("offset", offset)):
             if isinstance(item, Tensor):
                 need(item, (1,) * item.rank, name)
+                need_type(item, (DataType.INT64, DataType.INT32), name)
+        if probability is not None and not 0 <= probability <= 1:
+            raise GraphError(f"probability= is {probability}, 0 to 1 is needed", code="wrong-argument")
         numbers = {
             RngDistribution.BERNOULLI: {"bernoulli_dist_probability": probability},
             RngDistribution.UNIFORM: {"uniform_dist_minimum": minimum, "uniform_dist_maximum": maximum},

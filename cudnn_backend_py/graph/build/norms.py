@@ -116,7 +116,8 @@ class Norms(BuilderBase):
         Raises
         ------
         GraphError
-            ``operation-shape``; ``missing-field`` if BATCH_NORM has no statistics to infer with.
+            ``operation-shape``; ``missing-field`` if BATCH_NORM has no statistics to infer with, or one of the running
+            statistics is given alone.
 
         Notes
         -----
@@ -135,6 +136,9 @@ class Norms(BuilderBase):
         elif mode is NormMode.BATCH_NORM and not (isinstance(mean, Tensor) and isinstance(inv_variance, Tensor)):
             raise GraphError("BATCH_NORM infers with mean= and inv_variance= of a training", code="missing-field")
         has_running = running_mean is not None and running_var is not None
+        if (running_mean is None) != (running_var is None):
+            alone = "running_mean" if running_var is None else "running_var"
+            raise GraphError(f"{alone}= is given alone, running mean and variance come together", code="missing-field")
         like = follow(sets, x)
         with self._undone_on_error():
             y = self._result("norm", x.dims, result, strides=x.strides)
@@ -338,6 +342,9 @@ class Norms(BuilderBase):
         for port, given in (("running_mean", running_mean), ("running_var", running_var)):
             need(given, dims, port.replace("_", " "), sum=sum)
         has_running = running_mean is not None and running_var is not None
+        if (running_mean is None) != (running_var is None):
+            alone = "running_mean" if running_var is None else "running_var"
+            raise GraphError(f"{alone}= is given alone, running mean and variance come together", code="missing-field")
         mode = BnFinalizeStatsMode.TRAINING if training else BnFinalizeStatsMode.INFERENCE
         with self._undone_on_error():
             stem = name or self.free_name("bn_finalize")

@@ -71,7 +71,7 @@ class Resampling(BuilderBase):
         """
         check_types(ResampleMode, mode=mode)
         check_rank(3, x=x)
-        sides = _sides(x.rank - 2, window, stride, padding, post_padding)
+        sides = _sides(x, window, stride, padding, post_padding)
         dims = _pooled(x.dims, sides)
         with self._undone_on_error():
             y = self._result("pool", dims, result, strides=follow(dims, x))
@@ -128,7 +128,7 @@ class Resampling(BuilderBase):
         check_rank(3, dy=dy)
         if mode is ResampleMode.MAXPOOL and idx is None and x is None:
             raise GraphError("the gradient of MAXPOOL needs idx=, or x= and y=", code="missing-field")
-        sides = _sides(dy.rank - 2, window, stride, padding, post_padding)
+        sides = _sides(dy, window, stride, padding, post_padding)
         smallest = (
             *dy.dims[:2],
             *(int((size - 1) * s + w - b - a) for size, w, s, b, a in zip(dy.dims[2:], *sides, strict=True)),
@@ -176,15 +176,17 @@ class Resampling(BuilderBase):
 
 
 def _sides(
-    spatial: int, window: Each, stride: Each | None, padding: Each, post_padding: Each | None
+    x: Tensor, window: Each, stride: Each | None, padding: Each, post_padding: Each | None
 ) -> list[tuple[Fraction, ...]]:
     """Return window, stride and padding before and after, one number for each spatial dim."""
+    spatial = x.rank - 2
     given = (window, window if stride is None else stride, padding, padding if post_padding is None else post_padding)
     sides = [tuple(map(Fraction, [side] * spatial if isinstance(side, (int, Fraction)) else side)) for side in given]
     if any(len(side) != spatial for side in sides) or min((*sides[0], *sides[1])) <= 0:
-        shown = ", ".join(f"{name} {tuple(map(str, side))}" for name, side in zip(_SIDES, sides, strict=True))
+        shown = ", ".join(f"{name} ({', '.join(map(str, side))})" for name, side in zip(_SIDES, sides, strict=True))
         raise GraphError(
-            f"x has {spatial} spatial dims, {shown}: as many are needed of each, windows and strides above 0",
+            f"{x.name!r} {list(x.dims)} has {spatial} spatial dims, {shown}: "
+            "as many are needed of each, windows and strides above 0",
             code="wrong-argument",
         )
     return sides

@@ -9,6 +9,7 @@ from __future__ import annotations
 from .fault import Fault
 from .measured import MEASURED, MEASURED_ATTENTION
 from .operations import OTHER_OPERATIONS
+from .random_attention import RANDOM_ATTENTION
 from .random_convolutions import RANDOM_CONVOLUTIONS
 from .random_graphs import RANDOM_GRAPHS
 from .reported_backward import REPORTED_BACKWARD
@@ -22,6 +23,7 @@ FAULTS: tuple[Fault, ...] = (
     *REPORTED_BACKWARD,
     *REPORTED_FORWARD,
     *REPORTED_EIGHT_BIT,
+    *RANDOM_ATTENTION,
     *OTHER_OPERATIONS,
     *RANDOM_GRAPHS,
     *RANDOM_CONVOLUTIONS,

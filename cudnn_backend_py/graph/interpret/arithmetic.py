@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ...errors import GraphError
 from ...generated.enums import DescriptorType, ReduceTensorOp
+from ..data_types import HALF_TYPES
 from ..formats import largest
 from ..ir import Matmul, Reduction, Tensor
 from .pointwise import run_pointwise
@@ -88,7 +89,10 @@ REDUCTIONS: dict[ReduceTensorOp, Callable[[Floats, tuple[int, ...]], Any]] = {
 
 def run_reduction(run: Run, op: Reduction) -> None:
     plain(op, Reduction)
-    reduced = _reduce(op.operator, run.floats(op.x), op.y)
+    x = run.floats(op.x)
+    if op.x.virtual and op.y.data_type in HALF_TYPES:
+        x = run.round_to_type(x, op.y.data_type)  # dbias of fused attention: its terms lie in memory before the sum
+    reduced = _reduce(op.operator, x, op.y)
     if run.rounding and not op.x.virtual and op.operator in (ReduceTensorOp.MAX, ReduceTensorOp.MIN):
         # cuDNN begins with the largest finite number and its negative; fused attention does not
         end = largest(op.compute_type)

@@ -19,7 +19,7 @@ from .arithmetic import align, below, matmul
 from .layout import dequantize, pages
 from .run import Handler, Numbers, Run
 
-__all__ = ["OPERATIONS"]
+__all__ = ["OPERATIONS", "attend", "hidden"]
 
 Floats = NDArray[np.float64]
 _BLOCK = 128  # rows and columns of a block of the block mask
@@ -335,7 +335,29 @@ def run_sdpa_backward(run: Run, op: Operation) -> None:
         if name in op.fields:
             dims = op.fields[name].dims
             axes = tuple(axis for axis, dim in enumerate(dims) if dim == 1)
+            if name == "dbias":  # its terms lie in memory before the sum
+                values = run.round_to_type(values, op.fields[name].data_type)
             run.write(op.fields[name], values.sum(axis=axes, keepdims=True))
+
+
+def hidden(run: Run, op: Operation) -> NDArray[np.bool_]:
+    """Return which scores of a forward pass are masked, by its sub-graph, its blocks or the lengths."""
+    return np.asarray(_scores(run.exact(), op).masked == -np.inf)
+
+
+def attend(run: Run, op: Operation) -> tuple[Floats, Floats]:
+    """Return O [b, h, s_q, d_v] and the statistics of the forward pass that a backward pass is the gradient of.
+
+    Rows without a key are NaN.
+    """
+    s = _scores(run, op)
+    top = s.masked.max(axis=3, keepdims=True)
+    stats = top + np.log(np.exp(s.masked - top).sum(axis=3, keepdims=True))
+    if "sink" in op.fields:
+        stats = np.logaddexp(np.where(np.isnan(stats), -np.inf, stats), run.floats(op.fields["sink"]))
+    probabilities = np.where(s.masked == -np.inf, 0.0, np.exp(s.masked - stats))
+    mask = _dropout(run, op, probabilities.shape)
+    return matmul(probabilities if mask is None else probabilities * mask, s.v), stats
 
 
 def _d_sink(run: Run, op: Operation, stats: Floats, rows: Floats) -> Floats:

@@ -17,6 +17,7 @@ from ...errors import CudnnBackendError, CudnnStatusError
 from ...generated.enums import DescriptorType
 from ...graph import Graph, Tensor
 from ...graph.attention.recognize import read_attention
+from ...graph.faults import Use
 from ...graph.formats import is_integer, largest, round_to
 from ...graph.interpret import interpret
 from ...native.cuda import Memory
@@ -215,28 +216,32 @@ def expectation(
             near |= (held == center) | (np.isnan(held) & np.isnan(center))
             expected[name] = replace(wide, defined=item.defined & near)
     use = read_attention(graph)
-    return expected if use is None else _of_attention(graph, use.backward, inputs, expected)
+    return expected if use is None else _of_attention(graph, use, inputs, expected)
 
 
 _ROWS = {"seq_len_q": ("o", "stats", "max", "sum_exp", "dq"), "seq_len_kv": ("dk", "dv")}
 
 
 def _of_attention(
-    graph: Graph, backward: bool, inputs: Mapping[str | int, Numbers], expected: dict[str, Expected]
+    graph: Graph, use: Use, inputs: Mapping[str | int, Numbers], expected: dict[str, Expected]
 ) -> dict[str, Expected]:
     """Return what is expected of attention: nothing beyond the lengths, and gradients that are rounded twice.
 
-    dS cancels where one key has all the probability: what is left are roundings of products of dO, V and K.
+    dS cancels where one key has all the probability: what is left are roundings of products of dO, V and K. Forward,
+    probabilities below the least normal float32 may be 0, each of them.
     """
-    tensors = {tensor.name: tensor for tensor in graph.tensors}
+    tensors, problem, backward = {tensor.name: tensor for tensor in graph.tensors}, use.problem, use.backward
     floor = 0.0
+    if not backward and "v" in tensors:
+        size = np.abs(inputs[tensors["v"].uid])
+        floor = 2.0**-126 * problem.seq_kv / (1 - problem.dropout) * float(size[np.isfinite(size)].max(initial=0.0))
     if backward:
         sizes = [np.abs(inputs[tensors[name].uid]) for name in ("do", "v", "k") if name in tensors]
         floor = 2.0**-20 * float(np.prod([size[np.isfinite(size)].max(initial=0.0) for size in sizes]))
     for name, item in expected.items():
-        spread, defined = 2 * item.spread, item.defined
+        spread, defined = 2 * item.spread + floor, item.defined
         if backward:
-            spread = spread + floor + np.abs(np.nan_to_num(item.center)) * roundoff(item.tensor.data_type)
+            spread = spread + np.abs(np.nan_to_num(item.center)) * roundoff(item.tensor.data_type)
         for length, names in _ROWS.items():
             if name in names and length in tensors and item.tensor.ragged_offset is None:
                 rows = np.arange(item.tensor.dims[2]).reshape(1, 1, -1, 1)

@@ -10,10 +10,13 @@ roundoff of a type (2^-24 for float32, 2^-11 for float16), signs random and size
   are kept in: float32, but of 8-bit operands 14 bits (as measured of Hopper's tensor cores), of engines that say so
   float16. Nothing, if operands are whole numbers and no sum can leave A's exact ones;
 * operands of tensor cores that are wider than these take: u(TF32) = 2^-11, or that of the other operand's type; in
-  every other run they are cut to TF32, as the hardware reads them that nobody rounded: sums of these are all too small;
-* functions that are no single rounding (exp, tanh, division): 2^-20 of the result, 2^-22 of the argument, and what
+  every other run they are cut to TF32, as the hardware reads them that nobody rounded: sums of these are all too
+  small; what is beyond the largest number of a narrower type is infinite there;
+* functions that are no single rounding (exp, tanh, division): 2^-20 of the result, 2^-22 of the argument, but of
+  quotients and roots of the result alone, and what
   :data:`~cudnn_backend_py.graph.interpret.pointwise.APPROXIMATE` says. In every other run they are computed in
   float32, step by step: what overflows or vanishes on the way there is not the same in all runs;
+* a computed 0 from which the gradient of a ReLU is taken, to either side: fused kernels have another sum there;
 * the angle of sines, and the slope of swish, from 10^6 on: there they are 0 in every other run;
 * denormal float32 numbers, which kernels may take for 0, are 0 in every other run, and numbers to divide by from 2^126
   on infinite: the GPU's fast division has 0 for their reciprocals.
@@ -27,7 +30,8 @@ they say of rows without a key is not agreed. Integers may be cut or rounded. Ro
 be left unwritten where no value is asked for there.
 
 A fault that moves every element a little (a wrong scale by 1 %) may hide in single elements of short types, and is
-found by their number: the root mean square of all errors, each over its own rounding and movement, is below 1.5.
+found by their number: the root mean square of all errors, each over its own rounding and movement, is below 1.5, and no
+factor is common to all (:mod:`~cudnn_backend_py.tuning.trial.common_factor`).
 """
 
 from __future__ import annotations
@@ -50,9 +54,11 @@ from ...graph.data_types import BOOLEAN_TYPES, DATA_TYPES, FP8_TYPES, HALF_TYPES
 from ...graph.formats import is_integer, largest, round_to
 from ...graph.interpret import OPERATIONS
 from ...graph.interpret.arithmetic import below
+from ...graph.interpret.attention import hidden
 from ...graph.interpret.pointwise import APPROXIMATE, BACKWARD, BOUNDS
 from ...graph.interpret.run import Run
 from ...graph.philox import dropout_mask
+from .common_factor import common_factor, lean_of
 from .data import is_unordered
 
 __all__ = ["Arithmetic", "Comparison", "Expected", "expect", "roundoff"]
@@ -157,6 +163,7 @@ class _Rule:
     narrow: DataType | None = None  # operands of tensor cores become this
     sums: int = 0  # of so many products, 0 if it is none
     kept: float = 2.0**-24  # roundoff of what sums are kept in
+    kink: bool = False  # at 0, where a number that is computed may lie to either side
 
 
 _MOVES = {
@@ -170,6 +177,12 @@ _ROUNDED = {
     *(mode for mode in _P if mode.name.startswith("CMP_")),
 }  # fmt: skip
 _FUNCTION = _Rule(2.0**-22, 2.0**-20, 2.0**-22)
+_QUOTIENTS = {
+    _P.DIV,
+    _P.RECIPROCAL,
+    _P.SQRT,
+    _P.RSQRT,
+}  # of the result alone, however large operands are
 _SINES = {_P.SIN, _P.COS, _P.TAN}
 _BY_TANH = {_P.TANH_FWD, _P.TANH_BWD, _P.SIGMOID_FWD, _P.SIGMOID_BWD, _P.SWISH_FWD, _P.SWISH_BWD}  # 2^-17 was seen
 
@@ -177,9 +190,13 @@ _BY_TANH = {_P.TANH_FWD, _P.TANH_BWD, _P.SIGMOID_FWD, _P.SIGMOID_BWD, _P.SWISH_F
 def _pointwise_rule(op: Pointwise) -> _Rule:
     if op.mode is _P.RELU_FWD and op.relu_lower_clip and op.relu_lower_clip_slope:
         return _Rule(2.0**-23, 2.0**-23, 2.0**-23)  # three roundings of what cancels
+    if op.mode is _P.RELU_BWD:
+        return _Rule(kink=True)
     if op.mode in _ROUNDED:
         scaled = any(factor not in (None, 1.0) for factor in (op.alpha1, op.alpha2))
         return _Rule(read=2.0**-23) if scaled else _Rule()
+    if op.mode in _QUOTIENTS:
+        return _Rule(_FUNCTION.read, _FUNCTION.written)
     near, fast = APPROXIMATE.get(op.mode, 0.0), BOUNDS.get(op.mode, 0.0) * 2.0**-23
     written = max(2.0**-15 if op.mode in _BY_TANH else _FUNCTION.written, fast)
     return _Rule(_FUNCTION.read, written + 2 * near, max(_FUNCTION.absolute, fast) + near / 8)
@@ -406,6 +423,8 @@ class _Shaken(Run):
                 moved = held
             else:
                 moved = np.where(held == values, moved, moved * (1 + step * self._draw(moved.shape)))
+            if rule.narrow is not _T.FLOAT and self._sign < 0:
+                moved = np.where(np.abs(moved) > largest(rule.narrow), np.copysign(np.inf, moved), moved)
         if rule.read:
             moved = moved * (1 + rule.read * self._draw(moved.shape))
         if self._sign < 0 and tensor.data_type is not _T.DOUBLE:
@@ -414,6 +433,8 @@ class _Shaken(Run):
                 moved = np.where(np.abs(moved) >= 2.0**126, np.copysign(np.inf, moved), moved)
             if isinstance(op, Pointwise) and op.mode in _SINES:
                 moved = np.where((np.abs(moved) > _FAR) & np.isfinite(moved), 0.0, moved)
+        if rule.kink and tensor.virtual:
+            moved = np.where(moved == 0, 2 * _TINY * self._draw(moved.shape), moved)
         return moved
 
     def computed(self, op: Op, values: Floats) -> Floats:
@@ -424,7 +445,7 @@ class _Shaken(Run):
         rule = self._current
         if op.mode in BACKWARD and op.x is not None and op.dy is not None:
             # A slope as small as its error may be 0, of which an infinite dy makes NaN.
-            x, dy = np.asarray(self._moved[op.x.uid], np.float64), self._moved[op.dy.uid]
+            x, dy = (np.asarray(self.read(tensor), np.float64) for tensor in (op.x, op.dy))
             flat = np.abs(BACKWARD[op.mode](x, op)) <= rule.absolute * np.clip(np.abs(x), 1.0, 64.0)
             values = np.where(flat & np.isinf(dy), dy if self._sign > 0 else np.nan, values)
             if op.mode is _P.SWISH_BWD and self._sign < 0:
@@ -441,14 +462,14 @@ class _Shaken(Run):
     def _size(self, op: Pointwise, values: Floats) -> Floats:
         """Return what the absolute error of a function is relative to, as where these are measured (``BOUNDS``)."""
         assert op.x is not None
-        x = np.nan_to_num(np.abs(self._moved.get(op.x.uid, np.ones(1))))
+        x = np.nan_to_num(np.abs(self.read(op.x)))
         if op.mode in (_P.DIV, _P.POW):
             return np.zeros(1)
         if op.b is not None and op.mode in (_P.MOD, _P.FLOOR_MOD):
-            return np.asarray(np.maximum(np.maximum(1.0, x), np.abs(self._moved.get(op.b.uid, np.ones(1)))))
+            return np.asarray(np.maximum(np.maximum(1.0, x), np.abs(self.read(op.b))))
         size = np.clip(x, 1.0, 64.0)
         if op.dy is not None:
-            size = size * np.abs(self._moved.get(op.dy.uid, np.ones(1)))
+            size = size * np.abs(self.read(op.dy))
         return np.asarray(size * (1 + np.square(values)) if op.mode is _P.TAN else size)
 
     def _move_written(self, values: Floats, data_type: DataType) -> Floats:
@@ -508,6 +529,8 @@ class Comparison:
         Elements beyond their bounds.
     compared, elements
         Elements that were compared, and all there are: what nothing is defined of is left out.
+    factor
+        What all elements are off by, None where no factor is common to them.
     """
 
     output: str
@@ -520,11 +543,12 @@ class Comparison:
     beyond: int
     compared: int
     elements: int
+    factor: float | None = None
 
     @property
     def right(self) -> bool:
         """Whether nothing is beyond its bound, and all together are no further off than roundings are."""
-        return self.beyond == 0 and (self.drift is None or self.drift <= DRIFT)
+        return self.beyond == 0 and self.factor is None and (self.drift is None or self.drift <= DRIFT)
 
     def __str__(self) -> str:
         place = ",".join(map(str, self.where))
@@ -534,6 +558,8 @@ class Comparison:
         if self.beyond:
             text += f"; {self.beyond} of {self.compared} elements beyond it, "
             text += f"[{place}] is {self.got:.9g}, {self.wanted:.9g} +- {self.bound:.3g} is right"
+        elif self.factor is not None:
+            text += f": all of them are {self.factor:.6g} times what is right"
         elif not self.right:
             text += f": all of them are off, [{place}] is {self.got:.9g}, {self.wanted:.9g} is right"
         return text
@@ -553,6 +579,8 @@ class Expected:
         Where it may also be left as it was before, NaN.
     summed
         Whether it hangs on sums: then infinities and NaN are not told apart.
+    leans, bias
+        How much it may be larger as a whole, relatively: in each shaken run, and by sums that are cut.
     """
 
     tensor: Tensor
@@ -561,6 +589,8 @@ class Expected:
     defined: NDArray[np.bool_]
     optional: NDArray[np.bool_]
     summed: bool = False
+    leans: tuple[float, ...] = (0.0,)
+    bias: float = 0.0
 
     def bounds(self) -> Floats:
         """Return how far each element may be off, rounding included."""
@@ -593,7 +623,7 @@ class Expected:
             ratio = np.where(inside, np.where(bound > 0, off / bound, 0.0), np.inf)
             ratio = np.where(np.isfinite(off) & (bound > 0), np.where(inside, ratio, off / bound), ratio)
             ratio = np.where(self.defined & ~(np.isnan(ratio) & inside), ratio, 0.0)
-            drift = self._drift(found)
+            drift, factor = self._together(found, middle)
         flat = int(np.argmax(np.where(np.isnan(ratio), np.inf, ratio))) if ratio.size else 0
         place = tuple(int(index) for index in np.unravel_index(flat, ratio.shape)) if ratio.size else ()
         at = place if ratio.size else ...
@@ -608,19 +638,23 @@ class Expected:
             int(np.count_nonzero(~inside)),
             int(np.count_nonzero(self.defined)),
             int(self.defined.size),
+            factor,
         )
 
-    def _drift(self, found: Floats) -> float | None:
+    def _together(self, found: Floats, middle: Floats) -> tuple[float | None, float | None]:
+        """Return the drift, and the factor that is common to all."""
         kind = self.tensor.data_type
         if DATA_TYPES[kind].kind != "float":  # whole numbers are cut, scales rounded up by far
-            return None
+            return None, None
         size = np.maximum(np.abs(self.center) * roundoff(kind), _least(kind)) + self.spread / WIDTH
         counted = self.defined & np.isfinite(found) & np.isfinite(size) & (size > 0)
         counted &= np.abs(self.center) <= largest(kind)
         if int(np.count_nonzero(counted)) < ENOUGH:
-            return None
-        errors = (found[counted] - self.center[counted]) / size[counted]
-        return float(np.sqrt(np.mean(np.square(errors))))
+            return None, None
+        got, right, exact, sizes = (item[counted] for item in (found, middle, self.center, size))
+        drift = float(np.sqrt(np.mean(np.square((got - exact) / sizes))))
+        rounding = np.maximum(np.abs(exact) * roundoff(kind), _least(kind))
+        return drift, common_factor(got, right, exact, rounding, self.leans, self.bias)
 
 
 def _rounded(values: Floats, kind: DataType) -> Floats:
@@ -654,8 +688,10 @@ def expect(
     allowed = arithmetic or Arithmetic()
     if use is not None and use.backward and use.problem.deterministic:
         allowed = dataclasses.replace(allowed, stored_sums=True)
-    center = _run(_Shaken(graph, inputs, allowed))
+    first = _Shaken(graph, inputs, allowed)
+    center = _run(first)
     stored = {tensor.uid: _rounded(center[tensor.uid], tensor.data_type) for tensor in graph.outputs}
+    leans: dict[int, list[float]] = {uid: [] for uid in center}
     squares = {uid: np.zeros(values.shape) for uid, values in center.items()}
     same = {uid: np.ones(values.shape, np.bool_) for uid, values in center.items()}
     kinds = {tensor.uid: tensor.data_type for tensor in graph.outputs}
@@ -665,8 +701,10 @@ def expect(
         with np.errstate(all="ignore"):
             for uid, values in moved.items():
                 difference = values - center[uid]
+                leans[uid].append(lean_of(values, center[uid]))
                 squares[uid] += np.where(np.isfinite(difference), np.square(difference), 0.0)
                 same[uid] &= _class(_rounded(values, kinds[uid]), uid in summed) == _class(stored[uid], uid in summed)
+    bias = _bias(graph, allowed)
     found = {}
     for tensor in {tensor.uid: tensor for tensor in graph.outputs}.values():
         if tensor.uid in unknown or is_unordered(tensor):
@@ -677,11 +715,36 @@ def expect(
         if use is not None and use.backward and _is_float(tensor.data_type):
             again = 2 * roundoff(tensor.data_type) * np.abs(center[tensor.uid])  # dQ is rounded once more
             spread = np.hypot(spread, again)
+        if use is not None and tensor.name == "max":  # kept in units of log 2: two factors, each rounded, and both ways
+            spread = spread + 2.0**-22 * np.abs(center[tensor.uid])
         defined = _defined(graph, tensor, center[tensor.uid], same[tensor.uid])
         if use is not None and _is_float(tensor.data_type):
             defined &= np.isfinite(stored[tensor.uid])
-        optional = _beyond_lengths(graph, tensor, inputs)
-        found[tensor.name] = Expected(tensor, center[tensor.uid], spread, defined, optional, tensor.uid in summed)
+        optional = _beyond_lengths(graph, tensor, inputs) | _not_drawn(first, tensor)
+        found[tensor.name] = Expected(
+            tensor,
+            center[tensor.uid],
+            spread,
+            defined,
+            optional,
+            tensor.uid in summed,
+            tuple(leans[tensor.uid]),
+            bias,
+        )
+    return found
+
+
+def _bias(graph: Graph, arithmetic: Arithmetic) -> float:
+    """Return how much all of a result may be off to one side: sums may be cut, and so may operands to TF32."""
+    copied = _copied_types(graph)
+    rules = [_rule(op, arithmetic, copied) for op in graph.ops]
+    found = sum(rule.written for rule in rules)
+    for op, rule in zip(graph.ops, rules, strict=True):
+        factors = [tensor for port, tensor in op.inputs().items() if port in _FACTORS]
+        if rule.narrow is _T.FLOAT:
+            found += 2 * 2.0**-10
+        elif rule.narrow is not None and any(t.data_type is _T.FLOAT and t.uid not in copied for t in factors):
+            found += roundoff(rule.narrow)  # operands that are equal are rounded alike
     return found
 
 
@@ -711,6 +774,28 @@ def _beyond_lengths(graph: Graph, tensor: Tensor, inputs: Mapping[str | int, Arr
             if held is not None:
                 found |= ~below(tensor.dims, tensor.rank + axis, np.asarray(held))
     return found
+
+
+def _not_drawn(run: _Shaken, tensor: Tensor) -> NDArray[np.bool_]:
+    """Return where a random mask may stay as it was: kernels of attention skip tiles in which all scores are masked."""
+    none = np.zeros(1, np.bool_)
+    for op in run.graph.ops:
+        if isinstance(op, Operation) and op.kind is _D.OPERATION_SDPA_FWD:
+            dump = op.fields.get("dropout_rng_dump")
+            if dump is not None and dump.uid == tensor.uid:
+                return hidden(run, op)
+    if not any(op.kind is _D.OPERATION_RNG and tensor.uid in _uids(op.outputs()) for op in run.graph.ops):
+        return none
+    for op in run.graph.ops:
+        if isinstance(op, Pointwise) and op.x is not None and op.b is not None:
+            pair = {op.x.uid: op.b, op.b.uid: op.x}
+            if tensor.uid in pair and pair[tensor.uid].dims == tensor.dims:
+                return np.asarray(~(run.read(pair[tensor.uid]) > 0))  # probabilities
+    return none
+
+
+def _uids(tensors: Mapping[str, Tensor]) -> set[int]:
+    return {tensor.uid for tensor in tensors.values()}
 
 
 def _leaves_gaps(graph: Graph, tensor: Tensor) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import os
 import shlex
 import zlib
 
@@ -15,6 +16,7 @@ from ...system.strict import parse_json
 __all__ = ["PREFIX", "as_word", "command_line", "from_word"]
 
 PREFIX = "graph:"
+_LIBRARY = "CUDNN_BACKEND_LIBRARY"
 _LARGEST = 64 << 20  # bytes of JSON
 
 
@@ -45,7 +47,11 @@ def from_word(word: str) -> Graph:
 
 
 def command_line(source: str | None, graph: Graph, *options: str) -> str:
-    """Return the command that runs a graph: by what it was read from, a file and options, or as one word."""
-    return shlex.join(
-        ["cudnn-backend", "run", *([as_word(graph)] if source is None else shlex.split(source)), *options]
-    )
+    """Return the command that runs a graph: by what it was read from, a file and options, or as one word.
+
+    A library that the environment names is named in the line, unless its options name a version.
+    """
+    words = [as_word(graph)] if source is None else shlex.split(source)
+    named = any(word.startswith("--cudnn") for word in words)
+    before = [f"{_LIBRARY}={os.environ[_LIBRARY]}"] if os.environ.get(_LIBRARY) and not named else []
+    return shlex.join([*(["env"] if before else []), *before, "cudnn-backend", "run", *words, *options])

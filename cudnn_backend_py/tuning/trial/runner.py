@@ -16,6 +16,7 @@ from ... import errors
 from ...errors import CudnnBackendError
 from ...graph import Graph, graph_from_json, graph_to_json
 from ...system.child import Child, Say, serve
+from ...versions.store import environment_for
 from .reproduce import command_line
 from .trial import STATES, ConfigTrial, Trial, run_graph
 
@@ -33,10 +34,13 @@ class Runner:
     ----------
     limit_s
         Seconds a graph may take, all of its configs together.
+    version
+        An installed cuDNN such as ``9.19.0``; None for the library this process would load.
     """
 
-    def __init__(self, *, limit_s: float = 600.0) -> None:
+    def __init__(self, *, limit_s: float = 600.0, version: str | None = None) -> None:
         self._limit_s = limit_s
+        self._version = version
         self._child: Child | None = None
 
     def __enter__(self) -> Self:
@@ -120,7 +124,7 @@ class Runner:
         """Return the trial, or the config at which the process ended and its words."""
         if self._child is None or not self._child.usable:
             self.close()
-            self._child = Child.start(f"{__name__}:{serve_trials.__name__}", os.environ)
+            self._child = Child.start(f"{__name__}:{serve_trials.__name__}", environment_for(self._version))
         child, at = self._child, ""
         for said in child.ask(asked, self._limit_s):
             if "step" in said:

@@ -81,6 +81,7 @@ def test_plans_go_while_their_work_is_in_flight(pool: PlanPool, gpu: Target) -> 
     assert all(map(is_right, results))
 
 
+@pytest.mark.alone
 def test_a_plan_is_destroyed_once_its_stream_is_past_it(pool: PlanPool, gpu: Target) -> None:
     held = pool.hold(64, lambda: exact(64, gpu, cache=False))
     gone = weakref.ref(held.plan)

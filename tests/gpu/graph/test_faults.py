@@ -41,7 +41,8 @@ from cudnn_backend_py.graph.faults.random_convolutions import RANDOM_CONVOLUTION
 from cudnn_backend_py.graph.faults.random_graphs import RANDOM_GRAPHS
 from cudnn_backend_py.graph.formats import decode, encode, round_to
 from cudnn_backend_py.graph.interpret import interpret
-from cudnn_backend_py.tuning.campaign.one import ask, on_device
+from cudnn_backend_py.tuning.campaign.one import ask, on_device, run
+from cudnn_backend_py.tuning.trial.data import make_inputs
 from examples import attention_hazards
 from tests.support.child import ROOT, run_python
 from tests.support.faults import graph_of
@@ -259,12 +260,15 @@ def compiled(which: str) -> str:
     return f"no plan of {len(configs)} engine configs compiles"
 
 
-def as_compared(graph: Graph, engines: Sequence[int] = ()) -> str:
-    """Made-up data through cuDNN, on the first engine or on each of some, compared as a campaign does."""
+def as_compared(graph: Graph, engines: Sequence[int] = (), kinds: Sequence[str] = ("uniform", "integers")) -> str:
+    """Made-up data through cuDNN, on the first engine or on each of some, compared as a campaign does.
+
+    Hostile data have an empty sequence.
+    """
     words: list[str] = []
     plans = [ask(graph, open_target(), engine=engine) for engine in engines or (None,)]
     for asked in plans:
-        for kind in ("uniform", "integers") if asked.plan is not None else ():
+        for kind in kinds if asked.plan is not None else ():
             assert asked.plan is not None
             found, _ = on_device(asked.plan, graph, kind, 0, asked.arithmetic())
             words += found.wrong
@@ -280,6 +284,15 @@ def norms_in_turn() -> str:
 COMPARED = [
     row for row in (*RANDOM_GRAPHS, *RANDOM_CONVOLUTIONS) if row.step == "run" and row.code != "norm-operands-in-turn"
 ]
+
+
+def mask_drawn(which: str) -> str:
+    """The random numbers that a forward pass writes."""
+    graph = row_graph("dropout-distribution", which)
+    asked = ask(graph, open_target())
+    assert asked.plan is not None
+    results, _ = run(asked.plan, make_inputs(graph))
+    return RIGHT if results["rng_dump"].any() else "every number is 0"
 
 
 RUNS: dict[str, Callable[[], str]] = {
@@ -306,6 +319,17 @@ RUNS: dict[str, Callable[[], str]] = {
     **{f"{row.code}:cure": partial(as_compared, graph_of(row.cure)) for row in COMPARED},
     "norm-operands-in-turn": norms_in_turn,
     "norm-operands-in-turn:cure": lambda: as_compared(row_graph("norm-operands-in-turn", "cure")),
+    "backward-row-sums": lambda: as_compared(row_graph("backward-row-sums", ""), kinds=["uniform"]),
+    "backward-row-sums:half": lambda: as_compared(row_graph("backward-row-sums", "half"), kinds=["uniform"]),
+    "backward-row-sums:cure": lambda: as_compared(row_graph("backward-row-sums", "cure"), kinds=["uniform"]),
+    "scale-not-above-0": lambda: as_compared(row_graph("scale-not-above-0", ""), kinds=["uniform"]),
+    "scale-not-above-0:zero": lambda: as_compared(row_graph("scale-not-above-0", "zero"), kinds=["uniform"]),
+    "scale-not-above-0:cure": lambda: as_compared(row_graph("scale-not-above-0", "cure"), kinds=["uniform"]),
+    "dropout-distribution": lambda: mask_drawn(""),
+    "dropout-distribution:normal": lambda: mask_drawn("normal"),
+    "dropout-distribution:cure": lambda: mask_drawn("cure"),
+    "fp8-ragged-no-query": lambda: as_compared(row_graph("fp8-ragged-no-query", ""), kinds=["hostile"]),
+    "fp8-ragged-no-query:cure": lambda: as_compared(row_graph("fp8-ragged-no-query", "cure"), kinds=["hostile"]),
     # what others report, or refuse without saying why: not known to show here
     "depthwise-sequence-of-shapes": several_depthwise,
     "matmul-with-gaps": lambda: as_interpreted(row_graph("matmul-with-gaps", ""), 11),

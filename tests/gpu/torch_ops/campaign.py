@@ -1,5 +1,7 @@
 """Random problems of the torch operators against float64 on the GPU: ``python -m tests.gpu.torch_ops.campaign``.
 
+With ``--names``, each option of dense tensors in a process of its own has all the problems: a thousand of each.
+
 Dense tensors of random batch and lengths (forward, statistics, every gradient), packed tokens, paged K and V, and
 decoding of 64 sequences of up to 32k tokens. The record says how many are right, how far off the worst is, and what
 the first call of each shape took of the host.
@@ -14,8 +16,9 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -152,9 +155,9 @@ def _timed(torch: Any, call: Callable[[], Any]) -> tuple[Any, float]:
     return found, (time.perf_counter() - begin) * 1e3
 
 
-def dense_problem(rng: random.Random) -> dict[str, Any]:
+def dense_problem(rng: random.Random, names: Sequence[str] = tuple(DENSE)) -> dict[str, Any]:
     """Return a random problem of dense tensors."""
-    name = rng.choice(list(DENSE))
+    name = rng.choice(names)
     while True:
         b, s_q = _size(rng, 32), _size(rng, MOST)
         s_kv = s_q if rng.random() < 0.7 else _size(rng, MOST)
@@ -389,17 +392,19 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=1.0, help="of the problems")
     parser.add_argument("--seed", type=int, default=2026)
     parser.add_argument("--parts", default="dense,varlen,paged,decode")
+    parser.add_argument("--names", help="options of dense tensors, by commas, in place of parts")
     chosen = parser.parse_args()
-    parts = chosen.parts.split(",")
+    parts = [("dense", name) for name in chosen.names.split(",")] if chosen.names else []
+    parts = parts or [(part, "") for part in chosen.parts.split(",")]
     if len(parts) == 1:
-        found = _record(parts[0], chosen)
+        found = _record(*parts[0], chosen)
     else:
-        records = [chosen.output.with_suffix(f".{part}.json") for part in parts]
+        records = [chosen.output.with_suffix(f".{number}.json") for number in range(len(parts))]
         asked = ["--seconds", chosen.seconds, "--shapes", chosen.shapes, "--share", chosen.share, "--seed", chosen.seed]
         command = [sys.executable, "-m", "tests.gpu.torch_ops.campaign", *map(str, asked)]
         runs = [
-            subprocess.Popen([*command, "--parts", part, "--output", str(record)])
-            for part, record in zip(parts, records, strict=True)
+            subprocess.Popen([*command, *(("--names", name) if name else ("--parts", part)), "--output", str(record)])
+            for (part, name), record in zip(parts, records, strict=True)
         ]
         for run in runs:
             run.wait()
@@ -411,8 +416,8 @@ def main() -> None:
     chosen.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
-def _record(part: str, chosen: argparse.Namespace) -> dict[str, Any]:
-    """Return the record of one part."""
+def _record(part: str, name: str, chosen: argparse.Namespace) -> dict[str, Any]:
+    """Return the record of one part, or of one option of dense tensors."""
     import torch
 
     begin = time.perf_counter()
@@ -420,8 +425,10 @@ def _record(part: str, chosen: argparse.Namespace) -> dict[str, Any]:
     if part == "decode":
         decode_long(torch, record)
     else:
-        _run_part(torch, part, record, chosen, begin)
+        _run_part(torch, part, record, chosen, begin, name)
     found = record.to_dict()
+    if name:
+        found = {f"{part}, {name}": found.pop(part, {}), **found}
     for name, one in found.items():
         print(name, f"{one['right']} of {one['problems']} right", one["worst"], one["host_ms"], one["by_name"])
         for wrong in one["wrong"][:6]:
@@ -431,13 +438,15 @@ def _record(part: str, chosen: argparse.Namespace) -> dict[str, Any]:
         "torch": torch.__version__,
         "cudnn": torch.backends.cudnn.version(),
         "shapes": chosen.shapes,
-        "seconds": {part: time.perf_counter() - begin},
+        "seconds": {f"{part}, {name}" if name else part: time.perf_counter() - begin},
         "parts": found,
     }
 
 
-def _run_part(torch: Any, part: str, record: Record, chosen: argparse.Namespace, begin: float) -> None:
+def _run_part(torch: Any, part: str, record: Record, chosen: argparse.Namespace, begin: float, name: str) -> None:
     make, run, count = PARTS[part]
+    if name:
+        make = partial(dense_problem, names=(name,))
 
     def warm(problem: dict[str, Any]) -> None:
         try:
@@ -446,7 +455,7 @@ def _run_part(torch: Any, part: str, record: Record, chosen: argparse.Namespace,
             record.fail(f"{part}, plans", problem, failure)
 
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(warm, largest(part)))
+        list(pool.map(warm, [problem for problem in largest(part) if name in ("", problem["name"])]))
     torch.cuda.synchronize()
     rng = random.Random(chosen.seed)
     for _ in range(int(count * chosen.share)):

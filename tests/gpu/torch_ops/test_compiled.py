@@ -17,9 +17,11 @@ from typing import Any
 import pytest
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the step is torch's")
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.overrides import TorchFunctionMode  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
+from cudnn_backend_py.execution.buffers import exchange  # noqa: E402
 from cudnn_backend_py.native.fast_call import _Call  # noqa: E402
 from cudnn_backend_py.torch_ops.compiled import INPUT, NUMBER, OUTPUT, PIECE  # noqa: E402
 from cudnn_backend_py.torch_ops.extension import Build  # noqa: E402
@@ -98,13 +100,23 @@ def describe(launches: Launches, outputs: Any, row: Any, **more: Any) -> tuple[A
     call.row = ctypes.addressof(words)
     fail: Callable[..., Any] = launches.fail
     call.run.fail = id(fail)
-    parts = {"limits": (), "parameters": (), "pieces": (), "own": -1, "copied": 0, "token": 1, "cost": 0, "holds": None}
+    parts = {
+        "limits": (),
+        "parameters": (),
+        "pieces": (),
+        "own": -1,
+        "copied": 0,
+        "tokens": False,
+        "token": 1,
+        "cost": 0,
+        "holds": None,
+    }
     parts |= {"keeps": False, "notice": None}
     parts |= more
     return (
         *(ctypes.addressof(call), ctypes.addressof(launches.parameters), parts["limits"], outputs, row),
-        *(parts["parameters"], parts["pieces"], parts["own"], parts["copied"], parts["token"], parts["cost"]),
-        *(parts["keeps"], parts["notice"]),
+        *(parts["parameters"], parts["pieces"], parts["own"], parts["copied"], parts["tokens"], parts["token"]),
+        *(parts["cost"], parts["keeps"], parts["notice"]),
         (call, words, fail, parts["holds"]),
     )
 
@@ -121,6 +133,66 @@ def teach(module: Any, launches: Launches, operator: int, tensors: Any, **more: 
     assert module.learn(
         describe(launches, (like(tensors[0]),), ROW, **more), False, 0, operator, *tensors, *NUMBERS, False
     )
+
+
+class DLTensor(ctypes.Structure):
+    _fields_ = (
+        ("data", Address),
+        *((name, ctypes.c_int32) for name in ("kind", "ordinal", "rank")),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        *((name, ctypes.POINTER(ctypes.c_int64)) for name in ("dims", "strides")),
+        ("offset", ctypes.c_uint64),
+    )
+
+    @property
+    def facts(self) -> tuple[Any, ...]:
+        rows = self.dims[: self.rank], self.strides[: self.rank]
+        return self.data, self.kind, self.code, self.bits, self.lanes, *rows, self.offset
+
+
+def test_reader_says_of_tensors_what_dlpack_does(module: Any, launches: Launches) -> None:
+    found = exchange(torch.Tensor)
+    if found is None:
+        pytest.skip("this torch has no C functions of DLPack")
+    prototype = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(DLTensor))
+    address, fetch = module.reader()
+    ours, dlpack = prototype(address), prototype(found.read)
+    tensors = [
+        *(torch.zeros(3, 5, 7).to(kind)[1:, ::2].transpose(0, 2) for kind in (torch.half, torch.bfloat16, torch.int32)),
+        *(torch.zeros(4, dtype=kind) for kind in (torch.float8_e4m3fn, torch.uint8, torch.bool, torch.complex64)),
+        torch.zeros(()),
+        torch.zeros(2, 0),
+        torch.zeros(2, requires_grad=True),
+        torch.zeros(2, requires_grad=True) * 2,
+    ]
+    for x in tensors:
+        mine, theirs = DLTensor(), DLTensor()
+        assert ours(x, ctypes.byref(mine)) == dlpack(x, ctypes.byref(theirs)) == 0
+        assert mine.facts == theirs.facts
+    objects = (Address * len(tensors))(*map(id, tensors))
+    ctypes.PYFUNCTYPE(None, ctypes.POINTER(Address), ctypes.c_int)(fetch)(objects, len(tensors))
+
+
+def test_reader_refuses_what_is_no_plain_tensor(module: Any, launches: Launches) -> None:
+    read = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(DLTensor))(module.reader()[0])
+    inside: list[int] = []
+
+    def look(x: Any) -> Any:
+        inside.append(read(x, ctypes.byref(DLTensor())))
+        return x
+
+    torch.vmap(look)(torch.zeros(2, 3))
+    with FakeTensorMode():
+        look(torch.zeros(2))
+    for x in (
+        torch.zeros(2, 3).to_sparse(),
+        torch.zeros(2, dtype=torch.complex64).conj(),
+        torch.zeros(2, device="meta"),
+    ):
+        look(x)
+    assert inside == [-1] * 5
 
 
 def test_row_has_the_addresses_of_the_call(module: Any, launches: Launches, operator: int, tensors: Any) -> None:

@@ -82,6 +82,8 @@ class Step:
         self.module, self.launches = module, launches
         self.recipe: Any = None
         self.seen: list[tuple[list[int], list[int], bool]] = []
+        self.read: tuple[int, int] | None = None  # a place of the row, and how many bytes there are looked at
+        self.bytes = b""
         self.go = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._go)
         operators = [module.define(len(TENSORS), 0b111, 0, (), ())]
         operators.append(module.define(len(TENSORS), 0b111, 0, (), (), operators[0]))
@@ -90,6 +92,8 @@ class Step:
     def _go(self, at: int) -> int:
         call, recipe = _Call.from_address(at), self.recipe
         words = (ctypes.c_int64 * 100).from_address(recipe.prepared)
+        if self.read is not None:
+            self.bytes = ctypes.string_at(recipe.call.row[self.read[0]], self.read[1])
         self.seen.append((list(recipe.call.row), list(words), bool(call.run.prepare)))
         return 0
 
@@ -157,6 +161,7 @@ class Class:
             options=OPTIONS,
             bounds=self.bounds,
             heads_folded=self.reading.heads_folded,
+            copied=self.reading.copied,
         )
 
     def sequences(self, named: Any, r: Any) -> Sequences:
@@ -229,13 +234,13 @@ def test_forward(step: Step, layout: str, stats: bool) -> None:
     assert served > 5
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", [*LAYOUTS, "slices, copied", "part of a longer buffer, copied"])
 def test_backward(step: Step, layout: str) -> None:
-    layouts = (layout if layout != "slices" else "rows first", layout, layout, layout)
+    is_copied, layout = layout.endswith("copied"), layout.removesuffix(", copied")
 
     def tensors(b: int, s_q: int, s_kv: int) -> Any:
-        q, k, v, d_o = (make(x, b, s) for x, s in zip(layouts, (s_q, s_kv, s_kv, s_q), strict=True))
-        if layout == "part of a longer buffer":
+        q, k, v, d_o = (make(layout, b, s) for s in (s_q, s_kv, s_kv, s_q))
+        if layout in ("slices", "part of a longer buffer") and not is_copied:
             q = q.transpose(1, 2).contiguous().transpose(1, 2)
         return q.requires_grad_(), k.requires_grad_(), v.requires_grad_(), d_o
 
@@ -255,7 +260,9 @@ def test_backward(step: Step, layout: str) -> None:
         detached = [(name, x if x is None else x.detach()) for name, x in taught[0]]
         assert step.teach(backward.recipe(*taught), True, detached)
         asked = len(step.launches.asked)
+        step.read = backward.plan.names.index("q"), given[0].nbytes
         made = torch.autograd.grad(o, given, d_o)
+        step.read = None
         if len(step.launches.asked) > asked:
             continue
         detached = [x.detach() for x in given]
@@ -263,11 +270,13 @@ def test_backward(step: Step, layout: str) -> None:
         row, words, _ = step.seen[-1]
         r = read(True, named_of(inputs, outputs), OPTIONS)
         assert r.kin == backward.reading.kin
-        assert not r.copied
+        assert r.copied == backward.reading.copied == (("q",) if is_copied else ())
         for (name, want), x in zip(outputs, made, strict=True):
             assert (x.shape, x.stride()) == (want.shape, want.stride()), name
         at = backward.plan.names.index("q")
-        assert row[at] == detached[0].data_ptr()
+        assert (row[at] != detached[0].data_ptr()) == is_copied
+        tokens = detached[0].transpose(1, 2).contiguous() if layout != "heads first" else detached[0]
+        assert step.bytes == tokens.numpy().tobytes()
         wanted = backward.plan.prepared_row(
             *(Sequences(r.batch, r.max_q, r.max_kv), (r.batch, r.max_q, r.max_kv), (0, 0, 0, 0), r.multipliers),
             (0, 0, 0),

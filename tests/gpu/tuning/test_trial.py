@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from typing import Any
 
 import pytest
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode
+from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.graph import attention
+from cudnn_backend_py.tuning.campaign.reduce import reduce_failure
 from cudnn_backend_py.tuning.trial import Trial, run_graph
 from cudnn_backend_py.tuning.trial.data import KINDS
-from cudnn_backend_py.tuning.trial.reproduce import from_word
+from cudnn_backend_py.tuning.trial.reproduce import PREFIX, from_word
 from cudnn_backend_py.tuning.trial.runner import Runner
 from tests.support.built import BUILT
 from tests.support.figures import add_figure
+from tests.support.wrong_scales import CASES, FACTORS, wrong_scale
 
 GRAPHS = ("convolution forward", "matmul", "pointwise", "reduction", "layer norm, training", "rms norm, training")
 
@@ -67,12 +71,45 @@ def test_a_wrong_scale_is_found(data: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert "beyond" in trial.configs[0].words
 
 
+def is_wrong(graph: Graph, data: str) -> bool:
+    try:
+        return run_graph(graph, data=data, time=False).state == "wrong"
+    except CudnnBackendError:  # a step that leaves no graph
+        return False
+
+
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [(name, kind) for name, (*_, kinds) in CASES.items() for kind in kinds],
+    ids=lambda value: getattr(value, "name", str(value)),
+)
+def test_a_wrong_scale_of_every_family_and_type_is_found_and_made_small(family: str, kind: DataType) -> None:
+    """The interpreter has a wrong scale in one operation; cuDNN is right, and what is left has the operation."""
+    make, operation, _ = CASES[family]
+    graph = make(kind)
+    trial = run_graph(graph, seed=1, time=False)
+    if trial.state == "refused":
+        pytest.skip(trial.words)
+    assert trial.state == "right", [(item.tag, item.state, item.words) for item in trial.configs]
+    for factor in FACTORS[kind]:
+        with wrong_scale(operation, factor):
+            wrong = run_graph(graph, seed=1, time=False)
+        assert wrong.state == "wrong", (factor, [str(item) for item in wrong.configs[0].comparisons])
+    with wrong_scale(operation, FACTORS[kind][0]):
+        made = reduce_failure(graph, "uniform", is_wrong, budget_s=6 if family != "attention" else 20)
+    assert operation in {op.kind for op in made.graph.ops}
+    assert len(made.graph.ops) <= (2 if family != "attention" else len(graph.ops))
+    elements = [sum(math.prod(tensor.dims) for tensor in item.tensors) for item in (graph, made.graph)]
+    assert elements[1] < elements[0]
+    add_figure("a wrong scale", family=family, type=kind.name, steps=made.steps, tried=made.tried, elements=elements)
+
+
 def test_a_failed_config_is_reproduced_by_its_line() -> None:
     trial = run_graph(scaled(1.0), configs="all", time=False)
     config = trial.configs[-1]
-    words = shlex.split(config.reproduce)
-    assert from_word(words[2]) == scaled(1.0)
-    again = run_graph(from_word(words[2]), configs=config.tag, time=False)
+    (word,) = (word for word in shlex.split(config.reproduce) if word.startswith(PREFIX))
+    assert from_word(word) == scaled(1.0)
+    again = run_graph(from_word(word), configs=config.tag, time=False)
     assert again.configs[0].comparisons == config.comparisons
 
 

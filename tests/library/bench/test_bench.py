@@ -15,11 +15,12 @@ import pytest
 from rich.console import Console
 
 from cudnn_backend_py import EnvironmentNotReady, OperationGraph, frontend, library, open_target
-from cudnn_backend_py.bench.frontend_graph import build
+from cudnn_backend_py.bench.frontend_graph import build, build_ragged
 from cudnn_backend_py.bench.judge import judge, verdict_lines
 from cudnn_backend_py.bench.shapes import DIRECTIONS, QUICK, SHAPES, SMALL
 from cudnn_backend_py.bench.tables import draw, fresh_table, gpu_table, host_table, ragged_table
 from cudnn_backend_py.frontend.handles import DescribedHandle
+from cudnn_backend_py.graph.attention import Attention
 from cudnn_backend_py.native.fast_call import compiled_library
 from cudnn_backend_py.plans.choice import EngineChoice
 from tests.support.child import ROOT, run_python
@@ -74,6 +75,28 @@ def test_our_frontend_builds_what_is_measured(h100: Any, direction: Any) -> None
     graph, tensors = build(frontend, DescribedHandle(h100), SMALL, direction, steps.append)
     assert steps == ["validate", "operation graph", "heuristics", "build plans"]
     assert set(tensors) == set("qkvo") | {"stats"} | ({"do", "dq", "dk", "dv"} if direction == "backward" else set())
+    assert graph.get_workspace_size() >= 0
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_our_frontend_builds_packed_sequences(h100: Any, direction: Any) -> None:
+    is_forward = direction == "forward"
+    size = {"batch": 8, "heads": 12, "seq_q": 512, "head_dim": 64}
+    totals = {} if is_forward else {"max_total_seq_q": 1024, "max_total_seq_kv": 1024}
+    problem = Attention(**size, causal=True, padding=True, ragged=True, ragged_stats=True, stats=is_forward, **totals)
+    _, tensors = build_ragged(frontend, DescribedHandle(h100), problem, direction)
+    moved = [*"qkvo", "stats", *(() if is_forward else ("do", "dq", "dk", "dv"))]
+    for name in moved:
+        offset = tensors[name].get_ragged_offset()
+        assert offset.get_uid() == tensors[f"ragged_{name.removeprefix('d')}"].get_uid()
+        assert tuple(tensors[name].get_dim()) == problem.dims(name)
+
+
+def test_our_frontend_builds_what_decodes_from_pages(h100: Any) -> None:
+    size = {"batch": 64, "heads": 12, "seq_q": 1, "seq_kv": 1280, "head_dim": 64}
+    problem = Attention(**size, padding=True, page_size=64, pages_k=1280, pages_v=1280)
+    graph, tensors = build_ragged(frontend, DescribedHandle(h100), problem)
+    assert tuple(tensors["page_table_k"].get_dim()) == (64, 1, 20, 1)
     assert graph.get_workspace_size() >= 0
 
 

@@ -12,7 +12,9 @@ from cudnn_backend_py.bench.endurance import any_shape, capture_soak
 from cudnn_backend_py.bench.judge import judge
 from cudnn_backend_py.bench.model import run as model
 from cudnn_backend_py.bench.shapes import DIRECTIONS
+from cudnn_backend_py.execution import plan_pool
 from cudnn_backend_py.graph.attention.shape_class import grow
+from tests.support import speed_page
 
 
 def timing(median: float, spread: float = 0.1) -> dict[str, float]:
@@ -56,8 +58,9 @@ def test_classes_of_new_shapes_begin_with_the_largest() -> None:
     assert len(set(shapes)) == len(shapes) == 100_000
     assert all(one <= most for shape in shapes for one, most in zip(shape, classes[0], strict=True))
     assert {(grow(b, s, s).batch, grow(b, s, s).q) for b, s in shapes} <= set(classes)
-    assert len(classes) < 100, "they find room in the pool"
-    assert len(any_shape.new_shapes(100_000, batches=4)) == 4 * any_shape.LENGTHS
+    assert 2 * len(classes) < plan_pool._MOST, "those of both passes find room in the pool"
+    most = any_shape.BATCHES * any_shape.LENGTHS
+    assert len(any_shape.new_shapes(most + 1)) == most
 
 
 # what is accepted, and how it is told
@@ -79,6 +82,10 @@ def test_the_grid_is_told_as_text() -> None:
     assert grid.grid_table(record).row_count == 1
 
 
+def test_the_page_is_that_of_the_records() -> None:
+    assert speed_page.PAGE.read_text(encoding="utf-8") == speed_page.make_page()
+
+
 def test_classes_are_accepted_by_median_and_p90() -> None:
     us = {"exact": timing(10.0), "any": timing(11.0), "exact operator": timing(10.0), "adaptive": timing(10.1)}
     rows = [{"direction": direction, "us": us} for direction in DIRECTIONS for _ in range(10)]
@@ -95,6 +102,14 @@ def test_memory_that_grows_is_not_accepted() -> None:
 
     good = {"first_call_ms": {"median": 0.1, "p99": 0.5}, "largest_relative_error": 2.6e-4, "points": points(0)}
     good["compared"] = 200
+    forward = passed(good, any_shape.ACCEPTED)
+    assert [name for name, found in forward.items() if found is None] == [
+        "host time of the first backward pass of a shape, median, ms",
+        "host time of the first backward pass of a shape, p99, ms",
+    ]
+    slow = passed(good | {"first_backward_ms": {"median": 0.16, "p99": 0.5}}, any_shape.ACCEPTED)
+    assert list(slow.values())[2:4] == [False, True]
+    good["first_backward_ms"] = {"median": 0.1, "p99": 0.5}
     assert set(passed(good, any_shape.ACCEPTED).values()) == {True}
     grown = passed(good | {"points": points(1 << 20)}, any_shape.ACCEPTED)
     assert [name for name, found in grown.items() if not found] == [

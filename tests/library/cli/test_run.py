@@ -26,6 +26,7 @@ from tests.support.built import BUILT
 from tests.support.child import ROOT
 
 LOG = ROOT / "tests/pure/importers/data/logs/forum-9.1.1.log.gz"
+FRONTEND_JSON = ROOT / "tests/pure/importers/data/torch-frontend-1.18-sdpa.json"
 SEEDS = ("flash_backward", "flash_forward", "mha_fprop", "mha_bprop", "forum_two_matmul")
 
 
@@ -85,15 +86,10 @@ def _small(name: str) -> list[str]:
     return ["q=1,0,128,64"] if name.startswith("flash") else ["q=0,0,0,0"]
 
 
-def test_logs_and_json_of_others_are_read(tmp_path: Path) -> None:
+def test_logs_and_json_of_others_are_read() -> None:
     (found,) = trials(LOG, "--target", "h100")
     assert found["reproduce"].startswith(f"cudnn-backend run {LOG} ")
-    text = (ROOT / "tests/pure/importers/data/logs/torch-frontend-1.18.log").read_text(encoding="utf-8")
-    start = text.index('{"context":')
-    data, _ = json.JSONDecoder().raw_decode(text[start:])
-    path = tmp_path / "frontend.json"
-    path.write_text(json.dumps(data))
-    (found,) = trials(path, "--target", "h100", "--set", "seq_q=128", "--set", "batch=1", "--set", "heads=2")
+    (found,) = trials(FRONTEND_JSON, "--target", "h100", "--set", "seq_q=128", "--set", "batch=1", "--set", "heads=2")
     assert (found["graph"], found["state"]) == ("sdpa_forward", "not run")
     assert "f16[1,2,128," in dict(map(tuple, found["inputs"])).popitem()[1] or found["configs"]
 
@@ -131,6 +127,30 @@ def test_batch_files_hold_a_command_line_a_line(matmul: Path, tmp_path: Path) ->
         done = run("--batch", batch, "--target", "h100")
         assert done.exit_code == 2
         assert words in done.output
+
+
+def test_batch_lines_may_name_a_cudnn_and_so_do_lines_to_reproduce(matmul: Path, tmp_path: Path) -> None:
+    batch = tmp_path / "all.txt"
+    one = "matmul.json --configs 1"
+    batch.write_text(f"{one} --cudnn 9.19 --data integers --seed 7\n{one} --cudnn=9.24-jit\n{one}\n{one} --cudnn=1.2\n")
+    found = trials("--batch", batch, "--target", "h100", "--dims", "a=1,64,64")
+    assert [item["cudnn"][:4] for item in found[:2]] == ["9.19", "9.24"]
+    assert [item["state"] for item in found] == ["not run", "not run", "not run", "failed"]
+    assert "cuDNN 1.2 is not installed" in found[3]["words"]
+    assert "--cudnn" not in found[2]["reproduce"]
+    for item, words in zip(found[:2], (["--data=integers", "--seed=7"], ["--data=uniform", "--seed=0"]), strict=True):
+        (config,) = item["configs"]
+        line = shlex.split(config["reproduce"])
+        named = [word for word in line if word.startswith("--cudnn=")]
+        assert {"--dims=a=1,64,64", f"--configs={config['tag']}", *words} <= set(line)
+        assert named[0].startswith(f"--cudnn={item['cudnn']}")
+        batch.write_text(shlex.join(line[2:]))
+        (again,) = trials("--batch", batch)
+        assert again["configs"] == [{**config, "mode": "named"}]
+    for line in (f"{one} --cudnn", f"{one} --cudnn --seed 1", f"{one} --cudnn 9.19 --full"):
+        batch.write_text(line)
+        done = run("--batch", batch, "--target", "h100")
+        assert (done.exit_code, "line 1: --" in done.output) == (2, True)
 
 
 def test_a_graph_that_cannot_be_had_is_one_failure(matmul: Path, tmp_path: Path) -> None:

@@ -65,7 +65,10 @@ def test_build_makes_one_plan_and_says_what_it_is() -> None:
     g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     count = g.get_execution_plan_count()
     assert count >= 2
-    assert g.get_plan_name_at_index(0).startswith("eng")
+    engine, *knobs = g.get_plan_name_at_index(0).split("_")
+    assert engine.startswith("eng")
+    numbers = [int(knob[1:].partition("=")[0]) for knob in knobs]
+    assert numbers == sorted(numbers) != []
     assert cudnn.behavior_note.RUNTIME_COMPILATION in g.get_behavior_notes()
     engine, knobs = g.get_engine_and_knobs_at_index(0)
     assert g.get_plan_name_at_index(0).startswith(f"eng{engine}_")
@@ -245,7 +248,7 @@ def test_variant_packs_are_checked_before_c_sees_them() -> None:
     runner = g._current
     assert runner is not None
     short = dict.fromkeys(uids[1:], 4096)
-    with pytest.raises(ValueError, match="lacks uid") as caught:
+    with pytest.raises(ValueError, match="missing a buffer for tensor uid") as caught:
         runner._check(short, runner.key(short, 1 << 20))
     assert f"uid {uids[0]}" in str(caught.value)
     with pytest.raises(ValueError, match="no DLPack"):
@@ -284,6 +287,51 @@ def test_refused_launch_is_a_runtime_error_with_cudnns_words() -> None:
         assert isinstance(cause, CudnnStatusError)
         assert "CUDNN_STATUS_BAD_PARAM" in error.sections["cudnn"]
         assert cause.last_error.rstrip() in error.sections["cudnn"]
+
+
+def test_a_compiled_call_tells_what_the_other_tells() -> None:
+    """After a first launch that went well, which there is none of without a GPU, calls are made by C."""
+    g, full = ready_to_run()
+    runner, handle = g._current, null_handle()
+    assert runner is not None
+    runner._take_fast_path(full, 1 << 20)
+    assert runner._mapped is not None
+    for pack in (full, {**full, min(full): 64}, {item: full[item.uid] for item in g._used() if item.uid in full}):
+        with pytest.raises(RuntimeError, match="the launch: cudnnBackendExecute answered") as caught:
+            g.execute(pack, 1 << 20, handle)
+        assert isinstance(caught.value, FrontendRuntimeError)
+        assert "CUDNN_STATUS_BAD_PARAM" in caught.value.sections["cudnn"]
+    assert not runner.launcher._packs  # none was kept: Python did not come to look
+    with pytest.raises(ValueError, match="missing a buffer for tensor uid"):
+        g.execute(dict(list(full.items())[1:]), 1 << 20, handle)
+    with pytest.raises(ValueError, match="no DLPack"):
+        g.execute(full | {min(full): "text"}, 1 << 20, handle)
+    with pytest.raises(RuntimeError, match="the launch"):  # what the graph does not have is ignored
+        g.execute(full | {None: 1, 99999: 7}, 1 << 20, handle)
+    assert len(runner.launcher._packs) == 1
+    handle.close()
+    with pytest.raises(RuntimeError, match="the launch: this handle is closed"):
+        g.execute(full, 1 << 20, handle)
+
+
+def test_a_workspace_that_is_needed_is_asked_for() -> None:
+    g, full = ready_to_run()
+    runner = g._current
+    assert runner is not None
+    runner._has_workspace = True
+    with pytest.raises(ValueError, match=f"requires a {runner.workspace_bytes}-byte workspace but received null"):
+        g.execute(full, None, null_handle())
+
+
+def test_the_workspace_for_other_dims_is_asked_of_cudnn() -> None:
+    g, full = ready_to_run()
+    runner, uid = g._current, min(full)
+    assert runner is not None
+    with pytest.raises(RuntimeError, match="the workspace for other dims and strides: cudnn") as caught:
+        runner.workspace_with(null_handle(), ([uid], [[1, 2, 128, 64]], [[16384, 8192, 64, 1]]))
+    assert "CUDNN_STATUS_" in caught.value.sections["cudnn"]
+    with pytest.raises(RuntimeError, match="1 uids, 2 dims and 1 strides"):
+        runner.workspace_with(null_handle(), ([uid], [[1], [2]], [[1]]))
 
 
 def test_overrides_of_different_counts_are_a_runtime_error() -> None:
@@ -484,9 +532,8 @@ def test_a_shared_plan_of_attention_is_told(way: str, code: str, window: Any, mo
     assert seen == [cudnn.FrontendHazardWarning] * (window[0] <= library().version < window[1])
 
 
+@pytest.mark.skipif(library().version < (9, 21, 0), reason="did not run: it needs cuDNN 9.21")
 def test_dims_that_cudnn_gets_wrong_are_refused_and_those_built_for_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    if library().version < (9, 21, 0):
-        pytest.skip("cuDNN 9.21")
     monkeypatch.setattr(find, "_warned", set())
     g, _ = causal(is_override_shape_enabled=True)
     with pytest.warns(cudnn.FrontendHazardWarning):

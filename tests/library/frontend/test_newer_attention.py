@@ -16,6 +16,7 @@ from tests.compat.programs import Maker, Q
 
 INT32 = cudnn.data_type.INT32
 VERSION = library().version
+needs_running_sums = pytest.mark.skipif(VERSION < (9, 24, 0), reason="did not run: it needs cuDNN 9.24")
 
 
 @pytest.fixture(autouse=True)
@@ -78,9 +79,8 @@ def test_attention_is_one_operation_or_says_which_cudnn_it_needs(case: str) -> N
     assert m.g.get_execution_plan_count() > 0
 
 
+@needs_running_sums
 def test_a_multiplier_is_read_back_from_cudnns_log() -> None:
-    if VERSION < (9, 24, 0):
-        pytest.skip("cuDNN 9.24")
     m = Maker(cudnn)
     _sdpa(m, multiplier=256)
     m.g.validate()
@@ -93,9 +93,8 @@ def test_a_multiplier_is_read_back_from_cudnns_log() -> None:
     )
 
 
+@needs_running_sums
 def test_a_corner_is_found_by_the_running_sums() -> None:
-    if VERSION < (9, 24, 0):
-        pytest.skip("cuDNN 9.24")
     m = Maker(cudnn)
     _sdpa(m, use_causal_mask_bottom_right=True)
     m.g.validate()
@@ -171,3 +170,26 @@ def test_texts_of_exceptions_have_the_fix() -> None:
     assert "; cuDNN: " in text
     assert text.endswith("read .verdict of this exception: causes, and what would help")
     assert "\n" not in text
+
+
+@pytest.mark.parametrize("wanted", ["AUTO", "UNIFIED", "COMPOSITE"])
+def test_eight_bits_are_one_operation_where_cudnn_has_it(wanted: str) -> None:
+    """AUTO takes the one operation since cuDNN 9.25, as cudnn-frontend 1.32 does."""
+    m = Maker(cudnn)
+    scales = m.factors("descale_q", "descale_k", "descale_v", "descale_s", "scale_s", "scale_o")
+    implementation = getattr(cudnn.attention_implementation, wanted)
+    made = m.g.sdpa_fp8(
+        **m.eights("q", "k", "v"), **scales, attn_scale=0.125, generate_stats=True, implementation=implementation
+    )
+    for item, kind in zip(made, ("FP8_E4M3", *["FLOAT"] * 3), strict=True):
+        item.set_output(True).set_data_type(getattr(cudnn.data_type, kind))
+    if wanted == "UNIFIED" and VERSION < (9, 25, 0):
+        with pytest.raises(cudnn.cudnnGraphNotSupportedError, match=r"9\.25\.0"):
+            m.g.validate()
+        return
+    m.g.validate()
+    one = wanted != "COMPOSITE" and VERSION >= (9, 25, 0)
+    assert (len(m.g.graph().ops) == 1) == one
+    m.g.build_operation_graph()
+    m.g.create_execution_plans()
+    assert m.g.get_execution_plan_count() > 0

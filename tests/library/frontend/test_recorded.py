@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 import cudnn_backend_py.frontend as cudnn
+from cudnn_backend_py import DescriptorType
 from cudnn_backend_py.frontend.handles import set_default_target
 from cudnn_backend_py.graph.faults import Fault, find
 from cudnn_backend_py.system.version import Window
@@ -81,7 +83,7 @@ def test_norms_take_the_phase_before_or_behind_the_tensors() -> None:
     assert shown[0] == shown[1]
 
 
-def test_plans_are_listed_and_selected() -> None:
+def test_plans_are_listed_and_selected(monkeypatch: pytest.MonkeyPatch) -> None:
     m = Maker(cudnn)
     m.g.matmul(m.t(1, 64, 64), m.t(1, 64, 64)).set_output(True)
     m.g.validate()
@@ -97,8 +99,12 @@ def test_plans_are_listed_and_selected() -> None:
     m.g.select_plan(1).build_plans()
     assert m.g.get_workspace_size() == m.g.get_workspace_size_plan_at_index(1)
     assert (m.g.selected_engine, m.g.backend_plan_entries()) == (None, plans)
-    with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="other dims"):
-        m.g.get_workspace_size(None, [1], [[1, 32, 64]], [[2048, 64, 1]])
+    other_dims = [1], [[1, 32, 64]], [[2048, 64, 1]]
+    assert m.g.get_workspace_size(None, *other_dims) == m.g.get_workspace_size()  # cuDNN wants a device's handle
+    with monkeypatch.context() as older:
+        older.setattr("cudnn_backend_py.frontend.graphs.WORKSPACE_SINCE", (99, 0, 0))
+        with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="other dims"):
+            m.g.get_workspace_size(None, *other_dims)
     blob = m.g.serialize(as_bytes=True)
     assert isinstance(blob, bytes)
     other = Maker(cudnn).g
@@ -133,6 +139,89 @@ def test_a_graph_is_made_of_its_json_text() -> None:
     assert sorted(item.uid for item in g.graph().variant_pack_tensors) == [1, 2, 3]
     with pytest.raises(RuntimeError, match="frontend-json"):
         Maker(cudnn).g.deserialize('{"nodes": 1}')
+
+
+def plain(g: cudnn.pygraph) -> Any:
+    """Return a graph's JSON without what its tensors were given and what they were numbered with."""
+    with suppress(Exception):  # some programs are names only
+        g.validate()
+    data = json.loads(repr(g))
+    del data["context"]["name"]
+    for item in data["tensors"]:
+        del item["uid_assigned"], item["alignment"]
+    data["tensors"].sort(key=lambda item: item["uid"])
+    return data
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_graph_is_written_again_from_its_json(name: str) -> None:
+    m = Maker(cudnn)
+    PROGRAMS[name](m)
+    want = plain(m.g)
+    for tensors in (want["tensors"], {str(item["uid"]): item for item in want["tensors"]}):
+        again = cudnn.pygraph()
+        again.deserialize(json.dumps({**want, "tensors": tensors}))
+        assert plain(again) == want
+
+
+LISTED = {
+    "json_version": "2.0",
+    "context": {"io_data_type": "HALF", "intermediate_data_type": "FLOAT", "compute_data_type": "FLOAT"},
+    "nodes": [
+        {
+            "tag": "CONV_FPROP",
+            "name": "conv",
+            "inputs": {"X": 1, "W": 2},
+            "outputs": {"Y": 3},
+            "compute_data_type": "FLOAT",
+            "math_mode": "CROSS_CORRELATION",
+            **{side: [1, 1] for side in ("pre_padding", "post_padding", "stride", "dilation")},
+        },
+        {"tag": "POINTWISE", "name": "cut", "inputs": {"IN_0": 3}, "outputs": {"OUT_0": 4}, "mode": "RELU_FWD",
+         "relu_lower_clip": "3F000000", "compute_data_type": "FLOAT"},
+    ],
+    "tensors": [
+        {"uid": uid, "name": name, "dim": dims, "stride": strides, "data_type": kind, "is_virtual": name == "response"}
+        for uid, name, dims, strides, kind in (
+            (1, "image", [8, 32, 16, 16], [8192, 1, 512, 32], "HALF"),
+            (2, "weights", [64, 32, 3, 3], [288, 1, 96, 32], "HALF"),
+            (3, "response", [8, 64, 16, 16], [16384, 1, 1024, 64], "FLOAT"),
+            (4, "out", [8, 64, 16, 16], [16384, 1, 1024, 64], "HALF"),
+        )
+    ],
+}  # fmt: skip
+
+
+def test_a_graph_of_a_list_of_tensors_is_built() -> None:
+    """The newer form of cudnn-frontend's JSON: tensors are a list, ports name their uids, numbers may be bytes."""
+    g = cudnn.pygraph()
+    g.deserialize(json.dumps(LISTED))
+    assert [node.name for node in g.nodes] == ["conv", "cut"]
+    g.build()
+    conv, cut = g.graph().ops
+    assert (conv.kind, cut.relu_lower_clip) == (DescriptorType.OPERATION_CONVOLUTION_FORWARD, 0.5)
+    assert sorted(item.uid for item in g.graph().variant_pack_tensors) == [1, 2, 4]
+    assert g.find_tensor("out").get_dim() == [8, 64, 16, 16]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"tag": "CONV_FPROP", "inputs": {"X": 1, "W": 9}}, "no tensor '9'"),
+        ({"math_mode": "SIDEWAYS"}, "where a convolution_mode is needed"),
+        ({"outputs": {"Y": 3, "Z": 4}}, "writes 'Z'"),
+        ({"inputs": {"X": 1}}, "cannot be read"),
+        ({"inputs": {"X": 1, "W": 2, "V": 2}}, "V"),
+        ({"inputs": None}, "no inputs"),
+        ({"tag": "SDPA", "inputs": {"X": 1}, "outputs": {"O": 3}}, "attention of the JSON has 'X'"),
+        ({"tag": "POINTWISE", "inputs": {"IN_0": 1}, "mode": "FLY"}, "no elementwise operation"),
+        ({"compute_data_type": "SOFT"}, "where a data_type is needed"),
+    ],
+)
+def test_what_json_cannot_say_is_refused(change: dict[str, Any], words: str) -> None:
+    nodes = [{**LISTED["nodes"][0], **change}]  # type: ignore[dict-item]
+    with pytest.raises(RuntimeError, match=words):
+        cudnn.pygraph().deserialize(json.dumps({**LISTED, "nodes": nodes}))
 
 
 def test_a_deserialized_graph_warns_as_one_that_is_built(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,11 @@ from cudnn_backend_py import (
     OperationGraph,
     build_plan,
     capture_log,
+    explain,
     open_target,
 )
 from cudnn_backend_py.importers.graphs import read_graphs
-from tests.support.built import BUILT, bilinear_upsampling
+from tests.support.built import BLOCKS, BUILT, bilinear_upsampling
 from tests.support.logs import canonical
 
 TARGETS = ("a100", "h100", "b200")
@@ -64,6 +65,17 @@ def test_a_plan_is_compiled_for_a_gpu_that_is_not_there(name: str) -> None:
     configs = [config for mode in ("A", "FALLBACK") for config in graph.heuristics(mode).configs]
     plan = build_plan(configs[0])
     assert plan.graph.name == name
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_blocks_of_scales_have_the_engines_of_the_page(name: str) -> None:
+    graph = OperationGraph(BUILT[name].make(), open_target("b200"))
+    configs = [config for mode in ("A", "FALLBACK") for config in graph.heuristics(mode).configs]
+    assert (len(configs), tuple(sorted({config.engine for config in configs}))) == BLOCKS[name]
+    verdict = explain(BUILT[name].make(), "b200", build=True)
+    assert verdict.outcome == "supported"
+    assert verdict.stage == "plan"
+    assert explain(BUILT[name].make(), "h100").outcome != "supported"
 
 
 def test_upsampling_in_16_bits_is_supported_and_does_not_compile() -> None:

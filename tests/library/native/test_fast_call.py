@@ -6,6 +6,8 @@ The framework is one of the test's own: DLPack's C functions as ctypes callbacks
 from __future__ import annotations
 
 import ctypes
+import gc
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +76,8 @@ class Derived(Buffer):
     pass
 
 
+DONE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(lambda *_: 0)
+FETCH = ctypes.PYFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p), ctypes.c_int)
 READ = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(DLTensor))
 CURRENT = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
 
@@ -112,9 +116,8 @@ class Framework:
         return 0
 
     def exchange(self) -> Exchange:
-        return Exchange(
-            Buffer, *(int(ctypes.cast(call, ctypes.c_void_p).value or 0) for call in (self.read, self.current))
-        )
+        read, current = (int(ctypes.cast(call, ctypes.c_void_p).value or 0) for call in (self.read, self.current))
+        return Exchange(Buffer, read, None, current)
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +147,7 @@ def make(plan: Plan, launcher: Launcher, framework: Framework, **changes: Any) -
         no_handle(plan),
         launcher.empty_pack(),
         launcher.filler,
-        framework.exchange(),
+        changes.pop("exchange", framework.exchange()),
         **{
             "given": len(tensors),
             "wanted": [_wanted(tensor) for tensor in tensors],
@@ -225,6 +228,91 @@ def test_unchecked_call_asks_for_the_device_only(plan: Plan, launcher: Launcher,
     assert call.go(buffers(kind=HOST)) == LOOK_CLOSER
 
 
+def test_objects_are_fetched_before_they_are_read(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+    fetched: list[Any] = []
+
+    def fetch(objects: Any, count: int) -> None:
+        assert not framework.arrays, "nothing was read before"
+        fetched.extend(ctypes.cast(objects[index], ctypes.py_object).value for index in range(count))
+
+    function = FETCH(fetch)
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    call = make(plan, launcher, framework, exchange=framework.exchange()._replace(fetch=address))
+    given = buffers()
+    assert reaches_execute(call, given)
+    assert list(map(id, fetched)) == list(map(id, given))
+    assert call.go((*given[:3], Derived())) == LOOK_CLOSER
+    assert len(fetched) == 4, "an object of another type is not touched"
+
+
+def test_call_lives_as_long_as_what_it_is_called_by(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+    go = make(plan, launcher, framework).go
+    gc.collect()
+    assert go(buffers(kind=HOST)) == LOOK_CLOSER
+    assert go(buffers()) // 1000 * 1000 == NULL_HANDLE
+
+
+class Quick:
+    """An object that is called by compiled code."""
+
+    def __init__(self, fast: Any) -> None:
+        self._fast = fast
+        self.slowly: list[Any] = []
+
+    def __call__(self, *given: Any, **named: Any) -> str:
+        """Note what was given."""
+        self.slowly.append((given, named))
+        return "slowly"
+
+
+module.quicken(Quick)
+
+
+def test_object_is_called_by_its_struct_call(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+    call = make(plan, launcher, framework)
+    quick, given = Quick(call.subject), buffers()
+    call._call.run.execute = ctypes.cast(DONE, ctypes.c_void_p).value
+    assert quick(*given) is None
+    assert (quick.slowly, call._call.filled) == ([], 1)
+    assert "Note what was given." in (Quick.__call__.__doc__ or "")
+
+
+def test_launch_that_is_refused_is_raised_once(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+    quick = Quick(make(plan, launcher, framework).subject)
+    with pytest.raises(CudnnStatusError) as caught:
+        quick(*buffers())
+    assert caught.value.function == "cudnnBackendExecute"
+    assert quick.slowly == []
+
+
+def test_object_does_the_rest_itself(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+    call = make(plan, launcher, framework)
+    call._call.run.execute = ctypes.cast(DONE, ctypes.c_void_p).value
+    quick, given = Quick(call.subject), buffers()
+    unfit = (*given[:3], Buffer(kind=HOST))
+    last: dict[str, Any] = {"last": given[3]}
+    assert [quick(*given[:3], **last), quick(*given[:3]), quick(), quick(*unfit)] == ["slowly"] * 4
+    assert quick.slowly == [(given[:3], last), (given[:3], {}), ((), {}), (unfit, {})]
+    other = threading.Thread(target=quick, args=given)
+    other.start()
+    other.join()
+    assert quick.slowly[4:] == [(given, {})], "a call is its thread's"
+    quick._fast = None
+    assert quick(*given, more=1) == quick(*given) == "slowly"
+    del quick._fast
+    assert quick(*given) == "slowly"
+    with pytest.raises(ZeroDivisionError):
+        Quick(None)(*(1 / 0 for _ in range(2)))
+
+
+def test_more_buffers_than_it_has_room_for_are_left_to_python(
+    plan: Plan, launcher: Launcher, framework: Framework
+) -> None:
+    call = make(plan, launcher, framework)
+    call._call.given = 257
+    assert call.go((Buffer(),) * 257) == LOOK_CLOSER
+
+
 def test_pack_holds_the_buffers_of_the_last_call_that_was_launched(
     plan: Plan, launcher: Launcher, framework: Framework
 ) -> None:
@@ -259,6 +347,109 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
+def mapped(launcher: Launcher, framework: Framework, keys: list[Any], **changes: Any) -> module.MappedCall:
+    """Return a call with a dict of four tensors, known by these keys and by uids 1 to 4; the last may be on host."""
+    places = [(key, place) for place, key in enumerate(keys)] + [(place + 1, place) for place in range(4)]
+    options = {"on_host": frozenset({3}), "row": [0] * len(launcher.uids)} | changes
+    return launcher.mapped(framework.exchange(), places, **options)
+
+
+def launches(call: module.MappedCall, given: Any, workspace: Any = None) -> bool:
+    """Whether C comes to execute, which refuses the null handle."""
+    answer = call.go(None, given, workspace)
+    if answer == LOOK_CLOSER:
+        return False
+    error = call.error(answer)
+    assert isinstance(error, CudnnStatusError)
+    assert (error.function, int(error.status) // 1000 * 1000) == ("cudnnBackendExecute", NULL_HANDLE)
+    return True
+
+
+def test_a_dict_is_read_by_key_by_uid_and_by_address(plan: Plan, framework: Framework) -> None:
+    launcher, keys = Launcher(plan.descriptor, [1, 2, 3, 4]), [object() for _ in range(4)]
+    call, four = mapped(launcher, framework, keys), buffers()
+    row = (ctypes.c_uint64 * 4).from_address(call._mapping.row)
+    assert launches(call, dict(zip(keys, four, strict=True)))
+    assert list(row) == [0x10000, 0x20000, 0x30000, 0x40000]
+    assert launches(call, {4: 0x400, 3: Buffer(0x300, offset=8), keys[1]: 0x200, 1: 0x100})
+    assert list(row) == [0x100, 0x200, 0x308, 0x400]
+    assert launches(call, {**dict(zip(keys, four, strict=True)), keys[3]: Buffer(0x900, kind=HOST)})
+    assert row[3] == 0x900
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {1: None},
+        {1: -1},
+        {1: 1 << 64},
+        {1: 0},
+        {1: "text"},
+        {1: Derived()},
+        {1: Buffer(0)},
+        {1: Buffer(kind=HOST)},
+        {1: Buffer(is_readable=False)},
+        {9: 0x100},
+        {-1: 0x100},
+        {1 << 70: 0x100},
+        {"q": 0x100},
+        {None: 0x100},
+    ],
+)
+def test_what_a_dict_may_not_have_is_looked_at_closer(plan: Plan, framework: Framework, change: dict[Any, Any]) -> None:
+    call = mapped(Launcher(plan.descriptor, [1, 2, 3, 4]), framework, [object() for _ in range(4)])
+    whole: dict[Any, Any] = {1: 0x100, 2: 0x200, 3: 0x300, 4: 0x400}
+    assert launches(call, whole)
+    assert not launches(call, whole | change)
+    assert launches(call, whole)
+    for missing in whole:
+        assert not launches(call, {key: value for key, value in whole.items() if key != missing})
+    assert not launches(call, [1, 2, 3, 4])
+
+
+def test_a_workspace_is_read_where_one_is_needed(plan: Plan, framework: Framework) -> None:
+    whole = {1: 0x100, 2: 0x200, 3: 0x300, 4: 0x400}
+    launcher = Launcher(plan.descriptor, [1, 2, 3, 4])
+    call = mapped(launcher, framework, [object() for _ in range(4)], own_offset=0)
+    for given, will_do in ((None, False), (0, False), (Buffer(0x7000, kind=HOST), False), (Buffer(0x8000), True)):
+        assert launches(call, whole, given) is will_do
+    assert call._mapping.workspace == 0x8000
+    assert launches(call, whole, 0x9000)
+    assert call._mapping.workspace == 0x9000
+
+
+def test_tensors_in_the_workspace_move_with_it(plan: Plan, framework: Framework) -> None:
+    launcher = Launcher(plan.descriptor, [1, 2, 3, 4, 5, 6])
+    scratch = [(4, 0), (5, 256)]
+    for own_offset, offset in ((512, 512), (None, None)):
+        call = mapped(launcher, framework, [object() for _ in range(4)], scratch=scratch, own_offset=own_offset)
+        row = (ctypes.c_uint64 * 6).from_address(call._mapping.row)
+        assert not launches(call, {1: 0x100, 2: 0x200, 3: 0x300, 4: 0x400})
+        for base in (0x7000, 0x9000):
+            assert launches(call, {1: 0x100, 2: 0x200, 3: 0x300, 4: 0x400}, base)
+            assert list(row) == [0x100, 0x200, 0x300, 0x400, base, base + 256]
+            assert call._mapping.workspace == (0 if offset is None else base + offset)
+
+
+def test_only_one_thread_is_in_a_call_with_a_dict(plan: Plan, framework: Framework) -> None:
+    whole = {1: 0x100, 2: 0x200, 3: 0x300, 4: 0x400}
+    call = mapped(Launcher(plan.descriptor, [1, 2, 3, 4]), framework, [object() for _ in range(4)])
+    call._mapping.busy = 1
+    assert not launches(call, whole)
+    call._mapping.busy = 0
+    assert launches(call, whole)
+    assert call._mapping.busy == 0
+
+
+def test_what_is_refused_while_a_pack_is_filled_from_a_dict_is_told(plan: Plan, framework: Framework) -> None:
+    call = mapped(Launcher(plan.descriptor, [1, 2, 3, 4]), framework, [object() for _ in range(4)])
+    call._mapping.to = plan.descriptor.pointer.value  # a finalized plan is no pack
+    error = call.error(call.go(None, {1: 0x100, 2: 0x200, 3: 0x300, 4: 0x400}, None))
+    assert isinstance(error, CudnnStatusError)
+    assert error.function in module.FUNCTIONS[:3]
+    assert not call._mapping.filled
+
+
 def test_bound_call_tells_the_status(plan: Plan, way: str) -> None:
     launcher = Launcher(plan.descriptor, [1, 2])
     step = no_handle(plan).bind(launcher.pack(launcher.row(64, 64)))
@@ -282,7 +473,7 @@ def test_handle_is_given_the_stream_first(plan: Plan, launcher: Launcher, framew
 
 def test_a_stream_the_handle_refuses_is_told_as_that(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     call = make(plan, launcher, framework)
-    call._keeps[0].handle.stream = 8192
+    call._keeps[1][0].handle.stream = 8192
     assert call.go(buffers()) // 1000 * 1000 == NULL_HANDLE
     assert call.failed == "cudnnSetStream"
 

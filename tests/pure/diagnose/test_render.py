@@ -163,6 +163,8 @@ def test_data_of_what_is_inside() -> None:
         "workspace_bytes": None,
         "behavior_notes": [],
         "numerical_notes": [],
+        "kernels": None,
+        "build_s": None,
     }
     assert data["cause"]["basis"] == "measured"
     assert data["control"] == {"graph": "control", "supported": True, "reasons": []}

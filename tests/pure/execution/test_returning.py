@@ -7,7 +7,8 @@ from itertools import chain, repeat
 
 import pytest
 
-from cudnn_backend_py.execution.returning import LONG, OFTEN, VISITS, Returning
+from cudnn_backend_py.execution.plan_pool import PlanPool
+from cudnn_backend_py.execution.returning import KEPT, LONG, OFTEN, VISITS, Returning
 
 
 def back(calls: Iterable[object]) -> dict[object, int]:
@@ -53,6 +54,12 @@ def test_buckets_of_lengths_come_back() -> None:
     assert set(back(layers([1, 2, 3] * VISITS))) == {1, 2, 3}
 
 
+def test_shapes_that_plans_would_not_outlive_do_not_come_back() -> None:
+    assert PlanPool()._most >= 2 * KEPT
+    assert back(list(range(KEPT)) * VISITS).keys() == set(range(KEPT))
+    assert back(list(range(KEPT + 1)) * (VISITS + 2)) == {}
+
+
 def test_program_that_changes_its_one_shape_gets_there() -> None:
     found = back([*layers(["a"] * 1000), *layers(["b"] * 1000)])
     assert found == {"a": OFTEN, "b": LONG}
@@ -62,7 +69,7 @@ def test_what_is_kept_is_bounded_and_forgets_the_oldest() -> None:
     returning = Returning()
     for shape in range(100_000):
         returning.note(shape)
-    assert len(returning._visits) <= 1024
+    assert len(returning._visits) <= KEPT
     for other in ("b", "c", "d"):
         returning.note(99_999)
         returning.note(other)

@@ -150,7 +150,7 @@ WRONG: dict[str, tuple[Make, str, str]] = {
     "a window of other dims": (
         lambda g: g.resample(R.MAXPOOL, of(g, 1, 2, 3, 3), (2, 2, 2)),
         "wrong-argument",
-        "x has 2 spatial dims",
+        r"'t' \[1, 2, 3, 3\] has 2 spatial dims",
     ),
     "an index of another shape": (
         lambda g: g.resample_backward(R.MAXPOOL, of(g, 1, 2, 3), 2, idx=of(g, 1, 2, 4, name="i")),

@@ -158,12 +158,12 @@ OPS: list[Case] = [
     (
         "matmul-rank-mismatch",
         lambda: untyped.Matmul(name="m", a=A, b=tensor("b", 8, 16), c=C),
-        "a, b and c have different ranks, or fewer than 2 dims",
+        "'a' has 3 dims, 'b' 2, 'c' 3: as many are needed, and at least 2",
     ),
     (
         "matmul-rank-mismatch",
         lambda: untyped.Matmul(name="m", a=tensor("a", 8), b=tensor("b", 8), c=tensor("c", 8)),
-        "a, b and c have different ranks, or fewer than 2 dims",
+        "'a' has 1 dims, 'b' 1, 'c' 1: as many are needed, and at least 2",
     ),
     ("matmul-inner-dim-mismatch", lambda: untyped.Matmul(name="m", a=A, b=A, c=C), "K is 8 in 'a' and 4 in 'a'"),
     ("matmul-output-mismatch", lambda: untyped.Matmul(name="m", a=A, b=B, c=A), "'a' is 4 by 8, 4 by 16 is needed"),
@@ -233,7 +233,7 @@ OPS: list[Case] = [
     (
         "reduction-shape-mismatch",
         lambda: untyped.Reduction(name="r", operator=ReduceTensorOp.ADD, x=X, y=tensor("y", 4, 3)),
-        "every dim of 'y' must divide that of 'x'",
+        "every dim of 'y' must divide that of 'x': [4, 3] of [4, 8]",
     ),
     (
         "wrong-field-type",

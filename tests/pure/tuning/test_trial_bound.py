@@ -17,6 +17,7 @@ from cudnn_backend_py.graph.interpret import interpret
 from cudnn_backend_py.tuning.trial.bound import Arithmetic, Expected, expect
 from cudnn_backend_py.tuning.trial.data import make_inputs
 from tests.support.built import BUILT
+from tests.support.wrong_scales import CASES, FACTORS, wrong_scale
 
 P, T = PointwiseMode, DataType
 LARGE = {"rope bwd", "rope fwd", "reshape", "bn bwd weights", "rng", "diagonal band mask", "gen stats", "concat"}
@@ -207,3 +208,21 @@ def test_seeds_move_little() -> None:
     moved = bounds[0] > 0  # GELU is exact where it is zero
     assert moved.any()
     assert 0.5 < np.median(bounds[2][moved] / bounds[0][moved]) < 2
+
+
+@pytest.mark.parametrize(
+    ("family", "kind", "factor"),
+    [(name, kind, factor) for name, (*_, kinds) in CASES.items() for kind in kinds for factor in FACTORS[kind]],
+    ids=lambda value: getattr(value, "name", str(value)),
+)
+def test_a_wrong_scale_of_every_family_and_type_is_found(family: str, kind: DataType, factor: float) -> None:
+    """The run that rounds stands for cuDNN: it is right without a fault, and wrong beside one."""
+    make, operation, _ = CASES[family]
+    graph = make(kind)
+    inputs = make_inputs(graph, seed=1)
+    results = interpret(graph, inputs, rounding=True)
+    right = expect(graph, inputs)
+    assert all(item.compare(results[name]).right for name, item in right.items())
+    with wrong_scale(operation, factor):
+        wrong = expect(graph, inputs)
+    assert not all(item.compare(results[name]).right for name, item in wrong.items())

@@ -107,6 +107,45 @@ def test_hostile_scores_lie_far_below_88() -> None:
     assert (stats < -88).any()
 
 
+def test_half_of_hostile_heads_have_every_row_below_88() -> None:
+    """Which is where exp(0 - lse) of a kernel that counts padding as 0 overflows."""
+    made = [numbers(backward(), "hostile", 2 * number + 1)["stats"] for number in range(12)]
+    deep = np.concatenate([(stats < -88.8).all(axis=(2, 3)).reshape(-1) for stats in made])
+    assert 0.4 < deep.mean() < 0.72  # 9 of 16
+
+
+def backward(**options: Any) -> Graph:
+    return attention.sdpa_backward(**{"batch": 3, "heads": 4, "seq_q": 24, "head_dim": 32} | options)
+
+
+MASKED: dict[str, dict[str, Any]] = {
+    "right bound": {"right_bound": 9, "alignment": "bottom_right"},
+    "left bound": {"left_bound": 20, "seq_kv": 56, "alignment": "bottom_right", "right_bound": 0},
+    "soft cap": {"score_modifier": attention.SoftCap(2.0)},
+    "sink": {"sink": True, "dsink": True, "padding": True},
+    "ragged": {"ragged": True, "ragged_stats": True},
+    "unscaled": {"scale": "none"},
+    "square": {"seq_q": 32},
+    "fp8": {"data_type": DataType.FP8_E5M2, "head_dim": 128},
+    "dropout": {"dropout": 0.25},
+}
+
+
+@pytest.mark.parametrize("version", [(9, 19, 0), (9, 28, 0)], ids=lambda version: f"9.{version[1]}")
+@pytest.mark.parametrize("name", MASKED)
+def test_what_a_backward_pass_reads_is_of_a_softmax(name: str, version: tuple[int, int, int]) -> None:
+    """The probabilities it recomputes, and those alone, sum to 1 in every row that has a key and no sink."""
+    options: dict[str, Any] = {"batch": 3, "heads": 4, "seq_q": 24, "head_dim": 32} | MASKED[name]
+    graph = attention.sdpa_backward(**options, version=version, implementation="composite", allow_hazards=True)
+    rows = interpret(graph, make_inputs(graph, "integers", 3), keep=["p"])["p"].sum(axis=3)
+    rows = rows[rows > 0]
+    if name == "sink":
+        assert rows.max() < 1
+    else:
+        np.testing.assert_allclose(rows, 1, rtol=1e-4)
+    assert rows.size
+
+
 def test_variances_are_positive() -> None:
     assert numbers(BUILT["batch norm, training"].make(), "hostile")["running_var"].min() >= 0.5
 
@@ -180,3 +219,15 @@ def test_integers_of_unknown_meaning_are_small() -> None:
     g = GraphBuilder("whole", io_type=DataType.INT32)
     g.pointwise(PointwiseMode.ADD, g.tensor("x", (4, 4)), g.tensor("y", (4, 4)), virtual=False)
     assert np.abs(numbers(g.graph())["x"]).max() <= 3
+
+
+def test_a_library_that_the_environment_names_is_named_in_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = BUILT["matmul"].make()
+    monkeypatch.delenv("CUDNN_BACKEND_LIBRARY", raising=False)
+    assert command_line("a.json --set=x", graph, "--seed=3") == "cudnn-backend run a.json --set=x --seed=3"
+    monkeypatch.setenv("CUDNN_BACKEND_LIBRARY", "/a place/libcudnn.so.9")
+    named = "env 'CUDNN_BACKEND_LIBRARY=/a place/libcudnn.so.9' cudnn-backend run"
+    assert command_line("a.json", graph, "--seed=3") == f"{named} a.json --seed=3"
+    assert command_line(None, graph) == f"{named} {as_word(graph)}"
+    line = command_line("a.json --cudnn=9.19.0.56-jit", graph)
+    assert line == "cudnn-backend run a.json --cudnn=9.19.0.56-jit"

@@ -68,7 +68,7 @@ def _problem(d: Draw, *, backward: bool, unified: bool) -> Attention:
     o["kv_heads"] = heads if d.chance(0.6) else d.pick(*(n for n in (1, 2, 4) if heads % n == 0))
     o["seq_q"] = d.weighted({64: 3, 128: 3, 192: 1, 256: 0.5, 100: 1, 72: 1, 16: 1})
     o["seq_kv"] = o["seq_q"] if d.chance(0.5) else d.weighted({64: 3, 128: 3, 192: 1, 256: 0.5, 100: 1, 72: 1})
-    if not backward and d.chance(0.1):
+    if d.chance(0.06 if backward else 0.1):
         o["seq_q"] = d.pick(1, 1, 2, 5)  # decoding has kernels of its own
     o["head_dim"] = d.weighted({64: 6, 128: 4, 32: 2, 96: 1, 80: 0.7, 40: 0.5})
     o["head_dim_v"] = o["head_dim"] if d.chance(0.88) else d.pick(64, 128)

@@ -190,6 +190,7 @@ def rope(d: Draw) -> None:
     b, h, s, width = d.pick(1, 2), d.pick(1, 2, 4), d.pick(64, 128), d.pick(64, 128)
     dims = (b, h, s, width)
     layout: dict[str, Any] = {"strides": (h * s * width, width, h * width, 1)}
+    placed = layout | {"virtual": False}  # cuDNN wants what is between the operations in memory, too
     g, kind = d.g, d.g.io_type
     part = d.pick(None, None, width // 2)
     more: dict[str, Any] = {"rope_dim": part} | ({"output_scale": 0.5} if d.chance(0.2) else {})
@@ -197,10 +198,11 @@ def rope(d: Draw) -> None:
     if d.is_since(9, 25, 0) and d.chance(0.4):
         q, k, v, o, do = (g.tensor(name, dims, **layout) for name in ("q", "k", "v", "o", "do"))
         stats = g.tensor("stats", (b, h, s, 1), _T.FLOAT)
-        made = g.sdpa_backward(q, k, v, o, do, stats, scale=0.125, dq={"virtual": True}, dk={"virtual": True})
+        made = g.sdpa_backward(q, k, v, o, do, stats, scale=0.125, dq=placed, dk=placed)
         for gradient in (made.dq, made.dk):
-            g.rope_backward(gradient, freqs, **more, virtual=False)
+            g.rope_backward(gradient, freqs, **more, **placed)
         return
     q, k, v = (g.tensor(name, dims, **layout) for name in ("q", "k", "v"))
-    turned = [g.rope_forward(item, freqs, **more, data_type=kind) for item in ((q, k) if d.chance(0.8) else (q,))]
+    wanted = (q, k) if d.chance(0.8) else (q,)
+    turned = [g.rope_forward(item, freqs, **more, data_type=kind, **placed) for item in wanted]
     g.sdpa_forward(turned[0], turned[1] if len(turned) > 1 else k, v, scale=0.125, stats=d.chance(0.5), virtual=False)

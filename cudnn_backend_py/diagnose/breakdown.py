@@ -1,0 +1,190 @@
+"""Where the time of a program on cuDNN goes, by its log: executions, graphs, plans, build times, classes of shapes."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..graph.attention.recognize import read_attention
+from ..graph.faults import known_hazards
+from ..graph.ir import Graph
+from ..importers.graphs import LoggedGraph, read_graphs
+from ..importers.records import Source
+from ..printable import printable
+from ..system.version import Version
+
+__all__ = ["Breakdown", "ShapeGroup", "break_down"]
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeGroup:
+    """Graphs of a log that differ in their sizes only: of attention in batch and lengths, of others in any dims.
+
+    ``graphs`` are their numbers in the log. ``advice`` says what would change, empty where one graph stands alone.
+    """
+
+    name: str
+    graphs: tuple[int, ...]
+    plans: int
+    executions: int
+    plan_s: float
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """A log by graph and by class of shapes; ``faults`` are the known faults of each graph, by its number.
+
+    Seconds are those of the log's own clock: from an operation graph to its plan, which is asking heuristics and
+    building, with whatever the program did between.
+    """
+
+    graphs: tuple[LoggedGraph, ...]
+    groups: tuple[ShapeGroup, ...]
+    faults: tuple[tuple[str, ...], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the breakdown as plain data."""
+        graphs = [
+            {
+                "number": number,
+                "name": _title(item),
+                "line": item.line,
+                "made": item.count,
+                "plans": item.plans,
+                "executions": item.executions,
+                "plan_s": list(item.plan_s),
+                "run_s": item.run_s,
+                "faults": list(faults),
+            }
+            for number, (item, faults) in enumerate(zip(self.graphs, self.faults, strict=True), 1)
+        ]
+        groups = [
+            {name: getattr(group, name) for name in ("name", "graphs", "plans", "executions", "plan_s", "advice")}
+            for group in self.groups
+        ]
+        return {"schema": "cudnn-backend-py/log-breakdown", "version": 1, "graphs": graphs, "groups": groups}
+
+    def __str__(self) -> str:
+        if not self.graphs:
+            return "the log tells of no graph: set CUDNN_LOGLEVEL_DBG=3 before the program starts\n"
+        runs, plans = sum(item.executions for item in self.graphs), sum(item.plans for item in self.graphs)
+        seconds = sum(sum(item.plan_s) for item in self.graphs)
+        heading = f"{_many(runs, 'execution')} of {_many(len(self.graphs), 'graph')}, {_many(plans, 'plan')}"
+        lines = [heading + f"; {seconds:.3f} s from graphs to plans" * (plans > 0), ""]
+        for number, (item, faults) in enumerate(zip(self.graphs, self.faults, strict=True), 1):
+            lines.append(f"graph {number}, line {item.line}: {_title(item)}")
+            made = f"made {_many(item.count, 'time')}, {_many(item.plans, 'plan')}{_times(item)}"
+            lines.append(f"  {made}, executed {_many(item.executions, 'time')}")
+            lines += [f"  known fault: {fault}" for fault in faults]
+        for group in self.groups:
+            if len(group.graphs) > 1:
+                numbers = ", ".join(map(str, group.graphs))
+                lines += [
+                    "",
+                    f"{len(group.graphs)} shapes of {group.name} (graphs {numbers}) got {_many(group.plans, 'plan')}",
+                ]
+            if group.advice:
+                lines += [*[""] * (len(group.graphs) == 1), f"  what would change: {group.advice}"]
+        return "\n".join(printable(line) for line in lines) + "\n"
+
+
+def break_down(source: Source) -> Breakdown:
+    """Read a log of cuDNN and say where the time of its program goes.
+
+    Raises
+    ------
+    UsageError
+        ``log-file``.
+    """
+    graphs = tuple(read_graphs(source))
+    return Breakdown(graphs, _groups(graphs), tuple(map(_faults, graphs)))
+
+
+def _faults(item: LoggedGraph) -> tuple[str, ...]:
+    number = item.device.get("deviceVer")
+    if item.graph is None or not isinstance(number, int) or not re.fullmatch(r"\d+\.\d+\.\d+", item.version):
+        return ()
+    return tuple(map(str, known_hazards(item.graph, number // 10, Version.from_text(item.version))))
+
+
+def _times(item: LoggedGraph) -> str:
+    if not item.plan_s:
+        return ""
+    said = ", ".join(f"{seconds:.3f}" for seconds in item.plan_s[:4]) + ", ..." * (len(item.plan_s) > 4)
+    first = "" if item.run_s is None else f", first run after {item.run_s:.3f} s"
+    return f" after {said} s{first}"
+
+
+def _title(item: LoggedGraph) -> str:
+    if item.graph is None:
+        return item.fault.headline if item.fault is not None else "a graph that could not be rebuilt"
+    use = read_attention(item.graph)
+    if use is not None:
+        p, way = use.problem, "backward" if use.backward else "forward"
+        sizes = f"b {p.batch}, h {p.heads}, s {p.seq_q} x {p.seq_kv}, d {p.head_dim}"
+        return f"attention {way}, {p.data_type.name}, {sizes}"
+    outputs = [tensor for tensor in item.graph.tensors if not tensor.virtual][-1:]
+    return _operations(item.graph) + "".join(f" to {list(tensor.dims)}" for tensor in outputs)
+
+
+def _operations(graph: Graph) -> str:
+    counts = Counter(_kind(op) for op in graph.ops)
+    return " + ".join(f"{count} {kind}" if count > 1 else kind for kind, count in counts.items())
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}" + "s" * (count != 1)
+
+
+def _kind(op: Any) -> str:
+    kind = getattr(op, "kind", None)
+    return (kind.name.removeprefix("OPERATION_") if kind is not None else type(op).__name__).lower()
+
+
+def _class_of(graph: Graph) -> tuple[str, object]:
+    """Return what graphs of one class of shapes are called, and what they have in common."""
+    use = read_attention(graph)
+    if use is not None:
+        p = use.problem
+        kept = (p.heads, p.kv_heads, p.head_dim, p.head_dim_v, p.data_type, p.left_bound, p.right_bound, p.padding)
+        name = f"attention {'backward' if use.backward else 'forward'}, {p.data_type.name}, h {p.heads}, d {p.head_dim}"
+        return name, (name, kept, p.ragged, p.dropout > 0, p.bias is not None, use.form)
+    kinds = tuple(_kind(op) for op in graph.ops)
+    tensors = tuple((tensor.data_type, len(tensor.dims), tensor.virtual) for tensor in graph.tensors)
+    return _operations(graph), (kinds, tensors)
+
+
+def _groups(graphs: Sequence[LoggedGraph]) -> tuple[ShapeGroup, ...]:
+    found: dict[tuple[str, object], list[int]] = {}
+    for number, item in enumerate(graphs, 1):
+        if item.graph is not None:
+            found.setdefault(_class_of(item.graph), []).append(number)
+    return tuple(_group(name, tuple(numbers), graphs) for (name, _), numbers in found.items())
+
+
+def _group(name: str, numbers: tuple[int, ...], graphs: Sequence[LoggedGraph]) -> ShapeGroup:
+    items = [graphs[number - 1] for number in numbers]
+    plans, seconds = sum(item.plans for item in items), sum(sum(item.plan_s) for item in items)
+    return ShapeGroup(name, numbers, plans, sum(item.executions for item in items), seconds, _advice(items, name))
+
+
+def _advice(items: Sequence[LoggedGraph], name: str) -> str:
+    again = sum(item.plans - 1 for item in items if item.plans > 1)
+    built = sum(item.plans > 0 for item in items)
+    if built > 1 and name.startswith("attention"):
+        spared = sum(seconds for item in items for seconds in item.plan_s) - max(
+            (seconds for item in items for seconds in item.plan_s[:1]), default=0.0
+        )
+        return (
+            f"one plan for packed sequences of any lengths serves all {built} shapes where cuDNN supports it "
+            f"(cudnn_backend_py.torch_ops, PlanPool): {_many(built - 1, 'plan')} fewer, {spared:.3f} s of this log"
+        )
+    if again:
+        return f"plans that are kept are built once (PlanCache): {_many(again, 'plan')} fewer"
+    if built > 1:
+        return f"few padded sizes instead of {built} shapes, or plans kept on disk (PlanCache) for the next process"
+    return ""

@@ -1,0 +1,353 @@
+"""``compare_versions``: what another cuDNN changes for graphs: verdict, configs, first plan, compiled code, faults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from ...errors import UsageError
+from ...graph import Graph
+from ...plans.candidate import Candidate
+from ...target import find_profile
+from ..judges import GPU, Judge, Question
+from ..report.ci import Case
+from ..verdict import Outcome, Verdict
+from .matrix import _bar, _cores, _named, _places, _unique
+
+__all__ = ["SPEED_LIMIT", "Change", "Difference", "Effect", "Times", "Upgrade", "compare_versions"]
+
+SCHEMA = "cudnn-backend-py/upgrade"
+SCHEMA_VERSION = 1
+
+#: What a comparison without times does not say.
+SPEED_LIMIT = (
+    "speed was not measured: a version can be slower with the same engine configs, and where a kernel lies compiled in "
+    "cuDNN's libraries its code is not compared"
+)
+SLOWER = 1.05  # how much longer a kernel has to take to be called slower, or the former one to be called slower
+_PASSED = ("supported", "built", "build failed", "crashed")
+
+
+class Effect(StrEnum):
+    """What a comparison comes to. ``CODE_NOT_TOLD``: all that is told is the same, the code of the plan is not told."""
+
+    UNCHANGED = "unchanged"
+    CODE_NOT_TOLD = "code not told"
+    CHANGED = "changed"
+    NOT_JUDGED = "could not be judged"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that is not the same.
+
+    ``what`` is ``verdict``, ``reason``, ``configs``, ``first plan``, ``workspace``, ``code`` or ``faults``; where the
+    GPU ran both, also ``numbers`` and ``time``.
+    """
+
+    what: str
+    old: str
+    new: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.old} -> {self.new}"
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """What the first plans did on the GPU: microseconds with a warm L2 cache, and whether the numbers are right."""
+
+    old_us: float | None
+    new_us: float | None
+    old_state: str
+    new_state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One graph on one target, by two versions."""
+
+    graph: str
+    target: str
+    old: Verdict
+    new: Verdict
+    times: Times | None = None
+
+    @property
+    def plans(self) -> tuple[Candidate | None, Candidate | None]:
+        """The candidates that were built."""
+        return _built(self.old), _built(self.new)
+
+    @property
+    def same_code(self) -> bool | None:
+        """Whether the first plans were compiled into the same code, None where that is not told."""
+        old, new = ([one.sha256 for one in plan.kernels] if plan and plan.kernels else None for plan in self.plans)
+        return None if old is None or new is None else old == new
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """What is not the same, the weightiest first."""
+        found = [Difference("verdict", self.old.outcome, self.new.outcome)]
+        if not (self.old.supported or self.new.supported):
+            found.append(Difference("reason", _reason(self.old), _reason(self.new)))
+        elif self.old.outcome is self.new.outcome:
+            found += self._differences_of_plans()
+        found.append(Difference("faults", _names(self.old.hazards), _names(self.new.hazards)))
+        return tuple(item for item in found if item.old != item.new) + self._differences_of_times()
+
+    def _differences_of_plans(self) -> list[Difference]:
+        old, new = self.plans
+        found = [Difference("configs", _configs(self.old), _configs(self.new))]
+        if old is not None and new is not None:
+            found += [
+                Difference("first plan", old.tag, new.tag),
+                Difference("workspace", f"{old.workspace_bytes} bytes", f"{new.workspace_bytes} bytes"),
+            ]
+            if not self.same_code:
+                found.append(Difference("code", _code(old), _code(new)))
+        return found
+
+    def _differences_of_times(self) -> tuple[Difference, ...]:
+        times = self.times
+        if times is None:
+            return ()
+        found = []
+        if times.old_state != times.new_state:
+            found.append(Difference("numbers", times.old_state, times.new_state))
+        if times.old_us and times.new_us and not 1 / SLOWER <= times.new_us / times.old_us <= SLOWER:
+            found.append(Difference("time", f"{times.old_us:.1f} us", f"{times.new_us:.1f} us"))
+        return tuple(found)
+
+    @property
+    def effect(self) -> Effect:
+        """What it comes to."""
+        if Outcome.NOT_JUDGED in (self.old.outcome, self.new.outcome):
+            return Effect.NOT_JUDGED
+        if self.differences:
+            return Effect.CHANGED
+        return Effect.UNCHANGED if self.same_code or not self.old.supported else Effect.CODE_NOT_TOLD
+
+    @property
+    def faults_entered(self) -> tuple[str, ...]:
+        """Known faults of such graphs that the new version has and the old one has not."""
+        return tuple(name for name in self.new.hazards if name not in self.old.hazards)
+
+    @property
+    def faults_left(self) -> tuple[str, ...]:
+        """Known faults of such graphs that the old version has and the new one has not."""
+        return tuple(name for name in self.old.hazards if name not in self.new.hazards)
+
+    @property
+    def worse(self) -> bool:
+        """Whether something was lost: support, right numbers, more than 5 % of time, or a known fault came."""
+        lost = self.old.supported and self.new.outcome is Outcome.NOT_SUPPORTED
+        times = self.times
+        slow = times is not None and times.old_us and times.new_us and times.new_us > SLOWER * times.old_us
+        wrong = times is not None and times.old_state == "right" != times.new_state
+        return bool(lost or slow or wrong or self.faults_entered)
+
+    def case(self, old: str, new: str) -> Case:
+        """Return it as :func:`junit_xml` and :func:`github_annotations` take it; `old` and `new` name the versions."""
+        lost = self.effect is Effect.NOT_JUDGED
+        return Case(
+            graph=self.graph,
+            target=self.target,
+            version=f"{old} -> {new}",
+            state="error" if lost else "failed" if self.effect is Effect.CHANGED else "passed",
+            code="" if self.effect in (Effect.UNCHANGED, Effect.CODE_NOT_TOLD) else "version-changes-graph",
+            message="; ".join(f"{item.what} changed" for item in self.differences),
+            text="\n".join(map(str, self.differences)),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "graph": self.graph,
+            "target": self.target,
+            "effect": self.effect.value,
+            "worse": self.worse,
+            "differences": [asdict(item) for item in self.differences],
+            "same_code": self.same_code,
+            "faults_entered": list(self.faults_entered),
+            "faults_left": list(self.faults_left),
+            "old": _facts(self.old),
+            "new": _facts(self.new),
+            "times": None if self.times is None else asdict(self.times),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """What a new version changes for graphs: one :class:`Change` for each graph and target, in the order asked.
+
+    ``places`` are the versions as a :class:`~cudnn_backend_py.diagnose.Question` takes them.
+    """
+
+    old: str
+    new: str
+    places: tuple[str | None, str | None]
+    changes: tuple[Change, ...]
+
+    @property
+    def counts(self) -> dict[Effect, int]:
+        """How many came to what."""
+        return {kind: sum(one.effect is kind for one in self.changes) for kind in Effect}
+
+    @property
+    def exit_code(self) -> int:
+        """0 if nothing is known to have changed, 1 if something has, 2 if something could not be judged."""
+        effects = {one.effect for one in self.changes}
+        return 1 if Effect.CHANGED in effects else 2 if Effect.NOT_JUDGED in effects else 0
+
+    @property
+    def timed(self) -> bool:
+        """Whether what changed was run."""
+        return any(one.times is not None for one in self.changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "schema": SCHEMA,
+            "version": SCHEMA_VERSION,
+            "old": self.old,
+            "new": self.new,
+            "counts": {kind.value: count for kind, count in self.counts.items()},
+            "limits": [] if self.timed else [SPEED_LIMIT],
+            "changes": [one.to_dict() for one in self.changes],
+        }
+
+
+def compare_versions(
+    graphs: Mapping[str, Graph] | Iterable[Graph],
+    targets: Iterable[str],
+    old: str,
+    new: str,
+    *,
+    workers: int | None = None,
+    progress: bool = True,
+    limit_s: float = 60.0,
+    wheels: Mapping[str, str] | None = None,
+) -> Upgrade:
+    """Ask two cuDNN versions about graphs, build the first plan of each, and say what is not the same.
+
+    Parameters
+    ----------
+    graphs
+        By name; or as they are, and then each goes by its own name.
+    targets
+        Described GPUs (``sm90``, a device JSON), or ``gpu`` for the one of this machine.
+    old, new
+        Installed versions such as ``9.19.0``, or ``default`` for the cuDNN this process would load.
+    workers
+        Questions at a time; the number of cores if not given.
+    progress
+        Whether to show a bar on standard error.
+    limit_s
+        Seconds one question may take.
+    wheels
+        Other names of versions, for :func:`matrix`.
+
+    Returns
+    -------
+    Upgrade
+        A version that crashes or runs out of time on a graph could not be judged there; the others go on.
+
+    Raises
+    ------
+    UsageError
+        ``matrix-empty``, ``matrix-graph-names``, ``unknown-target``, ``upgrade-versions`` where both are the same.
+    EnvironmentNotReady
+        ``cudnn-version-not-installed``.
+
+    Notes
+    -----
+    Loads cuDNN: in child processes only. Plans are built, so cuDNN compiles: 0.3 s for each graph and version, and more
+    for backward passes.
+    """
+    named, chosen = _named(graphs), _unique(targets)
+    for what, given in (("graphs", named), ("targets", chosen)):
+        if not given:
+            raise UsageError(f"there are no {what} to ask about", code="matrix-empty")
+    for target in chosen:
+        if target != GPU:
+            find_profile(target)
+    places = _places({name: (wheels or {}).get(name, name) for name in (old, new)})
+    if len(places) < 2 or places[old] == places[new]:
+        raise UsageError(f"{old} and {new} are one version: nothing can have changed", code="upgrade-versions")
+    pairs = [(graph, target) for target in chosen for graph in named]
+    answers: dict[tuple[str, str, str], Verdict] = {}
+    with (
+        Judge(limit_s=limit_s) as judge,
+        _bar(progress) as bar,
+        ThreadPoolExecutor(workers or _cores()) as pool,
+    ):
+        task = bar.add_task("asking cuDNN", total=2 * len(pairs))
+        asked = {
+            pool.submit(_ask, judge.ask, Question(named[graph], target, places[version], build=True)): (
+                *(graph, target),
+                version,
+            )
+            for version in (old, new)
+            for graph, target in pairs
+        }
+        try:
+            for future in as_completed(asked):
+                answers[asked[future]] = future.result()
+                bar.advance(task)
+        finally:
+            for future in asked:
+                future.cancel()
+    changes = (
+        Change(graph, target, answers[graph, target, old], answers[graph, target, new]) for graph, target in pairs
+    )
+    return Upgrade(old, new, (places[old], places[new]), tuple(changes))
+
+
+def _ask(ask: Callable[[Question], Verdict], question: Question) -> Verdict:
+    """Return the verdict; the cause of a refusal is looked for without building its variations."""
+    verdict = ask(replace(question, causes=False))
+    if verdict.outcome is not Outcome.NOT_SUPPORTED:
+        return verdict
+    return ask(replace(question, build=verdict.stage == "plan"))
+
+
+def _built(verdict: Verdict) -> Candidate | None:
+    return next((item for item in verdict.candidates if item.state == "built"), None)
+
+
+def _configs(verdict: Verdict) -> str:
+    tags = [item.tag for item in verdict.candidates if item.state in _PASSED]
+    return ", ".join(dict.fromkeys(tags))
+
+
+def _reason(verdict: Verdict) -> str:
+    return verdict.cause.headline if verdict.cause is not None else ""
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
+
+
+def _code(plan: Candidate) -> str:
+    if plan.kernels is None:
+        return "in cuDNN's libraries"
+    return "; ".join(map(str, plan.kernels))
+
+
+def _facts(verdict: Verdict) -> dict[str, Any]:
+    plan = _built(verdict)
+    return {
+        "cudnn": verdict.cudnn,
+        "outcome": verdict.outcome.value,
+        "stage": verdict.stage,
+        "headline": _reason(verdict),
+        "faults": list(verdict.hazards),
+        "configs": _configs(verdict).split(", ") if _configs(verdict) else [],
+        "plan": plan and plan.tag,
+        "workspace_bytes": plan and plan.workspace_bytes,
+        "kernels": None if plan is None or plan.kernels is None else [asdict(one) for one in plan.kernels],
+        "build_s": plan and plan.build_s and round(plan.build_s, 3),
+    }

@@ -1,0 +1,346 @@
+"""The JSON of a graph of cudnn-frontend, written into a ``pygraph`` again, call by call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .enums import (
+    attention_implementation,
+    convolution_mode,
+    data_type,
+    diagonal_alignment,
+    moe_grouped_matmul_mode,
+    norm_forward_phase,
+    padding_mode,
+    reduction_mode,
+    resample_mode,
+    reshape_mode,
+    tensor_reordering,
+)
+from .errors import invalid_value
+from .ops.attention_node import AttentionNode, port_name
+from .ops.attention_rules import Kind, Request
+from .tensors import tensor
+
+__all__ = ["is_read", "write_graph"]
+
+NODES = 4096
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A node as a call: the method, its arguments by the node's ports, and by its numbers."""
+
+    method: str
+    ports: Mapping[str, str]
+    numbers: Mapping[str, tuple[str, Callable[[Any], Any]]] = field(default_factory=dict)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _of(enum: Any) -> Callable[[Any], Any]:
+    return lambda name: _member(enum, name)
+
+
+def _member(enum: Any, name: Any) -> Any:
+    if not isinstance(name, str) or name not in enum.__members__:
+        raise invalid_value(f"the JSON of the graph has {str(name)[:60]!r} where a {enum.__name__} is needed")
+    return enum[name]
+
+
+def _number(value: Any) -> Any:
+    """Return a number, which cudnn-frontend also writes as the eight digits of its four bytes."""
+    if isinstance(value, str):
+        import struct
+
+        value = struct.unpack(">f", bytes.fromhex(value))[0] if len(value) == 8 else math.nan
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise invalid_value(f"the JSON of the graph has {str(value)[:60]!r} where a number is needed")
+    return value
+
+
+_SIDES = {name: (name, _same) for name in ("pre_padding", "post_padding", "stride", "dilation")}
+_WINDOW = {**_SIDES, "math_mode": ("convolution_mode", _of(convolution_mode))}
+_PHASE = {"forward_phase": ("norm_forward_phase", _of(norm_forward_phase))}
+_NORM = {"X": "input", "SCALE": "scale", "BIAS": "bias", "EPSILON": "epsilon"}
+_GRADIENT = {"DY": "grad", "X": "input", "SCALE": "scale", "MEAN": "mean", "INV_VARIANCE": "inv_variance"}
+_ROTATION = {"output_scale": ("output_scale", _number), "rope_dim": ("rope_dim", _same)}
+_RUNNING = {"PREV_RUNNING_MEAN": "in_running_mean", "PREV_RUNNING_VAR": "in_running_var", "MOMENTUM": "momentum"}
+
+CALLS: dict[str, _Call] = {
+    "MATMUL": _Call("matmul", {"A": "A", "B": "B"}, {"padding_value": ("padding", _number)}),
+    "REDUCTION": _Call(
+        "reduction", {"X": "input", "GROUP_OFFSET": "group_offset"}, {"mode": ("mode", _of(reduction_mode))}
+    ),
+    "CONV_FPROP": _Call("conv_fprop", {"X": "image", "W": "weight"}, _WINDOW),
+    "CONV_DGRAD": _Call("conv_dgrad", {"DY": "loss", "W": "filter"}, _WINDOW),
+    "CONV_WGRAD": _Call("conv_wgrad", {"X": "image", "DY": "loss"}, _WINDOW),
+    "LAYER_NORM": _Call("layernorm", _NORM, _PHASE),
+    "ADA_LAYER_NORM": _Call("adalayernorm", _NORM, _PHASE),
+    "RMS_NORM": _Call("rmsnorm", _NORM, _PHASE),
+    "INSTANCE_NORM": _Call("instancenorm", _NORM, _PHASE),
+    "BATCHNORM": _Call("batchnorm", _NORM | _RUNNING),
+    "LAYER_NORM_BPROP": _Call("layernorm_backward", _GRADIENT),
+    "ADA_LAYER_NORM_BPROP": _Call("adalayernorm_backward", _GRADIENT),
+    "RMS_NORM_BPROP": _Call("rmsnorm_backward", _GRADIENT),
+    "INSTANCE_NORM_BPROP": _Call("instancenorm_backward", _GRADIENT),
+    "DBN": _Call("batchnorm_backward", _GRADIENT),
+    "BATCHNORM_INFERENCE": _Call(
+        "batchnorm_inference",
+        {"X": "input", "MEAN": "mean", "INV_VARIANCE": "inv_variance", "SCALE": "scale", "BIAS": "bias"},
+    ),
+    "GENSTATS": _Call("genstats", {"X": "input"}),
+    "RESHAPE": _Call("reshape", {"X": "input"}, {"reshape_mode": ("reshape_mode", _of(reshape_mode))}),
+    "TRANSPOSE": _Call("transpose", {"X": "input"}, {"permutation": ("permutation", _same)}),
+    "ROPE": _Call("rope", {"INPUT": "input", "FREQS": "freqs"}, _ROTATION),
+    "ROPE_BWD": _Call("rope_backward", {"DY": "dY", "FREQS": "freqs"}, _ROTATION),
+    "RESAMPLE": _Call(
+        "resample",
+        {"X": "input"},
+        {
+            "window": ("window", _same),
+            **{name: _SIDES[name] for name in ("stride", "pre_padding", "post_padding")},
+            "resample_mode": ("resampling_mode", _of(resample_mode)),
+            "padding_mode": ("padding_mode", _of(padding_mode)),
+            "generate_index": ("generate_index", bool),
+        },
+    ),
+    "MOE_GROUPED_MATMUL": _Call(
+        "moe_grouped_matmul",
+        {
+            "Token": "token",
+            "Weight": "weight",
+            "FirstTokenOffset": "first_token_offset",
+            "TokenIndex": "token_index",
+            "TokenKs": "token_ks",
+        },
+        {"mode": ("mode", _of(moe_grouped_matmul_mode)), "top_k": ("top_k", _same)},
+    ),
+    "MOE_GROUPED_MATMUL_BWD": _Call(
+        "moe_grouped_matmul_bwd", {"DOutput": "doutput", "Token": "token", "FirstTokenOffset": "first_token_offset"}
+    ),
+    "BLOCK_SCALE_QUANTIZE": _Call(
+        "block_scale_quantize",
+        {"X": "input"},
+        {"block_size": ("block_size", _same), "axis": ("axis", _same), "transpose": ("transpose", bool)},
+    ),
+    "BLOCK_SCALE_DEQUANTIZE": _Call(
+        "block_scale_dequantize",
+        {"X": "input", "scale": "descale"},
+        {"block_size": ("block_size", _same), "is_negative_scale": ("is_negative_scale", bool)},
+    ),
+}
+_SPECIAL = ("POINTWISE", "SLICE", "CONCATENATE")
+_EIGHT = ("q", "k", "v", "o", "s", "do", "dp", "q_t", "k_t", "do_t")
+_WRITTEN = ("max", "sum_exp", "rng_dump", "dbias", "dsink")  # outputs that are given as arguments
+_ATTENTION = {
+    port_name(name): name
+    for name in (
+        *("q", "k", "v", "o", "do", "dq", "dk", "dv", "stats", "scale", "bias", "block_mask", "sink"),
+        *("seq_len_q", "seq_len_kv", "cu_seq_len_q", "cu_seq_len_kv", "page_table_k", "page_table_v"),
+        *("dropout_seed", "dropout_offset", "dropout_mask", "dropout_scale", "dropout_scale_inv"),
+        *("q_t", "k_t", "do_t", "do_f16", *_WRITTEN),
+        *(f"descale_{name}" for name in _EIGHT),
+        *(f"{kind}_{name}" for kind in ("scale", "amax") for name in ("s", "o", "dq", "dk", "dv", "dp")),
+    )
+}
+_NUMBERS = {
+    "relu_lower_clip_slope": "negative_slope",
+    "relu_lower_clip": "lower_clip",
+    "relu_upper_clip": "upper_clip",
+    "swish_beta": "swish_beta",
+}
+_WITHOUT_COMPUTE = ("reshape", "concatenate")
+
+
+def is_read(data: Any) -> bool:
+    """Return whether every node of a graph's JSON is one that :func:`write_graph` writes."""
+    nodes = data.get("nodes") if isinstance(data, dict) else None
+    tags = [node.get("tag") if isinstance(node, dict) else None for node in nodes] if isinstance(nodes, list) else []
+    return 0 < len(tags) <= NODES and all(
+        tag in CALLS or tag in _SPECIAL or str(tag).startswith("SDPA") for tag in tags
+    )
+
+
+def write_graph(graph: Any, data: Mapping[str, Any]) -> None:
+    """Write the nodes into a ``pygraph``, with the tensors' dims, strides, types, names and uids.
+
+    Raises
+    ------
+    RuntimeError
+        What is missing, or cannot be.
+    """
+    writer = _Writer(graph, data)
+    for node in data["nodes"]:
+        writer.write(node)
+
+
+def _known(port: Any) -> str:
+    if port not in _ATTENTION:
+        raise invalid_value(f"attention of the JSON has {str(port)[:60]!r}, which is not read")
+    return _ATTENTION[port]
+
+
+class _Writer:
+    def __init__(self, graph: Any, data: Mapping[str, Any]) -> None:
+        self.graph = graph
+        records = data.get("tensors")
+        listed = records.values() if isinstance(records, dict) else records
+        if not isinstance(listed, list | type({}.values())) or not all(isinstance(item, dict) for item in listed):
+            raise invalid_value("the JSON of the graph has no tensors")
+        self.records: dict[Any, Mapping[str, Any]] = {}
+        for record in listed:
+            for key in (record.get("name"), record.get("uid")):
+                self.records.setdefault(key, record)
+        if isinstance(records, dict):
+            self.records |= records
+        self.made: dict[int, tensor] = {}  # by the identity of the record
+
+    def write(self, node: Mapping[str, Any]) -> None:
+        """Make one node, and give its results what is said of them."""
+        inputs, outputs = node.get("inputs"), node.get("outputs")
+        if not isinstance(inputs, dict) or not isinstance(outputs, dict):
+            raise invalid_value(f"node {str(node.get('name'))[:60]!r} of the JSON has no inputs or no outputs")
+        given = {port: self._tensor(key) for port, key in inputs.items()}
+        if str(node["tag"]).startswith("SDPA"):
+            self._attention(node, given)
+        else:
+            self._operation(node, given)
+        made = self.graph._nodes[-1].outputs
+        for port, key in outputs.items():
+            if port not in made:
+                name = str(node.get("name"))[:60]
+                raise invalid_value(f"node {name!r} of the JSON writes {str(port)[:60]!r}, which it has not")
+            self._describe(made[port], key)
+        for port in [port for port in made if port not in outputs]:  # such as a gradient that is left out
+            del made[port]
+
+    def _operation(self, node: Mapping[str, Any], given: Mapping[str, tensor]) -> None:
+        method, arguments = self._call(node, given)
+        compute = node.get("compute_data_type")
+        if compute is not None and method not in _WITHOUT_COMPUTE:
+            arguments["compute_data_type"] = _member(data_type, compute)
+        name = node.get("name")
+        try:
+            getattr(self.graph, method)(**arguments, name=name if isinstance(name, str) else "")
+        except TypeError as error:
+            raise invalid_value(f"node {str(name)[:60]!r} of the JSON cannot be read: {error}") from None
+
+    def _attention(self, node: Mapping[str, Any], given: Mapping[str, tensor]) -> None:
+        outputs = {_known(port): key for port, key in node["outputs"].items()}
+        tensors = {_known(port): item for port, item in given.items()}
+        tensors |= {name: self._tensor(key) for name, key in outputs.items() if name in _WRITTEN}
+        eight = any(name.startswith("descale_") for name in tensors)
+        kind: Kind = "mxfp8" if node.get("is_mxfp8") else "fp8" if eight else "half"
+
+        def read(key: str, how: Callable[[Any], Any], default: Any = None) -> Any:
+            return default if node.get(key) is None else how(node[key])
+
+        request = Request(
+            name=str(node.get("name") or ""),
+            kind=kind,
+            backward="BWD" in node["tag"],
+            tensors=tensors,
+            scale=read("attn_scale_value", _number),
+            alibi=bool(node.get("alibi_mask")),
+            padding=bool(node.get("padding_mask")),
+            alignment=read("diagonal_alignment", _of(diagonal_alignment), diagonal_alignment.TOP_LEFT),
+            left=node.get("left_bound"),
+            right=node.get("right_bound"),
+            dropout=read("dropout_probability", _number),
+            stats="stats" in outputs,
+            max_seq_kv=node.get("max_seq_len_kv"),
+            deterministic=bool(node.get("is_deterministic_algorithm")),
+            implementation=read("implementation", _of(attention_implementation), attention_implementation.AUTO),
+            compute=read("compute_data_type", _of(data_type), data_type.NOT_SET),
+            stats_log2=bool(node.get("stats_use_log2")),
+        )
+        self.graph._add(AttentionNode(request, [name for name in outputs if name not in _WRITTEN], self.graph))
+
+    def _call(self, node: Mapping[str, Any], given: Mapping[str, tensor]) -> tuple[str, dict[str, Any]]:
+        tag = node["tag"]
+        if tag == "POINTWISE":
+            return self._pointwise(node, given)
+        if tag == "CONCATENATE":
+            found: dict[str, Any] = {"inputs": list(given.values()), "axis": node.get("axis")}
+            return "concatenate", found | {"in_place_index": node.get("in_place_index")}
+        if tag == "SLICE":
+            steps = node.get("slice_strides") or [1] * len(node.get("slices", ()))
+            return "slice", {
+                "input": given["X"],
+                "slices": [
+                    slice(int(first), int(last), int(step))
+                    for (first, last), step in zip(node["slices"], steps, strict=True)
+                ],
+            }
+        call = CALLS[tag]
+        arguments: dict[str, Any] = {call.ports[port]: item for port, item in given.items() if port in call.ports}
+        left = [port for port in given if port not in call.ports]
+        if left:
+            raise invalid_value(f"node {str(node.get('name'))[:60]!r} of the JSON has {', '.join(left)[:60]}, unread")
+        for key, (argument, read) in call.numbers.items():
+            if node.get(key) is not None:
+                arguments[argument] = read(node[key])
+        return call.method, arguments
+
+    def _pointwise(self, node: Mapping[str, Any], given: Mapping[str, tensor]) -> tuple[str, dict[str, Any]]:
+        mode = str(node.get("mode"))
+        method = mode.lower().removesuffix("_fwd")
+        method = f"{method.removesuffix('_bwd')}_backward" if method.endswith("_bwd") else method
+        if not hasattr(type(self.graph), method):
+            raise invalid_value(f"the JSON of the graph has mode {mode[:60]!r}, which is no elementwise operation")
+        from inspect import signature
+
+        names = [name for name in signature(getattr(type(self.graph), method)).parameters if name != "self"]
+        arguments: dict[str, Any] = dict(zip(names, given.values(), strict=False))
+        for key, argument in _NUMBERS.items():
+            if node.get(key) is not None and argument in names:
+                arguments[argument] = _number(node[key])
+        if method == "gen_index":
+            arguments["axis"] = node.get("axis")
+        return method, arguments
+
+    def _record(self, key: Any) -> Mapping[str, Any]:
+        record = self.records.get(key)
+        if not isinstance(record, dict):
+            raise invalid_value(f"the JSON of the graph has no tensor {str(key)[:60]!r}")
+        return record
+
+    def _tensor(self, key: Any) -> tensor:
+        record = self._record(key)
+        made = self.made.get(id(record))
+        if made is None:
+            made = self.graph.tensor(record.get("dim") or ())
+            self._describe(made, key)
+            self.graph.record.add(made)
+        return made
+
+    def _describe(self, item: tensor, key: Any) -> None:
+        """Give a tensor what its record says, and let later nodes find it."""
+        record = self._record(key)
+        self.made[id(record)] = item
+        if isinstance(record.get("name"), str) and record["name"]:
+            item.set_name(record["name"])
+        if record.get("dim"):
+            item.set_dim(record["dim"])
+        if record.get("stride"):
+            item.set_stride(record["stride"])
+        if record.get("data_type") is not None:
+            item.set_data_type(_member(data_type, record["data_type"]))
+        if record.get("uid"):  # variant packs name it, also where it was not given
+            item.set_uid(record["uid"])
+        item.set_is_virtual(bool(record.get("is_virtual")))
+        if record.get("is_pass_by_value"):
+            item.set_is_pass_by_value(True)
+            value = record.get("pass_by_value")
+            item.value = _number(value) if isinstance(value, (int, float)) else None
+        if record.get("reordering_type") is not None:
+            item.set_reordering_type(_member(tensor_reordering, record["reordering_type"]))
+        if record.get("ragged_offset_uid") is not None:
+            item.set_ragged_offset(self._tensor(record["ragged_offset_uid"]))
+            item.set_ragged_offset_multiplier(record.get("ragged_offset_multiplier", 1))

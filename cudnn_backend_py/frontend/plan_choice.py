@@ -1,0 +1,117 @@
+"""``PlanChoice``: which plans of a graph may be built, and what is known of each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Self
+
+from ..plans.engine import OperationGraph
+from .enums import behavior_note, cuda_graph_retention, knob_type, numerical_note
+from .errors import FrontendRuntimeError, status_as
+from .plan_list import PlanConfig, PlanList, knob
+
+__all__ = ["PlanChoice"]
+
+
+class PlanChoice:
+    """The part of a ``pygraph`` that filters its plans, and answers questions about them."""
+
+    _plans: PlanList
+    _retention: cuda_graph_retention | None
+
+    @property
+    def operation_graph(self) -> OperationGraph:
+        """The finalized operation graph."""
+        raise NotImplementedError
+
+    # filters
+
+    def deselect_workspace_greater_than(self, workspace_limit: int) -> Self:
+        """Leave out plans that need more workspace, in bytes."""
+        self._plans.workspace_limit = workspace_limit
+        return self
+
+    def deselect_shared_mem_greater_than(self, shared_memory: int) -> Self:
+        """Leave out plans that need more shared memory per block, in bytes."""
+        self._plans.shared_memory_limit = shared_memory
+        return self
+
+    def deselect_engines(self, engine_names: Sequence[str]) -> Self:
+        """Leave out plans whose name contains one of these, such as ``eng3`` or ``k24=7``."""
+        self._plans.barred_names = list(engine_names)
+        return self
+
+    def select_behavior_notes(self, notes: Sequence[behavior_note]) -> Self:
+        """Keep only plans with all of these notes."""
+        self._plans.filter_notes("behavior_notes", notes, keep=True)
+        return self
+
+    def deselect_behavior_notes(self, notes: Sequence[behavior_note]) -> Self:
+        """Leave out plans with any of these notes."""
+        self._plans.filter_notes("behavior_notes", notes, keep=False)
+        return self
+
+    def select_numeric_notes(self, notes: Sequence[numerical_note]) -> Self:
+        """Keep only plans with all of these notes."""
+        self._plans.filter_notes("numerical_notes", notes, keep=True)
+        return self
+
+    def deselect_numeric_notes(self, notes: Sequence[numerical_note]) -> Self:
+        """Leave out plans with any of these notes."""
+        self._plans.filter_notes("numerical_notes", notes, keep=False)
+        return self
+
+    # questions
+
+    @property
+    def plans(self) -> list[PlanConfig]:
+        """Engine and knobs of each plan, in the order they are built in."""
+        return [PlanConfig(*self.get_engine_and_knobs_at_index(index)) for index in range(self._plans.count)]
+
+    def backend_plan_entries(self) -> list[PlanConfig]:
+        """Return :attr:`plans`: all are cuDNN's."""
+        return self.plans
+
+    @property
+    def selected_engine(self) -> None:
+        """The kernel of cudnn-frontend's own that runs the graph: none, cuDNN's backend does."""
+
+    def get_cuda_graph_retention(self) -> cuda_graph_retention:
+        """Return what the graph was made with, or ``CUDNN_CUDA_GRAPH_RETENTION`` says, else PER_GRAPH."""
+        if self._retention is not None:
+            return self._retention
+        named = os.environ.get("CUDNN_CUDA_GRAPH_RETENTION", "").upper()
+        return cuda_graph_retention.__members__.get(named, cuda_graph_retention.PER_GRAPH)
+
+    def get_execution_plan_count(self) -> int:
+        """Return the number of engine configs, built or not."""
+        return len(self._plans)
+
+    def get_plan_name_at_index(self, index: int) -> str:
+        """Return engine and knobs of a plan, in the order of their numbers: ``eng2_k2=4_k24=7``."""
+        return self._plans.name(index)
+
+    def get_engine_and_knobs_at_index(self, index: int) -> tuple[int, dict[knob_type, int]]:
+        """Return engine and knob values of a plan."""
+        config = self._plans.config(index)
+        names = ((getattr(item, "name", ""), value) for item, value in config.knobs.items())
+        return config.engine, {knob_type[name]: value for name, value in names if name in knob_type.__members__}
+
+    def get_engine_count(self) -> int:
+        """Return how many engines cuDNN has for such a graph."""
+        with status_as(FrontendRuntimeError, "the engine count"):
+            return self.operation_graph.engine_count
+
+    def get_knobs_for_engine(self, engine: int) -> list[knob]:
+        """Return the knobs of an engine with their ranges."""
+        with status_as(FrontendRuntimeError, f"engine {engine}"):
+            return knob.of(self.operation_graph.knobs(engine))
+
+    def get_behavior_notes(self) -> list[behavior_note]:
+        """Return the behaviour notes of the plan :meth:`execute` runs."""
+        return self.get_behavior_notes_for_plan_at_index(self._plans.candidate)
+
+    def get_behavior_notes_for_plan_at_index(self, index: int) -> list[behavior_note]:
+        """Return the behaviour notes of a plan."""
+        return [behavior_note[note.name] for note in self._plans.config(index).behavior_notes]

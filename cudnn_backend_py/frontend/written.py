@@ -1,0 +1,180 @@
+"""``WrittenGraph``: the tensors of a graph under construction, and what a program reads back of what it wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ..execution.buffers import dlpack_facts
+from .context import Context
+from .enums import DLPACK_TYPES, data_type, scalar_type, tensor_reordering, to_data_type
+from .errors import attribute_not_set
+from .ops.node import pack_strides
+from .recorded import Node, Record
+from .tensors import tensor as UserTensor
+
+__all__ = ["WrittenGraph"]
+
+
+class WrittenGraph:
+    """The part of a ``pygraph`` that holds its tensors and shows its nodes."""
+
+    record: Record
+    context: Context
+    _created: list[UserTensor]
+
+    # tensors
+
+    def tensor(
+        self,
+        dim: Iterable[int],
+        stride: Iterable[int] | None = None,
+        data_type: Any = data_type.NOT_SET,
+        is_virtual: bool = False,
+        is_pass_by_value: bool = False,
+        ragged_offset: UserTensor | None = None,
+        reordering_type: tensor_reordering | None = tensor_reordering.NONE,
+        name: str = "",
+        uid: int | None = -1,
+        ragged_offset_multiplier: int = 1,
+        alignment_value: int = 1,
+    ) -> UserTensor:
+        """Return a new tensor of the graph; strides in elements, row-major where none are given."""
+        dims = list(dim)
+        made = UserTensor(
+            dims,
+            pack_strides(dims) if stride is None else stride,
+            to_data_type(data_type),
+            is_virtual,
+            is_pass_by_value,
+            ragged_offset,
+            tensor_reordering.NONE if reordering_type is None else reordering_type,
+            name or f"tensor_{len(self.record.by_name())}",
+        )
+        made.stride_given = stride is not None
+        made.set_ragged_offset_multiplier(ragged_offset_multiplier).set_alignment_value(alignment_value)
+        if uid is not None and uid != -1:
+            made.set_uid(uid)
+        self._created.append(made)
+        return self.record.add(made)
+
+    _make_tensor = tensor
+
+    def tensor_like(self, template: Any, name: str = "", is_virtual: bool = False) -> UserTensor:
+        """Return a tensor with dims, strides and type of another one, of this module, torch or DLPack.
+
+        A buffer in host memory becomes a by-value scalar.
+
+        Raises
+        ------
+        ValueError
+            If `template` is no tensor of any kind.
+        """
+        if isinstance(template, UserTensor):
+            made = self.tensor(
+                template.dim,
+                template.stride,
+                template.data_type,
+                is_virtual or template.virtual,
+                template.by_value,
+                template.ragged_offset,
+                template.reordering,
+                name,
+            )
+            made.set_alignment(template.alignment).set_ragged_offset_multiplier(template.ragged_offset_multiplier)
+            return made
+        dims, strides, kind, on_host = _facts(template)
+        return self.tensor(dims, strides, kind, is_virtual, is_pass_by_value=on_host, name=name)
+
+    def tensor_scalar(
+        self, value: float | int, scalar_type: scalar_type = scalar_type.RUNTIME_PARAM, name: str = ""
+    ) -> UserTensor:
+        """Return a by-value scalar that holds its number, of rank 1."""
+        kind = data_type.INT32 if isinstance(value, int) else data_type.FLOAT
+        made = UserTensor([1], [1], kind, is_pass_by_value=True)
+        made.set_name(name or f"scalar_{len(self.record.by_name())}")
+        made.value = value
+        made.scalar_type = scalar_type
+        self._created.append(made)
+        return self.record.add(made)
+
+    # inspection
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The operations that were written, in order."""
+        return list(self.record.nodes)
+
+    @property
+    def tensors(self) -> dict[str, UserTensor]:
+        """The tensors whose name no other one has, by name."""
+        return self.record.by_name()
+
+    def find_tensor(self, name_or_uid: str | int) -> UserTensor | None:
+        """Return a tensor by name or uid, None if there is none.
+
+        Raises
+        ------
+        ValueError
+            If several have that name.
+        """
+        return self.record.find(name_or_uid)
+
+    def get_node(self, name: str) -> Node | None:
+        """Return the first node of that name, None if there is none."""
+        return next((node for node in self.record.nodes if node.name == name), None)
+
+    def get_inputs(self) -> list[UserTensor]:
+        """Return the tensors in memory that no node writes."""
+        written = {item for node in self.record.nodes for item in node.outputs.values()}
+        return [item for item in self.tensors.values() if not item.virtual and item not in written]
+
+    def get_outputs(self) -> list[UserTensor]:
+        """Return the tensors in memory that a node writes."""
+        written = {item for node in self.record.nodes for item in node.outputs.values()}
+        return [item for item in self.tensors.values() if not item.virtual and item in written]
+
+    def inspect(self) -> dict[str, Any]:
+        """Return context, nodes and tensors as plain data, as cudnn-frontend 1.32 does."""
+        context = self.context
+        return {
+            "context": {
+                "io_data_type": str(context.io_data_type),
+                "compute_data_type": str(context.compute_data_type),
+            },
+            "nodes": [
+                {
+                    "name": node.name,
+                    "type": node.node_type.name,
+                    "inputs": {port: item.name for port, item in node.inputs.items()},
+                    "outputs": {port: item.name for port, item in node.outputs.items()},
+                    "params": dict(node.params),
+                }
+                for node in self.record.nodes
+            ],
+            "tensors": {
+                name: {
+                    "dim": item.get_dim(),
+                    "stride": item.get_stride(),
+                    "dtype": str(item.data_type),
+                    "is_virtual": item.virtual,
+                    "uid": item.uid,
+                }
+                for name, item in self.tensors.items()
+            },
+        }
+
+
+def _facts(source: Any) -> tuple[Sequence[int], Sequence[int], data_type, bool]:
+    """Return dims, strides in elements, type, and whether it lies in host memory."""
+    if hasattr(source, "data_ptr") and hasattr(source, "stride"):  # torch
+        kind = to_data_type(source.dtype)
+        return tuple(source.shape), tuple(source.stride()), kind, source.device.type == "cpu"
+    if not hasattr(source, "__dlpack__"):
+        raise attribute_not_set(
+            f"{source!r} is neither a tensor of this module nor one with DLPack (__dlpack__)",
+            fix="give a cudnn.tensor, or a torch, CuPy, JAX or NumPy array",
+        )
+    facts = dlpack_facts(source)
+    strides = facts.strides if facts.strides is not None else pack_strides(facts.dims)
+    return facts.dims, strides, DLPACK_TYPES.get(facts.type_text, data_type.NOT_SET), facts.on_host

@@ -1,0 +1,106 @@
+"""``Kernel``: what cuDNN compiled for a plan, read from the plan's serialization: name, code, size, registers."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Kernel", "read_kernels"]
+
+_CODE = (".text.", ".nv.constant", ".nv.global.init")  # names of sections that decide what a kernel does
+_NO_BITS = 8  # type of a section that has a size and no bytes (ELF, SHT_NOBITS)
+_SVAL, _REGCOUNT = 0x04, 0x2F  # of .nv.info: an entry with words of its own, and the one with (symbol, registers)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel that cuDNN compiled while it built a plan.
+
+    Attributes
+    ----------
+    name
+        As cuDNN calls it.
+    sha256
+        Of its machine code and constants, so that a compiler's version in the file around them does not count.
+    code_bytes
+        Size of the machine code.
+    registers
+        Registers of a thread; the largest of several functions. 0 if the file does not say.
+    """
+
+    name: str
+    sha256: str
+    code_bytes: int
+    registers: int
+
+    @classmethod
+    def from_cubin(cls, name: str, cubin: bytes) -> Kernel:
+        """Return what an ELF file of GPU code holds.
+
+        Raises
+        ------
+        ValueError
+            If it is no such file, or is damaged.
+        """
+        digest, size, registers = hashlib.sha256(), 0, 0
+        try:
+            for section, body in _sections(cubin):
+                if section.startswith(_CODE):
+                    digest.update(f"{len(body)} ".encode() + body)  # not their names, which hold the kernel's
+                if section.startswith(".text."):
+                    size += len(body)
+                if section == ".nv.info":
+                    registers = max(_registers(body), default=0)
+        except (struct.error, IndexError, UnicodeDecodeError) as error:
+            raise ValueError(f"the code of kernel {name} is damaged: {error}") from None
+        return cls(name, digest.hexdigest(), size, registers)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.code_bytes} bytes of code, {self.registers} registers, {self.sha256[:12]}"
+
+
+def read_kernels(plan: str) -> tuple[Kernel, ...] | None:
+    """Return the kernels in a plan's serialization, which :meth:`Plan.json` gives, in cuDNN's order.
+
+    Returns
+    -------
+    tuple of Kernel or None
+        None where some or all of its code is not in there: engines with kernels that lie compiled in cuDNN's libraries.
+    """
+    data: Mapping[str, Any] = json.loads(plan)
+    found = data.get("engine", {}).get("payload", {}).get("kernels") or []
+    try:
+        return tuple(Kernel.from_cubin(one["kernelName"], base64.b64decode(one["cubin"])) for one in found) or None
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _sections(elf: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield the sections of a 64-bit ELF file, with their names."""
+    if elf[:5] != b"\x7fELF\x02":
+        raise IndexError("no 64-bit ELF file")
+    (table,) = struct.unpack_from("<Q", elf, 0x28)
+    size, count, names = struct.unpack_from("<HHH", elf, 0x3A)
+    headers = [struct.unpack_from("<IIQQQQ", elf, table + size * index) for index in range(count)]
+    start = headers[names][4]
+    for name, kind, _flags, _address, offset, length in headers:
+        begin = start + name
+        title = elf[begin : elf.index(b"\0", begin)].decode() if 0 <= begin < len(elf) else ""
+        yield title, b"" if kind == _NO_BITS else elf[offset : offset + length]
+
+
+def _registers(info: bytes) -> Iterator[int]:
+    """Yield the registers of each function, of a section ``.nv.info``."""
+    at = 0
+    while at + 4 <= len(info):
+        form, attribute, length = struct.unpack_from("<BBH", info, at)
+        at += 4
+        if form == _SVAL:
+            if attribute == _REGCOUNT:
+                yield struct.unpack_from("<II", info, at)[1]
+            at += length

@@ -1,0 +1,59 @@
+"""Actions after an import: what is done to a module as soon as a program imports it, before the program has it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+__all__ = ["after_import"]
+
+
+def after_import(name: str, action: Callable[[], object]) -> Callable[[], None]:
+    """Call `action` once the module `name` is imported: now where it is, else right after it was executed.
+
+    What the action raises ends the import. The function that is returned forgets an action that was not called yet.
+    """
+    if name in sys.modules:
+        action()
+        return lambda: None
+    finder = _After(name, action)
+    sys.meta_path.insert(0, finder)
+    return finder.forget
+
+
+class _After(MetaPathFinder):
+    def __init__(self, name: str, action: Callable[[], object]) -> None:
+        self._name, self._action = name, action
+
+    def forget(self) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
+        if fullname != self._name or self not in sys.meta_path:
+            return None
+        self.forget()
+        spec = find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Then(spec.loader, self._action)
+        return spec
+
+
+class _Then(Loader):
+    def __init__(self, loader: Any, action: Callable[[], object]) -> None:
+        self._loader, self._action = loader, action
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        made: ModuleType | None = self._loader.create_module(spec)
+        return made
+
+    def exec_module(self, module: ModuleType) -> None:
+        assert module.__spec__ is not None
+        module.__spec__.loader = module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        self._action()

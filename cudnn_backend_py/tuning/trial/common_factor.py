@@ -1,0 +1,61 @@
+"""Whether all of a result is off by one factor that is less than the rounding of any of its elements.
+
+A scale wrong by 1 % is less than one rounding to an 8-bit float, but it moves one element in six to the next number,
+always away from zero. So the factor is estimated from all elements, by least squares, where roundings, which are
+independent, cancel: of n elements with a unit roundoff u it is known up to about u / sqrt(n).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["common_factor", "lean_of"]
+
+CHANCE = 4.0  # deviations by which a factor may be estimated wrong, each rounding counted as a whole roundoff
+WIDTH = 4.0  # of the root mean square of the factors of shaken runs
+ENOUGH = 64.0  # elements that matter: fewer large ones say nothing of the others
+
+Floats = NDArray[np.float64]
+
+
+def lean_of(moved: Floats, center: Floats) -> float:
+    """Return how much larger a result is as a whole than another, relative to that: what is finite of both."""
+    with np.errstate(all="ignore"):
+        usable = np.isfinite(moved) & np.isfinite(center)
+        right = np.where(usable, center, 0.0).reshape(-1)
+        known = float(np.dot(right, right))
+        lean = float(np.dot(right, np.where(usable, moved - center, 0.0).reshape(-1))) / known if known else 0.0
+    return lean if np.isfinite(lean) else np.inf
+
+
+def common_factor(
+    found: Floats, right: Floats, exact: Floats, rounding: Floats, leans: Sequence[float], bias: float
+) -> float | None:
+    """Return the factor that all elements are off by, None where there may be none.
+
+    Parameters
+    ----------
+    found, right
+        What a result holds, and what it should, rounded to its type; finite, and of one dim.
+    exact
+        What is right before it is rounded: elements that are equal there are rounded alike.
+    rounding
+        What one rounding to the type may do to an element.
+    leans
+        :func:`lean_of` shaken runs: what moves all elements together at random.
+    bias
+        What may move all of them to one side, relative to them, as sums that are cut.
+    """
+    with np.errstate(all="ignore"):
+        squares = np.square(exact)
+        known = float(squares.sum())
+        if not known**2 >= ENOUGH * float(np.square(squares).sum()) > 0.0:
+            return None
+        off = float(np.dot(exact, found - right)) / known
+        independent = np.unique(exact).size / exact.size
+        chance = float(np.sqrt(np.square(exact * rounding).sum() / independent)) / known
+        allowed = WIDTH * float(np.sqrt(np.mean(np.square(leans)))) + CHANCE * chance + bias
+    return 1.0 + off if abs(off) > allowed else None

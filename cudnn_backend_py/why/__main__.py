@@ -1,0 +1,152 @@
+"""``python -m cudnn_backend_py.why``: run a program of torch, and report what kept cuDNN out of its attention."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import CudnnBackendError
+from ..frontend.__main__ import start_of
+from ..frontend.as_cudnn import describe_torch
+from ..system.after_import import after_import
+from ..target.profiles import find_profile
+from .calls import Machine
+from .report import WhyReport
+
+__all__ = ["main", "read_command_line"]
+
+_HELP = """\
+Run SCRIPT, a notebook, or the module after -m, and say of each of its calls of torch's attention why cuDNN was or was
+not used. The program's exit code is kept; the report goes to standard error.
+
+\b
+python -m cudnn_backend_py.why train.py --epochs 3
+python -m cudnn_backend_py.why --output why.html -m package.train
+python -m cudnn_backend_py.why --target h100 train.py
+"""
+
+
+@click.command(
+    help=_HELP,
+    context_settings={
+        "ignore_unknown_options": True,
+        "allow_interspersed_args": False,
+        "help_option_names": ["-h", "--help"],
+    },
+    options_metavar="[OPTIONS]",
+)
+@click.option(
+    "--target", metavar="GPU", help="Judge for a described GPU (h100, sm80, a JSON file); torch has that GPU, too."
+)
+@click.option("--output", metavar="FILE", help="Write the report here: .json, .html, else text.")
+@click.option(
+    "--format", "style", type=click.Choice(["text", "json", "html"]), help="The report's form; as --output ends."
+)
+@click.option("--ask/--no-ask", default=True, show_default=True, help="Ask cuDNN itself about the graphs.")
+@click.option("--measure", is_flag=True, help="On a GPU: time each kind of call with each backend.")
+@click.option("--budget", default=60.0, show_default=True, help="Seconds for asking and measuring, after the program.")
+@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT|NOTEBOOK|-m MODULE [ARGUMENTS]...")
+def _command(
+    target: str | None,
+    output: str | None,
+    style: str | None,
+    ask: bool,
+    measure: bool,
+    budget: float,
+    program: tuple[str, ...],
+) -> Callable[[], None]:
+    start = start_of(program)
+    where = None if output is None else Path(output).absolute()
+    form = style or {".json": "json", ".html": "html"}.get(where.suffix if where else "", "text")
+    if where is not None and not where.parent.is_dir():
+        raise click.UsageError(f"there is no folder {where.parent}")
+    if target is not None:
+        find_profile(target)
+    return lambda: _run(start, target, where, form, {"ask": ask, "measure": measure, "budget_s": budget})
+
+
+def _run(start: Callable[[], Any], target: str | None, where: Path | None, form: str, options: dict[str, Any]) -> None:
+    if target is not None:
+        describe_torch(target)
+    process, watches = os.getpid(), []
+
+    def watch() -> None:
+        from .watch import Watch
+
+        watches.append(Watch(as_cuda=target is not None))
+        watches[0].start()
+
+    forget = after_import("torch", watch)
+    try:
+        _up_to_numbers(start, target)
+    finally:
+        forget()
+        if os.getpid() == process:  # a forked child may come here, too
+            _report(watches, target, where, form, options)
+
+
+def _up_to_numbers(start: Callable[[], Any], target: str | None) -> None:
+    """Run the program; on a described GPU it has ended well where it reads what only a GPU computes."""
+    try:
+        start()
+    except BaseException as error:
+        if target is None or type(error).__name__ != "NumbersNeeded":
+            raise
+        print(f"reached {error}, which only a GPU computes", file=sys.stderr)
+
+
+def _report(watches: list[Any], target: str | None, where: Path | None, form: str, options: dict[str, Any]) -> None:
+    from .look import fill
+
+    report = WhyReport(machine=Machine((0, 0, 0), None, None), findings=(), target=target or "")
+    try:
+        if watches:
+            watches[0].stop()
+            fill(report, watches[0], **options)
+        else:
+            report.unseen = ("anything: the program did not import torch",)
+        text = {"text": report.__str__, "json": report.to_json, "html": report.to_html}[form]()
+        if where is None:
+            sys.stderr.write(text)
+        else:
+            where.write_text(text, encoding="utf-8")
+            print(f"why not cuDNN? {where}", file=sys.stderr)
+    except (CudnnBackendError, OSError) as error:  # the program's own ending matters more
+        print(f"why not cuDNN? There is no report: {error}", file=sys.stderr)
+
+
+def read_command_line(arguments: Sequence[str] | None, name: str) -> Callable[[], None] | None:
+    """Return what runs the program that a command line names; None where that asks for help, which is printed.
+
+    Raises
+    ------
+    click.ClickException
+        Of a wrong command line, or a program that is not there.
+    UsageError
+        ``unknown-target``.
+    """
+    run = _command.main(arguments, prog_name=name, standalone_mode=False)
+    return run if callable(run) else None
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the program the command line names; what it raises is not caught."""
+    try:
+        run = read_command_line(arguments, "python -m cudnn_backend_py.why")
+    except click.ClickException as error:
+        error.show()
+        raise SystemExit(error.exit_code) from None
+    except CudnnBackendError as error:
+        print(error.render(), file=sys.stderr)
+        raise SystemExit(2) from None
+    if run is not None:
+        run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,176 @@
+"""What cuDNN itself says of a call: the graph torch would build of it, its verdict, faults, and what the plan costs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..diagnose.judges import Judge, Question
+from ..errors import CudnnBackendError, GraphError
+from ..generated.enums import DataType
+from ..graph.attention import Attention, sdpa_backward, sdpa_forward
+from ..graph.ir import Graph
+from ..system.version import VersionTuple
+from .calls import Call, Machine, TensorFacts
+
+__all__ = ["Side", "ask_cudnn", "graphs_of"]
+
+_TYPES = {
+    "float16": DataType.HALF,
+    "bfloat16": DataType.BFLOAT16,
+    "float32": DataType.FLOAT,
+    "float64": DataType.DOUBLE,
+    "float8_e4m3fn": DataType.FP8_E4M3,
+    "float8_e5m2": DataType.FP8_E5M2,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """cuDNN's answer to a call, forward and, in training, backward.
+
+    ``outcome`` is that of a verdict, or "no graph" where the call is no problem cuDNN has a graph for; ``why`` and
+    ``cure`` are its cause and remedy, ``faults`` the known faults the graph runs into, ``plan_s`` the seconds that
+    asking and building the plans took here, None where they were not built.
+    """
+
+    outcome: str
+    why: str = ""
+    cure: str = ""
+    faults: tuple[str, ...] = ()
+    plan_s: float | None = None
+    target: str = ""
+    cudnn: str = ""
+
+
+def _strides(facts: TensorFacts) -> tuple[int, ...]:
+    """Return a dense tensor's strides, those of dims of size 1 as if they counted."""
+    strides, run = list(facts.strides), 1
+    for place in sorted(range(4), key=lambda one: (facts.strides[one], -one)):
+        if facts.dims[place] == 1:
+            strides[place] = max(strides[place], run)
+        run = max(run, strides[place] * facts.dims[place])
+    return tuple(strides)
+
+
+def _like(q: TensorFacts, dims: tuple[int, ...]) -> tuple[int, ...]:
+    """Return strides of a dense tensor whose dims lie in the order of q's: how torch makes the output."""
+    strides, run = [0] * 4, 1
+    given = _strides(q)
+    for place in sorted(range(4), key=lambda one: (given[one], -one)):
+        strides[place], run = run, run * dims[place]
+    return tuple(strides)
+
+
+def _problem(call: Call) -> Attention:
+    """Return the problem of a call.
+
+    Raises
+    ------
+    GraphError
+        ``no-attention-graph``, or what :class:`~cudnn_backend_py.graph.attention.Attention` refuses.
+    """
+    if call.q.dtype not in _TYPES:
+        raise GraphError(f"cuDNN attention has no type {call.q.dtype}", code="no-attention-graph")
+    scale = {} if call.scale is None else {"scale": call.scale}
+    if call.q.form != "dense":
+        heads, head_dim = call.q.dims[1], call.q.dims[-1]
+        return Attention(
+            batch=len(call.q.lengths),
+            heads=heads,
+            kv_heads=call.k.dims[1],
+            v_heads=call.v.dims[1],
+            seq_q=max(call.q.lengths, default=1),
+            seq_kv=max(call.k.lengths or call.q.lengths, default=1),
+            head_dim=head_dim,
+            head_dim_v=call.v.dims[-1],
+            data_type=_TYPES[call.q.dtype],
+            causal=call.causal,
+            ragged=True,
+            stats=call.training,
+            **scale,  # type: ignore[arg-type]
+        )
+    if len(call.q.dims) != 4:
+        raise GraphError(f"q has {len(call.q.dims)} dims", code="no-attention-graph")
+    batch, heads, seq_q, head_dim = call.q.dims
+    seq_kv, head_dim_v = call.k.dims[2], call.v.dims[3]
+    bias = None
+    if call.mask is not None:
+        dims = (1,) * (4 - len(call.mask.dims)) + call.mask.dims
+        bias = (dims[0], dims[1], seq_q, seq_kv)
+    strides = {name: _strides(getattr(call, name)) for name in "qkv"}
+    return Attention(
+        batch=batch,
+        heads=heads,
+        kv_heads=call.k.dims[1],
+        v_heads=call.v.dims[1],
+        seq_q=seq_q,
+        seq_kv=seq_kv,
+        head_dim=head_dim,
+        head_dim_v=head_dim_v,
+        data_type=_TYPES[call.q.dtype],
+        layout={**strides, "o": _like(call.q, (batch, heads, seq_q, head_dim_v))},
+        causal=call.causal,
+        bias=bias,
+        dropout=call.dropout,
+        stats=call.training,
+        **scale,  # type: ignore[arg-type]
+    )
+
+
+def graphs_of(call: Call, version: VersionTuple | None = None, sm: int | None = None) -> tuple[Graph, ...]:
+    """Return the graph of a call's forward pass and, in training, that of its backward pass.
+
+    Raises
+    ------
+    GraphError
+        Where cuDNN has no such attention.
+    """
+    problem = _problem(call)
+    made = [sdpa_forward(problem, version=version, sm=sm, allow_hazards=True)]
+    if call.training:
+        made.append(sdpa_backward(problem, version=version, sm=sm, allow_hazards=True))
+    return tuple(made)
+
+
+def ask_cudnn(call: Call, machine: Machine, target: str, judge: Judge, *, build: bool = True) -> Side:
+    """Return what cuDNN says of the graphs of a call.
+
+    Parameters
+    ----------
+    machine
+        Its cuDNN and architecture decide the form of the graph.
+    target
+        The name of a described GPU, or "gpu".
+    judge
+        The process that asks.
+    build
+        Whether plans are built, too: what a first call costs the host, and what fails only then.
+    """
+    try:
+        graphs = graphs_of(call, machine.cudnn, machine.sm)
+    except GraphError as error:
+        return Side("no graph", error.headline, error.sections.get("fix", ""), target=target)
+    started = time.perf_counter()
+    try:
+        verdicts = [judge.ask(Question(graph, target, build=build)) for graph in graphs]
+    except CudnnBackendError as error:
+        return Side("could not be judged", error.headline, error.sections.get("fix", ""), target=target)
+    took = time.perf_counter() - started
+    worst = max(verdicts, key=lambda verdict: verdict.exit_code)
+    faults = tuple(dict.fromkeys(fault for verdict in verdicts for fault in verdict.hazards))
+    cause = worst.cause
+    return Side(
+        str(worst.outcome.value),
+        "" if cause is None or worst.supported else _name(worst.graph, verdicts, cause.headline),
+        "" if cause is None or worst.supported else cause.advice,
+        faults,
+        took if build and worst.supported else None,
+        worst.target_title,
+        worst.cudnn,
+    )
+
+
+def _name(graph: str, verdicts: Sequence[object], headline: str) -> str:
+    return headline if len(verdicts) == 1 else f"{graph}: {headline}"

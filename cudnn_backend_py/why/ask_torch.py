@@ -1,0 +1,320 @@
+"""What torch itself says of a call: its choice, its gates in its own words, its switches; and times, where a GPU is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from .calls import BACKENDS, ORDER, Answer, Call, Form, Machine, Switches, TensorFacts
+from .gates import VARIABLES
+
+__all__ = [
+    "ask_by_facts",
+    "ask_torch",
+    "autocast_type",
+    "describe",
+    "measure",
+    "read_machine",
+    "read_order",
+    "read_switches",
+    "said_by",
+]
+
+_warnings_lock = threading.RLock()
+_SAID = re.compile(r"Warning: (.*\(function \w+\))")
+
+
+def size_of(value: Any) -> int:
+    """Return a size as a number: of a symbolic one its hint, so that nothing is guarded on, -1 where it has none."""
+    if isinstance(value, int):
+        return value
+    hint = getattr(getattr(value, "node", None), "hint", None)
+    return hint if isinstance(hint, int) else -1
+
+
+def _lengths(tensor: Any) -> tuple[int, ...]:
+    with contextlib.suppress(Exception):
+        if tensor.layout == torch.jagged:
+            offsets = tensor.offsets()
+            return tuple((offsets[1:] - offsets[:-1]).tolist())
+        return tuple(int(row[-2]) for row in tensor._nested_tensor_size().tolist())
+    return ()
+
+
+def _nested_dims(tensor: Any) -> tuple[int, ...]:
+    found = []
+    for place in range(tensor.dim()):
+        try:
+            found.append(size_of(tensor.size(place)) if isinstance(tensor.size(place), int) else -1)
+        except RuntimeError:  # an irregular dim has no size
+            found.append(-1)
+    return tuple(found)
+
+
+def describe(tensor: Any, dtype: Any = None) -> TensorFacts:
+    """Return the facts of a tensor; with the type that autocast gives it, where it does."""
+    kind = str(dtype or tensor.dtype).removeprefix("torch.")
+    if tensor.is_nested:
+        form: Form = "jagged" if tensor.layout == torch.jagged else "nested"
+        return TensorFacts(
+            _nested_dims(tensor), (), kind, tensor.device.type, tensor.requires_grad, form, _lengths(tensor)
+        )
+    return TensorFacts(
+        tuple(map(size_of, tensor.shape)),
+        tuple(map(size_of, tensor.stride())),
+        kind,
+        tensor.device.type,
+        tensor.requires_grad,
+    )
+
+
+def autocast_type(tensor: Any) -> Any:
+    """Return the type that autocast casts a tensor to before attention; None where it leaves it as it is."""
+    device = tensor.device.type
+    if device not in ("cuda", "cpu") or not tensor.is_floating_point() or tensor.dtype == torch.float64:
+        return None
+    with contextlib.suppress(TypeError, RuntimeError):  # before torch 2.4 it takes no device
+        if torch.is_autocast_enabled(device):
+            wanted = torch.get_autocast_dtype(device)
+            return None if wanted == tensor.dtype else wanted
+    return None
+
+
+def read_order() -> tuple[str, ...] | None:
+    """Return the order in which torch asks its backends; None where this torch does not tell."""
+    read = getattr(torch._C, "_get_sdp_priority_order", None)
+    return None if read is None else tuple(BACKENDS.get(number, str(number)) for number in read())
+
+
+def read_switches() -> Switches:
+    """Return torch's switches as they are now."""
+    cuda = torch.backends.cuda
+    return Switches(
+        cuda.cudnn_sdp_enabled(),
+        cuda.flash_sdp_enabled(),
+        cuda.mem_efficient_sdp_enabled(),
+        cuda.math_sdp_enabled(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        read_order(),
+    )
+
+
+def _numbers(text: str) -> tuple[int, int, int]:
+    found = [int(part) for part in re.findall(r"\d+", text.partition("+")[0])[:3]]
+    return (*found, 0, 0, 0)[:3]  # type: ignore[return-value]
+
+
+def read_machine() -> Machine:
+    """Return what torch runs on: its version, CUDA, cuDNN, GPU, and the variables its gates read."""
+    version, sm, gpu = None, None, ""
+    live = torch.cuda.is_available()
+    with contextlib.suppress(Exception):
+        number = torch.backends.cudnn.version()
+        version = (number // 10000, number // 100 % 100, number % 100) if number else None
+    if live:
+        major, minor = torch.cuda.get_device_capability()
+        sm, gpu = 10 * major + minor, torch.cuda.get_device_name()
+    cuda = _numbers(torch.version.cuda)[:2] if torch.version.cuda else None
+    environment = {name: os.environ[name] for name in VARIABLES if name in os.environ}
+    return Machine(_numbers(torch.__version__), version, sm, cuda, gpu, environment, live)
+
+
+@contextlib.contextmanager
+def _hearing() -> Iterator[list[str]]:
+    """Collect what torch says to standard error, where these questions of it end; what else came there goes on."""
+    words: list[str] = []
+    with _warnings_lock, warnings.catch_warnings(), tempfile.TemporaryFile() as file:
+        warnings.simplefilter("ignore")
+        sys.stderr.flush()
+        kept = os.dup(2)
+        try:
+            os.dup2(file.fileno(), 2)
+            yield words
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            file.seek(0)
+            for line in file.read().decode(errors="replace").splitlines():
+                if (said := _SAID.search(line)) is not None:
+                    words.append(said[1])
+                else:
+                    print(line, file=sys.stderr)
+
+
+def said_by(params: Any) -> tuple[bool, tuple[str, ...]]:
+    """Return whether torch gives a call (``torch.backends.cuda.SDPAParams``) to cuDNN, and its words if not.
+
+    Each of the words ends with the function of torch that said it. Standard error is torch's for that moment.
+    """
+    with _hearing() as words:
+        able = bool(torch.backends.cuda.can_use_cudnn_attention(params, debug=True))
+    return able, tuple(words)
+
+
+def ask_torch(q: Any, k: Any, v: Any, mask: Any, call: Call) -> Answer:
+    """Return what torch says of a call with these tensors, now; whatever it raises is part of the answer."""
+    if torch.backends.cuda.is_built() and q.is_cuda and call.q.device == "cuda":
+        with contextlib.suppress(AttributeError), torch._C.DisableTorchFunction():
+            return _ask(q, k, v, mask, call)
+    return Answer()
+
+
+def _ask(q: Any, k: Any, v: Any, mask: Any, call: Call) -> Answer:
+    if call.autocast:
+        wanted = getattr(torch, call.autocast)
+        q, k, v = (_cast(one, wanted) for one in (q, k, v))
+        mask = _cast(mask, wanted) if mask is not None and mask.is_floating_point() else mask
+    choice, error = None, ""
+    try:
+        if call.q.form == "jagged":
+            from torch.nested._internal.sdpa import _select_sdp_backend
+
+            chosen = _select_sdp_backend(q, k, v, mask, call.dropout, call.causal, call.gqa)
+            choice = BACKENDS.get(int(chosen.value), str(chosen))
+        else:
+            number = torch._fused_sdp_choice(
+                q, k, v, mask, call.dropout, call.causal, scale=call.scale, enable_gqa=call.gqa
+            )
+            choice = BACKENDS.get(number, str(number))
+    except RuntimeError as caught:
+        error = str(caught).partition("\n")[0]
+    try:
+        params = torch.backends.cuda.SDPAParams(q, k, v, mask, call.dropout, call.causal, call.gqa)
+        able = torch.backends.cuda.can_use_cudnn_attention(params)
+        flash = torch.backends.cuda.can_use_flash_attention(params)
+        efficient = torch.backends.cuda.can_use_efficient_attention(params)
+    except (RuntimeError, TypeError) as caught:
+        return Answer(choice, error=error or str(caught).partition("\n")[0])
+    return Answer(choice, able, (), flash, efficient, error)
+
+
+def ask_by_facts(call: Call) -> Answer:
+    """Return what torch says of a call whose tensors are gone, by fake ones under the switches it had; its words, too.
+
+    Of fake tensors torch itself chooses nothing: the first backend in its order that it lets run is the choice. Nothing
+    where torch has no GPU, or sizes are unknown.
+    """
+    tensors = [call.q, call.k, call.v, *([call.mask] if call.mask is not None else [])]
+    if not torch.cuda.is_available() or call.kind != "sdpa":
+        return Answer()
+    if any(one.form != "dense" or one.device != "cuda" or min(one.dims, default=0) < 0 for one in tensors):
+        return Answer()
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with _switched(call), FakeTensorMode():
+        made = [
+            torch.empty_strided(one.dims, one.strides, dtype=getattr(torch, one.dtype), device="cuda").requires_grad_(
+                one.requires_grad
+            )
+            for one in tensors
+        ]
+        mask = made[3] if call.mask is not None else None
+        params = torch.backends.cuda.SDPAParams(*made[:3], mask, call.dropout, call.causal, call.gqa)
+        able, words = said_by(params)
+        flash = torch.backends.cuda.can_use_flash_attention(params)
+        efficient = torch.backends.cuda.can_use_efficient_attention(params)
+        may = {"cudnn": able, "flash": flash, "efficient": efficient, "math": call.switches.math}
+        choice = next((name for name in read_order() or ORDER if may.get(name)), None)
+        return Answer(choice, able, words, flash, efficient)
+
+
+@contextlib.contextmanager
+def _switched(call: Call) -> Iterator[None]:
+    """Set torch's switches as they were at a call, and set them back."""
+    with contextlib.suppress(RuntimeError):  # torch sets its order when it first chooses, and would not once it is set
+        torch._fused_sdp_choice(*[torch.empty(1, 1, 8, 8, dtype=torch.float16, device="cuda")] * 3)
+    before = read_switches()
+    try:
+        _set(call.switches)
+        with torch.set_grad_enabled(call.grad_enabled):
+            yield
+    finally:
+        _set(before)
+
+
+def _set(switches: Switches) -> None:
+    cuda = torch.backends.cuda
+    cuda.enable_cudnn_sdp(switches.cudnn)
+    cuda.enable_flash_sdp(switches.flash)
+    cuda.enable_mem_efficient_sdp(switches.efficient)
+    cuda.enable_math_sdp(switches.math)
+    torch.use_deterministic_algorithms(switches.deterministic, warn_only=switches.warn_only)
+    if switches.order is not None and hasattr(torch._C, "_set_sdp_priority_order"):
+        numbers = {name: number for number, name in BACKENDS.items()}
+        torch._C._set_sdp_priority_order([numbers[name] for name in switches.order if name in numbers])
+
+
+def _cast(tensor: Any, dtype: Any) -> Any:
+    if not tensor.is_floating_point() or tensor.dtype == torch.float64:
+        return tensor
+    return tensor.detach().to(dtype).requires_grad_(tensor.requires_grad)
+
+
+def measure(call: Call, rounds: int = 20) -> dict[str, dict[str, float]]:
+    """Return for each backend that runs a call the milliseconds of its first call and the median of others, on the GPU.
+
+    Empty where there is no GPU, or not the memory for the tensors. The numbers are random.
+    """
+    if not torch.cuda.is_available() or call.kind != "sdpa" or call.q.form != "dense":
+        return {}
+    found = {}
+    with contextlib.suppress(RuntimeError, AttributeError, torch.OutOfMemoryError):
+        q, k, v = (_random(one) for one in (call.q, call.k, call.v))
+        mask = None if call.mask is None else _random(call.mask)
+        for name in ("cudnn", "flash", "efficient", "math"):
+            with contextlib.suppress(RuntimeError):
+                found[name] = _time(name, (q, k, v, mask), call, rounds)
+    return found
+
+
+def _random(facts: TensorFacts) -> Any:
+    dtype = getattr(torch, facts.dtype)
+    made = torch.empty_strided(facts.dims, facts.strides, dtype=dtype, device="cuda")
+    made.fill_(True) if dtype == torch.bool else made.copy_(torch.randn(facts.dims, device="cuda"))
+    return made.requires_grad_(facts.requires_grad)
+
+
+def _time(name: str, tensors: tuple[Any, ...], call: Call, rounds: int) -> dict[str, float]:
+    backend = {
+        "cudnn": torch.nn.attention.SDPBackend.CUDNN_ATTENTION,
+        "flash": torch.nn.attention.SDPBackend.FLASH_ATTENTION,
+        "efficient": torch.nn.attention.SDPBackend.EFFICIENT_ATTENTION,
+        "math": torch.nn.attention.SDPBackend.MATH,
+    }[name]
+    q, k, v, mask = tensors
+
+    def once() -> None:
+        out = torch._C._nn.scaled_dot_product_attention(
+            q, k, v, mask, call.dropout, call.causal, scale=call.scale, enable_gqa=call.gqa
+        )
+        if call.training:
+            torch.autograd.grad(out, [one for one in (q, k, v) if one.requires_grad], out)
+
+    with warnings.catch_warnings(), torch.nn.attention.sdpa_kernel(backend), torch.set_grad_enabled(call.grad_enabled):
+        warnings.simplefilter("ignore")
+        torch.cuda.synchronize()
+        started = time.perf_counter()
+        once()
+        torch.cuda.synchronize()
+        first = time.perf_counter() - started
+        times = []
+        for _ in range(rounds):
+            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            begin.record()
+            once()
+            end.record()
+            times.append((begin, end))
+        torch.cuda.synchronize()
+    passed = sorted(begin.elapsed_time(end) for begin, end in times)
+    return {"first_ms": 1000 * first, "ms": passed[len(passed) // 2]}

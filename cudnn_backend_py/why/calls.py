@@ -1,0 +1,135 @@
+"""Calls of torch's attention as plain values: tensors, switches, machine, place. Knows nothing of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+__all__ = ["ORDER", "Answer", "Call", "Form", "Kind", "Machine", "Place", "Switches", "TensorFacts"]
+
+Form = Literal["dense", "nested", "jagged"]
+Kind = Literal["sdpa", "flex", "varlen", "encoder"]
+
+#: torch's backends by the numbers of ``torch.nn.attention.SDPBackend``.
+BACKENDS = {-1: "none", 0: "math", 1: "flash", 2: "efficient", 3: "cudnn", 4: "overrideable"}
+#: The order in which torch asks its backends where nothing else was set.
+ORDER = ("flash", "efficient", "math", "cudnn")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorFacts:
+    """What torch's gates look at of a tensor; strides in elements, ``lengths`` of the sequences of a nested one."""
+
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    device: str = "cuda"
+    requires_grad: bool = False
+    form: Form = "dense"
+    lengths: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        inside = ",".join(map(str, self.dims)) if self.form == "dense" else f"{len(self.lengths)} sequences"
+        return f"{self.dtype}[{inside}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Switches:
+    """torch's own switches at a call: backends that may run, deterministic algorithms, the order (None: not set)."""
+
+    cudnn: bool = True
+    flash: bool = True
+    efficient: bool = True
+    math: bool = True
+    deterministic: bool = False
+    warn_only: bool = False
+    order: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where a program ran, or the described GPU it is judged for.
+
+    ``torch``, ``cudnn`` and ``cuda`` are versions as tuples; ``sm`` is 90 for capability 9.0. ``environment`` holds the
+    variables that torch's gates read. ``live`` says whether torch has this GPU.
+    """
+
+    torch: tuple[int, int, int]
+    cudnn: tuple[int, int, int] | None
+    sm: int | None
+    cuda: tuple[int, int] | None = None
+    gpu: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    live: bool = False
+
+    def says(self, name: str) -> bool | None:
+        """Return what an environment variable tells torch: "1" is True, "0" False, all else None."""
+        return {"1": True, "0": False}.get(self.environment.get(name, ""))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call of attention, as torch's gates see it: after autocast, before anything is computed."""
+
+    kind: Kind = "sdpa"
+    q: TensorFacts
+    k: TensorFacts
+    v: TensorFacts
+    mask: TensorFacts | None = None
+    dropout: float = 0.0
+    causal: bool = False
+    scale: float | None = None
+    gqa: bool = False
+    grad_enabled: bool = True
+    switches: Switches = field(default_factory=Switches)
+    autocast: str = ""
+    note: str = ""
+
+    @property
+    def training(self) -> bool:
+        """Whether torch will want gradients of q, k or v."""
+        return self.grad_enabled and any(one.requires_grad for one in (self.q, self.k, self.v))
+
+    @property
+    def nested(self) -> bool:
+        """Whether one of q, k, v is a strided nested tensor."""
+        return any(one.form == "nested" for one in (self.q, self.k, self.v))
+
+    def __str__(self) -> str:
+        said = [f"q {self.q}", f"k {self.k}", f"v {self.v}"]
+        said += [f"mask {self.mask}"] * (self.mask is not None)
+        said += [f"dropout {self.dropout:g}"] * bool(self.dropout) + ["causal"] * self.causal + ["gqa"] * self.gqa
+        return ", ".join(
+            [*said, *["for training"] * self.training, *[f"autocast to {self.autocast}"] * (self.autocast != "")]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a call is: file, line and function of the nearest frame outside torch, and the nearest of the program."""
+
+    file: str
+    line: int
+    function: str
+    program: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What torch itself said of a call: the backend it chooses, whether cuDNN may run, and why not in its words."""
+
+    choice: str | None = None
+    cudnn: bool | None = None
+    words: tuple[str, ...] = ()
+    flash: bool | None = None
+    efficient: bool | None = None
+    error: str = ""
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Answer:
+        """Return the answer of plain data, as :meth:`~dataclasses.asdict` gives it."""
+        return cls(**{**data, "words": tuple(data.get("words", ()))})

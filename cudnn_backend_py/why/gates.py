@@ -1,0 +1,620 @@
+"""torch's gates before cuDNN, in its order and by its version: what it looks at, says and would have otherwise.
+
+torch is asked itself wherever it can answer (``ask_torch``). This table names the gate that an answer came from, and
+stands in where there is no GPU to ask on. It was read in torch's ``aten/src/ATen/native/transformers/cuda/
+sdp_utils.cpp`` and ``.../sdp_utils_cpp.h`` of the versions in ``RELEASES``; a version between two of them is answered
+by both, and what they do not agree on is said to be unknown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from .calls import ORDER, Answer, Call, Machine, Switches
+
+__all__ = [
+    "GATES",
+    "RELEASES",
+    "Blocker",
+    "apply_cure",
+    "default_order",
+    "find_blocker",
+    "find_others",
+    "releases_of",
+    "torch_faults",
+]
+
+SOURCE = "aten/src/ATen/native/transformers/cuda/sdp_utils.cpp"
+NESTED = "TORCH_CUDNN_SDPA_NESTED_TENSOR_ENABLED"
+ENABLED = "TORCH_CUDNN_SDPA_ENABLED"
+PREFERRED = "TORCH_CUDNN_SDPA_PREFERRED"
+DEPRIORITIZED = "TORCH_CUDNN_SDPA_DEPRIORITIZED"
+VARIABLES = (NESTED, ENABLED, PREFERRED, DEPRIORITIZED)
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """The first thing that keeps cuDNN out of a call: which gate, what it found, what lets it pass.
+
+    ``sure`` is False where torch could not be asked and its source leaves the answer open. ``words`` are torch's own.
+    """
+
+    gate: str
+    found: str
+    cure: str
+    source: str = SOURCE
+    sure: bool = True
+    words: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.found}" + ("" if self.sure else " (as far as can be told without asking torch on a GPU)")
+
+
+Found = tuple[str, str] | None
+Check = Callable[[Call, Machine, "Release"], Found]
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """torch's gates as one version has them. ``since`` is the first version they are known of, ``until`` the last."""
+
+    since: tuple[int, int]
+    until: tuple[int, int]
+    gates: tuple[str, ...]
+    architectures: tuple[int, int]
+    commit: str
+
+
+def _disabled(call: Call, machine: Machine, release: Release) -> Found:
+    if call.switches.cudnn:
+        return None
+    left = [name for name in ("flash", "efficient", "math") if getattr(call.switches, name)]
+    how = (
+        "enable_cudnn_sdp(False) was called"
+        if len(left) == 3
+        else f"sdpa_kernel or enable_..._sdp allows {', '.join(left) or 'nothing'} only"
+    )
+    return (
+        f"cuDNN attention is switched off at this call: {how}",
+        "leave CUDNN_ATTENTION in the list given to torch.nn.attention.sdpa_kernel, or "
+        "torch.backends.cuda.enable_cudnn_sdp(True)",
+    )
+
+
+def _dropout_of_version(call: Call, machine: Machine, release: Release) -> Found:
+    if call.dropout > 0 and machine.cudnn is not None and (9, 11, 0) < machine.cudnn < (9, 14, 0):
+        return (
+            f"dropout with cuDNN {'.'.join(map(str, machine.cudnn))}: torch keeps 9.11 to 9.13 from it",
+            "cuDNN 9.14 or later, or dropout_p=0",
+        )
+    return None
+
+
+def _nested(call: Call, machine: Machine, release: Release) -> Found:
+    if not call.nested:
+        return None
+    if "nested-never" in release.gates:
+        return (
+            "q, k or v is a nested tensor, which this torch never gives to cuDNN",
+            "a newer torch, or padded tensors",
+        )
+    if machine.says(NESTED) is not True:
+        return (
+            f"q, k or v is a nested tensor, and {NESTED} is not 1",
+            f"set {NESTED}=1 before torch is imported",
+        )
+    if "nested-backward" in release.gates and any(one.requires_grad for one in (call.q, call.k, call.v)):
+        return ("nested tensors that require gradients", "torch 2.10 or later, or padded tensors")
+    if machine.sm is not None and machine.sm // 10 not in (9, 10):
+        return (f"nested tensors on sm_{machine.sm}: torch gives them to cuDNN on sm_90 and sm_100", "padded tensors")
+    return None
+
+
+def _device(call: Call, machine: Machine, release: Release) -> Found:
+    if call.q.device == "cuda":
+        return None
+    return (f"q is on {call.q.device}, not on a GPU", "move the tensors, and the model, to cuda")
+
+
+def _rank(call: Call, machine: Machine, release: Release) -> Found:
+    ranks = [len(one.dims) for one in (call.q, call.k, call.v)]
+    if ranks == [4, 4, 4]:
+        return None
+    return (
+        f"q, k, v have {', '.join(map(str, ranks))} dims; fused kernels want 4: batch, heads, length, head dim",
+        "add or merge dims with unsqueeze or flatten",
+    )
+
+
+def _deterministic(call: Call, machine: Machine, release: Release) -> Found:
+    if not call.switches.deterministic or call.switches.warn_only:
+        return None
+    return (
+        "torch.use_deterministic_algorithms(True) is on, and torch holds cuDNN attention for not deterministic",
+        "use_deterministic_algorithms(True, warn_only=True), or without it",
+    )
+
+
+def _dtype(call: Call, machine: Machine, release: Release) -> Found:
+    types = [one.dtype for one in (call.q, call.k, call.v)]
+    able = {"float16", "bfloat16"} if machine.sm is None or machine.sm >= 80 else {"float16"}
+    if len(set(types)) == 1 and types[0] in able:
+        return None
+    said = types[0] if len(set(types)) == 1 else ", ".join(types)
+    cure = "cast q, k and v to bfloat16 or float16, or run under torch.autocast('cuda', dtype=torch.bfloat16)"
+    if len(set(types)) > 1:
+        cure = "give q, k and v one type, bfloat16 or float16: a norm or rotary embeddings before may return float32"
+    return (f"q, k, v are {said}; cuDNN attention in torch takes {' and '.join(sorted(able, reverse=True))}", cure)
+
+
+def _mask(call: Call, machine: Machine, release: Release) -> Found:
+    mask = call.mask
+    if mask is None:
+        return None
+    if mask.requires_grad:
+        return (
+            "the mask (bias) requires a gradient, which torch does not ask of cuDNN",
+            "detach() the bias if it is not learned",
+        )
+    batch, heads, seq_q, _ = call.q.dims
+    wanted = (batch, heads, seq_q, call.k.dims[2])
+    fits = len(mask.dims) >= 2 and all(
+        found in (want, 1) for found, want in zip(mask.dims[-2:], wanted[-2:], strict=True)
+    )
+    if len(mask.dims) == 4:
+        fits = fits and all(found in (want, 1) for found, want in zip(mask.dims[:2], wanted[:2], strict=True))
+    elif len(mask.dims) != 2:
+        fits = False
+    if fits:
+        return None
+    return (
+        f"the mask has dims {list(mask.dims)}; torch gives cuDNN masks of 2 dims [{seq_q}, {wanted[3]}] or 4 dims "
+        f"{list(wanted)}, each its own or 1",
+        "unsqueeze the mask to 4 dims, or cut it to the lengths of q and k",
+    )
+
+
+def _architecture(call: Call, machine: Machine, release: Release) -> Found:
+    low, high = release.architectures
+    if machine.sm is None or low <= machine.sm <= high:
+        return None
+    cure = "a newer torch" if machine.sm > high else "no cure on this GPU: cuDNN attention needs sm_80 or later"
+    return (f"sm_{machine.sm}: this torch gives cuDNN attention to sm_{low} up to sm_{high}", cure)
+
+
+def _dropout_steps(call: Call, machine: Machine, release: Release) -> Found:
+    if call.dropout * 16 == math.floor(call.dropout * 16):
+        return None
+    return (
+        f"dropout_p={call.dropout:g} is no multiple of 1/16, in which cuDNN's kernels count",
+        f"dropout_p={max(1, round(call.dropout * 16)) / 16:g}",
+    )
+
+
+def _zero_length(call: Call, machine: Machine, release: Release) -> Found:
+    if call.q.dims[-2] and call.k.dims[-2]:
+        return None
+    return (f"a length of 0: q {call.q.dims[-2]}, k {call.k.dims[-2]}", "skip the call for empty sequences")
+
+
+def _last_stride(call: Call, machine: Machine, release: Release) -> Found:
+    dense = all(one.strides[-1] == 1 for one in (call.q, call.k, call.v)) or call.q.dims[-1] == 1
+    masked = call.mask is None or call.mask.strides[-1] == 1
+    if dense and masked:
+        return None
+    names = [name for name in "qkv" if getattr(call, name).strides[-1] != 1] if not dense else []
+    names += ["the mask"] * (not masked)
+    return (
+        f"the last dim of {', '.join(names)} is not contiguous (stride 1)",
+        "contiguous() it; an expanded mask: expand its other dims only",
+    )
+
+
+def _batch_and_heads(call: Call, machine: Machine, release: Release) -> Found:
+    batches = [one.dims[0] for one in (call.q, call.k, call.v)]
+    heads = [one.dims[-3] for one in (call.q, call.k, call.v)]
+    if len(set(batches)) != 1:
+        return (f"q, k, v have batches {', '.join(map(str, batches))}", "expand k and v to q's batch")
+    if call.gqa:
+        if heads[1] and heads[2] and not heads[0] % heads[1] and not heads[0] % heads[2]:
+            return None
+        return (
+            f"heads {', '.join(map(str, heads))}: those of k and v must divide those of q",
+            "pad or repeat the heads of k and v",
+        )
+    if len(set(heads)) == 1 or ("mqa" in release.gates and heads[1:] == [1, 1]):
+        return None
+    return (
+        f"q, k, v have {', '.join(map(str, heads))} heads, and enable_gqa is not set",
+        "scaled_dot_product_attention(..., enable_gqa=True), or repeat_interleave the heads of k and v",
+    )
+
+
+def _is_wide(machine: Machine) -> bool:
+    return machine.sm is not None and (machine.sm == 90 or machine.sm // 10 == 10)
+
+
+def _head_limit(call: Call, machine: Machine, release: Release) -> int:
+    cudnn, dims = machine.cudnn or (9, 0, 0), (call.q.dims[3], call.v.dims[3])
+    if "head-256" in release.gates:
+        unsupported = machine.sm == 107 and cudnn <= (9, 25, 0)
+        if _is_wide(machine) and cudnn > (9, 22, 0) and not unsupported:
+            return 256
+        return 192 if _is_wide(machine) and cudnn >= (9, 11, 0) and dims == (192, 128) else 128
+    if "head-192" in release.gates and machine.sm is not None and machine.sm // 10 == 10:
+        return 192 if cudnn >= (9, 11, 0) and dims == (192, 128) else 128
+    return 256 if "head-sm90" in release.gates and machine.sm == 90 and cudnn >= (9, 10, 0) else 128
+
+
+def _shapes(call: Call, machine: Machine, release: Release) -> Found:
+    batch, heads, seq_q, head_dim = call.q.dims
+    seq_kv, head_dim_v = call.k.dims[2], call.v.dims[3]
+    if "65535" in release.gates and max(batch, heads) > 65535:
+        return (f"batch {batch}, {heads} heads: torch gives cuDNN up to 65535 of each", "split the batch")
+    if min(head_dim, head_dim_v) < 0:
+        return (
+            "a head dim that torch.compile keeps symbolic: torch cannot tell that it is small enough",
+            "torch._dynamo.mark_static(tensor, dim), or torch.compile(..., dynamic=False)",
+        )
+    limit = _head_limit(call, machine, release)
+    if max(head_dim, head_dim_v) > limit:
+        return (
+            f"head dim {head_dim} (q, k), {head_dim_v} (v): this torch gives cuDNN up to {limit} on this GPU",
+            "more heads of a smaller dim, or a newer torch and cuDNN on sm_90 or sm_100",
+        )
+    if head_dim % 8 or head_dim_v % 8:
+        return (
+            f"head dim {head_dim} (q, k), {head_dim_v} (v): no multiple of 8",
+            f"pad the head dim with zeros to {-(-max(head_dim, head_dim_v) // 8) * 8}, keep scale=1/sqrt({head_dim})",
+        )
+    if "length-1" in release.gates and 1 in (seq_q, seq_kv):
+        return (f"a length of 1: q {seq_q}, k {seq_kv}; this torch gives cuDNN no single tokens", "a newer torch")
+    if seq_kv == 1:
+        return ("k and v have length 1, which torch does not give to cuDNN", "nothing is gained: the result is v")
+    if seq_q == 1 and call.dropout:
+        return ("q has length 1, and dropout is on", "dropout_p=0 where single tokens are decoded")
+    return None
+
+
+def _backward_dims(call: Call, machine: Machine, release: Release) -> Found:
+    dims, cudnn = (call.q.dims[3], call.v.dims[3]), machine.cudnn or (9, 0, 0)
+    unsupported = machine.sm == 107 and cudnn <= (9, 25, 0)
+    if not call.training or not _is_wide(machine) or cudnn <= (9, 22, 0) or unsupported:
+        return None
+    if max(dims) <= 128 or dims in ((192, 128), (256, 256)):
+        return None
+    return (
+        f"training with head dims {dims[0]} (q, k), {dims[1]} (v): torch asks cuDNN for the backward pass up to 128, "
+        "of 192 with 128, and of 256",
+        "pad the head dims to 256",
+    )
+
+
+def _nested_query(call: Call, machine: Machine, release: Release) -> Found:
+    if not call.nested or call.q.form != "nested" or max(call.q.lengths, default=0) > 128:
+        return None
+    return ("nested q whose longest sequence is 128 or less", "padded tensors for short sequences")
+
+
+GATES: dict[str, Check] = {
+    "dropout-of-version": _dropout_of_version,
+    "disabled": _disabled,
+    "nested": _nested,
+    "device": _device,
+    "rank": _rank,
+    "deterministic": _deterministic,
+    "dtype": _dtype,
+    "mask": _mask,
+    "architecture": _architecture,
+    "dropout-steps": _dropout_steps,
+    "zero-length": _zero_length,
+    "last-stride": _last_stride,
+    "batch-and-heads": _batch_and_heads,
+    "shapes": _shapes,
+    "backward-dims": _backward_dims,
+    "nested-query": _nested_query,
+}
+#: The functions of torch's source that each gate is.
+FUNCTIONS = {
+    "check_runtime_disabled_cudnn": "disabled",
+    "check_for_nested_inputs": "nested",
+    "check_all_tensors_on_device": "device",
+    "check_tensor_shapes": "rank",
+    "check_cudnn_deterministic": "deterministic",
+    "check_tensor_dtype": "dtype",
+    "check_attn_mask_shape": "mask",
+    "check_cudnn_hardware_support": "architecture",
+    "check_cudnn_dropout": "dropout-steps",
+    "check_nonzero_sequence_lengths_dense": "zero-length",
+    "check_last_dim_stride_equals_1_dense": "last-stride",
+    "check_batch_size_and_num_heads_dense": "batch-and-heads",
+    "check_grouped_query_attention": "batch-and-heads",
+    "check_cudnn_tensor_shapes": "shapes",
+    "check_cudnn_d256_bprop_head_dim": "backward-dims",
+    "check_cudnn_query_seq_len_nested": "nested-query",
+    "can_use_cudnn_attention": "dropout-of-version",
+}
+#: Gates that torch asks of dense tensors only, in releases that tell them apart.
+_DENSE = {"zero-length", "last-stride", "batch-and-heads", "shapes", "backward-dims"}
+_FIRST = ("disabled", "nested", "device", "rank", "deterministic", "dtype", "mask", "architecture")
+_THEN = ("zero-length", "last-stride", "batch-and-heads", "shapes")
+
+RELEASES = (
+    Release(
+        (2, 5),
+        (2, 6),
+        (
+            *("nested-never", "length-1", "disabled", "nested", "zero-length", "last-stride", "device", "rank"),
+            "shapes",
+            *("deterministic", "dtype", "mask", "architecture"),
+        ),
+        (80, 90),
+        "21c3369eded41cbad40b61858013c3312afc6dbb",
+    ),
+    Release(
+        (2, 9),
+        (2, 9),
+        ("head-sm90", "nested-backward", "dropout-of-version", *_FIRST, *_THEN),
+        (80, 121),
+        "a copy of 2.9",
+    ),
+    Release(
+        (2, 11),
+        (2, 11),
+        ("head-sm90", "head-192", "dropout-of-version", *_FIRST, *_THEN),
+        (80, 121),
+        "a copy of 2.11",
+    ),
+    Release(
+        (2, 14),
+        (99, 0),
+        (
+            *("head-256", "65535", "mqa", "dropout-of-version", *_FIRST, "dropout-steps", *_THEN),
+            *("backward-dims", "nested-query"),
+        ),
+        (80, 121),
+        "001f694aef6f922b4fdf6d27d59162d27bf3df58",
+    ),
+)
+
+
+def releases_of(version: tuple[int, ...]) -> tuple[Release, ...]:
+    """Return the release that a torch version has the gates of, or the two it lies between; none before 2.5."""
+    for release in RELEASES:
+        if release.since <= version[:2] <= release.until:
+            return (release,)
+    before = [release for release in RELEASES if release.until < version[:2]]
+    after = [release for release in RELEASES if release.since > version[:2]]
+    return (before[-1], after[0]) if before and after else ()
+
+
+def default_order(machine: Machine) -> tuple[str, ...]:
+    """Return the order in which a torch asks its backends on a GPU where nobody has set one."""
+    first = ("cudnn", "flash", "efficient", "math")
+    version, sm, cudnn = machine.torch, machine.sm or 0, machine.cudnn or (0, 0, 0)
+    if version == (2, 5, 0):
+        return first if sm >= 90 else ORDER
+    if version < (2, 9, 0):
+        asked = version >= (2, 7, 0) and machine.says(PREFERRED) is True
+        return first if asked and sm in (90, 100) else ORDER
+    if version < (2, 10, 0):
+        return first if machine.says(PREFERRED) is not False and sm in (90, 100) and cudnn >= (9, 9, 0) else ORDER
+    if machine.says(DEPRIORITIZED) is True:
+        return ORDER
+    return first if cudnn > (9, 15, 0) and sm in (90, 100, 103) else ORDER
+
+
+def gate_of_words(words: tuple[str, ...]) -> str | None:
+    """Return the gate that torch's last words are of; None where it said nothing, or a function not known here did."""
+    said = re.search(r"\(function (\w+)\)$", words[-1]) if words else None
+    return FUNCTIONS.get(said[1]) if said is not None else None
+
+
+def find_blocker(call: Call, machine: Machine, answer: Answer | None = None) -> Blocker | None:
+    """Return the first thing that keeps cuDNN out of a call; None where torch chooses cuDNN.
+
+    Parameters
+    ----------
+    call, machine
+        The call, and where it ran or is to be judged for.
+    answer
+        What torch itself said of it, where it could be asked: it decides, and the table only names the gate.
+    """
+    answer = answer or Answer()
+    if answer.choice == "cudnn":
+        return None
+    if machine.live and machine.cudnn is None:
+        return Blocker("build", "this torch was built without cuDNN (for ROCm, or without CUDA)", "a torch for CUDA")
+    by_kind = _other_kind(call)
+    if by_kind is not None:
+        return by_kind
+    if call.q.form == "jagged":
+        return _jagged(call, machine, answer)
+    gate = _first_gate(call, machine)
+    if answer.cudnn is None:
+        return gate or _by_order(call, machine, answer)
+    if answer.cudnn:
+        return _by_order(call, machine, answer)
+    told = gate_of_words(answer.words)
+    if gate is not None and told is not None and told != gate.gate:  # torch knows better
+        found = None
+        with contextlib.suppress(IndexError, ValueError):
+            found = GATES[told](call, machine, releases_of(machine.torch)[-1])
+        gate = Blocker(told, *found) if found is not None else Blocker(told, answer.words[-1], "")
+    if gate is None or (not gate.sure and told is None):
+        return Blocker(
+            gate.gate if gate else "unknown",
+            answer.words[-1] if answer.words else "torch says no, and not why",
+            gate.cure if gate else "",
+            words=answer.words,
+        )
+    return Blocker(gate.gate, gate.found, gate.cure, gate.source, True, answer.words)
+
+
+def _is_dense(call: Call) -> bool:
+    return all(one.form == "dense" for one in (call.q, call.k, call.v))
+
+
+def _first_gate(call: Call, machine: Machine) -> Blocker | None:
+    found = [_first_gate_of(call, machine, release) for release in releases_of(machine.torch)]
+    if not found:
+        return _before_2_5(machine)
+    names = {one.gate if one else None for one in found}
+    one = next((one for one in found if one is not None), None)
+    if one is None or len(names) == 1:
+        return one
+    return Blocker(one.gate, one.found, one.cure, one.source, False)
+
+
+def _before_2_5(machine: Machine) -> Blocker | None:
+    if machine.torch < (2, 4, 0):
+        return Blocker("version", "torch before 2.4 gives no attention to cuDNN", "torch 2.5 or later")
+    if machine.says(ENABLED) is True:
+        return None
+    return Blocker("variable", f"torch 2.4 gives attention to cuDNN only where {ENABLED}=1", "torch 2.5 or later")
+
+
+def _first_gate_of(call: Call, machine: Machine, release: Release) -> Blocker | None:
+    dense = _is_dense(call)
+    ordered = release.gates[0] != "nested-never"
+    for name in release.gates:
+        check = GATES.get(name)
+        if check is None or (ordered and not dense and name in _DENSE):
+            continue
+        if (found := check(call, machine, release)) is not None:
+            return Blocker(name, found[0], found[1], f"{SOURCE} of torch {release.since[0]}.{release.since[1]}")
+    return None
+
+
+def _by_order(call: Call, machine: Machine, answer: Answer) -> Blocker | None:
+    """Return the backend that comes before cuDNN in torch's order and runs; None where cuDNN is the first that can."""
+    if machine.sm is None and answer.choice is None:
+        return None  # no GPU, so nothing that could come first
+    order = call.switches.order or default_order(machine)
+    if "cudnn" not in order:
+        return _ordered(order, "no place for cuDNN in it", machine, True)
+    before = [name for name in order[: order.index("cudnn")] if _enabled(call.switches, name)]
+    if answer.choice is not None:
+        return _ordered(order, f"{answer.choice} comes first, and runs", machine, True)
+    able = [name for name in before if name == "math" or getattr(answer, name, None) is not False]
+    if not able:
+        return None
+    return _ordered(order, f"{' or '.join(able)} comes first", machine, "math" in able)
+
+
+def _enabled(switches: Switches, name: str) -> bool:
+    return bool(getattr(switches, name, False))
+
+
+def _ordered(order: tuple[str, ...], what: str, machine: Machine, sure: bool) -> Blocker:
+    cure = "torch.nn.attention.sdpa_kernel([SDPBackend.CUDNN_ATTENTION, ...], set_priority=True) around the call"
+    if machine.says(DEPRIORITIZED):
+        cure = f"unset {DEPRIORITIZED}, or {cure}"
+    elif machine.torch >= (2, 10, 0) and machine.sm in (90, 100, 103) and (machine.cudnn or (0,)) <= (9, 15, 0):
+        cure += "; with cuDNN 9.15.1 or later this torch asks cuDNN first by itself"
+    return Blocker("order", f"torch asks {', '.join(order)} in this order: {what}", cure, sure=sure)
+
+
+def _other_kind(call: Call) -> Blocker | None:
+    if call.kind == "flex":
+        return Blocker(
+            "flex",
+            "flex_attention has kernels of its own (Triton, and CuTe DSL): torch never asks cuDNN for it",
+            "scaled_dot_product_attention, where score_mod and block_mask say no more than a causal mask or a bias",
+            "torch/nn/attention/flex_attention.py",
+        )
+    if call.kind == "varlen":
+        return Blocker(
+            "varlen",
+            call.note or "varlen_attn asks _should_use_cudnn(device), which answers False: flash attention runs",
+            "cudnn_backend_py.torch_ops.varlen_attention takes packed sequences to cuDNN",
+            "torch/nn/attention/varlen.py",
+        )
+    if call.kind == "encoder":
+        return Blocker(
+            "fast-path",
+            "the fast path of nn.MultiheadAttention and nn.TransformerEncoderLayer has a kernel of its own",
+            "torch.backends.mha.set_fastpath_enabled(False)",
+            "torch/nn/modules/activation.py",
+        )
+    return None
+
+
+def _jagged(call: Call, machine: Machine, answer: Answer) -> Blocker | None:
+    if not call.switches.cudnn:
+        return _first_gate(call, machine)
+    before = [name for name in ("flash", "efficient", "math") if getattr(call.switches, name)]
+    if not before:
+        return _first_gate(call, machine) if answer.cudnn is not True else None
+    return Blocker(
+        "order",
+        f"jagged nested tensors have an order of their own: flash, efficient, math, cudnn; {before[0]} comes first",
+        "sdpa_kernel(SDPBackend.CUDNN_ATTENTION) around the call",
+        "torch/nested/_internal/sdpa.py",
+        sure=answer.choice is not None or "math" in before,
+    )
+
+
+def find_others(call: Call, machine: Machine, first: Blocker) -> tuple[Blocker, ...]:
+    """Return what else would keep cuDNN out of a call once its first blocker is gone, in torch's order."""
+    if first.source.startswith("torch/"):  # another function than scaled_dot_product_attention
+        return ()
+    found: dict[str, Blocker] = {}
+    for release in releases_of(machine.torch)[-1:]:
+        for name in release.gates:
+            if name not in GATES or name == first.gate or (not _is_dense(call) and name in _DENSE):
+                continue
+            with contextlib.suppress(IndexError, ValueError):  # of dims that an earlier gate refuses
+                if (seen := GATES[name](call, machine, release)) is not None:
+                    found[name] = Blocker(name, *seen)
+    if first.gate != "order" and (last := _by_order(call, machine, Answer())) is not None:
+        found["order"] = last
+    return tuple(found.values())
+
+
+def torch_faults(call: Call) -> tuple[str, ...]:
+    """Return what torch is known to get wrong of a call that it gives to cuDNN."""
+    if call.mask is not None and call.mask.dtype not in ("bool", call.q.dtype):
+        return (
+            f"the mask is {call.mask.dtype} and q {call.q.dtype}: torch tells cuDNN that both are {call.q.dtype}, and "
+            f"the result is wrong without a word (pytorch/pytorch#191612); cast the mask to {call.q.dtype}",
+        )
+    return ()
+
+
+def _row_major(dims: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(math.prod(dims[place + 1 :]) for place in range(len(dims)))
+
+
+def apply_cure(call: Call, blocker: Blocker | None) -> tuple[Call, str]:
+    """Return the call as its blocker's cure would have it, and what that changes; the call itself if nothing does."""
+    if blocker is None or not _is_dense(call):
+        return call, ""
+    tensors = {name: getattr(call, name) for name in "qkv"}
+    if blocker.gate == "dtype":
+        kinds = {one.dtype for one in tensors.values()} & {"float16", "bfloat16"}
+        kind = kinds.pop() if len(kinds) == 1 else "bfloat16"
+        changed = {name: replace(one, dtype=kind) for name, one in tensors.items()}
+        return replace(call, **changed), f"with q, k and v in {kind}"
+    if blocker.gate == "dropout-steps":
+        share = max(1, round(call.dropout * 16)) / 16
+        return replace(call, dropout=share), f"with dropout_p={share:g}"
+    if blocker.gate == "last-stride":
+        changed = {name: replace(one, strides=_row_major(one.dims)) for name, one in tensors.items()}
+        return replace(call, **changed), "with contiguous tensors"
+    if blocker.gate == "shapes" and (call.q.dims[3] % 8 or call.v.dims[3] % 8):
+        dims = {name: (*one.dims[:3], -(-one.dims[3] // 8) * 8) for name, one in tensors.items()}
+        changed = {name: replace(one, dims=dims[name], strides=_row_major(dims[name])) for name, one in tensors.items()}
+        scale = call.scale or call.q.dims[3] ** -0.5
+        return replace(call, **changed, scale=scale), f"with head dims of {dims['q'][3]} and {dims['v'][3]}"
+    if blocker.gate == "rank" and all(len(one.dims) == 3 for one in tensors.values()):
+        changed = {
+            name: replace(one, dims=(1, *one.dims), strides=(math.prod(one.dims), *one.strides))
+            for name, one in tensors.items()
+        }
+        return replace(call, **changed), "with a batch of 1"
+    return call, ""

@@ -1,0 +1,190 @@
+"""``why_not_cudnn``: from a watched program to a report. Imports torch when it is used."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..diagnose.explanation import control_graph
+from ..diagnose.judges import Judge, Question
+from ..errors import CudnnBackendError, EnvironmentNotReady
+from ..system.version import version_numbers
+from ..target.profiles import find_profile
+from .ask_cudnn import Side, ask_cudnn
+from .calls import ORDER, Answer, Call, Machine
+from .gates import apply_cure, find_blocker, find_others, releases_of
+from .report import Finding, WhyReport
+
+if TYPE_CHECKING:
+    from .watch import Row, Watch
+
+__all__ = ["judged_for", "make_findings", "why_not_cudnn"]
+
+
+@contextlib.contextmanager
+def why_not_cudnn(
+    target: str | None = None, *, ask: bool = True, measure: bool = False, budget_s: float = 60.0
+) -> Iterator[WhyReport]:
+    """Watch the calls of torch's attention in a block: which backend torch chose, and what kept cuDNN out.
+
+    Parameters
+    ----------
+    target
+        A described GPU (``"h100"``, ``"sm90"``, a JSON file) that the calls are judged for, wherever their tensors are;
+        None: the GPU of this process.
+    ask
+        Whether cuDNN is asked itself, in a child process and after the block, about the graph of each kind of call.
+    measure
+        Whether, after the block and on a GPU, each kind of call is timed with every backend of torch that runs it.
+    budget_s
+        Seconds for `ask` and `measure` together; what they do not suffice for is said.
+
+    Yields
+    ------
+    WhyReport
+        Empty in the block, complete after it, also where the block raises.
+
+    Raises
+    ------
+    UsageError
+        ``unknown-target``.
+    EnvironmentNotReady
+        ``why-without-torch``.
+    """
+    if target is not None:
+        find_profile(target)
+    try:
+        from .watch import Watch
+    except ImportError as error:
+        raise EnvironmentNotReady("torch cannot be imported", code="why-without-torch", cause=str(error)) from error
+    report = WhyReport(machine=Machine((0, 0, 0), None, None), findings=(), target=target or "")
+    watch = Watch(as_cuda=target is not None)
+    watch.start()
+    try:
+        yield report
+    finally:
+        watch.stop()
+        fill(report, watch, ask=ask, measure=measure, budget_s=budget_s)
+
+
+def judged_for(machine: Machine, target: str, cudnn: tuple[int, int, int] | None) -> Machine:
+    """Return the machine that calls are judged for on a described GPU, with this process' torch and cuDNN."""
+    profile = find_profile(target)
+    return replace(machine, sm=profile.sm, gpu=profile.title, cudnn=machine.cudnn or cudnn, live=False)
+
+
+def fill(report: WhyReport, watch: Watch, *, ask: bool, measure: bool, budget_s: float) -> None:
+    """Write what a watch saw into a report; whatever fails is a line of it."""
+    from .ask_torch import read_machine
+
+    machine = read_machine()
+    unseen = list(watch.unseen)
+    if watch.lost:
+        unseen.append(f"{watch.lost} calls: {watch.lost_why}")
+    with Judge(limit_s=max(budget_s, 1.0)) as judge:
+        if report.target:
+            machine = judged_for(
+                machine, report.target, _own_cudnn(judge, report.target) if machine.cudnn is None else None
+            )
+            unseen.append(
+                "torch's own answers: its gates and order are those of the table, for a GPU that is described"
+            )
+        elif not machine.live:
+            unseen.append("torch's answers for a GPU: there is none here; --target judges for a described one")
+        if (report.target or not machine.live) and len(releases_of(machine.torch)) != 1:
+            version = ".".join(map(str, machine.torch))
+            unseen.append(
+                f"the gates of torch {version} themselves: those of the versions before and after it were read"
+            )
+        report.machine = machine
+        report.findings, more = make_findings(
+            list(watch.rows.values()), machine, judge if ask else None, report.target, measure, budget_s
+        )
+    report.unseen = (*unseen, *more)
+
+
+def _own_cudnn(judge: Judge, target: str) -> tuple[int, int, int] | None:
+    with contextlib.suppress(CudnnBackendError, ValueError, IndexError):
+        numbers = version_numbers(judge.ask(Question(control_graph(), target)).cudnn)
+        return (numbers[0], numbers[1], numbers[2])
+    return None
+
+
+def _merge(rows: Sequence[Row]) -> list[tuple[Row, int, tuple[str, ...]]]:
+    """Return rows that differ in their threads only as one: with their count and the names of the threads."""
+    found: dict[object, list[Row]] = {}
+    for row in rows:
+        found.setdefault((row.place, row.call, row.compiled, row.answer), []).append(row)
+    merged = [
+        (same[0], sum(row.count for row in same), tuple(sorted({row.thread for row in same})))
+        for same in found.values()
+    ]
+    return sorted(merged, key=lambda one: -one[1])
+
+
+def make_findings(
+    rows: Sequence[Row], machine: Machine, judge: Judge | None, target: str, measure: bool, budget_s: float
+) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
+    """Return the findings of rows, those of cuDNN last, and what could not be seen."""
+    deadline = time.monotonic() + budget_s
+    findings = []
+    for row, count, threads in _merge(rows):
+        answer = row.answer
+        if not target and (answer == Answer() or answer.cudnn is False):
+            again = _ask_again(row.call)
+            answer = again if answer == Answer() else replace(answer, words=again.words)
+        call = _ordered(row.call, machine, answer)
+        blocker = find_blocker(call, machine, answer)
+        also = () if blocker is None else find_others(call, machine, blocker)
+        findings.append(
+            Finding(
+                call=call,
+                place=row.place,
+                count=count,
+                threads=threads,
+                compiled=row.compiled,
+                answer=answer,
+                blocker=blocker,
+                also=also,
+            )
+        )
+    findings.sort(key=lambda one: one.uses_cudnn)
+    sides: dict[Call, Side] = {}
+    left = 0
+    for at, one in enumerate(findings):
+        call, cured = apply_cure(one.call, one.blocker)
+        asked = replace(call, switches=type(call.switches)(), autocast="", note="")
+        where = target or ("gpu" if machine.live else "")
+        side, times = sides.get(asked), {}
+        if time.monotonic() > deadline:
+            left += side is None
+        else:
+            if judge is not None and where and side is None and call.kind in ("sdpa", "flex"):
+                side = sides[asked] = ask_cudnn(asked, machine, where, judge)
+            if measure and machine.live and not target:
+                from .ask_torch import measure as measure_call
+
+                times = measure_call(asked)
+        findings[at] = replace(one, side=side, cured=cured, times=times)
+    said = (f"cuDNN's own answer to {left} kinds of calls: the time for asking was over",) if left and judge else ()
+    return tuple(findings), said
+
+
+def _ask_again(call: Call) -> Answer:
+    from .ask_torch import ask_by_facts
+
+    try:
+        return ask_by_facts(call)
+    except Exception as error:  # of torch, about fake tensors
+        return Answer(error=f"torch could not be asked: {type(error).__name__}: {str(error).partition(chr(10))[0]}")
+
+
+def _ordered(call: Call, machine: Machine, answer: Answer) -> Call:
+    """Return a call without an order that nobody has set: torch's first one says nothing before torch is asked."""
+    order = tuple(name for name in call.switches.order or () if name != "overrideable")
+    if answer.choice is None and order in ((), ORDER):
+        return replace(call, switches=replace(call.switches, order=None))
+    return replace(call, switches=replace(call.switches, order=order or None))

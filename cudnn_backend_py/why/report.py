@@ -1,0 +1,208 @@
+"""Reports on a watched program: each kind of call, what kept cuDNN out, the cure, as text, JSON and HTML."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ..printable import printable
+from .ask_cudnn import Side
+from .calls import Answer, Call, Machine, Place
+from .gates import Blocker, torch_faults
+
+__all__ = ["Finding", "WhyReport"]
+
+SCHEMA = "cudnn-backend-py/why"
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """Calls of one kind at one place, and why cuDNN did not compute them.
+
+    ``blocker`` is the first thing that kept cuDNN out, None where cuDNN was chosen (or would be, on a described GPU);
+    ``also`` are gates after it that would not have let the call pass either. ``side`` is what cuDNN says itself of
+    the call with the cure, ``cured`` what that changes. ``times`` are milliseconds by backend.
+    """
+
+    call: Call
+    place: Place
+    count: int
+    threads: tuple[str, ...]
+    compiled: bool
+    answer: Answer
+    blocker: Blocker | None
+    also: tuple[Blocker, ...] = ()
+    side: Side | None = None
+    cured: str = ""
+    times: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    @property
+    def uses_cudnn(self) -> bool:
+        """Whether cuDNN computes the call: by torch's own answer where there is one."""
+        return self.blocker is None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the finding as plain data."""
+        data = asdict(self)
+        faults = list(torch_faults(self.call)) if self.uses_cudnn else []
+        return {
+            "uses_cudnn": self.uses_cudnn,
+            **data,
+            "torch_faults": faults,
+            "place": {**asdict(self.place), "text": str(self.place)},
+        }
+
+
+@dataclass(kw_only=True)
+class WhyReport:
+    """What :func:`~cudnn_backend_py.why.why_not_cudnn` saw, complete when its block ends; ``str`` of it is the text.
+
+    ``unseen`` says what it could not see, each a sentence.
+    """
+
+    machine: Machine
+    findings: tuple[Finding, ...]
+    unseen: tuple[str, ...] = ()
+    target: str = ""
+
+    @property
+    def blocked(self) -> tuple[Finding, ...]:
+        """The calls that cuDNN does not compute, most frequent first."""
+        return tuple(one for one in self.findings if not one.uses_cudnn)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain data."""
+        return {
+            "schema": SCHEMA,
+            "version": SCHEMA_VERSION,
+            "machine": asdict(self.machine),
+            "target": self.target,
+            "findings": [one.to_dict() for one in self.findings],
+            "unseen": list(self.unseen),
+        }
+
+    def to_json(self) -> str:
+        """Return the report as JSON."""
+        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n"
+
+    def __str__(self) -> str:
+        lines = [*_heading(self)]
+        for number, one in enumerate(self.findings, 1):
+            lines += ["", *_paragraph(number, one)]
+        lines += ["", *(f"not seen: {one}" for one in self.unseen)] if self.unseen else []
+        return "\n".join(printable(line) for line in lines) + "\n"
+
+    def to_html(self) -> str:
+        """Return the report as one page that opens without a network."""
+        return _page(self)
+
+
+def _version(numbers: Sequence[int] | None) -> str:
+    return "none" if numbers is None else ".".join(map(str, numbers))
+
+
+def _machine(machine: Machine) -> str:
+    said = [f"torch {_version(machine.torch)}", f"cuDNN {_version(machine.cudnn)}"]
+    said += [f"CUDA {_version(machine.cuda)}"] if machine.cuda else []
+    said.append(f"{machine.gpu or 'no GPU'}" + (f" (sm_{machine.sm})" if machine.sm else ""))
+    said += [f"{name}={value}" for name, value in machine.environment.items()]
+    return ", ".join(said)
+
+
+def _heading(report: WhyReport) -> list[str]:
+    calls, taken = (
+        sum(one.count for one in report.findings),
+        sum(one.count for one in report.findings if one.uses_cudnn),
+    )
+    if not report.findings:
+        first = "no call of attention was seen"
+    else:
+        verb = "would be computed" if report.target else "computed"
+        first = f"{calls} calls of attention, {taken} of them {verb} by cuDNN"
+        gates = Counter[str]()
+        for one in report.blocked:
+            gates[one.blocker.gate if one.blocker else ""] += one.count
+        first += f"; kept out by: {', '.join(f'{gate} {count}' for gate, count in gates.most_common())}" * bool(gates)
+    where = f"judged for {report.target}: " if report.target else ""
+    return [f"why not cuDNN? {first}", f"{where}{_machine(report.machine)}"]
+
+
+def _title(one: Finding) -> str:
+    how = "compiled, " if one.compiled else ""
+    threads = f" in {len(one.threads)} threads" if len(one.threads) > 1 else ""
+    times = "1 time" if one.count == 1 else f"{one.count} times"
+    return f"{'cuDNN' if one.uses_cudnn else 'not cuDNN'}: {one.place}, {how}{times}{threads}"
+
+
+def _facts(one: Finding) -> list[tuple[str, str]]:
+    """Return what is said of a finding, line by line: a label and a text."""
+    facts = [("called from", one.place.program)] if one.place.program else []
+    facts.append((one.call.kind, str(one.call)))
+    if one.answer.choice is not None:
+        facts.append(("torch chose", one.answer.choice))
+    elif one.answer.error:
+        facts.append(("torch said", one.answer.error))
+    if one.blocker is not None:
+        facts.append((f"kept out by ({one.blocker.gate})", str(one.blocker)))
+        facts += [("torch's words", word) for word in one.blocker.words]
+        facts += [("cure", one.blocker.cure)] if one.blocker.cure else []
+        facts.append(("known from", one.blocker.source))
+    facts += [(f"and then ({gate.gate})", f"{gate.found}; {gate.cure}") for gate in one.also]
+    facts += [("known fault of torch", fault) for fault in torch_faults(one.call)] if one.uses_cudnn else []
+    if one.side is not None:
+        facts += _side(one.side, one.cured)
+    facts += _times(one)
+    return facts
+
+
+def _side(side: Side, cured: str) -> list[tuple[str, str]]:
+    said = side.outcome + (f" on {side.target}, cuDNN {side.cudnn}" if side.cudnn else "")
+    facts = [("cuDNN itself", f"{said}{f', {cured}' if cured else ''}")]
+    facts += [("because", side.why)] * bool(side.why) + [("what to do", side.cure)] * bool(side.cure)
+    facts += [("known fault", fault) for fault in side.faults]
+    if side.plan_s is not None:
+        facts.append(("first call", f"asking and building its plan took {side.plan_s:.2f} s here, once for each shape"))
+    return facts
+
+
+def _times(one: Finding) -> list[tuple[str, str]]:
+    facts = []
+    what = "forward and backward" if one.call.training else "forward"
+    for name, figures in sorted(one.times.items(), key=lambda item: item[1]["ms"]):
+        facts.append((f"{name}", f"{figures['ms']:.3f} ms {what}, its first call {figures['first_ms']:.1f} ms"))
+    return facts
+
+
+def _paragraph(number: int, one: Finding) -> list[str]:
+    return [f"{number}. {_title(one)}", *(f"   {label}: {text}" for label, text in _facts(one))]
+
+
+_STYLE = (
+    "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem;background:#fff}"
+    "article{border-left:4px solid #b3261e;padding:.2rem 1rem;margin:1rem 0;background:#fafafa}"
+    "article.ok{border-color:#1b7a3d}dt{font-weight:600}dd{margin:0 0 .3rem 0;overflow-wrap:anywhere}h2{font-size:1rem}"
+)
+
+
+def _page(report: WhyReport) -> str:
+    say = html.escape
+    parts = [
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8"><title>why not cuDNN?</title>',
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
+        f"<style>{_STYLE}</style></head><body>",
+        f"<h1>{say(printable(_heading(report)[0]))}</h1><p>{say(printable(_heading(report)[1]))}</p>",
+    ]
+    for number, one in enumerate(report.findings, 1):
+        kind = ' class="ok"' if one.uses_cudnn else ""
+        rows = "".join(
+            f"<dt>{say(printable(label))}</dt><dd>{say(printable(text))}</dd>" for label, text in _facts(one)
+        )
+        parts.append(f"<article{kind}><h2>{number}. {say(printable(_title(one)))}</h2><dl>{rows}</dl></article>")
+    parts += [f"<p>not seen: {say(printable(one))}</p>" for one in report.unseen]
+    return "\n".join([*parts, "</body></html>", ""])

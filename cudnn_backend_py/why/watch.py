@@ -1,0 +1,475 @@
+"""Watch a program's calls of attention: torch's functions are wrapped while it lasts, and given back as they were.
+
+A wrapped function notes its call and passes it on. Under ``torch.compile`` the note is skipped, as dynamo itself
+decides while it traces: the graph is the one it would be without a watch, and its attention is read from that graph
+when dynamo hands it to a compiler. A mode of torch would be seen by one thread only, and by every other operation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import re
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import CodeType, FrameType, ModuleType
+from typing import Any
+
+import torch
+
+from ..system.after_import import after_import
+from .ask_torch import ask_torch, autocast_type, describe, read_order, read_switches
+from .calls import Answer, Call, Kind, Place, Switches
+
+__all__ = ["Row", "Watch"]
+
+MOST_ROWS = 10_000
+_TORCH = str(Path(torch.__file__).parent) + "/"
+_OURS = str(Path(__file__).parent) + "/"
+_LIBRARIES = tuple({sysconfig.get_path(name) + "/" for name in ("stdlib", "purelib", "platlib")})
+_LINE = re.compile(r'^\s*File "(.+?)", line (\d+), in (.+)$', re.MULTILINE)
+_NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+_DEFAULTS = (None, None, None, None, 0.0, False, None, False)
+
+
+@dataclass(slots=True)
+class Row:
+    """Calls of one kind at one place in one thread: how many, and what torch said at the first of them."""
+
+    call: Call
+    place: Place
+    answer: Answer
+    thread: str
+    compiled: bool = False
+    counted: list[int] = field(default_factory=lambda: [0])
+
+    @property
+    def count(self) -> int:
+        """How often it was called; of a compiled program, how often its graph ran."""
+        return self.counted[0]
+
+
+class Watch:
+    """The calls of attention of this process, between :meth:`start` and :meth:`stop`.
+
+    Parameters
+    ----------
+    as_cuda
+        Whether tensors on the CPU and meta tensors are taken for tensors on a GPU: where a described GPU is judged for.
+    """
+
+    def __init__(self, as_cuda: bool = False) -> None:
+        self.rows: dict[Any, Row] = {}
+        self.lost = 0
+        self.lost_why = ""
+        self.unseen: list[str] = []
+        self._as_cuda = as_cuda
+        self._lock = threading.Lock()
+        self._graphs = itertools.count()
+        self._inside = threading.local()
+        self._from_torch: dict[CodeType, bool] = {}
+        self._forget: list[Callable[[], None]] = []
+        self._wrapped: list[tuple[Any, str, Any, Any]] = []  # holder, name, original, wrapper
+        self._flags = tuple(
+            getattr(torch._C, name)
+            for name in (
+                "_get_cudnn_sdp_enabled",
+                "_get_flash_sdp_enabled",
+                "_get_mem_efficient_sdp_enabled",
+                "_get_math_sdp_enabled",
+                "_get_deterministic_algorithms",
+            )
+            if hasattr(torch._C, name)
+        )
+        self._order = getattr(torch._C, "_get_sdp_priority_order", tuple)
+
+    # Wrapping and giving back
+
+    def start(self) -> None:
+        """Wrap torch's functions of attention, also under the names that modules have for them."""
+        self._wrap(torch.nn.functional, "scaled_dot_product_attention", self._note_sdpa)
+        for name in ("_native_multi_head_attention", "_transformer_encoder_layer_fwd"):
+            if hasattr(torch, name):
+                self._wrap(torch, name, self._note_encoder)
+        for module, name, note in (
+            ("torch.nn.attention.flex_attention", "flex_attention", self._note_flex),
+            ("torch.nn.attention.varlen", "varlen_attn", self._note_varlen),
+        ):
+            self._later(module, functools.partial(self._wrap_in, module, name, note))
+        self._later("torch._dynamo.output_graph", self._watch_compiler)
+
+    def _later(self, module: str, action: Callable[[], object]) -> None:
+        """Do something once a module of torch is there; not all programs import it, and it may cost a second."""
+        self._forget.append(after_import(module, action))
+
+    def _wrap_in(self, module: str, name: str, note: Callable[..., None]) -> None:
+        self._wrap(sys.modules[module], name, note, nested=True)
+
+    def stop(self) -> None:
+        """Give back what was wrapped, also where the program has taken a name for it meanwhile."""
+        for forget in self._forget:
+            forget()
+        for holder, name, original, wrapper in reversed(self._wrapped):
+            if getattr(holder, name, None) is wrapper:
+                setattr(holder, name, original)
+        changed = {id(wrapper): original for _, _, original, wrapper in self._wrapped}
+        self._rename(changed)
+        self._wrapped.clear()
+
+    def _wrap(self, holder: Any, name: str, note: Callable[..., None], nested: bool = False) -> None:
+        original = getattr(holder, name)
+        wrapper = self._make_wrapper(original, note, nested)
+        with contextlib.suppress(Exception):  # torch.jit.script finds operators by the identity of their functions
+            from torch.jit._builtins import _find_builtin, _register_builtin
+
+            if (operator := _find_builtin(original)) is not None:
+                _register_builtin(wrapper, operator)
+        setattr(holder, name, wrapper)
+        self._wrapped.append((holder, name, original, wrapper))
+        self._rename({id(original): wrapper})
+
+    def _make_wrapper(self, original: Any, note: Callable[..., None], nested: bool) -> Any:
+        inside = self._inside
+
+        if nested:  # what it calls itself is part of it
+
+            @functools.wraps(original)
+            def wrapper(*args: Any, **kwargs: Any) -> Any:
+                if torch.compiler.is_compiling():
+                    return original(*args, **kwargs)
+                note(args, kwargs)
+                before = getattr(inside, "depth", 0)
+                inside.depth = before + 1
+                try:
+                    return original(*args, **kwargs)
+                finally:
+                    inside.depth = before
+
+        else:
+
+            @functools.wraps(original)
+            def wrapper(*args: Any, **kwargs: Any) -> Any:
+                if not torch.compiler.is_compiling():
+                    note(args, kwargs)
+                return original(*args, **kwargs)
+
+        return wrapper
+
+    @staticmethod
+    def _rename(changes: dict[int, Any]) -> None:
+        """Change what modules have under any name: ``from torch.nn.functional import scaled_dot_product_attention``."""
+        for module in list(sys.modules.values()):
+            if not isinstance(module, ModuleType) or module.__name__.startswith(("torch._C", __package__ or "")):
+                continue
+            for name, value in list(vars(module).items()):
+                if id(value) in changes:
+                    with contextlib.suppress(Exception):
+                        setattr(module, name, changes[id(value)])
+
+    # Noting calls
+
+    def _lose(self, error: Exception) -> None:
+        self.lost += 1
+        self.lost_why = self.lost_why or f"{type(error).__name__}: {error}"
+
+    def _frame(self) -> FrameType:
+        """Return the nearest frame outside torch and this package."""
+        frame = sys._getframe(3)
+        known = self._from_torch
+        while frame.f_back is not None:
+            code = frame.f_code
+            inner = known.get(code)
+            if inner is None:
+                inner = known[code] = code.co_filename.startswith((_TORCH, _OURS, "<frozen"))
+            if not inner:
+                break
+            frame = frame.f_back
+        return frame
+
+    def _note_sdpa(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if getattr(self._inside, "depth", 0):
+            return
+        try:
+            given = args
+            if kwargs or len(args) < 8:
+                given = tuple(args[at] if at < len(args) else kwargs.get(_NAMES[at], _DEFAULTS[at]) for at in range(8))
+            q, k, v, mask, dropout, causal, scale, gqa = given
+            if not isinstance(q, torch.Tensor):
+                return  # a proxy of a tracer: what it makes of it is called later
+            frame = self._frame()
+            state = (
+                torch.is_grad_enabled(),
+                torch.is_autocast_enabled(),
+                *[read() for read in self._flags],
+                *self._order(),
+            )
+            key = (
+                *(threading.get_ident(), frame.f_code, frame.f_lineno, dropout, causal, scale, gqa, state),
+                *(
+                    (one.shape, one.stride(), one.dtype, one.requires_grad)
+                    if not one.is_nested
+                    else str(one.shape)
+                    if one.layout == torch.jagged
+                    else str(one._nested_tensor_size().tolist())
+                    for one in (q, k, v)
+                ),
+                None if mask is None else (mask.shape, mask.stride(), mask.dtype, mask.requires_grad),
+            )
+            row = self.rows.get(key)
+            if row is None:
+                row = self._first(key, frame, q, k, v, mask, dropout, causal, scale, gqa)
+            row.counted[0] += 1
+        except Exception as error:  # whatever it is, the program goes on
+            self._lose(error)
+
+    def _first(self, key: Any, frame: FrameType, q: Any, k: Any, v: Any, mask: Any, *options: Any) -> Row:
+        dropout, causal, scale, gqa = options
+        cast = autocast_type(q)
+        call = Call(
+            q=self._seen(q, cast and autocast_type(q)),
+            k=self._seen(k, cast and autocast_type(k)),
+            v=self._seen(v, cast and autocast_type(v)),
+            mask=None if mask is None else self._seen(mask, cast and autocast_type(mask)),
+            dropout=float(dropout),
+            causal=bool(causal),
+            scale=None if scale is None else float(scale),
+            gqa=bool(gqa),
+            grad_enabled=torch.is_grad_enabled(),
+            switches=read_switches(),
+            autocast=str(cast).removeprefix("torch.") if cast else "",
+        )
+        answer = Answer() if self._as_cuda else ask_torch(q, k, v, mask, call)
+        if answer.choice is not None:  # torch sets its order when it is first asked
+            call = replace(call, switches=replace(call.switches, order=read_order()))
+        return self._keep(key, Row(call, _place_of(frame), answer, threading.current_thread().name))
+
+    def _seen(self, tensor: Any, dtype: Any = None) -> Any:
+        facts = describe(tensor, dtype)
+        return replace(facts, device="cuda") if self._as_cuda else facts
+
+    def _keep(self, key: Any, row: Row) -> Row:
+        with self._lock:
+            if len(self.rows) >= MOST_ROWS:
+                self.lost += 1
+                self.lost_why = self.lost_why or f"more than {MOST_ROWS} kinds of calls"
+                return row
+            return self.rows.setdefault(key, row)
+
+    def _note_other(self, kind: Kind, q: Any, k: Any, v: Any, **facts: Any) -> None:
+        if getattr(self._inside, "depth", 0):
+            return
+        try:
+            frame = self._frame()
+            key = (
+                kind,
+                threading.get_ident(),
+                frame.f_code,
+                frame.f_lineno,
+                *(one.shape for one in (q, k, v)),
+                q.dtype,
+            )
+            row = self.rows.get(key)
+            if row is None:
+                seen = [self._seen(one) for one in (q, k, v)]
+                call = Call(
+                    kind=kind,
+                    q=seen[0],
+                    k=seen[1],
+                    v=seen[2],
+                    grad_enabled=torch.is_grad_enabled(),
+                    switches=read_switches(),
+                    **facts,
+                )
+                place = _place_of(frame)
+                row = self._keep(key, Row(call, place, Answer(), threading.current_thread().name))
+            row.counted[0] += 1
+        except Exception as error:
+            self._lose(error)
+
+    def _note_flex(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        q, k, v = (*args, *(kwargs.get(name) for name in ("query", "key", "value")[len(args) :]))[:3]
+        if isinstance(q, torch.Tensor):
+            self._note_other("flex", q, k, v, gqa=bool(kwargs.get("enable_gqa", False)))
+
+    def _note_varlen(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        q, k, v = (*args, *(kwargs.get(name) for name in ("query", "key", "value")[len(args) :]))[:3]
+        if isinstance(q, torch.Tensor):
+            self._note_other("varlen", q, k, v, note=_varlen_note(q))
+
+    def _note_encoder(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if args and isinstance(args[0], torch.Tensor):
+            others = args[1:3] if len(args) > 2 and isinstance(args[2], torch.Tensor) else (args[0], args[0])
+            self._note_other("encoder", args[0], *others)
+
+    # Compiled programs
+
+    def _watch_compiler(self) -> None:
+        graphs = getattr(sys.modules["torch._dynamo.output_graph"], "OutputGraph", None)
+        original = getattr(graphs, "call_user_compiler", None)
+        if graphs is None or original is None:
+            self.unseen.append("attention in compiled programs: this torch has no place to watch its compiler at")
+            return
+        watch = self
+
+        @functools.wraps(original)
+        def call_user_compiler(graph: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+            rows = watch._note_graph(module)
+            made = original(graph, module, *args, **kwargs)
+            return _counting(made, [row.counted for row in rows]) if rows else made
+
+        graphs.call_user_compiler = call_user_compiler
+        self._wrapped.append((graphs, "call_user_compiler", original, call_user_compiler))
+
+    def _note_graph(self, module: Any) -> list[Row]:
+        if getattr(self._inside, "depth", 0):
+            return []
+        found = []
+        try:
+            for node, state in _attention_in(module):
+                row = self._row_of_node(node, state)
+                key = ("compiled", next(self._graphs), threading.get_ident())
+                found.append(self._keep(key, row))
+        except Exception as error:
+            self._lose(error)
+        return found
+
+    def _row_of_node(self, node: Any, state: _State) -> Row:
+        def value(one: Any) -> Any:
+            return one.meta.get("example_value") if isinstance(one, torch.fx.Node) else one
+
+        given = [value(one) for one in node.args]
+        named = {name: value(one) for name, one in node.kwargs.items()}
+        kind = _kind_of(node)
+        q, k, v = (given[at] if at < len(given) else named[_NAMES[at]] for at in range(3))
+        if kind == "sdpa":
+            rest = [given[at] if at < len(given) else named.get(_NAMES[at], _DEFAULTS[at]) for at in range(3, 8)]
+            mask, dropout, causal, scale, gqa = rest
+        else:
+            mask, dropout, causal, scale, gqa = None, 0.0, False, None, False
+        dtype = state.autocast.get(q.device.type)
+        casts = [dtype if dtype is not None and one.is_floating_point() else None for one in (q, k, v)]
+        call = Call(
+            kind=kind,
+            q=self._seen(q, casts[0]),
+            k=self._seen(k, casts[1]),
+            v=self._seen(v, casts[2]),
+            mask=None if mask is None else self._seen(mask),
+            dropout=float(dropout or 0.0),
+            causal=bool(causal),
+            scale=scale if isinstance(scale, float) else None,
+            gqa=bool(gqa),
+            grad_enabled=state.grad,
+            switches=state.switches,
+            autocast=str(dtype).removeprefix("torch.") if casts[0] is not None and dtype != q.dtype else "",
+            note=_varlen_note(q) if kind == "varlen" else "",
+        )
+        place = _place_in(node.meta.get("stack_trace") or "")
+        return Row(call, place, Answer(), threading.current_thread().name, compiled=True)
+
+
+@dataclass
+class _State:
+    """What nodes of a graph before the attention have set."""
+
+    grad: bool
+    switches: Switches
+    autocast: dict[str, Any]
+
+
+def _kind_of(node: Any) -> Kind:
+    name = getattr(node.target, "__name__", str(node.target))
+    return "flex" if "flex_attention" in name else "varlen" if "varlen" in name else "sdpa"
+
+
+def _attention_in(module: Any) -> Iterator[tuple[Any, _State]]:
+    """Yield the calls of attention in a graph of dynamo, with what is set where they are."""
+    autocast = {}
+    for device in ("cuda", "cpu"):
+        with contextlib.suppress(Exception):
+            if torch.is_autocast_enabled(device):
+                autocast[device] = torch.get_autocast_dtype(device)
+    grad, switches = torch.is_grad_enabled(), read_switches()
+    entered: dict[Any, tuple[str, Any]] = {}
+    for node in module.graph.nodes:
+        if node.op != "call_function":
+            continue
+        name = getattr(node.target, "__name__", str(node.target)).removesuffix(".default")
+        if name == "_enter_autocast":
+            device, dtype, enabled = (*node.args, None, True)[:3]
+            entered[node] = (device, autocast.get(device))
+            if enabled:
+                autocast[device] = dtype or torch.get_autocast_dtype(device)
+            else:
+                autocast.pop(device, None)
+        elif name == "_exit_autocast" and node.args[0] in entered:
+            device, before = entered[node.args[0]]
+            autocast.pop(device, None)
+            autocast |= {} if before is None else {device: before}
+        elif name == "_set_grad_enabled":
+            grad = bool(node.args[0])
+        elif name == "_sdpa_kernel":
+            switches = _switched(switches, *node.args, **node.kwargs)
+        elif name in ("scaled_dot_product_attention", "flex_attention", "_varlen_attn"):
+            yield node, _State(grad, switches, dict(autocast))
+
+
+def _switched(switches: Switches, backends: Any, set_priority: bool = False) -> Switches:
+    names = [one.name.partition("_")[0].lower() for one in backends]
+    allowed = {name: name in names for name in ("cudnn", "flash", "efficient", "math")}
+    order = switches.order
+    if set_priority and order is not None:
+        order = (*names, *(name for name in order if name not in names))
+    return replace(switches, **allowed, order=order)
+
+
+def _counting(made: Any, counters: list[list[int]]) -> Any:
+    """Return a compiled function that counts its calls, with all that torch has written on it."""
+    owner = getattr(made, "__self__", None)
+    if owner is not None and hasattr(type(owner), "force_recompile"):  # torch would have done it, had it seen the owner
+        type(owner).force_recompile(owner)
+        made = owner.forward
+
+    def counted(*args: Any) -> Any:
+        for counter in counters:
+            counter[0] += 1
+        return made(*args)
+
+    return functools.update_wrapper(counted, made)
+
+
+def _varlen_note(q: Any) -> str:
+    """Return what torch's own rule for packed sequences says; empty where cuDNN is taken."""
+    with contextlib.suppress(Exception):
+        from torch.nn.attention.varlen import _should_use_cudnn
+
+        said = _should_use_cudnn(q.device.index or 0) if q.is_cuda else None
+        return f"torch.nn.attention.varlen._should_use_cudnn answers {said}: flash attention runs"
+    return ""
+
+
+def _place_of(frame: FrameType) -> Place:
+    code, program = frame.f_code, ""
+    outer: FrameType | None = frame
+    while outer is not None:
+        name = outer.f_code.co_filename
+        if not name.startswith((*_LIBRARIES, _TORCH, _OURS, "<")):
+            program = f"{name}:{outer.f_lineno} in {outer.f_code.co_name}"
+            break
+        outer = outer.f_back
+    place = Place(code.co_filename, frame.f_lineno, code.co_name)
+    return place if program in ("", str(place)) else replace(place, program=program)
+
+
+def _place_in(trace: str) -> Place:
+    frames = [found for found in _LINE.findall(trace) if not found[0].startswith((_TORCH, _OURS, "<"))]
+    if not frames:
+        return Place("?", 0, "a compiled graph")
+    file, line, function = frames[-1]
+    own = [one for one in frames if not one[0].startswith(_LIBRARIES)]
+    program = f"{own[-1][0]}:{own[-1][1]} in {own[-1][2]}" if own and own[-1] != frames[-1] else ""
+    return Place(file, int(line), function, program)

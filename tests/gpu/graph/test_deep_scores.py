@@ -1,0 +1,35 @@
+"""Attention with scores far below 0 in every row: right, or wrong as a row of the fault table says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import open_target
+from tests.support.deep_scores import deep_cases, run_many
+from tests.support.figures import add_figure
+
+EVERY = 7  # of the cases: python -m tests.support.deep_scores runs all
+
+
+@pytest.fixture(scope="module")
+def found() -> list[dict[str, Any]]:
+    """What cases of every mask, shape and form did."""
+    target = open_target()
+    cases = deep_cases(target.library.version)
+    target.close()
+    items = list(run_many(cases[::EVERY]))
+    add_figure("deep scores", outcomes=dict(Counter(item["outcome"] for item in items)))
+    return items
+
+
+def test_what_is_wrong_has_a_name(found: list[dict[str, Any]]) -> None:
+    unnamed = [item for item in found if item["outcome"] not in ("agrees", "refused") and not item["faults"]]
+    assert unnamed == []
+
+
+def test_most_are_right(found: list[dict[str, Any]]) -> None:
+    outcomes = Counter(item["outcome"] for item in found)
+    assert outcomes["agrees"] > len(found) / 2, outcomes

@@ -1,0 +1,33 @@
+"""Plans that are not the same code are run by both versions; here both are the cuDNN of this process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cudnn_backend_py.diagnose import Candidate, Question, Verdict, judge
+from cudnn_backend_py.diagnose.surveys.upgrade import Change, Upgrade
+from cudnn_backend_py.graph.attention import sdpa_forward
+from cudnn_backend_py.tuning.upgrade import time_changes
+
+
+def without_code(candidate: Candidate) -> Candidate:
+    return replace(candidate, kernels=None)
+
+
+def test_only_what_may_be_other_code_is_run_and_numbers_are_compared() -> None:
+    graph = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64)
+    verdict: Verdict = judge(Question(graph, "gpu", build=True))
+    assert verdict.supported
+    hidden = replace(verdict, candidates=tuple(map(without_code, verdict.candidates)))
+    same, open_one = Change("same", "gpu", verdict, verdict), Change("open", "gpu", hidden, hidden)
+    run: list[object] = []
+    found = time_changes(
+        Upgrade("old", "new", (None, None), (same, open_one)), {"same": graph, "open": graph}, step=run.append
+    )
+    times = found.changes[1].times
+    assert times is not None
+    assert (times.old_state, times.new_state) == ("right", "right")
+    assert None not in (times.old_us, times.new_us)
+    if same.same_code:
+        assert found.changes[0].times is None
+        assert run == ["open"]

@@ -1,0 +1,1 @@
+"""The room why, beside torch's own answers on a GPU."""

@@ -1,0 +1,58 @@
+"""What we say without asking torch is what torch says: the first gate that keeps cuDNN out, over a grid of calls."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py.why.gates import find_blocker, gate_of_words, releases_of
+from tests.support import sdpa_grid
+from tests.support.sdpa_words import answer_of, call_of, machine_of
+
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the answers are torch's")
+NUMBER = 320
+
+
+def differences(record: dict[str, Any]) -> list[str]:
+    """Return a line for each case of which the table says something else than torch."""
+    machine, found = machine_of(record), []
+    for item in record["cases"]:
+        case, answer = item["case"], item["answer"]
+        if "unmade" in answer or not isinstance(answer["cudnn"], bool):
+            continue
+        call = call_of(case)
+        ours = find_blocker(call, machine)
+        gate = ours.gate if ours else None
+        told = gate_of_words(tuple(answer["words"]))
+        short = {name: value for name, value in case.items() if name not in "qkv" and value != sdpa_grid.BASE.get(name)}
+        if answer["cudnn"] != (gate in (None, "order")):
+            found.append(f"{short}: torch {answer['cudnn']} {told}, ours {gate}")
+        elif not answer["cudnn"] and told is not None and told != gate:
+            found.append(f"{short}: torch {told}, ours {gate}")
+        elif answer["cudnn"] and isinstance(answer["choice"], int) and (answer["choice"] == 3) != (gate is None):
+            found.append(f"{short}: torch chose {answer['choice']}, ours {gate}")
+        named = find_blocker(call, machine, answer_of(answer))
+        if (named is None) != (answer["choice"] == 3):
+            found.append(f"{short}: torch chose {answer['choice']}, asked: {named and named.gate}")
+    return found
+
+
+@pytest.mark.parametrize(
+    "setting", ["", "TORCH_CUDNN_SDPA_NESTED_TENSOR_ENABLED=1", "TORCH_CUDNN_SDPA_DEPRIORITIZED=1"]
+)
+def test_first_gate_is_torchs(tmp_path: Path, setting: str) -> None:
+    path = tmp_path / "grid.json"
+    name, _, value = setting.partition("=")
+    environment = {**os.environ, **({name: value} if name else {})}
+    subprocess.run([sys.executable, sdpa_grid.__file__, str(path), str(NUMBER)], check=True, env=environment)
+    record = json.loads(path.read_text(encoding="utf-8"))
+    assert releases_of(machine_of(record).torch), "no gates of this torch are known"
+    answered = [item for item in record["cases"] if "unmade" not in item["answer"]]
+    assert len(answered) > NUMBER * 0.9
+    assert differences(record) == []

@@ -1,0 +1,129 @@
+"""A watched program on a GPU: torch's own choice at each call, compiled calls asked again, and figures of backends."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py.why import WhyReport, why_not_cudnn
+from cudnn_backend_py.why.calls import BACKENDS
+from tests.support import sdpa_grid
+
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the calls are torch's")
+F = torch.nn.functional
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+    torch._dynamo.reset()
+
+
+def attend(q: Any, k: Any, v: Any) -> Any:
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def qkv(dtype: Any = torch.bfloat16, dim: int = 64, **how: Any) -> tuple[Any, Any, Any]:
+    torch.manual_seed(0)
+    return tuple(torch.randn(2, 8, 256, dim, device="cuda", dtype=dtype, **how) for _ in range(3))
+
+
+def test_what_tensors_that_are_gone_would_have_got() -> None:
+    """Compiled calls are asked about by fake tensors: the answers are those that real ones get."""
+    from cudnn_backend_py.why.ask_torch import ask_by_facts, ask_torch, describe, read_switches
+    from cudnn_backend_py.why.calls import Call
+
+    compared = 0
+    for case in sdpa_grid.draw(160)[::2]:
+        if "nested" in case or case["device"] != "cuda":
+            continue
+        made = sdpa_grid.make(case, torch)
+        with sdpa_grid.switched(case, torch):
+            call = Call(
+                q=describe(made["q"]),
+                k=describe(made["k"]),
+                v=describe(made["v"]),
+                mask=None if made["mask"] is None else describe(made["mask"]),
+                dropout=made["dropout"],
+                causal=made["causal"],
+                gqa=made["gqa"],
+                grad_enabled=torch.is_grad_enabled(),
+                switches=read_switches(),
+            )
+            real = ask_torch(made["q"], made["k"], made["v"], made["mask"], call)
+        again = ask_by_facts(call)
+        assert (again.choice, again.cudnn) == (real.choice, real.cudnn), call
+        compared += 1
+    assert compared > 50
+
+
+def _train(compiled: bool) -> tuple[Any, Any]:
+    from torch._dynamo.utils import counters
+
+    torch._dynamo.reset()
+    counters.clear()
+    layer = torch.compile(attend) if compiled else attend
+    q, k, v = qkv(requires_grad=True)
+    for _ in range(3):
+        out = layer(q, k, v)
+        out.float().square().mean().backward()
+    return (out.detach(), q.grad), (dict(counters["graph_break"]), counters["stats"]["unique_graphs"])
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_training_goes_on_as_without_a_watch(compiled: bool) -> None:
+    plain, seen = _train(compiled), None
+    with why_not_cudnn(ask=False) as report:
+        seen = _train(compiled)
+    assert seen[1] == plain[1]
+    assert all(torch.equal(one, other) for one, other in zip(plain[0][:1], seen[0][:1], strict=True))
+    assert torch.allclose(plain[0][1], seen[0][1], atol=1e-3)
+    (one,) = report.findings
+    assert (one.count, one.compiled, one.call.training) == (3, compiled, True)
+    q, k, v = qkv(requires_grad=True)
+    assert one.answer.choice == BACKENDS[torch._fused_sdp_choice(q, k, v, None, 0.0, True)]
+
+
+def _blocked(report: WhyReport) -> dict[str, str]:
+    return {one.call.q.dtype + str(one.call.q.dims[-1]): one.blocker.gate for one in report.blocked if one.blocker}
+
+
+def test_gates_switches_and_times_of_real_calls() -> None:
+    with why_not_cudnn(measure=True) as report:
+        attend(*qkv(torch.float32))
+        attend(*qkv(torch.float16, 20))
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            attend(*qkv(torch.float32))
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
+            attend(*qkv(torch.float16, 128))
+    gates = _blocked(report)
+    assert (gates["float3264"], gates["float1620"], gates["float16128"]) == ("dtype", "shapes", "disabled")
+    cast = next(one for one in report.findings if one.call.autocast)
+    assert cast.call.q.dtype == "bfloat16"
+    assert cast.answer.choice is not None
+    assert all(one.answer.words for one in report.blocked if one.blocker and one.blocker.gate != "order")
+    assert all(one.side is not None and one.side.outcome == "supported" for one in report.findings), str(report)
+    assert all({"cudnn", "flash"} <= set(one.times) for one in report.findings if one.call.q.dtype != "float32")
+
+
+def test_nested_tensors_are_answered() -> None:
+    with why_not_cudnn(ask=False) as report:
+        for layout in (torch.strided, torch.jagged):
+            jagged = layout == torch.jagged
+            parts = [
+                torch.randn(*((length, 8, 64) if jagged else (8, length, 64)), device="cuda", dtype=torch.float16)
+                for length in (200, 150)
+            ]
+            one = torch.nested.nested_tensor(parts, layout=layout)
+            one = one.transpose(1, 2) if jagged else one
+            F.scaled_dot_product_attention(one, one, one)
+    assert {finding.call.q.form: finding.blocker and finding.blocker.gate for finding in report.findings} == {
+        "nested": "nested",
+        "jagged": "order",
+    }
+    assert all(finding.answer.choice not in (None, "cudnn") for finding in report.findings)

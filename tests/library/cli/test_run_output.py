@@ -1,0 +1,149 @@
+"""What ``run`` prints, word by word: text, JSON, JUnit, the progress bar; `python -m tests.library.cli.test_run_output`
+writes the golden files again."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import rich.console
+from click.testing import CliRunner
+
+from cudnn_backend_py import save_graph
+from cudnn_backend_py.cli import run as module
+from cudnn_backend_py.cli.commands import main
+from cudnn_backend_py.tuning.statistics import Timing
+from cudnn_backend_py.tuning.trial import ConfigTrial, Trial
+from cudnn_backend_py.tuning.trial.bound import Comparison
+from cudnn_backend_py.tuning.trial.runner import Runner
+from cudnn_backend_py.tuning.trial.trial import OutputFacts
+from tests.support.built import BUILT
+
+GOLDEN = Path(__file__).parent / "golden"
+FORMATS = {"text": "run.txt", "json": "run.json", "junit": "run.xml"}
+
+RIGHT = Comparison("y", 0.5, (0, 1), 0.25, 0.2500001, 1e-6, 0.3, 0, 512, 512)
+WRONG = replace(RIGHT, largest=3.0, where=(1, 2), got=0.5, wanted=0.25, bound=0.01, drift=2.0, beyond=17)
+SCALED = replace(RIGHT, drift=0.9, factor=1.01)
+NOT_A_NUMBER = replace(WRONG, largest=float("inf"), got=float("nan"))
+CONFIG = ConfigTrial(tag="eng1_k2=3", mode="A", state="right", comparisons=(RIGHT,), notes=("TENSOR_CORE",))
+BASE = Trial(
+    graph="a graph",
+    target="NVIDIA H200",
+    sm=90,
+    cudnn="9.19.0",
+    data="uniform",
+    seed=7,
+    state="right",
+    inputs=(("x", "f16[2,128,64]"),),
+    outputs=(OutputFacts("y", "f32[2,128,2]", 512, 512, 1e-6, 2e-6),),
+    reproduce="cudnn-backend run graph.json --data=uniform --seed=7 --configs=all",
+    seconds=1.25,
+)
+
+
+def line(tag: str) -> str:
+    return f"cudnn-backend run graph.json --cudnn=9.19.0.56-full --data=uniform --seed=7 --configs={tag}"
+
+
+def trials() -> Iterator[Trial]:
+    """Yield one trial of every state."""
+    timed = replace(CONFIG, build_s=0.5, workspace_bytes=64, cold=Timing(12.5, 12, 13, 12), warm=Timing(9, 8, 10, 12))
+    yield replace(BASE, configs=(timed, replace(CONFIG, tag="eng2", state="refused", words="too small")))
+    wrong = [
+        replace(CONFIG, tag=f"eng{number}", state="wrong", words=str(item), comparisons=(item,))
+        for number, item in enumerate((WRONG, SCALED, NOT_A_NUMBER), 3)
+    ]
+    configs = tuple(replace(item, reproduce=line(item.tag)) for item in wrong)
+    yield replace(BASE, state="wrong", configs=(CONFIG, *configs))
+    lost = replace(CONFIG, tag="eng6", state="failed", words="SIGSEGV: in <cuDNN> & so on", comparisons=())
+    yield replace(BASE, state="failed", configs=(replace(lost, reproduce=line("eng6")),), lost="a fault")
+    yield replace(BASE, state="failed", words="graph-json: it is not whole", configs=(), outputs=())
+    yield replace(BASE, state="refused", words="NOT_SUPPORTED: this needs\ntwo lines", configs=(), outputs=())
+    yield replace(BASE, state="not compared", words="POINTWISE cannot be interpreted", configs=(), outputs=())
+    known = replace(CONFIG, state="not run", comparisons=())
+    words = "h200 is a described GPU: nothing was run"
+    yield replace(BASE, state="not run", described=True, words=words, configs=(known, replace(known, tag="eng2")))
+
+
+def printed(style: str, folder: Path) -> str:
+    """Return what the command prints where its trials are these."""
+    path = folder / "graph.json"
+    save_graph(BUILT["matmul"].make(), path)
+    made = list(trials())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Runner, "run", lambda *_, **__: made.pop(0))
+        done = CliRunner().invoke(main, ["run", *[str(path)] * len(made), "--format", style], prog_name="cudnn-backend")
+    assert done.exit_code == 2
+    assert done.stderr == ""
+    return str(done.stdout)
+
+
+@pytest.mark.parametrize("style", FORMATS)
+def test_what_is_printed(style: str, tmp_path: Path) -> None:
+    assert printed(style, tmp_path) == (GOLDEN / FORMATS[style]).read_text(encoding="utf-8")
+
+
+def test_the_formats_say_the_same() -> None:
+    report = json.loads((GOLDEN / FORMATS["json"]).read_text(encoding="utf-8"))
+    assert [Trial.from_dict(item).to_dict() for item in report["trials"]] == report["trials"]
+    assert [item["state"] for item in report["trials"]] == [item.state for item in trials()]
+    cases = list(ET.fromstring((GOLDEN / FORMATS["junit"]).read_text(encoding="utf-8")).iter("testcase"))
+    assert [[part.tag for part in case] for case in cases] == [
+        *([], ["failure"], ["error"], ["error"], ["failure"], ["error"], ["error"])
+    ]
+
+
+def test_every_wrong_or_failed_config_prints_the_line_that_runs_it_again() -> None:
+    text = (GOLDEN / FORMATS["text"]).read_text(encoding="utf-8")
+    for trial in trials():
+        for config in trial.failures:
+            assert f"again: {line(config.tag)}\n" in text
+
+
+def test_the_progress_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal, once it takes long: how many are done, of how many, and what is done now; nothing stays."""
+    shown = io.StringIO()
+    monkeypatch.setattr(
+        rich.console, "Console", partial(rich.console.Console, file=shown, force_terminal=True, width=80)
+    )
+    monkeypatch.setattr(module, "_PATIENCE_S", 0.0)
+    with module._progress(3) as step:
+        for place, text in enumerate(("first: asking cuDNN", "second: running eng1_k2=3", "[third]: interpreting")):
+            step(place, text)
+            time.sleep(0.3)  # it is drawn ten times a second
+    frames = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.getvalue())
+    drawn = dict.fromkeys(item.strip() for item in re.split(r"[\r\n]+", frames) if item.strip())
+    assert [re.sub(r"^\S*[━╸╺ ]+", "", item) for item in drawn] == [
+        "0/3 0:00:00 first: asking cuDNN",
+        "1/3 0:00:00 second: running eng1_k2=3",
+        "2/3 0:00:00 [third]: interpreting",
+    ]
+    assert shown.getvalue().endswith("\x1b[2K")
+
+
+def test_nothing_is_drawn_where_it_is_quick_or_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    for terminal in (True, False):
+        shown = io.StringIO()
+        made = partial(rich.console.Console, file=shown, force_terminal=terminal)
+        with monkeypatch.context() as patch:
+            patch.setattr(rich.console, "Console", made)
+            with module._progress(1) as step:
+                step(0, "quick")
+        assert shown.getvalue() == ""
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    for style, name in FORMATS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            (GOLDEN / name).write_text(printed(style, Path(folder)), encoding="utf-8")

@@ -1,0 +1,118 @@
+"""Two versions held against each other, on real cuDNN; what is called unchanged is compared byte by byte."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cudnn_backend_py.diagnose.surveys.upgrade import Effect, compare_versions
+from cudnn_backend_py.errors import EnvironmentNotReady, UsageError
+from cudnn_backend_py.graph import save_graph
+from cudnn_backend_py.graph.attention import sdpa_forward
+from cudnn_backend_py.tuning.campaign.graphs import random_graph
+from cudnn_backend_py.versions.store import environment_for
+from examples import conv_bias_relu, flash_backward, forum_two_matmul
+from tests.support.child import OLDER, Finished, run_python
+
+OLDEST = "9.14.0"
+FAMILIES = ("attention", "attention backward", "matmul", "convolution", "pointwise", "reduction", "fusion")
+
+
+def command(*arguments: str) -> Finished:
+    return run_python(["-m", "cudnn_backend_py", *arguments])
+
+
+def test_verdicts_configs_plans_code_and_reasons_are_compared() -> None:
+    graphs = {
+        "forward": sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64),
+        "backward": flash_backward.graph(),
+        "conv": conv_bias_relu.graph(),
+        "odd": sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=20),
+        "forum": forum_two_matmul.graph(),
+    }
+    found = compare_versions(graphs, ["h100"], OLDER, "default", progress=False)
+    by = {one.graph: one for one in found.changes}
+    assert list(by) == list(graphs)
+    assert [item.what for item in by["forum"].differences][:1] == ["verdict"]
+    assert by["forum"].worse
+    assert by["odd"].old.cause is not None
+    assert "configs" in {item.what for item in by["forward"].differences}
+    facts = by["forward"].to_dict()["old"]
+    assert facts["cudnn"] == OLDER
+    assert facts["plan"] == facts["configs"][0]
+    assert facts["kernels"][0]["registers"] >= 32
+    assert facts["kernels"][0]["code_bytes"] > 4096
+    assert facts["build_s"] > 0
+
+
+CODE = """
+import base64, json, sys
+from cudnn_backend_py import explain, load_graph
+plans = []
+verdict = explain(load_graph(sys.argv[1]), "h100", build=True, causes=False, plans=plans)
+kernels = json.loads(plans[0].json())["engine"]["payload"]["kernels"] if plans else []
+tags = [c.tag for c in verdict.candidates if c.state in ("supported", "built", "build failed")]
+print(json.dumps([verdict.outcome, tags, [k["cubin"] for k in kernels], [h for h in verdict.hazards]]))
+"""
+
+
+def said_by(version: str, path: Path) -> str:
+    """Return what `CODE` prints with an installed version."""
+    return run_python(["-c", CODE, str(path)], environment=environment_for(version), check=True).stdout
+
+
+def test_what_is_called_unchanged_is_the_same_byte_by_byte(tmp_path: Path) -> None:
+    """Asked of both versions anew, without the code under test: verdict, list, and the whole file of every kernel."""
+    graphs = {
+        f"{family} {seed}": random_graph(seed, family, version=(9, 14, 0)) for family in FAMILIES for seed in (1, 2)
+    }
+    found = compare_versions(graphs, ["h100"], OLDEST, OLDER, progress=False)
+    unchanged = [one for one in found.changes if one.effect is Effect.UNCHANGED]
+    assert len(found.changes) == len(FAMILIES)
+    assert unchanged
+    for one in unchanged:
+        path = tmp_path / "graph.json"
+        save_graph(graphs[one.graph], path)
+        assert said_by(OLDEST, path) == said_by(OLDER, path)
+
+
+def test_command_compares_graphs_and_logs(tmp_path: Path) -> None:
+    paths = [tmp_path / "a.json", tmp_path / "b.json"]
+    save_graph(sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64), paths[0])
+    save_graph(forum_two_matmul.graph(), paths[1])
+    done = command("check", "--between", OLDER, "default", "--target", "h100", "--format", "json", *map(str, paths))
+    assert done.code == 1, done.stderr
+    data = json.loads(done.stdout)
+    assert [one["effect"] for one in data["changes"]] == ["changed", "changed"]
+    done = command("check", "--between", OLDEST, OLDER, "--target", "h100", "--format", "junit", str(paths[1]))
+    assert (done.code, done.stdout.count("<testcase")) in ((0, 1), (1, 1))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--between", OLDER, OLDER, "--target", "h100"], "are one version"),
+        (["--between", OLDER, "9.1.1", "--target", "h100"], "9.1.1"),
+        (["--between", OLDER, "default", "--target", "h100", "--update"], "--update"),
+        (["--between", OLDER, "default", "--target", "h100", "--time"], "--time runs on the GPU"),
+        (["--target", "h100"], "need --between"),
+    ],
+)
+def test_wrong_uses_are_named(tmp_path: Path, arguments: list[str], words: str) -> None:
+    path = tmp_path / "a.json"
+    save_graph(sdpa_forward(batch=1, heads=1, seq_q=64, head_dim=64), path)
+    done = command("check", *arguments, str(path))
+    assert done.code == 2
+    assert words in done.stderr
+
+
+def test_function_refuses_what_cannot_be_compared() -> None:
+    graph = {"a": sdpa_forward(batch=1, heads=1, seq_q=64, head_dim=64)}
+    with pytest.raises(UsageError, match="no graphs"):
+        compare_versions({}, ["h100"], OLDER, "default", progress=False)
+    with pytest.raises(UsageError, match="unknown-target"):
+        compare_versions(graph, ["h101"], OLDER, "default", progress=False)
+    with pytest.raises(EnvironmentNotReady, match="cudnn-version-not-installed"):
+        compare_versions(graph, ["h100"], "9.1.1", "default", progress=False)

@@ -1,0 +1,1 @@
+"""The room why, with torch, and with cuDNN asked about its graphs."""

@@ -1,0 +1,67 @@
+"""A program of torch judged for a described GPU: what would keep cuDNN out of it, and what cuDNN itself says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py.diagnose import Judge
+from cudnn_backend_py.why import why_not_cudnn
+from cudnn_backend_py.why.ask_cudnn import ask_cudnn
+from cudnn_backend_py.why.calls import Call, Machine, TensorFacts
+
+
+def call(head_dim: int, head_dim_v: int | None = None, *, dtype: str = "float16", training: bool = False) -> Call:
+    def tensor(dim: int) -> TensorFacts:
+        return TensorFacts((2, 4, 256, dim), (4 * 256 * dim, 256 * dim, dim, 1), dtype, requires_grad=training)
+
+    return Call(q=tensor(head_dim), k=tensor(head_dim), v=tensor(head_dim_v or head_dim))
+
+
+MACHINE = Machine((2, 11, 0), None, 90)
+
+
+@pytest.mark.parametrize(
+    ("asked", "target", "outcome"),
+    [
+        (call(64), "sm90", "supported"),
+        (call(64, training=True), "sm80", "supported"),
+        (call(20), "sm90", "not supported"),
+        (call(64, dtype="float64"), "sm90", "not supported"),
+        (call(64), "sm75", "not supported"),
+    ],
+    ids=["usual", "training", "head dim 20", "float64", "Turing"],
+)
+def test_cudnn_says_what_it_takes(asked: Call, target: str, outcome: str) -> None:
+    with Judge() as judge:
+        side = ask_cudnn(asked, MACHINE, target, judge, build=outcome == "supported")
+    assert side.outcome == outcome, side
+    assert bool(side.why) == (outcome != "supported")
+    assert (side.plan_s is not None) == (outcome == "supported")
+
+
+def test_what_is_no_attention_of_cudnn_is_said() -> None:
+    with Judge() as judge:
+        assert ask_cudnn(call(64, dtype="float8_e8m0fnu"), MACHINE, "sm90", judge).outcome == "no graph"
+
+
+def test_a_block_on_the_cpu_is_judged_for_a_described_gpu() -> None:
+    torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the calls are torch's")
+    with why_not_cudnn(target="h100") as report:
+        for dtype in (torch.float32, torch.bfloat16):
+            q = torch.zeros(2, 4, 256, 64, dtype=dtype)
+            torch.nn.functional.scaled_dot_product_attention(q, q, q)
+    assert report.machine.sm == 90
+    assert report.machine.cudnn is not None
+    first, second = report.findings
+    assert (first.uses_cudnn, first.blocker and first.blocker.gate, first.cured) == (
+        False,
+        "dtype",
+        "with q, k and v in bfloat16",
+    )
+    assert first.side is not None
+    assert first.side.outcome == "supported"
+    assert second.side == first.side
+    assert any("torch's own answers" in one for one in report.unseen)
+    assert "cuDNN itself: supported on" in str(report)

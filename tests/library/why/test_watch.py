@@ -1,0 +1,238 @@
+"""Calls of torch's attention are seen wherever they come from, and the program does not notice."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py.why import WhyReport, why_not_cudnn
+
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the calls are torch's")
+F = torch.nn.functional
+ORIGINAL = [F.scaled_dot_product_attention]  # in a list, where the watch renames nothing
+
+
+@pytest.fixture(autouse=True)
+def _torch_as_it_was() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own
+        yield
+    assert F.scaled_dot_product_attention is ORIGINAL[0]
+    torch._dynamo.reset()
+
+
+def qkv(*dims: int, **how: Any) -> tuple[Any, Any, Any]:
+    torch.manual_seed(0)
+    return tuple(torch.randn(*(dims or (2, 4, 32, 16)), **how) for _ in range(3))
+
+
+def watched(run: Any, *args: Any) -> WhyReport:
+    with why_not_cudnn(ask=False) as report:
+        run(*args)
+    assert not any("calls:" in one for one in report.unseen), report.unseen
+    return report
+
+
+def attend(q: Any, k: Any, v: Any) -> Any:
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def test_calls_are_counted_by_place_and_shape() -> None:
+    def run() -> None:
+        for length in (32, 32, 64):
+            attend(*qkv(2, 4, length, 16))
+        F.scaled_dot_product_attention(*qkv(), dropout_p=0.5, scale=0.1)
+
+    report = watched(run)
+    assert sorted((one.count, one.call.q.dims[2], one.call.causal) for one in report.findings) == [
+        (1, 32, False),
+        (1, 64, True),
+        (2, 32, True),
+    ]
+    assert {one.place.function for one in report.findings} == {"attend", "run"}
+    assert all(one.place.file == __file__ for one in report.findings)
+    assert next(one for one in report.findings if not one.call.causal).call.scale == 0.1
+
+
+def test_names_taken_before_and_in_the_block_are_seen_and_given_back() -> None:
+    scope: dict[str, Any] = {}
+    with why_not_cudnn(ask=False) as report:
+        ORIGINAL_NAME(*qkv())
+        exec("from torch.nn.functional import scaled_dot_product_attention as taken", scope)
+    assert [one.count for one in report.findings] == [1]
+    assert ORIGINAL_NAME is ORIGINAL[0]
+
+
+ORIGINAL_NAME = F.scaled_dot_product_attention
+
+
+def test_threads_are_seen_and_told_together() -> None:
+    def run() -> None:
+        threads = [threading.Thread(target=attend, args=qkv(), name=f"worker {number}") for number in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        attend(*qkv())
+
+    (one,) = watched(run).findings
+    assert one.count == 4
+    assert one.threads == ("MainThread", "worker 0", "worker 1", "worker 2")
+
+
+def test_autocast_decides_the_type() -> None:
+    def run() -> None:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            attend(*qkv())
+
+    (one,) = watched(run).findings
+    assert (one.call.q.dtype, one.call.autocast) == ("bfloat16", "bfloat16")
+
+
+def test_gradients_and_backward_passes_go_on() -> None:
+    q, k, v = qkv(requires_grad=True)
+    attend(q, k, v).sum().backward()
+    wanted, q.grad = q.grad, None
+    report = watched(lambda: torch.utils.checkpoint.checkpoint(attend, q, k, v, use_reentrant=False).sum().backward())
+    assert torch.equal(q.grad, wanted)
+    assert sum(one.count for one in report.findings) == 2  # once more for the backward pass
+    assert all(one.call.training for one in report.findings)
+
+
+def _compiled(backend: str, mode: Any = None) -> tuple[Any, dict[str, Any]]:
+    from torch._dynamo.utils import counters
+
+    torch._dynamo.reset()
+    counters.clear()
+
+    def layer(q: Any, k: Any, v: Any) -> Any:
+        return attend(q * 2, k, v) + 1
+
+    run = torch.compile(layer, backend=backend, dynamic=mode)
+    results = [run(*qkv()) for _ in range(3)]
+    run(*qkv(2, 4, 48, 16))
+    told = {name: dict(counters[name]) for name in ("graph_break", "frames")}
+    return results, {**told, "graphs": counters["stats"]["unique_graphs"]}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_compiled_program_is_compiled_as_without_a_watch(backend: str) -> None:
+    plain = _compiled(backend)
+    with why_not_cudnn(ask=False) as report:
+        seen = _compiled(backend)
+    assert seen[1] == plain[1]
+    assert seen[1]["graph_break"] == {}
+    assert all(torch.equal(one, other) for one, other in zip(plain[0], seen[0], strict=True))
+    assert all(one.compiled for one in report.findings)
+    assert sum(one.count for one in report.findings) == 4
+    assert {(one.place.file, one.place.function) for one in report.findings} == {(__file__, "attend")}
+
+
+def test_what_a_compiled_graph_sets_itself_is_read() -> None:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    def layer(q: Any, k: Any, v: Any) -> Any:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            first = attend(q, k, v)
+        with torch.no_grad(), sdpa_kernel([SDPBackend.MATH]):
+            return first.float() + attend(q, k, v)
+
+    report = watched(torch.compile(layer, backend="aot_eager", fullgraph=True), *qkv(requires_grad=True))
+    first, second = sorted(report.findings, key=lambda one: one.call.q.dtype)
+    assert (first.call.q.dtype, first.call.training, first.call.switches.cudnn) == ("bfloat16", True, True)
+    assert (second.call.q.dtype, second.call.training, second.call.switches.cudnn) == ("float32", False, False)
+    assert second.blocker is not None
+    assert second.blocker.gate == "disabled"
+
+
+@pytest.mark.parametrize("layout", ["strided", "jagged"])
+def test_nested_tensors_keep_their_lengths(layout: str) -> None:
+    def run() -> None:
+        jagged = layout == "jagged"
+        parts = [torch.randn(*((length, 4, 16) if jagged else (4, length, 16))) for length in (7, 5)]
+        one = torch.nested.nested_tensor(parts, layout=getattr(torch, layout))
+        one = one.transpose(1, 2) if jagged else one
+        F.scaled_dot_product_attention(one, one, one)
+
+    (one,) = watched(run).findings
+    assert one.call.q.lengths == (7, 5)
+    assert one.call.q.form == ("jagged" if layout == "jagged" else "nested")
+
+
+def test_layers_of_torch_are_seen_where_the_program_calls_them() -> None:
+    layer = torch.nn.MultiheadAttention(16, 4, batch_first=True)
+    x = torch.randn(2, 6, 16)
+    plain = layer(x, x, x, need_weights=False)[0]
+
+    def run() -> None:
+        assert torch.equal(layer(x, x, x, need_weights=False)[0], plain)
+        with torch.inference_mode():
+            layer.eval()(x, x, x, need_weights=False)
+
+    trained, fast = sorted(watched(run).findings, key=lambda one: one.call.kind, reverse=True)
+    assert (trained.call.kind, fast.call.kind) == ("sdpa", "encoder")
+    assert trained.place.function == fast.place.function == "run"
+    assert fast.blocker is not None
+    assert fast.blocker.gate == "fast-path"
+
+
+def test_flex_attention_is_one_call_whatever_it_compiles() -> None:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    with why_not_cudnn(ask=False) as report:
+        torch.nn.attention.flex_attention.flex_attention(*qkv(1, 2, 128, 16))
+    (one,) = report.findings
+    assert (one.call.kind, one.count, one.blocker and one.blocker.gate) == ("flex", 1, "flex")
+    assert torch.nn.attention.flex_attention.flex_attention is flex_attention
+
+
+def test_packed_sequences_are_seen_also_where_torch_refuses_them() -> None:
+    varlen = pytest.importorskip("torch.nn.attention.varlen")
+    q = torch.randn(12, 4, 16)
+    lengths = torch.tensor([0, 5, 12], dtype=torch.int32)
+    with why_not_cudnn(ask=False) as report, pytest.raises(Exception, match=r"(?i)cpu|backend|kernel"):
+        varlen.varlen_attn(q, q, q, lengths, lengths, 7, 7)
+    (one,) = report.findings
+    assert (one.call.kind, one.blocker and one.blocker.gate) == ("varlen", "varlen")
+
+
+def test_tracers_and_scripts_find_torch_as_it_is() -> None:
+    def run() -> None:
+        class Layer(torch.nn.Module):  # type: ignore[misc]
+            def forward(self, q: Any) -> Any:
+                return torch.nn.functional.scaled_dot_product_attention(q, q, q)
+
+        graph = torch.fx.symbolic_trace(Layer()).graph
+        assert ORIGINAL[0] in [node.target for node in graph.nodes]
+        scripted = torch.jit.script(_scripted)
+        assert "aten::scaled_dot_product_attention" in str(scripted.graph)
+        with torch._subclasses.FakeTensorMode():
+            assert attend(*qkv()).shape == (2, 4, 32, 16)
+
+    watched(run)
+
+
+def _scripted(q: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.scaled_dot_product_attention(q, q, q)
+
+
+def test_what_the_block_raises_is_raised_and_the_report_is_there() -> None:
+    def run(report: WhyReport) -> None:
+        attend(*qkv())
+        raise KeyError("of the program")
+
+    with why_not_cudnn(ask=False) as report, pytest.raises(KeyError, match="of the program"):
+        run(report)
+    assert [one.count for one in report.findings] == [1]
+    with why_not_cudnn(ask=False) as wrong, pytest.raises(RuntimeError):
+        F.scaled_dot_product_attention(torch.ones(2, 3), torch.ones(4), torch.ones(1))
+    assert len(wrong.findings) <= 1  # a call that torch refuses is a call
+
+
+def test_blocks_may_follow_each_other() -> None:
+    reports = [watched(attend, *qkv()) for _ in range(2)]
+    assert [[one.count for one in report.findings] for report in reports] == [[1], [1]]

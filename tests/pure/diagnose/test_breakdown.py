@@ -1,0 +1,99 @@
+"""Breakdowns of logs against what was counted in them by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner
+
+from cudnn_backend_py.cli.commands import main
+from cudnn_backend_py.diagnose.breakdown import Breakdown, break_down
+from tests.support.logs import LOGS, log_text
+
+TORCH = LOGS / "torch-attention-9.19.0.log.gz"
+FORUM = LOGS / "forum-9.1.1.log.gz"
+
+
+def test_a_program_of_torch_is_counted_right() -> None:
+    """Lines 31, 99 and 525 make, plan and run the first graph, 547, 592 and 1246 the second."""
+    found = break_down(TORCH)
+    assert [(one.line, one.count, one.plans, one.executions) for one in found.graphs] == [(31, 1, 1, 1), (547, 1, 1, 1)]
+    assert [one.plan_s for one in found.graphs] == [
+        (pytest.approx(26.263514 - 26.223864),),
+        (pytest.approx(28.844736 - 28.791329),),
+    ]
+    assert [one.run_s for one in found.graphs] == [
+        pytest.approx(26.325987 - 26.223864),
+        pytest.approx(28.923648 - 28.791329),
+    ]
+    assert [len(group.graphs) for group in found.groups] == [1, 1]  # a forward and a backward pass
+    assert not any(group.advice for group in found.groups)
+
+
+def test_the_program_of_the_forum_never_came_to_a_plan() -> None:
+    """It made one graph of two products, at line 1110, and asked heuristics, which had nothing."""
+    found = break_down(FORUM)
+    assert [(one.line, one.count, one.plans, one.executions) for one in found.graphs] == [(1110, 1, 0, 0)]
+    assert str(found).startswith("0 executions of 1 graph, 0 plans\n")
+    assert "2 matmul" in str(found)
+
+
+def _longer(text: str, s: int) -> str:
+    """Return the log of the same program at another length: other sizes and strides, later by an hour."""
+    changes = {
+        "[2,8,512,64]": f"[2,8,{s},64]",
+        "[2,8,64,512]": f"[2,8,64,{s}]",
+        "[2,8,512,512]": f"[2,8,{s},{s}]",
+        "[2,8,512,1]": f"[2,8,{s},1]",
+        "[2097152,262144,512,1]": f"[{8 * s * s},{s * s},{s},1]",
+        "[262144,32768,64,1]": f"[{512 * s},{64 * s},64,1]",
+        "[262144,32768,1,64]": f"[{512 * s},{64 * s},1,64]",
+        "[4096,512,1,1]": f"[{8 * s},{s},1,1]",
+        "T17:": "T18:",
+    }
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    return text
+
+
+def test_shapes_of_one_class_that_each_got_a_plan() -> None:
+    text = log_text(TORCH.name)
+    first = text[: text.index("\nI! CuDNN (v91900 56) function cudnnSetStream() called:", 4000)]
+    parts = [first, _longer(first, 640), first]
+    found = break_down(iter("\n".join(parts).splitlines(keepends=True)))
+    assert [(one.count, one.plans, one.executions) for one in found.graphs if one.graph is not None] == [
+        (2, 2, 2),
+        (1, 1, 1),
+    ], str(found)
+    (group,) = found.groups
+    assert (group.graphs, group.plans, group.executions) == ((1, 2), 3, 3)
+    assert "serves all 2 shapes" in group.advice
+    assert group.plan_s == pytest.approx(3 * (26.263514 - 26.223864))
+
+
+def test_plans_built_again_are_said() -> None:
+    text = log_text(TORCH.name)
+    found = break_down(iter((text + text).splitlines(keepends=True)))
+    assert [group.plans for group in found.groups] == [2, 2]
+    assert all("PlanCache" in group.advice for group in found.groups)
+
+
+def test_the_command_prints_text_and_json() -> None:
+    run = CliRunner().invoke(main, ["log", str(TORCH), "--breakdown"])
+    assert run.exit_code == 0
+    assert run.stdout == str(break_down(TORCH))
+    data = json.loads(CliRunner().invoke(main, ["log", str(FORUM), "--breakdown", "--format", "json"]).stdout)
+    assert (data["schema"], len(data["graphs"])) == ("cudnn-backend-py/log-breakdown", 1)
+    refused = CliRunner().invoke(main, ["log", str(FORUM), "--breakdown", "--target", "h100"])
+    assert refused.exit_code == 2
+    assert "asks cuDNN nothing" in refused.stderr
+
+
+def test_known_faults_are_those_of_the_gpu_and_version_that_logged() -> None:
+    found = break_down(TORCH)
+    assert len(found.faults) == len(found.graphs)
+    nothing = Breakdown((replace(found.graphs[0], device={}),), (), ((),))
+    assert "known fault" not in str(nothing)
+    assert str(Breakdown((), (), ())).startswith("the log tells of no graph")

@@ -1,0 +1,111 @@
+"""What two verdicts on one graph come to, and how it is written down; verdicts made by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py.diagnose import Candidate, Outcome, Verdict
+from cudnn_backend_py.diagnose.report.ci import junit_xml
+from cudnn_backend_py.diagnose.report.tables import render_upgrade, table_text
+from cudnn_backend_py.diagnose.surveys.upgrade import SPEED_LIMIT, Change, Effect, Times, Upgrade
+from cudnn_backend_py.plans.kernels import Kernel
+from tests.support.reporting import two_matmuls, verdict
+
+KERNEL = Kernel("k", "a" * 64, 1024, 168)
+PLAN = Candidate("A", 2, {"CUDNN_KNOB_TYPE_TILE_M": 4}, "built", (), 0, kernels=(KERNEL,), build_s=0.3)
+
+
+def answer(outcome: Outcome = Outcome.SUPPORTED, *candidates: Candidate, **changes: Any) -> Verdict:
+    return verdict(
+        two_matmuls(), outcome, candidates=candidates or (PLAN,), hazards=changes.pop("hazards", ()), **changes
+    )
+
+
+GOOD = answer()
+OTHER = {
+    "verdict": answer(Outcome.NOT_SUPPORTED),
+    "configs": answer(Outcome.SUPPORTED, PLAN, replace(PLAN, engine=3, state="supported")),
+    "first plan": answer(Outcome.SUPPORTED, replace(PLAN, engine=3)),
+    "workspace": answer(Outcome.SUPPORTED, replace(PLAN, workspace_bytes=4096)),
+    "code": answer(Outcome.SUPPORTED, replace(PLAN, kernels=(replace(KERNEL, sha256="b" * 64),))),
+    "faults": answer(hazards=("wrong there: numbers are wrong",)),
+}
+
+
+@pytest.mark.parametrize("what", OTHER)
+def test_each_thing_that_differs_is_named_both_ways(what: str) -> None:
+    for pair in ((GOOD, OTHER[what]), (OTHER[what], GOOD)):
+        change = Change("g", "h100", *pair)
+        assert change.effect is Effect.CHANGED
+        assert what in {item.what for item in change.differences}
+
+
+def test_time_to_build_is_told_and_is_no_difference() -> None:
+    change = Change("g", "h100", GOOD, answer(Outcome.SUPPORTED, replace(PLAN, build_s=9.0)))
+    assert (change.effect, change.to_dict()["new"]["build_s"]) == (Effect.UNCHANGED, 9.0)
+
+
+def test_code_in_libraries_is_not_called_unchanged() -> None:
+    hidden = answer(Outcome.SUPPORTED, replace(PLAN, kernels=None))
+    change = Change("g", "h100", hidden, hidden)
+    assert (change.effect, change.same_code, change.differences) == (Effect.CODE_NOT_TOLD, None, ())
+
+
+def test_what_could_not_be_judged_says_nothing_of_a_change() -> None:
+    lost = answer(Outcome.NOT_JUDGED)
+    assert Change("g", "h100", GOOD, lost).effect is Effect.NOT_JUDGED
+    assert Upgrade("1", "2", (None, None), (Change("g", "h100", GOOD, lost),)).exit_code == 2
+
+
+def test_refused_by_both_for_another_reason_is_a_change() -> None:
+    one, other = answer(Outcome.NOT_SUPPORTED), answer(Outcome.NOT_SUPPORTED)
+    assert Change("g", "h100", one, other).effect is Effect.UNCHANGED
+    assert other.cause is not None
+    other = replace(other, cause=replace(other.cause, headline="another"))
+    assert [item.what for item in Change("g", "h100", one, other).differences] == ["reason"]
+
+
+@pytest.mark.parametrize(
+    ("times", "named", "worse"),
+    [
+        (Times(100.0, 104.0, "right", "right"), [], False),
+        (Times(100.0, 106.0, "right", "right"), ["time"], True),
+        (Times(106.0, 100.0, "right", "right"), ["time"], False),
+        (Times(100.0, None, "right", "wrong"), ["numbers"], True),
+        (Times(None, 100.0, "wrong", "right"), ["numbers"], False),
+    ],
+)
+def test_five_percent_and_wrong_numbers_are_flagged(times: Times, named: list[str], worse: bool) -> None:
+    change = Change("g", "gpu", GOOD, GOOD, times)
+    assert [item.what for item in change.differences] == named
+    assert change.worse is worse
+
+
+def test_faults_that_entered_are_worse_and_those_that_left_are_not() -> None:
+    entered, left = Change("g", "h100", GOOD, OTHER["faults"]), Change("g", "h100", OTHER["faults"], GOOD)
+    assert entered.faults_entered == left.faults_left == ("wrong there: numbers are wrong",)
+    assert (entered.worse, left.worse) == (True, False)
+
+
+def test_text_json_and_junit_tell_the_same() -> None:
+    changes = [Change(what, "h100", GOOD, other) for what, other in OTHER.items()]
+    found = Upgrade("9.19.0", "9.28.0", ("9.19.0", None), (*changes, Change("same", "h100", GOOD, GOOD)))
+    text = table_text(render_upgrade(found))
+    assert text.count(": changed") == 6
+    assert "same on h100" not in text
+    assert "cuDNN 9.19.0 -> 9.28.0: 7 asked, 1 unchanged, 6 changed" in text
+    assert "the compiled code of the first plan is the same" in text
+    assert "speed was not measured" in text
+    data = json.loads(json.dumps(found.to_dict()))
+    assert data["counts"] == {"unchanged": 1, "code not told": 0, "changed": 6, "could not be judged": 0}
+    assert data["limits"] == [SPEED_LIMIT]
+    assert data["changes"][0]["old"]["kernels"] == [
+        {"name": "k", "sha256": "a" * 64, "code_bytes": 1024, "registers": 168}
+    ]
+    xml = junit_xml(one.case("9.19.0", "9.28.0") for one in found.changes)
+    assert (xml.count("<failure"), xml.count("<testcase")) == (6, 7)
+    assert found.exit_code == 1

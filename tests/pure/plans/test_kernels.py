@@ -1,0 +1,83 @@
+"""What is read of compiled code: from ELF files written here, section by section."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+
+import pytest
+
+from cudnn_backend_py.plans.kernels import Kernel, read_kernels
+
+
+def elf(sections: dict[str, bytes]) -> bytes:
+    """Return a 64-bit ELF file with these sections."""
+    names = b"\0" + b"".join(name.encode() + b"\0" for name in [*sections, ".shstrtab"])
+    bodies = [*sections.items(), (".shstrtab", names)]
+    at, body, headers = 64, b"", [struct.pack("<IIQQQQIIQQ", *[0] * 10)]
+    for name, data in bodies:
+        start = names.index(b"\0" + name.encode() + b"\0") + 1
+        headers.append(struct.pack("<IIQQQQIIQQ", start, 1, 0, 0, at + len(body), len(data), 0, 0, 1, 0))
+        body += data
+    head = b"\x7fELF\x02".ljust(0x28, b"\0") + struct.pack("<Q", at + len(body)) + b"\0" * 10
+    return head + struct.pack("<HHH", 64, len(headers), len(bodies)) + body + b"".join(headers)
+
+
+def info(*registers: int) -> bytes:
+    """Return a section .nv.info: an entry without words of its own, then the registers of some functions."""
+    return struct.pack("<BBH", 3, 0x1B, 255) + b"".join(
+        struct.pack("<BBHII", 4, 0x2F, 8, number, count) for number, count in enumerate(registers)
+    )
+
+
+def plan(*kernels: dict[str, str]) -> str:
+    return json.dumps({"engine": {"engineId": 1, "payload": {"kernels": list(kernels)}}})
+
+
+def in_plan(name: str, cubin: bytes) -> dict[str, str]:
+    return {"kernelName": name, "cubin": base64.b64encode(cubin).decode()}
+
+
+CODE = {".text.k": b"\1\2\3\4" * 8, ".nv.info": info(40, 168), ".nv.constant0.k": b"\5" * 16}
+
+
+def test_name_size_and_registers_are_read() -> None:
+    (found,) = read_kernels(plan(in_plan("k", elf(CODE)))) or ()
+    assert (found.name, found.code_bytes, found.registers) == ("k", 32, 168)
+    assert str(found) == f"k: 32 bytes of code, 168 registers, {found.sha256[:12]}"
+
+
+@pytest.mark.parametrize(
+    ("changed", "same"),
+    [
+        ({".text.k": b"\1\2\3\5" * 8}, False),
+        ({".nv.constant0.k": b"\6" * 16}, False),
+        ({".nv.constant0.k": b"\5" * 12}, False),
+        ({".nv.global.init": b"\7"}, False),
+        ({".note.nv.tkinfo": b"another compiler"}, True),
+    ],
+)
+def test_hash_is_of_code_and_constants_alone(changed: dict[str, bytes], same: bool) -> None:
+    one, other = Kernel.from_cubin("k", elf(CODE)), Kernel.from_cubin("k", elf(CODE | changed))
+    assert (one.sha256 == other.sha256) is same
+
+
+def test_hash_does_not_know_the_name() -> None:
+    renamed = {name.replace("k", "knob_7") if "info" not in name else name: body for name, body in CODE.items()}
+    assert Kernel.from_cubin("k", elf(CODE)).sha256 == Kernel.from_cubin("knob_7", elf(renamed)).sha256
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({"engine": {"engineId": 41}}),
+        plan(),
+        plan(in_plan("k", elf(CODE)), {"kernelName": "of a library"}),
+        plan(in_plan("k", b"no ELF file")),
+        plan(in_plan("k", elf(CODE)[:80])),
+        plan({"kernelName": "k", "cubin": "%%%"}),
+    ],
+)
+def test_code_that_is_not_all_there_is_not_told(text: str) -> None:
+    assert read_kernels(text) is None

@@ -1,0 +1,1 @@
+"""The room why, without a library and without torch."""

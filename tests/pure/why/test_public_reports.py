@@ -1,0 +1,260 @@
+"""Public reports of "why was cuDNN not used?", told as calls: the first blocker is the one their threads found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py.why.calls import Call, Machine, Switches, TensorFacts
+from cudnn_backend_py.why.gates import find_blocker
+
+BHSD = (1, 16, 1024, 128)
+
+
+def tensor(*dims: int, dtype: str = "bfloat16", strides: tuple[int, ...] = (), **facts: Any) -> TensorFacts:
+    made, run = [1] * len(dims), 1
+    for place in reversed(range(len(dims))):
+        made[place], run = run, run * max(dims[place], 1)
+    return TensorFacts(dims, strides or tuple(made), dtype, **facts)
+
+
+def call(*dims: int, dtype: str = "bfloat16", **facts: Any) -> Call:
+    q = tensor(*(dims or BHSD), dtype=dtype)
+    return Call(**{"q": q, "k": q, "v": q, **facts})
+
+
+def nested(form: str) -> Call:
+    one = TensorFacts((2, 8, -1, 64), (), "float16", form=form, lengths=(700, 300))  # type: ignore[arg-type]
+    return Call(q=one, k=one, v=one)
+
+
+H100 = Machine((2, 6, 0), (9, 5, 1), 90, (12, 4), "H100")
+V100 = Machine((2, 4, 0), (9, 1, 0), 70)
+RTX_5090 = Machine((2, 8, 0), (9, 10, 2), 120)
+
+
+@dataclass(frozen=True)
+class Report:
+    """A thread, what its author saw and did, and what kept cuDNN out."""
+
+    thread: str
+    told: str
+    call: Call
+    machine: Machine
+    gate: str
+    also: tuple[str, ...] = field(default=())
+
+
+REPORTS = (
+    Report(
+        "pytorch/pytorch#142132",
+        "On an H100 the release notes promised cuDNN by itself, and half its speed was measured: 2.6 asks flash first.",
+        call(1, 24, 4608, 128),
+        H100,
+        "order",
+    ),
+    Report(
+        "meta-pytorch/tritonbench#41",
+        "Plain calls are much slower than those under sdpa_kernel(CUDNN_ATTENTION) on the same H100.",
+        call(4, 48, 4096, 64, dtype="float16"),
+        replace(H100, torch=(2, 5, 1), cudnn=(9, 1, 0)),
+        "order",
+    ),
+    Report(
+        "pytorch/torchtitan#1042",
+        "Llama 3 on H100s runs flash attention; choosing cuDNN by hand gives 10 % end to end.",
+        call(1, 32, 8192, 128, causal=True),
+        replace(H100, torch=(2, 7, 0)),
+        "order",
+    ),
+    Report(
+        "huggingface/transformers#48163",
+        "torch 2.11 should ask cuDNN first on Hopper, but LD_LIBRARY_PATH gave it an older cuDNN than its wheel has.",
+        call(8, 16, 2048, 128, causal=True),
+        replace(H100, torch=(2, 11, 0), cudnn=(9, 10, 2), cuda=(13, 0)),
+        "order",
+    ),
+    Report(
+        "pytorch/pytorch#181379",
+        "Heads of 256 on an RTX 5090 end in the math backend and in want of memory: torch stops at 128 there.",
+        call(1, 8, 256, 256, causal=True, switches=Switches(flash=False, efficient=False, math=False)),
+        RTX_5090,
+        "shapes",
+    ),
+    Report(
+        "Comfy-Org/ComfyUI#15135",
+        "A text encoder in float32, with a mask and grouped heads: cuDNN declines, memory runs out at 16,000 tokens.",
+        Call(
+            q=tensor(1, 28, 16000, 128, dtype="float32"),
+            k=tensor(1, 4, 16000, 128, dtype="float32"),
+            v=tensor(1, 4, 16000, 128, dtype="float32"),
+            mask=tensor(16000, 16000, dtype="float32"),
+            gqa=True,
+            switches=Switches(order=("cudnn", "efficient", "flash", "math")),
+        ),
+        Machine((2, 9, 1), (9, 13, 0), 120, (13, 0)),
+        "dtype",
+    ),
+    Report(
+        "huggingface/transformers#46960",
+        "Grouped heads of 512 fall back to the math kernel without a word.",
+        Call(
+            q=tensor(1, 16, 4096, 512),
+            k=tensor(1, 8, 4096, 512),
+            v=tensor(1, 8, 4096, 512),
+            causal=True,
+            gqa=True,
+        ),
+        replace(H100, torch=(2, 11, 0), cudnn=(9, 19, 0)),
+        "shapes",
+    ),
+    Report(
+        "NVIDIA/cudnn-frontend#242",
+        "Heads of 192 for q, k and v, grouped, on a B300 with torch 2.12: no cuDNN.",
+        Call(
+            q=tensor(32, 64, 1024, 192),
+            k=tensor(32, 16, 1024, 192),
+            v=tensor(32, 16, 1024, 192),
+            causal=True,
+            gqa=True,
+        ),
+        Machine((2, 12, 0), (9, 20, 0), 103, (13, 2)),
+        "shapes",
+    ),
+    Report(
+        "pytorch/pytorch#122695",
+        "After an internal assertion somebody switched cuDNN off for the whole process, as advised there.",
+        call(switches=Switches(cudnn=False)),
+        replace(H100, torch=(2, 11, 0), cudnn=(9, 19, 0)),
+        "disabled",
+    ),
+    Report(
+        "pytorch/pytorch#174245",
+        "A dropout of 0.1 is rounded to sixteenths by cuDNN's kernels, so torch keeps other shares from them.",
+        call(2, 8, 128, 128, dtype="float16", dropout=0.1),
+        Machine((2, 14, 0), (9, 24, 0), 90),
+        "dropout-steps",
+    ),
+    Report(
+        "pytorch/pytorch#163903",
+        "Dropout with cuDNN 9.11 to 9.13 runs into broken heuristics, so torch 2.9 keeps it away.",
+        call(dropout=0.125),
+        replace(H100, torch=(2, 9, 0), cudnn=(9, 13, 0)),
+        "dropout-of-version",
+    ),
+    Report(
+        "pytorch/pytorch#141178",
+        "Nested tensors reach cuDNN only behind an environment variable.",
+        nested("nested"),
+        replace(H100, torch=(2, 9, 0), cudnn=(9, 10, 2)),
+        "nested",
+    ),
+    Report(
+        "openvdb/fvdb-core#364",
+        "Jagged voxels become nested tensors of views, for attention on Hopper: without the variable never by cuDNN.",
+        nested("nested"),
+        replace(H100, torch=(2, 11, 0), cudnn=(9, 19, 0)),
+        "nested",
+    ),
+    Report(
+        "pytorch/pytorch#152068",
+        "Attention over jagged nested tensors, compiled: their own order asks flash first.",
+        nested("jagged"),
+        replace(H100, torch=(2, 11, 0), cudnn=(9, 19, 0)),
+        "order",
+    ),
+    Report(
+        "Dao-AILab/flash-attention#1321",
+        "torch 2.4 says that cuDNN wants a variable set, beside all else that it refuses.",
+        call(mask=tensor(1024, 1024), switches=Switches(efficient=False, math=False)),
+        Machine((2, 4, 1), (9, 1, 0), 80),
+        "variable",
+    ),
+    Report(
+        "clessig/atmorep#17",
+        "A V100 under torch 2.4: no fused kernel at all, and the warning about cuDNN names the variable.",
+        call(dtype="float16"),
+        V100,
+        "variable",
+    ),
+    Report(
+        "pytorch/pytorch#182551",
+        "With deterministic algorithms asked for strictly, cuDNN is out and sdpa_kernel(CUDNN_ATTENTION) raises.",
+        call(switches=Switches(deterministic=True, flash=False, efficient=False, math=False)),
+        replace(H100, torch=(2, 12, 0), cudnn=(9, 19, 0)),
+        "deterministic",
+    ),
+    Report(
+        "ostris/ai-toolkit#933",
+        "sdpa_kernel(CUDNN_ATTENTION) written into a model: on an AMD card no kernel is left.",
+        call(1, 24, 4096, 128, switches=Switches(flash=False, efficient=False, math=False)),
+        Machine((2, 11, 0), None, 94, live=True),
+        "build",
+    ),
+    Report(
+        "pytorch/pytorch#188302",
+        "Only the additive mask is learned, q, k and v are not.",
+        call(mask=tensor(1024, 1024, requires_grad=True)),
+        replace(H100, torch=(2, 11, 0), cudnn=(9, 19, 0)),
+        "mask",
+    ),
+    Report(
+        "vllm-project/vllm-omni#3121",
+        "A head dim that torch.compile keeps symbolic is refused while tracing; models with fixed ones run.",
+        Call(
+            q=tensor(1, 32, 1, -1),
+            k=tensor(1, 32, 1, -1),
+            v=tensor(1, 32, 1, 64),
+            switches=Switches(flash=False, efficient=False, math=False),
+        ),
+        Machine((2, 11, 0), (9, 19, 0), 120),
+        "shapes",
+    ),
+    Report(
+        "pytorch/pytorch#191085",
+        "One head of k and v for all of q, without enable_gqa: every fused kernel is refused.",
+        Call(
+            q=tensor(2, 8, 128, 64, dtype="float16"),
+            k=tensor(2, 1, 128, 64, dtype="float16"),
+            v=tensor(2, 1, 128, 64, dtype="float16"),
+        ),
+        replace(H100, torch=(2, 11, 0), cudnn=(9, 19, 0)),
+        "batch-and-heads",
+    ),
+    Report(
+        "pytorch/pytorch#138531",
+        "One token of q against a long cache: torch of that time gives cuDNN no lengths of 1.",
+        Call(q=tensor(1, 16, 1, 64), k=tensor(1, 16, 65536, 64), v=tensor(1, 16, 65536, 64)),
+        replace(H100, torch=(2, 5, 1), cudnn=(9, 1, 0)),
+        "shapes",
+    ),
+)
+
+
+@pytest.mark.parametrize("report", REPORTS, ids=lambda report: report.thread)
+def test_first_blocker_is_the_one_its_thread_found(report: Report) -> None:
+    blocker = find_blocker(report.call, report.machine)
+    assert blocker is not None, "cuDNN would run, says the table, and the thread says it did not"
+    assert blocker.gate == report.gate
+    assert blocker.cure
+    assert blocker.found
+
+
+def test_there_are_twenty_threads() -> None:
+    assert len({report.thread for report in REPORTS}) >= 20
+
+
+@pytest.mark.parametrize(
+    ("dims", "machine"),
+    [
+        ((1, 24, 4608, 128), replace(H100, torch=(2, 11, 0), cudnn=(9, 19, 0))),
+        ((1, 24, 4608, 128), replace(H100, torch=(2, 5, 0), cudnn=(9, 1, 0))),
+        ((1, 8, 256, 128), Machine((2, 11, 0), (9, 19, 0), 103)),
+        ((2, 8, 128, 256), replace(H100, torch=(2, 11, 0), cudnn=(9, 19, 0))),
+    ],
+    ids=["2.11", "2.5.0", "GB300", "256 on Hopper"],
+)
+def test_where_their_cures_lead_cudnn_is_chosen(dims: tuple[int, ...], machine: Machine) -> None:
+    assert find_blocker(call(*dims), machine) is None

@@ -1,0 +1,128 @@
+"""Reports as text, JSON and HTML, from findings made by hand. Loads no library and no torch."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cudnn_backend_py.why import Finding, WhyReport
+from cudnn_backend_py.why.ask_cudnn import Side
+from cudnn_backend_py.why.calls import Answer, Call, Machine, Place, Switches, TensorFacts
+from cudnn_backend_py.why.gates import apply_cure, find_blocker, find_others
+
+GOLDEN = Path(__file__).parent / "golden"
+MACHINE = Machine((2, 11, 0), (9, 19, 0), 90, (13, 0), "NVIDIA H200", {}, True)
+
+
+def call(dtype: str = "bfloat16", dim: int = 128, **facts: object) -> Call:
+    one = TensorFacts((4, 16, 1024, dim), (16 * 1024 * dim, 1024 * dim, dim, 1), dtype)
+    return Call(**{"q": one, "k": one, "v": one, "causal": True, **facts})  # type: ignore[arg-type]
+
+
+def finding(asked: Call, answer: Answer, **facts: object) -> Finding:
+    blocker = find_blocker(asked, MACHINE, answer)
+    made = {
+        "call": asked,
+        "place": Place("model.py", 33, "attend", "train.py:12 in main"),
+        "count": 120,
+        "threads": ("MainThread",),
+        "compiled": False,
+        "answer": answer,
+        "blocker": blocker,
+        "also": find_others(asked, MACHINE, blocker) if blocker else (),
+        "cured": apply_cure(asked, blocker)[1],
+    }
+    return Finding(**{**made, **facts})  # type: ignore[arg-type]
+
+
+WORDS = ("Expected query, key and value to all be of dtype: {Half, BFloat16}. Got Query dtype: float",)
+SIDE = Side("supported", faults=("sdpa-x: what happens",), plan_s=0.25, target="NVIDIA H200", cudnn="9.19.0")
+REPORT = WhyReport(
+    machine=MACHINE,
+    findings=(
+        finding(
+            call("float32", 60, dropout=0.1, switches=Switches(order=("flash", "efficient", "math", "cudnn"))),
+            Answer("efficient", False, WORDS, False, True),
+            side=SIDE,
+            times={"cudnn": {"first_ms": 60.0, "ms": 0.1}, "efficient": {"first_ms": 1.0, "ms": 0.4}},
+        ),
+        finding(
+            call(switches=Switches(cudnn=False)),
+            Answer("flash", False, ("cuDNN attention has been runtime disabled.",), True, True),
+            compiled=True,
+            count=1,
+            threads=("MainThread", "worker"),
+        ),
+        finding(call(mask=TensorFacts((1024, 1024), (1024, 1), "float32")), Answer("cudnn", True), count=7),
+    ),
+    unseen=("a thing <b>&amp;",),
+)
+
+
+def _golden(name: str, text: str) -> None:
+    path = GOLDEN / name
+    assert text == path.read_text(encoding="utf-8"), f"if this is meant, write the new text to {path}"
+
+
+def test_text_is_the_golden_one() -> None:
+    _golden("report.txt", str(REPORT))
+
+
+def test_json_is_the_golden_one() -> None:
+    text = REPORT.to_json()
+    _golden("report.json", text)
+    data = json.loads(text)
+    assert [one["uses_cudnn"] for one in data["findings"]] == [False, False, True]
+    assert Answer.of(data["findings"][0]["answer"]) == REPORT.findings[0].answer
+
+
+def test_page_escapes_and_opens_without_a_network() -> None:
+    page = REPORT.to_html()
+    assert "a thing &lt;b&gt;&amp;amp;" in page
+    assert not re.search(r"https?://|<script|src=|href=", page)
+    assert page.count("<article") == 3
+    assert page.count('<article class="ok"') == 1
+
+
+def test_what_others_wrote_cannot_command_a_terminal() -> None:
+    place = Place("m\x1b[31m.py", 1, "f\n::error")
+    text = str(WhyReport(machine=MACHINE, findings=(replace(REPORT.findings[0], place=place),)))
+    assert "\x1b" not in text
+    assert "\n::" not in text
+
+
+def test_nothing_seen_is_said() -> None:
+    assert str(WhyReport(machine=MACHINE, findings=())).startswith("why not cuDNN? no call of attention was seen\n")
+
+
+def test_the_room_does_without_torch() -> None:
+    code = "import sys; sys.modules['torch'] = None\nfrom cudnn_backend_py.why import why_not_cudnn\n"
+    code += "from cudnn_backend_py.errors import EnvironmentNotReady\ntry:\n    with why_not_cudnn(): pass\n"
+    code += "except EnvironmentNotReady as error: print(error.code)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "why-without-torch\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("asked", "gate", "changed"),
+    [
+        (call("float32"), "dtype", "with q, k and v in bfloat16"),
+        (replace(call(), k=call("float16").k), "dtype", "with q, k and v in bfloat16"),
+        (call(dim=60), "shapes", "with head dims of 64 and 64"),
+        (call(dim=264), "shapes", ""),
+        (call(switches=Switches(deterministic=True)), "deterministic", ""),
+    ],
+)
+def test_a_cure_is_one(asked: Call, gate: str, changed: str) -> None:
+    blocker = find_blocker(asked, MACHINE)
+    assert blocker is not None
+    assert blocker.gate == gate
+    cured, said = apply_cure(asked, blocker)
+    assert said == changed
+    assert (find_blocker(cured, MACHINE) is None) == bool(changed)

@@ -1,0 +1,98 @@
+"""Cases of the grid of torch's answers as our plain values: calls, machines, answers."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from cudnn_backend_py.why.calls import Answer, Call, Machine, Switches, TensorFacts
+from cudnn_backend_py.why.gates import VARIABLES
+from tests.support.sdpa_grid import sizes_of
+
+__all__ = ["answer_of", "call_of", "machine_of"]
+
+
+def _strides(size: tuple[int, ...], layout: str) -> tuple[int, ...]:
+    row_major = tuple(math.prod(max(one, 1) for one in size[place + 1 :]) for place in range(len(size)))
+    if len(size) != 4 or layout == "bhsd":
+        return row_major
+    b, h, s, d = (max(one, 1) for one in size)
+    return {
+        "bshd": (s * h * d, d, h * d, 1),
+        "sbhd": (h * d, d, b * h * d, 1),
+        "packed": (3 * s * h * d, d, 3 * h * d, 1),
+        "wide": (h * s * (d + 8), s * (d + 8), d + 8, 1),
+        "expanded": (0 if b > 1 else h * s * d, s * d, d, 1),
+        "transposed": (h * s * d, s * d, 1, s),
+    }[layout]
+
+
+def call_of(case: Mapping[str, Any]) -> Call:
+    """Return a case of the grid as the plain call it makes, without torch."""
+    case = dict(case)
+    sizes = sizes_of({name: tuple(value) if isinstance(value, list) else value for name, value in case.items()})
+    made = {}
+    for name in "qkv":
+        kind = case.get(f"{name}_dtype", case["dtype"])
+        gradient = bool(case.get("requires_grad"))
+        if "nested" in case and len(sizes[name]) == 4:
+            dims = (len(case["nested"]), sizes[name][1], -1, sizes[name][3])
+            made[name] = TensorFacts(dims, (), kind, case["device"], gradient, "nested", tuple(case["nested"]))
+        else:
+            strides = _strides(sizes[name], case["layout"])
+            made[name] = TensorFacts(sizes[name], strides, kind, case["device"], gradient)
+    mask = None
+    if "mask" in case and case.get("rank", 4) == 4 and not case.get("small") and "nested" not in case:
+        dims = tuple(case["mask"])
+        strides = _strides(dims, "bhsd")
+        if case.get("mask_transposed"):
+            dims, strides = (*dims[:-2], dims[-1], dims[-2]), (*strides[:-2], strides[-1], strides[-2])
+        kind = case.get("mask_dtype", case["dtype"])
+        mask = TensorFacts(dims, strides, kind, case["device"], bool(case.get("mask_requires_grad")))
+    names = {0: "math", 1: "flash", 2: "efficient", 3: "cudnn"}
+    switches = Switches(
+        case.get("cudnn", True),
+        case.get("flash", True),
+        case.get("efficient", True),
+        case.get("math", True),
+        bool(case.get("deterministic")),
+        bool(case.get("warn_only")),
+        tuple(names[number] for number in case["order"]) if "order" in case else None,
+    )
+    return Call(
+        q=made["q"],
+        k=made["k"],
+        v=made["v"],
+        mask=mask,
+        dropout=case.get("dropout", 0.0),
+        causal=bool(case.get("causal")),
+        gqa=bool(case.get("gqa")),
+        grad_enabled=not case.get("no_grad"),
+        switches=switches,
+    )
+
+
+def machine_of(record: Mapping[str, Any]) -> Machine:
+    """Return the machine that a record of the grid was made on."""
+    number = record["cudnn"]
+    torch = [int(part) for part in re.findall(r"\d+", record["torch"].partition("+")[0])[:3]]
+    cuda = [int(part) for part in record["cuda"].split(".")] if record["cuda"] else None
+    return Machine(
+        (torch[0], torch[1], torch[2]),
+        (number // 10000, number // 100 % 100, number % 100),
+        record["sm"],
+        None if cuda is None else (cuda[0], cuda[1]),
+        record["gpu"],
+        {name: value for name, value in record["environment"].items() if name in VARIABLES},
+        True,
+    )
+
+
+def answer_of(answer: Mapping[str, Any]) -> Answer:
+    """Return torch's answer to a case as ours has it."""
+    names = {0: "math", 1: "flash", 2: "efficient", 3: "cudnn"}
+    choice = names.get(answer["choice"]) if isinstance(answer["choice"], int) else None
+    able = answer["cudnn"] if isinstance(answer["cudnn"], bool) else None
+    return Answer(choice, able, tuple(answer["words"]), answer["flash"] is True, answer["efficient"] is True)

@@ -1,0 +1,133 @@
+"""A wrong scale in one operation of the interpreter, and graphs of each family to find it with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, PointwiseMode
+from cudnn_backend_py.generated.enums import NormMode, ReduceTensorOp, ResampleMode
+from cudnn_backend_py.graph import Op, Tensor, attention
+from cudnn_backend_py.graph.interpret import OPERATIONS
+from cudnn_backend_py.graph.interpret.run import Run
+
+__all__ = ["CASES", "FACTORS", "WrongScale", "wrong_scale"]
+
+D, P, T = DescriptorType, PointwiseMode, DataType
+OUT: dict[str, Any] = {"virtual": False}
+SHORT = (T.FLOAT, T.HALF, T.BFLOAT16)
+WrongScale = tuple[Callable[[DataType], Graph], DescriptorType, tuple[DataType, ...]]
+
+
+@contextmanager
+def wrong_scale(kind: DescriptorType, factor: float) -> Iterator[None]:
+    """Let the interpreter multiply the first result of each operation of a kind by a factor."""
+    right = OPERATIONS[kind]
+
+    def wrong(run: Run, op: Op) -> None:
+        first = next(iter(op.outputs().values())).uid
+        write = run.write
+
+        def scaled(tensor: Tensor, values: ArrayLike) -> None:
+            write(tensor, np.asarray(values) * (factor if tensor.uid == first else 1.0))
+
+        run.write = scaled  # type: ignore[method-assign]
+        try:
+            right(run, op)
+        finally:
+            del run.write  # type: ignore[method-assign]
+
+    OPERATIONS[kind] = wrong
+    try:
+        yield
+    finally:
+        OPERATIONS[kind] = right
+
+
+def _convolution(kind: DataType) -> Graph:
+    """A convolution, bias and ReLU."""
+    g = GraphBuilder("convolution", io_type=kind)
+    x, w = (
+        g.tensor(name, dims, strides="channels_last") for name, dims in (("x", (4, 32, 8, 8)), ("w", (32, 32, 3, 3)))
+    )
+    y = g.convolution(x, w, padding=1)
+    z = g.pointwise(P.ADD, y, g.tensor("bias", (1, 32, 1, 1)), strides=y.strides)
+    g.pointwise(P.RELU_FWD, z, strides=y.strides, **OUT)
+    return g.graph()
+
+
+def _filter_gradient(kind: DataType) -> Graph:
+    g = GraphBuilder("filter gradient", io_type=kind)
+    x, dy = (g.tensor(name, (4, 32, 8, 8), strides="channels_last") for name in ("x", "dy"))
+    g.convolution_backward_filter(x, dy, (3, 3), padding=1, strides="channels_last", **OUT)
+    return g.graph()
+
+
+def _matmul(kind: DataType) -> Graph:
+    """A product with a bias; of 8-bit floats with a scale, so that results fill the type."""
+    g = GraphBuilder("matmul", io_type=kind)
+    b = g.tensor("b", (2, 64, 256), strides=(64 * 256, 1, 64))
+    c = g.matmul(g.tensor("a", (2, 128, 64)), b)
+    g.pointwise(P.MUL, c, g.tensor("scale", (1, 1, 1), T.FLOAT), **OUT)
+    return g.graph()
+
+
+def _norm(kind: DataType) -> Graph:
+    g = GraphBuilder("norm", io_type=kind)
+    x = g.tensor("x", (128, 256, 1, 1))
+    scale, bias = (g.tensor(name, (1, 256, 1, 1), T.FLOAT) for name in ("scale", "bias"))
+    g.norm_forward(NormMode.LAYER_NORM, x, scale, bias, training=True, **OUT)
+    return g.graph()
+
+
+def _pool(kind: DataType) -> Graph:
+    g = GraphBuilder("pool", io_type=kind)
+    x = g.tensor("x", (4, 32, 16, 16), strides="channels_last")
+    g.resample(ResampleMode.AVGPOOL_INCLUDE_PADDING, x, window=2, stride=2, **OUT)
+    return g.graph()
+
+
+def _reduction(kind: DataType) -> Graph:
+    g = GraphBuilder("reduction", io_type=kind)
+    x = g.tensor("x", (64, 128, 32))
+    g.reduction(ReduceTensorOp.ADD, x, (64, 128, 1), data_type=T.FLOAT, **OUT)
+    return g.graph()
+
+
+def _pointwise(kind: DataType) -> Graph:
+    g = GraphBuilder("pointwise", io_type=kind)
+    x, b = (g.tensor(name, (4, 64, 128)) for name in ("x", "b"))
+    g.pointwise(P.ADD, x, b, **OUT)
+    return g.graph()
+
+
+def _experts(kind: DataType) -> Graph:
+    g = GraphBuilder("experts", io_type=kind)
+    token, weight = g.tensor("token", (1, 256, 64)), g.tensor("weight", (8, 64, 128), strides=(64 * 128, 1, 64))
+    g.moe_grouped_matmul(token, weight, g.tensor("offsets", (8, 1, 1), T.INT32), **OUT)
+    return g.graph()
+
+
+def _attention(kind: DataType) -> Graph:
+    return attention.sdpa_forward(batch=2, heads=2, seq_q=128, head_dim=128, data_type=kind)
+
+
+CASES: dict[str, WrongScale] = {
+    "convolution": (_convolution, D.OPERATION_CONVOLUTION_FORWARD, SHORT),
+    "filter gradient": (_filter_gradient, D.OPERATION_CONVOLUTION_BACKWARD_FILTER, SHORT),
+    "matmul": (_matmul, D.OPERATION_MATMUL, (*SHORT, T.FP8_E4M3, T.FP8_E5M2)),
+    "norm": (_norm, D.OPERATION_NORM_FORWARD, SHORT),
+    "pool": (_pool, D.OPERATION_RESAMPLE_FWD, (T.FLOAT, T.HALF)),
+    "reduction": (_reduction, D.OPERATION_REDUCTION, SHORT),
+    "pointwise": (_pointwise, D.OPERATION_POINTWISE, SHORT),
+    "experts": (_experts, D.OPERATION_MOE_GROUPED_MATMUL, (T.HALF, T.BFLOAT16)),
+    "attention": (_attention, D.OPERATION_MATMUL, (T.HALF, T.BFLOAT16, T.FP8_E4M3)),
+}
+"""By the family: the graph, the operation that is wrong, and the types that cuDNN 9.19 has it in."""
+
+FACTORS = {T.FLOAT: (1.01,), T.HALF: (1.01, 1.001), T.BFLOAT16: (1.01, 1.001), T.FP8_E4M3: (1.01,), T.FP8_E5M2: (1.01,)}
+"""What is found of each type: float32 operands of tensor cores are rounded to 11 bits, all to the same side."""
