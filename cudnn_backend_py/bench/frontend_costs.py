@@ -14,7 +14,7 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -55,14 +55,22 @@ def calls(theirs: Frontend, direction: Direction) -> dict[str, dict[str, float]]
     return {name: microseconds(timing) for name, timing in host_times(contenders, EFFORT).items()}
 
 
-def first_results(folder: str | None, count: int) -> dict[str, dict[str, Any]]:
-    """Return milliseconds from the import of either module to its first result, by step: medians, and each total."""
+def first_results(folder: str | None, count: int) -> Iterator[dict[str, dict[str, Any]]]:
+    """Yield milliseconds from the import of either module to its first result, after each pair of processes.
+
+    By step, as medians, and each total.
+    """
     runs: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
     for number in range(-1, count):  # the first of each reads files and is not counted
         for way in rotate(list(WAYS), number):
             figures = _child(way, folder)
             if number >= 0:
                 runs[way].append(figures)
+        if number >= 0:
+            yield _medians(runs)
+
+
+def _medians(runs: Mapping[str, list[dict[str, float]]]) -> dict[str, dict[str, Any]]:
     return {
         way: {
             **{step: round(statistics.median(run[step] for run in found), 2) for step in found[0]},
@@ -125,10 +133,12 @@ def run(options: argparse.Namespace) -> None:
     record["ratios"] = ratios(record)
     if options.output is not None:
         write_record(record, options.output)
-    if options.children:
-        record["fresh processes"] = {"each": options.children, "plan cache on disk": "neither has one"}
-        record["first_result_ms"] = first_results(options.cudnn_frontend, options.children)
+    for figures in first_results(options.cudnn_frontend, options.children) if options.children else ():
+        record["fresh processes"] = {"each": len(figures[WAYS[0]]["totals"]), "plan cache on disk": "neither has one"}
+        record["first_result_ms"] = figures
         record["ratios"] = ratios(record)
+        if options.output is not None:
+            write_record(record, options.output)
     for name, part in record["ratios"].items():
         limit = LIMITS[name.partition(", ")[2] or name]
         word = "PASS" if part <= limit else "FAIL"

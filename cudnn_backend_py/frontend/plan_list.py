@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -67,6 +67,7 @@ class PlanList:
     def __init__(self, graph: Asking) -> None:
         self._graph = graph
         self._configs: list[EngineConfig] = []
+        self._modes: list[str] = []  # to be asked when their configs are needed
         self._plans: dict[int, Plan] = {}
         self._barred: set[int] = set()
         self._words = ""
@@ -77,11 +78,12 @@ class PlanList:
         self.shared_memory_limit: int | None = None
 
     def __len__(self) -> int:
-        return len(self._configs) or len(self._plans)
+        return self.count or len(self._plans)
 
     @property
     def count(self) -> int:
         """How many engine configs there are; none for a plan that was built elsewhere."""
+        self._ask_all()
         return len(self._configs)
 
     def select(self, index: int) -> None:
@@ -97,6 +99,8 @@ class PlanList:
         RuntimeError
             If there is none at that index.
         """
+        if index >= len(self._configs):
+            self._ask_all()
         if not 0 <= index < len(self._configs):
             raise invalid_value(
                 f"Plan index {index} is invalid: the graph has {len(self._configs)} plans",
@@ -110,31 +114,40 @@ class PlanList:
         return "_".join([engine, *sorted(knobs, key=lambda text: int(text[1:].partition("=")[0]))])
 
     def ask(self, modes: Sequence[heur_mode]) -> None:
-        """Append what heuristics propose in these modes.
+        """Append what heuristics propose in these modes; the later ones are asked when theirs are needed.
 
         Raises
         ------
         cudnnGraphNotSupportedError
             If they propose nothing.
         """
-        operation_graph = self._graph.operation_graph
+        if any(mode is heur_mode.OPENSOURCE for mode in modes):
+            raise NotImplementedError(
+                "heur_mode.OPENSOURCE stands for engines that are not cuDNN's backend; this module offers cuDNN's"
+            )
+        _ = self._graph.operation_graph  # refuses to be asked too early
+        self._ask_all()
         before = len(self._configs)
-        words: list[str] = []
-        for mode in modes:
-            if mode is heur_mode.OPENSOURCE:
-                raise NotImplementedError(
-                    "heur_mode.OPENSOURCE stands for engines that are not cuDNN's backend; this module offers cuDNN's"
-                )
-            try:
-                found = operation_graph.heuristics(heur_mode(mode).name, sm_count=self._graph.sm_count)
-            except CudnnStatusError as error:
-                words.append(error.sections["cudnn"])
-                continue
-            self._configs += found.configs
-            words.append(found.answer.text)
-        self._words = "\n".join(text for text in words if text)
+        self._words = ""
+        self._modes = [heur_mode(mode).name for mode in modes]
+        while self._modes and len(self._configs) == before:
+            self._ask_next()
         if len(self._configs) == before:
             raise self._refused("no engine config of cuDNN supports this graph", "heuristics-empty", built=False)
+
+    def _ask_next(self) -> None:
+        try:
+            found = self._graph.operation_graph.heuristics(self._modes.pop(0), sm_count=self._graph.sm_count)
+        except CudnnStatusError as error:
+            words = error.sections["cudnn"]
+        else:
+            self._configs += found.configs
+            words = found.answer.text
+        self._words = "\n".join(text for text in (self._words, words) if text)
+
+    def _ask_all(self) -> None:
+        while self._modes:
+            self._ask_next()
 
     def _refused(
         self, headline: str, code: str, words: str | None = None, *, built: bool | None = None
@@ -156,16 +169,19 @@ class PlanList:
 
     def add_engine(self, choice: EngineChoice) -> None:
         """Append one engine with these knob values."""
+        self._ask_all()
         self._configs.append(self._graph.operation_graph.config(choice.engine, choice.knobs))
 
     def take(self, plan: Plan) -> None:
         """Hold a plan that was built elsewhere."""
         self._configs.clear()
+        self._modes.clear()
         self._plans = {0: plan}
         self.candidate = 0
 
     def filter_notes(self, kind: str, notes: Sequence[Any], *, keep: bool) -> None:
         """Bar configs by notes: those without one of them (`keep`), or those with one."""
+        self._ask_all()
         for index, config in enumerate(self._configs):
             held = {note.name for note in getattr(config, kind)}
             if any((note.name in held) != keep for note in notes):
@@ -175,9 +191,8 @@ class PlanList:
         config = self.config(index)
         if index in self._barred:
             return "deselected by its notes"
-        called = self.name(index)
         for name in self.barred_names:
-            if name in called:
+            if name in (called := self.name(index)):
                 return f"{called} is deselected by the name {name}"
         if self.workspace_limit is None and self.shared_memory_limit is None:
             return None
@@ -188,6 +203,8 @@ class PlanList:
     def check_support(self) -> None:
         """Check that a config is left after the filters."""
         reasons = [self._why_barred(index) for index in range(len(self._configs))]
+        if None not in reasons:  # not even with all modes asked?
+            reasons = [self._why_barred(index) for index in range(self.count)]
         if None not in reasons:
             raise self._refused(
                 "no execution plan is left that supports this graph", "plans-deselected", _lines(reasons) or None
@@ -228,7 +245,9 @@ class PlanList:
             return
         first = -1
         failures: list[str] = []
-        for index in range(len(self._configs)):
+        if policy != build_plan_policy.HEURISTICS_CHOICE:
+            self._ask_all()
+        for index in self._indices():
             try:
                 self.build_at(index)
             except cudnnGraphNotSupportedError as error:
@@ -241,6 +260,13 @@ class PlanList:
             headline = "no execution plan could be built for this graph"
             raise self._refused(headline, "plan-not-built", _lines(failures), built=True)
         self.candidate = first
+
+    def _indices(self) -> Iterator[int]:
+        """Yield the indices of all configs, those of modes that are asked meanwhile among them."""
+        index = 0
+        while index < len(self._configs) or index < self.count:
+            yield index
+            index += 1
 
     def is_built(self, index: int) -> bool:
         """Return whether a plan is built."""

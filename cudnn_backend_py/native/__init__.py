@@ -1,11 +1,15 @@
 """The only hand-written ctypes of the package: finding, loading and calling libcudnn."""
 
+from typing import TYPE_CHECKING, Any
+
 from . import capi
 from .descriptor import Descriptor, Handle
 from .driver import Driver, current_device, load_driver
 from .from_values import build
 from .libcudnn import Answer, Library, library, loaded_library
-from .log import Log, LogRecord, capture_log
+
+if TYPE_CHECKING:
+    from .log import Log, LogRecord, capture_log
 
 __all__ = [
     "Answer",
@@ -23,3 +27,11 @@ __all__ = [
     "load_driver",
     "loaded_library",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("Log", "LogRecord", "capture_log"):  # few programs read cuDNN's log
+        from . import log
+
+        return getattr(log, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -22,7 +22,6 @@ from ..errors import UsageError
 from ..generated.enums import AttributeName, AttributeType, DescriptorType, ErrQueryMode, Status
 from .descriptor import ADDRESS_MAX, Descriptor, Handle
 from .libcudnn import library
-from .log import log_hub
 from .values import is_a, is_row, read_number, read_sequence, show, show_typed
 
 __all__ = [
@@ -165,6 +164,8 @@ def cudnnSetCallback(
     if function is not None and not callable(function):
         raise UsageError(f"cudnnCallback_t is a function, got {show(function)}", code="wrong-argument")
     address = None if user_data is None else _address(user_data, "user data")
+    from .log import log_hub  # few programs set a callback
+
     log_hub(library()).listen(_int(mask, "a severity mask"), address, function)
 
 

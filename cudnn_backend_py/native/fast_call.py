@@ -515,7 +515,9 @@ class MappedCall:
         self.exchange = exchange
         #: Launches with a handle's address, a dict and a workspace; answers 0, LOOK_CLOSER or what :meth:`error` takes.
         self.go: Callable[[int | None, Any, Any], int] = _builtin(
-            "call_mapping", _MANY_ARGUMENTS, _subject(self._mapping, pack, filler, keys, table, placed, addresses)
+            "call_mapping",
+            _MANY_ARGUMENTS,
+            _subject(self._mapping, pack, filler, keys, table, placed, addresses),
         )
 
     def error(self, status: int) -> CudnnStatusError:

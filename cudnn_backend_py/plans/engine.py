@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..generated.enums import (
@@ -20,12 +20,21 @@ from ..generated.enums import (
     NumericalNote,
 )
 from ..graph.ir import Graph
-from ..native import Answer, Descriptor, build, capture_log
+from ..native import Answer, Descriptor, Library, build
 from ..target import Target
 from .choice import EngineChoice, Knobs
 from .lower import lower
 
+if TYPE_CHECKING:
+    from ..native import Log
+
 __all__ = ["EngineConfig", "Heuristics", "Knob", "OperationGraph", "heur_mode"]
+
+
+def _listen(lib: Library) -> AbstractContextManager[Log]:
+    from ..native import capture_log  # only where reasons are wanted
+
+    return capture_log(this_thread_only=True, on=lib)
 
 
 def heur_mode(mode: HeurMode | str) -> HeurMode:
@@ -212,7 +221,7 @@ class OperationGraph:
         with lib.asking() as answer:
             question.finalize()
             candidates = question.count(Attr.ENGINEHEUR_RESULTS)
-            with capture_log(this_thread_only=True, on=lib) if reasons else nullcontext() as log:
+            with _listen(lib) if reasons else nullcontext() as log:
                 found = question.get(Attr.ENGINEHEUR_RESULTS) if candidates else ()
         if log and len(found) < candidates and not answer.text:
             checks = [record.body for record in log.records if (record.function or "").endswith(_CHECKS)]

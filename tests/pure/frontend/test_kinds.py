@@ -55,6 +55,13 @@ def _transpose(m: Maker) -> Any:
     return PROGRAMS["transpose"](m).set_data_type(HALF)
 
 
+def _softmax(m: Maker) -> Any:
+    """Forward attention as many operations, which is the one operation unless it is asked for otherwise."""
+    q, k, v = (m.t(2, 4, 64, 64) for _ in "qkv")
+    many = cudnn.attention_implementation.COMPOSITE
+    return m.g.sdpa(q, k, v, is_inference=True, attn_scale=0.125, implementation=many)
+
+
 MORE: dict[str, Callable[[Maker], Any]] = {
     "bn_finalize": _finalize,
     "resample": _pool,
@@ -62,6 +69,7 @@ MORE: dict[str, Callable[[Maker], Any]] = {
     "paged_cache_load": _pages,
     "slice": _slice,
     "transpose": _transpose,
+    "sdpa, many operations": _softmax,
 }
 
 
