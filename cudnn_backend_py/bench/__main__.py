@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from types import ModuleType
 
-from . import frontend_costs, grid, matrix, ragged, shape_classes, torch_calls, verdict_cost, why_cost
+from . import frontend_costs, grid, matrix, ragged, shape_classes, torch_calls, verdict_cost
 from .endurance import any_shape, capture_soak, long_use, million_rounds, ten_million_calls
 from .model import run as model
 
@@ -18,7 +18,6 @@ NAMES: dict[str, ModuleType] = {
     "frontend": frontend_costs,
     "ragged": ragged,
     "verdict-cost": verdict_cost,
-    "why-cost": why_cost,
     "matrix": matrix,
     "model": model,
     "grid": grid,

@@ -39,7 +39,7 @@ class Breakdown:
     """A log by graph and by class of shapes; ``faults`` are the known faults of each graph, by its number.
 
     Seconds are those of the log's own clock: from an operation graph to its plan, which is asking heuristics and
-    building, with whatever the program did between.
+    building, and to its first run, with whatever the program did between.
     """
 
     graphs: tuple[LoggedGraph, ...]
@@ -72,9 +72,9 @@ class Breakdown:
         if not self.graphs:
             return "the log tells of no graph: set CUDNN_LOGLEVEL_DBG=3 before the program starts\n"
         runs, plans = sum(item.executions for item in self.graphs), sum(item.plans for item in self.graphs)
-        seconds = sum(sum(item.plan_s) for item in self.graphs)
+        seconds = sum(map(_cost, self.graphs))
         heading = f"{_many(runs, 'execution')} of {_many(len(self.graphs), 'graph')}, {_many(plans, 'plan')}"
-        lines = [heading + f"; {seconds:.3f} s from graphs to plans" * (plans > 0), ""]
+        lines = [heading + f"; {seconds:.3f} s from graphs to their first runs" * (plans > 0), ""]
         for number, (item, faults) in enumerate(zip(self.graphs, self.faults, strict=True), 1):
             lines.append(f"graph {number}, line {item.line}: {_title(item)}")
             made = f"made {_many(item.count, 'time')}, {_many(item.plans, 'plan')}{_times(item)}"
@@ -109,6 +109,12 @@ def _faults(item: LoggedGraph) -> tuple[str, ...]:
     if item.graph is None or not isinstance(number, int) or not re.fullmatch(r"\d+\.\d+\.\d+", item.version):
         return ()
     return tuple(map(str, known_hazards(item.graph, number // 10, Version.from_text(item.version))))
+
+
+def _cost(item: LoggedGraph) -> float:
+    """Return the seconds that the plans of a graph cost: up to its first run, and up to each plan after the first."""
+    first = max(item.plan_s[:1], default=0.0) if item.run_s is None else item.run_s
+    return first + sum(item.plan_s[1:])
 
 
 def _times(item: LoggedGraph) -> str:
@@ -168,7 +174,7 @@ def _groups(graphs: Sequence[LoggedGraph]) -> tuple[ShapeGroup, ...]:
 
 def _group(name: str, numbers: tuple[int, ...], graphs: Sequence[LoggedGraph]) -> ShapeGroup:
     items = [graphs[number - 1] for number in numbers]
-    plans, seconds = sum(item.plans for item in items), sum(sum(item.plan_s) for item in items)
+    plans, seconds = sum(item.plans for item in items), sum(map(_cost, items))
     return ShapeGroup(name, numbers, plans, sum(item.executions for item in items), seconds, _advice(items, name))
 
 
@@ -176,9 +182,8 @@ def _advice(items: Sequence[LoggedGraph], name: str) -> str:
     again = sum(item.plans - 1 for item in items if item.plans > 1)
     built = sum(item.plans > 0 for item in items)
     if built > 1 and name.startswith("attention"):
-        spared = sum(seconds for item in items for seconds in item.plan_s) - max(
-            (seconds for item in items for seconds in item.plan_s[:1]), default=0.0
-        )
+        costs = [_cost(item) for item in items]
+        spared = sum(costs) - max(costs)
         return (
             f"one plan for packed sequences of any lengths serves all {built} shapes where cuDNN supports it "
             f"(cudnn_backend_py.torch_ops, PlanPool): {_many(built - 1, 'plan')} fewer, {spared:.3f} s of this log"

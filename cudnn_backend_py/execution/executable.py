@@ -26,7 +26,7 @@ import numpy as np
 from ..errors import UsageError
 from ..graph.ir import Tensor
 from ..native.cuda import Memory
-from ..native.fast_call import OTHER_STREAM, Call, Wanted, compiled_library
+from ..native.fast_call import OTHER_STREAM, Call, Wanted, compiled_library, quicken
 from ..plans.plan import Plan
 from .arguments import Arguments
 from .buffers import device_buffer, exchange
@@ -131,6 +131,7 @@ class Executable:
         self._framework_decides = self._asks_buffers = stream is None
         self._chosen_stream = self._stream if callable(stream) else None
         self._local = threading.local()
+        self._fast: Any = None  # of the state that was used last, in whichever thread
         self._own_memory()
         _live.add(self)
 
@@ -212,6 +213,15 @@ class Executable:
             ask_stream=self._framework_decides,
         )
         state.call = state.fast.go
+        self._choose(state)
+
+    def _choose(self, state: StreamState) -> None:
+        """Have this thread's next calls go by a state, at once where nothing has to be asked before."""
+        if self._asks_buffers:  # the next buffers may say whose current stream it is
+            return
+        self._local.state = state
+        asks = self._chosen_stream is not None or self._allocate is not None
+        self._fast = None if asks or state.fast is None else state.fast.subject
 
     def run(self, buffers: Mapping[str | int, Any]) -> None:
         """Run with buffers by name or uid; NumPy arrays are copied to the device and back."""
@@ -251,7 +261,7 @@ class Executable:
 
     def close(self) -> None:
         """Release variant packs and workspaces; work on the device must have finished."""
-        self._local = threading.local()
+        self._local, self._fast = threading.local(), None
         self._free()
         self._own_memory()
 
@@ -264,7 +274,7 @@ class Executable:
     def forget_gpu(self) -> None:
         """Forget handles and memory: their CUDA context is gone after a fork."""
         self._free.detach()
-        self._local = threading.local()
+        self._local, self._fast = threading.local(), None
         self._own_memory()
 
     # buffers by name
@@ -297,8 +307,7 @@ class Executable:
                 base = self._memory.allocate(self.workspace_bytes)
             state = states[stream] = StreamState(self, stream, base)
             self.streams.add(stream)
-        if not self._asks_buffers:  # otherwise the next buffers may say whose current stream it is
-            self._local.state = state
+        self._choose(state)
         return state
 
     def _stream_for(self, buffers: Any) -> int:
@@ -445,6 +454,9 @@ class Executable:
                 self._numbers.clear()
             self._numbers[key] = array
         return array
+
+
+quicken(Executable)
 
 
 class Bound(partial[None]):

@@ -215,27 +215,17 @@ def _values(data_type: DataType) -> NDArray[np.float64]:
     return np.concatenate([positive, -positive])
 
 
-@cache
-def _midpoints(data_type: DataType) -> NDArray[np.float64]:
-    """Return the number halfway between each code up to the largest number's and the next code."""
-    form = _form(data_type)
-    finite = _values(data_type)[: form.top + 1]
-    step = finite[-1] - finite[-2]
-    beyond = np.inf if form.saturates else finite[-1] + step
-    middle: NDArray[np.float64] = (finite + np.append(finite[1:], beyond)) / 2
-    return middle
-
-
 def _encode_float(values: NDArray[np.float64], data_type: DataType) -> NDArray[Any]:
     form = _form(data_type)
     size = np.abs(values)
-    midpoints = _midpoints(data_type)
-    code = np.searchsorted(midpoints, size, side="left")
-    halfway = midpoints[np.minimum(code, form.top)] == size
-    code += halfway & (code % 2 == 1)
-    code = np.minimum(code, form.top if form.saturates else form.top + 1)
-    if form.infinity is not None:
-        code = np.where(np.isinf(size), form.infinity, code)
+    held = np.where(np.isfinite(size), size, 0.0)
+    # The number is this many steps of its exponent; codes count them on from one exponent to the next.
+    exponent = np.maximum(np.frexp(np.maximum(held, 2.0**-1074))[1] - 1, 1 - form.bias)  # of 0 the least
+    steps = np.rint(np.ldexp(held, form.mantissa - exponent)).astype(np.int64)
+    code = steps + ((exponent.astype(np.int64) + form.bias - 1) << form.mantissa)
+    beyond = form.top if form.saturates else form.top + 1
+    code = np.minimum(code, beyond)
+    code = np.where(np.isinf(size), beyond if form.infinity is None else form.infinity, code)
     sign = np.signbit(values).astype(np.int64) << (form.exponent + form.mantissa)
     return np.where(np.isnan(values), form.nan or 0, code | sign).astype(storage_type(data_type))
 

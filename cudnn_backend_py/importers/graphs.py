@@ -100,7 +100,8 @@ class LoggedGraph:
         What of the graph the log does not say.
     plans, plan_s, run_s
         How many plans were asked for; the seconds by the log's clock from the operation graph to each plan (the first
-        ``MAX_GRAPHS`` of them), and from the first operation graph, at ``made_at``, to the first run.
+        ``MAX_GRAPHS`` of them; to its announcement where the log does not have the answer), and from the first
+        operation graph, at ``made_at``, to the first run.
     """
 
     graph: Graph | None
@@ -196,6 +197,7 @@ class _Thread:
     subgraphs: list[tuple[LogRecord, Any]] = field(default_factory=list)
     asked: LoggedConfig | None = None  # what the next record may refuse
     texts: Recent[int, _Key] = field(default_factory=lambda: Recent(16))
+    planning: _Key | None = None  # the graph whose plan is being built
     made_at: str | None = None  # when its last operation graph was made
 
 
@@ -443,7 +445,12 @@ class _GraphReader:
 
     def _take_finalize(self, record: LogRecord, thread: _Thread) -> None:
         if "    descriptor: type=" not in record.text:  # the answer to the call before
-            thread.asked = None if "val=CUDNN_STATUS_SUCCESS" in record.text else thread.asked
+            done = "val=CUDNN_STATUS_SUCCESS" in record.text
+            thread.asked = None if done else thread.asked
+            entry, thread.planning = self.graphs.get(thread.planning or ("", False, "")), None
+            took = _seconds(thread.made_at, record.time)
+            if done and entry is not None and entry.plan_s and took is not None:
+                entry.plan_s = (*entry.plan_s[:-1], took)  # where the log has it, the end of the building
             return
         whole = getattr(record, "whole", True)
         named = re.match(r"\w*", record.text.partition("descriptor: type=")[2])
@@ -480,6 +487,7 @@ class _GraphReader:
             entry.plans += 1
             if (took := _seconds(thread.made_at, record.time)) is not None and len(entry.plan_s) < MAX_GRAPHS:
                 entry.plan_s += (took,)
+                thread.planning = thread.graph or self.latest.get(record.process)
         thread.asked = LoggedConfig(int(engine[1]), knobs, state)
         _set_config(entry, thread.asked)
 

@@ -6,6 +6,8 @@
  * Whatever is not as expected is answered, not judged: Python looks closer then, and says what is wrong.
  */
 #define _POSIX_C_SOURCE 199309L
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "fast_call.h"
@@ -107,15 +109,11 @@ static int fits(const struct wanted *w, const struct dl_tensor *t, uint64_t plac
     return elements * bits / 8 >= w->bytes;
 }
 
-static int is_of(void *object, const void *type) {
-    void *own = python->type(object);
-    python->release(own);
-    return own == type;
-}
+static const void *type_of(void *object) { return *(void **)((char *)object + python->type_at); }
 
-/* Launch with a tuple of buffers; return 0, a status of cuDNN, LOOK_CLOSER or OTHER_STREAM. Called with Python's lock. */
-static int call_with(struct call *c, void *buffers) {
-    void *objects[MOST_GIVEN];
+/* Launch with as many buffers as are given; return 0, a status of cuDNN, LOOK_CLOSER or OTHER_STREAM. Called with
+ * Python's lock. */
+static int call_with(struct call *c, void *const *objects) {
     if (c->current_stream != NULL) {
         void *stream = NULL;
         if (c->current_stream(DL_CUDA, c->device, &stream) != 0) {
@@ -124,11 +122,8 @@ static int call_with(struct call *c, void *buffers) {
         }
         if (stream != c->run.stream) return OTHER_STREAM;
     }
-    if (c->given > MOST_GIVEN) return LOOK_CLOSER;
-    for (int32_t index = 0; index < c->given; ++index) {
-        objects[index] = python->item(buffers, index);
-        if (!is_of(objects[index], c->type)) return LOOK_CLOSER;
-    }
+    for (int32_t index = 0; index < c->given; ++index)
+        if (type_of(objects[index]) != c->type) return LOOK_CLOSER;
     if (c->fetch != NULL) c->fetch(objects, c->given);
     for (int32_t index = 0; index < c->given; ++index) {
         struct dl_tensor tensor;
@@ -152,8 +147,44 @@ static int call_with(struct call *c, void *buffers) {
     return execute_unlocked(&c->run);
 }
 
-/* Answer that to Python. METH_O, of a struct call. */
-void *cudnn_backend_py_call(void *self, void *buffers) { return python->number(call_with(subject(self), buffers)); }
+/* Answer that to Python for a tuple of buffers. METH_O, of a struct call. */
+void *cudnn_backend_py_call(void *self, void *buffers) {
+    struct call *c = subject(self);
+    void *objects[MOST_GIVEN];
+    if (c->given > MOST_GIVEN) return python->number(LOOK_CLOSER);
+    for (int32_t index = 0; index < c->given; ++index) objects[index] = python->item(buffers, index);
+    return python->number(call_with(c, objects));
+}
+
+/* Call an object that may have a struct call, of its last stream in one thread, for buffers by position; whatever that is
+ * not for, the method that does without gets. METH_FASTCALL | METH_KEYWORDS. */
+void *cudnn_backend_py_run(void *self, void *const *buffers, intptr_t count, void *names) {
+    void *fast = names == NULL ? python->attribute(self, python->fast) : NULL;
+    int status = LOOK_CLOSER;
+    if (fast != NULL && fast != python->none) {
+        struct call *c = subject(fast);
+        if (count == c->given && c->thread == python->thread()) status = call_with(c, buffers);
+        if (status > 0) {
+            void *raised = python->call(c->run.fail, "ii", c->run.failed, status);
+            python->release(fast);
+            return raised;
+        }
+    }
+    if (fast != NULL) python->release(fast);
+    if (status == 0) {
+        python->retain(python->none);
+        return python->none;
+    }
+    python->clear();
+    const size_t whole = (size_t)count + (names == NULL ? 0 : (size_t)python->size(names));
+    void *answer = NULL, **arguments = malloc((whole + 1) * sizeof *arguments);
+    if (arguments == NULL) abort();
+    arguments[0] = self;
+    memcpy(arguments + 1, buffers, whole * sizeof *arguments);
+    answer = python->method(python->slow, arguments, (size_t)count + 1, names);
+    free(arguments);
+    return answer;
+}
 
 /* Launch with the row and the workspace of a call. Python's lock is neither needed nor given back meanwhile. */
 int cudnn_backend_py_go(struct call *c) {
@@ -164,8 +195,7 @@ int cudnn_backend_py_go(struct call *c) {
 /* Whether an object is an address or a buffer that will do; its address. */
 static int read_address(const struct mapping *m, void *object, int on_host, uint64_t *place) {
     struct dl_tensor tensor;
-    void *type = python->type(object);
-    python->release(type);
+    const void *type = type_of(object);
     if (type == m->int_type) {
         *place = python->address(object);
         if (*place == UINT64_MAX) python->clear(); /* negative or too large: no address */
@@ -182,9 +212,8 @@ static int read_address(const struct mapping *m, void *object, int on_host, uint
 
 /* The entry of a key; the search begins where the last one ended, since programs keep the order of their keys. */
 static const struct entry *find_entry(const struct mapping *m, void *key, uint32_t *from) {
-    void *type = python->type(key);
+    const void *type = type_of(key);
     uint64_t uid = UINT64_MAX;
-    python->release(type);
     if (type == m->int_type && (uid = python->address(key)) == UINT64_MAX) {
         python->clear();
         return NULL;

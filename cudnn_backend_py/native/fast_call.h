@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 /* Of these structures and functions; fast_call.py takes no other. */
-#define CUDNN_BACKEND_PY_FAST_CALL_VERSION 4
+#define CUDNN_BACKEND_PY_FAST_CALL_VERSION 6
 
 struct dl_tensor { /* DLTensor of DLPack 1 */
     void *data;
@@ -26,7 +26,6 @@ struct wanted { /* what a tensor of the graph needs of a buffer */
 
 struct python { /* of its stable ABI */
     void *(*item)(void *tuple, intptr_t index);         /* PyTuple_GetItem: borrowed */
-    void *(*type)(void *object);                        /* PyObject_Type: a reference of ours */
     void (*release)(void *object);                      /* Py_DecRef */
     void (*clear)(void);                                /* PyErr_Clear */
     void *(*save)(void);                                /* PyEval_SaveThread */
@@ -37,7 +36,12 @@ struct python { /* of its stable ABI */
     void (*retain)(void *object);                       /* Py_IncRef */
     int (*next)(void *dict, intptr_t *at, void **key, void **value); /* PyDict_Next: borrowed */
     unsigned long long (*address)(void *number);        /* PyLong_AsUnsignedLongLong */
-    void *none;
+    void *(*attribute)(void *object, void *name);       /* PyObject_GetAttr: a reference of ours */
+    void *(*method)(void *name, void *const *arguments, size_t count, void *names); /* PyObject_VectorcallMethod */
+    intptr_t (*size)(void *tuple);                      /* PyTuple_Size */
+    unsigned long (*thread)(void);                      /* PyThread_get_thread_ident */
+    void *none, *fast, *slow; /* None, and names: of the struct call of an object, of its method that does without */
+    intptr_t type_at;         /* where an object says its type */
 };
 
 struct pack { /* a variant pack and how to fill it */
@@ -81,10 +85,11 @@ struct call {
     uint64_t *row;               /* an address per uid, buffers first */
     void *type;                  /* of the buffers */
     int (*read)(void *object, struct dl_tensor *out);
-    void (*fetch)(void **objects, int count); /* have what `read` reads on its way from memory; NULL: none */
+    void (*fetch)(void *const *objects, int count); /* have what `read` reads on its way from memory; NULL: none */
     int (*current_stream)(int32_t device_kind, int32_t device, void **out); /* NULL: do not ask */
     void *workspace;
     int32_t device, given;
+    unsigned long thread; /* whose it is */
     int32_t filled; /* whether the pack holds the row */
 };
 

@@ -7,6 +7,7 @@ costs more than what most of these functions do.
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -30,9 +31,10 @@ __all__ = [
     "MappedCall",
     "Wanted",
     "compiled_library",
+    "quicken",
 ]
 
-VERSION = 4  # of the structures; the compiled file has the same
+VERSION = 6  # of the structures; the compiled file has the same
 LOOK_CLOSER, OTHER_STREAM = -1, -2
 FUNCTIONS = (
     "cudnnBackendInitialize",
@@ -49,7 +51,6 @@ _pointer, _int = ctypes.c_void_p, ctypes.c_int
 
 _API = {
     "item": "PyTuple_GetItem",
-    "type": "PyObject_Type",
     "release": "Py_DecRef",
     "clear": "PyErr_Clear",
     "save": "PyEval_SaveThread",
@@ -60,11 +61,17 @@ _API = {
     "retain": "Py_IncRef",
     "next": "PyDict_Next",
     "address": "PyLong_AsUnsignedLongLong",
+    "attribute": "PyObject_GetAttr",
+    "method": "PyObject_VectorcallMethod",
+    "size": "PyTuple_Size",
+    "thread": "PyThread_get_thread_ident",
 }
+_FAST, _SLOW = "_fast", "_call_in_python"  # of objects that are called by `quicken`
+_TYPE_AT = object.__basicsize__ - ctypes.sizeof(_pointer)  # an object ends with its type
 
 
 class _Python(ctypes.Structure):
-    _fields_ = tuple((name, _pointer) for name in (*_API, "none"))
+    _fields_ = tuple((name, _pointer) for name in (*_API, "none", "fast", "slow", "type_at"))
 
 
 class _Method(ctypes.Structure):
@@ -73,7 +80,8 @@ class _Method(ctypes.Structure):
     _fields_ = (("name", ctypes.c_char_p), ("function", _pointer), ("flags", _int), ("doc", ctypes.c_char_p))
 
 
-_NO_ARGUMENTS, _ONE_ARGUMENT, _MANY_ARGUMENTS = 4, 8, 0x80  # METH_NOARGS, METH_O, METH_FASTCALL
+_NO_ARGUMENTS, _ONE_ARGUMENT = 4, 8  # METH_NOARGS, METH_O
+_MANY_ARGUMENTS, _ANY_ARGUMENTS = 0x80, 0x80 | 2  # METH_FASTCALL, METH_FASTCALL | METH_KEYWORDS
 
 
 class Filler(ctypes.Structure):
@@ -161,7 +169,9 @@ class _Call(ctypes.Structure):
         ("wanted", ctypes.POINTER(_Wanted)),
         ("row", _pointer),
         *((name, _pointer) for name in ("type", "read", "fetch", "current_stream", "workspace")),
-        *((name, ctypes.c_int32) for name in ("device", "given", "filled")),
+        *((name, ctypes.c_int32) for name in ("device", "given")),
+        ("thread", ctypes.c_ulong),
+        ("filled", ctypes.c_int32),
     )
 
 
@@ -220,7 +230,7 @@ def compiled_library() -> Any:
             version = ctypes.c_int.in_dll(library, "cudnn_backend_py_fast_call_version").value
         except (OSError, ValueError):
             continue
-        if version == VERSION:
+        if version == VERSION and _pointer.from_address(id(None) + _TYPE_AT).value == id(type(None)):
             library.cudnn_backend_py_connect(ctypes.byref(_python))
             loop = library.cudnn_backend_py_loop
             loop.argtypes, loop.restype = [*[_pointer] * 4, ctypes.c_int64], ctypes.c_int64
@@ -232,25 +242,45 @@ def _address(function: Any) -> int | None:
     return ctypes.cast(function, _pointer).value
 
 
-_python = _Python(*(_address(getattr(ctypes.pythonapi, name)) for name in _API.values()), id(None))
+_python = _Python(
+    *(_address(getattr(ctypes.pythonapi, name)) for name in _API.values()), id(None), id(_FAST), id(_SLOW), _TYPE_AT
+)
 _new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, _pointer, _pointer, _pointer)(("PyCapsule_New", ctypes.pythonapi))
+_new_method = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, _pointer)(("PyDescr_NewMethod", ctypes.pythonapi))
 _new_function = ctypes.PYFUNCTYPE(ctypes.py_object, _pointer, ctypes.py_object, _pointer)(
     ("PyCFunction_NewEx", ctypes.pythonapi)
 )
 
 
 @cache
-def _method(name: str, flags: int) -> _Method:
-    return _Method(name.encode(), _address(compiled_library()[f"cudnn_backend_py_{name}"]), flags)
+def _method(name: str, flags: int, function: str = "", doc: str | None = None) -> _Method:
+    address = _address(compiled_library()[f"cudnn_backend_py_{function or name}"])
+    return _Method(name.encode(), address, flags, None if doc is None else doc.encode())
 
 
-def _builtin(name: str, flags: int, subject: ctypes.Structure, *keeps: object) -> Any:
-    """Return a compiled function of a structure as a builtin function of Python, which ctypes has no part in.
+def _subject(structure: ctypes.Structure, *keeps: object) -> tuple[Any, ...]:
+    """Return what a compiled function of a structure takes as its self; it keeps whatever else is given."""
+    return _new_capsule(ctypes.addressof(structure), None, None), structure, *keeps
 
-    It keeps the structure and whatever else is given.
+
+def _builtin(name: str, flags: int, subject: tuple[Any, ...]) -> Any:
+    """Return a compiled function as a builtin function of Python, which ctypes has no part in."""
+    return _new_function(ctypes.addressof(_method(name, flags)), subject, None)
+
+
+def quicken(kind: type) -> None:
+    """Have objects of a class called by compiled code, where it is there and they have a ``_fast``.
+
+    That is the :attr:`Call.subject` of a call, which is made if its buffers are given by position by its own thread,
+    or None; everything else is done by what was ``__call__`` before.
     """
-    capsule = _new_capsule(ctypes.addressof(subject), None, None)
-    return _new_function(ctypes.addressof(_method(name, flags)), (capsule, subject, *keeps), None)
+    if compiled_library() is None:
+        return
+    before = kind.__call__
+    setattr(kind, _SLOW, before)
+    doc = f"__call__($self, /, *buffers, **named)\n--\n\n{before.__doc__}"
+    made = _new_method(kind, ctypes.addressof(_method("__call__", _ANY_ARGUMENTS, "run", doc)))
+    kind.__call__ = made  # type: ignore[method-assign]
 
 
 class Launch:
@@ -319,7 +349,7 @@ class Launch:
         """Return a call without arguments that does what :meth:`run` does. It holds the pack."""
         if compiled_library() is None:
             return partial(self.run, pack)
-        bound: Callable[[], None] = _builtin("launch", _NO_ARGUMENTS, self.with_pack(pack))
+        bound: Callable[[], None] = _builtin("launch", _NO_ARGUMENTS, _subject(self.with_pack(pack)))
         return bound
 
     def with_pack(self, pack: Any, prepare: Kernel | None = None) -> _Run:
@@ -376,8 +406,9 @@ class Call:
             table = (_Wanted * given)(
                 *(_Wanted(item.bytes, item.alignment - 1, item.bits, _codes(item.codes)) for item in wanted)
             )
+        run = launch.with_pack(pack, prepare)
         self._call = _Call(
-            launch.with_pack(pack, prepare),
+            run,
             ctypes.pointer(filler),
             table and ctypes.cast(table, ctypes.POINTER(_Wanted)),
             ctypes.addressof(row),
@@ -389,10 +420,13 @@ class Call:
         self._row, self._given = row, given
         if not ask_stream:
             self._call.current_stream = None
-        self._keeps = (launch, pack, filler, exchange, table)
+        self._keeps = (run, run.keeps, filler, exchange, table)
+        self._call.thread = threading.get_ident()
         self.address = ctypes.addressof(self._call)
+        #: For :func:`quicken`.
+        self.subject = _subject(self._call, row, *self._keeps)
         #: Launches with a tuple of as many buffers as are given; answers 0, LOOK_CLOSER, OTHER_STREAM or a status.
-        self.go: Callable[[tuple[Any, ...]], int] = _builtin("call", _ONE_ARGUMENT, self._call, row, *self._keeps)
+        self.go: Callable[[tuple[Any, ...]], int] = _builtin("call", _ONE_ARGUMENT, self.subject)
 
     def move(self, tail: Sequence[int], workspace: int) -> None:
         """Take other addresses for what is not given."""
@@ -481,7 +515,9 @@ class MappedCall:
         self.exchange = exchange
         #: Launches with a handle's address, a dict and a workspace; answers 0, LOOK_CLOSER or what :meth:`error` takes.
         self.go: Callable[[int | None, Any, Any], int] = _builtin(
-            "call_mapping", _MANY_ARGUMENTS, self._mapping, pack, filler, keys, table, placed, addresses
+            "call_mapping",
+            _MANY_ARGUMENTS,
+            _subject(self._mapping, pack, filler, keys, table, placed, addresses),
         )
 
     def error(self, status: int) -> CudnnStatusError:

@@ -42,9 +42,7 @@ def build(value: DescriptorValue, *, on: Library, built: dict[int, Descriptor] |
                 continue
             content = getattr(value, facts.field)
             if content is not None:
-                element = _factor_type(value, facts.field)
-                native = int(content) if element is AttributeType.INT32 else _native(content, on, built)
-                made.set(facts.attribute, native, type=element)
+                made.set(facts.attribute, _native(content, on, built), type=_factor_type(value, facts.field))
     except RecursionError as error:
         raise UsageError(
             f"this {value.kind.c_name} has too many descriptors inside one another", code="value-nested-too-deep"

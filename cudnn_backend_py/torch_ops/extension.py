@@ -1,9 +1,9 @@
 """Builds and loads the compiled step of torch's operators, against the torch that is installed.
 
-It is a C++ extension of Python, ``compiled.cpp``. The first process that runs an operator has it built by a process
-in the background, with the C++ compiler there is, and it is kept in a folder of the user under a hash of all it
-depends on. Operators work without it: where there is no compiler, or no header of Python, they take longer, and
-:func:`describe_extension` says why.
+It is a C++ extension of Python, ``compiled.cpp`` with ``call_key.h``. The first process that runs an operator has it
+built by a process in the background, with the C++ compiler there is, and it is kept in a folder of the user under a
+hash of all it depends on. Operators work without it: where there is no compiler, or no header of Python, they take
+longer, and :func:`describe_extension` says why.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["Extension", "build_here", "describe_extension"]
 VARIABLE = "CUDNN_BACKEND_TORCH_EXTENSION"
 NAME = "cudnn_backend_py_torch"
 SOURCE = Path(__file__).with_name("compiled.cpp")
-HEADER = Path(__file__).parents[1] / "native" / "fast_call.h"
+HEADERS = Path(__file__).with_name("call_key.h"), Path(__file__).parents[1] / "native" / "fast_call.h"
 _MOST_BYTES = 64 << 20
 _LONGEST_S = 600.0  # to build it
 _LAST_WORDS = 2000  # characters of a compiler that are kept
@@ -73,7 +73,7 @@ class Build:
         root = Path(torch.__file__).parent
         version = tuple(int(part) for part in torch.__version__.split(".")[:2])
         includes = (
-            HEADER.parent,
+            HEADERS[-1].parent,
             root / "include",
             root / "include" / "torch" / "csrc" / "api" / "include",
             sysconfig.get_paths()["include"],
@@ -89,7 +89,7 @@ class Build:
             *("-ltorch_python", "-ltorch_cpu", "-lc10"),
         )
         about = (command, torch.__version__, torch.version.git_version, sys.version, sysconfig.get_platform())
-        content = SOURCE.read_bytes() + HEADER.read_bytes()
+        content = b"".join(path.read_bytes() for path in (SOURCE, *HEADERS))
         return cls(command, hashlib.sha256(json.dumps(about).encode() + content).hexdigest())
 
     def missing(self) -> str:

@@ -11,6 +11,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 _warnings_lock = threading.RLock()
+_settled: list[bool] = []
 _SAID = re.compile(r"Warning: (.*\(function \w+\))")
 
 
@@ -96,8 +98,19 @@ def read_order() -> tuple[str, ...] | None:
     return None if read is None else tuple(BACKENDS.get(number, str(number)) for number in read())
 
 
+def settle_order() -> None:
+    """Let torch set its order of backends, which it does when it first chooses one, and not once it has been set."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized() and not _settled:
+        with contextlib.suppress(RuntimeError, AttributeError), torch._C.DisableTorchFunction():
+            one = torch.empty(1, 1, 8, 8, dtype=torch.float16, device="cuda")
+            torch._fused_sdp_choice(one, one, one)
+            if type(one) is torch.Tensor:
+                _settled.append(True)
+
+
 def read_switches() -> Switches:
     """Return torch's switches as they are now."""
+    settle_order()
     cuda = torch.backends.cuda
     return Switches(
         cuda.cudnn_sdp_enabled(),
@@ -232,8 +245,6 @@ def ask_by_facts(call: Call) -> Answer:
 @contextlib.contextmanager
 def _switched(call: Call) -> Iterator[None]:
     """Set torch's switches as they were at a call, and set them back."""
-    with contextlib.suppress(RuntimeError):  # torch sets its order when it first chooses, and would not once it is set
-        torch._fused_sdp_choice(*[torch.empty(1, 1, 8, 8, dtype=torch.float16, device="cuda")] * 3)
     before = read_switches()
     try:
         _set(call.switches)
@@ -262,39 +273,52 @@ def _cast(tensor: Any, dtype: Any) -> Any:
 
 
 def measure(call: Call, rounds: int = 20) -> dict[str, dict[str, float]]:
-    """Return for each backend that runs a call the milliseconds of its first call and the median of others, on the GPU.
+    """Return for each backend that runs a call its median in milliseconds, and those of the first call of a new shape.
 
-    Empty where there is no GPU, or not the memory for the tensors. The numbers are random.
+    The new shape has one batch more: plans of shapes that the program had are kept by torch. Empty where there is no
+    GPU, or not the memory for the tensors. The numbers are random.
     """
     if not torch.cuda.is_available() or call.kind != "sdpa" or call.q.form != "dense":
         return {}
     found = {}
     with contextlib.suppress(RuntimeError, AttributeError, torch.OutOfMemoryError):
-        q, k, v = (_random(one) for one in (call.q, call.k, call.v))
-        mask = None if call.mask is None else _random(call.mask)
+        usual, new = _arguments(call, 0), _arguments(call, 1)
         for name in ("cudnn", "flash", "efficient", "math"):
             with contextlib.suppress(RuntimeError):
-                found[name] = _time(name, (q, k, v, mask), call, rounds)
+                found[name] = _time(name, usual, new, call, rounds)
     return found
+
+
+def _arguments(call: Call, more: int) -> tuple[Any, ...]:
+    """Return q, k, v and the mask of a call with so many batches more, on the GPU."""
+    tensors = [call.q, call.k, call.v]
+    dims = [(one.dims[0] + more, *one.dims[1:]) for one in tensors]
+    made = [_random(replace(one, dims=size)) for one, size in zip(tensors, dims, strict=True)]
+    mask = call.mask
+    if mask is not None and len(mask.dims) == 4 and mask.dims[0] > 1:
+        mask = replace(mask, dims=(mask.dims[0] + more, *mask.dims[1:]))
+    return (*made, None if mask is None else _random(mask))
 
 
 def _random(facts: TensorFacts) -> Any:
     dtype = getattr(torch, facts.dtype)
     made = torch.empty_strided(facts.dims, facts.strides, dtype=dtype, device="cuda")
-    made.fill_(True) if dtype == torch.bool else made.copy_(torch.randn(facts.dims, device="cuda"))
+    if 0 not in facts.strides:
+        made.fill_(True) if dtype == torch.bool else made.copy_(torch.randn(facts.dims, device="cuda"))
+    else:  # expanded: one element stands at several places
+        made = torch.zeros((), dtype=dtype, device="cuda").expand(facts.dims).clone()
     return made.requires_grad_(facts.requires_grad)
 
 
-def _time(name: str, tensors: tuple[Any, ...], call: Call, rounds: int) -> dict[str, float]:
+def _time(name: str, usual: tuple[Any, ...], new: tuple[Any, ...], call: Call, rounds: int) -> dict[str, float]:
     backend = {
         "cudnn": torch.nn.attention.SDPBackend.CUDNN_ATTENTION,
         "flash": torch.nn.attention.SDPBackend.FLASH_ATTENTION,
         "efficient": torch.nn.attention.SDPBackend.EFFICIENT_ATTENTION,
         "math": torch.nn.attention.SDPBackend.MATH,
     }[name]
-    q, k, v, mask = tensors
 
-    def once() -> None:
+    def once(q: Any, k: Any, v: Any, mask: Any) -> None:
         out = torch._C._nn.scaled_dot_product_attention(
             q, k, v, mask, call.dropout, call.causal, scale=call.scale, enable_gqa=call.gqa
         )
@@ -303,16 +327,17 @@ def _time(name: str, tensors: tuple[Any, ...], call: Call, rounds: int) -> dict[
 
     with warnings.catch_warnings(), torch.nn.attention.sdpa_kernel(backend), torch.set_grad_enabled(call.grad_enabled):
         warnings.simplefilter("ignore")
+        once(*usual)  # what is loaded with the first call of all is not that of a new shape
         torch.cuda.synchronize()
         started = time.perf_counter()
-        once()
+        once(*new)
         torch.cuda.synchronize()
         first = time.perf_counter() - started
         times = []
         for _ in range(rounds):
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             begin.record()
-            once()
+            once(*usual)
             end.record()
             times.append((begin, end))
         torch.cuda.synchronize()

@@ -33,6 +33,7 @@ NESTED = "TORCH_CUDNN_SDPA_NESTED_TENSOR_ENABLED"
 ENABLED = "TORCH_CUDNN_SDPA_ENABLED"
 PREFERRED = "TORCH_CUDNN_SDPA_PREFERRED"
 DEPRIORITIZED = "TORCH_CUDNN_SDPA_DEPRIORITIZED"
+CUDNN_TAKES_PACKED = "torch takes packed sequences to cuDNN"
 VARIABLES = (NESTED, ENABLED, PREFERRED, DEPRIORITIZED)
 
 
@@ -429,9 +430,8 @@ def find_blocker(call: Call, machine: Machine, answer: Answer | None = None) -> 
         return None
     if machine.live and machine.cudnn is None:
         return Blocker("build", "this torch was built without cuDNN (for ROCm, or without CUDA)", "a torch for CUDA")
-    by_kind = _other_kind(call)
-    if by_kind is not None:
-        return by_kind
+    if call.kind != "sdpa":
+        return _other_kind(call)
     if call.q.form == "jagged":
         return _jagged(call, machine, answer)
     gate = _first_gate(call, machine)
@@ -497,13 +497,14 @@ def _by_order(call: Call, machine: Machine, answer: Answer) -> Blocker | None:
     order = call.switches.order or default_order(machine)
     if "cudnn" not in order:
         return _ordered(order, "no place for cuDNN in it", machine, True)
+    known = machine.cudnn is not None or call.switches.order is not None  # the default depends on the version
     before = [name for name in order[: order.index("cudnn")] if _enabled(call.switches, name)]
     if answer.choice is not None:
         return _ordered(order, f"{answer.choice} comes first, and runs", machine, True)
     able = [name for name in before if name == "math" or getattr(answer, name, None) is not False]
     if not able:
         return None
-    return _ordered(order, f"{' or '.join(able)} comes first", machine, "math" in able)
+    return _ordered(order, f"{' or '.join(able)} comes first", machine, "math" in able and known)
 
 
 def _enabled(switches: Switches, name: str) -> bool:
@@ -528,20 +529,21 @@ def _other_kind(call: Call) -> Blocker | None:
             "torch/nn/attention/flex_attention.py",
         )
     if call.kind == "varlen":
+        if call.note == CUDNN_TAKES_PACKED:
+            return None
         return Blocker(
             "varlen",
-            call.note or "varlen_attn asks _should_use_cudnn(device), which answers False: flash attention runs",
+            call.note or "varlen_attn runs flash attention; whether this torch would ask cuDNN is not known here",
             "cudnn_backend_py.torch_ops.varlen_attention takes packed sequences to cuDNN",
             "torch/nn/attention/varlen.py",
+            sure=bool(call.note),
         )
-    if call.kind == "encoder":
-        return Blocker(
-            "fast-path",
-            "the fast path of nn.MultiheadAttention and nn.TransformerEncoderLayer has a kernel of its own",
-            "torch.backends.mha.set_fastpath_enabled(False)",
-            "torch/nn/modules/activation.py",
-        )
-    return None
+    return Blocker(
+        "fast-path",
+        "the fast path of nn.MultiheadAttention and nn.TransformerEncoderLayer has a kernel of its own",
+        "torch.backends.mha.set_fastpath_enabled(False)",
+        "torch/nn/modules/activation.py",
+    )
 
 
 def _jagged(call: Call, machine: Machine, answer: Answer) -> Blocker | None:
@@ -578,12 +580,18 @@ def find_others(call: Call, machine: Machine, first: Blocker) -> tuple[Blocker, 
 
 def torch_faults(call: Call) -> tuple[str, ...]:
     """Return what torch is known to get wrong of a call that it gives to cuDNN."""
+    found = []
     if call.mask is not None and call.mask.dtype not in ("bool", call.q.dtype):
-        return (
+        found.append(
             f"the mask is {call.mask.dtype} and q {call.q.dtype}: torch tells cuDNN that both are {call.q.dtype}, and "
-            f"the result is wrong without a word (pytorch/pytorch#191612); cast the mask to {call.q.dtype}",
+            f"the result is wrong without a word (pytorch/pytorch#191612); cast the mask to {call.q.dtype}"
         )
-    return ()
+    if call.dropout * 16 != math.floor(call.dropout * 16):
+        found.append(
+            f"some of cuDNN's kernels count dropout in sixteenths and round {call.dropout:g} (pytorch/pytorch#174245); "
+            f"dropout_p={max(1, round(call.dropout * 16)) / 16:g} is what it says"
+        )
+    return tuple(found)
 
 
 def _row_major(dims: tuple[int, ...]) -> tuple[int, ...]:

@@ -90,7 +90,7 @@ def fill(report: WhyReport, watch: Watch, *, ask: bool, measure: bool, budget_s:
                 machine, report.target, _own_cudnn(judge, report.target) if machine.cudnn is None else None
             )
             unseen.append(
-                "torch's own answers: its gates and order are those of the table, for a GPU that is described"
+                "torch's own answers: gates and order are the table's (--target runs compiled functions as written)"
             )
         elif not machine.live:
             unseen.append("torch's answers for a GPU: there is none here; --target judges for a described one")
@@ -129,6 +129,10 @@ def make_findings(
     rows: Sequence[Row], machine: Machine, judge: Judge | None, target: str, measure: bool, budget_s: float
 ) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
     """Return the findings of rows, those of cuDNN last, and what could not be seen."""
+    where = target or ("gpu" if machine.live else "")
+    if judge is not None and where and rows:
+        with contextlib.suppress(CudnnBackendError):
+            judge.ask(Question(control_graph(), where))  # its process starts, and loads cuDNN
     deadline = time.monotonic() + budget_s
     findings = []
     for row, count, threads in _merge(rows):
@@ -157,7 +161,6 @@ def make_findings(
     for at, one in enumerate(findings):
         call, cured = apply_cure(one.call, one.blocker)
         asked = replace(call, switches=type(call.switches)(), autocast="", note="")
-        where = target or ("gpu" if machine.live else "")
         side, times = sides.get(asked), {}
         if time.monotonic() > deadline:
             left += side is None

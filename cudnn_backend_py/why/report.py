@@ -174,7 +174,9 @@ def _times(one: Finding) -> list[tuple[str, str]]:
     facts = []
     what = "forward and backward" if one.call.training else "forward"
     for name, figures in sorted(one.times.items(), key=lambda item: item[1]["ms"]):
-        facts.append((f"{name}", f"{figures['ms']:.3f} ms {what}, its first call {figures['first_ms']:.1f} ms"))
+        facts.append(
+            (f"{name}", f"{figures['ms']:.3f} ms {what}, the first call of a new shape {figures['first_ms']:.1f} ms")
+        )
     return facts
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import re
 import sys
 import sysconfig
@@ -25,6 +24,7 @@ import torch
 from ..system.after_import import after_import
 from .ask_torch import ask_torch, autocast_type, describe, read_order, read_switches
 from .calls import Answer, Call, Kind, Place, Switches
+from .gates import CUDNN_TAKES_PACKED
 
 __all__ = ["Row", "Watch"]
 
@@ -35,6 +35,44 @@ _LIBRARIES = tuple({sysconfig.get_path(name) + "/" for name in ("stdlib", "purel
 _LINE = re.compile(r'^\s*File "(.+?)", line (\d+), in (.+)$', re.MULTILINE)
 _NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 _DEFAULTS = (None, None, None, None, 0.0, False, None, False)
+
+
+_inside = threading.local()  # depth: in how many calls that are one for the program this thread is
+_wrappers: dict[int, tuple[Any, Any, list[Callable[..., None]]]] = {}  # by the id of an original: it, its wrapper, note
+
+
+def _wrapper_of(original: Any, note: Callable[..., None], nested: bool) -> Any:
+    """Return a function that notes a call and passes it on: one for all watches, since dynamo guards on functions."""
+    if id(original) in _wrappers:
+        _, wrapper, notes = _wrappers[id(original)]
+        notes[0] = note
+        return wrapper
+    notes = [note]
+
+    if nested:  # what it calls itself is part of it
+
+        @functools.wraps(original)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling():
+                return original(*args, **kwargs)
+            notes[0](args, kwargs)
+            before = getattr(_inside, "depth", 0)
+            _inside.depth = before + 1
+            try:
+                return original(*args, **kwargs)
+            finally:
+                _inside.depth = before
+
+    else:
+
+        @functools.wraps(original)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            if not torch.compiler.is_compiling():
+                notes[0](args, kwargs)
+            return original(*args, **kwargs)
+
+    _wrappers[id(original)] = original, wrapper, notes
+    return wrapper
 
 
 @dataclass(slots=True)
@@ -54,6 +92,9 @@ class Row:
         return self.counted[0]
 
 
+_compiled: list[Row] = []  # attention in graphs that dynamo compiled in any watch: their runs are counted on
+
+
 class Watch:
     """The calls of attention of this process, between :meth:`start` and :meth:`stop`.
 
@@ -70,8 +111,7 @@ class Watch:
         self.unseen: list[str] = []
         self._as_cuda = as_cuda
         self._lock = threading.Lock()
-        self._graphs = itertools.count()
-        self._inside = threading.local()
+        self._ran: dict[int, int] = {}  # how often graphs had run before, by the id of their rows
         self._from_torch: dict[CodeType, bool] = {}
         self._forget: list[Callable[[], None]] = []
         self._wrapped: list[tuple[Any, str, Any, Any]] = []  # holder, name, original, wrapper
@@ -92,6 +132,7 @@ class Watch:
 
     def start(self) -> None:
         """Wrap torch's functions of attention, also under the names that modules have for them."""
+        self._ran = {id(row): row.count for row in _compiled}
         self._wrap(torch.nn.functional, "scaled_dot_product_attention", self._note_sdpa)
         for name in ("_native_multi_head_attention", "_transformer_encoder_layer_fwd"):
             if hasattr(torch, name):
@@ -120,10 +161,15 @@ class Watch:
         changed = {id(wrapper): original for _, _, original, wrapper in self._wrapped}
         self._rename(changed)
         self._wrapped.clear()
+        for row in _compiled:
+            if (count := row.count - self._ran.get(id(row), 0)) or id(row) not in self._ran:
+                self._keep(("compiled", id(row)), self._counted(row, count))
+        self._ran = {id(row): row.count for row in _compiled}
 
     def _wrap(self, holder: Any, name: str, note: Callable[..., None], nested: bool = False) -> None:
         original = getattr(holder, name)
-        wrapper = self._make_wrapper(original, note, nested)
+        wrapper = _wrapper_of(original, note, nested)
+        wrapper.__module__, wrapper.__qualname__ = holder.__name__, name  # by which it is pickled
         with contextlib.suppress(Exception):  # torch.jit.script finds operators by the identity of their functions
             from torch.jit._builtins import _find_builtin, _register_builtin
 
@@ -132,33 +178,6 @@ class Watch:
         setattr(holder, name, wrapper)
         self._wrapped.append((holder, name, original, wrapper))
         self._rename({id(original): wrapper})
-
-    def _make_wrapper(self, original: Any, note: Callable[..., None], nested: bool) -> Any:
-        inside = self._inside
-
-        if nested:  # what it calls itself is part of it
-
-            @functools.wraps(original)
-            def wrapper(*args: Any, **kwargs: Any) -> Any:
-                if torch.compiler.is_compiling():
-                    return original(*args, **kwargs)
-                note(args, kwargs)
-                before = getattr(inside, "depth", 0)
-                inside.depth = before + 1
-                try:
-                    return original(*args, **kwargs)
-                finally:
-                    inside.depth = before
-
-        else:
-
-            @functools.wraps(original)
-            def wrapper(*args: Any, **kwargs: Any) -> Any:
-                if not torch.compiler.is_compiling():
-                    note(args, kwargs)
-                return original(*args, **kwargs)
-
-        return wrapper
 
     @staticmethod
     def _rename(changes: dict[int, Any]) -> None:
@@ -192,7 +211,7 @@ class Watch:
         return frame
 
     def _note_sdpa(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if getattr(self._inside, "depth", 0):
+        if getattr(_inside, "depth", 0):
             return
         try:
             given = args
@@ -252,6 +271,15 @@ class Watch:
         facts = describe(tensor, dtype)
         return replace(facts, device="cuda") if self._as_cuda else facts
 
+    def _counted(self, row: Row, count: int) -> Row:
+        """Return the row of a compiled call with its runs in this watch."""
+        call = row.call
+        if self._as_cuda:
+            tensors = {name: replace(getattr(call, name), device="cuda") for name in "qkv"}
+            mask = None if call.mask is None else replace(call.mask, device="cuda")
+            call = replace(call, **tensors, mask=mask)
+        return replace(row, call=call, counted=[count])
+
     def _keep(self, key: Any, row: Row) -> Row:
         with self._lock:
             if len(self.rows) >= MOST_ROWS:
@@ -261,7 +289,7 @@ class Watch:
             return self.rows.setdefault(key, row)
 
     def _note_other(self, kind: Kind, q: Any, k: Any, v: Any, **facts: Any) -> None:
-        if getattr(self._inside, "depth", 0):
+        if getattr(_inside, "depth", 0):
             return
         try:
             frame = self._frame()
@@ -326,50 +354,17 @@ class Watch:
         self._wrapped.append((graphs, "call_user_compiler", original, call_user_compiler))
 
     def _note_graph(self, module: Any) -> list[Row]:
-        if getattr(self._inside, "depth", 0):
+        if getattr(_inside, "depth", 0):
             return []
-        found = []
+        found: list[Row] = []
         try:
             for node, state in _attention_in(module):
-                row = self._row_of_node(node, state)
-                key = ("compiled", next(self._graphs), threading.get_ident())
-                found.append(self._keep(key, row))
+                found.append(_row_of_node(node, state))
+            with self._lock:
+                _compiled.extend(found[: max(0, MOST_ROWS - len(_compiled))])
         except Exception as error:
             self._lose(error)
         return found
-
-    def _row_of_node(self, node: Any, state: _State) -> Row:
-        def value(one: Any) -> Any:
-            return one.meta.get("example_value") if isinstance(one, torch.fx.Node) else one
-
-        given = [value(one) for one in node.args]
-        named = {name: value(one) for name, one in node.kwargs.items()}
-        kind = _kind_of(node)
-        q, k, v = (given[at] if at < len(given) else named[_NAMES[at]] for at in range(3))
-        if kind == "sdpa":
-            rest = [given[at] if at < len(given) else named.get(_NAMES[at], _DEFAULTS[at]) for at in range(3, 8)]
-            mask, dropout, causal, scale, gqa = rest
-        else:
-            mask, dropout, causal, scale, gqa = None, 0.0, False, None, False
-        dtype = state.autocast.get(q.device.type)
-        casts = [dtype if dtype is not None and one.is_floating_point() else None for one in (q, k, v)]
-        call = Call(
-            kind=kind,
-            q=self._seen(q, casts[0]),
-            k=self._seen(k, casts[1]),
-            v=self._seen(v, casts[2]),
-            mask=None if mask is None else self._seen(mask),
-            dropout=float(dropout or 0.0),
-            causal=bool(causal),
-            scale=scale if isinstance(scale, float) else None,
-            gqa=bool(gqa),
-            grad_enabled=state.grad,
-            switches=state.switches,
-            autocast=str(dtype).removeprefix("torch.") if casts[0] is not None and dtype != q.dtype else "",
-            note=_varlen_note(q) if kind == "varlen" else "",
-        )
-        place = _place_in(node.meta.get("stack_trace") or "")
-        return Row(call, place, Answer(), threading.current_thread().name, compiled=True)
 
 
 @dataclass
@@ -379,6 +374,40 @@ class _State:
     grad: bool
     switches: Switches
     autocast: dict[str, Any]
+
+
+def _row_of_node(node: Any, state: _State) -> Row:
+    def value(one: Any) -> Any:
+        return one.meta.get("example_value") if isinstance(one, torch.fx.Node) else one
+
+    given = [value(one) for one in node.args]
+    named = {name: value(one) for name, one in node.kwargs.items()}
+    kind = _kind_of(node)
+    q, k, v = (given[at] if at < len(given) else named[_NAMES[at]] for at in range(3))
+    if kind == "sdpa":
+        rest = [given[at] if at < len(given) else named.get(_NAMES[at], _DEFAULTS[at]) for at in range(3, 8)]
+        mask, dropout, causal, scale, gqa = rest
+    else:
+        mask, dropout, causal, scale, gqa = None, 0.0, False, None, False
+    dtype = state.autocast.get(q.device.type)
+    casts = [dtype if dtype is not None and one.is_floating_point() else None for one in (q, k, v)]
+    call = Call(
+        kind=kind,
+        q=describe(q, casts[0]),
+        k=describe(k, casts[1]),
+        v=describe(v, casts[2]),
+        mask=None if mask is None else describe(mask),
+        dropout=float(dropout or 0.0),
+        causal=bool(causal),
+        scale=scale if isinstance(scale, float) else None,
+        gqa=bool(gqa),
+        grad_enabled=state.grad,
+        switches=state.switches,
+        autocast=str(dtype).removeprefix("torch.") if casts[0] is not None and dtype != q.dtype else "",
+        note=_varlen_note(q) if kind == "varlen" else "",
+    )
+    place = _place_in(node.meta.get("stack_trace") or "")
+    return Row(call, place, Answer(), threading.current_thread().name, compiled=True)
 
 
 def _kind_of(node: Any) -> Kind:
@@ -443,12 +472,14 @@ def _counting(made: Any, counters: list[list[int]]) -> Any:
 
 
 def _varlen_note(q: Any) -> str:
-    """Return what torch's own rule for packed sequences says; empty where cuDNN is taken."""
+    """Return what torch's own rule for packed sequences says; empty where it has none, or q is on no GPU."""
     with contextlib.suppress(Exception):
         from torch.nn.attention.varlen import _should_use_cudnn
 
-        said = _should_use_cudnn(q.device.index or 0) if q.is_cuda else None
-        return f"torch.nn.attention.varlen._should_use_cudnn answers {said}: flash attention runs"
+        if q.is_cuda and _should_use_cudnn(q.device.index or 0):
+            return CUDNN_TAKES_PACKED
+        if q.is_cuda:
+            return "varlen_attn asks _should_use_cudnn(device), which answers False: flash attention runs"
     return ""
 
 

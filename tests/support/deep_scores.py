@@ -45,7 +45,7 @@ SHAPES = (
 LIMITS = {DataType.HALF: 5e-3, DataType.BFLOAT16: 2e-2}  # of the relative error of a whole output
 KIND = "deep-scores"
 WORKERS = 20
-_FEW = 6  # cases a child runs
+_FEW = 24  # cases a child runs
 Floats = NDArray[np.float64]
 
 
@@ -207,18 +207,16 @@ def run_many(cases: Iterable[Deep], workers: int = WORKERS, seconds: float = 1e9
 
 def _in_children(cases: list[Deep], until: float) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    if time.monotonic() > until:
-        return found
     threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    while len(found) < len(cases):
+    while len(found) < len(cases) and (seconds := until - time.monotonic()) > 0:
         left = json.dumps([astuple(case) for case in cases[len(found) :]])
+        options = ["--cases", left, "--seconds", str(seconds)]
         done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", "tests.support.deep_scores", "--cases", left],
+            [sys.executable, "-W", "ignore", "-m", "tests.support.deep_scores", *options],
             env={**os.environ, **threads}, capture_output=True, text=True, check=False,
         )  # fmt: skip
-        lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-        found += lines
-        if len(found) < len(cases) and (not lines or lines[-1]["outcome"] != "failed"):
+        found += [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        if done.returncode:
             name = cases[len(found)].name
             found.append({"name": name, "faults": [], "outcome": "crashed", "words": done.stderr[-300:]})
     return found
@@ -251,7 +249,10 @@ def main() -> None:
     warnings.simplefilter("ignore", FaultWarning)
     target = open_target()
     if arguments.cases:
+        until = time.monotonic() + arguments.seconds
         for one in json.loads(arguments.cases):
+            if time.monotonic() > until:
+                return
             said = run_deep(Deep(*one), target)
             print(json.dumps(said), flush=True)
             if said["outcome"] == "failed":  # the context may be lost: another child runs what is left

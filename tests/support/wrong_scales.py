@@ -93,8 +93,8 @@ def _pool(kind: DataType) -> Graph:
 
 def _reduction(kind: DataType) -> Graph:
     g = GraphBuilder("reduction", io_type=kind)
-    x = g.tensor("x", (64, 128, 32))
-    g.reduction(ReduceTensorOp.ADD, x, (64, 128, 1), data_type=T.FLOAT, **OUT)
+    x = g.tensor("x", (8192, 32))
+    g.reduction(ReduceTensorOp.ADD, x, (8192, 1), data_type=T.FLOAT, **OUT)
     return g.graph()
 
 
@@ -113,7 +113,7 @@ def _experts(kind: DataType) -> Graph:
 
 
 def _attention(kind: DataType) -> Graph:
-    return attention.sdpa_forward(batch=2, heads=2, seq_q=128, head_dim=128, data_type=kind)
+    return attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=128, data_type=kind)
 
 
 CASES: dict[str, WrongScale] = {

@@ -24,7 +24,7 @@ WAYS = ("packed", "padded")  # to train; packed sequences are served as well
 class Effort:
     """How much is measured.
 
-    The first epoch has a length of its own in each step: what builds a plan for each is stopped after five seconds, by
+    The first epoch has a length of its own in each step: what builds a plan for each is stopped after four seconds, by
     when its steps take what they take ever after. Thirty-two steps of the others, whose medians change little beyond.
     """
 
@@ -37,7 +37,7 @@ class Effort:
     requests: int = 64
     most_prompt: int = 1024
     decoded: int = 64
-    limit_s: float = 5.0  # of the first epoch: what is slow is not waited for
+    limit_s: float = 4.0  # of the first epoch: what is slow is not waited for
     later: int = 32  # steps of the later epochs
     later_limit_s: float = 1.5
     is_contiguous: bool = False  # q, k and v are copied out of the one tensor they are made in
@@ -84,6 +84,12 @@ class Trained:
         """Begin again with the same numbers."""
         self.model.load_state_dict(self._begin)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-4, fused=self.device == "cuda")
+
+    def warm_up(self) -> None:
+        """Make steps without attention, whose first use is what is measured."""
+        for batch in self.warm:
+            self.step(batch, _no_attention)
+        self.reset()
 
     def attend(self, batch: Batch) -> Callable[..., Any]:
         """Return the attention of a batch as the model calls it."""
@@ -169,9 +175,6 @@ def _no_attention(_layer: int, _q: Any, _k: Any, v: Any) -> Any:
 def train(made: Trained) -> dict[str, Any]:
     """Return what training costs: lengths seen for the first time, again others, and the first ones again."""
     effort = made.effort
-    for batch in made.warm:  # all but attention is warm before the clock starts
-        made.step(batch, _no_attention)
-    made.reset()
     found = {"first epoch": made.epoch(made.first, effort.limit_s)}
     found["new lengths"] = made.epoch(made.other, effort.later_limit_s)
     met = made.first[: min(effort.later, found["first epoch"]["steps"])]
@@ -296,6 +299,7 @@ def measure(name: str, way: str, effort: Effort, device: str, ready: Callable[[]
         torch.cuda.synchronize()
     try:
         made = Trained(effort, make_attention(name), way, device)
+        made.warm_up()
     except NotOffered as error:
         ready()
         return {way: {"not measured": str(error)}}

@@ -27,16 +27,16 @@ _COLUMNS = "| fault | graphs | effect | where | what helps | who says so |\n|---
 _D = DescriptorType
 _HEADINGS = {  # by the operation that comes first here of those in a graph
     _D.OPERATION_CONVOLUTION_FORWARD: "Convolution",
+    _D.OPERATION_CONVOLUTION_BACKWARD_DATA: "Convolution",
     _D.OPERATION_CONVOLUTION_BACKWARD_FILTER: "Convolution",
     _D.OPERATION_MOE_GROUPED_MATMUL: "Matmul of experts",
     _D.OPERATION_NORM_FORWARD: "Norms",
     _D.OPERATION_RESAMPLE_FWD: "Resampling",
+    _D.OPERATION_RESAMPLE_BWD: "Resampling",
     _D.OPERATION_SIGNAL: "Signals",
     _D.OPERATION_MATMUL: "Matmul",
-    _D.OPERATION_RESAMPLE_FWD: "Pooling",
-    _D.OPERATION_RESAMPLE_BWD: "Pooling",
-    _D.OPERATION_CONVOLUTION_BACKWARD_FILTER: "Convolution",
     _D.OPERATION_POINTWISE: "Pointwise operations",
+    _D.OPERATION_REDUCTION: "Reductions",
 }
 
 

@@ -94,7 +94,7 @@ def _scaled(value: float) -> Graph:
 
 def _drawn(distribution: RngDistribution, **facts: Any) -> Graph:
     """Return a forward pass whose dropout mask is drawn from a distribution, and written."""
-    graph = composite_forward(Attention(**BASE | {"dropout": 0.25, "rng_dump": True}), None)
+    graph = composite_forward(Attention(**BASE | {"dropout": 0.25, "rng_dump": True, "stats": True}), None)
     ops = []
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind is _D.OPERATION_RNG:
@@ -116,7 +116,7 @@ RANDOM_ATTENTION: tuple[Fault, ...] = (
         effect="without one their memory is not written, and dQ and dK hang on what it held; another is taken for 1",
         fix="multiply the row sums by 1",
         source=_SOURCE,
-        evidence=f"{_BOTH}: 8 of 8 graphs without a factor; what it was not written over was NaN",
+        evidence=f"{_BOTH}: 18 of 18 graphs without a factor, whose rows stayed NaN",
         sm=(90,),
         graph=_row_sums_without_one,
         reproductions={"": lambda: _factored(None), "half": lambda: _factored(0.5)},
@@ -146,7 +146,7 @@ RANDOM_ATTENTION: tuple[Fault, ...] = (
         effect="all of them are 0, and so is O",
         fix="use BERNOULLI, or give the mask",
         source=_SOURCE,
-        evidence=f"{_BOTH}: 8 of 8 distributions",
+        evidence=f"{_BOTH}, with two distributions of each",
         sm=(90,),
         graph=_drawn_otherwise,
         reproductions={

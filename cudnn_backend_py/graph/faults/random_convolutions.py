@@ -67,6 +67,18 @@ def _part_of_rows(graph: Graph) -> bool:
     return False
 
 
+def _strided_rows(graph: Graph) -> bool:
+    """The data gradient of a convolution with a stride, and behind it an operand of rows that has no channels."""
+    return any(
+        operand.rank == item.image.rank and operand.dims[1] == 1 < math.prod(operand.dims)
+        for item in look.convolutions(graph)
+        if item.op.kind is _D.OPERATION_CONVOLUTION_BACKWARD_DATA and max(_sides(item)["filter_strides"]) > 1
+        for op in graph.ops
+        if isinstance(op, Pointwise)
+        for operand in op.inputs().values()
+    )
+
+
 def _padded_unevenly(graph: Graph) -> bool:
     """A gradient of a convolution with other padding before than after."""
     return any(
@@ -76,11 +88,11 @@ def _padded_unevenly(graph: Graph) -> bool:
 
 
 def _few_packed_channels(graph: Graph) -> bool:
-    """A convolution of packed images with few channels, whose sizes are no multiple of 16 bytes."""
+    """A convolution of packed images with up to 32 channels, whose sizes are no multiple of 16 bytes."""
 
     def unaligned(tensor: Tensor) -> bool:
         sizes = math.prod(tensor.dims[2:]) * ELEMENT_BITS[tensor.data_type]
-        return _packed(tensor) and tensor.dims[1] < 32 and sizes % 128 != 0
+        return _packed(tensor) and tensor.dims[1] <= 32 and sizes % 128 != 0
 
     return any(unaligned(item.image) or unaligned(_response(item)) for item in look.convolutions(graph))
 
@@ -104,12 +116,9 @@ def _between(graph: Graph) -> bool:
 
 
 def _filter_of_three(graph: Graph) -> bool:
-    """The gradient of a filter of three taps along each dim, one apart, of row-major images."""
+    """The gradient of a filter of three taps along each dim, one apart."""
     return any(
-        item.op.kind is _FILTER
-        and _packed(item.image)
-        and set(item.weights.dims[2:]) == {3}
-        and set(_sides(item)["filter_strides"]) == {1}
+        item.op.kind is _FILTER and set(item.weights.dims[2:]) == {3} and set(_sides(item)["filter_strides"]) == {1}
         for item in look.convolutions(graph)
     )
 
@@ -139,6 +148,18 @@ def _normed_twice(graph: Graph) -> bool:
         if norm.fields["mode"] in _ROWS
         for op in _behind(graph, norm.fields["y"])
     )
+
+
+def _norm_with_operand(graph: Graph) -> bool:
+    """A norm of rows, and behind it an elementwise operation with an operand of its own."""
+    for norm in look.of_kind(graph, _D.OPERATION_NORM_FORWARD):
+        behind = list(_behind(graph, norm.fields["y"]))
+        made = {tensor.uid for op in graph.ops for tensor in op.outputs().values()}
+        if norm.fields["mode"] in _ROWS and any(
+            tensor.uid not in made for op in behind for tensor in op.inputs().values()
+        ):
+            return True
+    return False
 
 
 def _pools(graph: Graph, mode: ResampleMode | None = None) -> Iterator[Operation]:
@@ -260,6 +281,11 @@ def _gradient(**more: Any) -> Graph:
     return _convolved("filter", (1, 64, 6, 14), (8, 64, 3, 3), kind=_T.FLOAT, padding=1, **more)
 
 
+def _spread(operand: tuple[int, ...]) -> Graph:
+    """Return the data gradient of a convolution with a stride of 2, and an operand added to it."""
+    return _convolved("data", (1, 32, 14, 14), (32, 32, 3, 3), stride=2, padding=1, operand=operand)
+
+
 def _weighted(operand: tuple[int, ...]) -> Graph:
     """Return the gradient of a filter of eight channels and 16 results, and an operand added to it."""
     return _convolved("filter", (2, 8, 7, 5), (16, 8, 3, 3), padding=1, operand=operand)
@@ -279,6 +305,18 @@ def _routed(
     y = g.moe_grouped_matmul(token, weight, first, mode=mode, **more, virtual=operand is not None, name="y")
     if operand is not None:
         g.pointwise(_P.ADD, y, g.tensor("operand", operand), virtual=False, name="sum")
+    return g.graph()
+
+
+def _shifted(operand: tuple[int, ...] | None) -> Graph:
+    """Return a layer norm, and the sum with an operand or a ReLU behind it."""
+    g = GraphBuilder("shifted", io_type=_T.FLOAT)
+    dims, per = (16, 64, 1, 1), (1, 64, 1, 1)
+    y = g.norm_forward(NormMode.LAYER_NORM, g.tensor("x", dims), g.tensor("scale", per), g.tensor("bias", per)).y
+    if operand is None:
+        g.pointwise(_P.RELU_FWD, y, virtual=False, name="out")
+    else:
+        g.pointwise(_P.ADD, y, g.tensor("operand", operand), virtual=False, name="out")
     return g.graph()
 
 
@@ -379,6 +417,24 @@ RANDOM_CONVOLUTIONS: tuple[Fault, ...] = (
         cure=lambda: _weighted((1, 8, 3, 3)),
     ),
     Fault(
+        "strided-gradient-operand-of-rows",
+        what=(
+            "the data gradient of a convolution with a stride, and an elementwise operation behind it with an operand "
+            "that has batch and spatial dims, and no channels"
+        ),
+        effect="engine 1 reads other elements of it",
+        fix="repeat the operand for each channel, or take another engine",
+        source=_RUN,
+        evidence=f"measured with 9.28.0 on sm_90: 2 of 2 random graphs; {_LATER}",
+        sm=(90,),
+        engines=(1,),
+        depends_on="the engine",
+        graph=_strided_rows,
+        reproductions={"": lambda: _spread((1, 1, 14, 14))},
+        unlike=lambda: _spread((1, 32, 14, 14)),
+        cure=lambda: _spread((1, 32, 14, 14)),
+    ),
+    Fault(
         "gradient-padded-unevenly",
         what="a gradient of a convolution with other padding before than after",
         effect="engines 1, 18 and 20 of a filter's gradient and 50 of the data's are wrong, often in every element",
@@ -396,15 +452,15 @@ RANDOM_CONVOLUTIONS: tuple[Fault, ...] = (
     Fault(
         "packed-images-unaligned",
         what=(
-            "a convolution or a gradient of one, of row-major images (NCHW) with fewer than 32 channels, the spatial "
+            "a convolution or a gradient of one, of row-major images (NCHW) with up to 32 channels, the spatial "
             "sizes of which are no multiple of 16 bytes"
         ),
-        effect="engine 4 of 9.28 and engine 70 of 9.19 are wrong in every element",
+        effect="engine 4 of 9.28 and engines 70 and 78 of 9.19 are wrong in every element",
         fix="lay the images out as channels last, or take another engine",
         source=_RUN,
-        evidence="measured on sm_90: a filter's gradient with 9.19.0 and 9.28.0, the others with 9.28.0",
+        evidence="measured on sm_90: both gradients with 9.19.0 and 9.28.0, the forward pass with 9.28.0; 32 of 45",
         sm=(90,),
-        engines=(4, 70),
+        engines=(4, 70, 78),
         depends_on="the engine",
         graph=_few_packed_channels,
         reproductions={"": lambda: _convolved("filter", (3, 8, 10, 5), (16, 8, 1, 1), strides="packed")},
@@ -463,7 +519,7 @@ RANDOM_CONVOLUTIONS: tuple[Fault, ...] = (
     ),
     Fault(
         "filter-gradient-transformed",
-        what="the gradient of a filter of three taps along each dim, of row-major images (NCHW)",
+        what="the gradient of a filter of three taps along each dim",
         effect="engine 17 transforms its operands, off by 2^-17 of the result, and has no numerical note that says so",
         fix="take another engine where whole numbers have to stay whole",
         source=_RUN,
@@ -529,6 +585,28 @@ RANDOM_CONVOLUTIONS: tuple[Fault, ...] = (
         reproductions={"": lambda: _doubled(twice=True)},
         unlike=lambda: _doubled(twice=False),
         cure=lambda: _doubled(twice=False),
+    ),
+    Fault(
+        "norm-operands-in-turn",
+        what="a norm of rows, and behind it an elementwise operation with an operand of its own",
+        effect=(
+            "the second plan of a process takes the kernel of the first where only the dims of the operand differ: "
+            "other elements are read, or an illegal address"
+        ),
+        fix="let such operands have the same dims in all of a process, or leave the operation to a graph of its own",
+        source=_RUN,
+        evidence=(
+            "measured with 9.28.0 on sm_90, layer, RMS and ada-layer norms: 43 of 84 plans; 9.22.0 to 9.28.0 do not "
+            "compile the second, 9.16.0 to 9.21.0 do, and 9.19.0 is right"
+        ),
+        versions=Window(since=(9, 22, 0)),
+        sm=(90,),
+        engines=(4, 5),
+        depends_on="what was built before",
+        graph=_norm_with_operand,
+        reproductions={"": lambda: _shifted((1, 64, 1, 1)), "before": lambda: _shifted((16, 64, 1, 1))},
+        unlike=lambda: _shifted(None),
+        cure=lambda: _shifted(None),
     ),
     Fault(
         "pooling-over-one-dim",

@@ -303,12 +303,15 @@ class _Meaning:
 def _meets_zeros(op: Op, port: str) -> bool:
     """Return whether a tensor is multiplied by zeros that are nowhere in memory: NaN and infinity stay, or do not.
 
-    The filter, and in its gradient dY, meet the padding of the image; neighbours meet the weights of interpolation.
+    The filter, and in its gradient dY, meet the padding of the image, neighbours the weights of interpolation, and what
+    was normalized gradients that a ReLU clipped.
     """
     if op.kind in (_D.OPERATION_CONVOLUTION_FORWARD, _D.OPERATION_CONVOLUTION_BACKWARD_DATA):
         return port == "w"
     if op.kind is _D.OPERATION_CONVOLUTION_BACKWARD_FILTER:
         return port == "dy"
+    if op.kind is _D.OPERATION_BN_BWD_WEIGHTS:
+        return port == "x"
     return op.kind is _D.OPERATION_RESAMPLE_FWD and op.parameters()["resample"].fields["mode"] is ResampleMode.BILINEAR
 
 

@@ -275,7 +275,15 @@ def as_compared(graph: Graph, engines: Sequence[int] = (), kinds: Sequence[str] 
     return "; ".join(words) or (RIGHT if any(asked.plan for asked in plans) else NO_ENGINE)
 
 
-COMPARED = [row for row in (*RANDOM_GRAPHS, *RANDOM_CONVOLUTIONS) if row.step == "run"]
+def norms_in_turn() -> str:
+    """A norm with an operand, after one whose operand has other dims."""
+    as_compared(row_graph("norm-operands-in-turn", "before"))
+    return as_compared(row_graph("norm-operands-in-turn", ""))
+
+
+COMPARED = [
+    row for row in (*RANDOM_GRAPHS, *RANDOM_CONVOLUTIONS) if row.step == "run" and row.code != "norm-operands-in-turn"
+]
 
 
 def mask_drawn(which: str) -> str:
@@ -283,8 +291,8 @@ def mask_drawn(which: str) -> str:
     graph = row_graph("dropout-distribution", which)
     asked = ask(graph, open_target())
     assert asked.plan is not None
-    results, _ = run(asked.plan, make_inputs(graph))
-    return RIGHT if results["rng_dump"].any() else "every number is 0"
+    drawn = run(asked.plan, make_inputs(graph))[0]["rng_dump"]
+    return "it is not written" if np.isnan(drawn).any() else RIGHT if drawn.any() else "every number is 0"
 
 
 RUNS: dict[str, Callable[[], str]] = {
@@ -320,6 +328,8 @@ RUNS: dict[str, Callable[[], str]] = {
     "dropout-distribution:cure": lambda: mask_drawn("cure"),
     "fp8-ragged-no-query": lambda: as_compared(row_graph("fp8-ragged-no-query", ""), kinds=["hostile"]),
     "fp8-ragged-no-query:cure": lambda: as_compared(row_graph("fp8-ragged-no-query", "cure"), kinds=["hostile"]),
+    "norm-operands-in-turn": norms_in_turn,
+    "norm-operands-in-turn:cure": lambda: as_compared(row_graph("norm-operands-in-turn", "cure")),
     # what others report, or refuse without saying why: not known to show here
     "depthwise-sequence-of-shapes": several_depthwise,
     "matmul-with-gaps": lambda: as_interpreted(row_graph("matmul-with-gaps", ""), 11),

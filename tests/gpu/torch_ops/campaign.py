@@ -429,8 +429,8 @@ def _record(part: str, name: str, chosen: argparse.Namespace) -> dict[str, Any]:
     found = record.to_dict()
     if name:
         found = {f"{part}, {name}": found.pop(part, {}), **found}
-    for name, one in found.items():
-        print(name, f"{one['right']} of {one['problems']} right", one["worst"], one["host_ms"], one["by_name"])
+    for title, one in found.items():
+        print(title, f"{one['right']} of {one['problems']} right", one["worst"], one["host_ms"], one["by_name"])
         for wrong in one["wrong"][:6]:
             print("  ", json.dumps(wrong)[:600])
     return {

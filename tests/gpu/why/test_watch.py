@@ -21,7 +21,7 @@ def _quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
-    torch._dynamo.reset()
+        torch._dynamo.reset()
 
 
 def attend(q: Any, k: Any, v: Any) -> Any:

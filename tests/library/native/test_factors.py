@@ -17,15 +17,16 @@ ALPHA = AttributeName.OPERATION_CONVOLUTION_FORWARD_ALPHA
     [
         (DataType.DOUBLE, AttributeType.DOUBLE, AttributeType.FLOAT),
         (DataType.HALF, AttributeType.FLOAT, AttributeType.DOUBLE),
+        (DataType.INT32, AttributeType.FLOAT, AttributeType.DOUBLE),
     ],
 )
 def test_factors_have_the_type_a_convolution_computes_in(
     kind: DataType, element: AttributeType, other: AttributeType
 ) -> None:
-    g = GraphBuilder(
-        "factors", io_type=kind, compute_type=DataType.DOUBLE if kind is DataType.DOUBLE else DataType.FLOAT
-    )
-    g.convolution(g.tensor("x", (1, 8, 4, 4)), g.tensor("w", (8, 8, 1, 1)), virtual=False)
+    read, computed = (DataType.INT8, kind) if kind is DataType.INT32 else (kind, DataType.FLOAT)
+    g = GraphBuilder("factors", io_type=read, compute_type=kind if kind is DataType.DOUBLE else computed)
+    x, w = (g.tensor(name, dims) for name, dims in (("x", (1, 32, 4, 4)), ("w", (32, 32, 1, 1))))
+    g.convolution(x, w, data_type=kind, virtual=False)
     target = open_target("h200")
     operation = build(lower(g.graph())[0], on=target.library)
     assert operation.get(ALPHA, type=element) == 1.0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,6 +76,7 @@ class Derived(Buffer):
     pass
 
 
+DONE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(lambda *_: 0)
 FETCH = ctypes.PYFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p), ctypes.c_int)
 READ = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(DLTensor))
 CURRENT = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
@@ -250,6 +252,59 @@ def test_call_lives_as_long_as_what_it_is_called_by(plan: Plan, launcher: Launch
     assert go(buffers()) // 1000 * 1000 == NULL_HANDLE
 
 
+class Quick:
+    """An object that is called by compiled code."""
+
+    def __init__(self, fast: Any) -> None:
+        self._fast = fast
+        self.slowly: list[Any] = []
+
+    def __call__(self, *given: Any, **named: Any) -> str:
+        """Note what was given."""
+        self.slowly.append((given, named))
+        return "slowly"
+
+
+module.quicken(Quick)
+
+
+def test_object_is_called_by_its_struct_call(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+    call = make(plan, launcher, framework)
+    quick, given = Quick(call.subject), buffers()
+    call._call.run.execute = ctypes.cast(DONE, ctypes.c_void_p).value
+    assert quick(*given) is None
+    assert (quick.slowly, call._call.filled) == ([], 1)
+    assert "Note what was given." in (Quick.__call__.__doc__ or "")
+
+
+def test_launch_that_is_refused_is_raised_once(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+    quick = Quick(make(plan, launcher, framework).subject)
+    with pytest.raises(CudnnStatusError) as caught:
+        quick(*buffers())
+    assert caught.value.function == "cudnnBackendExecute"
+    assert quick.slowly == []
+
+
+def test_object_does_the_rest_itself(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+    call = make(plan, launcher, framework)
+    call._call.run.execute = ctypes.cast(DONE, ctypes.c_void_p).value
+    quick, given = Quick(call.subject), buffers()
+    unfit = (*given[:3], Buffer(kind=HOST))
+    last: dict[str, Any] = {"last": given[3]}
+    assert [quick(*given[:3], **last), quick(*given[:3]), quick(), quick(*unfit)] == ["slowly"] * 4
+    assert quick.slowly == [(given[:3], last), (given[:3], {}), ((), {}), (unfit, {})]
+    other = threading.Thread(target=quick, args=given)
+    other.start()
+    other.join()
+    assert quick.slowly[4:] == [(given, {})], "a call is its thread's"
+    quick._fast = None
+    assert quick(*given, more=1) == quick(*given) == "slowly"
+    del quick._fast
+    assert quick(*given) == "slowly"
+    with pytest.raises(ZeroDivisionError):
+        Quick(None)(*(1 / 0 for _ in range(2)))
+
+
 def test_more_buffers_than_it_has_room_for_are_left_to_python(
     plan: Plan, launcher: Launcher, framework: Framework
 ) -> None:
@@ -418,7 +473,7 @@ def test_handle_is_given_the_stream_first(plan: Plan, launcher: Launcher, framew
 
 def test_a_stream_the_handle_refuses_is_told_as_that(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     call = make(plan, launcher, framework)
-    call._keeps[0].handle.stream = 8192
+    call._keeps[1][0].handle.stream = 8192
     assert call.go(buffers()) // 1000 * 1000 == NULL_HANDLE
     assert call.failed == "cudnnSetStream"
 

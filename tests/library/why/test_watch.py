@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 import warnings
 from collections.abc import Iterator
@@ -21,8 +22,8 @@ def _torch_as_it_was() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own
         yield
+        torch._dynamo.reset()
     assert F.scaled_dot_product_attention is ORIGINAL[0]
-    torch._dynamo.reset()
 
 
 def qkv(*dims: int, **how: Any) -> tuple[Any, Any, Any]:
@@ -220,6 +221,12 @@ def _scripted(q: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.scaled_dot_product_attention(q, q, q)
 
 
+def test_what_is_pickled_in_the_block_is_torchs() -> None:
+    with why_not_cudnn(ask=False):
+        kept = pickle.dumps({"attend": F.scaled_dot_product_attention, "layer": torch.nn.MultiheadAttention(8, 2)})
+    assert pickle.loads(kept)["attend"] is ORIGINAL[0]
+
+
 def test_what_the_block_raises_is_raised_and_the_report_is_there() -> None:
     def run(report: WhyReport) -> None:
         attend(*qkv())
@@ -236,3 +243,19 @@ def test_what_the_block_raises_is_raised_and_the_report_is_there() -> None:
 def test_blocks_may_follow_each_other() -> None:
     reports = [watched(attend, *qkv()) for _ in range(2)]
     assert [[one.count for one in report.findings] for report in reports] == [[1], [1]]
+
+
+def test_a_compiled_function_is_compiled_once_for_all_watches() -> None:
+    from torch._dynamo.utils import counters
+
+    counters.clear()
+    run = torch.compile(attend, backend="eager")
+    plain = run(*qkv())
+    counts = []
+    for _ in range(12):  # more than dynamo compiles anew
+        with why_not_cudnn(ask=False) as report:
+            assert torch.equal(run(*qkv()), plain)
+        counts.append(sum(one.count for one in report.findings))
+        run(*qkv())
+    assert counters["stats"]["unique_graphs"] <= 2
+    assert counts == [1] * 12

@@ -1,0 +1,62 @@
+"""logs/run-*.json: what `cudnn-backend run` said on a GPU of the five seed examples and of graphs of others."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from cudnn_backend_py.tuning.trial import Trial
+from cudnn_backend_py.tuning.trial.data import KINDS
+
+ROOT = Path(__file__).parents[3]
+RECORDS = sorted((ROOT / "logs").glob("run-*.json"))
+EXAMPLES = [
+    f"examples/{name}.py" for name in ("flash_forward", "flash_backward", "mha_fprop", "mha_bprop", "forum_two_matmul")
+]
+DATA = "tests/pure/importers/data"
+OTHERS = [f"{DATA}/logs/forum-9.1.1.log.gz", f"{DATA}/torch-frontend-1.18-sdpa.json"]  # of cuDNN, of cudnn-frontend
+
+
+def trials(path: Path) -> list[Trial]:
+    return [Trial.from_dict(item) for item in json.loads(path.read_text(encoding="utf-8"))["trials"]]
+
+
+def source(trial: Trial) -> str:
+    """Return the file that a trial was read from."""
+    return shlex.split(trial.reproduce)[2]
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
+def test_examples_and_graphs_of_others_ran_and_were_right(path: Path) -> None:
+    found = trials(path)
+    assert {source(trial) for trial in found} == {*EXAMPLES, *OTHERS}
+    for trial in found:
+        assert trial.state == "right", (source(trial), trial.words)
+        assert trial.target == "NVIDIA H200"
+        assert trial.configs
+        for config in trial.configs:
+            assert config.state == "right", config.words
+            assert config.comparisons
+            assert all(item.right and item.compared for item in config.comparisons)
+            assert config.cold is not None
+            assert config.warm is not None
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
+def test_kinds_of_data_and_lines_that_run_them_again(path: Path) -> None:
+    found = trials(path)
+    ran = {(source(trial), trial.data) for trial in found}
+    assert ran >= {(OTHERS[0], kind) for kind in KINDS}
+    assert len(ran) == len(found)
+    for trial in found:
+        assert (ROOT / source(trial)).is_file()
+        for config in trial.configs:
+            words = shlex.split(config.reproduce)
+            assert {f"--data={trial.data}", f"--seed={trial.seed}", f"--configs={config.tag}"} <= set(words)
+
+
+def test_there_is_a_record() -> None:
+    assert RECORDS

@@ -1,0 +1,62 @@
+"""The table of gates against what torch 2.11 answered on an H200: 440 calls, recorded (``tests.support.sdpa_grid``)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py.why.calls import BACKENDS, Answer
+from cudnn_backend_py.why.gates import FUNCTIONS, GATES, default_order, find_blocker
+from tests.support import sdpa_grid
+from tests.support.sdpa_words import call_of, machine_of
+
+RECORDS = json.loads((Path(__file__).parent / "data" / "sdpa-torch-2.11-h200.json").read_text(encoding="utf-8"))
+NAMES = [next(iter(record["environment"]), "plain") for record in RECORDS]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=NAMES)
+def test_first_gate_is_the_one_torch_named(record: dict[str, Any]) -> None:
+    machine = machine_of(record)
+    for changes, able, function, choice in record["cases"]:
+        blocker = find_blocker(call_of({**sdpa_grid.BASE, **changes}), machine)
+        gate = blocker.gate if blocker else None
+        assert able == (gate in (None, "order")), (changes, gate)
+        if function is not None:
+            assert FUNCTIONS[function] == gate, changes
+        if able and choice is not None:
+            assert (choice == 3) == (gate is None), (changes, choice, gate)
+        assert blocker is None or blocker.sure or gate == "order", changes
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=NAMES)
+def test_torchs_answer_decides_where_it_is_there(record: dict[str, Any]) -> None:
+    machine = machine_of(record)
+    for changes, able, function, choice in record["cases"]:
+        words = () if function is None else (f"something (function {function})",)
+        answer = Answer(BACKENDS.get(choice), able, words)
+        blocker = find_blocker(call_of({**sdpa_grid.BASE, **changes}), machine, answer)
+        assert (blocker is None) == (choice == 3), changes
+        if blocker is not None and function is not None:
+            assert (blocker.gate, blocker.words) == (FUNCTIONS[function], words)
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=NAMES)
+def test_default_order_is_torchs(record: dict[str, Any]) -> None:
+    order = [BACKENDS[number] for number in record["order"]]
+    assert order[:4] == list(default_order(machine_of(record)))
+
+
+def test_record_reaches_the_gates() -> None:
+    """What no case can reach on a Hopper with 9.19 is in the public reports instead."""
+    seen = {FUNCTIONS[function] for record in RECORDS for _, _, function, _ in record["cases"] if function is not None}
+    assert set(GATES) - seen == {
+        "dropout-of-version",
+        "architecture",
+        "dropout-steps",
+        "backward-dims",
+        "nested-query",
+    }
+    assert sum(len(record["cases"]) for record in RECORDS) == 440
