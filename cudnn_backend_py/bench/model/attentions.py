@@ -270,13 +270,12 @@ class CudnnFrontend(Attention):
         b, h, d = q.shape
         if self._ones is None:
             self._ones = torch.ones_like(cache.lengths)
-        o, cudnn = torch.empty_like(q), self._frontend.cudnn
+        o = torch.empty_like(q)
         numbers = {
             "seq_len_q": self._ones,
             "seq_len_kv": cache.lengths,
             **{f"page_table_{name}": cache.table for name in "kv"},
         }
-        cudnn.set_stream(handle=self._frontend.handle, stream=torch.cuda.current_stream().cuda_stream)
         buffers = {"q": q.contiguous(), "k": cache.k[layer], "v": cache.v[layer], "o": o, **numbers}
         self._run((b, h, d, cache.most, cache.page, len(cache.k[layer]) // cache.page), _paged, buffers)
         return o
@@ -286,6 +285,8 @@ class CudnnFrontend(Attention):
             graph, tensors = make(self._frontend.cudnn, self._frontend.handle, key)
             self._made[key] = graph, self._frontend.call(graph, tensors)
         graph, arguments = self._made[key]
+        stream = torch.cuda.current_stream().cuda_stream
+        self._frontend.cudnn.set_stream(handle=self._frontend.handle, stream=stream)
         graph.execute(*arguments(buffers))
 
 

@@ -112,9 +112,15 @@ def _rounded_apart(record: Figures, way: str, what: str) -> float | None:
     return max((abs(one / two - 1) for one, two in pairs), default=None)
 
 
+def _steps(record: Figures, maker: str) -> list[Any]:
+    """Return how long a maker trained what it serves: other weights have other losses."""
+    return [_held(record, maker, "packed", epoch, "steps") for epoch in EPOCHS]
+
+
 def _served_apart(record: Figures, way: str) -> float | None:
     base = _held(record, FLASH, way, "loss")
-    others = [_held(record, maker, way, "loss") for maker in record["makers"] if maker != FLASH]
+    alike = [maker for maker in record["makers"] if maker != FLASH and _steps(record, maker) == _steps(record, FLASH)]
+    others = [_held(record, maker, way, "loss") for maker in alike]
     found = [abs(other / base - 1) for other in others if other is not None] if base else []
     return max(found, default=None)
 
