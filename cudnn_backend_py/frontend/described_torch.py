@@ -131,7 +131,7 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
             return args[0]
         leaves = list(_leaves((args, kwargs)))
         touches_meta = any(
-            _is_meta(leaf) or _is_cuda(leaf) or leaf == META for leaf in leaves if not isinstance(leaf, float)
+            _is_meta(leaf) or _is_cuda(leaf) or (isinstance(leaf, torch.device) and leaf == META) for leaf in leaves
         )
         if not touches_meta:
             return func(*args, **kwargs)
@@ -412,6 +412,11 @@ def _nothing() -> Callable[..., None]:
     return lambda *args, **kwargs: None
 
 
+def _compile(model: Any = None, **options: Any) -> Any:
+    """Stand for ``torch.compile``: dynamo cannot trace tensors of a GPU that is not there: all runs as written."""
+    return (lambda model: model) if model is None else model
+
+
 def install(properties: Mapping[str, Any], cudnn_version: Callable[[], int]) -> None:
     """Let torch pretend that the described GPU is here, for the rest of this process.
 
@@ -465,6 +470,7 @@ def install(properties: Mapping[str, Any], cudnn_version: Callable[[], int]) -> 
         setattr(torch.cuda.nvtx, name, _nothing())
     torch.backends.cudnn.version = cudnn_version
     torch.profiler.profile = _Profile
+    torch.compile, torch.nn.Module.compile = _compile, _nothing()
     torch.version.cuda = torch.version.cuda or "13.0"
     torch.Generator = _Generator
     tensor = torch.Tensor

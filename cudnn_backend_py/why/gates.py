@@ -497,13 +497,14 @@ def _by_order(call: Call, machine: Machine, answer: Answer) -> Blocker | None:
     order = call.switches.order or default_order(machine)
     if "cudnn" not in order:
         return _ordered(order, "no place for cuDNN in it", machine, True)
+    known = machine.cudnn is not None or call.switches.order is not None  # the default depends on the version
     before = [name for name in order[: order.index("cudnn")] if _enabled(call.switches, name)]
     if answer.choice is not None:
         return _ordered(order, f"{answer.choice} comes first, and runs", machine, True)
     able = [name for name in before if name == "math" or getattr(answer, name, None) is not False]
     if not able:
         return None
-    return _ordered(order, f"{' or '.join(able)} comes first", machine, "math" in able)
+    return _ordered(order, f"{' or '.join(able)} comes first", machine, "math" in able and known)
 
 
 def _enabled(switches: Switches, name: str) -> bool:

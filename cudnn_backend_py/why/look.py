@@ -90,7 +90,7 @@ def fill(report: WhyReport, watch: Watch, *, ask: bool, measure: bool, budget_s:
                 machine, report.target, _own_cudnn(judge, report.target) if machine.cudnn is None else None
             )
             unseen.append(
-                "torch's own answers: its gates and order are those of the table, for a GPU that is described"
+                "torch's own answers: gates and order are the table's (--target runs compiled functions as written)"
             )
         elif not machine.live:
             unseen.append("torch's answers for a GPU: there is none here; --target judges for a described one")

@@ -3,7 +3,7 @@
 The tests are cudnn-frontend's; they are fetched at a stated commit and never committed here::
 
     git clone https://github.com/NVIDIA/cudnn-frontend /tmp/cudnn-frontend
-    git -C /tmp/cudnn-frontend checkout 3929da2ef4c1dba1bb8acb68727b9134f26f40c0
+    git -C /tmp/cudnn-frontend checkout c4a97621eca52fa0c3a1862a411a16be580b25c6  # 1.24.0
 
 Keep the folders ``test/python`` as they are: one test starts pytest from two folders above. Python needs torch,
 pytest, pytest-xdist, looseversion, numpy, click and rich; TransformerEngine only for the MXFP8 tests.

@@ -108,6 +108,32 @@ if __name__ == "__main__":
     assert done.stderr.count("why not cuDNN?") == 1
 
 
+def test_a_training_program_is_judged_for_a_described_gpu(tmp_path: Path) -> None:
+    program = """
+import torch
+from torch import nn
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(64, 192)
+    def forward(self, x):
+        q, k, v = (one.unflatten(2, (4, 16)).transpose(1, 2) for one in self.qkv(x).chunk(3, -1))
+        return x + nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+model = Layer().cuda().bfloat16()
+called = torch.compile(model)
+optimizer = torch.optim.AdamW(model.parameters())
+for step in range(3):
+    called(torch.randn(2, 256, 64, device="cuda", dtype=torch.bfloat16)).float().square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+    done, report = run_why(tmp_path, program, options=("--target", "h100", "--no-ask"))
+    assert done.returncode == 0, done.stderr
+    (one,) = report["findings"]
+    assert (one["count"], one["call"]["q"]["device"], one["place"]["function"]) == (3, "cuda", "forward")
+    assert (report["target"], report["machine"]["sm"], report["machine"]["live"]) == ("h100", 90, False)
+
+
 def test_a_module_and_both_other_forms(tmp_path: Path) -> None:
     package = tmp_path / "sample"
     package.mkdir()
