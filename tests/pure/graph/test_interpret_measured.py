@@ -76,6 +76,15 @@ def test_integers_are_computed_with_as_float32() -> None:
     assert convert([2**24 + 1, 2**25 + 2, -(2**24) - 1], T.INT32, T.INT64) == [2**24, 2**25, -(2**24)]
 
 
+@pytest.mark.parametrize(("kind", "most"), [(T.FP8_E4M3, 448.0), (T.FP8_E5M2, 57344.0)])
+def test_eight_bit_floats_are_held_at_their_largest_number_after_a_product(kind: DataType, most: float) -> None:
+    g = GraphBuilder("product", io_type=T.FLOAT)
+    z = g.matmul(g.tensor("a", (1, 1, 8)), g.tensor("b", (1, 8, 4)))
+    g.pointwise(P.ADD, z, g.tensor("c", (1, 1, 4)), name="y", virtual=False, data_type=kind)
+    given = {"a": np.zeros((1, 1, 8)), "b": np.zeros((1, 8, 4)), "c": np.array([[[INF, -1e9, NAN, 2.0]]])}
+    assert str(interpret(g.graph(), given, rounding=True)["y"].tolist()) == f"[[[{most}, -{most}, nan, 2.0]]]"
+
+
 def test_eight_bit_floats_are_not_held_at_their_largest_number() -> None:
     e4m3 = convert([448.0, 464.0, 465.0, -1e9, INF], T.FLOAT, T.FP8_E4M3)
     assert str(e4m3) == "[448.0, 448.0, nan, nan, nan]"

@@ -125,6 +125,65 @@ def test_tensor_cores_may_round_float32_and_other_engines_may_not() -> None:
     assert not expect(graph, inputs, arithmetic=Arithmetic.of([]))["mm"].compare(total).right
 
 
+def test_tensor_cores_may_cut_float32_so_that_all_sums_are_too_small() -> None:
+    graph = matmul(144, T.FLOAT)
+    inputs = {name: np.abs(values) for name, values in make_inputs(graph).items()}
+    bits = {name: np.float32(values).view(np.uint32) & np.uint32(0xFFFFE000) for name, values in inputs.items()}
+    total = interpret(graph, {name: item.view(np.float32) for name, item in bits.items()})["mm"]
+    assert expect(graph, inputs, arithmetic=Arithmetic.of(["TENSOR_CORE"]))["mm"].compare(total).beyond == 0
+    assert not expect(graph, inputs, arithmetic=Arithmetic.of([]))["mm"].compare(total).right
+
+
+def of_mode(
+    mode: PointwiseMode, x: list[float], other: list[float] | None = None, kind: DataType = T.FLOAT
+) -> Expected:
+    """Return what is expected of a function of some numbers, with a gradient or a second operand."""
+    g = GraphBuilder("function", io_type=T.FLOAT)
+    tensors = [g.tensor("x", (1, 1, len(x)))] + ([] if other is None else [g.tensor("b", (1, 1, len(x)))])
+    back = {"dy": tensors[1]} if mode.name.endswith("BWD") else {}
+    operands = tensors[:1] if back else tensors
+    g.pointwise(mode, *operands, **back, name="y", virtual=False, data_type=kind)
+    values = {"x": np.array([[x]])} | ({} if other is None else {"b": np.array([[other]])})
+    return expect(g.graph(), values)["y"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "x", "other", "measured"),
+    [
+        (P.GELU_APPROX_TANH_BWD, 1e29, 0.5, np.nan),  # x^3 overflows
+        (P.SWISH_BWD, 1e10, 1.0, 0.0),
+        (P.SWISH_BWD, 1e30, np.inf, np.nan),
+        (P.TANH_BWD, 9.0, np.inf, np.nan),  # 1 - tanh(x)^2 is 0 in float32
+        (P.SIGMOID_BWD, 20.0, np.inf, np.nan),
+        (P.DIV, -8e-40, 0.0, np.nan),  # denormals are taken for 0
+        (P.COS, 3e28, None, 1.0),
+        (P.SIN, 1e10, None, 0.0),
+    ],
+)
+def test_what_cudnn_was_measured_to_say_far_out_is_right(
+    mode: PointwiseMode, x: float, other: float | None, measured: float
+) -> None:
+    expected = of_mode(mode, [x], None if other is None else [other])
+    assert expected.compare([[[measured]]]).right
+
+
+@pytest.mark.parametrize("mode", [P.SIN, P.COS, P.TAN, P.GELU_FWD, P.ELU_BWD, P.SWISH_BWD])
+def test_functions_may_be_off_by_what_was_measured_everywhere_and_by_no_more(mode: PointwiseMode) -> None:
+    x = list(np.linspace(-1, 1, 4096))
+    expected = of_mode(mode, x, [1.0] * len(x) if mode.name.endswith("BWD") else None)
+    ulps = 2.0**-23
+    assert expected.spread.min() > 2 * ulps  # no element has nearly no room, as where movements cancel
+    near = expected.center + 2 * ulps
+    assert expected.compare(near).beyond == 0
+    assert expected.compare(expected.center * 1.01).beyond > 3000
+
+
+def test_a_function_of_a_huge_angle_may_be_any_whole_number() -> None:
+    expected = of_mode(P.COS, [3.2e28], kind=T.INT8)
+    assert expected.compare([[[1.0]]]).right
+    assert expected.compare([[[0.0]]]).right
+
+
 def test_whole_numbers_leave_no_room() -> None:
     graph = matmul(64, T.HALF, T.FLOAT)
     inputs = make_inputs(graph, "integers")
