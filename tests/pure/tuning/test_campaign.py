@@ -62,8 +62,9 @@ def test_random_graphs_cover_all_kinds_and_modes() -> None:
         for seed in range(250 if family == "mode" else 60):
             counts += covers(random_graph(seed, family, version=VERSION))
     lacking = missing(counts)
-    # A signal waits for another graph, no engine has a band.
+    # A signal waits for another graph, no engine has a band; NEAREST is not interpreted.
     assert set(lacking.pop("operation")) == {"SIGNAL", "EXPAND_BAND_MATRIX", "CONTRACT_BAND_MATRIX"}
+    assert lacking.pop("resample") == ["NEAREST"]
     assert not any(lacking.values()), lacking
     assert {"layout ragged", "layout with gaps", "layout permuted", "layout channels last"} <= counts.keys()
     assert {f"rank {rank}" for rank in (2, 3, 4, 5)} <= counts.keys()
