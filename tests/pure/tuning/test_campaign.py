@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.generated.enums import DescriptorType, NormMode, PointwiseMode
 from cudnn_backend_py.graph.interpret import convolution, interpret, pointwise
 from cudnn_backend_py.graph.rewrite.tensors import all_ops
-from cudnn_backend_py.tuning.campaign import runner
 from cudnn_backend_py.tuning.campaign.coverage import covers, missing
 from cudnn_backend_py.tuning.campaign.graphs import ATTENTION, FAMILIES, random_graph
 from cudnn_backend_py.tuning.campaign.one import judge_deviceless
@@ -64,7 +62,7 @@ def test_random_graphs_cover_all_kinds_and_modes() -> None:
         for seed in range(250 if family == "mode" else 60):
             counts += covers(random_graph(seed, family, version=VERSION))
     lacking = missing(counts)
-    # A signal waits for another graph, no engine has a band or resamples by NEAREST.
+    # A signal waits for another graph, no engine has a band; NEAREST is not interpreted.
     assert set(lacking.pop("operation")) == {"SIGNAL", "EXPAND_BAND_MATRIX", "CONTRACT_BAND_MATRIX"}
     assert lacking.pop("resample") == ["NEAREST"]
     assert not any(lacking.values()), lacking
@@ -239,39 +237,3 @@ def test_records_are_counted() -> None:
     assert found["covered"] == {"rank 3": 2}  # a refused graph covers nothing
     assert "differs: sdpa, seed 2, no known fault" in campaign.render()
     assert set(ATTENTION) <= set(FAMILIES)
-
-
-# past children whose context is lost
-
-
-def test_a_graph_that_finds_a_lost_context_is_asked_again_of_another_child(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One graph loses the context without a word; the next one is innocent."""
-    begun: list[str] = []
-
-    class Child:
-        usable = True
-
-        def __init__(self) -> None:
-            self.spoiled = False
-
-        @classmethod
-        def start(cls, function: str, environment: object) -> Child:
-            begun.append(function)
-            return cls()
-
-        def end(self) -> None:
-            self.usable = False
-
-    def ask(child: Child, options: runner.Options, seed: int, family: str, limit_s: float) -> dict[str, Any]:
-        record: dict[str, Any] = {"seed": seed, "family": family, "seconds": {}, "cover": {}, "engine": "eng1"}
-        if child.spoiled:
-            return record | {"outcomes": {}, "spoiled": True}
-        child.spoiled = seed == 1
-        return record | {"outcomes": {"accepted": 1, "compared": 1}}
-
-    monkeypatch.setattr(runner, "Child", Child)
-    monkeypatch.setattr(runner, "_ask", ask)
-    found = runner.run_campaign(runner.Options(seconds=30, most=4))
-    assert found.total() == Counter(graphs=4, accepted=4, compared=4)
-    assert len(begun) == 2
-    assert not found.failures
