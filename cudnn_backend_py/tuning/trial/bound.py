@@ -189,12 +189,11 @@ _BY_TANH = {_P.TANH_FWD, _P.TANH_BWD, _P.SIGMOID_FWD, _P.SIGMOID_BWD, _P.SWISH_F
 
 
 def _pointwise_rule(op: Pointwise) -> _Rule:
-    if op.mode is _P.RELU_FWD and op.relu_lower_clip and op.relu_lower_clip_slope:
-        return _Rule(2.0**-23, 2.0**-23, 2.0**-23)  # three roundings of what cancels
+    roundings = 2.0**-23 if op.relu_lower_clip_slope else 0.0  # up to three
     if op.mode is _P.RELU_BWD:
-        return _Rule(kink=True)
-    if op.mode is _P.RELU_BWD and op.relu_lower_clip_slope:
-        return _Rule(2.0**-23, 2.0**-23)
+        return _Rule(roundings, roundings, kink=True)
+    if op.mode is _P.RELU_FWD and roundings:
+        return _Rule(roundings, roundings, roundings if op.relu_lower_clip else 0.0)
     if op.mode in _ROUNDED:
         scaled = any(factor not in (None, 1.0) for factor in (op.alpha1, op.alpha2))
         return _Rule(read=2.0**-23) if scaled else _Rule()
