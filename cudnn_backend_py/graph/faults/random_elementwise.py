@@ -112,6 +112,22 @@ def _gelu_of_product(graph: Graph) -> bool:
     return op is not None and any(by.x is not None and by.x.uid == op.c.uid for by in look.of_mode(graph, _P.GELU_FWD))
 
 
+def _leaky_product(graph: Graph) -> bool:
+    """A ReLU with a lower clip or a slope right after a matmul."""
+    op = look.the_matmul(graph)
+    return op is not None and any(
+        by.x is not None and by.x.uid == op.c.uid and bool(by.relu_lower_clip or by.relu_lower_clip_slope)
+        for by in look.of_mode(graph, _P.RELU_FWD)
+    )
+
+
+def _two_dims_turned(graph: Graph) -> bool:
+    """A matrix that an elementwise operation writes, column-major."""
+    return _two_dims(graph) and any(
+        tensor.rank == 2 and tensor.dims[1] > 1 != tensor.strides[1] for tensor in graph.outputs
+    )
+
+
 def _row_times_gaps(graph: Graph) -> bool:
     """A matmul whose first operand has one row, and whose second has gaps."""
     op = look.the_matmul(graph)
@@ -158,6 +174,15 @@ def _summed(to: tuple[int, ...]) -> Graph:
     return g.graph()
 
 
+def _leaky(slope: float | None) -> Graph:
+    """Return a matmul and a ReLU, with a slope or without."""
+    g = GraphBuilder("leaky", io_type=_T.BFLOAT16)
+    z = g.matmul(g.tensor("a", (2, 16, 128)), g.tensor("b", (2, 128, 8)))
+    numbers = {} if slope is None else {"relu_lower_clip_slope": slope}
+    g.pointwise(_P.RELU_FWD, z, name="y", virtual=False, parameters=numbers)
+    return g.graph()
+
+
 def _product(
     kind: DataType, result: DataType, *, gelu: bool = False, rows: int = 16, strides: tuple[int, int, int] | None = None
 ) -> Graph:
@@ -200,6 +225,20 @@ RANDOM_ELEMENTWISE: tuple[Fault, ...] = (
         reproductions={"": lambda: _activation((96, 24))},
         unlike=lambda: _activation((1, 96, 24)),
         cure=lambda: _activation((1, 96, 24)),
+    ),
+    Fault(
+        "elementwise-two-dims-column-major",
+        what="elementwise operations that write a matrix of two dims, column-major, alone or with reductions",
+        effect="most of it is not written",
+        fix="describe the tensors with three dims, the first of them 1, as they lie in memory",
+        source=_SOURCE,
+        evidence="measured with 9.28.0 on sm_90; row-major ones are refused from 9.20.0 on",
+        sm=_SM,
+        engines=(1,),
+        graph=_two_dims_turned,
+        reproductions={"": lambda: _activation((32, 24), (1, 32))},
+        unlike=lambda: _activation((1, 24, 32)),
+        cure=lambda: _activation((1, 24, 32)),
     ),
     Fault(
         "elementwise-broadcast-of-matrices",
@@ -349,6 +388,21 @@ RANDOM_ELEMENTWISE: tuple[Fault, ...] = (
         reproductions={"": lambda: _product(_T.HALF, _T.HALF, gelu=True)},
         unlike=lambda: _product(_T.HALF, _T.HALF),
         cure=lambda: _product(_T.HALF, _T.HALF),
+    ),
+    Fault(
+        "matmul-relu-without-slope",
+        what="a ReLU with a lower clip or a slope right after a matmul by engine 0",
+        effect="it is a ReLU without them: 0 below 0",
+        fix="take another engine",
+        source=_SOURCE,
+        evidence="measured with 9.19.0 on sm_90: 2 of 2 random graphs",
+        sm=_SM,
+        engines=(0,),
+        graph=_leaky_product,
+        depends_on="the engine",
+        reproductions={"": lambda: _leaky(0.1)},
+        unlike=lambda: _leaky(None),
+        cure=lambda: _leaky(None),
     ),
     Fault(
         "matmul-of-one-row-with-gaps",

@@ -183,15 +183,17 @@ _QUOTIENTS = {
     _P.SQRT,
     _P.RSQRT,
 }  # of the result alone, however large operands are
+_EXTREMES = {ReduceTensorOp.MIN, ReduceTensorOp.MAX}
 _SINES = {_P.SIN, _P.COS, _P.TAN}
 _BY_TANH = {_P.TANH_FWD, _P.TANH_BWD, _P.SIGMOID_FWD, _P.SIGMOID_BWD, _P.SWISH_FWD, _P.SWISH_BWD}  # 2^-17 was seen
 
 
 def _pointwise_rule(op: Pointwise) -> _Rule:
-    if op.mode is _P.RELU_FWD and op.relu_lower_clip and op.relu_lower_clip_slope:
-        return _Rule(2.0**-23, 2.0**-23, 2.0**-23)  # three roundings of what cancels
+    roundings = 2.0**-23 if op.relu_lower_clip_slope else 0.0  # up to three
     if op.mode is _P.RELU_BWD:
-        return _Rule(kink=True)
+        return _Rule(roundings, roundings, kink=True)
+    if op.mode is _P.RELU_FWD and roundings:
+        return _Rule(roundings, roundings, roundings if op.relu_lower_clip else 0.0)
     if op.mode in _ROUNDED:
         scaled = any(factor not in (None, 1.0) for factor in (op.alpha1, op.alpha2))
         return _Rule(read=2.0**-23) if scaled else _Rule()
@@ -374,6 +376,8 @@ class _Shaken(Run):
 
     def write(self, tensor: Tensor, values: ArrayLike) -> None:
         given = np.asarray(values)
+        if self._sign < 0 and isinstance(self._op, Reduction) and self._op.operator in _EXTREMES:
+            given = np.clip(given, -largest(_T.FLOAT), largest(_T.FLOAT))  # these begin with the largest number
         if self._noise is not None and _is_float(tensor.data_type) and not isinstance(self._op, Pointwise):
             given = self._move_written(given.astype(np.float64), tensor.data_type)
         self.written[tensor.uid] = given
@@ -448,6 +452,7 @@ class _Shaken(Run):
             x, dy = (np.asarray(self.read(tensor), np.float64) for tensor in (op.x, op.dy))
             flat = np.abs(BACKWARD[op.mode](x, op)) <= rule.absolute * np.clip(np.abs(x), 1.0, 64.0)
             values = np.where(flat & np.isinf(dy), dy if self._sign > 0 else np.nan, values)
+            values = np.where(flat & np.isfinite(values) & (self._sign < 0), 0.0, values)
             if op.mode is _P.SWISH_BWD and self._sign < 0:
                 values = np.where(x * (1.0 if op.swish_beta is None else op.swish_beta) > _FAR, 0.0 * dy, values)
         if rule.written or rule.absolute:
