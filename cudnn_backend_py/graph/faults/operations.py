@@ -593,7 +593,7 @@ OTHER_OPERATIONS: tuple[Fault, ...] = (
             "they are not read and written as one byte per element, and cuDNN takes the graph: masks and results "
             "are wrong"
         ),
-        fix="keep booleans inside the graph; 9.25.0 and later have BYTE_BOOLEAN for tensors of bytes",
+        fix="keep booleans inside the graph",
         source="https://github.com/NVIDIA/cudnn-frontend/blob/main/samples/python/70_boolean_cmp_logic.ipynb",
         evidence=(
             "measured with 9.19.0 on sm_90: a comparison written to memory, and a BINARY_SELECT that reads its mask; "
@@ -602,6 +602,7 @@ OTHER_OPERATIONS: tuple[Fault, ...] = (
         graph=lambda graph: any(tensor.data_type is DataType.BOOLEAN for tensor in look.in_memory(graph)),
         reproductions={"": lambda: _select(virtual=False), "written": _compare},
         unlike=lambda: _select(virtual=True),
+        cure=lambda: _select(virtual=True),
     ),
     Fault(
         "signal",
