@@ -27,7 +27,10 @@ from .plans import add_commands
 from .run import add_run
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from ..diagnose import Judge, Question, Verdict
+    from ..diagnose.report.ci import Case
     from ..diagnose.surveys.matrix import Cell
     from ..diagnose.surveys.upgrade import Upgrade
     from ..graph import Graph
@@ -617,8 +620,7 @@ def check_baseline(
     if len(files) > 1:
         raise click.UsageError(f"one baseline at a time, {len(files)} files are named; graphs need --between OLD NEW")
     (file,) = files
-    from ..diagnose.report.ci import github_annotations, junit_xml
-    from ..diagnose.report.tables import render_check, table_text
+    from ..diagnose.report.tables import render_check
     from ..diagnose.surveys import baseline as check
 
     def load(path: str) -> Graph:
@@ -634,20 +636,14 @@ def check_baseline(
         return _lacking_in((one.version, one.cell) for one in found if updated or one.changed)
 
     results = _ask_with_wheels(ask, lacking, check.read_baseline(Path(file)).versions)
-    if style == "json":
-        write_report(_json([one.to_dict() for one in results]), output)
-    elif style == "junit":
-        write_report(junit_xml(one.case() for one in results), output)
-    elif style == "github":
-        folder = Path(file).parent
-        places = {one.name: (folder / one.graph).as_posix() for one in results}
-        write_report(
-            "".join(f"{line}\n" for line in github_annotations((one.case() for one in results), files=places)), output
-        )
-    elif output is not None:
-        write(table_text(render_check(results)), output)
-    else:
-        _console().print(render_check(results))
+    _report_check(
+        style,
+        output,
+        lambda: [one.to_dict() for one in results],
+        [one.case() for one in results],
+        {one.name: (Path(file).parent / one.graph).as_posix() for one in results},
+        lambda: render_check(results),
+    )
     if updated:
         raise SystemExit(0 if all(one.can_be_expected for one in results) else NOT_JUDGED)
     raise SystemExit(check.exit_code(results))
@@ -661,8 +657,7 @@ def _check_upgrade(
     style: str,
     output: str | None,
 ) -> NoReturn:
-    from ..diagnose.report.ci import github_annotations, junit_xml
-    from ..diagnose.report.tables import render_upgrade, table_text
+    from ..diagnose.report.tables import render_upgrade
     from ..diagnose.surveys.upgrade import compare_versions
 
     if timed and "gpu" not in targets:
@@ -687,18 +682,39 @@ def _check_upgrade(
 
         with _progress() as step:
             found = time_changes(found, graphs, step=step)
-    if style == "json":
-        write_report(_json(found.to_dict()), output)
-    elif style == "junit":
-        write_report(junit_xml(one.case(found.old, found.new) for one in found.changes), output)
-    elif style == "github":
-        said = (one.case(found.old, found.new) for one in found.changes)
-        write_report("".join(f"{line}\n" for line in github_annotations(said, files=places)), output)
-    elif output is not None:
-        write(table_text(render_upgrade(found)), output)
-    else:
-        _console().print(render_upgrade(found))
+    _report_check(
+        style,
+        output,
+        found.to_dict,
+        [one.case(found.old, found.new) for one in found.changes],
+        places,
+        lambda: render_upgrade(found),
+    )
     raise SystemExit(found.exit_code)
+
+
+def _report_check(
+    style: str,
+    output: str | None,
+    data: Callable[[], Any],
+    cases: Sequence[Case],
+    files: Mapping[str, str],
+    render: Callable[[], RenderableType],
+) -> None:
+    """Write what was checked; `files` are those of graphs, by their names."""
+    from ..diagnose.report.ci import github_annotations, junit_xml
+    from ..diagnose.report.tables import table_text
+
+    if style == "json":
+        write_report(_json(data()), output)
+    elif style == "junit":
+        write_report(junit_xml(cases), output)
+    elif style == "github":
+        write_report("".join(f"{line}\n" for line in github_annotations(cases, files=files)), output)
+    elif output is not None:
+        write(table_text(render()), output)
+    else:
+        _console().print(render())
 
 
 @main.command("attention-table")

@@ -15,7 +15,7 @@ from ...target import find_profile
 from ..judges import GPU, Judge, Question
 from ..report.ci import Case
 from ..verdict import Outcome, Verdict
-from .matrix import _bar, _cores, _named, _places, _unique
+from .matrix import _bar, _cores, _named, _places, _unique, places_of
 
 __all__ = ["SPEED_LIMIT", "Change", "Difference", "Effect", "Times", "Upgrade", "compare_versions"]
 
@@ -248,7 +248,7 @@ def compare_versions(
     limit_s
         Seconds one question may take.
     wheels
-        Other names of versions, for :func:`matrix`.
+        The wheel that is to judge for a version, as of :func:`~cudnn_backend_py.diagnose.surveys.matrix.places_of`.
 
     Returns
     -------
@@ -274,7 +274,7 @@ def compare_versions(
     for target in chosen:
         if target != GPU:
             find_profile(target)
-    places = _places({name: (wheels or {}).get(name, name) for name in (old, new)})
+    places = _places(places_of((old, new), wheels or {}))
     if len(places) < 2 or places[old] == places[new]:
         raise UsageError(f"{old} and {new} are one version: nothing can have changed", code="upgrade-versions")
     pairs = [(graph, target) for target in chosen for graph in named]
