@@ -61,6 +61,8 @@ def gaps(record: Record) -> Iterator[str]:
         for way, found in ways.items():
             if isinstance(found, Mapping) and "not measured" in found:
                 yield f"* {maker}, {way}: {' '.join(found['not measured'].split())[:200]}"
+    for maker, why in record.get("left_out", {}).items():
+        yield f"* {maker}, left out: {why}"
 
 
 def make_page() -> str:
