@@ -92,7 +92,8 @@ def plan_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterable[None]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "alone: the test measures time or GPU memory, and no other is to run on the GPU meanwhile")
+    alone = "alone: the test measures time or GPU memory, and no other is to run on the GPU meanwhile"
+    config.addinivalue_line("markers", alone)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
