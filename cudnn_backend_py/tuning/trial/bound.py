@@ -18,6 +18,8 @@ roundoff of a type (2^-24 for float32, 2^-11 for float16), signs random and size
   float32, step by step: what overflows or vanishes on the way there is not the same in all runs;
 * a computed 0 from which the gradient of a ReLU is taken, to either side: fused kernels have another sum there;
 * the angle of sines, and the slope of swish, from 10^6 on: there they are 0 in every other run;
+* probabilities of attention are rounded as exponentials, over the maximum of their row (see ``Run.row_sums``), or of
+  its part in tiles of 64 keys before or behind;
 * denormal float32 numbers, which kernels may take for 0, are 0 in every other run, and numbers to divide by from 2^126
   on infinite: the GPU's fast division has 0 for their reciprocals.
 
@@ -51,6 +53,7 @@ from ...generated.operations import CONVOLUTIONS
 from ...graph import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
 from ...graph.attention.recognize import read_attention
 from ...graph.data_types import BOOLEAN_TYPES, DATA_TYPES, FP8_TYPES, HALF_TYPES
+from ...graph.faults import Use
 from ...graph.formats import is_integer, largest, round_to
 from ...graph.interpret import OPERATIONS
 from ...graph.interpret.arithmetic import below
@@ -75,6 +78,7 @@ DRIFT = 1.5  # root mean square of all errors over what is expected of them
 ENOUGH = 64  # elements, for that to mean something
 _FAR = 1e6  # there sines lose their angle, and swish its slope
 _TINY = 2.0**-126  # below it float32 is denormal
+_TILE = 64  # keys whose scores kernels of attention make at a time, or a multiple
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,7 +385,8 @@ class _Shaken(Run):
         if self._noise is not None and _is_float(tensor.data_type) and not isinstance(self._op, Pointwise):
             given = self._move_written(given.astype(np.float64), tensor.data_type)
         self.written[tensor.uid] = given
-        if self._noise is not None and _is_float(tensor.data_type) and tensor.data_type is not _T.FLOAT:
+        kept = tensor.uid in self.row_sums and tensor.virtual
+        if self._noise is not None and _is_float(tensor.data_type) and tensor.data_type is not _T.FLOAT and not kept:
             given = self._rounded_otherwise(given, tensor.data_type)
         super().write(tensor, given)
 
@@ -391,6 +396,17 @@ class _Shaken(Run):
         if self._noise is not None and self.rounding and _is_float(data_type):
             values = self._rounded_otherwise(np.asarray(values, dtype=np.float64), data_type)
         return super().round_to_type(values, data_type)
+
+    def undivided(self, probabilities: Floats, sums: Floats) -> Floats:
+        """Return the sums over what a row's maximum grows by behind the keys that a kernel has seen, in tiles."""
+        if self._noise is None:
+            return sums
+        tiles = np.fmax.reduceat(probabilities, np.arange(0, probabilities.shape[-1], _TILE), axis=-1)
+        way = -1 if self._sign < 0 else 1
+        tiles = np.fmax.accumulate(tiles[..., ::way], axis=-1)[..., ::way]
+        grown = tiles / tiles.max(axis=-1, keepdims=True)
+        seen = np.repeat(grown, _TILE, axis=-1)[..., : probabilities.shape[-1]]
+        return np.asarray(sums / np.where(seen > _TINY, seen, 1.0))
 
     def _is_exact(self, op: Op) -> bool:
         """Return whether all the sums are of whole numbers, none of them beyond what the type of sums has exactly."""
@@ -432,7 +448,7 @@ class _Shaken(Run):
         if rule.read:
             moved = moved * (1 + rule.read * self._draw(moved.shape))
         if self._sign < 0 and tensor.data_type is not _T.DOUBLE:
-            moved = np.where(np.abs(moved) < _TINY, 0.0, moved)
+            moved = np.where(np.abs(moved) < _TINY, np.copysign(0.0, moved), moved)
             if isinstance(op, Pointwise) and op.mode is _P.DIV and op.b is not None and op.b.uid == tensor.uid:
                 moved = np.where(np.abs(moved) >= 2.0**126, np.copysign(np.inf, moved), moved)
             if isinstance(op, Pointwise) and op.mode in _SINES:
@@ -461,7 +477,7 @@ class _Shaken(Run):
             values = np.where((values == 0) & (self._sign < 0), values, moved)
         values = self._rounded_to_float(values, op.compute_type)
         if self._sign < 0 and op.compute_type is not _T.DOUBLE:
-            values = np.where(np.abs(values) < _TINY, 0.0, values)
+            values = np.where(np.abs(values) < _TINY, np.copysign(0.0, values), values)
         return values
 
     def _size(self, op: Pointwise, values: Floats) -> Floats:
@@ -709,7 +725,7 @@ def expect(
                 leans[uid].append(lean_of(values, center[uid]))
                 squares[uid] += np.where(np.isfinite(difference), np.square(difference), 0.0)
                 same[uid] &= _class(_rounded(values, kinds[uid]), uid in summed) == _class(stored[uid], uid in summed)
-    bias = _bias(graph, allowed) + 2.0**-22 * _largest_statistic(graph, inputs, stored)
+    bias = _bias(graph, allowed) + _bias_of_scores(graph, allowed, use) * _largest_statistic(graph, inputs, stored)
     found = {}
     for tensor in {tensor.uid: tensor for tensor in graph.outputs}.values():
         if tensor.uid in unknown or is_unordered(tensor):
@@ -762,6 +778,16 @@ def _bias(graph: Graph, arithmetic: Arithmetic) -> float:
         elif rule.narrow is not None and any(t.data_type is _T.FLOAT and t.uid not in copied for t in factors):
             found += roundoff(rule.narrow)  # operands that are equal are rounded alike
     return found
+
+
+def _bias_of_scores(graph: Graph, arithmetic: Arithmetic, use: Use | None) -> float:
+    """Return how much all scores may be off to one side, relative to the largest statistic that is subtracted.
+
+    Sums of tensor cores are cut; forward, the maximum is off as the scores are, and nothing of it is left.
+    """
+    if use is None or not use.backward:
+        return 2.0**-22
+    return next(_rule(op, arithmetic, {}).written for op in graph.ops if op.kind in _PRODUCTS)  # Q @ K^T is the first
 
 
 def _defined(graph: Graph, tensor: Tensor, center: Floats, same: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -328,6 +328,8 @@ RUNS: dict[str, Callable[[], str]] = {
     "dropout-distribution:cure": lambda: mask_drawn("cure"),
     "fp8-ragged-no-query": lambda: as_compared(row_graph("fp8-ragged-no-query", ""), kinds=["hostile"]),
     "fp8-ragged-no-query:cure": lambda: as_compared(row_graph("fp8-ragged-no-query", "cure"), kinds=["hostile"]),
+    "fp8-backward-key-tail": lambda: as_compared(row_graph("fp8-backward-key-tail", ""), kinds=["hostile"]),
+    "fp8-backward-key-tail:cure": lambda: as_compared(row_graph("fp8-backward-key-tail", "cure"), kinds=["hostile"]),
     "norm-operands-in-turn": norms_in_turn,
     "norm-operands-in-turn:cure": lambda: as_compared(row_graph("norm-operands-in-turn", "cure")),
     # what others report, or refuse without saying why: not known to show here

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -208,6 +209,31 @@ def test_infinities_and_nan_are_compared_by_place() -> None:
         wrong = right.copy()
         wrong[0, place] = value
         assert expected.compare(wrong).beyond == 1
+
+
+def test_a_zero_keeps_its_sign_where_denormals_lose_their_value() -> None:
+    """1 / -0 is -inf in every run: with a square that overflows float32 it is NaN, by one rounding -inf, never 1."""
+    g = GraphBuilder("signs", io_type=T.FLOAT)
+    x, zero, huge = (g.tensor(name, (1, 4)) for name in ("x", "zero", "huge"))
+    total = g.pointwise(P.ADD_SQUARE, g.pointwise(P.DIV, x, zero), huge)
+    g.pointwise(P.TANH_FWD, total, name="y", virtual=False)
+    values = {"x": np.ones((1, 4)), "zero": np.array([[-0.0, -0.0, 0.0, 0.5]]), "huge": np.array([[1e30, 0, 1e30, 0]])}
+    expected = expect(g.graph(), values)["y"]
+    assert expected.defined.tolist() == [[False, True, True, True]]
+    assert expected.compare([[np.nan, -1, 1, math.tanh(2)]]).right
+    assert not expected.compare([[np.nan, 1, 1, math.tanh(2)]]).right
+
+
+def test_scores_that_are_cut_move_all_of_a_gradient() -> None:
+    """P is exp(score - stats): a part of 10^-6 of scores of thousands is a factor of it, the same everywhere."""
+    graph = attention.sdpa_backward(batch=1, heads=2, seq_q=64, head_dim=128)
+    inputs = make_inputs(graph, "hostile", 1)
+    largest = np.abs(inputs[graph.tensor("stats").uid]).max()
+    assert largest > 1000
+    expected = expect(graph, inputs)["dv"]
+    right = interpret(graph, inputs, rounding=True)["dv"]
+    assert expected.compare(round_to(right * math.exp(5e-7 * largest), T.HALF)).right
+    assert not expected.compare(round_to(right * math.exp(5e-6 * largest), T.HALF)).right
 
 
 def test_a_comparison_at_its_edge_may_fall_to_either_side() -> None:
