@@ -35,6 +35,7 @@ __all__ = [
     "AGREES",
     "BLOCKS",
     "BUILT",
+    "ELSEWHERE",
     "FRONTEND",
     "IN_PARTS",
     "KINDS",
@@ -43,6 +44,7 @@ __all__ = [
     "Built",
     "bilinear_upsampling",
     "inputs_of",
+    "key_of",
     "operations_page",
     "read_records",
     "seen",
@@ -94,6 +96,14 @@ BLOCKS: dict[str, tuple[int, tuple[int, ...]]] = {
     "MXFP8 matmul, quantized": (7, (9,)),
     "NVFP4 matmul, quantized": (7, (9,)),
     "RMS norm, quantized in plain order": (3, (1, 4)),
+}
+# Kinds for which cuDNN has no engine on Hopper, and the GPUs that have one.
+ELSEWHERE: dict[DescriptorType, str] = {
+    D.OPERATION_SIGNAL: "sm_80",
+    D.OPERATION_BLOCK_SCALE_QUANTIZE: "sm_100 and later",
+    D.OPERATION_BLOCK_SCALE_DEQUANTIZE: "sm_100 and later",
+    D.OPERATION_TRANSPOSE: "sm_100 and later, with CUDA 13",
+    D.OPERATION_MOE_GROUPED_MATMUL_BWD: "sm_100 and later, with CUDA 13.1",
 }
 IN_PARTS = {D.OPERATION_SDPA_BWD}  # what `frontend` writes out as other operations
 
@@ -728,9 +738,13 @@ def read_records() -> dict[str, dict[str, dict[str, Any]]]:
     found = {}
     for path in RECORDS:
         record = json.loads(path.read_text(encoding="utf-8"))
-        facts = record["environment"]
-        found[f"{facts['gpus'][0].removeprefix('NVIDIA ')}, {facts['cudnn']}"] = record["graphs"]
+        found[key_of(record["environment"])] = record["graphs"]
     return found
+
+
+def key_of(facts: Mapping[str, Any]) -> str:
+    """Return the GPU and the cuDNN version of what :func:`cudnn_backend_py.info.collect_info` says."""
+    return f"{facts['gpus'][0].removeprefix('NVIDIA ')}, {facts['cudnn']}"
 
 
 _NEEDS = re.compile(r"needs (cuDNN [0-9.]+[0-9])")
@@ -753,7 +767,8 @@ def _ran(kind: DescriptorType, graphs: Mapping[str, Any]) -> str:
     names = [name for name, case in BUILT.items() if case.kind is kind]
     said = [seen(graphs[name]) for name in names]
     others = dict.fromkeys(words for words in said if words != AGREES)
-    return "; ".join([f"{said.count(AGREES)} of {len(names)}", *others])
+    needed = [f"needs {ELSEWHERE[kind]}"] if kind in ELSEWHERE else []
+    return "; ".join([f"{said.count(AGREES)} of {len(names)}", *needed, *others])
 
 
 def kinds_table() -> str:

@@ -13,6 +13,7 @@ from cudnn_backend_py.graph.interpret import OPERATIONS, interpret
 from tests.support.built import (
     AGREES,
     BUILT,
+    ELSEWHERE,
     FRONTEND,
     KINDS,
     PAGE,
@@ -65,10 +66,18 @@ def test_the_frontend_has_the_names(kind: DescriptorType) -> None:
 def test_kinds_that_no_gpu_ran_have_engines_for_other_gpus_only() -> None:
     found = [item for graphs in read_records().values() for item in graphs.items()]
     ran = {BUILT[name].kind for name, item in found if item["said"] == AGREES}
-    assert {kind.name.removeprefix("OPERATION_") for kind in set(KINDS) - ran} == {
-        *("SIGNAL", "BLOCK_SCALE_QUANTIZE", "BLOCK_SCALE_DEQUANTIZE", "TRANSPOSE", "MOE_GROUPED_MATMUL_BWD")
-    }
+    assert set(KINDS) - ran == set(ELSEWHERE)
+    assert len(ELSEWHERE) == 5
     assert not any("h100" in case.supported for case in BUILT.values() if case.kind not in ran)
+
+
+@pytest.mark.parametrize("where", read_records())
+@pytest.mark.parametrize("name", [name for name, case in BUILT.items() if case.kind in ELSEWHERE])
+def test_kinds_for_other_gpus_are_refused_as_not_supported_on_hopper(name: str, where: str) -> None:
+    found = read_records()[where][name]
+    assert where.startswith("H200")
+    assert found["said"] == REFUSED
+    assert "CUDNN_STATUS_NOT_SUPPORTED" in found["words"] or "needs cuDNN 9.22" in found["words"]
 
 
 @pytest.mark.parametrize("where", read_records())

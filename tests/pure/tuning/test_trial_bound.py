@@ -18,7 +18,7 @@ from cudnn_backend_py.graph.interpret import interpret
 from cudnn_backend_py.tuning.trial.bound import Arithmetic, Expected, expect
 from cudnn_backend_py.tuning.trial.data import make_inputs
 from tests.support.built import BUILT
-from tests.support.wrong_scales import CASES, FACTORS, wrong_scale
+from tests.support.wrong_scales import CASES, FACTORS, MODES, wrong_mode, wrong_scale
 
 P, T = PointwiseMode, DataType
 LARGE = {"rope bwd", "rope fwd", "reshape", "bn bwd weights", "rng", "diagonal band mask", "gen stats", "concat"}
@@ -309,5 +309,17 @@ def test_a_wrong_scale_of_every_family_and_type_is_found(family: str, kind: Data
     right = expect(graph, inputs)
     assert all(item.compare(results[name]).right for name, item in right.items())
     with wrong_scale(operation, factor):
+        wrong = expect(graph, inputs)
+    assert not all(item.compare(results[name]).right for name, item in wrong.items())
+
+
+@pytest.mark.parametrize("name", MODES)
+def test_a_wrong_mode_is_found(name: str) -> None:
+    make, mode, other = MODES[name]
+    graph = make()
+    inputs = make_inputs(graph, seed=1)
+    results = interpret(graph, inputs, rounding=True)
+    assert all(item.compare(results[name]).right for name, item in expect(graph, inputs).items())
+    with wrong_mode(mode, other):
         wrong = expect(graph, inputs)
     assert not all(item.compare(results[name]).right for name, item in wrong.items())
