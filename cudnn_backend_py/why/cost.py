@@ -176,8 +176,8 @@ def main() -> None:
     record["note_us"] = note_us = _note_us(options.device)
     print(f"noting a call takes {note_us:.2f} us", flush=True)
     figures: dict[str, Any] = {}
-    for name in options.cases:
-        for compiled in (False, True)[: 1 + options.compiled]:
+    for compiled in (False, True)[: 1 + options.compiled]:
+        for name in options.cases:
             case = f"{name}, compiled" if compiled else name
             found = figures[case] = _measure(CASES[name], compiled, options.device, options.seconds, options.steps)
             low, high = (100 * share for share in found["share_interval"])
