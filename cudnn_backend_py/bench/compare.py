@@ -411,6 +411,8 @@ def _peers() -> dict[str, Any]:
     try:
         import torch
     except ImportError:
+        torch = None
+    if torch is None or not torch.cuda.is_available():
         return {"gpu_name": shared_target().profile.title, "torch": None}
     load_operators()
     facts = {"gpu_name": torch.cuda.get_device_name(), "torch": torch.__version__}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -12,12 +13,14 @@ from queue import SimpleQueue
 from ..diagnose.judges import GPU
 from ..diagnose.surveys.upgrade import Times, Upgrade
 from ..graph import Graph
+from ..graph.attention.recognize import read_attention
 from .timed_plans import TimedPlans
 from .trial.runner import Runner
 
 __all__ = ["time_changes"]
 
 _TURNS, _ROUNDS = 6, 5  # of both versions, one after the other: the shortest median of each counts
+_MOST = 1 << 24  # elements of a tensor, up to which numbers are compared: the interpreter takes seconds for more
 _AT_ONCE = 3  # graphs whose numbers are compared at a time, before anything is timed
 
 
@@ -30,7 +33,8 @@ def time_changes(
 ) -> Upgrade:
     """Return a comparison with the times and numbers of what both versions support, but for plans of the same code.
 
-    Numbers are compared first, several graphs at a time; then each graph is timed alone, by both versions in turns.
+    Numbers are compared first, several graphs at a time, but for graphs too large for the interpreter; then each graph
+    is timed alone, by both versions in turns.
 
     Parameters
     ----------
@@ -79,6 +83,8 @@ def _run_all(
             free.put((before, after))
 
         def run(name: str) -> tuple[str, str]:
+            if _largest(graphs[name]) > _MOST:
+                return "not compared", "not compared"
             step(name)
             runners = free.get()
             try:
@@ -88,6 +94,15 @@ def _run_all(
             return old, new
 
         yield from pool.map(run, names)
+
+
+def _largest(graph: Graph) -> int:
+    """Return the elements of the largest tensor of a graph, the scores of attention included."""
+    found = [math.prod(tensor.dims) for tensor in graph.tensors]
+    if (use := read_attention(graph)) is not None:
+        p = use.problem
+        found.append(p.batch * p.heads * p.seq_q * p.seq_kv)
+    return max(found)
 
 
 def _time_both(graph: Graph, before: TimedPlans, after: TimedPlans) -> tuple[float | None, float | None]:
