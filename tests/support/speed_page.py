@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cudnn_backend_py.bench.grid import as_markdown
+from cudnn_backend_py.bench.compare import as_markdown
 from cudnn_backend_py.bench.model.run import draw_model
 
 ROOT = Path(__file__).parents[2]

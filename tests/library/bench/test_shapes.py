@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import OperationGraph, open_target
-from cudnn_backend_py.bench import grid, shape_classes, torch_calls
+from cudnn_backend_py.bench import compare as grid
+from cudnn_backend_py.bench import shape_classes, torch_calls
 from cudnn_backend_py.bench.endurance import any_shape, capture_soak
 from cudnn_backend_py.bench.judge import judge
 from cudnn_backend_py.bench.model import run as model
@@ -78,7 +79,7 @@ def test_the_grid_is_told_as_text() -> None:
     facts = {"cudnn": "9.19.0", "python": "3.12"}
     record = {"rows": [row | {"fastest": grid.fastest(times)}], "environment": facts, "gpu_name": "H200"}
     text = grid.as_markdown(record | {"torch": "2.11", "date": "2026-11-22"})
-    assert "| b1 | forward | **10.0** | 12.0 | `eng2_k24=7` |" in text
+    assert "| b1 | forward | **10.0** | 12.0 | ours, exact `eng2_k24=7` |" in text
     assert "cuDNN 9.19.0, torch 2.11" in text
     assert grid.grid_table(record).row_count == 1
 
