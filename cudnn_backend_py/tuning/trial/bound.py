@@ -14,22 +14,24 @@ roundoff of a type (2^-24 for float32, 2^-11 for float16), signs random and size
   small; what is beyond the largest number of a narrower type is infinite there;
 * functions that are no single rounding (exp, tanh, division): 2^-20 of the result, 2^-22 of the argument, but of
   quotients and roots of the result alone, and what
-  :data:`~cudnn_backend_py.graph.interpret.pointwise.APPROXIMATE` says. In every other run they are computed in
+  :data:`~cudnn_backend_py.graph.interpret.pointwise.APPROXIMATE` says. In two of the runs they are computed in
   float32, step by step: what overflows or vanishes on the way there is not the same in all runs;
 * a computed 0 from which the gradient of a ReLU is taken, to either side: fused kernels have another sum there;
-* the angle of sines, and the slope of swish, from 10^6 on: there they are 0 in every other run;
+* the angle of sines, and the slope of swish, from 10^6 on, and slopes as small as their error: there they are 0 in two
+  of the runs;
 * probabilities of attention are rounded as exponentials, over the maximum of their row (see ``Run.row_sums``), or of
   its part in tiles of 64 keys before or behind;
-* denormal float32 numbers, which kernels may take for 0, are 0 in every other run, and numbers to divide by from 2^126
-  on infinite: the GPU's fast division has 0 for their reciprocals.
+* denormal float32 numbers, which kernels may take for 0, are 0 of their sign in two of the runs, and numbers to divide
+  by from 2^126 on infinite: the GPU's fast division has 0 for their reciprocals.
 
-The runs come in pairs with opposite signs, so that a comparison near its edge falls to both sides. ``spread`` is four
-times the root mean square of the movements, of sums at least half of that of their neighbours along the last axis. A
-right result lies between ``center - spread`` and ``center + spread``, each rounded to the type of the output. Where all
-shaken runs are NaN, or an infinity of one sign, or finite, so has the result to be. For sums, though, an infinity is as
-good as NaN, and of attention only what is finite is compared: kernels leave out what is masked, NaN or not, and what
-they say of rows without a key is not agreed. Integers may be cut or rounded. Rows of a product beyond its lengths may
-be left unwritten where no value is asked for there.
+Of these three kinds of "two of the runs" each two meet in one run, so that one of them does not hide another. The runs
+come in pairs with opposite signs, so that a comparison near its edge falls to both sides. ``spread`` is four times the
+root mean square of the movements, of sums at least half of that of their neighbours along the last axis. A right result
+lies between ``center - spread`` and ``center + spread``, each rounded to the type of the output. Where all shaken runs
+are NaN, or an infinity of one sign, or finite, so has the result to be. For sums, though, an infinity is as good as
+NaN, and of attention only what is finite is compared: kernels leave out what is masked, NaN or not, and what they say
+of rows without a key is not agreed. Integers may be cut or rounded. Rows of a product beyond its lengths may be left
+unwritten where no value is asked for there.
 
 A fault that moves every element a little (a wrong scale by 1 %) may hide in single elements of short types, and is
 found by their number: the root mean square of all errors, each over its own rounding and movement, is below 1.5, and no
@@ -337,11 +339,14 @@ class _Shaken(Run):
         inputs: Mapping[str | int, ArrayLike],
         arithmetic: Arithmetic,
         noise: np.random.Generator | None = None,
-        sign: float = 1.0,
+        number: int = 0,
     ) -> None:
         super().__init__(graph, inputs, OPERATIONS, rounding=True, rng=dropout_mask)
         self.written: dict[int, Numbers] = {}
-        self._arithmetic, self._noise, self._sign = arithmetic, noise, sign
+        self._arithmetic, self._noise = arithmetic, noise
+        self._sign, odd, pair = 1.0 - 2 * (number % 2), number % 2 == 1, number // 2
+        self._in_steps = odd and pair in (0, 3)
+        self._flushes, self._flat = odd and pair in (0, 1), odd and pair in (0, 2)
         self._copied = _copied_types(graph)
         self._current = _Rule()
         self._moved: dict[int, Numbers] = {}
@@ -366,7 +371,7 @@ class _Shaken(Run):
 
     def floats(self, tensor: Tensor) -> Floats:
         values = super().floats(tensor)
-        if self._sign > 0 or not isinstance(self._op, Pointwise) or self._op.compute_type is not _T.FLOAT:
+        if not self._in_steps or not isinstance(self._op, Pointwise) or self._op.compute_type is not _T.FLOAT:
             return values
         return values.astype(np.float32) if self._current.absolute else values
 
@@ -447,13 +452,13 @@ class _Shaken(Run):
                 moved = np.where(np.abs(moved) > largest(rule.narrow), np.copysign(np.inf, moved), moved)
         if rule.read:
             moved = moved * (1 + rule.read * self._draw(moved.shape))
-        if self._sign < 0 and tensor.data_type is not _T.DOUBLE:
+        if self._flushes and tensor.data_type is not _T.DOUBLE:
             moved = np.where(np.abs(moved) < _TINY, np.copysign(0.0, moved), moved)
             if isinstance(op, Pointwise) and op.mode is _P.DIV and op.b is not None and op.b.uid == tensor.uid:
                 moved = np.where(np.abs(moved) >= 2.0**126, np.copysign(np.inf, moved), moved)
-            if isinstance(op, Pointwise) and op.mode in _SINES:
-                moved = np.where((np.abs(moved) > _FAR) & np.isfinite(moved), 0.0, moved)
-        if rule.kink and tensor.virtual:
+        if self._flat and isinstance(op, Pointwise) and op.mode in _SINES and tensor.data_type is not _T.DOUBLE:
+            moved = np.where((np.abs(moved) > _FAR) & np.isfinite(moved), 0.0, moved)
+        if rule.kink and tensor.virtual and isinstance(op, Pointwise) and op.x is not None and op.x.uid == tensor.uid:
             moved = np.where(moved == 0, 2 * _TINY * self._sign, moved)  # all of them alike: a kernel has one rule
         return moved
 
@@ -467,16 +472,19 @@ class _Shaken(Run):
             # A slope as small as its error may be 0, of which an infinite dy makes NaN.
             x, dy = (np.asarray(self.read(tensor), np.float64) for tensor in (op.x, op.dy))
             flat = np.abs(BACKWARD[op.mode](x, op)) <= rule.absolute * np.clip(np.abs(x), 1.0, 64.0)
-            values = np.where(flat & np.isinf(dy), dy if self._sign > 0 else np.nan, values)
-            values = np.where(flat & np.isfinite(values) & (self._sign < 0), 0.0, values)
-            if op.mode is _P.SWISH_BWD and self._sign < 0:
+            values = np.where(flat & np.isinf(dy), np.nan if self._flat else dy, values)
+            values = np.where(flat & np.isfinite(values) & self._flat, 0.0, values)
+            if op.mode is _P.SWISH_BWD and self._flat:
                 values = np.where(x * (1.0 if op.swish_beta is None else op.swish_beta) > _FAR, 0.0 * dy, values)
+        flushes = self._flushes and op.compute_type is not _T.DOUBLE
+        if flushes:  # before it is moved: 0 is no small number
+            values = np.where(np.abs(values) < _TINY, np.copysign(0.0, values), values)
         if rule.written or rule.absolute:
             shift = rule.written * np.abs(values) + rule.absolute * self._size(op, values)
             moved = values + np.where(np.isfinite(shift), shift, 0.0) * self._draw(np.shape(shift))
             values = np.where((values == 0) & (self._sign < 0), values, moved)
         values = self._rounded_to_float(values, op.compute_type)
-        if self._sign < 0 and op.compute_type is not _T.DOUBLE:
+        if flushes:
             values = np.where(np.abs(values) < _TINY, np.copysign(0.0, values), values)
         return values
 
@@ -626,6 +634,8 @@ class Expected:
                 least, most = np.floor(least), np.ceil(most)
             if DATA_TYPES[kind].kind == "scale":  # which has no negative numbers
                 least = np.maximum(least, 0.0)
+            if kind in BOOLEAN_TYPES:  # one of 0 and 1, or the other as well
+                least, most = (np.where(self.spread >= 1, bit, self.center) for bit in (0.0, 1.0))
             middle, low, high = (_rounded(value, kind) for value in (self.center, least, most))
             return middle, low, high, np.maximum(np.abs(high - self.center), np.abs(self.center - low))
 
@@ -718,20 +728,23 @@ def expect(
     kinds = {tensor.uid: tensor.data_type for tensor in graph.outputs}
     for number in range(RUNS):
         noise = np.random.default_rng([seed, number // 2])
-        moved = _run(_Shaken(graph, inputs, allowed, noise, 1.0 if number % 2 == 0 else -1.0))
+        moved = _run(_Shaken(graph, inputs, allowed, noise, number))
         with np.errstate(all="ignore"):
             for uid, values in moved.items():
                 difference = values - center[uid]
                 leans[uid].append(lean_of(values, center[uid]))
                 squares[uid] += np.where(np.isfinite(difference), np.square(difference), 0.0)
-                same[uid] &= _class(_rounded(values, kinds[uid]), uid in summed) == _class(stored[uid], uid in summed)
+                held = _rounded(values, kinds[uid])
+                same[uid] &= _class(held, uid in summed) == _class(stored[uid], uid in summed)
+                if is_integer(kinds[uid]):  # what is infinite or NaN before it is held in range
+                    same[uid] &= np.isfinite(difference) | (held == stored[uid])
     bias = _bias(graph, allowed) + _bias_of_scores(graph, allowed, use) * _largest_statistic(graph, inputs, stored)
     found = {}
     for tensor in {tensor.uid: tensor for tensor in graph.outputs}.values():
         if tensor.uid in unknown or is_unordered(tensor):
             continue
         spread = WIDTH * np.sqrt(squares[tensor.uid] / RUNS)
-        if tensor.uid in summed:
+        if tensor.uid in summed and tensor.data_type not in BOOLEAN_TYPES:
             spread = np.maximum(spread, POOLED * _of_neighbours(spread))
         if use is not None and use.backward and _is_float(tensor.data_type):
             again = 2 * roundoff(tensor.data_type) * np.abs(center[tensor.uid])  # dQ is rounded once more

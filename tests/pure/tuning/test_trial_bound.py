@@ -16,6 +16,7 @@ from cudnn_backend_py.graph import attention
 from cudnn_backend_py.graph.formats import round_to
 from cudnn_backend_py.graph.interpret import interpret
 from cudnn_backend_py.tuning.trial.bound import Arithmetic, Expected, expect
+from cudnn_backend_py.tuning.trial.common_factor import common_factor
 from cudnn_backend_py.tuning.trial.data import make_inputs
 from tests.support.built import BUILT
 from tests.support.wrong_scales import CASES, FACTORS, MODES, wrong_mode, wrong_scale
@@ -249,6 +250,74 @@ def test_a_comparison_at_its_edge_may_fall_to_either_side() -> None:
     wrong = np.ones((64, 1))
     wrong[0] = 0
     assert expected.compare(wrong).beyond == 1
+
+
+def elementwise(*steps: PointwiseMode, kind: DataType = T.FLOAT) -> Graph:
+    """Operations of two tensors, one behind the other."""
+    g = GraphBuilder("elementwise", io_type=T.FLOAT)
+    made, other = g.tensor("x", (1, 2)), g.tensor("b", (1, 2))
+    for mode in steps[:-1]:
+        made = g.pointwise(mode, made, other)
+    g.pointwise(steps[-1], made, other, name="y", data_type=kind, virtual=False)
+    return g.graph()
+
+
+@pytest.mark.parametrize(
+    ("steps", "kind", "x", "b", "right"),
+    [
+        ((P.DIV, P.ADD), T.FLOAT, 42.0, -0.0, [-np.inf]),
+        ((P.CMP_GT, P.MUL), T.FLOAT, -3e-40, -4e-40, [-4e-40, 0.0]),
+        ((P.CMP_GT,), T.BOOLEAN, -3e-40, -4e-40, [0.0, 1.0]),
+        ((P.MUL,), T.INT32, -1e-39, np.inf, [-(2.0**31), 0.0]),
+        ((P.MUL, P.MUL), T.FLOAT, 8.0, 3e-39, [8 * 3e-39 * 3e-39, 0.0]),
+    ],
+    ids=["sign of zero", "selected", "boolean", "integer", "product"],
+)
+def test_denormal_numbers_may_be_0_of_their_sign(
+    steps: tuple[PointwiseMode, ...], kind: DataType, x: float, b: float, right: list[float]
+) -> None:
+    expected = expect(elementwise(*steps, kind=kind), {"x": np.array([[x, 1.0]]), "b": np.array([[b, 1.0]])})["y"]
+    good = expected.center.copy()
+    for value in right:
+        good[0, 0] = value
+        assert expected.compare(good).right, value
+
+
+def test_a_zero_keeps_its_sign() -> None:
+    expected = expect(elementwise(P.DIV, P.ADD), {"x": np.array([[42.0, 1.0]]), "b": np.array([[-0.0, 1.0]])})["y"]
+    assert expected.compare([[-np.inf, 2.0]]).right
+    assert expected.compare([[np.inf, 2.0]]).beyond == 1
+
+
+def test_the_gradient_of_a_relu_leaves_a_gradient_of_0_as_it_is() -> None:
+    """Only x is moved off 0, from which the gradient is taken."""
+    g = GraphBuilder("kink", io_type=T.FLOAT)
+    dy = g.pointwise(P.MUL, g.tensor("x", (1, 2)), g.tensor("b", (1, 2)))
+    g.pointwise(P.RELU_BWD, g.tensor("at", (1, 2)), dy=dy, name="y", virtual=False)
+    given = {"x": np.array([[-80.0, 1.0]]), "b": np.array([[-6e-40, 1.0]]), "at": np.ones((1, 2))}
+    expected = expect(g.graph(), given)["y"]
+    assert expected.compare([[0.0, 1.0]]).right
+    assert expected.compare([[4.8e-38, 1.0]]).right
+    assert expected.compare([[-4.8e-38, 1.0]]).beyond == 1
+
+
+def test_a_slope_of_0_and_a_denormal_number_of_0_hide_nothing_of_each_other() -> None:
+    """What is selected hangs on denormal numbers, and the slope of it is as small as its error."""
+    g = GraphBuilder("both", io_type=T.FLOAT)
+    above = g.pointwise(P.CMP_GT, g.tensor("x", (1, 2)), g.tensor("b", (1, 2)), data_type=T.BOOLEAN)
+    dy = g.pointwise(P.BINARY_SELECT, g.tensor("small", (1, 2)), g.tensor("large", (1, 2)), t=above)
+    g.pointwise(P.GELU_BWD, g.tensor("at", (1, 2)), dy=dy, name="y", virtual=False)
+    given = {"x": [[-0.0, 1.0]], "b": [[-8e-40, 0.0]], "small": [[-0.5, 1.0]], "large": [[3.8e29, 1.0]]}
+    expected = expect(g.graph(), given | {"at": [[-6.5, 1.0]]})["y"]
+    good = expected.center.copy()
+    assert expected.compare(good).right
+    good[0, 0] = -7e20
+    assert expected.compare(good).right
+
+
+def test_numbers_too_large_to_square_have_no_common_factor() -> None:
+    values = np.full(100, 1e200)
+    assert common_factor(values * 1.01, values, values, values * 2.0**-53, (0.0,), 0.0) is None
 
 
 def test_integers_are_rounded_to_the_nearest() -> None:
