@@ -387,6 +387,8 @@ class _Shaken(Run):
         given = np.asarray(values)
         if self._sign < 0 and isinstance(self._op, Reduction) and self._op.operator in _EXTREMES:
             given = np.clip(given, -largest(_T.FLOAT), largest(_T.FLOAT))  # these begin with the largest number
+        if self._in_steps and isinstance(self._op, Reduction) and self._op.operator is ReduceTensorOp.MUL:
+            given = self._product_in_steps(self._op, given)
         if self._noise is not None and _is_float(tensor.data_type) and not isinstance(self._op, Pointwise):
             given = self._move_written(given.astype(np.float64), tensor.data_type)
         self.written[tensor.uid] = given
@@ -394,6 +396,13 @@ class _Shaken(Run):
         if self._noise is not None and _is_float(tensor.data_type) and tensor.data_type is not _T.FLOAT and not kept:
             given = self._rounded_otherwise(given, tensor.data_type)
         super().write(tensor, given)
+
+    def _product_in_steps(self, op: Reduction, values: Numbers) -> Numbers:
+        """Return products as another order may have them: in float32 some overflow, or vanish, on the way."""
+        size = np.abs(self.read(op.x))
+        axes = tuple(axis for axis, (many, few) in enumerate(zip(op.x.dims, op.y.dims, strict=True)) if many != few)
+        large, small = (limit(size, 1.0).prod(axes, keepdims=True) for limit in (np.maximum, np.minimum))
+        return np.where(large > largest(_T.FLOAT), np.nan, np.where(small < _TINY, 0.0, values))
 
     def round_to_type(self, values: Floats, data_type: DataType) -> Floats:
         if values.dtype == np.float32:

@@ -315,6 +315,17 @@ def test_a_slope_of_0_and_a_denormal_number_of_0_hide_nothing_of_each_other() ->
     assert expected.compare(good).right
 
 
+def test_a_product_may_overflow_or_vanish_in_another_order() -> None:
+    g = GraphBuilder("product", io_type=T.FLOAT)
+    g.reduction(ReduceTensorOp.MUL, g.tensor("x", (2, 3)), (2, 1), name="y", virtual=False)
+    expected = expect(g.graph(), {"x": [[1e30, 1e30, 1e-30], [1e-30, 1e-30, 1e30]]})["y"]
+    assert expected.compare([[1e30], [1e-30]]).right
+    assert expected.compare([[np.inf], [0.0]]).right
+    expected = expect(g.graph(), {"x": [[2.0, 3.0, 4.0], [1.0, 1.0, 1.0]]})["y"]
+    assert expected.compare([[24.0], [1.0]]).right
+    assert expected.compare([[25.0], [1.0]]).beyond == 1
+
+
 def test_numbers_too_large_to_square_have_no_common_factor() -> None:
     values = np.full(100, 1e200)
     assert common_factor(values * 1.01, values, values, values * 2.0**-53, (0.0,), 0.0) is None
