@@ -285,7 +285,9 @@ def norms_in_turn() -> str:
 
 
 COMPARED = [
-    row for row in (*RANDOM_GRAPHS, *RANDOM_CONVOLUTIONS) if row.step == "run" and row.code != "norm-operands-in-turn"
+    row
+    for row in (*RANDOM_GRAPHS, *RANDOM_CONVOLUTIONS)
+    if row.step == "run" and row.code not in ("norm-operands-in-turn", "convolution-minus-infinity")
 ]
 
 
@@ -333,6 +335,10 @@ RUNS: dict[str, Callable[[], str]] = {
     "fp8-ragged-no-query:cure": lambda: as_compared(row_graph("fp8-ragged-no-query", "cure"), kinds=["hostile"]),
     "fp8-backward-key-tail": lambda: as_compared(row_graph("fp8-backward-key-tail", ""), kinds=["hostile"]),
     "fp8-backward-key-tail:cure": lambda: as_compared(row_graph("fp8-backward-key-tail", "cure"), kinds=["hostile"]),
+    "convolution-minus-infinity": lambda: as_compared(row_graph("convolution-minus-infinity", ""), (47,), ["hostile"]),
+    "convolution-minus-infinity:cure": lambda: as_compared(
+        row_graph("convolution-minus-infinity", "cure"), kinds=["hostile"]
+    ),
     "norm-operands-in-turn": norms_in_turn,
     "norm-operands-in-turn:cure": lambda: as_compared(row_graph("norm-operands-in-turn", "cure")),
     # what others report, or refuse without saying why: not known to show here
