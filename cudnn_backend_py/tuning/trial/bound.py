@@ -66,7 +66,7 @@ from ...graph.philox import dropout_mask
 from .common_factor import common_factor, lean_of
 from .data import is_unordered
 
-__all__ = ["Arithmetic", "Comparison", "Expected", "expect", "roundoff"]
+__all__ = ["Arithmetic", "Comparison", "Expected", "expect", "in_float32", "roundoff"]
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[Any]
@@ -531,6 +531,38 @@ class _Shaken(Run):
             return values
         shift = np.maximum(np.abs(values) * roundoff(data_type), _least(data_type)) * ROUNDINGS
         return np.where(inexact, values + shift * self._draw(values.shape), values)
+
+
+class _InFloat32(Run):
+    """A run whose elementwise operations compute in float32, step by step, and may take denormal numbers for 0."""
+
+    flushes = False
+
+    def floats(self, tensor: Tensor) -> Floats:
+        values = super().floats(tensor)
+        return values if tensor.data_type is _T.DOUBLE else self._held(values)
+
+    def computed(self, op: Op, values: Floats) -> Floats:
+        if not isinstance(op, Pointwise) or op.compute_type is not _T.FLOAT:
+            return values
+        return np.asarray(self._held(np.asarray(values)), np.float64)
+
+    def _held(self, values: Floats) -> Any:
+        held = values.astype(np.float32)
+        return np.where(np.abs(held) < _TINY, np.copysign(np.float32(0), held), held) if self.flushes else held
+
+
+def in_float32(graph: Graph, inputs: Mapping[str | int, ArrayLike]) -> list[dict[str, Floats]]:
+    """Return by name what outputs hold if elementwise operations compute in float32, and with 0 for denormals."""
+    found = []
+    for flushes in (False, True):
+        run = _InFloat32(graph, inputs, OPERATIONS, rounding=True, rng=dropout_mask)
+        run.flushes = flushes
+        with np.errstate(all="ignore"):
+            for op in graph.ops:
+                run.operation(op)
+        found.append({tensor.name: run.result(tensor).astype(np.float64) for tensor in graph.outputs})
+    return found
 
 
 def _run(run: _Shaken) -> dict[int, Floats]:
