@@ -81,9 +81,9 @@ class Found:
 
     @property
     def ways(self) -> set[str]:
-        """In which ways it is wrong: numbers, what is no number, memory behind a tensor."""
+        """In which ways it is wrong: numbers, all of them together, what is no number, memory behind a tensor."""
         found = {
-            "number" if math.isfinite(one.got) and math.isfinite(one.wanted) else "no number"
+            "together" if not one.beyond else "number" if math.isfinite(one.got - one.wanted) else "no number"
             for one in self.comparisons
             if not one.right
         }
