@@ -58,6 +58,7 @@ OUT: dict[str, Any] = {"virtual": False}
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
 RECORDS = sorted(PAGE.parents[1].glob("logs/operations-*.json"))  # of tests/support/built_runs.py
 AGREES, REFUSED = "agrees", "refused"
+BAR = "\\|"  # in a cell of a table
 
 # The methods of cudnn-frontend's pygraph that add an operation of the kind; what it has none for is left out.
 FRONTEND: dict[DescriptorType, tuple[str, ...]] = {
@@ -798,8 +799,13 @@ def kinds_table() -> str:
             _cell(kind),
             *(_ran(kind, graphs) for graphs in records.values()),
         )
-        lines.append(f"| {' | '.join(cells)} |")
+        lines.append(_row(*cells))
     return "\n".join(lines)
+
+
+def _row(*cells: str) -> str:
+    """Return a row of a table; a cell may say ``||`` in cuDNN's words."""
+    return f"| {' | '.join(cell.replace('|', BAR) for cell in cells)} |"
 
 
 def graphs_table() -> str:
@@ -812,7 +818,7 @@ def graphs_table() -> str:
     for name, case in BUILT.items():
         kind, words = case.kind.name.removeprefix("OPERATION_"), case.refused and f"`{case.refused}`"
         ran = (_errors(graphs[name]) for graphs in records.values())
-        lines.append(f"| {' | '.join((name, kind, ', '.join(case.supported) or 'none', words, *ran))} |")
+        lines.append(_row(name, kind, ", ".join(case.supported) or "none", words, *ran))
     return "\n".join(lines)
 
 

@@ -150,9 +150,8 @@ class Runner:
     ) -> Trial:
         """Return the trial of a graph at which the process ended outside of any config."""
         options = asked["options"]
-        line = command_line(
-            options["source"] or None, graph, *(f"--{key}={options[key]}" for key in ("data", "seed", "configs"))
-        )
+        named = [key for key in ("data", "seed", "configs", "target") if options[key] is not None]
+        line = command_line(options["source"] or None, graph, *(f"--{key}={options[key]}" for key in named))
         blank = Trial(
             graph=graph.name,
             target=options["target"] or "gpu",

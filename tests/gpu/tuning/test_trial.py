@@ -83,9 +83,9 @@ def is_wrong(graph: Graph, data: str) -> bool:
         return False
 
 
-def make_small(graph: Graph, budget_s: float) -> Reduced:
-    """Return the smallest form of a graph that is wrong as long as this runs."""
-    made = reduce_failure(graph, "uniform", is_wrong, budget_s=budget_s)
+def make_small(graph: Graph) -> Reduced:
+    """Return the smallest form of a graph that is wrong as long as this runs; large graphs get more time."""
+    made = reduce_failure(graph, "uniform", is_wrong, budget_s=6 if len(graph.ops) < 5 else 30)
     elements = [sum(math.prod(tensor.dims) for tensor in item.tensors) for item in (graph, made.graph)]
     assert elements[1] < elements[0], made.steps
     add_figure("a planted fault", graph=graph.name, steps=made.steps, tried=made.tried, elements=elements)
@@ -108,7 +108,7 @@ def test_a_wrong_scale_of_every_family_and_type_is_found_and_made_small(family: 
             wrong = run_graph(graph, seed=1, time=False)
         assert wrong.state == "wrong", (factor, [str(item) for item in wrong.configs[0].comparisons])
     with wrong_scale(operation, FACTORS[kind][0]):
-        made = make_small(graph, 6 if family != "attention" else 20)
+        made = make_small(graph)
     assert operation in {op.kind for op in made.graph.ops}
     assert len(made.graph.ops) <= (2 if family != "attention" else len(graph.ops))
 
@@ -121,7 +121,7 @@ def test_a_wrong_mode_is_found_and_made_small(name: str) -> None:
     assert run_graph(graph, seed=1, time=False).state == "right"
     with wrong_mode(mode, other):
         assert run_graph(graph, seed=1, time=False).state == "wrong"
-        made = make_small(graph, 10)
+        made = make_small(graph)
     assert mode in {op.parameters().get("mode") for op in made.graph.ops}
 
 

@@ -8,6 +8,7 @@ import shlex
 import signal
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from click.testing import CliRunner, Result
 from cudnn_backend_py import EnvironmentNotReady, Graph, GraphError, UsageError, save_graph
 from cudnn_backend_py.cli import run as run_module
 from cudnn_backend_py.cli.commands import main
+from cudnn_backend_py.target import profiles
 from cudnn_backend_py.tuning.statistics import Timing
 from cudnn_backend_py.tuning.trial import ConfigTrial, Trial, run_graph
 from cudnn_backend_py.tuning.trial import runner as runner_module
@@ -197,6 +199,18 @@ def test_text_and_progress_do_not_share_a_line(matmul: Path, monkeypatch: pytest
     assert len(before) == 2
     assert all(text.endswith("\x1b[2K") for text in before), before
     assert done.stdout.startswith("NOT RUN")
+
+
+def test_a_gpu_described_in_a_file_is_named_by_it_in_the_line_that_runs_it_again(matmul: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "my gpu.json"
+    facts = json.loads((files(profiles.__package__) / "profiles" / "h100-sxm.json").read_text(encoding="utf-8"))
+    mine.write_text(json.dumps({**facts, "name": "mine", "aliases": []}))
+    (found,) = trials(matmul, "--target", mine, "--configs", "1")
+    (config,) = found["configs"]
+    line = shlex.split(config["reproduce"])
+    assert f"--target={mine}" in line
+    (again,) = trials(*line[2:])
+    assert again["configs"] == [{**config, "mode": "named"}]
 
 
 def test_an_unknown_target_is_answered_with_those_that_are_known(matmul: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 
 import numpy as np
 import pytest
@@ -88,3 +89,12 @@ def test_every_graph_is_recorded_and_agrees_where_a_gpu_ran_it(where: str) -> No
     assert [name for name, found in graphs.items() if found["said"] not in (AGREES, REFUSED)] == []
     for found in graphs.values():
         assert found["words"] if found["said"] == REFUSED else found["outputs"]
+
+
+def test_every_row_of_a_table_has_as_many_cells_as_its_head() -> None:
+    """Also where cuDNN's words hold a bar."""
+    tables = re.findall(r"(?:^\|.*\n)+", operations_page(), re.MULTILINE)
+    assert len(tables) >= 5
+    for table in tables:
+        head, *rows = (len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines())
+        assert rows == [head] * len(rows), table[:200]

@@ -81,16 +81,7 @@ _NEWER = (
     *("diagonal band mask", "experts, scattered", "rng", "rope fwd", "rope bwd", "sdpa bwd", "slice", "softmax"),
     *("moe grouped matmul bwd", "transpose"),
 )
-_APART = (
-    *(
-        "natural/paged cache load",
-        "natural/concat",
-        "natural/reshape",
-        "natural/max pool backward, row-major",
-        "natural/experts, gathered",
-    ),
-    *("experts/GATHER", "convolution/integers", "rng/attention UNIFORM", "rng/attention NORMAL"),
-)
+_APART = ("natural/concat", "convolution/integers", "rng/attention UNIFORM", "rng/attention NORMAL")
 for _name in list(CASES):
     if "BOOLEAN" in _name and "into" not in _name and "virtual" not in _name:
         del CASES[_name]  # booleans in memory are refused as buffers

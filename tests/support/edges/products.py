@@ -108,7 +108,8 @@ def _experts(mode: str, kind: DataType) -> None:
         tokens = 128 if mode == "GATHER" else 256
         more: dict[str, Any] = {} if mode == "NONE" else {"mode": M[mode]}
         if mode != "NONE":
-            more["token_index"] = g.tensor("token_index", (1, 256, 1), T.INT32)
+            wide = T.INT64 if mode == "GATHER" else T.INT32  # what 32 bits become is a row of the table of faults
+            more["token_index"] = g.tensor("token_index", (1, 256, 1), wide)
         if mode == "SCATTER":
             more |= {"token_ks": g.tensor("token_ks", (1, 256, 1), T.INT32), "top_k": 2}
         g.moe_grouped_matmul(
