@@ -43,7 +43,7 @@ def test_forty_shapes_are_compared_both_ways() -> None:
     assert [(shape.seq, shape.seq_kv) for shape in other] == [(4096, 128), (1024, 8192)]
     assert "s4096/128" in other[0].name
     assert other[0].flops("forward") == 4 * 4 * 16 * 4096 * 128 * 64
-    cases = compare.cases_of(("--grid=whole",))
+    cases = compare.cases_of("--grid=whole")
     assert [(case.name, case.direction) for case in cases[:2]] == [
         (shapes[0].name, "forward"),
         (shapes[0].name, "backward"),
@@ -52,12 +52,12 @@ def test_forty_shapes_are_compared_both_ways() -> None:
 
 
 def test_graphs_of_a_log_are_cases() -> None:
-    cases = compare.cases_of((LOG,))
+    cases = compare.cases_of(LOG)
     assert [case.direction for case in cases] == ["forward", "backward"] * 3
     assert cases[2].name == "graph 3: b2 h4 s384 d64 causal bf16"
     assert all(case.shape is not None and not case.why_alone for case in cases)
     with pytest.raises(UsageError, match="compare-no-attention"):
-        compare.cases_of((str(LOGS / "forum-9.1.1.log.gz"),))
+        compare.cases_of(str(LOGS / "forum-9.1.1.log.gz"))
 
 
 @pytest.mark.parametrize(
@@ -193,6 +193,6 @@ def test_absence_of_matplotlib_is_said_before_anything_is_measured(
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     monkeypatch.setattr(compare, "compare", lambda *_, **__: pytest.fail("it was measured"))
     with pytest.raises(EnvironmentNotReady, match="matplotlib-missing"):
-        compare.run_command(compare.Comparison((), ("--grid=little",)), "text", tmp_path / "x.svg")
+        compare.run_command(compare.Comparison("--grid=little"), "text", tmp_path / "x.svg")
     with pytest.raises(EnvironmentNotReady, match="matplotlib-missing"):
         compare.draw(a_record(), tmp_path / "x.svg")
