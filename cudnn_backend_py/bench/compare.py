@@ -401,6 +401,7 @@ def compare(wanted: Comparison, *, step: Callable[[str], object] = str) -> dict[
     record = {
         **start_record("compare", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")),
         "command": wanted.command,
+        "shapes": len({case.name for case in cases}),
         "cases": len(cases),
         **(_peers() if wanted.target is None else {"described": find_profile(wanted.target).title}),
     }
