@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -130,6 +130,24 @@ def compared_shapes() -> Iterator[Shape]:
     yield Shape(64, 12, 197, 64, False)
 
 
+GRIDS: dict[str, Callable[[], Iterable[Shape]]] = {
+    "--grid=whole": compared_shapes,
+    "--grid=little": lambda: grid_shapes(LITTLE_GRID, SEQUENCES[:2]),
+}
+
+
+def cases_of(what: str) -> list[Case]:
+    """Return the cases that a command line names: ``--grid=whole``, ``--grid=little``, or a log of cuDNN.
+
+    Raises
+    ------
+    UsageError
+        ``log-file``; ``compare-no-attention`` where no graph of a log is attention.
+    """
+    grid = GRIDS.get(what)
+    return cases_of_log(what) if grid is None else cases_of_shapes(grid())
+
+
 def cases_of_shapes(shapes: Iterable[Shape]) -> list[Case]:
     """Return what is compared of shapes: both directions of each."""
     return [Case(shape.name, direction, shape) for shape in shapes for direction in DIRECTIONS]
@@ -191,8 +209,8 @@ class Comparison:
 
     Parameters
     ----------
-    cases, what
-        The cases, and what they are in the words of a command line: ``--grid whole``, or a file.
+    what
+        The cases as a command line names them: ``--grid=whole``, ``--grid=little``, or a log of cuDNN.
     versions
         Installed cuDNN versions such as ``9.19.0``, or ``default`` for the one this process would load.
     target
@@ -205,8 +223,7 @@ class Comparison:
         Seconds after which no case is begun.
     """
 
-    cases: Sequence[Case]
-    what: Sequence[str]
+    what: str
     versions: Sequence[str] = (DEFAULT,)
     target: str | None = None
     configs: int = 2
@@ -219,7 +236,7 @@ class Comparison:
         versions = [f"--cudnn-version={name}" for name in self.versions if len(self.versions) > 1 or name != DEFAULT]
         target = [] if self.target is None else [f"--target={self.target}"]
         much = [f"--configs={self.configs}", f"--rounds={self.rounds}", f"--limit={self.limit_s:g}"]
-        return shlex.join(["cudnn-backend", "compare", *self.what, *versions, *target, *much])
+        return shlex.join(["cudnn-backend", "compare", self.what, *versions, *target, *much])
 
 
 def _ours(
@@ -370,8 +387,9 @@ def compare(wanted: Comparison, *, step: Callable[[str], object] = str) -> dict[
     EnvironmentNotReady
         ``no-gpu`` where there is none and no target is named; ``cudnn-version-not-installed``.
     UsageError
-        ``unknown-target``.
+        ``unknown-target``, and what :func:`cases_of` refuses.
     """
+    cases = cases_of(wanted.what)
     if wanted.target is not None:
         find_profile(wanted.target)
     elif not library().driver.devices or library().driver.kind != "real":
@@ -383,7 +401,8 @@ def compare(wanted: Comparison, *, step: Callable[[str], object] = str) -> dict[
     record = {
         **start_record("compare", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")),
         "command": wanted.command,
-        "cases": len(wanted.cases),
+        "shapes": len({case.name for case in cases}),
+        "cases": len(cases),
         **(_peers() if wanted.target is None else {"described": find_profile(wanted.target).title}),
     }
     rows: list[dict[str, Any]] = []
@@ -393,7 +412,7 @@ def compare(wanted: Comparison, *, step: Callable[[str], object] = str) -> dict[
             name: held.enter_context(TimedPlans(None if name == DEFAULT else name, wanted.target, wanted.configs))
             for name in dict.fromkeys(wanted.versions)
         }
-        for case in wanted.cases:
+        for case in cases:
             if time.perf_counter() - began > wanted.limit_s:
                 break
             step(f"{case.name} {case.direction}")
@@ -564,19 +583,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=float, default=600.0, help="seconds after which no shape is begun")
 
 
-GRIDS: dict[str, Callable[[], Iterable[Shape]]] = {
-    "whole": compared_shapes,
-    "little": lambda: grid_shapes(LITTLE_GRID, SEQUENCES[:2]),
-}
-
-
-def cases_of(what: Sequence[str]) -> list[Case]:
-    """Return the cases that a command line names: ``--grid=whole``, ``--grid=little``, or a log."""
-    word = what[0]
-    grid = GRIDS.get(word.removeprefix("--grid="))
-    return cases_of_shapes(grid()) if word.startswith("--grid=") and grid else cases_of_log(word)
-
-
 def run_command(wanted: Comparison, style: str, plot: Path | None) -> str:
     """Compare what is wanted, and return it as ``text``, ``json`` or ``markdown``; draw it where a path is given.
 
@@ -590,7 +596,7 @@ def run_command(wanted: Comparison, style: str, plot: Path | None) -> str:
     console = Console(stderr=True)
     with console.status("") if console.is_terminal else nullcontext() as status:
         step = str if status is None else lambda text: status.update(f"comparing {text}")
-        record = compare(replace(wanted, cases=cases_of(wanted.what)), step=step)
+        record = compare(wanted, step=step)
     if plot is not None:
         draw(record, plot)
     if style == "json":
@@ -601,8 +607,7 @@ def run_command(wanted: Comparison, style: str, plot: Path | None) -> str:
 def run(options: argparse.Namespace) -> None:
     """Measure, print both tables, and write: as ``cudnn-backend compare`` does."""
     grid = "little" if options.little else "whole"
-    wanted = Comparison((), (f"--grid={grid}",), rounds=options.rounds, limit_s=options.limit)
-    record = compare(replace(wanted, cases=cases_of(wanted.what)))
+    record = compare(Comparison(f"--grid={grid}", rounds=options.rounds, limit_s=options.limit))
     print(as_text(record))
     if options.markdown is not None:
         options.markdown.write_text(as_markdown(record), encoding="utf-8")

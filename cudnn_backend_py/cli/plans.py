@@ -160,6 +160,6 @@ def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: 
             raise click.UsageError("--grid is about shapes without LOG")
         if plot and target:
             raise click.UsageError("--plot draws times, and for --target nothing is timed")
-        what = (log_file,) if log_file else (f"--grid={grid or 'whole'}",)
-        wanted = Comparison((), what, versions or (DEFAULT,), target, configs, rounds, limit)
+        what = log_file or f"--grid={grid or 'whole'}"
+        wanted = Comparison(what, versions or (DEFAULT,), target, configs, rounds, limit)
         write_report(run_command(wanted, style, Path(plot) if plot else None), output)

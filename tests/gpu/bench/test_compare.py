@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py.bench.compare import Comparison, as_markdown, as_text, cases_of, compare
+from cudnn_backend_py.bench.compare import Comparison, as_markdown, as_text, compare
 from tests.support.child import run_python
 from tests.support.figures import add_figure
 from tests.support.logs import LOGS
@@ -19,7 +19,7 @@ pytest.importorskip("torch", reason="did not run: torch is not installed, and th
 def test_a_log_is_compared_by_its_graphs() -> None:
     """Its plan was built by torch; ours of the same graph is timed beside torch's backends on the same shape."""
     log = str(LOGS / "torch-attention-9.19.0.log.gz")
-    wanted = Comparison(cases_of((log,)), (log,), rounds=7)
+    wanted = Comparison(log, rounds=7)
     record = compare(wanted)
     assert [row["direction"] for row in record["rows"]] == ["forward", "backward"]
     title = f"cuDNN {record['versions'][0]}"
