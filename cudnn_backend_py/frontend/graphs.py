@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import weakref
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Self
@@ -121,7 +122,7 @@ class pygraph(
         io, intermediate, compute = (kind if kind is not None else io_data_type or data_type.NOT_SET for kind in kinds)
         self.name = name
         self._nodes: list[Node] = []
-        self.record = Record()
+        self.record = Record(weakref.ref(self))
         self._bound = self.record.bound
         self.is_cuda_graph_replay_expected = bool(is_cuda_graph_replay_expected)
         self._retention = cuda_graph_retention
@@ -353,8 +354,11 @@ class pygraph(
         self._current = self._runner(index) if self._plans.is_built(index) else None
         return self
 
-    def build(self, heuristics: Sequence[heur_mode] | None = None) -> None:
-        """Validate, build the operation graph, ask heuristics, check and build a plan."""
+    def build(self, heuristics: Sequence[heur_mode] | None = None, ctx: Any = None) -> None:
+        """Validate, build the operation graph, ask heuristics, check and build a plan.
+
+        `ctx` is for the kernels of cudnn-frontend's own; plans of cuDNN make no use of it, there as here.
+        """
         self.validate()
         self.build_operation_graph()
         self.create_execution_plans(heuristics)

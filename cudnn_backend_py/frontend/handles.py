@@ -6,7 +6,7 @@ import json
 import os
 import threading
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, Self
 
 from ..errors import GraphError
 from ..generated.enums import AttributeName as Attr
@@ -43,6 +43,9 @@ class DeviceInfo(int):
     """The GPU of a handle: its ordinal, and what is known of it, asked for when first read."""
 
     _known: dict[str, Any] | None = None
+
+    def __new__(cls, ordinal: int) -> Self:
+        return super().__new__(cls, ordinal)
 
     @property
     def ordinal(self) -> int:
