@@ -212,7 +212,9 @@ class pygraph(
         if not self._validated:
             self.validate()
         if not self._nodes:
-            raise FrontendRuntimeError("the graph has no operations", code="empty-graph")
+            raise FrontendRuntimeError(
+                "the graph has no operations", code="empty-graph", fix="write one, such as graph.matmul(A=a, B=b)"
+            )
         with status_as(FrontendRuntimeError, "the graph cannot be built"):
             emitter = Emitter(self.context, self.name, (*self._created, *self._used()))
             for item in self._used():
@@ -303,7 +305,7 @@ class pygraph(
         RuntimeError
             If the engine does not support the graph or a value.
         """
-        with status_as(FrontendRuntimeError, f"engine {engine_id}"):
+        with status_as(FrontendRuntimeError, f"engine {engine_id}", fix="get_engine_count() says how many there are"):
             chosen = {_backend_knob(item): value for item, value in (knobs or {}).items()}
             self._plans.add_engine(EngineChoice(engine_id, chosen))
         return self
@@ -439,7 +441,7 @@ class pygraph(
         for item in self._used():
             if item.uid == uid:
                 return item
-        raise invalid_value(f"no tensor of the graph has uid {uid}")
+        raise invalid_value(f"no tensor of the graph has uid {uid}", fix="graph.tensors and tensor.get_uid() tell them")
 
     # execution
 

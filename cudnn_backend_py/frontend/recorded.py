@@ -389,6 +389,8 @@ def _note_arguments(node: Node, operation: Operation, method: str, given: Mappin
         if value is None:
             continue
         if name in operation.lists or name == "dropout":
+            if not isinstance(value, Iterable):
+                raise TypeError(f"{name} of {method} is {value!r}, a list is needed")
             _note_list(node, name, value)
         elif isinstance(value, tensor):
             if name in operation.written:
