@@ -20,6 +20,7 @@ from rich.text import Text
 from ..printable import printable
 from ..system.child import call_command, describe_ending, loading_program
 from ..system.strict import read_text
+from .audit import add_audit
 from .graph_file import is_python, load_any_graphs, load_graph_file
 from .output import NOT_JUDGED, Commands, OutputFile, add_row, say, warn, write, write_report
 from .output import console as _console
@@ -926,6 +927,7 @@ def record(output: str, pytest_arguments: str) -> None:
 
 add_commands(main, load_graph_file, _with_version)
 add_run(main, _with_version)
+add_audit(main)
 
 if __name__ == "__main__":
     main()
