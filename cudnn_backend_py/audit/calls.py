@@ -17,6 +17,7 @@ from ..graph.attention import sdpa_backward, sdpa_forward
 from ..system.version import version_numbers
 from ..torch_ops.arguments import Layout, Options, data_type_of, fits
 from ..torch_ops.graphs import make_problem
+from ..torch_ops.operators import is_eager
 from ..torch_ops.reading import MOVED
 
 __all__ = ["READERS", "Attended", "NotRead", "arguments_of", "copy_of", "graph_of", "laid_out", "memory_of"]
@@ -140,16 +141,14 @@ def _flat(x: Any) -> Any:
 
 
 def _check_plain(*tensors: Any) -> None:
-    plain = (torch.Tensor, torch.nn.Parameter)
-    for x in tensors:
-        if type(x) not in plain:
-            raise NotRead(f"a tensor is a {type(x).__name__}")
-        if not x.is_cuda:
-            raise NotRead(f"tensors are on {x.device.type}")
-        if x.is_nested or x.numel() == 0:
-            raise NotRead("nested or empty tensors")
-        if x.dtype not in (torch.float16, torch.bfloat16, torch.float32):
-            raise NotRead(f"rows of {str(x.dtype).removeprefix('torch.')} are not checked")
+    q = tensors[0]
+    if not is_eager(torch, tensors):
+        on_gpu = isinstance(q, torch.Tensor) and q.is_cuda
+        raise NotRead("a mode, a transform or a subclass of torch" if on_gpu else "tensors are not on a GPU")
+    if any(x.is_nested or x.numel() == 0 for x in tensors):
+        raise NotRead("nested or empty tensors")
+    if q.dtype not in (torch.float16, torch.bfloat16, torch.float32):
+        raise NotRead(f"rows of {str(q.dtype).removeprefix('torch.')} are not checked")
 
 
 # for the case
