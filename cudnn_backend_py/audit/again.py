@@ -20,8 +20,9 @@ from ..tuning.trial.runner import Runner
 from ..tuning.trial.trial import ConfigTrial, Trial
 from ..versions.store import environment_for, list_installed
 from .case import Case, load_case
-from .judging import judge_case
+from .judging import judge_part
 from .look import VARIABLE
+from .part import Part, part_of
 from .reproduction import draft_of, program_of
 
 __all__ = ["Asked", "Examined", "ask_to_edge", "examine"]
@@ -70,8 +71,8 @@ class Examined:
 
     Attributes
     ----------
-    case, file
-        What was examined.
+    case, file, part
+        What was examined; of attention that is too large to be interpreted whole, which part of it.
     interpreter
         What is wrong with the results that the program got, by the interpreter; None where it cannot say.
     asked
@@ -94,6 +95,7 @@ class Examined:
 
     case: Case
     file: str
+    part: str = ""
     interpreter: tuple[str, ...] | None = None
     asked: list[Asked] = field(default_factory=list)
     engine: int | None = None
@@ -136,6 +138,7 @@ class Examined:
             name: getattr(self, name)
             for name in (
                 "file",
+                "part",
                 "interpreter",
                 "engine",
                 "since",
@@ -151,7 +154,7 @@ class Examined:
         return {"case": case, **plain, "asked": asked, "seconds": round(self.seconds, 1), "wrong": self.is_wrong}
 
     def __str__(self) -> str:
-        lines = [str(self.case), ""]
+        lines = [str(self.case), *([f"  examined: {self.part}"] if self.part else []), ""]
         if self.interpreter is not None:
             said = self.interpreter or ("its results are right, by the bound of the whole graph",)
             lines += [f"the program's own result: {item}" for item in said]
@@ -234,6 +237,7 @@ def examine(
     if case.graph is None:
         found.left.append(f"running it again: {case.without}")
     else:
+        found.part = work.part.what
         work.interpret()
         work.ask_versions(cudnn)
         work.name()
@@ -249,12 +253,16 @@ class _Work:
 
     def __init__(self, case: Case, found: Examined, target: str | None, deadline: float, step: Step) -> None:
         self.case, self.found, self.target, self.deadline, self.step = case, found, target, deadline, step
-        self.given = {} if case.graph is None else case.given()
+        self._part: Part | None = None if case.graph is None else part_of(case)
+
+    @property
+    def part(self) -> Part:
+        assert self._part is not None
+        return self._part
 
     @property
     def graph(self) -> Graph:
-        assert self.case.graph is not None
-        return self.case.graph
+        return self.part.graph
 
     def left_s(self) -> float:
         return self.deadline - time.monotonic()
@@ -263,7 +271,7 @@ class _Work:
         """Compare what the program got with the interpreter."""
         self.step("interpreting")
         try:
-            self.found.interpreter = tuple(judge_case(self.case).values())
+            self.found.interpreter = tuple(judge_part(self.part).values())
         except CudnnBackendError as error:
             self.found.left.append(f"comparing the program's own result: {error.headline}")
 
@@ -333,7 +341,7 @@ class _Work:
     ) -> list[Trial]:
         """Return what a version does with a graph by the configs heuristics propose, and by the case's own."""
         with Runner(limit_s=limit_s, environment=_environment(name)) as runner:
-            options: dict[str, Any] = {"data": data or "uniform", "given": None if data else self.given}
+            options: dict[str, Any] = {"data": data or "uniform", "given": None if data else self.part.given}
             options |= {"target": self.target, "time": False}
             trials = [runner.run(graph, configs=configs, **options)]
             if tag and all(item.tag != tag for item in trials[0].configs):
@@ -391,7 +399,7 @@ class _Work:
         bad = next(one for one in found.asked if one.state == "wrong")
         assert found.smallest is not None
         program = file.with_suffix(".py")
-        given = None if found.data else self.given
+        given = None if found.data else self.part.given
         text = program_of(found.smallest, found.data or "uniform", f"eng{found.engine}", given, self.case, bad.words)
         _write_private(program, text)
         found.program = str(program)

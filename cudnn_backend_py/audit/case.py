@@ -52,6 +52,8 @@ class Case:
         What was seen, in words: output, place, what it holds and what is right.
     wrong
         Names of the outputs that are wrong.
+    at
+        Of attention, the batch entry and the head of queries where something wrong was found.
     graph
         What was run; None where the call has no graph, and `without` says why.
     tag
@@ -72,6 +74,7 @@ class Case:
     place: str
     found: tuple[str, ...]
     wrong: tuple[str, ...]
+    at: tuple[int, int] | None = None
     graph: Graph | None
     without: str = ""
     tag: str = ""
@@ -162,7 +165,8 @@ def load_case(path: str | os.PathLike[str]) -> Case:
             raise ValueError("it is of another kind, or of a later version of this package")
         graph = None if about["graph"] is None else graph_from_json(about["graph"])
         texts = {name: tuple(about[name]) for name in ("found", "wrong")}
-        return Case(**{**about, **texts, "graph": graph, "images": images})
+        at = None if about["at"] is None else tuple(map(int, about["at"]))
+        return Case(**{**about, **texts, "at": at, "graph": graph, "images": images})
     except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
         if isinstance(error, UsageError | EnvironmentNotReady) or type(error).__name__ == "GraphError":
             raise

@@ -12,23 +12,22 @@ import queue
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import CudnnBackendError, GraphError
-from ..graph import Graph
 from ..graph.formats import is_integer
 from ..system.child import Child, Say, serve
 from ..tuning.campaign.one import expectation
 from ..tuning.trial.data import make_inputs
 from .case import Case, load_case
+from .part import Part, part_of
 
-__all__ = ["Judging", "judge_case", "serve_judging"]
+__all__ = ["Judging", "judge_part", "serve_judging"]
 
 LIMIT_S = 60.0  # for one call
 MOST_WAITING = 4  # calls whose buffers are held
@@ -101,7 +100,7 @@ class Judging:
         if self._child is None or not self._child.usable:
             self._child = Child.start(f"{__name__}:{serve_judging.__name__}", {**os.environ, "CUDNN_BACKEND_AUDIT": ""})
         early: dict[str, Any] = {}
-        for said in self._child.ask({"case": str(path)}, LIMIT_S):
+        for said in self._child.ask({"case": str(path), "seed": self._done}, LIMIT_S):
             if "why" in said:
                 self._say(said["why"])
             else:
@@ -123,41 +122,33 @@ def serve_judging() -> None:
 
 def _answer(asked: dict[str, Any], say: Say) -> None:
     case = load_case(asked["case"])
-    assert case.graph is not None
     lost = _not_finite(case)
     if lost:
         say(wrong=list(lost), found=list(lost.values()))
     try:
-        found = judge_case(case)
+        found = judge_part(part_of(case, asked["seed"]))
     except CudnnBackendError as error:
         say(why=f"the interpreter cannot: {error.headline}")
         return
     say(wrong=list(found), found=list(found.values()))
 
 
-def judge_case(case: Case) -> dict[str, str]:
-    """Return what is wrong with the results of a case, in words by the names of outputs.
+def judge_part(part: Part) -> dict[str, str]:
+    """Return what is wrong with the results that a program got, in words by the names of outputs.
 
     Raises
     ------
     GraphError
         What the interpreter refuses.
     """
-    graph = case.graph
-    assert graph is not None
-    results = case.results()
-    expected = expectation(graph, "uniform", inputs_of(graph, case.given()), 0, None)
+    expected = expectation(part.graph, "uniform", make_inputs(part.graph, "uniform", 0, part.given), 0, None)
     if not expected:
         raise GraphError(
             "its results hang on random numbers of which only the distribution is known", code="audit-random"
         )
-    compared = [item.compare(results[name]) for name, item in expected.items() if name in results]
-    return {item.output: str(item) for item in compared if not item.right}
-
-
-def inputs_of(graph: Graph, given: Mapping[str, Any]) -> dict[str | int, NDArray[Any]]:
-    """Return what the interpreter reads, by uid."""
-    return make_inputs(graph, "uniform", 0, given)
+    compared = [item.compare(part.results[name]) for name, item in expected.items() if name in part.results]
+    where = f" ({part.what})" if part.what else ""
+    return {item.output: f"{item}{where}" for item in compared if not item.right}
 
 
 def _not_finite(case: Case) -> dict[str, str]:

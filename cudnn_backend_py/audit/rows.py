@@ -35,7 +35,7 @@ __all__ = ["FACTS", "MOST_SCORES", "SampledRows", "check_backward", "check_forwa
 ROWS = 8  # drawn, besides the first, the last and one that is not finite
 MOST_GATHERED = 1 << 23  # elements of the keys of all rows together
 MOST_SCORES = 1 << 22  # of one head of keys, for its gradients
-FACTS = ("wrong", "place", "got", "wanted", "bound", "compared")
+FACTS = ("wrong", "head", "got", "wanted", "bound", "compared")
 
 _TYPES = {
     torch.float16: DataType.HALF,
@@ -115,6 +115,11 @@ class SampledRows:
         self.len_kv = self.named["seq_len_kv"].long()[self.b].clamp(max=longest)
         last = ((self.len_kv - 1).clamp(min=0) // page)[:, None]
         self._pages = table.long()[self.b].gather(1, torch.minimum(self.j // page, last)).clamp(0, k.shape[0] - 1)
+
+    @property
+    def head(self) -> Any:
+        """The places of the rows' heads among all heads of queries, of packed tokens of the sequences, [rows]."""
+        return self.b * self.named["q"].shape[1] + self.h
 
     def of_queries(self, x: Any) -> Any:
         """Return these rows of a tensor laid out as Q is, [rows, d] float64."""
@@ -200,15 +205,19 @@ def _softmax(rows: SampledRows, products: Any, sizes: Any) -> _Softmax:
     return _Softmax((powers / total).masked_fill(total == 0, 0.0), error.masked_fill(~kept, 0.0), slope, kept, total)
 
 
-def _compare(got: Any, wanted: Any, bound: Any, kind: _Kind, defined: Any) -> Any:
-    """Return :data:`FACTS` of an output, float64 on the GPU: whether anything is wrong, and the worst of it."""
+def _compare(got: Any, wanted: Any, bound: Any, kind: _Kind, defined: Any, heads: Any) -> Any:
+    """Return :data:`FACTS` of an output, float64 on the GPU: whether anything is wrong, and the worst of it.
+
+    `heads` are, of each row or of all, the places of its head of queries among all of them.
+    """
     got = got.double()
     said = defined & wanted.isfinite() & bound.isfinite() & (wanted.abs() + bound < kind.largest)
     off = ((got - wanted).abs() / bound).nan_to_num(nan=math.inf, posinf=math.inf)
     off = off.masked_fill(~said | (got == wanted), 0.0).flatten()
     worst = off.argmax()
     facts = (got.flatten()[worst], wanted.flatten()[worst], bound.flatten()[worst])
-    return torch.stack([(off[worst] > 1).double(), worst.double(), *facts, said.sum().double()])
+    head = heads.expand(len(got))[worst // got.shape[1]]
+    return torch.stack([(off[worst] > 1).double(), head.double(), *facts, said.sum().double()])
 
 
 def _not_finite(x: Any) -> Any:
@@ -255,7 +264,7 @@ def check_forward(named: Named, options: Options, o: Any, generator: Any) -> dic
     unit, sizes = ROUNDINGS * rows.kind.unit, v.abs()
     bound = unit * wanted.abs() + unit * _weigh(found.p.square(), v.square()).sqrt()
     bound = bound + _weigh(found.p * found.error + rows.kind.least / found.total, sizes) + rows.kind.least
-    return {"o": _compare(rows.of_queries(o), wanted, WIDTH * bound, rows.kind, found.kept.any(1)[:, None])}
+    return {"o": _compare(rows.of_queries(o), wanted, WIDTH * bound, rows.kind, found.kept.any(1)[:, None], rows.head)}
 
 
 def _products(q: Any, k: Any) -> tuple[Any, Any]:
@@ -318,7 +327,7 @@ def _check_dq(named: Named, options: Options, d_o: Any, dq: Any, generator: Any)
     bound = bound + abs(rows.scale) * (
         _weigh(slopes.apart.square(), k.square()).sqrt() + _weigh(slopes.together, k.abs())
     )
-    return _compare(rows.of_queries(dq), wanted, 2 * WIDTH * bound, rows.kind, found.kept.any(1)[:, None])
+    return _compare(rows.of_queries(dq), wanted, 2 * WIDTH * bound, rows.kind, found.kept.any(1)[:, None], rows.head)
 
 
 def _check_head(
@@ -348,10 +357,10 @@ def _check_head(
         wanted, p = found.p.T @ d_out, found.p
         bound = unit * wanted.abs() + unit * (p.square().T @ d_out.square()).sqrt()
         bound = bound + (p * found.error).T @ d_out.abs() + rows.kind.least * (1 + d_out.abs().sum(0))
-        facts["dv"] = _compare(given["dv"][b, one][0], wanted, 2 * WIDTH * bound, rows.kind, seen)
+        facts["dv"] = _compare(given["dv"][b, one][0], wanted, 2 * WIDTH * bound, rows.kind, seen, rows.head[:1])
     if "dk" in given:
         wanted = rows.scale * (slopes.ds.T @ queries)
         bound = (slopes.apart.square().T @ queries.square()).sqrt() + slopes.together.T @ queries.abs()
         bound = unit * wanted.abs() + abs(rows.scale) * bound + rows.kind.least
-        facts["dk"] = _compare(given["dk"][b, one][0], wanted, 2 * WIDTH * bound, rows.kind, seen)
+        facts["dk"] = _compare(given["dk"][b, one][0], wanted, 2 * WIDTH * bound, rows.kind, seen, rows.head[:1])
     return facts

@@ -281,7 +281,7 @@ class Watch:
         shown = dict(held)
         if (bias := shown.get("bias")) is not None and bias.dtype == torch.bool:
             shown["bias"] = torch.zeros_like(bias, dtype=held["q"].dtype).masked_fill(~bias, float("-inf"))
-        if bias is not None:
+        if bias is not None and call.is_dense:
             q, k = held["q"], held["k"]
             shown["bias"] = shown["bias"].expand(*bias.shape[:2], q.shape[2], k.shape[2])
         shown = laid_out(shown)
@@ -289,11 +289,13 @@ class Watch:
         names = set(shown) if graph is None else {tensor.name for tensor in graph.variant_pack_tensors}
         images = {name: memory_of(x) for name, x in shown.items() if name in names}
         wrong = tuple(name for name, x in facts.items() if x[0])
+        batch, head = divmod(int(facts[wrong[0]][FACTS.index("head")]), held["q"].shape[1])
         return Case(
             door=door,
             place=place,
             found=tuple(_words(name, facts[name]) for name in wrong),
             wrong=wrong,
+            at=(batch, head),
             graph=graph,
             without=without,
             backend=backend,
@@ -543,6 +545,5 @@ def _machine() -> dict[str, Any]:
 
 
 def _words(name: str, facts: list[float]) -> str:
-    _, place, got, wanted, bound, compared = facts
-    right = f"{wanted:.6g} +- {bound:.3g} is right"
-    return f"{name}: element {int(place)} of the rows checked ({int(compared)} elements) is {got:.6g}, {right}"
+    _, _, got, wanted, bound, compared = facts
+    return f"{name}: one of the {int(compared)} elements checked is {got:.6g}, {wanted:.6g} +- {bound:.3g} is right"
