@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,12 @@ from ..errors import CudnnBackendError
 from ..graph import Graph
 from ..graph.attention import sdpa_backward, sdpa_forward
 from ..system.version import version_numbers
-from ..torch_ops.arguments import Layout, Options, data_type_of, fits
+from ..torch_ops.arguments import TENSORS, Layout, Options, data_type_of, fits
 from ..torch_ops.graphs import make_problem
 from ..torch_ops.operators import is_eager
-from ..torch_ops.reading import MOVED
+from ..torch_ops.reading import MOVED, describe, read
 
-__all__ = ["READERS", "Attended", "NotRead", "arguments_of", "copy_of", "graph_of", "laid_out", "memory_of"]
+__all__ = ["READERS", "Attended", "NotRead", "arguments_of", "copy_of", "graph_of", "memory_of"]
 
 _CAUSAL = 0
 
@@ -156,29 +156,64 @@ def _check_plain(*tensors: Any) -> None:
 
 def graph_of(
     call: Attended, tensors: Mapping[str, Any], *, backward: bool, cudnn: str, sm: int
-) -> tuple[Graph | None, str]:
-    """Return the graph of a call, as the operators build it for just these tensors, or None and why there is none.
+) -> tuple[Graph | None, dict[str, Any], str]:
+    """Return the graph of a call, as the operators build it for just these tensors, and its tensors by name.
+
+    Packed tokens are ragged sequences. Where there is no such graph it is None, and the last of the three says why.
 
     Parameters
     ----------
     tensors
-        By name, as :func:`laid_out` returns them, those that are written too.
+        By name, those that are written too: of a pass that writes dQ, dK, dV also dO and O.
     """
-    if not call.is_dense:
-        return None, "packed or paged attention: its graph is that of a class of shapes"
     make = sdpa_backward if backward else sdpa_forward
-    facts = {name: Layout(tuple(x.shape), tuple(x.stride()), data_type_of(x)) for name, x in tensors.items()}
+    held = dict(tensors)
     try:
-        problem = make_problem(facts, call.options, backward=backward)
+        if call.is_dense:
+            held = {name: x if name in MOVED[True] and fits(x) else x.contiguous() for name, x in held.items()}
+            facts = {name: Layout(tuple(x.shape), tuple(x.stride()), data_type_of(x)) for name, x in held.items()}
+            problem = make_problem(facts, call.options, backward=backward)
+        else:
+            held = {name: _tokens_first(name, x) for name, x in held.items()}
+            named = {**dict.fromkeys((*TENSORS, *MOVED[True], "stats")), **held}
+            problem = replace(
+                describe(backward, named, read(backward, named, call.options)), ragged=held["q"].dim() == 3
+            )
+            held = _of_sequences(held)
         numbers = version_numbers(cudnn)
-        return make(problem, version=(numbers[0], numbers[1], numbers[2]), sm=sm, allow_hazards=True), ""
+        graph = make(problem, version=(numbers[0], numbers[1], numbers[2]), sm=sm, allow_hazards=True)
+        return graph, held, ""
     except (CudnnBackendError, AttributeError, AssertionError) as error:
-        return None, f"cuDNN has no such attention: {error}"
+        return None, held, f"cuDNN has no such attention: {error or 'another data type'}"
 
 
-def laid_out(tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """Return tensors as a graph has them in memory: Q, K, V and the like as they are if cuDNN can read them so."""
-    return {name: x if name in MOVED[True] and fits(x) else x.contiguous() for name, x in tensors.items()}
+def _tokens_first(name: str, x: Any) -> Any:
+    """Return Q, O and the like with tokens before heads in memory, and pages as they are."""
+    if name in MOVED[True] and x.dim() == 4:
+        return x if name in ("k", "v") else x.transpose(1, 2).contiguous().transpose(1, 2)
+    return x.contiguous()
+
+
+_SIDES = {"q": "q", "o": "q", "do": "q", "dq": "q", "k": "k", "v": "k", "dk": "k", "dv": "k"}
+
+
+def _of_sequences(held: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tensors of a graph of ragged or paged sequences: offsets, lengths and page tables as it has them."""
+    found = {name: x for name, x in held.items() if name not in ("cu_seqlens_q", "cu_seqlens_k", "block_table")}
+    q = held["q"]
+    starts = {side: held.get(f"cu_seqlens_{side}") for side in "qk"}
+    for name, side in _SIDES.items():
+        x, begin = held.get(name), starts[side]
+        if x is not None and x.dim() == 3 and begin is not None:
+            found[f"ragged_{name}"] = begin * (x.shape[1] * x.shape[2])
+    for side, begin in starts.items():
+        if begin is not None:
+            found["seq_len_q" if side == "q" else "seq_len_kv"] = begin.diff()
+    if (table := held.get("block_table")) is not None:
+        found |= {"page_table_k": table, "page_table_v": table}
+        if q.dim() == 4:
+            found["seq_len_q"] = torch.full_like(held["seq_len_kv"], q.shape[2])
+    return {name: x if name in MOVED[True] else x.contiguous() for name, x in found.items()}
 
 
 def memory_of(x: Any) -> Any:

@@ -25,7 +25,7 @@ from ..native.cuda import pointer_facts
 from ..native.find import find_loaded
 from ..system.version import Version, __version__
 from ..system.wrapping import Wrapped
-from .calls import READERS, Attended, NotRead, arguments_of, copy_of, graph_of, laid_out, memory_of
+from .calls import READERS, Attended, NotRead, arguments_of, copy_of, graph_of, memory_of
 from .case import Case, CaseFolder
 from .judging import Judging
 from .report import AuditReport, Kept
@@ -284,8 +284,7 @@ class Watch:
         if bias is not None and call.is_dense:
             q, k = held["q"], held["k"]
             shown["bias"] = shown["bias"].expand(*bias.shape[:2], q.shape[2], k.shape[2])
-        shown = laid_out(shown)
-        graph, without = graph_of(call, shown, backward=backward, cudnn=about["cudnn"], sm=about["sm"])
+        graph, shown, without = graph_of(call, shown, backward=backward, cudnn=about["cudnn"], sm=about["sm"])
         names = set(shown) if graph is None else {tensor.name for tensor in graph.variant_pack_tensors}
         images = {name: memory_of(x) for name, x in shown.items() if name in names}
         wrong = tuple(name for name, x in facts.items() if x[0])
