@@ -727,7 +727,7 @@ def launch_of(
     places = runner.key(graph._pack(given, uids), workspace)[1:]
     where = dict(zip(runner.launcher.uids, places, strict=True))
     found: Any = handle or graph._handle
-    return runner.plan, where, int(found.stream)
+    return runner.plan, where, 0 if found is None else int(found.stream)
 
 
 def _backend_knob(item: knob_type) -> Any:
