@@ -102,7 +102,7 @@ GRAPH = (
 )
 
 FAULT = Fault(
-    {code!r},
+    {row!r},
     what="a graph of {what}",
     effect={effect!r},
     fix={fix!r},
@@ -196,7 +196,7 @@ def draft_of(graph: Graph, case: Case, known: _Known, words: str, near: list[str
     return _DRAFT.format(
         near=", ".join(near) or "none of the table",
         word=_lines(as_word(graph)),
-        code=f"audited-{case.name[5:11]}",
+        row=f"audited-{case.name[5:11]}",
         what=", ".join(dict.fromkeys(op.verb() for op in graph.ops)),
         effect=words,
         fix=f"use {known.until} or later" if known.until else "take another engine",
