@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from ..graph import Graph
-from ..native.cuda import pointer_facts
+from ..native.cuda import is_capturing, pointer_facts
 from ..native.find import find_loaded
 from ..system.version import Version, __version__
 from ..system.wrapping import Wrapped
@@ -361,6 +361,8 @@ class _Launch:
         self.plan, self._at, self._stream = launch_of(
             found["self"], given, found["workspace"], found["handle"], uids, index
         )
+        if is_capturing(self._stream):
+            raise NotRead("a CUDA graph was being captured")
         self.graph: Graph = self.plan.graph
         self._written = {tensor.uid for tensor in self.graph.outputs}
         self._images: dict[str, Any] = {}
