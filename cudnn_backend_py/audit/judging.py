@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,10 +41,14 @@ class Judging:
     ----------
     tell
         Called in the thread with each case that is wrong.
+    within
+        Makes the context of the thread's work.
     """
 
-    def __init__(self, tell: Callable[[Case], object]) -> None:
-        self._tell = tell
+    def __init__(
+        self, tell: Callable[[Case], object], within: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> None:
+        self._tell, self._within = tell, within
         self._waiting: queue.SimpleQueue[Callable[[], Case] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._child: Child | None = None
@@ -85,7 +90,7 @@ class Judging:
         self.unjudged[why] = self.unjudged.get(why, 0) + count
 
     def _work(self) -> None:
-        with tempfile.TemporaryDirectory(prefix="cudnn-backend-audit-") as folder:  # of mode 0700
+        with tempfile.TemporaryDirectory(prefix="cudnn-backend-audit-") as folder, self._within():  # of mode 0700
             while (read := self._waiting.get()) is not None:
                 began = time.thread_time()
                 try:

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from ..graph import Graph
-from ..native.cuda import is_capturing, pointer_facts
+from ..native.cuda import is_capturing, pointer_facts, relaxed_capture
 from ..native.find import find_loaded
 from ..system.version import Version, __version__
 from ..system.wrapping import Wrapped
@@ -93,7 +93,7 @@ class Watch:
         self._lock = threading.Lock()
         self._random = random.Random(self.seed)
         self._began = time.perf_counter()
-        self._judging = Judging(self._keep)
+        self._judging = Judging(self._keep, relaxed_capture)  # a capture that goes on elsewhere is not spoiled
 
     # Wrapping
 
@@ -146,11 +146,12 @@ class Watch:
         """Return whether a call that is due is sampled, and say when the next one is."""
         is_first = door.sampled < self.first
         door.due = door.calls + (1 if is_first else self._random.randint(1, max(1, 2 * self.every - 1)))
+        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            self.report.passed_over["a CUDA graph was being captured"] += 1
+            return False
         self._settle()
         why = ""
-        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-            why = "a CUDA graph was being captured"
-        elif len(self._pending) >= MOST_PENDING or (door.name == "frontend" and self._judging.is_full):
+        if len(self._pending) >= MOST_PENDING or (door.name == "frontend" and self._judging.is_full):
             why = "checks of earlier ones were under way"
         elif not is_first and self._spent() > self.cost * (time.perf_counter() - self._began):
             why = f"checks had taken {self.cost:.1%} of the time"
