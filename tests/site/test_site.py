@@ -45,7 +45,8 @@ def luminance(colour: str) -> float:
 
 def faults(page: Page) -> list[str]:
     """Return what the page complained of, and every request that left the folder of the site."""
-    return [one for one in page.faults() if not one.startswith(f"request for {SITE.as_uri()}/")]
+    own = (f"request for {SITE.as_uri()}/", "request for data:")
+    return [one for one in page.faults() if not one.startswith(own)]
 
 
 @pytest.mark.parametrize("name", PAGES + MORE)
@@ -58,7 +59,7 @@ def test_page_fits_and_is_silent(browser: Browser, tmp_path: Path, name: str, wi
     assert (ground < 0.1) is dark
     assert (max(text, ground) + 0.05) / (min(text, ground) + 0.05) >= 7
     picture = tmp_path / f"{Path(name).stem}-{width}-{'dark' if dark else 'light'}.png"
-    page.picture(picture)
+    page.picture(picture, whole=name != "tables/reasons.html")  # which is longer than Chromium draws
     assert picture.stat().st_size > 10_000
     assert faults(page) == []
 
@@ -95,7 +96,7 @@ def test_keys_reach_the_links_of_the_page_and_are_seen_there(browser: Browser, w
 def test_first_tab_skips_to_the_content(browser: Browser) -> None:
     page = browser.open(SITE / "faults.html")
     page.press("Tab")
-    assert page.ask("document.activeElement.className") == "md-skip"
+    assert page.ask("document.activeElement.classList.contains('md-skip')")
 
 
 def wait(page: Page, script: str) -> bool:
