@@ -18,8 +18,8 @@ roundoff of a type (2^-24 for float32, 2^-11 for float16), signs random and size
   float32, step by step: what overflows or vanishes on the way there is not the same in all runs;
 * a computed 0 from which the gradient of a ReLU is taken, to either side: fused kernels have another sum there;
 * the angle of sines, and the slope of swish, from 10^6 on: there they are 0 in every other run;
-* probabilities of attention are rounded as exponentials, over the maximum of their row (see ``Run.row_sums``), or of
-  its part in tiles of 64 keys before or behind;
+* probabilities of attention are rounded as exponentials (``Run.row_sums``), those to 8 bits as they are: only what is
+  next to a tie falls to the other side; the tile they are over the maximum of has 64 keys, in every other run 32;
 * denormal float32 numbers, which kernels may take for 0, are 0 in every other run, and numbers to divide by from 2^126
   on infinite: the GPU's fast division has 0 for their reciprocals.
 
@@ -78,7 +78,6 @@ DRIFT = 1.5  # root mean square of all errors over what is expected of them
 ENOUGH = 64  # elements, for that to mean something
 _FAR = 1e6  # there sines lose their angle, and swish its slope
 _TINY = 2.0**-126  # below it float32 is denormal
-_TILE = 64  # keys whose scores kernels of attention make at a time, or a multiple
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,6 +341,8 @@ class _Shaken(Run):
         super().__init__(graph, inputs, OPERATIONS, rounding=True, rng=dropout_mask)
         self.written: dict[int, Numbers] = {}
         self._arithmetic, self._noise, self._sign = arithmetic, noise, sign
+        if noise is not None:
+            self.tile = 64 if sign > 0 else 32
         self._copied = _copied_types(graph)
         self._current = _Rule()
         self._moved: dict[int, Numbers] = {}
@@ -397,16 +398,12 @@ class _Shaken(Run):
             values = self._rounded_otherwise(np.asarray(values, dtype=np.float64), data_type)
         return super().round_to_type(values, data_type)
 
-    def undivided(self, probabilities: Floats, sums: Floats) -> Floats:
-        """Return the sums over what a row's maximum grows by behind the keys that a kernel has seen, in tiles."""
-        if self._noise is None:
-            return sums
-        tiles = np.fmax.reduceat(probabilities, np.arange(0, probabilities.shape[-1], _TILE), axis=-1)
-        way = -1 if self._sign < 0 else 1
-        tiles = np.fmax.accumulate(tiles[..., ::way], axis=-1)[..., ::way]
-        grown = tiles / tiles.max(axis=-1, keepdims=True)
-        seen = np.repeat(grown, _TILE, axis=-1)[..., : probabilities.shape[-1]]
-        return np.asarray(sums / np.where(seen > _TINY, seen, 1.0))
+    def round_undivided(self, values: Floats, sums: Floats, data_type: DataType) -> Floats:
+        """Return them with another rounding of 16 bits; of 8 only what is next to a tie falls to the other side."""
+        if self._noise is not None and data_type not in FP8_TYPES:
+            sums = np.where(sums > 0, sums, 1.0)
+            values = self._rounded_otherwise(values * sums, data_type) / sums
+        return super().round_undivided(values, sums, data_type)
 
     def _is_exact(self, op: Op) -> bool:
         """Return whether all the sums are of whole numbers, none of them beyond what the type of sums has exactly."""
