@@ -19,8 +19,8 @@ roundoff of a type (2^-24 for float32, 2^-11 for float16), signs random and size
 * a computed 0 from which the gradient of a ReLU is taken, to either side: fused kernels have another sum there;
 * the angle of sines, and the slope of swish, from 10^6 on, and slopes as small as their error: there they are 0 in two
   of the runs;
-* probabilities of attention are rounded as exponentials, over the maximum of their row (see ``Run.row_sums``), or of
-  its part in tiles of 64 keys before or behind;
+* probabilities of attention are rounded as exponentials (``Run.row_sums``), those to 8 bits as they are: only what is
+  next to a tie falls to the other side; the tile they are over the maximum of has 64 keys, in every other run 32;
 * denormal float32 numbers, which kernels may take for 0, are 0 of their sign in two of the runs, and numbers to divide
   by from 2^126 on infinite: the GPU's fast division has 0 for their reciprocals.
 
@@ -80,7 +80,6 @@ DRIFT = 1.5  # root mean square of all errors over what is expected of them
 ENOUGH = 64  # elements, for that to mean something
 _FAR = 1e6  # there sines lose their angle, and swish its slope
 _TINY = 2.0**-126  # below it float32 is denormal
-_TILE = 64  # keys whose scores kernels of attention make at a time, or a multiple
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,6 +346,8 @@ class _Shaken(Run):
         self._sign, odd, pair = 1.0 - 2 * (number % 2), number % 2 == 1, number // 2
         self._in_steps = odd and pair in (0, 3)
         self._flushes, self._flat = odd and pair in (0, 1), odd and pair in (0, 2)
+        if noise is not None:
+            self.tile = 32 if odd else 64
         self._copied = _copied_types(graph)
         self._current = _Rule()
         self._moved: dict[int, Numbers] = {}
@@ -411,16 +412,12 @@ class _Shaken(Run):
             values = self._rounded_otherwise(np.asarray(values, dtype=np.float64), data_type)
         return super().round_to_type(values, data_type)
 
-    def undivided(self, probabilities: Floats, sums: Floats) -> Floats:
-        """Return the sums over what a row's maximum grows by behind the keys that a kernel has seen, in tiles."""
-        if self._noise is None:
-            return sums
-        tiles = np.fmax.reduceat(probabilities, np.arange(0, probabilities.shape[-1], _TILE), axis=-1)
-        way = -1 if self._sign < 0 else 1
-        tiles = np.fmax.accumulate(tiles[..., ::way], axis=-1)[..., ::way]
-        grown = tiles / tiles.max(axis=-1, keepdims=True)
-        seen = np.repeat(grown, _TILE, axis=-1)[..., : probabilities.shape[-1]]
-        return np.asarray(sums / np.where(seen > _TINY, seen, 1.0))
+    def round_undivided(self, values: Floats, sums: Floats, data_type: DataType) -> Floats:
+        """Return them with another rounding of 16 bits; of 8 only what is next to a tie falls to the other side."""
+        if self._noise is not None and data_type not in FP8_TYPES:
+            sums = np.where(sums > 0, sums, 1.0)
+            values = self._rounded_otherwise(values * sums, data_type) / sums
+        return super().round_undivided(values, sums, data_type)
 
     def _is_exact(self, op: Op) -> bool:
         """Return whether all the sums are of whole numbers, none of them beyond what the type of sums has exactly."""

@@ -104,6 +104,31 @@ def test_a_wrong_scale_in_the_interpreter_is_found() -> None:
     assert not all(expected.compare(results[name]).right for name, expected in found.items())
 
 
+@pytest.mark.parametrize("kind", [T.FP8_E4M3, T.FP8_E5M2])
+@pytest.mark.parametrize("seq", [64, 256])
+def test_a_wrong_scale_of_causal_attention_in_8_bits_is_found(kind: DataType, seq: int) -> None:
+    """Its first rows have few keys, whose probabilities would be off by 6 % each were their rounding not known."""
+    graph = attention.sdpa_forward(batch=1, heads=2, seq_q=seq, head_dim=128, data_type=kind, causal=True)
+    inputs = make_inputs(graph, seed=1)
+    o = interpret(graph, inputs, rounding=True)["o"]
+    expected = expect(graph, inputs)["o"]
+    assert expected.compare(o).right
+    for factor in (0.97, 0.99, 1.01, 1.03):
+        assert not expected.compare(round_to(expected.center * factor, kind)).right
+
+
+@pytest.mark.parametrize("tile", [32, 64, 128])
+def test_attention_is_right_in_any_tiles(tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels round exponentials over the largest score so far, 32, 64 or 128 keys at a time."""
+    graph = attention.sdpa_forward(batch=1, heads=2, seq_q=128, seq_kv=320, head_dim=64, scale=2.0)
+    inputs = make_inputs(graph)
+    expected = expect(graph, inputs)["o"]
+    monkeypatch.setattr("cudnn_backend_py.graph.interpret.run.Run.tile", tile)
+    o = interpret(graph, inputs, rounding=True)["o"]
+    assert expected.compare(o).right
+    assert (o == round_to(expected.center, T.HALF)).all() == (tile == 128)
+
+
 @pytest.mark.parametrize("terms", [8, 64, 1024])
 def test_sums_in_float32_and_in_any_order_are_right(terms: int) -> None:
     graph = matmul(terms, T.FLOAT)
