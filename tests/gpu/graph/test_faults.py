@@ -56,6 +56,7 @@ Array = NDArray[Any]
 WORKERS = 8
 ROWS: Mapping[str, Fault] = {row.code: row for row in FAULTS}
 RIGHT, NO_ENGINE = "agrees", "none of its engines is here"
+TOO_NEW = ("attribute-newer-than-library", "descriptor-newer-than-library")  # forms of a graph that a version lacks
 ENDED = {  # how a kernel ends the CUDA context
     "ILLEGAL_ADDRESS": "illegal address",
     "ILLEGAL_INSTRUCTION": "illegal instruction",
@@ -458,7 +459,7 @@ def seen() -> dict[str, str]:
         if holds(name, version, sm)
     ]
     every, seconds = see_all(names)
-    found = {name: words for name, words in every.items() if words != NO_ENGINE}
+    found = {name: words for name, words in every.items() if words != NO_ENGINE and not words.startswith(TOO_NEW)}
     slowest = dict(sorted(seconds.items(), key=lambda item: -item[1])[:20])
     add_figure("faults on this GPU", version=".".join(map(str, version)), sm=sm, seen=found, slowest=slowest)
     return found
