@@ -149,7 +149,7 @@ RANDOM_ATTENTION: tuple[Fault, ...] = (
     Fault(
         "dropout-distribution",
         what="attention whose random numbers are UNIFORM or NORMAL",
-        effect="all of them are 0, and so is O",
+        effect="they are zeros and ones as of BERNOULLI, with a probability that nobody gave: often all of them are 0",
         fix="use BERNOULLI, or give the mask",
         source=_SOURCE,
         evidence=f"{_BOTH}, with two distributions of each",
