@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import wraps
 from inspect import signature
 from typing import Any, TypeVar
 
+from ..system.quick_dataclass import dataclass
 from .context import GraphContext
 from .enums import NodeType, data_type
 from .errors import attribute_not_set, invalid_value, kernel_not_offered
@@ -226,9 +227,10 @@ OPERATIONS: dict[str, Operation] = {
 
 
 class Record:
-    """The nodes and tensors of one graph, in the order they were made."""
+    """The nodes and tensors of one graph, in the order they were made; `owner` is a weak reference to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: Callable[[], Any] | None = None) -> None:
+        self.owner = owner
         self.nodes: list[Node] = []
         self.tensors: dict[tensor, None] = {}
         self.bound: dict[tensor, Any] = {}
@@ -239,6 +241,7 @@ class Record:
     def add(self, item: tensor) -> tensor:
         """Take a tensor, with a uid if it has none."""
         self.tensors.setdefault(item)
+        item.owner = self.owner
         if not item.uid_given and not item.uid:
             item.uid = self._fresh_uid()
         return item
@@ -386,6 +389,8 @@ def _note_arguments(node: Node, operation: Operation, method: str, given: Mappin
         if value is None:
             continue
         if name in operation.lists or name == "dropout":
+            if not isinstance(value, Iterable):
+                raise TypeError(f"{name} of {method} is {value!r}, a list is needed")
             _note_list(node, name, value)
         elif isinstance(value, tensor):
             if name in operation.written:

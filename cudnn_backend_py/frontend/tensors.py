@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from operator import index
 from typing import Any, Self
 
@@ -12,6 +12,8 @@ from .errors import attribute_not_set
 
 __all__ = ["tensor"]
 
+_RUNTIME = scalar_type.RUNTIME_PARAM
+
 
 class tensor:
     """A tensor of a :class:`~cudnn_backend_py.frontend.graphs`; every ``set_`` method returns the tensor.
@@ -19,7 +21,7 @@ class tensor:
     Dims and strides are lists, strides in elements; an empty list is one that is not known yet. A graph gives each of
     its tensors a ``uid``, which another tensor can only take over by :meth:`set_uid`. ``alignment_value`` and
     ``ragged_offset_multiplier`` are promises about contents: what every value is a multiple of, and how many elements
-    one ragged offset counts (cuDNN 9.24).
+    one ragged offset counts (cuDNN 9.24). ``owner`` is a weak reference to the graph, None before it is in one.
     """
 
     __slots__ = (
@@ -31,6 +33,7 @@ class tensor:
         "dim",
         "dim_given",
         "name",
+        "owner",
         "ragged_offset",
         "ragged_offset_multiplier",
         "reordering",
@@ -56,23 +59,34 @@ class tensor:
         reordering_type: tensor_reordering = tensor_reordering.NONE,
         name: str = "",
         uid: int = 0,
+        *,
+        pass_by_value: float | int | None = None,
+        uid_assigned: bool = False,
+        dim_assigned: bool = False,
+        stride_assigned: bool = False,
+        ragged_offset_multiplier: int = 1,
+        alignment_value: int = 1,
+        scalar_type: scalar_type | None = None,
+        owner: Callable[[], Any] | None = None,
     ) -> None:
         self.dim = [index(item) for item in dim]
         self.stride = [index(item) for item in stride]
         self.data_type = data_type
         self.virtual = bool(is_virtual)
         self.by_value = bool(is_pass_by_value)
-        self.value: float | int | None = None
-        self.scalar_type = scalar_type.RUNTIME_PARAM
+        self.value = pass_by_value
+        self.scalar_type = _RUNTIME if scalar_type is None else scalar_type
         self.ragged_offset = ragged_offset
         self.reordering = reordering_type
         self.name = name
         self.uid = uid
-        self.uid_given = uid != 0
+        self.uid_given = uid_assigned or uid != 0
         self.alignment = 16
-        self.alignment_value = 1
-        self.ragged_offset_multiplier = 1
-        self.dim_given, self.stride_given = bool(self.dim), bool(self.stride)
+        self.alignment_value = index(alignment_value)
+        self.ragged_offset_multiplier = index(ragged_offset_multiplier)
+        self.dim_given = dim_assigned or bool(self.dim)
+        self.stride_given = stride_assigned or bool(self.stride)
+        self.owner = owner
         self.vector_count = 1
         self.vector_dimension = -1
 

@@ -311,6 +311,7 @@ class Graph:
             raise attribute_not_set(
                 f"{role} {position} ({which!r}) not found among the {role}s of the graph",
                 where=f"{role}s: {', '.join(ports) or 'none'}",
+                fix=f"name one of {', '.join(ports) or 'none'}",
             )
         if found.virtual:
             raise attribute_not_set(

@@ -40,7 +40,16 @@ from ...graph.interpret import interpret
 from ..inputs import known_values
 from .forward_pass import forward_results
 
-__all__ = ["KINDS", "from_memory", "in_memory", "is_unordered", "load_arrays", "make_inputs", "read_tensors"]
+__all__ = [
+    "KINDS",
+    "from_memory",
+    "in_memory",
+    "is_unordered",
+    "load_arrays",
+    "make_inputs",
+    "memory_of",
+    "read_tensors",
+]
 
 KINDS = ("uniform", "integers", "hostile")
 
@@ -146,6 +155,21 @@ def read_tensors(graph: Graph) -> list[Tensor]:
         for tensor in graph.variant_pack_tensors
         if tensor.uid not in written and not tensor.scratch and not (tensor.by_value and tensor.value is not None)
     ]
+
+
+def memory_of(graph: Graph, inputs: Mapping[str | int, Numbers]) -> dict[int, Any]:
+    """Return what a stage places for the numbers of :func:`make_inputs`: memory as tensors lie in it, or a number."""
+    found: dict[int, Any] = {}
+    for tensor in read_tensors(graph):
+        numbers = inputs[tensor.uid]
+        if tensor.by_value:
+            found[tensor.uid] = numbers.reshape(-1)[0].item()
+            continue
+        image = in_memory(tensor, numbers)
+        if tensor.ragged_offset is not None and image.size < tensor.span_elements:
+            image = np.concatenate([image, np.zeros(tensor.span_elements - image.size, image.dtype)])
+        found[tensor.uid] = image
+    return found
 
 
 def load_arrays(path: str | Path) -> dict[str, Numbers]:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ...errors import CudnnBackendError, CudnnStatusError, GraphError, NotSupported, UsageError
 from ...generated.enums import HeurMode
-from ...graph import Graph, Tensor
+from ...graph import Graph
 from ...plans.build import shared_target
 from ...plans.choice import EngineChoice
 from ...plans.engine import EngineConfig, OperationGraph
@@ -23,7 +23,7 @@ from ...target import Target
 from ..stage import Stage
 from ..statistics import Timing
 from .bound import Arithmetic, Comparison, Expected, expect
-from .data import KINDS, from_memory, in_memory, load_arrays, make_inputs, read_tensors
+from .data import KINDS, from_memory, load_arrays, make_inputs, memory_of, read_tensors
 from .reproduce import command_line
 
 __all__ = ["STATES", "ConfigTrial", "OutputFacts", "State", "Trial", "run_graph"]
@@ -376,9 +376,8 @@ class _Run:
 
     def run(self, configs: list[EngineConfig], wanted: int | str) -> tuple[ConfigTrial, ...]:
         """Run the configs one after the other; of ``first`` up to the first that can be built."""
-        images = {tensor.uid: self._image(tensor, self.inputs[tensor.uid]) for tensor in read_tensors(self.graph)}
         found: list[ConfigTrial] = []
-        stage = Stage(self.graph, self.target, inputs=images)
+        stage = Stage(self.graph, self.target, inputs=memory_of(self.graph, self.inputs))
         try:
             for config in configs:
                 blank = ConfigTrial(
@@ -407,15 +406,6 @@ class _Run:
                 if not self.lost:
                     raise
         return tuple(found)
-
-    def _image(self, tensor: Tensor, numbers: NDArray[Any]) -> Any:
-        """Return what the stage places: a number, or memory that is as large as the tensor says."""
-        if tensor.by_value:
-            return numbers.reshape(-1)[0].item()
-        image = in_memory(tensor, numbers)
-        if tensor.ragged_offset is not None and image.size < tensor.span_elements:
-            image = np.concatenate([image, np.zeros(tensor.span_elements - image.size, image.dtype)])
-        return image
 
     def _try(self, stage: Stage, config: EngineConfig, blank: ConfigTrial) -> ConfigTrial:
         """Return what a config does; that the GPU failed is kept."""

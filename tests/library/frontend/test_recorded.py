@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Iterator
 from contextlib import suppress
@@ -39,6 +40,25 @@ def test_parts_are_called_as_cudnn_frontend_calls_them(name: str) -> None:
 
 def test_the_facts_are_of_these_programs() -> None:
     assert set(THEIRS) == set(PROGRAMS)
+
+
+def test_a_tensor_knows_its_graph_and_keeps_it_not() -> None:
+    m = Maker(cudnn)
+    x, w = m.t(2, 8, 16, name="x"), m.t(2, 16, 4, name="w")
+    y = m.g.matmul(x, w)
+    scalar = m.g.tensor_scalar(1.5)
+    assert [item.owner() for item in (x, w, y, scalar) if item.owner is not None] == [m.g] * 4
+    del m
+    gc.collect()
+    assert y.owner is not None
+    assert y.owner() is None
+
+
+def test_what_is_for_kernels_of_theirs_is_taken_and_changes_nothing() -> None:
+    m = Maker(cudnn)
+    m.g.matmul(m.t(2, 8, 16), m.t(2, 16, 8)).set_output(True)
+    m.g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK], ctx=object())
+    assert m.g.get_execution_plan_count() > 0
 
 
 def test_a_graph_is_looked_through() -> None:
