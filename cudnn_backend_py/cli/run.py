@@ -151,7 +151,14 @@ def add_run(main: click.Group, with_version: Callable[[Any], Any]) -> None:
     )
     @click.option("--time/--no-time", "timed", default=True, show_default=True, help="Time what is right.")
     @click.option("--target", default=None, metavar="NAME", help="A described GPU: say what would be run there.")
-    @click.option("--limit", "limit_s", type=float, default=600, show_default=True, help="Seconds for each graph.")
+    @click.option(
+        "--limit",
+        "limit_s",
+        type=click.FloatRange(min=0, min_open=True),
+        default=600,
+        show_default=True,
+        help="Seconds for each graph.",
+    )
     @click.option("--format", "style", type=click.Choice(["text", "json", "junit"]), default="text", show_default=True)
     @click.option("--output", type=OutputFile(), help="Write it here, not to standard output.")
     @click.pass_context
@@ -210,12 +217,15 @@ def _batch(ctx: click.Context, path: str) -> Iterator[_Case]:
             if word.partition("=")[0] in _ELSEWHERE:
                 raise click.UsageError(f"{path}, line {number}: {word} belongs on the command line itself")
         words, cudnn = _without_version(words, f"{path}, line {number}")
-        with ctx.command.make_context("run", words, parent=ctx.parent) as inner:
-            told = {
-                key: value
-                for key, value in inner.params.items()
-                if inner.get_parameter_source(key) is ParameterSource.COMMANDLINE
-            }
+        try:
+            inner = ctx.command.make_context("run", words, parent=ctx.parent)
+        except click.UsageError as error:
+            raise click.UsageError(f"{path}, line {number}: {error.format_message()}") from None
+        told = {
+            key: value
+            for key, value in inner.params.items()
+            if inner.get_parameter_source(key) is ParameterSource.COMMANDLINE
+        }
         params = {**ctx.params, **told, "graph_files": inner.params["graph_files"]}
         for key in ("graph_files", "kinds"):
             params[key] = tuple(_beside(path, file) for file in params[key])

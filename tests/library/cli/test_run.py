@@ -124,7 +124,8 @@ def test_batch_files_hold_a_command_line_a_line(matmul: Path, tmp_path: Path) ->
     for line, words in (
         ("matmul.json --format json", "belongs on the command line"),
         ('"', "line 1"),
-        ("x --nope", ""),
+        ("matmul.json\nx --nope", "all.txt, line 2: No such option"),
+        ("x --dims", "all.txt, line 1: Option '--dims' requires an argument."),
     ):
         batch.write_text(f"{line}\n")
         done = run("--batch", batch, "--target", "h100")
@@ -227,7 +228,11 @@ def test_a_graph_that_cannot_be_had_is_one_failure(matmul: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "arguments", [(), ("--dims", "a"), ("--dims", "a=1,x"), ("--configs", "nope"), ("--data", "nope"), ("--graph", "0")]
+    "arguments",
+    [
+        *((), ("--dims", "a"), ("--dims", "a=1,x"), ("--configs", "nope"), ("--data", "nope"), ("--graph", "0")),
+        ("--limit", "0"),
+    ],
 )
 def test_wrong_arguments_are_exit_code_2(arguments: tuple[str, ...], matmul: Path) -> None:
     done = run(*([matmul, "--target", "h100"] if arguments else []), *arguments)
