@@ -176,6 +176,14 @@ _ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "tune": (("GRAPH",), ("good.json", "--budget", "FILE"), ("good.json", "--json", "FILE")),
     "bench": (("--output", "FILE"), ("--plot", "FILE"), ("FILE",)),
+    "compare": (
+        ("GRAPH", "--target", "sm80"),
+        ("--target", "TARGET"),
+        ("--target", "sm80", "--cudnn-version", "FILE"),
+        ("--target", "sm80", "--rounds", "FILE"),
+        ("--target", "sm80", "--plot", "FILE"),
+        ("FILE", "--target", "sm80"),
+    ),
 }
 _FILES = ("good.json/inner", "no such folder/file", HOSTILE[0], HOSTILE[4] + "/x", "a\udcff")
 
@@ -196,7 +204,7 @@ def commands() -> dict[str, list[tuple[list[str], int | None]]]:
         for row in rows:
             word = next((one for one in row if one in values), None)
             for value, code in values[word] if word else [("", 2)]:
-                code = code if command not in ("log", "attention-page", "check") else 2
+                code = code if command not in ("log", "attention-page", "check", "compare") else 2
                 code = None if command == "run" and word == "GRAPH" else code  # a log of others may be in it
                 lines.append(([*command.split(), *(value if one == word else one for one in row)], code))
         lines.append(([*command.split(), f"--{HOSTILE[0]}"], 2))

@@ -12,9 +12,9 @@ from cudnn_backend_py.errors import EnvironmentNotReady, UsageError
 from cudnn_backend_py.graph import save_graph
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.tuning.campaign.graphs import random_graph
-from cudnn_backend_py.versions.store import environment_for
 from examples import conv_bias_relu, flash_backward, forum_two_matmul
 from tests.support.child import OLDER, Finished, run_python
+from tests.support.upgraded import find_others
 
 OLDEST = "9.14.0"
 FAMILIES = ("attention", "attention backward", "matmul", "convolution", "pointwise", "reduction", "fusion")
@@ -47,22 +47,6 @@ def test_verdicts_configs_plans_code_and_reasons_are_compared() -> None:
     assert facts["build_s"] > 0
 
 
-CODE = """
-import base64, json, sys
-from cudnn_backend_py import explain, load_graph
-plans = []
-verdict = explain(load_graph(sys.argv[1]), "h100", build=True, causes=False, plans=plans)
-kernels = json.loads(plans[0].json())["engine"]["payload"]["kernels"] if plans else []
-tags = [c.tag for c in verdict.candidates if c.state in ("supported", "built", "build failed")]
-print(json.dumps([verdict.outcome, tags, [k["cubin"] for k in kernels], [h for h in verdict.hazards]]))
-"""
-
-
-def said_by(version: str, path: Path) -> str:
-    """Return what `CODE` prints with an installed version."""
-    return run_python(["-c", CODE, str(path)], environment=environment_for(version), check=True).stdout
-
-
 def test_what_is_called_unchanged_is_the_same_byte_by_byte(tmp_path: Path) -> None:
     """Asked of both versions anew, without the code under test: verdict, list, and the whole file of every kernel."""
     graphs = {family: random_graph(1, family, version=(9, 14, 0)) for family in FAMILIES}
@@ -70,10 +54,7 @@ def test_what_is_called_unchanged_is_the_same_byte_by_byte(tmp_path: Path) -> No
     unchanged = [one for one in found.changes if one.effect is Effect.UNCHANGED]
     assert len(found.changes) == len(FAMILIES)
     assert unchanged
-    for one in unchanged:
-        path = tmp_path / "graph.json"
-        save_graph(graphs[one.graph], path)
-        assert said_by(OLDEST, path) == said_by(OLDER, path)
+    assert find_others({one.graph: graphs[one.graph] for one in unchanged}, OLDEST, OLDER, tmp_path) == []
 
 
 def test_command_compares_graphs_and_logs(tmp_path: Path) -> None:
