@@ -50,7 +50,7 @@ class _Pending:
     case: Callable[[Mapping[str, list[float]]], Case]
 
 
-@dataclass
+@dataclass(slots=True)
 class _Door:
     """A kind of function: how many calls it had, and when the next one is sampled."""
 
@@ -133,8 +133,8 @@ class Watch:
             sample = partial(self._sample_attention, READERS[how])
 
         def around(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            door.calls += 1
-            if door.calls < door.due or getattr(_inside, "busy", False):
+            door.calls = calls = door.calls + 1
+            if calls < door.due or getattr(_inside, "busy", False):
                 return original(*args, **kwargs)
             return sample(door, original, args, kwargs)
 

@@ -86,6 +86,35 @@ def run_one(name: str, versions: Sequence[str], reduce_s: float) -> dict[str, An
         return found | {"ok": bool(named) and found["seconds"] <= MOST_S, "is_nan": WRONG[name].is_nan}
 
 
+def brief(row: dict[str, Any]) -> dict[str, Any]:
+    """Return what a record says of a program: no paths, no texts of reports."""
+    report = row["report"]
+    found = {name: row[name] for name in ("name", "ok", "seconds", "fault", "is_nan", "modes") if name in row}
+    found["door"] = WRONG[row["name"]].door if row["name"] in WRONG else ""
+    found |= {name: report.get(name) for name in ("calls", "sampled", "checked", "passed_over", "unjudged")}
+    found["kept"] = len(report["wrong"])
+    found["cases"] = [
+        {
+            "wrong": one["case"]["wrong"],
+            "backend": one["case"]["backend"],
+            "plan": one["case"]["tag"],
+            "engine": one["engine"],
+            "since": one["since"],
+            "until": one["until"],
+            "faults": one["faults"],
+            "asked": [
+                {key: item[key] for key in ("version", "state", "wrong", "right", "other")} for item in one["asked"]
+            ],
+            "data": one["data"],
+            "seconds": one["seconds"],
+            "reproduction": {key: again.get(key) for key in ("code", "bytes")},
+        }
+        for one, again in zip(row.get("examined", []), row.get("programs", []), strict=True)
+        if "case" in one
+    ]
+    return found
+
+
 def _run_again(program: str) -> dict[str, Any]:
     """Return what the reproduction says, which has to stand alone."""
     if not program:
@@ -130,12 +159,14 @@ def _loops() -> dict[str, Callable[[], Any]]:
         "torch's attention": attend_by_torch,
         "the operators": attend_by_operators,
         "training step": _training_step(),
+        "forward pass": _training_step(training=False),
         "the frontend": _convolution(),
     }
     return found
 
 
-def _training_step() -> Callable[[], None]:
+def _training_step(training: bool = True) -> Callable[[], None]:
+    """Return a step of a transformer of twelve layers, or its forward pass alone."""
     import torch
 
     class Block(torch.nn.Module):  # type: ignore[misc]
@@ -161,6 +192,9 @@ def _training_step() -> Callable[[], None]:
     model = torch.nn.Sequential(*(Block(768, 12) for _ in range(12))).cuda().bfloat16()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     x = torch.randn(8, 1024, 768, device="cuda", dtype=torch.bfloat16)
+
+    if not training:
+        return torch.no_grad()(lambda: model(x))  # type: ignore[no-any-return]
 
     def step() -> None:
         model(x).float().square().mean().backward()
@@ -262,7 +296,7 @@ def main() -> int:
             print(row["name"], "ok" if row["ok"] else "NOT", row["seconds"], row.get("faults"), asked_of, flush=True)
             if not row["ok"]:
                 print(json.dumps(row, indent=1, default=str)[:3000], flush=True)
-        record["programs"] = rows
+        record["programs"] = [brief(row) for row in rows]
     else:
         record["programs"] = rows = measure_cost(asked.turns, asked.block, asked.only)
         for row in rows:
