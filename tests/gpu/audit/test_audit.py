@@ -72,7 +72,9 @@ def test_the_result_is_that_of_an_unaudited_program() -> None:
     plain = once()
     with audit(every=1) as report:
         seen = once()
-    assert all(torch.equal(one, other) for one, other in zip(plain, seen, strict=True))
+    assert torch.equal(plain[0], seen[0])
+    for one, other in zip(plain[1:], seen[1:], strict=True):  # kernels add them up in any order
+        torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-3)
     assert report.sampled["torch"] == 1
     assert {"o", "dq", "dk", "dv"} <= set(report.checked)
 
