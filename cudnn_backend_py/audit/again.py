@@ -253,6 +253,7 @@ class _Work:
 
     def __init__(self, case: Case, found: Examined, target: str | None, deadline: float, step: Step) -> None:
         self.case, self.found, self.target, self.deadline, self.step = case, found, target, deadline, step
+        self.tag = ""
         self._part: Part | None = None if case.graph is None else part_of(case)
 
     @property
@@ -357,7 +358,7 @@ class _Work:
         if bad is None:
             return
         own = self.case.tag if self.case.tag in bad.wrong else bad.wrong[0]
-        found.engine = EngineChoice.parse(own).engine
+        self.tag, found.engine = own, EngineChoice.parse(own).engine
         numbers = _numbers(bad.version) or (9, 0, 0)
         version: VersionTuple = (numbers[0], numbers[1], numbers[2])
         met = name_failure(self.graph, bad.outputs, engine=found.engine, version=version, sm=self.case.sm)
@@ -372,18 +373,23 @@ class _Work:
         bad = next((one for one in found.asked if one.state == "wrong"), None)
         if bad is None or found.engine is None:
             return
-        outputs, tag = set(bad.outputs), f"eng{found.engine}"
+        outputs, tags = (
+            set(bad.outputs),
+            (f"eng{found.engine}", self.tag),
+        )  # with knobs of its own choice, if it has any
         deadline = min(self.deadline, time.monotonic() + reduce_s)
 
         def fails(graph: Graph, data: str) -> bool:
-            if time.monotonic() > deadline:
-                return False
-            try:
-                trials = self._run(bad.library, graph, limit_s=30.0, data=data, configs=tag)
-            except CudnnBackendError:
-                return False
-            wrong = {item.output for one in trials for config in one.configs for item in _wrong_in(config)}
-            return bool(wrong & outputs)
+            for tag in tags if time.monotonic() < deadline else ():
+                try:
+                    trials = self._run(bad.library, graph, limit_s=30.0, data=data, configs=tag)
+                except CudnnBackendError:
+                    continue
+                wrong = {item.output for one in trials for config in one.configs for item in _wrong_in(config)}
+                if wrong & outputs:
+                    self.tag = tag
+                    return True
+            return False
 
         self.step("looking for made-up data that show it")
         found.data = next((kind for kind in _MADE_UP if fails(self.graph, kind)), "")
@@ -400,7 +406,7 @@ class _Work:
         assert found.smallest is not None
         program = file.with_suffix(".py")
         given = None if found.data else self.part.given
-        text = program_of(found.smallest, found.data or "uniform", f"eng{found.engine}", given, self.case, bad.words)
+        text = program_of(found.smallest, found.data or "uniform", self.tag, given, self.case, bad.words, str(file))
         _write_private(program, text)
         found.program = str(program)
         known = list(find_faults(None, self.graph, version=None, sm=self.case.sm))

@@ -31,7 +31,7 @@ from .part import Part, part_of
 __all__ = ["Judging", "judge_part", "serve_judging"]
 
 LIMIT_S = 60.0  # for one call
-MOST_WAITING = 4  # calls whose buffers are held
+MOST_WAITING = 8  # calls whose buffers are held
 
 
 class Judging:

@@ -11,7 +11,8 @@ out for attention instead of measured by shaking: :data:`WIDTH` times
 * 2 u(T) of each probability (and of each dS), whose signs are random: the root of the sum of squares of the terms;
 * the error of each score, 2^-24 (4 + 3 sqrt(d)) of the sum of the products' sizes, 2^-22 of the score and 2^-20 for the
   exponential, of each term: their plain sum;
-* half the distance of the smallest numbers of the type, for each key: probabilities that vanish.
+* half the distance of the smallest float16, of other types the smallest normal float32, for each key: probabilities
+  and gradients that vanish.
 
 Of gradients twice that, and dP - delta moves by u(T) of the terms of delta, since O was rounded.
 """
@@ -35,6 +36,7 @@ __all__ = ["FACTS", "MOST_SCORES", "SampledRows", "check_backward", "check_forwa
 ROWS = 8  # drawn, besides the first, the last and one that is not finite
 MOST_GATHERED = 1 << 23  # elements of the keys of all rows together
 MOST_SCORES = 1 << 22  # of one head of keys, for its gradients
+_TINY = 2.0**-126  # below it float32 is denormal, which kernels may take for 0
 FACTS = ("wrong", "head", "got", "wanted", "bound", "compared")
 
 _TYPES = {
@@ -59,7 +61,7 @@ class _Kind:
         unit = roundoff(kind)
         if kind is DataType.FLOAT and torch.backends.cuda.matmul.allow_tf32:
             unit = roundoff(DataType.HALF)  # tensor cores read as many bits of TF32
-        return cls(unit, 2.0**-25 if kind is DataType.HALF else 0.0, largest(kind))
+        return cls(unit, 2.0**-25 if kind is DataType.HALF else _TINY, largest(kind))
 
 
 class SampledRows:
@@ -312,7 +314,7 @@ def _slopes(rows: SampledRows, found: _Softmax, dp: Any, sizes: Any) -> _Slopes:
     delta = (p * dp).sum(1, keepdim=True)
     ds = p * (dp - delta)
     moved = unit * (p * sizes).sum(1, keepdim=True) + 2.0**-20 * delta.abs()  # delta is of an O that was rounded
-    together = ds.abs() * found.error + p * (moved + 2.0**-20 * sizes) + rows.kind.least * unit
+    together = ds.abs() * found.error + p * (moved + 2.0**-20 * sizes) + rows.kind.least * (1 + sizes)
     return _Slopes((ds * found.slope).masked_fill(~found.kept, 0.0), ROUNDINGS * unit * ds.abs(), together)
 
 

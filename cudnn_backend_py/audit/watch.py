@@ -40,7 +40,7 @@ _TORCH = str(Path(torch.__file__).parent) + "/"
 _inside = threading.local()
 
 
-@dataclass
+@dataclass(eq=False)
 class _Pending:
     """A check whose result is on its way: what the GPU writes, when it is there, and what makes a case of it."""
 
@@ -50,7 +50,7 @@ class _Pending:
     case: Callable[[Mapping[str, list[float]]], Case]
 
 
-@dataclass
+@dataclass(slots=True)
 class _Door:
     """A kind of function: how many calls it had, and when the next one is sampled."""
 
@@ -133,8 +133,8 @@ class Watch:
             sample = partial(self._sample_attention, READERS[how])
 
         def around(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            door.calls += 1
-            if door.calls < door.due or getattr(_inside, "busy", False):
+            door.calls = calls = door.calls + 1
+            if calls < door.due or getattr(_inside, "busy", False):
                 return original(*args, **kwargs)
             return sample(door, original, args, kwargs)
 
@@ -178,20 +178,13 @@ class Watch:
     ) -> Any:
         began = time.perf_counter()
         call: Attended | None = None
-        if self._is_due(door):
-            try:
-                call = read(original, args, kwargs)
-                if sum(x.numel() * x.element_size() for x in call.named.values() if x is not None) > MOST_CALL_BYTES:
-                    raise NotRead(f"its tensors have more than {MOST_CALL_BYTES} bytes")
-                if call.options.dropout:
-                    raise NotRead("dropout: what is right hangs on random numbers of torch")
-                if torch.is_autocast_enabled("cuda"):
-                    call = _cast(call)
-                call.named.update({name: x.detach() for name, x in call.named.items() if x is not None})
+        try:
+            if self._is_due(door):
+                call = _checkable(read(original, args, kwargs))
                 args, kwargs, probe = self._probe(door, call, args, kwargs)
-            except Exception as error:
-                self._lose(error)
-                call = None
+        except Exception as error:  # whatever it is, the program goes on
+            self._lose(error)
+            call = None
         self.report.host_s += time.perf_counter() - began
         _inside.busy = True
         try:
@@ -308,14 +301,14 @@ class Watch:
     def _sample_graph(self, how: str, door: _Door, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         began = time.perf_counter()
         taken = None
-        if self._is_due(door):
-            try:
+        try:
+            if self._is_due(door):
                 taken = _Launch(how, original, args, kwargs)
                 with taken.stream():
                     taken.take(written=False)
-            except Exception as error:
-                self._lose(error)
-                taken = None
+        except Exception as error:
+            self._lose(error)
+            taken = None
         self.report.host_s += time.perf_counter() - began
         _inside.busy = True
         try:
@@ -496,13 +489,30 @@ class _Seen(torch.autograd.Function):  # type: ignore[misc]
         return None, *gradients
 
 
-def _cast(call: Attended) -> Attended:
+def _checkable(call: Attended) -> Attended:
+    """Return a call with tensors as they are computed with: detached, and cast where autocast does.
+
+    Raises
+    ------
+    NotRead
+        What is not checked, and why.
+    """
+    if sum(x.numel() * x.element_size() for x in call.named.values() if x is not None) > MOST_CALL_BYTES:
+        raise NotRead(f"its tensors have more than {MOST_CALL_BYTES} bytes")
+    if call.options.dropout:
+        raise NotRead("dropout: what is right hangs on random numbers of torch")
+    if torch.is_autocast_enabled("cuda"):
+        _cast(call)
+    call.named.update({name: x.detach() for name, x in call.named.items() if x is not None})
+    return call
+
+
+def _cast(call: Attended) -> None:
     kind = torch.get_autocast_dtype("cuda")
     for name in ("q", "k", "v", "bias"):
         x = call.named.get(name)
         if x is not None and x.is_floating_point():
             call.named[name] = x.to(kind)
-    return call
 
 
 def _place() -> str:

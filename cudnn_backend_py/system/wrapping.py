@@ -22,6 +22,7 @@ __all__ = ["Around", "Wrapped"]
 Around = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 """Called with the original, the arguments and the keywords of a call; what it returns is the call's result."""
 
+is_compiling = torch.compiler.is_compiling
 _wrappers: dict[int, tuple[Any, Any, list[Around]]] = {}  # by the id of an original: it, its wrapper, what is around
 
 
@@ -35,7 +36,7 @@ def _wrapper_of(original: Any, around: Around) -> Any:
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return original(*args, **kwargs)
         return held[0](original, args, kwargs)
 
