@@ -14,6 +14,7 @@ __all__ = ["MOVED", "find_former"]
 _PACKAGE = __name__.partition(".")[0]
 
 MOVED = {
+    "bench.grid": "bench.compare",
     "bound": "execution.executable",
     "buffers": "execution.buffers",
     "caching": "plans.cache",

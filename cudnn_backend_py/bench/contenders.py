@@ -24,6 +24,7 @@ __all__ = [
     "c_loop",
     "differentiate",
     "fill_forward",
+    "flash_attn_calls",
     "load_operators",
     "make_buffers",
     "open_frontend",
@@ -42,7 +43,8 @@ def make_buffers(shape: Shape, direction: Direction, sets: int = 1) -> list[dict
     names = ("q", "k", "v", "o") if direction == "forward" else ("q", "k", "v", "o", "do", "dq", "dk", "dv")
     wholes = {}
     for name in names:
-        size = (sets, shape.batch, shape.seq, heads.get(name, shape.heads), shape.head_dim)
+        seq = shape.seq_kv if name in heads and shape.seq_kv else shape.seq
+        size = (sets, shape.batch, seq, heads.get(name, shape.heads), shape.head_dim)
         wholes[name] = torch.zeros(size, dtype=kind, device="cuda")
     wholes["stats"] = torch.zeros((sets, shape.batch, shape.heads, shape.seq, 1), device="cuda")
     for name in ("q", "k", "v", "do"):
@@ -99,11 +101,14 @@ TORCH_BACKENDS = {
     "torch cudnn": "CUDNN_ATTENTION",
     "torch flash": "FLASH_ATTENTION",
     "torch efficient": "EFFICIENT_ATTENTION",
+    "torch math": "MATH",
 }
+FLASH_ATTN = {"flash_attn": "flash-attn", "flash_attn_interface": "flash-attn 3"}
+FUSED = tuple(TORCH_BACKENDS)[:3]
 
 
 def torch_calls(
-    shape: Shape, direction: Direction, buffers: Mapping[str, Any], names: Sequence[str] = tuple(TORCH_BACKENDS)
+    shape: Shape, direction: Direction, buffers: Mapping[str, Any], names: Sequence[str] = FUSED
 ) -> Iterator[tuple[str, Any, Any]]:
     """Yield (name, call, context to make it in) for each backend of torch that supports the problem."""
     import torch
@@ -124,6 +129,27 @@ def torch_calls(
         except RuntimeError:  # that backend does not support the problem, or this GPU
             continue
         yield name, made, context
+
+
+def flash_attn_calls(
+    shape: Shape, direction: Direction, buffers: Mapping[str, Any]
+) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield (name, call) for each package of flash-attn that is installed and supports the problem."""
+    for module, title in FLASH_ATTN.items():
+        try:
+            made = importlib.import_module(module)
+        except ImportError:
+            continue
+        x = [buffers[name].transpose(1, 2).detach().clone() for name in "qkv"]
+        call: Callable[[], Any] = partial(made.flash_attn_func, *x, causal=shape.causal)
+        if direction == "backward":
+            gradient = {"do": buffers["do"].transpose(1, 2)}
+            call = differentiate(call, tuple(x), gradient)
+        try:
+            call()
+        except (RuntimeError, TypeError, AssertionError):  # it does not support the problem, or this GPU
+            continue
+        yield f"{title} {getattr(made, '__version__', '')}".strip(), call
 
 
 def torch_varlen(**more: Any) -> Callable[..., Any] | None:

@@ -27,21 +27,28 @@ class Shape:
     causal: bool = False
     bf16: bool = False
     kv_heads: int = 0
+    seq_kv: int = 0
 
     @property
     def name(self) -> str:
         """Short text such as ``b1 h16/4 s16384 d128 causal bf16``."""
         heads = f"{self.heads}/{self.kv_heads}" if self.kv_heads else str(self.heads)
+        seq = f"{self.seq}/{self.seq_kv}" if self.seq_kv else str(self.seq)
         kind = "bf16" if self.bf16 else "f16"
-        return f"b{self.batch} h{heads} s{self.seq} d{self.head_dim}{' causal' if self.causal else ''} {kind}"
+        return f"b{self.batch} h{heads} s{seq} d{self.head_dim}{' causal' if self.causal else ''} {kind}"
 
     def flops(self, direction: Direction) -> float:
         """Return the floating-point operations as FlashAttention counts them; masked halves are not counted."""
-        one_way = 4.0 * self.batch * self.heads * self.seq**2 * self.head_dim / (2 if self.causal else 1)
+        scores = self.batch * self.heads * self.seq * (self.seq_kv or self.seq)
+        one_way = 4.0 * scores * self.head_dim / (2 if self.causal else 1)
         return one_way * (2.5 if direction == "backward" else 1.0)
 
     def graph(self, direction: Direction, target: Target) -> Graph:
         """Return the graph for the cuDNN version and the architecture of a target."""
+        return self.graph_for(direction, target.library.version, target.sm)
+
+    def graph_for(self, direction: Direction, version: tuple[int, int, int], sm: int) -> Graph:
+        """Return the graph for a cuDNN version and an architecture."""
         from ..generated.enums import DataType
         from ..graph.attention import sdpa_backward, sdpa_forward
 
@@ -51,12 +58,13 @@ class Shape:
             heads=self.heads,
             kv_heads=self.kv_heads or None,
             seq_q=self.seq,
+            seq_kv=self.seq_kv or self.seq,
             head_dim=self.head_dim,
             causal=self.causal,
             data_type=DataType.BFLOAT16 if self.bf16 else DataType.HALF,
             stats=direction == "forward",
-            version=target.library.version,
-            sm=target.sm,
+            version=version,
+            sm=sm,
         )
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from ..errors import EnvironmentNotReady
 from .shapes import DIRECTIONS
 
-__all__ = ["draw", "draw_bars", "fresh_table", "gpu_table", "host_table", "ragged_table"]
+__all__ = ["draw", "draw_bars", "draw_points", "fresh_table", "gpu_table", "host_table", "new_figure", "ragged_table"]
 
 
 def host_table(record: Mapping[str, Any]) -> Table:
@@ -83,7 +83,7 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
     EnvironmentNotReady
         ``matplotlib-missing``.
     """
-    figure = _new_figure()(figsize=(11, 8), layout="constrained")
+    figure = new_figure()(figsize=(11, 8), layout="constrained")
     for axes, direction in zip(figure.subplots(2, 1), DIRECTIONS, strict=True):
         rows = [row for row in record["gpu"] if row["direction"] == direction]
         names = list(dict.fromkeys(name for row in rows for name in row["tflops"]))
@@ -107,7 +107,7 @@ def draw_bars(figures: Mapping[str, Mapping[str, Mapping[str, float]]], path: Pa
     EnvironmentNotReady
         ``matplotlib-missing``.
     """
-    figure = _new_figure()(figsize=(11, 4 * len(figures)), layout="constrained")
+    figure = new_figure()(figsize=(11, 4 * len(figures)), layout="constrained")
     for axes, (title, groups) in zip(
         figure.subplots(len(figures), 1, squeeze=False)[:, 0], figures.items(), strict=True
     ):
@@ -123,8 +123,41 @@ def draw_bars(figures: Mapping[str, Mapping[str, Mapping[str, float]]], path: Pa
     figure.savefig(path)
 
 
-def _new_figure() -> Any:
-    """Return matplotlib's class of figures."""
+def draw_points(figures: Mapping[str, Mapping[str, Mapping[str, float]]], path: Path, title: str = "") -> None:
+    """Write a picture of points: per label of an axis groups, per group a point for each name; as :func:`draw_bars`.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``matplotlib-missing``.
+    """
+    most = max((len(groups) for groups in figures.values()), default=1)
+    figure = new_figure()(figsize=(max(8, 0.45 * most + 3), 5 * max(1, len(figures))), layout="constrained")
+    figure.suptitle(title, fontsize=7)
+    for axes, (label, groups) in zip(
+        figure.subplots(max(1, len(figures)), 1, squeeze=False)[:, 0], figures.items(), strict=False
+    ):
+        names = list(dict.fromkeys(name for points in groups.values() for name in points))
+        for number, name in enumerate(names):
+            held = [(at, points[name]) for at, points in enumerate(groups.values()) if name in points]
+            marker = "os^vD*PXxp"[number % 10]
+            axes.plot(*zip(*held, strict=True), marker, markersize=4, label=name, alpha=0.8)
+        axes.set_xticks(range(len(groups)), list(groups), rotation=90, fontsize=5)
+        axes.set_ylabel(label)
+        axes.grid(axis="y", linewidth=0.3)
+        axes.legend(fontsize=6, ncols=6, loc="lower left", bbox_to_anchor=(0, 1))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+
+
+def new_figure() -> Any:
+    """Return matplotlib's class of figures.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``matplotlib-missing``.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

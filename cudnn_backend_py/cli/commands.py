@@ -2,756 +2,36 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import shlex
-import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
+from typing import Any, Literal
 
 import click
 from rich.table import Table
 from rich.text import Text
 
 from ..printable import printable
-from ..system.child import call_command, describe_ending, loading_program
-from ..system.strict import read_text
-from .graph_file import is_python, load_any_graphs, load_graph_file
-from .output import NOT_JUDGED, Commands, OutputFile, add_row, say, warn, write, write_report
-from .output import console as _console
+from .audit import add_audit
+from .graph_file import load_graph_file
+from .output import NOT_JUDGED, Commands, add_row, as_json, console, say, warn, write, write_report
 from .plans import add_commands
 from .run import add_run
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from ..diagnose import Judge, Question, Verdict
-    from ..diagnose.report.ci import Case
-    from ..diagnose.surveys.matrix import Cell
-    from ..diagnose.surveys.upgrade import Upgrade
-    from ..graph import Graph
+from .verdicts import VERDICTS
+from .wheels import with_version
 
 __all__ = ["main"]
 
 
-_VERSION, _FULL, _JIT = "--cudnn", "--full", "--jit"
-_WHEEL = f"{__name__}:wheel"  # of a context: which wheel is wanted, "full", "jit" or None
-
-
-def _with_version(function: Any) -> Any:
-    """Add ``--cudnn VERSION``: the same command in a child process that loads that cuDNN; and which of its wheels."""
-    settings: dict[str, Any] = {"expose_value": False, "is_eager": True, "callback": _judge_in_child}
-    version = click.option(
-        *(_VERSION, "cudnn_version"),
-        metavar="VERSION",
-        help="Judge with this cuDNN, installed by 'cudnn-backend cudnn install VERSION', in a child process.",
-        **settings,
-    )
-    full = click.option(_FULL, "wheel", flag_value="full", help="With its full wheel; fetched if missing.", **settings)
-    jit = click.option(_JIT, "wheel", flag_value="jit", help="With its small jit wheel; nothing is asked.", **settings)
-    return version(full(jit(function)))
-
-
-def _judge_in_child(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
-    """Keep what one of the three options says; go on in a child when all are known, if a version is given."""
-    if ctx.resilient_parsing:
-        return
-    told = ctx.meta.setdefault(f"{__name__}:{ctx.command_path}", {})
-    told[parameter.opts[0]] = value
-    if told.keys() < {_VERSION, _FULL, _JIT}:
-        return
-    wheel: Literal["full", "jit"] | None = told[_FULL] or told[_JIT]
-    ctx.meta[_WHEEL] = wheel or ctx.meta.get(_WHEEL)
-    version = told[_VERSION]
-    if version is None:
-        return
-    from ..versions import store as versions
-
-    if wheel == "full" and versions.find_installed(version, flavor=wheel) is None:
-        versions.install(version, flavor=wheel, progress=sys.stderr.isatty())
-    installed = versions.require_installed(version, flavor=wheel)
-    command = call_command("cudnn_backend_py.cli.commands:main", *_without_option(sys.argv[1:], _VERSION))
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it was ignored, every exit code would read 0
-    child = subprocess.run(command, env=versions.child_environment(installed), check=False)
-    if child.returncode in (0, 1, NOT_JUDGED, 130):
-        raise SystemExit(child.returncode)
-    from ..target.environment import environment_fault_after_crash
-
-    warn(f"COULD NOT BE JUDGED: the process that asks cuDNN {version} ended with {describe_ending(child.returncode)}")
-    if (fault := environment_fault_after_crash(version)) is not None:
-        warn(printable(fault.headline) + (f"\nwhat to do: {fault.repair}" if fault.repair else ""))
-    raise SystemExit(NOT_JUDGED)
-
-
-_Answer = TypeVar("_Answer")
-
-
-def _with_wheels(function: Any) -> Any:
-    """Add ``--full`` and ``--jit`` to a command that asks several versions: how it may get what their engines lack."""
-    settings: dict[str, Any] = {"expose_value": False, "callback": _keep_wheel}
-    full = click.option(
-        _FULL, "full", is_flag=True, help="Fetch full wheels where engines are lacking, unasked.", **settings
-    )
-    jit = click.option(_JIT, "jit", is_flag=True, help="With the small jit wheels; nothing is asked.", **settings)
-    return full(jit(function))
-
-
-def _keep_wheel(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
-    if value:
-        ctx.meta[_WHEEL] = parameter.name
-
-
-def _ask_with_wheels(
-    ask: Callable[[dict[str, str]], _Answer],
-    lacking: Callable[[_Answer], Iterable[str]],
-    names: Iterable[str] = (),
-) -> _Answer:
-    """Return an answer, asked again with the full wheels of versions whose engines could not judge it.
-
-    Parameters
-    ----------
-    ask
-        Given the wheel to take for the names of some versions.
-    lacking
-        The versions of an answer, by name, that lack engines.
-    names
-        The versions that are asked, where that is known before: with --jit their jit wheels are.
-    """
-    from ..versions import store as versions
-
-    wheels: dict[str, str] = {}
-    if click.get_current_context().meta.get(_WHEEL) == "jit":
-        from ..diagnose.surveys.matrix import number_of
-
-        numbers = {number_of(name) for name in names}
-        wheels = {one: f"{one}-jit" for one in numbers if versions.find_installed(one, flavor="jit") is not None}
-    found = ask(wheels)
-    while more := _full_wheels(name for name in lacking(found) if name not in wheels):
-        wheels |= more
-        found = ask(wheels)
-    return found
-
-
-def _full_wheels(lacking: Iterable[str]) -> dict[str, str]:
-    """Return the full wheels that are to judge what the engines of these versions alone could not, by version.
-
-    They are fetched with --full, or if whoever is at the terminal says so.
-    """
-    from ..versions import store as versions
-
-    wheel = click.get_current_context().meta.get(_WHEEL)
-    found: dict[str, str] = {}
-    missing: dict[str, versions.Cuda | None] = {}
-    for name in dict.fromkeys(lacking) if wheel != "jit" else ():
-        if (there := versions.find_installed(name, flavor="full")) is not None:
-            found[name] = there.name
-        else:
-            small = versions.find_installed(name, flavor="jit")
-            missing[name] = None if small is None else small.cuda
-    if missing and (wheel == "full" or _may_fetch(missing)):
-        for name, cuda in missing.items():
-            installed = versions.install(name, cuda=cuda, flavor="full", progress=sys.stderr.isatty())
-            found[name] = installed.name
-    return found
-
-
-def _may_fetch(missing: Mapping[str, Literal["12", "13"] | None]) -> bool:
-    """Return whether whoever is at the terminal wants these full wheels, told how large they are."""
-    from ..versions import store as versions
-
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return False
-    shown = []
-    for name, cuda in missing.items():
-        size = versions.download_bytes(name, "full", cuda=cuda)
-        shown.append(name if size is None else f"{name}, {size / 1e6:.0f} MB")
-    many, them = ("s", "them") if len(missing) > 1 else ("", "it")
-    warn(
-        f"the engines of this cuDNN {' and '.join(missing)} refuse a graph; "
-        f"others, in the full wheel{many}, might support it"
-    )
-    return click.confirm(f"fetch the full wheel{many} of cuDNN {' and '.join(shown)}, and ask {them}?", err=True)
-
-
-def _lacking(verdicts: Iterable[Verdict]) -> list[str]:
-    """Return the versions of verdicts that engines were lacking for."""
-    from ..diagnose.engines import ENGINES_ABSENT
-
-    return [one.cudnn for one in verdicts if one.cause is not None and one.cause.code == ENGINES_ABSENT]
-
-
-def _lacking_in(cells: Iterable[tuple[str, Cell]]) -> list[str]:
-    """Return the versions, by number, of cells that engines were lacking for."""
-    from ..diagnose.engines import ENGINES_ABSENT
-    from ..diagnose.surveys.matrix import number_of
-
-    return [number_of(version) for version, cell in cells if cell.cause == ENGINES_ABSENT]
-
-
-def _without_option(arguments: list[str], option: str) -> list[str]:
-    kept: list[str] = []
-    rest = iter(arguments)
-    for argument in rest:
-        if argument == "--":  # what follows are no options
-            return [*kept, argument, *rest]
-        if argument == option:
-            next(rest, None)
-        elif not argument.startswith(f"{option}="):
-            kept.append(argument)
-    return kept
-
-
-_FORMATS = ("text", "json", "html", "junit", "github")
-
-
-def _with_format(function: Any) -> Any:
-    """Add ``--format`` and ``--output``."""
-    style = click.option("--format", "style", type=click.Choice(_FORMATS), default="text", show_default=True)
-    output = click.option("--output", type=OutputFile(), help="Write it here, not to standard output.")
-    return style(output(function))
-
-
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="cudnn-backend-py")
-@_with_version
+@with_version
 def main() -> None:
     """Script and understand cuDNN's graph engine. Exit codes: 0 yes, 1 no, 2 could not be judged, 130 interrupted."""
 
 
 @main.command()
-@click.argument("graph_file", metavar="GRAPH")
-@click.option(
-    "--target", "targets", multiple=True, metavar="NAME", help="A described GPU (l40s, sm89, a JSON file); repeatable."
-)
-@click.option("--mode", "modes", multiple=True, metavar="MODE", help="Heuristics mode: A, B, FALLBACK; repeatable.")
-@click.option(
-    "--build/--no-build", default=False, help="Also build a plan: compilation can fail where the check passed."
-)
-@click.option(
-    "--execute", is_flag=True, help="Also build and run the plan once on zeroed memory, on this machine's GPU."
-)
-@click.option(
-    "--limit", "limit_s", type=float, default=600, show_default=True, metavar="SECONDS", help="Time for each answer."
-)
-@click.option("--here", is_flag=True, help="Ask in this process, which a crash of cuDNN then ends.")
-@_with_format
-@_with_version
-def explain(
-    graph_file: str,
-    targets: tuple[str, ...],
-    modes: tuple[str, ...],
-    build: bool,
-    execute: bool,
-    limit_s: float,
-    here: bool,
-    style: str,
-    output: str | None,
-) -> None:
-    """Say whether cuDNN supports GRAPH and why, in its own words.
-
-    GRAPH is a Python file with a function graph(), which is run, or a graph JSON. Without --target the GPU of this
-    machine is asked.
-    With several targets the exit code is the largest of theirs. cuDNN is asked in a child process, so that its crash
-    is an answer; in this one with --here, or where CUDNN_LOGLEVEL_DBG wants cuDNN's log.
-    """
-    from ..diagnose import Judge, Question
-    from ..diagnose import explain as ask
-    from ..diagnose.explanation import DEFAULT_MODES
-    from ..diagnose.report.text import render
-
-    if execute and set(targets) - {"gpu"}:
-        raise click.UsageError("--execute runs the plan on the GPU of this machine: --target can only be gpu with it")
-    _check_style(style)
-    graph = load_graph_file(graph_file)
-    asked = modes or tuple(mode.name for mode in DEFAULT_MODES)
-
-    def ask_children(wheels: dict[str, str]) -> list[Verdict]:
-        version = next(iter(wheels.values()), None)
-        with _progress() as step, Judge(limit_s=limit_s, step=step) as judge:
-            names = targets or ("gpu",)
-            return _ask(judge, [Question(graph, name, version, asked, build, execute, shapes=True) for name in names])
-
-    if here or "CUDNN_LOGLEVEL_DBG" in os.environ:
-        names = targets or (None,)
-        verdicts = [ask(graph, name, mode=asked, build=build, execute=execute, shapes=True) for name in names]
-    else:
-        verdicts = _ask_with_wheels(ask_children, _lacking)
-    if style == "text" and output is None:
-        for verdict in verdicts:
-            _console().print(render(verdict))
-    else:
-        put = write if style == "text" else write_report
-        put(_verdicts_as(style, verdicts, graph, graph_file), output)
-    raise SystemExit(max(verdict.exit_code for verdict in verdicts))
-
-
-def _ask(judge: Judge, questions: Sequence[Question]) -> list[Verdict]:
-    from ..diagnose.remedies import with_versions
-
-    return [with_versions(judge.ask(question), question) for question in questions]
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Callable[[str], object]]:
-    """Yield a function that shows on standard error, if that is a terminal, what cuDNN is asked; it leaves no trace."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield str
-        return
-    with console.status("") as status:
-        yield lambda text: status.update(f"asking cuDNN: {printable(text)}")
-
-
-def _verdicts_as(style: str, verdicts: list[Verdict], graph: Graph, graph_file: str) -> str:
-    """Return the verdicts on one graph in a format."""
-    from ..diagnose import render_text
-    from ..diagnose.report.ci import github_annotations, junit_xml
-    from ..diagnose.report.html import render_page
-
-    if style == "html":
-        return render_page(verdicts, graphs=[graph] * len(verdicts))
-    if style == "junit":
-        return junit_xml(verdicts)
-    if style == "github":
-        return "".join(f"{line}\n" for line in github_annotations(verdicts, files={graph.name: graph_file}))
-    if style == "text":
-        return "\n".join(render_text(verdict) for verdict in verdicts)
-    data = [verdict.to_dict() for verdict in verdicts]
-    return _json(data if len(data) > 1 else data[0])
-
-
-def _json(data: Any) -> str:
-    return json.dumps(data, indent=1) + "\n"
-
-
-def _check_style(style: str) -> None:
-    """Check that an answer can be written in a format, before anything is asked."""
-    if style == "html":
-        from ..diagnose.report.html import check_jinja
-
-        check_jinja()
-
-
-@main.command()
-@click.argument("graph_file", metavar="GRAPH")
-@click.option(
-    "--target", default="gpu", metavar="NAME", help="A described GPU (l40s, a JSON file); this machine's if not given."
-)
-@click.option("--build/--no-build", default=True, show_default=True, help="Also ask for a plan.")
-@click.option(
-    "--output",
-    type=OutputFile(),
-    help="A .tar.gz, .tgz or .zip; named after graph and target if not given.",
-)
-@_with_version
-def repro(graph_file: str, target: str, build: bool, output: str | None) -> None:
-    """Write one archive that shows somebody else what cuDNN says about GRAPH: data, log, Python and C++ programs."""
-    from ..diagnose.report.archive import write_repro
-
-    say(str(write_repro(load_graph_file(graph_file), target, output, build=build)))
-
-
-@main.command("log")
-@click.argument("log_file", metavar="FILE")
-@click.option(
-    "--target", "targets", multiple=True, metavar="NAME", help="Explain each graph on a described GPU; repeatable."
-)
-@click.option("--explain/--list", "explained", default=None, help="Explain the graphs, or only list them.")
-@click.option("--breakdown", is_flag=True, help="Executions, plans, build times and classes of shapes, in their place.")
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@_with_version
-def read_log(log_file: str, targets: tuple[str, ...], explained: bool | None, breakdown: bool, style: str) -> None:
-    """List the graphs that a cuDNN log tells of, and explain them.
-
-    FILE is what any program wrote with CUDNN_LOGLEVEL_DBG=3 or with cuDNN's frontend logging, .gz or - for standard
-    input, or one JSON graph of cuDNN's frontend. Exit code 2 if it holds no graph that can be rebuilt.
-    """
-    source = sys.stdin.buffer if log_file == "-" else log_file
-    if breakdown:
-        from ..diagnose.breakdown import break_down
-
-        if targets or explained:
-            raise click.UsageError("--breakdown asks cuDNN nothing: leave out --target and --explain")
-        found = break_down(source)
-        write_report(_json(found.to_dict()), None) if style == "json" else write(str(found), None)
-        raise SystemExit(0 if any(item.graph is not None for item in found.graphs) else NOT_JUDGED)
-    from ..diagnose.logs import report_log
-
-    report = report_log(source, targets, explained=explained)
-    if style == "json":
-        write_report(_json(report.to_dict()), None)
-    else:
-        write(str(report), None)
-    raise SystemExit(report.exit_code)
-
-
-@main.command(
-    "why",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []},
-)
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS] PROGRAM [ARGUMENTS]...")
-def why(arguments: tuple[str, ...]) -> None:
-    """Run a program of torch, and say why cuDNN was or was not used for its attention.
-
-    The same as python -m cudnn_backend_py.why. The exit code is the program's.
-    """
-    from ..why.__main__ import read_command_line
-
-    if read_command_line(arguments, "cudnn-backend why") is None:
-        return
-    load = f"{loading_program()}\nfrom cudnn_backend_py.why.__main__ import main\nmain()"
-    os.execv(sys.executable, [sys.executable, "-c", load, *arguments])  # exit code and signals are the program's
-
-
-@main.command("lint")
-@click.argument("graph_file", metavar="GRAPH")
-def show_lint(graph_file: str) -> None:
-    """Name layouts of GRAPH that are legal and slow, dangerous or hardly meant. Asks no cuDNN.
-
-    Exit code 0 if there is none, 1 if there is one.
-    """
-    from ..diagnose import lint
-
-    findings = lint(load_graph_file(graph_file))
-    for finding in findings:
-        say(printable(f"{finding.severity}: {finding.headline} [{finding.code}]"))
-        say(printable(f"  {finding.detail}; {finding.fix}"))
-    raise SystemExit(1 if findings else 0)
-
-
-@main.command("whatif")
-@click.argument("graph_file", metavar="GRAPH")
-@click.option(
-    "--target", default="gpu", metavar="NAME", help="A described GPU (l40s, a JSON file); this machine's if not given."
-)
-@click.option(
-    "--budget", "budget_s", type=float, default=1.5, show_default=True, metavar="SECONDS", help="Time for asking."
-)
-@click.option("--mode", "modes", multiple=True, metavar="MODE", help="Heuristics mode: A, B, FALLBACK; repeatable.")
-@click.option(
-    "--build/--no-build", default=True, show_default=True, help="Ask for a plan of the graph and of what is proposed."
-)
-@click.option("--format", "style", type=click.Choice(["text", "json", "html"]), default="text", show_default=True)
-@click.option("--output", type=OutputFile(), help="Write it here, not to standard output.")
-@_with_version
-def show_whatif(
-    graph_file: str,
-    target: str,
-    budget_s: float,
-    modes: tuple[str, ...],
-    build: bool,
-    style: str,
-    output: str | None,
-) -> None:
-    """Look for the smallest changes with which cuDNN supports GRAPH, each asked before it is shown.
-
-    It starts from the answer of explain with the same options: where that is supported, nothing is changed. Exit code 0
-    if there is a change, or none is needed, 1 if none was found, 2 if none was and GRAPH could not be judged.
-    """
-    from ..diagnose import Judge, Question, whatif
-    from ..diagnose.explanation import DEFAULT_MODES
-    from ..diagnose.report.tables import render_remedies, table_text
-
-    _check_style(style)
-    graph = load_graph_file(graph_file)
-    asked = modes or tuple(mode.name for mode in DEFAULT_MODES)
-    full: str | None = None
-
-    def ask_child(wheels: dict[str, str]) -> list[Verdict]:
-        nonlocal full
-        full = next(iter(wheels.values()), None)
-        with _progress() as step, Judge(step=step) as judge:
-            return [judge.ask(Question(graph, target, full, asked, build))]
-
-    [verdict] = _ask_with_wheels(ask_child, _lacking)
-    with _progress() as step:
-        step("changes of the graph")
-        options: dict[str, Any] = {"version": full, "modes": asked, "budget_s": budget_s, "build": build}
-        remedies = [] if verdict.supported else whatif(graph, target, **options)
-    if style == "html":
-        from ..diagnose.report.html import render_page
-
-        write_report(render_page([verdict], graphs=[graph], remedies=[remedies]), output)
-    elif style == "json":
-        found = [remedy.to_dict() for remedy in remedies]
-        write_report(_json({"verdict": verdict.to_dict(), "remedies": found}), output)
-    elif output is not None:
-        write(table_text(render_remedies(verdict, graph, remedies)), output)
-    else:
-        _console().print(render_remedies(verdict, graph, remedies))
-    raise SystemExit(0 if remedies or verdict.supported else verdict.exit_code)
-
-
-@main.command("matrix")
-@click.argument("graph_files", nargs=-1, required=True, metavar="GRAPH...")
-@click.option("--target", "targets", multiple=True, metavar="NAME", help="A described GPU; repeatable. [sm80 to sm120]")
-@click.option(
-    "--cudnn-version", "versions", multiple=True, metavar="VERSION", help="Repeatable; every one at hand if not given."
-)
-@click.option("--build/--no-build", default=False, help="Also build a plan of each.")
-@click.option("--workers", type=click.IntRange(min=1), help="Questions at a time; the number of cores if not given.")
-@click.option("--fresh", is_flag=True, help="Ask again what earlier runs have answered.")
-@click.option("--format", "style", type=click.Choice(["text", "json", "html"]), default="text", show_default=True)
-@click.option("--output", type=OutputFile(), help="Write here, not to standard output.")
-@_with_wheels
-def show_matrix(
-    graph_files: tuple[str, ...],
-    targets: tuple[str, ...],
-    versions: tuple[str, ...],
-    build: bool,
-    workers: int | None,
-    fresh: bool,
-    style: str,
-    output: str | None,
-) -> None:
-    """Ask about every GRAPH on every target with every cuDNN version.
-
-    Answers are kept: a run that was stopped goes on where it was. Exit code 0 if all is supported, 1 if something is
-    not, 2 if something could not be judged.
-    """
-    from ..diagnose.report.tables import render_matrix, table_text
-    from ..diagnose.surveys.attention import TARGETS
-    from ..diagnose.surveys.matrix import Matrix, available_versions, matrix, places_of
-
-    _check_style(style)
-    graphs = {name: load_graph_file(name) for name in graph_files}
-    names = versions or available_versions()
-
-    def ask(wheels: dict[str, str]) -> Matrix:
-        places = places_of(names, wheels)
-        return matrix(graphs, targets or TARGETS, places, build=build, workers=workers, fresh=fresh)
-
-    def lacking(answers: Matrix) -> list[str]:
-        return _lacking_in((version, cell) for (*_, version), cell in answers.cells.items())
-
-    answers = _ask_with_wheels(ask, lacking, names)
-    if style == "json":
-        write_report(_json(answers.to_dict()), output)
-    elif style == "html":
-        from ..diagnose.report.html import render_page
-
-        write_report(render_page((), matrix=answers), output)
-    elif output is not None:
-        write(table_text(render_matrix(answers)), output)
-    else:
-        _console().print(render_matrix(answers))
-    raise SystemExit(answers.exit_code)
-
-
-@main.command("since")
-@click.argument("graph_file", metavar="GRAPH")
-@click.option("--target", required=True, metavar="NAME", help="A described GPU (l40s, sm89, a JSON file), or gpu.")
-@click.option("--cudnn-version", "versions", multiple=True, metavar="VERSION", help="Repeatable; every one at hand.")
-@click.option("--build/--no-build", default=False, help="Also build a plan each time.")
-@click.option("--every", is_flag=True, help="Ask all versions, and infer nothing.")
-@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@_with_wheels
-def show_since(graph_file: str, target: str, versions: tuple[str, ...], build: bool, every: bool, style: str) -> None:
-    """Say which cuDNN versions support GRAPH: the first, the last, and the first that refuses it again.
-
-    Exit code 0 if some version supports it, 1 if none does, 2 if none does and one could not judge.
-    """
-    from ..diagnose.report.tables import render_since
-    from ..diagnose.surveys.matrix import available_versions, places_of
-    from ..diagnose.surveys.since import Since, since
-
-    graph = load_graph_file(graph_file)
-    names = versions or available_versions()
-
-    def ask(wheels: dict[str, str]) -> Since:
-        return since(graph, target, places_of(names, wheels), build=build, every=every)
-
-    found = _ask_with_wheels(ask, lambda answer: _lacking_in(answer.asked.items()), names)
-    if style == "json":
-        write_report(_json(found.to_dict()), None)
-    else:
-        _console().print(render_since(found))
-    raise SystemExit(found.exit_code)
-
-
-@main.command("check")
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
-@click.option(
-    "--between",
-    nargs=2,
-    metavar="OLD NEW",
-    help="Compare what two cuDNN versions say about graphs and logs: FILE... are these then.",
-)
-@click.option("--target", "targets", multiple=True, metavar="NAME", help="With --between, a GPU; repeatable.")
-@click.option("--time", "timed", is_flag=True, help="With --between, run what changed on the GPU of this machine.")
-@click.option("--update", "updated", is_flag=True, help="Write what is found into FILE.")
-@click.option("--fresh", is_flag=True, help="Ask again what earlier runs have answered.")
-@click.option(
-    "--format", "style", type=click.Choice(["text", "json", "junit", "github"]), default="text", show_default=True
-)
-@click.option("--output", type=OutputFile(), help="Write here, not to standard output.")
-@_with_wheels
-def check_baseline(
-    files: tuple[str, ...],
-    between: tuple[str, str] | None,
-    targets: tuple[str, ...],
-    timed: bool,
-    updated: bool,
-    fresh: bool,
-    style: str,
-    output: str | None,
-) -> None:
-    """Hold cuDNN's verdicts against the baseline FILE, a TOML file of graphs, targets, versions and what is expected.
-
-    With --between OLD NEW there is no baseline: the verdict, engine configs, first plan, its workspace, compiled code
-    and build time, and the known faults of one cuDNN are held against those of another, for each graph in FILE...,
-    which may be logs.
-
-    Exit code 0 if nothing changed, 1 if something did, 2 if something could not be judged; with --update 0 if all
-    could be written.
-    """
-    if between is not None:
-        if updated or fresh:
-            raise click.UsageError("--update and --fresh are about a baseline, not for --between")
-        _check_upgrade(files, between, targets or ("gpu",), timed, style, output)
-    if targets or timed:
-        raise click.UsageError("--target and --time need --between: a baseline names its targets")
-    if len(files) > 1:
-        raise click.UsageError(f"one baseline at a time, {len(files)} files are named; graphs need --between OLD NEW")
-    (file,) = files
-    from ..diagnose.report.tables import render_check
-    from ..diagnose.surveys import baseline as check
-
-    def load(path: str) -> Graph:
-        if is_python(path):
-            warn(f"warning: {file} names {path}, a Python file, which is run now; a graph JSON would not be")
-        return load_graph_file(path)
-
-    def ask(wheels: dict[str, str]) -> list[check.Checked]:
-        put = check.update if updated else check.check
-        return put(Path(file), load=load, fresh=fresh, progress=style == "text", wheels=wheels)
-
-    def lacking(found: list[check.Checked]) -> list[str]:
-        return _lacking_in((one.version, one.cell) for one in found if updated or one.changed)
-
-    results = _ask_with_wheels(ask, lacking, check.read_baseline(Path(file)).versions)
-    _report_check(
-        style,
-        output,
-        lambda: [one.to_dict() for one in results],
-        [one.case() for one in results],
-        {one.name: (Path(file).parent / one.graph).as_posix() for one in results},
-        lambda: render_check(results),
-    )
-    if updated:
-        raise SystemExit(0 if all(one.can_be_expected for one in results) else NOT_JUDGED)
-    raise SystemExit(check.exit_code(results))
-
-
-def _check_upgrade(
-    files: tuple[str, ...],
-    between: tuple[str, str],
-    targets: tuple[str, ...],
-    timed: bool,
-    style: str,
-    output: str | None,
-) -> NoReturn:
-    from ..diagnose.report.tables import render_upgrade
-    from ..diagnose.surveys.upgrade import compare_versions
-
-    if timed and "gpu" not in targets:
-        raise click.UsageError("--time runs on the GPU of this machine: leave --target out, or name gpu")
-    graphs: dict[str, Graph] = {}
-    places: dict[str, str] = {}
-    for file in files:
-        for number, graph in load_any_graphs(file):
-            name = graph.name if number is None else f"{Path(file).name}:{number}"
-            if name in graphs:
-                name = f"{file}:{name}"
-            graphs[name], places[name] = graph, file
-
-    def ask(wheels: dict[str, str]) -> Upgrade:
-        return compare_versions(graphs, targets, *between, progress=style == "text", wheels=wheels)
-
-    found = _ask_with_wheels(
-        ask, lambda answer: _lacking(verdict for one in answer.changes for verdict in (one.old, one.new)), between
-    )
-    if timed:
-        from ..tuning.upgrade import time_changes
-
-        with _progress() as step:
-            found = time_changes(found, graphs, step=step)
-    _report_check(
-        style,
-        output,
-        found.to_dict,
-        [one.case(found.old, found.new) for one in found.changes],
-        places,
-        lambda: render_upgrade(found),
-    )
-    raise SystemExit(found.exit_code)
-
-
-def _report_check(
-    style: str,
-    output: str | None,
-    data: Callable[[], Any],
-    cases: Sequence[Case],
-    files: Mapping[str, str],
-    render: Callable[[], RenderableType],
-) -> None:
-    """Write what was checked; `files` are those of graphs, by their names."""
-    from ..diagnose.report.ci import github_annotations, junit_xml
-    from ..diagnose.report.tables import table_text
-
-    if style == "json":
-        write_report(_json(data()), output)
-    elif style == "junit":
-        write_report(junit_xml(cases), output)
-    elif style == "github":
-        write_report("".join(f"{line}\n" for line in github_annotations(cases, files=files)), output)
-    elif output is not None:
-        write(table_text(render()), output)
-    else:
-        _console().print(render())
-
-
-@main.command("attention-table")
-@click.option("--target", "targets", multiple=True, metavar="NAME", help="A described GPU; repeatable.")
-@click.option("--row", "parts", multiple=True, metavar="TEXT", help="Only rows with this in their name; repeatable.")
-@click.option("--output", type=OutputFile(), help="Write the JSON here, not to standard output.")
-@_with_version
-def attention_table(targets: tuple[str, ...], parts: tuple[str, ...], output: str | None) -> None:
-    """Ask cuDNN about every option of attention on every architecture, as JSON.
-
-    A row is named such as "forward: causal". Exit code 0, or 2 if some cell could not be judged.
-    """
-    from ..diagnose.surveys.attention import TARGETS, attention_rows, support_table
-
-    rows = [name for name in attention_rows() if not parts or any(part in name for part in parts)]
-    if not rows:
-        raise click.UsageError(f"no row has {' or '.join(map(repr, parts))} in its name")
-    table = support_table(targets or TARGETS, rows=rows)
-    write_report(table.to_json(), output)
-    raise SystemExit(NOT_JUDGED if any(cell.answer == "?" for cell in table.all_cells()) else 0)
-
-
-@main.command("attention-page")
-@click.argument("tables", nargs=-1, required=True, metavar="TABLE...", type=click.Path(exists=True, dir_okay=False))
-@click.option("--output", type=OutputFile(), help="Write the page here, not to standard output.")
-def attention_page(tables: tuple[str, ...], output: str | None) -> None:
-    """Render files of attention-table, one for each cuDNN version, as one Markdown page."""
-    from ..diagnose.report.attention_page import render_page
-    from ..diagnose.surveys.attention import SupportTable
-
-    read = [SupportTable.from_json(read_text(name, code="support-table-file")) for name in tables]
-    write_report(render_page(read, files=tables), output)
-
-
-@main.command()
-@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@_with_version
+@with_version
 def info(style: str) -> None:
     """Show library, version, path and how it was found, NVRTC, driver or stub, GPUs, known targets.
 
@@ -761,7 +41,7 @@ def info(style: str) -> None:
 
     facts = collect_info()
     if style == "json":
-        write_report(_json(facts), None)
+        write_report(as_json(facts), None)
     else:
         write(render_info(facts), None)
 
@@ -787,7 +67,7 @@ def list_targets() -> None:
             str(profile.properties["maxSharedMemoryPerBlockOptin"]),
             str(profile.properties["multiProcessorCount"]),
         )
-    _console().print(table)
+    console().print(table)
 
 
 @target.command("show")
@@ -805,19 +85,19 @@ def show_target(name: str, device_json: bool) -> None:
     table = Table("property", "value", "source", title=title)
     for key, value in profile.properties.items():
         add_row(table, key, str(value), profile.sources.get(key, ""))
-    _console().print(table)
+    console().print(table)
     for key, text in profile.citations.items():
         say(printable(f"{key}: {text}"))
 
 
 @target.command("read")
 @click.option("--device", "ordinal", default=0, show_default=True, help="Ordinal of the GPU.")
-@_with_version
+@with_version
 def read_target(ordinal: int) -> None:
     """Print the properties of a GPU of this machine, as JSON that --target takes."""
     from ..target import read_device
 
-    write_report(_json(read_device(ordinal)), None)
+    write_report(as_json(read_device(ordinal)), None)
 
 
 def _with_flavor(function: Any) -> Any:
@@ -868,7 +148,7 @@ def list_versions() -> None:
     table = Table("version", "CUDA", "wheel", "MB", "path")
     for item in versions.list_installed():
         add_row(table, item.version, item.cuda, item.flavor, f"{item.size_bytes / 1e6:.0f}", str(item.path))
-    _console().print(table)
+    console().print(table)
 
 
 @cudnn.command("verify")
@@ -884,7 +164,7 @@ def verify_versions(wanted: tuple[str, ...], style: str) -> None:
 
     checked = versions.check_all(wanted, environment=not wanted)
     if style == "json":
-        write_report(json.dumps([one.to_dict() for one in checked], indent=1) + "\n", None)
+        write_report(as_json([one.to_dict() for one in checked]), None)
     else:
         for one in checked:
             lines = [
@@ -908,7 +188,7 @@ def remove_version(version: str, cuda: str | None, flavor: Literal["jit", "full"
 
 
 @main.command()
-@_with_version
+@with_version
 @click.argument("output", type=click.Path(file_okay=False))
 @click.option("--pytest-arguments", default="tests/gpu", show_default=True, help="What pytest is given.")
 def record(output: str, pytest_arguments: str) -> None:
@@ -924,8 +204,11 @@ def record(output: str, pytest_arguments: str) -> None:
     raise SystemExit(code if code in (0, 1) else NOT_JUDGED)
 
 
-add_commands(main, load_graph_file, _with_version)
-add_run(main, _with_version)
+for command in VERDICTS:
+    main.add_command(command)
+add_commands(main, load_graph_file, with_version)
+add_run(main, with_version)
+add_audit(main)
 
 if __name__ == "__main__":
     main()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import sys
 import traceback
@@ -25,6 +26,7 @@ __all__ = [
     "Commands",
     "OutputFile",
     "add_row",
+    "as_json",
     "console",
     "say",
     "warn",
@@ -163,6 +165,11 @@ def warn(text: str) -> None:
 def add_row(table: Table, *texts: str) -> None:
     """Add a row of texts that may be anybody's."""
     table.add_row(*(Text(printable_lines(printable(text))) for text in texts))
+
+
+def as_json(data: Any) -> str:
+    """Return plain data as the JSON of an answer."""
+    return json.dumps(data, indent=1) + "\n"
 
 
 def write(text: str, output: str | None) -> None:

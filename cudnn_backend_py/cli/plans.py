@@ -1,4 +1,4 @@
-"""Commands that build, keep, tune and time plans: ``build``, ``cache``, ``tune``, ``bench``."""
+"""Commands that build, keep, tune and time plans: ``build``, ``cache``, ``tune``, ``bench``, ``compare``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from ..errors import CudnnStatusError, NotSupported
 from ..printable import printable
-from .output import NOT_JUDGED, OutputFile, say, warn
+from .output import NOT_JUDGED, OutputFile, say, warn, write_report
 
 if TYPE_CHECKING:
     from ..graph import Graph
@@ -116,3 +116,50 @@ def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: 
         from ..bench.run import run_bench
 
         run_bench(Path(output) if output else None, Path(plot) if plot else None, frontend, quick)
+
+    @main.command("compare")
+    @click.argument("log_file", metavar="[LOG]", required=False, type=click.Path(exists=True, dir_okay=False))
+    @click.option("--grid", type=click.Choice(["whole", "little"]), help="Shapes, without LOG.  [default: whole]")
+    @click.option(
+        *("--cudnn-version", "versions"),
+        multiple=True,
+        metavar="VERSION",
+        help="Repeatable; the cuDNN of this process if not given, which 'default' also is.",
+    )
+    @click.option("--target", metavar="NAME", help="Name the plans for a described GPU; nothing is timed.")
+    @click.option(
+        "--configs", type=click.IntRange(1), default=2, show_default=True, help="Engine configs of a version."
+    )
+    @click.option("--rounds", type=click.IntRange(5), default=11, show_default=True, help="Of GPU times.")
+    @click.option("--limit", default=600.0, show_default=True, metavar="SECONDS", help="Begin nothing after it.")
+    @click.option(
+        "--format", "style", type=click.Choice(["text", "json", "markdown"]), default="text", show_default=True
+    )
+    @click.option("--output", type=OutputFile(), help="Write it here, not to standard output.")
+    @click.option("--plot", type=OutputFile(), help="Draw it here (needs matplotlib).")
+    def compare(
+        log_file: str | None,
+        grid: str | None,
+        versions: tuple[str, ...],
+        target: str | None,
+        configs: int,
+        rounds: int,
+        limit: float,
+        style: str,
+        output: str | None,
+        plot: str | None,
+    ) -> None:
+        """Compare attention on the GPU of this machine: cuDNN by version and config, torch's backends, flash-attn.
+
+        For 40 shapes, or for each graph of attention in LOG, a log of cuDNN: forward and backward, GPU and host time.
+        Where there is no GPU, --target names the plans that would be compared.
+        """
+        from ..bench.compare import DEFAULT, Comparison, run_command
+
+        if log_file and grid:
+            raise click.UsageError("--grid is about shapes without LOG")
+        if plot and target:
+            raise click.UsageError("--plot draws times, and for --target nothing is timed")
+        what = log_file or f"--grid={grid or 'whole'}"
+        wanted = Comparison(what, versions or (DEFAULT,), target, configs, rounds, limit)
+        write_report(run_command(wanted, style, Path(plot) if plot else None), output)

@@ -13,6 +13,7 @@ from ..graph.faults import Fault, Sharing, known_hazards, warn_of
 from ..graph.ir import Graph
 from ..plans.choice import EngineChoice
 from ..plans.engine import OperationGraph
+from ..plans.plan import Plan
 from .context import Context
 from .enums import (
     build_plan_policy,
@@ -46,7 +47,7 @@ from .runner import Placement, Runner
 from .tensors import tensor as UserTensor
 from .written import WrittenGraph
 
-__all__ = ["pygraph"]
+__all__ = ["launch_of", "pygraph"]
 
 DYNAMIC_SINCE = (9, 4, 0)
 OVERRIDE_SINCE = (9, 21, 0)
@@ -715,6 +716,23 @@ class pygraph(
                 )
         self._plans.candidate = min(times, key=times.__getitem__)
         self._choose()
+
+
+def launch_of(
+    graph: pygraph, given: Any, workspace: Any, handle: Any = None, uids: Any = None, index: int | None = None
+) -> tuple[Plan, dict[int, int], int]:
+    """Return what an execution runs: the plan, where each tensor lies, by uid, and the stream; 0 for what is missing.
+
+    Parameters
+    ----------
+    given, workspace, handle, uids, index
+        What :meth:`pygraph.execute` is given, or :meth:`pygraph.execute_plan_at_index`.
+    """
+    runner = graph._chosen_runner() if index is None else graph._runner(index)
+    places = runner.key(graph._pack(given, uids), workspace)[1:]
+    where = dict(zip(runner.launcher.uids, places, strict=True))
+    found: Any = handle or graph._handle
+    return runner.plan, where, 0 if found is None else int(found.stream)
 
 
 def _backend_knob(item: knob_type) -> Any:

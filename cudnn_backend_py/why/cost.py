@@ -1,22 +1,26 @@
-"""``python -m cudnn_backend_py.why.cost``: what a watch costs a training step, with and without one, in turns.
+"""``python -m cudnn_backend_py.why.cost``: what a watch costs a training step, in pairs of steps with and without one.
 
 The model is a stack of layers with torch's own attention: large steps that the GPU bounds, small ones that the host
-bounds, eager and compiled.
+bounds, eager and compiled. Both steps of a pair come right after one another in one process, in turns the one and the
+other first, so that what drifts over seconds is in both; the median of their ratios is told with its 95 % interval.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
+import gc
+import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["main"]
+__all__ = ["main", "median_interval"]
 
 CASES = {"large": (8, 1024), "small": (1, 64)}  # sequences, length
+MOST = 0.05  # share of a step that a watch may cost
 
 
 def _trainer(sequences: int, length: int, device: str, compiled: bool) -> Callable[[], None]:
@@ -38,16 +42,38 @@ def _trainer(sequences: int, length: int, device: str, compiled: bool) -> Callab
 
     torch.manual_seed(0)
     model = nn.Sequential(*(Layer() for _ in range(8))).to(device, torch.bfloat16)
-    called = torch.compile(model) if compiled else model
+    if compiled:
+        for layer in model:
+            layer.compile()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=device == "cuda")
     x = torch.randn(sequences, length, 768, device=device, dtype=torch.bfloat16)
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
-        called(x).float().square().mean().backward()
+        model(x).float().square().mean().backward()
         optimizer.step()
 
     return step
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return the median of values and its 95 % confidence interval, by their ranks: nothing is taken for normal.
+
+    How many of n values lie below the true median is binomial, n / 2 with a deviation of sqrt(n) / 2.
+    """
+    ranked = sorted(values)
+    outside = max(0, math.floor(len(ranked) / 2 - 1.96 * math.sqrt(len(ranked)) / 2))
+    return ranked[outside], statistics.median(ranked), ranked[-1 - outside]
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _turn(step: Callable[[], None], steps: int, device: str) -> float:
@@ -55,13 +81,55 @@ def _turn(step: Callable[[], None], steps: int, device: str) -> float:
     import torch
 
     wait: Callable[[], None] = torch.cuda.synchronize if device == "cuda" else lambda: None
-    step()
     wait()
     started = time.perf_counter()
     for _ in range(steps):
         step()
     wait()
     return (time.perf_counter() - started) / steps
+
+
+def _measure(sizes: tuple[int, int], compiled: bool, device: str, seconds: float, steps: int) -> dict[str, Any]:
+    """Return the figures of a case: pairs of turns for so many seconds, the watch's function set in one of each."""
+    import torch
+
+    from .look import why_not_cudnn
+
+    place, name = torch.nn.functional, "scaled_dot_product_attention"
+    plain = _trainer(*sizes, device, compiled)
+    _turn(plain, 3, device)
+    functions: dict[str, Any] = {"plain": getattr(place, name)}
+    trainers = {"plain": plain, "watched": plain}
+    with why_not_cudnn(ask=False) as report:
+        functions["watched"] = getattr(place, name)
+        if compiled:  # one that the watch has seen being compiled
+            trainers["watched"] = _trainer(*sizes, device, compiled)
+        first = _turn(trainers["watched"], 1, device)
+        _turn(trainers["watched"], 2, device)
+        ratios: list[float] = []
+        times: dict[str, list[float]] = {"plain": [], "watched": []}
+        with _uncollected():
+            deadline = time.perf_counter() + seconds
+            while time.perf_counter() < deadline or len(ratios) < 4:
+                found = {}
+                for way in ("plain", "watched") if len(ratios) % 2 else ("watched", "plain"):
+                    setattr(place, name, functions[way])
+                    found[way] = _turn(trainers[way], steps, device)
+                    times[way].append(found[way])
+                ratios.append(found["watched"] / found["plain"])
+        setattr(place, name, functions["watched"])
+    low, share, high = (ratio - 1 for ratio in median_interval(ratios))
+    calls = sum(one.count for one in report.findings) // (3 + steps * len(ratios))
+    return {
+        **{f"{way}_ms": round(1000 * statistics.median(found), 4) for way, found in times.items()},
+        "first_watched_step_ms": round(1000 * first, 3),
+        "share": round(share, 5),
+        "share_interval": [round(low, 5), round(high, 5)],
+        "pairs": len(ratios),
+        "calls_of_a_step": calls,
+        "backends": sorted({str(one.answer.choice) for one in report.findings}),
+        "passed": high < MOST,
+    }
 
 
 def _note_us(device: str, calls: int = 500, turns: int = 20) -> float:
@@ -91,56 +159,34 @@ def _note_us(device: str, calls: int = 500, turns: int = 20) -> float:
 
 
 def main() -> None:
-    """Measure, print a line for each case, and write the figures."""
+    """Measure, print a line for each case, and write the figures. The exit code is 1 if a share may be too large."""
     parser = argparse.ArgumentParser(prog="python -m cudnn_backend_py.why.cost", description=__doc__)
     parser.add_argument("--output", type=Path, help="write the figures here, as JSON")
-    parser.add_argument("--rounds", type=int, default=8, help="rounds of four turns")
-    parser.add_argument("--steps", type=int, default=10, help="training steps of a turn")
+    parser.add_argument("--seconds", type=float, default=8.0, help="of pairs, for each case")
+    parser.add_argument("--steps", type=int, default=2, help="training steps of a turn")
+    parser.add_argument("--cases", nargs="+", choices=tuple(CASES), default=tuple(CASES))
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--compiled", action="store_true", help="also with torch.compile")
     options = parser.parse_args()
     import torch
 
     from ..info import start_record, write_record
-    from .look import why_not_cudnn
 
-    note_us = _note_us(options.device)
+    record = {**start_record("why-cost"), "torch": torch.__version__, "steps": options.steps}
+    record["note_us"] = note_us = _note_us(options.device)
     print(f"noting a call takes {note_us:.2f} us", flush=True)
     figures: dict[str, Any] = {}
-    for name, (sequences, length) in CASES.items():
-        for compiled in (False, True)[: 1 + options.compiled]:
-            step = _trainer(sequences, length, options.device, compiled)
-            _turn(step, 2, options.device)
-            times: dict[str, list[float]] = {"plain": [], "watched": []}
-            backends: set[str] = set()
-            calls = 0
-            for number in range(4 * options.rounds):
-                watched = number % 4 in (1, 2)
-                with why_not_cudnn(ask=False) if watched else contextlib.nullcontext() as report:
-                    times["watched" if watched else "plain"].append(_turn(step, options.steps, options.device))
-                if report is not None:
-                    backends |= {str(one.answer.choice) for one in report.findings}
-                    calls = sum(one.count for one in report.findings) // (options.steps + 1)
-            pairs = zip(*(zip(found[::2], found[1::2], strict=True) for found in times.values()), strict=True)
-            shares = [sum(watched_pair) / sum(plain_pair) - 1 for plain_pair, watched_pair in pairs]
-            medians = {way: statistics.median(found) for way, found in times.items()}
-            share, noted = statistics.median(shares), 0.0 if compiled else calls * note_us / 1e6 / medians["plain"]
+    for compiled in (False, True)[: 1 + options.compiled]:
+        for name in options.cases:
             case = f"{name}, compiled" if compiled else name
-            figures[case] = {
-                **{f"{way}_ms": round(1000 * median, 4) for way, median in medians.items()},
-                "share": round(share, 5),
-                "share_quartiles": [round(one, 5) for one in statistics.quantiles(shares)[::2]],
-                "calls_of_a_step": calls,
-                "share_of_notes": round(noted, 5),
-                "backends": sorted(backends),
-            }
-            told = f"watched {100 * share:+.2f} %, notes {100 * noted:.2f} %"
-            print(f"{case}: a step takes {1000 * medians['plain']:.3f} ms, {told}", flush=True)
+            found = figures[case] = _measure(CASES[name], compiled, options.device, options.seconds, options.steps)
+            low, high = (100 * share for share in found["share_interval"])
+            told = f"watched {100 * found['share']:+.2f} % ({low:+.2f} to {high:+.2f}, {found['pairs']} pairs)"
+            print(f"{case}: a step takes {found['plain_ms']:.3f} ms, {told}", flush=True)
+            write_record({**record, "figures": figures}, options.output)
             if compiled:
                 torch._dynamo.reset()
-    record = {**start_record("why-cost"), "torch": torch.__version__, "steps": options.steps, "note_us": note_us}
-    record["figures"] = figures
-    write_record(record, options.output)
+    raise SystemExit(0 if all(found["passed"] for found in figures.values()) else 1)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cudnn_backend_py.bench.grid import as_markdown
+from cudnn_backend_py.bench.compare import as_markdown, draw
 from cudnn_backend_py.bench.model.run import draw_model
 
 ROOT = Path(__file__).parents[2]
@@ -22,6 +22,12 @@ Record = Mapping[str, Any]
 def read(name: str) -> Any:
     """Return a record of the H200."""
     return json.loads((ROOT / "logs" / f"{name}-{ON}.json").read_text(encoding="utf-8"))
+
+
+def read_fastest() -> tuple[str, Any]:
+    """Return the name and the record of which attention is the fastest: with cuDNN versions, or the older grid."""
+    name = next(name for name in ("compare", "grid") if (ROOT / "logs" / f"{name}-{ON}.json").exists())
+    return name, read(name)
 
 
 def figure_of(record: Record, *path: str) -> Any:
@@ -61,11 +67,15 @@ def gaps(record: Record) -> Iterator[str]:
         for way, found in ways.items():
             if isinstance(found, Mapping) and "not measured" in found:
                 yield f"* {maker}, {way}: {' '.join(found['not measured'].split())[:200]}"
+    for maker, why in record.get("left_out", {}).items():
+        yield f"* {maker}, left out: {why}"
 
 
 def make_page() -> str:
     """Return the text of the page."""
-    grid, classes, model = (read(name) for name in ("grid", "shape-classes", "model"))
+    classes, model = read("shape-classes"), read("model")
+    name, fastest = read_fastest()
+    picture = "![TFLOP/s by shape](compare.svg)\n\n" if name == "compare" else ""
     shapes = len({row["shape"] for row in classes["rows"]})
     makers = list(model["makers"])
     return f"""# How fast attention is
@@ -75,13 +85,14 @@ Each table comes from a record under [logs](../logs), and one command makes it a
 ## Which one is the fastest
 
 ```console
-$ python -m cudnn_backend_py.bench grid --output logs/grid.json --markdown grid.md
+$ {fastest.get("command", "cudnn-backend compare")}
 ```
 
-"ours, exact" is the plan of the shape, "ours, any" that of its [class](execution.md#any-shape); the others are torch's
-backends. It takes a minute ([record](../logs/grid-{ON}.json)).
+"ours, exact" is the plan of the shape, "ours, any" that of its [class](execution.md#any-shape), by the operators of
+this package for torch; "cuDNN" is the plan alone; the others are torch's backends. [compare.md](compare.md) has the
+rest ([record](../logs/{name}-{ON}.json)).
 
-{as_markdown(grid).rstrip()}
+{picture}{as_markdown(fastest).rstrip()}
 
 ## One plan for many shapes
 
@@ -132,3 +143,5 @@ Not measured:
 if __name__ == "__main__":
     PAGE.write_text(make_page(), encoding="utf-8")
     draw_model(read("model"), PAGE.with_name("model.svg"))
+    if read_fastest()[0] == "compare":
+        draw(read_fastest()[1], PAGE.with_name("compare.svg"))

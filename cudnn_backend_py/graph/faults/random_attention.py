@@ -68,6 +68,12 @@ def _fp8_ragged(use: Use) -> bool:
     return not use.backward and use.problem.is_fp8 and use.problem.ragged
 
 
+def _fp8_backward_with_key_tail(use: Use) -> bool:
+    """A backward pass in 8 bits whose last tile of keys is not full, and neither lengths nor a mask say so."""
+    p = use.problem
+    return use.backward and p.is_fp8 and not p.padding and p.right_bound is None and p.seq_kv % 128 != 0
+
+
 # What they are shown with
 
 
@@ -173,5 +179,23 @@ RANDOM_ATTENTION: tuple[Fault, ...] = (
         reproductions={"": Reproduction(False, _FP8 | {"ragged": True})},
         unlike=Reproduction(False, _FP8 | {"padding": True}),
         cure=Reproduction(False, _FP8 | {"padding": True}),
+    ),
+    Fault(
+        "fp8-backward-key-tail",
+        what="a backward pass with an fp8 data type, without padding and not causal, s_kv no multiple of 128",
+        effect=(
+            "the tile behind the last keys is not masked: its scores are 0 and its probabilities exp(-stats), which "
+            "the largest of dP, dK and dV count: infinite or far too large where stats are below 0"
+        ),
+        fix="use padding (seq_len_q, seq_len_kv)",
+        source=_SOURCE,
+        evidence="measured with 9.19.0 on sm_90",
+        sm=(90,),
+        versions=Window(until=(9, 28, 0)),
+        attention=_fp8_backward_with_key_tail,
+        depends_on="stats far below 0",
+        reproductions={"": Reproduction(True, _FP8 | {"head_dim": 128, "seq_kv": 192})},
+        unlike=Reproduction(True, _FP8 | {"head_dim": 128, "seq_kv": 256}),
+        cure=Reproduction(True, _FP8 | {"head_dim": 128, "seq_kv": 192, "padding": True}),
     ),
 )

@@ -31,6 +31,12 @@ class Run:
     """What every tensor holds while a graph runs.
 
     Tensors are kept with their dims, ragged ones too; only what goes in and comes out is a ragged buffer.
+
+    Attributes
+    ----------
+    row_sums
+        By uid, of the probabilities of attention and of products of them: the row sums, by which kernels divide only
+        behind the product with V. What they round to a short type before it are the exponentials.
     """
 
     def __init__(
@@ -46,6 +52,7 @@ class Run:
         self.rounding = rounding
         self.rng = rng
         self._operations = operations
+        self.row_sums: dict[int, NDArray[np.float64]] = {}
         self._values: dict[int, Numbers] = {}
         self._walk = list(_walk(graph))
         self._given = self._checked_inputs(inputs)
@@ -104,7 +111,10 @@ class Run:
                 code="interpret-shape",
                 where=f"graph {self.graph.name!r}",
             )
-        stored = self._convert(given, tensor.data_type)
+        if tensor.uid in self.row_sums and tensor.virtual and tensor.data_type is not DataType.FLOAT:
+            stored = self.round_undivided(given, self.row_sums[tensor.uid], tensor.data_type)
+        else:
+            stored = self._convert(given, tensor.data_type)
         if tensor.ragged_offset is not None and not tensor.virtual:
             stored = np.where(self._inside(tensor), stored, stored.dtype.type(0))
         self._values[tensor.uid] = stored
@@ -112,6 +122,17 @@ class Run:
     def round_to_type(self, values: NDArray[np.float64], data_type: DataType) -> NDArray[np.float64]:
         """Return values as `data_type` holds them if this run rounds, else as they are."""
         return round_to(values, data_type) if self.rounding else values
+
+    def undivided(self, probabilities: NDArray[np.float64], sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return what probabilities are multiplied by where they are rounded: their row sums, here."""
+        return sums
+
+    def round_undivided(
+        self, values: NDArray[np.float64], sums: NDArray[np.float64], data_type: DataType
+    ) -> NDArray[np.float64]:
+        """Return quotients whose numerators `data_type` holds, if this run rounds; rows without a key have no sum."""
+        sums = np.where(sums > 0, sums, 1.0)
+        return self.round_to_type(values * sums, data_type) / sums if self.rounding else values
 
     def computed(self, op: Op, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return what an operation computed, before it is converted to the type of its result: as it is, here."""

@@ -14,9 +14,11 @@ In all of them lengths, offsets, page tables, indices and seeds mean something, 
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -38,7 +40,16 @@ from ...graph.interpret import interpret
 from ..inputs import known_values
 from .forward_pass import forward_results
 
-__all__ = ["KINDS", "from_memory", "in_memory", "is_unordered", "load_arrays", "make_inputs", "read_tensors"]
+__all__ = [
+    "KINDS",
+    "from_memory",
+    "in_memory",
+    "is_unordered",
+    "load_arrays",
+    "make_inputs",
+    "memory_of",
+    "read_tensors",
+]
 
 KINDS = ("uniform", "integers", "hostile")
 
@@ -146,18 +157,36 @@ def read_tensors(graph: Graph) -> list[Tensor]:
     ]
 
 
+def memory_of(graph: Graph, inputs: Mapping[str | int, Numbers]) -> dict[int, Any]:
+    """Return what a stage places for the numbers of :func:`make_inputs`: memory as tensors lie in it, or a number."""
+    found: dict[int, Any] = {}
+    for tensor in read_tensors(graph):
+        numbers = inputs[tensor.uid]
+        if tensor.by_value:
+            found[tensor.uid] = numbers.reshape(-1)[0].item()
+            continue
+        image = in_memory(tensor, numbers)
+        if tensor.ragged_offset is not None and image.size < tensor.span_elements:
+            image = np.concatenate([image, np.zeros(tensor.span_elements - image.size, image.dtype)])
+        found[tensor.uid] = image
+    return found
+
+
 def load_arrays(path: str | Path) -> dict[str, Numbers]:
     """Return the arrays of an ``.npz`` file by name: numbers, with the dims of the tensors they are for.
 
     Raises
     ------
     UsageError
-        ``trial-data``: no such file, or objects in it.
+        ``trial-data``: no such file, one that is not whole, or objects in it.
     """
     try:
-        with np.load(path, allow_pickle=False) as held:
+        with open(path, "rb") as file:
+            held = np.load(file, allow_pickle=False)
+            if isinstance(held, np.ndarray):
+                raise ValueError("it holds one array without a name")
             return {name: held[name] for name in held.files}
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, BadZipFile, zlib.error) as error:
         raise UsageError(f"{path} is no .npz file of numbers: {error}", code="trial-data") from error
 
 

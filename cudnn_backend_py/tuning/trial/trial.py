@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ...errors import CudnnBackendError, CudnnStatusError, GraphError, NotSupported, UsageError
 from ...generated.enums import HeurMode
-from ...graph import Graph, Tensor
+from ...graph import Graph
 from ...plans.build import shared_target
 from ...plans.choice import EngineChoice
 from ...plans.engine import EngineConfig, OperationGraph
@@ -23,7 +23,7 @@ from ...target import Target
 from ..stage import Stage
 from ..statistics import Timing
 from .bound import Arithmetic, Comparison, Expected, expect
-from .data import KINDS, from_memory, in_memory, load_arrays, make_inputs, read_tensors
+from .data import KINDS, from_memory, load_arrays, make_inputs, memory_of, read_tensors
 from .reproduce import command_line
 
 __all__ = ["STATES", "ConfigTrial", "OutputFacts", "State", "Trial", "run_graph"]
@@ -237,7 +237,8 @@ def run_graph(
         numbers = {**load_arrays(data), **numbers}
         kind = "uniform"
     live = shared_target(target)
-    run = _Run(graph, live, data, seed, time, source, dict(skip or {}), step, done)
+    named = target if isinstance(target, str) else live.name  # which may be a file
+    run = _Run(graph, live, named, data, seed, time, source, dict(skip or {}), step, done)
     base = Trial(
         graph=graph.name,
         target=live.profile.title,
@@ -295,6 +296,7 @@ class _Run:
         self,
         graph: Graph,
         target: Target,
+        named: str,
         data: str,
         seed: int,
         time: bool,
@@ -303,7 +305,7 @@ class _Run:
         step: Callable[[str], object],
         done: Callable[[ConfigTrial], object] | None,
     ) -> None:
-        self.graph, self.target, self.data, self.seed, self.time = graph, target, data, seed, time
+        self.graph, self.target, self.named, self.data, self.seed, self.time = graph, target, named, data, seed, time
         self.source, self.skip, self.step, self.done = source, skip, step, done
         self.inputs: dict[str | int, NDArray[Any]] = {}
         self.why_not_compared = self.lost = ""
@@ -313,7 +315,7 @@ class _Run:
         """Return the command line for a choice of configs."""
         options = [f"--data={self.data}", f"--seed={self.seed}", f"--configs={configs}"]
         if not self.target.is_live:
-            options.append(f"--target={self.target.name}")
+            options.append(f"--target={self.named}")
         return command_line(self.source, self.graph, *options)
 
     def make(self, kind: str, given: Mapping[str, ArrayLike]) -> None:
@@ -374,9 +376,8 @@ class _Run:
 
     def run(self, configs: list[EngineConfig], wanted: int | str) -> tuple[ConfigTrial, ...]:
         """Run the configs one after the other; of ``first`` up to the first that can be built."""
-        images = {tensor.uid: self._image(tensor, self.inputs[tensor.uid]) for tensor in read_tensors(self.graph)}
         found: list[ConfigTrial] = []
-        stage = Stage(self.graph, self.target, inputs=images)
+        stage = Stage(self.graph, self.target, inputs=memory_of(self.graph, self.inputs))
         try:
             for config in configs:
                 blank = ConfigTrial(
@@ -405,15 +406,6 @@ class _Run:
                 if not self.lost:
                     raise
         return tuple(found)
-
-    def _image(self, tensor: Tensor, numbers: NDArray[Any]) -> Any:
-        """Return what the stage places: a number, or memory that is as large as the tensor says."""
-        if tensor.by_value:
-            return numbers.reshape(-1)[0].item()
-        image = in_memory(tensor, numbers)
-        if tensor.ragged_offset is not None and image.size < tensor.span_elements:
-            image = np.concatenate([image, np.zeros(tensor.span_elements - image.size, image.dtype)])
-        return image
 
     def _try(self, stage: Stage, config: EngineConfig, blank: ConfigTrial) -> ConfigTrial:
         """Return what a config does; that the GPU failed is kept."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 from click.testing import CliRunner
@@ -48,6 +50,54 @@ def test_a_training_script_is_counted_right() -> None:
     assert [group.graphs for group in found.groups] == [(1, 3, 5), (2, 4, 6)]
     assert all("serves all 3 shapes" in group.advice for group in found.groups)
     assert str(found).startswith("48 executions of 6 graphs, 6 plans; 2.972 s from graphs to their first runs\n")
+
+
+def counted_by_hand(text: str) -> tuple[list[tuple[int, int]], int, float]:
+    """Return what a log's lines say, by their words alone: of each graph how often it was made and ran; plans; seconds.
+
+    A graph is told by its dims. The seconds are those from where graphs are made to where they run first.
+    """
+    made: dict[tuple[str, ...], list[datetime]] = {}
+    runs: dict[tuple[str, ...], list[datetime]] = {}
+    plans = 0
+    for record in text.split("I! CuDNN ")[1:]:
+        dims = tuple(re.findall(r'"dim":\[[0-9,]+\]', record))
+        when = re.search(r"^i! Time: (\S+)", record, re.MULTILINE)
+        if "GraphVisualize() called" in record:
+            assert when is not None
+            held = runs if "function cudnnBackendExecute" in record else made
+            held.setdefault(dims, []).append(datetime.fromisoformat(when[1]))
+        plans += (
+            "cudnnBackendFinalize() called" in record
+            and "\ni!     descriptor: type=CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR" in record
+        )
+    seconds = sum((times[0] - made[dims][0]).total_seconds() for dims, times in runs.items())
+    return [(len(times), len(runs.get(dims, ()))) for dims, times in made.items()], plans, seconds
+
+
+@pytest.mark.parametrize("name", ["torch-attention-9.19.0.log.gz", "torch-training-9.19.0.log.gz"])
+def test_what_is_counted_is_what_the_lines_say(name: str) -> None:
+    """Counted without the package: records by their first line, graphs by their dims, plans by their descriptor."""
+    counts, plans, seconds = counted_by_hand(log_text(name))
+    found = break_down(LOGS / name)
+    assert [(one.count, one.executions) for one in found.graphs] == counts
+    assert sum(one.plans for one in found.graphs) == plans == len(counts)
+    assert sum(one.run_s or 0.0 for one in found.graphs) == pytest.approx(seconds, abs=1e-5)
+    assert f"; {seconds:.3f} s from graphs to their first runs" in str(found)
+
+
+def test_what_the_forums_log_says_is_counted_by_its_descriptors() -> None:
+    text = log_text("forum-9.1.1.log.gz")
+    kinds = re.findall(r"descriptorType: type=cudnnBackendDescriptorType_t; val=(CUDNN_BACKEND_\w+)", text)
+    assert (
+        kinds.count("CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR"),
+        kinds.count("CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR"),
+    ) == (1, 2)
+    assert "EXECUTION_PLAN" not in text
+    assert "Execute" not in text
+    (one,) = break_down(FORUM).graphs
+    assert one.graph is not None
+    assert (one.count, one.plans, one.executions, len(one.graph.ops)) == (1, 0, 0, 2)
 
 
 def _longer(text: str, s: int) -> str:

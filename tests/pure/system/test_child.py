@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import CudnnBackendError, EnvironmentNotReady, UsageError
-from cudnn_backend_py.cli.commands import _without_option
+from cudnn_backend_py.cli.wheels import _without_option
 from cudnn_backend_py.system.child import (
     TIMED_OUT,
     Child,

@@ -1,0 +1,187 @@
+"""Which cuDNN judges, and which of its wheels: the options ``--cudnn``, ``--full`` and ``--jit`` of commands."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import click
+
+from ..printable import printable
+from ..system.child import call_command, describe_ending
+from .output import NOT_JUDGED, warn
+
+if TYPE_CHECKING:
+    from ..diagnose import Verdict
+    from ..diagnose.surveys.matrix import Cell
+
+__all__ = ["ask_with_wheels", "lacking_in", "lacking_of", "with_version", "with_wheels"]
+
+_VERSION, _FULL, _JIT = "--cudnn", "--full", "--jit"
+_WHEEL = f"{__name__}:wheel"  # of a context: which wheel is wanted, "full", "jit" or None
+
+
+def with_version(function: Any) -> Any:
+    """Add ``--cudnn VERSION``: the same command in a child process that loads that cuDNN; and which of its wheels."""
+    settings: dict[str, Any] = {"expose_value": False, "is_eager": True, "callback": _judge_in_child}
+    version = click.option(
+        *(_VERSION, "cudnn_version"),
+        metavar="VERSION",
+        help="Judge with this cuDNN, installed by 'cudnn-backend cudnn install VERSION', in a child process.",
+        **settings,
+    )
+    full = click.option(_FULL, "wheel", flag_value="full", help="With its full wheel; fetched if missing.", **settings)
+    jit = click.option(_JIT, "wheel", flag_value="jit", help="With its small jit wheel; nothing is asked.", **settings)
+    return version(full(jit(function)))
+
+
+def _judge_in_child(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    """Keep what one of the three options says; go on in a child when all are known, if a version is given."""
+    if ctx.resilient_parsing:
+        return
+    told = ctx.meta.setdefault(f"{__name__}:{ctx.command_path}", {})
+    told[parameter.opts[0]] = value
+    if told.keys() < {_VERSION, _FULL, _JIT}:
+        return
+    wheel: Literal["full", "jit"] | None = told[_FULL] or told[_JIT]
+    ctx.meta[_WHEEL] = wheel or ctx.meta.get(_WHEEL)
+    version = told[_VERSION]
+    if version is None:
+        return
+    from ..versions import store as versions
+
+    if wheel == "full" and versions.find_installed(version, flavor=wheel) is None:
+        versions.install(version, flavor=wheel, progress=sys.stderr.isatty())
+    installed = versions.require_installed(version, flavor=wheel)
+    command = call_command("cudnn_backend_py.cli.commands:main", *_without_option(sys.argv[1:], _VERSION))
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it was ignored, every exit code would read 0
+    child = subprocess.run(command, env=versions.child_environment(installed), check=False)
+    if child.returncode in (0, 1, NOT_JUDGED, 130):
+        raise SystemExit(child.returncode)
+    from ..target.environment import environment_fault_after_crash
+
+    warn(f"COULD NOT BE JUDGED: the process that asks cuDNN {version} ended with {describe_ending(child.returncode)}")
+    if (fault := environment_fault_after_crash(version)) is not None:
+        warn(printable(fault.headline) + (f"\nwhat to do: {fault.repair}" if fault.repair else ""))
+    raise SystemExit(NOT_JUDGED)
+
+
+_Answer = TypeVar("_Answer")
+
+
+def with_wheels(function: Any) -> Any:
+    """Add ``--full`` and ``--jit`` to a command that asks several versions: how it may get what their engines lack."""
+    settings: dict[str, Any] = {"expose_value": False, "callback": _keep_wheel}
+    full = click.option(
+        _FULL, "full", is_flag=True, help="Fetch full wheels where engines are lacking, unasked.", **settings
+    )
+    jit = click.option(_JIT, "jit", is_flag=True, help="With the small jit wheels; nothing is asked.", **settings)
+    return full(jit(function))
+
+
+def _keep_wheel(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.meta[_WHEEL] = parameter.name
+
+
+def ask_with_wheels(
+    ask: Callable[[dict[str, str]], _Answer],
+    lacking: Callable[[_Answer], Iterable[str]],
+    names: Iterable[str] = (),
+) -> _Answer:
+    """Return an answer, asked again with the full wheels of versions whose engines could not judge it.
+
+    Parameters
+    ----------
+    ask
+        Given the wheel to take for the names of some versions.
+    lacking
+        The versions of an answer, by name, that lack engines.
+    names
+        The versions that are asked, where that is known before: with --jit their jit wheels are.
+    """
+    from ..versions import store as versions
+
+    wheels: dict[str, str] = {}
+    if click.get_current_context().meta.get(_WHEEL) == "jit":
+        from ..diagnose.surveys.matrix import number_of
+
+        numbers = {number_of(name) for name in names}
+        wheels = {one: f"{one}-jit" for one in numbers if versions.find_installed(one, flavor="jit") is not None}
+    found = ask(wheels)
+    while more := _full_wheels(name for name in lacking(found) if name not in wheels):
+        wheels |= more
+        found = ask(wheels)
+    return found
+
+
+def _full_wheels(lacking: Iterable[str]) -> dict[str, str]:
+    """Return the full wheels that are to judge what the engines of these versions alone could not, by version.
+
+    They are fetched with --full, or if whoever is at the terminal says so.
+    """
+    from ..versions import store as versions
+
+    wheel = click.get_current_context().meta.get(_WHEEL)
+    found: dict[str, str] = {}
+    missing: dict[str, versions.Cuda | None] = {}
+    for name in dict.fromkeys(lacking) if wheel != "jit" else ():
+        if (there := versions.find_installed(name, flavor="full")) is not None:
+            found[name] = there.name
+        else:
+            small = versions.find_installed(name, flavor="jit")
+            missing[name] = None if small is None else small.cuda
+    if missing and (wheel == "full" or _may_fetch(missing)):
+        for name, cuda in missing.items():
+            installed = versions.install(name, cuda=cuda, flavor="full", progress=sys.stderr.isatty())
+            found[name] = installed.name
+    return found
+
+
+def _may_fetch(missing: Mapping[str, Literal["12", "13"] | None]) -> bool:
+    """Return whether whoever is at the terminal wants these full wheels, told how large they are."""
+    from ..versions import store as versions
+
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    shown = []
+    for name, cuda in missing.items():
+        size = versions.download_bytes(name, "full", cuda=cuda)
+        shown.append(name if size is None else f"{name}, {size / 1e6:.0f} MB")
+    many, them = ("s", "them") if len(missing) > 1 else ("", "it")
+    warn(
+        f"the engines of this cuDNN {' and '.join(missing)} refuse a graph; "
+        f"others, in the full wheel{many}, might support it"
+    )
+    return click.confirm(f"fetch the full wheel{many} of cuDNN {' and '.join(shown)}, and ask {them}?", err=True)
+
+
+def lacking_of(verdicts: Iterable[Verdict]) -> list[str]:
+    """Return the versions of verdicts that engines were lacking for."""
+    from ..diagnose.engines import ENGINES_ABSENT
+
+    return [one.cudnn for one in verdicts if one.cause is not None and one.cause.code == ENGINES_ABSENT]
+
+
+def lacking_in(cells: Iterable[tuple[str, Cell]]) -> list[str]:
+    """Return the versions, by number, of cells that engines were lacking for."""
+    from ..diagnose.engines import ENGINES_ABSENT
+    from ..diagnose.surveys.matrix import number_of
+
+    return [number_of(version) for version, cell in cells if cell.cause == ENGINES_ABSENT]
+
+
+def _without_option(arguments: list[str], option: str) -> list[str]:
+    kept: list[str] = []
+    rest = iter(arguments)
+    for argument in rest:
+        if argument == "--":  # what follows are no options
+            return [*kept, argument, *rest]
+        if argument == option:
+            next(rest, None)
+        elif not argument.startswith(f"{option}="):
+            kept.append(argument)
+    return kept

@@ -1,0 +1,210 @@
+"""`TimedPlans`: engine configs of one cuDNN version, built and timed in a process of its own; named where no GPU is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Self
+
+from ..errors import CudnnBackendError, UsageError
+from ..execution.run import VariantPack
+from ..generated.enums import HeurMode
+from ..graph import Graph, graph_from_json, graph_to_json
+from ..plans.build import shared_target
+from ..plans.engine import EngineConfig, OperationGraph
+from ..plans.plan import Plan, build_plan
+from ..plans.select import Selection, candidates, nothing_selected
+from ..system.child import Child, Say, serve
+from ..target import Target
+from ..versions.store import environment_for
+from .stage import Stage
+from .trial.data import make_inputs, memory_of
+
+__all__ = ["BuiltPlans", "TimedPlans", "serve_plans"]
+
+FLUSHES = 8  # of the L2 cache before a run: some 0.2 ms in which the host gets ahead
+WARM_UP = 3
+HOST_BATCHES, HOST_CALLS = 8, 40
+LIMIT_S = 120.0  # of a question: a version that takes longer has not answered
+_MODES = (HeurMode.A, HeurMode.B, HeurMode.FALLBACK)
+
+
+@dataclass(frozen=True)
+class BuiltPlans:
+    """Engine configs of a graph, in the heuristics' order, ``{"tag", "workspace_bytes"}`` each; or why not one."""
+
+    configs: tuple[Mapping[str, Any], ...] = ()
+    refused: str = ""
+
+
+class TimedPlans:
+    """The plans of one cuDNN version: the parent's side of a child process, which is started again where one ends.
+
+    A context manager. Not for several threads.
+
+    Parameters
+    ----------
+    version
+        An installed version such as ``9.19.0``; None for the cuDNN this process would load.
+    target
+        A described GPU, for which configs are named and nothing is built; None for the one here.
+    configs
+        How many of the heuristics' engine configs are taken, the first ones.
+    """
+
+    def __init__(self, version: str | None, target: str | None = None, configs: int = 1) -> None:
+        self._environment = environment_for(version)
+        self._asked = {"target": target, "configs": configs}
+        self._child: Child | None = None
+        self._facts: dict[str, Any] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        if self._child is not None:
+            self._child.end()
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What the process says of itself: ``cudnn`` as text, ``version``, ``sm``, ``title`` of the target.
+
+        Raises
+        ------
+        CudnnBackendError
+            ``judging-failed`` with what it says, where it cannot have its cuDNN or the target.
+        """
+        if not self._facts:
+            found = self._ask(self._asked)
+            if "refused" in found:
+                raise CudnnBackendError(found["refused"], code="judging-failed")
+            self._facts = found
+        return self._facts
+
+    def build(self, graph: Graph) -> BuiltPlans:
+        """Build the configs of a graph; those of the graph before are gone."""
+        found = self._ask({**self._asked, "graph": graph_to_json(graph)})
+        return BuiltPlans(tuple(found.get("configs", ())), found.get("refused", ""))
+
+    def time(self, rounds: int) -> list[dict[str, list[float]]]:
+        """Return microseconds of each config that was built last, which take turns: ``cold``, ``warm``, and ``host``.
+
+        ``cold`` and ``warm`` are GPU times right after the L2 cache was emptied and right after such a run, of each
+        round; ``host`` is how long a call takes on the host, of batches of calls. Empty where the process has ended.
+        """
+        found: list[dict[str, list[float]]] = self._ask({"rounds": rounds}).get("times", [])
+        return found
+
+    def _ask(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        if self._child is None or not self._child.usable:
+            if "rounds" in asked:
+                return {}  # the process that had built them has ended
+            self._child = Child.start(f"{__name__}:{serve_plans.__name__}", self._environment)
+        said: dict[str, Any] = {}
+        try:
+            for line in self._child.ask(asked, LIMIT_S):
+                said |= line
+        except CudnnBackendError as error:
+            return {"refused": str(error.sections.get("more") or error.headline).partition("\n")[0]}
+        if self._child.ending:
+            said = {"refused": f"its process ended: {self._child.ending}"}
+            self._child.end()
+        return said
+
+
+def serve_plans() -> None:
+    """In a child: build and time engine configs."""
+    serve(_Plans().answer)
+
+
+class _Plans:
+    """The plans of the last graph, the child's side, on their buffers."""
+
+    def __init__(self) -> None:
+        self._stage: Stage | None = None
+        self._plans: list[tuple[Plan, VariantPack]] = []
+
+    def answer(self, asked: dict[str, Any], say: Say) -> None:
+        if "rounds" in asked:
+            say(times=self._time(asked["rounds"]))
+            return
+        target = shared_target(asked["target"])
+        if "graph" in asked:
+            self._release()
+            self._build(graph_from_json(asked["graph"]), target, asked["configs"], say)
+        else:
+            library = target.library
+            say(cudnn=library.version_text, version=list(library.version), sm=target.sm, title=target.profile.title)
+
+    def _release(self) -> None:
+        for plan, _ in self._plans:
+            plan.close()
+        self._plans = []
+        if self._stage is not None:
+            self._stage.close()
+            self._stage = None
+
+    def _build(self, graph: Graph, target: Target, count: int, say: Say) -> None:
+        question, wanted = OperationGraph(graph, target), Selection(modes=_MODES)
+        found = candidates(question, wanted)
+        if not found.configs:
+            say(refused=nothing_selected(question, wanted, found).headline)
+            return
+        configs = found.configs[:count]
+        if not target.is_live:
+            say(configs=[{"tag": config.tag} for config in configs])
+            return
+        with ThreadPoolExecutor(len(configs)) as pool:
+            plans = [plan for plan in pool.map(_build_one, configs) if plan is not None]
+        if not plans:
+            say(refused=f"{', '.join(config.tag for config in configs)} could not be built")
+            return
+        self._stage = _open_stage(graph, target)
+        self._plans = [(plan, self._stage.pack(plan)) for plan in plans]
+        say(configs=[{"tag": plan.tag, "workspace_bytes": plan.workspace_bytes} for plan in plans])
+
+    def _time(self, rounds: int) -> list[dict[str, list[float]]]:
+        stage = self._stage
+        assert stage is not None
+        found: list[dict[str, list[float]]] = [{"cold": [], "warm": [], "host": []} for _ in self._plans]
+        many = len(self._plans)
+        for number in range(-WARM_UP, rounds):
+            for turn in range(many):
+                place = (turn + number) % many
+                cold, warm = stage.sample(*self._plans[place], flushes=FLUSHES)
+                if number >= 0:
+                    found[place]["cold"].append(cold)
+                    found[place]["warm"].append(warm)
+        for times, (plan, pack) in zip(found, self._plans, strict=True):
+            times["host"] = _host_times(stage, plan, pack)
+        return found
+
+
+def _open_stage(graph: Graph, target: Target) -> Stage:
+    """Return buffers of a graph: made up in no time where that can be, else by what each tensor means."""
+    try:
+        return Stage(graph, target)
+    except UsageError:
+        return Stage(graph, target, inputs=memory_of(graph, make_inputs(graph)))
+
+
+def _build_one(config: EngineConfig) -> Plan | None:
+    try:
+        return build_plan(config)
+    except CudnnBackendError:  # it passed the check and does not compile
+        return None
+
+
+def _host_times(stage: Stage, plan: Plan, pack: VariantPack) -> list[float]:
+    """Return the host microseconds of a call, of each batch of calls one after the other; the first three warm up."""
+    times = []
+    for _ in range(HOST_BATCHES):
+        stage.memory.synchronize(stage.handle.stream)
+        began = time.perf_counter_ns()
+        for _ in range(HOST_CALLS):
+            stage.launch(plan, pack)
+        times.append((time.perf_counter_ns() - began) / HOST_CALLS / 1e3)
+    stage.memory.synchronize(stage.handle.stream)
+    return times[3:]
