@@ -184,7 +184,6 @@ class pygraph(
         self._validated = True
 
     def _check_uids(self) -> None:
-        self.record.settle_uids()
         owners: dict[int, UserTensor] = {}
         for item in self._used():
             if item.uid_given and owners.setdefault(item.uid, item) is not item:

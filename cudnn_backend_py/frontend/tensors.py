@@ -129,7 +129,16 @@ class tensor:
         return self
 
     def set_uid(self, uid: int) -> Self:
-        """Set the uid, unique in the graph."""
+        """Set the uid, unique in the graph: a tensor that has it without being given it gets another.
+
+        Raises
+        ------
+        ValueError
+            If a program gave it to another tensor of the graph.
+        """
+        graph = self._graph()
+        if graph is not None:
+            graph.record.claim(self, index(uid))
         self.uid = index(uid)
         self.uid_given = True
         return self
@@ -175,7 +184,7 @@ class tensor:
             If it is below 1.
         """
         if value < 1:
-            raise attribute_not_set(f"alignment_value is {value}, 1 is the least", fix="give a positive int")
+            raise attribute_not_set(f"alignment_value must be >= 1, got {value}", fix="give a positive int")
         self.alignment_value = index(value)
         return self
 
@@ -187,14 +196,17 @@ class tensor:
         ValueError
             If one is missing, they differ in length, or the tensor is both virtual and by value.
         """
-        if not self.dim or not self.stride or len(self.dim) != len(self.stride):
+        sizes = {"dims": self.dim, "strides": self.stride}
+        missing = " and ".join(f"{what} not set" for what, given in sizes.items() if not given)
+        if missing or len(self.dim) != len(self.stride):
             raise attribute_not_set(
-                f"tensor {self.name!r} has dims {self.dim} and strides {self.stride}, as many of both are needed",
+                f"tensor {self.name!r} has dims {self.dim} and strides {self.stride}, as many of both are needed: "
+                f"{missing or 'their lengths are a mismatch'}",
                 fix="set_dim(...) and set_stride(...)",
             )
         if self.virtual and self.by_value:
             raise attribute_not_set(
-                f"tensor {self.name!r} is virtual and by value, it can be one of them", fix="set_output(True)"
+                f"tensor {self.name!r} can't be both virtual and by value (pass_by_value)", fix="set_output(True)"
             )
 
     def set_reordering_type(self, reordering_type: tensor_reordering) -> Self:
@@ -213,12 +225,19 @@ class tensor:
         return self
 
     def get_dim(self) -> list[int]:
-        """Return the sizes."""
-        return list(self.dim)
+        """Return the sizes; of a result those that follow from what is written so far, where they do."""
+        return list(self.dim or self._foreseen()[0])
 
     def get_stride(self) -> list[int]:
-        """Return the strides in elements."""
-        return list(self.stride)
+        """Return the strides in elements, as :meth:`get_dim` the sizes."""
+        return list(self.stride or self._foreseen()[1])
+
+    def _graph(self) -> Any:
+        return None if self.owner is None else self.owner()
+
+    def _foreseen(self) -> tuple[list[int], list[int]]:
+        graph = self._graph()
+        return ([], []) if graph is None else graph.foresee(self)
 
     def get_name(self) -> str:
         """Return the name."""

@@ -229,7 +229,6 @@ class Attention:
         return self.layout.get(name, self.layout.get(name.removeprefix("d"), "bshd"))
 
 
-@dataclass(frozen=True, kw_only=True)
 class UncheckedAttention(Attention):
     """The same as it is: read from a graph, or asked for under the rules of another program.
 
