@@ -40,7 +40,7 @@ def write_gallery() -> str:
         text = path.read_text(encoding="utf-8")
         if "\ndef graph(" not in text or path.stem.startswith("frontend_"):  # those need a cuDNN at hand
             continue
-        graph = load_graph_file(path)
+        graph = load_graph_file(str(path))
         title, _, rest = _docstring(path).partition("\n")
         found = re.search(r"cudnn-backend explain \S.*", rest)
         command = found[0] if found else f"cudnn-backend explain examples/{path.name} --target h100"
