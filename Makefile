@@ -55,7 +55,7 @@ test-browser: $(ENV)/ready # The report in a real browser
 	CUDNN_BACKEND_REQUIRE=browser $(BIN)/python -m pytest -q tests/browser
 
 docs: $(ENV)/docs ## Build the site, strictly, into site/
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	$(BIN)/python -m website.links site
 
 $(ENV)/docs: $(ENV)/ready pyproject.toml

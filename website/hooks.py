@@ -13,7 +13,16 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 
-from website.pages import ROOT, fault_rows, operation_rows, to_json, write_commands, write_gallery, write_reasons
+from website.pages import (
+    ROOT,
+    fault_rows,
+    operation_rows,
+    to_json,
+    write_commands,
+    write_enums,
+    write_gallery,
+    write_reasons,
+)
 from website.reasons import lookup_table
 
 DATA = "tests/library/diagnose/data"
@@ -86,6 +95,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     texts |= {
         "gallery.md": write_gallery(),
         "reference/commands.md": write_commands(),
+        "reference/enums.md": write_enums(),
         "tables/reasons.md": write_reasons(),
         "tables/faults.json": to_json({"schema": "cudnn-backend-py/faults", "version": 1, "faults": fault_rows()}),
         "tables/operations.json": to_json(

@@ -15,10 +15,11 @@ import click
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.cli.graph_file import load_graph_file
 from cudnn_backend_py.diagnose.report.svg import draw_graph
+from cudnn_backend_py.generated.enums import CudnnEnum
 from cudnn_backend_py.graph.faults import FAULTS
 from website.reasons import Entry, entries, rules
 
-__all__ = ["ROOT", "fault_rows", "operation_rows", "write_commands", "write_gallery", "write_reasons"]
+__all__ = ["ROOT", "fault_rows", "operation_rows", "write_commands", "write_enums", "write_gallery", "write_reasons"]
 
 ROOT = Path(__file__).parents[1]
 
@@ -40,7 +41,7 @@ def write_gallery() -> str:
         text = path.read_text(encoding="utf-8")
         if "\ndef graph(" not in text or path.stem.startswith("frontend_"):  # those need a cuDNN at hand
             continue
-        graph = load_graph_file(path)
+        graph = load_graph_file(str(path))
         title, _, rest = _docstring(path).partition("\n")
         found = re.search(r"cudnn-backend explain \S.*", rest)
         command = found[0] if found else f"cudnn-backend explain examples/{path.name} --target h100"
@@ -84,6 +85,25 @@ def write_commands() -> str:
             f"\n## {name.removeprefix('cudnn-backend ')}\n\n```text\n{command.get_help(context).strip()}\n```\n"
         )
     return "".join(parts)
+
+
+# enums
+
+
+def write_enums() -> str:
+    """Return every enum of the header, with the numbers and the versions that brought them."""
+    parts = [
+        "# Enums\n\nEvery enum of `cudnn_graph.h`, from `cudnn_backend_py.enums`. A name is that of C without what "
+        "all of an enum share: `DataType.HALF` is `CUDNN_DATA_HALF`. `Attr` is short for `AttributeName`.\n"
+    ]
+    for enum in sorted(CudnnEnum.__subclasses__(), key=lambda one: one.__name__):
+        rows = [f"| `{one.name}` | {int(one)} | {_since(one.since)} |" for one in enum]
+        parts.append(f"\n## {enum.__name__}\n\n| name | value | since |\n|---|---|---|\n" + "\n".join(rows) + "\n")
+    return "".join(parts)
+
+
+def _since(version: tuple[int, ...] | None) -> str:
+    return "" if version is None else ".".join(map(str, version))
 
 
 # reasons
@@ -156,11 +176,6 @@ def operation_rows() -> list[dict[str, str]]:
     lines = [line for line in table.splitlines() if line.startswith("|")]
     head, _, *rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
     return [dict(zip(head, (cell.replace("`", "") for cell in row), strict=True)) for row in rows]
-
-
-def mark_code(text: str) -> str:
-    """Return a text as HTML code."""
-    return f"<code>{escape(text)}</code>"
 
 
 def to_json(data: Any) -> str:

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cudnn_backend_py.diagnose.causes.attention import options_refused
+from cudnn_backend_py.diagnose.causes import attention  # noqa: F401  # its module registers rules too
 from cudnn_backend_py.diagnose.causes.phrases import PHRASES
 from cudnn_backend_py.diagnose.causes.rules import RULES, WORD_RULES
 from website.docstrings import plain_roles
@@ -97,7 +97,6 @@ def _title(docstring: str) -> tuple[str, str]:
 @cache
 def rules() -> tuple[Rule, ...]:
     """Return the rules that reasons are listed under, in the order in which they are asked."""
-    assert options_refused  # its module registers rules too
     by_status = [function for function in RULES if function.__name__ in _STATUS.values()]
     named = dict.fromkeys(phrase.rule for phrase in PHRASES if phrase.rule)
     functions = [*by_status, *(WORD_RULES[name] for name in named)]

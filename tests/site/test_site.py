@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import cudnn_backend_py as cb
+from cudnn_backend_py import diagnose, graph, target, testing, torch_ops
 from cudnn_backend_py.plans.refusals import Reason
 from tests.conftest import SITE
 from tests.support.chromium import Browser, Page
@@ -62,6 +65,16 @@ def test_page_fits_and_is_silent(browser: Browser, tmp_path: Path, name: str, wi
     page.picture(picture, whole=name != "tables/reasons.html")  # which is longer than Chromium draws
     assert picture.stat().st_size > 10_000
     assert faults(page) == []
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    html = [path.read_text(encoding="utf-8") for path in (SITE / "reference").glob("*.html")]
+    told = {place.rpartition(".")[2] for page in html for place in re.findall(r'id="(cudnn_backend_py[\w.]+)"', page)}
+    told |= {name for page in html for name in re.findall(r'<h2 id="\w+">(\w+)<', page)}  # enums
+    rooms = (cb, diagnose, graph, target, testing, torch_ops)
+    names = {name for room in rooms for name in room.__all__} - {"Attr", "__version__"}
+    modules = {"capi", "enums", "reference"}
+    assert names - told == modules
 
 
 def test_first_page_shows_the_verdict_without_scrolling(browser: Browser) -> None:
