@@ -93,7 +93,8 @@ def write_commands() -> str:
 def write_enums() -> str:
     """Return every enum of the header, with the numbers and the versions that brought them."""
     parts = [
-        "# Enums\n\nEvery enum of `cudnn_graph.h`, from `cudnn_backend_py.enums`. A name is that of C without what "
+        "---\nsearch:\n  boost: 0.2\n---\n\n# Enums\n\n"
+        "Every enum of `cudnn_graph.h`, from `cudnn_backend_py.enums`. A name is that of C without what "
         "all of an enum share: `DataType.HALF` is `CUDNN_DATA_HALF`. `Attr` is short for `AttributeName`.\n"
     ]
     for enum in sorted(CudnnEnum.__subclasses__(), key=lambda one: one.__name__):
@@ -114,7 +115,7 @@ def write_reasons() -> str:
     found = list(entries())
     versions = sorted({one for entry in found for one in entry.versions}, key=_numbers)
     parts = [
-        "---\nsearch:\n  boost: 2\n---\n\n# cuDNN's reasons\n\n"
+        "---\nsearch:\n  boost: 0.3\n---\n\n# cuDNN's reasons\n\n"
         f"{len(found):,} reasons that cuDNN {', '.join(versions)} gave for refused graphs, each under the rule that "
         "reads it. Paste a line of a log, of `cudnnGetLastErrorString` or of an exception; the search box of every "
         "page takes it too.\n\n"

@@ -135,7 +135,7 @@ def search(page: Page, text: str) -> None:
     [
         ("dsink-ragged", "faults.html"),
         ("sink", "attention-support.html"),
-        ("paged cache load", "operations.html"),
+        ("paged_cache_load", "operations.html"),
         ("whatif", "tutorials/refusal.html"),
         ("build_plan", "reference/plans.html"),
         ("cuda graph", "execution.html"),
