@@ -129,10 +129,6 @@ def _attention(kind: DataType) -> Graph:
     return attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=128, data_type=kind)
 
 
-def _causal_attention(kind: DataType) -> Graph:
-    return attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=128, data_type=kind, causal=True)
-
-
 CASES: dict[str, WrongScale] = {
     "convolution": (_convolution, D.OPERATION_CONVOLUTION_FORWARD, SHORT),
     "filter gradient": (_filter_gradient, D.OPERATION_CONVOLUTION_BACKWARD_FILTER, SHORT),
@@ -143,7 +139,6 @@ CASES: dict[str, WrongScale] = {
     "pointwise": (_pointwise, D.OPERATION_POINTWISE, SHORT),
     "experts": (_experts, D.OPERATION_MOE_GROUPED_MATMUL, (T.HALF, T.BFLOAT16)),
     "attention": (_attention, D.OPERATION_MATMUL, (T.HALF, T.BFLOAT16, T.FP8_E4M3)),
-    "causal attention": (_causal_attention, D.OPERATION_MATMUL, (T.FP8_E4M3,)),
 }
 """By the family: the graph, the operation that is wrong, and the types that cuDNN 9.19 has it in."""
 

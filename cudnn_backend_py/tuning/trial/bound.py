@@ -19,8 +19,8 @@ roundoff of a type (2^-24 for float32, 2^-11 for float16), signs random and size
 * a computed 0 from which the gradient of a ReLU is taken, to either side: fused kernels have another sum there;
 * the angle of sines, and the slope of swish, from 10^6 on, and slopes as small as their error: there they are 0 in two
   of the runs;
-* probabilities of attention are rounded as exponentials (``Run.row_sums``), those to 8 bits as they are: only what is
-  next to a tie falls to the other side; the tile they are over the maximum of has 64 keys, in every other run 32;
+* probabilities of attention are rounded as exponentials (``Run.row_sums``); the tile they are over the maximum of has 64
+  keys, in every other run 32;
 * denormal float32 numbers, which kernels may take for 0, are 0 of their sign in two of the runs, and numbers to divide
   by from 2^126 on infinite: the GPU's fast division has 0 for their reciprocals.
 
@@ -413,8 +413,8 @@ class _Shaken(Run):
         return super().round_to_type(values, data_type)
 
     def round_undivided(self, values: Floats, sums: Floats, data_type: DataType) -> Floats:
-        """Return them with another rounding of 16 bits; of 8 only what is next to a tie falls to the other side."""
-        if self._noise is not None and data_type not in FP8_TYPES:
+        """Return them with another rounding: a score that is off by little puts an exponential on the other side."""
+        if self._noise is not None:
             sums = np.where(sums > 0, sums, 1.0)
             values = self._rounded_otherwise(values * sums, data_type) / sums
         return super().round_undivided(values, sums, data_type)
