@@ -19,8 +19,8 @@ roundoff of a type (2^-24 for float32, 2^-11 for float16), signs random and size
 * a computed 0 from which the gradient of a ReLU is taken, to either side: fused kernels have another sum there;
 * the angle of sines, and the slope of swish, from 10^6 on, and slopes as small as their error: there they are 0 in two
   of the runs;
-* probabilities of attention are rounded as exponentials (``Run.row_sums``); the tile they are over the maximum of has 64
-  keys, in every other run 32;
+* probabilities of attention are rounded as exponentials (``Run.row_sums``); the tile they are over the maximum of has
+  64 keys, in every other run 32;
 * denormal float32 numbers, which kernels may take for 0, are 0 of their sign in two of the runs, and numbers to divide
   by from 2^126 on infinite: the GPU's fast division has 0 for their reciprocals.
 
