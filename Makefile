@@ -8,11 +8,14 @@ SOURCES := cudnn_backend_py/native/driver_stub.c cudnn_backend_py/native/fast_ca
 OLDER := 9.14.0 9.24.0 $(CUDNN)
 TABLED := 9.14.0 $(CUDNN)
 TABLES := tests/library/diagnose/data/attention-support
+CHROMIUM = @command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
+	command -v google-chrome >/dev/null || { echo "installing chromium"; apt-get update -qq && \
+	DEBIAN_FRONTEND=noninteractive apt-get install -qq chromium >/dev/null; }
 MINUTES := 10
 SEED := 0
 AREAS :=
 
-.PHONY: help demo test check test-pure test-library test-browser test-gpu torture bench attention-table attention-page regen regen-check clean
+.PHONY: help demo test check test-pure test-library test-browser docs test-site test-gpu torture bench attention-table attention-page regen regen-check clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -40,16 +43,29 @@ check: $(ENV)/ready ## Lint, format, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test-pure: $(ENV)/ready ## Tests that load no library
+# The targets without ## are parts of those with it, or for those who change this package: CONTRIBUTING.md.
+test-pure: $(ENV)/ready # Tests that load no library
 	$(BIN)/python -m pytest -q -n 2 tests/pure
 
-test-library: $(ENV)/ready ## Tests on the real cuDNN, without a GPU
+test-library: $(ENV)/ready # Tests on the real cuDNN, without a GPU
 	CUDNN_BACKEND_REQUIRE=library $(BIN)/python -m pytest -q -n 2 tests/library
 
-test-browser: $(ENV)/ready ## The report in a real browser
-	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { \
-	echo "installing chromium"; apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq chromium >/dev/null; }
+test-browser: $(ENV)/ready # The report in a real browser
+	$(CHROMIUM)
 	CUDNN_BACKEND_REQUIRE=browser $(BIN)/python -m pytest -q tests/browser
+
+docs: $(ENV)/docs ## Build the site, strictly, into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	$(BIN)/python -m website.links site
+
+$(ENV)/docs: $(ENV)/ready pyproject.toml
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --group docs
+	touch $@
+
+test-site: docs # The built site in a real browser, and its search with answers of the real cuDNN
+	$(CHROMIUM)
+	CUDNN_BACKEND_REQUIRE=site $(BIN)/python -m pytest -q tests/site
 
 test-gpu: ## Tests on a GPU, with a record under logs/ (uses the current environment)
 	$(PYTHON) -m cudnn_backend_py record logs
@@ -61,20 +77,20 @@ bench: $(ENV)/ready ## Import time, cost of a verdict and of a thousand, to logs
 	$(BIN)/python -m cudnn_backend_py.bench verdict-cost --output logs/verdict-cost.json
 	$(BIN)/python -m cudnn_backend_py.bench matrix --output logs/matrix.json
 
-attention-table: $(ENV)/ready ## Ask TABLED and the newest cuDNN about every option of attention; rewrite the page
+attention-table: $(ENV)/ready # Ask TABLED and the newest cuDNN about every option of attention; rewrite the page
 	for version in $(TABLED); do \
 	$(BIN)/cudnn-backend attention-table --cudnn $$version --output $(TABLES)-$$version.json || exit 1; done
 	$(BIN)/cudnn-backend attention-table --output $(TABLES)-$(NEWEST).json
 	$(MAKE) attention-page
 
-attention-page: ## Rewrite docs/attention-support.md from the stored tables
+attention-page: # Rewrite docs/attention-support.md from the stored tables
 	$(BIN)/cudnn-backend attention-page $(sort $(wildcard $(TABLES)-*.json)) --output docs/attention-support.md
 
 regen: $(ENV)/ready ## Rewrite cudnn_backend_py/generated from the pinned header
 	$(BIN)/python -m cudnn_backend_py.codegen
 
-regen-check: $(ENV)/ready ## Say whether generated files are stale
+regen-check: $(ENV)/ready # Say whether generated files are stale
 	$(BIN)/python -m cudnn_backend_py.codegen --check
 
 clean: ## Remove both environments
-	rm -rf $(ENV) .demo build *.egg-info
+	rm -rf $(ENV) .demo build site *.egg-info

@@ -1,7 +1,15 @@
 """Build what is written in C; an installation without a C compiler works without it.
 
 Nothing in C includes a header of Python, so one wheel of a machine's architecture serves every Python 3.
+
+The web address of the repository is that of the workflow which builds, or of the sdist that is built: metadata has it,
+and the links of the README lead there. Elsewhere there is none.
 """
+
+import os
+import re
+from email import message_from_string
+from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
@@ -25,7 +33,41 @@ class AnyPython(bdist_wheel):
         return "py3", "none", super().get_tag()[2]
 
 
+ROOT = Path(__file__).parent
+
+
+def find_repository():
+    """Return the web address of the repository, an empty text where nobody says it."""
+    if name := os.environ.get("GITHUB_REPOSITORY"):
+        return f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{name}"
+    said = ROOT / "PKG-INFO"
+    urls = message_from_string(said.read_text(encoding="utf-8")).get_all("Project-URL", []) if said.is_file() else []
+    return next((url.partition(", ")[2] for url in urls if url.startswith("Source, ")), "")
+
+
+def write_description(repository, ref):
+    """Return the README with links that work outside the repository, at a tag or branch of it."""
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    if not repository:
+        return page
+    page = re.sub(r"(!\[[^]]*\]\()(?!https?:|#)", rf"\1{repository}/raw/{ref}/", page)
+    return re.sub(r"(?<!!)(\[[^]]*\]\()(?!https?:|#)", rf"\1{repository}/blob/{ref}/", page)
+
+
+repository = find_repository()
+
 setup(
+    author="The authors of cudnn_backend_py",
+    author_email=f"{repository.split('/')[-2]}@users.noreply.github.com" if "//github.com/" in repository else None,
+    long_description=write_description(repository, os.environ.get("GITHUB_REF_NAME", "main")),
+    long_description_content_type="text/markdown",
+    project_urls={
+        "Source": repository,
+        "Changelog": f"{repository}/blob/main/CHANGELOG.md",
+        "Issues": f"{repository}/issues",
+    }
+    if repository
+    else {},
     cmdclass={"build_ext": PlainLibraries, "bdist_wheel": AnyPython},
     ext_modules=[
         Extension(

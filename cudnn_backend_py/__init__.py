@@ -8,6 +8,7 @@ Importing this package loads no library; names are imported when first used.
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -174,3 +175,9 @@ sys.meta_path.append(_FormerNames)
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+if os.environ.get("CUDNN_BACKEND_AUDIT"):  # of a program that is left as it is
+    from .audit.look import audit_from_environment
+
+    audit_from_environment()

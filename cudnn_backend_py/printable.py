@@ -12,9 +12,9 @@ import re
 
 __all__ = ["printable", "printable_lines", "without_addresses"]
 
-# Commands of GitHub and Azure: anywhere in a line, and at its beginning.
-_COMMAND = re.compile(r"#(?=#(\[|vso\[))", re.IGNORECASE)
-_LINE_COMMAND = re.compile(r"^(\s*):(?=:)")
+# Commands of GitHub and Azure: anywhere in a line, and at its beginning. Compiled where one may be, not at import.
+_COMMAND = r"(?i)#(?=#(\[|vso\[))"
+_LINE_COMMAND = r"^(\s*):(?=:)"
 
 
 def printable(text: str) -> str:
@@ -23,17 +23,17 @@ def printable(text: str) -> str:
         text = "".join(
             letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text
         )
-    return _COMMAND.sub(r"\\x23", text) if "##" in text else text
+    return re.sub(_COMMAND, r"\\x23", text) if "##" in text else text
 
 
 def printable_lines(text: str) -> str:
     """Return a text with its newlines, each line as :func:`printable` has it and no command of a CI."""
-    return "\n".join(_LINE_COMMAND.sub(r"\1\\x3a", printable(line)) for line in text.split("\n"))
+    return "\n".join(re.sub(_LINE_COMMAND, r"\1\\x3a", printable(line)) for line in text.split("\n"))
 
 
-_ADDRESS = re.compile(r"0x[0-9a-fA-F]{6,16}\b")
+_ADDRESS = r"0x[0-9a-fA-F]{6,16}\b"
 
 
 def without_addresses(words: str) -> str:
     """Return a quotation with ``0x…`` for each address in memory, which is another one in every process."""
-    return _ADDRESS.sub("0x…", words) if "0x" in words else words
+    return re.sub(_ADDRESS, "0x…", words) if "0x" in words else words

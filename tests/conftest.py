@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from cudnn_backend_py.plans.cache import PlanCache
 
 TESTS = Path(__file__).parent
+SITE = TESTS.parent / "site"
 REQUIRE_VARIABLE = "CUDNN_BACKEND_REQUIRE"
 _LOAD = f"import ctypes; ctypes.CDLL({CUDNN_SONAME!r})"
 _DRIVER = "from cudnn_backend_py.native import load_driver as d; print(d().kind, d().devices)"
@@ -54,10 +55,17 @@ def _browser_absence() -> str | None:
     return None if find_chromium() else "no chromium on PATH"
 
 
+def _site_absence() -> str | None:
+    if not (SITE / "index.html").is_file():
+        return "the site is not built: make docs"
+    return _browser_absence() or _library_absence()
+
+
 RINGS: dict[str, Callable[[], str | None]] = {
     "library": cache(_library_absence),
     "gpu": cache(_gpu_absence),
     "browser": _browser_absence,
+    "site": cache(_site_absence),
 }
 
 
@@ -92,7 +100,8 @@ def plan_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterable[None]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "alone: the test measures time, and no other is to run on the GPU meanwhile")
+    alone = "alone: the test measures time or GPU memory, and no other is to run on the GPU meanwhile"
+    config.addinivalue_line("markers", alone)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

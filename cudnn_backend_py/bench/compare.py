@@ -177,7 +177,7 @@ def cases_of_log(path: str) -> list[Case]:
     return found
 
 
-_TYPES = {DataType.HALF: False, DataType.BFLOAT16: True}
+_TYPES = (DataType.HALF, DataType.BFLOAT16)
 _UNLIKE = ("padding", "ragged", "bias", "alibi", "score_modifier", "dropout", "dropout_mask", "sink", "block_mask")
 
 
@@ -196,7 +196,7 @@ def _shape_of(p: Attention) -> tuple[Shape | None, str]:
         return None, f"of torch's backends none is compared: {', '.join(options)}"
     kv_heads = p.kv_heads if p.kv_heads != p.heads else 0
     seq_kv = p.seq_kv if p.seq_kv != p.seq_q else 0
-    causal, bf16 = p.right_bound == 0, _TYPES[p.data_type]
+    causal, bf16 = p.right_bound == 0, p.data_type is DataType.BFLOAT16
     return Shape(p.batch, p.heads, p.seq_q, p.head_dim, causal, bf16, kv_heads, seq_kv), ""
 
 

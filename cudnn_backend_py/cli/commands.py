@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..printable import printable
+from .audit import add_audit
 from .graph_file import load_graph_file
 from .output import NOT_JUDGED, Commands, add_row, as_json, console, say, warn, write, write_report
 from .plans import add_commands
@@ -207,6 +208,7 @@ for command in VERDICTS:
     main.add_command(command)
 add_commands(main, load_graph_file, with_version)
 add_run(main, with_version)
+add_audit(main)
 
 if __name__ == "__main__":
     main()

@@ -14,7 +14,7 @@ from ..errors import CudnnBackendError, GraphError
 from ..graph import Graph, load_graph
 from ..system.strict import read_json
 
-__all__ = ["is_python", "load_any_graphs", "load_graph_file"]
+__all__ = ["is_python", "load_any_graphs", "load_graph_file", "read_any_graphs"]
 
 _PACKAGE = str(Path(__file__).parents[1])
 _SHOWN = 2000  # characters of the message of somebody's exception
@@ -61,8 +61,24 @@ def load_graph_file(path: str) -> Graph:
     return graph
 
 
-def load_any_graphs(path: str, number: int | None = None) -> list[tuple[int | None, Graph]]:
-    """Return the graphs of any file that holds some: ours, a cuDNN log, or JSON of cuDNN or of its frontend.
+def load_any_graphs(path: str) -> list[tuple[int | None, Graph]]:
+    """Return the graphs of any file that holds some, as :func:`read_any_graphs` reads it.
+
+    Raises
+    ------
+    GraphError
+        As ``read_any_graphs``, and what is wrong with the first graph that could not be rebuilt.
+    """
+    graphs: list[tuple[int | None, Graph]] = []
+    for number, graph in read_any_graphs(path):
+        if isinstance(graph, GraphError):
+            raise graph
+        graphs.append((number, graph))
+    return graphs
+
+
+def read_any_graphs(path: str, number: int | None = None) -> list[tuple[int | None, Graph | GraphError]]:
+    """Return what any file holds: our graphs, a cuDNN log, or JSON of cuDNN or of its frontend.
 
     Parameters
     ----------
@@ -75,7 +91,7 @@ def load_any_graphs(path: str, number: int | None = None) -> list[tuple[int | No
     Returns
     -------
     list
-        Pairs of the number, where the file may hold several, and the graph.
+        Pairs of the number, where the file holds several, and the graph, or why it could not be rebuilt.
 
     Raises
     ------
@@ -94,19 +110,16 @@ def load_any_graphs(path: str, number: int | None = None) -> list[tuple[int | No
         return [(None, load_graph(path))]
     from ..diagnose import read_graphs
 
-    found = list(read_graphs(path))
+    found = [item.graph or item.fault for item in read_graphs(path)]
     if not found:
         raise GraphError(f"{path} tells of no graph", code="graph-file")
-    wanted = found if number is None else found[number - 1 : number]
-    if not wanted:
+    if number is not None and number > len(found):
         raise GraphError(f"{path} tells of {len(found)} graphs, there is no number {number}", code="graph-file")
-    first = number or 1
-    for item in wanted:
-        if item.graph is None and item.fault is not None:
-            raise item.fault
     several = len(found) > 1
     return [
-        (first + place if several else None, item.graph) for place, item in enumerate(wanted) if item.graph is not None
+        (place if several else None, graph)
+        for place, graph in enumerate(found, 1)
+        if graph is not None and number in (None, place)
     ]
 
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +23,12 @@ from ..errors import CudnnBackendError, EnvironmentNotReady, GraphError
 from ..graph import Graph
 from ..printable import printable
 from ..system.strict import read_text
-from .graph_file import load_any_graphs
+from .graph_file import read_any_graphs
 from .output import NOT_JUDGED, OutputFile, say, warn, write, write_report
 
 if TYPE_CHECKING:
     from ..tuning.trial import ConfigTrial, Trial
+    from ..tuning.trial.runner import Runner
 
 __all__ = ["add_run"]
 
@@ -53,12 +54,16 @@ class _Case:
     @property
     def command(self) -> list[str]:
         """All words of the command line, but for the version."""
+        number = [] if self.options["number"] is None else [f"--graph={self.options['number']}"]
+        return ["run", self.file, *number, *self.words, *self.how]
+
+    @property
+    def how(self) -> list[str]:
+        """The options that say how the graph is run."""
         told = self.options
-        number = [] if told["number"] is None else [f"--graph={told['number']}"]
         target = [] if told["target"] is None else [f"--target={told['target']}"]
-        timed = "--time" if told["timed"] else "--no-time"
-        words = [*number, *target, f"--data={self.data}", f"--seed={told['seed']}", f"--configs={told['configs']}"]
-        return ["run", self.file, *self.words, *words, timed]
+        words = [*target, f"--data={self.data}", f"--seed={told['seed']}", f"--configs={told['configs']}"]
+        return [*words, "--time" if told["timed"] else "--no-time"]
 
     @property
     def words(self) -> list[str]:
@@ -67,18 +72,22 @@ class _Case:
         words += [f"--type={item}" for item in self.types]
         return words + [f"--set={item}" for item in self.settings]
 
-    def graphs(self) -> Iterator[tuple[str, Graph]]:
-        """Yield each graph, changed as asked for, with the words of a command line that name it."""
+    def graphs(self) -> Iterator[tuple[str, Graph | GraphError]]:
+        """Yield each graph, changed as asked for, or why it cannot be had, with the words that name it."""
         from ..graph.rewrite.override import override
 
-        changed = {
-            "dims": {name: _sizes(text) for name, text in _pairs(self.dims, "--dims")},
-            "types": dict(_pairs(self.types, "--type")),
-            "settings": dict(_pairs(self.settings, "--set", alone=True)),
-        }
-        for number, graph in load_any_graphs(self.file, self.options["number"]):
+        dims = {name: _sizes(text) for name, text in _pairs(self.dims, "--dims")}
+        types = dict(_pairs(self.types, "--type"))
+        settings = dict(_pairs(self.settings, "--set", alone=True))
+        for number, graph in read_any_graphs(self.file, self.options["number"]):
             chosen = [] if number is None else [f"--graph={number}"]
-            yield shlex.join([self.file, *chosen, *_named_version(), *self.words]), override(graph, **changed)  # type: ignore[arg-type]
+            source = shlex.join([self.file, *chosen, *_named_version(), *self.words])
+            if not isinstance(graph, GraphError):
+                try:
+                    graph = override(graph, dims=dims, types=types, settings=settings)
+                except GraphError as error:
+                    graph = error
+            yield source, graph
 
 
 @cache
@@ -142,7 +151,14 @@ def add_run(main: click.Group, with_version: Callable[[Any], Any]) -> None:
     )
     @click.option("--time/--no-time", "timed", default=True, show_default=True, help="Time what is right.")
     @click.option("--target", default=None, metavar="NAME", help="A described GPU: say what would be run there.")
-    @click.option("--limit", "limit_s", type=float, default=600, show_default=True, help="Seconds for each graph.")
+    @click.option(
+        "--limit",
+        "limit_s",
+        type=click.FloatRange(min=0, min_open=True),
+        default=600,
+        show_default=True,
+        help="Seconds for each graph.",
+    )
     @click.option("--format", "style", type=click.Choice(["text", "json", "junit"]), default="text", show_default=True)
     @click.option("--output", type=OutputFile(), help="Write it here, not to standard output.")
     @click.pass_context
@@ -159,10 +175,11 @@ def add_run(main: click.Group, with_version: Callable[[Any], Any]) -> None:
         if not cases:
             raise click.UsageError("nothing to run: name a graph file, or --batch")
         trials: list[Trial] = []
-        with _progress(len(cases)) as step:
+        with _progress(len(cases)) as (step, hide):
             for trial in _run(cases, params["limit_s"], step):
                 trials.append(trial)
                 if style == "text" and output is None:
+                    hide()
                     say(_text(trial))
         if style == "text":
             lines = [_text(trial) for trial in trials] if output is not None else []
@@ -200,19 +217,25 @@ def _batch(ctx: click.Context, path: str) -> Iterator[_Case]:
             if word.partition("=")[0] in _ELSEWHERE:
                 raise click.UsageError(f"{path}, line {number}: {word} belongs on the command line itself")
         words, cudnn = _without_version(words, f"{path}, line {number}")
-        with ctx.command.make_context("run", words, parent=ctx.parent) as inner:
-            told = {
-                key: value
-                for key, value in inner.params.items()
-                if inner.get_parameter_source(key) is ParameterSource.COMMANDLINE
-            }
+        try:
+            inner = ctx.command.make_context("run", words, parent=ctx.parent)
+        except click.UsageError as error:
+            raise click.UsageError(f"{path}, line {number}: {error.format_message()}") from None
+        told = {
+            key: value
+            for key, value in inner.params.items()
+            if inner.get_parameter_source(key) is ParameterSource.COMMANDLINE
+        }
         params = {**ctx.params, **told, "graph_files": inner.params["graph_files"]}
-        folder = Path(path).parent
-        params["graph_files"] = tuple(
-            str(folder / file) if not os.path.exists(file) and (folder / file).exists() else file
-            for file in params["graph_files"]
-        )
+        for key in ("graph_files", "kinds"):
+            params[key] = tuple(_beside(path, file) for file in params[key])
         yield from _cases(params, cudnn)
+
+
+def _beside(batch: str, file: str) -> str:
+    """Return the path of a file that a batch file names: from here, or else from its folder."""
+    there = Path(batch).parent / file
+    return str(there) if not os.path.exists(file) and there.is_file() else file
 
 
 def _without_version(words: list[str], where: str) -> tuple[list[str], str | None]:
@@ -242,30 +265,33 @@ def _run(cases: list[_Case], limit_s: float, step: Callable[[int, str], object])
                 continue
             try:
                 graphs = list(case.graphs())
-            except (GraphError, CudnnBackendError) as error:
+            except GraphError as error:
                 yield _unread(case, error)
                 continue
             for source, graph in graphs:
+                if isinstance(graph, GraphError):
+                    yield _unread(case, graph, source=source)
+                else:
+                    yield _run_graph(runner, case, source, graph, partial(step, place))
 
-                def tell(text: str, place: int = place, name: str = graph.name) -> None:
-                    step(place, f"{name}: {text}")
 
-                options = case.options
-                try:
-                    yield runner.run(
-                        graph,
-                        data=case.data,
-                        seed=options["seed"],
-                        target=options["target"],
-                        configs=options["configs"],
-                        time=options["timed"],
-                        source=source,
-                        step=tell,
-                    )
-                except EnvironmentNotReady:
-                    raise
-                except CudnnBackendError as error:
-                    yield _unread(case, error, graph.name)
+def _run_graph(runner: Runner, case: _Case, source: str, graph: Graph, step: Callable[[str], object]) -> Trial:
+    told = case.options
+    try:
+        return runner.run(
+            graph,
+            data=case.data,
+            seed=told["seed"],
+            target=told["target"],
+            configs=told["configs"],
+            time=told["timed"],
+            source=source,
+            step=lambda text: step(f"{graph.name}: {text}"),
+        )
+    except EnvironmentNotReady:
+        raise
+    except CudnnBackendError as error:
+        return _unread(case, error, graph.name, source)
 
 
 def _run_with(version: str, case: _Case, limit_s: float) -> Iterator[Trial]:
@@ -291,11 +317,12 @@ def _run_with(version: str, case: _Case, limit_s: float) -> Iterator[Trial]:
     yield from map(Trial.from_dict, told)
 
 
-def _unread(case: _Case, error: CudnnBackendError, name: str | None = None) -> Trial:
-    """Return the trial of a graph that did not come so far as to be run."""
+def _unread(case: _Case, error: CudnnBackendError, name: str | None = None, source: str | None = None) -> Trial:
+    """Return the trial of a graph that did not come so far as to be run; `source` are the words that name it."""
     from ..tuning.trial import Trial
 
-    fix = error.sections.get("fix")
+    more = [error.sections[key] for key in ("where", "fix") if error.sections.get(key)]
+    words = case.command if source is None else ["run", *shlex.split(source), *case.how]
     return Trial(
         graph=name or case.file[:60],
         target=case.options["target"] or "gpu",
@@ -304,10 +331,8 @@ def _unread(case: _Case, error: CudnnBackendError, name: str | None = None) -> T
         data=case.data,
         seed=case.options["seed"],
         state="failed",
-        words=f"{error.code}: {error.headline}" + (f" ({fix})" if fix else ""),
-        reproduce=shlex.join(
-            ["cudnn-backend", *case.command, *([] if case.cudnn is None else [f"{_VERSION}={case.cudnn}"])]
-        ),
+        words=f"{error.code}: {error.headline}" + (f" ({'; '.join(more)})" if more else ""),
+        reproduce=shlex.join(["cudnn-backend", *words, *([] if case.cudnn is None else [f"{_VERSION}={case.cudnn}"])]),
     )
 
 
@@ -388,31 +413,30 @@ def _junit(trials: list[Trial]) -> str:
 
 
 @contextmanager
-def _progress(total: int) -> Iterator[Callable[[int, str], object]]:
-    """Yield a function that shows how many of the cases are done, on a terminal and where it takes long."""
+def _progress(total: int) -> Iterator[tuple[Callable[[int, str], object], Callable[[], object]]]:
+    """Yield two functions, for a terminal and what takes long.
+
+    One shows how many of the cases are done, the other takes that away: text is printed where it stood.
+    """
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda place, text: None
+    if not console.is_interactive:
+        yield lambda place, text: None, lambda: None
         return
     began = time.monotonic()
     columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
     bar = Progress(*columns, console=console, transient=True)
     task = bar.add_task("", total=total)
-    started = False
 
     def step(place: int, text: str) -> None:
-        nonlocal started
         bar.update(task, completed=place, description=escape(printable(text)))
-        if not started and time.monotonic() - began > _PATIENCE_S:
-            started = True
+        if not bar.live.is_started and time.monotonic() - began > _PATIENCE_S:
             bar.start()
 
     try:
-        yield step
+        yield step, bar.stop
     finally:
-        if started:
-            bar.stop()
+        bar.stop()

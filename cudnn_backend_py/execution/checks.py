@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import UsageError
 from ..generated.enums import DataType
@@ -16,6 +15,9 @@ from ..graph.formats import encode
 from ..graph.ir import Tensor
 from ..native.cuda import pointer_facts
 from .buffers import DL_TYPES, DeviceBuffer, device_buffer, type_code
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["check_buffer", "locate_buffer", "scalar_array", "scratch_offsets"]
 

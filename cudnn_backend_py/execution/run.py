@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import EnvironmentNotReady, UsageError
 from ..generated.enums import AttributeName as Attr
@@ -22,8 +21,12 @@ from ..graph.ir import Tensor
 from ..native import Descriptor, Handle
 from ..native.cuda import Memory
 from ..plans.plan import Plan
+from ..system.quick_dataclass import dataclass
 from .arguments import Arguments
 from .checks import locate_buffer, scalar_array
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["VariantPack", "execute", "live_handle", "trial_run", "variant_pack"]
 

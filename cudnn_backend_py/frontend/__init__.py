@@ -14,14 +14,12 @@ cuDNN's backend are not offered and raise ``NotImplementedError``.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..system.collections_paused import collections_paused
 
 with collections_paused():
-    from .as_cudnn import SUBMODULES, install, uninstall
     from .context import GraphContext
-    from .decorators import graph, graph_cache, jit
     from .enums import (
         FRONTEND_KNOB_TYPE_BASE,
         NodeType,
@@ -64,6 +62,10 @@ with collections_paused():
     from .recorded import Node
     from .tensors import tensor
     from .tensors import tensor as Tensor
+
+if TYPE_CHECKING:
+    from .as_cudnn import install, uninstall
+    from .decorators import graph, graph_cache, jit
     from .wrapper import Graph
 
 handle = Handle
@@ -153,7 +155,22 @@ class _ElsewhereError(NotImplementedError, AttributeError):
     """For ``hasattr`` it is not there; whoever uses it reads why."""
 
 
+#: What a program that builds graphs need not have is imported when it is first used.
+_LATER = {
+    "Graph": "wrapper",
+    "graph": "decorators",
+    "graph_cache": "decorators",
+    "install": "as_cudnn",
+    "jit": "decorators",
+    "uninstall": "as_cudnn",
+}
+
+
 def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return getattr(import_module(f".{_LATER[name]}", __name__), name)
+    from .as_cudnn import SUBMODULES
+
     if name in SUBMODULES:
         return import_module(SUBMODULES[name])
     if name in KERNELS:
@@ -162,3 +179,7 @@ def __getattr__(name: str) -> Any:
             "this module offers the backend's graphs"
         )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..errors import CudnnBackendError, UsageError
 from ..system.after_import import after_import
+from .errors import FrontendUsageError, _Telling
 from .kernels import KERNELS
 
 __all__ = ["SUBMODULES", "NotOffered", "describe_torch", "for_children", "install", "uninstall"]
@@ -40,11 +40,8 @@ install({target!r})
 """
 
 
-class NotOffered(CudnnBackendError, NotImplementedError, ModuleNotFoundError):
+class NotOffered(_Telling, NotImplementedError, ModuleNotFoundError):
     """A part of cudnn-frontend that is not cuDNN's backend, so it is not here."""
-
-    def __str__(self) -> str:  # ImportError would print its own message
-        return f"{self.code}: {self.headline}"
 
 
 class _Cudnn(ModuleType):
@@ -120,7 +117,7 @@ def install(target: str | None = None) -> ModuleType:
     """
     found = sys.modules.get(_NAME)
     if found is not None and not isinstance(found, _Cudnn):
-        raise UsageError(
+        raise FrontendUsageError(
             f"another module called {_NAME!r} is imported already: {getattr(found, '__file__', None)}",
             code="frontend-real-cudnn",
             fix="install() before anything imports cudnn, or: python -m cudnn_backend_py.frontend SCRIPT",

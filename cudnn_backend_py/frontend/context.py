@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from ..system.quick_dataclass import dataclass
 from ..system.version import Version
 from ..target import Target
 from .enums import data_type

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ..errors import CudnnBackendError, CudnnStatusError
+from ..errors import CudnnBackendError, CudnnStatusError, UsageError
 from ..printable import printable
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FrontendRuntimeError",
+    "FrontendUsageError",
     "FrontendValueError",
     "KernelNotOffered",
     "as_kind",
@@ -40,12 +41,12 @@ class _Telling(CudnnBackendError):
 
     def __str__(self) -> str:
         words = self.sections.get("cudnn", "").strip().splitlines()
-        parts = [super().__str__(), f"cuDNN: {words[-1].strip()}" if words else "", self.sections.get("fix", "")]
+        parts = [str(self.args[0]), f"cuDNN: {words[-1].strip()}" if words else "", self.sections.get("fix", "")]
         return "; ".join(printable(part) for part in parts if part)
 
     def render(self) -> str:
         """Return the whole message: the headline, then the sections."""
-        headline = super().__str__()
+        headline = str(self.args[0])
         return f"{headline}\n{self._body()}" if self.sections else headline
 
 
@@ -79,6 +80,10 @@ class FrontendValueError(_Telling, ValueError):
 
 class FrontendRuntimeError(_Telling, RuntimeError):
     """A value that cannot be, or a call that cuDNN refused."""
+
+
+class FrontendUsageError(_Telling, UsageError):
+    """A step that cannot be taken: a target that is not known, a file that is no notebook."""
 
 
 def attribute_not_set(headline: str, **sections: str | None) -> FrontendValueError:
@@ -118,19 +123,24 @@ def wrong_for_other_dims(fault: Fault, where: str) -> cudnnGraphNotSupportedErro
 
 
 @contextmanager
-def status_as(kind: type[CudnnBackendError], what: str) -> Iterator[None]:
-    """Turn what this package raises inside the block into `kind`, with cuDNN's error text and the same sections."""
+def status_as(kind: type[CudnnBackendError], what: str, fix: str | None = None) -> Iterator[None]:
+    """Turn what this package raises inside the block into `kind`, with cuDNN's error text and the same sections.
+
+    `fix` is said where the other exception says none.
+    """
     try:
         yield
     except (cudnnGraphNotSupportedError, FrontendValueError, FrontendRuntimeError):
         raise
     except CudnnBackendError as error:
-        raise as_kind(kind, what, error) from error
+        raise as_kind(kind, what, error, fix) from error
 
 
-def as_kind(kind: type[CudnnBackendError], what: str, error: CudnnBackendError) -> CudnnBackendError:
+def as_kind(
+    kind: type[CudnnBackendError], what: str, error: CudnnBackendError, fix: str | None = None
+) -> CudnnBackendError:
     """Return an exception of this package as one of `kind`: for calls that cannot afford a context manager."""
-    sections = dict(error.sections)
+    sections = {**({"fix": fix} if fix else {}), **error.sections}
     if isinstance(error, CudnnStatusError):
         sections.setdefault("where", f"{error.function} answered {error.status!s}")
     return kind(f"{what}: {error.headline}", code=error.code, **sections)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import weakref
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Self
@@ -12,6 +13,7 @@ from ..graph.faults import Fault, Sharing, known_hazards, warn_of
 from ..graph.ir import Graph
 from ..plans.choice import EngineChoice
 from ..plans.engine import OperationGraph
+from ..plans.plan import Plan
 from .context import Context
 from .enums import (
     build_plan_policy,
@@ -45,7 +47,7 @@ from .runner import Placement, Runner
 from .tensors import tensor as UserTensor
 from .written import WrittenGraph
 
-__all__ = ["pygraph"]
+__all__ = ["launch_of", "pygraph"]
 
 DYNAMIC_SINCE = (9, 4, 0)
 OVERRIDE_SINCE = (9, 21, 0)
@@ -121,7 +123,7 @@ class pygraph(
         io, intermediate, compute = (kind if kind is not None else io_data_type or data_type.NOT_SET for kind in kinds)
         self.name = name
         self._nodes: list[Node] = []
-        self.record = Record()
+        self.record = Record(weakref.ref(self))
         self._bound = self.record.bound
         self.is_cuda_graph_replay_expected = bool(is_cuda_graph_replay_expected)
         self._retention = cuda_graph_retention
@@ -182,7 +184,6 @@ class pygraph(
         self._validated = True
 
     def _check_uids(self) -> None:
-        self.record.settle_uids()
         owners: dict[int, UserTensor] = {}
         for item in self._used():
             if item.uid_given and owners.setdefault(item.uid, item) is not item:
@@ -211,7 +212,9 @@ class pygraph(
         if not self._validated:
             self.validate()
         if not self._nodes:
-            raise FrontendRuntimeError("the graph has no operations", code="empty-graph")
+            raise FrontendRuntimeError(
+                "the graph has no operations", code="empty-graph", fix="write one, such as graph.matmul(A=a, B=b)"
+            )
         with status_as(FrontendRuntimeError, "the graph cannot be built"):
             emitter = Emitter(self.context, self.name, (*self._created, *self._used()))
             for item in self._used():
@@ -302,7 +305,7 @@ class pygraph(
         RuntimeError
             If the engine does not support the graph or a value.
         """
-        with status_as(FrontendRuntimeError, f"engine {engine_id}"):
+        with status_as(FrontendRuntimeError, f"engine {engine_id}", fix="get_engine_count() says how many there are"):
             chosen = {_backend_knob(item): value for item, value in (knobs or {}).items()}
             self._plans.add_engine(EngineChoice(engine_id, chosen))
         return self
@@ -353,8 +356,11 @@ class pygraph(
         self._current = self._runner(index) if self._plans.is_built(index) else None
         return self
 
-    def build(self, heuristics: Sequence[heur_mode] | None = None) -> None:
-        """Validate, build the operation graph, ask heuristics, check and build a plan."""
+    def build(self, heuristics: Sequence[heur_mode] | None = None, ctx: Any = None) -> None:
+        """Validate, build the operation graph, ask heuristics, check and build a plan.
+
+        `ctx` is for the kernels of cudnn-frontend's own; plans of cuDNN make no use of it, there as here.
+        """
         self.validate()
         self.build_operation_graph()
         self.create_execution_plans(heuristics)
@@ -435,7 +441,7 @@ class pygraph(
         for item in self._used():
             if item.uid == uid:
                 return item
-        raise invalid_value(f"no tensor of the graph has uid {uid}")
+        raise invalid_value(f"no tensor of the graph has uid {uid}", fix="graph.tensors and tensor.get_uid() tell them")
 
     # execution
 
@@ -710,6 +716,23 @@ class pygraph(
                 )
         self._plans.candidate = min(times, key=times.__getitem__)
         self._choose()
+
+
+def launch_of(
+    graph: pygraph, given: Any, workspace: Any, handle: Any = None, uids: Any = None, index: int | None = None
+) -> tuple[Plan, dict[int, int], int]:
+    """Return what an execution runs: the plan, where each tensor lies, by uid, and the stream; 0 for what is missing.
+
+    Parameters
+    ----------
+    given, workspace, handle, uids, index
+        What :meth:`pygraph.execute` is given, or :meth:`pygraph.execute_plan_at_index`.
+    """
+    runner = graph._chosen_runner() if index is None else graph._runner(index)
+    places = runner.key(graph._pack(given, uids), workspace)[1:]
+    where = dict(zip(runner.launcher.uids, places, strict=True))
+    found: Any = handle or graph._handle
+    return runner.plan, where, 0 if found is None else int(found.stream)
 
 
 def _backend_knob(item: knob_type) -> Any:

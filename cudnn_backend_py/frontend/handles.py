@@ -6,16 +6,16 @@ import json
 import os
 import threading
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, Self
 
-from ..errors import GraphError
+from ..errors import GraphError, UsageError
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import DescriptorType
 from ..graph.faults import Fault
 from ..native import Descriptor, Handle, Library, current_device, library
 from ..system.strict import parse_json
 from ..target import Profile, Target, device_profile, open_target, read_device
-from .errors import FrontendRuntimeError, invalid_value, status_as, wrong_for_other_dims
+from .errors import FrontendRuntimeError, FrontendUsageError, invalid_value, status_as, wrong_for_other_dims
 
 __all__ = [
     "DescribedHandle",
@@ -43,6 +43,9 @@ class DeviceInfo(int):
     """The GPU of a handle: its ordinal, and what is known of it, asked for when first read."""
 
     _known: dict[str, Any] | None = None
+
+    def __new__(cls, ordinal: int) -> Self:
+        return super().__new__(cls, ordinal)
 
     @property
     def ordinal(self) -> int:
@@ -145,7 +148,10 @@ def set_default_target(name: str | None) -> None:
     if name is not None:
         from ..target import find_profile
 
-        find_profile(name)
+        try:
+            find_profile(name)
+        except UsageError as error:
+            raise FrontendUsageError(error.headline, code=error.code, **error.sections) from None
     _default_target = name
 
 

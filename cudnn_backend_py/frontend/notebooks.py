@@ -10,8 +10,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..errors import UsageError
 from ..system.strict import parse_json
+from .errors import FrontendUsageError
 
 __all__ = ["read_cells", "run_notebook"]
 
@@ -30,7 +30,9 @@ def read_cells(path: Path) -> list[str]:
         content = parse_json(path.read_text(encoding="utf-8"), str(path), code="notebook")
         cells = [_text(cell["source"]) for cell in content["cells"] if cell["cell_type"] == "code"]
     except (OSError, UnicodeError, LookupError, TypeError) as error:
-        raise UsageError(f"{path} is no notebook: {error}", code="notebook", fix="give an .ipynb file") from None
+        raise FrontendUsageError(
+            f"{path} is no notebook: {error}", code="notebook", fix="give an .ipynb file"
+        ) from None
     return [_plain(cell) for cell in cells]
 
 

@@ -105,7 +105,7 @@ class PlanChoice:
 
     def get_knobs_for_engine(self, engine: int) -> list[knob]:
         """Return the knobs of an engine with their ranges."""
-        with status_as(FrontendRuntimeError, f"engine {engine}"):
+        with status_as(FrontendRuntimeError, f"engine {engine}", fix="get_engine_count() says how many there are"):
             return knob.of(self.operation_graph.knobs(engine))
 
     def get_behavior_notes(self) -> list[behavior_note]:

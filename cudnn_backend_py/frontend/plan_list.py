@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import CudnnBackendError, CudnnStatusError
 from ..plans.choice import EngineChoice
 from ..plans.engine import EngineConfig, Knob, OperationGraph
 from ..plans.plan import Plan, build_plan
+from ..system.quick_dataclass import dataclass
 from ..target import Target
 from .enums import build_plan_policy, heur_mode, knob_type
 from .errors import FrontendRuntimeError, cudnnGraphNotSupportedError, invalid_value, status_as

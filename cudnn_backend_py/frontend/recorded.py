@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import wraps
-from inspect import signature
+from dataclasses import field
+from functools import cache, wraps
+from inspect import Signature, signature
 from typing import Any, TypeVar
 
+from ..system.quick_dataclass import dataclass
 from .context import GraphContext
 from .enums import NodeType, data_type
 from .errors import attribute_not_set, invalid_value, kernel_not_offered
@@ -226,9 +227,10 @@ OPERATIONS: dict[str, Operation] = {
 
 
 class Record:
-    """The nodes and tensors of one graph, in the order they were made."""
+    """The nodes and tensors of one graph, in the order they were made; `owner` is a weak reference to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: Callable[[], Any] | None = None) -> None:
+        self.owner = owner
         self.nodes: list[Node] = []
         self.tensors: dict[tensor, None] = {}
         self.bound: dict[tensor, Any] = {}
@@ -238,24 +240,37 @@ class Record:
 
     def add(self, item: tensor) -> tensor:
         """Take a tensor, with a uid if it has none."""
+        if item.uid_given and item not in self.tensors:
+            self.claim(item, item.uid)
         self.tensors.setdefault(item)
+        item.owner = self.owner
         if not item.uid_given and not item.uid:
             item.uid = self._fresh_uid()
         return item
 
-    def _fresh_uid(self) -> int:
-        given = {item.uid for item in self.tensors if item.uid_given}
+    def _fresh_uid(self, but: int = 0) -> int:
+        given = {but, *(item.uid for item in self.tensors if item.uid_given)}
         while self._next_uid in given:
             self._next_uid += 1
         self._next_uid += 1
         return self._next_uid - 1
 
-    def settle_uids(self) -> None:
-        """Give tensors another uid whose own a program has given to another tensor since."""
-        given = {item.uid for item in self.tensors if item.uid_given}
-        for item in self.tensors:
-            if not item.uid_given and item.uid in given:
-                item.uid = self._fresh_uid()
+    def claim(self, item: tensor, uid: int) -> None:
+        """Let a tensor have the uid a program gives it; one that has it without being given it gets another.
+
+        Raises
+        ------
+        ValueError
+            If a program gave it to another tensor.
+        """
+        other = next((other for other in self.tensors if other.uid == uid and other is not item), None)
+        if other is None:
+            return
+        if other.uid_given:
+            raise attribute_not_set(
+                f"uid {uid} is already user-assigned to tensor {other.name!r}", fix="give each tensor a uid of its own"
+            )
+        other.uid = self._fresh_uid(but=uid)
 
     def name_of(self, operation: str, name: str) -> str:
         """Return the name of a new node: what was given, or the operation and a number."""
@@ -296,21 +311,22 @@ def recorded(cls: Class) -> Class:
 
 
 def _noting(method: str, operation: Operation, add: Callable[..., Any]) -> Callable[..., Any]:
-    parameters = signature(add)
-    names = [name for name in parameters.parameters if name != "self"]
-    takes_phase_first = names[:1] == ["norm_forward_phase"]
-
     @wraps(add)
     def call(self: Any, *args: Any, out_dims: Any = None, **kwargs: Any) -> Any:
         record: Record = self.record
         if record.busy:
             return add(self, *args, **kwargs)
+        parameters, names = _parameters(add)
         for argument in operation.kernels_only:
             if kwargs.pop(argument, None):
                 raise kernel_not_offered(f"{argument} of {method}")
         if kwargs.get("compute_data_type", 0) is None:
             del kwargs["compute_data_type"]
-        if takes_phase_first and args and (isinstance(args[0], tensor) or hasattr(args[0], "__dlpack__")):
+        if (
+            names[:1] == ["norm_forward_phase"]
+            and args
+            and (isinstance(args[0], tensor) or hasattr(args[0], "__dlpack__"))
+        ):
             args, kwargs = _tensors_first(method, names, args, kwargs)
         given = parameters.bind(self, *args, **kwargs).arguments
         name = record.name_of(method, _named(given))
@@ -339,6 +355,13 @@ def _noting(method: str, operation: Operation, add: Callable[..., Any]) -> Calla
 
     call.__dict__["operation"] = operation
     return call
+
+
+@cache
+def _parameters(add: Callable[..., Any]) -> tuple[Signature, list[str]]:
+    """Return the parameters of a method, and their names; asked when it is first called, as few of 90 are."""
+    parameters = signature(add)
+    return parameters, [name for name in parameters.parameters if name != "self"]
 
 
 def _named(given: Mapping[str, Any]) -> str:
@@ -386,6 +409,8 @@ def _note_arguments(node: Node, operation: Operation, method: str, given: Mappin
         if value is None:
             continue
         if name in operation.lists or name == "dropout":
+            if not isinstance(value, Iterable):
+                raise TypeError(f"{name} of {method} is {value!r}, a list is needed")
             _note_list(node, name, value)
         elif isinstance(value, tensor):
             if name in operation.written:

@@ -20,6 +20,7 @@ __all__ = ["dump", "graph_of_text", "load", "read_text"]
 SCHEMA = "cudnn-backend-py/frontend-graph"
 SCHEMA_VERSION = 1
 _HASH_BYTES = 32
+_AGAIN = "build the graph and serialize() it again"
 
 
 def dump(plan: Plan, memory: Placement) -> bytes:
@@ -50,11 +51,11 @@ def load(data: Any, target: Target) -> tuple[Plan, Placement]:
         raw = bytes(data)
         content = json.loads(raw[_HASH_BYTES:])
     except (TypeError, ValueError) as error:
-        raise GraphError(f"the data is no serialized graph: {error}", code="plan-file") from None
+        raise GraphError(f"the data is no serialized graph: {error}", code="plan-file", fix=_AGAIN) from None
     if hashlib.sha256(raw[_HASH_BYTES:]).digest() != raw[:_HASH_BYTES]:
-        raise GraphError("the data was changed since it was serialized", code="plan-file")
+        raise GraphError("the data was changed since it was serialized", code="plan-file", fix=_AGAIN)
     if not isinstance(content, dict) or (content.get("schema"), content.get("version")) != (SCHEMA, SCHEMA_VERSION):
-        raise GraphError("the data is no serialized graph of this version", code="plan-file")
+        raise GraphError("the data is no serialized graph of this version", code="plan-file", fix=_AGAIN)
     source = "the serialized graph"
     record = PlanRecord.from_dict({"target": "", **content}, source)  # the target's name was not always kept
     graph = record.read_graph()

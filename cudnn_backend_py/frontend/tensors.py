@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from operator import index
 from typing import Any, Self
 
@@ -12,6 +12,8 @@ from .errors import attribute_not_set
 
 __all__ = ["tensor"]
 
+_RUNTIME = scalar_type.RUNTIME_PARAM
+
 
 class tensor:
     """A tensor of a :class:`~cudnn_backend_py.frontend.graphs`; every ``set_`` method returns the tensor.
@@ -19,7 +21,7 @@ class tensor:
     Dims and strides are lists, strides in elements; an empty list is one that is not known yet. A graph gives each of
     its tensors a ``uid``, which another tensor can only take over by :meth:`set_uid`. ``alignment_value`` and
     ``ragged_offset_multiplier`` are promises about contents: what every value is a multiple of, and how many elements
-    one ragged offset counts (cuDNN 9.24).
+    one ragged offset counts (cuDNN 9.24). ``owner`` is a weak reference to the graph, None before it is in one.
     """
 
     __slots__ = (
@@ -31,6 +33,7 @@ class tensor:
         "dim",
         "dim_given",
         "name",
+        "owner",
         "ragged_offset",
         "ragged_offset_multiplier",
         "reordering",
@@ -56,23 +59,34 @@ class tensor:
         reordering_type: tensor_reordering = tensor_reordering.NONE,
         name: str = "",
         uid: int = 0,
+        *,
+        pass_by_value: float | int | None = None,
+        uid_assigned: bool = False,
+        dim_assigned: bool = False,
+        stride_assigned: bool = False,
+        ragged_offset_multiplier: int = 1,
+        alignment_value: int = 1,
+        scalar_type: scalar_type | None = None,
+        owner: Callable[[], Any] | None = None,
     ) -> None:
         self.dim = [index(item) for item in dim]
         self.stride = [index(item) for item in stride]
         self.data_type = data_type
         self.virtual = bool(is_virtual)
         self.by_value = bool(is_pass_by_value)
-        self.value: float | int | None = None
-        self.scalar_type = scalar_type.RUNTIME_PARAM
+        self.value = pass_by_value
+        self.scalar_type = _RUNTIME if scalar_type is None else scalar_type
         self.ragged_offset = ragged_offset
         self.reordering = reordering_type
         self.name = name
         self.uid = uid
-        self.uid_given = uid != 0
+        self.uid_given = uid_assigned or uid != 0
         self.alignment = 16
-        self.alignment_value = 1
-        self.ragged_offset_multiplier = 1
-        self.dim_given, self.stride_given = bool(self.dim), bool(self.stride)
+        self.alignment_value = index(alignment_value)
+        self.ragged_offset_multiplier = index(ragged_offset_multiplier)
+        self.dim_given = dim_assigned or bool(self.dim)
+        self.stride_given = stride_assigned or bool(self.stride)
+        self.owner = owner
         self.vector_count = 1
         self.vector_dimension = -1
 
@@ -115,7 +129,16 @@ class tensor:
         return self
 
     def set_uid(self, uid: int) -> Self:
-        """Set the uid, unique in the graph."""
+        """Set the uid, unique in the graph: a tensor that has it without being given it gets another.
+
+        Raises
+        ------
+        ValueError
+            If a program gave it to another tensor of the graph.
+        """
+        graph = self._graph()
+        if graph is not None:
+            graph.record.claim(self, index(uid))
         self.uid = index(uid)
         self.uid_given = True
         return self
@@ -161,7 +184,7 @@ class tensor:
             If it is below 1.
         """
         if value < 1:
-            raise attribute_not_set(f"alignment_value is {value}, 1 is the least", fix="give a positive int")
+            raise attribute_not_set(f"alignment_value must be >= 1, got {value}", fix="give a positive int")
         self.alignment_value = index(value)
         return self
 
@@ -173,14 +196,17 @@ class tensor:
         ValueError
             If one is missing, they differ in length, or the tensor is both virtual and by value.
         """
-        if not self.dim or not self.stride or len(self.dim) != len(self.stride):
+        sizes = {"dims": self.dim, "strides": self.stride}
+        missing = " and ".join(f"{what} not set" for what, given in sizes.items() if not given)
+        if missing or len(self.dim) != len(self.stride):
             raise attribute_not_set(
-                f"tensor {self.name!r} has dims {self.dim} and strides {self.stride}, as many of both are needed",
+                f"tensor {self.name!r} has dims {self.dim} and strides {self.stride}, as many of both are needed: "
+                f"{missing or 'their lengths are a mismatch'}",
                 fix="set_dim(...) and set_stride(...)",
             )
         if self.virtual and self.by_value:
             raise attribute_not_set(
-                f"tensor {self.name!r} is virtual and by value, it can be one of them", fix="set_output(True)"
+                f"tensor {self.name!r} can't be both virtual and by value (pass_by_value)", fix="set_output(True)"
             )
 
     def set_reordering_type(self, reordering_type: tensor_reordering) -> Self:
@@ -199,12 +225,19 @@ class tensor:
         return self
 
     def get_dim(self) -> list[int]:
-        """Return the sizes."""
-        return list(self.dim)
+        """Return the sizes; of a result those that follow from what is written so far, where they do."""
+        return list(self.dim or self._foreseen()[0])
 
     def get_stride(self) -> list[int]:
-        """Return the strides in elements."""
-        return list(self.stride)
+        """Return the strides in elements, as :meth:`get_dim` the sizes."""
+        return list(self.stride or self._foreseen()[1])
+
+    def _graph(self) -> Any:
+        return None if self.owner is None else self.owner()
+
+    def _foreseen(self) -> tuple[list[int], list[int]]:
+        graph = self._graph()
+        return ([], []) if graph is None else graph.foresee(self)
 
     def get_name(self) -> str:
         """Return the name."""

@@ -311,6 +311,7 @@ class Graph:
             raise attribute_not_set(
                 f"{role} {position} ({which!r}) not found among the {role}s of the graph",
                 where=f"{role}s: {', '.join(ports) or 'none'}",
+                fix=f"name one of {', '.join(ports) or 'none'}",
             )
         if found.virtual:
             raise attribute_not_set(
@@ -379,7 +380,10 @@ class Graph:
         """Return the options of execute, with the handle and workspace of the graph where none is given."""
         if "handle" not in options:
             if self._handle is None:
-                raise invalid_value("no handle to run on", fix="graph(..., handle=handle), or Graph(handle='auto')")
+                raise invalid_value(
+                    "Need to specify cudnn handle to execute graph: no handle to run on",
+                    fix="graph(..., handle=handle), or Graph(handle='auto')",
+                )
             options["handle"] = get_default_handle() if self._handle == "auto" else self._handle
         if isinstance(options["handle"], DescribedHandle):
             raise FrontendRuntimeError(
@@ -397,7 +401,7 @@ class Graph:
             size = self._graph.get_workspace_size()
             if not self._workspace_alloc:
                 raise invalid_value(
-                    f"no workspace was given, {size} bytes are needed",
+                    f"Need to specify workspace to execute graph: no workspace was given, {size} bytes are needed",
                     fix="graph(..., workspace=...)",
                 )
             torch = _torch("the workspace is a tensor of it")

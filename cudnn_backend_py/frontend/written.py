@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
+from ..errors import CudnnBackendError
 from ..execution.buffers import dlpack_facts
 from .context import Context
 from .enums import DLPACK_TYPES, data_type, scalar_type, tensor_reordering, to_data_type
 from .errors import attribute_not_set
+from .ops.node import Node as OperationNode
 from .ops.node import pack_strides
 from .recorded import Node, Record
 from .tensors import tensor as UserTensor
@@ -22,6 +26,10 @@ class WrittenGraph:
     record: Record
     context: Context
     _created: list[UserTensor]
+    _nodes: list[OperationNode]
+
+    @abstractmethod
+    def _used(self) -> list[UserTensor]: ...
 
     # tensors
 
@@ -99,6 +107,19 @@ class WrittenGraph:
         return self.record.add(made)
 
     # inspection
+
+    def foresee(self, item: UserTensor) -> tuple[list[int], list[int]]:
+        """Return dims and strides that a tensor gets by what is written so far, empty where they are not known yet."""
+        seen = self._used()
+        kept = [(each, each.dim, each.stride, each.data_type) for each in seen]
+        try:
+            with suppress(CudnnBackendError, ValueError, LookupError, TypeError):
+                for node in self._nodes:
+                    node.infer(self.context)
+            return item.dim, item.stride
+        finally:
+            for each, dim, stride, kind in kept:
+                each.dim, each.stride, each.data_type = dim, stride, kind
 
     @property
     def nodes(self) -> list[Node]:

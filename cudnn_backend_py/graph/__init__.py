@@ -1,8 +1,13 @@
 """Graphs as plain values; nothing here touches cuDNN. Attention is imported by itself: not everyone needs it."""
 
+from typing import TYPE_CHECKING
+
+from ..system.later import import_later
 from .builder import GraphBuilder
 from .ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor, packed_strides
-from .serial import graph_from_json, graph_to_json, load_graph, save_graph
+
+if TYPE_CHECKING:
+    from .serial import graph_from_json, graph_to_json, load_graph, save_graph
 
 __all__ = [
     "Graph",
@@ -20,3 +25,7 @@ __all__ = [
     "packed_strides",
     "save_graph",
 ]
+
+__getattr__ = import_later(
+    __name__, graph_from_json="serial", graph_to_json="serial", load_graph="serial", save_graph="serial"
+)

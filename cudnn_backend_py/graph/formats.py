@@ -8,14 +8,16 @@ Types of fewer than 8 bits (``BOOLEAN``, ``FP4_E2M1``, ``INT4``, ``UINT4``) are 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from ..errors import GraphError
 from ..generated.enums import DataType
 from .data_types import DATA_TYPES, FloatFormat
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
 
 __all__ = ["decode", "encode", "from_128x4", "is_integer", "largest", "round_to", "storage_type", "to_128x4"]
 

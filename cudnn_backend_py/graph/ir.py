@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from types import MappingProxyType
 from typing import Any
 
@@ -28,6 +28,7 @@ from ..generated.enums import (
 )
 from ..generated.operations import BACKWARD_MODES, BINARY_MODES, OUTPUT_PORTS, TERNARY_MODES
 from ..printable import printable, printable_lines
+from ..system.quick_dataclass import dataclass
 from .data_types import ELEMENT_BITS, SHORT_TYPES
 from .strides import packed_strides
 

@@ -1,7 +1,8 @@
 """The only hand-written ctypes of the package: finding, loading and calling libcudnn."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..system.later import import_later
 from . import capi
 from .descriptor import Descriptor, Handle
 from .driver import Driver, current_device, load_driver
@@ -28,10 +29,4 @@ __all__ = [
     "loaded_library",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in ("Log", "LogRecord", "capture_log"):  # few programs read cuDNN's log
-        from . import log
-
-        return getattr(log, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = import_later(__name__, Log="log", LogRecord="log", capture_log="log")

@@ -1,7 +1,8 @@
 """Crash guards: measured inputs that end the process inside cuDNN, each refused here first.
 
 Every row was seen to crash the process or to corrupt its memory; the version it was measured with stands beside it.
-The checks look at what C will be given: plain ints, texts and bytes, never an object of the caller.
+The checks look at what C will be given: plain ints, texts and bytes, never an object of the caller; of a descriptor
+inside another one, at what that was given.
 """
 
 from __future__ import annotations
@@ -9,18 +10,54 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import UsageError
-from ..generated.enums import DIM_MAX, DescriptorType, OperationGraphMode
+from ..generated.enums import (
+    DIM_MAX,
+    DataType,
+    DescriptorType,
+    NormMode,
+    OperationGraphMode,
+    PointwiseMode,
+    ResampleMode,
+)
 from ..generated.enums import AttributeName as Attr
+from ..system.version import VersionTuple, Window
 from .values import show_typed
 
-__all__ = ["DEVICE_NAME_BYTES", "check_before_finalize", "check_before_get", "check_before_set", "check_constant"]
+__all__ = [
+    "DEVICE_NAME_BYTES",
+    "CrashingGraph",
+    "Part",
+    "check_before_finalize",
+    "check_before_get",
+    "check_before_set",
+    "check_constant",
+]
 
 DEVICE_NAME_BYTES = 255  # 9.28: a deviceName of 256 bytes or more is copied past its buffer
 
-Given = Mapping[Attr, Sequence[Any]]  # what was set; of a child its kind
+Given = Mapping[Attr, Sequence[Any]]  # what was set
+
+
+class Part(NamedTuple):
+    """A descriptor inside another one: its kind, and what it was given."""
+
+    kind: DescriptorType
+    given: Given
+
+    def all(self, *path: Attr) -> tuple[Any, ...]:
+        """Return the values of an attribute of a part inside a part; none where that is not known."""
+        values: Sequence[Any] = (self,)
+        for attribute in path:
+            values = values[0].given.get(attribute, ()) if values and isinstance(values[0], Part) else ()
+        return tuple(values)
+
+    def one(self, *path: Attr) -> Any:
+        """Return the first of these values, None where there is none."""
+        return next(iter(self.all(*path)), None)
+
 
 # 9.28: finalizing without any of these can read through a null pointer.
 _NEEDED: dict[DescriptorType, tuple[Attr, ...]] = {
@@ -166,12 +203,121 @@ def _check_graph_mode(given: Given) -> None:
     for number in given.get(Attr.OPERATIONGRAPH_MODE, ()):
         mode = OperationGraphMode(number)
         needed = _MODE_NEEDS.get(mode)
-        if needed is not None and needed not in given[Attr.OPERATIONGRAPH_OPS]:
+        if needed is not None and all(op.kind is not needed for op in given[Attr.OPERATIONGRAPH_OPS]):
             raise UsageError(
                 f"{mode.c_name} is for a graph with a {needed.c_name}, this one has none",
                 code="graph-mode-mismatch",
                 fix="leave CUDNN_ATTR_OPERATIONGRAPH_MODE to cuDNN (AUTO)",
             )
+
+
+# Graphs that end the process while engines are chosen for them, whatever the GPU.
+
+
+_ROWS = (NormMode.LAYER_NORM, NormMode.RMS_NORM, NormMode.ADA_LAYER_NORM)
+_GRADIENTS = tuple(mode for mode in PointwiseMode if mode.name.endswith("_BWD"))
+
+
+def _normed_gradient(ops: Sequence[Part]) -> bool:
+    """A norm of rows in float32, and the gradient of an activation that reads its result from no memory."""
+    by_kind = {op.kind: op for op in ops}
+    norm = by_kind.get(DescriptorType.OPERATION_NORM_FORWARD)
+    gradient = by_kind.get(DescriptorType.OPERATION_POINTWISE)
+    return (
+        norm is not None
+        and gradient is not None
+        and len(ops) == 2
+        and norm.one(Attr.OPERATION_NORM_FWD_MODE) in _ROWS
+        and norm.one(Attr.OPERATION_NORM_FWD_XDESC, Attr.TENSOR_DATA_TYPE) == DataType.FLOAT
+        and bool(norm.one(Attr.OPERATION_NORM_FWD_YDESC, Attr.TENSOR_IS_VIRTUAL))
+        and gradient.one(Attr.OPERATION_POINTWISE_PW_DESCRIPTOR, Attr.POINTWISE_MODE) in _GRADIENTS
+    )
+
+
+def _experts_and_matmul(ops: Sequence[Part]) -> bool:
+    """A matmul of experts and another matmul."""
+    return {op.kind for op in ops} >= {DescriptorType.OPERATION_MOE_GROUPED_MATMUL, DescriptorType.OPERATION_MATMUL}
+
+
+def _bilinear_line(ops: Sequence[Part]) -> bool:
+    """BILINEAR resampling over one dim."""
+    return any(
+        op.one(Attr.OPERATION_RESAMPLE_FWD_DESC, Attr.RESAMPLE_MODE) == ResampleMode.BILINEAR
+        and len(op.all(Attr.OPERATION_RESAMPLE_FWD_XDESC, Attr.TENSOR_DIMENSIONS)) == 3
+        for op in ops
+    )
+
+
+def _largest_of_both(ops: Sequence[Part]) -> bool:
+    """The gradient of a max pool, channels last, from its image and its result instead of an index."""
+    both = {Attr.OPERATION_RESAMPLE_BWD_XDESC, Attr.OPERATION_RESAMPLE_BWD_YDESC}
+    return any(
+        op.one(Attr.OPERATION_RESAMPLE_BWD_DESC, Attr.RESAMPLE_MODE) == ResampleMode.MAXPOOL
+        and both <= op.given.keys()
+        and Attr.OPERATION_RESAMPLE_BWD_IDXDESC not in op.given
+        and _is_channels_last(
+            op.all(Attr.OPERATION_RESAMPLE_BWD_DYDESC, Attr.TENSOR_DIMENSIONS),
+            op.all(Attr.OPERATION_RESAMPLE_BWD_DYDESC, Attr.TENSOR_STRIDES),
+        )
+        for op in ops
+    )
+
+
+def _is_channels_last(dims: Sequence[int], strides: Sequence[int]) -> bool:
+    if len(dims) < 3 or len(strides) != len(dims):
+        return False
+    _, channels, *sizes = dims
+    wanted = [channels * math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
+    return list(strides) == [channels * math.prod(sizes), 1, *wanted]
+
+
+class CrashingGraph(NamedTuple):
+    """A kind of graph that ends the process, by its code in the table of faults; and the versions it does so in."""
+
+    code: str
+    what: str
+    fix: str
+    versions: Window
+    found: Callable[[Sequence[Part]], bool]
+
+
+CRASHING_GRAPHS: tuple[CrashingGraph, ...] = (
+    CrashingGraph(
+        "norm-activation-gradient",
+        "a norm of rows in float32 and an activation's gradient that reads its result from no memory",
+        "leave the gradient to a graph of its own",
+        Window(until=(9, 24, 0)),  # 9.16.0 to 9.22.0; 9.24.0 refuses it
+        _normed_gradient,
+    ),
+    CrashingGraph(
+        "experts-and-matmul",
+        "a matmul of experts and another matmul",
+        "leave the other matmul to a graph of its own",
+        Window(since=(9, 18, 0)),  # to 9.28.0
+        _experts_and_matmul,
+    ),
+    CrashingGraph(
+        "bilinear-one-dim",
+        "BILINEAR resampling over one dim",
+        "describe the tensors with a dim of 1 more",
+        Window(),  # 9.16.0 to 9.28.0
+        _bilinear_line,
+    ),
+    CrashingGraph(
+        "max-pool-gradient-of-both",
+        "the gradient of a max pool, channels last, from its image and its result instead of an index",
+        "give the index that the forward pass writes",
+        Window(until=(9, 20, 0)),  # 9.16.0 to 9.19.0; 9.20.0 refuses it
+        _largest_of_both,
+    ),
+)
+
+
+def _check_operations(given: Given, version: VersionTuple) -> None:
+    for kind in CRASHING_GRAPHS:
+        if version in kind.versions and kind.found(given[Attr.OPERATIONGRAPH_OPS]):
+            what = f"{kind.what} kills cuDNN while it chooses engines ({kind.code})"
+            raise UsageError(what, code="graph-kills-cudnn", fix=kind.fix)
 
 
 _BEFORE_FINALIZE: dict[DescriptorType, Callable[[Given], None]] = {
@@ -181,13 +327,13 @@ _BEFORE_FINALIZE: dict[DescriptorType, Callable[[Given], None]] = {
 }
 
 
-def check_before_finalize(kind: DescriptorType, given: Given) -> None:
+def check_before_finalize(kind: DescriptorType, given: Given, version: VersionTuple) -> None:
     """Refuse to finalize a descriptor whose state is known to kill cuDNN.
 
     Raises
     ------
     UsageError
-        ``attribute-missing``, ``tensor-size-overflow``, ``graph-mode-mismatch``.
+        ``attribute-missing``, ``tensor-size-overflow``, ``graph-mode-mismatch``, ``graph-kills-cudnn``.
     """
     needed = _NEEDED.get(kind, ())
     if needed and not any(attribute in given for attribute in needed):
@@ -196,6 +342,8 @@ def check_before_finalize(kind: DescriptorType, given: Given) -> None:
     check = _BEFORE_FINALIZE.get(kind)
     if check is not None:
         check(given)
+    if kind is DescriptorType.OPERATIONGRAPH:
+        _check_operations(given, version)
 
 
 # 9.28: reading it dies, whether it was set or not; asking how many elements it has dies.

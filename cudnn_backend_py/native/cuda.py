@@ -9,11 +9,11 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
 from ..errors import CudnnBackendError
+from ..system.quick_dataclass import dataclass
 from .driver import SONAME
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "Timer",
     "context_functions",
     "current_context",
+    "device_name",
     "driver_error",
     "driver_function",
     "in_context",
@@ -34,10 +35,11 @@ __all__ = [
     "relaxed_capture",
     "run_driver",
     "same_context",
+    "sm_version",
 ]
 
 _MEMORY_TYPE, _DEVICE_ORDINAL = 2, 9  # CU_POINTER_ATTRIBUTE_*
-_L2_CACHE_SIZE = 38  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
+_L2_CACHE_SIZE, _MAJOR, _MINOR = 38, 75, 76  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, ..._COMPUTE_CAPABILITY_*
 _EVENT_DISABLE_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 _NOT_READY = 600  # CUDA_ERROR_NOT_READY
 _CAPTURE_ERRORS = range(900, 910)  # CUDA_ERROR_STREAM_CAPTURE_*
@@ -353,8 +355,24 @@ class Fence:
 
 def l2_bytes(device: int) -> int:
     """Return the size of a GPU's L2 cache. C: ``cuDeviceGetAttribute``."""
+    return _attribute(device, _L2_CACHE_SIZE)
+
+
+def sm_version(device: int) -> int:
+    """Return the architecture of a GPU, 90 for sm_90. C: ``cuDeviceGetAttribute``."""
+    return 10 * _attribute(device, _MAJOR) + _attribute(device, _MINOR)
+
+
+def device_name(device: int) -> str:
+    """Return the name of a GPU. C: ``cuDeviceGetName``."""
+    text = ctypes.create_string_buffer(256)
+    run_driver("cuDeviceGetName", text, len(text), device)
+    return text.value.decode(errors="replace")
+
+
+def _attribute(device: int, number: int) -> int:
     found = ctypes.c_int()
-    run_driver("cuDeviceGetAttribute", ctypes.byref(found), _L2_CACHE_SIZE, device)
+    run_driver("cuDeviceGetAttribute", ctypes.byref(found), number, device)
     return found.value
 
 

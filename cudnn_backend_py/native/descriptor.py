@@ -21,7 +21,7 @@ from typing import Any, Self, final
 from ..errors import CudnnStatusError, UsageError
 from ..generated.attributes import ATTRIBUTE_FACTS, ATTRIBUTE_OWNER, ATTRIBUTES, AttributeFacts
 from ..generated.enums import AttributeName, AttributeType, DescriptorType
-from .crash_guards import check_before_finalize, check_before_get, check_before_set, check_constant
+from .crash_guards import Part, check_before_finalize, check_before_get, check_before_set, check_constant
 from .cuda import same_context
 from .driver import current_device
 from .libcudnn import DescriptorPointer, HandlePointer, Library, Native, library
@@ -295,7 +295,7 @@ class Descriptor(Native, wraps=True):
             check_before_set(attribute, values)
             if element is AttributeType.BACKEND_DESCRIPTOR or element is AttributeType.HANDLE:
                 owners = tuple([owner for owner, _ in values])
-                given: Sequence[Any] = [kind for _, kind in values]
+                given: Sequence[Any] = [part for _, part in values]
                 array = (C_TYPES[element] * len(owners))(*[owner.pointer for owner in owners])
             elif element is AttributeType.CHAR:
                 array, given = ctypes.create_string_buffer(values[0].encode()), ()
@@ -365,7 +365,7 @@ class Descriptor(Native, wraps=True):
         with self._lock:
             owner = self._check_open(None)
             try:
-                check_before_finalize(self._kind, self._given)
+                check_before_finalize(self._kind, self._given, self._library.version)
             except UsageError as error:
                 raise self._misuse(error.headline, error.code, None, error.sections.get("fix")) from None
             self._unsure = True
@@ -595,7 +595,7 @@ class Descriptor(Native, wraps=True):
             return values
         return convert(values, kind, self._library)
 
-    def _child(self, value: Any, facts: AttributeFacts) -> tuple[_Owner, DescriptorType]:
+    def _child(self, value: Any, facts: AttributeFacts) -> tuple[_Owner, Part]:
         if type(value) is not Descriptor:
             raise UsageError(f"{show_typed(value)} is no Descriptor of kind {_kinds(facts)}", code="wrong-element-type")
         owner = value.owner
@@ -611,7 +611,7 @@ class Descriptor(Native, wraps=True):
                 f"the {value._kind.c_name} given to {facts.attribute.c_name} is not finalized",
                 code="child-not-finalized",
             )
-        return owner, value._kind
+        return owner, Part(value._kind, value._given)
 
     def _misuse(self, headline: str, code: str, attribute: AttributeName | None, fix: str | None = None) -> UsageError:
         where = f"{self._kind.c_name}, {attribute.c_name}" if attribute is not None else self._kind.c_name

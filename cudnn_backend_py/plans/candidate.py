@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from ..system.quick_dataclass import dataclass
 from .choice import EngineChoice
 from .engine import EngineConfig
 from .kernels import Kernel

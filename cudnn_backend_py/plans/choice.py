@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import Any
 
 from ..errors import UsageError
 from ..generated.enums import KnobType
+from ..system.quick_dataclass import dataclass
 
 __all__ = ["EngineChoice", "Knobs", "read_logged_choice"]
 
 Knobs = Mapping[Any, int]  # by KnobType; what the header has not by number, or by C name
 
 _KNOB = r"_k(\d{1,9}|[A-Za-z]\w*)=(-?\d{1,18})"
-_TAG = re.compile(rf"eng(\d{{1,9}})((?:{_KNOB})*)", re.ASCII)
+_TAG = rf"eng(\d{{1,9}})((?:{_KNOB})*)"
 _LEFT_TO_CUDNN = -1  # what cuDNN logs of a knob that has no choice
 _MAX_KNOBS = 100
 
@@ -49,7 +50,7 @@ class EngineChoice:
         UsageError
             ``engine-tag``.
         """
-        match = _TAG.fullmatch(tag)
+        match = re.fullmatch(_TAG, tag, re.ASCII)
         if match is None:
             raise UsageError(f"{tag!r} is no engine tag, one such as eng2_k24=7 is needed", code="engine-tag")
         knobs = re.findall(_KNOB, match[2], re.ASCII)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from ..generated.enums import (
 )
 from ..graph.ir import Graph
 from ..native import Answer, Descriptor, Library, build
+from ..system.quick_dataclass import dataclass
 from ..target import Target
 from .choice import EngineChoice, Knobs
 from .lower import lower

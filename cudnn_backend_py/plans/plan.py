@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from ..errors import CudnnStatusError
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import DescriptorType
-from ..graph import Graph, graph_to_json
+from ..graph import Graph
 from ..native import Descriptor
 from ..target import Target, open_target
 from .engine import EngineConfig
-from .kernels import Kernel, read_kernels
-from .record import PlanRecord, load_record, save_record
+
+if TYPE_CHECKING:
+    from .kernels import Kernel
+    from .record import PlanRecord
 
 __all__ = ["Plan", "build_plan", "load_plan"]
 
@@ -47,6 +50,8 @@ class Plan:
 
     def kernels(self) -> tuple[Kernel, ...] | None:
         """Return what cuDNN compiled for the plan; None where its code lies in cuDNN's libraries, or is not told."""
+        from .kernels import read_kernels
+
         try:
             return read_kernels(self.json())
         except CudnnStatusError:  # not every engine's plan can be written down
@@ -54,10 +59,15 @@ class Plan:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan with its graph, cuDNN version and target, so that a load can check them."""
+        from .record import save_record
+
         save_record(self.record(), path)
 
     def record(self) -> PlanRecord:
         """Return what is kept of the plan: cuDNN's serialization, and what it is of and for."""
+        from ..graph.serial import graph_to_json
+        from .record import PlanRecord
+
         library = self.target.library
         return PlanRecord(
             library.version_text, self.target.name, self.target.sm, self.tag, graph_to_json(self.graph), self.json()
@@ -107,6 +117,8 @@ def load_plan(path: str | os.PathLike[str], target: Target | str | None = None) 
         ``plan-file`` if the file cannot be read, is larger than ``MAX_BYTES``, is no plan, or was changed since; what
         :func:`graph_from_json` refuses.
     """
+    from .record import load_record
+
     record = load_record(path)
     return restore_plan(record, record.read_graph(), open_target(target), os.fspath(path))
 

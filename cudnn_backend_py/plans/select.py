@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -11,6 +11,7 @@ from ..errors import CudnnStatusError, NotSupported, UsageError
 from ..generated.enums import BehaviorNote, CudnnEnum, DataType, HeurMode, KnobType, NumericalNote
 from ..graph import Graph, Matmul
 from ..graph.attention import deterministic_config
+from ..system.quick_dataclass import dataclass
 from ..system.renamed import keep_names
 from ..target import Target, open_target
 from ..target.environment import fault_behind_refusal

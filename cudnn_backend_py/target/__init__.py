@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import field
+from functools import cache
 from typing import Any
 
 from ..errors import CudnnStatusError, EnvironmentNotReady, UsageError
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import DescriptorType, Status
 from ..native import Descriptor, Handle, Library, current_device, library
+from ..native.cuda import device_name, sm_version
+from ..system.quick_dataclass import dataclass
 from .profiles import Profile, check_properties, find_profile, list_profiles, load_profile
 
 __all__ = [
@@ -139,20 +142,42 @@ def read_device(ordinal: int = 0, *, on: Library | None = None) -> dict[str, Any
         ``unknown-device`` if there are not so many GPUs.
     """
     lib = on or library()
-    if not 0 <= ordinal < lib.driver.devices or lib.driver.kind != "real":
-        raise UsageError(
-            f"there is no GPU {ordinal}, this process sees {lib.driver.devices}",
-            code="unknown-device",
-            where=f"libcuda.so.1: {lib.driver.kind}",
-        )
+    _check_device(ordinal, lib)
     with Descriptor(DescriptorType.DEVICEPROP, on=lib) as device:
         device.set(Attr.DEVICEPROP_DEVICE_ID, ordinal).finalize()
         properties: dict[str, Any] = json.loads(device.get(Attr.DEVICEPROP_JSON_REPRESENTATION))
     return properties
 
 
+def _check_device(ordinal: int, lib: Library) -> None:
+    if not 0 <= ordinal < lib.driver.devices or lib.driver.kind != "real":
+        raise UsageError(
+            f"there is no GPU {ordinal}, this process sees {lib.driver.devices}",
+            code="unknown-device",
+            where=f"libcuda.so.1: {lib.driver.kind}",
+        )
+
+
+class _ReadWhenAsked(Mapping[str, Any]):
+    """A mapping of which some values are known, and that is read as a whole for the others."""
+
+    def __init__(self, known: dict[str, Any], read: Callable[[], dict[str, Any]]) -> None:
+        self._known, self._read = known, cache(read)
+
+    def __getitem__(self, key: str) -> Any:
+        return self._known[key] if key in self._known else self._read()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+
 def device_profile(ordinal: int = 0, *, on: Library | None = None) -> Profile:
     """Return a GPU of this process as a profile; before cuDNN 9.8 one that knows nothing, not even the architecture.
+
+    Architecture and name are the driver's word; cuDNN is asked, which takes some 10 ms, for the first other property.
 
     Raises
     ------
@@ -162,8 +187,11 @@ def device_profile(ordinal: int = 0, *, on: Library | None = None) -> Profile:
     lib = on or library()
     if lib.version < (9, 8, 0):
         return Profile("gpu", "the current GPU", (), {"deviceVer": 0}, {}, {})
-    properties = read_device(ordinal, on=lib)
-    return Profile("gpu", properties["deviceName"], (), properties, dict.fromkeys(properties, "measured"), {})
+    _check_device(ordinal, lib)
+    known: dict[str, Any] = {"deviceVer": 10 * sm_version(ordinal), "deviceName": device_name(ordinal)}
+    properties = _ReadWhenAsked(known, lambda: read_device(ordinal, on=lib))
+    sources = _ReadWhenAsked({}, lambda: dict.fromkeys(properties, "measured"))
+    return Profile("gpu", known["deviceName"], (), properties, sources, {})
 
 
 @contextlib.contextmanager

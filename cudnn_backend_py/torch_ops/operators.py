@@ -17,7 +17,7 @@ from .arguments import SCALES, TENSORS, Options, check_options, check_out, is_fp
 from .compiled import STEP
 from .ways import run
 
-__all__ = ["BACKWARD", "FORWARD", "SCHEMAS", "attend", "load_torch"]
+__all__ = ["BACKWARD", "FORWARD", "SCHEMAS", "attend", "is_eager", "load_torch"]
 
 _OPTIONS = (
     "float? scale, float dropout, SymInt? left_bound, SymInt? right_bound, bool bottom_right, float? soft_cap, "
@@ -85,7 +85,7 @@ def attend(
             code="torch-option",
             fix="leave out= out, or call it under torch.no_grad()",
         )
-    if not _is_eager(torch, tensors):
+    if not is_eager(torch, tensors):
         if not torch.compiler.is_compiling():
             check_options(Options(*options))  # before torch holds them against the schema
         if out is not None:
@@ -105,7 +105,7 @@ def attend(
 _SINK = TENSORS.index("sink")
 
 
-def _is_eager(torch: Any, tensors: tuple[Any, ...]) -> bool:
+def is_eager(torch: Any, tensors: tuple[Any, ...]) -> bool:
     """Return whether nobody could see the operators: plain tensors of a GPU, no tracing, no mode, no transform."""
     if torch.compiler.is_compiling():
         return False
@@ -324,7 +324,7 @@ def _gradients_of(d_o: Any, o: Any, stats: Any, tensors: Any, options: Any, want
             f"attention of {what} has no gradient here", code="torch-option", fix="call it under torch.no_grad()"
         )
     # Where a gradient of the gradient may be asked for, the operator refuses that.
-    needs_operator = torch.is_grad_enabled() or not _is_eager(torch, (d_o, *tensors))
+    needs_operator = torch.is_grad_enabled() or not is_eager(torch, (d_o, *tensors))
     backward = torch.ops.cudnn_backend.sdpa_backward if needs_operator else _run_backward
     dq, dk, dv, *extra = backward(d_o, o, stats, *tensors, *options, *wants)
     found = dict(zip(("q", "k", "v"), (dq, dk, dv), strict=True))

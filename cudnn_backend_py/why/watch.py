@@ -1,8 +1,7 @@
 """Watch a program's calls of attention: torch's functions are wrapped while it lasts, and given back as they were.
 
-A wrapped function notes its call and passes it on. Under ``torch.compile`` the note is skipped, as dynamo itself
-decides while it traces: the graph is the one it would be without a watch, and its attention is read from that graph
-when dynamo hands it to a compiler. A mode of torch would be seen by one thread only, and by every other operation.
+A wrapped function notes its call and passes it on. Under ``torch.compile`` it is as if it were not there, and attention
+is read from the graph when dynamo hands it to a compiler.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import CodeType, FrameType, ModuleType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
 
-from ..system.after_import import after_import
+from ..system.wrapping import Around, Wrapped
 from .ask_torch import ask_torch, autocast_type, describe, read_order, read_switches
 from .calls import Answer, Call, Kind, Place, Switches
 from .gates import CUDNN_TAKES_PACKED
@@ -30,7 +29,7 @@ __all__ = ["Row", "Watch"]
 
 MOST_ROWS = 10_000
 _TORCH = str(Path(torch.__file__).parent) + "/"
-_OURS = str(Path(__file__).parent) + "/"
+_OURS = tuple(f"{Path(__file__).parents[1] / room}/" for room in ("why", "system"))
 _LIBRARIES = tuple({sysconfig.get_path(name) + "/" for name in ("stdlib", "purelib", "platlib")})
 _LINE = re.compile(r'^\s*File "(.+?)", line (\d+), in (.+)$', re.MULTILINE)
 _NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
@@ -38,41 +37,6 @@ _DEFAULTS = (None, None, None, None, 0.0, False, None, False)
 
 
 _inside = threading.local()  # depth: in how many calls that are one for the program this thread is
-_wrappers: dict[int, tuple[Any, Any, list[Callable[..., None]]]] = {}  # by the id of an original: it, its wrapper, note
-
-
-def _wrapper_of(original: Any, note: Callable[..., None], nested: bool) -> Any:
-    """Return a function that notes a call and passes it on: one for all watches, since dynamo guards on functions."""
-    if id(original) in _wrappers:
-        _, wrapper, notes = _wrappers[id(original)]
-        notes[0] = note
-        return wrapper
-    notes = [note]
-
-    if nested:  # what it calls itself is part of it
-
-        @functools.wraps(original)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling():
-                return original(*args, **kwargs)
-            notes[0](args, kwargs)
-            before = getattr(_inside, "depth", 0)
-            _inside.depth = before + 1
-            try:
-                return original(*args, **kwargs)
-            finally:
-                _inside.depth = before
-
-    else:
-
-        @functools.wraps(original)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            if not torch.compiler.is_compiling():
-                notes[0](args, kwargs)
-            return original(*args, **kwargs)
-
-    _wrappers[id(original)] = original, wrapper, notes
-    return wrapper
 
 
 @dataclass(slots=True)
@@ -113,8 +77,7 @@ class Watch:
         self._lock = threading.Lock()
         self._ran: dict[int, int] = {}  # how often graphs had run before, by the id of their rows
         self._from_torch: dict[CodeType, bool] = {}
-        self._forget: list[Callable[[], None]] = []
-        self._wrapped: list[tuple[Any, str, Any, Any]] = []  # holder, name, original, wrapper
+        self._wrapped = Wrapped(__package__ or "")
         self._flags = tuple(
             getattr(torch._C, name)
             for name in (
@@ -133,62 +96,22 @@ class Watch:
     def start(self) -> None:
         """Wrap torch's functions of attention, also under the names that modules have for them."""
         self._ran = {id(row): row.count for row in _compiled}
-        self._wrap(torch.nn.functional, "scaled_dot_product_attention", self._note_sdpa)
+        wrapped = self._wrapped
+        wrapped.wrap(torch.nn.functional, "scaled_dot_product_attention", _noting(self._note_sdpa))
         for name in ("_native_multi_head_attention", "_transformer_encoder_layer_fwd"):
             if hasattr(torch, name):
-                self._wrap(torch, name, self._note_encoder)
-        for module, name, note in (
-            ("torch.nn.attention.flex_attention", "flex_attention", self._note_flex),
-            ("torch.nn.attention.varlen", "varlen_attn", self._note_varlen),
-        ):
-            self._later(module, functools.partial(self._wrap_in, module, name, note))
-        self._later("torch._dynamo.output_graph", self._watch_compiler)
-
-    def _later(self, module: str, action: Callable[[], object]) -> None:
-        """Do something once a module of torch is there; not all programs import it, and it may cost a second."""
-        self._forget.append(after_import(module, action))
-
-    def _wrap_in(self, module: str, name: str, note: Callable[..., None]) -> None:
-        self._wrap(sys.modules[module], name, note, nested=True)
+                wrapped.wrap(torch, name, _noting(self._note_encoder))
+        wrapped.wrap_later("torch.nn.attention.flex_attention", "flex_attention", _noting_whole(self._note_flex))
+        wrapped.wrap_later("torch.nn.attention.varlen", "varlen_attn", _noting_whole(self._note_varlen))
+        wrapped.later("torch._dynamo.output_graph", self._watch_compiler)
 
     def stop(self) -> None:
         """Give back what was wrapped, also where the program has taken a name for it meanwhile."""
-        for forget in self._forget:
-            forget()
-        for holder, name, original, wrapper in reversed(self._wrapped):
-            if getattr(holder, name, None) is wrapper:
-                setattr(holder, name, original)
-        changed = {id(wrapper): original for _, _, original, wrapper in self._wrapped}
-        self._rename(changed)
-        self._wrapped.clear()
+        self._wrapped.restore()
         for row in _compiled:
             if (count := row.count - self._ran.get(id(row), 0)) or id(row) not in self._ran:
                 self._keep(("compiled", id(row)), self._counted(row, count))
         self._ran = {id(row): row.count for row in _compiled}
-
-    def _wrap(self, holder: Any, name: str, note: Callable[..., None], nested: bool = False) -> None:
-        original = getattr(holder, name)
-        wrapper = _wrapper_of(original, note, nested)
-        wrapper.__module__, wrapper.__qualname__ = holder.__name__, name  # by which it is pickled
-        with contextlib.suppress(Exception):  # torch.jit.script finds operators by the identity of their functions
-            from torch.jit._builtins import _find_builtin, _register_builtin
-
-            if (operator := _find_builtin(original)) is not None:
-                _register_builtin(wrapper, operator)
-        setattr(holder, name, wrapper)
-        self._wrapped.append((holder, name, original, wrapper))
-        self._rename({id(original): wrapper})
-
-    @staticmethod
-    def _rename(changes: dict[int, Any]) -> None:
-        """Change what modules have under any name: ``from torch.nn.functional import scaled_dot_product_attention``."""
-        for module in list(sys.modules.values()):
-            if not isinstance(module, ModuleType) or module.__name__.startswith(("torch._C", __package__ or "")):
-                continue
-            for name, value in list(vars(module).items()):
-                if id(value) in changes:
-                    with contextlib.suppress(Exception):
-                        setattr(module, name, changes[id(value)])
 
     # Noting calls
 
@@ -204,7 +127,7 @@ class Watch:
             code = frame.f_code
             inner = known.get(code)
             if inner is None:
-                inner = known[code] = code.co_filename.startswith((_TORCH, _OURS, "<frozen"))
+                inner = known[code] = code.co_filename.startswith((_TORCH, *_OURS, "<frozen"))
             if not inner:
                 break
             frame = frame.f_back
@@ -350,8 +273,7 @@ class Watch:
             made = original(graph, module, *args, **kwargs)
             return _counting(made, [row.counted for row in rows]) if rows else made
 
-        graphs.call_user_compiler = call_user_compiler
-        self._wrapped.append((graphs, "call_user_compiler", original, call_user_compiler))
+        self._wrapped.replace(graphs, "call_user_compiler", call_user_compiler)
 
     def _note_graph(self, module: Any) -> list[Row]:
         if getattr(_inside, "depth", 0):
@@ -365,6 +287,31 @@ class Watch:
         except Exception as error:
             self._lose(error)
         return found
+
+
+def _noting(note: Callable[..., None]) -> Around:
+    """Return what is around a function: its call is noted."""
+
+    def around(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        note(args, kwargs)
+        return original(*args, **kwargs)
+
+    return around
+
+
+def _noting_whole(note: Callable[..., None]) -> Around:
+    """Return what is around a function that is one for the program: what it calls itself is not noted."""
+
+    def around(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        note(args, kwargs)
+        before = getattr(_inside, "depth", 0)
+        _inside.depth = before + 1
+        try:
+            return original(*args, **kwargs)
+        finally:
+            _inside.depth = before
+
+    return around
 
 
 @dataclass
@@ -488,7 +435,7 @@ def _place_of(frame: FrameType) -> Place:
     outer: FrameType | None = frame
     while outer is not None:
         name = outer.f_code.co_filename
-        if not name.startswith((*_LIBRARIES, _TORCH, _OURS, "<")):
+        if not name.startswith((*_LIBRARIES, _TORCH, *_OURS, "<")):
             program = f"{name}:{outer.f_lineno} in {outer.f_code.co_name}"
             break
         outer = outer.f_back
@@ -497,7 +444,7 @@ def _place_of(frame: FrameType) -> Place:
 
 
 def _place_in(trace: str) -> Place:
-    frames = [found for found in _LINE.findall(trace) if not found[0].startswith((_TORCH, _OURS, "<"))]
+    frames = [found for found in _LINE.findall(trace) if not found[0].startswith((_TORCH, *_OURS, "<"))]
     if not frames:
         return Place("?", 0, "a compiled graph")
     file, line, function = frames[-1]

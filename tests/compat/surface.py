@@ -37,12 +37,7 @@ REASONS = {
     "experimental.ops": "`moe_grouped_matmul` is here; the others are made of cudnn-frontend's own kernels",
     "pygraph.(kwargs)": "unknown keywords are refused",
     "pygraph.tensor(kwargs)": "unknown keywords are refused",
-    "pygraph.build(ctx)": "of cudnn-frontend's own kernels",
-    "pygraph.build_plans(ctx)": "of cudnn-frontend's own kernels",
-    "Tensor.owner": "a tensor does not know its graph",
     "Graph.(kwargs)": "they are there, as `options`",
-    "DeviceInfo.(ordinal)": "it is an int, the ordinal",
-    "Tensor.": "a graph makes its tensors; setters change them",
 }
 KERNEL_OPERATIONS = re.compile(r"(gdn|gdn2|gdp|kda|mamba2)(_summary)?(_bwd)?")
 
@@ -276,7 +271,8 @@ def _find(ours: ModuleType, owner: str, member: str) -> Any:
 def _our_parameters(target: Any) -> dict[str, str | None]:
     from cudnn_backend_py.frontend.ops.linear import WINDOW_PARAMETERS
 
-    function = target.__init__ if isinstance(target, type) else target
+    made = isinstance(target, type) and "__init__" in vars(target)  # a number is made by __new__
+    function = target.__init__ if made else target
     mine = {str(name): default for name, default in _signature(function, "")}
     operation = getattr(target, "operation", None)
     if operation is not None:

@@ -1,4 +1,4 @@
-"""README.md is true: its Python runs, its commands run or at least exist, what it shows is what comes."""
+"""README.md, tutorials and how-to pages are true: Python runs, commands run or exist, what is shown is what comes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,15 @@ import pytest
 from cudnn_backend_py.cli.commands import main
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {
+    str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+    for path in (
+        ROOT / "README.md",
+        *(ROOT / "docs" / name for name in ("index.md", "run.md")),
+        *sorted(ROOT.glob("docs/tutorials/*.md")),
+        *sorted(ROOT.glob("docs/how-to/*.md")),
+    )
+}
 RUNNABLE = ("explain", "info", "target", "whatif", "matrix", "since")
 ANSWERS = ("explain", "matrix")  # may say no
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
@@ -24,20 +32,21 @@ LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
 
 @dataclass(frozen=True)
 class Block:
+    page: str
     language: str
     text: str
     line: int
 
     def __str__(self) -> str:
-        return f"line {self.line}"
+        return f"{self.page} line {self.line}"
 
 
-def read_blocks(page: str) -> list[Block]:
-    found = re.finditer(r"^```(\w+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    return [Block(match[1], match[2], page.count("\n", 0, match.start()) + 1) for match in found]
+def read_blocks(page: str, text: str) -> list[Block]:
+    found = re.finditer(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [Block(page, match[1], match[2], text.count("\n", 0, match.start()) + 1) for match in found]
 
 
-BLOCKS = read_blocks(README)
+BLOCKS = [block for page, text in PAGES.items() for block in read_blocks(page, text)]
 PYTHON = [block for block in BLOCKS if block.language == "python"]
 
 
@@ -89,7 +98,7 @@ def test_python_block_prints_what_it_says(block: Block) -> None:
     assert done.stdout.splitlines() == re.findall(r"# -> (.*)$", block.text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("command", commands("sh"))
+@pytest.mark.parametrize("command", dict.fromkeys(commands("sh")))
 def test_command_runs(command: str) -> None:
     arguments = shlex.split(command, comments=True)
     assert arguments[1] in RUNNABLE, f"{command!r} belongs into a console block"
@@ -98,7 +107,7 @@ def test_command_runs(command: str) -> None:
     assert done.stdout
 
 
-@pytest.mark.parametrize("command", commands("sh", "console"))
+@pytest.mark.parametrize("command", dict.fromkeys(commands("sh", "console")))
 def test_command_and_its_options_exist(command: str) -> None:
     _, *arguments = shlex.split(command.partition(" > ")[0], comments=True)
     found: click.Command = main
@@ -113,13 +122,28 @@ def test_command_and_its_options_exist(command: str) -> None:
         assert (ROOT / file).is_file()
 
 
-def test_demo_prints_what_is_shown() -> None:
-    [shown] = [block.text for block in BLOCKS if block.language == "text"]
+@pytest.fixture(scope="module")
+def demo() -> str:
+    """Return what `make demo` prints last."""
     [recipe] = re.findall(r"bin/(cudnn-backend explain .*?);", (ROOT / "Makefile").read_text())
     [version] = re.findall(r"^CUDNN := (\S+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
     done = run(*shlex.split(recipe.replace("$(CUDNN)", version)))
     assert done.returncode == 1, done.stderr
-    assert first_untrue(shown, done.stdout) is None
+    return done.stdout
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorials/refusal.md"])
+def test_demo_prints_what_is_shown(page: str, demo: str) -> None:
+    [shown] = [block.text for block in BLOCKS if (block.page, block.language) == (page, "text")]
+    assert first_untrue(shown, demo) is None
+
+
+def test_demo_prints_the_lines_of_the_first_page(demo: str) -> None:
+    [shown] = [block.text for block in BLOCKS if (block.page, block.language) == ("docs/index.md", "text")]
+    lines = [" ".join(line.split()) for line in re.sub(r"\n +", " ", shown).splitlines()]
+    assert len(lines) == 3
+    printed = " ".join(demo.split())
+    assert [line for line in lines if line not in printed] == []
 
 
 def test_shown_output_that_is_not_printed_is_found() -> None:
@@ -132,13 +156,19 @@ def test_shown_output_that_is_not_printed_is_found() -> None:
 
 def test_make_targets_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert set(re.findall(r"(?:`|\$ )make ([a-z-]+)", README)) <= targets
+    named = {name for text in PAGES.values() for name in re.findall(r"(?:`|\$ )make ([a-z-]+)", text)}
+    assert {"demo", "test", "docs"} <= named <= targets
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))]
+    "page",
+    [
+        *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CODE_OF_CONDUCT.md"),
+        *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md")),
+    ],
 )
 def test_links_lead_somewhere(page: str) -> None:
     path = ROOT / page
-    dead = [link for link in LINK.findall(path.read_text(encoding="utf-8")) if not (path.parent / link).exists()]
+    text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    dead = [link for link in LINK.findall(text) if not (path.parent / link).exists()]
     assert not dead

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 import runpy
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -47,8 +48,13 @@ def test_only_the_package_is_installed() -> None:
     assert [name for name in fnmatch.filter(folders, pattern) if not name.endswith(".egg-info")] == [PACKAGE.name]
 
 
-def test_what_is_written_in_c_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
+def run_setup(monkeypatch: pytest.MonkeyPatch, **environment: str) -> dict[str, Any]:
+    """Return what setup.py hands to setuptools."""
     seen: dict[str, Any] = {}
+    for name in ("GITHUB_REPOSITORY", "GITHUB_SERVER_URL", "GITHUB_REF_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
     recorder = SimpleNamespace(
         Extension=lambda name, **rest: SimpleNamespace(name=name, **rest), setup=lambda **rest: seen.update(rest)
     )
@@ -57,6 +63,11 @@ def test_what_is_written_in_c_is_optional(monkeypatch: pytest.MonkeyPatch) -> No
         command = SimpleNamespace(**{name: type(name, (), {"get_tag": lambda _: ("cp311", "cp311", "linux_x86_64")})})
         monkeypatch.setitem(sys.modules, f"setuptools.command.{name}", command)
     runpy.run_path(str(ROOT / "setup.py"))
+    return seen
+
+
+def test_what_is_written_in_c_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = run_setup(monkeypatch)
     assert seen["cmdclass"]["bdist_wheel"]().get_tag() == ("py3", "none", "linux_x86_64")
     assert seen["cmdclass"]["build_ext"]().get_ext_filename("a.b._c") == "a/b/_c.so"
     made = {item.name.rpartition(".")[2]: item for item in seen["ext_modules"]}
@@ -107,3 +118,85 @@ def test_python_versions_of_ci_are_those_of_the_classifiers() -> None:
     tested = set(re.findall(r'"(3\.\d+)"', text))
     known = {item.rpartition(" ")[2] for item in PROJECT["project"]["classifiers"] if re.search(r":: 3\.\d+$", item)}
     assert tested == known
+
+
+def test_links_of_the_readme_work_outside_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = run_setup(monkeypatch, GITHUB_REPOSITORY="someone/something", GITHUB_REF_NAME="v1.2.3")
+    base = "https://github.com/someone/something"
+    page = said["long_description"]
+    links = re.findall(r"\]\(([^)]+)\)", page)
+    assert len(links) > 15
+    assert all(link.startswith("https://") for link in links)
+    assert f"[Install]({base}/blob/v1.2.3/docs/how-to/install.md)" in page
+    assert f"]({base}/raw/v1.2.3/docs/assets/forum.svg)" in page
+    assert said["project_urls"]["Source"] == base
+    assert said["author_email"] == "someone@users.noreply.github.com"
+
+
+def test_without_a_repository_nothing_is_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = run_setup(monkeypatch)
+    assert said["long_description"] == (ROOT / "README.md").read_text(encoding="utf-8")
+    assert (said["project_urls"], said["author_email"]) == ({}, None)
+
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_actions_are_pinned_by_hash(path: Path) -> None:
+    used = re.findall(r"uses: (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    assert used
+    assert [line for line in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+(\.\d+)+", line)] == []
+
+
+def test_an_action_has_one_hash_everywhere() -> None:
+    used = {
+        line
+        for path in WORKFLOWS
+        for line in re.findall(r"uses: (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert len({line.partition("@")[0] for line in used}) == len(used)
+
+
+def test_publishing_needs_no_secret() -> None:
+    release = (ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8")
+    assert "id-token: write" in release
+    assert "attestations: write" in release
+    assert "secrets." not in release
+
+
+CHANGES = (
+    "# Changelog\n\n## Unreleased\n\n* new\n\n## 1.2.3 (2026-01-31)\n\n* one\n* two\n\n## 1.2.2 (2026-01-01)\n\n* old\n"
+)
+
+
+def test_notes_of_a_release_are_its_section() -> None:
+    notes = runpy.run_path(str(ROOT / ".ci" / "release_notes.py"))["release_notes"]
+    assert notes("v1.2.3", '__version__ = "1.2.3"\n', CHANGES) == "* one\n* two"
+    for tag, version in (("v1.2.4", "1.2.3"), ("1.2.3", "1.2.3"), ("v1.3.0", "1.3.0")):
+        with pytest.raises(SystemExit):
+            notes(tag, f'__version__ = "{version}"\n', CHANGES)
+
+
+def test_the_changelog_is_versioned() -> None:
+    heads = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert heads[0] == "Unreleased"
+    assert [head for head in heads[1:] if not re.fullmatch(r"\d+\.\d+\.\d+ \(\d{4}-\d\d-\d\d\)", head)] == []
+
+
+def test_help_of_make_is_ten_lines() -> None:
+    done = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert len(done.stdout.splitlines()) == 10
+    assert "demo " in done.stdout
+
+
+def test_houses_for_contributors_are_there() -> None:
+    forms = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
+    assert [path.stem for path in forms] == ["bug", "config", "cudnn-fault", "question", "wrong-verdict"]
+    for name in ("SECURITY.md", "CODE_OF_CONDUCT.md", "CITATION.cff", "CONTRIBUTING.md", ".pre-commit-config.yaml"):
+        assert (ROOT / name).stat().st_size > 300, name
+
+
+def test_pre_commit_uses_the_linters_of_dev() -> None:
+    pinned = re.findall(r'"((?:ruff|mypy)==[^"]+)"', (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    assert set(pinned) == {item for item in EXTRAS["dev"] if "==" in item}

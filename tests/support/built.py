@@ -35,6 +35,7 @@ __all__ = [
     "AGREES",
     "BLOCKS",
     "BUILT",
+    "ELSEWHERE",
     "FRONTEND",
     "IN_PARTS",
     "KINDS",
@@ -43,6 +44,7 @@ __all__ = [
     "Built",
     "bilinear_upsampling",
     "inputs_of",
+    "key_of",
     "operations_page",
     "read_records",
     "seen",
@@ -56,6 +58,7 @@ OUT: dict[str, Any] = {"virtual": False}
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
 RECORDS = sorted(PAGE.parents[1].glob("logs/operations-*.json"))  # of tests/support/built_runs.py
 AGREES, REFUSED = "agrees", "refused"
+BAR = "\\|"  # in a cell of a table
 
 # The methods of cudnn-frontend's pygraph that add an operation of the kind; what it has none for is left out.
 FRONTEND: dict[DescriptorType, tuple[str, ...]] = {
@@ -94,6 +97,14 @@ BLOCKS: dict[str, tuple[int, tuple[int, ...]]] = {
     "MXFP8 matmul, quantized": (7, (9,)),
     "NVFP4 matmul, quantized": (7, (9,)),
     "RMS norm, quantized in plain order": (3, (1, 4)),
+}
+# Kinds for which cuDNN has no engine on Hopper, and the GPUs that have one.
+ELSEWHERE: dict[DescriptorType, str] = {
+    D.OPERATION_SIGNAL: "sm_80",
+    D.OPERATION_BLOCK_SCALE_QUANTIZE: "sm_100 and later",
+    D.OPERATION_BLOCK_SCALE_DEQUANTIZE: "sm_100 and later",
+    D.OPERATION_TRANSPOSE: "sm_100 and later, with CUDA 13",
+    D.OPERATION_MOE_GROUPED_MATMUL_BWD: "sm_100 and later, with CUDA 13.1",
 }
 IN_PARTS = {D.OPERATION_SDPA_BWD}  # what `frontend` writes out as other operations
 
@@ -728,9 +739,13 @@ def read_records() -> dict[str, dict[str, dict[str, Any]]]:
     found = {}
     for path in RECORDS:
         record = json.loads(path.read_text(encoding="utf-8"))
-        facts = record["environment"]
-        found[f"{facts['gpus'][0].removeprefix('NVIDIA ')}, {facts['cudnn']}"] = record["graphs"]
+        found[key_of(record["environment"])] = record["graphs"]
     return found
+
+
+def key_of(facts: Mapping[str, Any]) -> str:
+    """Return the GPU and the cuDNN version of what :func:`cudnn_backend_py.info.collect_info` says."""
+    return f"{facts['gpus'][0].removeprefix('NVIDIA ')}, {facts['cudnn']}"
 
 
 _NEEDS = re.compile(r"needs (cuDNN [0-9.]+[0-9])")
@@ -753,7 +768,8 @@ def _ran(kind: DescriptorType, graphs: Mapping[str, Any]) -> str:
     names = [name for name, case in BUILT.items() if case.kind is kind]
     said = [seen(graphs[name]) for name in names]
     others = dict.fromkeys(words for words in said if words != AGREES)
-    return "; ".join([f"{said.count(AGREES)} of {len(names)}", *others])
+    needed = [f"needs {ELSEWHERE[kind]}"] if kind in ELSEWHERE else []
+    return "; ".join([f"{said.count(AGREES)} of {len(names)}", *needed, *others])
 
 
 def kinds_table() -> str:
@@ -783,8 +799,13 @@ def kinds_table() -> str:
             _cell(kind),
             *(_ran(kind, graphs) for graphs in records.values()),
         )
-        lines.append(f"| {' | '.join(cells)} |")
+        lines.append(_row(*cells))
     return "\n".join(lines)
+
+
+def _row(*cells: str) -> str:
+    """Return a row of a table; a cell may say ``||`` in cuDNN's words."""
+    return f"| {' | '.join(cell.replace('|', BAR) for cell in cells)} |"
 
 
 def graphs_table() -> str:
@@ -797,7 +818,7 @@ def graphs_table() -> str:
     for name, case in BUILT.items():
         kind, words = case.kind.name.removeprefix("OPERATION_"), case.refused and f"`{case.refused}`"
         ran = (_errors(graphs[name]) for graphs in records.values())
-        lines.append(f"| {' | '.join((name, kind, ', '.join(case.supported) or 'none', words, *ran))} |")
+        lines.append(_row(name, kind, ", ".join(case.supported) or "none", words, *ran))
     return "\n".join(lines)
 
 

@@ -151,9 +151,9 @@ class Page:
         """Write text where the focus is."""
         self.call("Input.insertText", text=text)
 
-    def picture(self, path: Path) -> None:
-        """Save the whole page as a PNG."""
-        shot = self.call("Page.captureScreenshot", captureBeyondViewport=True)
+    def picture(self, path: Path, *, whole: bool = True) -> None:
+        """Save the page as a PNG, the whole of it or what is in sight; Chromium draws none above some 16,000 pixels."""
+        shot = self.call("Page.captureScreenshot", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(shot["data"]))
 
     def faults(self) -> list[str]:

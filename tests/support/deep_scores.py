@@ -46,6 +46,7 @@ LIMITS = {DataType.HALF: 5e-3, DataType.BFLOAT16: 2e-2}  # of the relative error
 KIND = "deep-scores"
 WORKERS = 20
 _FEW = 24  # cases a child runs
+_LATE_S = 8.0  # what a case may take that was begun in time
 Floats = NDArray[np.float64]
 
 
@@ -211,14 +212,19 @@ def _in_children(cases: list[Deep], until: float) -> list[dict[str, Any]]:
     while len(found) < len(cases) and (seconds := until - time.monotonic()) > 0:
         left = json.dumps([astuple(case) for case in cases[len(found) :]])
         options = ["--cases", left, "--seconds", str(seconds)]
-        done = subprocess.run(
+        child = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-m", "tests.support.deep_scores", *options],
-            env={**os.environ, **threads}, capture_output=True, text=True, check=False,
+            env={**os.environ, **threads}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        found += [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-        if done.returncode:
-            name = cases[len(found)].name
-            found.append({"name": name, "faults": [], "outcome": "crashed", "words": done.stderr[-300:]})
+        try:
+            said, errors = child.communicate(timeout=seconds + _LATE_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            said, errors = child.communicate()
+        found += [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+        if child.returncode and len(found) < len(cases):
+            name, ended = cases[len(found)].name, "timed out" if child.returncode < 0 else "crashed"
+            found.append({"name": name, "faults": [], "outcome": ended, "words": errors[-300:]})
     return found
 
 

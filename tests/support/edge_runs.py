@@ -1,7 +1,8 @@
 """Cases at the edges of operations and random problems, run on the GPU of this process and compared.
 
-``python -m tests.support.edge_runs --output DIR`` runs all of them and keeps what came out: a line of JSON for each,
-and the elements of each output that differ from the interpreter's, with others evenly spaced, as NumPy files.
+``python -m tests.support.edge_runs logs/NAME.json`` runs all of them and writes the record that docs/operations.md
+tells of. With ``--output DIR`` what came out is kept: a line of JSON for each, and the elements of each output that
+differ from the interpreter's, with others evenly spaced, as NumPy files.
 """
 
 from __future__ import annotations
@@ -40,13 +41,16 @@ from cudnn_backend_py.graph.data_types import DATA_TYPES
 from cudnn_backend_py.graph.faults import name_failure
 from cudnn_backend_py.graph.formats import decode, encode, is_integer, largest, storage_type
 from cudnn_backend_py.graph.interpret import interpret
+from cudnn_backend_py.info import start_record, write_record
 from tests.support.edges import CASES, REFUSED, Edge, inputs_of
 
-__all__ = ["random_names", "run_many"]
+__all__ = ["RANDOM", "make_record", "random_names", "run_many"]
 
 Array = NDArray[Any]
 P, T = PointwiseMode, DataType
 Record = dict[str, Any]
+KIND = "edges"
+RANDOM = 300  # problems of each family
 TRIES = 20  # problems of a number, until cuDNN has an engine for one
 ENGINES = 4  # of a graph at most
 ONE_ENGINE = ("pointwise", "convert", "virtual")  # families for which there is one engine
@@ -329,22 +333,55 @@ def _serve(folder: Path | None) -> None:
         print(_MARK + json.dumps(record), flush=True)
 
 
+def make_record(records: Iterable[Record]) -> Record:
+    """Return the record of a run: what every case and every random problem did."""
+    by_name = {record["name"]: record for record in records}
+    cases = {name: _short(by_name[name]) for name in (*CASES, *REFUSED) if name in by_name}
+    problems = {name: _told(record) for name, record in sorted(by_name.items()) if name.startswith("random/")}
+    facts = ("cudnn_backend_py", "python", "cudnn", "built for CUDA", "driver version", "gpus")
+    return {
+        **start_record(KIND, facts),
+        "elements": sum(record.get("elements", 0) for record in by_name.values()),
+        "counts": dict(Counter(f"{name.split('/')[0]}: {item['outcome']}" for name, item in sorted(by_name.items()))),
+        "cases": cases,
+        "random": problems,
+    }
+
+
+def _short(record: Record) -> str:
+    """Return the outcome of a case and its engines, and in words what is not as it should be."""
+    more = record.get("words", "") if record["outcome"] in ("differs", "failed") else ""
+    return " ".join([record["outcome"], *record.get("engines", ()), *([str(more)[:600]] if more else [])])
+
+
+def _told(record: Record) -> Record:
+    shares = {kind: float(f"{share:.3g}") for kind, share in record.get("shares", {}).items()}
+    kept = ("title", "outcome", "engines", "faults", "words")
+    passed_over = {"passed over": len(record["refused"])} if record.get("refused") else {}
+    return {**{key: record[key] for key in kept if key in record}, "shares": shares, **passed_over}
+
+
 def _main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("record", nargs="?", type=Path)
+    parser.add_argument("--output", type=Path, help="a folder to keep in what came out")
     parser.add_argument("--serve", action="store_true", help="answer names on stdin")
     parser.add_argument("--workers", type=int)
-    parser.add_argument("--random", type=int, default=300, help="problems of each family")
+    parser.add_argument("--random", type=int, default=RANDOM, help="problems of each family")
     given = parser.parse_args()
     if given.serve:
         _serve(given.output)
         return
-    given.output.mkdir(parents=True, exist_ok=True)
+    if given.output:
+        given.output.mkdir(parents=True, exist_ok=True)
     names = [*CASES, *REFUSED, *random_names(given.random)]
     records = sorted(run_many(names, given.workers, given.output), key=lambda record: str(record["name"]))
-    text = "".join(json.dumps(record) + "\n" for record in records)
-    (given.output / "records.jsonl").write_text(text, encoding="utf-8")
-    print(json.dumps(Counter(f"{record['name'].split('/')[0]}: {record['outcome']}" for record in records), indent=1))
+    if given.output:
+        text = "".join(json.dumps(record) + "\n" for record in records)
+        (given.output / "records.jsonl").write_text(text, encoding="utf-8")
+    record = make_record(records)
+    write_record(record, given.record)
+    print(json.dumps(record["counts"], indent=1))
 
 
 if __name__ == "__main__":

@@ -61,11 +61,13 @@ def gaps(record: Record) -> Iterator[str]:
         for way, found in ways.items():
             if isinstance(found, Mapping) and "not measured" in found:
                 yield f"* {maker}, {way}: {' '.join(found['not measured'].split())[:200]}"
+    for maker, why in record.get("left_out", {}).items():
+        yield f"* {maker}, left out: {why}"
 
 
 def make_page() -> str:
     """Return the text of the page."""
-    fastest, classes, model = (read(name) for name in ("compare", "shape-classes", "model"))
+    grid, compared, classes, model = (read(name) for name in ("grid", "compare", "shape-classes", "model"))
     shapes = len({row["shape"] for row in classes["rows"]})
     makers = list(model["makers"])
     return f"""# How fast attention is
@@ -75,7 +77,7 @@ Each table comes from a record under [logs](../logs), and one command makes it a
 ## Which one is the fastest
 
 ```console
-$ {fastest["command"]}
+$ {compared["command"]}
 ```
 
 "ours, exact" is the plan of the shape, "ours, any" that of its [class](execution.md#any-shape), by the operators of
@@ -84,7 +86,12 @@ rest ([record](../logs/compare-{ON}.json)).
 
 ![TFLOP/s by shape](compare.svg)
 
-{as_markdown(fastest).rstrip()}
+{as_markdown(compared).rstrip()}
+
+More shapes, without other versions, as an earlier form of the same command measured them
+([record](../logs/grid-{ON}.json)):
+
+{as_markdown(grid).rstrip()}
 
 ## One plan for many shapes
 

@@ -1,4 +1,4 @@
-"""A wrong scale in one operation of the interpreter, and graphs of each family to find it with."""
+"""A wrong scale or a wrong mode in one operation of the interpreter, and graphs of each family to find it with."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike
 from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, PointwiseMode
 from cudnn_backend_py.generated.enums import NormMode, ReduceTensorOp, ResampleMode
 from cudnn_backend_py.graph import Op, Tensor, attention
-from cudnn_backend_py.graph.interpret import OPERATIONS
+from cudnn_backend_py.graph.interpret import OPERATIONS, pointwise
 from cudnn_backend_py.graph.interpret.run import Run
 
-__all__ = ["CASES", "FACTORS", "WrongScale", "wrong_scale"]
+__all__ = ["CASES", "FACTORS", "MODES", "WrongScale", "wrong_mode", "wrong_scale"]
 
 D, P, T = DescriptorType, PointwiseMode, DataType
 OUT: dict[str, Any] = {"virtual": False}
@@ -46,6 +46,19 @@ def wrong_scale(kind: DescriptorType, factor: float) -> Iterator[None]:
         yield
     finally:
         OPERATIONS[kind] = right
+
+
+@contextmanager
+def wrong_mode(mode: PointwiseMode, other: PointwiseMode) -> Iterator[None]:
+    """Let the interpreter compute another mode for one."""
+    tables: tuple[dict[PointwiseMode, Any], ...] = (pointwise.UNARY, pointwise.BINARY, pointwise.BACKWARD)
+    (table,) = (table for table in tables if mode in table)
+    right = table[mode]
+    table[mode] = table[other]
+    try:
+        yield
+    finally:
+        table[mode] = right
 
 
 def _convolution(kind: DataType) -> Graph:
@@ -131,3 +144,23 @@ CASES: dict[str, WrongScale] = {
 
 FACTORS = {T.FLOAT: (1.01,), T.HALF: (1.01, 1.001), T.BFLOAT16: (1.01, 1.001), T.FP8_E4M3: (1.01,), T.FP8_E5M2: (1.01,)}
 """What is found of each type: float32 operands of tensor cores are rounded to 11 bits, all to the same side."""
+
+
+def _of_one(mode: PointwiseMode) -> Graph:
+    g = GraphBuilder("one", io_type=T.FLOAT)
+    x = g.tensor("x", (4, 64, 128))
+    b = {} if mode in pointwise.UNARY else {"b": g.tensor("b", (4, 64, 128))}
+    g.pointwise(P.MUL, g.pointwise(mode, x, **b), g.tensor("scale", (1, 1, 1)), **OUT)
+    return g.graph()
+
+
+def _causal() -> Graph:
+    return attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True, implementation="composite")
+
+
+MODES: dict[str, tuple[Callable[[], Graph], PointwiseMode, PointwiseMode]] = {
+    "GELU as its approximation": (lambda: _of_one(P.GELU_FWD), P.GELU_FWD, P.GELU_APPROX_TANH_FWD),
+    "the smaller for the larger": (lambda: _of_one(P.MAX), P.MAX, P.MIN),
+    "a causal mask off by one": (_causal, P.CMP_GE, P.CMP_GT),
+}
+"""By what is wrong: the graph, the mode that the interpreter computes wrongly, and what it computes for it."""

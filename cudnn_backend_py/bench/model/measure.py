@@ -22,14 +22,14 @@ WAYS = ("packed", "padded")  # to train; packed sequences are served as well
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured.
+    """How much is measured: the same steps on the same batches for every maker.
 
-    The first epoch has a length of its own in each step: what builds a plan for each is stopped after four seconds, by
-    when its steps take what they take ever after. Thirty-two steps of the others, whose medians change little beyond.
+    The first epoch has a length of its own in each step. One that takes longer than `limit_s` is ended, so that a
+    machine that hangs is not waited for: what such a maker learnt is compared no further.
     """
 
     sizes: Sizes = field(default_factory=Sizes)
-    steps: int = 96  # of the first epoch
+    steps: int = 64  # of the first epoch
     tokens: int = 16384  # of a packed batch
     rows: int = 8  # of a padded batch
     most_packed: int = 4096
@@ -37,15 +37,15 @@ class Effort:
     requests: int = 64
     most_prompt: int = 1024
     decoded: int = 64
-    limit_s: float = 4.0  # of the first epoch: what is slow is not waited for
-    later: int = 32  # steps of the later epochs
-    later_limit_s: float = 1.5
+    later: int = 24  # steps of the later epochs
+    limit_s: float = 40.0  # of an epoch
     is_contiguous: bool = False  # q, k and v are copied out of the one tensor they are made in
 
 
 WHOLE = Effort()
-LITTLE = Effort(Sizes(2, 2, 16, 64, 256), 3, 128, 2, 64, 48, 3, 24, 3, 60.0, 3, 60.0)
+LITTLE = Effort(Sizes(2, 2, 16, 64, 256), 3, 128, 2, 64, 48, 3, 24, 3, 3)
 COMPARED = 4  # batches whose losses and gradients are compared at the same weights
+SHARE = 16  # of the GPU's memory each process has its part before: ten of them wait for their turns
 
 
 class Clock:
@@ -86,10 +86,14 @@ class Trained:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-4, fused=self.device == "cuda")
 
     def warm_up(self) -> None:
-        """Make steps without attention, whose first use is what is measured."""
+        """Make steps without attention, whose first use is what is measured; have memory for all of them."""
         for batch in self.warm:
             self.step(batch, _no_attention)
         self.reset()
+        if self.device == "cuda":  # no step waits for the driver, which other processes keep busy
+            torch.cuda.empty_cache()
+            torch.empty(torch.cuda.mem_get_info()[1] // SHARE, dtype=torch.uint8, device="cuda")
+            torch.cuda.reset_peak_memory_stats()
 
     def attend(self, batch: Batch) -> Callable[..., Any]:
         """Return the attention of a batch as the model calls it."""
@@ -112,7 +116,7 @@ class Trained:
         self.optimizer.zero_grad(set_to_none=True)
         return loss
 
-    def epoch(self, batches: list[Batch], limit_s: float) -> dict[str, Any]:
+    def epoch(self, batches: list[Batch]) -> dict[str, Any]:
         """Train on batches, one after the other; return what each step took.
 
         Of a step it is told when all of it was done, when the host had queued it, and the time between two events.
@@ -137,7 +141,7 @@ class Trained:
             host.append(round((queued - start) * 1e3, 3))
             events += [(pair[0], pair[1])] if pair else []
             tokens += batch.real
-            if sum(steps[1:]) > limit_s * 1e3:  # the first one may compile kernels, for seconds
+            if sum(steps) > self.effort.limit_s * 1e3:
                 break
         seconds = sum(steps) / 1e3
         found = {
@@ -174,11 +178,10 @@ def _no_attention(_layer: int, _q: Any, _k: Any, v: Any) -> Any:
 
 def train(made: Trained) -> dict[str, Any]:
     """Return what training costs: lengths seen for the first time, again others, and the first ones again."""
-    effort = made.effort
-    found = {"first epoch": made.epoch(made.first, effort.limit_s)}
-    found["new lengths"] = made.epoch(made.other, effort.later_limit_s)
-    met = made.first[: min(effort.later, found["first epoch"]["steps"])]
-    found["known lengths"] = made.epoch(met, effort.later_limit_s)
+    found = {"first epoch": made.epoch(made.first)}
+    found["new lengths"] = made.epoch(made.other)
+    met = made.first[: min(made.effort.later, found["first epoch"]["steps"])]
+    found["known lengths"] = made.epoch(met)
     return found
 
 

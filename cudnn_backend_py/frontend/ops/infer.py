@@ -108,7 +108,14 @@ def integers(name: str, values: Any) -> list[int]:
     """Return a list of integers; a TypeError says which argument is none."""
     if isinstance(values, (str, bytes)) or not isinstance(values, Sequence):
         raise TypeError(f"{name} is {values!r}, a list of int is needed")
-    return [index(item) for item in values]
+    return [whole(name, item) for item in values]
+
+
+def whole(name: str, value: Any) -> int:
+    """Return an integer; a TypeError says which argument is none."""
+    if not hasattr(value, "__index__"):
+        raise TypeError(f"{name} is {value!r}, an int is needed")
+    return index(value)
 
 
 def fill(item: tensor, dims: Sequence[int] | None, strides: Sequence[int] | None = None) -> None:

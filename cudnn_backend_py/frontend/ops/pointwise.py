@@ -66,7 +66,9 @@ class _Pointwise(OpNode):
         if not out.dim:
             shapes = [item.dim for item in inputs if item.dim]
             if not shapes:
-                raise attribute_not_set(f"no input of pointwise {self.name!r} has dims")
+                raise attribute_not_set(
+                    f"no input of pointwise {self.name!r} has dims", fix="set_dim(...) and set_stride(...)"
+                )
             out.dim = broadcast_dims(*shapes)
         if out.stride:
             return

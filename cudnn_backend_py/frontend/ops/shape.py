@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import index
 from typing import TYPE_CHECKING, Any
 
 from ...generated.enums import (
@@ -22,7 +21,7 @@ from ..enums import data_type, padding_mode, resample_mode, reshape_mode, rng_di
 from ..errors import attribute_not_set, invalid_value
 from ..tensors import tensor
 from .base import OpsBase
-from .infer import NOT_SET, OpNode, check_type, fill, integers, require_version
+from .infer import NOT_SET, OpNode, check_type, fill, integers, require_version, whole
 from .node import Emitter
 
 if TYPE_CHECKING:
@@ -184,8 +183,8 @@ class _Concatenate(OpNode):
 
     def __init__(self, name: str, inputs: Sequence[tensor], axis: int, in_place_index: int | None) -> None:
         super().__init__(name, NOT_SET, {str(number): item for number, item in enumerate(inputs)}, {})
-        self.axis = index(axis)
-        self.in_place_index = None if in_place_index is None else index(in_place_index)
+        self.axis = whole("axis", axis)
+        self.in_place_index = None if in_place_index is None else whole("in_place_index", in_place_index)
         self.output("Y")
 
     def parameters(self) -> dict[str, Any]:
@@ -377,7 +376,7 @@ class _Rope(OpNode):
         super().__init__(name, check_type(compute), inputs, {})
         self.tag = tag
         self.needs = tuple(inputs)
-        self.output_scale, self.rope_dim = float(output_scale), index(rope_dim)
+        self.output_scale, self.rope_dim = float(output_scale), whole("rope_dim", rope_dim)
         self.output(_ROPES[tag][3][1]).set_output(True)
 
     def parameters(self) -> dict[str, Any]:
@@ -566,8 +565,8 @@ class _Quantize(OpNode):
 
     def __init__(self, name: str, compute: Any, x: tensor, block_size: int, axis: int | None, transpose: bool) -> None:
         super().__init__(name, check_type(compute), {"X": x}, {})
-        self.block_size = index(block_size)
-        self.axis = None if axis is None else index(axis)
+        self.block_size = whole("block_size", block_size)
+        self.axis = None if axis is None else whole("axis", axis)
         self.transpose = bool(transpose)
         self.output("Y")
         self.output("scale")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import GraphError
+from ...system.later import import_later
 from ...system.version import VersionTuple
 from ...system.version import VersionTuple as Version
 from ..faults.fault import Fault as Hazard
@@ -17,8 +18,10 @@ from .deterministic import deterministic_config
 from .forward import composite_forward
 from .modifiers import SoftCap
 from .problem import Attention, Implementation, ScoreModifier, make_problem
-from .small import SmallAttention, mha_bprop, mha_fprop
 from .unified import prefers_unified, unified_backward, unified_forward
+
+if TYPE_CHECKING:
+    from .small import SmallAttention, mha_bprop, mha_fprop
 
 __all__ = [
     "HAZARDS",
@@ -37,6 +40,8 @@ __all__ = [
     "sdpa_backward",
     "sdpa_forward",
 ]
+
+__getattr__ = import_later(__name__, SmallAttention="small", mha_bprop="small", mha_fprop="small")
 
 
 def sdpa_forward(

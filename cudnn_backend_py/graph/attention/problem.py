@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, Protocol, TypeVar
 
 from ...errors import GraphError
 from ...generated.enums import DataType
+from ...system.quick_dataclass import dataclass
 from ..builder import GraphBuilder
 from ..data_types import FP8_TYPES
 from ..ir import Tensor
@@ -228,7 +229,6 @@ class Attention:
         return self.layout.get(name, self.layout.get(name.removeprefix("d"), "bshd"))
 
 
-@dataclass(frozen=True, kw_only=True)
 class UncheckedAttention(Attention):
     """The same as it is: read from a graph, or asked for under the rules of another program.
 

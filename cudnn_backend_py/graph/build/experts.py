@@ -47,7 +47,8 @@ class Experts(BuilderBase):
         first_token_offset
             [experts, 1, 1], or batches times as many.
         token_index
-            [1, rows, 1] INT32: in mode GATHER the token of each row, in mode SCATTER the token it goes back to.
+            [1, rows, 1]: in mode GATHER the token of each row, INT64 (cuDNN reads 64 bits also of INT32: the fault
+            ``moe-gather-32-bits``); in mode SCATTER the token it goes back to, INT32.
         token_ks, top_k
             Mode SCATTER: [1, rows, 1] INT32, which of the `top_k` experts of its token a row is; the row goes to
             ``token_index * top_k + token_ks`` (this package's reading: the header does not say).

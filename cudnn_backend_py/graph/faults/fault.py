@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, NamedTuple
 
+from ...system.quick_dataclass import dataclass
 from ...system.version import VersionTuple, Window
 from ..attention.problem import Attention, Implementation
 from ..ir import Graph

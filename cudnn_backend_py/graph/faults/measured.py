@@ -233,7 +233,13 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
                 not use.backward
                 and use.form == "expanded"
                 and (use.problem.max or use.problem.sum_exp)
-                and (use.problem.stats or not (use.problem.max and use.problem.sum_exp))
+                and (
+                    use.problem.stats
+                    or (
+                        not (use.problem.max and use.problem.sum_exp)
+                        and (use.version is None or use.version < (9, 28, 0))
+                    )
+                )
             )
         ),
         reproductions={

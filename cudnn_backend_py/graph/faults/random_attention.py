@@ -68,6 +68,12 @@ def _fp8_ragged(use: Use) -> bool:
     return not use.backward and use.problem.is_fp8 and use.problem.ragged
 
 
+def _fp8_backward_with_key_tail(use: Use) -> bool:
+    """A backward pass in 8 bits whose last tile of keys is not full, and neither lengths nor a mask say so."""
+    p = use.problem
+    return use.backward and p.is_fp8 and not p.padding and p.right_bound is None and p.seq_kv % 128 != 0
+
+
 # What they are shown with
 
 
@@ -143,7 +149,7 @@ RANDOM_ATTENTION: tuple[Fault, ...] = (
     Fault(
         "dropout-distribution",
         what="attention whose random numbers are UNIFORM or NORMAL",
-        effect="all of them are 0, and so is O",
+        effect="they are zeros and ones as of BERNOULLI, with a probability that nobody gave: often all of them are 0",
         fix="use BERNOULLI, or give the mask",
         source=_SOURCE,
         evidence=f"{_BOTH}, with two distributions of each",
@@ -173,5 +179,26 @@ RANDOM_ATTENTION: tuple[Fault, ...] = (
         reproductions={"": Reproduction(False, _FP8 | {"ragged": True})},
         unlike=Reproduction(False, _FP8 | {"padding": True}),
         cure=Reproduction(False, _FP8 | {"padding": True}),
+    ),
+    Fault(
+        "fp8-backward-key-tail",
+        what="a backward pass with an fp8 data type, without padding and not causal, s_kv no multiple of 128",
+        effect=(
+            "the tile behind the last keys is not masked: its scores are 0 and its probabilities exp(-stats), which "
+            "the largest of dP, dK and dV count: infinite or far too large where stats are below 0"
+        ),
+        fix="use 9.28.0 or later, or padding (seq_len_q, seq_len_kv)",
+        source=_SOURCE,
+        evidence=(
+            "measured with 9.19.0 on sm_90: wrong with 9 sizes from 8 to 320, right with 128 and 256; 9.28.0 is right; "
+            "the versions between were not measured"
+        ),
+        sm=(90,),
+        versions=Window(until=(9, 28, 0)),
+        attention=_fp8_backward_with_key_tail,
+        depends_on="stats far below 0",
+        reproductions={"": Reproduction(True, _FP8 | {"head_dim": 128, "seq_kv": 192})},
+        unlike=Reproduction(True, _FP8 | {"head_dim": 128, "seq_kv": 256}),
+        cure=Reproduction(True, _FP8 | {"head_dim": 128, "seq_kv": 192, "padding": True}),
     ),
 )

@@ -113,10 +113,12 @@ def _gelu_of_product(graph: Graph) -> bool:
 
 
 def _leaky_product(graph: Graph) -> bool:
-    """A ReLU with a lower clip or a slope right after a matmul."""
+    """A ReLU with a clip or a slope right after a matmul."""
     op = look.the_matmul(graph)
     return op is not None and any(
-        by.x is not None and by.x.uid == op.c.uid and bool(by.relu_lower_clip or by.relu_lower_clip_slope)
+        by.x is not None
+        and by.x.uid == op.c.uid
+        and bool(by.relu_lower_clip or by.relu_lower_clip_slope or by.relu_upper_clip is not None)
         for by in look.of_mode(graph, _P.RELU_FWD)
     )
 
@@ -174,11 +176,10 @@ def _summed(to: tuple[int, ...]) -> Graph:
     return g.graph()
 
 
-def _leaky(slope: float | None) -> Graph:
-    """Return a matmul and a ReLU, with a slope or without."""
+def _leaky(**numbers: float) -> Graph:
+    """Return a matmul and a ReLU, with a clip, a slope or without."""
     g = GraphBuilder("leaky", io_type=_T.BFLOAT16)
     z = g.matmul(g.tensor("a", (2, 16, 128)), g.tensor("b", (2, 128, 8)))
-    numbers = {} if slope is None else {"relu_lower_clip_slope": slope}
     g.pointwise(_P.RELU_FWD, z, name="y", virtual=False, parameters=numbers)
     return g.graph()
 
@@ -391,18 +392,22 @@ RANDOM_ELEMENTWISE: tuple[Fault, ...] = (
     ),
     Fault(
         "matmul-relu-without-slope",
-        what="a ReLU with a lower clip or a slope right after a matmul by engine 0",
-        effect="it is a ReLU without them: 0 below 0",
+        what="a ReLU with a clip, lower or upper, or a slope right after a matmul by engine 0",
+        effect="it is a ReLU without them: 0 below 0, and as it is above",
         fix="take another engine",
         source=_SOURCE,
-        evidence="measured with 9.19.0 on sm_90: 2 of 2 random graphs",
+        evidence="measured with 9.19.0 on sm_90, each of the three",
         sm=_SM,
         engines=(0,),
         graph=_leaky_product,
         depends_on="the engine",
-        reproductions={"": lambda: _leaky(0.1)},
-        unlike=lambda: _leaky(None),
-        cure=lambda: _leaky(None),
+        reproductions={
+            "": lambda: _leaky(relu_lower_clip_slope=0.1),
+            "upper": lambda: _leaky(relu_upper_clip=0.5),
+            "lower": lambda: _leaky(relu_lower_clip=0.25),
+        },
+        unlike=_leaky,
+        cure=_leaky,
     ),
     Fault(
         "matmul-of-one-row-with-gaps",

@@ -144,6 +144,7 @@ REPORTED_BACKWARD: tuple[Fault, ...] = (
         effect="dQ is NaN in rows whose logarithm of the sum of exponentials is below -88.7",
         fix="use 9.26.0 or later, or padding (seq_len_q, seq_len_kv)",
         source="https://github.com/pytorch/pytorch/issues/196678",
+        evidence="measured with 9.19.0 on sm_90: 84 of 84 graphs, float16 from scores of -20 on; random graphs find it",
         sm=(90,),
         versions=Window(since=(9, 19, 0), until=(9, 26, 0)),
         attention=lambda use: (
@@ -159,13 +160,16 @@ REPORTED_BACKWARD: tuple[Fault, ...] = (
     ),
     Fault(
         "backward-one-query",
-        what="a backward pass with s_q of 1, without padding",
-        effect="dK and dV are NaN where the scores are strongly negative; seen with s_kv of 128, not with 97",
+        what="a backward pass with s_q of 1, without padding and not causal",
+        effect="dK and dV are NaN where the scores are strongly negative; seen with s_kv of 64 and 128, not with 97",
         fix="use padding (seq_len_q, seq_len_kv)",
         source="https://github.com/NVIDIA/cudnn-frontend/issues/1072",
+        evidence="measured with 9.19.0 on sm_90: 24 of 24 graphs, float16 from scores of -20 on, bfloat16 from -120 on",
         sm=(90,),
-        versions=Window(since=(9, 25, 1)),
-        attention=lambda use: use.backward and use.problem.seq_q == 1 and not use.problem.padding,
+        versions=Window(since=(9, 19, 0)),
+        attention=lambda use: (
+            use.backward and use.problem.seq_q == 1 and not use.problem.padding and use.problem.right_bound != 0
+        ),
         reproductions={"": Reproduction(True, {"seq_q": 1, "seq_kv": 128})},
         unlike=Reproduction(True, {"seq_q": 1, "seq_kv": 128, "padding": True}),
         cure=Reproduction(True, {"seq_q": 1, "seq_kv": 128, "padding": True}),

@@ -115,12 +115,16 @@ def run_diagonal_band_mask(run: Run, op: Operation) -> None:
 
 def run_softmax(run: Run, op: Operation) -> None:
     """Write y = exp(x - max) / sum over the last axis, and max, sum_exp and stats = max + log(sum) as asked for."""
-    x = run.floats(op.fields["x"])
-    run.write(op.fields["y"], _softmax(run, op, x))
+    y, probabilities, sums = op.fields["y"], *_softmax(run, op, run.floats(op.fields["x"]))
+    run.row_sums[y.uid] = run.undivided(probabilities, sums)
+    run.write(y, probabilities)
 
 
-def _softmax(run: Run, op: Operation | None, x: Floats) -> Floats:
-    """Return the softmax and write what the operation wants to know; a sink joins the maximum and the sum."""
+def _softmax(run: Run, op: Operation | None, x: Floats) -> tuple[Floats, Floats]:
+    """Return the softmax and its row sums, and write what the operation wants to know.
+
+    A sink joins the maximum and the sum.
+    """
     fields = {} if op is None else op.fields
     top = x.max(axis=-1, keepdims=True)
     if "sink" in fields:
@@ -137,7 +141,7 @@ def _softmax(run: Run, op: Operation | None, x: Floats) -> Floats:
     for name, value in (("max", top), ("sum_exp", total), ("stats", stats)):
         if name in fields:
             run.write(fields[name], value)
-    return np.asarray(exp / total)
+    return np.asarray(exp / total), total
 
 
 # the fused passes
@@ -272,7 +276,8 @@ def run_sdpa_forward(run: Run, op: Operation) -> None:
     """
     scores = _scores(run, op)
     softmax = op.fields.get("softmax")
-    probabilities = _softmax(run, softmax if softmax is not None else _make_softmax(op), scores.masked)
+    probabilities, sums = _softmax(run, softmax if softmax is not None else _make_softmax(op), scores.masked)
+    sums = run.undivided(probabilities, sums)
     if softmax is not None:
         run.write(softmax.fields["x"], scores.masked)
         run.write(softmax.fields["y"], probabilities)
@@ -281,7 +286,7 @@ def run_sdpa_forward(run: Run, op: Operation) -> None:
         probabilities = probabilities * mask
     probabilities = np.where(scores.inside_q, probabilities, 0.0)
     _write_amax(run, op, "amax_s", probabilities)
-    probabilities = run.round_to_type(probabilities * _factor(run, op, "scale_s"), op.fields["q"].data_type)
+    probabilities = run.round_undivided(probabilities * _factor(run, op, "scale_s"), sums, op.fields["q"].data_type)
     o = run.round_to_type(matmul(probabilities, scores.v), DataType.FLOAT)
     names = [name for name in ("descale_s", "descale_v") if name in op.fields and not _is_block_scale(op.fields[name])]
     o = o * _factor(run, op, *names)

@@ -27,7 +27,7 @@ from ...generated.enums import DataType, DescriptorType, PointwiseMode
 from ...generated.operations import CONVOLUTIONS, DEFAULTS
 from ..data_types import DATA_TYPES, FP8_TYPES
 from ..formats import is_integer, largest
-from ..ir import Graph, Pointwise
+from ..ir import Graph, Pointwise, Tensor
 from .run import Run, plain
 
 __all__ = ["APPROXIMATE", "BACKWARD", "BINARY", "BOUNDS", "UNARY", "run_pointwise"]
@@ -233,7 +233,18 @@ def run_pointwise(run: Run, op: Pointwise) -> None:
     if run.rounding:
         exact = run.computed(op, np.asarray(computed, np.float64))
         computed = _converted(_computed(run, exact, op), out.data_type, holds=_has_product(run.graph))
+        _keep_row_sums(run, op, out, computed)
     run.write(out, np.broadcast_to(computed, out.dims))
+
+
+def _keep_row_sums(run: Run, op: Pointwise, out: Tensor, computed: Floats) -> None:
+    """Keep what the probabilities of attention are quotients by, and products of them: what has one number a row."""
+    if op.x is None or op.b is None or not op.x.virtual:
+        return
+    if op.mode is _M.MUL and op.x.uid in run.row_sums:
+        run.row_sums[out.uid] = run.row_sums[op.x.uid]
+    elif op.mode is _M.DIV and not op.b.by_value and op.b.dims == (*op.x.dims[:-1], 1) and _has_product(run.graph):
+        run.row_sums[out.uid] = run.undivided(computed, run.floats(op.b))
 
 
 def _has_product(graph: Graph) -> bool:

@@ -31,7 +31,19 @@ class Run:
     """What every tensor holds while a graph runs.
 
     Tensors are kept with their dims, ragged ones too; only what goes in and comes out is a ragged buffer.
+
+    Attributes
+    ----------
+    row_sums
+        By uid, of the probabilities of attention and of products of them: the row sums, by which kernels divide only
+        behind the product with V. What they round to a short type before it are the exponentials.
+    tile
+        How many keys kernels take at a time, from the first on: exponentials are over the largest score up to the end
+        of their tile. Measured on an H200 with cuDNN 9.19 and 9.28: 128 by engines 2 and 9, 64 or 32 by 1 and 8; of 45
+        random graphs 96 to 100 % of O are equal bit by bit.
     """
+
+    tile = 128
 
     def __init__(
         self,
@@ -46,6 +58,7 @@ class Run:
         self.rounding = rounding
         self.rng = rng
         self._operations = operations
+        self.row_sums: dict[int, NDArray[np.float64]] = {}
         self._values: dict[int, Numbers] = {}
         self._walk = list(_walk(graph))
         self._given = self._checked_inputs(inputs)
@@ -104,7 +117,10 @@ class Run:
                 code="interpret-shape",
                 where=f"graph {self.graph.name!r}",
             )
-        stored = self._convert(given, tensor.data_type)
+        if tensor.uid in self.row_sums and tensor.virtual and tensor.data_type is not DataType.FLOAT:
+            stored = self.round_undivided(given, self.row_sums[tensor.uid], tensor.data_type)
+        else:
+            stored = self._convert(given, tensor.data_type)
         if tensor.ragged_offset is not None and not tensor.virtual:
             stored = np.where(self._inside(tensor), stored, stored.dtype.type(0))
         self._values[tensor.uid] = stored
@@ -112,6 +128,21 @@ class Run:
     def round_to_type(self, values: NDArray[np.float64], data_type: DataType) -> NDArray[np.float64]:
         """Return values as `data_type` holds them if this run rounds, else as they are."""
         return round_to(values, data_type) if self.rounding else values
+
+    def undivided(self, probabilities: NDArray[np.float64], sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return what probabilities are multiplied by where they are rounded: their row sums, over the growth of the
+        row's maximum behind their tile."""
+        keys = probabilities.shape[-1]
+        seen = np.fmax.accumulate(np.fmax.reduceat(probabilities, np.arange(0, keys, self.tile), axis=-1), axis=-1)
+        grown = np.repeat(seen / seen[..., -1:], self.tile, axis=-1)[..., :keys]
+        return np.asarray(sums / np.where(grown > np.finfo(np.float32).tiny, grown, 1.0))
+
+    def round_undivided(
+        self, values: NDArray[np.float64], sums: NDArray[np.float64], data_type: DataType
+    ) -> NDArray[np.float64]:
+        """Return quotients whose numerators `data_type` holds, if this run rounds; rows without a key have no sum."""
+        sums = np.where(sums > 0, sums, 1.0)
+        return round_to(values * sums, data_type) / sums if self.rounding else values
 
     def computed(self, op: Op, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return what an operation computed, before it is converted to the type of its result: as it is, here."""

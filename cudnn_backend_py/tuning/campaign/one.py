@@ -17,7 +17,7 @@ from ...errors import CudnnBackendError, CudnnStatusError
 from ...generated.enums import DescriptorType
 from ...graph import Graph, Tensor
 from ...graph.attention.recognize import read_attention
-from ...graph.faults import Use
+from ...graph.faults import Use, known_hazards
 from ...graph.formats import is_integer, largest, round_to
 from ...graph.interpret import interpret
 from ...native.cuda import Memory
@@ -25,10 +25,10 @@ from ...plans.engine import EngineConfig, OperationGraph
 from ...plans.plan import Plan, build_plan
 from ...target import Target
 from ..stage import Stage
-from ..trial.bound import Arithmetic, Comparison, Expected, expect, roundoff
+from ..trial.bound import Arithmetic, Comparison, Expected, expect, in_float32, roundoff
 from ..trial.data import from_memory, in_memory, make_inputs
 
-__all__ = ["Asked", "Found", "ask", "is_context_lost", "judge_deviceless", "on_device"]
+__all__ = ["Asked", "Found", "ask", "ending_faults", "is_context_lost", "judge_deviceless", "on_device"]
 
 Numbers = NDArray[Any]
 HOSTILE = 8.0  # how many times wider the bound of hostile data is: terms of very different sizes
@@ -81,13 +81,19 @@ class Found:
 
     @property
     def ways(self) -> set[str]:
-        """In which ways it is wrong: numbers, what is no number, memory behind a tensor."""
+        """In which ways it is wrong: numbers, all of them together, what is no number, memory behind a tensor."""
         found = {
-            "number" if math.isfinite(one.got) and math.isfinite(one.wanted) else "no number"
+            "together" if not one.beyond else "number" if math.isfinite(one.got - one.wanted) else "no number"
             for one in self.comparisons
             if not one.right
         }
         return found | ({"memory"} if self.beyond else set())
+
+
+def ending_faults(graph: Graph, target: Target) -> list[str]:
+    """Return the codes of known faults by which cuDNN ends the process, or fails, before a graph runs."""
+    found = known_hazards(graph, target.sm, target.library.version)
+    return [fault.code for fault in found if fault.step != "run"]
 
 
 def ask(
@@ -202,20 +208,23 @@ def expectation(
     """Return what may be expected of a graph.
 
     Of hostile data nothing is said where the exact result is none that is allowed, as where an operation between the
-    others overflows, or numbers that cancel each other are large: what is right there hangs on every rounding.
+    others overflows, or numbers that cancel each other are large: what is right there hangs on every rounding. Outside
+    attention the same holds of results in float32, step by step, with denormal numbers or 0 in their place.
     """
+    use = read_attention(graph)
     expected = expect(graph, inputs, arithmetic=None if kind == "hostile" else arithmetic, seed=seed)
     if kind == "hostile":
-        exact = interpret(graph, inputs)
+        others = [interpret(graph, inputs)] + ([] if use is not None else in_float32(graph, inputs))
         for name, item in expected.items():
             wide = replace(item, spread=HOSTILE * item.spread)
-            held = round_to(exact[name].astype(float), item.tensor.data_type)
             center = round_to(item.center, item.tensor.data_type)
-            with np.errstate(invalid="ignore"):
-                near = np.abs(held - item.center) <= wide.bounds()
-            near |= (held == center) | (np.isnan(held) & np.isnan(center))
-            expected[name] = replace(wide, defined=item.defined & near)
-    use = read_attention(graph)
+            near = item.defined
+            for results in others:
+                held = round_to(results[name].astype(float), item.tensor.data_type)
+                with np.errstate(invalid="ignore"):
+                    inside = np.abs(held - item.center) <= wide.bounds()
+                near = near & (inside | (held == center) | (np.isnan(held) & np.isnan(center)))
+            expected[name] = replace(wide, defined=near)
     return expected if use is None else _of_attention(graph, use, inputs, expected)
 
 

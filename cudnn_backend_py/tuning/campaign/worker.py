@@ -11,14 +11,14 @@ from typing import Any
 
 from ...errors import CudnnBackendError, CudnnStatusError
 from ...graph import Graph
-from ...graph.faults import FaultWarning, known_hazards, name_failure
+from ...graph.faults import FaultWarning, name_failure
 from ...graph.rewrite.tensors import all_ops
 from ...graph.serial import graph_to_json
 from ...system.child import Say, serve
 from ...target import Target, open_target
 from .coverage import covers
 from .graphs import ATTENTION, random_graph
-from .one import Asked, Found, ask, is_context_lost, judge_deviceless, on_device
+from .one import Asked, Found, ask, ending_faults, is_context_lost, judge_deviceless, on_device
 from .reduce import Reduced, reduce_failure
 
 __all__ = ["main"]
@@ -58,10 +58,8 @@ class _Worker:
         seconds = {"graph": time.perf_counter() - began}
         choice = random.Random(f"choice {asked['seed']}")
         kinds = [asked["data"]] if asked.get("data") else _kinds(asked["family"], choice)
-        ends = (
-            fault.code for fault in known_hazards(graph, target.sm, target.library.version) if fault.step == "check"
-        )
-        say(about=_describe(graph), data=kinds, faults=", ".join(ends))  # of this process, before it can say more
+        ends = ", ".join(ending_faults(graph, target))
+        say(about=_describe(graph), data=kinds, faults=ends)  # of this process, before it can say more
         began = time.perf_counter()
         got = ask(graph, target, choice=choice, build=asked["build"] or target.is_live)
         seconds["plan"] = time.perf_counter() - began
@@ -137,6 +135,8 @@ class _Worker:
 
         def fails(smaller: Graph, data: str) -> bool:
             nonlocal last
+            if ending_faults(smaller, target):
+                return False
             say(trying=graph_to_json(smaller))
             got = ask(smaller, target, choice=random.Random(f"choice {asked['seed']}"), engine=engine)
             if got.plan is None:

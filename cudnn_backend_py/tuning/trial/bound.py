@@ -14,20 +14,24 @@ roundoff of a type (2^-24 for float32, 2^-11 for float16), signs random and size
   small; what is beyond the largest number of a narrower type is infinite there;
 * functions that are no single rounding (exp, tanh, division): 2^-20 of the result, 2^-22 of the argument, but of
   quotients and roots of the result alone, and what
-  :data:`~cudnn_backend_py.graph.interpret.pointwise.APPROXIMATE` says. In every other run they are computed in
+  :data:`~cudnn_backend_py.graph.interpret.pointwise.APPROXIMATE` says. In two of the runs they are computed in
   float32, step by step: what overflows or vanishes on the way there is not the same in all runs;
 * a computed 0 from which the gradient of a ReLU is taken, to either side: fused kernels have another sum there;
-* the angle of sines, and the slope of swish, from 10^6 on: there they are 0 in every other run;
-* denormal float32 numbers, which kernels may take for 0, are 0 in every other run, and numbers to divide by from 2^126
-  on infinite: the GPU's fast division has 0 for their reciprocals.
+* the angle of sines, and the slope of swish, from 10^6 on, and slopes as small as their error: there they are 0 in two
+  of the runs;
+* probabilities of attention are rounded as exponentials (``Run.row_sums``); the tile they are over the maximum of has 64
+  keys, in every other run 32;
+* denormal float32 numbers, which kernels may take for 0, are 0 of their sign in two of the runs, and numbers to divide
+  by from 2^126 on infinite: the GPU's fast division has 0 for their reciprocals.
 
-The runs come in pairs with opposite signs, so that a comparison near its edge falls to both sides. ``spread`` is four
-times the root mean square of the movements, of sums at least half of that of their neighbours along the last axis. A
-right result lies between ``center - spread`` and ``center + spread``, each rounded to the type of the output. Where all
-shaken runs are NaN, or an infinity of one sign, or finite, so has the result to be. For sums, though, an infinity is as
-good as NaN, and of attention only what is finite is compared: kernels leave out what is masked, NaN or not, and what
-they say of rows without a key is not agreed. Integers may be cut or rounded. Rows of a product beyond its lengths may
-be left unwritten where no value is asked for there.
+Of these three kinds of "two of the runs" each two meet in one run, so that one of them does not hide another. The runs
+come in pairs with opposite signs, so that a comparison near its edge falls to both sides. ``spread`` is four times the
+root mean square of the movements, of sums at least half of that of their neighbours along the last axis. A right result
+lies between ``center - spread`` and ``center + spread``, each rounded to the type of the output. Where all shaken runs
+are NaN, or an infinity of one sign, or finite, so has the result to be. For sums, though, an infinity is as good as
+NaN, and of attention only what is finite is compared: kernels leave out what is masked, NaN or not, and what they say
+of rows without a key is not agreed. Integers may be cut or rounded. Rows of a product beyond its lengths may be left
+unwritten where no value is asked for there.
 
 A fault that moves every element a little (a wrong scale by 1 %) may hide in single elements of short types, and is
 found by their number: the root mean square of all errors, each over its own rounding and movement, is below 1.5, and no
@@ -51,6 +55,7 @@ from ...generated.operations import CONVOLUTIONS
 from ...graph import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
 from ...graph.attention.recognize import read_attention
 from ...graph.data_types import BOOLEAN_TYPES, DATA_TYPES, FP8_TYPES, HALF_TYPES
+from ...graph.faults import Use
 from ...graph.formats import is_integer, largest, round_to
 from ...graph.interpret import OPERATIONS
 from ...graph.interpret.arithmetic import below
@@ -61,7 +66,7 @@ from ...graph.philox import dropout_mask
 from .common_factor import common_factor, lean_of
 from .data import is_unordered
 
-__all__ = ["Arithmetic", "Comparison", "Expected", "expect", "roundoff"]
+__all__ = ["Arithmetic", "Comparison", "Expected", "expect", "in_float32", "roundoff"]
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[Any]
@@ -333,11 +338,16 @@ class _Shaken(Run):
         inputs: Mapping[str | int, ArrayLike],
         arithmetic: Arithmetic,
         noise: np.random.Generator | None = None,
-        sign: float = 1.0,
+        number: int = 0,
     ) -> None:
         super().__init__(graph, inputs, OPERATIONS, rounding=True, rng=dropout_mask)
         self.written: dict[int, Numbers] = {}
-        self._arithmetic, self._noise, self._sign = arithmetic, noise, sign
+        self._arithmetic, self._noise = arithmetic, noise
+        self._sign, odd, pair = 1.0 - 2 * (number % 2), number % 2 == 1, number // 2
+        self._in_steps = odd and pair in (0, 3)
+        self._flushes, self._flat = odd and pair in (0, 1), odd and pair in (0, 2)
+        if noise is not None:
+            self.tile = 32 if odd else 64
         self._copied = _copied_types(graph)
         self._current = _Rule()
         self._moved: dict[int, Numbers] = {}
@@ -362,7 +372,7 @@ class _Shaken(Run):
 
     def floats(self, tensor: Tensor) -> Floats:
         values = super().floats(tensor)
-        if self._sign > 0 or not isinstance(self._op, Pointwise) or self._op.compute_type is not _T.FLOAT:
+        if not self._in_steps or not isinstance(self._op, Pointwise) or self._op.compute_type is not _T.FLOAT:
             return values
         return values.astype(np.float32) if self._current.absolute else values
 
@@ -378,12 +388,22 @@ class _Shaken(Run):
         given = np.asarray(values)
         if self._sign < 0 and isinstance(self._op, Reduction) and self._op.operator in _EXTREMES:
             given = np.clip(given, -largest(_T.FLOAT), largest(_T.FLOAT))  # these begin with the largest number
+        if self._in_steps and isinstance(self._op, Reduction) and self._op.operator is ReduceTensorOp.MUL:
+            given = self._product_in_steps(self._op, given)
         if self._noise is not None and _is_float(tensor.data_type) and not isinstance(self._op, Pointwise):
             given = self._move_written(given.astype(np.float64), tensor.data_type)
         self.written[tensor.uid] = given
-        if self._noise is not None and _is_float(tensor.data_type) and tensor.data_type is not _T.FLOAT:
+        kept = tensor.uid in self.row_sums and tensor.virtual
+        if self._noise is not None and _is_float(tensor.data_type) and tensor.data_type is not _T.FLOAT and not kept:
             given = self._rounded_otherwise(given, tensor.data_type)
         super().write(tensor, given)
+
+    def _product_in_steps(self, op: Reduction, values: Numbers) -> Numbers:
+        """Return products as another order may have them: in float32 some overflow, or vanish, on the way."""
+        size = np.abs(self.read(op.x))
+        axes = tuple(axis for axis, (many, few) in enumerate(zip(op.x.dims, op.y.dims, strict=True)) if many != few)
+        large, small = (limit(size, 1.0).prod(axes, keepdims=True) for limit in (np.maximum, np.minimum))
+        return np.where(large > largest(_T.FLOAT), np.nan, np.where(small < _TINY, 0.0, values))
 
     def round_to_type(self, values: Floats, data_type: DataType) -> Floats:
         if values.dtype == np.float32:
@@ -391,6 +411,13 @@ class _Shaken(Run):
         if self._noise is not None and self.rounding and _is_float(data_type):
             values = self._rounded_otherwise(np.asarray(values, dtype=np.float64), data_type)
         return super().round_to_type(values, data_type)
+
+    def round_undivided(self, values: Floats, sums: Floats, data_type: DataType) -> Floats:
+        """Return them with another rounding: a score that is off by little puts an exponential on the other side."""
+        if self._noise is not None:
+            sums = np.where(sums > 0, sums, 1.0)
+            values = self._rounded_otherwise(values * sums, data_type) / sums
+        return super().round_undivided(values, sums, data_type)
 
     def _is_exact(self, op: Op) -> bool:
         """Return whether all the sums are of whole numbers, none of them beyond what the type of sums has exactly."""
@@ -431,13 +458,13 @@ class _Shaken(Run):
                 moved = np.where(np.abs(moved) > largest(rule.narrow), np.copysign(np.inf, moved), moved)
         if rule.read:
             moved = moved * (1 + rule.read * self._draw(moved.shape))
-        if self._sign < 0 and tensor.data_type is not _T.DOUBLE:
-            moved = np.where(np.abs(moved) < _TINY, 0.0, moved)
+        if self._flushes and tensor.data_type is not _T.DOUBLE:
+            moved = np.where(np.abs(moved) < _TINY, np.copysign(0.0, moved), moved)
             if isinstance(op, Pointwise) and op.mode is _P.DIV and op.b is not None and op.b.uid == tensor.uid:
                 moved = np.where(np.abs(moved) >= 2.0**126, np.copysign(np.inf, moved), moved)
-            if isinstance(op, Pointwise) and op.mode in _SINES:
-                moved = np.where((np.abs(moved) > _FAR) & np.isfinite(moved), 0.0, moved)
-        if rule.kink and tensor.virtual:
+        if self._flat and isinstance(op, Pointwise) and op.mode in _SINES and tensor.data_type is not _T.DOUBLE:
+            moved = np.where((np.abs(moved) > _FAR) & np.isfinite(moved), 0.0, moved)
+        if rule.kink and tensor.virtual and isinstance(op, Pointwise) and op.x is not None and op.x.uid == tensor.uid:
             moved = np.where(moved == 0, 2 * _TINY * self._sign, moved)  # all of them alike: a kernel has one rule
         return moved
 
@@ -451,17 +478,20 @@ class _Shaken(Run):
             # A slope as small as its error may be 0, of which an infinite dy makes NaN.
             x, dy = (np.asarray(self.read(tensor), np.float64) for tensor in (op.x, op.dy))
             flat = np.abs(BACKWARD[op.mode](x, op)) <= rule.absolute * np.clip(np.abs(x), 1.0, 64.0)
-            values = np.where(flat & np.isinf(dy), dy if self._sign > 0 else np.nan, values)
-            values = np.where(flat & np.isfinite(values) & (self._sign < 0), 0.0, values)
-            if op.mode is _P.SWISH_BWD and self._sign < 0:
+            values = np.where(flat & np.isinf(dy), np.nan if self._flat else dy, values)
+            values = np.where(flat & np.isfinite(values) & self._flat, 0.0, values)
+            if op.mode is _P.SWISH_BWD and self._flat:
                 values = np.where(x * (1.0 if op.swish_beta is None else op.swish_beta) > _FAR, 0.0 * dy, values)
+        flushes = self._flushes and op.compute_type is not _T.DOUBLE
+        if flushes:  # before it is moved: 0 is no small number
+            values = np.where(np.abs(values) < _TINY, np.copysign(0.0, values), values)
         if rule.written or rule.absolute:
             shift = rule.written * np.abs(values) + rule.absolute * self._size(op, values)
             moved = values + np.where(np.isfinite(shift), shift, 0.0) * self._draw(np.shape(shift))
             values = np.where((values == 0) & (self._sign < 0), values, moved)
         values = self._rounded_to_float(values, op.compute_type)
-        if self._sign < 0 and op.compute_type is not _T.DOUBLE:
-            values = np.where(np.abs(values) < _TINY, 0.0, values)
+        if flushes:
+            values = np.where(np.abs(values) < _TINY, np.copysign(0.0, values), values)
         return values
 
     def _size(self, op: Pointwise, values: Floats) -> Floats:
@@ -498,6 +528,38 @@ class _Shaken(Run):
             return values
         shift = np.maximum(np.abs(values) * roundoff(data_type), _least(data_type)) * ROUNDINGS
         return np.where(inexact, values + shift * self._draw(values.shape), values)
+
+
+class _InFloat32(Run):
+    """A run whose elementwise operations compute in float32, step by step, and may take denormal numbers for 0."""
+
+    flushes = False
+
+    def floats(self, tensor: Tensor) -> Floats:
+        values = super().floats(tensor)
+        return values if tensor.data_type is _T.DOUBLE else self._held(values)
+
+    def computed(self, op: Op, values: Floats) -> Floats:
+        if not isinstance(op, Pointwise) or op.compute_type is not _T.FLOAT:
+            return values
+        return np.asarray(self._held(np.asarray(values)), np.float64)
+
+    def _held(self, values: Floats) -> Any:
+        held = values.astype(np.float32)
+        return np.where(np.abs(held) < _TINY, np.copysign(np.float32(0), held), held) if self.flushes else held
+
+
+def in_float32(graph: Graph, inputs: Mapping[str | int, ArrayLike]) -> list[dict[str, Floats]]:
+    """Return by name what outputs hold if elementwise operations compute in float32, and with 0 for denormals."""
+    found = []
+    for flushes in (False, True):
+        run = _InFloat32(graph, inputs, OPERATIONS, rounding=True, rng=dropout_mask)
+        run.flushes = flushes
+        with np.errstate(all="ignore"):
+            for op in graph.ops:
+                run.operation(op)
+        found.append({tensor.name: run.result(tensor).astype(np.float64) for tensor in graph.outputs})
+    return found
 
 
 def _run(run: _Shaken) -> dict[int, Floats]:
@@ -610,6 +672,8 @@ class Expected:
                 least, most = np.floor(least), np.ceil(most)
             if DATA_TYPES[kind].kind == "scale":  # which has no negative numbers
                 least = np.maximum(least, 0.0)
+            if kind in BOOLEAN_TYPES:  # one of 0 and 1, or the other as well
+                least, most = (np.where(self.spread >= 1, bit, self.center) for bit in (0.0, 1.0))
             middle, low, high = (_rounded(value, kind) for value in (self.center, least, most))
             return middle, low, high, np.maximum(np.abs(high - self.center), np.abs(self.center - low))
 
@@ -702,20 +766,23 @@ def expect(
     kinds = {tensor.uid: tensor.data_type for tensor in graph.outputs}
     for number in range(RUNS):
         noise = np.random.default_rng([seed, number // 2])
-        moved = _run(_Shaken(graph, inputs, allowed, noise, 1.0 if number % 2 == 0 else -1.0))
+        moved = _run(_Shaken(graph, inputs, allowed, noise, number))
         with np.errstate(all="ignore"):
             for uid, values in moved.items():
                 difference = values - center[uid]
                 leans[uid].append(lean_of(values, center[uid]))
                 squares[uid] += np.where(np.isfinite(difference), np.square(difference), 0.0)
-                same[uid] &= _class(_rounded(values, kinds[uid]), uid in summed) == _class(stored[uid], uid in summed)
-    bias = _bias(graph, allowed) + 2.0**-22 * _largest_statistic(graph, inputs, stored)
+                held = _rounded(values, kinds[uid])
+                same[uid] &= _class(held, uid in summed) == _class(stored[uid], uid in summed)
+                if is_integer(kinds[uid]):  # what is infinite or NaN before it is held in range
+                    same[uid] &= np.isfinite(difference) | (held == stored[uid])
+    bias = _bias(graph, allowed) + _bias_of_scores(graph, allowed, use) * _largest_statistic(graph, inputs, stored)
     found = {}
     for tensor in {tensor.uid: tensor for tensor in graph.outputs}.values():
         if tensor.uid in unknown or is_unordered(tensor):
             continue
         spread = WIDTH * np.sqrt(squares[tensor.uid] / RUNS)
-        if tensor.uid in summed:
+        if tensor.uid in summed and tensor.data_type not in BOOLEAN_TYPES:
             spread = np.maximum(spread, POOLED * _of_neighbours(spread))
         if use is not None and use.backward and _is_float(tensor.data_type):
             again = 2 * roundoff(tensor.data_type) * np.abs(center[tensor.uid])  # dQ is rounded once more
@@ -762,6 +829,16 @@ def _bias(graph: Graph, arithmetic: Arithmetic) -> float:
         elif rule.narrow is not None and any(t.data_type is _T.FLOAT and t.uid not in copied for t in factors):
             found += roundoff(rule.narrow)  # operands that are equal are rounded alike
     return found
+
+
+def _bias_of_scores(graph: Graph, arithmetic: Arithmetic, use: Use | None) -> float:
+    """Return how much all scores may be off to one side, relative to the largest statistic that is subtracted.
+
+    Sums of tensor cores are cut; forward, the maximum is off as the scores are, and nothing of it is left.
+    """
+    if use is None or not use.backward:
+        return 2.0**-22
+    return next(_rule(op, arithmetic, {}).written for op in graph.ops if op.kind in _PRODUCTS)  # Q @ K^T is the first
 
 
 def _defined(graph: Graph, tensor: Tensor, center: Floats, same: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -51,10 +51,10 @@ def common_factor(
     """
     with np.errstate(all="ignore"):
         squares = np.square(exact)
-        known = float(squares.sum())
+        known = squares.sum()  # of NumPy: beyond the largest number it is infinite, and no error
         if not known**2 >= ENOUGH * float(np.square(squares).sum()) > 0.0:
             return None
-        off = float(np.dot(exact, found - right)) / known
+        off = float(np.dot(exact, found - right) / known)
         independent = np.unique(exact).size / exact.size
         chance = float(np.sqrt(np.square(exact * rounding).sum() / independent)) / known
         allowed = WIDTH * float(np.sqrt(np.mean(np.square(leans)))) + CHANCE * chance + bias

@@ -14,9 +14,11 @@ In all of them lengths, offsets, page tables, indices and seeds mean something, 
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -176,12 +178,15 @@ def load_arrays(path: str | Path) -> dict[str, Numbers]:
     Raises
     ------
     UsageError
-        ``trial-data``: no such file, or objects in it.
+        ``trial-data``: no such file, one that is not whole, or objects in it.
     """
     try:
-        with np.load(path, allow_pickle=False) as held:
+        with open(path, "rb") as file:
+            held = np.load(file, allow_pickle=False)
+            if isinstance(held, np.ndarray):
+                raise ValueError("it holds one array without a name")
             return {name: held[name] for name in held.files}
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, BadZipFile, zlib.error) as error:
         raise UsageError(f"{path} is no .npz file of numbers: {error}", code="trial-data") from error
 
 

@@ -36,11 +36,15 @@ class Runner:
         Seconds a graph may take, all of its configs together.
     version
         An installed cuDNN such as ``9.19.0``; None for the library this process would load.
+    environment
+        Of the process, where it is not that of the version.
     """
 
-    def __init__(self, *, limit_s: float = 600.0, version: str | None = None) -> None:
+    def __init__(
+        self, *, limit_s: float = 600.0, version: str | None = None, environment: Mapping[str, str] | None = None
+    ) -> None:
         self._limit_s = limit_s
-        self._version = version
+        self._version, self._environment = version, environment
         self._child: Child | None = None
 
     def __enter__(self) -> Self:
@@ -124,7 +128,9 @@ class Runner:
         """Return the trial, or the config at which the process ended and its words."""
         if self._child is None or not self._child.usable:
             self.close()
-            self._child = Child.start(f"{__name__}:{serve_trials.__name__}", environment_for(self._version))
+            self._child = Child.start(
+                f"{__name__}:{serve_trials.__name__}", self._environment or environment_for(self._version)
+            )
         child, at = self._child, ""
         for said in child.ask(asked, self._limit_s):
             if "step" in said:
@@ -150,9 +156,8 @@ class Runner:
     ) -> Trial:
         """Return the trial of a graph at which the process ended outside of any config."""
         options = asked["options"]
-        line = command_line(
-            options["source"] or None, graph, *(f"--{key}={options[key]}" for key in ("data", "seed", "configs"))
-        )
+        named = [key for key in ("data", "seed", "configs", "target") if options[key] is not None]
+        line = command_line(options["source"] or None, graph, *(f"--{key}={options[key]}" for key in named))
         blank = Trial(
             graph=graph.name,
             target=options["target"] or "gpu",

@@ -237,7 +237,8 @@ def run_graph(
         numbers = {**load_arrays(data), **numbers}
         kind = "uniform"
     live = shared_target(target)
-    run = _Run(graph, live, data, seed, time, source, dict(skip or {}), step, done)
+    named = target if isinstance(target, str) else live.name  # which may be a file
+    run = _Run(graph, live, named, data, seed, time, source, dict(skip or {}), step, done)
     base = Trial(
         graph=graph.name,
         target=live.profile.title,
@@ -295,6 +296,7 @@ class _Run:
         self,
         graph: Graph,
         target: Target,
+        named: str,
         data: str,
         seed: int,
         time: bool,
@@ -303,7 +305,7 @@ class _Run:
         step: Callable[[str], object],
         done: Callable[[ConfigTrial], object] | None,
     ) -> None:
-        self.graph, self.target, self.data, self.seed, self.time = graph, target, data, seed, time
+        self.graph, self.target, self.named, self.data, self.seed, self.time = graph, target, named, data, seed, time
         self.source, self.skip, self.step, self.done = source, skip, step, done
         self.inputs: dict[str | int, NDArray[Any]] = {}
         self.why_not_compared = self.lost = ""
@@ -313,7 +315,7 @@ class _Run:
         """Return the command line for a choice of configs."""
         options = [f"--data={self.data}", f"--seed={self.seed}", f"--configs={configs}"]
         if not self.target.is_live:
-            options.append(f"--target={self.target.name}")
+            options.append(f"--target={self.named}")
         return command_line(self.source, self.graph, *options)
 
     def make(self, kind: str, given: Mapping[str, ArrayLike]) -> None:

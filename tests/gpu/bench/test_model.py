@@ -14,7 +14,7 @@ def effort() -> Any:
     from cudnn_backend_py.bench.model.gpt import Sizes
     from cudnn_backend_py.bench.model.measure import Effort
 
-    return Effort(Sizes(2, 2, 16, 16, 256), 20, 128, 2, 64, 48, 3, 24, 3, 60.0)
+    return Effort(Sizes(2, 2, 16, 16, 256), 20, 128, 2, 64, 48, 3, 24, 3, 3)
 
 
 @pytest.fixture(scope="module")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from cudnn_backend_py import library
+from tests.support import first_result
 from tests.support.child import ROOT, run_python
 from tests.support.seed_cells import PLACES, cells_of, find_seed, program
 
@@ -84,3 +88,11 @@ def test_override_shapes_reach_the_kernel() -> None:
     else:
         assert "refused: " in done.stdout
         assert "9.21.0" in done.stdout
+
+
+def test_a_first_result_imports_nothing_it_has_no_use_for() -> None:
+    need_torch()
+    run = subprocess.run([sys.executable, first_result.__file__, "gpu"], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    found = json.loads(run.stdout)
+    assert (found["import"], found["plan"], found["result"]) == ([], [], [])

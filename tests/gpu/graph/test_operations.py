@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.edge_runs import random_names, run_many
+from tests.support.edge_runs import RANDOM, random_names, run_many
 from tests.support.edges import CASES, REFUSED
 from tests.support.figures import add_figure
 
-RANDOM = 300  # problems of each family
 FAMILIES = ("convolution", "norm")
 
 Records = dict[str, dict[str, Any]]

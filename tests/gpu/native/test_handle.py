@@ -21,7 +21,7 @@ from cudnn_backend_py import (
     load_plan,
     open_target,
 )
-from cudnn_backend_py.target import read_device
+from cudnn_backend_py.target import device_profile, read_device
 from examples import flash_forward
 from tests.gpu.execution.test_execute import check_flash, first_plan
 from tests.support.figures import add_figure
@@ -45,6 +45,14 @@ def test_device_can_be_read_and_judged_by_its_own_description(tmp_path: Path) ->
     target = open_target(str(path))
     assert target.profile.title == properties["deviceName"]
     assert OperationGraph(flash_forward.graph(), target).heuristics("A").configs
+
+
+def test_the_driver_says_of_the_gpu_what_cudnn_says() -> None:
+    """A profile is made of the driver's word, and asks cuDNN for the rest only where that is read."""
+    profile, properties = device_profile(0), read_device(0)
+    assert (profile.sm, profile.title) == (properties["deviceVer"] // 10, properties["deviceName"])
+    assert dict(profile.properties) == properties
+    assert set(profile.sources) == set(properties)
 
 
 def test_handle_streams_and_close() -> None:

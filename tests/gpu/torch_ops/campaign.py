@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cudnn_backend_py.info import start_record
 from cudnn_backend_py.torch_ops import attention, attention_varlen, attention_with_kvcache
 from tests.support.torch_reference import Masks, attend, error, fill_pages, gradients, pack, unpack
 
@@ -412,6 +413,7 @@ def main() -> None:
         for record in records:
             part = json.loads(record.read_text(encoding="utf-8"))
             found = part | {key: found.get(key, {}) | part[key] for key in ("seconds", "parts")}
+            found["arguments"] = sys.argv[1:]
             record.unlink()
     chosen.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
@@ -434,6 +436,9 @@ def _record(part: str, name: str, chosen: argparse.Namespace) -> dict[str, Any]:
         for wrong in one["wrong"][:6]:
             print("  ", json.dumps(wrong)[:600])
     return {
+        **start_record("torch-operators"),
+        "what": "random problems of the torch operators against float64: relative Frobenius errors",
+        "arguments": sys.argv[1:],
         "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "cudnn": torch.backends.cudnn.version(),

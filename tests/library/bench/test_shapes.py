@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -171,6 +172,22 @@ def test_the_model_is_accepted_by_its_peers() -> None:
     assert model.model_table(made).row_count == 20
     made["makers"]["ours, adaptive"] = trained(11.0, 8.0, [6.0, 4.0])
     assert set(passed(made, model.ACCEPTED).values()) == {False}
+    made["makers"]["ours, adaptive"] = trained(9.0, 1.0, [5.0, math.nan])
+    assert not passed(made, model.ACCEPTED)["packed: losses apart from those of torch flash"]
+
+
+def test_a_maker_that_was_ended_is_compared_no_further() -> None:
+    """A first epoch that was not ended is no figure; one of torch's cuDNN took at least what it was given."""
+    made: dict[str, Any] = {"parameters": 1, "makers": {"torch flash": trained(10.0, 1.0, [5.0, 4.0])}}
+    made["makers"] |= {"ours, adaptive": trained(9.0, 1.0, [5.0, 4.0]), "torch cudnn": trained(9.0, 9.0, [5.0, 4.0])}
+    made["makers"]["torch cudnn"] |= {"serving": {"loss": 7.0}, "packed": trained(9.0, 9.0, [5.0, 9.0])["padded"]}
+    made["makers"]["torch cudnn"]["packed"]["first epoch"] |= {"steps": 1, "losses": [5.0]}
+    found = passed(made, model.ACCEPTED)
+    assert found["packed: first epoch, ours, adaptive / torch cudnn"]
+    assert found["packed: losses apart from those of torch flash"]
+    assert found["serving: losses apart from those of torch flash"]
+    made["makers"]["ours, adaptive"]["packed"]["first epoch"]["steps"] = 0
+    assert passed(made, model.ACCEPTED)["packed: first epoch, ours, adaptive / torch cudnn"] is None
 
 
 def test_what_was_not_measured_is_told() -> None:

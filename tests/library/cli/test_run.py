@@ -8,6 +8,7 @@ import shlex
 import signal
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from cudnn_backend_py import EnvironmentNotReady, UsageError, save_graph
+from cudnn_backend_py import EnvironmentNotReady, Graph, GraphError, UsageError, save_graph
+from cudnn_backend_py.cli import run as run_module
 from cudnn_backend_py.cli.commands import main
+from cudnn_backend_py.target import profiles
 from cudnn_backend_py.tuning.statistics import Timing
 from cudnn_backend_py.tuning.trial import ConfigTrial, Trial, run_graph
 from cudnn_backend_py.tuning.trial import runner as runner_module
@@ -121,7 +124,8 @@ def test_batch_files_hold_a_command_line_a_line(matmul: Path, tmp_path: Path) ->
     for line, words in (
         ("matmul.json --format json", "belongs on the command line"),
         ('"', "line 1"),
-        ("x --nope", ""),
+        ("matmul.json\nx --nope", "all.txt, line 2: No such option"),
+        ("x --dims", "all.txt, line 1: Option '--dims' requires an argument."),
     ):
         batch.write_text(f"{line}\n")
         done = run("--batch", batch, "--target", "h100")
@@ -153,6 +157,69 @@ def test_batch_lines_may_name_a_cudnn_and_so_do_lines_to_reproduce(matmul: Path,
         assert (done.exit_code, "line 1: --" in done.output) == (2, True)
 
 
+def test_a_batch_file_names_graphs_and_data_beside_it(
+    matmul: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.savez(tmp_path / "mine.npz", a=np.ones((2, 128, 64)))
+    (tmp_path / "all.txt").write_text("matmul.json --data mine.npz --data uniform\n")
+    (tmp_path / "uniform").mkdir()  # not what is meant
+    monkeypatch.chdir("/")
+    found = trials("--batch", tmp_path / "all.txt", "--target", "h100", "--configs", "1")
+    assert [(item["state"], item["data"]) for item in found] == [
+        ("not run", str(tmp_path / "mine.npz")),
+        ("not run", "uniform"),
+    ]
+
+
+def test_one_graph_of_a_log_that_cannot_be_had_costs_only_itself(matmul: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is not whole in the log, and one that has nothing of the name that is to be changed."""
+    whole = BUILT["matmul"].make()
+    other = BUILT["reduction"].make()
+    in_log: list[tuple[int | None, Graph | GraphError]] = [
+        (1, whole),
+        (2, GraphError("the log ends in it", code="log-graph")),
+        (3, other),
+        (4, whole),
+    ]
+    monkeypatch.setattr(run_module, "read_any_graphs", lambda _path, _number: in_log)
+    found = trials(matmul, "--target", "h100", "--configs", "1", "--dims", "a=1,128,64")
+    assert [item["state"] for item in found] == ["not run", "failed", "failed", "not run"]
+    assert found[1]["words"] == "log-graph: the log ends in it"
+    assert "unknown-tensor" in found[2]["words"]
+    for number, item in enumerate(found, 1):
+        assert {f"--graph={number}", "--dims=a=1,128,64"} <= set(shlex.split(item["reproduce"]))
+
+
+def test_text_and_progress_do_not_share_a_line(matmul: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_module, "_PATIENCE_S", -1.0)
+    for name, value in {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "80"}.items():
+        monkeypatch.setenv(name, value)
+    done = run(matmul, matmul, "--target", "h100", "--configs", "1")
+    assert "1/2" in done.stderr
+    before = done.output.split("NOT RUN")[:-1]
+    assert len(before) == 2
+    assert all(text.endswith("\x1b[2K") for text in before), before
+    assert done.stdout.startswith("NOT RUN")
+
+
+def test_a_gpu_described_in_a_file_is_named_by_it_in_the_line_that_runs_it_again(matmul: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "my gpu.json"
+    facts = json.loads((files(profiles.__package__) / "profiles" / "h100-sxm.json").read_text(encoding="utf-8"))
+    mine.write_text(json.dumps({**facts, "name": "mine", "aliases": []}))
+    (found,) = trials(matmul, "--target", mine, "--configs", "1")
+    (config,) = found["configs"]
+    line = shlex.split(config["reproduce"])
+    assert f"--target={mine}" in line
+    (again,) = trials(*line[2:])
+    assert again["configs"] == [{**config, "mode": "named"}]
+
+
+def test_an_unknown_target_is_answered_with_those_that_are_known(matmul: Path) -> None:
+    (found,) = trials(matmul, "--target", "nope")
+    assert found["words"].startswith("unknown-target")
+    assert "b200" in found["words"]
+
+
 def test_a_graph_that_cannot_be_had_is_one_failure(matmul: Path, tmp_path: Path) -> None:
     found = trials(matmul, tmp_path / "none.json", matmul, "--target", "h100", "--dims", "a=0,0,0")
     assert [item["state"] for item in found] == ["not run", "failed", "not run"]
@@ -161,7 +228,11 @@ def test_a_graph_that_cannot_be_had_is_one_failure(matmul: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "arguments", [(), ("--dims", "a"), ("--dims", "a=1,x"), ("--configs", "nope"), ("--data", "nope"), ("--graph", "0")]
+    "arguments",
+    [
+        *((), ("--dims", "a"), ("--dims", "a=1,x"), ("--configs", "nope"), ("--data", "nope"), ("--graph", "0")),
+        ("--limit", "0"),
+    ],
 )
 def test_wrong_arguments_are_exit_code_2(arguments: tuple[str, ...], matmul: Path) -> None:
     done = run(*([matmul, "--target", "h100"] if arguments else []), *arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Iterator
 from contextlib import suppress
@@ -39,6 +40,71 @@ def test_parts_are_called_as_cudnn_frontend_calls_them(name: str) -> None:
 
 def test_the_facts_are_of_these_programs() -> None:
     assert set(THEIRS) == set(PROGRAMS)
+
+
+def test_a_tensor_knows_its_graph_and_keeps_it_not() -> None:
+    m = Maker(cudnn)
+    x, w = m.t(2, 8, 16, name="x"), m.t(2, 16, 4, name="w")
+    y = m.g.matmul(x, w)
+    scalar = m.g.tensor_scalar(1.5)
+    assert [item.owner() for item in (x, w, y, scalar) if item.owner is not None] == [m.g] * 4
+    del m
+    gc.collect()
+    assert y.owner is not None
+    assert y.owner() is None
+
+
+def test_what_is_for_kernels_of_theirs_is_taken_and_changes_nothing() -> None:
+    m = Maker(cudnn)
+    m.g.matmul(m.t(2, 8, 16), m.t(2, 16, 8)).set_output(True)
+    m.g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK], ctx=object())
+    assert m.g.get_execution_plan_count() > 0
+
+
+def test_sizes_of_results_are_known_before_a_graph_is_checked() -> None:
+    """As with 1.32: what follows from what is written is read, and nothing of it is set."""
+    m = Maker(cudnn)
+    q, k, v = (m.t(2, 4, 64, 32, name=name) for name in "qkv")
+    o, stats = m.g.sdpa(q, k, v, generate_stats=True, attn_scale=0.5)
+    y = m.g.relu(m.g.matmul(m.t(2, 8, 16, name="a"), m.t(2, 16, 4, name="b"), name="mm"))
+    assert (o.get_dim(), stats.get_dim()) == ([2, 4, 64, 32], [2, 4, 64, 1])
+    assert (y.get_dim(), y.get_stride()) == ([2, 8, 4], [32, 4, 1])
+    assert m.g.inspect()["tensors"]["mm::C"]["dim"] == [2, 8, 4]
+    assert (o.dim, o.stride, o.data_type, o.dim_assigned) == ([], [], cudnn.data_type.NOT_SET, False)
+    loose = m.g.relu(m.g.tensor(name="x", dim=[], stride=[]))
+    assert (loose.get_dim(), loose.get_stride()) == ([], [])
+    assert y.get_dim() == [2, 8, 4]
+    assert cudnn.tensor().get_dim() == []
+
+
+def test_a_uid_belongs_to_one_tensor() -> None:
+    """Those a program gave stay; one that had it without being given it gets another at once."""
+    g = Maker(cudnn).g
+    place = {"dim": [2, 2], "stride": [2, 1]}
+    given, first, second = g.tensor(uid=2, name="given", **place), g.tensor(**place), g.tensor(**place)
+    assert (given.uid, first.uid, second.uid) == (2, 1, 3)
+    taker = g.tensor(uid=3, name="taker", **place)
+    assert (taker.uid, taker.uid_assigned) == (3, True)
+    assert second.uid not in (1, 2, 3)
+    assert not second.uid_assigned
+    for take in (lambda: g.tensor(uid=2, **place), lambda: first.set_uid(3)):
+        with pytest.raises(ValueError, match="is already user-assigned to tensor"):
+            take()
+    assert g.find_tensor(3) is taker
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"stride": [1]}, "dims not set"),
+        ({"dim": [1]}, "strides not set"),
+        ({"dim": [1, 2], "stride": [1]}, "mismatch"),
+        ({"dim": [1], "stride": [1], "is_virtual": True, "is_pass_by_value": True}, "can't be both virtual and"),
+    ],
+)
+def test_a_wrong_tensor_is_told_in_words_that_theirs_has(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        cudnn.tensor(name="t", **fields).validate()
 
 
 def test_a_graph_is_looked_through() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from cudnn_backend_py import library
 from cudnn_backend_py.graph.faults import FAULTS, Fault
+from cudnn_backend_py.native.crash_guards import CRASHING_GRAPHS
 from cudnn_backend_py.system.version import VersionTuple
 from cudnn_backend_py.target import list_profiles
 from tests.support.child import older_cudnn, run_python
@@ -22,7 +23,9 @@ ASK = """
 import json, sys
 from cudnn_backend_py import explain, library
 from cudnn_backend_py.graph.faults import FAULTS
+from cudnn_backend_py.native import crash_guards
 from tests.support.faults import graph_of
+crash_guards.CRASHING_GRAPHS = ()
 rows = {row.code: row for row in FAULTS}
 for code, which, sm, build in json.loads(sys.argv[1]):
     row = rows[code]
@@ -97,6 +100,44 @@ def test_it_shows_in_the_versions_that_have_it(code: str, which: str, version: V
         assert said.startswith("could not be judged")
         return
     assert (said == SHOWN[code, which]) is (version in row.versions), said
+
+
+# Those that end the process whatever the GPU are refused before cuDNN sees them
+
+REFUSE = """
+import json
+from cudnn_backend_py import OperationGraph, UsageError, library, open_target
+from cudnn_backend_py.graph.faults import FAULTS
+from cudnn_backend_py.native.crash_guards import CRASHING_GRAPHS
+from tests.support.faults import graph_of
+rows = {row.code: row for row in FAULTS}
+for kind in CRASHING_GRAPHS:
+    row = rows[kind.code]
+    for which, made in {**row.reproductions, "unlike": row.unlike, "cure": row.cure}.items():
+        for target in map(open_target, ("sm80", "sm90", "sm100")):
+            try:
+                OperationGraph(graph_of(made, library().version), target)
+                said = "made"
+            except UsageError as error:
+                said = error.code
+            print(json.dumps([kind.code, which, said]), flush=True)
+"""
+
+
+@pytest.mark.parametrize("version", [OLD, HERE], ids=["9.19.0", "newest"])
+def test_a_graph_that_kills_cudnn_is_refused_first(version: VersionTuple) -> None:
+    done = run_python(["-c", REFUSE], environment=environment(version), check=True)
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    kinds = {kind.code: kind.versions for kind in CRASHING_GRAPHS}
+    assert len(answers) == 9 * len(kinds)
+    for code, which, said in answers:
+        refused = which not in ("unlike", "cure") and version in kinds[code]
+        assert said == ("graph-kills-cudnn" if refused else "made"), (code, which)
+
+
+def test_the_table_of_faults_knows_all_graphs_that_are_refused_first() -> None:
+    rows = {row.code: row.versions for row in FAULTS if row.step == "check"}
+    assert {kind.code: kind.versions for kind in CRASHING_GRAPHS}.items() <= rows.items()
 
 
 # Cures

@@ -55,6 +55,7 @@ assert set(frontend.__all__) <= set(dir(cudnn))
 def test_uninstall_leaves_nothing_behind() -> None:
     run_code("""
 import sys
+import cudnn_backend_py.frontend.wrapper
 from cudnn_backend_py.frontend import install, uninstall
 from cudnn_backend_py.frontend.handles import default_target
 before = set(sys.modules), list(sys.meta_path)

@@ -9,9 +9,14 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import UsageError
+from cudnn_backend_py.frontend import FrontendHazardWarning, data_type, tensor
 from cudnn_backend_py.frontend.notebooks import read_cells
+from cudnn_backend_py.graph.faults import find
 from tests.support.child import run_python
+from tests.support.faults import told
+from tests.support.frontend_attention import Recorder
 
+MEASURED = r"booleans-in-memory.*109 of 512 wrong with 9\.19\.0 and 9\.28\.0"
 RUNNER = ["-m", "cudnn_backend_py.frontend"]
 
 
@@ -82,3 +87,35 @@ def test_only_a_launch_on_a_described_gpu_ends_a_program_well(tmp_path: Path) ->
         shown.write_text(path.read_text().replace("CODE", repr(code)))
         done = run_python([*RUNNER, "--target", "h100", str(shown)])
         assert (done.code, done.stderr.rstrip().splitlines()[-1].endswith(word)) == (status, True), done.stderr
+
+
+@pytest.mark.parametrize("version", [(9, 19, 0), (9, 22, 0), (9, 28, 0)])
+@pytest.mark.parametrize("kind", [data_type.HALF, data_type.BFLOAT16, data_type.FLOAT])
+def test_the_notebook_of_booleans_is_warned_of_with_every_version(
+    version: tuple[int, int, int], kind: data_type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its graph: a comparison in the graph, a mask in memory, their conjunction in memory.
+
+    The notebook says that 9.22 is right; it was measured wrong with 9.28, with cudnn-frontend and with ours.
+    """
+    monkeypatch.setattr(find, "_warned", set())
+    g = Recorder(version)
+    place: dict[str, Any] = {"dim": [4, 8, 16], "stride": [128, 16, 1]}
+    x, threshold = (tensor(data_type=each, name=name, **place) for name, each in (("x", kind), ("t", data_type.FLOAT)))
+    mask = tensor(data_type=data_type.BOOLEAN, name="b", **place)
+    greater = g.cmp_gt(input=x, comparison=threshold, compute_data_type=data_type.FLOAT)
+    greater.set_data_type(data_type.BOOLEAN)
+    both = g.logical_and(a=greater, b=mask, compute_data_type=data_type.BOOLEAN)
+    both.set_output(True).set_data_type(data_type.BOOLEAN)
+    with pytest.warns(FrontendHazardWarning, match=MEASURED):
+        g.graph()
+
+
+def test_booleans_inside_a_graph_are_not_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(find, "_warned", set())
+    g = Recorder((9, 28, 0))
+    place: dict[str, Any] = {"dim": [4, 8, 16], "stride": [128, 16, 1], "data_type": data_type.FLOAT}
+    x, y = (tensor(name=name, **place) for name in "xy")
+    greater = g.cmp_gt(input=x, comparison=y, compute_data_type=data_type.FLOAT).set_data_type(data_type.BOOLEAN)
+    g.binary_select(x, y, greater, compute_data_type=data_type.FLOAT).set_output(True).set_data_type(data_type.FLOAT)
+    assert told(g.graph, "booleans-in-memory") == []

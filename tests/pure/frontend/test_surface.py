@@ -73,3 +73,30 @@ def test_the_modules_that_are_said_to_be_here_are() -> None:
     for name, module in SUBMODULES.items():
         assert name in FACTS["modules"]
         assert import_module(module).__doc__
+
+
+def test_a_tensor_is_made_with_every_field_that_theirs_has() -> None:
+    constant = ours.scalar_type.COMPILE_TIME_CONST
+    made = ours.Tensor(
+        name="t",
+        is_pass_by_value=True,
+        pass_by_value=2.5,
+        uid=7,
+        uid_assigned=True,
+        dim_assigned=True,
+        stride_assigned=True,
+        ragged_offset_multiplier=4,
+        alignment_value=8,
+        scalar_type=constant,
+    )
+    assert (made.pass_by_value, made.uid, made.uid_assigned, made.scalar_type) == (2.5, 7, True, constant)
+    assert (made.dim_assigned, made.stride_assigned) == (True, True)
+    assert (made.ragged_offset_multiplier, made.alignment_value, made.owner) == (4, 8, None)
+    plain = ours.Tensor()
+    assert (plain.uid_assigned, plain.dim_assigned, plain.stride_assigned) == (False, False, False)
+    assert (plain.scalar_type, plain.pass_by_value) == (ours.scalar_type.RUNTIME_PARAM, None)
+
+
+def test_a_gpu_is_called_by_its_ordinal() -> None:
+    assert ours.DeviceInfo(ordinal=3) == 3
+    assert ours.DeviceInfo(3).ordinal == 3

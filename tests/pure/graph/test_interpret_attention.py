@@ -16,12 +16,35 @@ from cudnn_backend_py.generated.enums import (
     ReduceTensorOp,
 )
 from cudnn_backend_py.graph import Graph, GraphBuilder, Operation, Tensor
+from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.formats import round_to
 from cudnn_backend_py.graph.interpret import interpret
 from tests.support.interpreting import Array, lengths, numbers, refused, tensor
 
 D, M, R, T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
 INF, NAN = math.inf, math.nan
+
+
+# what is rounded
+
+
+@pytest.mark.parametrize("form", ["chains", "single operations", "one operation"])
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_probabilities_are_rounded_before_they_are_divided(form: str, dropout: float) -> None:
+    """1 / 40 is no bfloat16, but exp(0) is: of equal scores O is the mean of V, times dropout's factor as it rounds."""
+    options: dict[str, Any] = {"batch": 1, "heads": 2, "seq_q": 64, "seq_kv": 40, "head_dim": 32, "dropout": dropout}
+    graph = sdpa_forward(
+        **options, data_type=T.BFLOAT16, implementation="unified" if form == "one operation" else "composite",
+        version=None if form == "chains" else (9, 28, 0),
+    )  # fmt: skip
+    values: dict[str | int, Any] = {name: np.ones(graph.tensor(name).dims) for name in "qk"}
+    values["v"] = round_to(numbers(1, 2, 40, 32), T.BFLOAT16)
+    if dropout:
+        values |= {"dropout_seed": np.full((1, 1, 1, 1), 7), "dropout_offset": np.full((1, 1, 1, 1), 1)}
+    exact, rounded = (interpret(graph, values, rounding=rounding)["o"] for rounding in (False, True))
+    kept = float(round_to(1 / (1 - dropout), T.BFLOAT16)) * (1 - dropout)
+    factor = np.vdot(exact, rounded) / np.vdot(exact, exact)
+    assert factor == pytest.approx(kept, rel=4e-4)  # of rounded quotients it is 1.001, and 1.004 times this one
 
 
 # bands and softmax against the chains they stand for

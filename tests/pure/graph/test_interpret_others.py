@@ -190,14 +190,19 @@ def test_a_band_is_expanded_around_the_diagonal_and_contracted_again() -> None:
 
 
 def test_what_the_header_does_not_say_of_bands_is_refused() -> None:
-    def run(**more: Any) -> Any:
+    def run(kind: D = D.OPERATION_CONTRACT_BAND_MATRIX, **more: Any) -> Any:
         fields = {"x": tensor("x", (1, 3, 3)), "y": tensor("y", (1, 3, 3)), "lower_bandwidth": 1, "upper_bandwidth": 1}
-        op = Operation(D.OPERATION_CONTRACT_BAND_MATRIX, "band", {**fields, "axis": 2, **more})
-        return interpret(Graph((op,)), {"x": numbers(1, 3, 3)})["y"]
+        op = Operation(kind, "band", {**fields, "axis": 2, **more})
+        given = {item.name: numbers(*item.dims) for item in op.inputs().values()}
+        return interpret(Graph((op,)), given)["y"]
 
     assert run(max_token_value=-1).shape == (1, 3, 3)
     refused("interpret-operation", "max_token_value", lambda: run(max_token_value=2))
     refused("interpret-operation", "along axis 1 of 3", lambda: run(axis=1))
+    expand, one = D.OPERATION_EXPAND_BAND_MATRIX, tensor("one", (1, 1, 1))
+    assert run(expand).shape == (1, 3, 3)
+    for name in ("kv_token_offset", "speculative_mask"):
+        refused("interpret-operation", name, lambda name=name: run(expand, **{name: one}))
 
 
 # signals

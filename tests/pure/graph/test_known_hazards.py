@@ -250,3 +250,38 @@ def test_a_fault_of_some_engines_is_told_where_one_of_them_runs() -> None:
     graph = graph_of(ROWS["matmul-gelu-by-tanh"].reproductions[""])
     assert codes(graph, 90, (9, 19, 0)) == codes(graph, 90, (9, 19, 0), engine=7) == []
     assert codes(graph, 90, (9, 19, 0), engine=0) == ["matmul-gelu-by-tanh"]
+
+
+@pytest.mark.parametrize(
+    ("form", "x", "w", "kind", "wrong"),
+    [
+        ("filter", (3, 8, 9, 7), (32, 8, 3, 3), DataType.HALF, True),  # as measured on engine 4
+        ("filter", (3, 8, 9, 7), (32, 8, 3, 3), DataType.FLOAT, False),
+        ("filter", (2, 32, 7, 7), (8, 32, 3, 3), DataType.HALF, True),
+        ("filter", (2, 32, 7, 7), (32, 32, 3, 3), DataType.HALF, False),
+        ("filter", (1, 64, 7, 5), (32, 64, 1, 1), DataType.HALF, True),
+        ("filter", (1, 16, 7, 5), (64, 16, 1, 1), DataType.HALF, False),  # the image's size does not matter
+        ("data", (2, 64, 7, 6), (8, 64, 3, 3), DataType.HALF, True),
+        ("data", (2, 64, 7, 6), (16, 64, 3, 3), DataType.HALF, False),
+        ("data", (2, 16, 7, 5), (8, 16, 1, 1), DataType.HALF, False),  # a filter of one tap lies the same both ways
+        ("forward", (1, 32, 7, 5), (64, 32, 3, 3), DataType.HALF, True),
+        ("forward", (2, 32, 7, 5), (64, 32, 3, 3), DataType.HALF, False),
+        ("forward", (2, 8, 7, 5), (64, 8, 3, 3), DataType.FLOAT, True),
+        ("forward", (2, 8, 7, 6), (64, 8, 3, 3), DataType.FLOAT, False),
+    ],
+)
+def test_packed_images_are_wrong_where_the_first_of_two_has_no_multiple_of_128_bytes(
+    form: str, x: tuple[int, ...], w: tuple[int, ...], kind: DataType, wrong: bool
+) -> None:
+    g = GraphBuilder("packed", io_type=kind)
+    padding, y = w[2] // 2, (x[0], w[0], *x[2:])
+    tensors = {name: g.tensor(name, dims, strides="packed") for name, dims in (("x", x), ("w", w), ("dy", y))}
+    options: dict[str, Any] = {"padding": padding, "virtual": False, "strides": "packed"}
+    if form == "forward":
+        g.convolution(tensors["x"], tensors["w"], **options)
+    elif form == "data":
+        g.convolution_backward_data(tensors["dy"], tensors["w"], dims=x, **options)
+    else:
+        g.convolution_backward_filter(tensors["x"], tensors["dy"], w[2:], **options)
+    found = {fault.code for fault in known_hazards(g.graph(), 90, (9, 28, 0), engine=4)}
+    assert ("packed-images-unaligned" in found) is wrong

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from cudnn_backend_py.graph.interpret import OPERATIONS, interpret
 from tests.support.built import (
     AGREES,
     BUILT,
+    ELSEWHERE,
     FRONTEND,
     KINDS,
     PAGE,
@@ -65,10 +67,18 @@ def test_the_frontend_has_the_names(kind: DescriptorType) -> None:
 def test_kinds_that_no_gpu_ran_have_engines_for_other_gpus_only() -> None:
     found = [item for graphs in read_records().values() for item in graphs.items()]
     ran = {BUILT[name].kind for name, item in found if item["said"] == AGREES}
-    assert {kind.name.removeprefix("OPERATION_") for kind in set(KINDS) - ran} == {
-        *("SIGNAL", "BLOCK_SCALE_QUANTIZE", "BLOCK_SCALE_DEQUANTIZE", "TRANSPOSE", "MOE_GROUPED_MATMUL_BWD")
-    }
+    assert set(KINDS) - ran == set(ELSEWHERE)
+    assert len(ELSEWHERE) == 5
     assert not any("h100" in case.supported for case in BUILT.values() if case.kind not in ran)
+
+
+@pytest.mark.parametrize("where", read_records())
+@pytest.mark.parametrize("name", [name for name, case in BUILT.items() if case.kind in ELSEWHERE])
+def test_kinds_for_other_gpus_are_refused_as_not_supported_on_hopper(name: str, where: str) -> None:
+    found = read_records()[where][name]
+    assert where.startswith("H200")
+    assert found["said"] == REFUSED
+    assert "CUDNN_STATUS_NOT_SUPPORTED" in found["words"] or "needs cuDNN 9.22" in found["words"]
 
 
 @pytest.mark.parametrize("where", read_records())
@@ -79,3 +89,12 @@ def test_every_graph_is_recorded_and_agrees_where_a_gpu_ran_it(where: str) -> No
     assert [name for name, found in graphs.items() if found["said"] not in (AGREES, REFUSED)] == []
     for found in graphs.values():
         assert found["words"] if found["said"] == REFUSED else found["outputs"]
+
+
+def test_every_row_of_a_table_has_as_many_cells_as_its_head() -> None:
+    """Also where cuDNN's words hold a bar."""
+    tables = re.findall(r"(?:^\|.*\n)+", operations_page(), re.MULTILINE)
+    assert len(tables) >= 5
+    for table in tables:
+        head, *rows = (len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines())
+        assert rows == [head] * len(rows), table[:200]

@@ -14,7 +14,7 @@ from cudnn_backend_py.graph.interpret import convolution, interpret, pointwise
 from cudnn_backend_py.graph.rewrite.tensors import all_ops
 from cudnn_backend_py.tuning.campaign.coverage import covers, missing
 from cudnn_backend_py.tuning.campaign.graphs import ATTENTION, FAMILIES, random_graph
-from cudnn_backend_py.tuning.campaign.one import judge_deviceless
+from cudnn_backend_py.tuning.campaign.one import expectation, judge_deviceless
 from cudnn_backend_py.tuning.campaign.reduce import reduce_failure
 from cudnn_backend_py.tuning.campaign.runner import WEIGHTS, Campaign
 from cudnn_backend_py.tuning.trial.bound import expect
@@ -237,3 +237,14 @@ def test_records_are_counted() -> None:
     assert found["covered"] == {"rank 3": 2}  # a refused graph covers nothing
     assert "differs: sdpa, seed 2, no known fault" in campaign.render()
     assert set(ATTENTION) <= set(FAMILIES)
+
+
+def test_of_hostile_data_nothing_is_said_where_float32_has_another_result() -> None:
+    """A small number over a denormal one: infinite where that is taken for 0, and large where it is not."""
+    g = GraphBuilder("over", io_type=DataType.FLOAT)
+    z = g.pointwise(PointwiseMode.SOFTPLUS_FWD, g.tensor("x", (1, 2)), parameters={"softplus_beta": 2.0})
+    g.pointwise(PointwiseMode.DIV, z, g.tensor("b", (1, 2)), name="y", virtual=False)
+    graph = g.graph()
+    inputs = {graph.tensor("x").uid: np.array([[-33.0, 1.0]]), graph.tensor("b").uid: np.array([[2e-40, 1.0]])}
+    found = expectation(graph, "hostile", inputs, 0, None)["y"]
+    assert found.defined.tolist() == [[False, True]]

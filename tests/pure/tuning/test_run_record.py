@@ -17,7 +17,10 @@ EXAMPLES = [
     f"examples/{name}.py" for name in ("flash_forward", "flash_backward", "mha_fprop", "mha_bprop", "forum_two_matmul")
 ]
 DATA = "tests/pure/importers/data"
+LOG = f"{DATA}/logs/torch-frontend-1.18.log"  # of cudnn-frontend, with two graphs
 OTHERS = [f"{DATA}/logs/forum-9.1.1.log.gz", f"{DATA}/torch-frontend-1.18-sdpa.json"]  # of cuDNN, of cudnn-frontend
+# These did not end on the GPU in the time there was.
+NOT_RUN = {(f"{LOG} --graph=1", "uniform"), (f"{LOG} --graph=1", "hostile"), (f"{LOG} --graph=2", "uniform")}
 
 
 def trials(path: Path) -> list[Trial]:
@@ -29,10 +32,17 @@ def source(trial: Trial) -> str:
     return shlex.split(trial.reproduce)[2]
 
 
+def name(trial: Trial) -> str:
+    """Return the file that a trial was read from, and which of its graphs it is."""
+    return " ".join(
+        word for word in shlex.split(trial.reproduce)[2:] if not word.startswith(("--data", "--seed", "--configs"))
+    )
+
+
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
 def test_examples_and_graphs_of_others_ran_and_were_right(path: Path) -> None:
     found = trials(path)
-    assert {source(trial) for trial in found} == {*EXAMPLES, *OTHERS}
+    assert {source(trial) for trial in found} == {*EXAMPLES, *OTHERS, LOG}
     for trial in found:
         assert trial.state == "right", (source(trial), trial.words)
         assert trial.target == "NVIDIA H200"
@@ -48,8 +58,9 @@ def test_examples_and_graphs_of_others_ran_and_were_right(path: Path) -> None:
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
 def test_kinds_of_data_and_lines_that_run_them_again(path: Path) -> None:
     found = trials(path)
-    ran = {(source(trial), trial.data) for trial in found}
-    assert ran >= {(OTHERS[0], kind) for kind in KINDS}
+    ran = {(name(trial), trial.data) for trial in found}
+    whole = [*EXAMPLES, *OTHERS, *(f"{LOG} --graph={number}" for number in (1, 2))]
+    assert ran == {(one, kind) for one in whole for kind in KINDS} - NOT_RUN
     assert len(ran) == len(found)
     for trial in found:
         assert (ROOT / source(trial)).is_file()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -15,9 +16,10 @@ from cudnn_backend_py.graph import attention
 from cudnn_backend_py.graph.formats import round_to
 from cudnn_backend_py.graph.interpret import interpret
 from cudnn_backend_py.tuning.trial.bound import Arithmetic, Expected, expect
+from cudnn_backend_py.tuning.trial.common_factor import common_factor
 from cudnn_backend_py.tuning.trial.data import make_inputs
 from tests.support.built import BUILT
-from tests.support.wrong_scales import CASES, FACTORS, wrong_scale
+from tests.support.wrong_scales import CASES, FACTORS, MODES, wrong_mode, wrong_scale
 
 P, T = PointwiseMode, DataType
 LARGE = {"rope bwd", "rope fwd", "reshape", "bn bwd weights", "rng", "diagonal band mask", "gen stats", "concat"}
@@ -100,6 +102,18 @@ def test_a_wrong_scale_in_the_interpreter_is_found() -> None:
     results = interpret(other, {tensor: inputs[graph.tensor(tensor).uid] for tensor in "qkv"}, rounding=True)
     found = expect(graph, inputs)
     assert not all(expected.compare(results[name]).right for name, expected in found.items())
+
+
+@pytest.mark.parametrize("tile", [32, 64, 128])
+def test_attention_is_right_in_any_tiles(tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels round exponentials over the largest score so far, 32, 64 or 128 keys at a time."""
+    graph = attention.sdpa_forward(batch=1, heads=2, seq_q=128, seq_kv=320, head_dim=64, scale=2.0)
+    inputs = make_inputs(graph)
+    expected = expect(graph, inputs)["o"]
+    monkeypatch.setattr("cudnn_backend_py.graph.interpret.run.Run.tile", tile)
+    o = interpret(graph, inputs, rounding=True)["o"]
+    assert expected.compare(o).right
+    assert (o == round_to(expected.center, T.HALF)).all() == (tile == 128)
 
 
 @pytest.mark.parametrize("terms", [8, 64, 1024])
@@ -210,6 +224,31 @@ def test_infinities_and_nan_are_compared_by_place() -> None:
         assert expected.compare(wrong).beyond == 1
 
 
+def test_a_zero_keeps_its_sign_where_denormals_lose_their_value() -> None:
+    """1 / -0 is -inf in every run: with a square that overflows float32 it is NaN, by one rounding -inf, never 1."""
+    g = GraphBuilder("signs", io_type=T.FLOAT)
+    x, zero, huge = (g.tensor(name, (1, 4)) for name in ("x", "zero", "huge"))
+    total = g.pointwise(P.ADD_SQUARE, g.pointwise(P.DIV, x, zero), huge)
+    g.pointwise(P.TANH_FWD, total, name="y", virtual=False)
+    values = {"x": np.ones((1, 4)), "zero": np.array([[-0.0, -0.0, 0.0, 0.5]]), "huge": np.array([[1e30, 0, 1e30, 0]])}
+    expected = expect(g.graph(), values)["y"]
+    assert expected.defined.tolist() == [[False, True, True, True]]
+    assert expected.compare([[np.nan, -1, 1, math.tanh(2)]]).right
+    assert not expected.compare([[np.nan, 1, 1, math.tanh(2)]]).right
+
+
+def test_scores_that_are_cut_move_all_of_a_gradient() -> None:
+    """P is exp(score - stats): a part of 10^-6 of scores of thousands is a factor of it, the same everywhere."""
+    graph = attention.sdpa_backward(batch=1, heads=2, seq_q=64, head_dim=128)
+    inputs = make_inputs(graph, "hostile", 1)
+    largest = np.abs(inputs[graph.tensor("stats").uid]).max()
+    assert largest > 1000
+    expected = expect(graph, inputs)["dv"]
+    right = interpret(graph, inputs, rounding=True)["dv"]
+    assert expected.compare(round_to(right * math.exp(5e-7 * largest), T.HALF)).right
+    assert not expected.compare(round_to(right * math.exp(5e-6 * largest), T.HALF)).right
+
+
 def test_a_comparison_at_its_edge_may_fall_to_either_side() -> None:
     """A sum of rounded numbers next to zero is clipped or not."""
     g = GraphBuilder("edge", io_type=T.FLOAT)
@@ -223,6 +262,85 @@ def test_a_comparison_at_its_edge_may_fall_to_either_side() -> None:
     wrong = np.ones((64, 1))
     wrong[0] = 0
     assert expected.compare(wrong).beyond == 1
+
+
+def elementwise(*steps: PointwiseMode, kind: DataType = T.FLOAT) -> Graph:
+    """Operations of two tensors, one behind the other."""
+    g = GraphBuilder("elementwise", io_type=T.FLOAT)
+    made, other = g.tensor("x", (1, 2)), g.tensor("b", (1, 2))
+    for mode in steps[:-1]:
+        made = g.pointwise(mode, made, other)
+    g.pointwise(steps[-1], made, other, name="y", data_type=kind, virtual=False)
+    return g.graph()
+
+
+@pytest.mark.parametrize(
+    ("steps", "kind", "x", "b", "right"),
+    [
+        ((P.DIV, P.ADD), T.FLOAT, 42.0, -0.0, [-np.inf]),
+        ((P.CMP_GT, P.MUL), T.FLOAT, -3e-40, -4e-40, [-4e-40, 0.0]),
+        ((P.CMP_GT,), T.BOOLEAN, -3e-40, -4e-40, [0.0, 1.0]),
+        ((P.MUL,), T.INT32, -1e-39, np.inf, [-(2.0**31), 0.0]),
+        ((P.MUL, P.MUL), T.FLOAT, 8.0, 3e-39, [8 * 3e-39 * 3e-39, 0.0]),
+    ],
+    ids=["sign of zero", "selected", "boolean", "integer", "product"],
+)
+def test_denormal_numbers_may_be_0_of_their_sign(
+    steps: tuple[PointwiseMode, ...], kind: DataType, x: float, b: float, right: list[float]
+) -> None:
+    expected = expect(elementwise(*steps, kind=kind), {"x": np.array([[x, 1.0]]), "b": np.array([[b, 1.0]])})["y"]
+    good = expected.center.copy()
+    for value in right:
+        good[0, 0] = value
+        assert expected.compare(good).right, value
+
+
+def test_a_zero_keeps_its_sign() -> None:
+    expected = expect(elementwise(P.DIV, P.ADD), {"x": np.array([[42.0, 1.0]]), "b": np.array([[-0.0, 1.0]])})["y"]
+    assert expected.compare([[-np.inf, 2.0]]).right
+    assert expected.compare([[np.inf, 2.0]]).beyond == 1
+
+
+def test_the_gradient_of_a_relu_leaves_a_gradient_of_0_as_it_is() -> None:
+    """Only x is moved off 0, from which the gradient is taken."""
+    g = GraphBuilder("kink", io_type=T.FLOAT)
+    dy = g.pointwise(P.MUL, g.tensor("x", (1, 2)), g.tensor("b", (1, 2)))
+    g.pointwise(P.RELU_BWD, g.tensor("at", (1, 2)), dy=dy, name="y", virtual=False)
+    given = {"x": np.array([[-80.0, 1.0]]), "b": np.array([[-6e-40, 1.0]]), "at": np.ones((1, 2))}
+    expected = expect(g.graph(), given)["y"]
+    assert expected.compare([[0.0, 1.0]]).right
+    assert expected.compare([[4.8e-38, 1.0]]).right
+    assert expected.compare([[-4.8e-38, 1.0]]).beyond == 1
+
+
+def test_a_slope_of_0_and_a_denormal_number_of_0_hide_nothing_of_each_other() -> None:
+    """What is selected hangs on denormal numbers, and the slope of it is as small as its error."""
+    g = GraphBuilder("both", io_type=T.FLOAT)
+    above = g.pointwise(P.CMP_GT, g.tensor("x", (1, 2)), g.tensor("b", (1, 2)), data_type=T.BOOLEAN)
+    dy = g.pointwise(P.BINARY_SELECT, g.tensor("small", (1, 2)), g.tensor("large", (1, 2)), t=above)
+    g.pointwise(P.GELU_BWD, g.tensor("at", (1, 2)), dy=dy, name="y", virtual=False)
+    given = {"x": [[-0.0, 1.0]], "b": [[-8e-40, 0.0]], "small": [[-0.5, 1.0]], "large": [[3.8e29, 1.0]]}
+    expected = expect(g.graph(), given | {"at": [[-6.5, 1.0]]})["y"]
+    good = expected.center.copy()
+    assert expected.compare(good).right
+    good[0, 0] = -7e20
+    assert expected.compare(good).right
+
+
+def test_a_product_may_overflow_or_vanish_in_another_order() -> None:
+    g = GraphBuilder("product", io_type=T.FLOAT)
+    g.reduction(ReduceTensorOp.MUL, g.tensor("x", (2, 3)), (2, 1), name="y", virtual=False)
+    expected = expect(g.graph(), {"x": [[1e30, 1e30, 1e-30], [1e-30, 1e-30, 1e30]]})["y"]
+    assert expected.compare([[1e30], [1e-30]]).right
+    assert expected.compare([[np.inf], [0.0]]).right
+    expected = expect(g.graph(), {"x": [[2.0, 3.0, 4.0], [1.0, 1.0, 1.0]]})["y"]
+    assert expected.compare([[24.0], [1.0]]).right
+    assert expected.compare([[25.0], [1.0]]).beyond == 1
+
+
+def test_numbers_too_large_to_square_have_no_common_factor() -> None:
+    values = np.full(100, 1e200)
+    assert common_factor(values * 1.01, values, values, values * 2.0**-53, (0.0,), 0.0) is None
 
 
 def test_integers_are_rounded_to_the_nearest() -> None:
@@ -283,5 +401,17 @@ def test_a_wrong_scale_of_every_family_and_type_is_found(family: str, kind: Data
     right = expect(graph, inputs)
     assert all(item.compare(results[name]).right for name, item in right.items())
     with wrong_scale(operation, factor):
+        wrong = expect(graph, inputs)
+    assert not all(item.compare(results[name]).right for name, item in wrong.items())
+
+
+@pytest.mark.parametrize("name", MODES)
+def test_a_wrong_mode_is_found(name: str) -> None:
+    make, mode, other = MODES[name]
+    graph = make()
+    inputs = make_inputs(graph, seed=1)
+    results = interpret(graph, inputs, rounding=True)
+    assert all(item.compare(results[name]).right for name, item in expect(graph, inputs).items())
+    with wrong_mode(mode, other):
         wrong = expect(graph, inputs)
     assert not all(item.compare(results[name]).right for name, item in wrong.items())

@@ -198,9 +198,16 @@ def test_data_that_fit_nothing_are_refused(options: dict[str, Any], match: str) 
 def test_files_that_are_no_arrays_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "no.npz"
     path.write_text("no")
-    for name in (path, tmp_path / "missing.npz"):
-        with pytest.raises(UsageError, match="is no"):
-            load_arrays(name)
+    np.savez_compressed(tmp_path / "whole.npz", a=np.arange(1000.0))
+    whole = (tmp_path / "whole.npz").read_bytes()
+    (tmp_path / "short.npz").write_bytes(whole[:300])
+    (tmp_path / "damaged.npz").write_bytes(whole[:200] + bytes(50) + whole[250:])
+    np.savez(tmp_path / "objects.npz", a=np.array([None]))
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    for name in ("no.npz", "missing.npz", "short.npz", "damaged.npz", "objects.npz", "one.npy"):
+        with pytest.raises(UsageError, match="is no") as error:
+            load_arrays(tmp_path / name)
+        assert error.value.code == "trial-data", name
 
 
 def test_a_graph_is_one_word_of_a_command_line() -> None:

@@ -19,6 +19,7 @@ import pytest
 
 from cudnn_backend_py.errors import EnvironmentNotReady, UsageError
 from cudnn_backend_py.versions import store as versions
+from cudnn_backend_py.versions.pip import announced_bytes
 from tests.support.child import run_python
 from tests.support.wheels import FULL_FILES, GRAPH_LIBRARY, JIT_FILES, LIBRARY, NVRTC_FILES, make_wheel, record_hash
 
@@ -770,7 +771,7 @@ def test_child_environment_without_nvrtc_passes_no_stale_one(
     ],
 )
 def test_announced_size_is_read_from_pip(log: str, size_bytes: int | None) -> None:
-    assert versions._announced_bytes(log) == size_bytes
+    assert announced_bytes(log) == size_bytes
 
 
 def test_a_full_wheel_names_the_cublaslt_it_needs(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,81 @@
+"""``python -m cudnn_backend_py.audit``: run a program, and check samples of its calls."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import CudnnBackendError
+from ..frontend.__main__ import start_of
+from .look import COST, EVERY, audit
+
+__all__ = ["main"]
+
+_HELP = """\
+Run SCRIPT, a notebook, or the module after -m, and check samples of its calls of attention and of graphs. The program's
+exit code is kept; the report goes to standard error.
+
+\b
+python -m cudnn_backend_py.audit train.py --epochs 3
+python -m cudnn_backend_py.audit --every 10 --output audit.json -m package.train
+"""
+
+
+@click.command(
+    help=_HELP,
+    context_settings={
+        "ignore_unknown_options": True,
+        "allow_interspersed_args": False,
+        "help_option_names": ["-h", "--help"],
+    },
+    options_metavar="[OPTIONS]",
+)
+@click.option("--every", default=EVERY, show_default=True, help="One call in so many is checked, behind the first 16.")
+@click.option("--cost", default=COST, show_default=True, help="The part of the time that checks may take.")
+@click.option("--folder", metavar="FOLDER", help="Where cases are kept.")
+@click.option("--output", metavar="FILE", help="Write the report here, as JSON.")
+@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT|NOTEBOOK|-m MODULE [ARGUMENTS]...")
+def _command(
+    every: int, cost: float, folder: str | None, output: str | None, program: tuple[str, ...]
+) -> Callable[[], None]:
+    start = start_of(program)
+    where = None if output is None else Path(output).absolute()
+    if where is not None and not where.parent.is_dir():
+        raise click.UsageError(f"there is no folder {where.parent}")
+    return lambda: _run(start, {"every": every, "cost": cost, "folder": folder}, where)
+
+
+def _run(start: Callable[[], Any], options: dict[str, Any], where: Path | None) -> None:
+    report = None
+    try:
+        with audit(**options) as report:
+            start()
+    finally:
+        if report is not None and where is not None:
+            where.write_text(report.to_json(), encoding="utf-8")
+        elif report is not None:
+            sys.stderr.write(str(report))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the program the command line names; what it raises is not caught."""
+    try:
+        run = _command.main(arguments, prog_name="python -m cudnn_backend_py.audit", standalone_mode=False)
+        if callable(run):
+            run()
+    except click.ClickException as error:
+        error.show()
+        raise SystemExit(error.exit_code) from None
+    except CudnnBackendError as error:
+        if error.code not in ("audit-option", "audit-without-torch"):
+            raise
+        print(error.render(), file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+if __name__ == "__main__":
+    main()

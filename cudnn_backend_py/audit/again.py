@@ -1,0 +1,477 @@
+"""``examine``: a case that was kept, run again by other engines, configs and cuDNN versions, and by the interpreter."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import CudnnBackendError
+from ..graph import Graph
+from ..graph.faults import find_faults, name_failure
+from ..plans.choice import EngineChoice
+from ..system.version import VersionTuple, version_numbers
+from ..tuning.campaign.reduce import reduce_failure
+from ..tuning.trial.runner import Runner
+from ..tuning.trial.trial import ConfigTrial, Trial
+from ..versions.store import environment_for, list_installed
+from .case import Case, load_case
+from .judging import judge_part
+from .look import VARIABLE
+from .part import Part, part_of
+from .reproduction import draft_of, program_of
+
+__all__ = ["Asked", "Examined", "ask_to_edge", "examine"]
+
+LIBRARY = "CUDNN_BACKEND_LIBRARY"
+LIMIT_S, REDUCE_S = 300.0, 60.0
+_MADE_UP = ("integers", "uniform")
+Step = Callable[[str], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the configs of one cuDNN version did with a case.
+
+    Attributes
+    ----------
+    version, library
+        The version, or the words for what could not be asked; and how it was named.
+    wrong, right
+        Tags of configs, those proposed first at the front.
+    outputs
+        Names of what is wrong by any of them.
+    other
+        How many configs were refused or failed, in words.
+    words
+        What is wrong by the first of them, or why nothing ran.
+    """
+
+    version: str
+    library: str
+    wrong: tuple[str, ...]
+    right: tuple[str, ...]
+    outputs: tuple[str, ...]
+    other: str
+    words: str
+
+    @property
+    def state(self) -> str:
+        """``wrong`` if any config is, ``right`` if all that ran are, empty if nothing ran."""
+        return "wrong" if self.wrong else "right" if self.right else ""
+
+
+@dataclass(kw_only=True)
+class Examined:
+    """What is known of a case.
+
+    Attributes
+    ----------
+    case, file, part
+        What was examined; of attention that is too large to be interpreted whole, which part of it.
+    interpreter
+        What is wrong with the results that the program got, by the interpreter; None where it cannot say.
+    asked
+        What each version did that was asked, the case's own first.
+    engine, wrong_versions, right_versions
+        The engine that is wrong (its number, None if unknown), and the versions in which it, or any, is and is not.
+    since, until
+        The first version known to be wrong, and the first behind that is not: right, or the graph is refused. Of those
+        that were asked.
+    faults
+        Codes of the known faults that say why; empty if none does.
+    smallest, data
+        The smallest form that fails in the same way, and the kind of made-up data it fails with; the case's own graph
+        and empty where only the kept buffers show it.
+    program, draft
+        Files: the program that shows it, and the row for the table of faults where it is new.
+    left
+        What could not be done in the time, or at all.
+    """
+
+    case: Case
+    file: str
+    part: str = ""
+    interpreter: tuple[str, ...] | None = None
+    asked: list[Asked] = field(default_factory=list)
+    engine: int | None = None
+    since: str = ""
+    until: str = ""
+    faults: tuple[str, ...] = ()
+    smallest: Graph | None = None
+    data: str = ""
+    program: str = ""
+    draft: str = ""
+    left: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def wrong_versions(self) -> tuple[str, ...]:
+        """Versions in which a config is wrong."""
+        return tuple(one.version for one in self.asked if one.state == "wrong")
+
+    @property
+    def right_versions(self) -> tuple[str, ...]:
+        """Versions in which all configs that ran are right."""
+        return tuple(one.version for one in self.asked if one.state == "right")
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether a config of any version that was asked is wrong."""
+        return bool(self.wrong_versions)
+
+    @property
+    def exit_code(self) -> int:
+        """1 where it is wrong again, 0 where all is right, 2 where nothing could be said."""
+        return 1 if self.is_wrong else 0 if self.right_versions else 2
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data; buffers are not in it."""
+        case = asdict(replace(self.case, graph=None, images={}))
+        for name in ("graph", "images"):
+            case.pop(name)
+        plain = {
+            name: getattr(self, name)
+            for name in (
+                "file",
+                "part",
+                "interpreter",
+                "engine",
+                "since",
+                "until",
+                "faults",
+                "data",
+                "program",
+                "draft",
+                "left",
+            )
+        }
+        asked = [asdict(one) | {"state": one.state} for one in self.asked]
+        return {"case": case, **plain, "asked": asked, "seconds": round(self.seconds, 1), "wrong": self.is_wrong}
+
+    def __str__(self) -> str:
+        lines = [str(self.case), *([f"  examined: {self.part}"] if self.part else []), ""]
+        if self.interpreter is not None:
+            said = self.interpreter or ("its results are right, by the bound of the whole graph",)
+            lines += [f"the program's own result: {item}" for item in said]
+        for one in self.asked:
+            lines.append(f"cuDNN {one.version}: {_count(one)}{one.words and f'; {one.words}'}")
+        lines.append(self._verdict())
+        if self.faults:
+            lines.append(f"known fault: {', '.join(self.faults)}")
+        elif self.is_wrong:
+            lines.append("known fault: none" + (f"; a row for the table is in {self.draft}" if self.draft else ""))
+        if self.program:
+            shown = f"made-up data ({self.data})" if self.data else "the kept buffers"
+            lines.append(f"reproduction: python {self.program} ({shown})")
+        lines += [f"not done: {item}" for item in self.left]
+        return "\n".join(lines) + "\n"
+
+    def _verdict(self) -> str:
+        if not self.is_wrong:
+            if not self.right_versions:
+                return "verdict: nothing could be run"
+            if self.case.backend not in ("", "torch's cudnn"):
+                return f"verdict: cuDNN is right wherever it was asked; the result is that of {self.case.backend}"
+            return "verdict: not wrong again"
+        by = "" if self.engine is None else f"engine {self.engine} "
+        words = f"verdict: {by}of cuDNN {', '.join(self.wrong_versions)} is wrong"
+        if self.until:
+            words += f"; not from {self.until} on, of those that were asked"
+        if self.right_versions:
+            words += f"; {', '.join(self.right_versions)} right"
+        return words
+
+
+def _count(one: Asked) -> str:
+    parts = [f"{len(one.wrong)} wrong ({', '.join(one.wrong[:4])})"] if one.wrong else []
+    parts += [f"{len(one.right)} right ({', '.join(one.right[:4])})"] if one.right else []
+    parts += [one.other] if one.other else []
+    return "; ".join(parts) or "nothing ran"
+
+
+def examine(
+    file: str | os.PathLike[str],
+    *,
+    cudnn: Sequence[str] = (),
+    target: str | None = None,
+    limit_s: float = LIMIT_S,
+    reduce_s: float = REDUCE_S,
+    write: bool = True,
+    step: Step = str,
+) -> Examined:
+    """Find out by which engine and which cuDNN version a case is wrong, and whether that is a known fault.
+
+    The case's own version runs all configs that heuristics propose, on the kept buffers, each beside the interpreter;
+    then the newest and the oldest of the others, and between these as few as tell where it begins and ends. Each
+    version has a child process of its own, so that what crashes is a line of the result.
+
+    Parameters
+    ----------
+    cudnn
+        Installed versions, or paths of libcudnn; all installed ones if none is given.
+    target
+        A described GPU: what would be run there is said, and nothing is run.
+    limit_s
+        Seconds for all of it; what they do not suffice for is said.
+    reduce_s
+        Seconds of these for the smallest form that fails in the same way.
+    write
+        Whether the reproduction, and the row of a fault that is new, are written beside the case.
+    step
+        Called with what is done next.
+
+    Raises
+    ------
+    UsageError
+        ``audit-case``.
+    """
+    began = time.monotonic()
+    case = load_case(file)
+    found = Examined(case=case, file=os.fspath(file))
+    work = _Work(case, found, target, began + limit_s, step)
+    if case.graph is None:
+        found.left.append(f"running it again: {case.without}")
+    else:
+        found.part = work.part.what
+        work.interpret()
+        work.ask_versions(cudnn)
+        work.name()
+        work.reduce(reduce_s)
+        if write and found.is_wrong:
+            work.write(Path(file))
+    found.seconds = time.monotonic() - began
+    return found
+
+
+class _Work:
+    """One case on its way."""
+
+    def __init__(self, case: Case, found: Examined, target: str | None, deadline: float, step: Step) -> None:
+        self.case, self.found, self.target, self.deadline, self.step = case, found, target, deadline, step
+        self.tag = ""
+        self._part: Part | None = None if case.graph is None else part_of(case)
+
+    @property
+    def part(self) -> Part:
+        assert self._part is not None
+        return self._part
+
+    @property
+    def graph(self) -> Graph:
+        return self.part.graph
+
+    def left_s(self) -> float:
+        return self.deadline - time.monotonic()
+
+    def interpret(self) -> None:
+        """Compare what the program got with the interpreter."""
+        self.step("interpreting")
+        try:
+            self.found.interpreter = tuple(judge_part(self.part).values())
+        except CudnnBackendError as error:
+            self.found.left.append(f"comparing the program's own result: {error.headline}")
+
+    # versions
+
+    def ask_versions(self, named: Sequence[str]) -> None:
+        """Ask the case's own version, then others."""
+        own = self.ask(self._own())
+        if own is None:
+            return
+        others = [name for name in (named or [item.name for item in list_installed()]) if not self._is_own(name)]
+        numbers = _numbers(own.version) or ()
+        known = sorted((number, name) for name in others if (number := _numbers(name)) is not None)
+        for name in others:
+            if _numbers(name) is None:
+                self.ask(name)
+
+        def is_other(name: str) -> bool:
+            one = self.ask(name)
+            return one is not None and one.state != own.state
+
+        ask_to_edge([name for number, name in known if number > numbers], is_other)
+        ask_to_edge([name for number, name in reversed(known) if number < numbers], is_other)
+        self._say_window()
+
+    def _own(self) -> str:
+        """Return how the case's own library is named: by its path, as an installed version, or as ours."""
+        if os.path.exists(self.case.library):
+            return self.case.library
+        numbers = self.case.cudnn.split(".")[:3]
+        there = [item.name for item in list_installed() if item.name.split("-")[0].split(".")[:3] == numbers]
+        if not there:
+            self.found.left.append(f"asking cuDNN {self.case.cudnn} itself: it is neither installed nor where it was")
+        return there[-1] if there else ""
+
+    def _say_window(self) -> None:
+        asked = sorted(
+            ((numbers, one.version, one.state) for one in self.found.asked if (numbers := _numbers(one.version))),
+        )
+        wrong = [at for at, (_, _, state) in enumerate(asked) if state == "wrong"]
+        if wrong:
+            self.found.since = asked[wrong[0]][1]
+            self.found.until = asked[wrong[-1] + 1][1] if wrong[-1] + 1 < len(asked) else ""
+
+    def _is_own(self, name: str) -> bool:
+        if os.path.exists(name) and os.path.exists(self.case.library):
+            return os.path.samefile(name, self.case.library)
+        return (_numbers(name) or ())[:3] == version_numbers(self.case.cudnn)[:3]
+
+    def ask(self, name: str) -> Asked | None:
+        """Return what a version does with the case, and keep it; None where the time is over."""
+        if self.left_s() < 5.0:
+            self.found.left.append(f"asking {name or 'the case’s own version'}: the time is over")
+            return None
+        self.step(f"asking cuDNN {name}")
+        try:
+            trials = self._run(name, self.graph, limit_s=self.left_s(), tag=self.case.tag)
+        except CudnnBackendError as error:
+            one = Asked(name or self.case.cudnn, name, (), (), (), "", f"{error.code}: {error.headline}")
+        else:
+            one = _asked(name, trials)
+        self.found.asked.append(one)
+        return one
+
+    def _run(
+        self, name: str, graph: Graph, *, limit_s: float, tag: str = "", data: str = "", configs: str = "all"
+    ) -> list[Trial]:
+        """Return what a version does with a graph by the configs heuristics propose, and by the case's own."""
+        with Runner(limit_s=limit_s, environment=_environment(name)) as runner:
+            options: dict[str, Any] = {"data": data or "uniform", "given": None if data else self.part.given}
+            options |= {"target": self.target, "time": False}
+            trials = [runner.run(graph, configs=configs, **options)]
+            if tag and all(item.tag != tag for item in trials[0].configs):
+                trials.append(runner.run(graph, configs=tag, **options))
+            return trials
+
+    # the fault
+
+    def name(self) -> None:
+        """Name engine and fault."""
+        found = self.found
+        bad = next((one for one in found.asked if one.state == "wrong"), None)
+        if bad is None:
+            return
+        own = self.case.tag if self.case.tag in bad.wrong else bad.wrong[0]
+        self.tag, found.engine = own, EngineChoice.parse(own).engine
+        numbers = _numbers(bad.version) or (9, 0, 0)
+        version: VersionTuple = (numbers[0], numbers[1], numbers[2])
+        met = name_failure(self.graph, bad.outputs, engine=found.engine, version=version, sm=self.case.sm)
+        found.faults = tuple(fault.code for fault in met)
+
+    # the reproduction
+
+    def reduce(self, reduce_s: float) -> None:
+        """Look for made-up data with which it fails too, and then for the smallest form that does."""
+        found = self.found
+        found.smallest = self.graph
+        bad = next((one for one in found.asked if one.state == "wrong"), None)
+        if bad is None or found.engine is None:
+            return
+        outputs, tags = (
+            set(bad.outputs),
+            (f"eng{found.engine}", self.tag),
+        )  # with knobs of its own choice, if it has any
+        deadline = min(self.deadline, time.monotonic() + reduce_s)
+
+        def fails(graph: Graph, data: str) -> bool:
+            for tag in tags if time.monotonic() < deadline else ():
+                try:
+                    trials = self._run(bad.library, graph, limit_s=30.0, data=data, configs=tag)
+                except CudnnBackendError:
+                    continue
+                wrong = {item.output for one in trials for config in one.configs for item in _wrong_in(config)}
+                if wrong & outputs:
+                    self.tag = tag
+                    return True
+            return False
+
+        self.step("looking for made-up data that show it")
+        found.data = next((kind for kind in _MADE_UP if fails(self.graph, kind)), "")
+        if not found.data:
+            return
+        self.step("making it smaller")
+        made = reduce_failure(self.graph, found.data, fails, budget_s=max(0.0, deadline - time.monotonic()), most=60)
+        found.smallest, found.data = made.graph, made.data
+
+    def write(self, file: Path) -> None:
+        """Write the reproduction beside the case, and the row of a fault that is new."""
+        found = self.found
+        bad = next(one for one in found.asked if one.state == "wrong")
+        assert found.smallest is not None
+        program = file.with_suffix(".py")
+        given = None if found.data else self.part.given
+        text = program_of(found.smallest, found.data or "uniform", self.tag, given, self.case, bad.words, str(file))
+        _write_private(program, text)
+        found.program = str(program)
+        known = list(find_faults(None, self.graph, version=None, sm=self.case.sm))
+        if not found.faults:
+            draft = file.with_suffix(".fault.py")
+            near = [fault.code for fault in known]
+            _write_private(draft, draft_of(found.smallest, self.case, found, bad.words, near))
+            found.draft = str(draft)
+
+
+def ask_to_edge(names: Sequence[str], is_other: Callable[[str], bool]) -> None:
+    """Ask the last of a row of versions and, if it is otherwise than the case's own, by halves where that begins."""
+    if not names or not is_other(names[-1]):
+        return
+    low, high = -1, len(names) - 1  # the one before names[low + 1] is as the own, names[high] is otherwise
+    while high - low > 1:
+        middle = (low + high) // 2
+        if is_other(names[middle]):
+            high = middle
+        else:
+            low = middle
+
+
+def _write_private(path: Path, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def _environment(name: str) -> dict[str, str]:
+    """Return the environment of a child that loads an installed version, a library by its path, or ours."""
+    if os.path.exists(name):
+        found = {**os.environ, LIBRARY: str(Path(name).resolve())}
+    else:
+        found = environment_for(name or None)
+    return found | {VARIABLE: ""}
+
+
+def _numbers(name: str) -> tuple[int, ...] | None:
+    """Return the numbers of a version, None of a path."""
+    found = re.match(r"[0-9]+(\.[0-9]+)+", name)
+    return None if found is None else version_numbers(found[0])
+
+
+def _wrong_in(config: ConfigTrial) -> list[Any]:
+    return [item for item in config.comparisons if not item.right] if config.state == "wrong" else []
+
+
+def _asked(name: str, trials: Sequence[Trial]) -> Asked:
+    configs = [config for trial in trials for config in trial.configs]
+    wrong = [config for config in configs if config.state == "wrong"]
+    rest = [config for config in configs if config.state not in ("wrong", "right")]
+    outputs = dict.fromkeys(item.output for config in wrong for item in _wrong_in(config))
+    counts = {state: sum(config.state == state for config in rest) for state in dict.fromkeys(c.state for c in rest)}
+    words = wrong[0].words if wrong else "" if any(c.state == "right" for c in configs) else trials[0].words
+    if not configs and not words:
+        words = trials[0].state
+    failed = next((config.words for config in rest if config.state == "failed"), "")
+    return Asked(
+        version=trials[0].cudnn or name,
+        library=name,
+        wrong=tuple(config.tag for config in wrong),
+        right=tuple(config.tag for config in configs if config.state == "right"),
+        outputs=tuple(outputs),
+        other=", ".join(f"{count} {state}" for state, count in counts.items())
+        + (f" ({failed[:120]})" if failed else ""),
+        words=words[:400],
+    )

@@ -1,0 +1,232 @@
+"""Calls of attention as one form: what torch's function and the operators are given, as named tensors and options."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..errors import CudnnBackendError
+from ..graph import Graph
+from ..graph.attention import sdpa_backward, sdpa_forward
+from ..system.version import version_numbers
+from ..torch_ops.arguments import TENSORS, Layout, Options, data_type_of, fits
+from ..torch_ops.graphs import make_problem
+from ..torch_ops.operators import is_eager
+from ..torch_ops.reading import MOVED, describe, read
+
+__all__ = ["READERS", "Attended", "NotRead", "arguments_of", "copy_of", "graph_of", "memory_of"]
+
+_CAUSAL = 0
+
+
+class NotRead(Exception):
+    """A call that is not checked, and why."""
+
+
+@dataclass(frozen=True)
+class Attended:
+    """A call of attention.
+
+    Attributes
+    ----------
+    named, options
+        Tensors by the names of :data:`~cudnn_backend_py.torch_ops.arguments.TENSORS`, as [b, h, s, d], [t, h, d] or
+        pages [pages, h, tokens, d]; and options. The bias of torch's function may be bool.
+    given
+        The objects of the call that Q, K and V were read from, by name: what gradients flow to.
+    of_output
+        What makes the output of the call that of the named tensors.
+    """
+
+    named: dict[str, Any]
+    options: Options
+    given: dict[str, Any]
+    of_output: Callable[[Any], Any]
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether it is [b, h, s, d] without pages."""
+        return self.named["q"].dim() == 4 and self.named.get("block_table") is None
+
+
+@functools.cache
+def _signature(function: Any) -> inspect.Signature:
+    return inspect.signature(function)
+
+
+def arguments_of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call by name, defaults included."""
+    found = _signature(function).bind(*args, **kwargs)
+    found.apply_defaults()
+    return dict(found.arguments)
+
+
+def _first(result: Any) -> Any:
+    return result[0] if isinstance(result, tuple) else result
+
+
+_SDPA = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+_SDPA_DEFAULTS = (None, None, None, None, 0.0, False, None, False)
+
+
+def _read_sdpa(_original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attended:
+    """Read torch's function, which is built in, and ours of the same arguments."""
+    found: list[Any] = [
+        args[at] if at < len(args) else kwargs.get(name, default)
+        for at, (name, default) in enumerate(zip(_SDPA, _SDPA_DEFAULTS, strict=True))
+    ]
+    q, k, v, mask, dropout, causal, scale, _ = found
+    given = {"q": q, "k": k, "v": v}
+    _check_plain(*given.values())
+    flat = q.dim() == 3
+    if q.dim() not in (3, 4):
+        raise NotRead(f"q has {q.dim()} dims")
+    if flat:
+        q, k, v = (x.unsqueeze(1) for x in (q, k, v))
+    if mask is not None:
+        mask = mask.unsqueeze(1) if flat and mask.dim() == 3 else mask
+        while mask.dim() < 4:
+            mask = mask.unsqueeze(0)
+    options = Options(scale, dropout, None, _CAUSAL if causal else None, False, None, False)
+    named = {"q": q, "k": k, "v": v, "bias": mask}
+    return Attended(named, options, given, (lambda o: o.unsqueeze(1)) if flat else lambda o: o)
+
+
+def _read_ours(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attended:
+    """Read the operators for dense, packed and paged tensors."""
+    found = arguments_of(original, args, kwargs)
+    if found.get("out") is not None and torch.is_grad_enabled() and found["out"].requires_grad:
+        raise NotRead("out= needs a gradient")
+    paged = "k_cache" in found
+    q, k, v = found["q"], found["k_cache" if paged else "k"], found["v_cache" if paged else "v"]
+    given = {"q": q, "k": k, "v": v}
+    _check_plain(*given.values())
+    named = {name: _flat(found.get(name)) for name in ("seq_len_q", "seq_len_kv", "alibi_slopes", "sink")}
+    named |= {"bias": found.get("bias"), "cu_seqlens_q": found.get("cu_seqlens_q")}
+    named["cu_seqlens_k"] = found.get("cu_seqlens_k")
+    turned = paged and named["cu_seqlens_q"] is None
+    if paged:
+        named |= {"block_table": found["block_table"], "seq_len_kv": _flat(found["cache_seqlens"])}
+        q = q.transpose(1, 2) if turned else q
+        k, v = (k.transpose(1, 2), v.transpose(1, 2)) if found["kv_layout"] == "NHD" else (k, v)
+    elif named["cu_seqlens_q"] is not None and named["cu_seqlens_k"] is None:
+        named["cu_seqlens_k"] = named["cu_seqlens_q"]
+    max_q, max_kv = found.get("max_seqlen_q"), found.get("max_seqlen_k")
+    options = Options(
+        found["scale"],
+        found.get("dropout", 0.0),
+        found["left_bound"],
+        _CAUSAL if found["causal"] else found["right_bound"],
+        found["alignment"] == "bottom_right",
+        found["soft_cap"],
+        bool(found.get("deterministic")),
+        max_q,
+        max_q if max_kv is None and not paged else max_kv,
+    )
+    named = {"q": q, "k": k, "v": v, **{name: x for name, x in named.items() if x is not None}}
+    return Attended(named, options, given, lambda o: _first(o).transpose(1, 2) if turned else _first(o))
+
+
+READERS = {"torch": _read_sdpa, "operators": _read_ours}
+
+
+def _flat(x: Any) -> Any:
+    return x if x is None or x.dim() == 1 else x.reshape(-1)
+
+
+def _check_plain(*tensors: Any) -> None:
+    q = tensors[0]
+    if not is_eager(torch, tensors):
+        on_gpu = isinstance(q, torch.Tensor) and q.is_cuda
+        raise NotRead("a mode, a transform or a subclass of torch" if on_gpu else "tensors are not on a GPU")
+    if any(x.is_nested or x.numel() == 0 for x in tensors):
+        raise NotRead("nested or empty tensors")
+    if q.dtype not in (torch.float16, torch.bfloat16, torch.float32):
+        raise NotRead(f"rows of {str(q.dtype).removeprefix('torch.')} are not checked")
+
+
+# for the case
+
+
+def graph_of(
+    call: Attended, tensors: Mapping[str, Any], *, backward: bool, cudnn: str, sm: int
+) -> tuple[Graph | None, dict[str, Any], str]:
+    """Return the graph of a call, as the operators build it for just these tensors, and its tensors by name.
+
+    Packed tokens are ragged sequences. Where there is no such graph it is None, and the last of the three says why.
+
+    Parameters
+    ----------
+    tensors
+        By name, those that are written too: of a pass that writes dQ, dK, dV also dO and O.
+    """
+    make = sdpa_backward if backward else sdpa_forward
+    held = dict(tensors)
+    try:
+        if call.is_dense:
+            held = {name: x if name in MOVED[True] and fits(x) else x.contiguous() for name, x in held.items()}
+            facts = {name: Layout(tuple(x.shape), tuple(x.stride()), data_type_of(x)) for name, x in held.items()}
+            problem = make_problem(facts, call.options, backward=backward)
+        else:
+            held = {name: _tokens_first(name, x) for name, x in held.items()}
+            named = {**dict.fromkeys((*TENSORS, *MOVED[True], "stats")), **held}
+            problem = replace(
+                describe(backward, named, read(backward, named, call.options)), ragged=held["q"].dim() == 3
+            )
+            held = _of_sequences(held)
+        numbers = version_numbers(cudnn)
+        graph = make(problem, version=(numbers[0], numbers[1], numbers[2]), sm=sm, allow_hazards=True)
+        return graph, held, ""
+    except (CudnnBackendError, AttributeError, AssertionError) as error:
+        return None, held, f"cuDNN has no such attention: {error or 'another data type'}"
+
+
+def _tokens_first(name: str, x: Any) -> Any:
+    """Return Q, O and the like with tokens before heads in memory, and pages as they are."""
+    if name in MOVED[True] and x.dim() == 4:
+        return x if name in ("k", "v") else x.transpose(1, 2).contiguous().transpose(1, 2)
+    return x.contiguous()
+
+
+_SIDES = {"q": "q", "o": "q", "do": "q", "dq": "q", "k": "k", "v": "k", "dk": "k", "dv": "k"}
+
+
+def _of_sequences(held: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tensors of a graph of ragged or paged sequences: offsets, lengths and page tables as it has them."""
+    found = {name: x for name, x in held.items() if name not in ("cu_seqlens_q", "cu_seqlens_k", "block_table")}
+    q = held["q"]
+    starts = {side: held.get(f"cu_seqlens_{side}") for side in "qk"}
+    for name, side in _SIDES.items():
+        x, begin = held.get(name), starts[side]
+        if x is not None and x.dim() == 3 and begin is not None:
+            found[f"ragged_{name}"] = begin * (x.shape[1] * x.shape[2])
+    for side, begin in starts.items():
+        if begin is not None:
+            found["seq_len_q" if side == "q" else "seq_len_kv"] = begin.diff()
+    if (table := held.get("block_table")) is not None:
+        found |= {"page_table_k": table, "page_table_v": table}
+        if q.dim() == 4:
+            found["seq_len_q"] = torch.full_like(held["seq_len_kv"], q.shape[2])
+    return {name: x if name in MOVED[True] else x.contiguous() for name, x in found.items()}
+
+
+def memory_of(x: Any) -> Any:
+    """Return the memory from a tensor's first element to its last, as bytes in NumPy; waits for the GPU."""
+    return np.asarray(span_of(x).view(torch.uint8).cpu())
+
+
+def span_of(x: Any) -> Any:
+    """Return the elements from a tensor's first one to its last, also those between that are not its own."""
+    last = sum((size - 1) * step for size, step in zip(x.shape, x.stride(), strict=True))
+    return x.as_strided((1 + last,), (1,))
+
+
+def copy_of(x: Any) -> Any:
+    """Return a copy with the strides of a tensor."""
+    return x.clone() if x.numel() == 0 else span_of(x).clone().as_strided(x.shape, x.stride())

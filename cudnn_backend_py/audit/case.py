@@ -1,0 +1,248 @@
+"""Cases: calls whose results were found wrong, with graph, plan, versions and buffers, in a private folder.
+
+A case is one ``.npz`` file that holds no code: the array ``about`` is JSON, the others are the memory of tensors as it
+was. The folder has mode 0700, and a bound on the number of cases and on their bytes: what would exceed it is not kept,
+and said.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import zipfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import EnvironmentNotReady, UsageError
+from ..graph import Graph, Tensor, graph_from_json, graph_to_json
+from ..graph.formats import storage_type
+from ..system.private_folder import PrivateFolder
+from ..system.strict import parse_json
+from ..tuning.agreement import has_storage
+from ..tuning.trial.data import from_memory
+
+__all__ = ["FOLDER_VARIABLE", "MOST_BYTES", "MOST_CASES", "Case", "CaseFolder", "default_folder", "load_case"]
+
+SCHEMA, SCHEMA_VERSION = "cudnn-backend-py/audit-case", 1
+FOLDER_VARIABLE = "CUDNN_BACKEND_AUDIT_FOLDER"
+MOST_CASES, MOST_BYTES = 20, 1 << 30
+_NAME = re.compile(r"case-[0-9a-f]{12}\.npz")
+_LARGEST = 8 << 30  # bytes of a file that is read
+Image = NDArray[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A call whose result was found wrong.
+
+    Attributes
+    ----------
+    door, place
+        ``torch``, ``operators`` or ``frontend``; file, line and function of the program's call.
+    found
+        What was seen, in words: output, place, what it holds and what is right.
+    wrong
+        Names of the outputs that are wrong.
+    at
+        Of attention, the batch entry and the head of queries where something wrong was found.
+    graph
+        What was run; None where the call has no graph, and `without` says why.
+    tag
+        Engine and knobs, such as ``eng2_k24=7``; empty where the door does not tell.
+    backend
+        Of a call of torch, which of its backends ran.
+    cudnn, library, gpu, sm
+        Version, path of libcudnn, the GPU and its architecture.
+    versions
+        Of Python, torch, this package and what else matters, by name.
+    images
+        Memory of tensors by name, as bytes: inputs as they were read, outputs as they were written.
+    numbers
+        By-value numbers by the names of their tensors.
+    """
+
+    door: str
+    place: str
+    found: tuple[str, ...]
+    wrong: tuple[str, ...]
+    at: tuple[int, int] | None = None
+    graph: Graph | None
+    without: str = ""
+    tag: str = ""
+    backend: str = ""
+    cudnn: str
+    library: str
+    gpu: str
+    sm: int
+    versions: Mapping[str, str] = field(default_factory=dict)
+    date: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC"))
+    images: Mapping[str, Image] = field(default_factory=dict, repr=False)
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The name of its file: cases of one graph, plan and version that are wrong in the same outputs have one."""
+        graph = "" if self.graph is None else json.dumps(graph_to_json(self.graph), sort_keys=True)
+        kind = json.dumps([self.door, graph, self.without, self.tag, self.backend, self.cudnn, sorted(self.wrong)])
+        return f"case-{hashlib.sha256(kind.encode()).hexdigest()[:12]}.npz"
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its buffers."""
+        return sum(image.nbytes for image in self.images.values())
+
+    def given(self) -> dict[str, Any]:
+        """Return what the graph reads, by name: numbers, with the dims of the tensors or, of ragged ones, flat."""
+        assert self.graph is not None
+        written = {tensor.uid for tensor in self.graph.outputs}
+        found: dict[str, Any] = {name: np.asarray(number) for name, number in self.numbers.items()}
+        for tensor in self.graph.variant_pack_tensors:
+            if tensor.name in self.images and tensor.uid not in written:
+                found[tensor.name] = numbers_of(tensor, self.images[tensor.name])
+        return found
+
+    def results(self) -> dict[str, NDArray[Any]]:
+        """Return what the program got, by name."""
+        assert self.graph is not None
+        return {
+            tensor.name: numbers_of(tensor, self.images[tensor.name])
+            for tensor in self.graph.outputs
+            if tensor.name in self.images
+        }
+
+    def to_bytes(self) -> bytes:
+        """Return the file."""
+        about = asdict(replace(self, graph=None, images={}))
+        about |= {"graph": None if self.graph is None else graph_to_json(self.graph)}
+        about = {"schema": SCHEMA, "version": SCHEMA_VERSION} | {key: x for key, x in about.items() if key != "images"}
+        text = np.frombuffer(json.dumps(about).encode(), np.uint8)
+        file = io.BytesIO()
+        arrays: dict[str, Any] = {f"memory:{name}": x.view(np.uint8) for name, x in self.images.items()}
+        np.savez(file, about=text, **arrays)
+        return file.getvalue()
+
+    def __str__(self) -> str:
+        graph = self.without if self.graph is None else self.graph.name
+        engine = self.tag or self.backend
+        lines = [f"{self.door}: {graph}{engine and f' by {engine}'}, cuDNN {self.cudnn}, {self.gpu}", f"  {self.place}"]
+        return "\n".join([*lines, *(f"  {item}" for item in self.found)])
+
+
+def numbers_of(tensor: Tensor, image: Image) -> NDArray[Any]:
+    """Return the numbers in the memory of a tensor, given as bytes."""
+    kind = storage_type(tensor.data_type) if has_storage(tensor.data_type) else np.dtype(np.uint8)
+    flat = np.ascontiguousarray(image).view(np.uint8).reshape(-1)
+    return from_memory(tensor, flat[: flat.size // kind.itemsize * kind.itemsize].view(kind))
+
+
+def load_case(path: str | os.PathLike[str]) -> Case:
+    """Return the case in a file.
+
+    Raises
+    ------
+    UsageError
+        ``audit-case``: no such file, or none of this package's.
+    GraphError
+        What :func:`graph_from_json` refuses.
+    """
+    try:
+        with zipfile.ZipFile(path) as packed:
+            if sum(item.file_size for item in packed.infolist()) > _LARGEST:
+                raise ValueError(f"it holds more than {_LARGEST} bytes")
+        with np.load(path, allow_pickle=False) as held:
+            about = parse_json(held["about"].tobytes().decode(), str(path), code="audit-case")
+            images = {name.removeprefix("memory:"): held[name] for name in held.files if name != "about"}
+        if about.pop("schema") != SCHEMA or about.pop("version") > SCHEMA_VERSION:
+            raise ValueError("it is of another kind, or of a later version of this package")
+        graph = None if about["graph"] is None else graph_from_json(about["graph"])
+        texts = {name: tuple(about[name]) for name in ("found", "wrong")}
+        at = None if about["at"] is None else tuple(map(int, about["at"]))
+        return Case(**{**about, **texts, "at": at, "graph": graph, "images": images})
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        if isinstance(error, UsageError | EnvironmentNotReady) or type(error).__name__ == "GraphError":
+            raise
+        raise UsageError(f"{os.fspath(path)} is no case of an audit: {error}", code="audit-case") from error
+
+
+def default_folder() -> Path:
+    """Return where cases are kept: what ``CUDNN_BACKEND_AUDIT_FOLDER`` says, or a folder of the user's cache."""
+    import platformdirs
+
+    named = os.environ.get(FOLDER_VARIABLE)
+    return Path(named) if named else platformdirs.user_cache_path("cudnn-backend-py") / "audit"
+
+
+class CaseFolder:
+    """A folder of cases that nobody else can read or write.
+
+    Parameters
+    ----------
+    path
+        :func:`default_folder` if not given.
+    most_cases, most_bytes
+        How many are kept, and how many bytes.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        most_cases: int = MOST_CASES,
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        self.most_cases, self.most_bytes = most_cases, most_bytes
+        self._folder = PrivateFolder(
+            default_folder() if path is None else path,
+            title="folder of audited cases",
+            reason="it holds what a program computed with",
+            code="audit-folder",
+            otherwise=f"set {FOLDER_VARIABLE} to another one",
+        )
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return self._folder.path
+
+    def keep(self, case: Case) -> tuple[Path | None, str]:
+        """Keep a case, if there is none of its kind; return its file, or None and why it is not kept.
+
+        Raises
+        ------
+        EnvironmentNotReady
+            ``audit-folder``, ``cache-folder-unusable``.
+        """
+        if case.size_bytes > self.most_bytes:
+            return None, f"its buffers have {case.size_bytes} bytes, {self.most_bytes} are kept at most"
+        with self._folder.usable(), self._folder.open(create=True) as folder, folder.lock():
+            os.fchmod(folder.descriptor, 0o700)
+            files = folder.files(_NAME)
+            if case.name in (name for name, _ in files):
+                return folder.path / case.name, "one of its kind is kept already"
+            data = case.to_bytes()
+            if len(files) >= self.most_cases:
+                return None, f"{len(files)} cases are kept already in {self.path}, which is the most"
+            if sum(status.st_size for _, status in files) + len(data) > self.most_bytes:
+                return None, f"the cases in {self.path} would have more than {self.most_bytes} bytes"
+            folder.write(case.name, data, durable=False)
+            return folder.path / case.name, ""
+
+    def cases(self) -> list[Path]:
+        """Return the files of all cases, the oldest first; none if there is no folder."""
+        try:
+            with self._folder.usable(), self._folder.open() as folder:
+                files = sorted(folder.files(_NAME), key=lambda item: item[1].st_mtime)
+                return [folder.path / name for name, _ in files]
+        except EnvironmentNotReady as error:
+            if error.code == "cache-folder-unusable":
+                return []
+            raise

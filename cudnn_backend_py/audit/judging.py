@@ -1,0 +1,174 @@
+"""Graphs of any kind, judged by the interpreter in a child process, while the program goes on.
+
+A thread takes the buffers of a call from the GPU once they are there, and a process of low priority says what is wrong
+with them, by the bound of :mod:`~cudnn_backend_py.tuning.trial.bound`. The program waits for neither; at the end it
+waits for what is left, no longer than it is told to.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import CudnnBackendError, GraphError
+from ..graph.formats import is_integer
+from ..system.child import Child, Say, serve
+from ..tuning.campaign.one import expectation
+from ..tuning.trial.data import make_inputs
+from .case import Case, load_case
+from .part import Part, part_of
+
+__all__ = ["Judging", "judge_part", "serve_judging"]
+
+LIMIT_S = 60.0  # for one call
+MOST_WAITING = 8  # calls whose buffers are held
+
+
+class Judging:
+    """Judges calls in the background, one after the other.
+
+    Parameters
+    ----------
+    tell
+        Called in the thread with each case that is wrong.
+    within
+        Makes the context of the thread's work.
+    """
+
+    def __init__(
+        self, tell: Callable[[Case], object], within: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> None:
+        self._tell, self._within = tell, within
+        self._waiting: queue.SimpleQueue[Callable[[], Case] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._child: Child | None = None
+        self._added = self._done = 0
+        self.judged = 0
+        self.host_s = 0.0  # of the thread: what the program's threads may have waited for
+        self.unjudged: dict[str, int] = {}
+
+    @property
+    def waiting(self) -> int:
+        """How many calls are not judged yet."""
+        return self._added - self._done
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many calls wait as may."""
+        return self.waiting >= MOST_WAITING
+
+    def add(self, read: Callable[[], Case]) -> None:
+        """Judge a call; `read` is called in the thread, waits for the GPU, and returns it."""
+        self._added += 1
+        self._waiting.put(read)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="cudnn-backend-audit", daemon=True)
+            self._thread.start()
+
+    def finish(self, patience_s: float) -> None:
+        """Wait for the calls that were added, and end the process; what is not judged by then is counted."""
+        thread, deadline = self._thread, time.monotonic() + patience_s
+        if thread is not None:
+            self._waiting.put(None)
+            thread.join(max(0.0, deadline - time.monotonic()))
+            if self.waiting:
+                self._say(f"the program ended, and {patience_s:g} s were not enough", self.waiting)
+        if self._child is not None:
+            self._child.end()
+
+    def _say(self, why: str, count: int = 1) -> None:
+        self.unjudged[why] = self.unjudged.get(why, 0) + count
+
+    def _work(self) -> None:
+        with tempfile.TemporaryDirectory(prefix="cudnn-backend-audit-") as folder, self._within():  # of mode 0700
+            while (read := self._waiting.get()) is not None:
+                began = time.thread_time()
+                try:
+                    self._judge(read(), Path(folder) / "case.npz")
+                except Exception as error:  # whatever it is, the program goes on
+                    self._say(f"{type(error).__name__}: {error}")
+                self.host_s += time.thread_time() - began
+                self._done += 1
+
+    def _judge(self, case: Case, path: Path) -> None:
+        path.write_bytes(case.to_bytes())
+        if self._child is None or not self._child.usable:
+            self._child = Child.start(f"{__name__}:{serve_judging.__name__}", {**os.environ, "CUDNN_BACKEND_AUDIT": ""})
+        early: dict[str, Any] = {}
+        for said in self._child.ask({"case": str(path), "seed": self._done}, LIMIT_S):
+            if "why" in said:
+                self._say(said["why"])
+            else:
+                early = said
+        if self._child.ending:
+            self._say(f"the interpreter takes longer than {LIMIT_S:g} s, or ended: {self._child.ending}")
+            self._child = None
+        else:
+            self.judged += 1
+        if early.get("wrong"):
+            self._tell(replace(case, wrong=tuple(early["wrong"]), found=tuple(early["found"])))
+
+
+def serve_judging() -> None:
+    """In a child: judge cases."""
+    os.nice(10)
+    serve(_answer)
+
+
+def _answer(asked: dict[str, Any], say: Say) -> None:
+    case = load_case(asked["case"])
+    lost = _not_finite(case)
+    if lost:
+        say(wrong=list(lost), found=list(lost.values()))
+    try:
+        found = judge_part(part_of(case, asked["seed"]))
+    except CudnnBackendError as error:
+        say(why=f"the interpreter cannot: {error.headline}")
+        return
+    say(wrong=list(found), found=list(found.values()))
+
+
+def judge_part(part: Part) -> dict[str, str]:
+    """Return what is wrong with the results that a program got, in words by the names of outputs.
+
+    Raises
+    ------
+    GraphError
+        What the interpreter refuses.
+    """
+    expected = expectation(part.graph, "uniform", make_inputs(part.graph, "uniform", 0, part.given), 0, None)
+    if not expected:
+        raise GraphError(
+            "its results hang on random numbers of which only the distribution is known", code="audit-random"
+        )
+    compared = [item.compare(part.results[name]) for name, item in expected.items() if name in part.results]
+    where = f" ({part.what})" if part.what else ""
+    return {item.output: f"{item}{where}" for item in compared if not item.right}
+
+
+def _not_finite(case: Case) -> dict[str, str]:
+    """Return which outputs are not all finite, though all inputs are."""
+    graph = case.graph
+    assert graph is not None
+    if not all(np.isfinite(np.asarray(x, np.float64)).all() for x in case.given().values()):
+        return {}
+    kinds = {tensor.name: tensor.data_type for tensor in graph.outputs}
+    found = {}
+    for name, numbers in case.results().items():
+        if is_integer(kinds[name]):
+            continue
+        bad = ~np.isfinite(numbers)
+        if bad.any():
+            place = ",".join(map(str, np.unravel_index(int(bad.argmax()), bad.shape)))
+            found[name] = f"{name}: {int(bad.sum())} of {bad.size} elements are NaN or infinite, the first at [{place}]"
+    return found

@@ -1,0 +1,137 @@
+"""``audit``: a block, or a whole program, whose results are checked. Imports torch when it is used."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
+from ..system.after_import import after_import
+from .case import CaseFolder
+from .report import AuditReport
+
+if TYPE_CHECKING:
+    from .watch import Watch
+
+__all__ = ["COST", "EVERY", "VARIABLE", "audit", "audit_from_environment"]
+
+VARIABLE = "CUDNN_BACKEND_AUDIT"
+EVERY, COST, FIRST = 100, 0.02, 16
+PATIENCE_S = 60.0
+
+
+@contextlib.contextmanager
+def audit(
+    *,
+    every: int = EVERY,
+    cost: float = COST,
+    first: int = FIRST,
+    folder: str | os.PathLike[str] | None = None,
+    patience_s: float = PATIENCE_S,
+    seed: int = 0,
+) -> Iterator[AuditReport]:
+    """Check samples of a block's calls: torch's attention, the operators, and graphs of the frontend.
+
+    Attention is computed again in sampled rows, other graphs by the interpreter in another process. What is wrong is
+    kept in a private folder, with its buffers: ``cudnn-backend audit FILE`` finds out by which engine and version.
+
+    Parameters
+    ----------
+    every
+        One call in so many is sampled, at random distances. 1 samples all.
+    cost
+        The part of the time that checks may take, of the host and the GPU together, behind the first ones; calls that
+        are due are passed over beyond it, and counted. 1 sets no bound.
+    first
+        So many of the first calls of each function are all sampled.
+    folder
+        Where cases are kept; what ``CUDNN_BACKEND_AUDIT_FOLDER`` says, or a folder of the user's cache, if not given.
+    patience_s
+        Seconds that the end of the block may wait for the interpreter.
+    seed
+        Of the distances and the rows.
+
+    Yields
+    ------
+    AuditReport
+        Complete after the block.
+
+    Raises
+    ------
+    UsageError
+        ``audit-option``.
+    EnvironmentNotReady
+        ``audit-without-torch``.
+    """
+    _check_options(every, cost)
+    try:
+        from .watch import Watch
+    except ImportError as error:
+        raise EnvironmentNotReady("torch cannot be imported", code="audit-without-torch", cause=str(error)) from error
+    report = AuditReport()
+    watch = Watch(every, cost, CaseFolder(folder), report, first=first, patience_s=patience_s, seed=seed)
+    watch.start()
+    try:
+        yield report
+    finally:
+        watch.stop()
+
+
+def _check_options(every: int, cost: float) -> None:
+    if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+        raise UsageError(f"every is {every!r}, an int of 1 or more is needed", code="audit-option")
+    if not 0 < cost <= 1:
+        raise UsageError(f"cost is {cost!r}, a part of the time above 0 and up to 1 is needed", code="audit-option")
+
+
+def audit_from_environment() -> None:
+    """Audit this process from the import of torch to its end, if ``CUDNN_BACKEND_AUDIT`` says so.
+
+    Its value is `every` of :func:`audit`, such as 100; nothing and 0 mean no audit. The report goes to standard error
+    where something is wrong, or where ``CUDNN_BACKEND_AUDIT_REPORT`` names a file, to that file as JSON.
+    """
+    said = os.environ.get(VARIABLE, "").strip()
+    if said in ("", "0"):
+        return
+    try:
+        every = int(said)
+        _check_options(every, COST)
+    except (ValueError, UsageError):
+        warnings.warn(f"{VARIABLE} is {said!r}, a number of calls is needed: nothing is audited", stacklevel=3)
+        return
+    after_import("torch", lambda: _start(every))
+
+
+def _start(every: int) -> None:
+    process = os.getpid()
+
+    def begin() -> None:
+        from .watch import Watch
+
+        try:
+            watch = Watch(every, COST, CaseFolder(), AuditReport(), patience_s=PATIENCE_S)
+            watch.start()
+        except (CudnnBackendError, ImportError) as error:
+            warnings.warn(f"nothing is audited: {error}", stacklevel=2)
+            return
+        atexit.register(_end, watch, process)
+
+    begin()
+
+
+def _end(watch: Watch, process: int) -> None:
+    if os.getpid() != process:  # a forked child has no part in it
+        return
+    watch.stop()
+    report = watch.report
+    named = os.environ.get("CUDNN_BACKEND_AUDIT_REPORT")
+    if named:
+        with contextlib.suppress(OSError), open(named, "w", encoding="utf-8") as file:
+            file.write(report.to_json())
+    elif report.wrong:
+        sys.stderr.write(str(report))

@@ -1,0 +1,98 @@
+"""A case as numbers, and the part of it that is interpreted: of large attention, one head of keys with its queries."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..graph import Graph, Tensor
+from ..graph.attention.recognize import read_attention
+from ..graph.rewrite.tensors import attempt, replace_tensors
+from .case import Case
+
+__all__ = ["MOST_SCORES", "Part", "cut", "part_of"]
+
+MOST_SCORES = 1 << 24  # of attention, that are interpreted whole
+
+
+@dataclass(frozen=True)
+class Part:
+    """A graph, what it reads and what a program got of it, by name; and in words which part of a case that is."""
+
+    graph: Graph
+    given: dict[str, Any]
+    results: dict[str, NDArray[Any]]
+    what: str = ""
+
+
+def part_of(case: Case, seed: int = 0) -> Part:
+    """Return all of a case, or of attention with more scores than :data:`MOST_SCORES` one head of keys of one batch.
+
+    It is the one where the case says that something is wrong, where a result is not finite, or a drawn one.
+    """
+    assert case.graph is not None
+    whole = Part(case.graph, case.given(), case.results())
+    use = read_attention(case.graph)
+    if use is None or use.problem.ragged or use.problem.page_size:
+        return whole
+    problem = use.problem
+    heads = problem.kv_heads
+    if problem.batch * problem.heads * problem.seq_q * problem.seq_kv <= MOST_SCORES or heads != problem.v_heads:
+        return whole
+    batch, head = case.at or _place(whole, problem.batch, problem.heads, seed)
+    return cut(whole, (problem.batch, problem.heads, heads or 1), batch, head) or whole
+
+
+def _place(part: Part, batch: int, heads: int, seed: int) -> tuple[int, int]:
+    for numbers in part.results.values():
+        bad = ~np.isfinite(numbers)
+        if numbers.ndim == 4 and numbers.shape[:2] == (batch, heads) and bad.any():
+            place = np.unravel_index(int(bad.argmax()), bad.shape)
+            return int(place[0]), int(place[1])
+    draw = random.Random(seed)
+    return draw.randrange(batch), draw.randrange(heads)
+
+
+def cut(whole: Part, sizes: tuple[int, int, int], batch: int, head: int) -> Part | None:
+    """Return the part of dense attention that one head of keys takes part in; None where the graph is built otherwise.
+
+    Strides stay as they are, so that what hangs on them does.
+
+    Parameters
+    ----------
+    sizes
+        Batch, heads of queries, heads of keys.
+    batch, head
+        Which batch entry, and a head of queries of the group.
+    """
+    _, heads, key_heads = sizes
+    group = heads // key_heads
+    key_head = head // group
+    kept = {heads: slice(key_head * group, (key_head + 1) * group), key_heads: slice(key_head, key_head + 1)}
+
+    def slices(tensor: Tensor) -> tuple[slice, ...]:
+        first = slice(batch, batch + 1) if tensor.dims[0] == sizes[0] else slice(None)
+        return (first, slice(None) if tensor.dims[1] == 1 else kept[tensor.dims[1]])
+
+    changed = {}
+    for tensor in whole.graph.tensors:
+        if tensor.rank != 4 or tensor.dims[0] not in (1, sizes[0]) or tensor.dims[1] not in (1, heads, key_heads):
+            return None
+        dims = (1, 1 if tensor.dims[1] == 1 else len(range(heads)[slices(tensor)[1]]), *tensor.dims[2:])
+        changed[tensor.uid] = dataclasses.replace(tensor, dims=dims)
+    graph = attempt(lambda: replace_tensors(whole.graph, changed))
+    if graph is None:
+        return None
+    tensors = {tensor.name: tensor for tensor in whole.graph.tensors}
+
+    def parts(held: dict[str, Any]) -> dict[str, Any]:
+        return {name: x if np.ndim(x) != 4 else np.asarray(x)[slices(tensors[name])] for name, x in held.items()}
+
+    last = (key_head + 1) * group - 1
+    what = f"batch {batch}, heads {key_head * group} to {last}"
+    return Part(graph, parts(whole.given), parts(whole.results), what)

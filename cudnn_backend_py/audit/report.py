@@ -1,0 +1,91 @@
+"""What an audit found: calls seen and checked, what they cost, and the cases that are wrong. Knows nothing of torch."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..printable import printable
+
+__all__ = ["AuditReport", "Kept"]
+
+SCHEMA, SCHEMA_VERSION = "cudnn-backend-py/audit", 1
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A case that was found wrong: its file, or why none was kept, and what it is in words."""
+
+    path: Path | None
+    why: str
+    text: str
+    wrong: tuple[str, ...]
+
+
+@dataclass
+class AuditReport:
+    """What an audit found.
+
+    Attributes
+    ----------
+    calls, sampled, checked
+        Calls seen; those that were sampled, by door; and the outputs compared, by name.
+    passed_over
+        Calls that were due and not sampled, by why.
+    wrong
+        The cases.
+    unjudged
+        Calls that were sampled and of which nothing can be said, by why.
+    host_s, gpu_s, elapsed_s
+        Seconds the checks took of the host and of the GPU, and how long the audit lasted.
+    waited_s
+        Seconds that were waited for checks at the end.
+    """
+
+    calls: int = 0
+    sampled: Counter[str] = field(default_factory=Counter)
+    checked: Counter[str] = field(default_factory=Counter)
+    passed_over: Counter[str] = field(default_factory=Counter)
+    wrong: list[Kept] = field(default_factory=list)
+    unjudged: Counter[str] = field(default_factory=Counter)
+    host_s: float = 0.0
+    gpu_s: float = 0.0
+    elapsed_s: float = 0.0
+    waited_s: float = 0.0
+
+    @property
+    def cost(self) -> float:
+        """Which part of the time the checks took: of the host and the GPU together, so at most that."""
+        return (self.host_s + self.gpu_s) / self.elapsed_s if self.elapsed_s else 0.0
+
+    def __str__(self) -> str:
+        sampled = ", ".join(f"{count} of {door}" for door, count in self.sampled.items())
+        lines = [
+            f"audit: {self.calls} calls, {sum(self.sampled.values())} sampled{sampled and f' ({sampled})'}, "
+            f"{len(self.wrong)} wrong; checks took {self.cost:.2%} of {self.elapsed_s:.1f} s"
+            + (f", and {self.waited_s:.1f} s at the end" if self.waited_s >= 0.1 else "")
+        ]
+        for one in self.wrong:
+            lines += [one.text, f"  kept: {one.path}" if one.path else f"  not kept: {one.why}"]
+            if one.path:
+                lines.append(f"  cudnn-backend audit {one.path}")
+        lines += [f"not checked: {count} calls: {why}" for why, count in self.passed_over.items()]
+        lines += [f"not judged: {count} calls: {why}" for why, count in self.unjudged.items()]
+        return "".join(f"{printable(line)}\n" for text in lines for line in text.split("\n"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        counts = {name: dict(getattr(self, name)) for name in ("sampled", "checked", "passed_over", "unjudged")}
+        times = {name: round(getattr(self, name), 6) for name in ("host_s", "gpu_s", "elapsed_s", "waited_s")}
+        wrong = [
+            {"file": None if one.path is None else str(one.path), "why": one.why, "text": one.text, "wrong": one.wrong}
+            for one in self.wrong
+        ]
+        return {"schema": SCHEMA, "version": SCHEMA_VERSION, "calls": self.calls, **counts, "wrong": wrong, **times}
+
+    def to_json(self) -> str:
+        """Return it as JSON."""
+        return json.dumps(self.to_dict(), indent=1) + "\n"

@@ -1,0 +1,368 @@
+"""Attention checked in sampled rows, by torch in float64 on the GPU that computed it; nothing waits for the GPU.
+
+A row (batch, head, query) costs O(s * d). The first and the last row are always among them, and the first row that is
+not all finite, if there is one: found by the GPU, as the rest is drawn by it. Of gradients, dQ is checked in rows, dK
+and dV for one head of keys where its scores are at most :data:`MOST_SCORES`.
+
+The bound is that of :mod:`~cudnn_backend_py.tuning.trial.bound`, with its unit roundoffs u(T) and its factors, written
+out for attention instead of measured by shaking: :data:`WIDTH` times
+
+* 2 u(T) of the result, once for its rounding;
+* 2 u(T) of each probability (and of each dS), whose signs are random: the root of the sum of squares of the terms;
+* the error of each score, 2^-24 (4 + 3 sqrt(d)) of the sum of the products' sizes, 2^-22 of the score and 2^-20 for the
+  exponential, of each term: their plain sum;
+* half the distance of the smallest float16, of other types the smallest normal float32, for each key: probabilities
+  and gradients that vanish.
+
+Of gradients twice that, and dP - delta moves by u(T) of the terms of delta, since O was rounded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..generated.enums import DataType
+from ..graph.formats import largest
+from ..torch_ops.arguments import Options
+from ..tuning.trial.bound import ROUNDINGS, WIDTH, roundoff
+
+__all__ = ["FACTS", "MOST_SCORES", "SampledRows", "check_backward", "check_forward"]
+
+ROWS = 8  # drawn, besides the first, the last and one that is not finite
+MOST_GATHERED = 1 << 23  # elements of the keys of all rows together
+MOST_SCORES = 1 << 22  # of one head of keys, for its gradients
+_TINY = 2.0**-126  # below it float32 is denormal, which kernels may take for 0
+FACTS = ("wrong", "head", "got", "wanted", "bound", "compared")
+
+_TYPES = {
+    torch.float16: DataType.HALF,
+    torch.bfloat16: DataType.BFLOAT16,
+    torch.float32: DataType.FLOAT,
+}
+Named = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What the type of a call's tensors says of errors."""
+
+    unit: float
+    least: float
+    largest: float
+
+    @classmethod
+    def of(cls, dtype: torch.dtype) -> _Kind:
+        kind = _TYPES[dtype]
+        unit = roundoff(kind)
+        if kind is DataType.FLOAT and torch.backends.cuda.matmul.allow_tf32:
+            unit = roundoff(DataType.HALF)  # tensor cores read as many bits of TF32
+        return cls(unit, 2.0**-25 if kind is DataType.HALF else _TINY, largest(kind))
+
+
+class SampledRows:
+    """Rows of a call: where they are, and what they read."""
+
+    def __init__(self, named: Named, options: Options, flat: Any) -> None:
+        """Take rows by their places among all rows, [rows] int64."""
+        self.named, self.options, self.flat = named, options, flat
+        q, k, v = named["q"], named["k"], named["v"]
+        self.kind = _Kind.of(q.dtype)
+        self.dim = q.shape[-1]
+        self.scale = 1.0 / math.sqrt(self.dim) if options.scale is None else options.scale
+        if q.dim() == 3:
+            self._place_packed(q)
+        else:
+            self._place_dense(q)
+        self.k_head = self.h // (q.shape[1] // k.shape[1])
+        self.v_head = self.h // (q.shape[1] // v.shape[1])
+        if named.get("block_table") is not None:
+            self._find_pages(named["block_table"], k)
+        elif q.dim() == 3:
+            self._find_packed(k)
+        else:
+            self.j = torch.arange(k.shape[2], device=q.device)
+            lengths = named.get("seq_len_kv")
+            self.len_kv = torch.full_like(self.b, k.shape[2]) if lengths is None else lengths.long()[self.b]
+
+    def _place_dense(self, q: Any) -> None:
+        _, heads, rows, _ = q.shape
+        self.b, self.h, self.i = self.flat // (heads * rows), self.flat // rows % heads, self.flat % rows
+        lengths = self.named.get("seq_len_q")
+        self.len_q = torch.full_like(self.b, rows) if lengths is None else lengths.long()[self.b]
+
+    def _place_packed(self, q: Any) -> None:
+        starts = self.named["cu_seqlens_q"].long()
+        token, self.h = self.flat // q.shape[1], self.flat % q.shape[1]
+        self.b = (torch.searchsorted(starts, token, right=True) - 1).clamp(0, starts.numel() - 2)
+        self.i = token - starts[self.b]
+        self.len_q = starts[self.b + 1] - starts[self.b]
+
+    def _find_packed(self, k: Any) -> None:
+        starts = self.named["cu_seqlens_k"].long()
+        longest = min(self.options.max_kv or k.shape[0], k.shape[0])
+        self.j = torch.arange(longest, device=k.device)
+        self.len_kv = (starts[self.b + 1] - starts[self.b]).clamp(max=longest)
+        self._tokens = (starts[self.b][:, None] + self.j).clamp(max=k.shape[0] - 1)
+
+    def _find_pages(self, table: Any, k: Any) -> None:
+        page = k.shape[2]
+        longest = table.shape[1] * page
+        longest = min(longest, self.options.max_kv or longest)
+        self.j = torch.arange(longest, device=k.device)
+        self.len_kv = self.named["seq_len_kv"].long()[self.b].clamp(max=longest)
+        last = ((self.len_kv - 1).clamp(min=0) // page)[:, None]
+        self._pages = table.long()[self.b].gather(1, torch.minimum(self.j // page, last)).clamp(0, k.shape[0] - 1)
+
+    @property
+    def head(self) -> Any:
+        """The places of the rows' heads among all heads of queries, of packed tokens of the sequences, [rows]."""
+        return self.b * self.named["q"].shape[1] + self.h
+
+    def of_queries(self, x: Any) -> Any:
+        """Return these rows of a tensor laid out as Q is, [rows, d] float64."""
+        rows = x[self.flat // x.shape[1], self.h] if x.dim() == 3 else x[self.b, self.h, self.i]
+        return rows.double()
+
+    def of_keys(self, x: Any, head: Any) -> Any:
+        """Return the keys or values that each row may see, [rows, keys, d] float64."""
+        if self.named.get("block_table") is not None:
+            found = x[self._pages, head[:, None], self.j % x.shape[2]]
+        elif x.dim() == 3:
+            found = x[self._tokens, head[:, None]]
+        else:
+            found = x[self.b, head]
+        return found.double()
+
+    def keep(self) -> Any:
+        """Return which keys take part, [rows, keys]."""
+        options, j = self.options, self.j
+        kept = (j < self.len_kv[:, None]) & (self.i < self.len_q)[:, None]
+        row = (self.i + (self.len_kv - self.len_q if options.bottom_right else 0))[:, None]
+        if options.right_bound is not None:
+            kept = kept & (j <= row + options.right_bound)
+        if options.left_bound is not None:
+            kept = kept & (j + options.left_bound > row)
+        return kept
+
+    def added(self) -> Any:
+        """Return what is added to the scores, [rows, keys]; 0 if nothing is."""
+        named = self.named
+        found: Any = 0.0
+        bias, slopes = named.get("bias"), named.get("alibi_slopes")
+        if bias is not None:
+            at = [
+                place if size > 1 else torch.zeros_like(place)
+                for place, size in zip((self.b, self.h, self.i), bias.shape, strict=False)
+            ]
+            rows = bias[at[0], at[1], at[2]]
+            rows = (
+                torch.zeros_like(rows, dtype=torch.float64).masked_fill(~rows, -math.inf)
+                if rows.dtype == torch.bool
+                else rows.double()
+            )
+            found = rows if rows.shape[1] == 1 else rows[:, : len(self.j)]
+        if slopes is not None:
+            found = found + slopes.double()[self.h][:, None] * (self.j - self.i[:, None])
+        return found
+
+
+@dataclass(frozen=True)
+class _Softmax:
+    """Probabilities of rows, how far each may be off relatively, and the slope of the soft cap."""
+
+    p: Any
+    error: Any
+    slope: Any
+    kept: Any
+    total: Any
+
+
+def _softmax(rows: SampledRows, products: Any, sizes: Any) -> _Softmax:
+    """Return the probabilities of rows, given q . k and the sums of the sizes of these products."""
+    options = rows.options
+    scaled, slope = products * rows.scale, 1.0
+    if options.soft_cap is not None:
+        bent = torch.tanh(scaled / options.soft_cap)
+        scaled, slope = options.soft_cap * bent, 1 - bent.square()
+    kept = rows.keep()
+    scores = (scaled + rows.added()).masked_fill(~kept, -math.inf)
+    kept = kept & (scores > -math.inf)
+    top = scores.amax(1, keepdim=True)
+    sink = rows.named.get("sink")
+    if sink is not None:
+        sunk = sink.double()[rows.h][:, None]
+        top = torch.maximum(top, sunk)
+    top = top.masked_fill(~top.isfinite(), 0.0)
+    powers = (scores - top).exp()
+    total = powers.sum(1, keepdim=True)
+    if sink is not None:
+        total = total + (sunk - top).exp()
+    error = 2.0**-24 * (4 + 3 * math.sqrt(rows.dim)) * abs(rows.scale) * sizes + 2.0**-20
+    error = error + 2.0**-22 * scaled.abs().masked_fill(~kept, 0.0)
+    return _Softmax((powers / total).masked_fill(total == 0, 0.0), error.masked_fill(~kept, 0.0), slope, kept, total)
+
+
+def _compare(got: Any, wanted: Any, bound: Any, kind: _Kind, defined: Any, heads: Any) -> Any:
+    """Return :data:`FACTS` of an output, float64 on the GPU: whether anything is wrong, and the worst of it.
+
+    `heads` are, of each row or of all, the places of its head of queries among all of them.
+    """
+    got = got.double()
+    said = defined & wanted.isfinite() & bound.isfinite() & (wanted.abs() + bound < kind.largest)
+    off = ((got - wanted).abs() / bound).nan_to_num(nan=math.inf, posinf=math.inf)
+    off = off.masked_fill(~said | (got == wanted), 0.0).flatten()
+    worst = off.argmax()
+    facts = (got.flatten()[worst], wanted.flatten()[worst], bound.flatten()[worst])
+    head = heads.expand(len(got))[worst // got.shape[1]]
+    return torch.stack([(off[worst] > 1).double(), head.double(), *facts, said.sum().double()])
+
+
+def _not_finite(x: Any) -> Any:
+    """Return the place of the first row of an output that is not all finite, 0 if there is none: [1]."""
+    return (~x.isfinite()).any(-1).flatten().int().argmax().reshape(1)
+
+
+def draw_rows(named: Named, output: Any, keys: int, generator: Any) -> Any:
+    """Return places among all rows: some drawn, the first, the last, and one that is not finite."""
+    count = output.numel() // output.shape[-1]
+    width = max(named["q"].shape[-1], named["v"].shape[-1])
+    many = max(1, min(ROWS, MOST_GATHERED // max(1, keys * width) - 3))
+    drawn = torch.randint(0, count, (many,), generator=generator, device=output.device)
+    ends = torch.arange(2, device=output.device) * (count - 1)
+    return torch.cat([drawn, ends, _not_finite(output)])
+
+
+def keys_of(named: Named, options: Options) -> int:
+    """Return how many keys a row may see."""
+    k, table = named["k"], named.get("block_table")
+    if table is not None:
+        most = table.shape[1] * k.shape[2]
+        return int(min(most, options.max_kv or most))
+    return int(min(options.max_kv or k.shape[0], k.shape[0]) if k.dim() == 3 else k.shape[2])
+
+
+def check_forward(named: Named, options: Options, o: Any, generator: Any) -> dict[str, Any]:
+    """Return :data:`FACTS` of O, by its name; they are computed later, on the current stream.
+
+    Parameters
+    ----------
+    named, options
+        As the operators of :mod:`~cudnn_backend_py.torch_ops` take them; the bias may be bool.
+    o
+        What was computed.
+    generator
+        Of the GPU, by which rows are drawn: not the program's.
+    """
+    rows = SampledRows(named, options, draw_rows(named, o, keys_of(named, options), generator))
+    q, k, v = rows.of_queries(named["q"]), rows.of_keys(named["k"], rows.k_head), rows.of_keys(named["v"], rows.v_head)
+    found = _softmax(rows, *_products(q, k))
+    v = v.masked_fill(~found.kept[:, :, None], 0.0)
+    wanted = _weigh(found.p, v)
+    unit, sizes = ROUNDINGS * rows.kind.unit, v.abs()
+    bound = unit * wanted.abs() + unit * _weigh(found.p.square(), v.square()).sqrt()
+    bound = bound + _weigh(found.p * found.error + rows.kind.least / found.total, sizes) + rows.kind.least
+    return {"o": _compare(rows.of_queries(o), wanted, WIDTH * bound, rows.kind, found.kept.any(1)[:, None], rows.head)}
+
+
+def _products(q: Any, k: Any) -> tuple[Any, Any]:
+    return (k @ q[:, :, None])[..., 0], (k.abs() @ q.abs()[:, :, None])[..., 0]
+
+
+def _weigh(weights: Any, values: Any) -> Any:
+    return (weights[:, None] @ values)[:, 0]
+
+
+def check_backward(
+    named: Named, options: Options, d_o: Any, gradients: Mapping[str, Any], generator: Any
+) -> dict[str, Any]:
+    """Return :data:`FACTS` of the gradients of Q, K and V that are given, by name.
+
+    Those of K and V are left out where there are more scores than :data:`MOST_SCORES`, or tokens are packed.
+    """
+    found: dict[str, Any] = {}
+    if (dq := gradients.get("dq")) is not None:
+        found["dq"] = _check_dq(named, options, d_o, dq, generator)
+    q, k = named["q"], named["k"]
+    if (
+        q.dim() == 4
+        and q.shape[1] // k.shape[1] * q.shape[2] * k.shape[2] <= MOST_SCORES
+        and k.shape[1] == named["v"].shape[1]
+    ):
+        found |= _check_head(named, options, d_o, {name: gradients.get(name) for name in ("dk", "dv")}, generator)
+    return found
+
+
+@dataclass(frozen=True)
+class _Slopes:
+    """dS of rows, and how far its elements may be off: at random, and together."""
+
+    ds: Any
+    apart: Any
+    together: Any
+
+
+def _slopes(rows: SampledRows, found: _Softmax, dp: Any, sizes: Any) -> _Slopes:
+    """Return dS, given dO . V and the sums of the sizes of these products."""
+    p, unit = found.p, rows.kind.unit
+    dp = dp.masked_fill(~found.kept, 0.0)
+    sizes = sizes.masked_fill(~found.kept, 0.0)
+    delta = (p * dp).sum(1, keepdim=True)
+    ds = p * (dp - delta)
+    moved = unit * (p * sizes).sum(1, keepdim=True) + 2.0**-20 * delta.abs()  # delta is of an O that was rounded
+    together = ds.abs() * found.error + p * (moved + 2.0**-20 * sizes) + rows.kind.least * (1 + sizes)
+    return _Slopes((ds * found.slope).masked_fill(~found.kept, 0.0), ROUNDINGS * unit * ds.abs(), together)
+
+
+def _check_dq(named: Named, options: Options, d_o: Any, dq: Any, generator: Any) -> Any:
+    rows = SampledRows(named, options, draw_rows(named, dq, keys_of(named, options), generator))
+    k, v = rows.of_keys(named["k"], rows.k_head), rows.of_keys(named["v"], rows.v_head)
+    found = _softmax(rows, *_products(rows.of_queries(named["q"]), k))
+    slopes = _slopes(rows, found, *_products(rows.of_queries(d_o), v))
+    k = k.masked_fill(~found.kept[:, :, None], 0.0)
+    wanted = rows.scale * _weigh(slopes.ds, k)
+    bound = ROUNDINGS * rows.kind.unit * wanted.abs() + rows.kind.least
+    bound = bound + abs(rows.scale) * (
+        _weigh(slopes.apart.square(), k.square()).sqrt() + _weigh(slopes.together, k.abs())
+    )
+    return _compare(rows.of_queries(dq), wanted, 2 * WIDTH * bound, rows.kind, found.kept.any(1)[:, None], rows.head)
+
+
+def _check_head(
+    named: Named, options: Options, d_o: Any, gradients: Mapping[str, Any], generator: Any
+) -> dict[str, Any]:
+    """Return the facts of dK and dV of one head of keys: one that holds what is not finite, or a drawn one."""
+    q, k, v = named["q"], named["k"], named["v"]
+    given = {name: x for name, x in gradients.items() if x is not None}
+    if not given:
+        return {}
+    heads, group, count = k.shape[1], q.shape[1] // k.shape[1], q.shape[2]
+    bad = sum((~x.isfinite()).flatten(2).any(-1).flatten().int() for x in given.values())
+    drawn = torch.randint(0, bad.numel(), (1,), generator=generator, device=q.device)
+    head = torch.where(bad.any(), bad.argmax(), drawn)
+    b, one = head // heads, head % heads
+    at = (b * q.shape[1] + one * group)[:, None] + torch.arange(group, device=q.device)[None]
+    flat = (at.flatten()[:, None] * count + torch.arange(count, device=q.device)).flatten()
+    rows = SampledRows(named, options, flat)
+    absent = (rows.i >= rows.len_q)[:, None]
+    queries, d_out = (rows.of_queries(x).masked_fill(absent, 0.0) for x in (q, d_o))
+    keys, values = k[b, one][0].double(), v[b, one][0].double()
+    found = _softmax(rows, queries @ keys.T, queries.abs() @ keys.abs().T)
+    slopes = _slopes(rows, found, d_out @ values.T, d_out.abs() @ values.abs().T)
+    facts: dict[str, Any] = {}
+    unit, seen = ROUNDINGS * rows.kind.unit, (rows.j < rows.len_kv[0])[:, None]
+    if "dv" in given:
+        wanted, p = found.p.T @ d_out, found.p
+        bound = unit * wanted.abs() + unit * (p.square().T @ d_out.square()).sqrt()
+        bound = bound + (p * found.error).T @ d_out.abs() + rows.kind.least * (1 + d_out.abs().sum(0))
+        facts["dv"] = _compare(given["dv"][b, one][0], wanted, 2 * WIDTH * bound, rows.kind, seen, rows.head[:1])
+    if "dk" in given:
+        wanted = rows.scale * (slopes.ds.T @ queries)
+        bound = (slopes.apart.square().T @ queries.square()).sqrt() + slopes.together.T @ queries.abs()
+        bound = unit * wanted.abs() + abs(rows.scale) * bound + rows.kind.least
+        facts["dk"] = _compare(given["dk"][b, one][0], wanted, 2 * WIDTH * bound, rows.kind, seen, rows.head[:1])
+    return facts

@@ -1,0 +1,561 @@
+"""Watch a program's calls and check samples of them: torch's attention, our operators, our frontend.
+
+An unsampled call costs a counter. A sampled one is checked by more work for the GPU, on the call's stream: what that
+finds comes to the host by a copy that nobody waits for, and is looked at when it is there. No stream is synchronised.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..graph import Graph
+from ..native.cuda import is_capturing, pointer_facts, relaxed_capture
+from ..native.find import find_loaded
+from ..system.version import Version, __version__
+from ..system.wrapping import Wrapped
+from .calls import READERS, Attended, NotRead, arguments_of, copy_of, graph_of, memory_of
+from .case import Case, CaseFolder
+from .judging import Judging
+from .report import AuditReport, Kept
+from .rows import FACTS, check_backward, check_forward
+
+__all__ = ["Watch"]
+
+MOST_CALL_BYTES = 1 << 30  # of the tensors of a call that is sampled
+MOST_PENDING = 4  # calls whose tensors are held until the GPU has checked them
+_OURS = str(Path(__file__).parents[1]) + "/"
+_TORCH = str(Path(torch.__file__).parent) + "/"
+_inside = threading.local()
+
+
+@dataclass(eq=False)
+class _Pending:
+    """A check whose result is on its way: what the GPU writes, when it is there, and what makes a case of it."""
+
+    facts: dict[str, Any]
+    began: Any
+    ended: Any
+    case: Callable[[Mapping[str, list[float]]], Case]
+
+
+@dataclass(slots=True)
+class _Door:
+    """A kind of function: how many calls it had, and when the next one is sampled."""
+
+    name: str
+    calls: int = 0
+    due: int = 1
+    sampled: int = 0
+
+
+@dataclass
+class Watch:
+    """The audit of this process between :meth:`start` and :meth:`stop`.
+
+    Parameters
+    ----------
+    every
+        One call in so many is sampled, at random distances; the `first` ones of each function all are.
+    cost
+        Which part of the time checks may take, after the first ones: calls that are due are passed over beyond it.
+    folder
+        Where cases are kept.
+    report
+        What it found.
+    """
+
+    every: int
+    cost: float
+    folder: CaseFolder
+    report: AuditReport
+    first: int = 16
+    patience_s: float = 60.0
+    seed: int = 0
+    _wrapped: Wrapped = field(default_factory=lambda: Wrapped(__package__ or ""))
+    _pending: list[_Pending] = field(default_factory=list)
+    _doors: list[_Door] = field(default_factory=list)
+    _generators: dict[int, Any] = field(default_factory=dict)
+    _kinds: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        self._random = random.Random(self.seed)
+        self._began = time.perf_counter()
+        self._judging = Judging(self._keep, relaxed_capture)  # a capture that goes on elsewhere is not spoiled
+
+    # Wrapping
+
+    def start(self) -> None:
+        """Wrap the functions, now or once they are imported."""
+        self._began = time.perf_counter()
+        ours = f"{__name__.rpartition('.')[0].rpartition('.')[0]}."
+        self._wrapped.wrap(torch.nn.functional, "scaled_dot_product_attention", self._around("torch", "torch"))
+        for name in ("attention", "attention_varlen", "attention_with_kvcache"):
+            self._wrapped.wrap_later(f"{ours}torch_ops.functions", name, self._around("operators", "operators"))
+        around = self._around("operators", "torch")
+        self._wrapped.wrap_later(f"{ours}torch_ops.functions", "scaled_dot_product_attention", around)
+        self._wrapped.later(f"{ours}frontend.graphs", partial(self._wrap_frontend, f"{ours}frontend.graphs"))
+
+    def _wrap_frontend(self, module: str) -> None:
+        for name in ("execute", "execute_plan_at_index"):
+            self._wrapped.wrap(sys.modules[module].pygraph, name, self._around("frontend", name))
+
+    def stop(self) -> None:
+        """Give back what was wrapped, and finish the checks."""
+        self._wrapped.restore()
+        report = self.report
+        report.elapsed_s = time.perf_counter() - self._began
+        self._settle(wait=True)
+        report.host_s += self._judging.host_s
+        self._judging.finish(self.patience_s)
+        report.unjudged.update(self._judging.unjudged)
+        report.checked["graphs by the interpreter"] += self._judging.judged
+        report.calls = sum(door.calls for door in self._doors)
+        report.waited_s = time.perf_counter() - self._began - report.elapsed_s
+
+    def _around(self, name: str, how: str) -> Any:
+        door = _Door(name)
+        self._doors.append(door)
+        sample: Any = partial(self._sample_graph, how)
+        if name != "frontend":
+            sample = partial(self._sample_attention, READERS[how])
+
+        def around(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            door.calls = calls = door.calls + 1
+            if calls < door.due or getattr(_inside, "busy", False):
+                return original(*args, **kwargs)
+            return sample(door, original, args, kwargs)
+
+        return around
+
+    # Which calls
+
+    def _is_due(self, door: _Door) -> bool:
+        """Return whether a call that is due is sampled, and say when the next one is."""
+        is_first = door.sampled < self.first
+        door.due = door.calls + (1 if is_first else self._random.randint(1, max(1, 2 * self.every - 1)))
+        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            self.report.passed_over["a CUDA graph was being captured"] += 1
+            return False
+        self._settle()
+        why = ""
+        if len(self._pending) >= MOST_PENDING or (door.name == "frontend" and self._judging.is_full):
+            why = "checks of earlier ones were under way"
+        elif not is_first and self._spent() > self.cost * (time.perf_counter() - self._began):
+            why = f"checks had taken {self.cost:.1%} of the time"
+        if why:
+            self.report.passed_over[why] += 1
+        return not why
+
+    def _spent(self) -> float:
+        return self.report.host_s + self.report.gpu_s + self._judging.host_s
+
+    def _generator(self, device: int) -> Any:
+        if device not in self._generators:
+            self._generators[device] = torch.Generator(device=f"cuda:{device}").manual_seed(self.seed)
+        return self._generators[device]
+
+    def _lose(self, error: Exception) -> None:
+        said = str(error) if isinstance(error, NotRead) else f"{type(error).__name__}: {error}"
+        self.report.unjudged[said.partition("\n")[0][:200]] += 1
+
+    # Attention
+
+    def _sample_attention(
+        self, read: Any, door: _Door, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        began = time.perf_counter()
+        call: Attended | None = None
+        try:
+            if self._is_due(door):
+                call = _checkable(read(original, args, kwargs))
+                args, kwargs, probe = self._probe(door, call, args, kwargs)
+        except Exception as error:  # whatever it is, the program goes on
+            self._lose(error)
+            call = None
+        self.report.host_s += time.perf_counter() - began
+        _inside.busy = True
+        try:
+            result = original(*args, **kwargs)
+        finally:
+            _inside.busy = False
+        if call is None:
+            return result
+        began = time.perf_counter()
+        try:
+            door.sampled += 1
+            self.report.sampled[door.name] += 1
+            o = call.of_output(result).detach()
+            place, backend = _place(), _backend_of(call) if door.name == "torch" else ""
+            named = call.named
+            about = partial(self._case_of_attention, door.name, place, backend, call, False, {**named, "o": o})
+            self._check(partial(check_forward, named, call.options, o), o.device.index, {**named, "o": o}, about)
+            if probe is not None:
+                output = result[0] if isinstance(result, tuple) else result
+                probe.follow(output, o, place, backend)
+        except Exception as error:
+            self._lose(error)
+        self.report.host_s += time.perf_counter() - began
+        return result
+
+    def _probe(
+        self, door: _Door, call: Attended, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any], _Probe | None]:
+        """Return the arguments with Q, K and V as something gradients flow through that sees them."""
+        given = list(call.given.values())
+        if not (torch.is_grad_enabled() and any(x.requires_grad for x in given)) or "block_table" in call.named:
+            return args, kwargs, None
+        if torch.is_autocast_enabled("cuda") or len({id(x) for x in given}) < len(given):
+            return args, kwargs, None
+        probe = _Probe(self, door.name, call)
+        seen = _Seen.apply(probe, *given)
+        swap = {id(old): new for old, new in zip(given, seen, strict=True)}
+
+        def swapped(x: Any) -> Any:
+            return swap.get(id(x), x) if isinstance(x, torch.Tensor) else x
+
+        return tuple(map(swapped, args)), {name: swapped(x) for name, x in kwargs.items()}, probe
+
+    def _check(
+        self, make: Callable[[Any], dict[str, Any]], device: int, tensors: Mapping[str, Any], about: Any
+    ) -> None:
+        """Have the GPU check a call; `tensors` are copied first, as they may be written before the result is read."""
+        with torch.no_grad():
+            began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            began.record()
+            held = {name: copy_of(x) for name, x in tensors.items() if x is not None}
+            facts = make(self._generator(device))
+            there = {name: torch.empty(len(FACTS), dtype=torch.float64, pin_memory=True) for name in facts}
+            for name, x in facts.items():
+                there[name].copy_(x, non_blocking=True)
+            ended.record()
+        self._pending.append(_Pending(there, began, ended, partial(about, held)))
+
+    def _settle(self, wait: bool = False) -> None:
+        """Look at the checks that are done."""
+        with self._lock:
+            done = [one for one in self._pending if wait or one.ended.query()]
+            self._pending = [one for one in self._pending if one not in done] if done else self._pending
+        for one in done:
+            try:
+                one.ended.synchronize()
+                self.report.gpu_s += one.began.elapsed_time(one.ended) * 1e-3
+                facts = {name: x.tolist() for name, x in one.facts.items()}
+                self.report.checked.update({name: int(x[-1]) for name, x in facts.items()})
+                if any(x[0] for x in facts.values()):
+                    self._keep(one.case(facts))
+            except Exception as error:
+                self._lose(error)
+
+    def _case_of_attention(
+        self,
+        door: str,
+        place: str,
+        backend: str,
+        call: Attended,
+        backward: bool,
+        tensors: Mapping[str, Any],
+        held: Mapping[str, Any],
+        facts: Mapping[str, list[float]],
+    ) -> Case:
+        """Return the case of a call, given copies of its tensors and what the GPU found."""
+        about = _machine()
+        shown = dict(held)
+        if (bias := shown.get("bias")) is not None and bias.dtype == torch.bool:
+            shown["bias"] = torch.zeros_like(bias, dtype=held["q"].dtype).masked_fill(~bias, float("-inf"))
+        if bias is not None and call.is_dense:
+            q, k = held["q"], held["k"]
+            shown["bias"] = shown["bias"].expand(*bias.shape[:2], q.shape[2], k.shape[2])
+        graph, shown, without = graph_of(call, shown, backward=backward, cudnn=about["cudnn"], sm=about["sm"])
+        names = set(shown) if graph is None else {tensor.name for tensor in graph.variant_pack_tensors}
+        images = {name: memory_of(x) for name, x in shown.items() if name in names}
+        wrong = tuple(name for name, x in facts.items() if x[0])
+        batch, head = divmod(int(facts[wrong[0]][FACTS.index("head")]), held["q"].shape[1])
+        return Case(
+            door=door,
+            place=place,
+            found=tuple(_words(name, facts[name]) for name in wrong),
+            wrong=wrong,
+            at=(batch, head),
+            graph=graph,
+            without=without,
+            backend=backend,
+            images=images,
+            **about,
+        )
+
+    # Graphs of the frontend
+
+    def _sample_graph(self, how: str, door: _Door, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        began = time.perf_counter()
+        taken = None
+        try:
+            if self._is_due(door):
+                taken = _Launch(how, original, args, kwargs)
+                with taken.stream():
+                    taken.take(written=False)
+        except Exception as error:
+            self._lose(error)
+            taken = None
+        self.report.host_s += time.perf_counter() - began
+        _inside.busy = True
+        try:
+            result = original(*args, **kwargs)
+        finally:
+            _inside.busy = False
+        if taken is None:
+            return result
+        began = time.perf_counter()
+        try:
+            door.sampled += 1
+            self.report.sampled[door.name] += 1
+            with taken.stream():
+                taken.take(written=True)
+            self._judging.add(partial(taken.case, _place()))
+        except Exception as error:
+            self._lose(error)
+        self.report.host_s += time.perf_counter() - began
+        return result
+
+    # Keeping
+
+    def _keep(self, case: Case) -> None:
+        """Keep a case, once of its kind."""
+        with self._lock:
+            if case.name in self._kinds:
+                return
+            self._kinds.add(case.name)
+        path, why = self.folder.keep(case)
+        self.report.wrong.append(Kept(path, why, str(case), case.wrong))
+
+
+class _Launch:
+    """One execution of a graph of the frontend: its plan, and the memory of its tensors before and after."""
+
+    def __init__(self, how: str, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        from ..frontend.graphs import launch_of
+
+        found = arguments_of(original, args, kwargs)
+        if found.get("override_uids"):
+            raise NotRead("other dims were given for this call")
+        given, uids = found["tensor_dict"], found["tensor_uids"]
+        index = found["index"] if how == "execute_plan_at_index" else None
+        self.plan, self._at, self._stream = launch_of(
+            found["self"], given, found["workspace"], found["handle"], uids, index
+        )
+        if is_capturing(self._stream):
+            raise NotRead("a CUDA graph was being captured")
+        self.graph: Graph = self.plan.graph
+        self._written = {tensor.uid for tensor in self.graph.outputs}
+        self._images: dict[str, Any] = {}
+        self._numbers: dict[str, float] = {}
+        self._there: Any = None
+        tensors = [x for x in self.graph.variant_pack_tensors if not x.by_value and not x.scratch]
+        if sum(tensor.span_bytes for tensor in tensors) > MOST_CALL_BYTES >> 3:
+            raise NotRead(f"its tensors have more than {MOST_CALL_BYTES >> 3} bytes")
+
+    def stream(self) -> AbstractContextManager[Any]:
+        """Return a context in which torch works on the stream of the call."""
+        if self._stream == torch.cuda.current_stream().cuda_stream:
+            return nullcontext()
+        found: AbstractContextManager[Any] = torch.cuda.stream(torch.cuda.ExternalStream(self._stream))
+        return found
+
+    def take(self, *, written: bool) -> None:
+        """Copy what the call reads, or what it wrote, on its stream."""
+        for tensor in self.graph.variant_pack_tensors:
+            if tensor.scratch or (tensor.uid in self._written) != written or not self._at.get(tensor.uid):
+                continue
+            if tensor.by_value:
+                if tensor.value is None:
+                    self._numbers[tensor.name] = _number_at(self._at[tensor.uid], tensor)
+                continue
+            size, address = tensor.span_bytes, self._at[tensor.uid]
+            if tensor.ragged_offset is not None:
+                size = min(size, pointer_facts(address).bytes_left or size)
+            self._images[tensor.name] = torch.as_tensor(_Memory(address, size), device="cuda").clone()
+        if written:
+            self._there = torch.cuda.Event()
+            self._there.record()
+
+    def case(self, place: str) -> Case:
+        """Return the case of the call; waits for the GPU, in whatever thread."""
+        self._there.synchronize()
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            images = {name: np.asarray(x.cpu()) for name, x in self._images.items()}
+        about = _machine()
+        about |= {"cudnn": self.plan.target.library.version_text, "library": self.plan.target.library.path}
+        return Case(
+            door="frontend",
+            place=place,
+            found=(),
+            wrong=(),
+            graph=self.graph,
+            tag=self.plan.tag,
+            images=images,
+            numbers=self._numbers,
+            **about,
+        )
+
+
+class _Memory:
+    """Memory of a GPU by its address."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (size,), "typestr": "|u1", "data": (address, False), "strides": None, "version": 2,
+        }  # fmt: skip
+
+
+class _HostMemory:
+    def __init__(self, address: int, size: int) -> None:
+        self.__array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address, True), "version": 3}
+
+
+def _number_at(address: int, tensor: Any) -> float:
+    from .case import numbers_of
+
+    return float(numbers_of(tensor, np.array(_HostMemory(address, tensor.span_bytes))).reshape(-1)[0])
+
+
+class _Probe:
+    """Sees the gradients of one call."""
+
+    def __init__(self, watch: Watch, door: str, call: Attended) -> None:
+        self.watch, self.door, self.call = watch, door, call
+        self.d_o: Any = None
+        self.o: Any = None
+        self.place = self.backend = ""
+
+    def follow(self, output: Any, o: Any, place: str, backend: str) -> None:
+        """Note the gradient of the output when it comes."""
+        self.o, self.place, self.backend = o, place, backend
+        if output.requires_grad:
+            output.register_hook(self._note)
+
+    def _note(self, gradient: Any) -> None:
+        self.d_o = gradient
+
+    def see(self, gradients: tuple[Any, ...]) -> None:
+        """Have the gradients of Q, K and V checked."""
+        watch, call = self.watch, self.call
+        if self.d_o is None or self.o is None or len(watch._pending) >= MOST_PENDING:
+            return
+        began = time.perf_counter()
+        try:
+            d_o = call.of_output(self.d_o).detach()
+            found = dict(zip(("dq", "dk", "dv"), gradients, strict=True))
+            if self.o.dim() == 4 and gradients[0] is not None and gradients[0].dim() == 3:
+                found = {name: None if x is None else x.unsqueeze(1) for name, x in found.items()}
+            found = {name: x.detach() for name, x in found.items() if x is not None}
+            tensors = {**call.named, "o": self.o, "do": d_o, **found}
+            about = partial(watch._case_of_attention, self.door, self.place, self.backend, call, True, tensors)
+            make = partial(check_backward, call.named, call.options, d_o, found)
+            watch._check(make, d_o.device.index, tensors, about)
+        except Exception as error:
+            watch._lose(error)
+        finally:
+            watch.report.host_s += time.perf_counter() - began
+            self.o = self.d_o = None
+
+
+class _Seen(torch.autograd.Function):  # type: ignore[misc]
+    """Tensors as they are; a probe sees their gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, probe: _Probe, *tensors: Any) -> Any:
+        """Return views of the tensors."""
+        ctx.probe = probe
+        ctx.set_materialize_grads(False)
+        return tuple(x.view_as(x) for x in tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        """Pass the gradients on."""
+        ctx.probe.see(gradients)
+        return None, *gradients
+
+
+def _checkable(call: Attended) -> Attended:
+    """Return a call with tensors as they are computed with: detached, and cast where autocast does.
+
+    Raises
+    ------
+    NotRead
+        What is not checked, and why.
+    """
+    if sum(x.numel() * x.element_size() for x in call.named.values() if x is not None) > MOST_CALL_BYTES:
+        raise NotRead(f"its tensors have more than {MOST_CALL_BYTES} bytes")
+    if call.options.dropout:
+        raise NotRead("dropout: what is right hangs on random numbers of torch")
+    if torch.is_autocast_enabled("cuda"):
+        _cast(call)
+    call.named.update({name: x.detach() for name, x in call.named.items() if x is not None})
+    return call
+
+
+def _cast(call: Attended) -> None:
+    kind = torch.get_autocast_dtype("cuda")
+    for name in ("q", "k", "v", "bias"):
+        x = call.named.get(name)
+        if x is not None and x.is_floating_point():
+            call.named[name] = x.to(kind)
+
+
+def _place() -> str:
+    """Return file, line and function of the nearest frame outside torch and this package."""
+    frame: Any = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((_OURS, _TORCH, "<frozen")):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+
+
+_BACKENDS = {-1: "error", 0: "math", 1: "flash", 2: "efficient", 3: "cudnn", 4: "overrideable"}
+
+
+def _backend_of(call: Attended) -> str:
+    """Return which backend torch chooses for a call."""
+    named, options = call.named, call.options
+    try:
+        found = torch._fused_sdp_choice(
+            named["q"], named["k"], named["v"], named.get("bias"), 0.0, options.right_bound == 0,
+            scale=options.scale, enable_gqa=named["q"].shape[1] != named["k"].shape[1],
+        )  # fmt: skip
+    except (AttributeError, TypeError, RuntimeError):
+        return ""
+    return f"torch's {_BACKENDS.get(int(found), str(found))}"
+
+
+def _machine() -> dict[str, Any]:
+    """Return the facts of a case about where it was found."""
+    facts = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return {
+        "cudnn": str(Version.from_number(torch.backends.cudnn.version() or 0)),
+        "library": next(iter(find_loaded("libcudnn.so")), ""),
+        "gpu": facts.name,
+        "sm": facts.major * 10 + facts.minor,
+        "versions": {
+            "torch": torch.__version__,
+            "cuda": str(torch.version.cuda),
+            "python": sys.version.partition(" ")[0],
+            "cudnn_backend_py": __version__,
+        },
+    }
+
+
+def _words(name: str, facts: list[float]) -> str:
+    _, _, got, wanted, bound, compared = facts
+    return f"{name}: one of the {int(compared)} elements checked is {got:.6g}, {wanted:.6g} +- {bound:.3g} is right"

@@ -1,0 +1,28 @@
+"""Names of a package that are imported when they are first used: few programs need them, and each import costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+__all__ = ["import_later"]
+
+
+def import_later(package: str, **names: str) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of a package.
+
+    Parameters
+    ----------
+    package
+        The package's ``__name__``.
+    names
+        The module of the package that has a name, by the name.
+    """
+
+    def find(name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(f".{names[name]}", package), name)
+
+    return find

@@ -1,0 +1,107 @@
+"""Functions of modules and classes, wrapped for a while: who calls them notices nothing, and all is given back.
+
+Under ``torch.compile`` a wrapper is as if it were not there, as dynamo itself decides while it traces: the graph is the
+one it would be without it. A mode of torch would be seen by one thread only, and by every other operation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from .after_import import after_import
+
+__all__ = ["Around", "Wrapped"]
+
+Around = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+"""Called with the original, the arguments and the keywords of a call; what it returns is the call's result."""
+
+is_compiling = torch.compiler.is_compiling
+_wrappers: dict[int, tuple[Any, Any, list[Around]]] = {}  # by the id of an original: it, its wrapper, what is around
+
+
+def _wrapper_of(original: Any, around: Around) -> Any:
+    """Return a function that calls what is around its original: one for all times, since dynamo guards on functions."""
+    if id(original) in _wrappers:
+        _, known, kept = _wrappers[id(original)]
+        kept[0] = around
+        return known
+    held = [around]
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return original(*args, **kwargs)
+        return held[0](original, args, kwargs)
+
+    _wrappers[id(original)] = original, wrapper, held
+    return wrapper
+
+
+class Wrapped:
+    """What is wrapped until :meth:`restore`.
+
+    Parameters
+    ----------
+    package
+        Of whoever wraps: its own modules keep the originals.
+    """
+
+    def __init__(self, package: str) -> None:
+        self._own = ("torch._C", package, __name__)
+        self._forget: list[Callable[[], None]] = []
+        self._held: list[tuple[Any, str, Any, Any]] = []  # holder, name, original, wrapper
+
+    def wrap(self, holder: Any, name: str, around: Around) -> None:
+        """Wrap a function of a module or class, also under the names that other modules have for it."""
+        original = getattr(holder, name)
+        wrapper = _wrapper_of(original, around)
+        if isinstance(holder, ModuleType):
+            wrapper.__module__, wrapper.__qualname__ = holder.__name__, name  # by which it is pickled
+        with contextlib.suppress(Exception):  # torch.jit.script finds operators by the identity of their functions
+            from torch.jit._builtins import _find_builtin, _register_builtin
+
+            if (operator := _find_builtin(original)) is not None:
+                _register_builtin(wrapper, operator)
+        self.replace(holder, name, wrapper)
+        self._rename({id(original): wrapper})
+
+    def wrap_later(self, module: str, name: str, around: Around) -> None:
+        """Wrap a function of a module once that is imported; not all programs do, and it may cost a second."""
+        self.later(module, lambda: self.wrap(sys.modules[module], name, around))
+
+    def later(self, module: str, action: Callable[[], object]) -> None:
+        """Do something once a module is imported, if that is before :meth:`restore`."""
+        self._forget.append(after_import(module, action))
+
+    def replace(self, holder: Any, name: str, value: Any) -> None:
+        """Set an attribute until :meth:`restore`."""
+        self._held.append((holder, name, getattr(holder, name), value))
+        setattr(holder, name, value)
+
+    def restore(self) -> None:
+        """Give back what was wrapped, also where the program has taken a name for it meanwhile."""
+        for forget in self._forget:
+            forget()
+        for holder, name, original, wrapper in reversed(self._held):
+            if getattr(holder, name, None) is wrapper:
+                setattr(holder, name, original)
+        self._rename({id(wrapper): original for _, _, original, wrapper in self._held})
+        self._held.clear()
+        self._forget.clear()
+
+    def _rename(self, changes: Mapping[int, Any]) -> None:
+        """Change what modules have under any name: ``from torch.nn.functional import scaled_dot_product_attention``."""
+        for module in list(sys.modules.values()):
+            if not isinstance(module, ModuleType) or module.__name__.startswith(self._own):
+                continue
+            for name, value in list(vars(module).items()):
+                if id(value) in changes:
+                    with contextlib.suppress(Exception):
+                        setattr(module, name, changes[id(value)])

@@ -1,0 +1,159 @@
+"""pip as it is used here: which versions of a wheel there are, and one of them downloaded while its size is watched."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import EnvironmentNotReady
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+__all__ = ["announced_bytes", "download", "find_size", "index_versions"]
+
+_SIZE_UNITS = {"bytes": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
+# Others would make pip do something else: look with another Python, fetch more, write elsewhere, be quiet.
+_PIP_SETTINGS = frozenset(
+    f"PIP_{name}"
+    for name in (
+        *("CONFIG_FILE", "INDEX_URL", "EXTRA_INDEX_URL", "NO_INDEX", "FIND_LINKS", "TRUSTED_HOST", "KEYRING_PROVIDER"),
+        *("CERT", "CLIENT_CERT", "PROXY", "TIMEOUT", "DEFAULT_TIMEOUT", "RETRIES", "RESUME_RETRIES"),
+        *("CACHE_DIR", "NO_CACHE_DIR", "USE_FEATURE", "USE_DEPRECATED"),
+    )
+)
+
+
+def _pip(*arguments: str) -> list[str]:
+    if importlib.util.find_spec("pip") is None:
+        raise EnvironmentNotReady(
+            f"{sys.executable} has no pip, which fetches the cuDNN wheels",
+            code="pip-missing",
+            fix=f"{sys.executable} -m ensurepip (with uv: uv pip install pip)",
+        )
+    # -P, -E: no pip.py of the working folder or of PYTHONPATH is run. -u: its words are read while it works.
+    return [
+        *(sys.executable, "-P", "-E", "-u", "-m", "pip", *arguments),
+        *("--disable-pip-version-check", "--no-input", "--no-color"),
+    ]
+
+
+def _pip_environment() -> dict[str, str]:
+    """Return this environment with those settings of pip that say where wheels come from, and no others."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PIP_") or name in _PIP_SETTINGS}
+
+
+def index_versions(project: str) -> tuple[list[str], str]:
+    """Return the cuDNN 9 versions that pip finds for this platform, or none and pip's last words."""
+    done = subprocess.run(
+        _pip("index", "versions", project),
+        env=_pip_environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    listed = re.search(r"^Available versions: (.*)$", done.stdout, re.MULTILINE)
+    if not listed:
+        return [], _last_words(done.stderr)
+    return [one for one in listed[1].split(", ") if re.fullmatch(r"9(\.[0-9]{1,9}){3}", one)], ""
+
+
+def _last_words(output: str) -> str:
+    """Return pip's errors, or its last line where it names none."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("ERROR")]
+    return "\n".join(errors or lines[-1:]) or "nothing"
+
+
+@contextlib.contextmanager
+def _downloading(
+    requirement: str, staging: Path, *held: int
+) -> Iterator[tuple[subprocess.Popen[bytes], list[str], Path]]:
+    """Start pip with the download of one wheel into ``staging``; yield its process, its command, and its log.
+
+    It inherits the descriptors `held`. It is ended with this.
+    """
+    temporary, log = staging / "tmp", staging / "pip.log"
+    temporary.mkdir()
+    command = _pip(
+        *("download", "--no-deps", "--only-binary=:all:", "--progress-bar=off"),
+        *(f"--dest={staging / 'wheel'}", requirement),
+    )
+    # pip writes the growing wheel below TMPDIR: ours, so that it can be watched and is cleaned up.
+    environment = {**_pip_environment(), "TMPDIR": str(temporary)}
+    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(command, env=environment, stdout=output, pass_fds=held, **streams) as process,
+    ):
+        try:
+            yield process, command, log
+        finally:
+            process.kill()
+
+
+def download(requirement: str, staging: Path, bars: Progress, lock: int) -> Path:
+    """Download one wheel into ``staging``; pip checks the hash that the index gives.
+
+    pip holds the lock as well: where this process is killed, nobody else takes the folder before pip has ended.
+    """
+    task = bars.add_task(f"downloading {requirement}", total=None)
+    with _downloading(requirement, staging, lock) as (process, command, log):
+        while process.poll() is None:
+            bars.update(task, completed=_largest_wheel_bytes(staging), total=announced_bytes(_read_log(log)))
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=0.1)
+    wheels = list((staging / "wheel").glob("*.whl"))
+    if process.returncode != 0 or len(wheels) != 1:
+        raise EnvironmentNotReady(
+            f"pip did not download {requirement}, exit status {process.returncode}",
+            code="wheel-download-failed",
+            where=shlex.join(command),
+            cause=f"pip said:\n{_last_words(_read_log(log))}",
+        )
+    [wheel] = wheels
+    size_bytes = wheel.stat().st_size
+    bars.update(task, completed=size_bytes, total=size_bytes)
+    return wheel
+
+
+def find_size(requirement: str, staging: Path) -> int | None:
+    """Return how many bytes the wheel of a requirement has; its download is begun and ended as soon as that is known.
+
+    None if the index does not tell.
+    """
+    with _downloading(requirement, staging) as (process, _, log):
+        while (size_bytes := announced_bytes(_read_log(log))) is None and process.poll() is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=0.1)
+        return size_bytes or _largest_wheel_bytes(staging) or None
+
+
+def _read_log(log: Path) -> str:
+    return log.read_text(encoding="utf-8", errors="replace")
+
+
+def _largest_wheel_bytes(folder: Path) -> int:
+    sizes_bytes = [0]
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            if name.endswith(".whl"):
+                with contextlib.suppress(FileNotFoundError):  # pip moves it meanwhile
+                    sizes_bytes.append(os.stat(os.path.join(parent, name)).st_size)
+    return max(sizes_bytes)
+
+
+def announced_bytes(log: str) -> int | None:
+    """Return the size from pip's line ``Downloading NAME.whl (18.5 MB)``, which is rounded."""
+    match = re.search(r"\.whl \(([0-9.]+) (bytes|kB|MB|GB)\)", log)
+    return round(float(match[1]) * _SIZE_UNITS[match[2]]) if match else None

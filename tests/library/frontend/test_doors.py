@@ -1,0 +1,338 @@
+"""Every door of the frontend: what helps is in ``str(error)``, and a fault is told at each that takes a graph."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cudnn_backend_py.frontend as cudnn
+from cudnn_backend_py.errors import CudnnBackendError
+from cudnn_backend_py.frontend import as_cudnn, errors, handles
+from cudnn_backend_py.frontend.handles import set_default_target
+from cudnn_backend_py.frontend.kernels import KERNELS
+from cudnn_backend_py.frontend.kernels import OPERATIONS as KERNEL_OPERATIONS
+from cudnn_backend_py.frontend.recorded import OPERATIONS
+from cudnn_backend_py.graph.faults import FAULTS, Fault, find
+from cudnn_backend_py.system.version import Window
+from tests.support.faults import told
+
+A, FALLBACK = cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK
+HALF, FLOAT = cudnn.data_type.HALF, cudnn.data_type.FLOAT
+FOLDER = Path(cudnn.__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def h100() -> Iterator[None]:
+    set_default_target("h100")
+    yield
+    set_default_target(None)
+
+
+def written(**options: Any) -> cudnn.pygraph:
+    """A product, which cuDNN takes."""
+    g = cudnn.pygraph(io_data_type=HALF, intermediate_data_type=FLOAT, compute_data_type=FLOAT, **options)
+    a = g.tensor(name="a", dim=[1, 64, 64], stride=[4096, 64, 1])
+    b = g.tensor(name="b", dim=[1, 64, 64], stride=[4096, 64, 1])
+    g.matmul(A=a, B=b, name="mm").set_name("c").set_output(True)
+    return g
+
+
+def built(**options: Any) -> cudnn.pygraph:
+    g = written(**options)
+    g.build([A, FALLBACK])
+    return g
+
+
+def asked() -> cudnn.pygraph:
+    g = written()
+    g.validate()
+    g.build_operation_graph()
+    g.create_execution_plans([A, FALLBACK])
+    return g
+
+
+def without_dims() -> cudnn.pygraph:
+    g = cudnn.pygraph(io_data_type=HALF, compute_data_type=FLOAT)
+    g.relu(g.tensor(name="x", dim=[], stride=[])).set_output(True)
+    return g
+
+
+def refused() -> cudnn.pygraph:
+    """Attention with a head dim that no engine has."""
+    g = cudnn.pygraph(io_data_type=HALF, intermediate_data_type=FLOAT, compute_data_type=FLOAT)
+    q, k, v = (g.tensor(name=name, dim=[1, 2, 128, 63], stride=[16128, 8064, 63, 1]) for name in "qkv")
+    o, _ = g.sdpa(q=q, k=k, v=v, attn_scale=1.0, generate_stats=False)
+    o.set_output(True).set_dim([1, 2, 128, 63]).set_stride([16128, 8064, 63, 1])
+    g.validate()
+    g.build_operation_graph()
+    return g
+
+
+def emptied() -> cudnn.pygraph:
+    """A graph whose plans are all deselected."""
+    g = asked()
+    g.deselect_engines([f"eng{number}" for number in range(200)])
+    return g
+
+
+def changed(data: bytes) -> bytes:
+    return data[:-2] + b"!!"
+
+
+#: A rule says what is needed in its headline, as cudnn-frontend does, and what was found.
+RULE = re.compile(r"should be .*, got ")
+PACK = {1: 4096, 2: 4096, 3: 4096}
+#: A call that fails, by the method of a graph.
+GRAPH_DOORS: dict[str, Callable[[], Any]] = {
+    "autotune": lambda: written().autotune(PACK, 0),
+    "build": lambda: refused().build([A]),
+    "build_operation_graph": lambda: cudnn.pygraph().build_operation_graph(),
+    "build_plan_at_index": lambda: asked().build_plan_at_index(10**6),
+    "build_plans": lambda: emptied().build_plans(),
+    "check_support": lambda: emptied().check_support(),
+    "create_execution_plan": lambda: written().create_execution_plan(0),
+    "create_execution_plans": lambda: refused().create_execution_plans([A]),
+    "deserialize": lambda: written().deserialize(changed(built().serialize(as_bytes=True))),
+    "execute": lambda: built().execute(PACK, 0),
+    "execute_plan_at_index": lambda: built().execute_plan_at_index(PACK, 0, 0),
+    "find_tensor": lambda: _two_of_a_name().find_tensor("x"),
+    "get_autotune_workspace_size": lambda: written().get_autotune_workspace_size(),
+    "get_behavior_notes": lambda: written().get_behavior_notes(),
+    "get_behavior_notes_for_plan_at_index": lambda: asked().get_behavior_notes_for_plan_at_index(10**6),
+    "get_engine_and_knobs_at_index": lambda: asked().get_engine_and_knobs_at_index(10**6),
+    "get_engine_count": lambda: written().get_engine_count(),
+    "get_knobs_for_engine": lambda: asked().get_knobs_for_engine(10**6),
+    "get_plan_name_at_index": lambda: asked().get_plan_name_at_index(10**6),
+    "get_workspace_size": lambda: written().get_workspace_size(),
+    "get_workspace_size_plan_at_index": lambda: asked().get_workspace_size_plan_at_index(10**6),
+    "graph": lambda: without_dims().graph(),
+    "operation_graph": lambda: written().operation_graph,
+    "populate_cuda_graph": lambda: built().populate_cuda_graph(None, PACK, 0, 0),
+    "query_tensor_attributes_of_uid": lambda: written().query_tensor_attributes_of_uid(10**6),
+    "select_plan": lambda: written().select_plan(0),
+    "serialize": lambda: written().serialize(),
+    "tensor_like": lambda: written().tensor_like(object()),
+    "update_cuda_graph": lambda: built().update_cuda_graph(None, PACK, 0, 0),
+    "validate": lambda: without_dims().validate(),
+}
+#: What only reads what a program wrote, or takes what it is given.
+GRAPH_CANNOT_FAIL = frozenset(
+    (
+        *("backend_plan_entries", "cache", "deselect_behavior_notes", "deselect_engines", "deselect_numeric_notes"),
+        *("deselect_shared_mem_greater_than", "deselect_workspace_greater_than", "foresee", "get_cuda_graph_retention"),
+        *("get_execution_plan_count", "get_inputs", "get_node", "get_outputs", "inspect", "key", "nodes", "plans"),
+        *("select_behavior_notes", "select_numeric_notes", "selected_engine", "tensor", "tensor_scalar", "tensors"),
+        "to_json",
+    )
+)
+FORMER = frozenset(("scaled_dot_product_flash_attention", "scaled_dot_product_flash_attention_backward"))  # operations
+#: A call that fails, by the name in the module.
+MODULE_DOORS: dict[str, Callable[[], Any]] = {
+    "Graph": lambda: _fluent_without_output(),
+    "create_device_properties": lambda: cudnn.create_device_properties('{"deviceVer": 900}'),
+    "create_handle": lambda: _without_target(cudnn.create_handle),
+    "install": lambda: cudnn.install("no-such-gpu"),
+    "jit": lambda: cudnn.jit(A)(lambda: (refused(), []))(),
+    "kernel_cache": lambda: handles.create_kernel_cache().serialize(),
+    "part": lambda: as_cudnn._Submodules().find_spec("cudnn.no_such_part", None),
+    "pygraph": lambda: _without_target(cudnn.pygraph),
+    "tensor": lambda: cudnn.tensor().validate(),
+    "tensor value": lambda: cudnn.tensor().set_alignment_value(0),
+}
+
+
+def _two_of_a_name() -> cudnn.pygraph:
+    g = written()
+    for _ in range(2):
+        g.tensor(name="x", dim=[1, 1, 1], stride=[1, 1, 1])
+    return g
+
+
+def _fluent_without_output() -> None:
+    with cudnn.Graph(io_data_type=HALF, compute_data_type=FLOAT, inputs=["nothing"], outputs=["none"]) as g:
+        g.relu(g.tensor(name="x", dim=[1, 8, 8], stride=[64, 8, 1]), name="r").set_output(True)
+
+
+def _without_target(call: Callable[[], Any]) -> Any:
+    set_default_target(None)
+    return call()
+
+
+#: What is turned into one of ours at the door, or passes the fix on.
+BELOW = frozenset(("GraphError", "say.unset", "say.unsupported", "status_as", "as_kind"))
+
+
+def failing(call: Callable[[], Any]) -> Exception:
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - which one is what is looked at
+        call()
+    return caught.value
+
+
+def check_text(error: Exception) -> None:
+    """What a program logs has the headline, cuDNN's last word and what helps."""
+    assert isinstance(error, CudnnBackendError), repr(error)
+    text = str(error)
+    assert error.headline in text
+    assert error.sections.get("fix") or RULE.search(text), f"nothing is said to help: {error.render()}"
+    assert error.sections.get("fix", "") in text
+    if words := error.sections.get("cudnn", "").strip():
+        assert words.splitlines()[-1].strip() in text
+
+
+@pytest.mark.parametrize("name", GRAPH_DOORS)
+def test_what_helps_is_in_the_text_at_every_door_of_a_graph(name: str) -> None:
+    check_text(failing(GRAPH_DOORS[name]))
+
+
+@pytest.mark.parametrize("name", MODULE_DOORS)
+def test_what_helps_is_in_the_text_at_every_door_of_the_module(name: str) -> None:
+    check_text(failing(MODULE_DOORS[name]))
+
+
+def test_every_method_of_a_graph_is_in_the_table() -> None:
+    public = {name for name in dir(cudnn.pygraph) if not name.startswith("_")}
+    assert public - set(OPERATIONS) - FORMER == {*GRAPH_DOORS, *GRAPH_CANNOT_FAIL}
+
+
+@pytest.mark.parametrize("name", sorted(OPERATIONS))
+def test_what_an_operation_needs_is_in_the_text(name: str) -> None:
+    """Of each operation of 1.32: no tensor where one is needed."""
+    g = written()
+    parameters = [
+        item
+        for item in inspect.signature(getattr(g, name)).parameters.values()
+        if item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY) and item.name not in ("name", "out_dims")
+    ]
+    needed = {item.name: object() for item in parameters if item.default is item.empty}
+    error = failing(lambda: getattr(g, name)(**(needed or {parameters[0].name: object()})))
+    if isinstance(error, CudnnBackendError):
+        check_text(error)
+    else:
+        assert isinstance(error, (TypeError, ValueError))
+        assert "needed" in str(error) or "needs" in str(error), repr(error)
+
+
+@pytest.mark.parametrize("name", sorted(KERNELS))
+def test_a_kernel_of_theirs_is_refused_by_its_name(name: str) -> None:
+    error = failing(lambda: getattr(as_cudnn._module(), name))
+    assert f"cudnn.{name} is a kernel of cudnn-frontend's own" in str(error)
+
+
+@pytest.mark.parametrize("name", sorted(KERNEL_OPERATIONS))
+def test_an_operation_of_theirs_is_refused_by_its_name(name: str) -> None:
+    error = failing(lambda: getattr(written(), name)())
+    assert f"pygraph.{name}" in str(error)
+    check_text(error)
+
+
+def test_no_error_of_the_frontend_keeps_what_helps_to_itself() -> None:
+    """Every class that is raised with a fix has it in its text: there is no other way to write one."""
+    raised: dict[str, str] = {}
+    for path in FOLDER.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and any(item.arg == "fix" for item in node.keywords):
+                raised[ast.unparse(node.func)] = f"{path.name}:{node.lineno}"
+    assert len(raised) > 5
+    assert {name: place for name, place in raised.items() if not _tells(name)} == {}
+
+
+def _tells(name: str) -> bool:
+    """Return whether what is called by that name raises or returns an exception that has all in its text."""
+    if name in BELOW:
+        return True
+    kind = getattr(errors, name, None) or getattr(as_cudnn, name, None)
+    if inspect.isfunction(kind):
+        return issubclass(getattr(errors, str(inspect.signature(kind).return_annotation), Exception), errors._Telling)
+    return isinstance(kind, type) and issubclass(kind, errors._Telling)
+
+
+# faults
+
+ROW = Fault(
+    "made-up",
+    what="64 rows",
+    effect="nothing",
+    fix="use another number",
+    source="examples/none.py",
+    evidence="not measured",
+    versions=Window((9, 0, 0)),
+    graph=lambda graph: any(tensor.name == "c" for tensor in graph.tensors),
+)
+
+
+@pytest.fixture
+def row(monkeypatch: pytest.MonkeyPatch) -> Fault:
+    """Put a row more into the table."""
+    monkeypatch.setattr(find, "FAULTS", (*FAULTS, ROW))
+    monkeypatch.setattr(find, "_warned", set())
+    return ROW
+
+
+def _jitted() -> Any:
+    return cudnn.jit(A)(lambda: (written(), []))()
+
+
+def _with() -> None:
+    with cudnn.graph(None) as (g, _):
+        a = g.tensor(name="a", dim=[1, 64, 64], stride=[4096, 64, 1])
+        g.matmul(A=a, B=a).set_name("c").set_output(True)
+    g.build([A, FALLBACK])
+
+
+def _fluent() -> None:
+    with cudnn.Graph(io_data_type=HALF, compute_data_type=FLOAT, inputs=["a"], outputs=["c"]) as g:
+        a = g.tensor(name="a", dim=[1, 64, 64], stride=[4096, 64, 1])
+        g.matmul(A=a, B=a, name="mm").set_name("c").set_output(True)
+
+
+def _from_text() -> None:
+    g = cudnn.pygraph()
+    g.deserialize(json.dumps(written().to_json()))
+    g.build([A, FALLBACK])
+
+
+def _from_bytes(data: bytes) -> Callable[[], None]:
+    def read() -> None:
+        cudnn.pygraph().deserialize(data)
+
+    return read
+
+
+#: Ways to a graph; each ends where cuDNN has it.
+WAYS: dict[str, Callable[[], Any]] = {
+    "build": lambda: built(),
+    "step by step": lambda: asked(),
+    "described properties": lambda: built(
+        device_property=cudnn.create_device_properties(json.dumps(cudnn.create_handle().device._known))
+    ),
+    "kernel cache": lambda: built(kernel_cache=cudnn.create_kernel_cache()),
+    "override shapes": lambda: built(is_override_shape_enabled=True),
+    "jit": _jitted,
+    "with cudnn.graph": _with,
+    "with cudnn.Graph": _fluent,
+    "JSON": _from_text,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_fault_is_told_on_every_way_to_a_graph(way: str, row: Fault) -> None:
+    assert told(WAYS[way], row.code) == [cudnn.FrontendHazardWarning]
+
+
+def test_a_fault_is_told_where_a_plan_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = built().serialize(as_bytes=True)
+    assert isinstance(data, bytes)
+    monkeypatch.setattr(find, "FAULTS", (*FAULTS, dataclasses.replace(ROW, code="made-up-2")))
+    assert told(_from_bytes(data), "made-up-2") == [cudnn.FrontendHazardWarning]
+
+
+def test_without_the_row_nothing_is_told() -> None:
+    assert not any(told(call, ROW.code) for call in WAYS.values())

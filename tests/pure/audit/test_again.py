@@ -1,0 +1,133 @@
+"""Bisecting versions, and what is written of a case that is wrong."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cudnn_backend_py import UsageError
+from cudnn_backend_py.audit.again import Asked, Examined, ask_to_edge
+from cudnn_backend_py.audit.look import audit_from_environment
+from cudnn_backend_py.audit.report import AuditReport, Kept
+from cudnn_backend_py.audit.reproduction import draft_of, program_of
+
+from .test_case import case
+
+
+@pytest.mark.parametrize("first_other", [0, 1, 5, 11, 12])
+def test_versions_are_bisected(first_other: int) -> None:
+    """Twelve versions, those from `first_other` on otherwise: the edge is asked on both sides, and few others."""
+    asked: list[int] = []
+
+    def is_other(name: str) -> bool:
+        asked.append(int(name))
+        return int(name) >= first_other
+
+    ask_to_edge([str(number) for number in range(12)], is_other)
+    assert len(asked) == len(set(asked)) <= 5
+    if first_other < 12:
+        assert first_other in asked
+        assert first_other == 0 or first_other - 1 in asked
+    else:
+        assert asked == [11]
+    ask_to_edge([], is_other)
+
+
+def asked(version: str, wrong: tuple[str, ...] = (), right: tuple[str, ...] = ()) -> Asked:
+    return Asked(
+        version, version, wrong, right, ("y",) if wrong else (), "", "y: error 9 of the bound" if wrong else ""
+    )
+
+
+def examined(*of: Asked, **fields: object) -> Examined:
+    return Examined(case=case(), file="case.npz", asked=list(of), **fields)  # type: ignore[arg-type]
+
+
+def test_what_was_found_is_said() -> None:
+    found = examined(
+        asked("9.19.0", ("eng1_k2=1",), ("eng0",)), asked("9.28.0", (), ("eng1",)), engine=1, since="9.19.0",
+        until="9.28.0", faults=("elementwise-two-dims",), data="integers", program="case.py",
+    )  # fmt: skip
+    text = str(found)
+    assert "cuDNN 9.19.0: 1 wrong (eng1_k2=1); 1 right (eng0); y: error 9 of the bound" in text
+    assert (
+        "verdict: engine 1 of cuDNN 9.19.0 is wrong; not from 9.28.0 on, of those that were asked; 9.28.0 right" in text
+    )
+    assert "known fault: elementwise-two-dims" in text
+    assert found.exit_code == 1
+    assert examined(asked("9.28.0", (), ("eng1",))).exit_code == 0
+    assert examined(asked("9.28.0")).exit_code == 2
+    assert found.to_dict()["asked"][0]["state"] == "wrong"
+
+
+def test_a_right_cudnn_beside_a_wrong_torch() -> None:
+    found = Examined(case=case(backend="torch's flash"), file="x", asked=[asked("9.19.0", (), ("eng1",))])
+    assert "cuDNN is right wherever it was asked; the result is that of torch's flash" in str(found)
+
+
+def test_the_program_stands_alone(tmp_path: Path) -> None:
+    """Its graph and its numbers are in it: its module is read without the case."""
+    one = case()
+    assert one.graph is not None
+    path = tmp_path / "shown.py"
+    path.write_text(program_of(one.graph, "uniform", "eng1", one.given(), one, 'a "wrong" \\ result'))
+    read = f"import runpy; m = runpy.run_path({str(path)!r}); print(m['graph']().name, m['given']()['x'].sum())"
+    done = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True, check=True)
+    name, total = done.stdout.split()
+    assert name == "activation"
+    assert float(total) == pytest.approx(float(np.sum(one.given()["x"], dtype=np.float32)), rel=1e-5)
+    path.write_text(program_of(one.graph, "integers", "eng1", None, one, "wrong"))
+    read = f"import runpy; m = runpy.run_path({str(path)!r}); print(m['DATA'], m['given']())"
+    done = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "integers {}"
+
+
+def test_the_draft_is_a_row_that_holds_for_its_graph(tmp_path: Path) -> None:
+    one, found = case(), examined(asked("9.19.0", ("eng1",)), engine=1, since="9.19.0", until="9.28.0", data="uniform")
+    assert one.graph is not None
+    path = tmp_path / "draft.py"
+    path.write_text(draft_of(one.graph, one, found, "y is wrong", []))
+    space: dict[str, object] = {}
+    exec(compile(path.read_text(), str(path), "exec"), space)
+    row = space["FAULT"]
+    assert row.concerns(None, one.graph)  # type: ignore[attr-defined]
+    assert row.holds_in((9, 20, 0), 90)  # type: ignore[attr-defined]
+    assert not row.holds_in((9, 28, 0), 90)  # type: ignore[attr-defined]
+    assert row.engines == (1,)  # type: ignore[attr-defined]
+
+
+def test_the_report_says_what_was_not_checked() -> None:
+    report = AuditReport(calls=300, elapsed_s=10.0, host_s=0.05, gpu_s=0.05)
+    report.sampled["torch"] += 3
+    report.passed_over["checks had taken 2.0% of the time"] += 1
+    report.unjudged["dropout"] += 1
+    report.wrong.append(Kept(None, "the folder is full", "torch: sdpa", ("o",)))
+    text = str(report)
+    assert text.startswith("audit: 300 calls, 3 sampled (3 of torch), 1 wrong; checks took 1.00% of 10.0 s\n")
+    assert "not kept: the folder is full" in text
+    assert "not checked: 1 calls: checks had taken 2.0% of the time" in text
+    assert "not judged: 1 calls: dropout" in text
+    assert report.to_dict()["wrong"][0]["file"] is None
+
+
+@pytest.mark.parametrize(("said", "warns"), [("", False), ("0", False), ("often", True), ("-3", True)])
+def test_the_environment_switch(said: str, warns: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDNN_BACKEND_AUDIT", said)
+    if warns:
+        with pytest.warns(UserWarning, match="a number of calls is needed: nothing is audited"):
+            audit_from_environment()
+    else:
+        audit_from_environment()
+
+
+def test_wrong_options_are_refused() -> None:
+    from cudnn_backend_py.audit import audit
+
+    for options in ({"every": 0}, {"every": 1.5}, {"cost": 0.0}, {"cost": 2.0}):
+        with pytest.raises(UsageError) as error, audit(**options):  # type: ignore[arg-type]
+            pass
+        assert error.value.code == "audit-option", options

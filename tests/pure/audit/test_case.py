@@ -1,0 +1,102 @@
+"""Cases of an audit: what is kept, in which folder, and what is read back."""
+
+from __future__ import annotations
+
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cudnn_backend_py import EnvironmentNotReady, GraphBuilder, PointwiseMode, UsageError
+from cudnn_backend_py.audit.case import Case, CaseFolder, load_case
+
+
+def case(value: float = 7.0, **fields: object) -> Case:
+    """Return a case of a ReLU, whose result is wrong in one element."""
+    g = GraphBuilder("activation")
+    g.pointwise(PointwiseMode.RELU_FWD, g.tensor("x", (4, 6, 8), strides=(64, 8, 1)), name="y", virtual=False)
+    x = np.zeros((4, 8, 8), np.float16)
+    x[:, :6] = np.random.default_rng(0).standard_normal((4, 6, 8))
+    y = np.maximum(x[:, :6], 0)
+    y[2, 3, 4] = value
+    made = Case(
+        door="frontend",
+        place="x.py:3 in f",
+        found=("y: wrong",),
+        wrong=("y",),
+        graph=g.graph(),
+        tag="eng1",
+        cudnn="9.19.0",
+        library="/nowhere/libcudnn.so.9",
+        gpu="H200",
+        sm=90,
+        versions={"torch": "2.11"},
+        images={"x": x.reshape(-1)[: 3 * 64 + 48].view(np.uint8), "y": y.reshape(-1).view(np.uint8)},
+    )
+    return replace(made, **fields)  # type: ignore[arg-type]
+
+
+def test_a_case_is_read_as_it_was_kept(tmp_path: Path) -> None:
+    kept = replace(case(), at=(1, 2), numbers={"alpha": 0.5})
+    path, why = CaseFolder(tmp_path / "audit").keep(kept)
+    assert path is not None
+    assert not why
+    found = load_case(path)
+    for name in ("door", "place", "found", "wrong", "at", "graph", "tag", "cudnn", "sm", "versions", "numbers", "date"):
+        assert getattr(found, name) == getattr(kept, name), name
+    assert found.given()["x"].shape == (4, 6, 8)
+    assert found.given()["alpha"] == 0.5
+    assert found.results()["y"][2, 3, 4] == 7.0
+    assert str(found).startswith("frontend: activation by eng1, cuDNN 9.19.0, H200")
+
+
+def test_the_folder_is_its_users_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "audit"
+    path, _ = CaseFolder(folder).keep(case())
+    assert path is not None
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    folder.chmod(0o777)
+    with pytest.raises(EnvironmentNotReady) as error:
+        CaseFolder(folder).keep(case(8.0, cudnn="9.28.0"))
+    assert error.value.code == "audit-folder"
+
+
+def test_one_case_of_a_kind_is_kept(tmp_path: Path) -> None:
+    folder = CaseFolder(tmp_path / "audit")
+    first, _ = folder.keep(case())
+    again, why = folder.keep(case(9.0))
+    assert again == first
+    assert "kept already" in why
+    other, _ = folder.keep(case(cudnn="9.28.0"))
+    assert other != first
+    assert folder.cases() == [first, other]
+
+
+def test_number_and_size_of_cases_are_bounded(tmp_path: Path) -> None:
+    few = CaseFolder(tmp_path / "few", most_cases=1)
+    few.keep(case())
+    path, why = few.keep(case(cudnn="9.28.0"))
+    assert path is None
+    assert "1 cases are kept already" in why
+    large = case().size_bytes
+    small = CaseFolder(tmp_path / "small", most_bytes=2 * large)
+    assert small.keep(case())[0] is None, "the file has more bytes than its buffers"
+    tiny = CaseFolder(tmp_path / "tiny", most_bytes=large - 1)
+    path, why = tiny.keep(case())
+    assert path is None
+    assert f"its buffers have {large} bytes" in why
+    assert not (tmp_path / "tiny").exists()
+    assert tiny.cases() == []
+
+
+def test_what_is_no_case_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "text.npz").write_text("no zip")
+    np.savez(tmp_path / "other.npz", x=np.zeros(3))
+    np.savez(tmp_path / "about.npz", about=np.frombuffer(b'{"schema": "x", "version": 1}', np.uint8))
+    for name in ("text.npz", "other.npz", "about.npz", "missing.npz"):
+        with pytest.raises(UsageError) as error:
+            load_case(tmp_path / name)
+        assert error.value.code == "audit-case", name

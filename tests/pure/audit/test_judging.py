@@ -1,0 +1,92 @@
+"""What is wrong with a kept result, by the interpreter: of all of it, or of one head of large attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cudnn_backend_py import Graph, attention
+from cudnn_backend_py.audit import part
+from cudnn_backend_py.audit.case import Case
+from cudnn_backend_py.audit.judging import Judging, judge_part
+from cudnn_backend_py.audit.part import part_of
+from cudnn_backend_py.graph.interpret import interpret
+from cudnn_backend_py.tuning.trial.data import in_memory, make_inputs, read_tensors
+
+from .test_case import case
+
+
+def bytes_of(graph: Graph, name: str, numbers: Any) -> Any:
+    return in_memory(graph.tensor(name), numbers).reshape(-1).view(np.uint8)
+
+
+def attended(backward: bool, factor: float, place: tuple[int, int]) -> Case:
+    """Return attention of which one head is wrong by a factor."""
+    make = attention.sdpa_backward if backward else attention.sdpa_forward
+    graph = make(
+        batch=2, heads=4, kv_heads=2, seq_q=40, head_dim=16, seq_kv=64, bias=(1, 4, 40, 64), padding=True, causal=True,
+        allow_hazards=True,
+    )  # fmt: skip
+    inputs = make_inputs(graph)
+    images = {one.name: bytes_of(graph, one.name, inputs[one.uid]) for one in read_tensors(graph) if not one.by_value}
+    results = interpret(graph, inputs, rounding=True)
+    for name, numbers in results.items():
+        moved = numbers.copy()
+        moved[place[0], place[1] if moved.shape[1] == 4 else place[1] // 2] *= factor
+        images[name] = bytes_of(graph, name, moved)
+    return Case(
+        door="torch", place="", found=(), wrong=tuple(results), at=place, graph=graph, cudnn="9.19.0", library="",
+        gpu="", sm=90, images=images,
+    )  # fmt: skip
+
+
+def test_a_wrong_element_is_found_and_a_right_result_is_not() -> None:
+    said = judge_part(part_of(case()))
+    assert list(said) == ["y"]
+    assert "1 of 192 elements beyond it, [2,3,4] is 7" in said["y"]
+    graph = case().graph
+    assert graph is not None
+    right = np.maximum(case().given()["x"], 0)
+    assert judge_part(part_of(case(images={**case().images, "y": bytes_of(graph, "y", right)}))) == {}
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_large_attention_is_judged_by_the_head_that_is_wrong(backward: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(part, "MOST_SCORES", 1 << 10)
+    found = part_of(attended(backward, 1.5, (1, 3)))
+    assert found.what == "batch 1, heads 2 to 3"
+    shapes = {name: x.shape for name, x in found.results.items()}
+    assert shapes == (
+        {"dq": (1, 2, 40, 16), "dk": (1, 1, 64, 16), "dv": (1, 1, 64, 16)} if backward else {"o": (1, 2, 40, 16)}
+    )
+    assert set(judge_part(found)) == set(shapes)
+    assert judge_part(part_of(attended(backward, 1.0, (1, 3)))) == {}
+    strides = {one.name: one.strides for one in found.graph.tensors if not one.virtual}
+    whole = attended(backward, 1.0, (0, 0)).graph
+    assert whole is not None
+    assert all(whole.tensor(name).strides == held for name, held in strides.items()), "layouts are the program's"
+
+
+def test_small_attention_is_judged_whole() -> None:
+    assert part_of(attended(False, 1.5, (0, 1))).what == ""
+
+
+def test_calls_are_judged_in_a_process_while_the_program_goes_on() -> None:
+    told: list[Case] = []
+    judging = Judging(told.append)
+    judging.add(case)
+    judging.add(lambda: attended(False, 1.0, (0, 0)))
+    judging.add(lambda: 1 // 0)  # type: ignore[arg-type, return-value]
+    judging.finish(60.0)
+    assert [one.wrong for one in told] == [("y",)]
+    assert judging.judged == 2
+    assert judging.unjudged == {"ZeroDivisionError: integer division or modulo by zero": 1}
+
+
+def test_nan_is_told_even_where_the_interpreter_cannot_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cudnn_backend_py.audit import judging
+
+    assert list(judging._not_finite(case(float("nan")))) == ["y"]
+    assert judging._not_finite(case()) == {}

@@ -1,0 +1,108 @@
+"""The site without building it: its pages, its picture, the entries of cuDNN's reasons, and the check of links."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from website import picture
+from website.docstrings import plain_roles
+from website.links import dead_links
+from website.reasons import TABLE, entries, key_of, lookup_table, rule_of, rules
+
+ROOT = Path(__file__).parents[2]
+CONFIG = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+NAMED = re.findall(r"^ +- (?:[^:\n]+: )?(\S+\.md)$", CONFIG.partition("\nnav:\n")[2], re.MULTILINE)
+# Written when the site is built, from files of the repository elsewhere.
+MADE = {f"project/{name}.md" for name in ("changelog", "contributing", "security", "code-of-conduct")}
+MADE |= {"reference/header.md"}
+S = "CUDNN_STATUS_NOT_SUPPORTED"
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    pages = {str(path.relative_to(ROOT / "docs")) for path in ROOT.glob("docs/**/*.md")}
+    assert sorted(NAMED) == sorted(pages | MADE)
+
+
+def test_the_picture_is_of_the_graph() -> None:
+    assert picture.FILE.read_text(encoding="utf-8") == picture.draw(), "run python -m website.picture"
+
+
+def test_entries_have_places_of_their_own_under_rules_that_are_there() -> None:
+    found = entries()
+    assert len(found) > 500
+    anchors = [entry.anchor for entry in found] + [rule.anchor for rule in rules()]
+    assert len(set(anchors)) == len(anchors)
+    assert {entry.rule for entry in found} <= {rule.name for rule in rules()}
+    assert len({key_of(entry.text) for entry in found}) == len(found)
+
+
+def test_every_rule_says_what_it_is() -> None:
+    for rule in rules():
+        assert rule.title, rule.name
+        assert "`:" not in rule.title + rule.text, rule.name
+    by_docstring = [rule for rule in rules() if "Evidence" in rule.text]
+    assert len(by_docstring) >= 15
+    assert all(part in rule.text for rule in by_docstring for part in ("Fault", "Remedy", "Since"))
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "rule"),
+    [
+        (f"{S}_SHAPE", "Embedding dim per head for q and k is not a multiple of 8 at: d_qk % 8 != 0", "head_dim"),
+        (f"{S}_SHARED_MEMORY_INSUFFICIENT", "Kernel request for shared memory", "shared_memory_per_block_insufficient"),
+        (f"{S}_ARCH_MISMATCH", "only Hopper is supported for this engine at: x", "vague"),
+        (S, "cluster fits: cga_count == 0", "device"),
+        (S, "nothing known", "none"),
+    ],
+)
+def test_rule_of_a_reason(status: str, text: str, rule: str) -> None:
+    assert rule_of(status, text) == rule
+
+
+def test_patterns_for_the_browser_have_no_inline_flags() -> None:
+    table = lookup_table()
+    assert len(table["reasons"]) == len(entries())
+    for pattern, anchor, title in table["patterns"]:
+        assert "(?i" not in pattern
+        assert re.compile(pattern)
+        assert anchor.startswith("rule-")
+        assert title
+    [either] = [re.compile(one[0]) for one in table["patterns"] if "[fF][pP]8" in one[0]]
+    assert either.search("FP8 is not supported")
+    assert either.search("block.scale e4m3")
+
+
+def test_keys_forget_numbers_and_punctuation() -> None:
+    assert key_of("must be (1, 128, 8) but found (1, 128, 5) at: d != 8") == key_of(
+        "must be (2,64,8), but found 1 7 9 at d != 8"
+    )
+    assert key_of("d_qk % 8 != 0") != key_of("d_v % 8 != 0")
+
+
+def test_the_table_of_reasons_is_of_several_versions() -> None:
+    versions = {version for entry in entries() for version in entry.versions}
+    assert {"9.14.0", "9.19.0", "9.28.0"} <= versions, TABLE
+
+
+def test_roles_become_code() -> None:
+    assert plain_roles("see :func:`~a.b.name` and :class:`Graph`, ``x``") == "see `name` and `Graph`, `x`"
+
+
+def test_dead_links_are_found(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text(
+        '<a href="b.html#there">b</a><a href="https://example.org/x">out</a><img src="p.svg">'
+    )
+    (tmp_path / "b.html").write_text('<h2 id="there">b</h2><a href="a.html">a</a>')
+    (tmp_path / "p.svg").write_text("<svg/>")
+    assert dead_links(tmp_path) == []
+    (tmp_path / "c.html").write_text(
+        '<a href="b.html#gone">b</a><a href="d.html">d</a><a href="http://example.org">e</a>'
+    )
+    assert [line.split(": ", 1)[1] for line in dead_links(tmp_path)] == [
+        "b.html#gone: no such place in it",
+        "d.html: no such file",
+        "http://example.org: neither a file of the site nor https",
+    ]

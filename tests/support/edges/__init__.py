@@ -1,0 +1,91 @@
+"""Graphs of one operation and the numbers at its edges: what the interpreter says there is compared with cuDNN.
+
+A case is a graph and what it reads. Pointwise operations of one operand get every code of a 16-bit type; those of two
+get every pair of 256 numbers, infinities, NaN, zeros, denormals and the largest numbers among them; each row that a
+reduction adds up is an edge of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from cudnn_backend_py import DataType, Graph
+from cudnn_backend_py.graph import Tensor
+from cudnn_backend_py.graph.formats import is_integer, round_to
+from tests.support import built
+from tests.support.edges import norms, others, pointwise, pools, products, reductions
+from tests.support.edges.case import CASES, REFUSED, Array, Edge
+from tests.support.edges.numbers import edge_numbers
+
+__all__ = ["CASES", "FAMILIES", "REFUSED", "Edge", "edge_numbers", "families", "inputs_of"]
+
+T = DataType
+FAMILIES = (pointwise, reductions, pools, norms, products, others)  # each adds its cases where it is imported
+
+
+def inputs_of(case: Edge, graph: Graph) -> dict[str, Array]:
+    """Return what a graph reads, as numbers that its types hold."""
+    given, written = case.given(), {tensor.uid for tensor in graph.outputs}
+    made: dict[str, Array] = {}
+    for place, tensor in enumerate(graph.variant_pack_tensors):
+        if tensor.uid in written or tensor.by_value or tensor.scratch:
+            continue
+        value = given.get(tensor.name)
+        made[tensor.name] = _random(tensor, place) if value is None else value
+    return made
+
+
+def _random(tensor: Tensor, seed: int) -> Array:
+    random = np.random.default_rng([12, seed])
+    if is_integer(tensor.data_type) or tensor.data_type is T.BOOLEAN:
+        return random.integers(0, 2 if tensor.data_type is T.BOOLEAN else 4, tensor.dims)
+    if tensor.name.endswith(("var", "scale")):
+        return round_to(random.uniform(0.5, 2.0, tensor.dims), tensor.data_type)
+    return round_to(random.normal(size=tensor.dims), tensor.data_type)
+
+
+def families() -> Iterator[str]:
+    """Yield the first word of the names of cases, each one once."""
+    yield from dict.fromkeys(name.split("/")[0] for name in CASES)
+
+
+# what cuDNN 9.19 refuses on an H200, and what is another matter than edges
+
+
+def _is_refused(name: str) -> bool:
+    family, words, *kinds = name.split("/")
+    mode, *more = words.split()
+    if family == "reduction":
+        to = kinds[0].split()[1]
+        if "matmul" in more:
+            return mode in ("AVG", "NORM1", "NORM2", "MUL_NO_ZEROS")
+        return mode not in ("ADD", "MIN", "MAX", "AMAX") or to != "FLOAT" or more[2] in ("1x128", "4x1x1x1")
+    if family == "convert":
+        wide = words in ("INT64", "DOUBLE") and kinds[0] not in ("INT64" if words == "INT64" else "DOUBLE",)
+        return wide or kinds[0] in ("FP8_E8M0", "UINT32")
+    if family == "pointwise":
+        wide = kinds[0] in ("INT64", "DOUBLE") and mode != "GEN_INDEX"
+        other = more == ["weighted"] or mode == "FLOOR_MOD" or (mode == "GEN_INDEX" and more[1] == "INT32")
+        return wide or other or words == "CMP_GT into BOOLEAN"
+    if family == "natural":
+        return "h100" not in built.BUILT[words].supported or words in _NEWER
+    pads = ("ZERO_PAD", "EDGE_VAL_PAD")
+    return (
+        mode == "SCATTER" or (mode == "MAXPOOL" and any(pad in more for pad in pads)) or (family == "rng" and not more)
+    )
+
+
+_NEWER = (
+    *("diagonal band mask", "experts, scattered", "rng", "rope fwd", "rope bwd", "sdpa bwd", "slice", "softmax"),
+    *("moe grouped matmul bwd", "transpose"),
+)
+_APART = ("natural/concat", "convolution/integers", "rng/attention UNIFORM", "rng/attention NORMAL")
+for _name in list(CASES):
+    if "BOOLEAN" in _name and "into" not in _name and "virtual" not in _name:
+        del CASES[_name]  # booleans in memory are refused as buffers
+    elif _name.startswith(_APART) or ("backward" in _name and "packed" in _name):
+        del CASES[_name]  # each of them a fault, in docs/operations.md, or a graph that needs more than is given here
+    elif _is_refused(_name):
+        REFUSED[_name] = CASES.pop(_name)

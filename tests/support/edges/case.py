@@ -1,0 +1,80 @@
+"""A case at the edges of an operation, and all there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode
+from cudnn_backend_py.graph.interpret.pointwise import BOUNDS
+
+__all__ = ["CASES", "FLOATS", "IMAGE", "INTEGERS", "LAST", "OUT", "REFUSED", "SIZE", "SQUARE", "Array", "Edge", "add"]
+
+Array = NDArray[Any]
+T = DataType
+
+SIZE = 256
+SQUARE = (1, SIZE, SIZE)
+IMAGE = (2, 32, 12, 12)
+FLOATS = (T.HALF, T.BFLOAT16, T.FLOAT)
+INTEGERS = (T.INT8, T.INT32)
+OUT: dict[str, Any] = {"virtual": False}
+LAST: dict[str, Any] = {"strides": "channels_last"}
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A graph, and by name of a tensor what it reads there; what is not named is random."""
+
+    name: str
+    make: Callable[[], Graph]
+    given: Callable[[], dict[str, Array]]
+
+    @property
+    def family(self) -> str:
+        """The first word of the name."""
+        return self.name.split("/")[0]
+
+    @property
+    def approximate(self) -> float:
+        """For a mode that cuDNN approximates, the bound that the interpreter states."""
+        mode = self.name.split("/")[1].split()[0]
+        return BOUNDS.get(PointwiseMode[mode], 0.0) if mode in PointwiseMode.__members__ else 0.0
+
+    @property
+    def inexact(self) -> float:
+        """By how many units in the last place of float32 other pointwise modes may be off."""
+        mode = self.name.split("/")[1].split()[0]
+        return 1.0 if mode in _INEXACT else 0.0
+
+    @property
+    def share(self) -> float:
+        """By how many units of float32 of its largest number an output of other operations may be off.
+
+        Products of float32 are made of TF32, which keeps 11 bits, and the natural graphs round in between.
+        """
+        if self.family == "natural" or self.family == "rng":
+            return 2.0**14
+        if any(word in self.name for word in ("1e-05", "GEN_STATS", "MUL")):  # equal numbers, sums of 16 bits, products
+            return 2.0**11
+        if self.family in ("matmul", "convolution"):
+            return 2.0**14 if "FP8" in self.name or self.name.endswith("FLOAT/FLOAT") or "/FLOAT" in self.name else 64.0
+        return 64.0
+
+
+_INEXACT = ("ADD_SQUARE", "ATAN2", "ERF", "POW", "RECIPROCAL", "RSQRT", "SQRT", "RELU_FWD", "RELU_BWD", "ADD", "MUL")
+CASES: dict[str, Edge] = {}
+REFUSED: dict[str, Edge] = {}
+
+
+def add(name: str, io: DataType, write: Callable[[GraphBuilder], object], **given: Callable[[], Array]) -> None:
+    def make() -> Graph:
+        g = GraphBuilder(name, io_type=io)
+        write(g)
+        return g.graph()
+
+    assert name not in CASES, name
+    CASES[name] = Edge(name, make, lambda: {key: value() for key, value in given.items()})

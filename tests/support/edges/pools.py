@@ -1,0 +1,123 @@
+"""Pools and their gradients at their edges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from cudnn_backend_py import DataType, GraphBuilder
+from cudnn_backend_py.generated.enums import (
+    NanPropagation,
+    PaddingMode,
+    ResampleMode,
+)
+from cudnn_backend_py.graph.interpret import interpret
+from tests.support.built import bilinear_upsampling
+from tests.support.edges.case import IMAGE, OUT, Array, add
+from tests.support.edges.numbers import make_image
+
+__all__: list[str] = []
+
+S, T = ResampleMode, DataType
+
+
+def _pool(
+    mode: ResampleMode,
+    kind: DataType,
+    variant: str,
+    *,
+    idx: bool = False,
+    padding: PaddingMode | None = None,
+    nan: NanPropagation = NanPropagation.PROPAGATE_NAN,
+    sides: tuple[Any, Any, Any, Any] = (3, 2, 1, 1),
+    layout: str = "channels_last",
+) -> None:
+    window, stride, before, after = sides
+    strides: Any = layout
+
+    def write(g: GraphBuilder) -> None:
+        g.resample(
+            mode,
+            g.tensor("x", IMAGE, strides=strides),
+            window,
+            stride=stride,
+            padding=before,
+            post_padding=after,
+            padding_mode=padding,
+            nan_propagation=nan,
+            idx=idx,
+            data_type=kind,
+            **OUT,
+        )
+
+    words = [mode.name, variant, "idx" if idx else "", "" if padding is None else padding.name, nan.name, layout]
+    shown = " ".join([*(word for word in words if word), "window", *map(str, sides)]).replace("/", ":")
+    add(f"pool/{shown}/{kind.name}", kind, write, x=lambda: make_image(kind, variant))
+
+
+_UNEVEN = ((2, 3), (2, 2), (0, 1), (1, 2))
+for _kind in (T.HALF, T.FLOAT):
+    for _nan in NanPropagation:
+        for _variant in ("equal", "hostile"):
+            for _with in (True, False):
+                _pool(S.MAXPOOL, _kind, _variant, idx=_with, nan=_nan)
+    for _padding in (PaddingMode.NEG_INF_PAD, PaddingMode.ZERO_PAD, PaddingMode.EDGE_VAL_PAD):
+        _pool(S.MAXPOOL, _kind, "negative", idx=True, padding=_padding)
+        _pool(S.MAXPOOL, _kind, "negative", idx=False, padding=_padding, sides=_UNEVEN)
+    _pool(S.MAXPOOL, _kind, "equal", idx=True, sides=_UNEVEN)
+    _pool(S.MAXPOOL, _kind, "hostile", layout="packed")
+    for _mode2 in (S.AVGPOOL_INCLUDE_PADDING, S.AVGPOOL_EXCLUDE_PADDING):
+        for _sides in ((3, 2, 1, 1), _UNEVEN, (2, 2, 0, 0)):
+            _pool(_mode2, _kind, "equal", sides=_sides)
+        _pool(_mode2, _kind, "hostile")
+        _pool(_mode2, _kind, "hostile", nan=NanPropagation.NOT_PROPAGATE_NAN)
+        _pool(_mode2, _kind, "equal", layout="packed")
+_pool(S.MAXPOOL, T.INT8, "equal")
+add("pool/BILINEAR up/FLOAT", T.FLOAT, bilinear_upsampling)
+
+
+def _ramp() -> Array:
+    return np.broadcast_to(np.arange(28.0)[:, None] + 32 * np.arange(28.0), (4, 32, 28, 28))
+
+
+add("pool/BILINEAR ramp/FLOAT", T.FLOAT, bilinear_upsampling, x=_ramp)
+
+
+def _pool_backward(mode: ResampleMode, kind: DataType, sides: tuple[Any, Any, Any, Any], layout: str) -> None:
+    window, stride, before, after = sides
+    strides: Any = layout
+
+    def write(g: GraphBuilder) -> None:
+        f = GraphBuilder("forward", io_type=kind)
+        dims = f.resample(mode, f.tensor("x", IMAGE), window, stride=stride, padding=before, post_padding=after).y.dims
+        more: dict[str, Any] = {}
+        if mode is S.MAXPOOL and layout != "packed":
+            more["idx"] = g.tensor("idx", dims, T.INT8, strides=strides)
+        elif mode is S.MAXPOOL:
+            more |= {"x": g.tensor("x", IMAGE), "y": g.tensor("y", dims)}
+        dy = g.tensor("dy", dims, strides=strides)
+        more |= {"stride": stride, "padding": before, "post_padding": after, "data_type": kind}
+        more |= {} if "x" in more else {"dims": IMAGE}
+        g.resample_backward(mode, dy, window, **more, **OUT)
+
+    def idx() -> Array:
+        g = GraphBuilder("forward", io_type=T.FLOAT)
+        x = g.tensor("x", IMAGE)
+        made = g.resample(mode, x, window, stride=stride, padding=before, post_padding=after, idx=True, **OUT).idx
+        assert made is not None
+        return interpret(g.graph(), {"x": make_image(T.FLOAT, "equal")})[made.name]
+
+    given: dict[str, Callable[[], Array]] = {}
+    if mode is S.MAXPOOL and layout != "packed":
+        given["idx"] = idx
+    words = " ".join(["backward", mode.name, layout, "window", *map(str, sides)])
+    add(f"pool/{words}/{kind.name}", kind, write, **given)
+
+
+for _kind in (T.HALF, T.FLOAT):
+    for _sides in ((3, 2, 1, 1), _UNEVEN, (2, 2, 0, 0)):
+        for _mode2 in (S.MAXPOOL, S.AVGPOOL_INCLUDE_PADDING, S.AVGPOOL_EXCLUDE_PADDING):
+            for _layout in ("channels_last", "packed"):
+                _pool_backward(_mode2, _kind, _sides, _layout)

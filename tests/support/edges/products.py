@@ -1,0 +1,136 @@
+"""Convolutions, matmuls and experts at their edges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from cudnn_backend_py import DataType, GraphBuilder, PointwiseMode
+from cudnn_backend_py.generated.enums import (
+    ConvolutionMode,
+    MoeGroupedMatmulMode,
+)
+from cudnn_backend_py.graph.formats import is_integer, round_to
+from tests.support.edges.case import FLOATS, IMAGE, LAST, OUT, Array, add
+from tests.support.edges.numbers import edge_numbers, make_image
+
+__all__: list[str] = []
+
+C, M, P, T = ConvolutionMode, MoeGroupedMatmulMode, PointwiseMode, DataType
+
+
+# convolutions
+
+
+def _convolution(kind: DataType, turned: bool, hostile: bool) -> None:
+    def write(g: GraphBuilder) -> None:
+        to = kind
+        x, w = g.tensor("x", IMAGE, **LAST), g.tensor("w", (64, 32, 3, 3), **LAST)
+        mode = C.CONVOLUTION if turned else C.CROSS_CORRELATION
+        g.convolution(x, w, padding=(1, 0), post_padding=(1, 2), mode=mode, data_type=to, **OUT)
+
+    def weights() -> Array:
+        w = np.random.default_rng(10).integers(-2, 3, (64, 32, 3, 3)).astype(np.float64)
+        if hostile:
+            w[0, 0, 0, 0], w[1, 3, 2, 2], w[2, 1, 1, 1] = np.inf, np.nan, -np.inf
+        return round_to(w, kind)
+
+    words = f"{'turned' if turned else 'straight'}{' hostile' if hostile else ''}"
+    image = partial(make_image, kind, "equal")
+    add(f"convolution/{words}/{kind.name}", kind, write, x=image, w=weights)
+
+
+for _kind in FLOATS:
+    for _turned in (False, True):
+        _convolution(_kind, _turned, False)
+    _convolution(_kind, False, True)
+
+
+def _integer_convolution(g: GraphBuilder) -> None:
+    x, w = g.tensor("x", (2, 32, 12, 12), **LAST), g.tensor("w", (64, 32, 3, 3), **LAST)
+    g.convolution(x, w, padding=1, compute_type=T.INT32, data_type=T.INT32, **OUT)
+
+
+add("convolution/integers/INT8", T.INT8, _integer_convolution)
+
+
+# matmuls
+
+
+def _product(kind: DataType, to: DataType, compute: DataType, hostile: bool) -> None:
+    dims = (2, 64, 64)
+
+    def write(g: GraphBuilder) -> None:
+        a, b = g.tensor("a", dims), g.tensor("b", dims, strides=(64 * 64, 1, 64))
+        c = g.matmul(a, b, compute_type=compute, data_type=compute)
+        g.pointwise(P.IDENTITY, c, data_type=to, **OUT)
+
+    def numbers(seed: int) -> Array:
+        random = np.random.default_rng([13, seed])
+        if is_integer(kind):
+            return random.integers(-128, 128, dims)
+        values = random.normal(size=dims)
+        if hostile:
+            edges, places = edge_numbers(kind), random.permutation(64)[:8]
+            for place in places:
+                values[0, place, random.integers(64)] = edges[random.integers(len(edges))]
+            values[1] = random.permutation(np.resize(edges[np.isfinite(edges)], 64 * 64)).reshape(64, 64)
+            values[1, :32] = np.where(np.abs(values[1, :32]) < 1e-3, values[1, :32], 0.0)
+        return round_to(values, kind)
+
+    words = f"matmul/{'hostile ' if hostile else ''}{kind.name} to {to.name}/{compute.name}"
+    add(words, kind, write, a=partial(numbers, 0), b=partial(numbers, 1))
+
+
+for _hostile in (False, True):
+    for _kind, _to in ((T.HALF, T.HALF), (T.HALF, T.FLOAT), (T.BFLOAT16, T.BFLOAT16), (T.FLOAT, T.FLOAT)):
+        if not (_hostile and _kind is T.FLOAT):  # in TF32 the largest number is infinite
+            _product(_kind, _to, T.FLOAT, _hostile)
+    for _kind in (T.FP8_E4M3, T.FP8_E5M2):
+        if not (_hostile and _kind is T.FP8_E5M2):  # its products reach further than the 14 bits that sums keep
+            _product(_kind, T.FLOAT, T.FLOAT, _hostile)
+_product(T.INT8, T.INT32, T.INT32, False)
+_product(T.INT8, T.FLOAT, T.INT32, False)
+
+
+# experts
+
+
+def _offsets() -> Array:
+    return np.array([16, 16, 80, 80, 81, 200, 256, 256]).reshape(8, 1, 1)
+
+
+def _experts(mode: str, kind: DataType) -> None:
+    def write(g: GraphBuilder) -> None:
+        tokens = 128 if mode == "GATHER" else 256
+        more: dict[str, Any] = {} if mode == "NONE" else {"mode": M[mode]}
+        if mode != "NONE":
+            wide = T.INT64 if mode == "GATHER" else T.INT32  # what 32 bits become is a row of the table of faults
+            more["token_index"] = g.tensor("token_index", (1, 256, 1), wide)
+        if mode == "SCATTER":
+            more |= {"token_ks": g.tensor("token_ks", (1, 256, 1), T.INT32), "top_k": 2}
+        g.moe_grouped_matmul(
+            token=g.tensor("token", (1, tokens, 64)),
+            weight=g.tensor("weight", (8, 64, 128), strides=(64 * 128, 1, 64)),
+            first_token_offset=g.tensor("offsets", (8, 1, 1), T.INT32),
+            data_type=kind,
+            **more,
+            **OUT,
+        )
+
+    random = np.random.default_rng(11)
+    given: dict[str, Callable[[], Array]] = {"offsets": _offsets}
+    if mode == "GATHER":
+        given["token_index"] = lambda: random.integers(0, 128, (1, 256, 1))
+    if mode == "SCATTER":
+        order = random.permutation(256).reshape(1, 256, 1)
+        given |= {"token_index": lambda: order // 2, "token_ks": lambda: order % 2}
+    add(f"experts/{mode}/{kind.name}", kind, write, **given)
+
+
+for _kind in (T.HALF, T.BFLOAT16):
+    for _name in ("NONE", "GATHER", "SCATTER"):
+        _experts(_name, _kind)

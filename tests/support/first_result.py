@@ -1,0 +1,79 @@
+"""What a fresh process imports on the way to a first result of the frontend: run by itself, prints JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+#: Of the package: what a program that builds one graph and runs it has no need of.
+UNUSED: dict[str, tuple[str, ...]] = {
+    "": (
+        *("bench", "cli", "codegen", "diagnose", "importers", "info", "moved", "reference", "testing", "torch_ops"),
+        *("tuning", "versions", "why"),
+    ),
+    "frontend.": (
+        *("as_cudnn", "collect_env", "decorators", "described_torch", "experimental", "from_json", "serialize"),
+        *("wrapper", "yarn"),
+    ),
+    "graph.": ("attention.shape_class", "attention.small", "interpret", "lint", "philox", "serial"),
+    "graph.rewrite.": ("changes", "dims", "fusion", "unusual"),
+    "native.": ("environment", "log", "prepare"),
+    "plans.": ("build", "cache", "candidate", "kernels", "record", "refusals", "select"),
+    "system.": ("after_import", "child", "private_folder"),
+    "target.": ("environment",),
+}
+NAMES = frozenset(room + name for room, names in UNUSED.items() for name in names)
+#: Of others: what takes long and is not needed either. NumPy is needed, for scalars.
+HEAVY = frozenset(
+    ("asyncio", "click", "importlib.metadata", "jinja2", "multiprocessing", "numpy.typing", "rich", "torch")
+)
+
+
+def unused(modules: set[str]) -> list[str]:
+    """Return which modules were imported that no first result needs."""
+    ours = [name.split(".")[1:] for name in modules if name.startswith("cudnn_backend_py.")]
+    parts = {".".join(name[:depth]) for name in ours for depth in (1, 2, 3)}
+    return sorted((parts & NAMES) | (modules & HEAVY))
+
+
+def main(device: str) -> None:
+    """Build a graph of attention, for the device that JSON in a file describes, or run it on the "gpu"."""
+    buffers: list[Any] = []
+    if device == "gpu":
+        import torch
+
+        buffers = [torch.randn(1, 128, 2, 64, device="cuda", dtype=torch.half).transpose(1, 2) for _ in range(4)]
+        buffers.append(torch.empty(1, 2, 128, 1, device="cuda"))
+    before = set(sys.modules)
+    import cudnn_backend_py.frontend as cudnn
+
+    imported = set(sys.modules)
+    where: dict[str, Any] = (
+        {"handle": cudnn.create_handle()}
+        if buffers
+        else {"device_property": cudnn.create_device_properties(Path(device).read_text(encoding="utf-8"))}
+    )
+    half, single = cudnn.data_type.HALF, cudnn.data_type.FLOAT
+    graph = cudnn.pygraph(io_data_type=half, intermediate_data_type=single, compute_data_type=single, **where)
+    place = {"dim": [1, 2, 128, 64], "stride": [16384, 64, 128, 1]}
+    q, k, v = (graph.tensor(name=name, **place) for name in "qkv")
+    o, stats = graph.sdpa(q=q, k=k, v=v, attn_scale=0.125, use_causal_mask=True, generate_stats=True)
+    o.set_output(True).set_dim(place["dim"]).set_stride(place["stride"])
+    stats.set_output(True).set_dim([1, 2, 128, 1]).set_stride([256, 128, 1, 1]).set_data_type(single)
+    graph.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+    workspace = graph.get_workspace_size()
+    found: dict[str, Any] = {"import": unused(imported - before), "plan": unused(set(sys.modules) - before)}
+    if buffers:
+        held = torch.empty(max(workspace, 1), device="cuda", dtype=torch.uint8)
+        graph.execute(dict(zip((q, k, v, o, stats), buffers, strict=True)), held, handle=where["handle"])
+        torch.cuda.synchronize()
+        found["result"] = unused(set(sys.modules) - before)
+        want = torch.nn.functional.scaled_dot_product_attention(*buffers[:3], is_causal=True)
+        torch.testing.assert_close(buffers[3], want, atol=5e-3, rtol=3e-3)
+    print(json.dumps({**found, "workspace": workspace, "modules": len(set(sys.modules) - before)}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
