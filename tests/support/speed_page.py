@@ -24,12 +24,6 @@ def read(name: str) -> Any:
     return json.loads((ROOT / "logs" / f"{name}-{ON}.json").read_text(encoding="utf-8"))
 
 
-def read_fastest() -> tuple[str, Any]:
-    """Return the name and the record of which attention is the fastest: with cuDNN versions, or the older grid."""
-    name = next(name for name in ("compare", "grid") if (ROOT / "logs" / f"{name}-{ON}.json").exists())
-    return name, read(name)
-
-
 def figure_of(record: Record, *path: str) -> Any:
     """Return a figure of a record, None where it was not measured."""
     found: Any = record
@@ -73,9 +67,7 @@ def gaps(record: Record) -> Iterator[str]:
 
 def make_page() -> str:
     """Return the text of the page."""
-    classes, model = read("shape-classes"), read("model")
-    name, fastest = read_fastest()
-    picture = "![TFLOP/s by shape](compare.svg)\n\n" if name == "compare" else ""
+    grid, compared, classes, model = (read(name) for name in ("grid", "compare", "shape-classes", "model"))
     shapes = len({row["shape"] for row in classes["rows"]})
     makers = list(model["makers"])
     return f"""# How fast attention is
@@ -85,14 +77,21 @@ Each table comes from a record under [logs](../logs), and one command makes it a
 ## Which one is the fastest
 
 ```console
-$ {fastest.get("command", "cudnn-backend compare")}
+$ {compared["command"]}
 ```
 
 "ours, exact" is the plan of the shape, "ours, any" that of its [class](execution.md#any-shape), by the operators of
 this package for torch; "cuDNN" is the plan alone; the others are torch's backends. [compare.md](compare.md) has the
-rest ([record](../logs/{name}-{ON}.json)).
+rest ([record](../logs/compare-{ON}.json)).
 
-{picture}{as_markdown(fastest).rstrip()}
+![TFLOP/s by shape](compare.svg)
+
+{as_markdown(compared).rstrip()}
+
+More shapes, without other versions, as an earlier form of the same command measured them
+([record](../logs/grid-{ON}.json)):
+
+{as_markdown(grid).rstrip()}
 
 ## One plan for many shapes
 
@@ -143,5 +142,4 @@ Not measured:
 if __name__ == "__main__":
     PAGE.write_text(make_page(), encoding="utf-8")
     draw_model(read("model"), PAGE.with_name("model.svg"))
-    if read_fastest()[0] == "compare":
-        draw(read_fastest()[1], PAGE.with_name("compare.svg"))
+    draw(read("compare"), PAGE.with_name("compare.svg"))
