@@ -216,10 +216,10 @@ def _compare(got: Any, wanted: Any, bound: Any, kind: _Kind, defined: Any, heads
     said = defined & wanted.isfinite() & bound.isfinite() & (wanted.abs() + bound < kind.largest)
     off = ((got - wanted).abs() / bound).nan_to_num(nan=math.inf, posinf=math.inf)
     off = off.masked_fill(~said | (got == wanted), 0.0).flatten()
-    worst = off.argmax()
+    worst = off.argmax().reshape(1)  # an index without dims would be brought to the host
     facts = (got.flatten()[worst], wanted.flatten()[worst], bound.flatten()[worst])
     head = heads.expand(len(got))[worst // got.shape[1]]
-    return torch.stack([(off[worst] > 1).double(), head.double(), *facts, said.sum().double()])
+    return torch.cat([(off[worst] > 1).double(), head.double(), *facts, said.sum().double().reshape(1)])
 
 
 def _not_finite(x: Any) -> Any:

@@ -98,6 +98,28 @@ def test_one_nan_is_found_wherever_it_is(name: str) -> None:
     assert found[name][FACTS.index("head")] == (batch - 1) * all_heads + (heads - 1) * group
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_nothing_is_brought_to_the_host(packed: bool) -> None:
+    """Tensors without data refuse whatever would read one: on a GPU that would wait for the stream."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        if packed:
+            q, k, v = (torch.empty(111, heads, 32, dtype=torch.float16) for heads in (4, 2, 2))
+            starts = torch.empty(5, dtype=torch.int32)
+            named = {"q": q, "k": k, "v": v, "cu_seqlens_q": starts, "cu_seqlens_k": starts}
+            options = Options(None, 0.0, None, 0, True, None, False, 64, 64)
+        else:
+            q, k, v = (torch.empty(2, heads, 64, 32, dtype=torch.float16) for heads in (4, 2, 2))
+            named = {"q": q, "k": k, "v": v}
+            options = Options(None, 0.0, None, 0, False, 30.0, False)
+        gradients = {f"d{name}": torch.empty_like(named[name]) for name in "qkv"}
+        found = check_forward(named, options, torch.empty_like(q), None)
+        found |= check_backward(named, options, torch.empty_like(q), gradients, None)
+        assert all(x.shape == (len(FACTS),) for x in found.values())
+    assert {"o", "dq"} <= set(found)
+
+
 def test_packed_and_paged_rows_are_those_of_their_sequences() -> None:
     torch.manual_seed(0)
     generator = torch.Generator()
