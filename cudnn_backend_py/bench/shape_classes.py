@@ -182,17 +182,16 @@ def run(options: argparse.Namespace) -> None:
     shapes = _by_class(random_shapes(options.shapes), options.adaptive)
     plans = _exact_plans(shapes)
     built_s = round(time.perf_counter() - begin, 1)
-    rows, refused = [], []
+    rows, refused, back = [], [], shapes[: options.adaptive]
     for first in range(0, len(shapes), AT_ONCE):
         if time.perf_counter() - begin > options.limit:
             break
         some = shapes[first : first + AT_ONCE]
-        if first < options.adaptive:
-            _come_back(some)
+        _come_back([shape for shape in some if shape in back])
         made = []
         for shape, direction in product(some, DIRECTIONS):
             try:
-                made.append(_Row(shape, direction, plans[shape, direction], adaptive=first < options.adaptive))
+                made.append(_Row(shape, direction, plans[shape, direction], adaptive=shape in back))
             except CudnnBackendError as error:
                 refused.append(f"{shape.name} {direction}: {str(error).splitlines()[0]}")
         shared_pool().wait(PATIENCE_S)

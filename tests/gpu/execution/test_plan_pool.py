@@ -230,6 +230,7 @@ def test_tensors_that_do_not_belong_together_are_refused(gpu: Target) -> None:
         run(**{name: x for name, x in tensors(100).items() if name != "k"})
 
 
+@pytest.mark.alone
 def test_memory_stays_flat_over_many_shapes(gpu: Target) -> None:
     problem = Attention(batch=1, heads=2, seq_q=64, head_dim=64, causal=True, stats=True)
     pool = PlanPool(16)

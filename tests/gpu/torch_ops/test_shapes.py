@@ -391,6 +391,7 @@ def test_packed_tokens_alone_are_no_class_of_their_strides() -> None:
         assert error(o, want.transpose(0, 1)) < 2e-3
 
 
+@pytest.mark.alone
 def test_memory_is_flat_over_many_shapes() -> None:
     whole = torch.randn(4, 512, 3, H, D, device="cuda", dtype=torch.half)
     torch.manual_seed(3)
