@@ -16,6 +16,9 @@ roundoff of a type (2^-24 for float32, 2^-11 for float16), signs random and size
   quotients and roots of the result alone, and what
   :data:`~cudnn_backend_py.graph.interpret.pointwise.APPROXIMATE` says. In two of the runs they are computed in
   float32, step by step: what overflows or vanishes on the way there is not the same in all runs;
+* functions as small as their absolute error are 0 in two of the runs: a sigmoid made of a tanh is 0 from about -18 on,
+  and dividing it by 0 is NaN; a computed 0 of a maximum, a minimum or a ReLU has either sign, by which an angle and a
+  reciprocal are others;
 * a computed 0 from which the gradient of a ReLU is taken, to either side: fused kernels have another sum there;
 * the angle of sines, and the slope of swish, from 10^6 on, and slopes as small as their error: there they are 0 in two
   of the runs;
@@ -189,6 +192,7 @@ _QUOTIENTS = {
     _P.RSQRT,
 }  # of the result alone, however large operands are
 _EXTREMES = {ReduceTensorOp.MIN, ReduceTensorOp.MAX}
+_EITHER_ZERO = {_P.MAX, _P.MIN, _P.RELU_FWD}  # of -0 and 0 either may be the larger
 _SINES = {_P.SIN, _P.COS, _P.TAN}
 _BY_TANH = {_P.TANH_FWD, _P.TANH_BWD, _P.SIGMOID_FWD, _P.SIGMOID_BWD, _P.SWISH_FWD, _P.SWISH_BWD}  # 2^-17 was seen
 
@@ -486,9 +490,14 @@ class _Shaken(Run):
         if flushes:  # before it is moved: 0 is no small number
             values = np.where(np.abs(values) < _TINY, np.copysign(0.0, values), values)
         if rule.written or rule.absolute:
-            shift = rule.written * np.abs(values) + rule.absolute * self._size(op, values)
+            small = rule.absolute * self._size(op, values)
+            shift = rule.written * np.abs(values) + small
             moved = values + np.where(np.isfinite(shift), shift, 0.0) * self._draw(np.shape(shift))
+            if self._flat:  # a kernel's sigmoid is 0 where its tanh is -1, and its exp(x) - 1 where exp(x) is 1
+                moved = np.where(np.abs(values) <= small, np.copysign(0.0, values), moved)
             values = np.where((values == 0) & (self._sign < 0), values, moved)
+        if op.mode in _EITHER_ZERO:
+            values = np.where(values == 0, np.copysign(0.0, self._sign), values)
         values = self._rounded_to_float(values, op.compute_type)
         if flushes:
             values = np.where(np.abs(values) < _TINY, np.copysign(0.0, values), values)

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -37,6 +38,7 @@ from cudnn_backend_py import (
     reference,
 )
 from cudnn_backend_py.generated.enums import AttributeName as Attr
+from cudnn_backend_py.generated.enums import KnobType
 from cudnn_backend_py.graph.attention.recognize import read_attention
 from cudnn_backend_py.graph.faults import FAULTS, Fault, operations
 from cudnn_backend_py.graph.faults.random_convolutions import RANDOM_CONVOLUTIONS
@@ -45,7 +47,7 @@ from cudnn_backend_py.graph.formats import decode, encode, round_to
 from cudnn_backend_py.graph.interpret import interpret
 from cudnn_backend_py.plans.build import shared_target
 from cudnn_backend_py.system.child import TIMED_OUT, Child, Say, serve
-from cudnn_backend_py.tuning.campaign.one import ask, is_context_lost, on_device, run
+from cudnn_backend_py.tuning.campaign.one import Asked, ask, is_context_lost, on_device, run
 from cudnn_backend_py.tuning.trial.data import make_inputs
 from examples import attention_hazards
 from tests.support.child import ROOT
@@ -285,10 +287,28 @@ def norms_in_turn() -> str:
     return as_compared(row_graph("norm-operands-in-turn", ""))
 
 
+def sums_split() -> str:
+    """The gradient of a filter by the configs of engine 47 that split its sums: those proposed, or one by name."""
+    graph = row_graph("filter-gradient-split", "")
+    question, words, ran = OperationGraph(graph, shared_target()), list[str](), False
+    configs = [config for config in question.heuristics("A").configs if config.engine == 47]
+    configs = [config for config in configs if config.knobs.get(KnobType.SPLIT_K, 1) > 1]
+    with suppress(CudnnBackendError):
+        configs = configs or [question.config(47, {KnobType.SPLIT_K: 2})]
+    for config in configs:
+        with suppress(CudnnStatusError):
+            asked = Asked(build_plan(config), config)
+            assert asked.plan is not None
+            found, _ = on_device(asked.plan, graph, "uniform", 0, asked.arithmetic())
+            words, ran = words + found.wrong, True
+    return "; ".join(words) or (RIGHT if ran else NO_ENGINE)
+
+
 COMPARED = [
     row
     for row in (*RANDOM_GRAPHS, *RANDOM_CONVOLUTIONS)
-    if row.step == "run" and row.code not in ("norm-operands-in-turn", "convolution-minus-infinity")
+    if row.step == "run"
+    and row.code not in ("norm-operands-in-turn", "convolution-minus-infinity", "filter-gradient-split")
 ]
 
 
@@ -343,6 +363,8 @@ RUNS: dict[str, Callable[[], str]] = {
     "convolution-minus-infinity:cure": lambda: as_compared(
         row_graph("convolution-minus-infinity", "cure"), kinds=["hostile"]
     ),
+    "filter-gradient-split": sums_split,
+    "filter-gradient-split:cure": lambda: as_compared(row_graph("filter-gradient-split", "cure")),
     "norm-operands-in-turn": norms_in_turn,
     "norm-operands-in-turn:cure": lambda: as_compared(row_graph("norm-operands-in-turn", "cure")),
     # what others report, or refuse without saying why: not known to show here

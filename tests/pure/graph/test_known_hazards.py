@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, GraphError, PointwiseMode, attention
+from cudnn_backend_py.generated.enums import ResampleMode
 from cudnn_backend_py.graph import graph_from_json, graph_to_json
 from cudnn_backend_py.graph.attention import Use, find_hazards
 from cudnn_backend_py.graph.attention.recognize import read_attention
@@ -285,3 +286,37 @@ def test_packed_images_are_wrong_where_the_first_of_two_has_no_multiple_of_128_b
         g.convolution_backward_filter(tensors["x"], tensors["dy"], w[2:], **options)
     found = {fault.code for fault in known_hazards(g.graph(), 90, (9, 28, 0), engine=4)}
     assert ("packed-images-unaligned" in found) is wrong
+
+
+@pytest.mark.parametrize("backward", [False, True], ids=["forward", "gradient"])
+@pytest.mark.parametrize(
+    ("sizes", "window", "before", "behind", "wrong"),
+    [
+        ((9, 4), (3, 3), (1, 1), (2, 2), True),  # the last window begins at 3, and ends at 5 and not at 6
+        ((8, 13), (2, 3), (0, 0), (1, 0), False),  # no window reaches what is padded behind
+        ((6, 6), (2, 3), (0, 1), (1, 1), False),
+        ((12, 11), (3, 2), (2, 1), (2, 1), False),
+    ],
+)
+def test_windows_that_reach_further_behind_than_is_padded_before_are_wrong(
+    sizes: tuple[int, ...],
+    window: tuple[int, ...],
+    before: tuple[int, ...],
+    behind: tuple[int, ...],
+    wrong: bool,
+    backward: bool,
+) -> None:
+    """Those that are not wrong were right on an H200."""
+    g, dims = GraphBuilder("pool"), (2, 8, *sizes)
+    sides: dict[str, Any] = {"stride": 2, "padding": before, "post_padding": behind, "virtual": False}
+    x, mode = g.tensor("x", dims, strides="packed"), ResampleMode.AVGPOOL_INCLUDE_PADDING
+    if backward:
+        fewer = tuple(
+            (size + sum(pad) - w) // 2 + 1 for size, w, *pad in zip(sizes, window, before, behind, strict=True)
+        )
+        y, dy = (g.tensor(name, (2, 8, *fewer), strides="packed") for name in ("y", "dy"))
+        g.resample_backward(mode, dy, window, x=x, y=y, dims=dims, **sides)
+    else:
+        g.resample(mode, x, window, **sides)
+    found = {fault.code for fault in known_hazards(g.graph(), 90, (9, 19, 0), engine=1)}
+    assert ("average-pool-padded-behind" in found) is wrong

@@ -301,6 +301,54 @@ def test_a_zero_keeps_its_sign() -> None:
     assert expected.compare([[np.inf, 2.0]]).beyond == 1
 
 
+def _of_column(x: list[float], by: list[float], make: Callable[[GraphBuilder, Any, Any], object]) -> Expected:
+    """Return what is expected of what a function makes of two tensors of one row."""
+    g, dims = GraphBuilder("column", io_type=T.FLOAT), (1, 1, len(x))
+    make(g, g.tensor("x", dims), g.tensor("by", dims))
+    given = {name: np.reshape(np.array(held), dims) for name, held in (("x", x), ("by", by))}
+    return expect(g.graph(), given)["y"]
+
+
+def test_a_function_as_small_as_its_error_may_be_0() -> None:
+    """The swish of a kernel is 0 where its tanh is -1: divided by 0 it is NaN there; nearer to 0 it is infinite."""
+
+    def quotient(g: GraphBuilder, x: Any, by: Any) -> None:
+        g.pointwise(P.ERF, g.pointwise(P.DIV, g.pointwise(P.SWISH_FWD, x), by), name="y", virtual=False)
+
+    found = _of_column([-24.0, -24.0, -2.0], [0.0, 0.5, 0.0], quotient)
+    assert found.defined.ravel().tolist() == [False, True, True]
+    assert found.compare([[[np.nan, 0.0, -1.0]]]).right
+    assert not found.compare([[[np.nan, 0.0, np.nan]]]).right
+    assert not found.compare([[[np.nan, -0.5, -1.0]]]).right
+
+
+def test_the_angle_of_a_function_as_small_as_its_error_may_be_that_of_0() -> None:
+    """In kernels exp(x) - 1 is 0 of the smallest float16 numbers, and so is their ELU."""
+
+    def angle(g: GraphBuilder, x: Any, by: Any) -> None:
+        g.pointwise(P.ABS, g.pointwise(P.ATAN2, g.pointwise(P.ELU_FWD, x), by), name="y", virtual=False)
+
+    found = _of_column([-(2.0**-24), -(2.0**-24), -1.0], [-0.0, 0.0, 0.0], angle)
+    assert found.compare([[[np.pi, 0.0, np.pi / 2]]]).right
+    assert not found.compare([[[np.pi, 0.0, np.pi]]]).right
+
+
+@pytest.mark.parametrize("mode", [P.RELU_FWD, P.MAX])
+def test_a_maximum_of_zeros_may_have_either_sign(mode: PointwiseMode) -> None:
+    """atan2(0, -3) is pi and atan2(-0, -3) is -pi; of a number above 0 there is one angle."""
+
+    def angle(g: GraphBuilder, x: Any, by: Any) -> None:
+        zero = g.pointwise(P.SUB, x, x)
+        held = g.pointwise(mode, x) if mode is P.RELU_FWD else g.pointwise(mode, x, zero)
+        g.pointwise(P.ATAN2, held, by, name="y", virtual=False)
+
+    found = _of_column([-5.0, -5.0, 3.0], [-3.0, 3.0, -3.0], angle)
+    assert found.compare([[[np.pi, 0.0, 0.75 * np.pi]]]).right
+    assert found.compare([[[-np.pi, 0.0, 0.75 * np.pi]]]).right
+    assert not found.compare([[[np.pi, 0.0, -0.75 * np.pi]]]).right
+    assert not found.compare([[[np.pi, np.pi, 0.75 * np.pi]]]).right
+
+
 def test_the_gradient_of_a_relu_leaves_a_gradient_of_0_as_it_is() -> None:
     """Only x is moved off 0, from which the gradient is taken."""
     g = GraphBuilder("kink", io_type=T.FLOAT)
