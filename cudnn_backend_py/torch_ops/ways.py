@@ -381,7 +381,8 @@ class _ByClass:
         for name in self._written_back:
             buffers[name] = self._laid_out(named[name])
         if bias is not None:
-            buffers["bias"] = whole = bias.new_empty(plan.problem.bias)
+            # Kernels load whole tiles: what they mask must not depend on who had the memory before.
+            buffers["bias"] = whole = bias.new_zeros(plan.problem.bias)
             whole[tuple(map(slice, bias.shape))] = bias
         if dbias is not None:
             buffers["dbias"] = dbias.new_empty(plan.problem.bias)

@@ -226,9 +226,13 @@ def _is_paged(p: Attention, name: str) -> bool:
 def _bias(p: Attention, bounds: Bounds) -> tuple[int, int, int, int] | None:
     if p.bias is None:
         return None
-    most = (bounds.batch, p.heads, bounds.q, bounds.kv)
-    b, h, s_q, s_kv = (1 if dim == 1 else bound for dim, bound in zip(p.bias, most, strict=True))
-    return b, h, s_q, s_kv
+    b, h, s_q, s_kv = p.bias
+    return (
+        1 if b == 1 else bounds.batch,
+        1 if h == 1 else p.heads,
+        1 if s_q == 1 < p.seq_q else bounds.q,  # one row of one is not one for all
+        1 if s_kv == 1 < p.seq_kv else bounds.kv,
+    )
 
 
 def class_graph(p: Attention, backward: bool, version: VersionTuple, sm: int) -> Graph:

@@ -170,6 +170,15 @@ def test_calls_of_other_batches_and_lengths_are_kin() -> None:
     assert len({many[0], *others}) == 1 + len(others)
 
 
+def test_one_key_has_the_class_of_many() -> None:
+    def kin(s_kv: int, bias_keys: int) -> tuple[Any, ...]:
+        named = dense(rows_first) | {"bias": meta(1, H, S_Q, bias_keys)}
+        named |= {name: rows_first(B, HK, s_kv, D) for name in ("k", "v")}
+        return read(False, named, PLAIN).kin
+
+    assert kin(1, 1) == kin(S_KV, S_KV) != kin(S_KV, 1)
+
+
 def test_longest_keys_are_at_most_what_pages_have_room_for() -> None:
     assert read(False, paged(), PLAIN._replace(max_kv=100)).max_kv == 100
     assert read(False, paged(), PLAIN._replace(max_kv=1000)).max_kv == 13 * 16

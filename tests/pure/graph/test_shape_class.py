@@ -117,6 +117,15 @@ def test_the_problem_of_a_class_has_its_bounds_and_64_bit_offsets() -> None:
     assert found.max_total_seq_q is None
 
 
+def test_a_bias_is_shared_by_rows_or_keys_only_where_there_are_several() -> None:
+    one_key = replace(PROBLEM, seq_kv=1, bias=(1, 8, 100, 1))
+    assert class_problem(one_key, BOUNDS, backward=False).bias == (1, 8, 512, 1024)
+    for_all_keys = replace(PROBLEM, bias=(1, 8, 100, 1))
+    assert class_problem(for_all_keys, BOUNDS, backward=False).bias == (1, 8, 512, 1)
+    one_row = replace(PROBLEM, seq_q=1, bias=(1, 1, 1, 300))
+    assert class_problem(one_row, BOUNDS, backward=False).bias == (1, 1, 512, 1024)
+
+
 def scratch_offsets(problem: Attention, version: tuple[int, int, int], sm: int) -> set[str]:
     """Return the scratch tensors of a backward class that take as much memory as there are tokens."""
     graph = class_graph(class_problem(problem, BOUNDS, backward=True), True, version, sm)

@@ -1,0 +1,78 @@
+"""What lay in memory before is of no consequence: whatever is read was written in the same call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py.torch_ops import attention, attention_with_kvcache
+from tests.support.torch_reference import Masks, attend, error, fill_pages, gradients
+
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
+H, D = 4, 64
+LARGE = 64 << 20  # bytes: more than any workspace here
+# NaN of every type, and -1 as an integer; large numbers, and pages far beyond the last one; an address of nobody's.
+BYTES = (0xFF, 0x7B, 0x5A)
+
+
+def spoil(byte: int) -> None:
+    """Leave such bytes in all memory that torch's allocator has free, small blocks and large ones."""
+    torch.cuda.synchronize()
+    small = [torch.full((1 << 19,), byte, device="cuda", dtype=torch.uint8) for _ in range(64)]
+    large = [torch.full((LARGE,), byte, device="cuda", dtype=torch.uint8) for _ in range(4)]
+    del small, large
+
+
+@pytest.fixture(params=BYTES, ids=hex)
+def byte(request: pytest.FixtureRequest) -> Iterator[int]:
+    """Bytes that lie in memory; memory is given back before and after, so that blocks are those that are spoiled."""
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    yield request.param
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+
+
+@pytest.mark.parametrize(("s_q", "s_kv"), [(215, 1), (1, 215), (215, 2), (100, 100), (1, 1)])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_dense(byte: int, s_q: int, s_kv: int, has_bias: bool) -> None:
+    torch.manual_seed(s_q)
+    inputs = {
+        name: torch.randn(31, s, H, D, device="cuda", dtype=torch.half).transpose(1, 2)
+        for name, s in (("q", s_q), ("k", s_kv), ("v", s_kv))
+    }
+    d_o = torch.randn(31, s_q, H, D, device="cuda", dtype=torch.half).transpose(1, 2)
+    if has_bias:
+        inputs["bias"] = torch.randn(1, H, s_q, s_kv, device="cuda", dtype=torch.half)
+    for x in inputs.values():
+        x.requires_grad_(True)
+    want = gradients(inputs, d_o, Masks())
+    for _ in range(3):  # by Python first, then by the compiled step
+        spoil(byte)
+        o, stats = attention(**inputs, shapes="any", return_stats=True)
+        spoil(byte)
+        found = torch.autograd.grad(o, list(inputs.values()), d_o)
+        errors = {"o": error(o, want["o"]), "stats": error(stats.squeeze(-1), want["stats"])}
+        errors |= {name: error(x, want[f"d{name}"]) for name, x in zip(inputs, found, strict=True)}
+        assert all(value < 4e-3 for value in errors.values()), errors
+
+
+@pytest.mark.parametrize("many", [[178, 1], [0, 1], [256, 255], [17] * 31], ids=["two", "none", "tile", "many"])
+@pytest.mark.parametrize("rows", [1, 5])
+def test_pages(byte: int, many: list[int], rows: int) -> None:
+    torch.manual_seed(sum(many))
+    b, longest = len(many), max(many)
+    q = torch.randn(b, rows, H, D, device="cuda", dtype=torch.half)
+    k, v = (torch.randn(b, longest, H, D, device="cuda", dtype=torch.half).transpose(1, 2) for _ in range(2))
+    (k_pages, table), (v_pages, _) = (fill_pages(x, many, 16, 64, 7) for x in (k, v))
+    lengths = torch.tensor(many, device="cuda", dtype=torch.int32)
+    wide = (q.transpose(1, 2).double(), k.double(), v.double())
+    want, lse = attend(*wide, Masks(), len_kv=lengths)
+    for _ in range(3):
+        spoil(byte)
+        o, stats = attention_with_kvcache(q, k_pages, v_pages, table, lengths, shapes="any", return_stats=True)
+        has_keys = lse != float("-inf")
+        assert error(o.transpose(1, 2), want) < 2e-3
+        assert error(stats.squeeze(-1)[has_keys], lse[has_keys]) < 2e-3
