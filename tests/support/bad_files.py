@@ -175,6 +175,15 @@ _ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         (),
     ),
     "tune": (("GRAPH",), ("good.json", "--budget", "FILE"), ("good.json", "--json", "FILE")),
+    "audit": (
+        ("FILE",),
+        ("good.json",),
+        ("good.json", "--format", "json"),
+        ("good.json", "--target", "TARGET"),
+        ("good.json", "--cudnn", "FILE"),
+        ("good.json", "--limit", "FILE"),
+        ("good.json", "--reduce", "FILE"),
+    ),
     "bench": (("--output", "FILE"), ("--plot", "FILE"), ("FILE",)),
     "compare": (
         ("GRAPH", "--target", "sm80"),

@@ -116,7 +116,7 @@ def test_the_progress_bar(monkeypatch: pytest.MonkeyPatch) -> None:
         rich.console, "Console", partial(rich.console.Console, file=shown, force_terminal=True, width=80)
     )
     monkeypatch.setattr(module, "_PATIENCE_S", 0.0)
-    with module._progress(3) as step:
+    with module._progress(3) as (step, _):
         for place, text in enumerate(("first: asking cuDNN", "second: running eng1_k2=3", "[third]: interpreting")):
             step(place, text)
             time.sleep(0.3)  # it is drawn ten times a second
@@ -136,7 +136,7 @@ def test_nothing_is_drawn_where_it_is_quick_or_no_terminal(monkeypatch: pytest.M
         made = partial(rich.console.Console, file=shown, force_terminal=terminal)
         with monkeypatch.context() as patch:
             patch.setattr(rich.console, "Console", made)
-            with module._progress(1) as step:
+            with module._progress(1) as (step, _):
                 step(0, "quick")
         assert shown.getvalue() == ""
 
