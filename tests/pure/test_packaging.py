@@ -185,7 +185,9 @@ def test_the_changelog_is_versioned() -> None:
 
 
 def test_help_of_make_is_ten_lines() -> None:
-    done = subprocess.run(["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert len(done.stdout.splitlines()) == 10
     assert "demo " in done.stdout
 
