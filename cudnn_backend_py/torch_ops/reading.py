@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..graph.attention import Attention
-from ..graph.attention.shape_class import Bounds
+from ..graph.attention.shape_class import Bounds, find_shared
 from .arguments import ALIGNMENT, Layout, Options, data_type_of, fits, is_fp8
 from .graphs import make_problem
 
@@ -102,7 +102,7 @@ def read(backward: bool, named: Mapping[str, Any], options: Options) -> Reading:
     kin = (
         *(backward, options, q.dtype, q.device, folded > 1, q.shape[1], k.shape[1], v.shape[1], q.shape[-1]),
         *(v.shape[-1], *strides.values(), *[named.get(name) is None for name in (*_OF_HEADS, "dbias", "stats")]),
-        None if named["bias"] is None else _shared_dims(named["bias"], max_q, max_kv),
+        None if named["bias"] is None else find_shared(named["bias"].shape, max_q, max_kv),
         None if table is None else (k.shape, k.stride(), v.shape, v.stride()),
     )
     return Reading(
@@ -148,12 +148,6 @@ def describe(backward: bool, named: Mapping[str, Any], reading: Reading) -> Atte
         if named.get(name) is not None:
             layouts[name] = Layout(tuple(named[name].shape), tuple(named[name].stride()), None)
     return replace(make_problem(layouts, r.options, backward=backward), padding=True, **pages)
-
-
-def _shared_dims(bias: Any, max_q: int, max_kv: int) -> tuple[bool, ...]:
-    """Return which dims of a bias are one for all; one row, or key, of one is not."""
-    b, h, s_q, s_kv = bias.shape
-    return b == 1, h == 1, s_q == 1 < max_q, s_kv == 1 < max_kv
 
 
 def _heads_to_fold(named: Mapping[str, Any], moved: list[str], backward: bool) -> int:

@@ -7,7 +7,7 @@ Pure; :mod:`cudnn_backend_py.execution.class_plan` runs it.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -30,6 +30,7 @@ __all__ = [
     "class_graph",
     "class_problem",
     "find_class",
+    "find_shared",
     "grow",
     "least_of",
     "read_tokens",
@@ -226,13 +227,16 @@ def _is_paged(p: Attention, name: str) -> bool:
 def _bias(p: Attention, bounds: Bounds) -> tuple[int, int, int, int] | None:
     if p.bias is None:
         return None
-    b, h, s_q, s_kv = p.bias
-    return (
-        1 if b == 1 else bounds.batch,
-        1 if h == 1 else p.heads,
-        1 if s_q == 1 < p.seq_q else bounds.q,  # one row of one is not one for all
-        1 if s_kv == 1 < p.seq_kv else bounds.kv,
-    )
+    most = (bounds.batch, p.heads, bounds.q, bounds.kv)
+    is_shared = find_shared(p.bias, p.seq_q, p.seq_kv)
+    b, h, s_q, s_kv = (1 if shared else bound for shared, bound in zip(is_shared, most, strict=True))
+    return b, h, s_q, s_kv
+
+
+def find_shared(bias: Sequence[int], seq_q: int, seq_kv: int) -> tuple[bool, bool, bool, bool]:
+    """Return which of a bias's dims are one for all; one row, or one key, where there is no other, is not."""
+    b, h, s_q, s_kv = bias
+    return b == 1, h == 1, s_q == 1 < seq_q, s_kv == 1 < seq_kv
 
 
 def class_graph(p: Attention, backward: bool, version: VersionTuple, sm: int) -> Graph:
