@@ -29,7 +29,8 @@ import torch
 from ..generated.enums import DataType
 from ..graph.formats import largest
 from ..torch_ops.arguments import Options
-from ..tuning.trial.bound import ROUNDINGS, WIDTH, roundoff
+from ..tuning.trial.bound import WIDTH
+from ..tuning.trial.rules import ROUNDINGS, roundoff
 
 __all__ = ["FACTS", "MOST_SCORES", "SampledRows", "check_backward", "check_forward"]
 

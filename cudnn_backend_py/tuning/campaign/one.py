@@ -25,8 +25,10 @@ from ...plans.engine import EngineConfig, OperationGraph
 from ...plans.plan import Plan, build_plan
 from ...target import Target
 from ..stage import Stage
-from ..trial.bound import Arithmetic, Comparison, Expected, expect, in_float32, roundoff
+from ..trial.bound import Arithmetic, Comparison, Expected, expect
 from ..trial.data import from_memory, in_memory, make_inputs
+from ..trial.rules import roundoff
+from ..trial.shaken import in_float32
 
 __all__ = ["Asked", "Found", "ask", "ending_faults", "is_context_lost", "judge_deviceless", "on_device"]
 

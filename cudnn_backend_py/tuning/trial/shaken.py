@@ -1,0 +1,303 @@
+"""Runs of the interpreter that are shaken: what may be rounded otherwise, or summed in another order, is moved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ...generated.enums import DataType, PointwiseMode, ReduceTensorOp
+from ...graph import Graph, Op, Pointwise, Reduction, Tensor
+from ...graph.formats import largest, round_to
+from ...graph.interpret import OPERATIONS
+from ...graph.interpret.pointwise import BACKWARD
+from ...graph.interpret.run import Run
+from ...graph.philox import dropout_mask
+from .rules import FACTORS, ROUNDINGS, Arithmetic, Floats, Rule, copied_types, is_float, least, roundoff, rule_of
+
+__all__ = ["Shaken", "in_float32", "run_shaken"]
+
+Numbers = NDArray[Any]
+_P, _T = PointwiseMode, DataType
+
+_FAR = 1e6  # there sines lose their angle, and swish its slope
+_TINY = 2.0**-126  # below it float32 is denormal
+_EXTREMES = {ReduceTensorOp.MIN, ReduceTensorOp.MAX}
+_EITHER_ZERO = {_P.MAX, _P.MIN, _P.RELU_FWD}  # of -0 and 0 either may be the larger
+_SINES = {_P.SIN, _P.COS, _P.TAN}
+
+
+def _cut_to_tf32(values: Floats) -> Floats:
+    """Return float32 numbers without the 13 bits that tensor cores do not read."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32) & np.uint32(0xFFFFE000)
+    return np.asarray(bits.view(np.float32), np.float64).reshape(values.shape)
+
+
+@cache
+def _pool() -> Floats:
+    """Return random numbers between 0.5 and 1, either sign, a prime number of them: drawing them costs the most."""
+    drawn = np.random.default_rng(0).uniform(-0.5, 0.5, (1 << 22) - 3)
+    return np.asarray(drawn + np.copysign(0.5, drawn))
+
+
+class Shaken(Run):
+    """A run that rounds, and moves numbers as much as another right run might; one without noise moves nothing.
+
+    Attributes
+    ----------
+    written
+        What the operations wrote, by uid, before it was rounded to the type of its tensor.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        inputs: Mapping[str | int, ArrayLike],
+        arithmetic: Arithmetic,
+        noise: np.random.Generator | None = None,
+        number: int = 0,
+    ) -> None:
+        super().__init__(graph, inputs, OPERATIONS, rounding=True, rng=dropout_mask)
+        self.written: dict[int, Numbers] = {}
+        self._arithmetic, self._noise = arithmetic, noise
+        self._sign, odd, pair = 1.0 - 2 * (number % 2), number % 2 == 1, number // 2
+        self._in_steps = odd and pair in (0, 3)
+        self._flushes, self._flat = odd and pair in (0, 1), odd and pair in (0, 2)
+        if noise is not None:
+            self.tile = 32 if odd else 64
+        self._copied = copied_types(graph)
+        self._current = Rule()
+        self._moved: dict[int, Numbers] = {}
+        self._factors: set[int] = set()
+        self._op: Op | None = None
+
+    def operation(self, op: Op) -> None:
+        before = self._current, self._moved, self._factors, self._op
+        self._current = rule_of(op, self._arithmetic, self._copied) if self._noise is not None else Rule()
+        self._moved, self._op = {}, op
+        self._factors = {tensor.uid for port, tensor in op.ports() if port in FACTORS}
+        if self._current.sums and not self._arithmetic.transformed and self._is_exact(op):
+            self._current = Rule(narrow=self._current.narrow)
+        super().operation(op)
+        self._current, self._moved, self._factors, self._op = before
+
+    def exact(self) -> Run:
+        other = super().exact()
+        assert isinstance(other, Shaken)
+        other._noise, other._current = None, Rule()
+        return other
+
+    def floats(self, tensor: Tensor) -> Floats:
+        values = super().floats(tensor)
+        if not self._in_steps or not isinstance(self._op, Pointwise) or self._op.compute_type is not _T.FLOAT:
+            return values
+        return values.astype(np.float32) if self._current.absolute else values
+
+    def read(self, tensor: Tensor) -> Numbers:
+        values = super().read(tensor)
+        if self._noise is None or not is_float(tensor.data_type):
+            return values
+        if tensor.uid not in self._moved:
+            self._moved[tensor.uid] = self._move_read(tensor, values)
+        return self._moved[tensor.uid]
+
+    def write(self, tensor: Tensor, values: ArrayLike) -> None:
+        given = np.asarray(values)
+        if self._sign < 0 and isinstance(self._op, Reduction) and self._op.operator in _EXTREMES:
+            given = np.clip(given, -largest(_T.FLOAT), largest(_T.FLOAT))  # these begin with the largest number
+        if self._in_steps and isinstance(self._op, Reduction) and self._op.operator is ReduceTensorOp.MUL:
+            given = self._product_in_steps(self._op, given)
+        if self._noise is not None and is_float(tensor.data_type) and not isinstance(self._op, Pointwise):
+            given = self._move_written(given.astype(np.float64), tensor.data_type)
+        self.written[tensor.uid] = given
+        kept = tensor.uid in self.row_sums and tensor.virtual
+        if self._noise is not None and is_float(tensor.data_type) and tensor.data_type is not _T.FLOAT and not kept:
+            given = self._rounded_otherwise(given, tensor.data_type)
+        super().write(tensor, given)
+
+    def _product_in_steps(self, op: Reduction, values: Numbers) -> Numbers:
+        """Return products as another order may have them: in float32 some overflow, or vanish, on the way."""
+        size = np.abs(self.read(op.x))
+        axes = tuple(axis for axis, (many, few) in enumerate(zip(op.x.dims, op.y.dims, strict=True)) if many != few)
+        large, small = (limit(size, 1.0).prod(axes, keepdims=True) for limit in (np.maximum, np.minimum))
+        return np.where(large > largest(_T.FLOAT), np.nan, np.where(small < _TINY, 0.0, values))
+
+    def round_to_type(self, values: Floats, data_type: DataType) -> Floats:
+        if values.dtype == np.float32:
+            return values
+        if self._noise is not None and self.rounding and is_float(data_type):
+            values = self._rounded_otherwise(np.asarray(values, dtype=np.float64), data_type)
+        return super().round_to_type(values, data_type)
+
+    def round_undivided(self, values: Floats, sums: Floats, data_type: DataType) -> Floats:
+        """Return them with another rounding: a score that is off by little puts an exponential on the other side."""
+        if self._noise is not None:
+            sums = np.where(sums > 0, sums, 1.0)
+            values = self._rounded_otherwise(values * sums, data_type) / sums
+        return super().round_undivided(values, sums, data_type)
+
+    def _is_exact(self, op: Op) -> bool:
+        """Return whether all the sums are of whole numbers, none of them beyond what the type of sums has exactly."""
+        most = 1.0
+        for tensor in op.inputs().values():
+            if not is_float(tensor.data_type):
+                continue
+            values = Run.read(self, tensor)
+            if not np.isfinite(values).all() or (values != np.trunc(values)).any():
+                return False
+            most *= max(1.0, float(np.abs(values).max(initial=0.0)))
+        return most * self._current.sums * self._current.kept <= 0.5
+
+    def _draw(self, shape: tuple[int, ...]) -> Floats:
+        """Return random numbers between 0.5 and 1, either sign."""
+        assert self._noise is not None
+        count = math.prod(shape)
+        pool = _pool()
+        start = int(self._noise.integers(pool.size))
+        drawn = pool[start : start + count]
+        if (rest := count - drawn.size) > 0:
+            drawn = np.concatenate([drawn, pool[:rest] if rest <= pool.size else np.resize(pool, rest)])
+        return np.asarray(self._sign * drawn.reshape(shape))
+
+    def _move_read(self, tensor: Tensor, values: Numbers) -> Numbers:
+        rule, op = self._current, self._op
+        moved = values.astype(np.float64)
+        if rule.narrow is not None and tensor.uid in self._factors and tensor.data_type is _T.FLOAT:
+            if rule.narrow is not _T.FLOAT:
+                step, held = roundoff(rule.narrow), round_to(values, rule.narrow)
+            else:
+                step, held = 2.0**-10, _cut_to_tf32(values)
+            if rule.narrow is _T.FLOAT and self._sign < 0:
+                moved = held
+            else:
+                moved = np.where(held == values, moved, moved * (1 + step * self._draw(moved.shape)))
+            if rule.narrow is not _T.FLOAT and self._sign < 0:
+                moved = np.where(np.abs(moved) > largest(rule.narrow), np.copysign(np.inf, moved), moved)
+        if rule.read:
+            moved = moved * (1 + rule.read * self._draw(moved.shape))
+        if self._flushes and tensor.data_type is not _T.DOUBLE:
+            moved = np.where(np.abs(moved) < _TINY, np.copysign(0.0, moved), moved)
+            if isinstance(op, Pointwise) and op.mode is _P.DIV and op.b is not None and op.b.uid == tensor.uid:
+                moved = np.where(np.abs(moved) >= 2.0**126, np.copysign(np.inf, moved), moved)
+        if self._flat and isinstance(op, Pointwise) and op.mode in _SINES and tensor.data_type is not _T.DOUBLE:
+            moved = np.where((np.abs(moved) > _FAR) & np.isfinite(moved), 0.0, moved)
+        if rule.kink and tensor.virtual and isinstance(op, Pointwise) and op.x is not None and op.x.uid == tensor.uid:
+            moved = np.where(moved == 0, 2 * _TINY * self._sign, moved)  # all of them alike: a kernel has one rule
+        return moved
+
+    def computed(self, op: Op, values: Floats) -> Floats:
+        """Return what a pointwise operation computed as another kernel might; exact zeros stay some in every other."""
+        if self._noise is None or not isinstance(op, Pointwise) or not is_float(op.compute_type):
+            return values
+        values = np.asarray(values, np.float64)
+        rule = self._current
+        if op.mode in BACKWARD and op.x is not None and op.dy is not None:
+            # A slope as small as its error may be 0, of which an infinite dy makes NaN.
+            x, dy = (np.asarray(self.read(tensor), np.float64) for tensor in (op.x, op.dy))
+            flat = np.abs(BACKWARD[op.mode](x, op)) <= rule.absolute * np.clip(np.abs(x), 1.0, 64.0)
+            values = np.where(flat & np.isinf(dy), np.nan if self._flat else dy, values)
+            values = np.where(flat & np.isfinite(values) & self._flat, 0.0, values)
+            if op.mode is _P.SWISH_BWD and self._flat:
+                values = np.where(x * (1.0 if op.swish_beta is None else op.swish_beta) > _FAR, 0.0 * dy, values)
+        flushes = self._flushes and op.compute_type is not _T.DOUBLE
+        if flushes:  # before it is moved: 0 is no small number
+            values = np.where(np.abs(values) < _TINY, np.copysign(0.0, values), values)
+        if rule.written or rule.absolute:
+            small = rule.absolute * self._size(op, values)
+            shift = rule.written * np.abs(values) + small
+            moved = values + np.where(np.isfinite(shift), shift, 0.0) * self._draw(np.shape(shift))
+            if self._flat:  # a kernel's sigmoid is 0 where its tanh is -1, and its exp(x) - 1 where exp(x) is 1
+                moved = np.where(np.abs(values) <= small, np.copysign(0.0, values), moved)
+            values = np.where((values == 0) & (self._sign < 0), values, moved)
+        if op.mode in _EITHER_ZERO:
+            values = np.where(values == 0, np.copysign(0.0, self._sign), values)
+        values = self._rounded_to_float(values, op.compute_type)
+        if flushes:
+            values = np.where(np.abs(values) < _TINY, np.copysign(0.0, values), values)
+        return values
+
+    def _size(self, op: Pointwise, values: Floats) -> Floats:
+        """Return what the absolute error of a function is relative to, as where these are measured (``BOUNDS``)."""
+        assert op.x is not None
+        x = np.nan_to_num(np.abs(self.read(op.x)))
+        if op.mode in (_P.DIV, _P.POW):
+            return np.zeros(1)
+        if op.b is not None and op.mode in (_P.MOD, _P.FLOOR_MOD):
+            return np.asarray(np.maximum(np.maximum(1.0, x), np.abs(self.read(op.b))))
+        size = np.clip(x, 1.0, 64.0)
+        if op.dy is not None:
+            size = size * np.abs(self.read(op.dy))
+        return np.asarray(size * (1 + np.square(values)) if op.mode is _P.TAN else size)
+
+    def _move_written(self, values: Floats, data_type: DataType) -> Floats:
+        rule = self._current
+        if rule.written:
+            values = values * (1 + rule.written * self._draw(values.shape))
+        return values if rule.written >= 2.0**-22 else self._rounded_to_float(values, data_type)
+
+    def _rounded_to_float(self, values: Floats, data_type: DataType) -> Floats:
+        """Return values moved by about as much as their rounding to float32 may be off."""
+        inexact = values.astype(np.float32) != values
+        if data_type is _T.DOUBLE or not inexact.any():
+            return values
+        shift = np.maximum(np.abs(values) * 2.0**-24, 2.0**-150) * ROUNDINGS * self._draw(values.shape)
+        return np.where(inexact & np.isfinite(values), values + shift, values)
+
+    def _rounded_otherwise(self, values: Floats, data_type: DataType) -> Floats:
+        """Return values moved by about as much as their rounding may be off."""
+        inexact = np.isfinite(values) & (round_to(values, data_type) != values)
+        if not inexact.any():
+            return values
+        shift = np.maximum(np.abs(values) * roundoff(data_type), least(data_type)) * ROUNDINGS
+        return np.where(inexact, values + shift * self._draw(values.shape), values)
+
+
+class _InFloat32(Run):
+    """A run whose elementwise operations compute in float32, step by step, and may take denormal numbers for 0."""
+
+    flushes = False
+
+    def floats(self, tensor: Tensor) -> Floats:
+        values = super().floats(tensor)
+        return values if tensor.data_type is _T.DOUBLE else self._held(values)
+
+    def computed(self, op: Op, values: Floats) -> Floats:
+        if not isinstance(op, Pointwise) or op.compute_type is not _T.FLOAT:
+            return values
+        return np.asarray(self._held(np.asarray(values)), np.float64)
+
+    def _held(self, values: Floats) -> Any:
+        held = values.astype(np.float32)
+        return np.where(np.abs(held) < _TINY, np.copysign(np.float32(0), held), held) if self.flushes else held
+
+
+def in_float32(graph: Graph, inputs: Mapping[str | int, ArrayLike]) -> list[dict[str, Floats]]:
+    """Return by name what outputs hold if elementwise operations compute in float32, and with 0 for denormals."""
+    found = []
+    for flushes in (False, True):
+        run = _InFloat32(graph, inputs, OPERATIONS, rounding=True, rng=dropout_mask)
+        run.flushes = flushes
+        with np.errstate(all="ignore"):
+            for op in graph.ops:
+                run.operation(op)
+        found.append({tensor.name: run.result(tensor).astype(np.float64) for tensor in graph.outputs})
+    return found
+
+
+def run_shaken(run: Shaken) -> dict[int, Floats]:
+    """Return what the outputs of a graph would be before they are rounded, by uid, as float64."""
+    found: dict[int, Floats] = {}
+    with np.errstate(all="ignore"):
+        for op in run.graph.ops:
+            run.operation(op)
+        for tensor in run.graph.outputs:
+            if tensor.ragged_offset is not None:
+                run._values[tensor.uid] = np.asarray(run.written[tensor.uid], np.float64)
+                found[tensor.uid] = run.result(tensor).astype(np.float64)
+            else:
+                found[tensor.uid] = np.asarray(run.written[tensor.uid], np.float64)
+    return found
