@@ -52,7 +52,12 @@ def load_graph_file(path: str) -> Graph:
             error.sections.setdefault("more", places)
         raise
     except BaseException as error:  # whatever a user's file may raise: SystemExit would be an answer
-        raise GraphError(f"{path} fails with {_said(error)}", code="graph-file", where=_places(error)) from error
+        raise GraphError(
+            f"{path} fails with {_said(error)}",
+            code="graph-file",
+            where=_places(error),
+            fix=None if Path(path).suffix == ".py" else f"a log is read by 'cudnn-backend log {path}'",
+        ) from error
     if not isinstance(graph, Graph):
         raise GraphError(
             f"{path} has no function graph() that returns a Graph",

@@ -440,7 +440,7 @@ def check_baseline(
 
     def ask(wheels: dict[str, str]) -> list[check.Checked]:
         put = check.update if updated else check.check
-        return put(Path(file), load=load, fresh=fresh, progress=style == "text", wheels=wheels)
+        return put(Path(file), load=load, fresh=fresh, wheels=wheels)
 
     def lacking(found: list[check.Checked]) -> list[str]:
         return lacking_in((one.version, one.cell) for one in found if updated or one.changed)
@@ -482,7 +482,7 @@ def _check_upgrade(
             graphs[name], places[name] = graph, file
 
     def ask(wheels: dict[str, str]) -> Upgrade:
-        return compare_versions(graphs, targets, *between, progress=style == "text", wheels=wheels)
+        return compare_versions(graphs, targets, *between, wheels=wheels)
 
     found = ask_with_wheels(
         ask, lambda answer: lacking_of(verdict for one in answer.changes for verdict in (one.old, one.new)), between

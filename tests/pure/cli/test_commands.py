@@ -12,6 +12,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import click
 import pytest
@@ -315,6 +316,56 @@ def test_nearest() -> None:
     assert nearest("EXPLIAN", ["lint", "explain"]) == "explain"
     assert nearest("l40z", ["l4", "L40S"]) == "L40S"
     assert nearest("zzz", ["explain", "lint"]) is None
+
+
+# Drawings
+
+
+def test_a_drawing_is_an_image_by_itself(files: Path) -> None:
+    assert run(["draw", "good.json", "--output", "g.svg"]).exit_code == 0
+    root = ElementTree.parse("g.svg").getroot()
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    names = {one.text for one in root.iter("{http://www.w3.org/2000/svg}text") if one.get("class") == "name"}
+    assert names == {tensor.name for tensor in two_matmuls().tensors}
+
+
+def test_a_drawing_as_png(files: Path) -> None:
+    pytest.importorskip("resvg_py")
+    assert run(["draw", "good.json", "--output", "g.png"]).exit_code == 0
+    assert Path("g.png").read_bytes().startswith(b"\x89PNG\r\n")
+
+
+def test_png_without_its_package_is_refused(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
+    done = run(["draw", "good.json", "--format", "png"])
+    assert (done.exit_code, done.stdout, done.stderr.partition(":")[0]) == (2, "", "resvg-missing")
+    assert "pip install 'cudnn-backend-py[draw]'" in done.stderr
+
+
+# Graph files
+
+
+def test_what_a_graph_file_and_its_children_print_is_no_part_of_the_answer(
+    files: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Path("says.py").write_text(
+        "import os, subprocess\nfrom cudnn_backend_py import load_graph\nprint('hello')\n"
+        "subprocess.run(['echo', 'a child'])\nos.write(1, b'written\\n')\n"
+        "def graph(): return load_graph('good.json')\n"
+    )
+    done = run(["lint", "says.py", "--format", "json"])
+    assert (json.loads(done.stdout), done.stderr) == (
+        json.loads(run(["lint", "good.json", "--format", "json"]).stdout),
+        "hello\n",
+    )
+    assert capfd.readouterr() == ("", "a child\nwritten\n")
+    print("after")
+    assert capfd.readouterr().out == "after\n"
+
+
+def test_a_log_that_is_taken_for_a_graph_is_told_its_command(folder: Path) -> None:
+    Path("training.log").write_text("I! CuDNN (v92800) function cudnnBackendFinalize() called:\n")
+    assert "cudnn-backend log training.log" in run(["lint", "training.log"]).stderr
 
 
 # Completion
