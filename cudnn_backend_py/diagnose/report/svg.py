@@ -16,7 +16,7 @@ from itertools import pairwise
 from ...generated.enums import TensorReordering
 from ...graph.ir import Graph, Op, Tensor, packed_strides
 
-__all__ = ["MAX_OPERATIONS", "draw_file", "draw_graph", "drawn_graphs", "named_tensors"]
+__all__ = ["MAX_OPERATIONS", "draw_graph", "drawn_graphs", "named_tensors"]
 
 MAX_OPERATIONS = 200  # beyond that a drawing helps nobody
 
@@ -27,19 +27,6 @@ _LABEL = 34  # letters of the longest label
 _GAP_X, _GAP_Y = 18.0, 34.0
 _HEAD, _LINE = 26.0, 15.0
 _SWEEPS = 8
-_STYLE = """<style>
-text { font: 12px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; fill: #17212b; }
-.small { font-size: 10px; fill: #56626e; } .name { font-weight: 700; }
-.op rect { fill: #e1eefa; stroke: #0b62a8; } .tensor rect { fill: #fff; stroke: #56626e; stroke-width: 1.4; }
-.virtual rect { stroke-dasharray: 4 3; stroke-width: 1; } .named rect { stroke: #c0267e; stroke-width: 2.5; }
-.edge path { fill: none; stroke: #56626e; stroke-width: 1.3; } .edge .tip { fill: #56626e; stroke: none; }
-.edge.named path { stroke: #c0267e; } .edge.named .tip { fill: #c0267e; stroke: none; }
-@media (prefers-color-scheme: dark) {
-text { fill: #e6edf3; } .small { fill: #aab6c2; } .op rect { fill: #12324a; stroke: #7fc1f5; }
-.tensor rect { fill: #1b242d; stroke: #9aa7b4; } .named rect { stroke: #ff7ac2; }
-.edge path { stroke: #9aa7b4; } .edge .tip { fill: #9aa7b4; }
-.edge.named path { stroke: #ff7ac2; } .edge.named .tip { fill: #ff7ac2; } }
-</style>"""
 
 
 @dataclass(eq=False, slots=True)
@@ -104,12 +91,6 @@ def draw_graph(graph: Graph, named: Collection[str] = ()) -> str:
     parts += _edge_marks(edges, named)
     parts += [_node_mark(node, named) for layer in layers for node in layer if node.height]
     return "".join([*parts, "</svg>"])
-
-
-def draw_file(graph: Graph, named: Collection[str] = ()) -> str:
-    """Return :func:`draw_graph`'s drawing as a file that stands alone, in the colours of the reader's system."""
-    head, mark, rest = draw_graph(graph, named).partition(">")
-    return f"{head}{mark}{_STYLE}{rest}\n"
 
 
 def _layers(graph: Graph) -> tuple[list[list[_Node]], list[_Edge]]:
