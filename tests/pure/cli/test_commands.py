@@ -57,7 +57,6 @@ LISTS = [
     ["lint", "slow.json"],
     ["lint", "slow.json", "--format", "json"],
     ["lint", "good.json", "--format", "json"],
-    ["draw", "good.json"],
 ]
 ERRORS = [
     [],
