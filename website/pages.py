@@ -14,8 +14,8 @@ import click
 
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.cli.graph_file import load_graph_file
-from cudnn_backend_py.diagnose.report.svg import draw_graph
 from cudnn_backend_py.generated.enums import CudnnEnum
+from cudnn_backend_py.graph.drawing import draw_graph
 from cudnn_backend_py.graph.faults import FAULTS
 from website.reasons import Entry, entries, rules
 
