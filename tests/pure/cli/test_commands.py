@@ -43,7 +43,7 @@ def tree(command: click.Command, *before: str) -> Iterator[tuple[str, click.Comm
 
 COMMANDS = dict(tree(main))
 PROGRAMS = {"python -m cudnn_backend_py.why": why_program, "python -m cudnn_backend_py.audit": audit_program}
-HELP = [[*words.split(), "--help"] for words in COMMANDS if words != "why"]
+HELP = [[*words.split(), "--help"] for words in COMMANDS]
 LISTS = [
     ["target", "list"],
     ["target", "show", "l40s"],
