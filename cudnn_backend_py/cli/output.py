@@ -187,7 +187,8 @@ def put_table(table: Table, output: str | None, *below: str) -> None:
         column.overflow = "fold"
     if output is None:
         console().print(table)
-        say("\n".join(map(printable, below))) if below else None
+        for line in below:
+            say(printable(line))
     else:
         from ..diagnose.report.tables import table_text
 

@@ -186,7 +186,10 @@ def read_log(
 
 def _put(style: str, output: str | None, found: Any) -> None:
     """Write what can be text and plain data."""
-    write_report(as_json(found.to_dict()), output) if style == "json" else write(str(found), output)
+    if style == "json":
+        write_report(as_json(found.to_dict()), output)
+    else:
+        write(str(found), output)
 
 
 @click.command(

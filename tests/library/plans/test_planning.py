@@ -9,11 +9,12 @@ import threading
 import weakref
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from cudnn_backend_py import (
     BehaviorNote,
@@ -32,11 +33,12 @@ from cudnn_backend_py import (
     load_plan,
     open_target,
 )
+from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.execution.plan import plan
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.plans import build as planning_module
 from cudnn_backend_py.plans.build import build, build_plans, forget_plans, parse_knobs, shared_target
-from cudnn_backend_py.plans.cache import PlanCache, PlanCacheWarning, plan_files, plan_key
+from cudnn_backend_py.plans.cache import VARIABLE, PlanCache, PlanCacheWarning, plan_files, plan_key
 from cudnn_backend_py.plans.select import Selection, tuned_options
 from cudnn_backend_py.target import Target
 from tests.support.child import older_cudnn, run_python
@@ -178,6 +180,8 @@ def test_a_plan_comes_back_with_its_evidence(cache: PlanCache, built: Plan, key:
     assert (entry.key, entry.graph, entry.tag, entry.sm) == (key, "sdpa_forward", built.tag, 90)
     assert (entry.cudnn, entry.target) == (target.library.version_text, target.name)
     assert entry.size_bytes == (cache.folder / f"{key}.plan").stat().st_size
+    listed = CliRunner().invoke(main, ["cache", "list", "--format", "json"], env={VARIABLE: str(cache.folder)})
+    assert json.loads(listed.stdout) == {"folder": str(cache.folder), "plans": [asdict(entry)]}
     assert cache.clear() == 1
     assert cache.entries() == ()
 

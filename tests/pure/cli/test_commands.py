@@ -24,6 +24,7 @@ from cudnn_backend_py import GraphBuilder, PointwiseMode, save_graph
 from cudnn_backend_py.audit.__main__ import _command as audit_program
 from cudnn_backend_py.cli import group, options, output
 from cudnn_backend_py.cli.commands import SECTIONS, main
+from cudnn_backend_py.cli.wheels import _without_option
 from cudnn_backend_py.system.nearest import nearest
 from cudnn_backend_py.system.version import __version__
 from cudnn_backend_py.target import list_profiles
@@ -291,6 +292,12 @@ def test_old_spellings_work_and_are_not_shown(line: str, name: str, value: objec
     assert COMMANDS[words].make_context(words, [*rest]).params[name] == value
     old = next(word for word in rest if word in ("--cudnn-version", "-o", "--json"))
     assert old not in run([words, "--help"]).stdout.split()
+
+
+def test_the_cudnn_of_all_is_not_that_of_a_command() -> None:
+    words = ["--cudnn", "9.19", "matrix", "g", "--cudnn", "9.28"]
+    assert _without_option(words, "--cudnn", whole=True) == ["matrix", "g", "--cudnn", "9.28"]
+    assert _without_option(words[2:], "--cudnn") == ["matrix", "g"]
 
 
 def test_the_form_is_as_the_file_is_named(folder: Path) -> None:
