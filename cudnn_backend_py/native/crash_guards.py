@@ -83,6 +83,14 @@ def _check_concat_axis(_attribute: Attr, values: Sequence[Any]) -> None:
         raise UsageError(f"axis {values[0]} is none of the {DIM_MAX} possible dims", code="axis-out-of-range")
 
 
+def _check_spatial_dims(attribute: Attr, values: Sequence[Any]) -> None:
+    """9.14 to 9.28: with its log on, cuDNN prints as many paddings and strides as this says, from a few dims' room."""
+    if values[0] > DIM_MAX:
+        raise UsageError(
+            f"{attribute.c_name} {values[0]}: cuDNN has at most {DIM_MAX} dims", code="spatial-dims-out-of-range"
+        )
+
+
 def _refuse_cpp_object(attribute: Attr, _values: Sequence[Any]) -> None:
     """9.28: the address is read as that of a C++ ``std::vector``, so one of plain numbers is wild memory."""
     raise UsageError(
@@ -119,6 +127,8 @@ def _pairs(attribute: Attr, text: str) -> list[tuple[str, Any]]:
 _BEFORE_SET: dict[Attr, Callable[[Attr, Sequence[Any]], None]] = {
     Attr.VARIANT_PACK_OVERRIDE_SHAPES: _refuse_cpp_object,
     Attr.VARIANT_PACK_OVERRIDE_STRIDES: _refuse_cpp_object,
+    Attr.CONVOLUTION_SPATIAL_DIMS: _check_spatial_dims,
+    Attr.RESAMPLE_SPATIAL_DIMS: _check_spatial_dims,
     Attr.OPERATION_CONCAT_AXIS: _check_concat_axis,
     Attr.OPERATIONGRAPH_MODE: _refuse_training_mode,
     Attr.DEVICEPROP_JSON_REPRESENTATION: _check_device_json,
@@ -134,7 +144,7 @@ def check_before_set(attribute: Attr, values: Sequence[Any]) -> None:
     ------
     UsageError
         ``attribute-takes-cpp-object``, ``axis-out-of-range``, ``device-name-too-long``, ``graph-mode-mismatch``,
-        ``not-json``.
+        ``not-json``, ``spatial-dims-out-of-range``.
     """
     check = _BEFORE_SET.get(attribute)
     if check is not None:
