@@ -12,10 +12,10 @@ from typing import Any
 
 import click
 
-from cudnn_backend_py.cli.commands import main
+from cudnn_backend_py.cli.commands import SECTIONS, main
 from cudnn_backend_py.cli.graph_file import load_graph_file
-from cudnn_backend_py.diagnose.report.svg import draw_graph
 from cudnn_backend_py.generated.enums import CudnnEnum
+from cudnn_backend_py.graph.drawing import draw_graph
 from cudnn_backend_py.graph.faults import FAULTS
 from website.reasons import Entry, entries, rules
 
@@ -74,16 +74,19 @@ def _commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Co
 
 
 def write_commands() -> str:
-    """Return the help of every command."""
+    """Return the help of every command, by the sections of the help."""
     parts = [
-        "# Commands\n\nExit codes: 0 yes, 1 no, 2 could not be judged, 130 interrupted. "
-        "`CUDNN_BACKEND_TRACEBACK=1` shows the traceback of an error.\n"
+        "# Commands\n\nThe help of every command. Options that many have, exit codes and completion: "
+        "[The command line](../how-to/command-line.md).\n"
     ]
-    for name, command in _commands(main, "cudnn-backend"):
-        context = click.Context(command, info_name=name, terminal_width=100, max_content_width=100)
-        parts.append(
-            f"\n## {name.removeprefix('cudnn-backend ')}\n\n```text\n{command.get_help(context).strip()}\n```\n"
-        )
+    commands = dict(_commands(main, "cudnn-backend"))
+    for title, names in SECTIONS.items():
+        parts.append(f"\n## {title}\n")
+        for name, command in commands.items():
+            if name.split()[1] in names:
+                context = click.Context(command, info_name=name, terminal_width=100, max_content_width=100)
+                text = command.get_help(context).strip()
+                parts.append(f"\n### {name.removeprefix('cudnn-backend ')}\n\n```text\n{text}\n```\n")
     return "".join(parts)
 
 

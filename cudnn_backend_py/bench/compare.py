@@ -233,7 +233,7 @@ class Comparison:
     @property
     def command(self) -> str:
         """The command line that compares the same again."""
-        versions = [f"--cudnn-version={name}" for name in self.versions if len(self.versions) > 1 or name != DEFAULT]
+        versions = [f"--cudnn={name}" for name in self.versions if len(self.versions) > 1 or name != DEFAULT]
         target = [] if self.target is None else [f"--target={self.target}"]
         much = [f"--configs={self.configs}", f"--rounds={self.rounds}", f"--limit={self.limit_s:g}"]
         return shlex.join(["cudnn-backend", "compare", self.what, *versions, *target, *much])

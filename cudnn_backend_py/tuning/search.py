@@ -363,7 +363,8 @@ def _reporting(progress: bool | Progress) -> Iterator[Progress]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("asking cuDNN", total=1.0)
         yield lambda text, done: bar.update(task, description=text, completed=done)
 

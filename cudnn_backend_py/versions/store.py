@@ -27,7 +27,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from ..errors import EnvironmentNotReady, UsageError
+from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
+from ..system.nearest import nearest
 from ..system.private_folder import PrivateFolder
 from ..system.version import version_numbers, version_text
 from .integrity import METADATA, find_differences, installations_of, read_installation
@@ -440,10 +441,13 @@ def environment_for(version: str | None) -> dict[str, str]:
 
 def _parse_request(version: str) -> tuple[int, ...]:
     if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9}){1,3}", version):
+        near = None
+        with contextlib.suppress(CudnnBackendError):  # of a cache that cannot be read
+            near = nearest(version, [item.short for item in list_installed()])
         raise UsageError(
             f"cuDNN version {version!r} is not two, three or four numbers with dots between",
             code="cudnn-version-malformed",
-            fix='give for example "9.19", "9.19.0" or "9.19.0.56"',
+            fix=f"did you mean {near}?" if near else 'give for example "9.19", "9.19.0" or "9.19.0.56"',
         )
     return version_numbers(version)
 

@@ -16,9 +16,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import EnvironmentNotReady, UsageError
+from ...graph.drawing import draw_graph, drawn_graphs, named_tensors
 from ..surveys.matrix import Cell, Matrix
 from ..verdict import NOTEBOOK, Candidate, Outcome, Verdict
-from .svg import draw_graph, drawn_graphs, named_tensors
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -385,7 +385,8 @@ def _cores() -> int:
 
 def _bar(shown: bool) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=Console(stderr=True), disable=not shown)
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, disable=not (shown and console.is_terminal))
 
 
 # Asking
