@@ -30,6 +30,7 @@ from typing import Any, TypedDict, Unpack
 
 from ...errors import GraphError, UsageError
 from ...graph import Graph, load_graph
+from ...printable import brief
 from ...system.strict import read_text
 from ..engines import ENGINES_ABSENT
 from ..explanation import CRASHED
@@ -96,7 +97,7 @@ class Baseline:
         return [(graph, target, one) for graph in self.graphs for target in self.targets for one in self.versions]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Checked:
     """One answer beside what was expected.
 
@@ -120,6 +121,10 @@ class Checked:
     cell: Cell
     changed: bool
     why: str
+
+    def __repr__(self) -> str:
+        said = f"changed, {self.why}" if self.changed else self.cell.outcome.value
+        return brief(f"Checked {self.name!r} on {self.target}, cuDNN {self.version}: {said}")
 
     @property
     def not_judged(self) -> bool:
