@@ -1,7 +1,9 @@
 """``dataclass`` as the standard library's, in a third of its time: one method of a class is compiled, and not six.
 
-Importing the package makes some 90 of them, which was a third of what an import cost. Only ``__init__`` has the fields
-in its text, as it has to be fast; the others are closures over their names. For type checkers it is the other one.
+Measured, the least of fifteen turns: 6.5 ms for the 31 classes that a verdict imports, 17.8 ms by the standard library,
+in each of the two processes of ``cudnn-backend explain``. It is used in the rooms that every program imports, where an
+import is much of what a short one takes. Only ``__init__`` has the fields in its text, as it has to be fast; the others
+are closures over their names. For type checkers it is the other one.
 """
 
 from __future__ import annotations
