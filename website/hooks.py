@@ -148,6 +148,13 @@ def on_page_content(html: str, *, page: Page, **_: Any) -> str:
     return re.sub(r"<table>", '<table tabindex="0">', html)
 
 
+def on_post_page(output: str, **_: Any) -> str:
+    """Name the search for screen readers: the theme gives it the role of a dialog, and no name."""
+    return output.replace(
+        'data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"'
+    )
+
+
 def on_post_build(config: MkDocsConfig) -> None:
     """Write llms.txt: every page with its first sentence, and the tables as JSON."""
     site = Path(config.site_dir)
