@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from mkdocs.structure.pages import Page
 from website.pages import (
     ROOT,
     fault_rows,
+    graph_files,
     operation_rows,
     to_json,
     write_commands,
@@ -106,7 +108,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "llms.txt": "",  # on_post_build
         "assets/reasons-data.js": f"window.cudnnReasons = {json.dumps(lookup_table(), ensure_ascii=False)};\n",
     }
-    linked: set[str] = set()
+    linked = {str(path.relative_to(ROOT)) for path in graph_files()}
     for place in PAGES:
         if place.endswith(".md") and place != "README.md":
             linked |= _linked_files((ROOT / place).read_text(encoding="utf-8"), posixpath.dirname(place))
@@ -137,7 +139,7 @@ _pages: list[tuple[str, str, str]] = []
 def on_nav(nav: Navigation, **_: Any) -> None:
     """Keep the pages in their order, for llms.txt."""
     _pages[:] = [
-        ("" if page.parent is None else page.parent.title, page.file.src_uri, page.file.url) for page in nav.pages
+        (page.title if page.parent is None else page.parent.title, page.file.src_uri, page.file.url) for page in nav.pages
     ]
 
 
@@ -162,7 +164,7 @@ def on_post_build(config: MkDocsConfig) -> None:
     section = None
     for group, _, url in _pages:
         if group != section:
-            lines.append(f"\n## {group or 'Start'}\n\n")
+            lines.append(f"\n## {group}\n\n")
             section = group
         title, first = _first_words((site / url).read_text(encoding="utf-8"))
         lines.append(f"- [{title}]({url}): {first}\n")
@@ -178,7 +180,7 @@ def _first_words(page: str) -> tuple[str, str]:
     after = body[title.end() :] if title else body
     words = re.search(r"<p>(.*?)</p>", after, re.DOTALL)
     plain = [
-        re.sub(r"\s+", " ", re.sub(r"<a class=.headerlink.*?</a>|<[^>]+>", "", one[1] if one else "")).strip()
+        " ".join(unescape(re.sub(r"<a class=.headerlink.*?</a>|<[^>]+>", "", one[1] if one else "")).split())
         for one in (title, words)
     ]
-    return plain[0], re.split(r"(?<=[.:?]) ", plain[1])[0]
+    return plain[0], re.split(r"(?<=[.?]) ", plain[1])[0]
