@@ -139,7 +139,7 @@ _pages: list[tuple[str, str, str]] = []
 def on_nav(nav: Navigation, **_: Any) -> None:
     """Keep the pages in their order, for llms.txt."""
     _pages[:] = [
-        (page.title if page.parent is None else page.parent.title, page.file.src_uri, page.file.url) for page in nav.pages
+        ((page if page.parent is None else page.parent).title, page.file.src_uri, page.file.url) for page in nav.pages
     ]
 
 

@@ -19,7 +19,16 @@ from cudnn_backend_py.generated.enums import CudnnEnum
 from cudnn_backend_py.graph.faults import FAULTS
 from website.reasons import Entry, entries, rules
 
-__all__ = ["ROOT", "fault_rows", "graph_files", "operation_rows", "write_commands", "write_enums", "write_gallery", "write_reasons"]
+__all__ = [
+    "ROOT",
+    "fault_rows",
+    "graph_files",
+    "operation_rows",
+    "write_commands",
+    "write_enums",
+    "write_gallery",
+    "write_reasons",
+]
 
 ROOT = Path(__file__).parents[1]
 

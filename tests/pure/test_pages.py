@@ -12,6 +12,7 @@ import json
 import re
 import shlex
 import tomllib
+from pathlib import Path
 
 import click
 import pytest
@@ -19,6 +20,7 @@ import pytest
 from cudnn_backend_py.bench.__main__ import NAMES as BENCHES
 from cudnn_backend_py.cli.commands import main
 from tests.support.pages import BLOCKS, INLINE, PAGES, ROOT, Block, command_lines, read_blocks
+from tests.support.ten_tasks import TASKS, Task, write_files
 
 RUN = {"README.md", "CONTRIBUTING.md"} | {page for page in PAGES if page.startswith("docs/")}
 OTHERS = ("pip", "uv", "make", "pytest", "pre-commit", "conda", "./program", "git", "cd")
@@ -101,6 +103,13 @@ def test_python_that_is_not_run_names_what_exists(block: Block) -> None:
 @pytest.mark.parametrize("block", [block for block in BLOCKS if block.language in ("json", "toml")], ids=str)
 def test_data_can_be_read(block: Block) -> None:
     assert (json if block.language == "json" else tomllib).loads(block.text)
+
+
+@pytest.mark.parametrize("task", TASKS, ids=[task.task for task in TASKS])
+def test_tasks_of_a_stranger_are_done_with_the_words_of_their_page(task: Task, tmp_path: Path) -> None:
+    write_files(task, tmp_path)
+    page = " ".join(PAGES[task.page].split())
+    assert [command for command in task.commands if command not in page] == []
 
 
 def test_blocks_of_lists_are_read() -> None:

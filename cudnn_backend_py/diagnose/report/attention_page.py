@@ -40,8 +40,8 @@ Where a row says nothing else, the problem is {base}.
   no such graph, mostly since the operation or an attribute of it is newer than that cuDNN.
 """
 _FOOT = """\
-Written by `make attention-table`; do not edit. The files of the verdicts, {files}, hold the engines that support a graph,
-too, and the reasons why there is no such graph.
+Written by `make attention-table`; do not edit. The files of the verdicts, {files},
+hold the engines that support a graph, too, and the reasons why there is no such graph.
 """
 
 
