@@ -41,6 +41,8 @@ PAGES = {
     "examples": "gallery.md",
     "logs": "measurements.md",
 }
+#: Pages whose tables need the room of the list of pages.
+WIDE = ("attention-speed.md", "attention-support.md", "faults.md", "operations.md")
 _LINK = re.compile(r"(\]\()(?!https?:|mailto:|#)([^)#\s]+)")
 
 
@@ -125,6 +127,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
     """Lead links that leave ``docs/`` to the copies in the site."""
+    if page.file.src_uri in WIDE:
+        page.meta["hide"] = ["navigation"]
     if page.file.generated_by:
         return markdown
     if page.file.src_uri == "tables/index.md":

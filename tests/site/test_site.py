@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 import cudnn_backend_py as cb
-from cudnn_backend_py import diagnose, graph, target, testing, torch_ops
+from cudnn_backend_py import audit, diagnose, graph, target, testing, torch_ops, why
 from cudnn_backend_py.plans.refusals import Reason
+from cudnn_backend_py.tuning import trial
 from tests.conftest import SITE
 from tests.support.chromium import Browser, Page
 from tests.support.reasons import answers, reasons_of
@@ -89,7 +90,7 @@ def test_every_public_name_is_in_the_reference() -> None:
     html = [path.read_text(encoding="utf-8") for path in (SITE / "reference").glob("*.html")]
     told = {place.rpartition(".")[2] for page in html for place in re.findall(r'id="(cudnn_backend_py[\w.]+)"', page)}
     told |= {name for page in html for name in re.findall(r'<h2 id="\w+">(\w+)<', page)}  # enums
-    rooms = (cb, diagnose, graph, target, testing, torch_ops)
+    rooms = (cb, diagnose, graph, target, testing, torch_ops, why, audit, trial)
     names = {name for room in rooms for name in room.__all__} - {"Attr", "__version__"}
     modules = {"capi", "enums", "reference"}
     assert names - told == modules
