@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from cudnn_backend_py import EngineConfig, Plan
     from cudnn_backend_py.plans.cache import PlanCache
 
+# The suite starts a thousand processes. Where bytecode may not be kept, each would compile the package again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 TESTS = Path(__file__).parent
 SITE = TESTS.parent / "site"
 REQUIRE_VARIABLE = "CUDNN_BACKEND_REQUIRE"

@@ -19,7 +19,16 @@ from cudnn_backend_py.graph.drawing import draw_graph
 from cudnn_backend_py.graph.faults import FAULTS
 from website.reasons import Entry, entries, rules
 
-__all__ = ["ROOT", "fault_rows", "operation_rows", "write_commands", "write_enums", "write_gallery", "write_reasons"]
+__all__ = [
+    "ROOT",
+    "fault_rows",
+    "graph_files",
+    "operation_rows",
+    "write_commands",
+    "write_enums",
+    "write_gallery",
+    "write_reasons",
+]
 
 ROOT = Path(__file__).parents[1]
 
@@ -31,16 +40,24 @@ def _docstring(path: Path) -> str:
     return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
 
 
+def graph_files() -> list[Path]:
+    """Return the examples that are a graph, and can be read without a cuDNN."""
+    return [
+        path
+        for path in sorted((ROOT / "examples").glob("*.py"))
+        if not path.stem.startswith("frontend_") and "\ndef graph(" in path.read_text(encoding="utf-8")
+    ]
+
+
 def write_gallery() -> str:
     """Return the gallery: each example with a graph, its drawing, its text and the command that judges it."""
     parts = [
-        "# Gallery of graphs\n\nEach graph is a file of `examples/`, drawn from the graph itself. Boxes are operations "
-        "with what they write, rounded ones are tensors in memory; what is dashed never leaves the chip.\n"
+        "---\nhide: [navigation]\n---\n\n# Gallery of graphs\n\n"
+        "Each graph is a file to take along, drawn from the graph itself. Boxes are operations with what they write, "
+        "rounded ones are tensors in memory; what is dashed never leaves the chip. [Plots](#plots) are at the end.\n"
     ]
-    for path in sorted((ROOT / "examples").glob("*.py")):
+    for path in graph_files():
         text = path.read_text(encoding="utf-8")
-        if "\ndef graph(" not in text or path.stem.startswith("frontend_"):  # those need a cuDNN at hand
-            continue
         graph = load_graph_file(str(path))
         title, _, rest = _docstring(path).partition("\n")
         found = re.search(r"cudnn-backend explain \S.*", rest)
@@ -52,8 +69,16 @@ def write_gallery() -> str:
             f"{draw_graph(graph)}</div>\n\n"
             f"```console\n$ {command}\n```\n\n"
             f'??? note "The graph as text"\n\n    ```text\n{_indent(lines)}\n    ```\n\n'
-            f'??? note "The file"\n\n    ```python\n{_indent(text.rstrip())}\n    ```\n'
+            f'??? note "The file"\n\n    [{path.name}](files/examples/{path.name}){{ download }}\n\n'
+            f"    ```python\n{_indent(text.rstrip())}\n    ```\n"
         )
+    parts.append(
+        "\n## Plots { #plots }\n\nTFLOP/s of attention by shape, drawn by `cudnn-backend compare --plot`; the figures "
+        "are in [Speed of attention](attention-speed.md).\n\n![TFLOP/s of attention by shape: cuDNN by version, the "
+        "operators of this package, and torch's backends](compare.svg)\n\nTokens per second of a small model with five "
+        "makers of attention, [trained and served](attention-speed.md).\n\n![Tokens per second of training and "
+        "serving, by maker of attention](model.svg)\n"
+    )
     return "".join(parts)
 
 

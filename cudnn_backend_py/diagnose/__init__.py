@@ -9,7 +9,6 @@ from .explanation import control_graph, explain
 from .judges import Judge, Question, judge
 from .logs import report_log
 from .remedies import Remedy, whatif
-from .report import html as _html  # noqa: F401  # enters itself for notebooks
 from .report.archive import write_repro
 from .report.text import render_text
 from .surveys.attention import SupportTable, attention_rows, support_table

@@ -10,7 +10,6 @@ from itertools import islice
 from typing import Any
 
 from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, GraphError, NotSupported, UsageError
-from ..execution.run import trial_run
 from ..generated.enums import DataType, DescriptorType, HeurMode, Status
 from ..graph import Graph, GraphBuilder, Operation
 from ..graph.attention.recognize import read_attention
@@ -361,6 +360,8 @@ class _Question:
         return self._make(outcome, "plan" if about_graph else "environment", control, candidates, loose, cause)
 
     def _run(self, plan: Plan, control: Control, candidates: list[Candidate], loose: tuple[Reason, ...]) -> Verdict:
+        from ..execution.run import trial_run  # with NumPy, which no other question needs
+
         self.step(f"execute of {plan.tag}")
         try:
             trial_run(plan)

@@ -1,14 +1,13 @@
 """The pytest plugin: verdicts as assertions, tests for each of some targets, tests for one GPU or cuDNN only.
 
 Fixtures ``assert_supported`` and ``assert_not_supported`` are the functions of :mod:`cudnn_backend_py.testing`;
-``cudnn_target`` is one target of the marker ``cudnn_target`` or of the option ``--cudnn-target``. Loading the plugin
-imports nothing else of this package.
+``cudnn_target`` is one target of the marker ``cudnn_target`` or of the option ``--cudnn-target``. A marker that means
+nothing is an error of the collection, never a skip. Loading the plugin imports nothing else of this package.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +16,12 @@ import pytest
 if TYPE_CHECKING:
     from ..diagnose import Verdict
 
-_MARKERS = (
-    "cudnn_target(*names): run the test, which takes the fixture cudnn_target, for each of these described GPUs",
-    "requires_sm(*architectures): skip the test unless the GPU here is of one of these, such as 90",
-    "requires_cudnn(minimum=None, below=None): skip the test unless the cuDNN here is at least minimum, such as "
+_MARKERS = {
+    "cudnn_target": "(*names): run the test, which takes the fixture cudnn_target, for each of these described GPUs",
+    "requires_sm": "(*architectures): skip the test unless the GPU here is of one of these, such as 90",
+    "requires_cudnn": "(minimum=None, below=None): skip the test unless the cuDNN here is at least minimum, such as "
     "'9.20', and older than below",
-)
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,8 +38,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the markers, and check the option."""
-    for line in _MARKERS:
-        config.addinivalue_line("markers", line)
+    for name, meaning in _MARKERS.items():
+        config.addinivalue_line("markers", f"{name}{meaning}")
     for name in config.getoption("--cudnn-target"):
         if name != "gpu":
             _check_target(name)
@@ -88,9 +87,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     marker = metafunc.definition.get_closest_marker("cudnn_target")
     asked: list[str] = metafunc.config.getoption("--cudnn-target")
-    names: Sequence[str] = asked if marker is None else () if _target_fault(marker) else marker.args
-    chosen = {_canonical(name) for name in asked}
+    names: Sequence[str] = asked
+    if marker is not None:
+        from .markers import find_fault
+
+        names = () if find_fault(marker) else marker.args
     if names:
+        chosen = {_canonical(name) for name in asked}
         metafunc.parametrize("cudnn_target", [_parameter(name, chosen) for name in names])
 
 
@@ -112,19 +115,31 @@ def _canonical(name: str) -> str:
         return name
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a test that is for another GPU or another cuDNN; one whose markers are wrong is an error."""
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Say of all tests of a file or class whose markers mean nothing what is wrong with them: it is not collected."""
+    report = yield
+    items = [node for node in report.result or () if isinstance(node, pytest.Item)]
+    faults = dict.fromkeys(fault for item in items for fault in _marker_faults(item))
+    if not faults:
+        return report
+    return pytest.CollectReport(report.nodeid, "failed", "\n".join(faults), [], report.sections)
+
+
+def _marker_faults(item: pytest.Item) -> Iterator[str]:
+    ours = [marker for marker in item.iter_markers() if marker.name in _MARKERS]
+    if not ours:
+        return
+    from .markers import find_fault
+
+    name = getattr(item, "originalname", None) or item.name
     if any(marker.name == "cudnn_target" for marker in item.own_markers) and "cudnn_target" not in _fixtures(item):
-        pytest.fail(
-            f"{item.name} is marked with cudnn_target and does not take the fixture cudnn_target", pytrace=False
-        )
-    for marker in item.iter_markers():
-        if (check := _MARKER_CHECKS.get(marker.name)) is not None and (fault := check(marker)):
-            pytest.fail(f"{item.name}: the marker {_shown(marker)} is wrong: {fault}", pytrace=False)
-    for marker in item.iter_markers("requires_sm"):
-        _check_gpu(*marker.args)
-    for marker in item.iter_markers("requires_cudnn"):
-        _check_cudnn(*marker.args, **marker.kwargs)
+        yield f"{name} is marked with cudnn_target and does not take the fixture cudnn_target"
+    for marker in ours:
+        if fault := find_fault(marker):
+            yield f"{name}: the marker {_shown(marker)} is wrong: {fault}"
 
 
 def _fixtures(item: pytest.Item) -> Sequence[str]:
@@ -136,48 +151,50 @@ def _shown(marker: pytest.Mark) -> str:
     return f"{marker.name}({', '.join(given)})"
 
 
-def _target_fault(marker: pytest.Mark) -> str:
-    named = marker.args and not marker.kwargs and all(isinstance(name, str) for name in marker.args)
-    return "" if named else "names of targets are needed, such as 'sm90'"
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test that is for another GPU or another cuDNN, and say what to run it with."""
+    for fault in _marker_faults(item):  # of a marker that was added after the collection
+        pytest.fail(fault, pytrace=False)
+    lacks = [_lacking_gpu(*marker.args) for marker in item.iter_markers("requires_sm")]
+    lacks += [_lacking_cudnn(*marker.args, **marker.kwargs) for marker in item.iter_markers("requires_cudnn")]
+    for reason in filter(None, lacks):
+        item.add_marker(pytest.mark.skip(reason=reason))  # pytest then names the line of the test, not one of here
 
 
-def _sm_fault(marker: pytest.Mark) -> str:
-    numbers = marker.args and not marker.kwargs and all(type(number) is int for number in marker.args)
-    return "" if numbers else "numbers of architectures are needed, such as 90"
-
-
-def _cudnn_fault(marker: pytest.Mark) -> str:
-    given = {**dict(zip(("minimum", "below"), marker.args, strict=False)), **marker.kwargs}
-    once = 0 < len(given) == len(marker.args) + len(marker.kwargs) <= 2 and set(given) <= {"minimum", "below"}
-    fits = all(isinstance(text, str) and re.fullmatch(r"\d+(\.\d+){0,3}", text) for text in given.values())
-    return "" if once and fits else "minimum or below is needed, a version such as '9.20'"
-
-
-_MARKER_CHECKS: dict[str, Callable[[pytest.Mark], str]] = {
-    "cudnn_target": _target_fault,
-    "requires_sm": _sm_fault,
-    "requires_cudnn": _cudnn_fault,
-}
-
-
-def _check_gpu(*architectures: int) -> None:
+def _lacking_gpu(*architectures: int) -> str | None:
+    """Return why no GPU here will do, None if this one does."""
     sm, absence = _gpu_here()
+    if sm in architectures:
+        return None
     needed = " or ".join(f"sm_{number}" for number in architectures)
-    if sm is None:
-        pytest.skip(f"needs a GPU of {needed}: {absence}")
-    if sm not in architectures:
-        pytest.skip(f"needs a GPU of {needed}, this one is sm_{sm}")
+    found = absence if sm is None else f"the one here is sm_{sm}"
+    return f"needs a GPU of {needed}: {found}; run it where there is one{_of_that_kind(architectures[0])}"
 
 
-def _check_cudnn(minimum: str | None = None, below: str | None = None) -> None:
-    from ..system.version import version_numbers, version_text
+def _of_that_kind(architecture: int) -> str:
+    """Return the name of a GPU to look for."""
+    from ..target import list_profiles
+
+    return next((f", such as {profile.title}" for profile in list_profiles() if profile.sm == architecture), "")
+
+
+def _lacking_cudnn(minimum: str | None = None, below: str | None = None) -> str | None:
+    """Return why the cuDNN here will not do, None if it does."""
+    from ..native.find import LIBRARY_VARIABLE
+    from ..system.version import version_text
+    from .markers import compared_numbers
 
     version, absence = _cudnn_here()
+    old = version is not None and minimum is not None and version < compared_numbers(minimum)
+    new = version is not None and below is not None and version >= compared_numbers(below)
+    if version is not None and not old and not new:
+        return None
     needed = " and ".join(f"{word} {text}" for word, text in (("at least", minimum), ("below", below)) if text)
-    if version is None:
-        pytest.skip(f"needs cuDNN {needed}: {absence}")
-    if (minimum and version < version_numbers(minimum)) or (below and version >= version_numbers(below)):
-        pytest.skip(f"needs cuDNN {needed}, here is {version_text(version)}")
+    window = ",".join(f"{sign}{text}" for sign, text in ((">=", minimum), ("<", below)) if text)
+    found = absence if version is None else f"here is {version_text(version)}"
+    install = f"pip install 'nvidia-cudnn-cu12{window}'"
+    return f"needs cuDNN {needed}: {found}; {install}, or name the file of one in {LIBRARY_VARIABLE}"
 
 
 @cache
@@ -190,7 +207,7 @@ def _gpu_here() -> tuple[int | None, str]:
         with using("gpu") as target:
             return target.sm, ""
     except CudnnBackendError as error:
-        return None, str(error)
+        return None, error.headline
 
 
 @cache
@@ -202,4 +219,4 @@ def _cudnn_here() -> tuple[tuple[int, ...] | None, str]:
     try:
         return library().version, ""
     except CudnnBackendError as error:
-        return None, str(error)
+        return None, error.headline

@@ -145,9 +145,10 @@ def install(
 ) -> Installed:
     """Install a cuDNN version into the cache, and NVRTC where this environment has none.
 
-    The wheels come through pip, from wherever the user's pip is configured to look. A version given by three
-    or four numbers that is installed already is only verified, without network; one that is damaged is replaced. An
-    install in another process is waited for.
+    The wheels come through pip, from wherever the user's pip is configured to look. An environment without pip uses
+    the one that its Python has for new environments, else one that uv gets, with uv's variables. A version given by
+    three or four numbers that is installed already is only verified, without network; one that is damaged is
+    replaced. An install in another process is waited for.
 
     Parameters
     ----------
@@ -504,7 +505,7 @@ def _choose_wheel(wanted: tuple[int, ...], cuda: Cuda, flavor: Flavor | None = N
         raise EnvironmentNotReady(
             f"pip finds no cuDNN 9 wheel for CUDA {cuda} at all, so not {asked}",
             code="cudnn-index-empty",
-            where=f"{sys.executable} -m pip index versions {', '.join(projects)}",
+            where=f"pip index versions {', '.join(projects)}, with {sys.executable}",
             cause="no network, an index without these wheels, or none for this platform; pip said:\n"
             + "\n".join(complaints),
             fix="check pip's index configuration (python -m pip config list), or install where there is a\n"

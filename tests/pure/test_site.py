@@ -26,6 +26,23 @@ def test_every_page_is_in_the_navigation_once() -> None:
     assert sorted(NAMED) == sorted(pages | MADE)
 
 
+QUOTE = re.compile(r'^--8<-- "([^":]+)(?::([^"]+))?"$', re.MULTILINE)
+QUOTED = {match.groups() for path in ROOT.glob("docs/**/*.md") for match in QUOTE.finditer(path.read_text("utf-8"))}
+
+
+@pytest.mark.parametrize(("path", "part"), sorted(QUOTED, key=str))
+def test_what_a_page_quotes_is_in_the_file(path: str, part: str | None) -> None:
+    """The workflows are the recipe of a CI: the page shows them as they are."""
+    lines = [line.strip() for line in (ROOT / path).read_text(encoding="utf-8").splitlines()]
+    assert part is None or lines.index(f"# --8<-- [start:{part}]") < lines.index(f"# --8<-- [end:{part}]")
+
+
+def test_the_workflows_are_the_recipe_of_a_ci() -> None:
+    workflows = ".github/workflows"
+    assert {(f"{workflows}/ci.yml", "hosted"), (f"{workflows}/gpu.yml", "runners")} <= QUOTED
+    assert "architecture: [hopper, ampere]" in (ROOT / workflows / "gpu.yml").read_text(encoding="utf-8")
+
+
 def test_the_picture_is_of_the_graph() -> None:
     assert picture.FILE.read_text(encoding="utf-8") == picture.draw(), "run python -m website.picture"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 
 import pytest
 
@@ -36,6 +37,22 @@ def _version(asked: str | None) -> str | None:
     return None if asked == library().version_text else asked
 
 
+Ask = Callable[[str], Verdict]
+
+
+@pytest.fixture(scope="module")
+def ask(judge: Judge) -> Ask:
+    """Return what is said of the case of a name, which is asked once."""
+    cases = {case.name: case for case in CASES}
+
+    @cache
+    def asked(name: str) -> Verdict:
+        case = cases[name]
+        return judge.ask(Question(case.graph(), case.target, _version(case.version), build=case.build))
+
+    return asked
+
+
 def _said(verdict: Verdict, where: Speaker) -> str:
     """Return what cuDNN said, or how its process ended; or what our headline says."""
     if where == "our headline":
@@ -64,8 +81,8 @@ def test_the_case_is_told(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", ASKED, ids=_name)
-def test_the_complaint_shows(judge: Judge, case: Case) -> None:
-    verdict = judge.ask(Question(case.graph(), case.target, _version(case.version), build=case.build))
+def test_the_complaint_shows(ask: Ask, case: Case) -> None:
+    verdict = ask(case.name)
     partial = verdict.cause is not None and verdict.cause.code == ENGINES_ABSENT  # refused by a jit wheel's engines
     outcome = Outcome.NOT_SUPPORTED if partial else verdict.outcome
     assert outcome is OUTCOMES[case.complaint], verdict.cause
@@ -87,19 +104,18 @@ def test_the_cure_helps(judge: Judge, case: Case) -> None:
     assert verdict.supported, verdict.cause
 
 
-def _headline(case: Case, judge: Judge) -> str:
+def _headline(case: Case, ask: Ask) -> str:
     try:
-        graph = case.graph()
+        cause = ask(case.name).cause
     except GraphError as error:
         return error.render()
-    cause = judge.ask(Question(graph, case.target, _version(case.version), build=case.build)).cause
     return cause.headline if cause is not None else ""
 
 
-def test_headlines_name_the_cause(judge: Judge) -> None:
+def test_headlines_name_the_cause(ask: Ask) -> None:
     missed = {}
     for case in COMPLAINTS:
-        headline = _headline(case, judge)
+        headline = _headline(case, ask)
         if not all(word.lower() in headline.lower() for word in case.cause_words):
             missed[case.name] = (case.cause_words, headline)
     print(*missed.items(), sep="\n")

@@ -1,11 +1,11 @@
-"""The pytest plugin, run by pytest itself in a child process."""
+"""The pytest plugin, run by pytest itself: in this process, and in a child where other plugins take part."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,9 @@ from cudnn_backend_py.testing.assertions import assert_not_supported, assert_sup
 pytest_plugins = "pytester"
 
 PLUGIN = "cudnn_backend_py.testing.pytest_plugin"
-INSTALLED = any(point.value == PLUGIN for point in entry_points(group="pytest11"))
+PLUGINS = entry_points(group="pytest11")
+OTHERS = [point for point in PLUGINS if point.value != PLUGIN]
+OURS = () if len(OTHERS) < len(PLUGINS) else ("-p", PLUGIN)
 
 GRAPHS = """
 import pytest
@@ -29,10 +31,15 @@ def flash(head_dim=64):
 
 
 def run(pytester: pytest.Pytester, body: str, *arguments: str) -> pytest.RunResult:
-    """Run a test module in a child, in which an unknown marker is an error."""
+    """Run a test module beside no other plugin, an unknown marker being an error."""
     pytester.makepyfile(test_user=GRAPHS + body)
-    plugin = () if INSTALLED else ("-p", PLUGIN)
-    return pytester.runpytest_subprocess(*plugin, "-ra", "--strict-markers", "-W", "error", *arguments)
+    return pytester.runpytest_inprocess("-p", PLUGIN, "-ra", "--strict-markers", "-W", "error", *arguments)
+
+
+@pytest.fixture(autouse=True)
+def _no_other_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
 
 
 # The functions
@@ -143,8 +150,26 @@ def test_targets_of_the_marker_and_of_the_option(pytester: pytest.Pytester) -> N
     done.stdout.fnmatch_lines(["SKIPPED*--cudnn-target leaves sm80 out"])
 
 
-def test_xdist_runs_every_target(pytester: pytest.Pytester) -> None:
-    run(pytester, MARKED, "-n", "2", "-k", "marked").assert_outcomes(passed=2)
+# As this package's own suite has it: a warning is an error, other than what plugins say of themselves.
+STRICT = "[pytest]\nfilterwarnings =\n    error\n    ignore:::pytest_\n"
+
+
+@pytest.mark.parametrize("other", OTHERS, ids=lambda point: point.name)
+def test_runs_beside_another_plugin(pytester: pytest.Pytester, other: EntryPoint) -> None:
+    """Each plugin that is installed here, whatever it is; CI installs those that are used most."""
+    pytester.makepyfile(test_user=GRAPHS + MARKED)
+    pytester.makeini(STRICT)
+    done = pytester.runpytest_subprocess("-p", PLUGIN, "-p", other.value, "-k", "asked", "--cudnn-target", "h100")
+    done.assert_outcomes(passed=1, deselected=2)
+
+
+def test_xdist_runs_every_target_beside_all_other_plugins(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
+    pytester.makepyfile(test_user=GRAPHS + MARKED)
+    pytester.makeini(STRICT)
+    pytester.runpytest_subprocess(*OURS, "-n", "2", "-k", "marked").assert_outcomes(passed=2)
 
 
 def test_the_fixture_without_a_target_says_what_to_do(pytester: pytest.Pytester) -> None:
@@ -153,43 +178,121 @@ def test_the_fixture_without_a_target_says_what_to_do(pytester: pytest.Pytester)
     done.stdout.fnmatch_lines(["test_asked takes the fixture cudnn_target and has no target: mark it with*"])
 
 
-def test_an_unknown_target(pytester: pytest.Pytester) -> None:
-    body = "@pytest.mark.cudnn_target('sm91')\ndef test_it(cudnn_target, assert_supported): {}\n"
-    done = run(pytester, body.format("assert_supported(flash(), cudnn_target)"))
-    done.assert_outcomes(failed=1)
-    done.stdout.fnmatch_lines(["*unknown-target: no target is called 'sm91'"])
-    option = run(pytester, body.format("pass"), "--cudnn-target=sm91")
-    assert option.ret == pytest.ExitCode.USAGE_ERROR
-    option.stderr.fnmatch_lines(["ERROR: --cudnn-target: unknown-target: no target is called 'sm91'"])
+def test_an_unknown_target_of_the_option(pytester: pytest.Pytester) -> None:
+    done = run(pytester, MARKED, "--cudnn-target=sm91")
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines(["ERROR: --cudnn-target: unknown-target: no target is called 'sm91'"])
 
 
+NO_NUMBER = "numbers of architectures are needed, such as 90"
+NO_VERSION = "minimum or below is needed, a version such as '9.20'"
+NO_NAME = "names of targets are needed, such as 'sm90'"
 WRONG_MARKERS = {
-    "requires_sm('sm90')": "numbers of architectures are needed, such as 90",
-    "requires_sm()": "numbers of architectures are needed, such as 90",
-    "requires_sm(True)": "numbers of architectures are needed, such as 90",
-    "requires_sm(sm=90)": "numbers of architectures are needed, such as 90",
-    "requires_cudnn('abc')": "minimum or below is needed, a version such as '9.20'",
-    "requires_cudnn(9.2)": "minimum or below is needed, a version such as '9.20'",
-    "requires_cudnn()": "minimum or below is needed, a version such as '9.20'",
-    "requires_cudnn(least='9.2')": "minimum or below is needed, a version such as '9.20'",
-    "requires_cudnn('9.8', minimum='9.2')": "minimum or below is needed, a version such as '9.20'",
-    "cudnn_target(90)": "names of targets are needed, such as 'sm90'",
-    "cudnn_target()": "names of targets are needed, such as 'sm90'",
+    "requires_sm('sm90')": f"{NO_NUMBER}; did you mean 90?",
+    "requires_sm()": NO_NUMBER,
+    "requires_sm(True)": NO_NUMBER,
+    "requires_sm('hopper')": NO_NUMBER,
+    "requires_sm(sm=90)": f"{NO_NUMBER}; did you mean 90?",
+    "requires_sm(9.0)": f"{NO_NUMBER}; did you mean 90?",
+    "requires_sm(80, 91)": "no GPU is of sm_91; did you mean 90?",
+    "requires_sm(900)": "no GPU is of sm_900; did you mean 90?",
+    "requires_sm(9)": "no GPU is of sm_9; did you mean 90?",
+    "requires_cudnn('abc')": "minimum is to be a version such as '9.20'",
+    "requires_cudnn(9.2)": "minimum is to be a version such as '9.20'; did you mean '9.2'?",
+    "requires_cudnn('9.8', below='v9.20')": "below is to be a version such as '9.20'; did you mean '9.20'?",
+    "requires_cudnn(92000)": "minimum is to be a version such as '9.20'; did you mean '9.20.0'?",
+    "requires_cudnn()": NO_VERSION,
+    "requires_cudnn(least='9.2')": "least is none of its arguments, which are minimum and below",
+    "requires_cudnn(minimun='9.2')": "minimun is none of its arguments, which are minimum and below; "
+    "did you mean 'minimum'?",
+    "requires_cudnn('9.8', minimum='9.2')": NO_VERSION,
+    "requires_cudnn('9.8', '9.9', '9.10')": NO_VERSION,
+    "requires_cudnn('9.20', below='9.8')": "no version is at least 9.20 and below 9.8",
+    "cudnn_target(90)": f"{NO_NAME}; did you mean 'sm90'?",
+    "cudnn_target(name='h100')": f"{NO_NAME}; did you mean 'h100'?",
+    "cudnn_target()": NO_NAME,
+    "cudnn_target('sm90', 'sm91')": "no target is called 'sm91'; did you mean 'sm90'?",
+    "cudnn_target('nothing like it')": "no target is called 'nothing like it'",
 }
 
 
-def test_a_marker_that_means_nothing_is_an_error_and_no_skip(pytester: pytest.Pytester) -> None:
+def test_a_marker_that_means_nothing_ends_the_collection(pytester: pytest.Pytester) -> None:
     tests = [
         f"@pytest.mark.{marker}\ndef test_{number}({'cudnn_target' if 'target' in marker else ''}): pass"
         for number, marker in enumerate(WRONG_MARKERS)
     ]
     alone = "@pytest.mark.cudnn_target('sm90')\ndef test_alone(): pass"
     done = run(pytester, "\n\n".join([*tests, alone]))
-    done.assert_outcomes(errors=len(tests) + 1)
-    said = done.stdout.str()
+    assert done.ret == pytest.ExitCode.INTERRUPTED
+    done.assert_outcomes(errors=1)
+    said = done.stdout.str().splitlines()
     for number, (marker, fault) in enumerate(WRONG_MARKERS.items()):
         assert f"test_{number}: the marker {marker} is wrong: {fault}" in said
     assert "test_alone is marked with cudnn_target and does not take the fixture cudnn_target" in said
+
+
+RIGHT_MARKERS = ("requires_sm(80, 130)", "requires_cudnn('9')", "requires_cudnn('9.8', '9.20.0.48')")
+
+
+def test_a_marker_that_means_something_does_not(pytester: pytest.Pytester) -> None:
+    tests = [f"@pytest.mark.{marker}\ndef test_{number}(): pass" for number, marker in enumerate(RIGHT_MARKERS)]
+    gpu = "@pytest.mark.cudnn_target('gpu', 'SM_90')\ndef test_gpu(cudnn_target): pass"
+    done = run(pytester, "\n\n".join([*tests, gpu]), "--collect-only", "-q")
+    assert done.ret == pytest.ExitCode.OK
+    assert [line.partition("::")[2] for line in done.stdout.str().splitlines() if "::" in line] == [
+        *(f"test_{number}" for number in range(len(RIGHT_MARKERS))),
+        "test_gpu[gpu]",
+        "test_gpu[SM_90]",
+    ]
+
+
+def test_markers_of_classes_and_of_the_whole_file_are_checked(pytester: pytest.Pytester) -> None:
+    body = """
+import unittest
+
+pytestmark = pytest.mark.requires_cudnn(minimun="9.8")
+
+@pytest.mark.requires_sm("sm_90")
+class TestIt:
+    def test_in_class(self): pass
+
+class Old(unittest.TestCase):
+    def test_old(self): pass
+"""
+    done = run(pytester, body)
+    done.assert_outcomes(errors=2)
+    said = done.stdout.str()
+    assert f"test_in_class: the marker requires_sm('sm_90') is wrong: {NO_NUMBER}; did you mean 90?" in said
+    for name in ("test_in_class", "test_old"):
+        assert f"{name}: the marker requires_cudnn(minimun='9.8') is wrong: minimun is none of" in said
+
+
+def test_a_marker_that_comes_later_is_an_error_of_its_test(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(
+        "import pytest\n"
+        "def pytest_collection_modifyitems(items):\n"
+        "    items[0].add_marker(pytest.mark.requires_sm('sm90'))\n"
+    )
+    done = run(pytester, "def test_first(): pass\ndef test_second(): pass")
+    done.assert_outcomes(errors=1, passed=1)
+    done.stdout.fnmatch_lines([f"test_first: the marker requires_sm('sm90') is wrong: {NO_NUMBER}; did you mean 90?"])
+
+
+def test_a_misspelt_marker_is_pytests_own_error(pytester: pytest.Pytester) -> None:
+    done = run(pytester, "@pytest.mark.require_sm(90)\ndef test_it(): pass")
+    done.assert_outcomes(errors=1)
+    done.stdout.fnmatch_lines(["*'require_sm' not found in `markers` configuration option"])
+
+
+def test_markers_and_fixtures_are_listed(pytester: pytest.Pytester) -> None:
+    markers = run(pytester, "", "--markers").stdout.str()
+    for name in ("cudnn_target(*names)", "requires_sm(*architectures)", "requires_cudnn(minimum=None, below=None)"):
+        assert f"@pytest.mark.{name}: " in markers
+    fixtures = run(pytester, "", "--fixtures").stdout.str()
+    for name in ("assert_supported", "assert_not_supported", "cudnn_target"):
+        listed = fixtures.partition(f"\n{name} -- ")[2]
+        assert listed, name
+        assert "no docstring available" not in listed.splitlines()[1], name
 
 
 REQUIRING = """
@@ -202,7 +305,7 @@ def test_too_old(): pass
 @pytest.mark.requires_cudnn(below="9.8")
 def test_too_new(): pass
 
-@pytest.mark.requires_sm(10, 11)
+@pytest.mark.requires_sm(70, 72)
 def test_another_gpu(): pass
 """
 
@@ -213,5 +316,19 @@ def test_what_the_machine_lacks_is_skipped_with_the_reason(pytester: pytest.Pyte
     here = library().version_text
     lines = done.stdout.str().splitlines()
     reasons = sorted(line.partition("needs ")[2] for line in lines if line.startswith("SKIPPED"))
-    assert reasons[1:] == [f"cuDNN at least 10.0, here is {here}", f"cuDNN below 9.8, here is {here}"]
-    assert reasons[0].startswith("a GPU of sm_10 or sm_11")
+    other = "or name the file of one in CUDNN_BACKEND_LIBRARY"
+    assert reasons[1:] == [
+        f"cuDNN at least 10.0: here is {here}; pip install 'nvidia-cudnn-cu12>=10.0', {other}",
+        f"cuDNN below 9.8: here is {here}; pip install 'nvidia-cudnn-cu12<9.8', {other}",
+    ]
+    assert reasons[0].startswith("a GPU of sm_70 or sm_72: th")
+    assert reasons[0].endswith("; run it where there is one, such as NVIDIA Tesla V100 SXM2 16GB")
+
+
+def test_without_a_library_the_skip_says_so(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDNN_BACKEND_LIBRARY", str(pytester.path / "nowhere.so"))
+    pytester.makepyfile(test_user="import pytest\n\n@pytest.mark.requires_cudnn('9.8')\ndef test_it(): pass\n")
+    done = pytester.runpytest_subprocess("-p", PLUGIN, "-rs")
+    done.assert_outcomes(skipped=1)
+    needs = "SKIPPED*test_user.py:3: needs cuDNN at least 9.8: no libcudnn.so.9 can be loaded; pip install 'nvidia-*"
+    done.stdout.fnmatch_lines([needs])

@@ -1,0 +1,111 @@
+"""What the markers of the pytest plugin may say: ``find_fault`` says what is wrong with one, and what may be meant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+
+import pytest
+
+from ..errors import CudnnBackendError
+from ..system.version import Version, version_numbers
+from ..target import find_profile, list_profiles
+
+__all__ = ["compared_numbers", "find_fault"]
+
+
+def find_fault(marker: pytest.Mark) -> str:
+    """Return what is wrong with a marker of the plugin, with at most one suggestion; nothing if it is right."""
+    check = _CHECKS.get(marker.name)
+    return "" if check is None else check(marker)
+
+
+def compared_numbers(version: str) -> tuple[int, ...]:
+    """Return the numbers of a version that cuDNN tells of itself: three, not the fourth of its wheel."""
+    return version_numbers(version)[:3]
+
+
+def _instead(suggestion: object) -> str:
+    """Return the one suggestion an error ends with, nothing if there is none."""
+    return "" if suggestion is None else f"; did you mean {suggestion!r}?"
+
+
+def _near(word: str, known: Iterable[str]) -> str | None:
+    return next(iter(get_close_matches(word, known, n=1)), None)
+
+
+def _target_fault(marker: pytest.Mark) -> str:
+    if not marker.args or marker.kwargs or not all(isinstance(name, str) for name in marker.args):
+        given = [*marker.args, *marker.kwargs.values()]
+        instead = next((name for value in given if (name := _near_target(str(value)))), None)
+        return f"names of targets are needed, such as 'sm90'{_instead(instead)}"
+    return next((fault for name in marker.args if (fault := _unknown_target(name))), "")
+
+
+def _unknown_target(name: str) -> str:
+    """Return what is wrong with the name of a target, nothing if it has one."""
+    if name == "gpu":
+        return ""
+    try:
+        find_profile(name)
+    except CudnnBackendError as error:
+        return f"{error.headline}{_instead(_near_target(name))}"
+    return ""
+
+
+def _near_target(name: str) -> str | None:
+    known = [name for profile in list_profiles() for name in (profile.name, *profile.aliases)]
+    return _near(f"sm{name}" if name.isdecimal() else name.lower(), ["gpu", *known])
+
+
+def _sm_fault(marker: pytest.Mark) -> str:
+    given = [*marker.args, *marker.kwargs.values()]
+    if not marker.args or marker.kwargs or not all(type(number) is int for number in marker.args):
+        instead = next((number for value in given if (number := _near_architecture(str(value)))), None)
+        return f"numbers of architectures are needed, such as 90{_instead(instead)}"
+    known = _architectures()
+    # Newer ones than those described here are let through: up to where only ten times an architecture can be meant.
+    unknown = [number for number in given if number not in known and not known[-1] < number < 10 * known[0]]
+    return f"no GPU is of sm_{unknown[0]}{_instead(_near_architecture(str(unknown[0])))}" if unknown else ""
+
+
+def _architectures() -> list[int]:
+    return sorted({profile.sm for profile in list_profiles()})
+
+
+def _near_architecture(text: str) -> int | None:
+    """Return the architecture nearest to the number in a text such as ``sm_90``, ``9.0`` or ``900``."""
+    known = _architectures()
+    number = int("0" + "".join(character for character in text if character in "0123456789"))
+    number = number * 10 if number < 20 else number // 10 if number >= 10 * known[0] else number
+    return min(known, key=lambda sm: abs(sm - number)) if number else None
+
+
+def _cudnn_fault(marker: pytest.Mark) -> str:
+    names = ("minimum", "below")
+    if unknown := [name for name in marker.kwargs if name not in names]:
+        return f"{unknown[0]} is none of its arguments, which are minimum and below{_instead(_near(unknown[0], names))}"
+    given = {**dict(zip(names, marker.args, strict=False)), **marker.kwargs}
+    if not 0 < len(given) == len(marker.args) + len(marker.kwargs):
+        return "minimum or below is needed, a version such as '9.20'"
+    for name, value in given.items():
+        if not isinstance(value, str) or not re.fullmatch(r"[0-9]{1,2}(\.[0-9]+){0,3}", value):
+            return f"{name} is to be a version such as '9.20'{_instead(_near_version(str(value)))}"
+    if len(given) == 2 and not compared_numbers(given["minimum"]) < compared_numbers(given["below"]):
+        return f"no version is at least {given['minimum']} and below {given['below']}"
+    return ""
+
+
+def _near_version(text: str) -> str | None:
+    """Return the version in a text such as ``v9.20``, ``>=9.20`` or ``92000``, which is how cuDNN's header has it."""
+    if match := re.search(r"[0-9]+(\.[0-9]+)+", text):
+        return match[0]
+    return str(Version.from_number(int(text))) if re.fullmatch(r"9[0-9]{4}", text) else None
+
+
+_CHECKS: dict[str, Callable[[pytest.Mark], str]] = {
+    "cudnn_target": _target_fault,
+    "requires_sm": _sm_fault,
+    "requires_cudnn": _cudnn_fault,
+}
