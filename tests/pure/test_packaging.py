@@ -83,6 +83,7 @@ def test_base_installation_brings_no_nvidia_library() -> None:
         "numpy",
         "click",
         "rich",
+        "packaging",
         "platformdirs",
         "tomlkit",
     }
