@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import difflib
 import hashlib
+import os
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -265,6 +266,7 @@ def _environment() -> Environment:
         cell_line=_cell_line,
         knob=lambda name: name.removeprefix("CUDNN_KNOB_TYPE_"),
         headline=_headline,
+        file_name=os.path.basename,
         where=_where,
         sorted_candidates=_sorted_candidates,
         csp_hash=_csp_hash,
