@@ -132,6 +132,9 @@ def test_remedies_say_what_changes_in_the_graph() -> None:
     shown = Read(Remedies(before, [remedy])._repr_html_() or "")
     assert len(shown.of_class("drop")) == len(shown.of_class("add")) == 1
     assert len(shown.of_class("graph")) == 1
+    alone = Read(remedy._repr_html_() or "")
+    assert "stays as it is" not in alone.text
+    assert len(alone.of_class("graph")) == 1
     none = Remedies(before, ())
     assert "No change was found" in Read(none._repr_html_() or "").text
     assert none == []
