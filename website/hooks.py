@@ -13,6 +13,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
+from nbconvert import MarkdownExporter
 
 from website.pages import (
     ROOT,
@@ -38,6 +39,7 @@ PAGES = {
     "SECURITY.md": "project/security.md",
     "CODE_OF_CONDUCT.md": "project/code-of-conduct.md",
     "cudnn_backend_py/generated/REPORT.md": "reference/header.md",
+    "docs/tutorials/notebook.ipynb": "tutorials/notebook.md",
     "examples": "gallery.md",
     "logs": "measurements.md",
 }
@@ -89,6 +91,12 @@ def _linked_files(text: str, folder: str) -> set[str]:
     }
 
 
+def _read_notebook() -> tuple[str, dict[str, bytes]]:
+    """Return the notebook as Markdown, with the outputs that are HTML inside, and its pictures by file name."""
+    text, resources = MarkdownExporter().from_filename(str(ROOT / "docs" / "tutorials" / "notebook.ipynb"))
+    return text.replace("![svg]", "![drawing of the graph]"), resources["outputs"]
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add what is written now, and the files that pages link to."""
     texts = {
@@ -110,6 +118,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "llms.txt": "",  # on_post_build
         "assets/reasons-data.js": f"window.cudnnReasons = {json.dumps(lookup_table(), ensure_ascii=False)};\n",
     }
+    texts["tutorials/notebook.md"], pictures = _read_notebook()
+    for name, picture in pictures.items():
+        files.append(File.generated(config, f"tutorials/{name}", content=picture))
     linked = {str(path.relative_to(ROOT)) for path in graph_files()}
     for place in PAGES:
         if place.endswith(".md") and place != "README.md":

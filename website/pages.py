@@ -17,6 +17,7 @@ from cudnn_backend_py.cli.graph_file import load_graph_file
 from cudnn_backend_py.generated.enums import CudnnEnum
 from cudnn_backend_py.graph.drawing import draw_graph
 from cudnn_backend_py.graph.faults import FAULTS
+from cudnn_backend_py.system.version import version_numbers
 from website.reasons import Entry, entries, rules
 
 __all__ = [
@@ -141,7 +142,7 @@ def _since(version: tuple[int, ...] | None) -> str:
 def write_reasons() -> str:
     """Return the page of cuDNN's reasons: a heading for each rule, and for each reason under it."""
     found = list(entries())
-    versions = sorted({one for entry in found for one in entry.versions}, key=_numbers)
+    versions = sorted({one for entry in found for one in entry.versions}, key=version_numbers)
     parts = [
         "---\nsearch:\n  boost: 0.3\n---\n\n# cuDNN's reasons\n\n"
         f"{len(found):,} reasons that cuDNN {', '.join(versions)} gave for refused graphs, each under the rule that "
@@ -170,10 +171,6 @@ def _reason_mark(entry: Entry) -> str:
     seen = f"Seen with cuDNN {', '.join(entry.versions)}; {', '.join(f'sm_{sm}' for sm in entry.sm)}."
     with_what = f" Every such graph had {', '.join(entry.operations)}." if entry.operations else ""
     return f"\n### {statement} {{ #{entry.anchor} }}\n{said}.\n{seen}{with_what}\n"
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(map(int, version.split(".")))
 
 
 # tables as JSON

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -14,7 +13,7 @@ from ..errors import CudnnBackendError
 from ..graph import Graph
 from ..graph.faults import find_faults, name_failure
 from ..plans.choice import EngineChoice
-from ..system.version import VersionTuple, version_numbers
+from ..system.version import VersionTuple, leading_numbers, version_numbers
 from ..tuning.campaign.reduce import reduce_failure
 from ..tuning.trial.runner import Runner
 from ..tuning.trial.trial import ConfigTrial, Trial
@@ -284,10 +283,10 @@ class _Work:
         if own is None:
             return
         others = [name for name in (named or [item.name for item in list_installed()]) if not self._is_own(name)]
-        numbers = _numbers(own.version) or ()
-        known = sorted((number, name) for name in others if (number := _numbers(name)) is not None)
+        numbers = leading_numbers(own.version)
+        known = sorted((number, name) for name in others if (number := leading_numbers(name)))
         for name in others:
-            if _numbers(name) is None:
+            if not leading_numbers(name):
                 self.ask(name)
 
         def is_other(name: str) -> bool:
@@ -302,16 +301,14 @@ class _Work:
         """Return how the case's own library is named: by its path, as an installed version, or as ours."""
         if os.path.exists(self.case.library):
             return self.case.library
-        numbers = self.case.cudnn.split(".")[:3]
-        there = [item.name for item in list_installed() if item.name.split("-")[0].split(".")[:3] == numbers]
+        there = [item.name for item in list_installed() if self._is_own(item.name)]
         if not there:
             self.found.left.append(f"asking cuDNN {self.case.cudnn} itself: it is neither installed nor where it was")
         return there[-1] if there else ""
 
     def _say_window(self) -> None:
-        asked = sorted(
-            ((numbers, one.version, one.state) for one in self.found.asked if (numbers := _numbers(one.version))),
-        )
+        told = ((leading_numbers(one.version), one.version, one.state) for one in self.found.asked)
+        asked = sorted(one for one in told if one[0])
         wrong = [at for at, (_, _, state) in enumerate(asked) if state == "wrong"]
         if wrong:
             self.found.since = asked[wrong[0]][1]
@@ -320,7 +317,7 @@ class _Work:
     def _is_own(self, name: str) -> bool:
         if os.path.exists(name) and os.path.exists(self.case.library):
             return os.path.samefile(name, self.case.library)
-        return (_numbers(name) or ())[:3] == version_numbers(self.case.cudnn)[:3]
+        return leading_numbers(name)[:3] == version_numbers(self.case.cudnn)[:3]
 
     def ask(self, name: str) -> Asked | None:
         """Return what a version does with the case, and keep it; None where the time is over."""
@@ -359,7 +356,7 @@ class _Work:
             return
         own = self.case.tag if self.case.tag in bad.wrong else bad.wrong[0]
         self.tag, found.engine = own, EngineChoice.parse(own).engine
-        numbers = _numbers(bad.version) or (9, 0, 0)
+        numbers = leading_numbers(bad.version) or (9, 0, 0)
         version: VersionTuple = (numbers[0], numbers[1], numbers[2])
         met = name_failure(self.graph, bad.outputs, engine=found.engine, version=version, sm=self.case.sm)
         found.faults = tuple(fault.code for fault in met)
@@ -443,12 +440,6 @@ def _environment(name: str) -> dict[str, str]:
     else:
         found = environment_for(name or None)
     return found | {VARIABLE: ""}
-
-
-def _numbers(name: str) -> tuple[int, ...] | None:
-    """Return the numbers of a version, None of a path."""
-    found = re.match(r"[0-9]+(\.[0-9]+)+", name)
-    return None if found is None else version_numbers(found[0])
 
 
 def _wrong_in(config: ConfigTrial) -> list[Any]:

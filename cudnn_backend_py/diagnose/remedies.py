@@ -23,7 +23,7 @@ from ..plans.refusals import furthest_reason, read_refusals
 from ..printable import brief
 from ..system.child import TIMED_OUT, Child, Say, serve
 from ..system.notebook import ShownAsHtml
-from ..system.version import version_numbers
+from ..system.version import leading_numbers, version_numbers
 from ..target import Target, find_profile, open_target
 from ..target.environment import Fault, check_environment
 from ..versions.store import environment_for, list_installed
@@ -294,7 +294,7 @@ def with_versions(verdict: Verdict, question: Question) -> Verdict:
 
 def _order_of_versions(used: str, *, newer: bool = False) -> list[str]:
     """Return the other installed versions: the newest, then older ones in growing steps, then the rest."""
-    own = version_numbers(used.partition("-")[0])[:3]  # 9.19.0.56-full is a name of 9.19.0
+    own = leading_numbers(used)[:3]  # 9.19.0.56-full is a name of 9.19.0
     names = {item.short for item in list_installed()}
     others = sorted((name for name in names if version_numbers(name) != own), key=version_numbers, reverse=True)
     older = [name for name in others if version_numbers(name) < own]

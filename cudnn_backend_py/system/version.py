@@ -1,15 +1,27 @@
 """Versions: of this package, in its one place, and of cuDNN, as numbers, as text and as windows. Imports nothing of us.
 
-What takes a version takes any tuple of three numbers; what gives one gives a :class:`Version`.
+What takes a version takes any tuple of three numbers; what gives one gives a :class:`Version`. cuDNN tells its version
+as one integer, its wheels and files are named with plain numbers, and none has letters: tuples compare those as they
+are. ``packaging.version`` would cost an import, and knows neither the integers nor windows of versions. It reads the
+versions of other programs, such as torch's, which have letters (``why/ask_torch.py``, ``torch_ops/extension.py``).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["Version", "VersionTuple", "Window", "cuda_version_text", "version_numbers", "version_text"]
+__all__ = [
+    "Version",
+    "VersionTuple",
+    "Window",
+    "cuda_version_text",
+    "leading_numbers",
+    "version_numbers",
+    "version_text",
+]
 
 __version__ = "0.1.0"
 
@@ -35,6 +47,12 @@ def version_numbers(text: str) -> tuple[int, ...]:
         If something else than a number stands between the dots.
     """
     return tuple(map(int, text.split(".")))
+
+
+def leading_numbers(name: str) -> tuple[int, ...]:
+    """Return the numbers that a name begins with: (9, 19, 0) of ``9.19.0-full``, none of a path or a word."""
+    found = re.match(r"[0-9]+(\.[0-9]+)+", name)
+    return version_numbers(found[0]) if found else ()
 
 
 class Version(NamedTuple):

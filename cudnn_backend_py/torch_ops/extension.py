@@ -70,8 +70,9 @@ class Build:
     @classmethod
     def of(cls, torch: Any) -> Build:
         """Return that of the installed torch."""
+        from packaging.version import Version
+
         root = Path(torch.__file__).parent
-        version = tuple(int(part) for part in torch.__version__.split(".")[:2])
         includes = (
             HEADERS[-1].parent,
             root / "include",
@@ -80,7 +81,7 @@ class Build:
         )
         command = (
             *os.environ.get("CXX", "c++").split(),
-            "-std=c++20" if version >= (2, 10) else "-std=c++17",
+            "-std=c++20" if Version(torch.__version__).release >= (2, 10) else "-std=c++17",
             f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
             *("-O2", "-fPIC", "-shared", "-w"),
             *(f"-I{folder}" for folder in includes),

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from packaging.version import Version
 
 from .calls import BACKENDS, ORDER, Answer, Call, Form, Machine, Switches, TensorFacts
 from .gates import VARIABLES
@@ -124,8 +125,8 @@ def read_switches() -> Switches:
 
 
 def _numbers(text: str) -> tuple[int, int, int]:
-    found = [int(part) for part in re.findall(r"\d+", text.partition("+")[0])[:3]]
-    return (*found, 0, 0, 0)[:3]  # type: ignore[return-value]
+    found = Version(text)
+    return found.major, found.minor, found.micro
 
 
 def read_machine() -> Machine:

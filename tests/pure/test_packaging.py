@@ -83,6 +83,7 @@ def test_base_installation_brings_no_nvidia_library() -> None:
         "numpy",
         "click",
         "rich",
+        "packaging",
         "platformdirs",
         "tomlkit",
     }
@@ -199,6 +200,8 @@ def test_houses_for_contributors_are_there() -> None:
         assert (ROOT / name).stat().st_size > 300, name
 
 
-def test_pre_commit_uses_the_linters_of_dev() -> None:
-    pinned = re.findall(r'"((?:ruff|mypy)==[^"]+)"', (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+def test_pre_commit_uses_the_linters_of_dev_beside_what_the_package_imports() -> None:
+    text = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
+    pinned = re.findall(r'"((?:ruff|mypy)==[^"]+)"', text)
     assert set(pinned) == {item for item in EXTRAS["dev"] if "==" in item}
+    assert set(PROJECT["project"]["dependencies"]) <= set(re.findall(r'"([^"]+)"', text))

@@ -17,7 +17,7 @@ CONFIG = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 NAMED = re.findall(r"^ +- (?:[^:\n]+: )?(\S+\.md)$", CONFIG.partition("\nnav:\n")[2], re.MULTILINE)
 # Written when the site is built, from files of the repository elsewhere.
 MADE = {f"project/{name}.md" for name in ("changelog", "contributing", "security", "code-of-conduct")}
-MADE |= {"reference/header.md"}
+MADE |= {"reference/header.md", "tutorials/notebook.md"}
 S = "CUDNN_STATUS_NOT_SUPPORTED"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import difflib
 import hashlib
+import os
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -265,6 +266,7 @@ def _environment() -> Environment:
         cell_line=_cell_line,
         knob=lambda name: name.removeprefix("CUDNN_KNOB_TYPE_"),
         headline=_headline,
+        file_name=os.path.basename,
         where=_where,
         sorted_candidates=_sorted_candidates,
         csp_hash=_csp_hash,
@@ -387,14 +389,15 @@ def _remedy(remedy: Remedy, verdict: Verdict | None, graph: Graph | None) -> dic
     """Return what is shown of a remedy: with a difference where the graph before it, or a verdict on that, is known."""
     text = str if graph is None else _lines
     after = "\n".join(text(part) for part in remedy.graphs or (remedy.graph,))
-    before = _lines(graph) if graph is not None else after if verdict is None else verdict.graph_text
+    known = None if verdict is None else verdict.graph_text
+    before = known if graph is None else _lines(graph)
     return {
         "title": remedy.title,
         "effect": remedy.effect,
         "steps": remedy.steps,
         "verified": remedy.verified,
         "answer": _answer(remedy),
-        "diff": _diff(before, after),
+        "diff": None if before is None else _diff(before, after),
     }
 
 

@@ -29,6 +29,7 @@ from ...printable import brief
 from ...system.child import call_command
 from ...system.notebook import ShownAsHtml
 from ...system.private_folder import EntryFolder, PrivateFolder
+from ...system.version import leading_numbers
 from ...target import find_profile
 from ...versions.store import find_installed, list_installed
 from ..engines import ENGINES_ABSENT
@@ -193,7 +194,7 @@ def _plain(cell: Cell) -> dict[str, Any]:
 def available_versions() -> tuple[str, ...]:
     """Return every cuDNN that can be asked, oldest first: the installed ones, and the one this process would load."""
     names = {one.short for one in list_installed()} | ({own} if (own := _own_version()) else set())
-    return tuple(sorted(names, key=_number))
+    return tuple(sorted(names, key=leading_numbers))
 
 
 def number_of(name: str) -> str:
@@ -373,10 +374,6 @@ def _version_of(_identity: str) -> str | None:
 def _tell_version() -> None:
     """In a child process: print the version of the cuDNN it loads, behind what cuDNN may print."""
     print(f"\n{library().version_text}")
-
-
-def _number(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.partition("-")[0].split(".") if part.isdigit())
 
 
 def _order(graphs: Iterable[str], targets: Sequence[str], versions: Iterable[str]) -> list[tuple[str, str, str]]:

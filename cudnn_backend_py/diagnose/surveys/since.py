@@ -12,9 +12,10 @@ from ...errors import UsageError
 from ...graph import Graph
 from ...printable import brief
 from ...system.notebook import ShownAsHtml
+from ...system.version import leading_numbers
 from ..judges import Judge, Question
 from ..verdict import Outcome
-from .matrix import DEFAULT, Cell, _Answers, _number, _own_version, _places, _Supports, available_versions
+from .matrix import DEFAULT, Cell, _Answers, _own_version, _places, _Supports, available_versions
 
 __all__ = ["Since", "since"]
 
@@ -159,7 +160,7 @@ def since(
     places = {(_own_version() or DEFAULT) if name == DEFAULT else name: place for name, place in given.items()}
     if not places:
         raise UsageError("there are no versions to ask about", code="matrix-empty")
-    ordered = sorted(places, key=_number)
+    ordered = sorted(places, key=leading_numbers)
     answers = _Answers(cache)
     asked: dict[str, Cell] = {}
     with Judge(limit_s=limit_s) as children:

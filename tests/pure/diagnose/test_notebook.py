@@ -113,6 +113,12 @@ def test_a_graph_is_a_picture_where_one_helps() -> None:
     assert g.graph()._repr_svg_() is None
 
 
+def test_a_verdict_does_not_say_where_the_library_lies() -> None:
+    shown = verdict(two_matmuls(), library="/home/somebody/cudnn/lib/libcudnn.so.9")._repr_html_() or ""
+    assert "<dd>libcudnn.so.9</dd>" in shown
+    assert "somebody" not in shown
+
+
 def test_graphs_inside_operations_are_drawn_with_a_change() -> None:
     graph = attention.sdpa_forward(batch=1, heads=2, seq_q=64, head_dim=64, causal=True, implementation="unified")
     fragment = Read(Change("align", "t", "exact", (), (graph,))._repr_html_() or "")
@@ -126,6 +132,9 @@ def test_remedies_say_what_changes_in_the_graph() -> None:
     shown = Read(Remedies(before, [remedy])._repr_html_() or "")
     assert len(shown.of_class("drop")) == len(shown.of_class("add")) == 1
     assert len(shown.of_class("graph")) == 1
+    alone = Read(remedy._repr_html_() or "")
+    assert "stays as it is" not in alone.text
+    assert len(alone.of_class("graph")) == 1
     none = Remedies(before, ())
     assert "No change was found" in Read(none._repr_html_() or "").text
     assert none == []

@@ -8,7 +8,14 @@ import sys
 
 import pytest
 
-from cudnn_backend_py.system.version import Version, Window, cuda_version_text, version_numbers, version_text
+from cudnn_backend_py.system.version import (
+    Version,
+    Window,
+    cuda_version_text,
+    leading_numbers,
+    version_numbers,
+    version_text,
+)
 
 
 def test_a_version_is_a_tuple_and_its_text() -> None:
@@ -33,6 +40,11 @@ def test_a_version_is_three_numbers(text: str) -> None:
 def test_text_of_a_wheel_has_four_numbers() -> None:
     assert version_numbers("9.19.0.56") == (9, 19, 0, 56)
     assert version_text(version_numbers("9.19")) == "9.19"
+
+
+def test_names_begin_with_numbers() -> None:
+    names = ["9.19.0.56-full", "9.28.0", "default", "/opt/9.1/libcudnn.so.9", ""]
+    assert [leading_numbers(name) for name in names] == [(9, 19, 0, 56), (9, 28, 0), (), (), ()]
 
 
 def test_a_window_ends_before_its_end_and_has_holes() -> None:

@@ -1,0 +1,25 @@
+"""The notebook of the docs shows what its cells show."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from cudnn_backend_py import library
+from tests.support.notebook import NOTEBOOK, read_outputs, run_cells
+
+
+def test_the_notebook_shows_what_its_cells_show() -> None:
+    written = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["metadata"]["cudnn"]
+    if library().version_text != written:
+        pytest.skip(f"the notebook was written with cuDNN {written}")
+    assert run_cells() == read_outputs(), "run python -m tests.support.notebook and read the difference"
+
+
+def test_the_notebook_names_no_place_of_a_machine() -> None:
+    text = NOTEBOOK.read_text(encoding="utf-8")
+    assert re.findall(r"(?<![\w.<])/(?:home|root|work|tmp|opt|usr|var|mnt|Users)/", text) == []
+    kinds = {kind for outputs in read_outputs() for shown in outputs for kind in shown.get("data", ())}
+    assert kinds == {"text/plain", "text/html", "image/svg+xml"}
