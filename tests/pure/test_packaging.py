@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -48,8 +49,8 @@ def test_only_the_package_is_installed() -> None:
     assert [name for name in fnmatch.filter(folders, pattern) if not name.endswith(".egg-info")] == [PACKAGE.name]
 
 
-def run_setup(monkeypatch: pytest.MonkeyPatch, **environment: str) -> dict[str, Any]:
-    """Return what setup.py hands to setuptools."""
+def run_setup(monkeypatch: pytest.MonkeyPatch, *, root: Path = ROOT, **environment: str) -> dict[str, Any]:
+    """Return what setup.py, of the checkout or a copy elsewhere, hands to setuptools."""
     seen: dict[str, Any] = {}
     for name in ("GITHUB_REPOSITORY", "GITHUB_SERVER_URL", "GITHUB_REF_NAME"):
         monkeypatch.delenv(name, raising=False)
@@ -62,7 +63,7 @@ def run_setup(monkeypatch: pytest.MonkeyPatch, **environment: str) -> dict[str, 
     for name in ("build_ext", "bdist_wheel"):
         command = SimpleNamespace(**{name: type(name, (), {"get_tag": lambda _: ("cp311", "cp311", "linux_x86_64")})})
         monkeypatch.setitem(sys.modules, f"setuptools.command.{name}", command)
-    runpy.run_path(str(ROOT / "setup.py"))
+    runpy.run_path(str(root / "setup.py"))
     return seen
 
 
@@ -134,10 +135,27 @@ def test_links_of_the_readme_work_outside_the_repository(monkeypatch: pytest.Mon
     assert said["author_email"] == "someone@users.noreply.github.com"
 
 
-def test_without_a_repository_nothing_is_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = run_setup(monkeypatch)
+def test_an_sdist_says_where_it_is_from_and_without_a_repository_nothing_is_made_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("setup.py", "README.md"):
+        shutil.copy(ROOT / name, tmp_path)
+    said = run_setup(monkeypatch, root=tmp_path)
     assert said["long_description"] == (ROOT / "README.md").read_text(encoding="utf-8")
     assert (said["project_urls"], said["author_email"]) == ({}, None)
+    (tmp_path / "PKG-INFO").write_text("Name: x\nProject-URL: Source, https://forge.example/a/b\n")
+    said = run_setup(monkeypatch, root=tmp_path)
+    assert said["project_urls"]["Source"] == "https://forge.example/a/b"
+
+
+def test_the_sdist_has_every_kind_of_file_of_the_checkout() -> None:
+    taken = set(re.findall(r"^recursive-include (\S+)", (said := (ROOT / "MANIFEST.in").read_text()), re.MULTILINE))
+    taken |= {name for line in re.findall(r"^include (.+)", said, re.MULTILINE) for name in line.split()}
+    taken |= {PACKAGE.name, "pyproject.toml", "setup.py", "MANIFEST.in"}  # setuptools adds these
+    if (ROOT / ".git").exists():
+        listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        assert {line.partition("/")[0] for line in listed.splitlines()} - taken == {".gitignore"}
+    assert all((ROOT / name).exists() for name in taken)
 
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
