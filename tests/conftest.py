@@ -7,6 +7,7 @@ looks for the driver, so that ``pytest tests/pure`` stays free of libraries.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 # The suite starts a thousand processes. Where bytecode may not be kept, each would compile the package again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# A shell starts what runs in the background with Ctrl-C ignored, and so would be what tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TESTS = Path(__file__).parent
 SITE = TESTS.parent / "site"

@@ -1,20 +1,25 @@
 """Verdicts: what cuDNN says about a graph, read, explained and rendered."""
 
-from ..graph.faults import KnownHazard, known_hazards
-from ..graph.lint import Finding, lint
-from ..importers.graphs import LoggedGraph, read_graphs
-from ..plans.refusals import Reason, Refusal, read_refusals
-from ..target.environment import Fault, check_environment
+from typing import TYPE_CHECKING
+
+from ..system.later import import_later
 from .explanation import control_graph, explain
 from .judges import Judge, Question, judge
-from .logs import report_log
-from .remedies import Remedy, whatif
-from .report.archive import write_repro
-from .report.text import render_text
-from .surveys.attention import SupportTable, attention_rows, support_table
-from .surveys.matrix import Cell, Matrix, available_versions, matrix
-from .surveys.since import Since, since
 from .verdict import Basis, Candidate, Cause, Control, Outcome, Stage, Verdict
+
+if TYPE_CHECKING:
+    from ..graph.faults import KnownHazard, known_hazards
+    from ..graph.lint import Finding, lint
+    from ..importers.graphs import LoggedGraph, read_graphs
+    from ..plans.refusals import Reason, Refusal, read_refusals
+    from ..target.environment import Fault, check_environment
+    from .logs import report_log
+    from .remedies import Remedy, whatif
+    from .report.archive import write_repro
+    from .report.text import render_text
+    from .surveys.attention import SupportTable, attention_rows, support_table
+    from .surveys.matrix import Cell, Matrix, available_versions, matrix
+    from .surveys.since import Since, since
 
 __all__ = [
     "Basis",
@@ -55,3 +60,33 @@ __all__ = [
     "whatif",
     "write_repro",
 ]
+
+# What a question needs none of: a process that is started to answer one imports little.
+__getattr__ = import_later(
+    __name__,
+    Fault=".target.environment",
+    check_environment=".target.environment",
+    Finding=".graph.lint",
+    lint=".graph.lint",
+    KnownHazard=".graph.faults",
+    known_hazards=".graph.faults",
+    LoggedGraph=".importers.graphs",
+    read_graphs=".importers.graphs",
+    Reason=".plans.refusals",
+    Refusal=".plans.refusals",
+    read_refusals=".plans.refusals",
+    Remedy="remedies",
+    whatif="remedies",
+    report_log="logs",
+    write_repro="report.archive",
+    render_text="report.text",
+    SupportTable="surveys.attention",
+    attention_rows="surveys.attention",
+    support_table="surveys.attention",
+    Cell="surveys.matrix",
+    Matrix="surveys.matrix",
+    available_versions="surveys.matrix",
+    matrix="surveys.matrix",
+    Since="surveys.since",
+    since="surveys.since",
+)

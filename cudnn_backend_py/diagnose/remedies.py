@@ -127,6 +127,7 @@ def whatif(
     two_steps: bool = True,
     limit: int = 5,
     build: bool = False,
+    judge: Judge | None = None,
 ) -> Remedies:
     """Return changes with which cuDNN supports the graph, the smallest first; none if it supports it as it is.
 
@@ -151,6 +152,8 @@ def whatif(
     build
         Ask for a plan: of the graph, which is supported only if one can be built, and of each remedy; what cannot be
         built is left out. Some seconds more.
+    judge
+        Who asks other versions, and for plans: for many graphs one whose processes live on; None for one of its own.
 
     Raises
     ------
@@ -168,19 +171,20 @@ def whatif(
     asked = _Asked(target, version, tuple(heur_mode(mode).name for mode in modes), build)
     deadline = time.monotonic() + budget_s
     stop = threading.Event()
-    with ThreadPoolExecutor(1) as beside:
-        elsewhere = beside.submit(_other_versions, graph, asked, deadline, stop)
-        try:
-            found = _search(graph, asked, deadline, two_steps=two_steps)
-            if found is None or any(_RANK[remedy.effect] < 2 for remedy in found):
+    with Judge() if judge is None else contextlib.nullcontext(judge) as others:
+        with ThreadPoolExecutor(1) as beside:
+            elsewhere = beside.submit(_other_versions, graph, asked, deadline, stop, others)
+            try:
+                found = _search(graph, asked, deadline, two_steps=two_steps)
+                if found is None or any(_RANK[remedy.effect] < 2 for remedy in found):
+                    stop.set()
+            except BaseException:
                 stop.set()
-        except BaseException:
-            stop.set()
-            raise
-    if found is None:
-        return Remedies(graph, ())
-    found = sorted([*found, *elsewhere.result()[0]], key=lambda remedy: remedy.size)
-    return Remedies(graph, islice(_distinct(_built(found, asked) if build else found), limit))
+                raise
+        if found is None:
+            return Remedies(graph, ())
+        found = sorted([*found, *elsewhere.result()[0]], key=lambda remedy: remedy.size)
+        return Remedies(graph, islice(_distinct(_built(found, asked, others) if build else found), limit))
 
 
 @dataclass(frozen=True)
@@ -217,28 +221,27 @@ def _covers(one: Remedy, other: Remedy) -> bool:
 _BUILDS = 16  # of plans, at most
 
 
-def _built(found: Iterable[Remedy], asked: _Asked) -> Iterator[Remedy]:
+def _built(found: Iterable[Remedy], asked: _Asked, judge: Judge) -> Iterator[Remedy]:
     """Yield the remedies whose plans can be built, each when it is asked for; what was built already is not again."""
     seen: Counter[tuple[str, ...]] = Counter()
     turns: list[tuple[int, tuple[int, ...], int, Remedy]] = []
     for remedy in found:
         turns.append((seen[remedy.kinds], remedy.size, len(turns), remedy))  # one of each kind before a second of any
         seen[remedy.kinds] += 1
-    with Judge() as judge:
-        for *_, remedy in sorted(turns)[:_BUILDS]:
-            if remedy.verdict is not None and remedy.verdict.stage == "plan" and len(remedy.graphs) == 1:
-                yield remedy
-                continue
-            verdicts = [judge.ask(asked.question(one, remedy.target, remedy.version)) for one in remedy.graphs]
-            if all(verdict.supported for verdict in verdicts):
-                yield replace(remedy, verdict=verdicts[0])
+    for *_, remedy in sorted(turns)[:_BUILDS]:
+        if remedy.verdict is not None and remedy.verdict.stage == "plan" and len(remedy.graphs) == 1:
+            yield remedy
+            continue
+        verdicts = [judge.ask(asked.question(one, remedy.target, remedy.version)) for one in remedy.graphs]
+        if all(verdict.supported for verdict in verdicts):
+            yield replace(remedy, verdict=verdicts[0])
 
 
 _LEAST_VERSIONS = 3  # that are asked, however late it is, where nothing else was found
 
 
 def _other_versions(
-    graph: Graph, asked: _Asked, deadline: float, stop: threading.Event, *, newer: bool = False
+    graph: Graph, asked: _Asked, deadline: float, stop: threading.Event, judge: Judge, *, newer: bool = False
 ) -> tuple[list[Remedy], list[str]]:
     """Return other installed cuDNN versions that support the graph, and those that refuse it, the nearest first.
 
@@ -246,21 +249,20 @@ def _other_versions(
     """
     found: list[Remedy] = []
     refusing: list[str] = []
-    with Judge() as judge:
-        used = asked.version or judge.ask(asked.question(graph, asked.target, None)).cudnn  # this process loads none
-        if not used[:1].isdigit():  # no library, or one that never answered
-            return [], []
-        for number, name in enumerate(_order_of_versions(used, newer=newer)):
-            late = time.monotonic() > deadline and number >= _LEAST_VERSIONS
-            if late or stop.is_set() or found:
-                break
-            verdict = judge.ask(asked.question(graph, asked.target, name))
-            if verdict.supported:
-                title = f"cuDNN {name} instead of {used}"
-                remedy = Remedy(title, "exact", (title,), graph, asked.target, name, verified=True, verdict=verdict)
-                found.append(replace(remedy, graphs=(graph,), kinds=("version",)))
-            elif verdict.outcome is Outcome.NOT_SUPPORTED:
-                refusing.append(name)
+    used = asked.version or judge.ask(asked.question(graph, asked.target, None)).cudnn  # this process loads none
+    if not used[:1].isdigit():  # no library, or one that never answered
+        return [], []
+    for number, name in enumerate(_order_of_versions(used, newer=newer)):
+        late = time.monotonic() > deadline and number >= _LEAST_VERSIONS
+        if late or stop.is_set() or found:
+            break
+        verdict = judge.ask(asked.question(graph, asked.target, name))
+        if verdict.supported:
+            title = f"cuDNN {name} instead of {used}"
+            remedy = Remedy(title, "exact", (title,), graph, asked.target, name, verified=True, verdict=verdict)
+            found.append(replace(remedy, graphs=(graph,), kinds=("version",)))
+        elif verdict.outcome is Outcome.NOT_SUPPORTED:
+            refusing.append(name)
     return found, refusing
 
 
@@ -282,7 +284,8 @@ def with_versions(verdict: Verdict, question: Question) -> Verdict:
         return verdict
     asked = _Asked(question.target, verdict.cudnn, question.modes, question.build)
     deadline = time.monotonic() + _VERSIONS_S
-    found, refusing = _other_versions(question.graph, asked, deadline, threading.Event(), newer=newer)
+    with Judge() as judge:
+        found, refusing = _other_versions(question.graph, asked, deadline, threading.Event(), judge, newer=newer)
     if found:
         told: Asked = "built" if question.build else "support check"
         cause = replace(cause, remedy=f"use cuDNN {found[0].version} (--cudnn {found[0].version})", asked=told)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from pathlib import Path
 from cudnn_backend_py.system.child import describe_ending
 from cudnn_backend_py.versions.store import child_environment, find_installed
 
-__all__ = ["ROOT", "Finished", "older_cudnn", "run_code", "run_python"]
+__all__ = ["ROOT", "Finished", "children_cpu_s", "older_cudnn", "run_code", "run_python"]
 
 ROOT = Path(__file__).parents[2]
 OLDER = "9.19.0"
@@ -59,6 +60,12 @@ def run_python(
 def run_code(code: str, **options: object) -> Finished:
     """Run a program given as text; it must end well."""
     return run_python(["-c", code], check=True, **options)  # type: ignore[arg-type]
+
+
+def children_cpu_s() -> float:
+    """Return the processor seconds of the children that have ended, and of theirs: the same on a busy machine."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def older_cudnn() -> dict[str, str]:

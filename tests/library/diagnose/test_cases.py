@@ -122,10 +122,11 @@ def test_headlines_name_the_cause(ask: Ask) -> None:
     assert 1 - len(missed) / len(COMPLAINTS) >= NAMED, missed
 
 
-def test_cures_are_found_and_verified() -> None:
+def test_cures_are_found_and_verified(judge: Judge) -> None:
     missed = {}
     for case in CURABLE:
-        found = whatif(case.graph(), case.target, version=_version(case.version), budget_s=20, build=case.build)
+        graph, version = case.graph(), _version(case.version)
+        found = whatif(graph, case.target, version=version, budget_s=20, build=case.build, judge=judge)
         assert all(remedy.verified and remedy.verdict is not None and remedy.verdict.supported for remedy in found)
         if not any(set(remedy.kinds) & set(case.cures) for remedy in found):
             missed[case.name] = (case.cures, [remedy.title for remedy in found])

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, UsageError
-from cudnn_backend_py.diagnose import explain
+from cudnn_backend_py.diagnose import Judge, explain
 from cudnn_backend_py.diagnose.remedies import Remedy, whatif
 from cudnn_backend_py.errors import EnvironmentNotReady
 from cudnn_backend_py.graph.rewrite.changes import KINDS
 from tests.cases import find_case
 from tests.library.diagnose.test_rules import backward, changed, forward, image_relu
+from tests.support.child import children_cpu_s
 from tests.support.zoo import ZOO
 
-SECONDS = 40.0  # a bound for any machine, however busy; the time is printed
+SECONDS = 40.0  # of processors, a bound for any machine, however busy; the time is printed
 
 
-def asked(graph: Graph, target: str, **options: object) -> list[Remedy]:
+@pytest.fixture(scope="module")
+def judge() -> Iterator[Judge]:
+    with Judge() as one:
+        yield one
+
+
+def asked(judge: Judge, graph: Graph, target: str, **options: object) -> list[Remedy]:
     """Return what is found, with the time printed; every remedy is what it says it is."""
-    start = time.perf_counter()
-    found = whatif(graph, target, budget_s=SECONDS / 2, **options)  # type: ignore[arg-type]
-    took_s = time.perf_counter() - start
+    start = children_cpu_s()
+    found = whatif(graph, target, budget_s=SECONDS / 2, judge=judge, **options)  # type: ignore[arg-type]
+    took_s = children_cpu_s() - start
     print(f"{graph.name} on {target}: {took_s:.2f} s, {[remedy.title for remedy in found]}")
     assert took_s < SECONDS
     for remedy in found:
@@ -54,10 +60,10 @@ FIRST: dict[str, tuple[Callable[[], Graph], str, str, str, str]] = {
 
 
 @pytest.mark.parametrize("name", FIRST)
-def test_smallest_cure_comes_first(name: str) -> None:
+def test_smallest_cure_comes_first(judge: Judge, name: str) -> None:
     make, target, kind, effect, words = FIRST[name]
     graph = make()
-    found = asked(graph, target)
+    found = asked(judge, graph, target)
     cure = next(remedy for remedy in found if remedy.kinds == (kind,))
     assert cure.effect == effect or not effect
     assert words in cure.title
@@ -67,53 +73,53 @@ def test_smallest_cure_comes_first(name: str) -> None:
     assert explain(cure.graph, target).supported
 
 
-def test_other_architecture_is_the_cure_of_the_forum_graph() -> None:
+def test_other_architecture_is_the_cure_of_the_forum_graph(judge: Judge) -> None:
     graph = ZOO["two matmul, reordered, s 10"]()
-    found = asked(graph, "sm89", version="9.19.0")
+    found = asked(judge, graph, "sm89", version="9.19.0")
     assert {remedy.target for remedy in found if remedy.kinds == ("target",)} >= {"sm90"}
     assert all(remedy.version == "9.19.0" for remedy in found if remedy.kinds == ("target",))
 
 
-def test_older_version_is_the_cure_of_a_removed_pattern() -> None:
+def test_older_version_is_the_cure_of_a_removed_pattern(judge: Judge) -> None:
     graph = ZOO["two matmul, reordered, s 10"]()
-    found = asked(graph, "sm90")
+    found = asked(judge, graph, "sm90")
     versions = [remedy for remedy in found if remedy.kinds == ("version",)]
     assert versions
     assert versions[0].graph == graph
     assert versions[0].version == versions[0].verdict.cudnn  # type: ignore[union-attr]
 
 
-def test_graph_is_split_where_no_engine_takes_the_whole() -> None:
+def test_graph_is_split_where_no_engine_takes_the_whole(judge: Judge) -> None:
     case = find_case("layer norm and product")
-    cure = next(remedy for remedy in asked(case.graph(), case.target) if remedy.kinds == ("split",))
+    cure = next(remedy for remedy in asked(judge, case.graph(), case.target) if remedy.kinds == ("split",))
     assert len(cure.graphs) == 2
     assert all(explain(part, case.target).supported for part in cure.graphs)
 
 
-def test_supported_graph_needs_nothing() -> None:
-    assert asked(forward(), "sm90") == []
+def test_supported_graph_needs_nothing(judge: Judge) -> None:
+    assert asked(judge, forward(), "sm90") == []
 
 
-def test_variation_that_kills_cudnn_is_left_out() -> None:
+def test_variation_that_kills_cudnn_is_left_out(judge: Judge) -> None:
     """Gradients of a sum have strides of 0: this graph itself ends the process that asks about it."""
     graph = changed(backward(batch=1, heads=16, seq_q=1, seq_kv=1 << 16, layout="bhsd"), "do", strides=(0, 0, 0, 0))
-    found = asked(graph, "h100")
+    found = asked(judge, graph, "h100")
     assert found[0].kinds == ("layout",)
     assert found[0].tensors == ("do",)
 
 
-def test_cure_can_be_built() -> None:
-    found = asked(forward(head_dim=100), "sm90", build=True, limit=1)
+def test_cure_can_be_built(judge: Judge) -> None:
+    found = asked(judge, forward(head_dim=100), "sm90", build=True, limit=1)
     assert [remedy.kinds for remedy in found] == [("pad_head_dim",)]
     assert found[0].verdict is not None
     assert any(candidate.state == "built" for candidate in found[0].verdict.candidates)
 
 
-def test_two_steps_where_one_does_not_help() -> None:
+def test_two_steps_where_one_does_not_help(judge: Judge) -> None:
     g = GraphBuilder("sigmoid", io_type=DataType.HALF)
     x = g.tensor("x", (1, 4, 32, 32), alignment=1)
     g.pointwise(PointwiseMode.SIGMOID_FWD, x, name="y", virtual=False)
-    kinds = [remedy.kinds for remedy in asked(g.graph(), "sm86")]
+    kinds = [remedy.kinds for remedy in asked(judge, g.graph(), "sm86")]
     assert ("alignment", "layout") in kinds or ("layout", "alignment") in kinds
 
 
