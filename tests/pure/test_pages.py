@@ -20,7 +20,7 @@ import pytest
 from cudnn_backend_py.bench.__main__ import NAMES as BENCHES
 from cudnn_backend_py.cli.commands import main
 from tests.support.pages import BLOCKS, INLINE, PAGES, ROOT, Block, command_lines, read_blocks
-from tests.support.ten_tasks import TASKS, Task, write_files
+from tests.support.ten_tasks import RECORD, TASKS, Task, write_files
 
 RUN = {"README.md", "CONTRIBUTING.md"} | {page for page in PAGES if page.startswith("docs/")}
 OTHERS = ("pip", "uv", "make", "pytest", "pre-commit", "conda", "./program", "git", "cd")
@@ -110,6 +110,13 @@ def test_tasks_of_a_stranger_are_done_with_the_words_of_their_page(task: Task, t
     write_files(task, tmp_path)
     page = " ".join(PAGES[task.page].split())
     assert [command for command in task.commands if command not in page] == []
+
+
+def test_the_record_of_ten_tasks_is_of_these() -> None:
+    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    assert [one["task"] for one in record["tasks"]] == [task.task for task in TASKS]
+    assert [one["exit_code"] for one in record["tasks"]] == [task.exit_code for task in TASKS]
+    assert all(task.shows in one["came"] for one, task in zip(record["tasks"], TASKS, strict=True))
 
 
 def test_blocks_of_lists_are_read() -> None:
