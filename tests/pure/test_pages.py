@@ -20,15 +20,15 @@ import pytest
 from cudnn_backend_py.bench.__main__ import NAMES as BENCHES
 from cudnn_backend_py.cli.commands import main
 from tests.support.pages import BLOCKS, INLINE, PAGES, ROOT, Block, command_lines, read_blocks
-from tests.support.ten_tasks import TASKS, Task, write_files
+from tests.support.ten_tasks import RECORD, TASKS, Task, write_files
 
 RUN = {"README.md", "CONTRIBUTING.md"} | {page for page in PAGES if page.startswith("docs/")}
-OTHERS = ("pip", "uv", "make", "pytest", "pre-commit", "conda", "./program", "git", "cd")
-COMMANDS = dict.fromkeys(command_lines("sh", "console") + INLINE)
+OTHERS = ("pip", "uv", "uvx", "eval", "make", "pytest", "pre-commit", "conda", "./program", "git", "cd")
+COMMANDS = dict.fromkeys(command_lines("sh", "bash", "console") + INLINE)
 
 
 def test_blocks_have_a_language_that_says_what_is_done_with_them() -> None:
-    languages = {"python", "py", "sh", "console", "text", "json", "toml", "yaml"}
+    languages = {"python", "py", "sh", "bash", "console", "text", "json", "toml", "yaml"}
     assert [str(block) for block in BLOCKS if block.language not in languages] == []
     assert len(BLOCKS) > 50
 
@@ -58,6 +58,8 @@ def find_command(words: list[str]) -> tuple[click.Command | None, list[str]]:
     found: click.Command = main
     words = words[1:]
     while isinstance(found, click.Group) and words and not words[0].startswith("-"):
+        if words[0] == "COMMAND":  # any
+            return None, []
         assert words[0] in found.commands, f"cudnn-backend has no {words[0]!r}"
         found, words = found.commands[words[0]], words[1:]
     return found, words
@@ -102,6 +104,9 @@ def test_python_that_is_not_run_names_what_exists(block: Block) -> None:
 
 @pytest.mark.parametrize("block", [block for block in BLOCKS if block.language in ("json", "toml")], ids=str)
 def test_data_can_be_read(block: Block) -> None:
+    if included := re.fullmatch(r'--8<-- "([^":]+).*"\n', block.text):
+        assert (ROOT / included[1]).is_file()
+        return
     assert (json if block.language == "json" else tomllib).loads(block.text)
 
 
@@ -110,6 +115,13 @@ def test_tasks_of_a_stranger_are_done_with_the_words_of_their_page(task: Task, t
     write_files(task, tmp_path)
     page = " ".join(PAGES[task.page].split())
     assert [command for command in task.commands if command not in page] == []
+
+
+def test_the_record_of_ten_tasks_is_of_these() -> None:
+    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    assert [one["task"] for one in record["tasks"]] == [task.task for task in TASKS]
+    assert [one["exit_code"] for one in record["tasks"]] == [task.exit_code for task in TASKS]
+    assert all(task.shows in one["came"] for one, task in zip(record["tasks"], TASKS, strict=True))
 
 
 def test_blocks_of_lists_are_read() -> None:

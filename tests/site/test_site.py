@@ -167,6 +167,21 @@ def test_search_finds_words_from_disk(browser: Browser, words: str, place: str) 
     assert wait(page, f"{links}.some((link) => link.includes('/{place}'))"), page.ask(links)
 
 
+def test_search_is_used_by_keyboard(browser: Browser) -> None:
+    page = browser.open(SITE / "index.html")
+    page.press("s")
+    assert wait(page, "document.activeElement.classList.contains('md-search__input')")
+    page.write("dsink-ragged")
+    page.press("End")  # it looks when a key goes up
+    assert wait(page, "document.querySelector('.md-search-result__link[href*=\"faults.html\"]') !== null")
+    page.press("ArrowDown")
+    _, href, outline, seen = page.ask(FOCUS)
+    assert outline == "solid"
+    assert seen
+    page.press("Enter")
+    assert wait(page, f"location.href === {json.dumps(href)}")
+
+
 def find(page: Page, text: str) -> dict[str, str]:
     found: dict[str, str] = page.ask(f"window.findCudnnReason({json.dumps(text)})")
     return found

@@ -30,6 +30,7 @@ from cudnn_backend_py.graph.interpret import OPERATIONS as INTERPRETED
 from cudnn_backend_py.graph.interpret.run import Numbers
 from cudnn_backend_py.graph.strides import channels_last
 from cudnn_backend_py.plans.refusals import furthest_reason, read_refusals
+from tests.support.operation_support import read_support, say_support
 
 __all__ = [
     "AGREES",
@@ -822,6 +823,22 @@ def graphs_table() -> str:
     return "\n".join(lines)
 
 
+def support_table() -> str:
+    """Return the table of all kinds by architecture, with the versions that support them."""
+    found = read_support()
+    lines = [
+        f"cuDNN {', '.join(found.versions)}, all engines, CUDA 12.",
+        "",
+        f"| operation | {' | '.join(target.replace('sm', 'sm_') for target in found.targets)} |",
+        "|---" * (1 + len(found.targets)) + "|",
+    ]
+    for kind in sorted(KINDS):
+        graphs = [name for name, case in BUILT.items() if case.kind is kind]
+        cells = (say_support(found, graphs, target) for target in found.targets)
+        lines.append(_row(kind.name.removeprefix("OPERATION_"), *cells))
+    return "\n".join(lines)
+
+
 def blocks_table() -> str:
     """Return the table of graphs with blocks of scales."""
     lines = ["| graph | interpreter | engine configs on b200 | plan | numerics |", "|---" * 5 + "|"]
@@ -838,12 +855,13 @@ def _errors(found: Mapping[str, Any]) -> str:
 
 
 def operations_page() -> str:
-    """Return docs/operations.md with both tables as they are to be."""
+    """Return docs/operations.md with its tables as they are to be."""
     page = PAGE.read_text(encoding="utf-8")
-    for mark, table in (("kinds", kinds_table()), ("graphs", graphs_table()), ("blocks", blocks_table())):
+    tables = {"kinds": kinds_table, "support": support_table, "graphs": graphs_table, "blocks": blocks_table}
+    for mark, table in tables.items():
         start, end = f"<!-- {mark} -->\n", f"\n<!-- end of {mark} -->"
         before, _, rest = page.partition(start)
-        page = f"{before}{start}{table}{end}{rest.partition(end)[2]}"
+        page = f"{before}{start}{table()}{end}{rest.partition(end)[2]}"
     return page
 
 

@@ -28,7 +28,7 @@ _FLAGS = (
     "--blink-settings=availableHoverTypes=2,primaryHoverType=2 about:blank"  # a mouse, as a desktop has
 )
 _KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38}
-_KEYS |= {"ArrowRight": 39, "ArrowDown": 40}
+_KEYS |= {"ArrowRight": 39, "ArrowDown": 40, "s": 83}
 
 
 def find_chromium() -> str | None:

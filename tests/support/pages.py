@@ -60,5 +60,5 @@ def command_lines(*languages: str) -> list[tuple[str, str]]:
         for block in BLOCKS
         if block.language in languages
         for line in block.text.splitlines()
-        if line.startswith("$ ") or block.language == "sh"
+        if line.startswith("$ ") or block.language in ("sh", "bash")
     ]

@@ -115,7 +115,7 @@ TASKS = (
     Task(
         task="plan ahead of time",
         page="docs/tutorials/run.md",
-        commands=("cudnn-backend build examples/flash_forward.py --target h100 -o plan.json",),
+        commands=("cudnn-backend build examples/flash_forward.py --target h100 --output plan.json",),
         files=FLASH,
         shows="plan.json: eng",
         trouble="the page did not show how the plan is loaded: it does now",

@@ -10,6 +10,8 @@ import pytest
 
 import cudnn_backend_py.frontend as cudnn
 from cudnn_backend_py import DescriptorType, GraphBuilder, graph_from_json, graph_to_json
+from cudnn_backend_py.diagnose import Matrix, Outcome
+from cudnn_backend_py.diagnose.surveys.matrix import Cell
 from cudnn_backend_py.graph.interpret import OPERATIONS, interpret
 from tests.support.built import (
     AGREES,
@@ -23,10 +25,35 @@ from tests.support.built import (
     operations_page,
     read_records,
 )
+from tests.support.operation_support import read_support, say_support
 
 
 def test_the_page_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == operations_page(), "python -m tests.support.built"
+
+
+def test_answers_by_version_are_of_these_graphs_and_agree_with_the_page() -> None:
+    found = read_support()
+    assert set(found.graphs) == set(BUILT)
+    assert len(found.versions) >= 3
+    names = {"a100": "sm80", "h100": "sm90", "b200": "sm100"}
+    said = {
+        (name, target): found.cells[name, names[target], found.versions[-1]].outcome
+        for name, case in BUILT.items()
+        for target in case.supported
+    }
+    assert {key for key, outcome in said.items() if outcome is not Outcome.SUPPORTED} == set()
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "cell"),
+    [("SSS", "yes"), ("-SS", "from 9.19.0"), ("SS-", "9.14.0, 9.19.0"), ("---", "no"), ("?SS", "from 9.19.0?")],
+)
+def test_cell_of_the_table_by_version(outcomes: str, cell: str) -> None:
+    said = {"S": Outcome.SUPPORTED, "-": Outcome.NOT_SUPPORTED, "?": Outcome.NOT_JUDGED}
+    versions = ("9.14.0", "9.19.0", "9.28.0")
+    cells = {("g", "sm80", one): Cell(said[mark]) for one, mark in zip(versions, outcomes, strict=True)}
+    assert say_support(Matrix(("g",), ("sm80",), versions, cells), ["g"], "sm80") == cell
 
 
 def test_every_kind_has_a_builder_and_is_interpreted() -> None:
