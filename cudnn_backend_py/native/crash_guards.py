@@ -225,6 +225,11 @@ def _check_graph_mode(given: Given) -> None:
 
 
 _ROWS = (NormMode.LAYER_NORM, NormMode.RMS_NORM, NormMode.ADA_LAYER_NORM)
+_VECTOR_TYPES = (DataType.HALF, DataType.BFLOAT16, DataType.FLOAT, DataType.INT8)
+_READ = (
+    *(Attr.OPERATION_POINTWISE_XDESC, Attr.OPERATION_POINTWISE_BDESC, Attr.OPERATION_POINTWISE_TDESC),
+    Attr.OPERATION_POINTWISE_DYDESC,
+)
 _GRADIENTS = tuple(mode for mode in PointwiseMode if mode.name.endswith("_BWD"))
 
 
@@ -286,6 +291,40 @@ def _largest_of_line(ops: Sequence[Part]) -> bool:
     )
 
 
+def _vector_selected(ops: Sequence[Part]) -> bool:
+    """The product of a matrix and a vector in memory, and BINARY_SELECT by a whole mask behind it.
+
+    The engine for such products has no other operations than elementwise ones, without indices, no parts of tensors,
+    and booleans by the eight.
+    """
+    products = [op for op in ops if op.kind is DescriptorType.OPERATION_MATMUL]
+    others = [op for op in ops if op.kind is DescriptorType.OPERATION_POINTWISE]
+    if len(products) != 1 or len(products) + len(others) != len(ops):
+        return False
+    whole = products[0].all(Attr.OPERATION_MATMUL_CDESC, Attr.TENSOR_DIMENSIONS)
+    sides = [products[0].one(side) for side in (Attr.OPERATION_MATMUL_ADESC, Attr.OPERATION_MATMUL_BDESC)]
+    modes = [op.one(Attr.OPERATION_POINTWISE_PW_DESCRIPTOR, Attr.POINTWISE_MODE) for op in others]
+    read = [
+        (item.all(Attr.TENSOR_DIMENSIONS), item.one(Attr.TENSOR_DATA_TYPE))
+        for op in others
+        for item in map(op.one, _READ)
+        if isinstance(item, Part) and not item.one(Attr.TENSOR_IS_VIRTUAL)
+    ]
+    return (
+        1 in whole[-2:]
+        and all(side.one(Attr.TENSOR_DATA_TYPE) in _VECTOR_TYPES for side in sides)
+        and not any(side.one(Attr.TENSOR_IS_VIRTUAL) for side in sides)
+        and PointwiseMode.GEN_INDEX not in modes
+        and any(
+            mode == PointwiseMode.BINARY_SELECT
+            and op.all(Attr.OPERATION_POINTWISE_TDESC, Attr.TENSOR_DIMENSIONS) == whole
+            for op, mode in zip(others, modes, strict=True)
+        )
+        and all(dims == whole or max(dims) == 1 for dims, _ in read)
+        and not any(kind == DataType.BOOLEAN and whole[-1] % 8 for _, kind in read)
+    )
+
+
 def _is_channels_last(dims: Sequence[int], strides: Sequence[int]) -> bool:
     if len(dims) < 3 or len(strides) != len(dims):
         return False
@@ -339,6 +378,13 @@ CRASHING_GRAPHS: tuple[CrashingGraph, ...] = (
         "describe the tensors with a dim of 1 more",
         Window(),  # 9.14.0 to 9.28.0: divides by the stride of a second dim, which it reads behind the one there is
         _largest_of_line,
+    ),
+    CrashingGraph(
+        "vector-product-select",
+        "the product of a matrix and a vector, and BINARY_SELECT by a whole mask behind it",
+        "use cuDNN 9.28.0 or later, or select in a graph of its own",
+        Window(since=(9, 21, 0), until=(9, 28, 0)),
+        _vector_selected,
     ),
 )
 

@@ -11,6 +11,7 @@ from .measured import MEASURED, MEASURED_ATTENTION
 from .operations import OTHER_OPERATIONS
 from .random_attention import RANDOM_ATTENTION
 from .random_convolutions import RANDOM_CONVOLUTIONS
+from .random_crashes import RANDOM_CRASHES
 from .random_graphs import RANDOM_GRAPHS
 from .reported_backward import REPORTED_BACKWARD
 from .reported_eight_bit import REPORTED_EIGHT_BIT
@@ -27,4 +28,5 @@ FAULTS: tuple[Fault, ...] = (
     *OTHER_OPERATIONS,
     *RANDOM_GRAPHS,
     *RANDOM_CONVOLUTIONS,
+    *RANDOM_CRASHES,
 )

@@ -70,6 +70,8 @@ class _Worker:
                 self._deviceless(graph, kinds, asked, say)
             return
         if got.plan is None or not target.is_live:
+            if got.plan is not None:
+                got.plan.close()
             say(outcome="accepted", **line)
             self._deviceless(graph, kinds, asked, say)
             return

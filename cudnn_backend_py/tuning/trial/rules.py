@@ -131,12 +131,7 @@ _ROUNDED = {
     *(mode for mode in _P if mode.name.startswith("CMP_")),
 }  # fmt: skip
 _FUNCTION = Rule(2.0**-22, 2.0**-20, 2.0**-22)
-_QUOTIENTS = {
-    _P.DIV,
-    _P.RECIPROCAL,
-    _P.SQRT,
-    _P.RSQRT,
-}  # of the result alone, however large operands are
+_QUOTIENTS = {_P.DIV, _P.RECIPROCAL, _P.SQRT, _P.RSQRT}  # of the result alone, however large operands are
 _BY_TANH = {_P.TANH_FWD, _P.TANH_BWD, _P.SIGMOID_FWD, _P.SIGMOID_BWD, _P.SWISH_FWD, _P.SWISH_BWD}  # 2^-17 was seen
 
 

@@ -271,8 +271,6 @@ def run_graph(
     found = run.run(proposed, configs) if live.is_live else run.would_run(proposed)
     ran = [item.state for item in found]
     state: State = next((state for state in STATES if state in ran), "refused")
-    if not live.is_live and proposed:
-        state = "not run"
     words = refused if not proposed else run.why_not_compared
     if not live.is_live and proposed:
         words = f"{live.name} is a described GPU: nothing was run"
@@ -281,9 +279,7 @@ def run_graph(
 
 
 def _check_configs(configs: int | str) -> None:
-    if isinstance(configs, bool) or not (
-        (isinstance(configs, int) and configs > 0) or configs in ("first", "all") or isinstance(configs, str)
-    ):
+    if isinstance(configs, bool) or not (isinstance(configs, str) or (isinstance(configs, int) and configs > 0)):
         raise UsageError(
             f"configs is {configs!r}; 'first', 'all', a number above 0 or a tag is needed", code="trial-configs"
         )
@@ -293,8 +289,8 @@ def _check_configs(configs: int | str) -> None:
 
 def _words(error: CudnnBackendError) -> str:
     """Return what cuDNN said, in its words where it used any."""
-    said = error.last_error.strip() if isinstance(error, CudnnStatusError) else str(getattr(error, "last_error", ""))
-    return f"{error.headline}: {said.strip()}" if said.strip() else error.headline
+    said = str(getattr(error, "last_error", "")).strip()
+    return f"{error.headline}: {said}" if said else error.headline
 
 
 class _Run:
@@ -371,15 +367,16 @@ class _Run:
         return [], found.error_text.partition("\n")[0] if reason is None else str(reason)
 
     def would_run(self, configs: list[EngineConfig]) -> tuple[ConfigTrial, ...]:
-        return tuple(
-            ConfigTrial(
-                tag=config.tag,
-                mode=config.origin,
-                state="not run",
-                notes=_notes(config),
-                reproduce=self.line(config.tag),
-            )
-            for config in configs
+        return tuple(map(self._blank, configs))
+
+    def _blank(self, config: EngineConfig) -> ConfigTrial:
+        """Return what is known of a config before it is run."""
+        return ConfigTrial(
+            tag=config.tag,
+            mode=config.origin,
+            state="not run",
+            notes=_notes(config),
+            reproduce=self.line(config.tag),
         )
 
     def run(self, configs: list[EngineConfig], wanted: int | str) -> tuple[ConfigTrial, ...]:
@@ -388,13 +385,7 @@ class _Run:
         stage = Stage(self.graph, self.target, inputs=memory_of(self.graph, self.inputs))
         try:
             for config in configs:
-                blank = ConfigTrial(
-                    tag=config.tag,
-                    mode=config.origin,
-                    state="not run",
-                    notes=_notes(config),
-                    reproduce=self.line(config.tag),
-                )
+                blank = self._blank(config)
                 if blank.tag in self.skip:
                     trial = replace(blank, state="failed", words=self.skip[blank.tag])
                 elif self.lost:
@@ -405,7 +396,7 @@ class _Run:
                 found.append(trial)
                 if self.done is not None:
                     self.done(trial)
-                if wanted == "first" and trial.state not in ("refused",):
+                if wanted == "first" and trial.state != "refused":
                     break
         finally:
             try:
