@@ -42,6 +42,8 @@ def ask(child: Child, word: str, limit_s: float = 60) -> list[dict[str, Any]]:
 
 
 def descriptors() -> int:
+    """Return how many files are open, without those of garbage that earlier tests left."""
+    gc.collect()
     return len(os.listdir("/proc/self/fd"))
 
 
@@ -166,7 +168,6 @@ def test_nothing_is_left_of_a_start_or_an_end_that_was_interrupted() -> None:
                 child.end()
             except Interruption:
                 child = None  # type: ignore[assignment]
-    gc.collect()
     deadline = time.monotonic() + 30
     while (descriptors(), children()) != (before, set()) and time.monotonic() < deadline:
         os.sched_yield()  # a thread that starts or ends one is at work
