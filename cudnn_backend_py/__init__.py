@@ -158,6 +158,13 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+def _show(value: object) -> str | None:
+    """Return what a notebook shows of a value, None for its text: ``system/notebook.py`` asks."""
+    from .diagnose.report.notebook import show
+
+    return show(value)
+
+
 class _FormerNames:
     """Finds modules under names they had in earlier versions; asked for what is found nowhere else."""
 

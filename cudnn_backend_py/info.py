@@ -93,8 +93,8 @@ def render_info(facts: Mapping[str, Any]) -> str:
         text = "nothing wrong"
         if fault:
             weight = f"no {fault['prevents']} before this is mended" if fault["prevents"] else "remark"
-            detail = " ".join(fault["detail"].split())
-            text = f"{weight}: {fault['headline']} ({fault['code']}){detail and '; ' + detail}; {fault['repair']}"
+            parts = (f"{fault['headline']} ({fault['code']})", fault["detail"], fault["repair"])
+            text = f"{weight}: {'; '.join(' '.join(part.split()) for part in parts if part)}"
         lines.append(f"{'environment:':<26}{text}")
     return "".join(f"{printable(line)}\n" for line in lines)
 

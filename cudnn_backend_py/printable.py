@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["printable", "printable_lines", "without_addresses"]
+__all__ = ["brief", "printable", "printable_lines", "without_addresses"]
 
 # Commands of GitHub and Azure: anywhere in a line, and at its beginning. Compiled where one may be, not at import.
 _COMMAND = r"(?i)#(?=#(\[|vso\[))"
@@ -24,6 +24,12 @@ def printable(text: str) -> str:
             letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text
         )
     return re.sub(_COMMAND, r"\\x23", text) if "##" in text else text
+
+
+def brief(text: str, most: int = 118) -> str:
+    """Return what a ``repr`` says in angle brackets: a text in one line, cut where it is longer than `most` letters."""
+    line = printable(text)
+    return f"<{line}>" if len(line) <= most else f"<{line[: most - 1]}…>"
 
 
 def printable_lines(text: str) -> str:

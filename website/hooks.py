@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from mkdocs.structure.pages import Page
 from website.pages import (
     ROOT,
     fault_rows,
+    graph_files,
     operation_rows,
     to_json,
     write_commands,
@@ -39,6 +41,8 @@ PAGES = {
     "examples": "gallery.md",
     "logs": "measurements.md",
 }
+#: Pages whose tables need the room of the list of pages.
+WIDE = ("attention-speed.md", "attention-support.md", "faults.md", "operations.md")
 _LINK = re.compile(r"(\]\()(?!https?:|mailto:|#)([^)#\s]+)")
 
 
@@ -106,7 +110,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "llms.txt": "",  # on_post_build
         "assets/reasons-data.js": f"window.cudnnReasons = {json.dumps(lookup_table(), ensure_ascii=False)};\n",
     }
-    linked: set[str] = set()
+    linked = {str(path.relative_to(ROOT)) for path in graph_files()}
     for place in PAGES:
         if place.endswith(".md") and place != "README.md":
             linked |= _linked_files((ROOT / place).read_text(encoding="utf-8"), posixpath.dirname(place))
@@ -123,6 +127,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
     """Lead links that leave ``docs/`` to the copies in the site."""
+    if page.file.src_uri in WIDE:
+        page.meta["hide"] = ["navigation"]
     if page.file.generated_by:
         return markdown
     if page.file.src_uri == "tables/index.md":
@@ -137,7 +143,7 @@ _pages: list[tuple[str, str, str]] = []
 def on_nav(nav: Navigation, **_: Any) -> None:
     """Keep the pages in their order, for llms.txt."""
     _pages[:] = [
-        ("" if page.parent is None else page.parent.title, page.file.src_uri, page.file.url) for page in nav.pages
+        ((page if page.parent is None else page.parent).title, page.file.src_uri, page.file.url) for page in nav.pages
     ]
 
 
@@ -148,6 +154,13 @@ def on_page_content(html: str, *, page: Page, **_: Any) -> str:
     return re.sub(r"<table>", '<table tabindex="0">', html)
 
 
+def on_post_page(output: str, **_: Any) -> str:
+    """Name the search for screen readers: the theme gives it the role of a dialog, and no name."""
+    return output.replace(
+        'data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"'
+    )
+
+
 def on_post_build(config: MkDocsConfig) -> None:
     """Write llms.txt: every page with its first sentence, and the tables as JSON."""
     site = Path(config.site_dir)
@@ -155,7 +168,7 @@ def on_post_build(config: MkDocsConfig) -> None:
     section = None
     for group, _, url in _pages:
         if group != section:
-            lines.append(f"\n## {group or 'Start'}\n\n")
+            lines.append(f"\n## {group}\n\n")
             section = group
         title, first = _first_words((site / url).read_text(encoding="utf-8"))
         lines.append(f"- [{title}]({url}): {first}\n")
@@ -171,7 +184,7 @@ def _first_words(page: str) -> tuple[str, str]:
     after = body[title.end() :] if title else body
     words = re.search(r"<p>(.*?)</p>", after, re.DOTALL)
     plain = [
-        re.sub(r"\s+", " ", re.sub(r"<a class=.headerlink.*?</a>|<[^>]+>", "", one[1] if one else "")).strip()
+        " ".join(unescape(re.sub(r"<a class=.headerlink.*?</a>|<[^>]+>", "", one[1] if one else "")).split())
         for one in (title, words)
     ]
-    return plain[0], re.split(r"(?<=[.:?]) ", plain[1])[0]
+    return plain[0], re.split(r"(?<=[.?]) ", plain[1])[0]

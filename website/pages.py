@@ -12,14 +12,23 @@ from typing import Any
 
 import click
 
-from cudnn_backend_py.cli.commands import main
+from cudnn_backend_py.cli.commands import SECTIONS, main
 from cudnn_backend_py.cli.graph_file import load_graph_file
-from cudnn_backend_py.diagnose.report.svg import draw_graph
 from cudnn_backend_py.generated.enums import CudnnEnum
+from cudnn_backend_py.graph.drawing import draw_graph
 from cudnn_backend_py.graph.faults import FAULTS
 from website.reasons import Entry, entries, rules
 
-__all__ = ["ROOT", "fault_rows", "operation_rows", "write_commands", "write_enums", "write_gallery", "write_reasons"]
+__all__ = [
+    "ROOT",
+    "fault_rows",
+    "graph_files",
+    "operation_rows",
+    "write_commands",
+    "write_enums",
+    "write_gallery",
+    "write_reasons",
+]
 
 ROOT = Path(__file__).parents[1]
 
@@ -31,16 +40,24 @@ def _docstring(path: Path) -> str:
     return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
 
 
+def graph_files() -> list[Path]:
+    """Return the examples that are a graph, and can be read without a cuDNN."""
+    return [
+        path
+        for path in sorted((ROOT / "examples").glob("*.py"))
+        if not path.stem.startswith("frontend_") and "\ndef graph(" in path.read_text(encoding="utf-8")
+    ]
+
+
 def write_gallery() -> str:
     """Return the gallery: each example with a graph, its drawing, its text and the command that judges it."""
     parts = [
-        "# Gallery of graphs\n\nEach graph is a file of `examples/`, drawn from the graph itself. Boxes are operations "
-        "with what they write, rounded ones are tensors in memory; what is dashed never leaves the chip.\n"
+        "---\nhide: [navigation]\n---\n\n# Gallery of graphs\n\n"
+        "Each graph is a file to take along, drawn from the graph itself. Boxes are operations with what they write, "
+        "rounded ones are tensors in memory; what is dashed never leaves the chip. [Plots](#plots) are at the end.\n"
     ]
-    for path in sorted((ROOT / "examples").glob("*.py")):
+    for path in graph_files():
         text = path.read_text(encoding="utf-8")
-        if "\ndef graph(" not in text or path.stem.startswith("frontend_"):  # those need a cuDNN at hand
-            continue
         graph = load_graph_file(str(path))
         title, _, rest = _docstring(path).partition("\n")
         found = re.search(r"cudnn-backend explain \S.*", rest)
@@ -52,8 +69,16 @@ def write_gallery() -> str:
             f"{draw_graph(graph)}</div>\n\n"
             f"```console\n$ {command}\n```\n\n"
             f'??? note "The graph as text"\n\n    ```text\n{_indent(lines)}\n    ```\n\n'
-            f'??? note "The file"\n\n    ```python\n{_indent(text.rstrip())}\n    ```\n'
+            f'??? note "The file"\n\n    [{path.name}](files/examples/{path.name}){{ download }}\n\n'
+            f"    ```python\n{_indent(text.rstrip())}\n    ```\n"
         )
+    parts.append(
+        "\n## Plots { #plots }\n\nTFLOP/s of attention by shape, drawn by `cudnn-backend compare --plot`; the figures "
+        "are in [Speed of attention](attention-speed.md).\n\n![TFLOP/s of attention by shape: cuDNN by version, the "
+        "operators of this package, and torch's backends](compare.svg)\n\nTokens per second of a small model with five "
+        "makers of attention, [trained and served](attention-speed.md).\n\n![Tokens per second of training and "
+        "serving, by maker of attention](model.svg)\n"
+    )
     return "".join(parts)
 
 
@@ -74,16 +99,19 @@ def _commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Co
 
 
 def write_commands() -> str:
-    """Return the help of every command."""
+    """Return the help of every command, by the sections of the help."""
     parts = [
-        "# Commands\n\nExit codes: 0 yes, 1 no, 2 could not be judged, 130 interrupted. "
-        "`CUDNN_BACKEND_TRACEBACK=1` shows the traceback of an error.\n"
+        "# Commands\n\nThe help of every command. Options that many have, exit codes and completion: "
+        "[The command line](../how-to/command-line.md).\n"
     ]
-    for name, command in _commands(main, "cudnn-backend"):
-        context = click.Context(command, info_name=name, terminal_width=100, max_content_width=100)
-        parts.append(
-            f"\n## {name.removeprefix('cudnn-backend ')}\n\n```text\n{command.get_help(context).strip()}\n```\n"
-        )
+    commands = dict(_commands(main, "cudnn-backend"))
+    for title, names in SECTIONS.items():
+        parts.append(f"\n## {title}\n")
+        for name, command in commands.items():
+            if name.split()[1] in names:
+                context = click.Context(command, info_name=name, terminal_width=100, max_content_width=100)
+                text = command.get_help(context).strip()
+                parts.append(f"\n### {name.removeprefix('cudnn-backend ')}\n\n```text\n{text}\n```\n")
     return "".join(parts)
 
 

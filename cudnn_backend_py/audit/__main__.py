@@ -37,7 +37,7 @@ python -m cudnn_backend_py.audit --every 10 --output audit.json -m package.train
 @click.option("--every", default=EVERY, show_default=True, help="One call in so many is checked, behind the first 16.")
 @click.option("--cost", default=COST, show_default=True, help="The part of the time that checks may take.")
 @click.option("--folder", metavar="FOLDER", help="Where cases are kept.")
-@click.option("--output", metavar="FILE", help="Write the report here, as JSON.")
+@click.option("--output", metavar="FILE", help="Write it here, not to standard error, and as JSON.")
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT|NOTEBOOK|-m MODULE [ARGUMENTS]...")
 def _command(
     every: int, cost: float, folder: str | None, output: str | None, program: tuple[str, ...]

@@ -47,7 +47,7 @@ from .contenders import (
     torch_calls,
 )
 from .shapes import DIRECTIONS, Direction, Effort, Shape
-from .tables import draw_points, new_figure
+from .tables import Record, draw_points, new_figure
 from .timing import AHEAD_US, gpu_times, host_times, microseconds, once_within, within
 
 __all__ = [
@@ -233,7 +233,7 @@ class Comparison:
     @property
     def command(self) -> str:
         """The command line that compares the same again."""
-        versions = [f"--cudnn-version={name}" for name in self.versions if len(self.versions) > 1 or name != DEFAULT]
+        versions = [f"--cudnn={name}" for name in self.versions if len(self.versions) > 1 or name != DEFAULT]
         target = [] if self.target is None else [f"--target={self.target}"]
         much = [f"--configs={self.configs}", f"--rounds={self.rounds}", f"--limit={self.limit_s:g}"]
         return shlex.join(["cudnn-backend", "compare", self.what, *versions, *target, *much])
@@ -374,7 +374,7 @@ def _named(case: Case, children: Mapping[str, TimedPlans]) -> dict[str, Any]:
     return {**_head(case), "plans": plans, "notes": notes}
 
 
-def compare(wanted: Comparison, *, step: Callable[[str], object] = str) -> dict[str, Any]:
+def compare(wanted: Comparison, *, step: Callable[[str], object] = str) -> Record:
     """Return the record of a comparison: on the GPU here with times, for a described one with the plans alone.
 
     Parameters
@@ -422,7 +422,7 @@ def compare(wanted: Comparison, *, step: Callable[[str], object] = str) -> dict[
                 rows.append(_row(case, children, wanted.rounds, record["torch"] is not None))
                 _release_memory()
         record["versions"] = [child.facts["cudnn"] for child in children.values()]
-    return {**record, "rows": rows, "seconds": round(time.perf_counter() - began, 1)}
+    return Record({**record, "rows": rows, "seconds": round(time.perf_counter() - began, 1)}, all_tables)
 
 
 def _peers() -> dict[str, Any]:
@@ -533,15 +533,19 @@ def _notes(record: Mapping[str, Any], bullet: str) -> list[str]:
     return ["", *lines] if lines else []
 
 
-def as_text(record: Mapping[str, Any]) -> str:
-    """Return tables, plans, versions, and the command line that compares again."""
-    console = Console(width=200, record=True, file=io.StringIO(), highlight=False)
-    for what in ("gpu", "host") if "described" not in record else ():
-        console.print(grid_table(record, what))
+def all_tables(record: Mapping[str, Any]) -> list[Table]:
+    """Return the tables of GPU and host times, where there are any, and that of the plans."""
     plans = Table("shape", "direction", "plans")
     for row in record["rows"]:
         plans.add_row(row["shape"], row["direction"], "\n".join(f"{a}: {b}" for a, b in row["plans"].items()))
-    console.print(plans)
+    return [*(grid_table(record, what) for what in ("gpu", "host") if "described" not in record), plans]
+
+
+def as_text(record: Mapping[str, Any]) -> str:
+    """Return tables, plans, versions, and the command line that compares again."""
+    console = Console(width=200, record=True, file=io.StringIO(), highlight=False)
+    for table in all_tables(record):
+        console.print(table)
     for line in (*_head_lines(record, bold="marked *"), *_notes(record, ""), f"again: {record['command']}"):
         console.print(line, markup=False, soft_wrap=True)
     return console.export_text()

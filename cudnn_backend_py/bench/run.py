@@ -40,7 +40,7 @@ from .contenders import Frontend, c_loop, differentiate, fill_forward, make_buff
 from .judge import judge, verdict_lines
 from .ragged import bench_ragged
 from .shapes import DIRECTIONS, FULL, QUICK, SMALL, Direction, Effort, Shape
-from .tables import draw, fresh_table, gpu_table, host_table, ragged_table
+from .tables import Record, bench_tables, draw
 from .timing import fresh, gpu_times, host_times, microseconds, once_within, rotate, same, within
 
 __all__ = ["run_bench"]
@@ -223,7 +223,7 @@ def run_bench(
     cudnn_frontend: str | None = None,
     quick: bool = False,
     effort: Effort | None = None,
-) -> dict[str, Any]:
+) -> Record:
     """Measure, print tables and pass or fail lines, write JSON and a picture, return the record.
 
     Parameters
@@ -263,7 +263,7 @@ def run_bench(
     }
     record["seconds"] = round(time.perf_counter() - begin, 1)
     record["accepted"] = judge(record)
-    for table in (host_table(record), ragged_table(record), gpu_table(record), fresh_table(record)):
+    for table in bench_tables(record):
         console.print(table)
     for line in verdict_lines(record):
         console.print(line, highlight=False, style="red" if line.startswith("FAIL") else None)
@@ -272,4 +272,4 @@ def run_bench(
         console.print(f"written to {output}", highlight=False)
     if plot is not None:
         draw(record, plot)
-    return record
+    return Record(record, bench_tables)

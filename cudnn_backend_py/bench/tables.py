@@ -2,16 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
 from ..errors import EnvironmentNotReady
+from ..printable import brief
 from .shapes import DIRECTIONS
 
-__all__ = ["draw", "draw_bars", "draw_points", "fresh_table", "gpu_table", "host_table", "new_figure", "ragged_table"]
+__all__ = [
+    "Record",
+    "bench_tables",
+    "draw",
+    "draw_bars",
+    "draw_points",
+    "fresh_table",
+    "gpu_table",
+    "host_table",
+    "new_figure",
+    "ragged_table",
+]
+
+
+class Record(dict[str, Any]):
+    """A record of figures as plain data, which a notebook shows as tables."""
+
+    def __init__(self, figures: Mapping[str, Any], tables: Callable[[Mapping[str, Any]], Sequence[Table]]) -> None:
+        super().__init__(figures)
+        self._tables = tables
+
+    def __repr__(self) -> str:
+        where = self.get("gpu_name") or self.get("described", "")
+        return brief(f"Record {self['schema']} of {self['date']}: {where}, {self['seconds']} s")
+
+    def _repr_html_(self) -> str | None:
+        from ..diagnose.report.notebook import show_tables
+
+        return show_tables(*self._tables(self))
+
+
+def bench_tables(record: Mapping[str, Any]) -> list[Table]:
+    """Return the tables of a record of ``cudnn-backend bench``."""
+    return [make(record) for make in (host_table, ragged_table, gpu_table, fresh_table)]
 
 
 def host_table(record: Mapping[str, Any]) -> Table:

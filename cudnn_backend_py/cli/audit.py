@@ -10,7 +10,9 @@ from typing import Any
 import click
 
 from ..printable import printable
-from .output import OutputFile, say, warn, write_report
+from .options import GRAPH, with_format, with_target, with_versions
+from .output import as_json, progress_line, write_report
+from .output import write as write_lines
 
 __all__ = ["add_audit"]
 
@@ -21,19 +23,30 @@ def add_audit(main: click.Group) -> None:
     """Add the command to the group."""
 
     @main.command("audit")
-    @click.argument("files", metavar="[FILE]...", nargs=-1)
+    @click.argument("files", metavar="[FILE]...", nargs=-1, type=GRAPH)
+    @with_versions("or the path of a library; all installed if not given")
+    @with_target(other="what would be run there is said")
     @click.option(
-        "--cudnn", "versions", multiple=True, metavar="VERSION|PATH", help="Ask these; all installed if not given."
+        "--limit",
+        "limit_s",
+        type=float,
+        default=300.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="For each case.",
     )
-    @click.option("--target", metavar="NAME", help="A described GPU: say what would be run there.")
-    @click.option("--limit", "limit_s", type=float, default=300.0, show_default=True, help="Seconds for each case.")
     @click.option(
-        "--reduce", "reduce_s", type=float, default=60.0, show_default=True, help="Of these, for the smallest form."
+        "--reduce",
+        "reduce_s",
+        type=float,
+        default=60.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Of these, for the smallest form.",
     )
     @click.option("--write/--no-write", default=True, show_default=True, help="Write the reproduction beside the case.")
     @click.option("--folder", metavar="FOLDER", help="Where cases are listed from.")
-    @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
-    @click.option("--output", type=OutputFile(), help="Write it here, not to standard output.")
+    @with_format("text", "json")
     def audit(
         files: tuple[str, ...],
         versions: tuple[str, ...],
@@ -45,30 +58,32 @@ def add_audit(main: click.Group) -> None:
         style: str,
         output: Any,
     ) -> None:
-        """Say by which engine and cuDNN version a kept case is wrong, and whether that is a known fault.
+        """Find the engine and cuDNN version of a wrong result.
 
-        FILE is a case that `audit` kept; without one, those that are kept are listed. It runs again by every config of
+        FILE is a case that `audit` kept; without one, those that are kept are listed. Whether it is a known fault is
+        said, too. It runs again by every config of
         its own version, then by the others, each beside the interpreter. Exit code 0 if nothing is wrong again, 1 if
         something is, 2 if nothing could be said.
         """
         if not files:
-            _list(folder)
+            _list(folder, style, output)
             return
         _check_versions(versions)
         from ..audit.again import examine
 
-        found = [
-            examine(
-                file,
-                cudnn=versions,
-                target=target,
-                limit_s=limit_s,
-                reduce_s=reduce_s,
-                write=write,
-                step=_teller(file),
-            )
-            for file in files
-        ]
+        with progress_line("examining") as step:
+            found = [
+                examine(
+                    file,
+                    cudnn=versions,
+                    target=target,
+                    limit_s=limit_s,
+                    reduce_s=reduce_s,
+                    write=write,
+                    step=_teller(file, step),
+                )
+                for file in files
+            ]
         if style == "json":
             cases = [one.to_dict() for one in found]
             text = (
@@ -80,8 +95,8 @@ def add_audit(main: click.Group) -> None:
         raise SystemExit(max(one.exit_code for one in found))
 
 
-def _teller(file: str) -> Callable[[str], None]:
-    return lambda text: warn(printable(f"{Path(file).name}: {text}"))
+def _teller(file: str, step: Callable[[str], object]) -> Callable[[str], object]:
+    return lambda text: step(f"{Path(file).name}: {text}")
 
 
 def _check_versions(versions: tuple[str, ...]) -> None:
@@ -92,14 +107,16 @@ def _check_versions(versions: tuple[str, ...]) -> None:
             environment_for(one)
 
 
-def _list(folder: str | None) -> None:
+def _list(folder: str | None, style: str, output: str | None) -> None:
     from ..audit.case import CaseFolder, load_case
 
     kept = CaseFolder(folder)
-    files = kept.cases()
-    for path in files:
-        say(printable(str(path)))
-        for line in str(load_case(path)).splitlines():
-            say(printable(f"  {line}"))
-    if not files:
-        say(f"no case is kept in {printable(str(kept.path))}")
+    cases = {str(path): load_case(path) for path in kept.cases()}
+    if style == "json":
+        told = ("door", "place", "found", "wrong", "tag", "backend", "cudnn", "gpu", "sm", "date")
+        found = [{"file": path, **{name: getattr(case, name) for name in told}} for path, case in cases.items()]
+        write_report(as_json({"folder": str(kept.path), "cases": found}), output)
+        return
+    lines = [line for path, case in cases.items() for line in (path, *(f"  {one}" for one in str(case).splitlines()))]
+    lines = lines or [f"no case is kept in {kept.path}"]
+    write_lines("".join(f"{printable(line)}\n" for line in lines), output)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 from rich.table import Table
@@ -12,38 +13,70 @@ from rich.text import Text
 
 from ..printable import printable
 from .audit import add_audit
+from .draw import draw
 from .graph_file import load_graph_file
-from .output import NOT_JUDGED, Commands, add_row, as_json, console, say, warn, write, write_report
+from .group import Choice
+from .options import InstalledVersion, TargetName, with_format
+from .output import (
+    NOT_JUDGED,
+    Commands,
+    OutputFile,
+    add_row,
+    as_json,
+    progress_line,
+    put_table,
+    say,
+    warn,
+    write,
+    write_report,
+)
 from .plans import add_commands
 from .run import add_run
 from .verdicts import VERDICTS
 from .wheels import with_version
 
+if TYPE_CHECKING:
+    from ..target import Profile
+    from ..versions.store import Installed
+
 __all__ = ["main"]
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+# The commands by the heading of the help they stand under.
+SECTIONS = {
+    "Verdicts": ("explain", "whatif", "why", "matrix", "since", "check"),
+    "Graphs": ("draw", "lint", "log", "repro", "run", "audit"),
+    "Plans": ("build", "cache", "tune", "compare"),
+    "Versions": ("cudnn", "info"),
+    "Targets": ("target",),
+    "Development": ("completion", "bench", "record", "attention-table", "attention-page"),
+}
+
+
+@click.group(cls=Commands, sections=SECTIONS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="cudnn-backend-py")
 @with_version
 def main() -> None:
-    """Script and understand cuDNN's graph engine. Exit codes: 0 yes, 1 no, 2 could not be judged, 130 interrupted."""
+    """Script and understand cuDNN's graph engine."""
 
 
 @main.command()
-@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@with_format("text", "json")
 @with_version
-def info(style: str) -> None:
-    """Show library, version, path and how it was found, NVRTC, driver or stub, GPUs, known targets.
+def info(style: str, output: str | None) -> None:
+    """Show cuDNN, driver and GPUs, and what is wrong.
 
-    What is wrong with the environment comes last, with its repair. Runs with Python's standard library alone.
+    That is: version and path of the library and how it was found, NVRTC, driver or stub, GPUs, installed versions and
+    known targets. What is wrong with the environment comes last, with its repair. Runs with Python's standard library
+    alone.
     """
     from ..info import collect_info, render_info
 
     facts = collect_info()
     if style == "json":
-        write_report(as_json(facts), None)
+        write_report(as_json(facts), output)
     else:
-        write(render_info(facts), None)
+        write(render_info(facts), output)
 
 
 @main.group()
@@ -52,10 +85,14 @@ def target() -> None:
 
 
 @target.command("list")
-def list_targets() -> None:
+@with_format("text", "json")
+def list_targets(style: str, output: str | None) -> None:
     """List the described GPUs."""
     from ..target import list_profiles
 
+    if style == "json":
+        write_report(as_json([_facts_of(profile) for profile in list_profiles()]), output)
+        return
     table = Table("name", "GPU", "arch", "also called", "shared memory per block", "SMs")
     for profile in list_profiles():
         add_row(
@@ -67,37 +104,49 @@ def list_targets() -> None:
             str(profile.properties["maxSharedMemoryPerBlockOptin"]),
             str(profile.properties["multiProcessorCount"]),
         )
-    console().print(table)
+    put_table(table, output)
+
+
+def _facts_of(profile: Profile) -> dict[str, Any]:
+    names = {"name": profile.name, "title": profile.title, "sm": profile.sm, "aliases": list(profile.aliases)}
+    return {**names, "properties": dict(profile.properties)}
 
 
 @target.command("show")
-@click.argument("name")
-@click.option("--device-json", is_flag=True, help="Only what cuDNN is given.")
-def show_target(name: str, device_json: bool) -> None:
+@click.argument("name", type=TargetName())
+@click.option("--device-json", is_flag=True, help="Only what cuDNN is given, as JSON.")
+@with_format("text", "json")
+def show_target(name: str, device_json: bool, style: str, output: str | None) -> None:
     """Show a described GPU with the source of every number."""
     from ..target import find_profile
 
     profile = find_profile(name)
     if device_json:
-        write_report(f"{profile.json()}\n", None)
+        write_report(f"{profile.json()}\n", output)
+        return
+    if style == "json":
+        sources = {"sources": dict(profile.sources), "citations": dict(profile.citations)}
+        write_report(as_json(_facts_of(profile) | sources), output)
         return
     title = Text(printable(f"{profile.title} ({profile.name})"))
     table = Table("property", "value", "source", title=title)
     for key, value in profile.properties.items():
         add_row(table, key, str(value), profile.sources.get(key, ""))
-    console().print(table)
-    for key, text in profile.citations.items():
-        say(printable(f"{key}: {text}"))
+    put_table(table, output, *(f"{key}: {text}" for key, text in profile.citations.items()))
 
 
 @target.command("read")
 @click.option("--device", "ordinal", default=0, show_default=True, help="Ordinal of the GPU.")
+@click.option("--output", type=OutputFile(), help="Write it here, not to standard output.")
 @with_version
-def read_target(ordinal: int) -> None:
-    """Print the properties of a GPU of this machine, as JSON that --target takes."""
+def read_target(ordinal: int, output: str | None) -> None:
+    """Print a GPU of this machine, as JSON that --target takes."""
     from ..target import read_device
 
-    write_report(as_json(read_device(ordinal)), None)
+    write_report(as_json(read_device(ordinal)), output)
+
+
+_CUDA = "CUDA major version of the wheel."
 
 
 def _with_flavor(function: Any) -> Any:
@@ -113,19 +162,23 @@ def _cuda(major: str | None) -> Literal["12", "13"] | None:
 
 @main.group()
 def cudnn() -> None:
-    """Keep several cuDNN versions side by side in a private cache."""
+    """Install, list, verify and remove cuDNN versions.
+
+    They lie side by side in a private cache.
+    """
 
 
 @cudnn.command("install")
 @click.argument("version")
-@click.option("--cuda", type=click.Choice(["12", "13"]), help="CUDA major version of the wheel.")
+@click.option("--cuda", type=Choice(["12", "13"]), help=_CUDA)
 @_with_flavor
 @click.option("--quiet", is_flag=True, help="No progress bar.")
 def install_version(version: str, cuda: str | None, flavor: Literal["jit", "full"] | None, quiet: bool) -> None:
-    """Fetch cuDNN VERSION (9.19.0): the small jit wheel, or the full one where there is none.
+    """Fetch cuDNN VERSION (9.19.0).
 
-    The jit wheel serves attention; its engines are not all that cuDNN has for convolutions and products. Both may be
-    installed side by side, and the full one is then asked.
+    It is the small jit wheel, or the full one where there is none. The jit wheel serves attention; its engines are not
+    all that cuDNN has for convolutions and products. Both may be installed side by side, and the full one is then
+    asked.
     """
     from ..versions import store as versions
 
@@ -141,43 +194,55 @@ def install_version(version: str, cuda: str | None, flavor: Literal["jit", "full
 
 
 @cudnn.command("list")
-def list_versions() -> None:
+@with_format("text", "json")
+def list_versions(style: str, output: str | None) -> None:
     """List the installed versions."""
     from ..versions import store as versions
 
+    installed = versions.list_installed()
+    if style == "json":
+        write_report(as_json([_version_facts(item) for item in installed]), output)
+        return
     table = Table("version", "CUDA", "wheel", "MB", "path")
-    for item in versions.list_installed():
+    for item in installed:
         add_row(table, item.version, item.cuda, item.flavor, f"{item.size_bytes / 1e6:.0f}", str(item.path))
-    console().print(table)
+    put_table(table, output)
+
+
+def _version_facts(item: Installed) -> dict[str, Any]:
+    facts = asdict(item)
+    return {key: str(value) if isinstance(value, Path) else value for key, value in facts.items()}
 
 
 @cudnn.command("verify")
-@click.argument("wanted", nargs=-1, metavar="[VERSION...]")
-@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def verify_versions(wanted: tuple[str, ...], style: str) -> None:
-    """Compare every file of cuDNN with what was installed, byte for byte; without VERSION of all there are.
+@click.argument("wanted", nargs=-1, metavar="[VERSION...]", type=InstalledVersion())
+@with_format("text", "json")
+def verify_versions(wanted: tuple[str, ...], style: str, output: str | None) -> None:
+    """Compare the files of cuDNN with what was installed.
 
-    Those in the cache are checked, and if no VERSION is named also the one of this environment, by the RECORD of its
-    wheel. Exit code 0 if all are whole, 1 if one is damaged, 2 if one could not be checked.
+    Every file is, byte for byte; without VERSION those of all there are. Those in the cache are checked, and if no
+    VERSION is named also the one of this environment, by the RECORD of its wheel. Exit code 0 if all are whole, 1 if
+    one is damaged, 2 if one could not be checked.
     """
     from ..versions import store as versions
 
-    checked = versions.check_all(wanted, environment=not wanted)
+    with progress_line("reading every file"):
+        checked = versions.check_all(wanted, environment=not wanted)
     if style == "json":
-        write_report(as_json([one.to_dict() for one in checked]), None)
+        write_report(as_json([one.to_dict() for one in checked]), output)
     else:
+        told: list[str] = []
         for one in checked:
-            lines = [
-                f"{one.state + ':':<10} {one.name} {one.path}".rstrip(),
-                *(f"  {item}" for item in one.differences),
-            ]
-            say("\n".join([*map(printable, lines), *([f"  repair: {one.repair}"] if one.repair else [])]))
+            told.append(printable(f"{one.state + ':':<10} {one.name} {one.path}".rstrip()))
+            told += [printable(f"  {item}") for item in one.differences]
+            told += [f"  repair: {one.repair}"] if one.repair else []
+        write("".join(f"{line}\n" for line in told), output)
     raise SystemExit(max((one.exit_code for one in checked), default=NOT_JUDGED))
 
 
 @cudnn.command("remove")
-@click.argument("version")
-@click.option("--cuda", type=click.Choice(["12", "13"]))
+@click.argument("version", type=InstalledVersion())
+@click.option("--cuda", type=Choice(["12", "13"]), help=_CUDA)
 @_with_flavor
 def remove_version(version: str, cuda: str | None, flavor: Literal["jit", "full"] | None) -> None:
     """Remove an installed version."""
@@ -189,22 +254,37 @@ def remove_version(version: str, cuda: str | None, flavor: Literal["jit", "full"
 
 @main.command()
 @with_version
-@click.argument("output", type=click.Path(file_okay=False))
+@click.argument("folder", type=click.Path(file_okay=False))
 @click.option("--pytest-arguments", default="tests/gpu", show_default=True, help="What pytest is given.")
-def record(output: str, pytest_arguments: str) -> None:
-    """Run the GPU tests and write a record of the run into the folder OUTPUT (logs/)."""
+def record(folder: str, pytest_arguments: str) -> None:
+    """Run the GPU tests; write a record into FOLDER (logs/)."""
     from ..testing.record import record_run
 
     try:
         arguments = shlex.split(pytest_arguments)
     except ValueError as error:
         raise click.BadParameter(f"{pytest_arguments!r}: {error}", param_hint="--pytest-arguments") from None
-    path, code = record_run(Path(output), arguments)
+    path, code = record_run(Path(folder), arguments)
     say(f"record written to {path}")
     raise SystemExit(code if code in (0, 1) else NOT_JUDGED)
 
 
-for command in VERDICTS:
+@main.command("completion")
+@click.argument("shell", type=Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print what completes commands, targets and versions.
+
+    Switch it on in this shell by: eval "$(cudnn-backend completion bash)", and for good in ~/.bashrc or ~/.zshrc; for
+    fish: cudnn-backend completion fish > ~/.config/fish/completions/cudnn-backend.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    chosen = get_completion_class(shell)
+    assert chosen is not None
+    write_report(chosen(main, {}, "cudnn-backend", "_CUDNN_BACKEND_COMPLETE").source() + "\n", None)
+
+
+for command in (*VERDICTS, draw):
     main.add_command(command)
 add_commands(main, load_graph_file, with_version)
 add_run(main, with_version)

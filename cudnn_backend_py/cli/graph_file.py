@@ -18,6 +18,7 @@ __all__ = ["is_python", "load_any_graphs", "load_graph_file", "read_any_graphs"]
 
 _PACKAGE = str(Path(__file__).parents[1])
 _SHOWN = 2000  # characters of the message of somebody's exception
+_FRAMES = 10  # shown at either end of a traceback
 
 
 def is_python(path: str) -> bool:
@@ -28,8 +29,8 @@ def is_python(path: str) -> bool:
 def load_graph_file(path: str) -> Graph:
     """Return the graph in a JSON file, or the one a Python file's ``graph()`` function returns.
 
-    A Python file is run: name only files you trust. Modules beside it can be imported meanwhile, and what it prints
-    goes to standard error.
+    A Python file is run: name only files you trust. Modules beside it can be imported meanwhile, and what it and the
+    processes it starts print goes to standard error.
 
     Raises
     ------
@@ -41,7 +42,7 @@ def load_graph_file(path: str) -> Graph:
     if not is_python(path):
         return load_graph(path)
     try:
-        with _neighbours(os.path.dirname(os.path.realpath(path))), contextlib.redirect_stdout(sys.stderr):
+        with _neighbours(os.path.dirname(os.path.realpath(path))), _printing_to_stderr():
             function = runpy.run_path(path, run_name="__cudnn_backend__").get("graph")
             graph = function() if callable(function) else None
     except KeyboardInterrupt:
@@ -51,7 +52,12 @@ def load_graph_file(path: str) -> Graph:
             error.sections.setdefault("more", places)
         raise
     except BaseException as error:  # whatever a user's file may raise: SystemExit would be an answer
-        raise GraphError(f"{path} fails with {_said(error)}", code="graph-file", where=_places(error)) from error
+        raise GraphError(
+            f"{path} fails with {_said(error)}",
+            code="graph-file",
+            where=_places(error),
+            fix=None if Path(path).suffix == ".py" else f"a log is read by 'cudnn-backend log {path}'",
+        ) from error
     if not isinstance(graph, Graph):
         raise GraphError(
             f"{path} has no function graph() that returns a Graph",
@@ -61,8 +67,8 @@ def load_graph_file(path: str) -> Graph:
     return graph
 
 
-def load_any_graphs(path: str) -> list[tuple[int | None, Graph]]:
-    """Return the graphs of any file that holds some, as :func:`read_any_graphs` reads it.
+def load_any_graphs(path: str, number: int | None = None) -> list[tuple[int | None, Graph]]:
+    """Return the graphs of any file that holds some, or one of them, as :func:`read_any_graphs` reads it.
 
     Raises
     ------
@@ -70,10 +76,10 @@ def load_any_graphs(path: str) -> list[tuple[int | None, Graph]]:
         As ``read_any_graphs``, and what is wrong with the first graph that could not be rebuilt.
     """
     graphs: list[tuple[int | None, Graph]] = []
-    for number, graph in read_any_graphs(path):
+    for place, graph in read_any_graphs(path, number):
         if isinstance(graph, GraphError):
             raise graph
-        graphs.append((number, graph))
+        graphs.append((place, graph))
     return graphs
 
 
@@ -147,6 +153,22 @@ def _neighbours(folder: str) -> Iterator[None]:
                 del sys.modules[name]
 
 
+@contextlib.contextmanager
+def _printing_to_stderr() -> Iterator[None]:
+    """Keep standard output for the answer: what is printed meanwhile goes to standard error, by child processes too."""
+    kept: int | None = None
+    with contextlib.suppress(OSError):  # one of them is closed
+        kept = os.dup(1)
+        os.dup2(2, 1)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        if kept is not None:
+            os.dup2(kept, 1)
+            os.close(kept)
+
+
 def _said(error: BaseException) -> str:
     try:
         text = str(error)
@@ -156,14 +178,19 @@ def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {shown}" if shown else type(error).__name__
 
 
-def _places(error: BaseException) -> str:
-    """Return the frames of an exception that are the user's, the innermost last."""
+def _places(error: BaseException, depth: int = 2) -> str:
+    """Return the frames of an exception that are the user's, the innermost last; then what it was raised after."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
         if not frame.filename.startswith((_PACKAGE, "<frozen", "<string>"))
     ]
     lines = [f"{frame.filename}, line {frame.lineno}, in {frame.name}: {frame.line}" for frame in frames]
+    if len(lines) > 2 * _FRAMES:
+        lines[_FRAMES:-_FRAMES] = [f"... {len(lines) - 2 * _FRAMES} more ..."]
     if isinstance(error, SyntaxError) and error.filename:
         lines.append(f"{error.filename}, line {error.lineno}: {(error.text or '').strip()}")
+    before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if before is not None and depth and (places := _places(before, depth - 1)):
+        lines += [f"after {_said(before)}", places]
     return "\n".join(lines)

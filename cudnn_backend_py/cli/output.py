@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,10 @@ from rich.text import Text
 
 from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..printable import printable, printable_lines
+from .group import Group
 
 __all__ = [
+    "EXIT_CODES",
     "INTERRUPTED",
     "NOT_JUDGED",
     "Commands",
@@ -28,6 +30,8 @@ __all__ = [
     "add_row",
     "as_json",
     "console",
+    "progress_line",
+    "put_table",
     "say",
     "warn",
     "write",
@@ -36,12 +40,22 @@ __all__ = [
 
 NOT_JUDGED = 2
 INTERRUPTED = 130
-_CODES = (0, 1, NOT_JUDGED, INTERRUPTED)
+EXIT_CODES = {
+    0: "yes: supported, right, unchanged; or done",
+    1: "no: refused, wrong, changed",
+    NOT_JUDGED: "could not be judged, or a wrong command line",
+    INTERRUPTED: "interrupted by Ctrl-C",
+}
 _TRACEBACK = "CUDNN_BACKEND_TRACEBACK"
 
 
-class Commands(click.Group):
+class Commands(Group):
     """The group of all commands. Whatever happens in one ends here, in an exit code that says no more than is known."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the exit codes."""
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code), text) for code, text in EXIT_CODES.items()])
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
         """Read the command line."""
@@ -66,7 +80,7 @@ def _ending() -> Iterator[None]:
             yield
         except (SystemExit, click.exceptions.Exit) as done:
             given = done.code if isinstance(done, SystemExit) else done.exit_code
-            code = 0 if given is None else given if isinstance(given, int) and given in _CODES else NOT_JUDGED
+            code = 0 if given is None else given if isinstance(given, int) and given in EXIT_CODES else NOT_JUDGED
         _flush()
     except (KeyboardInterrupt, click.Abort):
         code = INTERRUPTED
@@ -167,6 +181,19 @@ def add_row(table: Table, *texts: str) -> None:
     table.add_row(*(Text(printable_lines(printable(text))) for text in texts))
 
 
+def put_table(table: Table, output: str | None, *below: str) -> None:
+    """Print a table, of which nothing is cut off, and lines below it, or write them into a file."""
+    for column in table.columns:
+        column.overflow = "fold"
+    if output is None:
+        console().print(table)
+        say("\n".join(map(printable, below))) if below else None
+    else:
+        from ..diagnose.report.tables import table_text
+
+        write(table_text(table) + "".join(f"{printable(line)}\n" for line in below), output)
+
+
 def as_json(data: Any) -> str:
     """Return plain data as the JSON of an answer."""
     return json.dumps(data, indent=1) + "\n"
@@ -180,13 +207,24 @@ def write(text: str, output: str | None) -> None:
         Path(output).write_text(printable_lines(text), encoding="utf-8", errors="backslashreplace")
 
 
-def write_report(text: str, output: str | None) -> None:
+def write_report(text: str | bytes, output: str | None) -> None:
     """Write what has escapes of its own, JSON, HTML, XML, Markdown or annotations, in UTF-8 whatever the locale."""
-    data = text.encode("utf-8", "backslashreplace")
+    data = text if isinstance(text, bytes) else text.encode("utf-8", "backslashreplace")
     if output is None:
         click.echo(data, nl=False)
     else:
         Path(output).write_bytes(data)
+
+
+@contextlib.contextmanager
+def progress_line(doing: str = "asking cuDNN") -> Iterator[Callable[[str], object]]:
+    """Yield a function that shows on standard error, if that is a terminal, what is being done; it leaves no trace."""
+    shown = _Console(stderr=True)
+    if not shown.is_terminal:
+        yield str
+        return
+    with shown.status(Text(doing)) as status:
+        yield lambda text: status.update(Text(printable(f"{doing}: {text}")))
 
 
 class OutputFile(click.Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +11,16 @@ import click
 
 from ..errors import CudnnStatusError, NotSupported
 from ..printable import printable
-from .output import NOT_JUDGED, OutputFile, say, warn, write_report
+from .group import Choice, Option
+from .options import with_format, with_target, with_versions
+from .output import NOT_JUDGED, OutputFile, as_json, progress_line, say, warn, write, write_report
 
 if TYPE_CHECKING:
     from ..graph import Graph
 
 __all__ = ["add_commands"]
+
+_OFF = "the plan cache is turned off (CUDNN_BACKEND_PLAN_CACHE is set to nothing)"
 
 
 def _judge(graph: Graph, target: str | None) -> int:
@@ -32,17 +37,20 @@ def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: 
     @main.command("build")
     @with_version
     @click.argument("graph_file", metavar="GRAPH", type=click.Path(exists=True, dir_okay=False))
-    @click.option("--target", default=None, help="A described GPU; the GPU of this machine by default.")
-    @click.option("-o", "--output", required=True, type=OutputFile(), help="Write the plan here.")
+    @with_target()
+    @click.option(
+        "--output", cls=Option, old=["-o"], required=True, type=OutputFile(), help="Write the plan here; required."
+    )
     @click.option("--mode", default="A", show_default=True, help="Heuristics mode: A, B or FALLBACK.")
     @click.option("--engine", type=int, default=None, help="Take this engine instead.")
     @click.option("--knob", "knobs", multiple=True, metavar="KNOB=VALUE", help="Knob value of the engine; repeatable.")
     def build(
         graph_file: str, target: str | None, output: str, mode: str, engine: int | None, knobs: tuple[str, ...]
     ) -> None:
-        """Build the plan of GRAPH ahead of time, also for a GPU that is not here, and save it.
+        """Build the plan of GRAPH ahead of time.
 
-        Exit code 1 if cuDNN does not support GRAPH, as explain says; 2 if the plan cannot be had for another reason.
+        It may be for a GPU that is not here. Exit code 1 if cuDNN does not support GRAPH, as explain says; 2 if the
+        plan cannot be had for another reason.
         """
         from ..plans.build import build as build_plan
         from ..plans.build import parse_knobs
@@ -50,7 +58,9 @@ def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: 
         choices = parse_knobs(knobs) or None
         asked = load(graph_file)
         try:
-            plan = build_plan(asked, target, mode=mode, engine=engine, knobs=choices)
+            with progress_line("building") as step:
+                step(asked.name)
+                plan = build_plan(asked, target, mode=mode, engine=engine, knobs=choices)
         except (CudnnStatusError, NotSupported) as error:
             warn(error.render())
             raise SystemExit(_judge(asked, target)) from None
@@ -59,21 +69,24 @@ def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: 
 
     @main.group("cache")
     def cache() -> None:
-        """Plans that are kept on disk."""
+        """List and clear the plans that are kept on disk."""
 
     @cache.command("list")
-    def list_entries() -> None:
+    @with_format("text", "json")
+    def list_entries(style: str, output: str | None) -> None:
         """List the kept plans, the last used first."""
         from ..plans.cache import default_cache
 
         kept = default_cache()
-        if kept is None:
-            say("the plan cache is turned off (CUDNN_BACKEND_PLAN_CACHE is set to nothing)")
-            return
-        entries = kept.entries()
-        for entry in entries:
-            say(printable(str(entry)))
-        say(f"{len(entries)} plans in {kept.folder}")
+        entries = () if kept is None else kept.entries()
+        if style == "json":
+            folder = None if kept is None else str(kept.folder)
+            write_report(as_json({"folder": folder, "plans": [asdict(entry) for entry in entries]}), output)
+        elif kept is None:
+            write(f"{_OFF}\n", output)
+        else:
+            lines = [*(printable(str(entry)) for entry in entries), f"{len(entries)} plans in {kept.folder}"]
+            write("".join(f"{line}\n" for line in lines), output)
 
     @cache.command("clear")
     def clear() -> None:
@@ -82,24 +95,27 @@ def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: 
 
         kept = default_cache()
         if kept is None:
-            click.echo("the plan cache is turned off (CUDNN_BACKEND_PLAN_CACHE is set to nothing)")
+            say(_OFF)
             return
-        click.echo(f"{kept.clear()} plans removed from {kept.folder}")
+        say(f"{kept.clear()} plans removed from {kept.folder}")
 
     @main.command("tune")
     @with_version
     @click.argument("graph_file", metavar="GRAPH", type=click.Path(exists=True, dir_okay=False))
-    @click.option("--budget", default=30.0, show_default=True, help="Seconds.")
+    @click.option("--budget", default=30.0, show_default=True, metavar="SECONDS", help="For measuring.")
     @click.option("--engines", is_flag=True, help="Also engines and knob values heuristics do not propose.")
-    @click.option("--max-candidates", default=32, show_default=True)
-    @click.option("--json", "json_path", type=OutputFile(), help="Write the evidence here.")
-    def tune(graph_file: str, budget: float, engines: bool, max_candidates: int, json_path: str | None) -> None:
-        """Time the engine configs of GRAPH on the GPU of this machine and remember the fastest."""
+    @click.option("--max-candidates", default=32, show_default=True, help="The most configs that are timed.")
+    @click.option("--output", cls=Option, old=["--json"], type=OutputFile(), help="Write the figures here, as JSON.")
+    def tune(graph_file: str, budget: float, engines: bool, max_candidates: int, output: str | None) -> None:
+        """Time the engine configs of GRAPH; keep the fastest.
+
+        They are timed on the GPU of this machine, and what is fastest is the plan of GRAPH from then on.
+        """
         from ..tuning.search import tune as tune_graph
 
         tune_graph(
             load(graph_file),
-            json_path=json_path,
+            json_path=output,
             budget_s=budget,
             engines=engines,
             max_candidates=max_candidates,
@@ -112,30 +128,27 @@ def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: 
     @click.option("--cudnn-frontend", "frontend", metavar="FOLDER", help="Folder that holds its package cudnn.")
     @click.option("--quick", is_flag=True, help="Fewer shapes and rounds, under a minute.")
     def bench(output: str | None, plot: str | None, frontend: str | None, quick: bool) -> None:
-        """Time calls and kernels beside cudnn-frontend and torch, on the GPU of this machine."""
+        """Time calls beside cudnn-frontend and torch.
+
+        What calls, kernels and fresh processes cost on the GPU of this machine.
+        """
         from ..bench.run import run_bench
 
         run_bench(Path(output) if output else None, Path(plot) if plot else None, frontend, quick)
 
     @main.command("compare")
     @click.argument("log_file", metavar="[LOG]", required=False, type=click.Path(exists=True, dir_okay=False))
-    @click.option("--grid", type=click.Choice(["whole", "little"]), help="Shapes, without LOG.  [default: whole]")
-    @click.option(
-        *("--cudnn-version", "versions"),
-        multiple=True,
-        metavar="VERSION",
-        help="Repeatable; the cuDNN of this process if not given, which 'default' also is.",
-    )
-    @click.option("--target", metavar="NAME", help="Name the plans for a described GPU; nothing is timed.")
+    @click.option("--grid", type=Choice(["whole", "little"]), help="Shapes, without LOG.  [default: whole]")
+    @with_versions("the cuDNN of this process if not given, which 'default' also is")
+    @with_target(other="plans are named for it, and nothing is timed")
     @click.option(
         "--configs", type=click.IntRange(1), default=2, show_default=True, help="Engine configs of a version."
     )
     @click.option("--rounds", type=click.IntRange(5), default=11, show_default=True, help="Of GPU times.")
-    @click.option("--limit", default=600.0, show_default=True, metavar="SECONDS", help="Begin nothing after it.")
     @click.option(
-        "--format", "style", type=click.Choice(["text", "json", "markdown"]), default="text", show_default=True
+        "--limit", default=600.0, show_default=True, metavar="SECONDS", help="For all: nothing begins after it."
     )
-    @click.option("--output", type=OutputFile(), help="Write it here, not to standard output.")
+    @with_format("text", "json", "markdown")
     @click.option("--plot", type=OutputFile(), help="Draw it here (needs matplotlib).")
     def compare(
         log_file: str | None,
@@ -149,10 +162,11 @@ def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: 
         output: str | None,
         plot: str | None,
     ) -> None:
-        """Compare attention on the GPU of this machine: cuDNN by version and config, torch's backends, flash-attn.
+        """Compare attention: cuDNN, torch's backends, flash-attn.
 
-        For 40 shapes, or for each graph of attention in LOG, a log of cuDNN: forward and backward, GPU and host time.
-        Where there is no GPU, --target names the plans that would be compared.
+        cuDNN is compared by version and engine config, on the GPU of this machine. For 40 shapes, or for each graph of
+        attention in LOG, a log of cuDNN: forward and backward, GPU and host time. Where there is no GPU, --target names
+        the plans that would be compared.
         """
         from ..bench.compare import DEFAULT, Comparison, run_command
 

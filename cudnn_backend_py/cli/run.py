@@ -24,7 +24,8 @@ from ..graph import Graph
 from ..printable import printable
 from ..system.strict import read_text
 from .graph_file import read_any_graphs
-from .output import NOT_JUDGED, OutputFile, say, warn, write, write_report
+from .options import GRAPH, with_format, with_target
+from .output import NOT_JUDGED, say, warn, write, write_report
 
 if TYPE_CHECKING:
     from ..tuning.trial import ConfigTrial, Trial
@@ -124,7 +125,7 @@ def add_run(main: click.Group, with_version: Callable[[Any], Any]) -> None:
 
     @main.command("run")
     @with_version
-    @click.argument("graph_files", metavar="GRAPH...", nargs=-1)
+    @click.argument("graph_files", metavar="GRAPH...", nargs=-1, type=GRAPH)
     @click.option("--batch", "batches", multiple=True, metavar="FILE", help="A file with one such command line a line.")
     @click.option("--graph", "number", type=click.IntRange(min=1), help="Which graph of a log; all if not given.")
     @click.option("--dims", multiple=True, metavar="NAME=SIZES", help="Other dims: x=4,64,56,56; 0 keeps one.")
@@ -145,30 +146,31 @@ def add_run(main: click.Group, with_version: Callable[[Any], Any]) -> None:
         metavar="KIND",
         help="uniform, integers, hostile, or an .npz file by tensor names; repeatable.",
     )
-    @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+    @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the made-up data.")
     @click.option(
         "--configs", default="first", show_default=True, callback=_configs, help="first, all, a number, or one tag."
     )
     @click.option("--time/--no-time", "timed", default=True, show_default=True, help="Time what is right.")
-    @click.option("--target", default=None, metavar="NAME", help="A described GPU: say what would be run there.")
+    @with_target(other="what would be run there is said")
     @click.option(
         "--limit",
         "limit_s",
         type=click.FloatRange(min=0, min_open=True),
         default=600,
         show_default=True,
-        help="Seconds for each graph.",
+        metavar="SECONDS",
+        help="For each graph.",
     )
-    @click.option("--format", "style", type=click.Choice(["text", "json", "junit"]), default="text", show_default=True)
-    @click.option("--output", type=OutputFile(), help="Write it here, not to standard output.")
+    @with_format("text", "json", "junit")
     @click.pass_context
     def run(ctx: click.Context, /, **params: Any) -> None:
-        """Run GRAPH on made-up data, and compare what each engine config writes with the interpreter.
+        """Run GRAPH on made-up data, and check the results.
 
-        GRAPH is a Python file with a function graph(), which is run, a graph JSON, a log of cuDNN or of its frontend,
-        JSON of either, or what a line to reproduce names. Each runs in a child process, so that a crash of cuDNN is a
-        result. Exit code 0 if all that ran is right, 1 if something is wrong or not supported, 2 if that could not be
-        said: a failure, a GPU that is only described, a graph that cannot be interpreted.
+        What each engine config writes is compared with the interpreter. GRAPH is a Python file with a function graph(),
+        which is run, a graph JSON, a log of cuDNN or of its frontend, JSON of either, or what a line to reproduce
+        names. Each runs in a child process, so that a crash of cuDNN is a result. Exit code 0 if all that ran is right,
+        1 if something is wrong or not supported, 2 if that could not be said: a failure, a GPU that is only described,
+        a graph that cannot be interpreted.
         """
         style, output = params["style"], params["output"]
         cases = [*_cases(params), *(case for file in params["batches"] for case in _batch(ctx, file))]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -15,7 +15,9 @@ from ..printable import printable
 from ..system.child import loading_program
 from ..system.strict import read_text
 from .graph_file import is_python, load_any_graphs, load_graph_file
-from .output import NOT_JUDGED, OutputFile, as_json, console, say, warn, write, write_report
+from .group import Command
+from .options import GRAPH, with_format, with_modes, with_target, with_versions
+from .output import NOT_JUDGED, OutputFile, as_json, console, progress_line, say, warn, write, write_report
 from .wheels import ask_with_wheels, lacking_in, lacking_of, with_version, with_wheels
 
 if TYPE_CHECKING:
@@ -28,33 +30,22 @@ if TYPE_CHECKING:
 
 __all__ = ["VERDICTS"]
 
-_FORMATS = ("text", "json", "html", "junit", "github")
+_BUILD = "Also build a plan: compilation can fail where the check passed."
 
 
-def _with_format(function: Any) -> Any:
-    """Add ``--format`` and ``--output``."""
-    style = click.option("--format", "style", type=click.Choice(_FORMATS), default="text", show_default=True)
-    output = click.option("--output", type=OutputFile(), help="Write it here, not to standard output.")
-    return style(output(function))
-
-
-@click.command()
-@click.argument("graph_file", metavar="GRAPH")
-@click.option(
-    "--target", "targets", multiple=True, metavar="NAME", help="A described GPU (l40s, sm89, a JSON file); repeatable."
-)
-@click.option("--mode", "modes", multiple=True, metavar="MODE", help="Heuristics mode: A, B, FALLBACK; repeatable.")
-@click.option(
-    "--build/--no-build", default=False, help="Also build a plan: compilation can fail where the check passed."
-)
+@click.command(cls=Command)
+@click.argument("graph_file", metavar="GRAPH", type=GRAPH)
+@with_target(many=True)
+@with_modes
+@click.option("--build/--no-build", default=False, show_default=True, help=_BUILD)
 @click.option(
     "--execute", is_flag=True, help="Also build and run the plan once on zeroed memory, on this machine's GPU."
 )
 @click.option(
-    "--limit", "limit_s", type=float, default=600, show_default=True, metavar="SECONDS", help="Time for each answer."
+    "--limit", "limit_s", type=float, default=600, show_default=True, metavar="SECONDS", help="For each answer."
 )
 @click.option("--here", is_flag=True, help="Ask in this process, which a crash of cuDNN then ends.")
-@_with_format
+@with_format("text", "json", "html", "junit", "github")
 @with_version
 def explain(
     graph_file: str,
@@ -67,7 +58,7 @@ def explain(
     style: str,
     output: str | None,
 ) -> None:
-    """Say whether cuDNN supports GRAPH and why, in its own words.
+    """Say whether cuDNN supports GRAPH and why, in its words.
 
     GRAPH is a Python file with a function graph(), which is run, or a graph JSON. Without --target the GPU of this
     machine is asked.
@@ -111,19 +102,6 @@ def _ask(judge: Judge, questions: Sequence[Question]) -> list[Verdict]:
     return [with_versions(judge.ask(question), question) for question in questions]
 
 
-@contextlib.contextmanager
-def progress_line() -> Iterator[Callable[[str], object]]:
-    """Yield a function that shows on standard error, if that is a terminal, what cuDNN is asked; it leaves no trace."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield str
-        return
-    with console.status("") as status:
-        yield lambda text: status.update(f"asking cuDNN: {printable(text)}")
-
-
 def _verdicts_as(style: str, verdicts: list[Verdict], graph: Graph, graph_file: str) -> str:
     """Return the verdicts on one graph in a format."""
     from ..diagnose import render_text
@@ -150,36 +128,41 @@ def _check_style(style: str) -> None:
         check_jinja()
 
 
-@click.command()
-@click.argument("graph_file", metavar="GRAPH")
-@click.option(
-    "--target", default="gpu", metavar="NAME", help="A described GPU (l40s, a JSON file); this machine's if not given."
-)
-@click.option("--build/--no-build", default=True, show_default=True, help="Also ask for a plan.")
+@click.command(cls=Command)
+@click.argument("graph_file", metavar="GRAPH", type=GRAPH)
+@with_target("gpu")
+@click.option("--build/--no-build", default=True, show_default=True, help=_BUILD)
 @click.option(
     "--output",
     type=OutputFile(),
-    help="A .tar.gz, .tgz or .zip; named after graph and target if not given.",
+    help="Write the archive here, a .tar.gz, .tgz or .zip; named after graph and target if not given.",
 )
 @with_version
 def repro(graph_file: str, target: str, build: bool, output: str | None) -> None:
-    """Write one archive that shows somebody else what cuDNN says about GRAPH: data, log, Python and C++ programs."""
+    """Write an archive that shows others what cuDNN says.
+
+    It holds GRAPH as data, the verdict, cuDNN's log, and a Python and a C++ program that ask again.
+    """
     from ..diagnose.report.archive import write_repro
 
-    say(str(write_repro(load_graph_file(graph_file), target, output, build=build)))
+    graph = load_graph_file(graph_file)
+    with progress_line() as step:
+        step(graph.name)
+        path = write_repro(graph, target, output, build=build)
+    say(str(path))
 
 
-@click.command("log")
-@click.argument("log_file", metavar="FILE")
-@click.option(
-    "--target", "targets", multiple=True, metavar="NAME", help="Explain each graph on a described GPU; repeatable."
-)
+@click.command("log", cls=Command)
+@click.argument("log_file", metavar="FILE", type=GRAPH)
+@with_target(many=True, other="each graph is explained on it")
 @click.option("--explain/--list", "explained", default=None, help="Explain the graphs, or only list them.")
 @click.option("--breakdown", is_flag=True, help="Executions, plans, build times and classes of shapes, in their place.")
-@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@with_format("text", "json")
 @with_version
-def read_log(log_file: str, targets: tuple[str, ...], explained: bool | None, breakdown: bool, style: str) -> None:
-    """List the graphs that a cuDNN log tells of, and explain them.
+def read_log(
+    log_file: str, targets: tuple[str, ...], explained: bool | None, breakdown: bool, style: str, output: str | None
+) -> None:
+    """List the graphs that a cuDNN log tells of; explain them.
 
     FILE is what any program wrote with CUDNN_LOGLEVEL_DBG=3 or with cuDNN's frontend logging, .gz or - for standard
     input, or one JSON graph of cuDNN's frontend. Exit code 2 if it holds no graph that can be rebuilt.
@@ -191,26 +174,31 @@ def read_log(log_file: str, targets: tuple[str, ...], explained: bool | None, br
         if targets or explained:
             raise click.UsageError("--breakdown asks cuDNN nothing: leave out --target and --explain")
         found = break_down(source)
-        write_report(as_json(found.to_dict()), None) if style == "json" else write(str(found), None)
+        _put(style, output, found)
         raise SystemExit(0 if any(item.graph is not None for item in found.graphs) else NOT_JUDGED)
     from ..diagnose.logs import report_log
 
-    report = report_log(source, targets, explained=explained)
-    if style == "json":
-        write_report(as_json(report.to_dict()), None)
-    else:
-        write(str(report), None)
+    with progress_line("reading the log"):
+        report = report_log(source, targets, explained=explained)
+    _put(style, output, report)
     raise SystemExit(report.exit_code)
+
+
+def _put(style: str, output: str | None, found: Any) -> None:
+    """Write what can be text and plain data."""
+    write_report(as_json(found.to_dict()), output) if style == "json" else write(str(found), output)
 
 
 @click.command(
     "why",
+    cls=Command,
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []},
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS] PROGRAM [ARGUMENTS]...")
 def why(arguments: tuple[str, ...]) -> None:
-    """Run a program of torch, and say why cuDNN was or was not used for its attention.
+    """Run a torch program; say why cuDNN was not used.
 
+    Of each call of its attention it says which backend torch chose, and what kept cuDNN out.
     The same as python -m cudnn_backend_py.why. The exit code is the program's.
     """
     from ..why.__main__ import read_command_line
@@ -221,36 +209,36 @@ def why(arguments: tuple[str, ...]) -> None:
     os.execv(sys.executable, [sys.executable, "-c", load, *arguments])  # exit code and signals are the program's
 
 
-@click.command("lint")
-@click.argument("graph_file", metavar="GRAPH")
-def show_lint(graph_file: str) -> None:
-    """Name layouts of GRAPH that are legal and slow, dangerous or hardly meant. Asks no cuDNN.
+@click.command("lint", cls=Command)
+@click.argument("graph_file", metavar="GRAPH", type=GRAPH)
+@with_format("text", "json")
+def show_lint(graph_file: str, style: str, output: str | None) -> None:
+    """Name what is slow, dangerous or hardly meant in GRAPH.
 
-    Exit code 0 if there is none, 1 if there is one.
+    Such are layouts and types that are legal. Asks no cuDNN. Exit code 0 if there is none, 1 if there is one.
     """
     from ..diagnose import lint
 
     findings = lint(load_graph_file(graph_file))
-    for finding in findings:
-        say(printable(f"{finding.severity}: {finding.headline} [{finding.code}]"))
-        say(printable(f"  {finding.detail}; {finding.fix}"))
+    if style == "json":
+        write_report(as_json([asdict(finding) for finding in findings]), output)
+    else:
+        lines = [
+            line
+            for one in findings
+            for line in (f"{one.severity}: {one.headline} [{one.code}]", f"  {one.detail}; {one.fix}")
+        ]
+        write("".join(f"{printable(line)}\n" for line in lines), output)
     raise SystemExit(1 if findings else 0)
 
 
-@click.command("whatif")
-@click.argument("graph_file", metavar="GRAPH")
-@click.option(
-    "--target", default="gpu", metavar="NAME", help="A described GPU (l40s, a JSON file); this machine's if not given."
-)
-@click.option(
-    "--budget", "budget_s", type=float, default=1.5, show_default=True, metavar="SECONDS", help="Time for asking."
-)
-@click.option("--mode", "modes", multiple=True, metavar="MODE", help="Heuristics mode: A, B, FALLBACK; repeatable.")
-@click.option(
-    "--build/--no-build", default=True, show_default=True, help="Ask for a plan of the graph and of what is proposed."
-)
-@click.option("--format", "style", type=click.Choice(["text", "json", "html"]), default="text", show_default=True)
-@click.option("--output", type=OutputFile(), help="Write it here, not to standard output.")
+@click.command("whatif", cls=Command)
+@click.argument("graph_file", metavar="GRAPH", type=GRAPH)
+@with_target("gpu")
+@click.option("--budget", "budget_s", type=float, default=1.5, show_default=True, metavar="SECONDS", help="For asking.")
+@with_modes
+@click.option("--build/--no-build", default=True, show_default=True, help=_BUILD)
+@with_format("text", "json", "html")
 @with_version
 def show_whatif(
     graph_file: str,
@@ -261,10 +249,11 @@ def show_whatif(
     style: str,
     output: str | None,
 ) -> None:
-    """Look for the smallest changes with which cuDNN supports GRAPH, each asked before it is shown.
+    """Find the smallest changes that make cuDNN support GRAPH.
 
-    It starts from the answer of explain with the same options: where that is supported, nothing is changed. Exit code 0
-    if there is a change, or none is needed, 1 if none was found, 2 if none was and GRAPH could not be judged.
+    Each is asked before it is shown. It starts from the answer of explain with the same options: where that is
+    supported, nothing is changed. Exit code 0 if there is a change, or none is needed, 1 if none was found, 2 if none
+    was and GRAPH could not be judged.
     """
     from ..diagnose import Judge, Question, whatif
     from ..diagnose.explanation import DEFAULT_MODES
@@ -300,17 +289,14 @@ def show_whatif(
     raise SystemExit(0 if remedies or verdict.supported else verdict.exit_code)
 
 
-@click.command("matrix")
-@click.argument("graph_files", nargs=-1, required=True, metavar="GRAPH...")
-@click.option("--target", "targets", multiple=True, metavar="NAME", help="A described GPU; repeatable. [sm80 to sm120]")
-@click.option(
-    "--cudnn-version", "versions", multiple=True, metavar="VERSION", help="Repeatable; every one at hand if not given."
-)
-@click.option("--build/--no-build", default=False, help="Also build a plan of each.")
+@click.command("matrix", cls=Command)
+@click.argument("graph_files", nargs=-1, required=True, metavar="GRAPH...", type=GRAPH)
+@with_target(many=True, other="one of each architecture from sm80 on if not given")
+@with_versions("every one at hand if not given")
+@click.option("--build/--no-build", default=False, show_default=True, help=_BUILD)
 @click.option("--workers", type=click.IntRange(min=1), help="Questions at a time; the number of cores if not given.")
 @click.option("--fresh", is_flag=True, help="Ask again what earlier runs have answered.")
-@click.option("--format", "style", type=click.Choice(["text", "json", "html"]), default="text", show_default=True)
-@click.option("--output", type=OutputFile(), help="Write here, not to standard output.")
+@with_format("text", "json", "html")
 @with_wheels
 def show_matrix(
     graph_files: tuple[str, ...],
@@ -322,7 +308,7 @@ def show_matrix(
     style: str,
     output: str | None,
 ) -> None:
-    """Ask about every GRAPH on every target with every cuDNN version.
+    """Judge every GRAPH on every target with every version.
 
     Answers are kept: a run that was stopped goes on where it was. Exit code 0 if all is supported, 1 if something is
     not, 2 if something could not be judged.
@@ -356,20 +342,29 @@ def show_matrix(
     raise SystemExit(answers.exit_code)
 
 
-@click.command("since")
-@click.argument("graph_file", metavar="GRAPH")
-@click.option("--target", required=True, metavar="NAME", help="A described GPU (l40s, sm89, a JSON file), or gpu.")
-@click.option("--cudnn-version", "versions", multiple=True, metavar="VERSION", help="Repeatable; every one at hand.")
-@click.option("--build/--no-build", default=False, help="Also build a plan each time.")
+@click.command("since", cls=Command)
+@click.argument("graph_file", metavar="GRAPH", type=GRAPH)
+@with_target(required=True, other="gpu is that of this machine")
+@with_versions("every one at hand if not given")
+@click.option("--build/--no-build", default=False, show_default=True, help=_BUILD)
 @click.option("--every", is_flag=True, help="Ask all versions, and infer nothing.")
-@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@with_format("text", "json")
 @with_wheels
-def show_since(graph_file: str, target: str, versions: tuple[str, ...], build: bool, every: bool, style: str) -> None:
-    """Say which cuDNN versions support GRAPH: the first, the last, and the first that refuses it again.
+def show_since(
+    graph_file: str,
+    target: str,
+    versions: tuple[str, ...],
+    build: bool,
+    every: bool,
+    style: str,
+    output: str | None,
+) -> None:
+    """Say which cuDNN versions support GRAPH.
 
-    Exit code 0 if some version supports it, 1 if none does, 2 if none does and one could not judge.
+    They are the first, the last, and the first that refuses it again. Exit code 0 if some version supports it, 1 if
+    none does, 2 if none does and one could not judge.
     """
-    from ..diagnose.report.tables import render_since
+    from ..diagnose.report.tables import render_since, table_text
     from ..diagnose.surveys.matrix import available_versions, places_of
     from ..diagnose.surveys.since import Since, since
 
@@ -377,17 +372,21 @@ def show_since(graph_file: str, target: str, versions: tuple[str, ...], build: b
     names = versions or available_versions()
 
     def ask(wheels: dict[str, str]) -> Since:
-        return since(graph, target, places_of(names, wheels), build=build, every=every)
+        with progress_line() as step:
+            step(f"{len(names)} versions")
+            return since(graph, target, places_of(names, wheels), build=build, every=every)
 
     found = ask_with_wheels(ask, lambda answer: lacking_in(answer.asked.items()), names)
     if style == "json":
-        write_report(as_json(found.to_dict()), None)
+        write_report(as_json(found.to_dict()), output)
+    elif output is not None:
+        write(table_text(render_since(found)), output)
     else:
         console().print(render_since(found))
     raise SystemExit(found.exit_code)
 
 
-@click.command("check")
+@click.command("check", cls=Command)
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
 @click.option(
     "--between",
@@ -395,14 +394,11 @@ def show_since(graph_file: str, target: str, versions: tuple[str, ...], build: b
     metavar="OLD NEW",
     help="Compare what two cuDNN versions say about graphs and logs: FILE... are these then.",
 )
-@click.option("--target", "targets", multiple=True, metavar="NAME", help="With --between, a GPU; repeatable.")
+@with_target(many=True, other="with --between")
 @click.option("--time", "timed", is_flag=True, help="With --between, run what changed on the GPU of this machine.")
 @click.option("--update", "updated", is_flag=True, help="Write what is found into FILE.")
 @click.option("--fresh", is_flag=True, help="Ask again what earlier runs have answered.")
-@click.option(
-    "--format", "style", type=click.Choice(["text", "json", "junit", "github"]), default="text", show_default=True
-)
-@click.option("--output", type=OutputFile(), help="Write here, not to standard output.")
+@with_format("text", "json", "junit", "github")
 @with_wheels
 def check_baseline(
     files: tuple[str, ...],
@@ -414,7 +410,9 @@ def check_baseline(
     style: str,
     output: str | None,
 ) -> None:
-    """Hold cuDNN's verdicts against the baseline FILE, a TOML file of graphs, targets, versions and what is expected.
+    """Hold verdicts against a baseline, or two cuDNN versions.
+
+    The baseline FILE is a TOML file of graphs, targets, versions and what is expected of them.
 
     With --between OLD NEW there is no baseline: the verdict, engine configs, first plan, its workspace, compiled code
     and build time, and the known faults of one cuDNN are held against those of another, for each graph in FILE...,
@@ -442,7 +440,7 @@ def check_baseline(
 
     def ask(wheels: dict[str, str]) -> list[check.Checked]:
         put = check.update if updated else check.check
-        return put(Path(file), load=load, fresh=fresh, progress=style == "text", wheels=wheels)
+        return put(Path(file), load=load, fresh=fresh, wheels=wheels)
 
     def lacking(found: list[check.Checked]) -> list[str]:
         return lacking_in((one.version, one.cell) for one in found if updated or one.changed)
@@ -484,7 +482,7 @@ def _check_upgrade(
             graphs[name], places[name] = graph, file
 
     def ask(wheels: dict[str, str]) -> Upgrade:
-        return compare_versions(graphs, targets, *between, progress=style == "text", wheels=wheels)
+        return compare_versions(graphs, targets, *between, wheels=wheels)
 
     found = ask_with_wheels(
         ask, lambda answer: lacking_of(verdict for one in answer.changes for verdict in (one.old, one.new)), between
@@ -492,7 +490,7 @@ def _check_upgrade(
     if timed:
         from ..tuning.upgrade import time_changes
 
-        with progress_line() as step:
+        with progress_line("timing") as step:
             found = time_changes(found, graphs, step=step)
     _report_check(
         style,
@@ -529,31 +527,37 @@ def _report_check(
         console().print(render())
 
 
-@click.command("attention-table")
-@click.option("--target", "targets", multiple=True, metavar="NAME", help="A described GPU; repeatable.")
+@click.command("attention-table", cls=Command)
+@with_target(many=True, other="one of each architecture from sm80 on if not given")
 @click.option("--row", "parts", multiple=True, metavar="TEXT", help="Only rows with this in their name; repeatable.")
-@click.option("--output", type=OutputFile(), help="Write the JSON here, not to standard output.")
+@click.option("--output", type=OutputFile(), help="Write it here, not to standard output.")
 @with_version
 def attention_table(targets: tuple[str, ...], parts: tuple[str, ...], output: str | None) -> None:
-    """Ask cuDNN about every option of attention on every architecture, as JSON.
+    """Ask cuDNN about every option of attention, as JSON.
 
-    A row is named such as "forward: causal". Exit code 0, or 2 if some cell could not be judged.
+    It is asked for every architecture. A row is named such as "forward: causal". Exit code 0, or 2 if some cell could
+    not be judged.
     """
     from ..diagnose.surveys.attention import TARGETS, attention_rows, support_table
 
     rows = [name for name in attention_rows() if not parts or any(part in name for part in parts)]
     if not rows:
         raise click.UsageError(f"no row has {' or '.join(map(repr, parts))} in its name")
-    table = support_table(targets or TARGETS, rows=rows)
+    with progress_line() as step:
+        step(f"{len(rows)} rows of attention")
+        table = support_table(targets or TARGETS, rows=rows)
     write_report(table.to_json(), output)
     raise SystemExit(NOT_JUDGED if any(cell.answer == "?" for cell in table.all_cells()) else 0)
 
 
-@click.command("attention-page")
+@click.command("attention-page", cls=Command)
 @click.argument("tables", nargs=-1, required=True, metavar="TABLE...", type=click.Path(exists=True, dir_okay=False))
-@click.option("--output", type=OutputFile(), help="Write the page here, not to standard output.")
+@click.option("--output", type=OutputFile(), help="Write it here, not to standard output.")
 def attention_page(tables: tuple[str, ...], output: str | None) -> None:
-    """Render files of attention-table, one for each cuDNN version, as one Markdown page."""
+    """Render files of attention-table as one Markdown page.
+
+    There is one TABLE for each cuDNN version.
+    """
     from ..diagnose.report.attention_page import render_page
     from ..diagnose.surveys.attention import SupportTable
 

@@ -12,6 +12,7 @@ import click
 
 from ..printable import printable
 from ..system.child import call_command, describe_ending
+from .options import InstalledVersion
 from .output import NOT_JUDGED, warn
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ def with_version(function: Any) -> Any:
     settings: dict[str, Any] = {"expose_value": False, "is_eager": True, "callback": _judge_in_child}
     version = click.option(
         *(_VERSION, "cudnn_version"),
-        metavar="VERSION",
-        help="Judge with this cuDNN, installed by 'cudnn-backend cudnn install VERSION', in a child process.",
+        type=InstalledVersion(),
+        help="Judge with this installed cuDNN, in a child process.",
         **settings,
     )
     full = click.option(_FULL, "wheel", flag_value="full", help="With its full wheel; fetched if missing.", **settings)
@@ -56,7 +57,9 @@ def _judge_in_child(ctx: click.Context, parameter: click.Parameter, value: str |
     if wheel == "full" and versions.find_installed(version, flavor=wheel) is None:
         versions.install(version, flavor=wheel, progress=sys.stderr.isatty())
     installed = versions.require_installed(version, flavor=wheel)
-    command = call_command("cudnn_backend_py.cli.commands:main", *_without_option(sys.argv[1:], _VERSION))
+    command = call_command(
+        "cudnn_backend_py.cli.commands:main", *_without_option(sys.argv[1:], _VERSION, whole=ctx.parent is None)
+    )
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it was ignored, every exit code would read 0
     child = subprocess.run(command, env=versions.child_environment(installed), check=False)
     if child.returncode in (0, 1, NOT_JUDGED, 130):
@@ -174,11 +177,12 @@ def lacking_in(cells: Iterable[tuple[str, Cell]]) -> list[str]:
     return [number_of(version) for version, cell in cells if cell.cause == ENGINES_ABSENT]
 
 
-def _without_option(arguments: list[str], option: str) -> list[str]:
+def _without_option(arguments: list[str], option: str, *, whole: bool = False) -> list[str]:
+    """Return a command line without an option that takes a value; with `whole` only before the name of a command."""
     kept: list[str] = []
     rest = iter(arguments)
     for argument in rest:
-        if argument == "--":  # what follows are no options
+        if argument == "--" or (whole and not argument.startswith("-")):  # what follows is somebody else's
             return [*kept, argument, *rest]
         if argument == option:
             next(rest, None)

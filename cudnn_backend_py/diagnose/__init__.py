@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from ..system.later import import_later
 from .explanation import control_graph, explain
 from .judges import Judge, Question, judge
-from .report import html as _html  # noqa: F401  # enters itself for notebooks
 from .verdict import Basis, Candidate, Cause, Control, Outcome, Stage, Verdict
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from io import FileIO
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from ..system.child import run_undisturbed
@@ -47,31 +48,19 @@ def run_in_fork(
     """
     if threading.active_count() > 1:
         return function()
-    owner = os.getpid()
-    reading, said = -1, b""
-    started: list[int] = []  # known even where a handler raises as soon as the fork is done
+    fork = _Fork(lambda writing, before: _answer(function, writing, before, patience_s))
     try:
-        with _block_signals() as before:  # an exception of a handler would lose the number of the process
-            reading, writing = os.pipe()
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # of native threads, as NumPy's: they hold nothing
-                try:
-                    # Native threads take signals too, and what their handlers raise in Python's fork would be lost.
-                    run_undisturbed(lambda: started.append(os.fork() or _answer(function, writing, before, patience_s)))
-                except OSError:  # no more processes or memory
-                    return otherwise()
-                finally:
-                    os.close(writing)
-        said = _read(reading, patience_s)
-    finally:
-        with _block_signals():
-            if reading >= 0:
-                os.close(reading)
-            if started and os.getpid() == owner:  # and not in a process that was forked from here
-                _end(started[0], killed=not said)
+        try:
+            run_undisturbed(fork.begin)
+            fork.listen(patience_s)
+        finally:
+            fork.end()
+    except BaseException:
+        fork.end()  # again: the end itself may be what a handler broke off
+        raise
     try:
-        result, error = pickle.loads(said)
-    except Exception:  # it died before it had said all
+        result, error = pickle.loads(fork.said)
+    except Exception:  # no fork, or it died before it had said all
         return otherwise()
     if error is not None:
         raise error
@@ -79,21 +68,56 @@ def run_in_fork(
     return answer
 
 
-@contextlib.contextmanager
-def _block_signals() -> Iterator[set[int]]:
-    """Let signals wait, and yield those that waited before."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    try:
-        yield {int(number) for number in before}
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+class _Fork:
+    """A forked process, the pipe it answers through, and what it said; nothing where there was no fork."""
 
+    def __init__(self, work: Callable[[int, set[int]], NoReturn]) -> None:
+        self.said = b""
+        self._reading: FileIO | None = None
+        self._work = work
+        self._owner, self._child = os.getpid(), 0
 
-def _end(child: int, *, killed: bool) -> None:
-    with contextlib.suppress(ProcessLookupError, ChildProcessError):  # who ignores SIGCHLD has nothing to wait for
-        if killed:
-            os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+    def begin(self) -> None:
+        """Fork. In a thread of its own: a handler's exception would lose the number of the process, or the pipe."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # until the child has no handlers
+        try:
+            reading, writing = os.pipe()
+            self._reading = FileIO(reading, "r")
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # of native threads, as NumPy's: they hold nothing
+                try:
+                    self._child = os.fork() or self._work(writing, {int(number) for number in before})
+                finally:
+                    os.close(writing)
+        except OSError:  # no more processes, memory or files
+            return
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def listen(self, patience_s: float) -> None:
+        """Read all that comes until the other end is closed; nothing is said where that takes too long."""
+        if self._reading is None:
+            return
+        deadline = time.monotonic() + patience_s
+        pieces: list[bytes] = []
+        waiting = select.poll()
+        waiting.register(self._reading, select.POLLIN)
+        while waiting.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            if not (piece := self._reading.read(1 << 16)):
+                self.said = b"".join(pieces)
+                return
+            pieces.append(piece)
+
+    def end(self) -> None:
+        """End the process and close the pipe; may be repeated."""
+        if self._child and os.getpid() == self._owner:  # and not in a process that was forked from here
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):  # who ignores SIGCHLD has none to wait for
+                if not self.said:
+                    os.kill(self._child, signal.SIGKILL)
+                os.waitpid(self._child, 0)
+            self._child = 0
+        if self._reading is not None:
+            self._reading.close()
 
 
 def _answer(function: Callable[[], object], writing: int, blocked: set[int], patience_s: float) -> NoReturn:
@@ -115,20 +139,6 @@ def _answer(function: Callable[[], object], writing: int, blocked: set[int], pat
             pipe.write(said)
     finally:
         os._exit(0)
-
-
-def _read(reading: int, patience_s: float) -> bytes:
-    """Return all that comes until the other end is closed; nothing where that takes too long."""
-    deadline = time.monotonic() + patience_s
-    pieces: list[bytes] = []
-    waiting = select.poll()
-    waiting.register(reading, select.POLLIN)
-    while waiting.poll(max(0.0, deadline - time.monotonic()) * 1000):
-        piece = os.read(reading, 1 << 16)
-        if not piece:
-            return b"".join(pieces)
-        pieces.append(piece)
-    return b""
 
 
 if not TYPE_CHECKING:

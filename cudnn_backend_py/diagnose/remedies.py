@@ -20,7 +20,9 @@ from ..graph import Graph, graph_from_json, graph_to_json
 from ..graph.rewrite.changes import Change, Effect, changes
 from ..plans.engine import OperationGraph, heur_mode
 from ..plans.refusals import furthest_reason, read_refusals
+from ..printable import brief
 from ..system.child import TIMED_OUT, Child, Say, serve
+from ..system.notebook import ShownAsHtml
 from ..system.version import version_numbers
 from ..target import Target, find_profile, open_target
 from ..target.environment import Fault, check_environment
@@ -35,7 +37,7 @@ from .fork import run_in_fork
 from .judges import DID_NOT_START, GPU, Judge, Question
 from .verdict import Asked, Outcome, Verdict
 
-__all__ = ["Remedy", "whatif", "with_versions"]
+__all__ = ["Remedies", "Remedy", "whatif", "with_versions"]
 
 _MODES = ("A", "FALLBACK")
 _BUILDING_S = 6.0  # more for the search where every variation is built
@@ -45,8 +47,8 @@ _GRACE_S = 20.0  # for what a child is doing when its time is over: starting, or
 _RANK: dict[Effect, int] = {"exact": 0, "changes numerics": 1, "idea": 2}
 
 
-@dataclass(frozen=True)
-class Remedy:
+@dataclass(frozen=True, repr=False)
+class Remedy(ShownAsHtml):
     """A change, or two, with which cuDNN supports the graph.
 
     Parameters
@@ -81,6 +83,10 @@ class Remedy:
     kinds: tuple[str, ...] = ()
     tensors: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        where = f"{self.target}, cuDNN {self.version}" if self.version else self.target
+        return brief(f"Remedy {self.effect}, {'' if self.verified else 'not '}verified on {where}: {self.title}")
+
     def to_dict(self) -> dict[str, Any]:
         """Return the remedy as plain data."""
         return {
@@ -103,6 +109,14 @@ class Remedy:
         return (max(_RANK[self.effect], elsewhere), len(self.steps), len(self.graphs), len(self.tensors))
 
 
+class Remedies(ShownAsHtml, list[Remedy]):
+    """A list of the remedies for one graph, which a notebook shows beside it."""
+
+    def __init__(self, graph: Graph, found: Iterable[Remedy]) -> None:
+        super().__init__(found)
+        self.graph = graph
+
+
 def whatif(
     graph: Graph,
     target: str = GPU,
@@ -114,7 +128,7 @@ def whatif(
     limit: int = 5,
     build: bool = False,
     judge: Judge | None = None,
-) -> list[Remedy]:
+) -> Remedies:
     """Return changes with which cuDNN supports the graph, the smallest first; none if it supports it as it is.
 
     One-step changes are asked about first, those that cuDNN's reasons hint at before others, then other architectures,
@@ -168,9 +182,9 @@ def whatif(
                 stop.set()
                 raise
         if found is None:
-            return []
+            return Remedies(graph, ())
         found = sorted([*found, *elsewhere.result()[0]], key=lambda remedy: remedy.size)
-        return list(islice(_distinct(_built(found, asked, others) if build else found), limit))
+        return Remedies(graph, islice(_distinct(_built(found, asked, others) if build else found), limit))
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
-from ..errors import EnvironmentNotReady, UsageError
+from ..errors import UsageError
 from ..plans.candidate import Candidate
 from ..plans.kernels import Kernel
 from ..plans.refusals import Reason
-from ..printable import without_addresses
+from ..printable import brief, without_addresses
+from ..system.notebook import ShownAsHtml
 from ..target.environment import DRIVER_STUB
 
 __all__ = [
@@ -38,17 +39,6 @@ DEVICELESS_LIMIT = (
 
 # What a graph passes on its way to a result, in order.
 STAGES = ("environment", "graph", "operation graph", "heuristics", "engine config", "plan", "execute")
-
-#: How a notebook shows a value of a type; the renderers enter themselves here, so that data knows none of them.
-NOTEBOOK: dict[type, Callable[[Any], str]] = {}
-
-
-def notebook_html(value: object) -> str | None:
-    """Return what a notebook shows, None for its text: where no renderer was imported, or jinja2 is missing."""
-    try:
-        return NOTEBOOK[type(value)](value)
-    except (KeyError, EnvironmentNotReady):
-        return None
 
 
 class Outcome(StrEnum):
@@ -131,8 +121,8 @@ class Stage:
         return f"{self.name} {self.state}" + (f": {self.detail}" if self.detail else "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Verdict(ShownAsHtml):
     """What cuDNN says about a graph on a target, and why.
 
     ``stage`` is how far it came, one of ``STAGES``; ``stages`` says what each of them said. ``only_fallback`` is set
@@ -190,12 +180,13 @@ class Verdict:
         """0 supported, 1 not supported, 2 could not be judged."""
         return {Outcome.SUPPORTED: 0, Outcome.NOT_SUPPORTED: 1, Outcome.NOT_JUDGED: 2}[self.outcome]
 
+    def __repr__(self) -> str:
+        why = "" if self.cause is None else f": {self.cause.headline}"
+        return brief(f"Verdict {self.outcome}: {self.graph!r} on {self.target}, cuDNN {self.cudnn}{why}")
+
     def to_dict(self) -> dict[str, Any]:
         """Return the verdict as plain data."""
         return {"schema": SCHEMA, "version": SCHEMA_VERSION, **asdict(self)}
-
-    def _repr_html_(self) -> str | None:
-        return notebook_html(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Verdict:

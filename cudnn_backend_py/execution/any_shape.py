@@ -20,6 +20,7 @@ from ..graph.attention.shape_class import Bounds, bounds_of, class_problem, read
 from ..graph.ir import Graph, packed_strides
 from ..native.cuda import is_capturing
 from ..plans.build import build
+from ..printable import brief
 from ..target import Target
 from .arguments import Arguments
 from .buffers import dlpack_facts
@@ -200,7 +201,7 @@ class AnyShape:
         return [name for name in (*_MOVED, "stats") if name in self.names]
 
     def __repr__(self) -> str:
-        return f"<AnyShape {self.shapes}: {', '.join(self.names)}>"
+        return brief(f"AnyShape {self.shapes}: {', '.join(self.names)}")
 
     def __call__(self, *buffers: Any, **named: Any) -> None:
         """Run with buffers by position or by name; returns before the device has finished.

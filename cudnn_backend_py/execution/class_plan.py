@@ -35,6 +35,7 @@ from ..plans.build import build
 from ..plans.choice import Knobs
 from ..plans.engine import OperationGraph
 from ..plans.plan import Plan
+from ..printable import brief
 from ..target import Target
 from .arguments import Arguments
 from .buffers import dlpack_facts
@@ -180,7 +181,7 @@ class ClassPlan:
 
     def __repr__(self) -> str:
         b, s_q, s_kv = self.bounds
-        return f"<ClassPlan {self.plan.tag} of {self.plan.graph.name!r} up to b{b} s{s_q}x{s_kv}>"
+        return brief(f"ClassPlan {self.plan.tag} of {self.plan.graph.name!r} up to b{b} s{s_q}x{s_kv}")
 
     def __call__(
         self, buffers: Mapping[str, Any] | Sequence[Any], sequences: Sequences, multipliers: Mapping[str, int]

@@ -28,6 +28,8 @@ from ..graph.ir import Tensor
 from ..native.cuda import Memory
 from ..native.fast_call import OTHER_STREAM, Call, Wanted, compiled_library, quicken
 from ..plans.plan import Plan
+from ..printable import brief
+from ..system.notebook import ShownAsHtml
 from .arguments import Arguments
 from .buffers import device_buffer, exchange
 from .checks import locate_buffer, needed_type, scalar_array, scratch_offsets
@@ -54,7 +56,7 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-class Executable:
+class Executable(ShownAsHtml):
     """A plan ready to be called with buffers, by position, by name or by uid; returns before the device has finished.
 
     Threads may share it: each gets a handle and, without a workspace of the caller, device memory per stream. Host
@@ -136,7 +138,7 @@ class Executable:
         _live.add(self)
 
     def __repr__(self) -> str:
-        return f"<Executable {self.plan.tag} of {self.plan.graph.name!r}: {', '.join(self.names)}>"
+        return brief(f"Executable {self.plan.tag} of {self.plan.graph.name!r}: {', '.join(self.names)}")
 
     # calls
 

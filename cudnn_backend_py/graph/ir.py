@@ -27,7 +27,8 @@ from ..generated.enums import (
     TensorReordering,
 )
 from ..generated.operations import BACKWARD_MODES, BINARY_MODES, OUTPUT_PORTS, TERNARY_MODES
-from ..printable import printable, printable_lines
+from ..printable import brief, printable, printable_lines
+from ..system.notebook import ShownAsSvg
 from ..system.quick_dataclass import dataclass
 from .data_types import ELEMENT_BITS, SHORT_TYPES
 from .strides import packed_strides
@@ -46,7 +47,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Tensor:
     """A tensor of a graph.
 
@@ -126,6 +127,9 @@ class Tensor:
     def type_text(self) -> str:
         """The type as in ``f16[2,8,64]``."""
         return f"{SHORT_TYPES[self.data_type]}[{','.join(map(str, self.dims))}]"
+
+    def __repr__(self) -> str:
+        return brief(f"Tensor {self.name!r} uid {self.uid}: {self.type_text}")
 
     def __str__(self) -> str:
         marks = [f"uid {self.uid}", f"strides {list(self.strides)}", f"align {self.alignment}"]
@@ -309,6 +313,9 @@ class Op:
         """Return the word for it in the text form."""
         return self.kind.name.removeprefix("OPERATION_").lower()
 
+    def __repr__(self) -> str:
+        return brief(f"{type(self).__name__} {self}")
+
     def __str__(self) -> str:
         plain = {"compute_type": DataType.FLOAT}
         inputs = [
@@ -368,7 +375,7 @@ class _FixedOp(Op):
         }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Matmul(_FixedOp):
     """c = a @ b over the last two dims; leading dims of a and b divide those of c (grouped heads).
 
@@ -428,7 +435,7 @@ ACTIVATION_NUMBERS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Pointwise(_FixedOp):
     """An elementwise operation; inputs broadcast to the output where their dim is 1.
 
@@ -509,7 +516,7 @@ def convolved_size(size: int, taps: int, before: int, after: int, stride: int, d
     return 1 + (size + before + after - 1 - (taps - 1) * dilation) // stride
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Reduction(_FixedOp):
     """y = operator over the dims of x that are smaller in y (1, or a factor: groups of heads).
 
@@ -564,7 +571,7 @@ class Parameters:
         return (Parameters, (self.kind, dict(self.fields)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Operation(Op):
     """Any other operation: ``fields`` are those of its generated descriptor value.
 
@@ -736,8 +743,8 @@ def _shape_fault(op: Op, code: str, headline: str) -> GraphError:
     return GraphError(headline, code=code, where=f"{op.verb()} {op.name!r}, checked before any cuDNN call\n{shapes}")
 
 
-@dataclass(frozen=True, slots=True)
-class Graph:
+@dataclass(frozen=True, slots=True, repr=False)
+class Graph(ShownAsSvg):
     """An operation graph: operations in an order in which every virtual tensor is made before it is read.
 
     C: ``CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR``. Operations may be given in any order; they are sorted, stably.
@@ -794,6 +801,10 @@ class Graph:
     def variant_pack_tensors(self) -> tuple[Tensor, ...]:
         """The tensors a variant pack must give: all that are not virtual."""
         return tuple(tensor for tensor in self.tensors if not tensor.virtual)
+
+    def __repr__(self) -> str:
+        counts = ((len(self.ops), "operation"), (len(self.tensors), "tensor"))
+        return brief(f"Graph {self.name!r}: " + ", ".join(f"{n} {what}{'s' if n > 1 else ''}" for n, what in counts))
 
     def __str__(self) -> str:
         lines = [f"graph {printable(self.name)}"]

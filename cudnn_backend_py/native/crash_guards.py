@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..errors import UsageError
@@ -83,6 +83,14 @@ def _check_concat_axis(_attribute: Attr, values: Sequence[Any]) -> None:
         raise UsageError(f"axis {values[0]} is none of the {DIM_MAX} possible dims", code="axis-out-of-range")
 
 
+def _check_spatial_dims(attribute: Attr, values: Sequence[Any]) -> None:
+    """9.14 to 9.28: with its log on, cuDNN prints as many paddings and strides as this says, from a few dims' room."""
+    if values[0] > DIM_MAX:
+        raise UsageError(
+            f"{attribute.c_name} {values[0]}: cuDNN has at most {DIM_MAX} dims", code="spatial-dims-out-of-range"
+        )
+
+
 def _refuse_cpp_object(attribute: Attr, _values: Sequence[Any]) -> None:
     """9.28: the address is read as that of a C++ ``std::vector``, so one of plain numbers is wild memory."""
     raise UsageError(
@@ -119,6 +127,8 @@ def _pairs(attribute: Attr, text: str) -> list[tuple[str, Any]]:
 _BEFORE_SET: dict[Attr, Callable[[Attr, Sequence[Any]], None]] = {
     Attr.VARIANT_PACK_OVERRIDE_SHAPES: _refuse_cpp_object,
     Attr.VARIANT_PACK_OVERRIDE_STRIDES: _refuse_cpp_object,
+    Attr.CONVOLUTION_SPATIAL_DIMS: _check_spatial_dims,
+    Attr.RESAMPLE_SPATIAL_DIMS: _check_spatial_dims,
     Attr.OPERATION_CONCAT_AXIS: _check_concat_axis,
     Attr.OPERATIONGRAPH_MODE: _refuse_training_mode,
     Attr.DEVICEPROP_JSON_REPRESENTATION: _check_device_json,
@@ -134,7 +144,7 @@ def check_before_set(attribute: Attr, values: Sequence[Any]) -> None:
     ------
     UsageError
         ``attribute-takes-cpp-object``, ``axis-out-of-range``, ``device-name-too-long``, ``graph-mode-mismatch``,
-        ``not-json``.
+        ``not-json``, ``spatial-dims-out-of-range``.
     """
     check = _BEFORE_SET.get(attribute)
     if check is not None:
@@ -211,7 +221,7 @@ def _check_graph_mode(given: Given) -> None:
             )
 
 
-# Graphs that end the process while engines are chosen for them, whatever the GPU.
+# Graphs that end the process while engines are chosen for them or a plan is built, whatever the GPU.
 
 
 _ROWS = (NormMode.LAYER_NORM, NormMode.RMS_NORM, NormMode.ADA_LAYER_NORM)
@@ -248,18 +258,31 @@ def _bilinear_line(ops: Sequence[Part]) -> bool:
     )
 
 
+def _max_pool_gradients(ops: Sequence[Part]) -> Iterator[Part]:
+    """Yield the gradients of max pools, channels last."""
+    for op in ops:
+        dy = op.one(Attr.OPERATION_RESAMPLE_BWD_DYDESC)
+        if (
+            op.one(Attr.OPERATION_RESAMPLE_BWD_DESC, Attr.RESAMPLE_MODE) == ResampleMode.MAXPOOL
+            and isinstance(dy, Part)
+            and _is_channels_last(dy.all(Attr.TENSOR_DIMENSIONS), dy.all(Attr.TENSOR_STRIDES))
+        ):
+            yield op
+
+
 def _largest_of_both(ops: Sequence[Part]) -> bool:
     """The gradient of a max pool, channels last, from its image and its result instead of an index."""
     both = {Attr.OPERATION_RESAMPLE_BWD_XDESC, Attr.OPERATION_RESAMPLE_BWD_YDESC}
     return any(
-        op.one(Attr.OPERATION_RESAMPLE_BWD_DESC, Attr.RESAMPLE_MODE) == ResampleMode.MAXPOOL
-        and both <= op.given.keys()
-        and Attr.OPERATION_RESAMPLE_BWD_IDXDESC not in op.given
-        and _is_channels_last(
-            op.all(Attr.OPERATION_RESAMPLE_BWD_DYDESC, Attr.TENSOR_DIMENSIONS),
-            op.all(Attr.OPERATION_RESAMPLE_BWD_DYDESC, Attr.TENSOR_STRIDES),
-        )
-        for op in ops
+        both <= op.given.keys() and Attr.OPERATION_RESAMPLE_BWD_IDXDESC not in op.given
+        for op in _max_pool_gradients(ops)
+    )
+
+
+def _largest_of_line(ops: Sequence[Part]) -> bool:
+    """The gradient of a max pool over one dim, channels last."""
+    return any(
+        len(op.all(Attr.OPERATION_RESAMPLE_BWD_DYDESC, Attr.TENSOR_DIMENSIONS)) == 3 for op in _max_pool_gradients(ops)
     )
 
 
@@ -310,13 +333,20 @@ CRASHING_GRAPHS: tuple[CrashingGraph, ...] = (
         Window(until=(9, 20, 0)),  # 9.16.0 to 9.19.0; 9.20.0 refuses it
         _largest_of_both,
     ),
+    CrashingGraph(
+        "max-pool-gradient-one-dim",
+        "the gradient of a max pool over one dim, channels last",
+        "describe the tensors with a dim of 1 more",
+        Window(),  # 9.14.0 to 9.28.0: divides by the stride of a second dim, which it reads behind the one there is
+        _largest_of_line,
+    ),
 )
 
 
 def _check_operations(given: Given, version: VersionTuple) -> None:
     for kind in CRASHING_GRAPHS:
         if version in kind.versions and kind.found(given[Attr.OPERATIONGRAPH_OPS]):
-            what = f"{kind.what} kills cuDNN while it chooses engines ({kind.code})"
+            what = f"{kind.what} ends the process inside cuDNN ({kind.code})"
             raise UsageError(what, code="graph-kills-cudnn", fix=kind.fix)
 
 

@@ -109,36 +109,41 @@ def _import_folders() -> list[str]:
     return folders
 
 
-def library_folders() -> list[Path]:
-    """Return the folders of the system where libraries usually are, those that exist.
+def library_folders() -> dict[Path, str]:
+    """Return the folders of the system where libraries usually are, those that exist, each with what leads there.
 
     Relative and empty entries of ``LD_LIBRARY_PATH``, which the loader takes for the working folder, are left out.
     """
-    machine = platform.machine()
-    folders = [Path(item) for item in os.environ.get("LD_LIBRARY_PATH", "").split(":") if os.path.isabs(item)]
-    folders += [
-        Path(os.environ[name]) / sub
-        for name in ("CUDNN_HOME", "CUDNN_PATH", "CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX")
-        if os.path.isabs(os.environ.get(name, ""))
-        for sub in ("lib64", "lib")
+    folders = [
+        (item, "environment variable LD_LIBRARY_PATH") for item in os.environ.get("LD_LIBRARY_PATH", "").split(":")
     ]
-    folders += [
-        Path("/usr/local/cuda/lib64"),
-        Path(f"/usr/lib/{machine}-linux-gnu"),
-        Path("/usr/lib64"),
-        Path("/usr/lib"),
-        Path("/usr/local/lib"),
-    ]
-    return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
+    names = ("CUDNN_HOME", "CUDNN_PATH", "CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX")
+    prefixes = [(os.environ.get(name, ""), f"environment variable {name}") for name in names]
+    if os.path.isdir(os.path.join(sys.prefix, "conda-meta")):  # whether it was activated or not, and before another's
+        prefixes.insert(-1, (sys.prefix, "conda environment of this Python"))
+    folders += [(f"{prefix}/{sub}", how) for prefix, how in prefixes if prefix for sub in ("lib64", "lib")]
+    system = (
+        "/usr/local/cuda/lib64",
+        f"/usr/lib/{platform.machine()}-linux-gnu",
+        "/usr/lib64",
+        "/usr/lib",
+        "/usr/local/lib",
+    )
+    folders += [(folder, "system") for folder in system]
+    found: dict[Path, str] = {}
+    for folder, how in folders:
+        if os.path.isabs(folder) and os.path.isdir(folder):
+            found.setdefault(Path(folder), how)
+    return found
 
 
 def _in_system(soname: str) -> Iterator[Place]:
-    for folder in library_folders():
+    for folder, how in library_folders().items():
         path = folder / soname
         if path.is_file():
-            yield Place("system", str(path), str(path))
+            yield Place(how, str(path), str(path))
         else:
-            yield Place("system", None, f"no {path}")
+            yield Place(how, None, f"no {path}")
     yield Place("dynamic loader", soname, f"{soname} left to the loader's own search")
 
 

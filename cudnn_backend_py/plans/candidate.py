@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
+from ..printable import brief
 from ..system.quick_dataclass import dataclass
 from .choice import EngineChoice
 from .engine import EngineConfig
@@ -16,7 +17,7 @@ __all__ = ["DESELECTED", "Candidate", "read_candidates"]
 DESELECTED = "deselected"  # state of a candidate that the caller's selection refuses
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Candidate:
     """One engine config that was considered.
 
@@ -93,6 +94,9 @@ class Candidate:
     def words(self) -> str:
         """cuDNN's whole chain of reasons, one a line; empty where it gave none, or did not refuse it."""
         return "\n".join(map(str, self.reasons)) if self.by_cudnn else ""
+
+    def __repr__(self) -> str:
+        return brief(f"Candidate {self}")
 
     def __str__(self) -> str:
         return f"{self.mode}: {self.tag or 'an engine'}: {self.reason if self.reasons or self.by_cudnn else self.state}"

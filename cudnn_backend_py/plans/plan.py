@@ -11,6 +11,8 @@ from ..generated.enums import AttributeName as Attr
 from ..generated.enums import DescriptorType
 from ..graph import Graph
 from ..native import Descriptor
+from ..printable import brief
+from ..system.notebook import ShownAsHtml
 from ..target import Target, open_target
 from .engine import EngineConfig
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Plan", "build_plan", "load_plan"]
 
 
-class Plan:
+class Plan(ShownAsHtml):
     """A finalized execution plan: one engine config, compiled for one target.
 
     C: ``CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR``. Owns: its descriptor. Borrows: the target's handle.
@@ -34,7 +36,8 @@ class Plan:
         self.tag = tag
 
     def __repr__(self) -> str:
-        return f"<Plan {self.tag} of {self.graph.name!r} for {self.target.name}, {self.workspace_bytes} bytes>"
+        size = "closed" if self.descriptor.closed else f"{self.workspace_bytes} bytes"
+        return brief(f"Plan {self.tag} of {self.graph.name!r} for {self.target.name}, {size}")
 
     @cached_property
     def workspace_bytes(self) -> int:

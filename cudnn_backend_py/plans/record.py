@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import EnvironmentNotReady, GraphError
 from ..graph import Graph, graph_from_json
+from ..printable import brief
 from ..system.quick_dataclass import dataclass
 from ..system.strict import read_json
 from ..target import Target
@@ -24,7 +25,7 @@ _FACTS = {"cudnn": str, "target": str, "sm": int, "tag": str, "graph": dict, "pl
 _ENVELOPE = ("schema", "version", "sha256")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class PlanRecord:
     """A plan as plain data, without the envelope of the file, the cache or the bytes it is kept in.
 
@@ -46,6 +47,9 @@ class PlanRecord:
     tag: str
     graph: dict[str, Any]
     plan: str
+
+    def __repr__(self) -> str:
+        return brief(f"PlanRecord {self.tag} for {self.target}, cuDNN {self.cudnn}, {len(self.plan)} letters")
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], source: str) -> PlanRecord:

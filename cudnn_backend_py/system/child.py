@@ -334,29 +334,40 @@ os.register_at_fork(after_in_child=_disown_children)
 def run_undisturbed(function: Callable[[], Result]) -> Result:
     """Call a function where no signal handler of Python can raise, so that it is done whole: in another thread.
 
-    One of ``threading`` is left half-started where its start is interrupted, and counted for ever.
+    What a handler raises here meanwhile is raised when the function is done, or before it begins. One of ``threading``
+    is left half-started where its start is interrupted, and counted for ever.
     """
     results: list[Result] = []
     errors: list[BaseException] = []
-    done = _thread.allocate_lock()
+    claim, done = _thread.allocate_lock(), _thread.allocate_lock()
     done.acquire()
 
     def work() -> None:
         try:
-            results.append(function())
+            if claim.acquire(False):
+                results.append(function())
         except BaseException as error:
             errors.append(error)
         finally:
             done.release()
 
-    try:
-        _thread.start_new_thread(work, ())
-    except RuntimeError:  # the interpreter ends and starts no thread
-        return function()
     owner = os.getpid()
-    while not done.acquire(timeout=_ALIVE_S):
-        if os.getpid() != owner:  # forked by a handler: the thread stayed with the parent
-            raise _not_usable()
+
+    def wait() -> None:
+        while not (results or errors or done.acquire(timeout=_ALIVE_S)):
+            if os.getpid() != owner:  # forked by a handler: the thread stayed with the parent
+                raise _not_usable()
+
+    try:
+        try:
+            _thread.start_new_thread(work, ())
+        except RuntimeError:  # the interpreter ends and starts no thread
+            return function()
+        wait()
+    except BaseException:
+        if not claim.acquire(False):  # it has begun: who called must find it done
+            wait()
+        raise
     if errors:
         raise errors.pop()
     return results.pop()

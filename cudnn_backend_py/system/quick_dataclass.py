@@ -1,7 +1,9 @@
 """``dataclass`` as the standard library's, in a third of its time: one method of a class is compiled, and not six.
 
-Importing the package makes some 90 of them, which was a third of what an import cost. Only ``__init__`` has the fields
-in its text, as it has to be fast; the others are closures over their names. For type checkers it is the other one.
+Measured, the least of fifteen turns: 6.5 ms for the 31 classes that a verdict imports, 17.8 ms by the standard library,
+in each of the two processes of ``cudnn-backend explain``. It is used in the rooms that every program imports, where an
+import is much of what a short one takes. Only ``__init__`` has the fields in its text, as it has to be fast; the others
+are closures over their names. For type checkers it is the other one.
 """
 
 from __future__ import annotations
@@ -18,22 +20,22 @@ else:
     from operator import attrgetter
     from reprlib import recursive_repr
 
-    def dataclass(cls=None, /, *, frozen=False, eq=True, kw_only=False, slots=False):
+    def dataclass(cls=None, /, *, frozen=False, eq=True, kw_only=False, slots=False, repr=True):
         """Return the class with the methods of a dataclass."""
         if cls is None:
-            return lambda cls: _make(cls, frozen, eq, kw_only, slots)
-        return _make(cls, frozen, eq, kw_only, slots)
+            return lambda cls: _make(cls, frozen, eq, kw_only, slots, repr)
+        return _make(cls, frozen, eq, kw_only, slots, repr)
 
-    def _make(cls, frozen, eq, kw_only, slots):
+    def _make(cls, frozen, eq, kw_only, slots, repr):
         if any(base.__dict__.get("__dataclass_params__", _OPEN).frozen for base in cls.__mro__[1:]):
-            return dataclasses.dataclass(frozen=frozen, eq=eq, kw_only=kw_only, slots=slots)(cls)
+            return dataclasses.dataclass(frozen=frozen, eq=eq, kw_only=kw_only, slots=slots, repr=repr)(cls)
         own = cls.__dict__
         has = {name: name in own for name in ("__init__", "__repr__", "__eq__", "__hash__", "__getstate__")}
         made = dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only, slots=slots)(cls)
         items = fields(made)
         if not has["__init__"]:
             made.__init__ = _init(made, items, frozen)
-        if not has["__repr__"]:
+        if repr and not has["__repr__"]:
             made.__repr__ = _repr([item.name for item in items if item.repr])
         if eq:
             values = _getter([item.name for item in items if item.compare])
@@ -45,7 +47,7 @@ else:
             made.__setattr__, made.__delattr__ = _frozen(made, frozenset(item.name for item in items))
             if slots and not has["__getstate__"]:
                 made.__getstate__, made.__setstate__ = _state([item.name for item in items])
-        made.__dataclass_params__.init = made.__dataclass_params__.repr = True
+        made.__dataclass_params__.init, made.__dataclass_params__.repr = True, repr
         made.__dataclass_params__.eq, made.__dataclass_params__.frozen = eq, frozen
         return made
 

@@ -6,13 +6,13 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ..errors import GraphError, UsageError
 from ..native.crash_guards import DEVICE_NAME_BYTES
+from ..system.nearest import nearest
 from ..system.quick_dataclass import dataclass
 from ..system.strict import read_json
 
@@ -210,13 +210,13 @@ def find_profile(name: str) -> Profile:
     path = Path(name)
     if path.suffix == ".json" and os.path.isfile(name):  # unlike Path.is_file False for a name no file can have
         return load_profile(path)
-    near = get_close_matches(wanted, names, n=4)
+    near = nearest(wanted, names)
     raise UsageError(
         f"no target is called {name!r}",
         code="unknown-target",
         where=f"known: {', '.join(sorted(names))}",
         cause=_why_undescribed(wanted),
-        fix=f"did you mean {' or '.join(near)}" if near else "give one of these, or a JSON file",
+        fix=f"did you mean {near}?" if near else "give one of these, or a JSON file",
     )
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from difflib import get_close_matches
+from collections.abc import Callable
 
 import pytest
 
 from ..errors import CudnnBackendError
+from ..system.nearest import nearest
 from ..system.version import Version, version_numbers
 from ..target import find_profile, list_profiles
 
@@ -29,10 +29,6 @@ def compared_numbers(version: str) -> tuple[int, ...]:
 def _instead(suggestion: object) -> str:
     """Return the one suggestion an error ends with, nothing if there is none."""
     return "" if suggestion is None else f"; did you mean {suggestion!r}?"
-
-
-def _near(word: str, known: Iterable[str]) -> str | None:
-    return next(iter(get_close_matches(word, known, n=1)), None)
 
 
 def _target_fault(marker: pytest.Mark) -> str:
@@ -56,7 +52,7 @@ def _unknown_target(name: str) -> str:
 
 def _near_target(name: str) -> str | None:
     known = [name for profile in list_profiles() for name in (profile.name, *profile.aliases)]
-    return _near(f"sm{name}" if name.isdecimal() else name.lower(), ["gpu", *known])
+    return nearest(f"sm{name}" if name.isdecimal() else name, ["gpu", *known])
 
 
 def _sm_fault(marker: pytest.Mark) -> str:
@@ -85,7 +81,8 @@ def _near_architecture(text: str) -> int | None:
 def _cudnn_fault(marker: pytest.Mark) -> str:
     names = ("minimum", "below")
     if unknown := [name for name in marker.kwargs if name not in names]:
-        return f"{unknown[0]} is none of its arguments, which are minimum and below{_instead(_near(unknown[0], names))}"
+        instead = _instead(nearest(unknown[0], names))
+        return f"{unknown[0]} is none of its arguments, which are minimum and below{instead}"
     given = {**dict(zip(names, marker.args, strict=False)), **marker.kwargs}
     if not 0 < len(given) == len(marker.args) + len(marker.kwargs):
         return "minimum or below is needed, a version such as '9.20'"

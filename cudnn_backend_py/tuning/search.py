@@ -20,6 +20,7 @@ from ..plans.cache import PlanCache, default_cache, plan_key
 from ..plans.engine import EngineConfig, OperationGraph, heur_mode
 from ..plans.plan import Plan, build_plan
 from ..plans.select import Selection, candidates, nothing_selected, tuned_options
+from ..printable import brief
 from ..target import Target
 from .agreement import Difference, compare, limit_of
 from .neighbours import _find_others
@@ -169,12 +170,20 @@ def _measure(stage: Stage, ready: list[_Candidate], budget: Budget, report: Prog
     return rounds
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tuned:
     """The fastest plan of a graph and how that was found, as plain data."""
 
     plan: Plan
     evidence: dict[str, Any] = field(repr=False)
+
+    def __repr__(self) -> str:
+        return brief(f"Tuned {self.gain:.2f} times the first choice: {self.plan!r}")
+
+    def _repr_html_(self) -> str | None:
+        from ..diagnose.report.notebook import show_tables
+
+        return show_tables(evidence_table(self.evidence))
 
     @property
     def gain(self) -> float:
@@ -363,7 +372,8 @@ def _reporting(progress: bool | Progress) -> Iterator[Progress]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("asking cuDNN", total=1.0)
         yield lambda text, done: bar.update(task, description=text, completed=done)
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import importlib.util
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import sysconfig
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,24 +36,85 @@ _PIP_SETTINGS = frozenset(
     )
 )
 
+_UV_SETTINGS = {
+    "PIP_INDEX_URL": ("UV_DEFAULT_INDEX", "UV_INDEX_URL"),
+    "PIP_EXTRA_INDEX_URL": ("UV_INDEX", "UV_EXTRA_INDEX_URL"),
+    "PIP_FIND_LINKS": ("UV_FIND_LINKS",),
+    "PIP_NO_INDEX": ("UV_NO_INDEX",),
+    "PIP_TRUSTED_HOST": ("UV_INSECURE_HOST",),
+}
+
 
 def _pip(*arguments: str) -> list[str]:
-    if importlib.util.find_spec("pip") is None:
-        raise EnvironmentNotReady(
-            f"{sys.executable} has no pip, which fetches the cuDNN wheels",
-            code="pip-missing",
-            fix=f"{sys.executable} -m ensurepip (with uv: uv pip install pip)",
-        )
     # -P, -E: no pip.py of the working folder or of PYTHONPATH is run. -u: its words are read while it works.
     return [
-        *(sys.executable, "-P", "-E", "-u", "-m", "pip", *arguments),
+        *(sys.executable, "-P", "-E", "-u", *_find_pip(), *arguments),
         *("--disable-pip-version-check", "--no-input", "--no-color"),
     ]
 
 
+def _find_pip() -> tuple[str, str] | tuple[str]:
+    """Return what lets this Python run pip, that of the environment or another's."""
+    return ("-m", "pip") if _has_pip() else (str(_borrow_pip() / "pip"),)
+
+
+def _has_pip() -> bool:
+    return importlib.util.find_spec("pip") is not None
+
+
+def _bundled_pip() -> Path | None:
+    """Return the wheel of pip that this Python puts into new environments."""
+    folders = (sysconfig.get_config_var("WHEEL_PKG_DIR"), f"{sysconfig.get_path('stdlib')}/ensurepip/_bundled")
+    return next((wheel for folder in folders if folder for wheel in Path(folder).glob("pip-*.whl")), None)
+
+
+@functools.cache
+def _borrow_pip() -> Path:
+    """Return a folder with the pip of this Python's ``ensurepip``, else one that uv gets; it goes with this process.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``pip-missing``.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="cudnn-backend-pip-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    if wheel := _bundled_pip():
+        shutil.unpack_archive(wheel, folder, "zip")
+        return folder
+    said = "there is no uv either"
+    if uv := os.environ.get("UV") or shutil.which("uv"):  # `uv run` says where it lies
+        command = [uv, "pip", "install", "--python", sys.executable, "--target", str(folder), "--no-deps", "pip"]
+        # Not in the working folder: whose settings lie there says not where code comes from.
+        done = subprocess.run(command, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return folder
+        said = f"uv did not get one:\n{_last_words(done.stderr)}"
+    raise EnvironmentNotReady(
+        f"{sys.executable} has no pip, which fetches the cuDNN wheels",
+        code="pip-missing",
+        cause=f"this Python brings none for new environments, and {said}",
+        fix=f"{sys.executable} -m ensurepip (with uv: uv pip install pip)",
+    )
+
+
 def _pip_environment() -> dict[str, str]:
-    """Return this environment with those settings of pip that say where wheels come from, and no others."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("PIP_") or name in _PIP_SETTINGS}
+    """Return this environment with those settings of pip that say where wheels come from, and no others.
+
+    In an environment without pip, which uv makes, uv's settings stand for those of pip that are not set.
+    """
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("PIP_") or name in _PIP_SETTINGS
+    }
+    if _has_pip():
+        return environment
+    for name, theirs in _UV_SETTINGS.items():
+        if value := next((os.environ[one] for one in theirs if os.environ.get(one)), ""):
+            items = (re.sub(r"^[A-Za-z0-9_.-]+=", "", item) for item in re.split(r"[\s,]+", value))  # NAME=ADDRESS
+            environment.setdefault(name, " ".join(items))
+    if certificates := os.environ.get("SSL_CERT_FILE"):
+        environment.setdefault("PIP_CERT", certificates)
+    return environment
 
 
 def index_versions(project: str) -> tuple[list[str], str]:

@@ -27,7 +27,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from ..errors import EnvironmentNotReady, UsageError
+from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
+from ..system.nearest import nearest
 from ..system.private_folder import PrivateFolder
 from ..system.version import version_numbers, version_text
 from .integrity import METADATA, find_differences, installations_of, read_installation
@@ -144,9 +145,10 @@ def install(
 ) -> Installed:
     """Install a cuDNN version into the cache, and NVRTC where this environment has none.
 
-    The wheels come through pip, from wherever the user's pip is configured to look. A version given by three
-    or four numbers that is installed already is only verified, without network; one that is damaged is replaced. An
-    install in another process is waited for.
+    The wheels come through pip, from wherever the user's pip is configured to look. An environment without pip uses
+    the one that its Python has for new environments, else one that uv gets, with uv's variables. A version given by
+    three or four numbers that is installed already is only verified, without network; one that is damaged is
+    replaced. An install in another process is waited for.
 
     Parameters
     ----------
@@ -440,10 +442,13 @@ def environment_for(version: str | None) -> dict[str, str]:
 
 def _parse_request(version: str) -> tuple[int, ...]:
     if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9}){1,3}", version):
+        near = None
+        with contextlib.suppress(CudnnBackendError):  # of a cache that cannot be read
+            near = nearest(version, [item.short for item in list_installed()])
         raise UsageError(
             f"cuDNN version {version!r} is not two, three or four numbers with dots between",
             code="cudnn-version-malformed",
-            fix='give for example "9.19", "9.19.0" or "9.19.0.56"',
+            fix=f"did you mean {near}?" if near else 'give for example "9.19", "9.19.0" or "9.19.0.56"',
         )
     return version_numbers(version)
 
@@ -500,7 +505,7 @@ def _choose_wheel(wanted: tuple[int, ...], cuda: Cuda, flavor: Flavor | None = N
         raise EnvironmentNotReady(
             f"pip finds no cuDNN 9 wheel for CUDA {cuda} at all, so not {asked}",
             code="cudnn-index-empty",
-            where=f"{sys.executable} -m pip index versions {', '.join(projects)}",
+            where=f"pip index versions {', '.join(projects)}, with {sys.executable}",
             cause="no network, an index without these wheels, or none for this platform; pip said:\n"
             + "\n".join(complaints),
             fix="check pip's index configuration (python -m pip config list), or install where there is a\n"

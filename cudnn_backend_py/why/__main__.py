@@ -40,16 +40,19 @@ python -m cudnn_backend_py.why --target h100 train.py
     },
     options_metavar="[OPTIONS]",
 )
+@click.option("--target", metavar="NAME", help="A described GPU (l40s, sm89, a JSON file); torch has that GPU, too.")
+@click.option("--output", metavar="FILE", help="Write it here, not to standard error.")
 @click.option(
-    "--target", metavar="GPU", help="Judge for a described GPU (h100, sm80, a JSON file); torch has that GPU, too."
-)
-@click.option("--output", metavar="FILE", help="Write the report here: .json, .html, else text.")
-@click.option(
-    "--format", "style", type=click.Choice(["text", "json", "html"]), help="The report's form; as --output ends."
+    "--format",
+    "style",
+    type=click.Choice(["text", "json", "html"]),
+    help="The form; text if not given, or as the name of --output ends.",
 )
 @click.option("--ask/--no-ask", default=True, show_default=True, help="Ask cuDNN itself about the graphs.")
 @click.option("--measure", is_flag=True, help="On a GPU: time each kind of call with each backend.")
-@click.option("--budget", default=60.0, show_default=True, help="Seconds for asking and measuring, after the program.")
+@click.option(
+    "--budget", default=60.0, show_default=True, metavar="SECONDS", help="For asking and measuring, after the program."
+)
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT|NOTEBOOK|-m MODULE [ARGUMENTS]...")
 def _command(
     target: str | None,

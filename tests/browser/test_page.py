@@ -205,6 +205,28 @@ def test_page_is_whole_without_script(browser: Browser, file: Path) -> None:
     assert page.ask(SHOWN) == 44
 
 
+@pytest.mark.parametrize(
+    ("host", "dark", "ground"),
+    [
+        ("", False, "rgb(255, 255, 255)"),
+        ("", True, "rgb(23, 30, 38)"),
+        ("data-jp-theme-light=false", False, "rgb(23, 30, 38)"),
+        ("data-jp-theme-light=true", True, "rgb(255, 255, 255)"),
+        ("class=vscode-dark", False, "rgb(23, 30, 38)"),
+        ("data-md-color-scheme=slate", False, "rgb(23, 30, 38)"),
+    ],
+)
+def test_fragments_are_light_or_dark_as_the_notebook_is(
+    browser: Browser, tmp_path: Path, host: str, dark: bool, ground: str
+) -> None:
+    path = tmp_path / "notebook.html"
+    path.write_text(f"<!DOCTYPE html><meta charset=utf-8><body {host}>{verdict_html(report()['verdicts'][0])}")
+    page = browser.open(path, dark=dark)
+    assert page.ask("getComputedStyle(document.querySelector('.cbp')).backgroundColor") == ground
+    assert contrast(page, ".cbp") >= 7
+    assert contrast(page, ".cause") >= 4.5
+
+
 def test_fragments_fit_a_notebook(browser: Browser, tmp_path: Path) -> None:
     path = tmp_path / "notebook.html"
     cells = [verdict_html(item) for item in report()["verdicts"]]

@@ -397,6 +397,12 @@ ROWS: dict[str, Row] = {
     "concatenation axis beyond 32 bits": (
         set_one(Attr.OPERATION_CONCAT_AXIS, 1 << 40), UsageError, "axis-out-of-range", str(1 << 40),
     ),
+    "spatial dims of a convolution beyond all dims": (
+        set_one(Attr.CONVOLUTION_SPATIAL_DIMS, 2**31 - 1), UsageError, "spatial-dims-out-of-range", "at most 8",
+    ),
+    "spatial dims of a resample beyond all dims": (
+        set_one(Attr.RESAMPLE_SPATIAL_DIMS, 9), UsageError, "spatial-dims-out-of-range", "at most 8",
+    ),
     "reading a ragged offset": (
         lambda: tensor().get(Attr.TENSOR_RAGGED_OFFSET_DESC), UsageError, "attribute-not-readable", "RAGGED_OFFSET",
     ),

@@ -1,4 +1,4 @@
-"""README.md, tutorials and how-to pages are true: Python runs, commands run or exist, what is shown is what comes."""
+"""Every page is true: Python runs, commands run or exist, what is shown is what comes."""
 
 from __future__ import annotations
 
@@ -7,55 +7,19 @@ import re
 import shlex
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
-import click
 import pytest
 
-from cudnn_backend_py.cli.commands import main
+from tests.support.pages import BLOCKS, PAGES, ROOT, Block, command_lines
 
-ROOT = Path(__file__).parents[2]
-PAGES = {
-    str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
-    for path in (
-        ROOT / "README.md",
-        *(ROOT / "docs" / name for name in ("index.md", "run.md")),
-        *sorted(ROOT.glob("docs/tutorials/*.md")),
-        *sorted(ROOT.glob("docs/how-to/*.md")),
-    )
-}
+ELSEWHERE = ("docs/graph-json.md",)  # tests/pure/graph/test_graph_schema.py
 RUNNABLE = ("explain", "info", "target", "whatif", "matrix", "since")
 ANSWERS = ("explain", "matrix")  # may say no
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
 
 
-@dataclass(frozen=True)
-class Block:
-    page: str
-    language: str
-    text: str
-    line: int
-
-    def __str__(self) -> str:
-        return f"{self.page} line {self.line}"
-
-
-def read_blocks(page: str, text: str) -> list[Block]:
-    found = re.finditer(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    return [Block(page, match[1], match[2], text.count("\n", 0, match.start()) + 1) for match in found]
-
-
-BLOCKS = [block for page, text in PAGES.items() for block in read_blocks(page, text)]
-PYTHON = [block for block in BLOCKS if block.language == "python"]
-
-
-def commands(*languages: str) -> list[str]:
-    """Return the ``cudnn-backend`` lines of shell blocks, without prompt and comment."""
-    lines = [
-        line.removeprefix("$ ") for block in BLOCKS if block.language in languages for line in block.text.splitlines()
-    ]
-    return [line for line in lines if line.startswith("cudnn-backend ")]
+PYTHON = [block for block in BLOCKS if block.language == "python" and block.page not in ELSEWHERE]
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
@@ -98,28 +62,13 @@ def test_python_block_prints_what_it_says(block: Block) -> None:
     assert done.stdout.splitlines() == re.findall(r"# -> (.*)$", block.text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("command", dict.fromkeys(commands("sh")))
+@pytest.mark.parametrize("command", dict.fromkeys(line for _, line in command_lines("sh")))
 def test_command_runs(command: str) -> None:
     arguments = shlex.split(command, comments=True)
     assert arguments[1] in RUNNABLE, f"{command!r} belongs into a console block"
     done = run(*arguments)
     assert done.returncode in ((0, 1) if arguments[1] in ANSWERS else (0,)), done.stderr
     assert done.stdout
-
-
-@pytest.mark.parametrize("command", dict.fromkeys(commands("sh", "console")))
-def test_command_and_its_options_exist(command: str) -> None:
-    _, *arguments = shlex.split(command.partition(" > ")[0], comments=True)
-    found: click.Command = main
-    while isinstance(found, click.Group):
-        name = arguments.pop(0)
-        assert name in found.commands, f"cudnn-backend has no {name!r}"
-        found = found.commands[name]
-    context = click.Context(found, info_name=command)
-    _, left, _ = found.make_parser(context).parse_args(args=list(arguments))
-    assert not left
-    for file in (argument for argument in arguments if argument.startswith("examples/")):
-        assert (ROOT / file).is_file()
 
 
 @pytest.fixture(scope="module")

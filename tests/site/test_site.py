@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import random
 import re
@@ -12,8 +13,9 @@ from pathlib import Path
 import pytest
 
 import cudnn_backend_py as cb
-from cudnn_backend_py import diagnose, graph, target, testing, torch_ops
+from cudnn_backend_py import audit, diagnose, graph, target, testing, torch_ops, why
 from cudnn_backend_py.plans.refusals import Reason
+from cudnn_backend_py.tuning import trial
 from tests.conftest import SITE
 from tests.support.chromium import Browser, Page
 from tests.support.reasons import answers, reasons_of
@@ -27,9 +29,18 @@ PAGES = (
     "gallery.html",
     "operations.html",
 )
-MORE = ("attention-support.html", "reference/diagnose.html", "reference/commands.html", "how-to/index.html")
+MORE = (
+    "how-to/install.html",
+    "attention-support.html",
+    "reference/diagnose.html",
+    "reference/commands.html",
+    "how-to/index.html",
+)
 WIDTHS = "[document.scrollingElement.scrollWidth, innerWidth]"
 COLOURS = "[getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]"
+AXE = """axe.run(document, { resultTypes: ["violations"] }).then(({ violations }) => violations
+  .filter(({ impact }) => impact === "serious" || impact === "critical")
+  .map(({ id, nodes }) => [id, nodes.length, nodes[0].html.slice(0, 200), nodes[0].any[0]?.message ?? ""]))"""
 WANTED = 100
 FRESH_SEED = 1_000_003  # not among those the table was collected with
 
@@ -52,6 +63,13 @@ def faults(page: Page) -> list[str]:
     return [one for one in page.faults() if not one.startswith(own)]
 
 
+def barriers(page: Page) -> list[list[str]]:
+    """Return what axe-core finds that keeps somebody from reading or using a page: rule, places, the first of them."""
+    [folder] = importlib.util.find_spec("axe_core_python").submodule_search_locations
+    page.ask((Path(folder) / "axe.min.js").read_text(encoding="utf-8") + "; null")
+    return page.ask(AXE)
+
+
 @pytest.mark.parametrize("name", PAGES + MORE)
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 400])
@@ -62,6 +80,7 @@ def test_page_fits_and_is_silent(browser: Browser, tmp_path: Path, name: str, wi
     assert (ground < 0.1) is dark
     assert (max(text, ground) + 0.05) / (min(text, ground) + 0.05) >= 7
     picture = tmp_path / f"{Path(name).stem}-{width}-{'dark' if dark else 'light'}.png"
+    assert barriers(page) == []
     page.picture(picture, whole=name != "tables/reasons.html")  # which is longer than Chromium draws
     assert picture.stat().st_size > 10_000
     assert faults(page) == []
@@ -71,7 +90,7 @@ def test_every_public_name_is_in_the_reference() -> None:
     html = [path.read_text(encoding="utf-8") for path in (SITE / "reference").glob("*.html")]
     told = {place.rpartition(".")[2] for page in html for place in re.findall(r'id="(cudnn_backend_py[\w.]+)"', page)}
     told |= {name for page in html for name in re.findall(r'<h2 id="\w+">(\w+)<', page)}  # enums
-    rooms = (cb, diagnose, graph, target, testing, torch_ops)
+    rooms = (cb, diagnose, graph, target, testing, torch_ops, why, audit, trial)
     names = {name for room in rooms for name in room.__all__} - {"Attr", "__version__"}
     modules = {"capi", "enums", "reference"}
     assert names - told == modules

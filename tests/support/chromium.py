@@ -24,7 +24,8 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 LIMIT_S = 60.0
 _FLAGS = (
     "--headless=new --remote-debugging-pipe --no-sandbox --disable-gpu --disable-dev-shm-usage --hide-scrollbars "
-    "--no-first-run --disable-extensions --disable-background-networking --disable-component-update about:blank"
+    "--no-first-run --disable-extensions --disable-background-networking --disable-component-update "
+    "--blink-settings=availableHoverTypes=2,primaryHoverType=2 about:blank"  # a mouse, as a desktop has
 )
 _KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38}
 _KEYS |= {"ArrowRight": 39, "ArrowDown": 40}

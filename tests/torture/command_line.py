@@ -114,15 +114,18 @@ def _run(arguments: list[str], folder: Path, interrupt_after_s: float | None) ->
             child.kill()
             raise Broken(f"{arguments} did not end in {LIMIT_S:g} s") from None
     left = _wait_for_the_others(mark)
-    what = f"{arguments}, interrupted after {interrupt_after_s}: exit code {child.returncode}\n{out}\n{err}"
+    code = child.returncode
+    if code == -signal.SIGINT and interrupt_after_s is not None:
+        code = 130  # Ctrl-C when all was done and Python, on its way out, had given up its handlers
+    what = f"{arguments}, interrupted after {interrupt_after_s}: exit code {code}\n{out}\n{err}"
     if left:
         raise Broken(f"left behind: {left}\n{what}")
-    if child.returncode not in (0, 1, 2, 130) or "Traceback" in err + out:
+    if code not in (0, 1, 2, 130) or "Traceback" in err + out:
         raise Broken(what)
     check_printed(err)
     if not {"html", "junit", "github", "json"} & set(arguments):
         check_printed(out)
-    return child.returncode
+    return code
 
 
 def _wait_for_the_others(mark: str) -> list[str]:

@@ -26,10 +26,8 @@ _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _HEAD = """\
 # What cuDNN says to every option of attention
 
-Written by `make attention-table`; do not edit. Every mark is a verdict of the real cuDNN for a described GPU, asked
-without a device, so what only building or running shows is not in it. The files of the
-verdicts, {files},
-hold the engines that support a graph, too, and the reasons why there is no such graph.
+Which options of attention cuDNN supports, by version and architecture. Every mark is a verdict of the real cuDNN for a
+described GPU, asked without a device, so what only building or running shows is not in it.
 
 Where a row says nothing else, the problem is {base}.
 `cudnn-backend attention-table --target sm90 --row causal` asks the cuDNN at hand.
@@ -41,6 +39,10 @@ Where a row says nothing else, the problem is {base}.
   the reason in the note. {crash}: the process that asked crashed. {unknown}: could not be judged. No letter: there is
   no such graph, mostly since the operation or an attribute of it is newer than that cuDNN.
 """
+_FOOT = """\
+Written by `make attention-table`; do not edit. The files of the verdicts, {files},
+hold the engines that support a graph, too, and the reasons why there is no such graph.
+"""
 
 
 def render_page(tables: Sequence[SupportTable], *, files: Sequence[str]) -> str:
@@ -51,7 +53,6 @@ def render_page(tables: Sequence[SupportTable], *, files: Sequence[str]) -> str:
     ordered = sorted(tables, key=lambda table: Version.from_text(table.cudnn))
     page = _Page(ordered)
     head = _HEAD.format(
-        files=", ".join(map(_code, files)),
         base=_options(BASE),
         versions=" / ".join(table.cudnn for table in ordered),
         hazard="`!`",
@@ -60,7 +61,8 @@ def render_page(tables: Sequence[SupportTable], *, files: Sequence[str]) -> str:
     )
     bodies = [f"## {name.capitalize()}\n\n" + "\n".join(page.table(name)) for name in ("forward", "backward")]
     notes = [f"{number}. {text}" for text, number in page.notes.items()]
-    return "\n".join([head, *(f"{body}\n" for body in bodies), "## Notes\n", *notes, ""])
+    foot = _FOOT.format(files=", ".join(map(_code, files)))
+    return "\n".join([head, *(f"{body}\n" for body in bodies), "## Notes\n", *notes, "", foot])
 
 
 class _Page:

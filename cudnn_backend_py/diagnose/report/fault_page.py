@@ -13,14 +13,13 @@ __all__ = ["render_fault_page"]
 _HEAD = """\
 # What cuDNN accepts and then gets wrong
 
-Written from `cudnn_backend_py/graph/faults/`; do not edit
-(`python -m cudnn_backend_py.diagnose.report.fault_page > docs/faults.md`).
-
-{total} faults: {measured} were measured for this package, the others are what their source reports. Where nothing is
+{total} faults of cuDNN, with graphs, versions, architectures and cures; {measured} were measured for this package, the
+others are what their source reports. Where nothing is
 said of versions or architectures, none is known to be right. `explain` names the faults of a graph; the attention
 builder and the PyTorch operators refuse those marked with `!`, and warn of the others; the frontend warns of all.
 
-By source: {sources}.
+By source: {sources}. Written from `cudnn_backend_py/graph/faults/`; do not edit
+(`python -m cudnn_backend_py.diagnose.report.fault_page > docs/faults.md`).
 """
 _COLUMNS = "| fault | graphs | effect | where | what helps | who says so |\n|---|---|---|---|---|---|\n"
 

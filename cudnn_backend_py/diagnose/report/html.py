@@ -16,17 +16,29 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import EnvironmentNotReady, UsageError
+from ...graph.drawing import draw_graph, drawn_graphs, named_tensors
 from ..surveys.matrix import Cell, Matrix
-from ..verdict import NOTEBOOK, Candidate, Outcome, Verdict
-from .svg import draw_graph, drawn_graphs, named_tensors
+from ..verdict import Candidate, Outcome, Verdict
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from rich.table import Table
 
     from ...graph.ir import Graph
+    from ...graph.rewrite.changes import Change
+    from ...plans.plan import Plan
     from ..remedies import Remedy
 
-__all__ = ["check_jinja", "matrix_html", "render_page", "verdict_html"]
+__all__ = [
+    "change_html",
+    "check_jinja",
+    "matrix_html",
+    "plan_html",
+    "remedies_html",
+    "render_page",
+    "tables_html",
+    "verdict_html",
+]
 
 _T = TypeVar("_T")
 _Asked = tuple[Verdict, "Graph | None", Sequence["Remedy"]]
@@ -127,7 +139,7 @@ def verdict_html(verdict: Verdict) -> str:
     EnvironmentNotReady
         ``jinja2-missing``.
     """
-    return _render("fragment.html.j2", verdict=verdict, matrix=None)
+    return _fragment(verdict=verdict)
 
 
 def matrix_html(matrix: Matrix) -> str:
@@ -138,10 +150,88 @@ def matrix_html(matrix: Matrix) -> str:
     EnvironmentNotReady
         ``jinja2-missing``.
     """
-    return _render("fragment.html.j2", verdict=None, matrix=matrix)
+    return _fragment(matrix=matrix)
 
 
-NOTEBOOK[Verdict], NOTEBOOK[Matrix] = verdict_html, matrix_html
+def plan_html(plan: Plan) -> str:
+    """Return what is known of a plan, and its graph, as an HTML fragment.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``jinja2-missing``.
+    """
+    target = plan.target
+    facts = [("engine config", plan.tag), ("target", f"{target.profile.title} (sm_{target.sm})")]
+    facts.append(("cuDNN", target.library.version_text))
+    if plan.descriptor.closed:
+        facts.append(("state", "closed"))
+    else:
+        facts.append(("workspace", f"{plan.workspace_bytes} bytes"))
+        facts += [("kernel", kernel.name) for kernel in plan.kernels() or ()]
+    return _fragment(card={"title": plan.graph.name, "what": "Plan", "facts": facts}, **_drawn(plan.graph, ()))
+
+
+def change_html(change: Change) -> str:
+    """Return a change, and the graph that it leads to, as an HTML fragment.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``jinja2-missing``.
+    """
+    facts = [("kind", change.kind), ("effect", change.effect)]
+    return _fragment(
+        card={"title": change.title, "what": "Change", "facts": facts}, **_drawn(change.graph, change.tensors)
+    )
+
+
+def remedies_html(remedies: Sequence[Remedy], before: Graph | None = None) -> str:
+    """Return remedies as an HTML fragment: each as what it changes in the graph `before`, or with its own graph drawn.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``jinja2-missing``.
+    """
+    shown = [_remedy(item, None, before) for item in remedies]
+    drawn = _drawn(remedies[0].graph, remedies[0].tensors) if before is None else _drawn(before, ())
+    return _fragment(remedies=shown, **drawn)
+
+
+def tables_html(tables: Sequence[Table]) -> str:
+    """Return tables as an HTML fragment.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``jinja2-missing``.
+    """
+    return _fragment(tables=[_plain_table(table) for table in tables])
+
+
+def _plain_table(table: Table) -> dict[str, Any]:
+    from rich.text import Text
+
+    def plain(cell: Any) -> str:
+        return cell.plain if isinstance(cell, Text) else Text.from_markup(str(cell)).plain
+
+    columns = [[plain(cell) for cell in column.cells] for column in table.columns]
+    return {
+        "title": plain(table.title or ""),
+        "heads": [(plain(column.header), column.justify) for column in table.columns],
+        "rows": list(zip(*columns, strict=True)),
+    }
+
+
+def _fragment(**shown: Any) -> str:
+    parts = dict.fromkeys(("verdict", "matrix", "card", "remedies", "tables", "drawings"))
+    return _render("fragment.html.j2", **{**parts, "named": (), **shown})
+
+
+def _drawn(graph: Graph, named: Sequence[str]) -> dict[str, Any]:
+    _environment()  # of jinja2, which drawings are marked up for
+    return {"drawings": _drawings(graph, named), "named": named}
 
 
 def _render(template: str, **values: Any) -> str:
@@ -293,10 +383,11 @@ def _drawings(graph: Graph, named: Sequence[str]) -> list[dict[str, Any]]:
     return drawings
 
 
-def _remedy(remedy: Remedy, verdict: Verdict, graph: Graph | None) -> dict[str, Any]:
+def _remedy(remedy: Remedy, verdict: Verdict | None, graph: Graph | None) -> dict[str, Any]:
+    """Return what is shown of a remedy: with a difference where the graph before it, or a verdict on that, is known."""
     text = str if graph is None else _lines
-    before = verdict.graph_text if graph is None else _lines(graph)
     after = "\n".join(text(part) for part in remedy.graphs or (remedy.graph,))
+    before = _lines(graph) if graph is not None else after if verdict is None else verdict.graph_text
     return {
         "title": remedy.title,
         "effect": remedy.effect,

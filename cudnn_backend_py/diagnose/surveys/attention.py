@@ -15,6 +15,7 @@ from ...graph.attention import Attention, Implementation, SoftCap, sdpa_backward
 from ...graph.attention.builder import SINGLE_OPS_SINCE
 from ...native import library
 from ...plans.refusals import furthest_reason
+from ...printable import brief
 from ...system.strict import parse_json
 from ...system.version import VersionTuple
 from ...target import find_profile
@@ -213,13 +214,16 @@ class Cell:
     reason: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SupportTable:
     """The verdicts of one cuDNN version: row -> form -> target -> cell."""
 
     cudnn: str
     targets: tuple[str, ...]
     cells: Mapping[str, Mapping[str, Mapping[str, Cell]]]
+
+    def __repr__(self) -> str:
+        return brief(f"SupportTable of cuDNN {self.cudnn}: {len(self.cells)} rows on {', '.join(self.targets)}")
 
     @property
     def forms(self) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ from typing import Any, TypedDict, Unpack
 
 from ...errors import GraphError, UsageError
 from ...graph import Graph, load_graph
+from ...printable import brief
 from ...system.strict import read_text
 from ..engines import ENGINES_ABSENT
 from ..explanation import CRASHED
@@ -96,7 +97,7 @@ class Baseline:
         return [(graph, target, one) for graph in self.graphs for target in self.targets for one in self.versions]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Checked:
     """One answer beside what was expected.
 
@@ -120,6 +121,10 @@ class Checked:
     cell: Cell
     changed: bool
     why: str
+
+    def __repr__(self) -> str:
+        said = f"changed, {self.why}" if self.changed else self.cell.outcome.value
+        return brief(f"Checked {self.name!r} on {self.target}, cuDNN {self.version}: {said}")
 
     @property
     def not_judged(self) -> bool:
@@ -227,8 +232,7 @@ def update(path: Path, *, load: Callable[[str], Graph] = load_graph, **options: 
     """Ask what a baseline asks and write the answers into it; return what changed, as :func:`check`.
 
     What could not be judged keeps its old line, or none, unless cuDNN crashed or lacks engines: those are answers. The
-    rest of the file stays as it is, comments too; those inside ``[[expected]]`` go. Parameters and errors as for
-    :func:`check`.
+    rest of the file stays as it is, comments too. Parameters and errors as for :func:`check`.
     """
     baseline = read_baseline(path)
     answered = _ask(baseline, load, options)
@@ -240,7 +244,7 @@ def update(path: Path, *, load: Callable[[str], Graph] = load_graph, **options: 
         elif triple in baseline.expected:
             expected[triple] = baseline.expected[triple]
     new = path.with_name(f".{path.name}.new")
-    new.write_text(_add_expected(read_text(path, code="check-file"), expected), encoding="utf-8")
+    new.write_text(_write_expected(read_text(path, code="check-file"), expected), encoding="utf-8")
     try:
         if read_baseline(new) != replace(baseline, path=new, expected=expected):
             raise _wrong(path, "its tables [[expected]] cannot be told from the rest: move them to its end")
@@ -348,21 +352,53 @@ def _read_expected_row(row: Mapping[str, Any]) -> tuple[Triple, Expected]:
     return triple, Expected(Outcome(row["outcome"]), cause, None if engines is None else tuple(engines))
 
 
-def _add_expected(text: str, expected: Mapping[Triple, Expected]) -> str:
-    """Return the text of a baseline file with other tables ``[[expected]]``; all else stays, comments too."""
+def _write_expected(text: str, expected: Mapping[Triple, Expected]) -> str:
+    """Return the text of a baseline file with these tables ``[[expected]]``; comments stay, and rows that say it.
+
+    Rows that are changed keep their place, new ones stand at the end, and those of which nothing is expected go.
+    """
     import tomlkit
+    from tomlkit.items import AoT
 
     document = tomlkit.parse(text)
-    document.pop("expected", None)
+    there = document.get("expected", [])
+    left = dict(expected)
+    for row in list(there) if isinstance(there, AoT) else ():  # a list in one line is written as tables
+        triple, old = _read_expected_row(row.unwrap())
+        wanted = left.pop(triple, None)
+        if wanted is None:
+            there.remove(row)
+        elif wanted != old:
+            _change_row(row, _plain_row(wanted))
+    if not there or not isinstance(there, AoT):
+        document.pop("expected", None)
     rows = tomlkit.aot()
-    for (graph, target, version), row in expected.items():
-        table = tomlkit.table()
-        table.update({"graph": graph, "target": target, "version": version, "outcome": row.outcome.value})
-        if row.cause is not None:
-            table["cause"] = row.cause
-        if row.engines is not None:
-            table["engines"] = list(row.engines)
-        rows.append(table)
-    kept = tomlkit.dumps(document).rstrip("\n")
-    written = tomlkit.dumps({"expected": rows}) if expected else ""
-    return f"{kept}\n\n{written}" if written else f"{kept}\n"
+    for (graph, target, version), wanted in left.items():
+        rows.append(tomlkit.item({"graph": graph, "target": target, "version": version} | _plain_row(wanted)))
+    kept = tomlkit.dumps(document)
+    return f"{kept.rstrip()}\n\n{tomlkit.dumps({'expected': rows})}" if left else kept
+
+
+def _plain_row(row: Expected) -> dict[str, Any]:
+    """Return what a row says, without what it is about and without what may be any."""
+    engines = None if row.engines is None else list(row.engines)
+    plain = {"outcome": row.outcome.value, "cause": row.cause, "engines": engines}
+    return {name: value for name, value in plain.items() if value is not None}
+
+
+def _change_row(row: Any, wanted: Mapping[str, Any]) -> None:
+    """Change what a table of tomlkit says; new keys come before the blank lines and comments at its end.
+
+    To tomlkit those are part of the table. To its author they stand over the next one.
+    """
+    for name in ("outcome", "cause", "engines"):
+        if name not in wanted:
+            row.pop(name, None)
+        elif name in row:
+            row[name] = wanted[name]
+    body = row.value.body
+    end = max(index for index, (key, _) in enumerate(body) if key is not None) + 1
+    tail = body[end:]
+    del body[end:]
+    row.update({name: value for name, value in wanted.items() if name not in row})
+    body.extend(tail)

@@ -25,14 +25,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ...errors import CudnnBackendError, UsageError
 from ...graph import Graph
 from ...native import library
+from ...printable import brief
 from ...system.child import call_command
+from ...system.notebook import ShownAsHtml
 from ...system.private_folder import EntryFolder, PrivateFolder
 from ...target import find_profile
 from ...versions.store import find_installed, list_installed
 from ..engines import ENGINES_ABSENT
 from ..explanation import CRASHED
 from ..judges import CUDNN_TIMED_OUT, FAULTS, GPU, Judge, Question, judge, library_identity
-from ..verdict import Outcome, Verdict, notebook_html
+from ..verdict import Outcome, Verdict
 
 __all__ = [
     "DEFAULT",
@@ -117,8 +119,8 @@ class Cell:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Matrix:
+@dataclass(frozen=True, slots=True, repr=False)
+class Matrix(ShownAsHtml):
     """The answers for every graph, target and version; ``cells`` is keyed by these three names.
 
     ``asked`` is how many questions this run put to cuDNN; the other answers were kept from earlier runs.
@@ -138,8 +140,11 @@ class Matrix:
             return 2
         return int(Outcome.NOT_SUPPORTED in outcomes)
 
-    def _repr_html_(self) -> str | None:
-        return notebook_html(self)
+    def __repr__(self) -> str:
+        names = (("graph", self.graphs), ("target", self.targets), ("version", self.versions))
+        counts = ", ".join(f"{len(items)} {name}{'s' if len(items) != 1 else ''}" for name, items in names)
+        outcomes = Counter(cell.outcome for cell in self.cells.values())
+        return brief(f"Matrix of {counts}: " + ", ".join(f"{outcomes[one]} {one}" for one in Outcome if outcomes[one]))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the matrix as plain data."""
@@ -385,7 +390,8 @@ def _cores() -> int:
 
 def _bar(shown: bool) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=Console(stderr=True), disable=not shown)
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, disable=not (shown and console.is_terminal))
 
 
 # Asking

@@ -10,6 +10,8 @@ from typing import Any
 
 from ...errors import UsageError
 from ...graph import Graph
+from ...printable import brief
+from ...system.notebook import ShownAsHtml
 from ..judges import Judge, Question
 from ..verdict import Outcome
 from .matrix import DEFAULT, Cell, _Answers, _number, _own_version, _places, _Supports, available_versions
@@ -17,8 +19,8 @@ from .matrix import DEFAULT, Cell, _Answers, _number, _own_version, _places, _Su
 __all__ = ["Since", "since"]
 
 
-@dataclass(frozen=True, slots=True)
-class Since:
+@dataclass(frozen=True, slots=True, repr=False)
+class Since(ShownAsHtml):
     """The first and last cuDNN version that supports a graph on a target, of ``versions`` (oldest first).
 
     Attributes
@@ -35,6 +37,10 @@ class Since:
     target: str
     versions: tuple[str, ...]
     asked: Mapping[str, Cell]
+
+    def __repr__(self) -> str:
+        span = f"{self.first} to {self.last}" if self.first else "no version"
+        return brief(f"Since {self.graph!r} on {self.target}: {span}, {len(self.asked)} of {len(self.versions)} asked")
 
     @property
     def first(self) -> str | None:

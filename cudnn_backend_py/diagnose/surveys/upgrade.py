@@ -11,6 +11,7 @@ from typing import Any
 from ...errors import UsageError
 from ...graph import Graph
 from ...plans.candidate import Candidate
+from ...printable import brief
 from ...target import find_profile
 from ..judges import GPU, Judge, Question
 from ..report.ci import Case
@@ -66,7 +67,7 @@ class Times:
     new_state: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Change:
     """One graph on one target, by two versions."""
 
@@ -75,6 +76,9 @@ class Change:
     old: Verdict
     new: Verdict
     times: Times | None = None
+
+    def __repr__(self) -> str:
+        return brief(f"Change {self.effect}: {self.graph!r} on {self.target}, {self.old.cudnn} to {self.new.cudnn}")
 
     @property
     def plans(self) -> tuple[Candidate | None, Candidate | None]:
@@ -179,7 +183,7 @@ class Change:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Upgrade:
     """What a new version changes for graphs: one :class:`Change` for each graph and target, in the order asked.
 
@@ -190,6 +194,10 @@ class Upgrade:
     new: str
     places: tuple[str | None, str | None]
     changes: tuple[Change, ...]
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{count} {kind}" for kind, count in self.counts.items() if count)
+        return brief(f"Upgrade from {self.old} to {self.new}: {counts or 'nothing asked'}")
 
     @property
     def counts(self) -> dict[Effect, int]:

@@ -202,15 +202,17 @@ def _padded_behind(graph: Graph) -> bool:
     return False
 
 
+def _max_pool_gradients(graph: Graph) -> Iterator[Operation]:
+    """Yield the gradients of max pools, channels last."""
+    for op in look.of_kind(graph, _D.OPERATION_RESAMPLE_BWD):
+        dy = op.fields["dy"]
+        if op.fields["resample"].fields["mode"] is _R.MAXPOOL and dy.strides == channels_last(dy.dims):
+            yield op
+
+
 def _largest_of_both(graph: Graph) -> bool:
     """The gradient of a max pool, channels last, from its image and its result instead of an index."""
-    return any(
-        op.fields["resample"].fields["mode"] is _R.MAXPOOL
-        and {"x", "y"} <= op.fields.keys()
-        and "idx" not in op.fields
-        and op.fields["dy"].strides == channels_last(op.fields["dy"].dims)
-        for op in look.of_kind(graph, _D.OPERATION_RESAMPLE_BWD)
-    )
+    return any({"x", "y"} <= op.fields.keys() and "idx" not in op.fields for op in _max_pool_gradients(graph))
 
 
 def _activation_gradient_of_a_norm(graph: Graph) -> bool:
@@ -394,13 +396,15 @@ def _upsampled(sizes: tuple[int, ...]) -> Graph:
     return g.graph()
 
 
-def _unpooled(*given: str) -> Graph:
-    """Return the gradient of a max pool from its index, or its image and its result."""
-    g, dims, less = GraphBuilder("unpooled", io_type=_T.HALF), (2, 32, 7, 13), (2, 32, 3, 6)
+def _unpooled(*given: str, sizes: tuple[int, ...] = (7, 13)) -> Graph:
+    """Return the gradient of a max pool from its index, or its image and its result; a dim of 1 is not pooled."""
+    g, dims = GraphBuilder("unpooled", io_type=_T.HALF), (2, 32, *sizes)
+    window, stride = (tuple(most if size > 1 else 1 for size in sizes) for most in (3, 2))
+    less = (2, 32, *((size - 1) // 2 or 1 for size in sizes))
     ports = {"idx": (less, _T.INT8), "x": (dims, _T.HALF), "y": (less, _T.HALF)}
     held: dict[str, Any] = {name: g.tensor(name, *ports[name], strides="channels_last") for name in given}
     dy = g.tensor("dy", less, strides="channels_last")
-    g.resample_backward(_R.MAXPOOL, dy, 3, stride=2, dims=dims, **held, virtual=False, name="dx")
+    g.resample_backward(_R.MAXPOOL, dy, window, stride=stride, dims=dims, **held, virtual=False, name="dx")
     return g.graph()
 
 
@@ -751,6 +755,26 @@ RANDOM_CONVOLUTIONS: tuple[Fault, ...] = (
         reproductions={"": lambda: _unpooled("x", "y")},
         unlike=lambda: _unpooled("idx"),
         cure=lambda: _unpooled("idx"),
+    ),
+    Fault(
+        "max-pool-gradient-one-dim",
+        what="the gradient of a max pool over one dim, channels last",
+        effect=(
+            "the process ends by a division by zero while a plan is built, where what stands behind the one stride in "
+            "memory is 0; elsewhere the kernel is written for a stride of that"
+        ),
+        fix="describe the tensors with a dim of 1 more",
+        source=_ASKED,
+        evidence=(
+            "measured deviceless with 9.14.0, 9.16.0, 9.19.0, 9.21.0, 9.24.0, 9.26.0 and 9.28.0 on sm_90, 9.19.0 and "
+            "9.28.0 on sm_80 and sm_100 too: float16, bfloat16, float32 and INT8; averages and row-major images are "
+            "built"
+        ),
+        graph=lambda graph: any(op.fields["dy"].rank == 3 for op in _max_pool_gradients(graph)),
+        step="build",
+        reproductions={"": lambda: _unpooled("idx", sizes=(13,))},
+        unlike=lambda: _unpooled("idx", sizes=(1, 13)),
+        cure=lambda: _unpooled("idx", sizes=(1, 13)),
     ),
     Fault(
         "average-pool-padded-behind",

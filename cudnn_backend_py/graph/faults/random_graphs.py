@@ -82,13 +82,11 @@ def _pool(kind: DataType, *, before: bool = False) -> Graph:
 
 
 def _pool_gradient(sizes: tuple[int, ...]) -> Graph:
-    """Return the gradient of a max pool of windows of three, two apart."""
+    """Return the gradient of an average pool of windows of three, two apart."""
     g = GraphBuilder("pool", io_type=DataType.FLOAT)
-    less = (2, 32, *((size - 3) // 2 + 1 for size in sizes))
-    dy = g.tensor("dy", less, strides="channels_last")
-    idx = g.tensor("idx", less, DataType.INT8, strides="channels_last")
+    dy = g.tensor("dy", (2, 32, *((size - 3) // 2 + 1 for size in sizes)), strides="channels_last")
     dims = (2, 32, *sizes)
-    g.resample_backward(ResampleMode.MAXPOOL, dy, 3, stride=2, idx=idx, dims=dims, virtual=False, name="dx")
+    g.resample_backward(ResampleMode.AVGPOOL_INCLUDE_PADDING, dy, 3, stride=2, dims=dims, virtual=False, name="dx")
     return g.graph()
 
 

@@ -19,6 +19,7 @@ from ...plans.engine import EngineConfig, OperationGraph
 from ...plans.plan import Plan, build_plan
 from ...plans.refusals import furthest_reason
 from ...plans.select import Candidates, Selection, candidates
+from ...printable import brief
 from ...target import Target
 from ..stage import Stage
 from ..statistics import Timing
@@ -36,7 +37,7 @@ _POISON = 0xFF  # a NaN in every float: what is not written shows
 _MODES = (HeurMode.A, HeurMode.B, HeurMode.FALLBACK)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ConfigTrial:
     """What one engine config did.
 
@@ -67,6 +68,9 @@ class ConfigTrial:
     warm: Timing | None = None
     reproduce: str = ""
 
+    def __repr__(self) -> str:
+        return brief(f"ConfigTrial {self.tag} {self.state}" + (f": {self.words}" if self.words else ""))
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data for JSON."""
         plain: dict[str, Any] = _plain(asdict(self))
@@ -94,7 +98,7 @@ class OutputFacts:
     largest_bound: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Trial:
     """What a graph did.
 
@@ -138,6 +142,10 @@ class Trial:
     seconds: float = 0.0
     described: bool = False
     lost: str = ""
+
+    def __repr__(self) -> str:
+        why = f": {self.words}" if self.words else ""
+        return brief(f"Trial {self.state} of {self.graph!r} on {self.target}, {len(self.configs)} configs{why}")
 
     @property
     def exit_code(self) -> int:

@@ -39,9 +39,12 @@ def environment(version: VersionTuple) -> dict[str, str]:
     return (older_cudnn() if version == OLD else dict(os.environ)) | {"CUDA_VISIBLE_DEVICES": ""}
 
 
-def ask(version: VersionTuple, questions: list[tuple[str, str, int, bool]]) -> tuple[list[list[str]], str]:
+def ask(
+    version: VersionTuple, questions: list[tuple[str, str, int, bool]], **variables: str
+) -> tuple[list[list[str]], str]:
     """Return what cuDNN answered to the questions, and how the process ended."""
-    done = run_python(["-c", ASK, json.dumps(questions)], environment=environment(version), timeout_s=300)
+    where = environment(version) | variables
+    done = run_python(["-c", ASK, json.dumps(questions)], environment=where, timeout_s=300)
     return [json.loads(line) for line in done.stdout.splitlines()], done.ending
 
 
@@ -73,9 +76,12 @@ SHOWN: Mapping[tuple[str, str], str] = {
     ("experts-and-matmul", ""): "SIGSEGV",
     ("bilinear-one-dim", ""): "SIGFPE",
     ("max-pool-gradient-of-both", ""): "SIGSEGV",
+    ("max-pool-gradient-one-dim", ""): "SIGFPE",
     ("bilinear-16-bits", ""): "not supported at plan",
     ("bilinear-16-bits", "bfloat16"): "not supported at plan",
 }
+READS_BEHIND = {"max-pool-gradient-one-dim"}  # what it allocated: 0 in the fresh pages of each allocation
+FRESH_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=1:glibc.malloc.mmap_max=1000000"}
 NEEDS_ALL_ENGINES = {"bilinear-16-bits", "weight-gradient-prologue"}
 UNSHOWN = {  # no version with all engines; no description of the architecture; not every graph or process
     "ragged-decoding-build",
@@ -94,7 +100,7 @@ def test_it_shows_in_the_versions_that_have_it(code: str, which: str, version: V
     row = next(row for row in FAULTS if row.code == code)
     sm = architecture(row)
     assert sm is not None
-    answers, ending = ask(version, [(code, which, sm, True)])
+    answers, ending = ask(version, [(code, which, sm, True)], **(FRESH_PAGES if code in READS_BEHIND else {}))
     said = f"{answers[0][2]} at {answers[0][3]}" if answers else ending
     if version == OLD and code in NEEDS_ALL_ENGINES:  # of which 9.19 has the runtime-compiled ones only here
         assert said.startswith("could not be judged")
@@ -136,7 +142,7 @@ def test_a_graph_that_kills_cudnn_is_refused_first(version: VersionTuple) -> Non
 
 
 def test_the_table_of_faults_knows_all_graphs_that_are_refused_first() -> None:
-    rows = {row.code: row.versions for row in FAULTS if row.step == "check"}
+    rows = {row.code: row.versions for row in FAULTS if row.step != "run"}
     assert {kind.code: kind.versions for kind in CRASHING_GRAPHS}.items() <= rows.items()
 
 

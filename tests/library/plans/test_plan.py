@@ -155,6 +155,9 @@ def test_a_plan_knows_its_workspace_and_graph(plan: Plan) -> None:
     assert repr(plan).startswith(f"<Plan {plan.tag} of 'sdpa_forward' for ")
     record = json.loads(plan.json())
     assert record["cudnnVersion"] == library().cudnnGetVersion()
+    shown = plan._repr_html_()
+    assert shown is not None
+    assert all(text in shown for text in (plan.tag, "sm_90", f"{plan.workspace_bytes} bytes", '<svg class="graph"'))
 
 
 def test_a_saved_plan_loads_on_the_same_target(plan: Plan, saved: Path) -> None:
@@ -163,6 +166,8 @@ def test_a_saved_plan_loads_on_the_same_target(plan: Plan, saved: Path) -> None:
     assert json.loads(loaded.json()) == json.loads(plan.json())
     loaded.close()
     loaded.close()
+    assert "closed" in (loaded._repr_html_() or "")
+    assert repr(load_plan(saved, "sm90")).endswith(" bytes>")
     with pytest.raises(UsageError, match="closed"):
         loaded.json()
 

@@ -16,7 +16,7 @@ from cudnn_backend_py.diagnose.surveys.baseline import (
     Baseline,
     Checked,
     Expected,
-    _add_expected,
+    _write_expected,
     compare,
     exit_code,
     read_baseline,
@@ -118,11 +118,62 @@ pin = ["cause", "engines"]
 [graphs]  # ours
 {json.dumps(name)} = "a b.json"
 """
-    path.write_text(_add_expected(mine, {}), encoding="utf-8")
+    path.write_text(_write_expected(mine, {}), encoding="utf-8")
     assert path.read_text(encoding="utf-8") == mine
-    path.write_text(_add_expected(_add_expected(mine, rows), rows), encoding="utf-8")
+    path.write_text(_write_expected(_write_expected(mine, rows), rows), encoding="utf-8")
     assert path.read_text(encoding="utf-8").startswith(mine)
     assert read_baseline(path) == whole
+
+
+def test_comments_stay_where_rows_change(tmp_path: Path) -> None:
+    text = (
+        TOML.replace("]\n", ', "sm80", "sm89"]\n', 1)
+        + """
+# over the first
+[[expected]]  # behind its head
+graph = "g"
+target = "sm90"
+version = "default"
+outcome = "supported"  # once
+engines = [1, 2]
+
+# over the second
+[[expected]]
+# inside the second
+graph = "g"
+target = 'sm80'
+version = "default"
+outcome = "supported"
+# at the end
+"""
+    )
+    rows = {
+        ("g", "sm90", "default"): Expected(Outcome.NOT_SUPPORTED, "crash"),
+        ("g", "sm80", "default"): Expected(Outcome.SUPPORTED),
+        ("g", "sm89", "default"): Expected(Outcome.SUPPORTED, engines=(7,)),
+    }
+    written = _write_expected(text, rows)
+    path = tmp_path / "b.toml"
+    path.write_text(written, encoding="utf-8")
+    assert read_baseline(path).expected == rows
+    changed = text.replace(
+        'outcome = "supported"  # once\nengines = [1, 2]', 'outcome = "not supported"  # once\ncause = "crash"'
+    )
+    new = '\n[[expected]]\ngraph = "g"\ntarget = "sm89"\nversion = "default"\noutcome = "supported"\nengines = [7]\n'
+    assert written == changed + new
+    assert _write_expected(written, rows) == written
+    none = _write_expected(written, {})
+    assert "[[expected]]" not in none
+    assert none.startswith(TOML[:20])
+
+
+def test_a_list_in_one_line_becomes_tables(tmp_path: Path) -> None:
+    row = '{graph = "g", target = "sm90", version = "default", outcome = "supported"}'
+    path = tmp_path / "b.toml"
+    rows = {("g", "sm90", "default"): Expected(Outcome.NOT_SUPPORTED)}
+    for inline in ("expected = []\n", f"expected = [{row}]\n"):
+        path.write_text(_write_expected(TOML.replace("[graphs]", f"{inline}[graphs]"), rows), encoding="utf-8")
+        assert read_baseline(path).expected == rows
 
 
 def test_only_graphs_and_targets_are_needed(tmp_path: Path) -> None:

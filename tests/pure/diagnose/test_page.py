@@ -16,7 +16,7 @@ from cudnn_backend_py.diagnose import Outcome
 from cudnn_backend_py.diagnose.remedies import Remedy
 from cudnn_backend_py.diagnose.report import html as page
 from cudnn_backend_py.diagnose.report.html import matrix_html, render_page, verdict_html
-from cudnn_backend_py.diagnose.report.svg import MAX_OPERATIONS, draw_graph, drawn_graphs, named_tensors
+from cudnn_backend_py.graph.drawing import MAX_OPERATIONS, draw_file, draw_graph, drawn_graphs, named_tensors
 from tests.support.reporting import HOSTILE, report, small_matrix, two_matmuls, verdict
 from tests.support.zoo import ZOO
 
@@ -248,6 +248,17 @@ def test_drawing_of_hostile_names_is_xml() -> None:
     texts = [item.text for item in ElementTree.fromstring(draw_graph(g.graph())).iter()]
     assert "</svg>" in texts
     assert "<x>" * 11 + "…" in texts
+
+
+def test_drawing_as_a_file_stands_alone_whatever_names_hold() -> None:
+    g = GraphBuilder("a\x00\x1b[31m\u202e")
+    g.pointwise(PointwiseMode.RELU_FWD, g.tensor("<x>\x07", (1, 8, 8)), name="\ufffe</style>", virtual=False)
+    file = ElementTree.fromstring(draw_file(g.graph()))
+    texts = [item.text for item in file.iter()]
+    assert {"<x>\\x07", "\\ufffe</style>"} <= set(texts)
+    assert file[0].tag.endswith("style")
+    assert "\\x00" in file.attrib["aria-label"]
+    assert draw_file(many_operations(MAX_OPERATIONS + 1)) == ""
 
 
 def test_sub_graphs_are_drawn_too() -> None:

@@ -253,6 +253,19 @@ def test_a_handler_that_forks_in_a_question_leaves_it_to_the_parent() -> None:
     child.end()
 
 
+def test_what_a_handler_raises_in_a_start_waits_until_it_is_done() -> None:
+    done = []
+
+    def begin() -> None:
+        os.kill(os.getpid(), signal.SIGALRM)
+        time.sleep(0.2)
+        done.append("begun")
+
+    with pytest.raises(Interruption), alarm(60):
+        run_undisturbed(begin)
+    assert done == ["begun"]
+
+
 def test_a_handler_that_forks_in_a_start_leaves_it_to_the_parent() -> None:
     parent, forked = os.getpid(), []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import multiprocessing
 import os
@@ -10,7 +11,7 @@ import shutil
 import stat
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from cudnn_backend_py.errors import EnvironmentNotReady, UsageError
+from cudnn_backend_py.versions import pip
 from cudnn_backend_py.versions import store as versions
 from cudnn_backend_py.versions.pip import announced_bytes
 from tests.support.child import run_python
@@ -231,12 +233,69 @@ def test_pip_is_not_led_astray(
     assert not (tmp_path / "sprung").exists()
 
 
-def test_install_without_pip_says_what_to_do(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pip", None)
+@pytest.fixture
+def borrowing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An environment without pip, and none borrowed so far."""
+    monkeypatch.setattr(pip, "_has_pip", lambda: False)
+    pip._borrow_pip.cache_clear()
+    yield
+    pip._borrow_pip.cache_clear()
+
+
+@pytest.mark.parametrize(("uv", "said"), [(None, "no uv either"), ("/bin/false", "uv did not get one")])
+def test_install_without_pip_says_what_to_do(
+    root: Path, borrowing: None, monkeypatch: pytest.MonkeyPatch, uv: str | None, said: str
+) -> None:
+    monkeypatch.setattr(pip, "_bundled_pip", lambda: None)
+    monkeypatch.delenv("UV", raising=False)
+    monkeypatch.setattr(pip.shutil, "which", lambda _: uv)
     with pytest.raises(EnvironmentNotReady) as caught:
         versions.install("9.19.0", root=root, progress=False)
     assert caught.value.code == "pip-missing"
+    assert said in caught.value.sections["cause"]
     assert "ensurepip" in caught.value.sections["fix"]
+
+
+def test_an_environment_without_pip_uses_the_one_of_its_python_and_the_settings_of_uv(
+    index: Path, borrowing: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PIP_NO_INDEX", "PIP_FIND_LINKS"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("UV_NO_INDEX", "1")
+    monkeypatch.setenv("UV_FIND_LINKS", f"{index},/nonexistent")
+    assert pip._bundled_pip() is not None
+    assert pip.index_versions("nvidia-cudnn-jit-cu12") == (["9.19.0.56"], "")
+
+
+def test_without_that_one_uv_gets_a_pip(
+    index: Path, tmp_path: Path, borrowing: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A uv of one line, which has this environment's pip."""
+    [ours] = importlib.util.find_spec("pip").submodule_search_locations or ()  # type: ignore[union-attr]
+    uv = tmp_path / "uv"
+    uv.write_text(f'#!/bin/sh\nwhile [ "$1" != --target ]; do shift; done\nln -s {ours} "$2/pip"\n')
+    uv.chmod(0o700)
+    monkeypatch.setenv("UV", str(uv))
+    monkeypatch.setattr(pip, "_bundled_pip", lambda: None)
+    assert pip.index_versions("nvidia-cudnn-jit-cu12") == (["9.19.0.56"], "")
+
+
+@pytest.mark.parametrize(("of_pip", "taken"), [(None, "https://one.example/simple"), ("https://mine.example", None)])
+def test_settings_of_pip_come_before_those_of_uv(
+    monkeypatch: pytest.MonkeyPatch, of_pip: str | None, taken: str | None
+) -> None:
+    for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "one=https://one.example/simple")
+    monkeypatch.setenv("UV_INDEX", "two=https://two.example/?a=b https://three.example")
+    if of_pip:
+        monkeypatch.setenv("PIP_INDEX_URL", of_pip)
+    monkeypatch.setattr(pip, "_has_pip", lambda: True)
+    assert pip._pip_environment().get("PIP_INDEX_URL") == of_pip
+    monkeypatch.setattr(pip, "_has_pip", lambda: False)
+    found = pip._pip_environment()
+    assert found["PIP_INDEX_URL"] == (taken or of_pip)
+    assert found["PIP_EXTRA_INDEX_URL"] == "https://two.example/?a=b https://three.example"
 
 
 def test_install_with_wrong_hash_in_index_leaves_nothing(

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ....generated.enums import DescriptorType
+from ....printable import brief
+from ....system.notebook import ShownAsHtml
 from ...guard import iterate_guarded
 from ...ir import Graph, Op, Operation, Tensor
 from ..tensors import (
@@ -37,8 +39,8 @@ Effect = Literal["exact", "changes numerics", "idea"]
 ATTENTION = (DescriptorType.OPERATION_SDPA_FWD, DescriptorType.OPERATION_SDPA_BWD)
 
 
-@dataclass(frozen=True)
-class Change:
+@dataclass(frozen=True, repr=False)
+class Change(ShownAsHtml):
     """One change of a graph.
 
     Parameters
@@ -66,6 +68,9 @@ class Change:
     def graph(self) -> Graph:
         """The changed graph, of several the first."""
         return self.graphs[0]
+
+    def __repr__(self) -> str:
+        return brief(f"Change {self.kind}, {self.effect}: {self.title}")
 
 
 Maker = Callable[[Graph], Iterator[Change]]

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from html import escape
 from itertools import pairwise
 
-from ...generated.enums import TensorReordering
-from ...graph.ir import Graph, Op, Tensor, packed_strides
+from ..generated.enums import TensorReordering
+from ..printable import printable
+from .ir import Graph, Op, Tensor, packed_strides
 
-__all__ = ["MAX_OPERATIONS", "draw_graph", "drawn_graphs", "named_tensors"]
+__all__ = ["MAX_OPERATIONS", "draw_file", "draw_graph", "drawn_graphs", "named_tensors"]
 
 MAX_OPERATIONS = 200  # beyond that a drawing helps nobody
 
@@ -27,6 +28,25 @@ _LABEL = 34  # letters of the longest label
 _GAP_X, _GAP_Y = 18.0, 34.0
 _HEAD, _LINE = 26.0, 15.0
 _SWEEPS = 8
+
+# Of a drawing that stands alone, or in a page that knows nothing of it: all text is in a box of its own ground, and
+# lines are of a grey that is seen on any ground, as a page can be dark where the system is light.
+_STYLE = """<style>
+svg.graph { max-width: 100%; height: auto; }
+.graph text { font: 12px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; fill: #17212b; }
+.graph .small { font-size: 10px; fill: #56626e; } .graph .name { font-weight: 700; }
+.graph .op rect { fill: #e1eefa; stroke: #0b62a8; }
+.graph .tensor rect { fill: #f8fafc; stroke: #768390; stroke-width: 1.4; }
+.graph .virtual rect { stroke-dasharray: 4 3; stroke-width: 1; } .graph .value rect { fill: #e4e9ee; stroke-width: 1; }
+.graph .named rect { stroke: #d6338f; stroke-width: 2.5; stroke-dasharray: none; }
+.graph .edge path { fill: none; stroke: #768390; stroke-width: 1.3; }
+.graph .edge .tip { fill: #768390; stroke: none; }
+.graph .edge.named path { stroke: #d6338f; } .graph .edge.named .tip { fill: #d6338f; stroke: none; }
+@media (prefers-color-scheme: dark) {
+.graph text { fill: #e6edf3; } .graph .small { fill: #aab6c2; }
+.graph .op rect { fill: #12324a; stroke: #7fc1f5; } .graph .tensor rect { fill: #1b242d; }
+.graph .value rect { fill: #2b3640; } }
+</style>"""
 
 
 @dataclass(eq=False, slots=True)
@@ -70,6 +90,12 @@ def drawn_graphs(graph: Graph) -> Iterator[Graph]:
     for op in graph.ops:
         for inner in op.subgraphs():
             yield from drawn_graphs(inner)
+
+
+def draw_file(graph: Graph, named: Collection[str] = ()) -> str:
+    """Return what :func:`draw_graph` does as an SVG file that stands alone, light or dark as the reader's system is."""
+    head, mark, rest = draw_graph(graph, named).partition(">")
+    return f"{head}{mark}{_STYLE}{rest}\n" if mark else ""
 
 
 def draw_graph(graph: Graph, named: Collection[str] = ()) -> str:
@@ -182,7 +208,7 @@ def _tensor_size(tensor: Tensor) -> tuple[float, float]:
 
 
 def _short(text: str) -> str:
-    plain = " ".join(text.split()) or "(no name)"
+    plain = printable(" ".join(text.split())) or "(no name)"
     return plain if len(plain) <= _LABEL else f"{plain[: _LABEL - 1]}…"
 
 
@@ -253,7 +279,7 @@ def _edge_marks(edges: Sequence[_Edge], named: Collection[str]) -> Iterator[str]
         for index, edge in enumerate(group):
             x = node.x - node.width / 2 + node.width * (index + 1) / (len(group) + 1)
             hot = " named" if edge.tensor.name in named else ""
-            title = escape(f"{edge.tensor.name} is {edge.ports} of {node.op.name if node.op else ''}")
+            title = escape(printable(f"{edge.tensor.name} is {edge.ports} of {node.op.name if node.op else ''}"))
             yield (
                 f'<g class="edge{hot}"><title>{title}</title><path d="{_curve(edge, x)}"/>'
                 f'<path class="tip" d="M{x - 4:.1f} {node.y - 8:.1f}h8l-4 8z"/></g>'

@@ -1,0 +1,52 @@
+"""The command ``draw``: a graph as a picture."""
+
+from __future__ import annotations
+
+import click
+
+from ..errors import EnvironmentNotReady
+from .graph_file import load_any_graphs
+from .group import Command
+from .options import GRAPH, with_format
+from .output import write_report
+
+__all__ = ["draw"]
+
+
+@click.command("draw", cls=Command)
+@click.argument("graph_file", metavar="GRAPH", type=GRAPH)
+@click.option("--graph", "number", type=click.IntRange(min=1), help="Which graph of a log, counted from 1.")
+@with_format("svg", "png")
+def draw(graph_file: str, number: int | None, style: str, output: str | None) -> None:
+    """Draw GRAPH as SVG or PNG.
+
+    GRAPH is a Python file with a function graph(), which is run, a graph JSON, a log of cuDNN or of its frontend, or
+    JSON of either. Boxes are operations with what they write, rounded ones are tensors in memory; what is dashed never
+    leaves the chip. PNG needs resvg_py and a font. Asks no cuDNN.
+    """
+    from ..graph.drawing import MAX_OPERATIONS, draw_file
+
+    graphs = load_any_graphs(graph_file, number)
+    if len(graphs) > 1:
+        raise click.UsageError(f"{graph_file} tells of {len(graphs)} graphs: name one by --graph")
+    ((_, graph),) = graphs
+    if len(graph.ops) > MAX_OPERATIONS:
+        raise click.UsageError(f"{len(graph.ops)} operations are too many for a drawing, {MAX_OPERATIONS} can be drawn")
+    drawn = draw_file(graph)
+    if style == "svg":
+        write_report(drawn, output)
+    else:
+        write_report(_to_png(drawn), output)
+
+
+def _to_png(drawn: str) -> bytes:
+    """Return a drawing in twice its size, on white."""
+    try:
+        from resvg_py import svg_to_bytes
+    except ImportError:
+        raise EnvironmentNotReady(
+            "a drawing as PNG needs resvg_py, which is not installed",
+            code="resvg-missing",
+            fix="pip install 'cudnn-backend-py[draw]', or take --format svg",
+        ) from None
+    return bytes(svg_to_bytes(svg_string=drawn, zoom=2, background="#ffffff"))

@@ -1,0 +1,120 @@
+"""Options that many commands have, each spelt and explained in one place; and what shells complete them with."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from .group import Choice, Option
+from .output import OutputFile
+
+__all__ = ["GRAPH", "InstalledVersion", "TargetName", "with_format", "with_modes", "with_target", "with_versions"]
+
+# The format that the ending of a file stands for, where the command has it.
+_ENDINGS = {".json": "json", ".html": "html", ".xml": "junit", ".md": "markdown", ".svg": "svg", ".png": "png"}
+
+
+def _beginning(known: Iterable[str], incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(name) for name in known if name.startswith(incomplete)]
+
+
+class _Word(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no arguments of types
+    """A text that is taken as it is."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the text."""
+        return value
+
+
+class _GraphFile(_Word):
+    name = "graph"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Let the shell complete a file."""
+        return [CompletionItem(incomplete, type="file")]
+
+
+class TargetName(_Word):
+    """A GPU: a name, which what looks for it checks, or a JSON file."""
+
+    name = "name"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the described GPUs and architectures; for anything else, files."""
+        from ..target import list_profiles
+
+        names = [name for one in list_profiles() for name in (one.name, *one.aliases)]
+        found = _beginning(sorted({*names, "gpu"}), incomplete)
+        return found or [CompletionItem(incomplete, type="file")]
+
+
+class InstalledVersion(_Word):
+    """A cuDNN version that is installed, or a path where a command takes one."""
+
+    name = "version"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the installed versions, the newest first."""
+        from ..versions import store
+
+        newest = reversed(store.list_installed())
+        return _beginning(dict.fromkeys(name for one in newest for name in (one.short, one.name)), incomplete)
+
+
+GRAPH = _GraphFile()
+
+
+def with_format(*choices: str) -> Callable[[Any], Any]:
+    """Add ``--format`` and ``--output``; the function is given `style` and `output`.
+
+    Without ``--format`` it is what the name of the output file ends with, where the command has that, or the first.
+    """
+
+    def decorate(function: Any) -> Any:
+        @functools.wraps(function)
+        def choose(*arguments: Any, style: str | None, output: str | None, **options: Any) -> Any:
+            ending = _ENDINGS.get(Path(output).suffix, "") if output else ""
+            style = style or (ending if ending in choices else choices[0])
+            return function(*arguments, style=style, output=output, **options)
+
+        text = f"The form; {choices[0]} if not given, or as the name of --output ends."
+        style = click.option("--format", "style", type=Choice(choices), help=text)
+        output = click.option("--output", type=OutputFile(), help="Write it here, not to standard output.")
+        return style(output(choose))
+
+    return decorate
+
+
+def with_target(
+    default: str | None = None, *, many: bool = False, other: str = "", required: bool = False
+) -> Callable[[Any], Any]:
+    """Add ``--target``: the function is given `target`, or with `many` the tuple `targets`; `other` says what else."""
+    text = "A described GPU (l40s, sm89, a JSON file)"
+    text += ("; repeatable" if many else "") + f"; {other or 'the GPU of this machine if not given'}."
+    name = "targets" if many else "target"
+    settings: dict[str, Any] = {} if many or required else {"default": default}
+    return click.option("--target", name, type=TargetName(), multiple=many, required=required, help=text, **settings)
+
+
+def with_versions(other: str) -> Callable[[Any], Any]:
+    """Add ``--cudnn`` for commands that ask several: the function is given the tuple `versions`."""
+    return click.option(
+        *("--cudnn", "versions"),
+        cls=Option,
+        old=["--cudnn-version"],
+        multiple=True,
+        type=InstalledVersion(),
+        help=f"Judge with this installed cuDNN; repeatable; {other}.",
+    )
+
+
+def with_modes(function: Any) -> Any:
+    """Add ``--mode``: the function is given the tuple `modes`."""
+    return click.option(
+        "--mode", "modes", multiple=True, metavar="MODE", help="Heuristics mode: A, B, FALLBACK; repeatable."
+    )(function)

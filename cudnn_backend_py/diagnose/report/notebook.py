@@ -1,0 +1,68 @@
+"""What notebooks show: graphs as drawings, the rest as fragments of the HTML page. `system/notebook.py` leads here."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+from rich.table import Table
+
+from ...errors import EnvironmentNotReady
+from ...execution.executable import Executable
+from ...graph import Graph
+from ...graph.drawing import draw_file
+from ...graph.rewrite.changes import Change
+from ...plans.plan import Plan
+from ..remedies import Remedies, Remedy
+from ..surveys.matrix import Matrix
+from ..surveys.since import Since
+from ..verdict import Verdict
+from .html import change_html, matrix_html, plan_html, remedies_html, tables_html, verdict_html
+
+__all__ = ["show", "show_tables"]
+
+
+def show(value: object) -> str | None:
+    """Return what a notebook shows of a value, None for its text: for other types, or without jinja2."""
+    try:
+        return _render(value)
+    except EnvironmentNotReady:
+        return None
+
+
+def show_tables(*tables: Table) -> str | None:
+    """Return tables as a notebook shows them, None for their text."""
+    return show(tables)
+
+
+@singledispatch
+def _render(value: object) -> str | None:
+    return None
+
+
+_render.register(Verdict, verdict_html)
+_render.register(Matrix, matrix_html)
+_render.register(Plan, plan_html)
+_render.register(Change, change_html)
+_render.register(Remedies, lambda found: remedies_html(found, found.graph))
+_render.register(tuple, tables_html)
+
+
+@_render.register
+def _(graph: Graph) -> str | None:
+    return draw_file(graph) or None
+
+
+@_render.register
+def _(executable: Executable) -> str:
+    return plan_html(executable.plan)
+
+
+@_render.register
+def _(remedy: Remedy) -> str:
+    return remedies_html([remedy])
+
+
+@_render.register
+def _(since: Since) -> str:
+    cells = {(since.graph, since.target, version): cell for version, cell in since.asked.items()}
+    return matrix_html(Matrix((since.graph,), (since.target,), since.versions, cells))

@@ -1,0 +1,24 @@
+"""What somebody may have meant: the one name out of those known that a misspelt one is nearest to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = ["did_you_mean", "nearest"]
+
+_ALIKE = 0.6  # of 1, the letters two names share in order
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the name that `word` is nearest to, upper or lower case; None if none is near."""
+    from difflib import get_close_matches
+
+    names = {name.lower(): name for name in known}
+    found = get_close_matches(word[:100].lower(), names, n=1, cutoff=_ALIKE)
+    return names[found[0]] if found else None
+
+
+def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
+    """Return the question that ends an error text, behind a semicolon; nothing if no name is near."""
+    found = nearest(word, known)
+    return "" if found is None else f"; did you mean {prefix}{found}?"

@@ -1,0 +1,35 @@
+"""Values as notebooks show them: what draws them is found by the package's root, and imported when one first asks.
+
+So data knows none of the reports that show it, and a program that shows nothing imports none of them.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+__all__ = ["ShownAsHtml", "ShownAsSvg"]
+
+
+def _show(value: object) -> str | None:
+    root: Any = sys.modules[__name__.partition(".")[0]]
+    shown: str | None = root._show(value)
+    return shown
+
+
+class ShownAsHtml:
+    """A value that a notebook shows as HTML; as its text where jinja2 is not installed."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str | None:
+        return _show(self)
+
+
+class ShownAsSvg:
+    """A value that a notebook shows as a picture; as its text where a picture would help nobody."""
+
+    __slots__ = ()
+
+    def _repr_svg_(self) -> str | None:
+        return _show(self)

@@ -1,0 +1,450 @@
+"""What commands print, word by word: help, lists, errors; `python -m tests.pure.cli.test_commands` writes the golden
+files again. And that options are spelt alike everywhere, what shells complete, and where colours and progress go."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import click
+import pytest
+from click.shell_completion import get_completion_class
+from click.testing import CliRunner, Result
+from rich.text import Text
+
+from cudnn_backend_py import GraphBuilder, PointwiseMode, save_graph
+from cudnn_backend_py.audit.__main__ import _command as audit_program
+from cudnn_backend_py.cli import group, options, output
+from cudnn_backend_py.cli.commands import SECTIONS, main
+from cudnn_backend_py.system.nearest import nearest
+from cudnn_backend_py.system.version import __version__
+from cudnn_backend_py.target import list_profiles
+from cudnn_backend_py.why.__main__ import _command as why_program
+from tests.support.reporting import two_matmuls
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def tree(command: click.Command, *before: str) -> Iterator[tuple[str, click.Command]]:
+    """Yield a command and those inside it, by their words."""
+    yield " ".join(before), command
+    if isinstance(command, click.Group):
+        for name in sorted(command.commands):
+            yield from tree(command.commands[name], *before, name)
+
+
+COMMANDS = dict(tree(main))
+PROGRAMS = {"python -m cudnn_backend_py.why": why_program, "python -m cudnn_backend_py.audit": audit_program}
+HELP = [[*words.split(), "--help"] for words in COMMANDS]
+LISTS = [
+    ["target", "list"],
+    ["target", "show", "l40s"],
+    ["target", "show", "l40s", "--format", "json"],
+    ["cudnn", "list"],
+    ["cudnn", "list", "--format", "json"],
+    ["cache", "list"],
+    ["cache", "list", "--format", "json"],
+    ["audit", "--folder", "cases"],
+    ["audit", "--folder", "cases", "--format", "json"],
+    ["lint", "slow.json"],
+    ["lint", "slow.json", "--format", "json"],
+    ["lint", "good.json", "--format", "json"],
+]
+ERRORS = [
+    [],
+    ["explan"],
+    ["nothing-like-it"],
+    ["good.json"],
+    ["target", "lst"],
+    ["--cudn", "9.19"],
+    ["explain"],
+    ["explain", "good.json", "--traget", "l40s"],
+    ["explain", "good.json", "--format", "jsn"],
+    ["explain", "good.json", "--format", "yaml"],
+    ["explain", "good.json", "--output", "nowhere/out.txt"],
+    ["explain", "good.json", "--limit", "long"],
+    ["explain", "good.json", "--cudnn", "9.19.0"],
+    ["explain", "good.json", "--cudnn", "nine"],
+    ["explain", "absent.json"],
+    ["explain", "cut.json"],
+    ["lint", "fails.py"],
+    ["lint", "ours.py"],
+    ["lint", "syntax.py"],
+    ["lint", "none.py"],
+    ["draw", "good.json", "--graph", "0"],
+    ["draw", "large.json"],
+    ["target", "show", "l40z"],
+    ["target", "show", "sm130"],
+    ["cudnn", "remove", "9.19.0"],
+    ["cudnn", "remove", "9.19.0", "--cuda", "14"],
+    ["cudnn", "verify", "9.19.0"],
+    ["matrix", "good.json", "--workers", "0"],
+    ["check", "good.json", "--time"],
+    ["run"],
+    ["completion", "bsh"],
+]
+WIDE = {"help": HELP, "lists": LISTS, "errors": ERRORS}
+NARROW = [
+    ["--help"],
+    ["explain", "--help"],
+    ["target", "list"],
+    ["cudnn", "list"],
+    ["explain", "g", "--fromat"],
+]
+
+
+def write_files(folder: Path) -> None:
+    """Write the files that the command lines name."""
+    graph = two_matmuls()
+    save_graph(graph, folder / "good.json")
+    text = (folder / "good.json").read_text(encoding="utf-8")
+    (folder / "cut.json").write_text(text[:-20])
+    g = GraphBuilder("large")
+    y = g.tensor("x", (1, 1, 64))
+    for _ in range(201):
+        y = g.pointwise(PointwiseMode.RELU_FWD, y, virtual=False)
+    save_graph(g.graph(), folder / "large.json")
+    data = json.loads(text)
+    data["tensors"][0]["strides"] = [one * 3 for one in data["tensors"][0]["strides"]]
+    (folder / "slow.json").write_text(json.dumps(data))
+    (folder / "beside.py").write_text("def make(sizes):\n    return sizes['batch']\n")
+    (folder / "fails.py").write_text(
+        "import subprocess\nimport beside\n\nsubprocess.run(['echo', 'a child says so'])\nprint('hello')\n\n\n"
+        "def graph():\n    try:\n        return beside.make({})\n    except KeyError as error:\n"
+        "        raise ValueError('sizes are needed') from error\n"
+    )
+    (folder / "ours.py").write_text(
+        "from cudnn_backend_py import GraphBuilder\n\n\ndef graph():\n    b = GraphBuilder('g')\n"
+        "    return b.matmul(b.tensor('x', (2, 3)), b.tensor('y', (4, 5)))\n"
+    )
+    (folder / "syntax.py").write_text("x = = 1\n")
+    (folder / "none.py").write_text("")
+
+
+def run(arguments: list[str], **environment: str) -> Result:
+    return CliRunner().invoke(main, arguments, prog_name="cudnn-backend", env={"COLUMNS": "80", **environment})
+
+
+def told(lines: list[list[str]], folder: Path, **environment: str) -> str:
+    """Return what command lines print, with what changes from place to place left out."""
+    parts = []
+    for arguments in lines:
+        done = run(arguments, **environment)
+        said = f"\n[standard error]\n{done.stderr}" if done.stderr else ""
+        parts.append(f"$ cudnn-backend {' '.join(arguments)}\n{done.stdout}{said}[exit code {done.exit_code}]\n")
+    text = "\n".join(parts)
+    for place in {str(folder), str(folder.resolve())}:
+        text = text.replace(place, "FOLDER")
+    return re.sub(rf"\b{re.escape(__version__)}\b", "VERSION", text)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in surroundings(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    return tmp_path
+
+
+@pytest.fixture
+def files(folder: Path) -> Path:
+    write_files(folder)
+    return folder
+
+
+def surroundings(folder: Path) -> dict[str, str]:
+    """Return variables with which nothing is installed or kept."""
+    return {"CUDNN_BACKEND_CACHE": str(folder / "versions"), "CUDNN_BACKEND_PLAN_CACHE": str(folder / "plans")}
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_what_is_printed(name: str, files: Path) -> None:
+    assert told(WIDE[name], files) == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
+
+
+def test_what_is_printed_in_forty_columns(files: Path) -> None:
+    text = told(NARROW, files, COLUMNS="40")
+    assert text == (GOLDEN / "narrow.txt").read_text(encoding="utf-8")
+    assert "..." not in text.replace("[ARGS]...", "")
+    assert "…" not in text
+    helps = text.partition("$ cudnn-backend target list")[0]
+    assert max(map(len, helps.splitlines())) <= 40
+
+
+# Help
+
+
+def test_every_command_has_one_section() -> None:
+    assert sorted(name for names in SECTIONS.values() for name in names) == sorted(main.commands)
+
+
+def test_no_summary_is_cut_at_eighty_columns(folder: Path) -> None:
+    for words, command in COMMANDS.items():
+        if isinstance(command, click.Group):
+            lines = run([*words.split(), "--help"]).stdout.splitlines()
+            for name, one in command.commands.items():
+                summary = one.get_short_help_str(1000)
+                assert "..." not in summary
+                assert any(line.split() == [name, *summary.split()] for line in lines), (words, name)
+
+
+def test_exit_codes_are_the_documented_ones() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "command-line.md").read_text(encoding="utf-8")
+    shown = run(["--help"]).stdout.partition("Exit codes:\n")[2]
+    for code, text in output.EXIT_CODES.items():
+        assert re.search(rf"^ +{code} +{re.escape(text)}$", shown, re.MULTILINE)
+        assert f"| {code} | {text} |" in page
+
+
+# Options
+
+
+def all_options() -> Iterator[tuple[str, click.Option]]:
+    for words, command in (COMMANDS | PROGRAMS).items():
+        for one in command.params:
+            if isinstance(one, click.Option):
+                yield words, one
+
+
+BEGINS = {
+    "--format": "The form; ",
+    "--target": "A described GPU (l40s, sm89, a JSON file); ",
+    "--cudnn": "Judge with this installed cuDNN",
+    "--mode": "Heuristics mode: A, B",
+    "--build": "Also build a plan: compilation can fail where the check passed.",
+    "--cuda": "CUDA major version of the wheel.",
+}
+OUTPUT = {
+    "build": "Write the plan here; required.",
+    "repro": "Write the archive here, a .tar.gz, .tgz or .zip; named after graph and target if not given.",
+    "tune": "Write the figures here, as JSON.",
+    "bench": "Write the figures here, as JSON.",
+    "python -m cudnn_backend_py.why": "Write it here, not to standard error.",
+    "python -m cudnn_backend_py.audit": "Write it here, not to standard error, and as JSON.",
+}
+METAVARS = {"--output": "FILE", "--plot": "FILE", "--target": "NAME", "--cudnn": "VERSION"}
+METAVARS |= {"--limit": "SECONDS", "--budget": "SECONDS", "--reduce": "SECONDS", "--folder": "FOLDER"}
+
+
+def test_an_option_has_one_name_one_form_and_the_same_words_everywhere() -> None:
+    by_help = defaultdict(set)
+    for words, one in all_options():
+        names, text = [name for name in one.opts if name.startswith("--")], one.help
+        assert len(names) == 1, (words, names)
+        assert text, (words, names)
+        (name,) = names
+        assert text.startswith(BEGINS.get(name, "")), (words, name)
+        if name == "--output":
+            assert text == OUTPUT.get(words, "Write it here, not to standard output.")
+        if name in METAVARS:
+            context = click.Context(click.Command("x"))
+            assert (one.metavar or one.make_metavar(context)) == METAVARS[name], (words, name)
+        if isinstance(one.type, output.OutputFile):
+            assert name in ("--output", "--plot"), words
+        if isinstance(one.type, options.TargetName):
+            assert name == "--target", words
+        if isinstance(one.type, options.InstalledVersion):
+            assert name == "--cudnn", words
+        by_help[text].add(name)
+    assert {text: names for text, names in by_help.items() if len(names) > 1} == {}
+
+
+def test_every_list_has_a_form_as_json() -> None:
+    for words, command in COMMANDS.items():
+        forms = [one.type for one in command.params if "--format" in one.opts]
+        if forms and words != "draw":
+            assert isinstance(forms[0], group.Choice)
+            assert "json" in forms[0].choices, words
+        if words.endswith(" list"):
+            assert forms, words
+
+
+def test_every_choice_is_answered_with_the_nearest() -> None:
+    for words, command in COMMANDS.items():
+        for one in command.params:
+            assert not isinstance(one.type, click.Choice) or isinstance(one.type, group.Choice), (words, one.name)
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "value"),
+    [
+        ("matrix g --cudnn-version 9.19 --cudnn 9.28", "versions", ("9.19", "9.28")),
+        ("since g --target sm90 --cudnn-version 9.19", "versions", ("9.19",)),
+        ("compare --cudnn-version default", "versions", ("default",)),
+        ("build good.json -o p.plan", "output", "p.plan"),
+        ("tune good.json --json t.json", "output", "t.json"),
+    ],
+)
+def test_old_spellings_work_and_are_not_shown(line: str, name: str, value: object, folder: Path) -> None:
+    Path("good.json").write_text("")
+    words, *rest = line.split()
+    assert COMMANDS[words].make_context(words, [*rest]).params[name] == value
+    old = next(word for word in rest if word in ("--cudnn-version", "-o", "--json"))
+    assert old not in run([words, "--help"]).stdout.split()
+
+
+def test_the_form_is_as_the_file_is_named(folder: Path) -> None:
+    for name, begins in {"t.json": "[", "t.txt": "┏", "t": "┏"}.items():
+        done = run(["target", "list", "--output", name])
+        assert (done.exit_code, done.output) == (0, "")
+        assert Path(name).read_text(encoding="utf-8").startswith(begins)
+    assert run(["target", "list", "--output", "t.json", "--format", "text"]).exit_code == 0
+    assert Path("t.json").read_text(encoding="utf-8").startswith("┏")
+
+
+def test_targets_as_json_are_those_there_are() -> None:
+    found = json.loads(run(["target", "list", "--format", "json"]).stdout)
+    assert [(one["name"], one["sm"]) for one in found] == [(one.name, one.sm) for one in list_profiles()]
+    assert all(one["properties"]["deviceVer"] == 10 * one["sm"] for one in found)
+
+
+# Suggestions
+
+
+def test_nearest() -> None:
+    assert nearest("EXPLIAN", ["lint", "explain"]) == "explain"
+    assert nearest("l40z", ["l4", "L40S"]) == "L40S"
+    assert nearest("zzz", ["explain", "lint"]) is None
+
+
+# Drawings
+
+
+def test_a_drawing_is_an_image_by_itself(files: Path) -> None:
+    assert run(["draw", "good.json", "--output", "g.svg"]).exit_code == 0
+    root = ElementTree.parse("g.svg").getroot()
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    names = {one.text for one in root.iter("{http://www.w3.org/2000/svg}text") if one.get("class") == "name"}
+    assert names == {tensor.name for tensor in two_matmuls().tensors}
+
+
+def test_a_drawing_as_png(files: Path) -> None:
+    pytest.importorskip("resvg_py")
+    assert run(["draw", "good.json", "--output", "g.png"]).exit_code == 0
+    assert Path("g.png").read_bytes().startswith(b"\x89PNG\r\n")
+
+
+def test_png_without_its_package_is_refused(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
+    done = run(["draw", "good.json", "--format", "png"])
+    assert (done.exit_code, done.stdout, done.stderr.partition(":")[0]) == (2, "", "resvg-missing")
+    assert "pip install 'cudnn-backend-py[draw]'" in done.stderr
+
+
+# Graph files
+
+
+def test_what_a_graph_file_and_its_children_print_is_no_part_of_the_answer(
+    files: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Path("says.py").write_text(
+        "import os, subprocess\nfrom cudnn_backend_py import load_graph\nprint('hello')\n"
+        "subprocess.run(['echo', 'a child'])\nos.write(1, b'written\\n')\n"
+        "def graph(): return load_graph('good.json')\n"
+    )
+    done = run(["lint", "says.py", "--format", "json"])
+    assert (json.loads(done.stdout), done.stderr) == (
+        json.loads(run(["lint", "good.json", "--format", "json"]).stdout),
+        "hello\n",
+    )
+    assert capfd.readouterr() == ("", "a child\nwritten\n")
+    print("after")
+    assert capfd.readouterr().out == "after\n"
+
+
+def test_a_log_that_is_taken_for_a_graph_is_told_its_command(folder: Path) -> None:
+    Path("training.log").write_text("I! CuDNN (v92800) function cudnnBackendFinalize() called:\n")
+    assert "cudnn-backend log training.log" in run(["lint", "training.log"]).stderr
+
+
+# Completion
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize(
+    ("line", "incomplete", "expected"),
+    [
+        ("", "exp", {"explain"}),
+        ("", "co", {"compare", "completion"}),
+        ("target", "", {"list", "read", "show"}),
+        ("explain g.json", "--ta", {"--target"}),
+        ("explain g.json --target", "l4", {"l4", "l40s"}),
+        ("target show", "h2", {"h200", "h200-sxm"}),
+        ("explain g.json --format", "j", {"json", "junit"}),
+        ("explain g.json --cudnn", "", set()),
+    ],
+)
+def test_completion(shell: str, line: str, incomplete: str, expected: set[str], folder: Path) -> None:
+    chosen = get_completion_class(shell)
+    assert chosen is not None
+    asked = chosen(main, {}, "cudnn-backend", "_CUDNN_BACKEND_COMPLETE")
+    assert f"_CUDNN_BACKEND_COMPLETE={shell}_complete" in run(["completion", shell]).stdout
+    found = asked.get_completions(line.split(), incomplete)
+    assert {one.value for one in found} == expected
+    assert all(one.value in asked.format_completion(one) for one in found)
+
+
+def test_completion_leaves_files_to_the_shell(folder: Path) -> None:
+    chosen = get_completion_class("bash")
+    assert chosen is not None
+    asked = chosen(main, {}, "cudnn-backend", "_CUDNN_BACKEND_COMPLETE")
+    for line, word in {"explain": "g", "explain g.json --target": "./mine", "explain g.json --output": "o"}.items():
+        assert [(one.type, one.value) for one in asked.get_completions(line.split(), word)] == [("file", word)]
+
+
+# Colours and progress
+
+
+def test_colours_are_for_terminals_and_not_with_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shown() -> str:
+        written = io.StringIO()
+        monkeypatch.setattr(sys, "stdout", written)
+        output.console().print(Text("refused", style="red"))
+        return written.getvalue()
+
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert shown() == "refused\n"
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b[31m" in shown()
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[31m" not in shown()
+
+
+def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
+    for terminal in (False, True):
+        written = io.StringIO()
+        monkeypatch.setattr(sys, "stderr", written)
+        monkeypatch.setenv("TERM", "xterm-256color")
+        monkeypatch.setenv("TTY_COMPATIBLE", "1" if terminal else "0")
+        with output.progress_line("asking") as step:
+            step("a\x1b[31m")
+        assert bool(written.getvalue()) is terminal
+        assert "\x1b[31m" not in written.getvalue()
+
+
+def rewrite() -> None:
+    """Write the golden files."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_files(folder)
+        os.chdir(folder)
+        os.environ.update(surroundings(folder))
+        for golden, lines in WIDE.items():
+            (GOLDEN / f"{golden}.txt").write_text(told(lines, folder), encoding="utf-8")
+        (GOLDEN / "narrow.txt").write_text(told(NARROW, folder, COLUMNS="40"), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    rewrite()

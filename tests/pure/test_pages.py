@@ -1,0 +1,117 @@
+"""Every block of code on every page names what exists: languages, commands with their options, imports, keys.
+
+What runs is run in tests/library/test_readme.py.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import json
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import click
+import pytest
+
+from cudnn_backend_py.bench.__main__ import NAMES as BENCHES
+from cudnn_backend_py.cli.commands import main
+from tests.support.pages import BLOCKS, INLINE, PAGES, ROOT, Block, command_lines, read_blocks
+from tests.support.ten_tasks import TASKS, Task, write_files
+
+RUN = {"README.md", "CONTRIBUTING.md"} | {page for page in PAGES if page.startswith("docs/")}
+OTHERS = ("pip", "uv", "make", "pytest", "pre-commit", "conda", "./program", "git", "cd")
+COMMANDS = dict.fromkeys(command_lines("sh", "console") + INLINE)
+
+
+def test_blocks_have_a_language_that_says_what_is_done_with_them() -> None:
+    languages = {"python", "py", "sh", "console", "text", "json", "toml", "yaml"}
+    assert [str(block) for block in BLOCKS if block.language not in languages] == []
+    assert len(BLOCKS) > 50
+
+
+def test_text_holds_no_code_that_nothing_would_check() -> None:
+    code = re.compile(
+        r"^(?:\$ |from \w+ import |import \w|cudnn-backend |python -m |pip install|with \w+\()", re.MULTILINE
+    )
+    assert [str(block) for block in BLOCKS if block.language == "text" and code.search(block.text)] == []
+
+
+def test_console_blocks_mark_commands_by_a_prompt() -> None:
+    assert [str(block) for block in BLOCKS if block.language == "console" and not block.text.startswith("$ ")] == []
+
+
+def find_command(words: list[str]) -> tuple[click.Command | None, list[str]]:
+    """Return the click command that reads a command line, and what it reads; None where none does."""
+    if words[0] != "cudnn-backend":
+        spec = importlib.util.find_spec(words[2])
+        assert spec is not None, f"there is no module {words[2]}"
+        if words[2] == "cudnn_backend_py.bench":
+            assert words[3] in (*BENCHES, "NAME")
+        elif spec.submodule_search_locations and words[2].startswith("cudnn_backend_py."):
+            program = vars(importlib.import_module(f"{words[2]}.__main__")).values()
+            return next((one for one in program if isinstance(one, click.Command)), None), words[3:]
+        return None, []
+    found: click.Command = main
+    words = words[1:]
+    while isinstance(found, click.Group) and words and not words[0].startswith("-"):
+        assert words[0] in found.commands, f"cudnn-backend has no {words[0]!r}"
+        found, words = found.commands[words[0]], words[1:]
+    return found, words
+
+
+@pytest.mark.parametrize(("page", "line"), COMMANDS)
+def test_command_and_its_options_exist(page: str, line: str) -> None:
+    words = shlex.split(line.partition(" > ")[0], comments=True)
+    while re.match(r"[A-Z][A-Z0-9_]*=", words[0]):
+        words = words[1:]
+    if words[0] != "cudnn-backend" and words[:2] != ["python", "-m"]:
+        assert words[0] in (*OTHERS, "python")
+        return
+    if words[:2] == ["python", "-m"] and words[2].split(".")[0] not in ("cudnn_backend_py", "tests", "website"):
+        return
+    command, arguments = find_command(words)
+    if command is None:
+        return
+    _, left, _ = command.make_parser(click.Context(command, info_name=line, **command.context_settings)).parse_args(
+        args=list(arguments)
+    )
+    assert not left
+    assert [file for file in arguments if file.startswith("examples/") and not (ROOT / file).is_file()] == []
+
+
+def imported(tree: ast.AST) -> list[tuple[str, str]]:
+    """Return the names that code imports from this package, with their modules."""
+    return [
+        (node.module, name.name)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "cudnn_backend_py"
+        for name in node.names
+    ]
+
+
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.language == "py"], ids=str)
+def test_python_that_is_not_run_names_what_exists(block: Block) -> None:
+    for module, name in imported(ast.parse(block.text)):
+        found = importlib.import_module(module)
+        assert hasattr(found, name) or importlib.util.find_spec(f"{module}.{name}") is not None
+
+
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.language in ("json", "toml")], ids=str)
+def test_data_can_be_read(block: Block) -> None:
+    assert (json if block.language == "json" else tomllib).loads(block.text)
+
+
+@pytest.mark.parametrize("task", TASKS, ids=[task.task for task in TASKS])
+def test_tasks_of_a_stranger_are_done_with_the_words_of_their_page(task: Task, tmp_path: Path) -> None:
+    write_files(task, tmp_path)
+    page = " ".join(PAGES[task.page].split())
+    assert [command for command in task.commands if command not in page] == []
+
+
+def test_blocks_of_lists_are_read() -> None:
+    [block] = read_blocks("page", "1. a\n\n   ```python\n   x = 1\n     # y\n   ```\n")
+    assert (block.language, block.text, block.line) == ("python", "x = 1\n  # y\n", 3)
