@@ -166,7 +166,7 @@ def test_workers_of_pytest_xdist(tmp_path: Path) -> None:
 
 
 def test_a_child_that_does_not_begin_says_nothing_about_cudnn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "numpy.py").write_text("raise SystemExit('no numpy today')")
+    (tmp_path / "ctypes.py").write_text("raise SystemExit('no ctypes today')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with Judge() as broken:
         verdict = broken.ask(Question(flash_forward.graph(), "sm90"))
@@ -174,7 +174,7 @@ def test_a_child_that_does_not_begin_says_nothing_about_cudnn(tmp_path: Path, mo
     assert verdict.cause is not None
     assert verdict.cause.code == "judge-did-not-start"
     assert verdict.cause.headline == "the process that asks cuDNN ended with exit code 70 before it asked anything"
-    assert "no numpy today" in verdict.cause.detail
+    assert "no ctypes today" in verdict.cause.detail
     assert "crashed" not in verdict.cause.headline
     with pytest.raises(OSError, match="judge-did-not-start"):
         whatif(forum_two_matmul.graph(), "sm90")

@@ -359,7 +359,7 @@ def test_library_named_but_missing_is_not_replaced_by_another() -> None:
 
 def test_folders_of_the_loader_path_are_looked_at(tmp_path: Path) -> None:
     done = run_python(["-S", "-c", NOT_FOUND], environment={**EMPTY, "LD_LIBRARY_PATH": str(tmp_path)}, check=True)
-    assert f"system: no {tmp_path}/libcudnn.so.9" in places(done)
+    assert f"environment variable LD_LIBRARY_PATH: no {tmp_path}/libcudnn.so.9" in places(done)
 
 
 def test_verdict_is_plain_data() -> None:
