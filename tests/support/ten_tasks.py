@@ -209,7 +209,8 @@ def main() -> None:
         subprocess.run([sys.executable, "-m", "venv", home / "venv"], check=True)
         begun = time.monotonic()
         pip = [home / "venv" / "bin" / "pip", "install", "--quiet", f"{options.wheel.resolve()}[jit-cu12,test]"]
-        subprocess.run(pip, check=True)
+        # A checkout in PYTHONPATH would count as installed.
+        subprocess.run(pip, check=True, env={**os.environ, "PYTHONPATH": ""})
         installed = round(time.monotonic() - begun, 1)
         environment = {
             **os.environ,
@@ -235,7 +236,7 @@ def main() -> None:
         "sha256": hashlib.sha256(options.wheel.read_bytes()).hexdigest(),
         "environment": found | {"installed_s": installed},
         "how": "python -m tests.support.ten_tasks WHEEL: a fresh environment outside the checkout, with the extras "
-        "jit-cu12 and test, no GPU, an empty cache; commands and files are those of the pages; other work beside it",
+        "jit-cu12 and test, no GPU, an empty cache; commands and files are those of the pages",
         "tasks": tasks,
     }
     RECORD.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
