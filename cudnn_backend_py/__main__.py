@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 
 __all__ = ["main"]
@@ -26,6 +24,9 @@ def main() -> None:
 
 def _run_without(missing: str) -> None:
     """Run ``info``, which takes the standard library alone; of any other command say what it lacks, with code 2."""
+    import argparse
+    import json
+
     parser = argparse.ArgumentParser("cudnn-backend", add_help=False)
     parser.add_argument("command", nargs="?")
     parser.add_argument("--format", choices=["text", "json"], default="text")
