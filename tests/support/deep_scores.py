@@ -47,6 +47,7 @@ KIND = "deep-scores"
 WORKERS = 20
 _FEW = 24  # cases a child runs
 _LATE_S = 8.0  # what a case may take that was begun in time
+DAY_S = 86_400.0  # no limit: poll() takes no more than 24 days
 Floats = NDArray[np.float64]
 
 
@@ -197,7 +198,7 @@ def _compared(case: Deep, graph: Graph, plan: Any, level: float) -> str:
 # many
 
 
-def run_many(cases: Iterable[Deep], workers: int = WORKERS, seconds: float = 1e9) -> Iterator[dict[str, Any]]:
+def run_many(cases: Iterable[Deep], workers: int = WORKERS, seconds: float = DAY_S) -> Iterator[dict[str, Any]]:
     """Yield what the cases do, a few in each child process, which a failing kernel may cost; none is begun later."""
     todo, until = list(cases), time.monotonic() + seconds
     parts = [todo[start : start + _FEW] for start in range(0, len(todo), _FEW)]
@@ -250,7 +251,7 @@ def main() -> None:
     parser.add_argument("--cases", help="as JSON, for a child")
     parser.add_argument("--every", type=int, default=1, help="only each n-th case")
     parser.add_argument("--workers", type=int, default=WORKERS)
-    parser.add_argument("--seconds", type=float, default=1e9, help="when to begin no more of them")
+    parser.add_argument("--seconds", type=float, default=DAY_S, help="when to begin no more of them")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", FaultWarning)
     target = open_target()
