@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -67,6 +68,7 @@ __all__ = [
     "fastest",
     "grid_shapes",
     "grid_table",
+    "read_record",
     "run",
     "run_command",
 ]
@@ -287,12 +289,14 @@ def _calls_with_torch(
 def _row(case: Case, children: Mapping[str, TimedPlans], rounds: int, has_torch: bool) -> dict[str, Any]:
     plans: dict[str, str] = {}
     notes = [case.why_alone] if case.why_alone else []
+    clock = [time.perf_counter()]
     with ThreadPoolExecutor(max(1, len(children))) as pool:
         asked = {name: pool.submit(_build, child, case) for name, child in children.items()}
         calls = {}
         if has_torch and case.shape is not None:
             calls = _calls_with_torch(case.shape, case.direction, plans)
         built = {name: future.result() for name, future in asked.items()}
+    clock.append(time.perf_counter())
     gpu: dict[str, dict[str, float]] = {}
     host: dict[str, dict[str, float]] = {}
     configs: dict[str, list[dict[str, Any]]] = {}
@@ -302,8 +306,9 @@ def _row(case: Case, children: Mapping[str, TimedPlans], rounds: int, has_torch:
         notes += [f"{title}: {built[name].refused}"] * (built[name].refused != "")
         for suffix, one in _first_and_best(configs[title]):
             gpu[title + suffix], plans[title + suffix] = one["gpu"], one["tag"]
-            if one["gpu"]["median_us"] < HOST_BOUND_US:
+            if "host" in one:
                 host[title + suffix] = one["host"]
+    clock.append(time.perf_counter())
     on_gpu = {name: once_within(context, call) for name, (call, context) in calls.items()}
     timed = gpu_times(on_gpu, rounds, ahead_us=AHEAD_US) if on_gpu else {}
     gpu |= {name: microseconds(timing) for name, timing in timed.items()}
@@ -311,9 +316,14 @@ def _row(case: Case, children: Mapping[str, TimedPlans], rounds: int, has_torch:
         name: within(context, call) for name, (call, context) in calls.items() if timed[name].median_us < HOST_BOUND_US
     }
     host |= {name: microseconds(timing) for name, timing in (host_times(short, _EFFORT) if short else {}).items()}
+    clock.append(time.perf_counter())
+    spent = {
+        what: round(to - at, 2) for what, at, to in zip(("build", "cuDNN", "torch"), clock, clock[1:], strict=False)
+    }
     return {**_head(case), "plans": plans, "gpu": gpu, "host": host, "fastest": fastest(gpu)} | {
         "configs": configs,
         "notes": notes,
+        "seconds": spent,
     }
 
 
@@ -327,13 +337,10 @@ def _build(child: TimedPlans, case: Case) -> BuiltPlans:
 
 def _timed(built: BuiltPlans, child: TimedPlans, rounds: int) -> list[dict[str, Any]]:
     """Return the configs with their times."""
-    times = child.time(rounds) if built.configs else []
+    times = child.time(rounds, host_below_us=HOST_BOUND_US) if built.configs else []
     return [
-        {
-            **config,
-            "gpu": microseconds(Timing.of(found["cold"])),
-            "host": microseconds(Timing.of(found["host"])),
-        }
+        {**config, "gpu": microseconds(Timing.of(found["cold"]))}
+        | ({"host": microseconds(Timing.of(found["host"]))} if found["host"] else {})
         for config, found in zip(built.configs, times, strict=False)
     ]
 
@@ -374,20 +381,69 @@ def _named(case: Case, children: Mapping[str, TimedPlans]) -> dict[str, Any]:
     return {**_head(case), "plans": plans, "notes": notes}
 
 
-def compare(wanted: Comparison, *, step: Callable[[str], object] = str) -> Record:
+_KEPT = {"shape", "direction", "plans", "notes"}  # of every row
+_SAME = ("schema", "gpu_name", "described", "torch", "torch_cudnn", "versions", "cases")  # of records in one
+
+
+def read_record(path: str | Path) -> dict[str, Any]:
+    """Return a record of an earlier comparison, which another one is to go on with.
+
+    Raises
+    ------
+    UsageError
+        ``compare-resume`` where the file is none.
+    """
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        if not all(row.keys() >= _KEPT for row in found["rows"]) or not isinstance(found["seconds"], int | float):
+            raise ValueError("a row or the time is missing")
+        shlex.split(found["command"])
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise UsageError(f"{path} is no record of a comparison: {error}", code="compare-resume") from error
+    return dict(found)
+
+
+def _kept_rows(earlier: Mapping[str, Any], record: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the rows of an earlier record by shape and direction, if it is of the same comparison on the same GPU."""
+    told = [{name: one.get(name) for name in _SAME} | {"command": _without_limit(one)} for one in (earlier, record)]
+    for name, there in told[0].items():
+        if there != told[1][name]:
+            raise UsageError(
+                f"the record is of another comparison: {name} is {there!r} there, {told[1][name]!r} here",
+                code="compare-resume",
+            )
+    return {(row["shape"], row["direction"]): row for row in earlier["rows"]}
+
+
+def _without_limit(record: Mapping[str, Any]) -> list[str]:
+    return [word for word in shlex.split(record["command"]) if not word.startswith("--limit=")]
+
+
+def compare(
+    wanted: Comparison,
+    *,
+    step: Callable[[str], object] = str,
+    earlier: Mapping[str, Any] | None = None,
+    keep: Callable[[Record], object] = id,
+) -> Record:
     """Return the record of a comparison: on the GPU here with times, for a described one with the plans alone.
 
     Parameters
     ----------
     step
         Called with the name of what is compared next.
+    earlier
+        The record of the same comparison that had come to its limit: its rows are kept, and not measured again.
+    keep
+        Called with the record so far after each row.
 
     Raises
     ------
     EnvironmentNotReady
         ``no-gpu`` where there is none and no target is named; ``cudnn-version-not-installed``.
     UsageError
-        ``unknown-target``, and what :func:`cases_of` refuses.
+        ``unknown-target``, ``compare-resume`` where `earlier` is of another comparison, GPU or version, and what
+        :func:`cases_of` refuses.
     """
     cases = cases_of(wanted.what)
     if wanted.target is not None:
@@ -406,23 +462,42 @@ def compare(wanted: Comparison, *, step: Callable[[str], object] = str) -> Recor
         **(_peers() if wanted.target is None else {"described": find_profile(wanted.target).title}),
     }
     rows: list[dict[str, Any]] = []
+    before: float = 0.0 if earlier is None else earlier["seconds"]
     began = time.perf_counter()
+
+    def so_far() -> Record:
+        return Record({**record, "rows": rows, "seconds": round(before + time.perf_counter() - began, 1)}, all_tables)
+
     with ExitStack() as held:
         children = {
             name: held.enter_context(TimedPlans(None if name == DEFAULT else name, wanted.target, wanted.configs))
             for name in dict.fromkeys(wanted.versions)
         }
+        with ThreadPoolExecutor(len(children)) as pool:
+            record["versions"] = list(pool.map(lambda child: child.facts["cudnn"], children.values()))
+        kept = {}
+        if earlier is not None:
+            kept = _kept_rows(earlier, record)
+            record["resumed"] = [*earlier.get("resumed", []), _part(earlier)]
         for case in cases:
+            if (row := kept.get((case.name, case.direction))) is not None:
+                rows.append(row)
+                continue
             if time.perf_counter() - began > wanted.limit_s:
-                break
+                continue
             step(f"{case.name} {case.direction}")
             if wanted.target is not None:
                 rows.append(_named(case, children))
             else:
                 rows.append(_row(case, children, wanted.rounds, record["torch"] is not None))
                 _release_memory()
-        record["versions"] = [child.facts["cudnn"] for child in children.values()]
-    return Record({**record, "rows": rows, "seconds": round(time.perf_counter() - began, 1)}, all_tables)
+            keep(so_far())
+        return so_far()
+
+
+def _part(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a record that goes on says of an earlier part: when, of which commit, on how many cores."""
+    return {name: record.get(name) for name in ("date", "commit", "cores", "seconds")} | {"rows": len(record["rows"])}
 
 
 def _peers() -> dict[str, Any]:
@@ -528,9 +603,13 @@ def _notes(record: Mapping[str, Any], bullet: str) -> list[str]:
         f"{bullet}{note} ({rows[0] if len(rows) == 1 else f'{len(rows)} rows, the first {rows[0]}'})"
         for note, rows in counted.items()
     ]
-    left = record.get("cases", 0) - len(record["rows"])
-    lines += [f"{bullet}{left} of {record.get('cases')} cases were not begun: the time was over"] * (left > 0)
+    lines += [f"{bullet}{line}" for line in _not_begun(record)]
     return ["", *lines] if lines else []
+
+
+def _not_begun(record: Mapping[str, Any]) -> list[str]:
+    left = record.get("cases", 0) - len(record["rows"])
+    return [f"{left} of {record.get('cases')} cases were not begun: the time was over"] if left > 0 else []
 
 
 def all_tables(record: Mapping[str, Any]) -> list[Table]:
@@ -587,20 +666,36 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=float, default=600.0, help="seconds after which no shape is begun")
 
 
-def run_command(wanted: Comparison, style: str, plot: Path | None) -> str:
+def run_command(
+    wanted: Comparison,
+    style: str,
+    plot: Path | None,
+    resumed: str | None = None,
+    keep: Callable[[Record], object] = id,
+) -> str:
     """Compare what is wanted, and return it as ``text``, ``json`` or ``markdown``; draw it where a path is given.
+
+    Parameters
+    ----------
+    resumed, keep
+        The path of the earlier record of :func:`compare`, and what it calls after each row.
 
     Raises
     ------
     EnvironmentNotReady
         As :func:`compare`; ``matplotlib-missing``, before anything is measured.
+    UsageError
+        As :func:`compare` and :func:`read_record`.
     """
+    earlier = None if resumed is None else read_record(resumed)
     if plot is not None:
         new_figure()
     console = Console(stderr=True)
     with console.status("") if console.is_terminal else nullcontext() as status:
         step = str if status is None else lambda text: status.update(f"comparing {text}")
-        record = compare(wanted, step=step)
+        record = compare(wanted, step=step, earlier=earlier, keep=keep)
+    for line in _not_begun(record):
+        console.print(f"{line}; --resume goes on with the record", markup=False, soft_wrap=True)
     if plot is not None:
         draw(record, plot)
     if style == "json":

@@ -124,7 +124,7 @@ def torch_calls(
         call = partial(sdpa, q, k, v, is_causal=shape.causal, enable_gqa=bool(shape.kv_heads))
         try:
             with context():
-                made = differentiate(call, (q, k, v), buffers) if direction == "backward" else call
+                made = differentiate(call, (q, k, v), buffers, settled=False) if direction == "backward" else call
                 made()
         except RuntimeError:  # that backend does not support the problem, or this GPU
             continue
@@ -144,7 +144,7 @@ def flash_attn_calls(
         call: Callable[[], Any] = partial(made.flash_attn_func, *x, causal=shape.causal)
         if direction == "backward":
             gradient = {"do": buffers["do"].transpose(1, 2)}
-            call = differentiate(call, tuple(x), gradient)
+            call = differentiate(call, tuple(x), gradient, settled=False)
         try:
             call()
         except (RuntimeError, TypeError, AssertionError):  # it does not support the problem, or this GPU
@@ -181,13 +181,16 @@ def settle(call: Callable[[], Any]) -> None:
         shared_pool().wait()
 
 
-def differentiate(call: Callable[[], Any], inputs: tuple[Any, ...], buffers: Mapping[str, Any]) -> Callable[[], Any]:
-    """Return the backward pass of a call, whose forward pass is made now."""
+def differentiate(
+    call: Callable[[], Any], inputs: tuple[Any, ...], buffers: Mapping[str, Any], *, settled: bool = True
+) -> Callable[[], Any]:
+    """Return the backward pass of a call, whose forward pass is made now, by default after :func:`settle`."""
     import torch
 
     for x in inputs:
         x.requires_grad_(True)
-    settle(call)
+    if settled:  # a call of another library builds nothing in the background
+        settle(call)
     o = call()
     return partial(torch.autograd.grad, o, inputs, buffers["do"], retain_graph=True)
 

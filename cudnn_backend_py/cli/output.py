@@ -7,6 +7,7 @@ import io
 import json
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,6 +31,7 @@ __all__ = [
     "add_row",
     "as_json",
     "console",
+    "keep_json",
     "progress_line",
     "put_table",
     "say",
@@ -215,6 +217,26 @@ def write_report(text: str | bytes, output: str | None) -> None:
         click.echo(data, nl=False)
     else:
         Path(output).write_bytes(data)
+
+
+def keep_json(output: str | None, style: str) -> Callable[[Callable[[], Any]], None]:
+    """Return what writes the JSON of an answer so far into `output`, whole or not at all, at most once a second."""
+    last = -1.0
+
+    def keep(data: Callable[[], Any]) -> None:
+        nonlocal last
+        if style != "json" or output is None or time.monotonic() < last + 1:
+            return
+        path = Path(output).resolve()
+        if path.exists() and not path.is_file():  # a pipe or a device gets the whole answer
+            return
+        part = path.with_name(f".{path.name}.part")
+        with contextlib.suppress(OSError):  # a file in a folder that is not ours: written at the end
+            part.write_text(as_json(data()), encoding="utf-8")
+            part.replace(path)
+        last = time.monotonic()
+
+    return keep
 
 
 @contextlib.contextmanager

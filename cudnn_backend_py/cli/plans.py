@@ -13,7 +13,7 @@ from ..errors import CudnnStatusError, NotSupported
 from ..printable import printable
 from .group import Choice, Option
 from .options import with_format, with_target, with_versions
-from .output import NOT_JUDGED, OutputFile, as_json, progress_line, say, warn, write, write_report
+from .output import NOT_JUDGED, OutputFile, as_json, keep_json, progress_line, say, warn, write, write_report
 
 if TYPE_CHECKING:
     from ..graph import Graph
@@ -150,6 +150,13 @@ def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: 
     )
     @with_format("text", "json", "markdown")
     @click.option("--plot", type=OutputFile(), help="Draw it here (needs matplotlib).")
+    @click.option(
+        "--resume",
+        "resumed",
+        metavar="JSON",
+        type=click.Path(exists=True, dir_okay=False),
+        help="Keep the rows of this record.",
+    )
     def compare(
         log_file: str | None,
         grid: str | None,
@@ -161,12 +168,13 @@ def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: 
         style: str,
         output: str | None,
         plot: str | None,
+        resumed: str | None,
     ) -> None:
         """Compare attention: cuDNN, torch's backends, flash-attn.
 
         cuDNN is compared by version and engine config, on the GPU of this machine. For 40 shapes, or for each graph of
         attention in LOG, a log of cuDNN: forward and backward, GPU and host time. Where there is no GPU, --target names
-        the plans that would be compared.
+        the plans that would be compared. A JSON --output is written as it goes, and --resume goes on with it.
         """
         from ..bench.compare import DEFAULT, Comparison, run_command
 
@@ -176,4 +184,6 @@ def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: 
             raise click.UsageError("--plot draws times, and for --target nothing is timed")
         what = log_file or f"--grid={grid or 'whole'}"
         wanted = Comparison(what, versions or (DEFAULT,), target, configs, rounds, limit)
-        write_report(run_command(wanted, style, Path(plot) if plot else None), output)
+        keep = keep_json(output, style)
+        text = run_command(wanted, style, Path(plot) if plot else None, resumed, lambda record: keep(lambda: record))
+        write_report(text, output)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +19,7 @@ from ..system.strict import read_text
 from .graph_file import is_python, load_any_graphs, load_graph_file
 from .group import Command
 from .options import GRAPH, with_format, with_modes, with_target, with_versions
-from .output import NOT_JUDGED, OutputFile, as_json, console, progress_line, say, warn, write, write_report
+from .output import NOT_JUDGED, OutputFile, as_json, console, keep_json, progress_line, say, warn, write, write_report
 from .wheels import ask_with_wheels, lacking_in, lacking_of, with_version, with_wheels
 
 if TYPE_CHECKING:
@@ -401,6 +403,13 @@ def show_since(
 @click.option("--time", "timed", is_flag=True, help="With --between, run what changed on the GPU of this machine.")
 @click.option("--update", "updated", is_flag=True, help="Write what is found into FILE.")
 @click.option("--fresh", is_flag=True, help="Ask again what earlier runs have answered.")
+@click.option(
+    "--limit",
+    "limit_s",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="With --between, nothing begins after it.",
+)
 @with_format("text", "json", "junit", "github")
 @with_wheels
 def check_baseline(
@@ -410,6 +419,7 @@ def check_baseline(
     timed: bool,
     updated: bool,
     fresh: bool,
+    limit_s: float | None,
     style: str,
     output: str | None,
 ) -> None:
@@ -419,17 +429,17 @@ def check_baseline(
 
     With --between OLD NEW there is no baseline: the verdict, engine configs, first plan, its workspace, compiled code
     and build time, and the known faults of one cuDNN are held against those of another, for each graph in FILE...,
-    which may be logs.
+    which may be logs. A JSON --output is written as it goes.
 
-    Exit code 0 if nothing changed, 1 if something did, 2 if something could not be judged; with --update 0 if all
-    could be written.
+    Exit code 0 if nothing changed, 1 if something did, 2 if something could not be judged or was left out; with
+    --update 0 if all could be written.
     """
     if between is not None:
         if updated or fresh:
             raise click.UsageError("--update and --fresh are about a baseline, not for --between")
-        _check_upgrade(files, between, targets or ("gpu",), timed, style, output)
-    if targets or timed:
-        raise click.UsageError("--target and --time need --between: a baseline names its targets")
+        _check_upgrade(files, between, targets or ("gpu",), timed, limit_s, style, output)
+    if targets or timed or limit_s is not None:
+        raise click.UsageError("--target, --time and --limit need --between: a baseline names its targets")
     if len(files) > 1:
         raise click.UsageError(f"one baseline at a time, {len(files)} files are named; graphs need --between OLD NEW")
     (file,) = files
@@ -467,6 +477,7 @@ def _check_upgrade(
     between: tuple[str, str],
     targets: tuple[str, ...],
     timed: bool,
+    limit_s: float | None,
     style: str,
     output: str | None,
 ) -> NoReturn:
@@ -475,6 +486,12 @@ def _check_upgrade(
 
     if timed and "gpu" not in targets:
         raise click.UsageError("--time runs on the GPU of this machine: leave --target out, or name gpu")
+    until = math.inf if limit_s is None else time.monotonic() + limit_s
+    write_early = keep_json(output, style)
+
+    def keep(found: Upgrade) -> None:
+        write_early(found.to_dict)
+
     graphs: dict[str, Graph] = {}
     places: dict[str, str] = {}
     for file in files:
@@ -485,7 +502,7 @@ def _check_upgrade(
             graphs[name], places[name] = graph, file
 
     def ask(wheels: dict[str, str]) -> Upgrade:
-        return compare_versions(graphs, targets, *between, wheels=wheels)
+        return compare_versions(graphs, targets, *between, wheels=wheels, until=until, keep=keep)
 
     found = ask_with_wheels(
         ask, lambda answer: lacking_of(verdict for one in answer.changes for verdict in (one.old, one.new)), between
@@ -494,7 +511,9 @@ def _check_upgrade(
         from ..tuning.upgrade import time_changes
 
         with progress_line("timing") as step:
-            found = time_changes(found, graphs, step=step)
+            found = time_changes(found, graphs, step=step, until=until, keep=keep)
+    for line in found.left_out:
+        warn(line)
     _report_check(
         style,
         output,

@@ -32,6 +32,7 @@ def made_up_inputs(graph: Graph, seed: int = 0, *, given: Collection[str | int] 
     """
     rng = np.random.default_rng(seed)
     pool = rng.standard_normal((1 << 20) - 3)  # a prime number of them, so rows do not repeat
+    encoded: dict[DataType, NDArray[Any]] = {}
     written = {tensor.uid for tensor in graph.outputs}
     known = known_values(graph)
     found: dict[int, Any] = {}
@@ -43,7 +44,7 @@ def made_up_inputs(graph: Graph, seed: int = 0, *, given: Collection[str | int] 
             or (tensor.by_value and tensor.value is not None)
         ):
             continue
-        value = known[tensor.uid] if tensor.uid in known else _made_up(tensor, pool)
+        value = known[tensor.uid] if tensor.uid in known else _made_up(tensor, pool, encoded)
         if tensor.by_value:
             found[tensor.uid] = 1 if isinstance(value, np.ndarray) else value
         elif isinstance(value, np.ndarray):
@@ -56,7 +57,7 @@ def made_up_inputs(graph: Graph, seed: int = 0, *, given: Collection[str | int] 
 _DATA = (DataType.INT8, DataType.UINT8)
 
 
-def _made_up(tensor: Tensor, pool: NDArray[np.float64]) -> Any:
+def _made_up(tensor: Tensor, pool: NDArray[np.float64], encoded: dict[DataType, NDArray[Any]]) -> Any:
     if tensor.span_elements == 1 and tensor.data_type not in (DataType.INT32, DataType.INT64, DataType.UINT32):
         return 1.0
     if not has_storage(tensor.data_type):
@@ -69,8 +70,10 @@ def _made_up(tensor: Tensor, pool: NDArray[np.float64]) -> Any:
             code="tuning-input",
             fix=f"give it: autotune(..., buffers={{{tensor.name!r}: ...}})",
         )
-    shift, scale = (4.0, 2.0) if tensor.data_type in _DATA else (0.0, 1.0)
-    return np.resize(encode(pool * scale + shift, tensor.data_type), tensor.span_elements)
+    if tensor.data_type not in encoded:
+        shift, scale = (4.0, 2.0) if tensor.data_type in _DATA else (0.0, 1.0)
+        encoded[tensor.data_type] = encode(pool * scale + shift, tensor.data_type)
+    return np.resize(encoded[tensor.data_type], tensor.span_elements)
 
 
 def known_values(graph: Graph) -> dict[int, Any]:

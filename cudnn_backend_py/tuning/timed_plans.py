@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -88,13 +89,16 @@ class TimedPlans:
         found = self._ask({**self._asked, "graph": graph_to_json(graph)})
         return BuiltPlans(tuple(found.get("configs", ())), found.get("refused", ""))
 
-    def time(self, rounds: int) -> list[dict[str, list[float]]]:
+    def time(self, rounds: int, *, host_below_us: float = 0.0) -> list[dict[str, list[float]]]:
         """Return microseconds of each config that was built last, which take turns: ``cold``, ``warm``, and ``host``.
 
         ``cold`` and ``warm`` are GPU times right after the L2 cache was emptied and right after such a run, of each
-        round; ``host`` is how long a call takes on the host, of batches of calls. Empty where the process has ended.
+        round; ``host`` is how long a call takes on the host, of batches of calls, measured where the median of ``cold``
+        is below `host_below_us`: above it a call waits for the GPU. Empty where the process has ended.
         """
-        found: list[dict[str, list[float]]] = self._ask({"rounds": rounds}).get("times", [])
+        found: list[dict[str, list[float]]] = self._ask({"rounds": rounds, "host_below_us": host_below_us}).get(
+            "times", []
+        )
         return found
 
     def _ask(self, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,7 +132,7 @@ class _Plans:
 
     def answer(self, asked: dict[str, Any], say: Say) -> None:
         if "rounds" in asked:
-            say(times=self._time(asked["rounds"]))
+            say(times=self._time(asked["rounds"], asked["host_below_us"]))
             return
         target = shared_target(asked["target"])
         if "graph" in asked:
@@ -165,7 +169,7 @@ class _Plans:
         self._plans = [(plan, self._stage.pack(plan)) for plan in plans]
         say(configs=[{"tag": plan.tag, "workspace_bytes": plan.workspace_bytes} for plan in plans])
 
-    def _time(self, rounds: int) -> list[dict[str, list[float]]]:
+    def _time(self, rounds: int, host_below_us: float) -> list[dict[str, list[float]]]:
         stage = self._stage
         assert stage is not None
         found: list[dict[str, list[float]]] = [{"cold": [], "warm": [], "host": []} for _ in self._plans]
@@ -178,7 +182,8 @@ class _Plans:
                     found[place]["cold"].append(cold)
                     found[place]["warm"].append(warm)
         for times, (plan, pack) in zip(found, self._plans, strict=True):
-            times["host"] = _host_times(stage, plan, pack)
+            if statistics.median(times["cold"]) < host_below_us:
+                times["host"] = _host_times(stage, plan, pack)
         return found
 
 

@@ -1,10 +1,11 @@
-"""``time_changes``: run what another cuDNN changed by both versions, compare the numbers, and time them in turns."""
+"""``time_changes``: run what another cuDNN changed by both versions, time them in turns, and compare the numbers."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -21,7 +22,11 @@ __all__ = ["time_changes"]
 
 _TURNS, _ROUNDS = 6, 5  # of both versions, one after the other: the shortest median of each counts
 _MOST = 1 << 24  # elements of a tensor, up to which numbers are compared: the interpreter takes seconds for more
-_AT_ONCE = 3  # graphs whose numbers are compared at a time, before anything is timed
+_AT_ONCE = 4  # graphs whose plans are built at a time, and whose numbers are compared at a time
+_NOT_COMPARED = "not compared"
+_RUN_S = 600.0  # that a graph may take while its numbers are compared
+
+Us = tuple[float | None, float | None]
 
 
 def time_changes(
@@ -30,11 +35,13 @@ def time_changes(
     *,
     step: Callable[[str], object] = str,
     at_once: int = _AT_ONCE,
+    until: float = math.inf,
+    keep: Callable[[Upgrade], object] = id,
 ) -> Upgrade:
     """Return a comparison with the times and numbers of what both versions support, but for plans of the same code.
 
-    Numbers are compared first, several graphs at a time, but for graphs too large for the interpreter; then each graph
-    is timed alone, by both versions in turns.
+    Plans of several graphs are built at a time; then each graph is timed alone, by both versions in turns. Numbers are
+    compared last, of several graphs at a time, but for graphs too large for the interpreter.
 
     Parameters
     ----------
@@ -46,26 +53,68 @@ def time_changes(
     step
         Called with the graph that is run next.
     at_once
-        How many graphs are run at a time while nothing is timed.
+        How many graphs are built, or run while nothing is timed, at a time.
+    until
+        The time of ``time.monotonic()`` from which on nothing is begun: graphs that were not timed are named in the
+        answer, numbers that were not compared are said to be so.
+    keep
+        Called with the answer so far after each graph.
     """
-    old, new = found.places
-    wanted = [
-        one.graph
-        for one in found.changes
-        if one.target == GPU and not one.same_code and one.old.supported and one.new.supported
-    ]
-    wanted = list(dict.fromkeys(wanted))
-    states = dict(zip(wanted, _run_all(wanted, graphs, (old, new), at_once, step), strict=True))
-    times = {}
-    with TimedPlans(old) as before, TimedPlans(new) as after:
-        for name in wanted:
-            step(name)
-            times[name] = Times(*_time_both(graphs[name], before, after), *states[name])
-    changes = (
-        replace(one, times=times[one.graph]) if one.target == GPU and one.graph in times else one
-        for one in found.changes
+    wanted = list(
+        dict.fromkeys(
+            one.graph
+            for one in found.changes
+            if one.target == GPU and not one.same_code and one.old.supported and one.new.supported
+        )
     )
-    return replace(found, changes=tuple(changes))
+    times: dict[str, Times] = {}
+
+    def so_far() -> Upgrade:
+        changes = (
+            replace(one, times=times[one.graph]) if one.target == GPU and one.graph in times else one
+            for one in found.changes
+        )
+        return replace(found, changes=tuple(changes), not_timed=tuple(name for name in wanted if name not in times))
+
+    for name, us in _time_all(wanted, graphs, found.places, at_once, until, step):
+        times[name] = Times(*us, _NOT_COMPARED, _NOT_COMPARED)
+        keep(so_far())
+    timed = [name for name in times if _largest(graphs[name]) <= _MOST]
+    for name, (old, new) in _run_all(timed, graphs, found.places, at_once, until, step):
+        times[name] = replace(times[name], old_state=old, new_state=new)
+        keep(so_far())
+    return so_far()
+
+
+def _time_all(
+    names: Sequence[str],
+    graphs: Mapping[str, Graph],
+    versions: tuple[str | None, str | None],
+    at_once: int,
+    until: float,
+    step: Callable[[str], object],
+) -> Iterator[tuple[str, Us]]:
+    """Yield how long the first plans of both versions take; what finds no room beside others is built again alone."""
+    alone = []
+    with ExitStack() as held, ThreadPoolExecutor(at_once) as pool:
+        pairs = [[held.enter_context(TimedPlans(version)) for version in versions] for _ in range(at_once)]
+        for first in range(0, len(names), at_once):
+            if time.monotonic() >= until:
+                return
+            some = names[first : first + at_once]
+            built = list(pool.map(lambda name, pair: _build_both(graphs[name], *pair), some, pairs[: len(some)]))
+            for name, pair, right in zip(some, pairs, built, strict=False):
+                step(name)
+                if right:
+                    yield name, _time_both(*pair)
+                else:
+                    alone.append(name)
+    for name in alone:
+        if time.monotonic() >= until:
+            return
+        step(name)
+        with TimedPlans(versions[0]) as before, TimedPlans(versions[1]) as after:
+            yield name, _time_both(before, after) if _build_both(graphs[name], before, after) else (None, None)
 
 
 def _run_all(
@@ -73,25 +122,28 @@ def _run_all(
     graphs: Mapping[str, Graph],
     versions: tuple[str | None, str | None],
     at_once: int,
+    until: float,
     step: Callable[[str], object],
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[tuple[str, tuple[str, str]]]:
     """Yield what the numbers of each graph come to, by both versions."""
+    limit_s = max(1.0, min(_RUN_S, until - time.monotonic()))
     with ExitStack() as held, ThreadPoolExecutor(at_once) as pool:
         free: SimpleQueue[tuple[Runner, Runner]] = SimpleQueue()
         for _ in range(at_once):
-            before, after = (held.enter_context(Runner(version=version)) for version in versions)
+            before, after = (held.enter_context(Runner(version=version, limit_s=limit_s)) for version in versions)
             free.put((before, after))
 
-        def run(name: str) -> tuple[str, str]:
-            if _largest(graphs[name]) > _MOST:
-                return "not compared", "not compared"
-            step(name)
+        def run(name: str) -> tuple[str, tuple[str, str]]:
             runners = free.get()
             try:
-                old, new = (runner.run(graphs[name], time=False).state for runner in runners)
+                if time.monotonic() < until:
+                    step(name)
+                    old, new = (runner.run(graphs[name], time=False).state for runner in runners)
+                if time.monotonic() >= until:  # one of them may have been ended
+                    return name, (_NOT_COMPARED, _NOT_COMPARED)
             finally:
                 free.put(runners)
-            return old, new
+            return name, (old, new)
 
         yield from pool.map(run, names)
 
@@ -105,12 +157,14 @@ def _largest(graph: Graph) -> int:
     return max(found)
 
 
-def _time_both(graph: Graph, before: TimedPlans, after: TimedPlans) -> tuple[float | None, float | None]:
-    """Return the microseconds of the first plans of both versions with a warm L2 cache, None where there is none."""
+def _build_both(graph: Graph, before: TimedPlans, after: TimedPlans) -> bool:
+    """Build the first plan of both versions, and say whether there are two."""
     with ThreadPoolExecutor(2) as pool:
-        built = list(pool.map(lambda one: one.build(graph).configs, (before, after)))
-    if not all(built):
-        return None, None
+        return all(pool.map(lambda one: one.build(graph).configs, (before, after)))
+
+
+def _time_both(before: TimedPlans, after: TimedPlans) -> Us:
+    """Return the microseconds of the plans built last, with a warm L2 cache; None where there is none."""
     turns = [[_median(one.time(_ROUNDS)) for one in (before, after)] for _ in range(_TURNS)]
     old, new = (min((us for us in side if us is not None), default=None) for side in zip(*turns, strict=True))
     return old, new

@@ -199,6 +199,7 @@ _ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("--target", "sm80", "--cudnn", "FILE"),
         ("--target", "sm80", "--rounds", "FILE"),
         ("--target", "sm80", "--plot", "FILE"),
+        ("--target", "sm80", "--resume", "GRAPH"),
         ("FILE", "--target", "sm80"),
     ),
 }

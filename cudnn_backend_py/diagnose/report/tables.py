@@ -17,7 +17,7 @@ from ..remedies import Remedy
 from ..surveys.baseline import Checked
 from ..surveys.matrix import DEFAULT, Cell, Matrix
 from ..surveys.since import Since
-from ..surveys.upgrade import SPEED_LIMIT, Difference, Effect, Upgrade
+from ..surveys.upgrade import Difference, Effect, Upgrade
 from ..verdict import Verdict
 from .text import line, lines
 
@@ -197,8 +197,7 @@ def render_upgrade(found: Upgrade) -> Group:
     counts = ", ".join(f"{count} {kind.value}" for kind, count in found.counts.items() if count)
     style = "green" if found.exit_code == 0 else "red" if found.exit_code == 1 else "yellow"
     parts.append(line(f"cuDNN {found.old} -> {found.new}: {len(found.changes)} asked, {counts}", style))
-    if not found.timed:
-        parts.append(lines(SPEED_LIMIT, 0, "dim"))
+    parts += [lines(limit, 0, "dim") for limit in found.limits]
     return Group(*parts)
 
 

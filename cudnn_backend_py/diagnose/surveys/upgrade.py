@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
@@ -187,13 +189,16 @@ class Change:
 class Upgrade:
     """What a new version changes for graphs: one :class:`Change` for each graph and target, in the order asked.
 
-    ``places`` are the versions as a :class:`~cudnn_backend_py.diagnose.Question` takes them.
+    ``places`` are the versions as a :class:`~cudnn_backend_py.diagnose.Question` takes them. ``not_asked`` and
+    ``not_timed`` name the graphs that the time was over for, the latter of those that ``--time`` would have run.
     """
 
     old: str
     new: str
     places: tuple[str | None, str | None]
     changes: tuple[Change, ...]
+    not_asked: tuple[str, ...] = ()
+    not_timed: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{count} {kind}" for kind, count in self.counts.items() if count)
@@ -206,14 +211,26 @@ class Upgrade:
 
     @property
     def exit_code(self) -> int:
-        """0 if nothing is known to have changed, 1 if something has, 2 if something could not be judged."""
+        """0 if nothing is known to have changed, 1 if something has, 2 if something could not be judged or was not."""
         effects = {one.effect for one in self.changes}
-        return 1 if Effect.CHANGED in effects else 2 if Effect.NOT_JUDGED in effects else 0
+        left = Effect.NOT_JUDGED in effects or self.not_asked or self.not_timed
+        return 1 if Effect.CHANGED in effects else 2 if left else 0
 
     @property
     def timed(self) -> bool:
         """Whether what changed was run."""
         return any(one.times is not None for one in self.changes)
+
+    @property
+    def left_out(self) -> list[str]:
+        """What was not done because the time was over."""
+        left = (("asked about", self.not_asked), ("timed", self.not_timed))
+        return [f"{len(names)} graphs were not {what}: the time was over" for what, names in left if names]
+
+    @property
+    def limits(self) -> list[str]:
+        """What it does not say."""
+        return [*([] if self.timed else [SPEED_LIMIT]), *self.left_out]
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -223,7 +240,9 @@ class Upgrade:
             "old": self.old,
             "new": self.new,
             "counts": {kind.value: count for kind, count in self.counts.items()},
-            "limits": [] if self.timed else [SPEED_LIMIT],
+            "limits": self.limits,
+            "not_asked": list(self.not_asked),
+            "not_timed": list(self.not_timed),
             "changes": [one.to_dict() for one in self.changes],
         }
 
@@ -238,6 +257,8 @@ def compare_versions(
     progress: bool = True,
     limit_s: float = 60.0,
     wheels: Mapping[str, str] | None = None,
+    until: float = math.inf,
+    keep: Callable[[Upgrade], object] = id,
 ) -> Upgrade:
     """Ask two cuDNN versions about graphs, build the first plan of each, and say what is not the same.
 
@@ -257,6 +278,11 @@ def compare_versions(
         Seconds one question may take.
     wheels
         The wheel that is to judge for a version, as of :func:`~cudnn_backend_py.diagnose.surveys.matrix.places_of`.
+    until
+        The time of ``time.monotonic()`` from which on no question is begun: graphs that were not asked of both versions
+        are named in the answer.
+    keep
+        Called with the answer so far after each question.
 
     Returns
     -------
@@ -287,6 +313,20 @@ def compare_versions(
         raise UsageError(f"{old} and {new} are one version: nothing can have changed", code="upgrade-versions")
     pairs = [(graph, target) for target in chosen for graph in named]
     answers: dict[tuple[str, str, str], Verdict] = {}
+
+    def so_far() -> Upgrade:
+        changes, left = [], []
+        for pair in pairs:
+            before, after = (answers.get((*pair, version)) for version in (old, new))
+            if before is None or after is None:
+                left.append(pair[0])
+            else:
+                changes.append(Change(*pair, before, after))
+        return Upgrade(old, new, (places[old], places[new]), tuple(changes), tuple(dict.fromkeys(left)))
+
+    def ask(question: Question) -> Verdict | None:
+        return _ask(judge.ask, question) if time.monotonic() < until else None
+
     with (
         Judge(limit_s=limit_s) as judge,
         _bar(progress) as bar,
@@ -294,24 +334,20 @@ def compare_versions(
     ):
         task = bar.add_task("asking cuDNN", total=2 * len(pairs))
         asked = {
-            pool.submit(_ask, judge.ask, Question(named[graph], target, places[version], build=True)): (
-                *(graph, target),
-                version,
-            )
-            for version in (old, new)
+            pool.submit(ask, Question(named[graph], target, places[version], build=True)): (graph, target, version)
             for graph, target in pairs
+            for version in (old, new)
         }
         try:
             for future in as_completed(asked):
-                answers[asked[future]] = future.result()
+                if (verdict := future.result()) is not None:
+                    answers[asked[future]] = verdict
+                    keep(so_far())
                 bar.advance(task)
         finally:
             for future in asked:
                 future.cancel()
-    changes = (
-        Change(graph, target, answers[graph, target, old], answers[graph, target, new]) for graph, target in pairs
-    )
-    return Upgrade(old, new, (places[old], places[new]), tuple(changes))
+    return so_far()
 
 
 def _ask(ask: Callable[[Question], Verdict], question: Question) -> Verdict:

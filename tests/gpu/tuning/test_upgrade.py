@@ -31,3 +31,18 @@ def test_only_what_may_be_other_code_is_run_and_numbers_are_compared() -> None:
     if same.same_code:
         assert found.changes[0].times is None
         assert set(run) == {"open"}
+
+
+def test_what_the_time_is_over_for_is_named_and_not_run() -> None:
+    graph = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64)
+    verdict = judge(Question(graph, "gpu", build=True))
+    hidden = replace(verdict, candidates=tuple(map(without_code, verdict.candidates)))
+    changes = tuple(Change(name, "gpu", hidden, hidden) for name in "ab")
+    told: list[Upgrade] = []
+    asked = Upgrade("old", "new", (None, None), changes)
+    none = time_changes(asked, dict.fromkeys("ab", graph), until=0.0, keep=told.append)
+    assert (none.changes, none.not_timed, told) == (changes, ("a", "b"), [])
+    found = time_changes(asked, dict.fromkeys("ab", graph), keep=told.append)
+    assert [one.not_timed for one in told] == [("b",), (), (), ()]
+    assert {one.times.old_state for one in told[1].changes if one.times} == {"not compared"}
+    assert {one.times.old_state for one in found.changes if one.times} == {"right"}

@@ -115,6 +115,42 @@ def test_plans_are_named_for_a_described_gpu_and_the_command_says_the_same_again
     assert record["command"] in compare.as_markdown(record)
 
 
+def test_a_record_that_came_to_its_limit_is_gone_on_with(tmp_path: Path) -> None:
+    """Rows that are there are kept as they are; the others are what the whole run says."""
+    path, target = tmp_path / "record.json", ("--target", "h100", "--format", "json", "--output")
+    assert command(LOG, *target, str(path)).code == 0
+    whole = json.loads(path.read_text())
+    kept = {**whole["rows"][2], "notes": ["kept"]}
+    path.write_text(json.dumps({**whole, "rows": [kept], "seconds": 100.0}))
+    assert command(LOG, "--resume", str(path), "--limit", "50", *target, str(path)).code == 0
+    record = json.loads(path.read_text())
+    assert record["rows"] == [*whole["rows"][:2], kept, *whole["rows"][3:]]
+    assert record["seconds"] > 100
+    assert [(part["rows"], part["seconds"]) for part in record["resumed"]] == [(1, 100.0)]
+    assert [one.name for one in tmp_path.iterdir()] == ["record.json"]
+    none = command(LOG, "--limit", "0", *target, str(tmp_path / "none.json"))
+    assert (none.code, "6 of 6 cases were not begun" in none.stderr) == (0, True)
+    other = command(LOG, "--resume", str(path), "--configs", "1", *target, str(path))
+    assert (other.code, "compare-resume" in other.stderr) == (2, True)
+    assert json.loads(path.read_text()) == record
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"rows": [{"shape": "b1"}], "seconds": 1, "command": "x"}', "\x00"])
+def test_what_is_no_record_is_not_gone_on_with(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "record.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match="compare-resume"):
+        compare.read_record(path)
+
+
+def test_each_row_is_told_as_soon_as_it_is_there() -> None:
+    told: list[int] = []
+    record = compare.compare(
+        compare.Comparison(LOG, target="h100"), keep=lambda so_far: told.append(len(so_far["rows"]))
+    )
+    assert told == list(range(1, len(record["rows"]) + 1))
+
+
 def test_without_a_gpu_times_are_refused() -> None:
     done = command("--grid", "little")
     assert done.code == 2

@@ -69,6 +69,31 @@ def test_command_compares_graphs_and_logs(tmp_path: Path) -> None:
     assert (done.code, done.stdout.count("<testcase")) in ((0, 1), (1, 1))
 
 
+def test_what_the_time_was_over_for_is_named_and_what_was_done_is_kept(tmp_path: Path) -> None:
+    """The first question is the last that is begun, or none is."""
+    graphs = {name: sdpa_forward(batch=2, heads=4, seq_q=seq, head_dim=64) for name, seq in (("a", 64), ("b", 128))}
+    told: list[tuple[int, tuple[str, ...]]] = []
+    found = compare_versions(
+        graphs,
+        ["h100"],
+        OLDER,
+        "default",
+        progress=False,
+        workers=1,
+        keep=lambda so_far: told.append((len(so_far.changes), so_far.not_asked)),
+    )
+    assert told == [(0, ("a", "b")), (1, ("b",)), (1, ("b",)), (2, ())]
+    assert (found.not_asked, found.left_out) == ((), [])
+    save_graph(graphs["a"], tmp_path / "a.json")
+    output = tmp_path / "found.json"
+    between = ("--between", OLDER, "default", "--target", "h100", "--limit", "0", "--format", "json")
+    done = command("check", *between, "--output", str(output), str(tmp_path / "a.json"))
+    assert done.code == 2
+    assert "1 graphs were not asked about: the time was over" in done.stderr
+    data = json.loads(output.read_text())
+    assert (data["changes"], data["not_asked"]) == ([], [graphs["a"].name])
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -77,6 +102,7 @@ def test_command_compares_graphs_and_logs(tmp_path: Path) -> None:
         (["--between", OLDER, "default", "--target", "h100", "--update"], "--update"),
         (["--between", OLDER, "default", "--target", "h100", "--time"], "--time runs on the GPU"),
         (["--target", "h100"], "need --between"),
+        (["--limit", "9"], "need --between"),
     ],
 )
 def test_wrong_uses_are_named(tmp_path: Path, arguments: list[str], words: str) -> None:

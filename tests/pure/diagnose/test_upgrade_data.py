@@ -91,6 +91,20 @@ def test_faults_that_entered_are_worse_and_those_that_left_are_not() -> None:
     assert (entered.worse, left.worse) == (True, False)
 
 
+def test_what_the_time_was_over_for_is_told_and_is_no_yes() -> None:
+    same = Change("same", "gpu", GOOD, GOOD)
+    found = Upgrade("1", "2", (None, None), (same,), not_asked=("a", "b"), not_timed=("same",))
+    assert found.left_out == [
+        "2 graphs were not asked about: the time was over",
+        "1 graphs were not timed: the time was over",
+    ]
+    assert found.exit_code == 2
+    assert all(line in table_text(render_upgrade(found)) for line in found.left_out)
+    data = found.to_dict()
+    assert (data["not_asked"], data["not_timed"], data["limits"][1:]) == (["a", "b"], ["same"], found.left_out)
+    assert Upgrade("1", "2", (None, None), (same,)).exit_code == 0
+
+
 def test_text_json_and_junit_tell_the_same() -> None:
     changes = [Change(what, "h100", GOOD, other) for what, other in OTHER.items()]
     found = Upgrade("9.19.0", "9.28.0", ("9.19.0", None), (*changes, Change("same", "h100", GOOD, GOOD)))
