@@ -34,6 +34,7 @@ _LIBRARIES = tuple({sysconfig.get_path(name) + "/" for name in ("stdlib", "purel
 _LINE = re.compile(r'^\s*File "(.+?)", line (\d+), in (.+)$', re.MULTILINE)
 _NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 _DEFAULTS = (None, None, None, None, 0.0, False, None, False)
+_ARGUMENTS = tuple(zip(_NAMES, _DEFAULTS, strict=True))
 
 
 _inside = threading.local()  # depth: in how many calls that are one for the program this thread is
@@ -137,10 +138,9 @@ class Watch:
         if getattr(_inside, "depth", 0):
             return
         try:
-            given = args
-            if kwargs or len(args) < 8:
-                given = tuple(args[at] if at < len(args) else kwargs.get(_NAMES[at], _DEFAULTS[at]) for at in range(8))
-            q, k, v, mask, dropout, causal, scale, gqa = given
+            if len(args) < 8:
+                args = (*args, *[kwargs.get(name, default) for name, default in _ARGUMENTS[len(args) :]])
+            q, k, v, mask, dropout, causal, scale, gqa = args
             if not isinstance(q, torch.Tensor):
                 return  # a proxy of a tracer: what it makes of it is called later
             frame = self._frame()
