@@ -229,8 +229,8 @@ def measure_cost(seconds: float = 12.0, block_s: float = 0.5, names: Sequence[st
     """Yield what one call in a hundred costs programs where all is right, in pairs of blocks with and without an audit.
 
     The blocks of a pair come right after one another, in turns the one and the other first; the median of their ratios
-    is told with its 95 % interval. One audit lasts over all blocks of a program and rests in those without: what it may
-    take of the time falls in the others alone.
+    is told with its 95 % interval. A block is at least as long as pays for a sample of the program. One audit lasts over
+    all blocks of a program and rests in those without: what it may take of the time falls in the others alone.
     """
     import torch
 
@@ -257,8 +257,11 @@ def measure_cost(seconds: float = 12.0, block_s: float = 0.5, names: Sequence[st
         times: dict[str, list[float]] = {"plain": [], "audited": []}
         sampled: list[int] = []
         with tempfile.TemporaryDirectory() as folder:
-            with audit(folder=folder, first=4, patience_s=5.0):  # kernels are loaded
-                timed(loop, max(1, rounds // 4))
+            for _ in range(2):  # kernels are loaded, then as many rounds as pay for a sample
+                with audit(folder=folder, first=4, patience_s=5.0) as warm:
+                    timed(loop, max(1, rounds // 4))
+            pays = (warm.host_s + warm.gpu_s) / max(1, sum(warm.sampled.values())) / COST
+            rounds = max(1, round(rounds * min(4.0, max(1.0, 1.2 * pays / block_s))))
             report = AuditReport()
             watch = Watch(EVERY, COST, CaseFolder(folder), report, first=0, patience_s=2.0)
             watch.start()
@@ -341,7 +344,7 @@ def main() -> int:
     parser.add_argument("--reduce", type=float, default=20.0)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=12.0, help="of blocks, for each program")
-    parser.add_argument("--block", type=float, default=0.5, help="seconds of a block")
+    parser.add_argument("--block", type=float, default=0.5, help="seconds of a block, at least")
     parser.add_argument("--only", action="append", default=[])
     asked = parser.parse_args()
     record = start_record(f"audit-{asked.what}", ("cudnn_backend_py", "python", "cudnn", "gpus", "driver version"))
