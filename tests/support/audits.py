@@ -229,8 +229,8 @@ def measure_cost(seconds: float = 12.0, block_s: float = 0.5, names: Sequence[st
     """Yield what one call in a hundred costs programs where all is right, in pairs of blocks with and without an audit.
 
     The blocks of a pair come right after one another, in turns the one and the other first; the median of their ratios
-    is told with its 95 % interval. A block is at least as long as pays for a sample of the program. One audit lasts over
-    all blocks of a program and rests in those without: what it may take of the time falls in the others alone.
+    is told with its 95 % interval. A block is at least as long as pays for a sample of the program. One audit lasts
+    over all blocks of a program and rests in those without: what it may take of the time falls in the others alone.
     """
     import torch
 
