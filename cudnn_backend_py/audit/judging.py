@@ -49,12 +49,12 @@ class Judging:
         self, tell: Callable[[Case], object], within: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> None:
         self._tell, self._within = tell, within
-        self._waiting: queue.SimpleQueue[Callable[[], Case] | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[tuple[Callable[[], Case], Callable[[float], object]] | None]
+        self._waiting = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._child: Child | None = None
         self._added = self._done = 0
         self.judged = 0
-        self.host_s = 0.0  # of the thread: what the program's threads may have waited for
         self.unjudged: dict[str, int] = {}
 
     @property
@@ -67,10 +67,13 @@ class Judging:
         """Whether as many calls wait as may."""
         return self.waiting >= MOST_WAITING
 
-    def add(self, read: Callable[[], Case]) -> None:
-        """Judge a call; `read` is called in the thread, waits for the GPU, and returns it."""
+    def add(self, read: Callable[[], Case], spend: Callable[[float], object] = lambda _: None) -> None:
+        """Judge a call; `read` is called in the thread, waits for the GPU, and returns it.
+
+        `spend` is told the seconds of the thread, which the program's threads may have waited for.
+        """
         self._added += 1
-        self._waiting.put(read)
+        self._waiting.put((read, spend))
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="cudnn-backend-audit", daemon=True)
             self._thread.start()
@@ -91,13 +94,14 @@ class Judging:
 
     def _work(self) -> None:
         with tempfile.TemporaryDirectory(prefix="cudnn-backend-audit-") as folder, self._within():  # of mode 0700
-            while (read := self._waiting.get()) is not None:
+            while (asked := self._waiting.get()) is not None:
+                read, spend = asked
                 began = time.thread_time()
                 try:
                     self._judge(read(), Path(folder) / "case.npz")
                 except Exception as error:  # whatever it is, the program goes on
                     self._say(f"{type(error).__name__}: {error}")
-                self.host_s += time.thread_time() - began
+                spend(time.thread_time() - began)
                 self._done += 1
 
     def _judge(self, case: Case, path: Path) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["COST", "EVERY", "VARIABLE", "audit", "audit_from_environment"]
 
 VARIABLE = "CUDNN_BACKEND_AUDIT"
-EVERY, COST, FIRST = 100, 0.02, 16
+EVERY, COST, FIRST = 100, 0.01, 16
 PATIENCE_S = 60.0
 
 
@@ -45,8 +45,8 @@ def audit(
     every
         One call in so many is sampled, at random distances. 1 samples all.
     cost
-        The part of the time that checks may take, of the host and the GPU together, behind the first ones; calls that
-        are due are passed over beyond it, and counted. 1 sets no bound.
+        The part of the time that checks may take, of the host and the GPU together. Behind the first ones calls that
+        are due are passed over, and counted, until the time that has passed pays for all checks and one more.
     first
         So many of the first calls of each function are all sampled.
     folder

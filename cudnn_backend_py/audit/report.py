@@ -13,6 +13,7 @@ from ..printable import printable
 __all__ = ["AuditReport", "Kept"]
 
 SCHEMA, SCHEMA_VERSION = "cudnn-backend-py/audit", 1
+_TIMES = ("host_s", "gpu_s", "setup_s", "elapsed_s", "waited_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,8 @@ class AuditReport:
         Calls that were sampled and of which nothing can be said, by why.
     host_s, gpu_s, elapsed_s
         Seconds the checks took of the host and of the GPU, and how long the audit lasted.
+    setup_s
+        Seconds of the host and the GPU that the first checks of their kinds took in this process: they load kernels.
     waited_s
         Seconds that were waited for checks at the end.
     """
@@ -53,6 +56,7 @@ class AuditReport:
     unjudged: Counter[str] = field(default_factory=Counter)
     host_s: float = 0.0
     gpu_s: float = 0.0
+    setup_s: float = 0.0
     elapsed_s: float = 0.0
     waited_s: float = 0.0
 
@@ -66,6 +70,7 @@ class AuditReport:
         lines = [
             f"audit: {self.calls} calls, {sum(self.sampled.values())} sampled{sampled and f' ({sampled})'}, "
             f"{len(self.wrong)} wrong; checks took {self.cost:.2%} of {self.elapsed_s:.1f} s"
+            + (f", {self.setup_s:.1f} s at their first" if self.setup_s >= 0.1 else "")
             + (f", and {self.waited_s:.1f} s at the end" if self.waited_s >= 0.1 else "")
         ]
         for one in self.wrong:
@@ -79,7 +84,7 @@ class AuditReport:
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
         counts = {name: dict(getattr(self, name)) for name in ("sampled", "checked", "passed_over", "unjudged")}
-        times = {name: round(getattr(self, name), 6) for name in ("host_s", "gpu_s", "elapsed_s", "waited_s")}
+        times = {name: round(getattr(self, name), 6) for name in _TIMES}
         wrong = [
             {"file": None if one.path is None else str(one.path), "why": one.why, "text": one.text, "wrong": one.wrong}
             for one in self.wrong

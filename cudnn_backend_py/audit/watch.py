@@ -1,6 +1,6 @@
 """Watch a program's calls and check samples of them: torch's attention, our operators, our frontend.
 
-An unsampled call costs a counter. A sampled one is checked by more work for the GPU, on the call's stream: what that
+An unsampled call is counted down. A sampled one is checked by more work for the GPU, on the call's stream: what that
 finds comes to the host by a copy that nobody waits for, and is looked at when it is there. No stream is synchronised.
 """
 
@@ -10,12 +10,12 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -24,7 +24,8 @@ from ..graph import Graph
 from ..native.cuda import is_capturing, pointer_facts, relaxed_capture
 from ..native.find import find_loaded
 from ..system.version import Version, __version__
-from ..system.wrapping import Wrapped
+from ..system.wrapping import Around, Wrapped, is_compiling
+from .budget import Budget, Sample
 from .calls import READERS, Attended, NotRead, arguments_of, copy_of, graph_of, memory_of
 from .case import Case, CaseFolder
 from .judging import Judging
@@ -44,20 +45,40 @@ _inside = threading.local()
 class _Pending:
     """A check whose result is on its way: what the GPU writes, when it is there, and what makes a case of it."""
 
+    account: Sample
     facts: dict[str, Any]
     began: Any
     ended: Any
     case: Callable[[Mapping[str, list[float]]], Case]
 
 
+class _Check(Protocol):
+    """A call that is sampled: its account, what it is called with, and what checks its result."""
+
+    account: Sample
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def check(self, result: Any) -> None:
+        """Have the result of the call checked."""
+
+
 @dataclass(slots=True)
 class _Door:
-    """A kind of function: how many calls it had, and when the next one is sampled."""
+    """A kind of function: what is around its functions, how many calls it had, and when it may be sampled again."""
 
     name: str
+    around: Around
+    passed_on: int = 0  # to the original by the countdown, when that was set last
     calls: int = 0
-    due: int = 1
-    sampled: int = 0
+    tried: int = 0  # calls that were read to be sampled, also those that cannot be
+    kind: str = ""  # of the last sample: what the next one will take
+    paid_at: float = 0.0
+
+    def count(self, passed_on: int) -> None:
+        """Count the calls since the countdown was set, and set it."""
+        self.calls += self.passed_on - max(0, self.around.left)
+        self.around.left = self.passed_on = passed_on
 
 
 @dataclass
@@ -69,7 +90,8 @@ class Watch:
     every
         One call in so many is sampled, at random distances; the `first` ones of each function all are.
     cost
-        Which part of the time checks may take, after the first ones: calls that are due are passed over beyond it.
+        Which part of the time checks may take, the first ones included: calls that are due behind the `first` ones are
+        passed over until it pays for them.
     folder
         Where cases are kept.
     report
@@ -85,82 +107,130 @@ class Watch:
     seed: int = 0
     _wrapped: Wrapped = field(default_factory=lambda: Wrapped(__package__ or ""))
     _pending: list[_Pending] = field(default_factory=list)
-    _doors: list[_Door] = field(default_factory=list)
+    _doors: dict[tuple[str, str], _Door] = field(default_factory=dict)
     _generators: dict[int, Any] = field(default_factory=dict)
     _kinds: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._random = random.Random(self.seed)
-        self._began = time.perf_counter()
+        self._budget = Budget(self.cost)
         self._judging = Judging(self._keep, relaxed_capture)  # a capture that goes on elsewhere is not spoiled
 
     # Wrapping
 
     def start(self) -> None:
         """Wrap the functions, now or once they are imported."""
-        self._began = time.perf_counter()
         ours = f"{__name__.rpartition('.')[0].rpartition('.')[0]}."
         self._wrapped.wrap(torch.nn.functional, "scaled_dot_product_attention", self._around("torch", "torch"))
         for name in ("attention", "attention_varlen", "attention_with_kvcache"):
-            self._wrapped.wrap_later(f"{ours}torch_ops.functions", name, self._around("operators", "operators"))
+            self._wrapped.wrap_later(f"{ours}torch_ops.functions", name, self._around("operators", name))
         around = self._around("operators", "torch")
         self._wrapped.wrap_later(f"{ours}torch_ops.functions", "scaled_dot_product_attention", around)
         self._wrapped.later(f"{ours}frontend.graphs", partial(self._wrap_frontend, f"{ours}frontend.graphs"))
+        self._budget.start()
 
     def _wrap_frontend(self, module: str) -> None:
         for name in ("execute", "execute_plan_at_index"):
             self._wrapped.wrap(sys.modules[module].pygraph, name, self._around("frontend", name))
 
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Give back what was wrapped for a while, whose time does not count."""
+        self._budget.pause()
+        self._wrapped.restore()
+        yield
+        self.start()
+
     def stop(self) -> None:
         """Give back what was wrapped, and finish the checks."""
+        began = time.perf_counter()
+        self._budget.pause()
         self._wrapped.restore()
         report = self.report
-        report.elapsed_s = time.perf_counter() - self._began
+        report.elapsed_s = self._budget.elapsed_s
         self._settle(wait=True)
-        report.host_s += self._judging.host_s
         self._judging.finish(self.patience_s)
         report.unjudged.update(self._judging.unjudged)
         report.checked["graphs by the interpreter"] += self._judging.judged
-        report.calls = sum(door.calls for door in self._doors)
-        report.waited_s = time.perf_counter() - self._began - report.elapsed_s
+        for door in self._doors.values():
+            door.count(sys.maxsize)  # who still holds a wrapper is passed on
+            report.calls += door.calls
+        budget = self._budget
+        report.host_s, report.gpu_s, report.setup_s = budget.host_s, budget.gpu_s, budget.setup_s
+        report.waited_s = time.perf_counter() - began
 
-    def _around(self, name: str, how: str) -> Any:
-        door = _Door(name)
-        self._doors.append(door)
-        sample: Any = partial(self._sample_graph, how)
+    def _around(self, name: str, how: str) -> Around:
+        """Return what is around a function of a door, which is read in one of several ways."""
+        if (name, how) in self._doors:
+            return self._doors[name, how].around
+        read: Any = partial(_Launch, self, how)
         if name != "frontend":
-            sample = partial(self._sample_attention, READERS[how])
+            read = partial(_Attention, self, name, READERS["torch" if how == "torch" else "operators"])
 
-        def around(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            door.calls = calls = door.calls + 1
-            if calls < door.due or getattr(_inside, "busy", False):
+        def call(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            if getattr(_inside, "busy", False) or is_compiling():
                 return original(*args, **kwargs)
-            return sample(door, original, args, kwargs)
+            return self._due(door, read, original, args, kwargs)
 
-        return around
+        door = self._doors[name, how] = _Door(name, Around(call))
+        return door.around
 
     # Which calls
 
-    def _is_due(self, door: _Door) -> bool:
-        """Return whether a call that is due is sampled, and say when the next one is."""
-        is_first = door.sampled < self.first
-        door.due = door.calls + (1 if is_first else self._random.randint(1, max(1, 2 * self.every - 1)))
-        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-            self.report.passed_over["a CUDA graph was being captured"] += 1
-            return False
-        self._settle()
-        why = ""
-        if len(self._pending) >= MOST_PENDING or (door.name == "frontend" and self._judging.is_full):
-            why = "checks of earlier ones were under way"
-        elif not is_first and self._spent() > self.cost * (time.perf_counter() - self._began):
-            why = f"checks had taken {self.cost:.1%} of the time"
-        if why:
-            self.report.passed_over[why] += 1
-        return not why
+    def _due(self, door: _Door, read: Any, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Pass on a call that is due, and sample it if that is paid for."""
+        is_first = door.tried < self.first
+        door.calls += 1
+        door.count(0 if is_first else int(self._random.random() * (2 * self.every - 1)))
+        if not is_first and self._budget.elapsed_s < door.paid_at:
+            self.report.passed_over[self._too_much] += 1
+            return original(*args, **kwargs)
+        began = time.perf_counter()
+        found: _Check | None = None
+        try:
+            if why := self._why_not(door, is_first):
+                self.report.passed_over[why] += 1
+            else:
+                door.tried += 1
+                found = read(original, args, kwargs)
+        except Exception as error:  # whatever it is, the program goes on
+            self._lose(error)
+        spent = time.perf_counter() - began
+        if found is not None:
+            args, kwargs = found.args, found.kwargs
+        _inside.busy = True
+        try:
+            result = original(*args, **kwargs)
+        finally:
+            _inside.busy = False
+            began = time.perf_counter()
+        if found is not None:
+            door.kind = found.account.kind
+            self.report.sampled[door.name] += 1
+            try:
+                found.check(result)
+            except Exception as error:
+                self._lose(error)
+        account = self._budget if found is None else found.account
+        account.take(spent + time.perf_counter() - began)
+        door.paid_at = self._budget.paid_at(door.kind)
+        return result
 
-    def _spent(self) -> float:
-        return self.report.host_s + self.report.gpu_s + self._judging.host_s
+    def _why_not(self, door: _Door, is_first: bool) -> str:
+        """Return why a call that is due is not sampled; empty if it is."""
+        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            return "a CUDA graph was being captured"
+        self._settle()
+        if len(self._pending) >= MOST_PENDING or (door.name == "frontend" and self._judging.is_full):
+            return "checks of earlier ones were under way"
+        if not is_first and self._budget.elapsed_s < self._budget.paid_at(door.kind):
+            return self._too_much
+        return ""
+
+    @property
+    def _too_much(self) -> str:
+        return f"checks may take {self.cost:.1%} of the time"
 
     def _generator(self, device: int) -> Any:
         if device not in self._generators:
@@ -173,63 +243,13 @@ class Watch:
 
     # Attention
 
-    def _sample_attention(
-        self, read: Any, door: _Door, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        began = time.perf_counter()
-        call: Attended | None = None
-        try:
-            if self._is_due(door):
-                call = _checkable(read(original, args, kwargs))
-                args, kwargs, probe = self._probe(door, call, args, kwargs)
-        except Exception as error:  # whatever it is, the program goes on
-            self._lose(error)
-            call = None
-        self.report.host_s += time.perf_counter() - began
-        _inside.busy = True
-        try:
-            result = original(*args, **kwargs)
-        finally:
-            _inside.busy = False
-        if call is None:
-            return result
-        began = time.perf_counter()
-        try:
-            door.sampled += 1
-            self.report.sampled[door.name] += 1
-            o = call.of_output(result).detach()
-            place, backend = _place(), _backend_of(call) if door.name == "torch" else ""
-            named = call.named
-            about = partial(self._case_of_attention, door.name, place, backend, call, False, {**named, "o": o})
-            self._check(partial(check_forward, named, call.options, o), o.device.index, {**named, "o": o}, about)
-            if probe is not None:
-                output = result[0] if isinstance(result, tuple) else result
-                probe.follow(output, o, place, backend)
-        except Exception as error:
-            self._lose(error)
-        self.report.host_s += time.perf_counter() - began
-        return result
-
-    def _probe(
-        self, door: _Door, call: Attended, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any], _Probe | None]:
-        """Return the arguments with Q, K and V as something gradients flow through that sees them."""
-        given = list(call.given.values())
-        if not (torch.is_grad_enabled() and any(x.requires_grad for x in given)) or "block_table" in call.named:
-            return args, kwargs, None
-        if torch.is_autocast_enabled("cuda") or len({id(x) for x in given}) < len(given):
-            return args, kwargs, None
-        probe = _Probe(self, door.name, call)
-        seen = _Seen.apply(probe, *given)
-        swap = {id(old): new for old, new in zip(given, seen, strict=True)}
-
-        def swapped(x: Any) -> Any:
-            return swap.get(id(x), x) if isinstance(x, torch.Tensor) else x
-
-        return tuple(map(swapped, args)), {name: swapped(x) for name, x in kwargs.items()}, probe
-
-    def _check(
-        self, make: Callable[[Any], dict[str, Any]], device: int, tensors: Mapping[str, Any], about: Any
+    def check(
+        self,
+        account: Sample,
+        make: Callable[[Any], dict[str, Any]],
+        device: int,
+        tensors: Mapping[str, Any],
+        about: Any,
     ) -> None:
         """Have the GPU check a call; `tensors` are copied first, as they may be written before the result is read."""
         with torch.no_grad():
@@ -241,7 +261,7 @@ class Watch:
             for name, x in facts.items():
                 there[name].copy_(x, non_blocking=True)
             ended.record()
-        self._pending.append(_Pending(there, began, ended, partial(about, held)))
+        self._pending.append(_Pending(account, there, began, ended, partial(about, held)))
 
     def _settle(self, wait: bool = False) -> None:
         """Look at the checks that are done."""
@@ -251,83 +271,13 @@ class Watch:
         for one in done:
             try:
                 one.ended.synchronize()
-                self.report.gpu_s += one.began.elapsed_time(one.ended) * 1e-3
+                one.account.take(one.began.elapsed_time(one.ended) * 1e-3, on_gpu=True)
                 facts = {name: x.tolist() for name, x in one.facts.items()}
                 self.report.checked.update({name: int(x[-1]) for name, x in facts.items()})
                 if any(x[0] for x in facts.values()):
                     self._keep(one.case(facts))
             except Exception as error:
                 self._lose(error)
-
-    def _case_of_attention(
-        self,
-        door: str,
-        place: str,
-        backend: str,
-        call: Attended,
-        backward: bool,
-        tensors: Mapping[str, Any],
-        held: Mapping[str, Any],
-        facts: Mapping[str, list[float]],
-    ) -> Case:
-        """Return the case of a call, given copies of its tensors and what the GPU found."""
-        about = _machine()
-        shown = dict(held)
-        if (bias := shown.get("bias")) is not None and bias.dtype == torch.bool:
-            shown["bias"] = torch.zeros_like(bias, dtype=held["q"].dtype).masked_fill(~bias, float("-inf"))
-        if bias is not None and call.is_dense:
-            q, k = held["q"], held["k"]
-            shown["bias"] = shown["bias"].expand(*bias.shape[:2], q.shape[2], k.shape[2])
-        graph, shown, without = graph_of(call, shown, backward=backward, cudnn=about["cudnn"], sm=about["sm"])
-        names = set(shown) if graph is None else {tensor.name for tensor in graph.variant_pack_tensors}
-        images = {name: memory_of(x) for name, x in shown.items() if name in names}
-        wrong = tuple(name for name, x in facts.items() if x[0])
-        batch, head = divmod(int(facts[wrong[0]][FACTS.index("head")]), held["q"].shape[1])
-        return Case(
-            door=door,
-            place=place,
-            found=tuple(_words(name, facts[name]) for name in wrong),
-            wrong=wrong,
-            at=(batch, head),
-            graph=graph,
-            without=without,
-            backend=backend,
-            images=images,
-            **about,
-        )
-
-    # Graphs of the frontend
-
-    def _sample_graph(self, how: str, door: _Door, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        began = time.perf_counter()
-        taken = None
-        try:
-            if self._is_due(door):
-                taken = _Launch(how, original, args, kwargs)
-                with taken.stream():
-                    taken.take(written=False)
-        except Exception as error:
-            self._lose(error)
-            taken = None
-        self.report.host_s += time.perf_counter() - began
-        _inside.busy = True
-        try:
-            result = original(*args, **kwargs)
-        finally:
-            _inside.busy = False
-        if taken is None:
-            return result
-        began = time.perf_counter()
-        try:
-            door.sampled += 1
-            self.report.sampled[door.name] += 1
-            with taken.stream():
-                taken.take(written=True)
-            self._judging.add(partial(taken.case, _place()))
-        except Exception as error:
-            self._lose(error)
-        self.report.host_s += time.perf_counter() - began
-        return result
 
     # Keeping
 
@@ -341,10 +291,110 @@ class Watch:
         self.report.wrong.append(Kept(path, why, str(case), case.wrong))
 
 
+class _Attention:
+    """A call of attention that is sampled."""
+
+    def __init__(
+        self, watch: Watch, door: str, read: Any, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self.watch, self.door = watch, door
+        self.call = _checkable(read(original, args, kwargs))
+        self.place = self.backend = ""
+        self.o: Any = None
+        self._d_o: Any = None
+        self.args, self.kwargs, self._probed = self._probe(args, kwargs)
+        self.account = watch._budget.sample(f"{door}, gradients" if self._probed else door)
+
+    def _probe(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
+        """Return the arguments with Q, K and V as something gradients flow through, and whether they do."""
+        given = list(self.call.given.values())
+        if not (torch.is_grad_enabled() and any(x.requires_grad for x in given)) or "block_table" in self.call.named:
+            return args, kwargs, False
+        if torch.is_autocast_enabled("cuda") or len({id(x) for x in given}) < len(given):
+            return args, kwargs, False
+        seen = _Seen.apply(self, *given)
+        swap = {id(old): new for old, new in zip(given, seen, strict=True)}
+
+        def swapped(x: Any) -> Any:
+            return swap.get(id(x), x) if isinstance(x, torch.Tensor) else x
+
+        return tuple(map(swapped, args)), {name: swapped(x) for name, x in kwargs.items()}, True
+
+    def check(self, result: Any) -> None:
+        """Have O checked, and the gradients when they come."""
+        call, o = self.call, self.call.of_output(result).detach()
+        self.place, self.backend = _place(), _backend_of(call) if self.door == "torch" else ""
+        tensors = {**call.named, "o": o}
+        make = partial(check_forward, call.named, call.options, o)
+        self.watch.check(self.account, make, o.device.index, tensors, partial(self._case, False, tensors))
+        output = result[0] if isinstance(result, tuple) else result
+        if self._probed and output.requires_grad:
+            self.o = o
+            output.register_hook(self._note)
+
+    def _note(self, gradient: Any) -> None:
+        self._d_o = gradient
+
+    def see(self, gradients: tuple[Any, ...]) -> None:
+        """Have the gradients of Q, K and V checked."""
+        watch, call = self.watch, self.call
+        if self._d_o is None or self.o is None or len(watch._pending) >= MOST_PENDING:
+            return
+        began = time.perf_counter()
+        try:
+            d_o = call.of_output(self._d_o).detach()
+            found = dict(zip(("dq", "dk", "dv"), gradients, strict=True))
+            if self.o.dim() == 4 and gradients[0] is not None and gradients[0].dim() == 3:
+                found = {name: None if x is None else x.unsqueeze(1) for name, x in found.items()}
+            found = {name: x.detach() for name, x in found.items() if x is not None}
+            tensors = {**call.named, "o": self.o, "do": d_o, **found}
+            make = partial(check_backward, call.named, call.options, d_o, found)
+            watch.check(self.account, make, d_o.device.index, tensors, partial(self._case, True, tensors))
+        except Exception as error:
+            watch._lose(error)
+        finally:
+            self.account.take(time.perf_counter() - began)
+            self.o = self._d_o = None
+
+    def _case(
+        self,
+        backward: bool,
+        tensors: Mapping[str, Any],
+        held: Mapping[str, Any],
+        facts: Mapping[str, list[float]],
+    ) -> Case:
+        """Return the case of the call, given copies of its tensors and what the GPU found."""
+        call = self.call
+        about = _machine()
+        shown = dict(held)
+        if (bias := shown.get("bias")) is not None and bias.dtype == torch.bool:
+            shown["bias"] = torch.zeros_like(bias, dtype=held["q"].dtype).masked_fill(~bias, float("-inf"))
+        if bias is not None and call.is_dense:
+            q, k = held["q"], held["k"]
+            shown["bias"] = shown["bias"].expand(*bias.shape[:2], q.shape[2], k.shape[2])
+        graph, shown, without = graph_of(call, shown, backward=backward, cudnn=about["cudnn"], sm=about["sm"])
+        names = set(shown) if graph is None else {tensor.name for tensor in graph.variant_pack_tensors}
+        images = {name: memory_of(x) for name, x in shown.items() if name in names}
+        wrong = tuple(name for name, x in facts.items() if x[0])
+        batch, head = divmod(int(facts[wrong[0]][FACTS.index("head")]), held["q"].shape[1])
+        return Case(
+            door=self.door,
+            place=self.place,
+            found=tuple(_words(name, facts[name]) for name in wrong),
+            wrong=wrong,
+            at=(batch, head),
+            graph=graph,
+            without=without,
+            backend=self.backend,
+            images=images,
+            **about,
+        )
+
+
 class _Launch:
     """One execution of a graph of the frontend: its plan, and the memory of its tensors before and after."""
 
-    def __init__(self, how: str, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(self, watch: Watch, how: str, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         from ..frontend.graphs import launch_of
 
         found = arguments_of(original, args, kwargs)
@@ -365,6 +415,16 @@ class _Launch:
         tensors = [x for x in self.graph.variant_pack_tensors if not x.by_value and not x.scratch]
         if sum(tensor.span_bytes for tensor in tensors) > MOST_CALL_BYTES >> 3:
             raise NotRead(f"its tensors have more than {MOST_CALL_BYTES >> 3} bytes")
+        self.watch, self.account = watch, watch._budget.sample("frontend")
+        self.args, self.kwargs = args, kwargs
+        with self.stream():
+            self.take(written=False)
+
+    def check(self, result: Any) -> None:
+        """Have what the call wrote judged."""
+        with self.stream():
+            self.take(written=True)
+        self.watch._judging.add(partial(self.case, _place()), self.account.take)
 
     def stream(self) -> AbstractContextManager[Any]:
         """Return a context in which torch works on the stream of the call."""
@@ -431,61 +491,20 @@ def _number_at(address: int, tensor: Any) -> float:
     return float(numbers_of(tensor, np.array(_HostMemory(address, tensor.span_bytes))).reshape(-1)[0])
 
 
-class _Probe:
-    """Sees the gradients of one call."""
-
-    def __init__(self, watch: Watch, door: str, call: Attended) -> None:
-        self.watch, self.door, self.call = watch, door, call
-        self.d_o: Any = None
-        self.o: Any = None
-        self.place = self.backend = ""
-
-    def follow(self, output: Any, o: Any, place: str, backend: str) -> None:
-        """Note the gradient of the output when it comes."""
-        self.o, self.place, self.backend = o, place, backend
-        if output.requires_grad:
-            output.register_hook(self._note)
-
-    def _note(self, gradient: Any) -> None:
-        self.d_o = gradient
-
-    def see(self, gradients: tuple[Any, ...]) -> None:
-        """Have the gradients of Q, K and V checked."""
-        watch, call = self.watch, self.call
-        if self.d_o is None or self.o is None or len(watch._pending) >= MOST_PENDING:
-            return
-        began = time.perf_counter()
-        try:
-            d_o = call.of_output(self.d_o).detach()
-            found = dict(zip(("dq", "dk", "dv"), gradients, strict=True))
-            if self.o.dim() == 4 and gradients[0] is not None and gradients[0].dim() == 3:
-                found = {name: None if x is None else x.unsqueeze(1) for name, x in found.items()}
-            found = {name: x.detach() for name, x in found.items() if x is not None}
-            tensors = {**call.named, "o": self.o, "do": d_o, **found}
-            about = partial(watch._case_of_attention, self.door, self.place, self.backend, call, True, tensors)
-            make = partial(check_backward, call.named, call.options, d_o, found)
-            watch._check(make, d_o.device.index, tensors, about)
-        except Exception as error:
-            watch._lose(error)
-        finally:
-            watch.report.host_s += time.perf_counter() - began
-            self.o = self.d_o = None
-
-
 class _Seen(torch.autograd.Function):  # type: ignore[misc]
-    """Tensors as they are; a probe sees their gradients."""
+    """Tensors as they are; a call that is sampled sees their gradients."""
 
     @staticmethod
-    def forward(ctx: Any, probe: _Probe, *tensors: Any) -> Any:
+    def forward(ctx: Any, call: _Attention, *tensors: Any) -> Any:
         """Return views of the tensors."""
-        ctx.probe = probe
+        ctx.call = call
         ctx.set_materialize_grads(False)
         return tuple(x.view_as(x) for x in tensors)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         """Pass the gradients on."""
-        ctx.probe.see(gradients)
+        ctx.call.see(gradients)
         return None, *gradients
 
 

@@ -8,21 +8,39 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Mapping
-from types import ModuleType
+from dataclasses import dataclass
+from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
 
 from .after_import import after_import
 
-__all__ = ["Around", "Wrapped"]
-
-Around = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
-"""Called with the original, the arguments and the keywords of a call; what it returns is the call's result."""
+__all__ = ["Around", "Wrapped", "is_compiling"]
 
 is_compiling = torch.compiler.is_compiling
+
+
+@dataclass(slots=True)
+class Around:
+    """What is around a function.
+
+    Attributes
+    ----------
+    call
+        Called with the original, the arguments and the keywords of a call; what it returns is the call's result.
+    left
+        So many calls are counted down and go to the original alone.
+    """
+
+    call: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+    left: int = 0
+
+
 _wrappers: dict[int, tuple[Any, Any, list[Around]]] = {}  # by the id of an original: it, its wrapper, what is around
 
 
@@ -33,15 +51,60 @@ def _wrapper_of(original: Any, around: Around) -> Any:
         kept[0] = around
         return known
     held = [around]
-
-    @functools.wraps(original)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling():
-            return original(*args, **kwargs)
-        return held[0](original, args, kwargs)
-
+    parameters, passed, given, named = _signature_of(original)
+    scope: dict[str, Any] = {}
+    source = _MAKER.format(parameters=parameters, passed=passed, given=given, named=named)
+    exec(compile(source, str(Path(__file__).with_name("<wrapper>")), "exec"), scope)  # a file of this package
+    is_traced = getattr(torch.compiler, "is_dynamo_compiling", is_compiling)  # where it is not, the cheapest to ask
+    wrapper: Any = functools.wraps(original)(scope["make"](original, held, is_traced))
+    if isinstance(original, FunctionType):
+        wrapper.__defaults__, wrapper.__kwdefaults__ = original.__defaults__, original.__kwdefaults__
     _wrappers[id(original)] = original, wrapper, held
     return wrapper
+
+
+_MAKER = """
+def make(_original, _held, _is_traced):
+    def wrapper({parameters}):
+        if _is_traced():
+            return _original({passed})
+        _around = _held[0]
+        if _around.left > 0:
+            _around.left -= 1
+            return _original({passed})
+        return _around.call(_original, {given}, {named})
+    return wrapper
+"""
+
+
+def _signature_of(original: Any) -> tuple[str, str, str, str]:
+    """Return in Python a function's parameters, how they are passed on, and what is given: a tuple, and a dict.
+
+    Functions of Python are given theirs one by one: packing and unpacking them takes longer than all else.
+    """
+    if not isinstance(original, FunctionType):
+        return "*args, **kwargs", "*args, **kwargs", "args", "kwargs"
+    parameters: list[str] = []
+    given: list[str] = []
+    named: list[str] = []
+    for name, one in inspect.signature(original, follow_wrapped=False).parameters.items():
+        starred = "*" * (one.kind is one.VAR_POSITIONAL) + "**" * (one.kind is one.VAR_KEYWORD) + name
+        if one.kind is one.KEYWORD_ONLY:
+            parameters += ["*"] * (not named and not any(text[0] == "*" for text in parameters))
+            named.append(name)
+        elif one.kind is not one.VAR_KEYWORD:
+            given.append(starred)
+        parameters.append(starred + "=None" * (one.default is not one.empty))
+        if one.kind is one.POSITIONAL_ONLY:
+            parameters = [text for text in parameters if text != "/"] + ["/"]
+    rest = [text for text in parameters if text.startswith("**")]
+    passed = [*given, *(f"{name}={name}" for name in named), *rest]
+    return (
+        ", ".join(parameters),
+        ", ".join(passed),
+        f"({''.join(f'{text}, ' for text in given)})",
+        f"{{{', '.join([*(f'{name!r}: {name}' for name in named), *rest])}}}",
+    )
 
 
 class Wrapped:

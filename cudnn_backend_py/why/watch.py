@@ -15,12 +15,12 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 import torch
 
-from ..system.wrapping import Around, Wrapped
+from ..system.wrapping import Around, Wrapped, is_compiling
 from .ask_torch import ask_torch, autocast_type, describe, read_order, read_switches
 from .calls import Answer, Call, Kind, Place, Switches
 from .gates import CUDNN_TAKES_PACKED
@@ -34,6 +34,7 @@ _LIBRARIES = tuple({sysconfig.get_path(name) + "/" for name in ("stdlib", "purel
 _LINE = re.compile(r'^\s*File "(.+?)", line (\d+), in (.+)$', re.MULTILINE)
 _NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 _DEFAULTS = (None, None, None, None, 0.0, False, None, False)
+_ARGUMENTS = tuple(zip(_NAMES, _DEFAULTS, strict=True))
 
 
 _inside = threading.local()  # depth: in how many calls that are one for the program this thread is
@@ -76,7 +77,7 @@ class Watch:
         self._as_cuda = as_cuda
         self._lock = threading.Lock()
         self._ran: dict[int, int] = {}  # how often graphs had run before, by the id of their rows
-        self._from_torch: dict[CodeType, bool] = {}
+        self._from_torch: dict[str, bool] = {}
         self._wrapped = Wrapped(__package__ or "")
         self._flags = tuple(
             getattr(torch._C, name)
@@ -124,10 +125,10 @@ class Watch:
         frame = sys._getframe(3)
         known = self._from_torch
         while frame.f_back is not None:
-            code = frame.f_code
-            inner = known.get(code)
+            name = frame.f_code.co_filename
+            inner = known.get(name)
             if inner is None:
-                inner = known[code] = code.co_filename.startswith((_TORCH, *_OURS, "<frozen"))
+                inner = known[name] = name.startswith((_TORCH, *_OURS, "<frozen"))
             if not inner:
                 break
             frame = frame.f_back
@@ -137,30 +138,22 @@ class Watch:
         if getattr(_inside, "depth", 0):
             return
         try:
-            given = args
-            if kwargs or len(args) < 8:
-                given = tuple(args[at] if at < len(args) else kwargs.get(_NAMES[at], _DEFAULTS[at]) for at in range(8))
-            q, k, v, mask, dropout, causal, scale, gqa = given
+            if len(args) < 8:
+                args = (*args, *[kwargs.get(name, default) for name, default in _ARGUMENTS[len(args) :]])
+            q, k, v, mask, dropout, causal, scale, gqa = args
             if not isinstance(q, torch.Tensor):
                 return  # a proxy of a tracer: what it makes of it is called later
             frame = self._frame()
-            state = (
-                torch.is_grad_enabled(),
-                torch.is_autocast_enabled(),
+            code = frame.f_code
+            key = (  # strings, numbers and what torch keeps one of: quick to compare and to hash
+                *(threading.get_ident(), code.co_filename, code.co_name, frame.f_lineno),
+                *(dropout, causal, scale, gqa, torch.is_grad_enabled(), q.device, *self._order()),
                 *[read() for read in self._flags],
-                *self._order(),
-            )
-            key = (
-                *(threading.get_ident(), frame.f_code, frame.f_lineno, dropout, causal, scale, gqa, state),
-                *(
-                    (one.shape, one.stride(), one.dtype, one.requires_grad)
-                    if not one.is_nested
-                    else str(one.shape)
-                    if one.layout == torch.jagged
-                    else str(one._nested_tensor_size().tolist())
-                    for one in (q, k, v)
-                ),
-                None if mask is None else (mask.shape, mask.stride(), mask.dtype, mask.requires_grad),
+                torch.is_autocast_enabled() and torch.get_autocast_gpu_dtype(),
+                *_key_of(q),
+                *_key_of(k),
+                *_key_of(v),
+                *(() if mask is None else _key_of(mask)),
             )
             row = self.rows.get(key)
             if row is None:
@@ -219,7 +212,7 @@ class Watch:
             key = (
                 kind,
                 threading.get_ident(),
-                frame.f_code,
+                frame.f_code.co_filename,
                 frame.f_lineno,
                 *(one.shape for one in (q, k, v)),
                 q.dtype,
@@ -289,20 +282,30 @@ class Watch:
         return found
 
 
+def _key_of(tensor: Any) -> tuple[Any, ...]:
+    """Return what torch's gates look at of a tensor."""
+    if not tensor.is_nested:
+        return tensor.shape, tensor.stride(), tensor.dtype, tensor.requires_grad
+    return (str(tensor.shape if tensor.layout == torch.jagged else tensor._nested_tensor_size().tolist()),)
+
+
 def _noting(note: Callable[..., None]) -> Around:
     """Return what is around a function: its call is noted."""
 
     def around(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        note(args, kwargs)
+        if not is_compiling():
+            note(args, kwargs)
         return original(*args, **kwargs)
 
-    return around
+    return Around(around)
 
 
 def _noting_whole(note: Callable[..., None]) -> Around:
     """Return what is around a function that is one for the program: what it calls itself is not noted."""
 
     def around(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if is_compiling():
+            return original(*args, **kwargs)
         note(args, kwargs)
         before = getattr(_inside, "depth", 0)
         _inside.depth = before + 1
@@ -311,7 +314,7 @@ def _noting_whole(note: Callable[..., None]) -> Around:
         finally:
             _inside.depth = before
 
-    return around
+    return Around(around)
 
 
 @dataclass

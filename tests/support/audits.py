@@ -7,6 +7,7 @@ unaided: audited as it is, then ``cudnn-backend audit`` of what was kept. ``cost
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import subprocess
@@ -22,6 +23,7 @@ from typing import Any
 
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.system.child import call_command
+from cudnn_backend_py.why.cost import median_interval
 from tests.support.audited import RIGHT, WRONG
 
 __all__ = ["audit_program", "examine_case", "measure_cost", "run_faults"]
@@ -223,56 +225,85 @@ def _convolution() -> Callable[[], None]:
     return lambda: graph.execute(buffers, workspace, handle=handle)
 
 
-def measure_cost(turns: int = 6, block_s: float = 1.0, names: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-    """Yield what one call in a hundred costs programs where all is right, timed in turns with an audit and without."""
+def measure_cost(seconds: float = 12.0, block_s: float = 0.5, names: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+    """Yield what one call in a hundred costs programs where all is right, in pairs of blocks with and without an audit.
+
+    The blocks of a pair come right after one another, in turns the one and the other first; the median of their ratios
+    is told with its 95 % interval. A block is at least as long as pays for a sample of the program. One audit lasts
+    over all blocks of a program and rests in those without: what it may take of the time falls in the others alone.
+    """
     import torch
 
     from cudnn_backend_py.audit import audit
+    from cudnn_backend_py.audit.case import CaseFolder
+    from cudnn_backend_py.audit.look import COST, EVERY
+    from cudnn_backend_py.audit.report import AuditReport
+    from cudnn_backend_py.audit.watch import Watch
+
+    def timed(loop: Callable[[], Any], rounds: int) -> float:
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        for _ in range(rounds):
+            loop()
+        torch.cuda.synchronize()
+        return (time.perf_counter() - began) / rounds
 
     for name, loop in _loops().items():
         if names and name not in names:
             continue
         rounds = 1
         for _ in range(3):  # warm, and as many rounds as take a block
-            began = time.perf_counter()
-            for _ in range(rounds):
-                loop()
-            torch.cuda.synchronize()
-            rounds = max(1, min(100_000, round(rounds * block_s / (time.perf_counter() - began))))
-        times: dict[bool, list[float]] = {False: [], True: []}
-        kept, sampled, calls, passed, cost = 0, 0, 0, {}, []
+            rounds = max(1, min(200_000, round(block_s / timed(loop, rounds))))
+        times: dict[str, list[float]] = {"plain": [], "audited": []}
+        sampled: list[int] = []
         with tempfile.TemporaryDirectory() as folder:
-            for turn in range(2 * turns):
-                audited = turn % 4 in (1, 2)
-                with audit(folder=folder, first=0, patience_s=2.0) if audited else nullcontext() as report:
-                    began = time.perf_counter()
-                    for _ in range(rounds):
-                        loop()
-                    torch.cuda.synchronize()
-                    times[audited].append((time.perf_counter() - began) / rounds)
-                if report is not None:
-                    kept += len(report.wrong)
-                    sampled, calls = sampled + sum(report.sampled.values()), calls + report.calls
-                    passed = {key: passed.get(key, 0) + count for key, count in report.passed_over.items()}
-                    cost.append(report.cost)
-        more = median(times[True]) / median(times[False]) - 1
+            for _ in range(2):  # kernels are loaded, then as many rounds as pay for a sample
+                with audit(folder=folder, first=4, patience_s=5.0) as warm:
+                    timed(loop, max(1, rounds // 4))
+            pays = (warm.host_s + warm.gpu_s) / max(1, sum(warm.sampled.values())) / COST
+            rounds = max(1, round(rounds * min(4.0, max(1.0, 1.2 * pays / block_s))))
+            report = AuditReport()
+            watch = Watch(EVERY, COST, CaseFolder(folder), report, first=0, patience_s=2.0)
+            watch.start()
+            gc.collect()
+            gc.disable()
+            deadline = time.perf_counter() + seconds
+            while time.perf_counter() < deadline or len(times["plain"]) < 4:
+                for way in ("plain", "audited") if len(sampled) % 2 else ("audited", "plain"):
+                    before = sum(report.sampled.values())
+                    with watch.pause() if way == "plain" else nullcontext():
+                        times[way].append(timed(loop, rounds))
+                    if way == "audited":
+                        sampled.append(sum(report.sampled.values()) - before)
+            gc.enable()
+            watch.stop()
+        low, more, high = (
+            ratio - 1
+            for ratio in median_interval([x / y for x, y in zip(times["audited"], times["plain"], strict=True)])
+        )
         yield {
             "program": name,
-            "round_us": round(1e6 * median(times[False]), 2),
-            "audited_us": round(1e6 * median(times[True]), 2),
+            "round_us": round(1e6 * median(times["plain"]), 2),
+            "audited_us": round(1e6 * median(times["audited"]), 2),
             "more": round(more, 5),
-            "own_account": round(median(cost), 5),
-            "calls": calls,
-            "sampled": sampled,
-            "passed_over": passed,
-            "kept": kept,
-            "times_us": {str(key): [round(1e6 * x, 2) for x in values] for key, values in times.items()},
-            "ok": more < 0.02 and not kept,
+            "more_interval": [round(low, 5), round(high, 5)],
+            "more_of_sums": round(sum(times["audited"]) / sum(times["plain"]) - 1, 5),
+            "own_account": round(report.cost, 5),
+            "setup_s": round(report.setup_s, 3),
+            "calls": report.calls,
+            "sampled": sum(sampled),
+            "sampled_in_block": sampled,
+            "us_of_a_sample": round(1e6 * (report.host_s + report.gpu_s) / max(1, sum(sampled)), 1),
+            "passed_over": dict(report.passed_over),
+            "unjudged": dict(report.unjudged),
+            "kept": len(report.wrong),
+            "times_us": {way: [round(1e6 * x, 2) for x in values] for way, values in times.items()},
+            "ok": high < 0.02 and not report.wrong,
         }
 
 
-def measure_unsampled() -> float:
-    """Return the nanoseconds that an audit adds to a call that is not sampled."""
+def measure_unsampled() -> dict[str, int]:
+    """Return the nanoseconds that an audit adds to a call it does not sample, of a function of Python and a builtin."""
     import torch
 
     from cudnn_backend_py.audit import audit
@@ -283,19 +314,25 @@ def measure_unsampled() -> float:
     def nothing(query: Any, key: Any, value: Any, attn_mask: Any = None, is_causal: bool = False) -> None:
         return None
 
-    def seconds() -> float:
+    def seconds(given: tuple[Any, ...], named: dict[str, Any]) -> float:
+        attend = functional.scaled_dot_product_attention
         began = time.perf_counter()
         for _ in range(20_000):
-            functional.scaled_dot_product_attention(1, 2, 3, is_causal=True)
+            attend(*given, **named)
         return time.perf_counter() - began
 
-    functional.scaled_dot_product_attention = nothing
+    found = {}
+    ways = [(nothing, (1, 2, 3), {"is_causal": True}), ("a".split, (None,), {"maxsplit": 1})]
     try:
-        plain = min(seconds() for _ in range(5))
-        with tempfile.TemporaryDirectory() as folder, audit(folder=folder, first=0, every=10**9):
-            return 1e9 * (min(seconds() for _ in range(5)) - plain) / 20_000
+        for function, given, named in ways:
+            functional.scaled_dot_product_attention = function
+            plain = min(seconds(given, named) for _ in range(15))
+            with tempfile.TemporaryDirectory() as folder, audit(folder=folder, first=0, every=10**9):
+                audited = min(seconds(given, named) for _ in range(15))
+            found["python" if function is nothing else "builtin"] = round(1e9 * (audited - plain) / 20_000)
     finally:
         functional.scaled_dot_product_attention = original
+    return found
 
 
 def main() -> int:
@@ -306,8 +343,8 @@ def main() -> int:
     parser.add_argument("--cudnn", action="append", default=[], help="another version, or the path of its libcudnn")
     parser.add_argument("--reduce", type=float, default=20.0)
     parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--turns", type=int, default=6)
-    parser.add_argument("--block", type=float, default=1.0)
+    parser.add_argument("--seconds", type=float, default=12.0, help="of blocks, for each program")
+    parser.add_argument("--block", type=float, default=0.5, help="seconds of a block, at least")
     parser.add_argument("--only", action="append", default=[])
     asked = parser.parse_args()
     record = start_record(f"audit-{asked.what}", ("cudnn_backend_py", "python", "cudnn", "gpus", "driver version"))
@@ -321,10 +358,10 @@ def main() -> int:
                 print(json.dumps(row, indent=1, default=str)[:3000], flush=True)
         record["programs"] = [brief(row) for row in rows]
     else:
-        record["unsampled_ns"] = round(measure_unsampled())
-        print(f"an unsampled call takes {record['unsampled_ns']} ns more", flush=True)
+        record["unsampled_ns"] = measure_unsampled()
+        print(f"an unsampled call takes more, in ns: {record['unsampled_ns']}", flush=True)
         record["programs"] = rows = []
-        for row in measure_cost(asked.turns, asked.block, asked.only):
+        for row in measure_cost(asked.seconds, asked.block, asked.only):
             rows.append(row)
             print(json.dumps(row), flush=True)
             write_record(record, asked.record)

@@ -1,0 +1,100 @@
+"""How much of a program's time checks may take, and what they have taken. Knows nothing of torch.
+
+A sample is allowed once the time that has passed pays for it: for all that samples took before, and for what one of its
+kind takes on average. What they take together stays within the share, but for one sample that takes longer than usual.
+The first sample of a kind in a process loads kernels, which takes a second where the others take milliseconds: it is
+counted apart.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+__all__ = ["UNKNOWN_S", "Budget", "Sample"]
+
+UNKNOWN_S = 0.01  # what a sample of a kind is taken to need before there was one
+
+
+@dataclass(slots=True)
+class _Kind:
+    """Samples of one kind in this process, but for the first: how many, and the seconds they took."""
+
+    count: int = 0
+    seconds: float = 0.0
+
+
+_kinds: dict[str, _Kind] = {}
+_lock = threading.Lock()
+
+
+class Budget:
+    """The share of the time since :meth:`start` that samples may take; what lies in pauses does not count.
+
+    Attributes
+    ----------
+    host_s, gpu_s, setup_s
+        Seconds that samples took of the host and the GPU, and the first ones of their kinds of both.
+    """
+
+    def __init__(self, share: float, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.share, self._clock = share, clock
+        self.host_s = self.gpu_s = self.setup_s = 0.0
+        self._passed = 0.0
+        self._since: float | None = None
+
+    def start(self) -> None:
+        """Let the time count."""
+        self._since = self._clock()
+
+    def pause(self) -> None:
+        """Let the time not count until :meth:`start`."""
+        self._passed, self._since = self.elapsed_s, None
+
+    @property
+    def elapsed_s(self) -> float:
+        """The seconds that count."""
+        return self._passed if self._since is None else self._passed + self._clock() - self._since
+
+    def paid_at(self, kind: str) -> float:
+        """Return after how many seconds in all one more sample of a kind is paid for."""
+        known = _kinds.get(kind)
+        typical = known.seconds / known.count if known is not None and known.count else UNKNOWN_S
+        return (self.host_s + self.gpu_s + typical) / self.share
+
+    def sample(self, kind: str) -> Sample:
+        """Return the account of a sample that begins."""
+        with _lock:
+            is_first = kind not in _kinds
+            known = _kinds.setdefault(kind, _Kind())
+            known.count += not is_first
+        return Sample(self, kind, is_first)
+
+    def take(self, seconds: float) -> None:
+        """Take seconds of the host that are of no sample."""
+        with _lock:
+            self.host_s += seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The account of one sample."""
+
+    budget: Budget
+    kind: str
+    is_first: bool
+
+    def take(self, seconds: float, *, on_gpu: bool = False) -> None:
+        """Take seconds, in whatever thread."""
+        budget = self.budget
+        with _lock:
+            if self.is_first:
+                budget.setup_s += seconds
+                return
+            _kinds[self.kind].seconds += seconds
+            if on_gpu:
+                budget.gpu_s += seconds
+            else:
+                budget.host_s += seconds

@@ -1,0 +1,127 @@
+"""Calls that are not sampled: counted, passed on as they were given, and invisible to compilers."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the calls are torch's")
+
+from cudnn_backend_py.audit import audit  # noqa: E402
+from cudnn_backend_py.audit.budget import Budget  # noqa: E402
+from cudnn_backend_py.audit.case import CaseFolder  # noqa: E402
+from cudnn_backend_py.audit.report import AuditReport  # noqa: E402
+from cudnn_backend_py.audit.watch import Watch  # noqa: E402
+from cudnn_backend_py.system.wrapping import Around, _wrapper_of  # noqa: E402
+
+F = torch.nn.functional
+
+
+def qkv() -> list[Any]:
+    return [torch.randn(1, 2, 8, 4) for _ in range(3)]
+
+
+@pytest.mark.parametrize(("every", "first"), [(1, 0), (7, 0), (7, 5), (1000, 3)])
+def test_all_calls_are_counted(every: int, first: int, tmp_path: Path) -> None:
+    given = qkv()
+    with audit(folder=tmp_path, every=every, first=first) as report:
+        for _ in range(50):
+            F.scaled_dot_product_attention(*given, is_causal=True)
+    assert report.calls == 50
+    assert not report.sampled
+    due = sum(report.unjudged.values()) + sum(report.passed_over.values())
+    assert (due == 50) if every == 1 else (max(1, first) <= due < 50)
+    assert dict(report.unjudged) == ({"tensors are not on a GPU": first} if first else {})
+
+
+def test_a_pause_sees_and_pays_nothing(tmp_path: Path) -> None:
+    report = AuditReport()
+    watch = Watch(1, 0.01, CaseFolder(tmp_path), report)
+    original = F.scaled_dot_product_attention
+    watch.start()
+    try:
+        F.scaled_dot_product_attention(*qkv())
+        with watch.pause():
+            assert F.scaled_dot_product_attention is original
+            F.scaled_dot_product_attention(*qkv())
+            elapsed = watch._budget.elapsed_s
+            assert watch._budget.elapsed_s == elapsed
+        F.scaled_dot_product_attention(*qkv())
+    finally:
+        watch.stop()
+    assert F.scaled_dot_product_attention is original
+    assert report.calls == 2
+    assert isinstance(watch._budget, Budget)
+
+
+def test_a_compiled_program_is_compiled_as_without_an_audit(tmp_path: Path) -> None:
+    from torch._dynamo.utils import counters
+
+    def run(q: Any, k: Any, v: Any) -> Any:
+        return F.scaled_dot_product_attention(q * 2, k, v, is_causal=True) + 1
+
+    given, told = qkv(), []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own
+        for audited in (False, True):
+            torch._dynamo.reset()
+            counters.clear()
+            compiled = torch.compile(run, backend="eager", fullgraph=True)
+            if audited:
+                with audit(folder=tmp_path, every=2) as report:
+                    results = [compiled(*given) for _ in range(3)]
+                assert report.calls == 0
+            else:
+                results = [compiled(*given) for _ in range(3)]
+            told.append((dict(counters["frames"]), counters["stats"]["unique_graphs"]))
+            assert all(torch.equal(result, results[0]) for result in results)
+        torch._dynamo.reset()
+    assert told[0] == told[1]
+
+
+def mixed(a: int, /, b: int, c: int = 3, *d: int, e: int, f: int = 6, **g: int) -> tuple[Any, ...]:
+    return a, b, c, d, e, f, g
+
+
+def by_name(a: int, b: int = 2, *, c: int, d: int = 4) -> tuple[Any, ...]:
+    return a, b, c, d
+
+
+def positional(a: int, b: int = 1, /) -> tuple[Any, ...]:
+    return a, b
+
+
+def loose(*args: int, **kwargs: int) -> tuple[Any, ...]:
+    return args, kwargs
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "named"),
+    [
+        (mixed, (1, 2), {"e": 5}),
+        (mixed, (1, 2, 3, 4, 5), {"e": 5, "f": 0, "z": 9}),
+        (by_name, (1,), {"c": 3}),
+        (by_name, (), {"a": 0, "b": 5, "c": 3, "d": 1}),
+        (positional, (7,), {}),
+        (loose, (1, 2), {"x": 1}),
+        ("a b c".split, (None,), {"maxsplit": 1}),
+    ],
+)
+def test_arguments_are_passed_on_as_they_are(
+    function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]
+) -> None:
+    around = Around(lambda original, args, kwargs: ("seen", original(*args, **kwargs)), left=2)
+    wrapper = _wrapper_of(function, around)
+    wanted = function(*given, **named)
+    assert [wrapper(*given, **named) for _ in range(3)] == [wanted, wanted, ("seen", wanted)]
+    assert around.left == 0
+    if inspect.isfunction(function):
+        own, its = (inspect.signature(one, follow_wrapped=False).parameters for one in (wrapper, function))
+        assert [(p.name, p.kind, p.default) for p in own.values()] == [
+            (p.name, p.kind, p.default) for p in its.values()
+        ]

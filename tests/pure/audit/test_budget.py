@@ -1,0 +1,74 @@
+"""What samples may take of the time: never more than the share, but for one that takes longer than usual."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from cudnn_backend_py.audit import budget
+from cudnn_backend_py.audit.budget import UNKNOWN_S, Budget
+
+
+@pytest.fixture(autouse=True)
+def _new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "_kinds", {})
+
+
+class Program:
+    """A program by whose clock a budget runs."""
+
+    def __init__(self, share: float) -> None:
+        self.now = 100.0
+        self.budget = Budget(share, lambda: self.now)
+        self.budget.start()
+
+    def take_sample(self, seconds: float) -> bool:
+        """Return whether a sample is paid for, and take it if it is."""
+        if self.budget.elapsed_s < self.budget.paid_at("a"):
+            return False
+        account = self.budget.sample("a")
+        account.take(seconds / 4)
+        account.take(3 * seconds / 4, on_gpu=True)
+        self.now += seconds
+        return True
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1])
+def test_samples_stay_within_their_share(share: float) -> None:
+    program, rng = Program(share), random.Random(3)
+    taken = 0
+    for _ in range(20_000):
+        program.now += 0.01
+        taken += program.take_sample(0.004 if rng.random() < 0.8 else 0.02)
+        spent = program.budget.host_s + program.budget.gpu_s
+        assert spent <= share * program.budget.elapsed_s + 0.02
+    assert program.budget.gpu_s == pytest.approx(3 * program.budget.host_s)
+    assert spent >= 0.9 * share * program.budget.elapsed_s
+    assert taken > 1
+
+
+def test_the_first_of_a_kind_is_paid_apart_and_once_in_a_process() -> None:
+    program = Program(0.1)
+    assert not program.take_sample(0.5)
+    program.now += 2 * UNKNOWN_S / 0.1
+    assert program.take_sample(0.5)
+    assert (program.budget.setup_s, program.budget.host_s, program.budget.gpu_s) == (0.5, 0.0, 0.0)
+    assert program.take_sample(0.2)
+    assert program.budget.paid_at("a") == pytest.approx(4.0)  # 0.2 s were taken, and as much is thought of
+    other = Program(0.1)
+    other.budget.sample("a").take(0.4)
+    assert other.budget.setup_s == 0.0
+    assert other.budget.paid_at("a") == pytest.approx(7.0)
+    assert other.budget.paid_at("b") == pytest.approx((0.4 + UNKNOWN_S) / 0.1)
+
+
+def test_pauses_pay_for_nothing() -> None:
+    program = Program(0.1)
+    program.now += 3.0
+    program.budget.pause()
+    program.now += 100.0
+    assert program.budget.elapsed_s == 3.0
+    program.budget.start()
+    program.now += 1.0
+    assert program.budget.elapsed_s == 4.0
