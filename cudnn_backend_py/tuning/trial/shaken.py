@@ -51,6 +51,8 @@ class Shaken(Run):
     ----------
     written
         What the operations wrote, by uid, before it was rounded to the type of its tensor.
+    unmoved
+        Of pointwise operations also what they made of their moved operands, before they moved it themselves.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Shaken(Run):
     ) -> None:
         super().__init__(graph, inputs, OPERATIONS, rounding=True, rng=dropout_mask)
         self.written: dict[int, Numbers] = {}
+        self.unmoved: dict[int, Numbers] = {}
         self._arithmetic, self._noise = arithmetic, noise
         self._sign, odd, pair = 1.0 - 2 * (number % 2), number % 2 == 1, number // 2
         self._in_steps = odd and pair in (0, 3)
@@ -191,6 +194,7 @@ class Shaken(Run):
 
     def computed(self, op: Op, values: Floats) -> Floats:
         """Return what a pointwise operation computed as another kernel might; exact zeros stay some in every other."""
+        self.unmoved |= {tensor.uid: values for tensor in op.outputs().values()}
         if self._noise is None or not isinstance(op, Pointwise) or not is_float(op.compute_type):
             return values
         values = np.asarray(values, np.float64)
@@ -215,10 +219,9 @@ class Shaken(Run):
             values = np.where((values == 0) & (self._sign < 0), values, moved)
         if op.mode in _EITHER_ZERO:
             values = np.where(values == 0, np.copysign(0.0, self._sign), values)
-        values = self._rounded_to_float(values, op.compute_type)
         if flushes:
             values = np.where(np.abs(values) < _TINY, np.copysign(0.0, values), values)
-        return values
+        return values  # what it is rounded to moves it, once: a second movement may take back the first
 
     def _size(self, op: Pointwise, values: Floats) -> Floats:
         """Return what the absolute error of a function is relative to, as where these are measured (``BOUNDS``)."""
