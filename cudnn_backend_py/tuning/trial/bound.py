@@ -28,9 +28,9 @@ roundoff of a type (2^-24 for float32, 2^-11 for float16), signs random and size
   by from 2^126 on infinite: the GPU's fast division has 0 for their reciprocals.
 
 Of these three kinds of "two of the runs" each two meet in one run, so that one of them does not hide another. The runs
-come in pairs with opposite signs, so that a comparison near its edge falls to both sides. A pointwise operation moves
-its result once, and a movement of its operands that it takes back counts: kernels round a product and a sum once.
-``spread`` is four times the
+come in pairs with opposite signs, so that a comparison near its edge falls to both sides. In the last pair the result
+of a pointwise operation whose operands have moved it is not moved again, which may take that back: kernels round a
+product and a sum once. ``spread`` is four times the
 root mean square of the movements, of sums at least half of that of their neighbours along the last axis. A right result
 lies between ``center - spread`` and ``center + spread``, each rounded to the type of the output. Where all shaken runs
 are NaN, or an infinity of one sign, or finite, so has the result to be. For sums, though, an infinity is as good as
@@ -262,16 +262,12 @@ def expect(
     kinds = {tensor.uid: tensor.data_type for tensor in graph.outputs}
     for number in range(RUNS):
         noise = np.random.default_rng([seed, number // 2])
-        run = Shaken(graph, inputs, allowed, noise, number)
-        moved = run_shaken(run)
+        moved = run_shaken(Shaken(graph, inputs, allowed, noise, number, first))
         with np.errstate(all="ignore"):
             for uid, values in moved.items():
                 difference = values - center[uid]
                 leans[uid].append(lean_of(values, center[uid]))
                 squares[uid] += np.where(np.isfinite(difference), np.square(difference), 0.0)
-                if uid in run.unmoved and is_float(kinds[uid]):  # the last movement may take back those before it
-                    taken = np.square(run.unmoved[uid] - first.unmoved[uid]) - np.square(difference)
-                    squares[uid] += np.where(np.isfinite(taken), np.maximum(taken, 0.0), 0.0)
                 held = _rounded(values, kinds[uid])
                 same[uid] &= _class(held, uid in summed) == _class(stored[uid], uid in summed)
                 if is_integer(kinds[uid]):  # what is infinite or NaN before it is held in range
