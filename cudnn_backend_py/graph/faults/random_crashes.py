@@ -73,6 +73,11 @@ def _vector_selected(graph: Graph) -> bool:
     )
 
 
+def _vector_selected_among_many(graph: Graph) -> bool:
+    """The same with four elementwise operations or more, of which 9.28.0 leaves fewer to other engines."""
+    return _vector_selected(graph) and sum(isinstance(op, Pointwise) for op in graph.ops) > 3
+
+
 # What they are shown with
 
 
@@ -91,14 +96,16 @@ def _normed_convolution(*behind: PointwiseMode) -> Graph:
     return g.graph()
 
 
-def _product(*, rows: int = 1, select: bool = True) -> Graph:
-    """Return the product of a few rows and a matrix, and what a mask selects of it and of another."""
+def _product(*, rows: int = 1, select: bool = True, behind: int = 0) -> Graph:
+    """Return the product of a few rows and a matrix, what a mask selects of it and of another, and ReLUs behind it."""
     g, whole = GraphBuilder("product", io_type=_T.HALF), (1, rows, 32)
     c = g.matmul(g.tensor("a", (1, rows, 64)), g.tensor("b", (1, 64, 32), strides=column_major((1, 64, 32))))
     if select:
-        g.pointwise(_P.BINARY_SELECT, c, g.tensor("other", whole), t=g.tensor("t", whole), virtual=False)
+        c = g.pointwise(_P.BINARY_SELECT, c, g.tensor("other", whole), t=g.tensor("t", whole), virtual=behind > 0)
     else:
-        g.pointwise(_P.IDENTITY, c, virtual=False)
+        c = g.pointwise(_P.IDENTITY, c, virtual=behind > 0)
+    for left in reversed(range(behind)):
+        c = g.pointwise(_P.RELU_FWD, c, virtual=left > 0)
     return g.graph()
 
 
@@ -140,5 +147,24 @@ RANDOM_CRASHES: tuple[Fault, ...] = (
         reproductions={"": _product},
         unlike=lambda: _product(rows=2),
         cure=lambda: _product(select=False),
+    ),
+    Fault(
+        "vector-product-select-among-many",
+        what="the product of a matrix and a vector, and four or more operations behind it, one BINARY_SELECT by a mask",
+        effect="the process ends by a segmentation fault while engine 8 builds its plan; it comes behind the others",
+        fix="take another engine, or select in a graph of its own",
+        source=_SOURCE,
+        evidence=(
+            "measured deviceless with 9.28.0 on sm_80, sm_90 and sm_100: 16 and 32 bits, masks in memory and computed, "
+            "wherever that engine answers: with one operation more in some graphs, with five more in others; without "
+            "BINARY_SELECT it builds"
+        ),
+        versions=Window(since=(9, 28, 0)),
+        engines=(8,),
+        graph=_vector_selected_among_many,
+        step="build",
+        reproductions={"": lambda: _product(behind=4)},
+        unlike=lambda: _product(select=False, behind=4),
+        cure=lambda: _product(select=False, behind=4),
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...generated.enums import DataType, DescriptorType, PointwiseMode, ResampleMode
+from ...generated.enums import DataType, DescriptorType, NormFwdPhase, NormMode, PointwiseMode, ResampleMode
 from ..builder import GraphBuilder
 from ..ir import Graph
 from ..strides import channels_last
@@ -57,6 +57,18 @@ def _int8_into_int32(graph: Graph) -> bool:
     )
 
 
+def _part_added_to_batch_norm(graph: Graph) -> bool:
+    """A batch norm in training, and its sum with an operand that has not all of its dims."""
+    for norm in look.of_kind(graph, _D.OPERATION_NORM_FORWARD):
+        y = norm.fields["y"]
+        if norm.fields["mode"] is NormMode.BATCH_NORM and norm.fields["phase"] is NormFwdPhase.TRAINING:
+            for op in look.of_mode(graph, PointwiseMode.ADD):
+                read = list(op.inputs().values())
+                if any(tensor.uid == y.uid for tensor in read) and any(tensor.dims != y.dims for tensor in read):
+                    return True
+    return False
+
+
 # What they are shown with
 
 
@@ -96,6 +108,17 @@ def _integers(kind: DataType) -> Graph:
     x = g.tensor("x", (1, 32, 8, 8), strides="channels_last")
     w = g.tensor("w", (32, 32, 1, 1), strides="channels_last")
     g.convolution(x, w, compute_type=DataType.INT32, data_type=kind, virtual=False, name="y")
+    return g.graph()
+
+
+def _added_to_batch_norm(operand: tuple[int, ...]) -> Graph:
+    """Return a ReLU of the sum of a batch norm in training and an operand."""
+    g, per = GraphBuilder("added"), (1, 32, 1, 1)
+    x = g.tensor("x", (4, 32, 4, 5), strides="channels_last")
+    scale, bias = (g.tensor(name, per, DataType.FLOAT, strides="channels_last") for name in ("scale", "bias"))
+    y = g.norm_forward(NormMode.BATCH_NORM, x, scale, bias, training=True).y
+    y = g.pointwise(PointwiseMode.ADD, y, g.tensor("operand", operand, strides="channels_last"), strides=x.strides)
+    g.pointwise(PointwiseMode.RELU_FWD, y, virtual=False, name="out", strides=x.strides)
     return g.graph()
 
 
@@ -153,6 +176,27 @@ RANDOM_GRAPHS: tuple[Fault, ...] = (
         reproductions={"": lambda: _integers(DataType.INT32)},
         unlike=lambda: _integers(DataType.FLOAT),
         cure=lambda: _integers(DataType.FLOAT),
+    ),
+    Fault(
+        "batch-norm-operand-of-channels",
+        what="a batch norm in training, and its sum with an operand that has not all of its dims",
+        effect=(
+            "engine 0, the only one, reads the operand as a whole tensor that lies as the images do: memory behind it "
+            "is added"
+        ),
+        fix="add it to the bias of the norm, or in a graph of its own",
+        source=_SOURCE,
+        evidence=(
+            "measured with 9.28.0 on sm_90: one random graph and a smaller form of it, float16 with an operand of one "
+            "number for each channel: the c elements of the first pixel are right and no others, 5087 of 5120 and 632 "
+            "of 640; whole operands are right, 24 of 24 random graphs"
+        ),
+        sm=(90,),
+        engines=(0,),
+        graph=_part_added_to_batch_norm,
+        reproductions={"": lambda: _added_to_batch_norm((1, 32, 1, 1))},
+        unlike=lambda: _added_to_batch_norm((4, 32, 4, 5)),
+        cure=lambda: _added_to_batch_norm((4, 32, 4, 5)),
     ),
     Fault(
         "concatenation-behind",

@@ -28,7 +28,9 @@ roundoff of a type (2^-24 for float32, 2^-11 for float16), signs random and size
   by from 2^126 on infinite: the GPU's fast division has 0 for their reciprocals.
 
 Of these three kinds of "two of the runs" each two meet in one run, so that one of them does not hide another. The runs
-come in pairs with opposite signs, so that a comparison near its edge falls to both sides. ``spread`` is four times the
+come in pairs with opposite signs, so that a comparison near its edge falls to both sides. In the last pair the result
+of a pointwise operation whose operands have moved it is not moved again, which may take that back: kernels round a
+product and a sum once. ``spread`` is four times the
 root mean square of the movements, of sums at least half of that of their neighbours along the last axis. A right result
 lies between ``center - spread`` and ``center + spread``, each rounded to the type of the output. Where all shaken runs
 are NaN, or an infinity of one sign, or finite, so has the result to be. For sums, though, an infinity is as good as
@@ -260,7 +262,7 @@ def expect(
     kinds = {tensor.uid: tensor.data_type for tensor in graph.outputs}
     for number in range(RUNS):
         noise = np.random.default_rng([seed, number // 2])
-        moved = run_shaken(Shaken(graph, inputs, allowed, noise, number))
+        moved = run_shaken(Shaken(graph, inputs, allowed, noise, number, first))
         with np.errstate(all="ignore"):
             for uid, values in moved.items():
                 difference = values - center[uid]

@@ -60,9 +60,13 @@ class Shaken(Run):
         arithmetic: Arithmetic,
         noise: np.random.Generator | None = None,
         number: int = 0,
+        first: Shaken | None = None,
     ) -> None:
         super().__init__(graph, inputs, OPERATIONS, rounding=True, rng=dropout_mask)
         self.written: dict[int, Numbers] = {}
+        self._unmoved: dict[int, Numbers] = {}  # what pointwise operations computed, if nothing moves
+        self._first = first if number // 2 == 3 else None
+        self._still: Numbers | None = None  # where what is rounded next has moved already
         self._arithmetic, self._noise = arithmetic, noise
         self._sign, odd, pair = 1.0 - 2 * (number % 2), number % 2 == 1, number // 2
         self._in_steps = odd and pair in (0, 3)
@@ -130,7 +134,8 @@ class Shaken(Run):
         if values.dtype == np.float32:
             return values
         if self._noise is not None and self.rounding and is_float(data_type):
-            values = self._rounded_otherwise(np.asarray(values, dtype=np.float64), data_type)
+            moved = self._rounded_otherwise(np.asarray(values, dtype=np.float64), data_type)
+            values, self._still = moved if self._still is None else np.where(self._still, values, moved), None
         return super().round_to_type(values, data_type)
 
     def round_undivided(self, values: Floats, sums: Floats, data_type: DataType) -> Floats:
@@ -191,9 +196,13 @@ class Shaken(Run):
 
     def computed(self, op: Op, values: Floats) -> Floats:
         """Return what a pointwise operation computed as another kernel might; exact zeros stay some in every other."""
+        if self._noise is None and self.rounding:
+            self._unmoved |= {tensor.uid: values for tensor in op.outputs().values()}
         if self._noise is None or not isinstance(op, Pointwise) or not is_float(op.compute_type):
             return values
         values = np.asarray(values, np.float64)
+        if self._first is not None:
+            self._still = values != self._first._unmoved[next(iter(op.outputs().values())).uid]
         rule = self._current
         if op.mode in BACKWARD and op.x is not None and op.dy is not None:
             # A slope as small as its error may be 0, of which an infinite dy makes NaN.
@@ -215,10 +224,9 @@ class Shaken(Run):
             values = np.where((values == 0) & (self._sign < 0), values, moved)
         if op.mode in _EITHER_ZERO:
             values = np.where(values == 0, np.copysign(0.0, self._sign), values)
-        values = self._rounded_to_float(values, op.compute_type)
         if flushes:
             values = np.where(np.abs(values) < _TINY, np.copysign(0.0, values), values)
-        return values
+        return values  # which is moved where it is rounded
 
     def _size(self, op: Pointwise, values: Floats) -> Floats:
         """Return what the absolute error of a function is relative to, as where these are measured (``BOUNDS``)."""

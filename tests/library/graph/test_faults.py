@@ -85,9 +85,10 @@ SHOWN: Mapping[tuple[str, str], str] = {
 READS_BEHIND = {"max-pool-gradient-one-dim"}  # what it allocated: 0 in the fresh pages of each allocation
 FRESH_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=1:glibc.malloc.mmap_max=1000000"}
 NEEDS_ALL_ENGINES = {"bilinear-16-bits", "weight-gradient-prologue"}
-UNSHOWN = {  # no version with all engines; no description of the architecture; not every graph or process
+UNSHOWN = {  # no version with all engines; no description of the architecture; not every graph, process or engine
     "ragged-decoding-build",
     "signal",
+    "vector-product-select-among-many",
     "weight-gradient-normed",
 }
 
@@ -108,6 +109,26 @@ def test_it_shows_in_the_versions_that_have_it(code: str, which: str, version: V
         assert said.startswith("could not be judged")
         return
     assert (said == SHOWN[code, which]) is (version in row.versions), said
+
+
+BUILD = """
+import sys
+from cudnn_backend_py import OperationGraph, build_plan, library, open_target
+from cudnn_backend_py.graph.faults import FAULTS
+from tests.support.faults import graph_of
+row = next(row for row in FAULTS if row.code == "vector-product-select-among-many")
+made = graph_of({"": row.reproductions[""], "unlike": row.unlike}[sys.argv[1]])
+build_plan(OperationGraph(made, open_target("sm90")).config(*row.engines))
+"""
+
+
+@pytest.mark.parametrize("which", ["", "unlike"])
+def test_a_mask_behind_a_product_with_a_vector_ends_one_engine(which: str) -> None:
+    row = next(row for row in FAULTS if row.code == "vector-product-select-among-many")
+    if HERE not in row.versions:
+        pytest.skip(f"cuDNN {HERE} has it before, while engines are chosen, or has no such engine")
+    done = run_python(["-c", BUILD, which], environment=environment(HERE))
+    assert done.ending == ("exit code 0" if which else "SIGSEGV")
 
 
 # Those that end the process whatever the GPU are refused before cuDNN sees them

@@ -130,6 +130,26 @@ def test_sums_in_float32_and_in_any_order_are_right(terms: int) -> None:
     assert expect(graph, inputs)["mm"].compare(total).right
 
 
+@pytest.mark.parametrize("behind", [[], [P.NEG], [P.ABS, P.RELU_FWD]], ids=len)
+def test_a_product_and_a_sum_may_be_rounded_once(behind: list[PointwiseMode]) -> None:
+    """Where kernels fuse both: also where the sum of the rounded product is exact, as of numbers that cancel."""
+    g = GraphBuilder("fused", io_type=T.FLOAT)
+    dims, per = (8, 4, 1024), (8, 4, 1)
+    product = g.pointwise(P.MUL, g.tensor("x", dims), g.tensor("scale", per))
+    y = g.pointwise(P.ADD, product, g.tensor("bias", per))
+    for mode in behind:
+        y = g.pointwise(mode, y)
+    g.pointwise(P.IDENTITY, y, virtual=False, name="y")
+    graph = g.graph()
+    inputs = make_inputs(graph, "uniform", 0)
+    expected = expect(graph, inputs, arithmetic=Arithmetic.of([]))["y"]
+    once = as_stored(expected, interpret(graph, inputs)["y"])
+    twice = interpret(graph, inputs, rounding=True)["y"]
+    assert np.count_nonzero(once != twice) > 1000
+    assert np.count_nonzero(expected.spread[once != twice] == 0) == 0
+    assert expected.compare(once).right
+
+
 def test_tensor_cores_may_round_float32_and_other_engines_may_not() -> None:
     graph = matmul(64, T.FLOAT)
     inputs = make_inputs(graph)
