@@ -30,8 +30,8 @@ class Context(GraphContext):
     intermediate_data_type: data_type = data_type.NOT_SET
     compute_data_type: data_type = data_type.NOT_SET
     target: Target = field(repr=False)
-    sm_version: int | None = None
-    is_dynamic_shape_enabled: bool = False
+    sm_version: int | None = field(default=None, repr=False)
+    is_dynamic_shape_enabled: bool = field(default=False, repr=False)
 
     @property
     def io(self) -> data_type:

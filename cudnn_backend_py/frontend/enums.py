@@ -39,8 +39,7 @@ class _Names(IntEnum):
     def __str__(self) -> str:
         return f"{type(self).__name__}.{self.name}"
 
-    def __repr__(self) -> str:
-        return f"<{self}: {int(self)}>"
+    __repr__ = __str__
 
 
 class data_type(_Names):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..target import Target
 
 __all__ = [
+    "FrontendIndexError",
     "FrontendRuntimeError",
     "FrontendUsageError",
     "FrontendValueError",
@@ -24,6 +25,7 @@ __all__ = [
     "cudnnGraphNotSupportedError",
     "invalid_value",
     "kernel_not_offered",
+    "no_such_plan",
     "not_supported",
     "status_as",
     "wrong_for_other_dims",
@@ -60,6 +62,9 @@ class cudnnGraphNotSupportedError(_Telling):
     target: Target | None = None
     _verdict: Any = None
 
+    def __init__(self, headline: str = "", *, code: str = "frontend-not-supported", **sections: str | None) -> None:
+        super().__init__(headline, code=code, **sections)  # a program raises it with a text alone
+
     @property
     def verdict(self) -> Any:
         """The :class:`~cudnn_backend_py.Verdict` of the graph, asked for when first read; None if it has no graph."""
@@ -82,6 +87,10 @@ class FrontendRuntimeError(_Telling, RuntimeError):
     """A value that cannot be, or a call that cuDNN refused."""
 
 
+class FrontendIndexError(_Telling, IndexError):
+    """A plan that the graph does not have."""
+
+
 class FrontendUsageError(_Telling, UsageError):
     """A step that cannot be taken: a target that is not known, a file that is no notebook."""
 
@@ -99,6 +108,15 @@ def not_supported(headline: str, **sections: str | None) -> cudnnGraphNotSupport
 def invalid_value(headline: str, **sections: str | None) -> FrontendRuntimeError:
     """Return the error for a value out of range or arguments that exclude each other: a ``RuntimeError``."""
     return FrontendRuntimeError(headline, code="frontend-value", **sections)
+
+
+def no_such_plan(plan: int, count: int) -> FrontendIndexError:
+    """Return the error for a plan that is not in the list of them."""
+    return FrontendIndexError(
+        f"plan index {plan} is out of range, the graph has {count} plans",
+        code="frontend-value",
+        fix="graph.plans lists them",
+    )
 
 
 def kernel_not_offered(what: str) -> KernelNotOffered:

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Self
 
+from ..errors import NotSupportedStatus
+from ..generated.enums import DescriptorType
 from ..graph.faults import Fault, Sharing, known_hazards, warn_of
 from ..graph.ir import Graph
 from ..plans.choice import EngineChoice
@@ -21,12 +23,16 @@ from .enums import (
     data_type,
     heur_mode,
     knob_type,
+    to_data_type,
 )
 from .errors import (
     FrontendRuntimeError,
+    as_kind,
     attribute_not_set,
+    cudnnGraphNotSupportedError,
     invalid_value,
     kernel_not_offered,
+    no_such_plan,
     not_supported,
     status_as,
     wrong_for_other_dims,
@@ -52,6 +58,7 @@ __all__ = ["launch_of", "pygraph"]
 DYNAMIC_SINCE = (9, 4, 0)
 OVERRIDE_SINCE = (9, 21, 0)
 WORKSPACE_SINCE = (9, 23, 0)
+JSON_VERSION, FRONTEND_VERSION = "2.0", 13200  # of cudnn-frontend's text of a graph
 _MODES = (heur_mode.A, heur_mode.FALLBACK)
 
 
@@ -74,8 +81,8 @@ class pygraph(
     Parameters
     ----------
     io_data_type, intermediate_data_type, compute_data_type
-        Types of tensors in memory, of virtual tensors, and of arithmetic, where nothing else is set. The other two
-        are `io_data_type` where they are None.
+        Types of tensors in memory, of virtual tensors, and of arithmetic, where nothing else is set: a
+        ``cudnn.data_type`` or a torch dtype. The other two are `io_data_type` where they are None.
     handle
         Of :func:`~cudnn_backend_py.frontend.create_handle`; None for one that all such graphs share.
     sm_count
@@ -102,9 +109,9 @@ class pygraph(
     def __init__(
         self,
         name: str = "test_graph",
-        io_data_type: data_type | None = None,
-        intermediate_data_type: data_type | None = None,
-        compute_data_type: data_type | None = None,
+        io_data_type: Any = None,
+        intermediate_data_type: Any = None,
+        compute_data_type: Any = None,
         handle: Any = None,
         sm_count: int | None = None,
         sm_version: int | None = None,
@@ -116,11 +123,10 @@ class pygraph(
         *,
         is_cuda_graph_replay_expected: bool = False,
     ) -> None:
-        kinds = (io_data_type, intermediate_data_type, compute_data_type)
-        for kind in kinds:
-            if kind is not None and not isinstance(kind, data_type):
-                raise TypeError(f"{kind!r} is no cudnn.data_type")
-        io, intermediate, compute = (kind if kind is not None else io_data_type or data_type.NOT_SET for kind in kinds)
+        io = to_data_type(io_data_type)
+        intermediate, compute = (
+            io if kind is None else to_data_type(kind) for kind in (intermediate_data_type, compute_data_type)
+        )
         self.name = name
         self._nodes: list[Node] = []
         self.record = Record(weakref.ref(self))
@@ -281,6 +287,8 @@ class pygraph(
     def create_execution_plans(self, heuristics: Sequence[heur_mode] | None = None) -> None:
         """Ask cuDNN's heuristics for engine configs, in modes A and FALLBACK where none are named.
 
+        The operation graph is built first if it is not yet.
+
         Raises
         ------
         cudnnGraphNotSupportedError
@@ -291,11 +299,20 @@ class pygraph(
                 f"override shapes need cuDNN 9.21.0, the loaded library is {self.target.library.version_text}",
                 fix="load a newer cuDNN (cudnn-backend cudnn install 9.21.0), or build a graph for each shape",
             )
+        self._require_operation_graph()
         choices = [choice for node in self._nodes if (choice := node.engine_choice(self.context)) is not None]
         if choices:
             self._plans.add_engine(choices[0])
         else:
-            self._plans.ask(_MODES if heuristics is None else heuristics)
+            self._plans.ask(heuristics or _MODES)
+
+    def _require_operation_graph(self) -> None:
+        if self._operation_graph is None:
+            self.build_operation_graph()
+
+    def _require_plans(self) -> None:
+        if self._memory is None or not len(self._plans):
+            self.create_execution_plans()
 
     def create_execution_plan(self, engine_id: int, knobs: Mapping[knob_type, int] | None = None) -> Self:
         """Append one engine with these knob values, the last of :attr:`plans` from now on.
@@ -305,29 +322,38 @@ class pygraph(
         RuntimeError
             If the engine does not support the graph or a value.
         """
+        self._require_operation_graph()
         with status_as(FrontendRuntimeError, f"engine {engine_id}", fix="get_engine_count() says how many there are"):
             chosen = {_backend_knob(item): value for item, value in (knobs or {}).items()}
-            self._plans.add_engine(EngineChoice(engine_id, chosen))
+            try:
+                self._plans.add_engine(EngineChoice(engine_id, chosen))
+            except NotSupportedStatus as error:
+                if error.descriptor is not DescriptorType.ENGINECFG:
+                    raise
+                fix = f"get_knobs_for_engine({engine_id}) says the ranges"
+                raise as_kind(cudnnGraphNotSupportedError, f"engine {engine_id}", error, fix) from error
         return self
 
     def check_support(self) -> None:
-        """Check that an engine config is left after the filters.
+        """Check that an engine config is left after the filters; heuristics are asked first if they are not yet.
 
         Raises
         ------
         cudnnGraphNotSupportedError
             If none is.
         """
+        self._require_plans()
         self._plans.check_support()
 
     def build_plans(self, policy: build_plan_policy = build_plan_policy.HEURISTICS_CHOICE) -> None:
-        """Build the first plan that can be built, or all.
+        """Build the first plan that can be built, or all; heuristics are asked first if they are not yet.
 
         Raises
         ------
         cudnnGraphNotSupportedError
             If none can.
         """
+        self._require_plans()
         self._plans.build(policy)
         self._choose()
 
@@ -351,19 +377,20 @@ class pygraph(
         if not count:
             raise invalid_value("there are no plans to select from", fix="call create_execution_plans() first")
         if not 0 <= index < count:
-            raise IndexError(f"plan index {index} is out of range, the graph has {count} plans (graph.plans)")
+            raise no_such_plan(index, count)
         self._plans.select(index)
         self._current = self._runner(index) if self._plans.is_built(index) else None
         return self
 
     def build(self, heuristics: Sequence[heur_mode] | None = None, ctx: Any = None) -> None:
-        """Validate, build the operation graph, ask heuristics, check and build a plan.
+        """Validate, build the operation graph, ask heuristics if they are not yet, check and build a plan.
 
         `ctx` is for the kernels of cudnn-frontend's own; plans of cuDNN make no use of it, there as here.
         """
-        self.validate()
-        self.build_operation_graph()
-        self.create_execution_plans(heuristics)
+        if not len(self._plans):
+            self.validate()
+            self.build_operation_graph()
+            self.create_execution_plans(heuristics)
         self.check_support()
         self.build_plans()
 
@@ -395,7 +422,7 @@ class pygraph(
             For other dims than the plan was built with, before cuDNN 9.23 or where it gets them wrong.
         """
         if self._current is None or override_uids:
-            index = self._plans.candidate
+            index = self._plans.chosen()
             return self.get_workspace_size_plan_at_index(
                 index, handle, override_uids, override_shapes, override_strides
             )
@@ -441,6 +468,18 @@ class pygraph(
         for item in self._used():
             if item.uid == uid:
                 return item
+        if self._memory is not None and not self._nodes:  # a graph that was built elsewhere
+            for made in self._memory.graph.tensors:
+                if made.uid == uid:
+                    return UserTensor(
+                        made.dims,
+                        made.strides,
+                        data_type[made.data_type.name],
+                        made.virtual,
+                        made.by_value,
+                        name=made.name,
+                        uid=uid,
+                    )
         raise invalid_value(f"no tensor of the graph has uid {uid}", fix="graph.tensors and tensor.get_uid() tell them")
 
     # execution
@@ -455,7 +494,7 @@ class pygraph(
         override_strides: Sequence[Sequence[int]] | None = None,
         tensor_uids: Sequence[int] | None = None,
     ) -> None:
-        """Run the chosen plan on the handle's stream; returns before the device has finished.
+        """Run the chosen plan on the handle's stream, built first if none is; returns before the device has finished.
 
         Parameters
         ----------
@@ -473,11 +512,14 @@ class pygraph(
         ValueError
             A tensor is missing.
         RuntimeError
-            No plan is built, or cuDNN refuses the launch.
+            cuDNN refuses the launch.
+        cudnnGraphNotSupportedError
+            No plan is built, and none can be.
         """
         runner = self._current
         if runner is None:
-            raise invalid_value(f"Plan index {self._plans.candidate} is invalid: no plan is built", fix="build_plans()")
+            self.build()
+            runner = self._chosen_runner()
         if self._bound or type(tensor_dict) is not dict or tensor_uids is not None:
             tensor_dict = self._pack(tensor_dict, tensor_uids)
         if override_uids:
@@ -574,7 +616,7 @@ class pygraph(
         self._chosen_runner().update(variant_pack, workspace, handle or self._handle, cuda_graph)
 
     def _chosen_runner(self) -> Runner:
-        return self._current if self._current is not None else self._runner(self._plans.candidate)
+        return self._current if self._current is not None else self._runner(self._plans.chosen())
 
     # text and files
 
@@ -586,7 +628,13 @@ class pygraph(
             "context": {
                 "name": self.name,
                 **{f"{key}_data_type": None if kind == 0 else kind.name for key, kind in kinds.items()},
+                "is_dynamic_shape_enabled": context.is_dynamic_shape_enabled,
+                "is_override_shape_enabled": self._override_shapes,
+                "sm_count": -1 if self.sm_count is None else self.sm_count,
             },
+            "json_version": JSON_VERSION,
+            "cudnn_frontend_version": FRONTEND_VERSION,
+            "gid": 0,
             "cudnn_backend_version": self.target.library.version_text,
             "nodes": [node.to_json() for node in self._nodes],
             "tensors": [item.to_json() for item in self._used()],
@@ -608,12 +656,12 @@ class pygraph(
 
         Raises
         ------
-        RuntimeError
+        cudnnGraphNotSupportedError
             Before a plan is built.
         """
         assert self._memory is not None or self._current is None
         if self._current is None or self._memory is None:
-            raise invalid_value("no plan is built, so there is nothing to serialize", fix="build() first")
+            raise not_supported("no plan is built, so there is nothing to serialize", fix="build() first")
         from . import serialize as saved
 
         data = saved.dump(self._current.plan, self._memory)

@@ -110,7 +110,7 @@ class PlanChoice:
 
     def get_behavior_notes(self) -> list[behavior_note]:
         """Return the behaviour notes of the plan :meth:`execute` runs."""
-        return self.get_behavior_notes_for_plan_at_index(self._plans.candidate)
+        return self.get_behavior_notes_for_plan_at_index(self._plans.chosen())
 
     def get_behavior_notes_for_plan_at_index(self, index: int) -> list[behavior_note]:
         """Return the behaviour notes of a plan."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import CudnnBackendError, CudnnStatusError
@@ -12,7 +13,7 @@ from ..plans.plan import Plan, build_plan
 from ..system.quick_dataclass import dataclass
 from ..target import Target
 from .enums import build_plan_policy, heur_mode, knob_type
-from .errors import FrontendRuntimeError, cudnnGraphNotSupportedError, invalid_value, status_as
+from .errors import FrontendRuntimeError, cudnnGraphNotSupportedError, invalid_value, no_such_plan, status_as
 
 if TYPE_CHECKING:
     from ..graph import Graph
@@ -86,6 +87,18 @@ class PlanList:
         self._ask_all()
         return len(self._configs)
 
+    def chosen(self) -> int:
+        """Return the index of the plan to execute.
+
+        Raises
+        ------
+        RuntimeError
+            Before one is built or selected.
+        """
+        if self.candidate == -1:
+            raise invalid_value("Plan index -1 is invalid: no plan is built", fix="build_plans()")
+        return self.candidate
+
     def select(self, index: int) -> None:
         """Make one plan the candidate, built or not; :meth:`build` then builds it and no other."""
         self.candidate = index
@@ -96,17 +109,29 @@ class PlanList:
 
         Raises
         ------
-        RuntimeError
+        IndexError
             If there is none at that index.
+        RuntimeError
+            If there are none at all.
         """
         if index >= len(self._configs):
             self._ask_all()
-        if not 0 <= index < len(self._configs):
+        if not self._configs and index in self._plans:
+            return self._config_of(self._plans[index])
+        if not self._configs:
             raise invalid_value(
-                f"Plan index {index} is invalid: the graph has {len(self._configs)} plans",
+                f"Plan index {index} is invalid: the graph has no plans",
                 fix="create_execution_plans(...), then build_plans()",
             )
+        if not 0 <= index < len(self._configs):
+            raise no_such_plan(index, len(self._configs))
         return self._configs[index]
+
+    @staticmethod
+    def _config_of(plan: Plan) -> EngineConfig:
+        """Return the engine config of a plan that was built elsewhere."""
+        choice = EngineChoice.parse(plan.tag)
+        return OperationGraph(plan.graph, plan.target).config(choice.engine, choice.knobs)
 
     def name(self, index: int) -> str:
         """Return engine and knobs of a config, the knobs in the order of their numbers: ``eng2_k2=4_k24=7``."""
@@ -132,7 +157,7 @@ class PlanList:
         self._modes = [heur_mode(mode).name for mode in modes]
         while self._modes and len(self._configs) == before:
             self._ask_next()
-        if len(self._configs) == before:
+        if not self._configs:
             raise self._refused("no engine config of cuDNN supports this graph", "heuristics-empty", built=False)
 
     def _ask_next(self) -> None:
@@ -141,7 +166,8 @@ class PlanList:
         except CudnnStatusError as error:
             words = error.sections["cudnn"]
         else:
-            self._configs += found.configs
+            known = {config.tag for config in self._configs}  # each engine with its knobs once, whatever modes say it
+            self._configs += [config for config in found.configs if not known or config.tag not in known]
             words = found.answer.text
         self._words = "\n".join(text for text in (self._words, words) if text)
 
@@ -181,6 +207,8 @@ class PlanList:
 
     def filter_notes(self, kind: str, notes: Sequence[Any], *, keep: bool) -> None:
         """Bar configs by notes: those without one of them (`keep`), or those with one."""
+        if not all(isinstance(note, Enum) for note in notes):
+            raise TypeError(f"{notes!r} are no notes, a list of cudnn.behavior_note or cudnn.numerical_note is needed")
         self._ask_all()
         for index, config in enumerate(self._configs):
             held = {note.name for note in getattr(config, kind)}

@@ -316,6 +316,11 @@ def _noting(method: str, operation: Operation, add: Callable[..., Any]) -> Calla
         record: Record = self.record
         if record.busy:
             return add(self, *args, **kwargs)
+        if getattr(self, "_operation_graph", None) is not None:
+            raise invalid_value(
+                f"{method} is added to a graph whose operations cuDNN has already",
+                fix="write it before, or a new graph",
+            )
         parameters, names = _parameters(add)
         for argument in operation.kernels_only:
             if kwargs.pop(argument, None):

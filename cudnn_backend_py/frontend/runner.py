@@ -105,6 +105,8 @@ class Runner:
     def execute(self, pack: Mapping[Any, Any], workspace: Any, handle: Any) -> None:
         """Run the plan with a user's variant pack."""
         if handle is not self._handle_checked:
+            if handle is None or isinstance(handle, DescribedHandle):
+                self._check_described(pack)
             self.check_handle(handle)
         try:
             status = self._go(handle.owner.pointer.value, pack, workspace)
@@ -210,8 +212,20 @@ class Runner:
         except CudnnBackendError as error:
             raise as_kind(FrontendRuntimeError, "the variant pack", error) from error
 
-    def _refuse_missing(self, key: tuple[int, ...]) -> None:
-        absent = {uid for uid, address in zip(self.launcher.uids, key[1:], strict=True) if not address}
+    def _check_described(self, pack: Mapping[Any, Any]) -> None:
+        """Check what can be without a device: a buffer for each tensor, and of a kind that has an address."""
+        given = set()
+        for name, value in pack.items():
+            at = self._positions.get(name, self._positions.get(name.uid) if type(name) is tensor else None)
+            if at is not None and value is not None:
+                given.add(at)
+                if type(value) is not int and not hasattr(value, "data_ptr"):
+                    _address(value, name)
+        absent = {uid for at, uid, _ in self._user if at not in given}
+        if absent:
+            self._refuse_missing(absent)
+
+    def _refuse_missing(self, absent: set[int]) -> None:
         absent |= {whole for uid, (whole, _) in self._memory.slices.items() if uid in absent}
         missing = [
             f"tensor uid {uid}" + (f" ({item.name!r})" if item is not None and item.name else "")
@@ -259,7 +273,7 @@ class Runner:
         from the start.
         """
         if 0 in key and (0 in key[1:] or self._has_workspace):
-            self._refuse_missing(key)
+            self._refuse_missing({uid for uid, at in zip(self.launcher.uids, key[1:], strict=True) if not at})
         if self._packs_to_check:
             self._packs_to_check -= 1
             for name, value in pack.items():

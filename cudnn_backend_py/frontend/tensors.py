@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from operator import index
 from typing import Any, Self
@@ -21,7 +20,8 @@ class tensor:
     Dims and strides are lists, strides in elements; an empty list is one that is not known yet. A graph gives each of
     its tensors a ``uid``, which another tensor can only take over by :meth:`set_uid`. ``alignment_value`` and
     ``ragged_offset_multiplier`` are promises about contents: what every value is a multiple of, and how many elements
-    one ragged offset counts (cuDNN 9.24). ``owner`` is a weak reference to the graph, None before it is in one.
+    one ragged offset counts (cuDNN 9.24). ``in_memory`` is of a virtual tensor that has memory nonetheless, such as a
+    slice that is read where the whole lies. ``owner`` is a weak reference to the graph, None before it is in one.
     """
 
     __slots__ = (
@@ -32,6 +32,7 @@ class tensor:
         "data_type",
         "dim",
         "dim_given",
+        "in_memory",
         "name",
         "owner",
         "ragged_offset",
@@ -74,6 +75,7 @@ class tensor:
         self.data_type = data_type
         self.virtual = bool(is_virtual)
         self.by_value = bool(is_pass_by_value)
+        self.in_memory = False
         self.value = pass_by_value
         self.scalar_type = _RUNTIME if scalar_type is None else scalar_type
         self.ragged_offset = ragged_offset
@@ -91,7 +93,12 @@ class tensor:
         self.vector_dimension = -1
 
     def __repr__(self) -> str:
-        return json.dumps([self.to_json()])
+        told = (
+            *("name", "data_type", "dim", "stride", "is_virtual", "is_pass_by_value", "pass_by_value", "uid"),
+            *("uid_assigned", "dim_assigned", "stride_assigned", "reordering_type", "ragged_offset"),
+            *("ragged_offset_multiplier", "alignment_value", "scalar_type"),
+        )
+        return f"Tensor({', '.join(f'{name}={getattr(self, name)!r}' for name in told)})"
 
     def to_json(self) -> dict[str, Any]:
         """Return the tensor as plain data, in cudnn-frontend's terms."""
@@ -108,7 +115,7 @@ class tensor:
             "uid_assigned": self.uid_given,
             "alignment": self.alignment,
             "ragged_offset_multiplier": self.ragged_offset_multiplier,
-            "ragged_offset_uid": None if self.ragged_offset is None else self.ragged_offset.uid,
+            **({} if self.ragged_offset is None else {"ragged_offset_uid": self.ragged_offset.uid}),
         }
 
     def set_dim(self, dim: Iterable[int]) -> Self:

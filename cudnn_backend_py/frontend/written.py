@@ -49,10 +49,11 @@ class WrittenGraph:
     ) -> UserTensor:
         """Return a new tensor of the graph; strides in elements, row-major where none are given."""
         dims = list(dim)
+        context = self.context
         made = UserTensor(
             dims,
             pack_strides(dims) if stride is None else stride,
-            to_data_type(data_type),
+            to_data_type(data_type) or (context.intermediate if is_virtual else context.io),
             is_virtual,
             is_pass_by_value,
             ragged_offset,

@@ -22,7 +22,8 @@ device; an execute does nothing, and a test counts as having reached it)::
 against it and writes ``docs/frontend-names.md``.
 
 ``--fast`` leaves out the building of plans (NVRTC), most of the time, in the four large files. ``--sample N`` keeps
-one test in N, by a hash of its id, the same for both modules.
+one test in N, by a hash of its id, the same for both modules; ``--part`` says which of those N parts, and ``--seed``
+draws other problems.
 
 On a GPU: the same without ``--target`` and ``--cudnn``. A machine without network needs, on ``PYTHONPATH`` or in
 site-packages: torch with its cuDNN, pytest, pytest-xdist with execnet, looseversion, click, rich, platformdirs, the

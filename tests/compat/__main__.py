@@ -37,6 +37,8 @@ def main() -> None:
 @click.option("-m", "mark", default="L0", show_default=True, help="pytest's -m.")
 @click.option("-n", "workers", default=1, show_default=True, help="Worker processes; 0: no pytest-xdist.")
 @click.option("--sample", default=1, show_default=True, help="Keep one test in N, by a hash of its id.")
+@click.option("--part", default=0, show_default=True, help="Which of the N parts that --sample makes.")
+@click.option("--seed", default=0, show_default=True, help="The problems of the tests differ with this number.")
 @click.option("--fast", is_flag=True, help="With --target: build no plans in the large files.")
 @click.option("--together", is_flag=True, help="Run the large files in the pytest of the others, which starts once.")
 @click.option("--limit", "limit_s", default=3600.0, show_default=True, help="Seconds for one pytest.")

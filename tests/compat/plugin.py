@@ -37,6 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--compat-target", default=None, help="pretend that this described GPU is here (h100, a100)")
     group.addoption("--compat-out", default=None, help="append one JSON line for each test to this file")
     group.addoption("--compat-sample", type=int, default=1, help="keep one test in N, by a hash of its id")
+    group.addoption("--compat-part", type=int, default=0, help="which of the N parts that a sample makes")
     group.addoption("--compat-fast", action="store_true", help="with a target: build no plans in the large files")
     group.addoption("--compat-seed", type=int, default=0, help="the seeds of the tests differ with this number")
 
@@ -63,7 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Take the sweep into the run."""
     sweep = config.stash[_sweep]
     sweep.out = None if INNER in os.environ else config.getoption("--compat-out")
-    sweep.sample = config.getoption("--compat-sample")
+    sweep.sample, sweep.part = config.getoption("--compat-sample"), config.getoption("--compat-part")
     sweep.seed = config.getoption("--compat-seed")
     config.pluginmanager.register(sweep, "compat-sweep")
 
@@ -79,7 +80,7 @@ class Sweep:
         self.recorder = recorder
         self.deviceless = deviceless
         self.out: str | None = None
-        self.sample = 1
+        self.sample, self.part = 1, 0
         self.seed = 0
 
     @pytest.hookimpl(tryfirst=True)
@@ -88,8 +89,9 @@ class Sweep:
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         if self.sample > 1:
-            left = [item for item in items if _hash(item.nodeid) % self.sample]
-            items[:] = [item for item in items if not _hash(item.nodeid) % self.sample]
+            kept = [item for item in items if _hash(item.nodeid) % self.sample == self.part]
+            left = [item for item in items if _hash(item.nodeid) % self.sample != self.part]
+            items[:] = kept
             config.hook.pytest_deselected(items=left)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:

@@ -41,6 +41,8 @@ class Plan:
     mark: str = "L0"
     workers: int = 1
     sample: int = 1
+    part: int = 0
+    seed: int = 0
     fast: bool = False
     together: bool = False
     limit_s: float = 3600.0
@@ -81,7 +83,7 @@ def _write(plan: Plan, about: Mapping[str, Any], rows: Iterable[Mapping[str, Any
         "tests commit": plan.tests_commit,
         "our commit": plan.our_commit or _commit(),
     }
-    run.update({"mark": plan.mark, "sample": plan.sample, "fast": plan.fast})
+    run.update({"mark": plan.mark, "sample": plan.sample, "part": plan.part, "seed": plan.seed, "fast": plan.fast})
     lines = [json.dumps(line) for line in ({"run": run}, *rows)]
     plan.out.parent.mkdir(parents=True, exist_ok=True)
     plan.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -94,6 +96,7 @@ def _environment(plan: Plan) -> dict[str, str]:
     environment["PYTHONPATH"] = os.pathsep.join(place for place in places if place)
     options = ["-p", "no:cacheprovider", "-p", "tests.compat.plugin", "--compat-module", plan.module]
     options += ["--compat-out", str(_part(plan)), "--compat-sample", str(plan.sample)]
+    options += ["--compat-part", str(plan.part), "--compat-seed", str(plan.seed)]
     options += ["--compat-target", plan.target] if plan.target else []
     environment["PYTEST_ADDOPTS"] = shlex.join(options)
     environment["PYTHONDONTWRITEBYTECODE"] = "1"

@@ -23,7 +23,7 @@ from ..recorded import Record
 from ..tensors import tensor
 from .attention_rules import Kind, Request, check, check_softmax_outputs, is_deterministic, is_unified
 from .base import OpsBase
-from .node import Emitter, Node, pack_strides, prepare
+from .node import Emitter, Node, as_bits, pack_strides, prepare
 
 if TYPE_CHECKING:
     from ..context import Context
@@ -98,9 +98,11 @@ class AttentionNode(Node):
             "generate_stats": r.stats,
             "alibi_mask": r.alibi,
             "padding_mask": r.padding,
-            "dropout_probability": r.dropout,
-            "attn_scale_value": r.scale,
+            "dropout_probability": as_bits(r.dropout),
+            "attn_scale_value": as_bits(r.scale),
             "max_seq_len_kv": r.max_seq_kv,
+            "max_total_seq_len_q": r.max_total_q,
+            "max_total_seq_len_kv": r.max_total_kv,
             "left_bound": r.left,
             "right_bound": r.right,
             "diagonal_alignment": r.alignment.name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,16 @@ if TYPE_CHECKING:
     from ...plans.choice import EngineChoice
     from ..context import Context
 
-__all__ = ["Emitter", "FrontendHazardWarning", "Node", "broadcast_dims", "fill_type", "pack_strides", "prepare"]
+__all__ = [
+    "Emitter",
+    "FrontendHazardWarning",
+    "Node",
+    "as_bits",
+    "broadcast_dims",
+    "fill_type",
+    "pack_strides",
+    "prepare",
+]
 
 
 class FrontendHazardWarning(FaultWarning):
@@ -74,8 +84,8 @@ class Node:
             "tag": self.tag,
             "name": self.name,
             "compute_data_type": None if self.compute == data_type.NOT_SET else self.compute.name,
-            "inputs": {port: item.name or item.uid for port, item in self.inputs.items()},
-            "outputs": {port: item.name or item.uid for port, item in self.outputs.items()},
+            "inputs": {port: item.uid for port, item in self.inputs.items()},
+            "outputs": {port: item.uid for port, item in self.outputs.items()},
             **self.parameters(),
         }
 
@@ -139,7 +149,7 @@ class Emitter:
                 strides=tuple(source.stride),
                 uid=source.uid if source.uid_given or source in self._own else None,
                 alignment=source.alignment,
-                virtual=source.virtual and not source.by_value,
+                virtual=source.virtual and not (source.by_value or source.in_memory),
                 by_value=source.by_value,
                 value=source.value,
                 reordering=TensorReordering[source.reordering.name],
@@ -165,6 +175,11 @@ class Emitter:
                 fix="pygraph(compute_data_type=cudnn.data_type.FLOAT)",
             )
         return kind.backend
+
+
+def as_bits(value: float | None) -> str | None:
+    """Return a number as cudnn-frontend writes it in a graph's text: the digits of its four bytes."""
+    return None if value is None else struct.pack(">f", value).hex().upper()
 
 
 def pack_strides(dims: Sequence[int]) -> list[int]:

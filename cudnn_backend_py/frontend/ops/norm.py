@@ -200,23 +200,25 @@ class _Backward(_Norm):
         adaptive = self.mode is NormMode.ADA_LAYER_NORM
         if adaptive and "DBIAS" in self.outputs and self.outputs["DBIAS"].virtual:
             del self.outputs["DBIAS"]  # one that nobody asked for is not computed
-        dims = dict.fromkeys(("DY", "DX"), self.inputs["X"].dim)
-        dims |= {port: self._scale_dims() for port in ("DSCALE", "DBIAS")}
-        if self.mode is NormMode.BATCH_NORM:
-            del dims["DY"]
+        like = {
+            **dict.fromkeys(("DY", "DX"), self.inputs["X"]),
+            **dict.fromkeys(("DSCALE", "DBIAS"), self.inputs["SCALE"]),
+        }
         every = {**self.inputs, **self.outputs}
-        for port, wanted in dims.items():
-            if port in every:
-                item = every[port]
-                size = item.dim or wanted
+        for port, model in like.items():
+            if port not in every or (port == "DY" and self.mode is NormMode.BATCH_NORM):
+                continue
+            item = every[port]
+            size = item.dim or (self._scale_dims() if port in ("DSCALE", "DBIAS") else model.dim)
+            if self.mode in (NormMode.LAYER_NORM, NormMode.RMS_NORM):
+                fill(item, size, model.stride if len(model.stride) == len(size) else preserve_order(size, model.stride))
+            else:
                 fill(item, size, pack_strides(size) if adaptive else channels_last(size))
 
     def _scale_dims(self) -> list[int]:
-        if self.mode is NormMode.ADA_LAYER_NORM:
-            return self.inputs["SCALE"].dim
         if self.mode in (NormMode.BATCH_NORM, NormMode.INSTANCE_NORM):
             return list(per_channel(self.inputs["X"].dim))
-        return [1, *self.inputs["X"].dim[1:]]
+        return self.inputs["SCALE"].dim
 
     def emit(self, to: Emitter) -> None:
         self._emit(to, DescriptorType.OPERATION_NORM_BACKWARD, _BACKWARD, "dx", mode=self.mode)

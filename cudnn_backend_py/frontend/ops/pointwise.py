@@ -13,7 +13,7 @@ from ..errors import attribute_not_set
 from ..tensors import tensor
 from .base import OpsBase
 from .infer import NOT_SET, OpNode, check_type, fill
-from .node import Emitter, broadcast_dims
+from .node import Emitter, as_bits, broadcast_dims
 
 __all__ = ["PointwiseOps"]
 
@@ -33,6 +33,8 @@ _TERMS = {
     "upper_clip": "relu_upper_clip",
     "negative_slope": "relu_lower_clip_slope",
 }
+#: What cudnn-frontend's text of such a node has, given or not.
+_NUMBERS = dict.fromkeys((*_TERMS.values(), "elu_alpha", "softplus_beta", "swish_beta"))
 
 
 class _Pointwise(OpNode):
@@ -58,8 +60,8 @@ class _Pointwise(OpNode):
         self.output("OUT_0")
 
     def parameters(self) -> dict[str, Any]:
-        given = {_TERMS.get(name, name): value for name, value in self.numbers.items() if value is not None}
-        return {"mode": self.mode.name, **given, **({} if self.axis is None else {"axis": self.axis})}
+        given = {_TERMS.get(name, name): as_bits(value) for name, value in self.numbers.items()}
+        return {"mode": self.mode.name, **_NUMBERS, **given, "axis": self.axis}
 
     def infer_shapes(self) -> None:
         out, inputs = self.outputs["OUT_0"], list(self.inputs.values())
@@ -72,7 +74,7 @@ class _Pointwise(OpNode):
             out.dim = broadcast_dims(*shapes)
         if out.stride:
             return
-        same = next((item for item in inputs if item.dim == out.dim), None)
+        same = next((item for item in reversed(inputs) if item.dim == out.dim), None)  # the last, as cudnn-frontend
         if same is not None:
             out.stride = list(same.stride)
         elif out.virtual:

@@ -22,7 +22,7 @@ from ..errors import attribute_not_set, invalid_value
 from ..tensors import tensor
 from .base import OpsBase
 from .infer import NOT_SET, OpNode, check_type, fill, integers, require_version, whole
-from .node import Emitter
+from .node import Emitter, fill_type
 
 if TYPE_CHECKING:
     from ..context import Context
@@ -108,7 +108,7 @@ class _Transpose(OpNode):
 
 
 class _Slice(OpNode):
-    """A slice of a tensor in memory is the same memory from an offset on; one of a virtual tensor is an operation."""
+    """A slice of a tensor in memory is that memory from an offset on; of a virtual one, or an output, an operation."""
 
     tag = "SLICE"
     needs = ("X",)
@@ -121,6 +121,13 @@ class _Slice(OpNode):
         self.slices = list(slices)
         self.ranges: list[tuple[int, int, int]] = []
         self.output("Y")
+
+    def infer(self, context: Context) -> None:
+        x, y = self.inputs["X"], self.outputs["Y"]
+        fill_type(x, context)
+        if y.data_type == NOT_SET:
+            y.data_type = x.data_type  # of the input, before that of virtual tensors
+        super().infer(context)
 
     def parameters(self) -> dict[str, Any]:
         return {
@@ -142,8 +149,8 @@ class _Slice(OpNode):
             y, sliced(self.ranges), [stride * step for stride, (_, _, step) in zip(x.stride, self.ranges, strict=True)]
         )
         _same_type(self)
-        if not x.virtual:
-            y.virtual = False
+        y.in_memory = y.virtual and (x.in_memory or not x.virtual)
+        if y.in_memory:
             # An address that is less aligned than the whole tensor's must be called so.
             while self._offset() % y.alignment:
                 y.alignment //= 2
@@ -156,7 +163,7 @@ class _Slice(OpNode):
         return elements * (8 if kind is None else ELEMENT_BITS[kind]) // 8
 
     def emit(self, to: Emitter) -> None:
-        if self.inputs["X"].virtual:
+        if not self.outputs["Y"].in_memory:
             self._emit_operation(to)
             return
         x, y = to.tensor(self.inputs["X"]), to.tensor(self.outputs["Y"])
@@ -164,7 +171,7 @@ class _Slice(OpNode):
         to.slices[y.uid] = (memory, before + self._offset())
 
     def _emit_operation(self, to: Emitter) -> None:
-        require_version(to, (9, 22), "a slice of a virtual tensor")
+        require_version(to, (9, 22), "a slice of a virtual tensor, or one that is an output,")
         y = to.tensor(self.outputs["Y"])
         starts, stops, steps = zip(*self.ranges, strict=True)
         to.g.operation(
@@ -377,7 +384,7 @@ class _Rope(OpNode):
         self.tag = tag
         self.needs = tuple(inputs)
         self.output_scale, self.rope_dim = float(output_scale), whole("rope_dim", rope_dim)
-        self.output(_ROPES[tag][3][1]).set_output(True)
+        self.output(_ROPES[tag][3][1]).in_memory = True
 
     def parameters(self) -> dict[str, Any]:
         return {"output_scale": self.output_scale, "rope_dim": self.rope_dim}

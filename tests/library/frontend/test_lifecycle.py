@@ -79,18 +79,46 @@ def test_build_makes_one_plan_and_says_what_it_is() -> None:
     assert c.get_dim() == [1, 64, 64]
 
 
-def test_steps_called_out_of_order_say_which_is_missing() -> None:
+def test_a_step_takes_the_ones_before_it_and_a_question_says_which_is_missing() -> None:
+    """As in cudnn-frontend 1.32: plans need no operation graph, and an execution no plan, that was built before."""
     g, _ = matmul()
     with pytest.raises(RuntimeError, match="Plan index -1 is invalid"):
         g.get_workspace_size()
-    with pytest.raises(RuntimeError, match="operation graph is not built"):
-        g.create_execution_plans([cudnn.heur_mode.A])
-    with pytest.raises(RuntimeError, match="no plan is built"):
-        g.execute({}, 0)
-    with pytest.raises(RuntimeError, match="nothing to serialize"):
+    with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="nothing to serialize"):
         g.serialize()
-    with pytest.raises(cudnn.cudnnGraphNotSupportedError):
-        g.check_support()
+    g.create_execution_plans([cudnn.heur_mode.A])
+    count = g.get_execution_plan_count()
+    with pytest.raises(RuntimeError, match="no plan is built"):
+        g.get_behavior_notes()
+    g.build()
+    assert g.get_execution_plan_count() == count
+    for step in ("check_support", "build_plans"):
+        fresh, _ = matmul()
+        getattr(fresh, step)()
+        assert fresh.get_execution_plan_count() >= count
+    run, _ = matmul()
+    with pytest.raises(RuntimeError, match="cannot run"):
+        run.execute({1: 1024, 2: 2048, 3: 4096}, 0)
+    assert run.get_workspace_size() == g.get_workspace_size()
+
+
+def test_a_described_device_still_says_which_buffers_are_missing() -> None:
+    g, c = matmul()
+    g.build()
+    with pytest.raises(ValueError, match=r"missing a buffer for tensor uid 2 \('B'\)"):
+        g.execute({1: 1024, c: 4096}, 0)
+    with pytest.raises(ValueError, match="2"):
+        g.execute({1: 1024, 2: 0.5, c: 4096}, 0)
+
+
+def test_modes_that_say_the_same_plan_give_it_once() -> None:
+    g, _ = matmul()
+    modes = [cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK]
+    g.create_execution_plans([*modes, *modes])
+    names = [g.get_plan_name_at_index(at) for at in range(g.get_execution_plan_count())]
+    assert len(names) == len(set(names)) > 1
+    g.create_execution_plans([])  # the same two
+    assert g.get_execution_plan_count() == len(names)
 
 
 def test_empty_graph_validates_and_cannot_be_built() -> None:
@@ -162,7 +190,7 @@ def test_plans_by_index_and_all_of_them() -> None:
     assert g.get_workspace_size() == g.get_workspace_size_plan_at_index(1)
     with pytest.raises(RuntimeError, match="plan 0 is not built"):
         g.execute_plan_at_index({}, 0, 0)
-    with pytest.raises(RuntimeError, match="Plan index 99 is invalid"):
+    with pytest.raises(IndexError, match="plan index 99 is out of range"):
         g.get_plan_name_at_index(99)
 
 
@@ -182,7 +210,7 @@ def test_one_engine_with_knobs() -> None:
     again.create_execution_plan(engine, knobs)
     again.build_plans()
     assert again.get_plan_name_at_index(0).split("_")[0] == f"eng{engine}"
-    with pytest.raises(RuntimeError):
+    with pytest.raises(cudnn.cudnnGraphNotSupportedError, match=f"engine {engine}"):
         again.create_execution_plan(engine, {cudnn.knob_type.KERNEL_CFG: 12345})
 
 
@@ -389,7 +417,7 @@ def test_graph_of_a_given_device_description_cannot_be_timed() -> None:
     messages = []
     for call in (g.autotune, g.execute):
         with pytest.raises(FrontendRuntimeError, match="described target") as caught:
-            call({}, 0)
+            call({1: 1024, 2: 2048, 3: 4096}, 0)
         assert caught.value.code == "plan-without-device"
         messages.append(str(caught.value))
     assert messages[0] == messages[1]

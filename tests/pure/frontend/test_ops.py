@@ -195,6 +195,10 @@ INFERRED: dict[str, tuple[Callable[[Ops], Any], list[Made | None]]] = {
         lambda g: g.add(t(1, 32, 1, 1), t(*IMAGE, last=True)),
         [nhwc(*IMAGE)],
     ),
+    "add of two layouts takes that of the last operand": (
+        lambda g: g.add(t(*IMAGE), t(*IMAGE, last=True)),
+        [nhwc(*IMAGE)],
+    ),
     "add of what both broadcast": (
         lambda g: g.add(t(2, 8, 1, last=True), t(1, 8, 5)),
         [([2, 8, 5], [8, 1, 16])],
@@ -271,11 +275,11 @@ INFERRED: dict[str, tuple[Callable[[Ops], Any], list[Made | None]]] = {
     ),
     "gradients of layernorm": (
         _backward("layernorm_backward", t(1, 32, 4, 6)),
-        [nhwc(*IMAGE), *[nhwc(1, 32, 4, 6)] * 2],
+        [row_major(*IMAGE), *[row_major(1, 32, 4, 6)] * 2],
     ),
     "gradients of rmsnorm": (
         _backward("rmsnorm_backward", t(1, 32, 4, 6), has_dbias=False),
-        [nhwc(*IMAGE), nhwc(1, 32, 4, 6), None],
+        [row_major(*IMAGE), row_major(1, 32, 4, 6), None],
     ),
     "gradients of instancenorm": (
         _backward("instancenorm_backward", t(1, 32, 1, 1)),
@@ -429,7 +433,11 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[Ops], Any]]] = {
     "transpose to another type": (RuntimeError, "mismatch", lambda g: g.transpose(t(2, 8, 16), [0, 2, 1])),
     "slices of some dims": (ValueError, "1 slices for 3 dims", lambda g: g.slice(X, [slice(1)])),
     "a slice backwards": (RuntimeError, "invalid step", lambda g: g.slice(X, [slice(None, None, -1)] * 3)),
-    "a slice to another type": (RuntimeError, "mismatch", lambda g: g.slice(t(2, 8, 16), [slice(1)] * 3)),
+    "a slice to another type": (
+        RuntimeError,
+        "mismatch",
+        lambda g: g.slice(t(2, 8, 16), [slice(1)] * 3).set_data_type(FLOAT),
+    ),
     "nothing to concatenate": (RuntimeError, "no inputs", lambda g: g.concatenate([], 1)),
     "a wrong axis": (RuntimeError, "invalid axis", lambda g: g.concatenate([X, X], 3)),
     "no block size": (ValueError, "block size", lambda g: g.block_scale_dequantize(X, X, [])),
@@ -497,9 +505,10 @@ def test_rotations_are_outputs_of_the_form_of_their_input_and_name_the_version_t
     dx = g.rope_backward(y, t(16, 1, 1, 8, data_type=FLOAT), name="back")
     forward, backward = g.graph().ops
     assert [(item.virtual, item.name, item.dim) for item in (y, dx)] == [
-        (False, "turn::OUT_0", [2, 4, 16, 8]),
-        (False, "back::OUT_0", [2, 4, 16, 8]),
+        (True, "turn::OUT_0", [2, 4, 16, 8]),
+        (True, "back::OUT_0", [2, 4, 16, 8]),
     ]
+    assert not any(item.virtual for op in (forward, backward) for item in op.outputs().values())
     assert (forward.parameters(), backward.parameters()) == ({"output_scale": 0.5, "rope_dim": 4}, {})
     assert {port: item.name for port, item in backward.inputs().items() if port == "dy"} == {"dy": "turn::OUT_0"}
     for version, make in (((9, 23, 0), g.rope), ((9, 24, 0), g.rope_backward)):
@@ -639,7 +648,16 @@ def test_slices_of_memory_are_offsets_and_add_up() -> None:
     }
     assert [op.verb() for op in emitter.g.graph().ops] == ["relu_fwd"]
     assert (first.alignment, second.alignment) == (16, 8)
-    assert not second.virtual
+    assert not any(item.virtual for item in emitter.g.graph().ops[0].inputs().values())
+
+
+def test_a_slice_has_the_type_of_its_input_and_is_an_operation_where_it_is_an_output() -> None:
+    g = Ops()
+    made = g.slice(t(2, 8, 16), [slice(1), slice(2, 4), slice(None)])  # half, in a graph of float
+    g.relu(made).set_output(True)
+    made.set_output(True)
+    assert [op.kind for op in g.graph().ops] == [DescriptorType.OPERATION_SLICE, DescriptorType.OPERATION_POINTWISE]
+    assert made.data_type == HALF
 
 
 def _virtual_slice(g: Ops) -> tensor:
