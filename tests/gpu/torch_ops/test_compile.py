@@ -204,7 +204,7 @@ def test_runs_on_the_current_stream() -> None:
     torch.cuda.synchronize()
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
-        torch.cuda._sleep(3_000_000_000)  # longer than a busy host takes; a call on another stream would read zeros
+        torch.cuda._sleep(50_000_000)  # a call on another stream would read zeros
         fresh.copy_(q)
         fresh_cu.copy_(cu)
         found = attention_varlen(fresh, k, v, fresh_cu, None, 200, causal=True)

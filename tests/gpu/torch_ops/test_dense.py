@@ -249,7 +249,7 @@ def test_runs_on_the_current_stream() -> None:
     torch.cuda.synchronize()
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
-        torch.cuda._sleep(3_000_000_000)  # longer than a busy host takes; a call on another stream would read zeros
+        torch.cuda._sleep(500_000_000)  # a call on another stream would read zeros
         fresh.copy_(q)
         found = scaled_dot_product_attention(fresh, k, v)
         assert not stream.query()
