@@ -216,7 +216,7 @@ class ClassPlan:
         scratch, size = self._lay_out_scratch(s)
         base, _held = self._take_workspace(state, size + self.plan.workspace_bytes)
         keeps = s.is_uniform and not captures
-        tables = state.tables() if keeps else base
+        tables = state.tables(self.make_tables) if keeps else base
         addresses = (
             *given,
             *[tables + offset for offset in self.table_places],
@@ -387,7 +387,7 @@ class OwnTables:
 
 
 class _State:
-    """What one thread needs to run a plan on one stream."""
+    """What one thread needs to run a plan on one stream. It must not hold the plan: a pool would never destroy it."""
 
     def __init__(self, owner: ClassPlan, stream: int) -> None:
         plan = owner.plan
@@ -398,14 +398,13 @@ class _State:
         with in_context(self.context):
             self._prepare = Prepare(stream)
         self.own = self.own_bytes = 0
-        self._make_tables = owner.make_tables
         self._tables: OwnTables | None = None
         self._row: tuple[int, ...] | None = None  # by which these tables were written
 
-    def tables(self) -> int:
+    def tables(self, make: Callable[[int], OwnTables]) -> int:
         """Return the address of tables that nobody else writes, which no CUDA graph must hold."""
         if self._tables is None:
-            self._tables = self._make_tables(self.stream)
+            self._tables = make(self.stream)
         return self._tables.address
 
     def run(

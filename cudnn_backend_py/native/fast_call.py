@@ -125,8 +125,10 @@ class HandleState(ctypes.Structure):
 
     @classmethod
     def of(cls, handle: ctypes.c_void_p) -> HandleState:
-        """Return it for a handle that was made in the context that is current now."""
-        return cls(handle.value, 0, current_context(), *map(_address, context_functions()))
+        """Return it for a handle that was made in the context that is current now; the native handle lives as long."""
+        made = cls(handle.value, 0, current_context(), *map(_address, context_functions()))
+        made.keeps = handle
+        return made
 
 
 class Kernel(ctypes.Structure):

@@ -80,6 +80,7 @@ struct Plan {  // of one operator, thread and stream
   std::array<int64_t, 3> shape = {};  // the last one that was told
   int64_t untold = 0, silent = 0;     // calls of it since, and how many more need not be told
   PyObject* holds = nullptr;
+  std::weak_ptr<const int64_t> owner;  // its thread
   std::atomic<int64_t> used{0};
   std::atomic<int> running{0};
 
@@ -117,7 +118,7 @@ Plans& plans = *new Plans;  // never destroyed: at exit there may be no Python t
 size_t plan_count = 0;
 std::atomic<int64_t> calls{0};
 std::atomic<int64_t> threads{1};
-thread_local const int64_t thread = threads++;
+thread_local const std::shared_ptr<const int64_t> thread = std::make_shared<const int64_t>(threads++);
 
 int (*go)(call*);
 int32_t (*current_stream)(int32_t device, void** stream);
@@ -235,7 +236,7 @@ Key key_of(int number, bool backward, uint64_t wanted, void* stream, const Tenso
   Key key;
   key.add(uint64_t(number) | uint64_t(backward) << 16 | uint64_t(count) << 24 | uint64_t(others) << 32);
   key.add(wanted);
-  key.add(uint64_t(thread));
+  key.add(uint64_t(*thread));
   key.add(reinterpret_cast<uint64_t>(stream));
   int starts[kTensors + 3 + kScalars];
   const int first = backward ? 3 : 0;
@@ -670,9 +671,13 @@ PyObject* learn(PyObject*, PyObject* const* arguments, Py_ssize_t given) {
   for (int index = 0; index < request.others; ++index)
     if (request.scalars[index].kind == Scalar::text) Py_INCREF(reinterpret_cast<PyObject*>(request.scalars[index].value));
   plan->key.assign(key.words.begin(), key.words.begin() + key.count);
+  plan->owner = thread;
   plan->used = ++calls;
   std::vector<std::shared_ptr<Plan>> dropped;  // outlives the lock
   const std::lock_guard<std::mutex> locked(mutex);
+  thread_local bool is_new = true;
+  if (is_new) drop(dropped, [](const Plan& other) { return other.owner.expired(); });  // of threads that ended
+  is_new = false;
   if (plan_count >= kPlans) drop_oldest(dropped);
   auto& same = plans[key.hash()];
   for (auto at = same.begin(); at != same.end();)

@@ -13,7 +13,7 @@ import pytest
 
 from cudnn_backend_py import Target, UsageError, attention, plan
 from cudnn_backend_py.execution.any_shape import OFTEN, AnyShape
-from cudnn_backend_py.execution.class_plan import ClassPlan
+from cudnn_backend_py.execution.class_plan import ClassPlan, Sequences
 from cudnn_backend_py.execution.executable import Executable
 from cudnn_backend_py.execution.plan_pool import PlanPool
 from cudnn_backend_py.graph.attention import Attention
@@ -98,6 +98,21 @@ def test_a_plan_is_destroyed_once_its_stream_is_past_it(pool: PlanPool, gpu: Tar
     assert gone() is not None
     torch.cuda.synchronize()
     pool.hold(68, lambda: exact(68, gpu))
+    assert gone() is None
+    assert is_right(given)
+
+
+def test_a_class_is_destroyed_too_whose_tables_were_kept(pool: PlanPool, gpu: Target) -> None:
+    problem = class_problem(Kind(kv_heads=4, causal=True).problem(1, 2, 2), Bounds(4, 128, 128), backward=False)
+    held = pool.hold("class", lambda: ClassPlan(problem, gpu, backward=False))
+    gone = weakref.ref(held.plan)
+    given = tensors(100)
+    strides = {name: given[name].stride(0) for name in ("q", "k", "v", "o", "stats")}
+    held.plan({name: given[name] for name in held.plan.names}, Sequences(2, 100, 100), strides)
+    torch.cuda.synchronize()
+    for length in range(64, 68):
+        pool.hold(length, lambda length=length: exact(length, gpu))  # type: ignore[misc]
+    assert held.plan is None
     assert gone() is None
     assert is_right(given)
 

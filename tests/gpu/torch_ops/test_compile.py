@@ -15,6 +15,7 @@ from cudnn_backend_py.torch_ops import (
 from cudnn_backend_py.torch_ops.arguments import SCALES, TENSORS, Options
 from cudnn_backend_py.torch_ops.operators import load_torch
 from tests.support.gpus import needs_two_gpus
+from tests.support.streams import held_back
 from tests.support.torch_reference import Masks, attend, error, fill_pages, gradients, pack, unpack
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
@@ -203,8 +204,7 @@ def test_runs_on_the_current_stream() -> None:
     fresh, fresh_cu = torch.zeros_like(q), torch.zeros_like(cu)
     torch.cuda.synchronize()
     stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        torch.cuda._sleep(50_000_000)  # a call on another stream would read zeros
+    with torch.cuda.stream(stream), held_back(torch, stream):  # a call on another stream would read zeros
         fresh.copy_(q)
         fresh_cu.copy_(cu)
         found = attention_varlen(fresh, k, v, fresh_cu, None, 200, causal=True)

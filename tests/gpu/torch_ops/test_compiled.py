@@ -459,6 +459,34 @@ def test_plans_are_bounded_and_released(module: Any, launches: Launches, operato
     assert module.forget(1) == 0
 
 
+def test_plans_of_threads_that_ended_go_when_the_next_thread_learns(
+    module: Any, launches: Launches, operator: int, tensors: Any
+) -> None:
+    class Held:
+        pass
+
+    def learn_in_a_thread(held: Any, token: int) -> None:
+        thread = threading.Thread(
+            target=teach, args=(module, launches, operator, tensors), kwargs={"holds": held, "token": token}
+        )
+        thread.start()
+        thread.join()
+
+    held = Held()
+    gone = weakref.ref(held)
+    teach(module, launches, operator, tensors, token=1)
+    learn_in_a_thread(held, 2)
+    del held
+    for _ in range(1000):  # Python may join a thread before the system has ended it
+        learn_in_a_thread(None, 3)
+        gc.collect()
+        if gone() is None:
+            break
+    assert gone() is None
+    assert (module.forget(2), module.forget(1)) == (0, 1)
+    assert module.forget(3) < 1000
+
+
 def test_plan_that_is_launched_is_not_forgotten_meanwhile(
     module: Any, launches: Launches, operator: int, tensors: Any
 ) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import threading
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,7 @@ from cudnn_backend_py.native.fast_call import (
     compiled_library,
 )
 from cudnn_backend_py.native.launch import Launcher
+from cudnn_backend_py.native.libcudnn import HandlePointer
 from cudnn_backend_py.plans.plan import Plan
 
 CUDA, HOST, FLOAT, BFLOAT, UINT = 2, 1, 2, 4, 1
@@ -139,6 +141,21 @@ def launcher(plan: Plan) -> Launcher:
 def no_handle(plan: Plan) -> Launch:
     """Return what would be launched on STREAM if there were a handle."""
     return Launch(plan.target.library, HandleState(0, STREAM), STREAM, plan.descriptor.pointer)
+
+
+def test_a_launch_holds_the_handle_of_a_thread_that_ended(plan: Plan) -> None:
+    def of_thread() -> tuple[weakref.ref[HandlePointer], HandleState]:
+        pointer = HandlePointer(STREAM)
+        return weakref.ref(pointer), HandleState.of(pointer)
+
+    gone, state = of_thread()
+    launch = Launch(plan.target.library, state, STREAM, plan.descriptor.pointer)
+    del state
+    gc.collect()
+    assert gone() is not None  # another thread with the number of the one that ended may come to this launch
+    del launch
+    gc.collect()
+    assert gone() is None
 
 
 def make(plan: Plan, launcher: Launcher, framework: Framework, **changes: Any) -> Call:

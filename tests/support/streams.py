@@ -1,0 +1,33 @@
+"""Streams of torch that wait for a test, however long the host takes."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from cudnn_backend_py.native.cuda import driver_function
+
+__all__ = ["held_back"]
+
+_AT_LEAST = 0  # CU_STREAM_WAIT_VALUE_GEQ
+_LONGEST_S = 60.0  # a call that waits for the stream ends then, and the test says so
+
+
+@contextmanager
+def held_back(torch: Any, stream: Any) -> Iterator[None]:
+    """Let what a stream is given in a block wait for the end of the block. C: ``cuStreamWaitValue32``."""
+    flag = torch.zeros(1, dtype=torch.int32, pin_memory=True)
+    wait = driver_function("cuStreamWaitValue32_v2")
+    place = ctypes.c_uint64(flag.data_ptr())
+    assert wait(ctypes.c_void_p(stream.cuda_stream), place, ctypes.c_uint32(1), ctypes.c_uint(_AT_LEAST)) == 0
+    timer = threading.Timer(_LONGEST_S, flag.fill_, (1,))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        flag.fill_(1)
+        stream.synchronize()  # which reads the flag
