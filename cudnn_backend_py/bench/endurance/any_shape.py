@@ -2,7 +2,8 @@
 
 Every shape is another batch and length; the plans of their classes are built before. First calls of more shapes are
 compared with torch's in float64 afterwards: products of float64 load kernels, whose memory is none of the operator's.
-Beside it: what torch itself takes for such a call, and for the memory of its output.
+Beside it: what torch itself takes for such a call, for the memory of its output, and to hand a backward pass that does
+nothing to its thread and back.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ FLAT_BYTES = 8 << 20  # growth after the first tenth that is none
 CALLS_OF_TORCH = 1000  # that are timed
 # Calls before the GPU is waited for: some 130 launches, far fewer than wait for room.
 IN_A_ROW = 16
-OF_TORCH = ("torch_empty_ms", "torch_flash_ms", "torch_flash_backward_ms")
+OF_TORCH = ("torch_empty_ms", "torch_flash_ms", "torch_flash_backward_ms", "torch_engine_ms")
 _PATIENCE_S = 120.0  # for all plans
 
 
@@ -90,7 +91,10 @@ class _Calls:
         return tuple(spent / 1e6 for spent in times), made
 
     def of_torch(self, batch: int, seq: int) -> tuple[float, ...]:
-        """Return the host time of an output's memory, and of each pass of torch's own attention by flash, in ms."""
+        """Return the host time of an output's memory, and of each pass of torch's own attention by flash, in ms.
+
+        With a backward pass, also that of the gradient of a view, which is what torch's engine itself takes.
+        """
         import torch
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -104,6 +108,8 @@ class _Calls:
             times.append(time.perf_counter_ns())
             if self.backward:
                 torch.autograd.grad(made, (q, k, v), d_o)
+                times.append(time.perf_counter_ns())
+                torch.autograd.grad(q.view_as(q), q, d_o)
                 times.append(time.perf_counter_ns())
         spent = [(end - start) / 1e6 for start, end in pairwise(times)]
         return spent[0], *spent[2:]  # without what it takes to choose flash

@@ -204,7 +204,8 @@ def test_runs_on_the_current_stream() -> None:
     torch.cuda.synchronize()
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
-        torch.cuda._sleep(50_000_000)  # a call on another stream would read zeros
+        attention_varlen(q, k, v, cu, None, 200, causal=True)  # the first call on a stream takes longer
+        torch.cuda._sleep(500_000_000)  # a call on another stream would read zeros
         fresh.copy_(q)
         fresh_cu.copy_(cu)
         found = attention_varlen(fresh, k, v, fresh_cu, None, 200, causal=True)
