@@ -18,7 +18,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstring>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -49,9 +48,11 @@ struct Python {  // a reference to an object of Python
   explicit operator bool() const { return object != nullptr; }
 };
 
+using Numbers = c10::SmallVector<Number, 4>;
+
 struct Output {
   at::ScalarType type;
-  std::vector<Number> dims, strides;
+  Numbers dims, strides;
   std::optional<double> filled;  // with this, first
 };
 
@@ -62,14 +63,26 @@ struct Place {  // what is written: an address, or a number
   Number number_or_offset;
 };
 
+struct Limits {  // of the slots
+  struct Range {
+    int64_t least = std::numeric_limits<int64_t>::min(), most = std::numeric_limits<int64_t>::max();
+    bool operator==(const Range& other) const { return least == other.least && most == other.most; }
+  };
+  std::array<Range, kSlots> ranges;
+
+  bool hold(const Slots& slots) const {
+    for (int slot = 0; slot < kSlots; ++slot)
+      if (slots.values[slot] < ranges[slot].least || slots.values[slot] > ranges[slot].most) return false;
+    return true;
+  }
+};
+
 struct Plan {  // of one operator, thread and stream
-  std::vector<uint64_t> key;
-  std::array<int64_t, kSlots> least, most;  // of the slots
   call* target = nullptr;
   int64_t* prepared = nullptr;  // the parameters of the kernel before it
   std::vector<Output> outputs;
   std::vector<Place> row, parameters;
-  std::vector<Number> pieces;  // of the workspace, in bytes; none if it is kept
+  Numbers pieces;              // of the workspace, in bytes; none if it is kept
   int own_piece = -1;          // which the plan itself uses
   uint64_t copied = 0;         // the inputs that are copied first, as bits
   bool tokens_first = false;   // copies of [b, h, s, d] are [b, s, h, d] in memory
@@ -93,10 +106,17 @@ struct Plan {  // of one operator, thread and stream
     Py_XDECREF(holds);
     PyGILState_Release(state);
   }
-  bool serves(const Slots& slots) const {
-    for (int slot = 0; slot < kSlots; ++slot)
-      if (slots.values[slot] < least[slot] || slots.values[slot] > most[slot]) return false;
-    return true;
+};
+
+// The plans of one key, cheapest first. A pass of another thread finds none of this in its caches, and a key may have a
+// hundred classes: so it is compared once, and what tells them apart lies in one piece.
+struct Group {
+  std::vector<uint64_t> key;
+  std::vector<Limits> limits;
+  std::vector<std::shared_ptr<Plan>> plans;
+
+  bool is_of(const Key& other) const {
+    return int(key.size()) == other.count && std::equal(key.begin(), key.end(), other.words.begin());
   }
 };
 
@@ -113,8 +133,8 @@ struct Operator {
 
 std::vector<Operator> operators;
 std::mutex mutex;
-using Plans = std::unordered_map<uint64_t, std::vector<std::shared_ptr<Plan>>>;
-Plans& plans = *new Plans;  // never destroyed: at exit there may be no Python to release what they hold
+using Groups = std::unordered_multimap<uint64_t, Group>;
+Groups& groups = *new Groups;  // never destroyed: at exit there may be no Python to release what they hold
 size_t plan_count = 0;
 std::atomic<int64_t> calls{0};
 std::atomic<int64_t> threads{1};
@@ -166,43 +186,47 @@ class Found {
   Plan* get() const { return plan_.get(); }
 };
 
-bool is_same(const Plan& plan, const Key& key) {
-  return int(plan.key.size()) == key.count &&
-         std::memcmp(plan.key.data(), key.words.data(), key.count * sizeof(uint64_t)) == 0;
+// The group of a key, or none; under the lock.
+Group* group_of(const Key& key, uint64_t hash) {
+  for (auto [at, end] = groups.equal_range(hash); at != end; ++at)
+    if (at->second.is_of(key)) return &at->second;
+  return nullptr;
 }
 
 Found find(const Key& key, const Slots& slots) {
   if (!key.whole || !slots.agree) return {};
+  const uint64_t hash = key.hash();
   const std::lock_guard<std::mutex> locked(mutex);
-  const auto found = plans.find(key.hash());
-  if (found != plans.end())
-    for (const auto& plan : found->second)
-      if (is_same(*plan, key) && plan->serves(slots)) return Found(plan);
+  if (const Group* group = group_of(key, hash))
+    for (size_t index = 0; index < group->limits.size(); ++index)
+      if (group->limits[index].hold(slots)) return Found(group->plans[index]);
   return {};
+}
+
+std::shared_ptr<Plan> take(Group& group, size_t index) {
+  std::shared_ptr<Plan> taken = std::move(group.plans[index]);
+  group.plans.erase(group.plans.begin() + index);
+  group.limits.erase(group.limits.begin() + index);
+  --plan_count;
+  return taken;
 }
 
 // Take plans out of the table, under its lock, into a vector that outlives the lock: what they hold is Python's.
 template <typename Condition>
 void drop(std::vector<std::shared_ptr<Plan>>& into, Condition condition) {
-  for (auto same = plans.begin(); same != plans.end();) {
-    auto& list = same->second;
-    for (auto at = list.begin(); at != list.end();)
-      if (condition(**at)) {
-        into.push_back(std::move(*at));
-        at = list.erase(at);
-        --plan_count;
-      } else {
-        ++at;
-      }
-    same = list.empty() ? plans.erase(same) : std::next(same);
+  for (auto at = groups.begin(); at != groups.end();) {
+    Group& group = at->second;
+    for (size_t index = group.plans.size(); index-- > 0;)
+      if (condition(*group.plans[index])) into.push_back(take(group, index));
+    at = group.plans.empty() ? groups.erase(at) : std::next(at);
   }
 }
 
 // Drop the quarter that was used least recently.
 void drop_oldest(std::vector<std::shared_ptr<Plan>>& into) {
   std::vector<int64_t> ages;
-  for (const auto& same : plans)
-    for (const auto& plan : same.second) ages.push_back(plan->used);
+  for (const auto& [hash, group] : groups)
+    for (const auto& plan : group.plans) ages.push_back(plan->used);
   const auto limit = ages.begin() + ages.size() / 4;
   std::nth_element(ages.begin(), limit, ages.end());
   const int64_t last = *limit;
@@ -590,8 +614,8 @@ void each(PyObject* tuple, Function function) {
   }
 }
 
-std::vector<Number> read_numbers(PyObject* tuple) {
-  std::vector<Number> found;
+Numbers read_numbers(PyObject* tuple) {
+  Numbers found;
   each(tuple, [&](PyObject* item) { found.push_back(read_number(item)); });
   return found;
 }
@@ -609,7 +633,7 @@ std::vector<Place> read_places(PyObject* tuple) {
 }
 
 // The plan that compiled.py describes, see Recipe there.
-std::shared_ptr<Plan> read_plan(PyObject* tuple) {
+std::shared_ptr<Plan> read_plan(PyObject* tuple, Limits& ranges) {
   auto plan = std::make_shared<Plan>();
   unsigned long long address, prepared, copied;
   PyObject *limits, *outputs, *row, *parameters, *pieces, *notice, *holds;
@@ -625,15 +649,12 @@ std::shared_ptr<Plan> read_plan(PyObject* tuple) {
   plan->token = token;
   plan->cost = cost;
   plan->keeps_tables = keeps_tables;
-  plan->least.fill(std::numeric_limits<int64_t>::min());
-  plan->most.fill(std::numeric_limits<int64_t>::max());
   each(limits, [&](PyObject* item) {
     int slot;
     long long least, most;
     if (!PyArg_ParseTuple(item, "iLL", &slot, &least, &most)) throw python_error();
     TORCH_CHECK(slot >= 0 && slot < kSlots, "no such slot");
-    plan->least[slot] = least;
-    plan->most[slot] = most;
+    ranges.ranges[slot] = {least, most};
   });
   each(outputs, [&](PyObject* item) {
     PyObject *like, *dims, *strides, *fill;
@@ -661,16 +682,16 @@ PyObject* learn(PyObject*, PyObject* const* arguments, Py_ssize_t given) {
   const uint64_t wanted = PyLong_AsUnsignedLongLong(arguments[2]);
   Request request;
   if (!request.read(arguments + 3, given - 3, backward ? 3 : 0)) Py_RETURN_FALSE;
-  std::shared_ptr<Plan> plan = read_plan(arguments[0]);
+  Limits limits;
+  std::shared_ptr<Plan> plan = read_plan(arguments[0], limits);
   const auto stream = stream_of(request.tensors, backward);
   if (!stream) Py_RETURN_FALSE;
   Slots slots;
   const Key key = key_of(request.number, backward, wanted, *stream, request.tensors, request.count, request.scalars,
                          request.others, slots);
-  if (!key.whole || !slots.agree || !plan->serves(slots)) Py_RETURN_FALSE;
+  if (!key.whole || !slots.agree || !limits.hold(slots)) Py_RETURN_FALSE;
   for (int index = 0; index < request.others; ++index)
     if (request.scalars[index].kind == Scalar::text) Py_INCREF(reinterpret_cast<PyObject*>(request.scalars[index].value));
-  plan->key.assign(key.words.begin(), key.words.begin() + key.count);
   plan->owner = thread;
   plan->used = ++calls;
   std::vector<std::shared_ptr<Plan>> dropped;  // outlives the lock
@@ -679,16 +700,17 @@ PyObject* learn(PyObject*, PyObject* const* arguments, Py_ssize_t given) {
   if (is_new) drop(dropped, [](const Plan& other) { return other.owner.expired(); });  // of threads that ended
   is_new = false;
   if (plan_count >= kPlans) drop_oldest(dropped);
-  auto& same = plans[key.hash()];
-  for (auto at = same.begin(); at != same.end();)
-    if (is_same(**at, key) && (*at)->least == plan->least && (*at)->most == plan->most) {
-      dropped.push_back(std::move(*at));
-      at = same.erase(at);
-      --plan_count;
-    } else {
-      ++at;
-    }
+  const uint64_t hash = key.hash();
+  Group* group = group_of(key, hash);
+  if (group == nullptr) {
+    group = &groups.emplace(hash, Group())->second;
+    group->key.assign(key.words.begin(), key.words.begin() + key.count);
+  }
+  for (size_t index = group->plans.size(); index-- > 0;)
+    if (group->limits[index].ranges == limits.ranges) dropped.push_back(take(*group, index));
+  auto& same = group->plans;
   const auto behind = std::find_if(same.begin(), same.end(), [&](const auto& other) { return other->cost > plan->cost; });
+  group->limits.insert(group->limits.begin() + (behind - same.begin()), limits);
   same.insert(behind, std::move(plan));
   ++plan_count;
   Py_RETURN_TRUE;
@@ -721,8 +743,8 @@ PyObject* used(PyObject*, PyObject* token) {
   if (PyErr_Occurred()) return nullptr;
   int64_t last = 0;
   const std::lock_guard<std::mutex> locked(mutex);
-  for (const auto& same : plans)
-    for (const auto& plan : same.second)
+  for (const auto& [hash, group] : groups)
+    for (const auto& plan : group.plans)
       if (plan->token == wanted) last = std::max<int64_t>(last, plan->used);
   return PyLong_FromLongLong(last);
 }

@@ -2,7 +2,8 @@
 
 Every shape is another batch and length; the plans of their classes are built before. First calls of more shapes are
 compared with torch's in float64 afterwards: products of float64 load kernels, whose memory is none of the operator's.
-Beside it: what torch itself takes for such a call, and for the memory of its output.
+Beside it: what torch itself takes for such a call, for the memory of its output, and to hand a backward pass that does
+nothing to its thread and back.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ FLAT_BYTES = 8 << 20  # growth after the first tenth that is none
 CALLS_OF_TORCH = 1000  # that are timed
 # Calls before the GPU is waited for: some 130 launches, far fewer than wait for room.
 IN_A_ROW = 16
-OF_TORCH = ("torch_empty_ms", "torch_flash_ms", "torch_flash_backward_ms")
+OF_TORCH = ("torch_empty_ms", "torch_flash_ms", "torch_flash_backward_ms", "torch_engine_ms")
 _PATIENCE_S = 120.0  # for all plans
 
 
@@ -76,21 +77,27 @@ class _Calls:
         return made
 
     def __call__(self, batch: int, seq: int) -> tuple[tuple[float, ...], Any]:
-        """Make a call and return the host time of each pass in milliseconds, and what it returned."""
+        """Make a call and return the host time of each pass in milliseconds, and what the last one returned.
+
+        What a pass returned is held until the clock was read: to free it is none of the next one.
+        """
         import torch
 
         q, k, v, d_o = self.tensors(batch, seq)
         start = time.perf_counter_ns()
-        made = torch_ops.attention(q, k, v, causal=True, shapes=self.shapes)
+        o = made = torch_ops.attention(q, k, v, causal=True, shapes=self.shapes)
         times = [time.perf_counter_ns() - start]
         if self.backward:
             start = time.perf_counter_ns()
-            made = torch.autograd.grad(made, (q, k, v), d_o)
+            made = torch.autograd.grad(o, (q, k, v), d_o)
             times.append(time.perf_counter_ns() - start)
         return tuple(spent / 1e6 for spent in times), made
 
     def of_torch(self, batch: int, seq: int) -> tuple[float, ...]:
-        """Return the host time of an output's memory, and of each pass of torch's own attention by flash, in ms."""
+        """Return the host time of an output's memory, and of each pass of torch's own attention by flash, in ms.
+
+        With a backward pass, also that of the gradient of a view, which is what torch's engine itself takes.
+        """
         import torch
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -103,7 +110,9 @@ class _Calls:
             made = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
             times.append(time.perf_counter_ns())
             if self.backward:
-                torch.autograd.grad(made, (q, k, v), d_o)
+                held = [torch.autograd.grad(made, (q, k, v), d_o)]
+                times.append(time.perf_counter_ns())
+                held.append(torch.autograd.grad(q.view_as(q), q, d_o))
                 times.append(time.perf_counter_ns())
         spent = [(end - start) / 1e6 for start, end in pairwise(times)]
         return spent[0], *spent[2:]  # without what it takes to choose flash
