@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -21,6 +20,7 @@ from ..plans.engine import EngineConfig, OperationGraph, heur_mode
 from ..plans.plan import Plan, build_plan
 from ..plans.select import Selection, candidates, nothing_selected, tuned_options
 from ..printable import brief
+from ..system.progress import progress_bar
 from ..target import Target
 from .agreement import Difference, compare, limit_of
 from .neighbours import _find_others
@@ -265,7 +265,8 @@ def autotune(
     tried, refused = _gather(OperationGraph(graph, live), wanted, engines, max_candidates, budget)
     stage = Stage(graph, live, buffers)
     try:
-        with _reporting(progress) as report:
+        with progress_bar(1.0, "asking cuDNN", shown=progress is True) as (step, _):
+            report = progress if callable(progress) else lambda text, done: step(done, text)
             ready = _prepare(stage, tried, budget, tolerance, report)
             if not ready:
                 raise CudnnBackendError(
@@ -357,25 +358,6 @@ def _remember(
     if kept is not None and target.profile.properties.get("multiProcessorCount"):  # before cuDNN 9.8 it is not known
         kept.put(plan_key(graph, target, tuned_options(selection, target)), plan, evidence)
         forget_plans()  # what this process built untuned would be found before it
-
-
-@contextmanager
-def _reporting(progress: bool | Progress) -> Iterator[Progress]:
-    """Yield the function that is told what is going on."""
-    if not isinstance(progress, bool):
-        yield progress
-        return
-    if not progress:
-        yield lambda text, done: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("asking cuDNN", total=1.0)
-        yield lambda text, done: bar.update(task, description=text, completed=done)
 
 
 # For people

@@ -78,9 +78,8 @@ def test_command_and_its_options_exist(page: str, line: str) -> None:
     command, arguments = find_command(words)
     if command is None:
         return
-    _, left, _ = command.make_parser(click.Context(command, info_name=line, **command.context_settings)).parse_args(
-        args=list(arguments)
-    )
+    settings = {**main.context_settings, **command.context_settings}  # a command keeps the option of its first help
+    _, left, _ = command.make_parser(click.Context(command, info_name=line, **settings)).parse_args([*arguments])
     assert not left
     assert [file for file in arguments if file.startswith("examples/") and not (ROOT / file).is_file()] == []
 

@@ -18,8 +18,8 @@ import rich.console
 from click.testing import CliRunner
 
 from cudnn_backend_py import save_graph
-from cudnn_backend_py.cli import run as module
 from cudnn_backend_py.cli.commands import main
+from cudnn_backend_py.system.progress import progress_bar
 from cudnn_backend_py.tuning.statistics import Timing
 from cudnn_backend_py.tuning.trial import ConfigTrial, Trial
 from cudnn_backend_py.tuning.trial.bound import Comparison
@@ -115,8 +115,7 @@ def test_the_progress_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         rich.console, "Console", partial(rich.console.Console, file=shown, force_terminal=True, width=80)
     )
-    monkeypatch.setattr(module, "_PATIENCE_S", 0.0)
-    with module._progress(3) as (step, _):
+    with progress_bar(3, "first: asking cuDNN") as (step, _):
         for place, text in enumerate(("first: asking cuDNN", "second: running eng1_k2=3", "[third]: interpreting")):
             step(place, text)
             end = time.monotonic() + 60  # it is drawn by a thread, ten times a second where the machine is idle
@@ -139,7 +138,7 @@ def test_nothing_is_drawn_where_it_is_quick_or_no_terminal(monkeypatch: pytest.M
         made = partial(rich.console.Console, file=shown, force_terminal=terminal)
         with monkeypatch.context() as patch:
             patch.setattr(rich.console, "Console", made)
-            with module._progress(1) as (step, _):
+            with progress_bar(1, patience_s=2.0) as (step, _):
                 step(0, "quick")
         assert shown.getvalue() == ""
 

@@ -91,6 +91,9 @@ ERRORS = [
     ["check", "good.json", "--time"],
     ["run"],
     ["completion", "bsh"],
+    ["explain", "good.json", "--target", "l40s", "--mode", "FALBACK"],
+    ["why", "--formt", "json", "train.py"],
+    ["why", "--format", "jsn", "train.py"],
 ]
 WIDE = {"help": HELP, "lists": LISTS, "errors": ERRORS}
 NARROW = [
