@@ -254,12 +254,17 @@ def autotune(
     """
     _check_options(max_candidates, budget_s, by)
     budget = Budget(budget_s)
-    live = shared_target(target)
+    instead = "tune on the GPU itself; for a described target select(...) or `build` chooses without timing"
+    try:
+        live = shared_target(target)
+    except EnvironmentNotReady as error:
+        if error.code != "no-gpu":
+            raise
+        said = "there is no GPU in this process, and plans are timed on one"
+        raise EnvironmentNotReady(said, code=error.code, fix=instead) from None
     if not live.is_live:
         raise EnvironmentNotReady(
-            f"{live.name} is a described target, plans are timed on a GPU",
-            code="tuning-without-device",
-            fix="tune on the GPU itself; for a described target select(...) chooses without timing",
+            f"{live.name} is a described target, plans are timed on a GPU", code="tuning-without-device", fix=instead
         )
     wanted = replace(selection or Selection(), modes=tuple(map(heur_mode, modes)))
     tried, refused = _gather(OperationGraph(graph, live), wanted, engines, max_candidates, budget)
