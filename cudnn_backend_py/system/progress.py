@@ -15,7 +15,7 @@ Step = Callable[[float, str], None]
 
 @contextmanager
 def progress_bar(
-    total: float, doing: str = "", *, shown: bool = True, patience_s: float = 0.0
+    total: float, doing: str = "", *, shown: bool = True, patience_s: float = 0.0, still: bool = False
 ) -> Iterator[tuple[Step, Callable[[], None]]]:
     """Yield two functions: one shows how much is done and what is being done, the other takes that away for a text.
 
@@ -29,6 +29,8 @@ def progress_bar(
         Whether to show anything.
     patience_s
         Seconds in which nothing is shown: what is quick needs no bar.
+    still
+        Draw it when told, and not from a thread ten times a second: for what is timed meanwhile.
     """
 
     def nothing(done: float = 0.0, text: str = "") -> None: ...
@@ -46,11 +48,11 @@ def progress_bar(
     began = time.monotonic()
     count = (MofNCompleteColumn(),) if isinstance(total, int) else ()
     columns = BarColumn(), *count, TimeElapsedColumn(), TextColumn("{task.description}", markup=False)
-    bar = Progress(*columns, console=console, transient=True)
+    bar = Progress(*columns, console=console, transient=True, auto_refresh=not still)
     task = bar.add_task(doing, total=total)
 
     def step(done: float, text: str) -> None:
-        bar.update(task, completed=done, description=printable(text))
+        bar.update(task, completed=done, description=printable(text), refresh=still and bar.live.is_started)
         if not bar.live.is_started and time.monotonic() - began >= patience_s:
             bar.start()
 

@@ -270,7 +270,7 @@ def autotune(
     tried, refused = _gather(OperationGraph(graph, live), wanted, engines, max_candidates, budget)
     stage = Stage(graph, live, buffers)
     try:
-        with progress_bar(1.0, "asking cuDNN", shown=progress is True) as (step, _):
+        with progress_bar(1.0, "asking cuDNN", shown=progress is True, still=True) as (step, _):
             report = progress if callable(progress) else lambda text, done: step(done, text)
             ready = _prepare(stage, tried, budget, tolerance, report)
             if not ready:
