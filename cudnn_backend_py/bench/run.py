@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from ..plans.build import build, shared_target
 from ..plans.choice import EngineChoice
 from ..plans.plan import Plan
 from ..system.child import script_command
+from ..system.progress import progress_bar
 from ..target import Target
 from ..torch_ops.operators import load_torch
 from ..tuning.search import autotune
@@ -110,13 +112,16 @@ def _host_contenders(
 # GPU time
 
 
-def bench_gpu(target: Target, frontend: Frontend | None, effort: Effort, console: Console) -> list[dict[str, Any]]:
-    """Return a row per shape and direction: plans, GPU times by contender."""
-    rows = []
-    for shape in effort.shapes:
-        for direction in DIRECTIONS:
-            console.print(f"GPU time: {shape.name} {direction}", style="dim", highlight=False)
-            rows.append(_gpu_row(shape, direction, target, frontend, effort))
+def bench_gpu(
+    target: Target, frontend: Frontend | None, effort: Effort, step: Callable[[int, str], None]
+) -> list[dict[str, Any]]:
+    """Return a row per shape and direction: plans, GPU times by contender; `step` is told how many are done, and what
+    is next.
+    """
+    rows: list[dict[str, Any]] = []
+    for shape, direction in product(effort.shapes, DIRECTIONS):
+        step(len(rows), f"GPU time: {shape.name} {direction}")
+        rows.append(_gpu_row(shape, direction, target, frontend, effort))
     return rows
 
 
@@ -249,17 +254,26 @@ def run_bench(
     target = shared_target()
     frontend, said = open_frontend(cudnn_frontend)
     begin = time.perf_counter()
+    rows = len(effort.shapes) * len(DIRECTIONS)  # beside calls, ragged batches and processes
+    with progress_bar(rows + 3, "host time of calls", still=True) as (step, _):
+        host = bench_host(target, frontend, effort)
+        step(1, "ragged batches")
+        ragged = bench_ragged(target, frontend, effort)
+        peak = matrix_tflops()
+        gpu = bench_gpu(target, frontend, effort, lambda done, text: step(2 + done, text))
+        step(2 + rows, "fresh processes")
+        fresh_processes = bench_fresh(target, None if frontend is None else cudnn_frontend or "", effort)
     record: dict[str, Any] = {
         **start_record("bench", ENVIRONMENT),
         "quick": quick,
         "gpu_name": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "cudnn-frontend": said,
-        "host": bench_host(target, frontend, effort),
-        "ragged": bench_ragged(target, frontend, effort),
-        "matrix_tflops": matrix_tflops(),
-        "gpu": bench_gpu(target, frontend, effort, console),
-        "fresh": bench_fresh(target, None if frontend is None else cudnn_frontend or "", effort),
+        "host": host,
+        "ragged": ragged,
+        "matrix_tflops": peak,
+        "gpu": gpu,
+        "fresh": fresh_processes,
     }
     record["seconds"] = round(time.perf_counter() - begin, 1)
     record["accepted"] = judge(record)

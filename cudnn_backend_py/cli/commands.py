@@ -274,14 +274,17 @@ def record(folder: str, pytest_arguments: str) -> None:
 def completion(shell: str) -> None:
     """Print what completes commands, targets and versions.
 
-    Switch it on in this shell by: eval "$(cudnn-backend completion bash)", and for good in ~/.bashrc or ~/.zshrc; for
-    fish: cudnn-backend completion fish > ~/.config/fish/completions/cudnn-backend.fish
+    Switch it on in this shell by: eval "$(cudnn-backend completion bash)", and for good in ~/.bashrc, or ~/.zshrc
+    behind compinit; for fish: cudnn-backend completion fish > ~/.config/fish/completions/cudnn-backend.fish
     """
     from click.shell_completion import get_completion_class
 
     chosen = get_completion_class(shell)
     assert chosen is not None
-    write_report(chosen(main, {}, "cudnn-backend", "_CUDNN_BACKEND_COMPLETE").source() + "\n", None)
+    source = chosen(main, {}, "cudnn-backend", "_CUDNN_BACKEND_COMPLETE").source()
+    # For fish: explanations have commas, and what comes first, such as the newest version, stays first.
+    source = source.replace('string split ","', 'string split --max 1 ","')
+    write_report(source.replace("complete --no-files", "complete --keep-order --no-files") + "\n", None)
 
 
 for command in (*VERDICTS, draw):

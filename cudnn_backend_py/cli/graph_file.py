@@ -120,7 +120,9 @@ def read_any_graphs(path: str, number: int | None = None) -> list[tuple[int | No
     if not found:
         raise GraphError(f"{path} tells of no graph", code="graph-file")
     if number is not None and number > len(found):
-        raise GraphError(f"{path} tells of {len(found)} graphs, there is no number {number}", code="graph-file")
+        raise GraphError(
+            f"{path} tells of {len(found)} graph{'s' * (len(found) > 1)}, none is number {number}", code="graph-file"
+        )
     several = len(found) > 1
     return [
         (place if several else None, graph)

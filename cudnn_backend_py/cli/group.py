@@ -62,6 +62,10 @@ class _Answering(click.Command):
 
     context_class = _Context
 
+    def get_short_help_str(self, limit: int = 0) -> str:
+        """Return the first sentence of the help, whole: terminals and shells cut what is too long for them."""
+        return super().get_short_help_str(10_000)
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the command line."""
         try:
@@ -104,7 +108,7 @@ class Group(_Answering, click.Group):
         width = max(map(len, shown))
         for title, names in (self.sections or {"Commands": shown}).items():
             with formatter.section(title):
-                rows = [(name, self.commands[name].get_short_help_str(10_000)) for name in names]
+                rows = [(name, self.commands[name].get_short_help_str()) for name in names]
                 formatter.write_dl([(f"{name:<{width}}", text) for name, text in rows], col_max=width)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:

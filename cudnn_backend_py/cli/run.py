@@ -7,10 +7,8 @@ import math
 import os
 import shlex
 import subprocess
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -22,6 +20,7 @@ from click.core import ParameterSource
 from ..errors import CudnnBackendError, EnvironmentNotReady, GraphError
 from ..graph import Graph
 from ..printable import printable
+from ..system.progress import progress_bar
 from ..system.strict import read_text
 from .graph_file import read_any_graphs
 from .options import GRAPH, with_format, with_target
@@ -177,7 +176,7 @@ def add_run(main: click.Group, with_version: Callable[[Any], Any]) -> None:
         if not cases:
             raise click.UsageError("nothing to run: name a graph file, or --batch")
         trials: list[Trial] = []
-        with _progress(len(cases)) as (step, hide):
+        with progress_bar(len(cases), patience_s=_PATIENCE_S) as (step, hide):
             for trial in _run(cases, params["limit_s"], step):
                 trials.append(trial)
                 if style == "text" and output is None:
@@ -412,33 +411,3 @@ def _junit(trials: list[Trial]) -> str:
         ),
         suite="cudnn-backend run",
     )
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[tuple[Callable[[int, str], object], Callable[[], object]]]:
-    """Yield two functions, for a terminal and what takes long.
-
-    One shows how many of the cases are done, the other takes that away: text is printed where it stood.
-    """
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    if not console.is_interactive:
-        yield lambda place, text: None, lambda: None
-        return
-    began = time.monotonic()
-    columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
-    bar = Progress(*columns, console=console, transient=True)
-    task = bar.add_task("", total=total)
-
-    def step(place: int, text: str) -> None:
-        bar.update(task, completed=place, description=escape(printable(text)))
-        if not bar.live.is_started and time.monotonic() - began > _PATIENCE_S:
-            bar.start()
-
-    try:
-        yield step, bar.stop
-    finally:
-        bar.stop()

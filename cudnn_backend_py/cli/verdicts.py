@@ -268,18 +268,20 @@ def show_whatif(
     graph = load_graph_file(graph_file)
     asked = modes or tuple(mode.name for mode in DEFAULT_MODES)
     full: str | None = None
+    step: Callable[[str], object] = str
+    with Judge(step=lambda text: step(text)) as judge:
 
-    def ask_child(wheels: dict[str, str]) -> list[Verdict]:
-        nonlocal full
-        full = next(iter(wheels.values()), None)
-        with progress_line() as step, Judge(step=step) as judge:
-            return [judge.ask(Question(graph, target, full, asked, build))]
+        def ask_child(wheels: dict[str, str]) -> list[Verdict]:
+            nonlocal full, step
+            full = next(iter(wheels.values()), None)
+            with progress_line() as step:
+                return [judge.ask(Question(graph, target, full, asked, build))]
 
-    [verdict] = ask_with_wheels(ask_child, lacking_of)
-    with progress_line() as step:
-        step("changes of the graph")
-        options: dict[str, Any] = {"version": full, "modes": asked, "budget_s": budget_s, "build": build}
-        remedies = [] if verdict.supported else whatif(graph, target, **options)
+        [verdict] = ask_with_wheels(ask_child, lacking_of)
+        with progress_line() as step:
+            step("changes of the graph")
+            options: dict[str, Any] = {"version": full, "modes": asked, "budget_s": budget_s, "build": build}
+            remedies = [] if verdict.supported else whatif(graph, target, judge=judge, **options)
     if style == "html":
         from ..diagnose.report.html import render_page
 

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from ..errors import CudnnBackendError
+from ..system.nearest import did_you_mean
 from .as_cudnn import SUBMODULES, describe_torch, for_children, install
 from .notebooks import run_notebook
 
@@ -62,7 +63,10 @@ def start_of(program: Sequence[str]) -> Callable[[], Any]:
     if not first:
         raise click.UsageError("a script is needed, or -m and a module")
     if first.startswith("-"):
-        raise click.UsageError(f"there is no option {first}")
+        context = click.get_current_context(silent=True)
+        names = [name for one in context.command.params for name in one.opts] if context else []
+        known = [name.lstrip("-") for name in names if name.startswith("--")]
+        raise click.UsageError(f"there is no option {first}{did_you_mean(first.lstrip('-'), known, prefix='--')}")
     if not Path(first).exists():
         raise click.UsageError(f"there is no {first}")
     if first.endswith(".ipynb"):

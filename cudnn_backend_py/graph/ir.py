@@ -1,4 +1,4 @@
-"""Graphs as values: tensors, operations, and the graph that binds them. Loads no library.
+"""Graphs as values: operations, and the graph that binds them and their tensors. Loads no library.
 
 All of them are frozen, so they can be compared, printed, varied one field at a time (``dataclasses.replace``) and
 saved. What can be known wrong without cuDNN is refused here, naming the tensor, the value found and the value needed.
@@ -7,7 +7,6 @@ saved. What can be known wrong without cuDNN is refused here, naming the tensor,
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import field, fields
 from types import MappingProxyType
@@ -16,7 +15,6 @@ from typing import Any
 from ..errors import GraphError
 from ..generated.descriptors import DESCRIPTORS, ENUM_OF_TYPE, AttributeFacts
 from ..generated.enums import (
-    DIM_MAX,
     AttributeType,
     CudnnEnum,
     DataType,
@@ -24,14 +22,13 @@ from ..generated.enums import (
     NormFwdPhase,
     PointwiseMode,
     ReduceTensorOp,
-    TensorReordering,
 )
 from ..generated.operations import BACKWARD_MODES, BINARY_MODES, OUTPUT_PORTS, TERNARY_MODES
 from ..printable import brief, printable, printable_lines
 from ..system.notebook import ShownAsSvg
 from ..system.quick_dataclass import dataclass
-from .data_types import ELEMENT_BITS, SHORT_TYPES
 from .strides import packed_strides
+from .tensor import LEAST, MOST, Tensor, check_name, wrong_type
 
 __all__ = [
     "ACTIVATION_NUMBERS",
@@ -45,229 +42,6 @@ __all__ = [
     "Tensor",
     "packed_strides",
 ]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
-class Tensor:
-    """A tensor of a graph.
-
-    C: ``CUDNN_BACKEND_TENSOR_DESCRIPTOR``.
-
-    Parameters
-    ----------
-    name
-        For people; unique in a graph.
-    uid
-        For cuDNN and the variant pack; unique in a graph.
-    dims, strides
-        Sizes and strides in elements, at most 8 of them; attention tensors are ordered b, h, s, d.
-    data_type
-        Type of the elements.
-    alignment
-        What the address is a multiple of, in bytes.
-    virtual
-        Exists only inside the graph, never in memory.
-    by_value
-        A scalar given as a host value instead of a device address; ``value`` holds it if it is known already.
-    reordering
-        Layout of the elements inside blocks.
-    ragged_offset
-        The tensor with the start of each sequence, in elements, for variable-length sequences.
-    ragged_offset_multiplier
-        How many elements one ragged offset counts (cuDNN 9.24).
-    vector_count, vector_dim
-        Elements packed into one, and along which dimension, for the vectorized integer types.
-    scratch
-        In memory between operations of the graph only: nobody outside reads it, and ``execute`` provides the memory
-        if it is not given.
-    """
-
-    name: str
-    uid: int
-    dims: tuple[int, ...]
-    strides: tuple[int, ...]
-    data_type: DataType
-    alignment: int = 16
-    virtual: bool = False
-    by_value: bool = False
-    value: float | int | None = None
-    reordering: TensorReordering = TensorReordering.NONE
-    ragged_offset: Tensor | None = None
-    vector_count: int = 1
-    vector_dim: int = -1
-    scratch: bool = False
-    ragged_offset_multiplier: int = 1
-
-    def __post_init__(self) -> None:
-        for name in ("dims", "strides"):
-            given = getattr(self, name)
-            if not isinstance(given, (tuple, list)):
-                raise GraphError(
-                    f"tensor {self.name!r} has {name} {given!r}, a tuple of int is needed", code="dims-type"
-                )
-            object.__setattr__(self, name, tuple(given))
-        _check_tensor(self)
-
-    @property
-    def rank(self) -> int:
-        """Number of dimensions."""
-        return len(self.dims)
-
-    @property
-    def span_elements(self) -> int:
-        """Elements from the first to the last one, the last included."""
-        return 1 + sum((dim - 1) * stride for dim, stride in zip(self.dims, self.strides, strict=True))
-
-    @property
-    def span_bytes(self) -> int:
-        """Bytes of device memory the tensor reaches over."""
-        return -(-self.span_elements * ELEMENT_BITS[self.data_type] * self.vector_count // 8)
-
-    @property
-    def type_text(self) -> str:
-        """The type as in ``f16[2,8,64]``."""
-        return f"{SHORT_TYPES[self.data_type]}[{','.join(map(str, self.dims))}]"
-
-    def __repr__(self) -> str:
-        return brief(f"Tensor {self.name!r} uid {self.uid}: {self.type_text}")
-
-    def __str__(self) -> str:
-        marks = [f"uid {self.uid}", f"strides {list(self.strides)}", f"align {self.alignment}"]
-        marks += [name for name in ("virtual", "by_value", "scratch") if getattr(self, name)]
-        if self.value is not None:
-            marks.append(f"value {self.value}")
-        if self.reordering is not TensorReordering.NONE:
-            marks.append(f"reordering {self.reordering.name}")
-        if self.ragged_offset is not None:
-            times = "" if self.ragged_offset_multiplier == 1 else f" * {self.ragged_offset_multiplier}"
-            marks.append(f"ragged_offset {printable(self.ragged_offset.name)}{times}")
-        if self.vector_count != 1:
-            marks.append(f"vector {self.vector_count} along {self.vector_dim}")
-        return printable_lines(f"{printable(self.name)} : {self.type_text} ({', '.join(marks)})")
-
-
-_MAX_OFFSETS = 4  # ragged offsets of ragged offsets; one is what attention has
-
-
-def _check_tensor(tensor: Tensor) -> None:
-    def fault(headline: str, code: str, fix: str | None = None) -> GraphError:
-        where = (
-            f"tensor {tensor.name!r}, checked before any cuDNN call\ndims    {tensor.dims}\nstrides {tensor.strides}"
-        )
-        return GraphError(headline, code=code, where=where, fix=fix)
-
-    if wrong := _wrong_type(tensor, but=("dims", "strides", "uid", "data_type")):
-        raise fault(f"tensor {tensor.name!r} has {wrong}", "wrong-field-type")
-    check_name(tensor.name, "a tensor")
-    if not isinstance(tensor.data_type, DataType):
-        raise fault(f"tensor {tensor.name!r} has data type {tensor.data_type!r}, a DataType is needed", "data-type")
-    for name in ("dims", "strides"):
-        for value in getattr(tensor, name):
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise fault(f"tensor {tensor.name!r} has {name} of {type(value).__name__}, int is needed", "dims-type")
-    if not 1 <= tensor.rank <= DIM_MAX:
-        raise fault(f"tensor {tensor.name!r} has {tensor.rank} dims, 1 to {DIM_MAX} are possible", "rank-out-of-range")
-    if len(tensor.strides) != tensor.rank:
-        raise fault(
-            f"tensor {tensor.name!r} has {tensor.rank} dims but {len(tensor.strides)} strides",
-            "strides-rank-mismatch",
-            f"give one stride per dim, in elements; packed strides for these dims are {packed_strides(tensor.dims)}",
-        )
-    if min(tensor.dims) < 1:
-        raise fault(
-            f"tensor {tensor.name!r} has a dim of {min(tensor.dims)}, at least 1 is needed",
-            "dim-not-positive",
-        )
-    if min(tensor.strides) < 0:
-        raise fault(
-            f"tensor {tensor.name!r} has a stride of {min(tensor.strides)}, 0 or more is needed",
-            "stride-negative",
-        )
-    if max(math.prod(tensor.dims), tensor.span_elements) * 32 >= 1 << 63:
-        raise fault(
-            f"tensor {tensor.name!r} reaches over {tensor.span_elements} elements, its size does not fit 64 bits",
-            "tensor-size-overflow",
-        )
-    if isinstance(tensor.uid, bool) or not isinstance(tensor.uid, int) or not 0 <= tensor.uid < 1 << 63:
-        raise fault(
-            f"tensor {tensor.name!r} has uid {tensor.uid!r}, an int of 0 or more is needed",
-            "uid-out-of-range",
-        )
-    if tensor.alignment < 1 or tensor.alignment & (tensor.alignment - 1):
-        raise fault(
-            f"tensor {tensor.name!r} has alignment {tensor.alignment}, a power of two in bytes is needed",
-            "alignment-not-power-of-two",
-        )
-    if tensor.virtual and tensor.by_value:
-        raise fault(f"tensor {tensor.name!r} is virtual and by value, it can be one of them", "virtual-by-value")
-    if tensor.scratch and (tensor.virtual or tensor.by_value):
-        raise fault(f"tensor {tensor.name!r} is scratch memory and cannot be virtual or by value", "scratch-in-memory")
-    if tensor.ragged_offset is not None and (length := _chain_length(tensor)) > _MAX_OFFSETS:
-        raise fault(
-            f"tensor {tensor.name!r} has a ragged offset with a ragged offset of its own and so on, {length} of them",
-            "ragged-offset-chain",
-        )
-    if tensor.ragged_offset_multiplier < 1 or (tensor.ragged_offset_multiplier > 1 and tensor.ragged_offset is None):
-        raise fault(
-            f"tensor {tensor.name!r} has a ragged offset multiplier of {tensor.ragged_offset_multiplier} "
-            f"{'without a ragged offset' if tensor.ragged_offset is None else 'but 1 is the least'}",
-            "ragged-offset-multiplier",
-        )
-    if tensor.value is not None and not tensor.by_value:
-        raise fault(f"tensor {tensor.name!r} has a value but is not by value", "value-without-by-value")
-    if tensor.vector_count < 1 or (tensor.vector_count > 1 and not 0 <= tensor.vector_dim < tensor.rank):
-        raise fault(
-            f"tensor {tensor.name!r} has vectors of {tensor.vector_count} along dim {tensor.vector_dim}, "
-            f"1 or more along one of its {tensor.rank} dims are needed",
-            "vector-out-of-range",
-        )
-
-
-def _chain_length(tensor: Tensor) -> int:
-    """Return how many ragged offsets follow each other."""
-    length, offset = 0, tensor.ragged_offset
-    while offset is not None:
-        offset, length = offset.ragged_offset, length + 1
-    return length
-
-
-def check_name(name: Any, whose: str) -> None:
-    """Check that the name of a graph value is a text that a file can hold.
-
-    Raises
-    ------
-    GraphError
-        ``wrong-field-type``, ``name-not-text``.
-    """
-    if not isinstance(name, str):
-        raise GraphError(f"{whose} has name {name!r}, str is needed", code="wrong-field-type")
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise GraphError(
-            f"{whose} has name {name!r}, which holds half a surrogate pair: no file can hold it", code="name-not-text"
-        ) from None
-
-
-def _wrong_type(holder: Any, but: tuple[str, ...] = ()) -> str | None:
-    """Return what is wrong about the first field of a dataclass that is not of its annotated type, or None."""
-    for item in fields(holder):
-        if item.name in but:
-            continue
-        value = getattr(holder, item.name)
-        names = str(item.type).split(" | ")
-        needed = [name for name in names if name != "None"]
-        fits = value is None and "None" in names
-        fits = fits or isinstance(value, tuple(_ANNOTATED[name] for name in needed))
-        if not fits or (isinstance(value, bool) and "bool" not in names):
-            return f"{item.name} {value!r}, {' or '.join(needed)} is needed"
-        if isinstance(value, int) and not _LEAST <= value <= _MOST:
-            return f"{item.name} {value!r}, a number of 64 bits is needed"
-    return None
-
-
-# What any integer of cuDNN holds, signed or not.
-_LEAST, _MOST = -(1 << 63), (1 << 64) - 1
 
 
 class Op:
@@ -355,7 +129,7 @@ class _FixedOp(Op):
     __slots__ = ()
 
     def _check_types(self) -> None:
-        if wrong := _wrong_type(self):
+        if wrong := wrong_type(self):
             raise GraphError(
                 f"operation {self.name!r} has {wrong}", code="wrong-field-type", where=f"a {type(self).__name__}"
             )
@@ -627,19 +401,6 @@ class Operation(Op):
         return {name: value for name, value in self.fields.items() if name not in tensors}
 
 
-# The types an annotation in this file names.
-_ANNOTATED: dict[str, type | tuple[type, ...]] = {
-    "str": str,
-    "int": int,
-    "bool": bool,
-    "float": (float, int),
-    "Tensor": Tensor,
-    "DataType": DataType,
-    "TensorReordering": TensorReordering,
-    "PointwiseMode": PointwiseMode,
-    "ReduceTensorOp": ReduceTensorOp,
-}
-
 _STATISTICS = ("mean", "inv_variance")  # of a norm
 
 # What a field may hold for an attribute's element type, and what that is called.
@@ -699,7 +460,7 @@ def _fits(item: Any, facts: AttributeFacts) -> bool:
             if _descriptor_type(item) in facts.element:
                 return True
         elif isinstance(item, _ELEMENTS[kind][1]) and (kind is AttributeType.BOOLEAN or not isinstance(item, bool)):
-            return not isinstance(item, int) or _LEAST <= item <= _MOST
+            return not isinstance(item, int) or LEAST <= item <= MOST
     return False
 
 

@@ -21,6 +21,7 @@ from ..generated.enums import (
 )
 from ..graph.ir import Graph
 from ..native import Answer, Descriptor, Library, build
+from ..system.nearest import did_you_mean
 from ..system.quick_dataclass import dataclass
 from ..target import Target
 from .choice import EngineChoice, Knobs
@@ -51,7 +52,8 @@ def heur_mode(mode: HeurMode | str) -> HeurMode:
     known = [name for name in HeurMode.__members__ if name != "MODES_COUNT"]
     if mode.upper() not in known:
         raise UsageError(
-            f"no heuristics mode is called {mode!r}, known are {', '.join(known)}", code="unknown-enumerator"
+            f"no heuristics mode is called {mode!r}, known are {', '.join(known)}{did_you_mean(mode, known)}",
+            code="unknown-enumerator",
         )
     return HeurMode[mode.upper()]
 

@@ -215,7 +215,7 @@ def find_profile(name: str) -> Profile:
         f"no target is called {name!r}",
         code="unknown-target",
         where=f"known: {', '.join(sorted(names))}",
-        cause=_why_undescribed(wanted),
+        cause=f"there is no file {name}" if path.suffix == ".json" else _why_undescribed(wanted),
         fix=f"did you mean {near}?" if near else "give one of these, or a JSON file",
     )
 

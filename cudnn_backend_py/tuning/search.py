@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -21,6 +20,7 @@ from ..plans.engine import EngineConfig, OperationGraph, heur_mode
 from ..plans.plan import Plan, build_plan
 from ..plans.select import Selection, candidates, nothing_selected, tuned_options
 from ..printable import brief
+from ..system.progress import progress_bar
 from ..target import Target
 from .agreement import Difference, compare, limit_of
 from .neighbours import _find_others
@@ -254,18 +254,24 @@ def autotune(
     """
     _check_options(max_candidates, budget_s, by)
     budget = Budget(budget_s)
-    live = shared_target(target)
+    instead = "tune on the GPU itself; for a described target select(...) or `build` chooses without timing"
+    try:
+        live = shared_target(target)
+    except EnvironmentNotReady as error:
+        if error.code != "no-gpu":
+            raise
+        said = "there is no GPU in this process, and plans are timed on one"
+        raise EnvironmentNotReady(said, code=error.code, fix=instead) from None
     if not live.is_live:
         raise EnvironmentNotReady(
-            f"{live.name} is a described target, plans are timed on a GPU",
-            code="tuning-without-device",
-            fix="tune on the GPU itself; for a described target select(...) chooses without timing",
+            f"{live.name} is a described target, plans are timed on a GPU", code="tuning-without-device", fix=instead
         )
     wanted = replace(selection or Selection(), modes=tuple(map(heur_mode, modes)))
     tried, refused = _gather(OperationGraph(graph, live), wanted, engines, max_candidates, budget)
     stage = Stage(graph, live, buffers)
     try:
-        with _reporting(progress) as report:
+        with progress_bar(1.0, "asking cuDNN", shown=progress is True, still=True) as (step, _):
+            report = progress if callable(progress) else lambda text, done: step(done, text)
             ready = _prepare(stage, tried, budget, tolerance, report)
             if not ready:
                 raise CudnnBackendError(
@@ -357,25 +363,6 @@ def _remember(
     if kept is not None and target.profile.properties.get("multiProcessorCount"):  # before cuDNN 9.8 it is not known
         kept.put(plan_key(graph, target, tuned_options(selection, target)), plan, evidence)
         forget_plans()  # what this process built untuned would be found before it
-
-
-@contextmanager
-def _reporting(progress: bool | Progress) -> Iterator[Progress]:
-    """Yield the function that is told what is going on."""
-    if not isinstance(progress, bool):
-        yield progress
-        return
-    if not progress:
-        yield lambda text, done: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("asking cuDNN", total=1.0)
-        yield lambda text, done: bar.update(task, description=text, completed=done)
 
 
 # For people

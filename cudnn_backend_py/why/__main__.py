@@ -14,6 +14,7 @@ from ..errors import CudnnBackendError
 from ..frontend.__main__ import start_of
 from ..frontend.as_cudnn import describe_torch
 from ..system.after_import import after_import
+from ..system.nearest import did_you_mean
 from ..target.profiles import find_profile
 from .calls import Machine
 from .report import WhyReport
@@ -31,6 +32,16 @@ python -m cudnn_backend_py.why --target h100 train.py
 """
 
 
+_FORMS = ("text", "json", "html")
+
+
+def _known_form(word: str | None) -> str | None:
+    if word is not None and word not in _FORMS:
+        known = f"{', '.join(_FORMS)}{did_you_mean(word, _FORMS)}"
+        raise click.BadParameter(f"{word!r} is not one of {known}")
+    return word
+
+
 @click.command(
     help=_HELP,
     context_settings={
@@ -45,7 +56,8 @@ python -m cudnn_backend_py.why --target h100 train.py
 @click.option(
     "--format",
     "style",
-    type=click.Choice(["text", "json", "html"]),
+    metavar=f"[{'|'.join(_FORMS)}]",
+    callback=lambda context, option, value: _known_form(value),
     help="The form; text if not given, or as the name of --output ends.",
 )
 @click.option("--ask/--no-ask", default=True, show_default=True, help="Ask cuDNN itself about the graphs.")

@@ -20,7 +20,7 @@ import pytest
 from cudnn_backend_py.bench.__main__ import NAMES as BENCHES
 from cudnn_backend_py.cli.commands import main
 from tests.support.pages import BLOCKS, INLINE, PAGES, ROOT, Block, command_lines, read_blocks
-from tests.support.ten_tasks import RECORD, TASKS, Task, write_files
+from tests.support.ten_tasks import GPU_TASKS, RECORD, TASKS, Task, write_files
 
 RUN = {"README.md", "CONTRIBUTING.md"} | {page for page in PAGES if page.startswith("docs/")}
 OTHERS = ("pip", "uv", "uvx", "eval", "make", "pytest", "pre-commit", "conda", "./program", "git", "cd")
@@ -78,9 +78,8 @@ def test_command_and_its_options_exist(page: str, line: str) -> None:
     command, arguments = find_command(words)
     if command is None:
         return
-    _, left, _ = command.make_parser(click.Context(command, info_name=line, **command.context_settings)).parse_args(
-        args=list(arguments)
-    )
+    settings = {**main.context_settings, **command.context_settings}  # a command keeps the option of its first help
+    _, left, _ = command.make_parser(click.Context(command, info_name=line, **settings)).parse_args([*arguments])
     assert not left
     assert [file for file in arguments if file.startswith("examples/") and not (ROOT / file).is_file()] == []
 
@@ -110,18 +109,19 @@ def test_data_can_be_read(block: Block) -> None:
     assert (json if block.language == "json" else tomllib).loads(block.text)
 
 
-@pytest.mark.parametrize("task", TASKS, ids=[task.task for task in TASKS])
+@pytest.mark.parametrize("task", [*TASKS, *GPU_TASKS], ids=lambda task: task.task)
 def test_tasks_of_a_stranger_are_done_with_the_words_of_their_page(task: Task, tmp_path: Path) -> None:
     write_files(task, tmp_path)
     page = " ".join(PAGES[task.page].split())
     assert [command for command in task.commands if command not in page] == []
 
 
-def test_the_record_of_ten_tasks_is_of_these() -> None:
-    record = json.loads(RECORD.read_text(encoding="utf-8"))
-    assert [one["task"] for one in record["tasks"]] == [task.task for task in TASKS]
-    assert [one["exit_code"] for one in record["tasks"]] == [task.exit_code for task in TASKS]
-    assert all(task.shows in one["came"] for one, task in zip(record["tasks"], TASKS, strict=True))
+@pytest.mark.parametrize(("tried", "tasks"), [("tried", TASKS), ("tried_on_a_gpu", GPU_TASKS)])
+def test_the_record_of_ten_tasks_is_of_these(tried: str, tasks: tuple[Task, ...]) -> None:
+    record = json.loads(RECORD.read_text(encoding="utf-8"))[tried]
+    assert [one["task"] for one in record["tasks"]] == [task.task for task in tasks]
+    assert [one["exit_code"] for one in record["tasks"]] == [task.exit_code for task in tasks]
+    assert all(task.shows in one["came"] for one, task in zip(record["tasks"], tasks, strict=True))
 
 
 def test_blocks_of_lists_are_read() -> None:

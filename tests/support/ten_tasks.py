@@ -2,6 +2,7 @@
 
 ``python -m tests.support.ten_tasks WHEEL`` makes the environment outside the checkout, runs the commands of the pages
 there and writes ``logs/ten-tasks.json``; ``--torch FOLDER`` has a torch. The site has to be built for the look-up.
+With ``--gpu`` what of them a GPU of sm_90 is needed for is tried instead, beside the torch of this Python.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,9 +26,15 @@ from typing import Any
 from tests.support.chromium import Browser
 from tests.support.pages import BLOCKS, ROOT
 
-__all__ = ["RECORD", "TASKS", "Task"]
+__all__ = ["GPU_TASKS", "RECORD", "TASKS", "Task"]
 
 RECORD = ROOT / "logs" / "ten-tasks.json"
+FACTS = ["cudnn_backend_py", "python", "cudnn", "gpus"]
+HOW = (
+    "python -m tests.support.ten_tasks [--gpu] WHEEL: a fresh environment outside the checkout, an empty cache; "
+    "commands and files are those of the pages. All ten tasks were tried where there is no GPU, and what a GPU is "
+    "needed for where there is one, with the torch and the cuDNN of that machine"
+)
 PASTED = "CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH: only Hopper is supported for this engine at: !(900 <= deviceVer)"
 
 
@@ -107,10 +115,10 @@ TASKS = (
         task="torch operator",
         page="docs/tutorials/torch.md",
         commands=("python -m cudnn_backend_py.why --target h100 train.py",),
-        files={"train.py": "import torch\nfrom torch.nn.functional"},
+        files={"train.py": "import torch\nfrom torch.nn.functional import scaled_dot_product_attention\n\nq, k, v"},
         shows="kept out by (dtype)",
         trouble="the page had no program to try: it has one now, with what comes",
-        left="the operators themselves need a GPU: without one they say 'q is on cpu: one CUDA device is needed'",
+        left="the operators themselves need a GPU",
     ),
     Task(
         task="plan ahead of time",
@@ -119,7 +127,7 @@ TASKS = (
         files=FLASH,
         shows="plan.json: eng",
         trouble="the page did not show how the plan is loaded: it does now",
-        left="the plan was loaded for a described H100 and not run: no GPU",
+        left="the plan is run where a GPU is",
     ),
     Task(
         task="run and compare",
@@ -128,7 +136,7 @@ TASKS = (
         files=FLASH,
         shows="262144 of 262144 elements compared",
         exit_code=2,
-        left="nothing was run: no GPU; what would be run, and how far each result may be off, is told",
+        left="nothing was run: what would be run, and how far each result may be off, is told",
     ),
     Task(
         task="upgrade question",
@@ -150,6 +158,45 @@ TASKS = (
         files=FORUM,
         shows="forum_two_matmul-l40s.tar.gz",
         trouble="no page said what goes where: there is one now",
+    ),
+)
+GPU_TASKS = (
+    Task(
+        task="pytest in a CI",
+        page="docs/tutorials/ci.md",
+        commands=("pytest test_ours.py",),
+        files={"test_ours.py": "import pytest"},
+        shows="3 passed",
+    ),
+    Task(
+        task="torch operator",
+        page="docs/tutorials/torch.md",
+        commands=("python attend.py",),
+        files={"attend.py": "import torch\nfrom torch.nn.functional import scaled_dot_product_attention\n\nfrom cudnn"},
+        shows="torch's own differs by 0.0",  # of values up to 8 in bfloat16: two roundings of each are 0.0625
+        trouble="the page had the call alone, of tensors that nobody has: it has a program now",
+    ),
+    Task(
+        task="why torch did not use cuDNN",
+        page="docs/tutorials/torch.md",
+        commands=("python -m cudnn_backend_py.why train.py",),
+        files={"train.py": "import torch\nfrom torch.nn.functional import scaled_dot_product_attention\n\nq, k, v"},
+        shows="kept out by (dtype)",
+    ),
+    Task(
+        task="plan ahead of time",
+        page="docs/tutorials/run.md",
+        commands=("cudnn-backend build examples/flash_forward.py --target h100 --output plan.json", "python load.py"),
+        files=FLASH | {"load.py": "import numpy as np\n\nfrom cudnn_backend_py import execute, load_plan"},
+        shows="the first query sees the first key alone: True",
+        trouble="the page loaded the plan for buffers that nobody has: it runs it now",
+    ),
+    Task(
+        task="run and compare",
+        page="docs/tutorials/run.md",
+        commands=("cudnn-backend run examples/flash_forward.py --configs all",),
+        files=FLASH,
+        shows="configs right",
     ),
 )
 
@@ -191,54 +238,70 @@ def try_task(task: Task, folder: Path, environment: Mapping[str, str]) -> dict[s
     seconds = round(time.monotonic() - begun, 1)
     came = next((line.strip() for line in said.splitlines() if task.shows in line), "")
     if not came or code != task.exit_code:
-        raise SystemExit(f"{task.task}: exit code {code}, {task.exit_code} expected, with {task.shows!r}:\n{said}")
+        raise AssertionError(f"exit code {code}, {task.exit_code} expected, with {task.shows!r}:\n{said}")
     facts = {"page": task.page.removeprefix("docs/"), "commands": list(task.commands), "seconds": seconds}
     told = {"exit_code": code, "came": came, "trouble": task.trouble, "left": task.left}
     return {"task": task.task, **facts, **told}
 
 
+def commit_of_checkout() -> str:
+    """Return the commit of this checkout; of sources that travel without git, ``CUDNN_BACKEND_COMMIT`` says it."""
+    if said := os.environ.get("CUDNN_BACKEND_COMMIT"):
+        return said
+    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
 def main() -> None:
-    """Make the environment, try the tasks, and write the record."""
+    """Make the environment, try the tasks, and write them to the record, beside those tried on another machine."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("wheel", type=Path)
     parser.add_argument("--torch", type=Path, help="a folder to import torch from")
+    parser.add_argument("--gpu", action="store_true", help="what needs a GPU of sm_90, beside this Python's torch")
     options = parser.parse_args()
-    commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, text=True)
-    with TemporaryDirectory() as name:
+    with TemporaryDirectory(ignore_cleanup_errors=True) as name:  # torch's extension may still be built in it
         home = Path(name)
         subprocess.run([sys.executable, "-m", "venv", home / "venv"], check=True)
+        if options.gpu:
+            [site] = home.glob("venv/lib/python*/site-packages")
+            (site / "beside.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
         begun = time.monotonic()
-        pip = [home / "venv" / "bin" / "pip", "install", "--quiet", f"{options.wheel.resolve()}[jit-cu12,test]"]
-        # A checkout in PYTHONPATH would count as installed.
-        subprocess.run(pip, check=True, env={**os.environ, "PYTHONPATH": ""})
+        extras = "" if options.gpu else "[jit-cu12,test]"
+        # A pytest beside torch has its command outside the environment.
+        wanted = [f"{options.wheel.resolve()}{extras}"], *([["--ignore-installed", "pytest"]] if options.gpu else [])
+        for words in wanted:
+            pip = [home / "venv" / "bin" / "pip", "install", "--quiet", *words]
+            # A checkout in PYTHONPATH would count as installed.
+            subprocess.run(pip, check=True, env={**os.environ, "PYTHONPATH": ""})
         installed = round(time.monotonic() - begun, 1)
         environment = {
             **os.environ,
+            "CUDNN_BACKEND_COMMIT": commit_of_checkout(),
             "PATH": f"{home / 'venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(options.torch.resolve() if options.torch else ""),
             "XDG_CACHE_HOME": str(home / "cache"),
         }
-        probe = "import json, cudnn_backend_py.info as i; print(json.dumps(i.collect_info()))"
-        said = subprocess.check_output(["python", "-c", probe], env=environment, cwd=home)
-        found = {name: json.loads(said)[name] for name in ("cudnn_backend_py", "python", "cudnn")}
-        tasks = []
-        for number, task in enumerate(TASKS):
+        probe = f"import json, cudnn_backend_py.info as i; print(json.dumps(i.start_record('ten-tasks', {FACTS})))"
+        said = subprocess.check_output(["python", "-c", probe], env=environment, cwd=home, text=True)
+        tasks, failed = [], []
+        for number, task in enumerate(GPU_TASKS if options.gpu else TASKS):
             folder = home / f"task-{number}"
             folder.mkdir()
-            tasks.append(try_task(task, folder, environment))
-            print(f"{tasks[-1]['seconds']:6.1f} s  {task.task}: {tasks[-1]['came']}", flush=True)
-    record = {
-        "schema": "cudnn-backend-py/ten-tasks",
-        "version": 2,
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "commit": commit.strip(),
-        "wheel": options.wheel.name,
-        "sha256": hashlib.sha256(options.wheel.read_bytes()).hexdigest(),
-        "environment": found | {"installed_s": installed},
-        "how": "python -m tests.support.ten_tasks WHEEL: a fresh environment outside the checkout, with the extras "
-        "jit-cu12 and test, no GPU, an empty cache; commands and files are those of the pages",
-        "tasks": tasks,
-    }
+            try:
+                tasks.append(try_task(task, folder, environment))
+            except AssertionError as error:
+                failed.append(f"{task.task}: {error}")
+            else:
+                print(f"{tasks[-1]['seconds']:6.1f} s  {task.task}: {tasks[-1]['came']}", flush=True)
+    if failed:
+        raise SystemExit("\n\n".join(failed))
+    tried = json.loads(said)
+    head = {name: tried.pop(name) for name in ("schema", "version")}
+    wheel = {"wheel": options.wheel.name, "sha256": hashlib.sha256(options.wheel.read_bytes()).hexdigest()}
+    tried |= wheel | {"extras": extras.strip("[]"), "installed_s": installed, "tasks": tasks}
+    before = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.is_file() else {}
+    record = head | {"how": HOW} | {name: before[name] for name in ("tried", "tried_on_a_gpu") if name in before}
+    record["tried_on_a_gpu" if options.gpu else "tried"] = tried
     RECORD.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

@@ -291,7 +291,11 @@ def _ask(baseline: Baseline, load: Callable[[str], Graph], options: _Wheels) -> 
     files = {name: baseline.path.parent / file for name, file in baseline.graphs.items()}
     for name, file in files.items():
         if not file.is_file():
-            raise _wrong(baseline.path, f"there is no file {file}, which is to hold its graph {name!r}")
+            raise UsageError(
+                f"{baseline.path} has its graph {name!r} in {baseline.graphs[name]}, and there is no file {file}",
+                code="check-file",
+                fix="put it there, or name another under [graphs]: paths begin at the folder of the baseline",
+            )
     graphs = {name: load(str(file)) for name, file in files.items()}
     asking: dict[str, Any] = dict(options)
     places = places_of(baseline.versions, asking.pop("wheels", {}))

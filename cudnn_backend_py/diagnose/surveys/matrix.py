@@ -19,9 +19,6 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
 from ...errors import CudnnBackendError, UsageError
 from ...graph import Graph
 from ...native import library
@@ -29,6 +26,7 @@ from ...printable import brief
 from ...system.child import call_command
 from ...system.notebook import ShownAsHtml
 from ...system.private_folder import EntryFolder, PrivateFolder
+from ...system.progress import progress_bar
 from ...system.version import leading_numbers
 from ...target import find_profile
 from ...versions.store import find_installed, list_installed
@@ -301,11 +299,11 @@ def matrix(
         coming = _from_children(todo, workers or _cores(), limit_s, answers.keep)
     else:
         coming = _from_executor(executor, todo, limit_s, answers.keep)
-    with closing(coming), _bar(progress) as bar:
-        task = bar.add_task("asking cuDNN", total=len(wanted), completed=len(found))
+    with closing(coming), progress_bar(len(wanted), "asking cuDNN", shown=progress) as (step, _):
+        step(len(found), "asking cuDNN")
         for key, cell in coming:
             found[key] = cell
-            bar.advance(task)
+            step(len(found), "asking cuDNN")
     cells = {triple: found[keys[triple]] for triple in _order(named, names, places)}
     return Matrix(tuple(named), names, tuple(places), cells, len(todo))
 
@@ -383,12 +381,6 @@ def _order(graphs: Iterable[str], targets: Sequence[str], versions: Iterable[str
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _bar(shown: bool) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    return Progress(*columns, console=console, disable=not (shown and console.is_terminal))
 
 
 # Asking

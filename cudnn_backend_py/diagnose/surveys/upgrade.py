@@ -14,11 +14,12 @@ from ...errors import UsageError
 from ...graph import Graph
 from ...plans.candidate import Candidate
 from ...printable import brief
+from ...system.progress import progress_bar
 from ...target import find_profile
 from ..judges import GPU, Judge, Question
 from ..report.ci import Case
 from ..verdict import Outcome, Verdict
-from .matrix import _bar, _cores, _named, _places, _unique, places_of
+from .matrix import _cores, _named, _places, _unique, places_of
 
 __all__ = ["SPEED_LIMIT", "Change", "Difference", "Effect", "Times", "Upgrade", "compare_versions"]
 
@@ -329,10 +330,9 @@ def compare_versions(
 
     with (
         Judge(limit_s=limit_s) as judge,
-        _bar(progress) as bar,
+        progress_bar(2 * len(pairs), "asking cuDNN", shown=progress) as (step, _),
         ThreadPoolExecutor(workers or _cores()) as pool,
     ):
-        task = bar.add_task("asking cuDNN", total=2 * len(pairs))
         asked = {
             pool.submit(ask, Question(named[graph], target, places[version], build=True)): (graph, target, version)
             for graph, target in pairs
@@ -343,7 +343,7 @@ def compare_versions(
                 if (verdict := future.result()) is not None:
                     answers[asked[future]] = verdict
                     keep(so_far())
-                bar.advance(task)
+                step(len(answers), "asking cuDNN")
         finally:
             for future in asked:
                 future.cancel()

@@ -3,22 +3,16 @@ writes the golden files again."""
 
 from __future__ import annotations
 
-import io
 import json
-import re
-import time
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
-import rich.console
 from click.testing import CliRunner
 
 from cudnn_backend_py import save_graph
-from cudnn_backend_py.cli import run as module
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.tuning.statistics import Timing
 from cudnn_backend_py.tuning.trial import ConfigTrial, Trial
@@ -107,41 +101,6 @@ def test_every_wrong_or_failed_config_prints_the_line_that_runs_it_again() -> No
     for trial in trials():
         for config in trial.failures:
             assert f"again: {line(config.tag)}\n" in text
-
-
-def test_the_progress_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a terminal, once it takes long: how many are done, of how many, and what is done now; nothing stays."""
-    shown = io.StringIO()
-    monkeypatch.setattr(
-        rich.console, "Console", partial(rich.console.Console, file=shown, force_terminal=True, width=80)
-    )
-    monkeypatch.setattr(module, "_PATIENCE_S", 0.0)
-    with module._progress(3) as (step, _):
-        for place, text in enumerate(("first: asking cuDNN", "second: running eng1_k2=3", "[third]: interpreting")):
-            step(place, text)
-            end = time.monotonic() + 60  # it is drawn by a thread, ten times a second where the machine is idle
-            while text not in shown.getvalue() and time.monotonic() < end:
-                time.sleep(0.01)
-    frames = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.getvalue())
-    drawn = dict.fromkeys(item.strip() for item in re.split(r"[\r\n]+", frames) if item.strip())
-    told = (re.sub(r"^\S*[━╸╺ ]+", "", item) for item in drawn)
-    assert [*dict.fromkeys(re.sub(r" \d+:\d\d:\d\d ", " 0:00:00 ", item) for item in told)] == [
-        "0/3 0:00:00 first: asking cuDNN",
-        "1/3 0:00:00 second: running eng1_k2=3",
-        "2/3 0:00:00 [third]: interpreting",
-    ]
-    assert shown.getvalue().endswith("\x1b[2K")
-
-
-def test_nothing_is_drawn_where_it_is_quick_or_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    for terminal in (True, False):
-        shown = io.StringIO()
-        made = partial(rich.console.Console, file=shown, force_terminal=terminal)
-        with monkeypatch.context() as patch:
-            patch.setattr(rich.console, "Console", made)
-            with module._progress(1) as (step, _):
-                step(0, "quick")
-        assert shown.getvalue() == ""
 
 
 if __name__ == "__main__":

@@ -301,6 +301,12 @@ def test_a_described_target_is_not_timed() -> None:
         autotune(forward(), "h100")
 
 
+def test_without_a_gpu_it_is_said_where_to_tune() -> None:
+    with pytest.raises(EnvironmentNotReady, match="no-gpu") as caught:
+        autotune(forward())
+    assert caught.value.sections["fix"].startswith("tune on the GPU itself")  # no target would help
+
+
 @pytest.mark.parametrize("options", [{"max_candidates": 0}, {"budget_s": 0}, {"by": "hot"}])
 def test_wrong_options_of_tuning_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="tuning-option"):

@@ -91,6 +91,9 @@ ERRORS = [
     ["check", "good.json", "--time"],
     ["run"],
     ["completion", "bsh"],
+    ["explain", "good.json", "--target", "l40s", "--mode", "FALBACK"],
+    ["why", "--formt", "json", "train.py"],
+    ["why", "--format", "jsn", "train.py"],
 ]
 WIDE = {"help": HELP, "lists": LISTS, "errors": ERRORS}
 NARROW = [
@@ -399,6 +402,16 @@ def test_completion(shell: str, line: str, incomplete: str, expected: set[str], 
     found = asked.get_completions(line.split(), incomplete)
     assert {one.value for one in found} == expected
     assert all(one.value in asked.format_completion(one) for one in found)
+
+
+def test_fish_has_whole_explanations_and_what_is_first_first(folder: Path) -> None:
+    source = run(["completion", "fish"]).stdout
+    assert 'string split --max 1 ","' in source
+    assert "complete --keep-order --no-files --command cudnn-backend " in source
+    chosen = get_completion_class("fish")
+    assert chosen is not None
+    [found] = chosen(main, {}, "cudnn-backend", "_CUDNN_BACKEND_COMPLETE").get_completions([], "compa")
+    assert found.help == "Compare attention: cuDNN, torch's backends, flash-attn."
 
 
 def test_completion_leaves_files_to_the_shell(folder: Path) -> None:

@@ -65,6 +65,12 @@ def test_unknown_names(name: str, fix: str) -> None:
     assert known == sorted({name for profile in list_profiles() for name in (profile.name, *profile.aliases)})
 
 
+def test_a_file_of_a_target_that_is_not_there() -> None:
+    with pytest.raises(UsageError) as raised:
+        find_profile("nowhere.json")
+    assert raised.value.sections["cause"] == "there is no file nowhere.json"
+
+
 @pytest.mark.parametrize(
     ("name", "cause"),
     [
