@@ -107,7 +107,8 @@ def _version(numbers: Sequence[int] | None) -> str:
 
 
 def _machine(machine: Machine) -> str:
-    said = [f"torch {_version(machine.torch)}", f"cuDNN {_version(machine.cudnn)}"]
+    torch = _version(machine.torch) if any(machine.torch) else "not imported"
+    said = [f"torch {torch}", f"cuDNN {_version(machine.cudnn)}"]
     said += [f"CUDA {_version(machine.cuda)}"] if machine.cuda else []
     said.append(f"{machine.gpu or 'no GPU'}" + (f" (sm_{machine.sm})" if machine.sm else ""))
     said += [f"{name}={value}" for name, value in machine.environment.items()]
