@@ -9,7 +9,6 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import click
@@ -19,6 +18,7 @@ from rich.text import Text
 
 from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..printable import printable, printable_lines
+from ..system.whole_file import write_whole
 from .group import Group
 
 __all__ = [
@@ -205,7 +205,7 @@ def write(text: str, output: str | None) -> None:
     if output is None:
         click.echo(printable_lines(text), nl=False)
     else:
-        Path(output).write_text(printable_lines(text), encoding="utf-8", errors="backslashreplace")
+        write_whole(output, printable_lines(text).encode("utf-8", "backslashreplace"))
 
 
 def write_report(text: str | bytes, output: str | None) -> None:
@@ -214,7 +214,7 @@ def write_report(text: str | bytes, output: str | None) -> None:
     if output is None:
         click.echo(data, nl=False)
     else:
-        Path(output).write_bytes(data)
+        write_whole(output, data)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from ..errors import CudnnBackendError
 from ..frontend.__main__ import start_of
 from ..frontend.as_cudnn import describe_torch
 from ..system.after_import import after_import
+from ..system.whole_file import write_whole
 from ..target.profiles import find_profile
 from .calls import Machine
 from .report import WhyReport
@@ -117,7 +118,7 @@ def _report(watches: list[Any], target: str | None, where: Path | None, form: st
         if where is None:
             sys.stderr.write(text)
         else:
-            where.write_text(text, encoding="utf-8")
+            write_whole(where, text)
             print(f"why not cuDNN? {where}", file=sys.stderr)
     except (CudnnBackendError, OSError) as error:  # the program's own ending matters more
         print(f"why not cuDNN? There is no report: {error}", file=sys.stderr)
