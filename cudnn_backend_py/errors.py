@@ -139,6 +139,11 @@ class CudnnStatusError(CudnnBackendError):
         words = last_error.rstrip() or "no last-error text"
         super().__init__(headline, code=code, cudnn=f"{status_text(status)}, {function}\n{words}", **sections)
 
+    @property
+    def refuses(self) -> bool:
+        """Whether cuDNN refused what it was given (BAD_PARAM, NOT_SUPPORTED), and did not fail by itself."""
+        return 2000 <= int(self.status) < 4000
+
     def _fields(self) -> dict[str, Any]:
         return {
             "status": int(self.status),

@@ -11,6 +11,7 @@ import click
 
 from ..errors import CudnnBackendError
 from ..frontend.__main__ import start_of
+from ..system.whole_file import write_whole
 from .look import COST, EVERY, audit
 
 __all__ = ["main"]
@@ -56,7 +57,10 @@ def _run(start: Callable[[], Any], options: dict[str, Any], where: Path | None) 
             start()
     finally:
         if report is not None and where is not None:
-            where.write_text(report.to_json(), encoding="utf-8")
+            try:
+                write_whole(where, report.to_json())
+            except OSError as error:  # the program's own ending matters more
+                sys.stderr.write(f"there is no report of the audit: {error}\n{report}")
         elif report is not None:
             sys.stderr.write(str(report))
 

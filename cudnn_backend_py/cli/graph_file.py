@@ -106,23 +106,24 @@ def read_any_graphs(path: str, number: int | None = None) -> list[tuple[int | No
     """
     from ..tuning.trial.reproduce import PREFIX, from_word
 
+    found: list[Graph | GraphError | None]
     if path.startswith(PREFIX):
-        return [(None, from_word(path))]
-    if Path(path).suffix == ".py":
-        return [(None, load_graph_file(path))]
-    if not os.path.isfile(path):
+        found = [from_word(path)]
+    elif Path(path).suffix == ".py":
+        found = [load_graph_file(path)]
+    elif not os.path.isfile(path):
         raise GraphError(f"there is no file {path}", code="graph-file")
-    if Path(path).suffix == ".json" and _is_ours(path):
-        return [(None, load_graph(path))]
-    from ..diagnose import read_graphs
+    elif Path(path).suffix == ".json" and _is_ours(path):
+        found = [load_graph(path)]
+    else:
+        from ..diagnose import read_graphs
 
-    found = [item.graph or item.fault for item in read_graphs(path)]
+        found = [item.graph or item.fault for item in read_graphs(path)]
     if not found:
         raise GraphError(f"{path} tells of no graph", code="graph-file")
     if number is not None and number > len(found):
-        raise GraphError(
-            f"{path} tells of {len(found)} graph{'s' * (len(found) > 1)}, none is number {number}", code="graph-file"
-        )
+        count = f"{len(found)} graphs" if len(found) > 1 else "one graph"
+        raise GraphError(f"{path} tells of {count}, there is no number {number}", code="graph-file")
     several = len(found) > 1
     return [
         (place if several else None, graph)

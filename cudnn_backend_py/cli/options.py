@@ -78,8 +78,12 @@ def with_format(*choices: str) -> Callable[[Any], Any]:
     def decorate(function: Any) -> Any:
         @functools.wraps(function)
         def choose(*arguments: Any, style: str | None, output: str | None, **options: Any) -> Any:
-            ending = _ENDINGS.get(Path(output).suffix, "") if output else ""
-            style = style or (ending if ending in choices else choices[0])
+            ending = Path(output).suffix if output else ""
+            form = _ENDINGS.get(ending)
+            if style is None and ending and form not in choices and (form or "text" not in choices):
+                told = f"{output!r}: there is no form for names that end in {ending}; --format is {', '.join(choices)}"
+                raise click.BadParameter(told, param_hint="--output")
+            style = style or (form if form in choices else choices[0])
             return function(*arguments, style=style, output=output, **options)
 
         text = f"The form; {choices[0]} if not given, or as the name of --output ends."

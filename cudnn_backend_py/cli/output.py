@@ -10,7 +10,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import click
@@ -20,6 +19,7 @@ from rich.text import Text
 
 from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..printable import printable, printable_lines
+from ..system.whole_file import write_whole
 from .group import Group
 
 __all__ = [
@@ -207,7 +207,7 @@ def write(text: str, output: str | None) -> None:
     if output is None:
         click.echo(printable_lines(text), nl=False)
     else:
-        Path(output).write_text(printable_lines(text), encoding="utf-8", errors="backslashreplace")
+        write_whole(output, printable_lines(text).encode("utf-8", "backslashreplace"))
 
 
 def write_report(text: str | bytes, output: str | None) -> None:
@@ -216,7 +216,7 @@ def write_report(text: str | bytes, output: str | None) -> None:
     if output is None:
         click.echo(data, nl=False)
     else:
-        Path(output).write_bytes(data)
+        write_whole(output, data)
 
 
 def keep_json(output: str | None, style: str) -> Callable[[Callable[[], Any]], None]:
@@ -227,13 +227,10 @@ def keep_json(output: str | None, style: str) -> Callable[[Callable[[], Any]], N
         nonlocal last
         if style != "json" or output is None or time.monotonic() < last + 1:
             return
-        path = Path(output).resolve()
-        if path.exists() and not path.is_file():  # a pipe or a device gets the whole answer
+        if os.path.exists(output) and not os.path.isfile(output):  # a pipe or a device gets the whole answer
             return
-        part = path.with_name(f".{path.name}.part")
-        with contextlib.suppress(OSError):  # a file in a folder that is not ours: written at the end
-            part.write_text(as_json(data()), encoding="utf-8")
-            part.replace(path)
+        with contextlib.suppress(OSError):  # a full disk may have room at the end
+            write_whole(output, as_json(data()))
         last = time.monotonic()
 
     return keep

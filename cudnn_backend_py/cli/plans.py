@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.table import Table
 
 from ..errors import CudnnStatusError, NotSupported
-from ..printable import printable
 from .group import Choice, Option
 from .options import with_format, with_target, with_versions
-from .output import NOT_JUDGED, OutputFile, as_json, keep_json, progress_line, say, warn, write, write_report
+from .output import (
+    NOT_JUDGED,
+    OutputFile,
+    add_row,
+    as_json,
+    keep_json,
+    progress_line,
+    put_table,
+    say,
+    warn,
+    write,
+    write_report,
+)
 
 if TYPE_CHECKING:
     from ..graph import Graph
@@ -85,8 +98,16 @@ def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: 
         elif kept is None:
             write(f"{_OFF}\n", output)
         else:
-            lines = [*(printable(str(entry)) for entry in entries), f"{len(entries)} plans in {kept.folder}"]
-            write("".join(f"{line}\n" for line in lines), output)
+            table = Table("graph", "plan", "target", "cuDNN", "KB", "last used")
+            for entry in entries:
+                used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
+                kb = f"{entry.size_bytes / 1e3:.0f}"
+                add_row(table, entry.graph, entry.tag, entry.target, entry.cudnn, kb, used)
+            count = f"{len(entries)} plans in {kept.folder}"
+            if entries:
+                put_table(table, output, count)
+            else:
+                write(f"{count}\n", output)
 
     @cache.command("clear")
     def clear() -> None:

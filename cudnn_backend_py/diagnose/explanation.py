@@ -269,9 +269,8 @@ class _Question:
         return Control(graph.name, supported, () if supported else tuple(dict.fromkeys(reasons)))
 
     def _judge_refused_graph(self, control: Control, error: CudnnStatusError) -> Verdict:
-        number = int(error.status)
         reasons = read_error(error)
-        judged = 2000 <= number < 4000
+        judged = error.refuses
         names = [mode.name for mode in self.modes]
         found = find_graph_cause(reasons, self.graph, self.target, names, **self._asking()) if judged else None
         which = run_guarded("the look for the operation", "", name_refused, self.graph, error.headline)
@@ -296,7 +295,7 @@ class _Question:
                 answer = operation_graph.heuristics(mode, reasons=True)
             except CudnnStatusError as error:
                 loose += read_error(error)
-                if not 2000 <= int(error.status) < 4000:
+                if not error.refuses:
                     failed = Cause("heuristics-failed", error.headline, Basis.RULE)
                     return self._make(Outcome.NOT_JUDGED, "heuristics", control, candidates, tuple(loose), failed)
                 continue

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..generated.enums import DescriptorType
 from .build.attention import AttentionParts
+from .build.base import checked
 from .build.blocks import BlockScales
 from .build.convolutions import Convolutions
 from .build.experts import Experts
@@ -37,6 +38,7 @@ class GraphBuilder(Products, Convolutions, Norms, Resampling, Moves, BlockScales
     s = matmul(q, k) : f16[1,8,16]
     """
 
+    @checked
     def operation(self, kind: DescriptorType, name: str | None = None, **fields: Any) -> Operation:
         """Add any operation, with the fields of its descriptor, unchecked but for their types, and return it."""
         stem = kind.name.removeprefix("OPERATION_").lower()

@@ -326,7 +326,8 @@ class Reduction(_FixedOp):
 class Parameters:
     """A parameter descriptor of a generic operation, such as a convolution's: kind and fields.
 
-    ``fields`` becomes read-only, in the order of the generated descriptor value, without what is None.
+    ``fields`` becomes read-only, in the order of the generated descriptor value, without what is None. What has one
+    number for each spatial dim is a tuple, also of one.
     """
 
     kind: DescriptorType
@@ -336,7 +337,9 @@ class Parameters:
         if not isinstance(self.kind, DescriptorType):
             raise _kind_fault("parameters have", self.kind)
         given = _check_fields(self.kind, self.fields, f"parameters {self.kind.name}")
-        object.__setattr__(self, "fields", given)
+        several = {item.field for item in DESCRIPTORS[self.kind].attributes if item.max_count != 1}
+        whole = {key: (item,) if key in several and isinstance(item, int) else item for key, item in given.items()}
+        object.__setattr__(self, "fields", MappingProxyType(whole))
 
     def __hash__(self) -> int:
         return hash((self.kind, tuple(self.fields.items())))

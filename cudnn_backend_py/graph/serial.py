@@ -12,6 +12,7 @@ from ..errors import GraphError
 from ..generated import enums
 from ..generated.enums import CudnnEnum, DescriptorType
 from ..system.strict import read_json
+from ..system.whole_file import write_whole
 from .ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor
 
 __all__ = ["SCHEMA_VERSION", "graph_from_json", "graph_to_json", "load_graph", "save_graph"]
@@ -261,7 +262,7 @@ def _decode_op(record: Any, tensors: dict[str, Tensor], where: str) -> Op:
 
 def save_graph(graph: Graph, path: str | Path) -> None:
     """Write the graph as JSON."""
-    Path(path).write_text(json.dumps(graph_to_json(graph), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(graph_to_json(graph), indent=1, allow_nan=False) + "\n")
 
 
 def load_graph(path: str | Path) -> Graph:

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from ..errors import EnvironmentNotReady, GraphError
@@ -14,6 +13,7 @@ from ..graph import Graph, graph_from_json
 from ..printable import brief
 from ..system.quick_dataclass import dataclass
 from ..system.strict import read_json
+from ..system.whole_file import write_whole
 from ..target import Target
 
 __all__ = ["PlanRecord", "load_record", "save_record", "seal"]
@@ -114,7 +114,7 @@ def seal(data: Mapping[str, Any]) -> dict[str, Any]:
 def save_record(record: PlanRecord, path: str | os.PathLike[str]) -> None:
     """Write a plan file."""
     sealed = seal({"schema": SCHEMA, "version": SCHEMA_VERSION, **record.to_dict()})
-    Path(path).write_text(json.dumps(sealed) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(sealed) + "\n")
 
 
 def load_record(path: str | os.PathLike[str]) -> PlanRecord:

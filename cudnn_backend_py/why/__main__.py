@@ -15,6 +15,7 @@ from ..frontend.__main__ import start_of
 from ..frontend.as_cudnn import describe_torch
 from ..system.after_import import after_import
 from ..system.nearest import did_you_mean
+from ..system.whole_file import write_whole
 from ..target.profiles import find_profile
 from .calls import Machine
 from .report import WhyReport
@@ -129,7 +130,7 @@ def _report(watches: list[Any], target: str | None, where: Path | None, form: st
         if where is None:
             sys.stderr.write(text)
         else:
-            where.write_text(text, encoding="utf-8")
+            write_whole(where, text)
             print(f"why not cuDNN? {where}", file=sys.stderr)
     except (CudnnBackendError, OSError) as error:  # the program's own ending matters more
         print(f"why not cuDNN? There is no report: {error}", file=sys.stderr)

@@ -22,6 +22,7 @@ from ...errors import UsageError
 from ...graph import Graph, graph_to_json
 from ...printable import printable
 from ...system.child import call_command, describe_ending, script_command
+from ...system.whole_file import write_whole
 from ...target import Profile, find_profile, using
 from ...versions.store import environment_for
 from ..explanation import CRASHED
@@ -272,13 +273,7 @@ def _pack(files: Mapping[str, str], archive: Path) -> None:
     folder = archive.name.removesuffix(".gz").removesuffix(".tar").removesuffix(".tgz").removesuffix(".zip")
     members = [(f"{_file_name(folder)}/{name}", files[name].encode()) for name in sorted(files)]
     data = _zip(members) if archive.suffix == ".zip" else _tar(members)
-    staged = archive.with_name(f".{archive.name}.{os.getpid()}")
-    try:
-        staged.write_bytes(data)
-        staged.replace(archive)
-    except BaseException:  # a full disk, Ctrl-C: nothing half written stays
-        staged.unlink(missing_ok=True)
-        raise
+    write_whole(archive, data)
 
 
 def _tar(members: list[tuple[str, bytes]]) -> bytes:

@@ -23,6 +23,7 @@ from .text import line, lines
 
 __all__ = ["render_check", "render_matrix", "render_remedies", "render_since", "render_upgrade", "table_text"]
 
+_BESIDE = 12  # versions in one table: so many are told apart in eighty columns
 _STYLE = {"S": "green", "-": "red", "?": "yellow", "!": "bold magenta"}
 _MEANING = {"S": "supported", "-": "not supported", "?": "could not be judged", "!": "cuDNN crashed or hung"}
 
@@ -49,14 +50,21 @@ def _one_graph(matrix: Matrix, graph: str, everywhere: Collection[str]) -> list[
     rows = {target: [matrix.cells[graph, target, version] for version in matrix.versions] for target in matrix.targets}
     causes = dict.fromkeys((cell.letter, cell.headline) for row in rows.values() for cell in row if cell.headline)
     number = {cause: str(index) for index, cause in enumerate(causes, 1)}
-    heads = (Column(line(name)) for name in ("target", *matrix.versions))
-    table = Table(*heads, box=box.SIMPLE, title=line(graph, "bold"), title_justify="left")
-    for target, row in rows.items():
-        marks = (Text(cell.letter + number.get((cell.letter, cell.headline), ""), _STYLE[cell.letter]) for cell in row)
-        table.add_row(line(target), *marks)
+    tables: list[RenderableType] = [line(graph, "bold")]
+    for first in range(0, len(matrix.versions), _BESIDE):
+        part = slice(first, first + _BESIDE)
+        folded = (Column(line(name), overflow="fold", min_width=3) for name in matrix.versions[part])
+        table = Table(Column("target", no_wrap=True), *folded, box=box.SIMPLE)
+        for target, row in rows.items():
+            marks = (
+                Text(cell.letter + number.get((cell.letter, cell.headline), ""), _STYLE[cell.letter])
+                for cell in row[part]
+            )
+            table.add_row(line(target), *marks)
+        tables.append(table)
     told = (line(f"{one[0]}{number[one]:<3}", _STYLE[one[0]]).append(line(one[1])) for one in causes)
     cells = {(target, version): matrix.cells[graph, target, version] for target in rows for version in matrix.versions}
-    return [table, *told, *_remarks(cells, everywhere)]
+    return [*tables, *told, *_remarks(cells, everywhere)]
 
 
 def _remarks(cells: Mapping[tuple[str, str], Cell], told: Collection[str] = ()) -> Iterator[Text]:

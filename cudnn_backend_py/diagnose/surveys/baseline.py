@@ -244,8 +244,8 @@ def update(path: Path, *, load: Callable[[str], Graph] = load_graph, **options: 
         elif triple in baseline.expected:
             expected[triple] = baseline.expected[triple]
     new = path.with_name(f".{path.name}.new")
-    new.write_text(_write_expected(read_text(path, code="check-file"), expected), encoding="utf-8")
     try:
+        new.write_text(_write_expected(read_text(path, code="check-file"), expected), encoding="utf-8")
         if read_baseline(new) != replace(baseline, path=new, expected=expected):
             raise _wrong(path, "its tables [[expected]] cannot be told from the rest: move them to its end")
         new.replace(path)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ...errors import GraphError
 from ...generated.enums import DescriptorType, PointwiseMode
 from ..ir import Tensor
-from .base import BuilderBase, Output, all_of, check_rank, check_types, follow, need, refuse
+from .base import BuilderBase, Output, all_of, check_rank, check_types, follow, need, refuse, with_checked_calls
 
 __all__ = ["AttentionParts", "SdpaBackward", "SdpaForward", "Softmax"]
 
@@ -39,6 +39,7 @@ class SdpaBackward(NamedTuple):
     dbias: Tensor | None
 
 
+@with_checked_calls
 class AttentionParts(BuilderBase):
     """Softmax, masks, rotary embeddings, and attention as one operation. cuDNN has most of them in attention only."""
 
@@ -76,12 +77,11 @@ class AttentionParts(BuilderBase):
         check_rank(2, x=x)
         rows = (*x.dims[:-1], 1)
         _broadcasts(sink, rows, "sink", x=x)
-        with self._undone_on_error():
-            y = self._result("softmax", x.dims, result, strides=x.strides)
-            need(y, x.dims, "y", x=x)
-            wanted = (("stats", stats), ("max", max), ("sum_exp", sum_exp))
-            made = {port: self._output(given, f"{y.name}.{port}", rows) for port, given in wanted}
-            self._append(DescriptorType.OPERATION_SOFTMAX, y.name, x=x, y=y, sink=sink, stats_log2=stats_log2, **made)
+        y = self._result("softmax", x.dims, result, strides=x.strides)
+        need(y, x.dims, "y", x=x)
+        wanted = (("stats", stats), ("max", max), ("sum_exp", sum_exp))
+        made = {port: self._output(given, f"{y.name}.{port}", rows) for port, given in wanted}
+        self._append(DescriptorType.OPERATION_SOFTMAX, y.name, x=x, y=y, sink=sink, stats_log2=stats_log2, **made)
         return Softmax(y, **made)
 
     def diagonal_band_mask(
@@ -128,21 +128,20 @@ class AttentionParts(BuilderBase):
         lengths = {"seq_len_q": seq_len_q, "seq_len_kv": seq_len_kv}
         for port, item in {**bounds, **lengths}.items():
             _broadcasts(item, (*x.dims[:-2], 1, 1), port, x=x)
-        with self._undone_on_error():
-            y = self._result("band_mask", x.dims, result, strides=x.strides)
-            need(y, x.dims, "y", x=x)
-            self._append(
-                DescriptorType.OPERATION_DIAGONAL_BAND_MASK,
-                y.name,
-                x=x,
-                y=y,
-                comparison_mode=comparison,
-                b=self._number(fill, "fill", x.rank),
-                cu_seq_len_q=cu_seq_len_q,
-                cu_seq_len_kv=cu_seq_len_kv,
-                **bounds,
-                **lengths,
-            )
+        y = self._result("band_mask", x.dims, result, strides=x.strides)
+        need(y, x.dims, "y", x=x)
+        self._append(
+            DescriptorType.OPERATION_DIAGONAL_BAND_MASK,
+            y.name,
+            x=x,
+            y=y,
+            comparison_mode=comparison,
+            b=self._number(fill, "fill", x.rank),
+            cu_seq_len_q=cu_seq_len_q,
+            cu_seq_len_kv=cu_seq_len_kv,
+            **bounds,
+            **lengths,
+        )
         return y
 
     def expand_band_matrix(
@@ -174,21 +173,20 @@ class AttentionParts(BuilderBase):
         """
         dims = _banded(x, axis, columns)
         need(x, _banded(x, axis, _width_of(lower_bandwidth, upper_bandwidth)), "x")
-        with self._undone_on_error():
-            y = self._result("expanded", dims, result, data_type=x.data_type, strides=follow(dims, x))
-            need(y, dims, "y", x=x)
-            self._append(
-                DescriptorType.OPERATION_EXPAND_BAND_MATRIX,
-                y.name,
-                x=x,
-                y=y,
-                lower_bandwidth=lower_bandwidth,
-                upper_bandwidth=upper_bandwidth,
-                axis=axis % x.rank,
-                pad_value=pad_value,
-                kv_token_offset=kv_token_offset,
-                speculative_mask=speculative_mask,
-            )
+        y = self._result("expanded", dims, result, data_type=x.data_type, strides=follow(dims, x))
+        need(y, dims, "y", x=x)
+        self._append(
+            DescriptorType.OPERATION_EXPAND_BAND_MATRIX,
+            y.name,
+            x=x,
+            y=y,
+            lower_bandwidth=lower_bandwidth,
+            upper_bandwidth=upper_bandwidth,
+            axis=axis % x.rank,
+            pad_value=pad_value,
+            kv_token_offset=kv_token_offset,
+            speculative_mask=speculative_mask,
+        )
         return y
 
     def contract_band_matrix(
@@ -216,20 +214,19 @@ class AttentionParts(BuilderBase):
         C: ``CUDNN_BACKEND_OPERATION_CONTRACT_BAND_MATRIX_DESCRIPTOR``, cuDNN 9.10 and later.
         """
         dims = _banded(x, axis, _width_of(lower_bandwidth, upper_bandwidth))
-        with self._undone_on_error():
-            y = self._result("contracted", dims, result, data_type=x.data_type, strides=follow(dims, x))
-            need(y, dims, "y", x=x)
-            self._append(
-                DescriptorType.OPERATION_CONTRACT_BAND_MATRIX,
-                y.name,
-                x=x,
-                y=y,
-                lower_bandwidth=lower_bandwidth,
-                upper_bandwidth=upper_bandwidth,
-                axis=axis % x.rank,
-                pad_value=pad_value,
-                max_token_value=max_token_value,
-            )
+        y = self._result("contracted", dims, result, data_type=x.data_type, strides=follow(dims, x))
+        need(y, dims, "y", x=x)
+        self._append(
+            DescriptorType.OPERATION_CONTRACT_BAND_MATRIX,
+            y.name,
+            x=x,
+            y=y,
+            lower_bandwidth=lower_bandwidth,
+            upper_bandwidth=upper_bandwidth,
+            axis=axis % x.rank,
+            pad_value=pad_value,
+            max_token_value=max_token_value,
+        )
         return y
 
     def rope_forward(
@@ -301,16 +298,15 @@ class AttentionParts(BuilderBase):
             headline = f"{x.name!r} has {x.rank} dims and {freqs.name!r} {freqs.rank}, 4 are needed of each"
             raise refuse(f"{headline}: [b, h, s, d] and [s, 1, 1, rope_dim]", **{ports[0]: x, "freqs": freqs})
         width = rope_dim or x.dims[3]
-        if width > x.dims[3] or width % 2:
+        if not 0 < width <= x.dims[3] or width % 2:
             raise refuse(f"{width} of the {x.dims[3]} elements of a head cannot be rotated in pairs", **{ports[0]: x})
         positions = max(freqs.dims[0], freqs.dims[2])
         if freqs.dims not in ((positions, 1, 1, width), (1, 1, positions, width)) or positions < x.dims[2]:
             need(freqs, (x.dims[2], 1, 1, width), "freqs", **{ports[0]: x})
-        with self._undone_on_error():
-            y = self._result("rope", x.dims, result, strides=x.strides)
-            need(y, x.dims, ports[1], **{ports[0]: x})
-            fields = {ports[0]: x, ports[1]: y}
-            self._append(kind, y.name, **fields, freqs=freqs, output_scale=output_scale, rope_dim=rope_dim)
+        y = self._result("rope", x.dims, result, strides=x.strides)
+        need(y, x.dims, ports[1], **{ports[0]: x})
+        fields = {ports[0]: x, ports[1]: y}
+        self._append(kind, y.name, **fields, freqs=freqs, output_scale=output_scale, rope_dim=rope_dim)
         return y
 
     def sdpa_forward(
@@ -349,14 +345,11 @@ class AttentionParts(BuilderBase):
         more = dict(fields or {})
         _check_heads(q, k, v, more)
         dims = (*q.dims[:3], v.dims[3])
-        with self._undone_on_error():
-            o = self._result("sdpa", dims, result, strides=follow(dims, q))
-            need(o, dims, "o", q=q, k=k, v=v)
-            rows = self._output(stats, f"{o.name}.stats", (*q.dims[:3], 1))
-            factor = self._number(scale, "scale", 1)
-            self._append(
-                DescriptorType.OPERATION_SDPA_FWD, o.name, q=q, k=k, v=v, o=o, scale=factor, stats=rows, **more
-            )
+        o = self._result("sdpa", dims, result, strides=follow(dims, q))
+        need(o, dims, "o", q=q, k=k, v=v)
+        rows = self._output(stats, f"{o.name}.stats", (*q.dims[:3], 1))
+        factor = self._number(scale, "scale", 1)
+        self._append(DescriptorType.OPERATION_SDPA_FWD, o.name, q=q, k=k, v=v, o=o, scale=factor, stats=rows, **more)
         return SdpaForward(o, rows)
 
     def sdpa_backward(
@@ -404,30 +397,29 @@ class AttentionParts(BuilderBase):
         dims = (*q.dims[:3], v.dims[3])
         for port, item, wanted in (("o", o, dims), ("do", do, dims), ("stats", stats, (*q.dims[:3], 1))):
             need(item, wanted, port, q=q, k=k, v=v)
-        with self._undone_on_error():
-            stem = name or self.free_name("sdpa_backward")
-            wanted_gradients = (("dq", dq, q), ("dk", dk, k), ("dv", dv, v))
-            made = [
-                self._output(given, f"{stem}.{port}", item.dims, self.io_type, item.strides)
-                for port, given, item in wanted_gradients
-            ]
-            gradients = all_of(made, "sdpa_backward")
-            sink = self._output(dsink, f"{stem}.dsink", (1, q.dims[1], 1, 1))
-            self._append(
-                DescriptorType.OPERATION_SDPA_BWD,
-                stem,
-                q=q,
-                k=k,
-                v=v,
-                o=o,
-                d_o=do,
-                stats=stats,
-                scale=self._number(scale, "scale", 1),
-                dsink=sink,
-                dbias=dbias,
-                **dict(zip(("dq", "dk", "dv"), gradients, strict=True)),
-                **more,
-            )
+        stem = name or self.free_name("sdpa_backward")
+        wanted_gradients = (("dq", dq, q), ("dk", dk, k), ("dv", dv, v))
+        made = [
+            self._output(given, f"{stem}.{port}", item.dims, self.io_type, item.strides)
+            for port, given, item in wanted_gradients
+        ]
+        gradients = all_of(made, "sdpa_backward")
+        sink = self._output(dsink, f"{stem}.dsink", (1, q.dims[1], 1, 1))
+        self._append(
+            DescriptorType.OPERATION_SDPA_BWD,
+            stem,
+            q=q,
+            k=k,
+            v=v,
+            o=o,
+            d_o=do,
+            stats=stats,
+            scale=self._number(scale, "scale", 1),
+            dsink=sink,
+            dbias=dbias,
+            **dict(zip(("dq", "dk", "dv"), gradients, strict=True)),
+            **more,
+        )
         return SdpaBackward(*gradients, sink, dbias)  # type: ignore[call-arg]
 
 

@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, Literal
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from fractions import Fraction
+from types import UnionType
+from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from ...errors import GraphError
+from ...errors import CudnnBackendError, GraphError
 from ...generated.enums import DataType, DescriptorType, TensorReordering
 from ..ir import Op, Operation, Tensor, packed_strides
 from ..strides import channels_last, preserve_order
 
-__all__ = ["BuilderBase", "Output", "all_of", "check_rank", "check_types", "follow", "need", "need_type", "refuse"]
+__all__ = [
+    "BuilderBase",
+    "Output",
+    "all_of",
+    "check_rank",
+    "check_types",
+    "checked",
+    "follow",
+    "need",
+    "need_type",
+    "one_for_each",
+    "refuse",
+    "with_checked_calls",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
 
 Output = bool | Tensor | Mapping[str, Any]
 """A result that is optional, or that comes beside another: wanted or not, a tensor to write, or options of one."""
@@ -30,15 +51,95 @@ def check_types(kind: type | tuple[type, ...], **arguments: object) -> None:
     """
     needed = kind[0] if isinstance(kind, tuple) else kind
     for name, value in arguments.items():
-        if isinstance(value, kind):
-            continue
-        shape = getattr(value, "shape", None)
-        said = f"a {type(value).__name__} {list(shape)}" if shape is not None else repr(value)
-        raise GraphError(
-            f"{name}= is {said}, {needed.__name__} is needed",
-            code="wrong-field-type",
-            fix=_MAKE_A_TENSOR if needed is Tensor and value is not None else None,
+        if not isinstance(value, kind):
+            raise _wrong_type(name, value, needed.__name__, Tensor in (kind, needed))
+
+
+def _wrong_type(name: str, value: object, needed: str, is_tensor: bool) -> GraphError:
+    shape = getattr(value, "shape", None)
+    said = f"a {type(value).__name__} {list(shape)}" if shape is not None else repr(value)
+    return GraphError(
+        f"{name}= is {said}, {needed} is needed",
+        code="wrong-field-type",
+        fix=_MAKE_A_TENSOR if is_tensor and value is not None else None,
+    )
+
+
+def checked(method: Callable[P, R]) -> Callable[P, R]:
+    """Return a method of a builder that leaves nothing behind where it fails, and names an argument of a wrong type.
+
+    Types are looked at only where something else than an error of ours comes out of the method.
+    """
+
+    @functools.wraps(method)
+    def call(*args: P.args, **options: P.kwargs) -> R:
+        builder = args[0]
+        assert isinstance(builder, BuilderBase)
+        before = builder._mark()
+        try:
+            return method(*args, **options)
+        except BaseException as error:
+            builder._go_back(*before)
+            if isinstance(error, Exception) and not isinstance(error, CudnnBackendError):
+                wrong = _find_wrong_type(method, args, options)
+                if wrong is not None:
+                    raise wrong from error
+            raise
+
+    return call
+
+
+def with_checked_calls(kind: type[T]) -> type[T]:
+    """Return a part of the builder whose public methods are :func:`checked`."""
+    for name, method in list(vars(kind).items()):
+        if inspect.isfunction(method) and not name.startswith("_"):
+            setattr(kind, name, checked(method))
+    return kind
+
+
+def _find_wrong_type(method: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]) -> GraphError | None:
+    """Return the fault of the first argument that is not what its annotation says."""
+    try:
+        given = inspect.signature(method).bind(*args, **options)
+    except TypeError:  # Python says what is missing or too much
+        return None
+    hints = get_type_hints(method)
+    for name, value in given.arguments.items():
+        several = given.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
+        for named, one in value.items() if several else ((name, value),):
+            if not _fits(one, hints.get(name, Any)):
+                return _wrong_type(named, one, _describe(hints[name]), hints[name] is Tensor)
+    return None
+
+
+def _fits(value: object, hint: Any) -> bool:
+    """Return whether a value is what an annotation of the builder's methods says; no boolean is a number."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return True
+    if origin in (Union, UnionType):
+        return any(_fits(value, part) for part in parts)
+    if origin is Literal:
+        return isinstance(value, str) and value in parts
+    if origin in (tuple, Sequence):
+        return (
+            isinstance(value, Sequence) and not isinstance(value, str) and all(_fits(item, parts[0]) for item in value)
         )
+    if origin in (Mapping, dict):
+        return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
+    kind = (float, int) if hint is float else hint
+    return isinstance(value, kind) and (hint is bool or not isinstance(value, bool))
+
+
+def _describe(hint: Any) -> str:
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return " or ".join(_describe(part) for part in parts if part is not type(None))
+    if origin is Literal:
+        return " or ".join(map(repr, parts))
+    if origin in (tuple, Sequence):
+        return f"a sequence of {_describe(parts[0])}"
+    return str((origin or hint).__name__)
 
 
 def refuse(headline: str, code: str = "operation-shape", /, **tensors: Tensor | None) -> GraphError:
@@ -88,6 +189,21 @@ def check_rank(least: int, **tensors: Tensor) -> None:
     for port, item in tensors.items():
         if item.rank != rank:
             raise refuse(f"{port} {item.name!r} has {item.rank} dims, {first.name!r} has {rank}", **tensors)
+
+
+def one_for_each(given: Any, count: int) -> tuple[Any, ...]:
+    """Return a number as often as there are spatial dims, or the sequence that has one for each.
+
+    Raises
+    ------
+    TypeError
+        For what is neither, which :func:`checked` names.
+    """
+    if isinstance(given, (int, Fraction)):
+        return (given,) * count
+    if isinstance(given, str):
+        raise TypeError
+    return tuple(given)
 
 
 def follow(dims: tuple[int, ...], like: Tensor) -> tuple[int, ...]:
@@ -152,6 +268,7 @@ class BuilderBase:
             self._uid += 1
         return self._uid
 
+    @checked
     def tensor(
         self,
         name: str,
@@ -219,6 +336,7 @@ class BuilderBase:
         self._made.append(tensor)
         return tensor
 
+    @checked
     def scalar(
         self,
         value: float | int | None,
@@ -231,23 +349,23 @@ class BuilderBase:
         fitting = DataType.INT32 if isinstance(value, int) else DataType.FLOAT
         kind = fitting if data_type is None else data_type
         ones = (1,) * rank
-        return self.tensor(name or self.free_name("c"), ones, kind, strides=ones, by_value=True, value=value)
+        return self.tensor(
+            self.free_name("c") if name is None else name, ones, kind, strides=ones, by_value=True, value=value
+        )
 
     # parts of operations
 
-    @contextmanager
-    def _undone_on_error(self) -> Iterator[None]:
-        """Leave names and uids free where what is inside fails."""
-        uid, made, ops = self._uid, len(self._made), len(self.ops)
-        try:
-            yield
-        except GraphError:
-            for tensor in self._made[made:]:
-                self._names.discard(tensor.name)
-                self._uids.discard(tensor.uid)
-            del self._made[made:], self.ops[ops:]
-            self._uid = uid
-            raise
+    def _mark(self) -> tuple[int, int, int]:
+        """Return where the builder stands, for :meth:`_go_back`."""
+        return self._uid, len(self._made), len(self.ops)
+
+    def _go_back(self, uid: int, made: int, ops: int) -> None:
+        """Take back what was added since, and leave names and uids free."""
+        for tensor in self._made[made:]:
+            self._names.discard(tensor.name)
+            self._uids.discard(tensor.uid)
+        del self._made[made:], self.ops[ops:]
+        self._uid = uid
 
     def _result(self, stem: str, dims: tuple[int, ...], options: dict[str, Any], **inferred: Any) -> Tensor:
         """Return the tensor an operation writes: the one given as ``out``, or a new one, virtual by default.
@@ -261,15 +379,27 @@ class BuilderBase:
             check_types(Tensor, out=out)
             assert isinstance(out, Tensor)
             return out
-        known = {"data_type", "name", "dims", *(self.tensor.__kwdefaults__ or {})}
-        if unknown := [name for name in options if name not in known]:
-            raise TypeError(f"a result has no {', '.join(unknown)}; it has {', '.join(sorted(known | {'out'}))}")
         for name, value in inferred.items():
             options.setdefault(name, value)
         options.setdefault("virtual", True)
         options.setdefault("data_type", self.intermediate_type if options["virtual"] else self.io_type)
-        name = options.pop("name", None) or self.free_name(stem)
-        return self.tensor(name, options.pop("dims", dims), **options)
+        return self._new(stem, dims, options)
+
+    def _asked_dims(self, options: Mapping[str, Any], otherwise: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the dims that options of a result say it has."""
+        out = options.get("out")
+        dims = out.dims if isinstance(out, Tensor) else options.get("dims", otherwise)
+        if not _fits(dims, Sequence[int]):
+            raise _wrong_type("dims", dims, "a sequence of int", is_tensor=False)
+        return tuple(dims)
+
+    def _new(self, stem: str, dims: tuple[int, ...], options: dict[str, Any]) -> Tensor:
+        """Return a new tensor with the options somebody gave, called `stem` or nearly so unless they name it."""
+        known = {item.name for item in fields(Tensor)}
+        if unknown := [str(name) for name in options if name not in known]:
+            raise TypeError(f"a result has no {', '.join(unknown)}; it has {', '.join(sorted(known))}")
+        name = options.pop("name", None)
+        return self.tensor(self.free_name(stem) if name is None else name, options.pop("dims", dims), **options)
 
     def _output(
         self,
@@ -289,8 +419,7 @@ class BuilderBase:
             options.setdefault("data_type", data_type)
             if strides is not None:
                 options.setdefault("strides", strides)
-            name = options.pop("name", None) or self.free_name(stem)
-            made = self.tensor(name, options.pop("dims", dims), **options)
+            made = self._new(stem, dims, options)
         need(made, dims, stem.rpartition(".")[2])
         return made
 
@@ -305,11 +434,10 @@ class BuilderBase:
 
     def _add(self, make: Callable[[Tensor], Op], stem: str, dims: tuple[int, ...], options: dict[str, Any]) -> Tensor:
         """Add the operation made for its result and return that; a refused one leaves name and uid free."""
-        with self._undone_on_error():
-            result = self._result(stem, dims, options)
-            self.ops.append(make(result))
+        result = self._result(stem, dims, options)
+        self.ops.append(make(result))
         return result
 
-    def _append(self, kind: DescriptorType, name: str, **fields: Any) -> None:
+    def _append(self, kind: DescriptorType, name: str, /, **fields: Any) -> None:
         """Add an operation with the fields of its descriptor; None is left out."""
         self.ops.append(Operation(kind, name, fields))

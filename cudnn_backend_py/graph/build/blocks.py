@@ -10,7 +10,7 @@ from ...generated.enums import DataType, DescriptorType, TensorReordering
 from ..ir import Tensor
 from ..shapes import block_axes, scale_dims
 from ..strides import ordered_strides
-from .base import BuilderBase, Output, check_types, need, refuse
+from .base import BuilderBase, Output, check_types, need, refuse, with_checked_calls
 
 __all__ = ["BlockScales", "Quantized"]
 
@@ -24,6 +24,7 @@ class Quantized(NamedTuple):
     scale: Tensor
 
 
+@with_checked_calls
 class BlockScales(BuilderBase):
     """MXFP8 (blocks of 32, E8M0 scales) and NVFP4 (blocks of 16, E4M3 scales)."""
 
@@ -82,22 +83,21 @@ class BlockScales(BuilderBase):
         else:
             given = scale if isinstance(scale, Tensor) else {**options, **scale}
         kind = scale_type or (DataType.FP8_E4M3 if small else DataType.FP8_E8M0)
-        with self._undone_on_error():
-            few = DataType.FP4_E2M1 if small else DataType.FP8_E4M3
-            y = self._result("quantized", x.dims, result, data_type=few, strides=x.strides)
-            need(y, x.dims, "y", x=x)
-            scales = self._output(given, f"{y.name}.scale", dims, kind)
-            if scales is None:
-                raise GraphError("the scales are needed, scale=False cannot be", code="missing-field")
-            self._append(
-                DescriptorType.OPERATION_BLOCK_SCALE_QUANTIZE,
-                y.name,
-                x=x,
-                y=y,
-                scale=scales,
-                math_prec=self._compute(compute_type),
-                block_size=block_size,
-            )
+        few = DataType.FP4_E2M1 if small else DataType.FP8_E4M3
+        y = self._result("quantized", x.dims, result, data_type=few, strides=x.strides)
+        need(y, x.dims, "y", x=x)
+        scales = self._output(given, f"{y.name}.scale", dims, kind)
+        if scales is None:
+            raise GraphError("the scales are needed, scale=False cannot be", code="missing-field")
+        self._append(
+            DescriptorType.OPERATION_BLOCK_SCALE_QUANTIZE,
+            y.name,
+            x=x,
+            y=y,
+            scale=scales,
+            math_prec=self._compute(compute_type),
+            block_size=block_size,
+        )
         return Quantized(y, scales)
 
     def block_scale_dequantize(
@@ -135,24 +135,23 @@ class BlockScales(BuilderBase):
         """
         check_types(Tensor, x=x, scale=scale)
         sizes = (block_size,) if isinstance(block_size, int) else tuple(block_size)
-        axes = block_axes(x.dims, sizes, scale.dims)
+        axes = block_axes(x.dims, sizes, scale.dims) if min(sizes, default=0) > 0 else None
         tiled = scale.reordering is not TensorReordering.NONE
         if axes is None or (not tiled and scale_dims(x.dims, axes) != scale.dims):
             headline = (
                 f"scale {scale.name!r} has dims {list(scale.dims)}, which fit no blocks of {list(sizes)} in {x.name!r}"
             )
             raise refuse(headline, x=x, scale=scale)
-        with self._undone_on_error():
-            y = self._result("dequantized", x.dims, result, strides=x.strides)
-            need(y, x.dims, "y", x=x)
-            self._append(
-                DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE,
-                y.name,
-                x=x,
-                scale=scale,
-                y=y,
-                math_prec=self._compute(compute_type),
-                block_size=sizes if len(sizes) > 1 else sizes[0],
-                neg_scale=negative_scales,
-            )
+        y = self._result("dequantized", x.dims, result, strides=x.strides)
+        need(y, x.dims, "y", x=x)
+        self._append(
+            DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE,
+            y.name,
+            x=x,
+            scale=scale,
+            y=y,
+            math_prec=self._compute(compute_type),
+            block_size=sizes if len(sizes) > 1 else sizes[0],
+            neg_scale=negative_scales,
+        )
         return y

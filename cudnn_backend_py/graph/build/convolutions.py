@@ -10,7 +10,7 @@ from ...generated.enums import ConvolutionMode, DataType, DescriptorType
 from ..ir import Parameters, Tensor
 from ..shapes import convolution_input, convolved
 from ..strides import channels_last
-from .base import BuilderBase, check_types, need, refuse
+from .base import BuilderBase, check_types, need, one_for_each, refuse, with_checked_calls
 
 __all__ = ["Convolutions"]
 
@@ -21,6 +21,7 @@ _SIDES = ("pre_paddings", "post_paddings", "filter_strides", "dilations")
 _CROSS_CORRELATION = ConvolutionMode.CROSS_CORRELATION
 
 
+@with_checked_calls
 class Convolutions(BuilderBase):
     """Convolutions of images [n, c, sizes ..] with weights [k, c / groups, taps ..], over one to three spatial dims.
 
@@ -51,8 +52,8 @@ class Convolutions(BuilderBase):
         Raises
         ------
         GraphError
-            ``wrong-argument`` if the spatial dims are not as many everywhere, or a stride is 0; ``operation-shape`` if
-            the channels are no multiple of those of the weights, or the result has other dims.
+            ``wrong-argument`` if the spatial dims are not as many everywhere, or a stride or dilation is not positive;
+            ``operation-shape`` if the channels are no multiple of those of the weights, or the result has other dims.
 
         Notes
         -----
@@ -66,17 +67,16 @@ class Convolutions(BuilderBase):
             taps = f"{list(weights.dims[2:])} taps of {weights.name!r} with dilation {list(sides[3])}"
             headline = f"{taps} are more than {image.name!r} has with its padding"
             raise refuse(headline, "dim-not-positive", image=image, weights=weights)
-        with self._undone_on_error():
-            y = self._result("conv", dims, result, **_layout(dims, image))
-            need(y, dims, "the result", image=image, weights=weights)
-            self._append(
-                DescriptorType.OPERATION_CONVOLUTION_FORWARD,
-                y.name,
-                x=image,
-                w=weights,
-                y=y,
-                **self._convolution(sides, mode, compute_type),
-            )
+        y = self._result("conv", dims, result, **_layout(dims, image))
+        need(y, dims, "the result", image=image, weights=weights)
+        self._append(
+            DescriptorType.OPERATION_CONVOLUTION_FORWARD,
+            y.name,
+            x=image,
+            w=weights,
+            y=y,
+            **self._convolution(sides, mode, compute_type),
+        )
         return y
 
     def convolution_backward_data(
@@ -116,24 +116,22 @@ class Convolutions(BuilderBase):
         C: ``CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR``.
         """
         check_types(Tensor, dy=dy, weights=weights)
+        _check_number_of_groups(groups)
         sides = _window(dy, weights.rank - 2, repr(weights.name), padding, post_padding, stride, dilation)
-        out = result.get("out")
-        smallest = convolution_input(dy.dims, weights.dims, sides, groups)
-        dims = out.dims if isinstance(out, Tensor) else tuple(result.get("dims", smallest))
-        with self._undone_on_error():
-            dx = self._result("dgrad", dims, result, **_layout(dims, dy))
-            if dx.rank != dy.rank:
-                raise refuse(f"dx {dx.name!r} has {dx.rank} dims, dy has {dy.rank}", dy=dy, weights=weights, dx=dx)
-            _check_groups(dx.dims[1], weights, dx=dx)
-            need(dy, convolved(dx.dims, weights.dims, sides), "dy", weights=weights, dx=dx)
-            self._append(
-                DescriptorType.OPERATION_CONVOLUTION_BACKWARD_DATA,
-                dx.name,
-                dy=dy,
-                w=weights,
-                dx=dx,
-                **self._convolution(sides, mode, compute_type),
-            )
+        dims = self._asked_dims(result, convolution_input(dy.dims, weights.dims, sides, groups))
+        dx = self._result("dgrad", dims, result, **_layout(dims, dy))
+        if dx.rank != dy.rank:
+            raise refuse(f"dx {dx.name!r} has {dx.rank} dims, dy has {dy.rank}", dy=dy, weights=weights, dx=dx)
+        _check_groups(dx.dims[1], weights, dx=dx)
+        need(dy, convolved(dx.dims, weights.dims, sides), "dy", weights=weights, dx=dx)
+        self._append(
+            DescriptorType.OPERATION_CONVOLUTION_BACKWARD_DATA,
+            dx.name,
+            dy=dy,
+            w=weights,
+            dx=dx,
+            **self._convolution(sides, mode, compute_type),
+        )
         return dx
 
     def convolution_backward_filter(
@@ -173,22 +171,22 @@ class Convolutions(BuilderBase):
         C: ``CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR``.
         """
         check_types(Tensor, image=image, dy=dy)
+        _check_number_of_groups(groups)
         sides = _window(image, len(taps), "the filter", padding, post_padding, stride, dilation)
         if dy.rank != image.rank or image.dims[1] % groups or dy.dims[1] % groups:
             raise refuse(f"{groups} groups do not divide the channels of both, or ranks differ", image=image, dy=dy)
         dims = (dy.dims[1], image.dims[1] // groups, *taps)
         need(dy, convolved(image.dims, dims, sides), "dy", image=image)
-        with self._undone_on_error():
-            dw = self._result("wgrad", dims, result, **_layout(dims, image))
-            need(dw, dims, "dw", image=image, dy=dy)
-            self._append(
-                DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER,
-                dw.name,
-                x=image,
-                dy=dy,
-                dw=dw,
-                **self._convolution(sides, mode, compute_type),
-            )
+        dw = self._result("wgrad", dims, result, **_layout(dims, image))
+        need(dw, dims, "dw", image=image, dy=dy)
+        self._append(
+            DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER,
+            dw.name,
+            x=image,
+            dy=dy,
+            dw=dw,
+            **self._convolution(sides, mode, compute_type),
+        )
         return dw
 
     def _convolution(
@@ -210,18 +208,21 @@ def _window(
     """Return padding before and after, stride and dilation, one number for each spatial dim."""
     spatial = image.rank - 2
     after = padding if post_padding is None else post_padding
-    sides = [
-        (given,) * spatial if isinstance(given, int) else tuple(given) for given in (padding, after, stride, dilation)
-    ]
-    if spatial < 1 or taps != spatial or any(len(side) != spatial for side in sides) or 0 in sides[2]:
+    sides = [one_for_each(given, spatial) for given in (padding, after, stride, dilation)]
+    if spatial < 1 or taps != spatial or any(len(side) != spatial for side in sides) or min(sides[2] + sides[3]) < 1:
         raise GraphError(
             f"{image.name!r} {list(image.dims)} has {spatial} spatial dims, {weights} {taps}, "
             f"padding {sides[0]}, {sides[1]}, stride {sides[2]}, dilation {sides[3]}: "
-            "as many are needed of each, at least one, and no stride of 0",
+            "as many are needed of each, at least one, and strides and dilations above 0",
             code="wrong-argument",
             fix="images are [n, c, sizes ..], weights [k, c / groups, taps ..]; one number stands for all spatial dims",
         )
     return sides
+
+
+def _check_number_of_groups(groups: int) -> None:
+    if groups < 1:
+        raise GraphError(f"groups= is {groups}, 1 or more is needed", code="wrong-argument")
 
 
 def _check_groups(channels: int, weights: Tensor, **image: Tensor) -> None:

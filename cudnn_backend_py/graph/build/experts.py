@@ -9,13 +9,14 @@ from ...generated.enums import DataType, DescriptorType, MoeGroupedMatmulMode
 from ..ir import Tensor
 from ..shapes import expert_rows
 from ..strides import column_major
-from .base import BuilderBase, check_types, need, need_type, refuse
+from .base import BuilderBase, check_types, need, need_type, refuse, with_checked_calls
 
 __all__ = ["Experts"]
 
 _WHOLE = (DataType.INT32, DataType.INT64)
 
 
+@with_checked_calls
 class Experts(BuilderBase):
     """A matmul for each expert over the tokens that were sent to it.
 
@@ -87,20 +88,19 @@ class Experts(BuilderBase):
             if item is not None:
                 need_type(item, _WHOLE, what)
         dims = expert_rows(token.dims, weight.dims, token_index.dims if gathers and token_index is not None else None)
-        with self._undone_on_error():
-            y = self._result("moe", dims, result)
-            need(y, dims, "output", **tensors)
-            self._append(
-                DescriptorType.OPERATION_MOE_GROUPED_MATMUL,
-                y.name,
-                mode=mode,
-                math_prec=self._compute(compute_type),
-                **tensors,
-                output=y,
-                token_index=token_index,
-                token_ks=token_ks,
-                top_k=top_k,
-            )
+        y = self._result("moe", dims, result)
+        need(y, dims, "output", **tensors)
+        self._append(
+            DescriptorType.OPERATION_MOE_GROUPED_MATMUL,
+            y.name,
+            mode=mode,
+            math_prec=self._compute(compute_type),
+            **tensors,
+            output=y,
+            token_index=token_index,
+            token_ks=token_ks,
+            top_k=top_k,
+        )
         return y
 
     def moe_grouped_matmul_backward(
@@ -139,16 +139,15 @@ class Experts(BuilderBase):
         _check_experts(tensors, 1)
         need(doutput, (1, token.dims[1], doutput.dims[2]), "doutput", **tensors)
         dims = (first_token_offset.dims[0], token.dims[2], doutput.dims[2])
-        with self._undone_on_error():
-            dweight = self._result("dweight", dims, result, strides=column_major(dims))
-            need(dweight, dims, "dweight", **tensors)
-            self._append(
-                DescriptorType.OPERATION_MOE_GROUPED_MATMUL_BWD,
-                dweight.name,
-                math_prec=self._compute(compute_type),
-                **tensors,
-                dweight=dweight,
-            )
+        dweight = self._result("dweight", dims, result, strides=column_major(dims))
+        need(dweight, dims, "dweight", **tensors)
+        self._append(
+            DescriptorType.OPERATION_MOE_GROUPED_MATMUL_BWD,
+            dweight.name,
+            math_prec=self._compute(compute_type),
+            **tensors,
+            dweight=dweight,
+        )
         return dweight
 
 

@@ -11,13 +11,14 @@ from ...errors import GraphError
 from ...generated.enums import DataType, DescriptorType, ReshapeMode, RngDistribution, SignalMode
 from ..ir import Parameters, Tensor
 from ..shapes import concatenated, permuted, sliced
-from .base import BuilderBase, check_rank, check_types, follow, need, need_type, refuse
+from .base import BuilderBase, check_rank, check_types, follow, need, need_type, refuse, with_checked_calls
 
 __all__ = ["Moves"]
 
 Slices = Sequence[slice]
 
 
+@with_checked_calls
 class Moves(BuilderBase):
     """Operations whose results hold elements of what they read, in the same data type unless told otherwise."""
 
@@ -37,12 +38,11 @@ class Moves(BuilderBase):
         C: ``CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR``.
         """
         check_types(Tensor, x=x)
-        with self._undone_on_error():
-            y = self._result("reshape", tuple(dims), result, data_type=x.data_type)
-            if math.prod(y.dims) != math.prod(x.dims):
-                headline = f"{x.name!r} has {math.prod(x.dims)} elements, {y.name!r} {math.prod(y.dims)}"
-                raise refuse(headline, x=x, y=y)
-            self._append(DescriptorType.OPERATION_RESHAPE, y.name, x=x, y=y, mode=mode)
+        y = self._result("reshape", tuple(dims), result, data_type=x.data_type)
+        if math.prod(y.dims) != math.prod(x.dims):
+            headline = f"{x.name!r} has {math.prod(x.dims)} elements, {y.name!r} {math.prod(y.dims)}"
+            raise refuse(headline, x=x, y=y)
+        self._append(DescriptorType.OPERATION_RESHAPE, y.name, x=x, y=y, mode=mode)
         return y
 
     def transpose(self, x: Tensor, permutation: Sequence[int], **result: Any) -> Tensor:
@@ -67,10 +67,9 @@ class Moves(BuilderBase):
                 code="wrong-argument",
             )
         dims = permuted(x.dims, order)
-        with self._undone_on_error():
-            y = self._result("transpose", dims, result, data_type=x.data_type, strides=permuted(x.strides, order))
-            need(y, dims, "y", x=x)
-            self._append(DescriptorType.OPERATION_TRANSPOSE, y.name, x=x, y=y, permutation=order)
+        y = self._result("transpose", dims, result, data_type=x.data_type, strides=permuted(x.strides, order))
+        need(y, dims, "y", x=x)
+        self._append(DescriptorType.OPERATION_TRANSPOSE, y.name, x=x, y=y, permutation=order)
         return y
 
     def slice(self, x: Tensor, slices: Slices, **result: Any) -> Tensor:
@@ -88,7 +87,7 @@ class Moves(BuilderBase):
         """
         check_types(Tensor, x=x)
         parts = list(slices) if isinstance(slices, Sequence) else [slices]
-        if wrong := [part for part in parts if not isinstance(part, builtins.slice)]:
+        if wrong := [part for part in parts if not _is_slice(part)]:
             raise GraphError(
                 f"slices= has {wrong[0]!r}, slice(start, stop) is needed for each dim of {x.name!r} {list(x.dims)}",
                 code="wrong-field-type",
@@ -103,18 +102,17 @@ class Moves(BuilderBase):
         if min(dims) < 1:
             raise refuse(f"nothing of {x.name!r} is left: its slice has dims {list(dims)}", x=x)
         starts, stops, steps = zip(*ranges, strict=True)
-        with self._undone_on_error():
-            y = self._result("slice", dims, result, data_type=x.data_type, strides=follow(dims, x))
-            need(y, dims, "y", x=x)
-            self._append(
-                DescriptorType.OPERATION_SLICE,
-                y.name,
-                x=x,
-                y=y,
-                start_indices=starts,
-                limit_indices=stops,
-                strides=steps,
-            )
+        y = self._result("slice", dims, result, data_type=x.data_type, strides=follow(dims, x))
+        need(y, dims, "y", x=x)
+        self._append(
+            DescriptorType.OPERATION_SLICE,
+            y.name,
+            x=x,
+            y=y,
+            start_indices=starts,
+            limit_indices=stops,
+            strides=steps,
+        )
         return y
 
     def concatenate(
@@ -133,7 +131,7 @@ class Moves(BuilderBase):
         -----
         C: ``CUDNN_BACKEND_OPERATION_CONCAT_DESCRIPTOR``.
         """
-        if not inputs or not 0 <= axis < inputs[0].rank or (in_place_index or 0) >= len(inputs):
+        if not inputs or not 0 <= axis < inputs[0].rank or not 0 <= (in_place_index or 0) < len(inputs):
             shown = ", ".join(f"{item.name!r} {list(item.dims)}" for item in inputs)
             raise GraphError(
                 f"{len(inputs)} inputs, {shown}, axis {axis}, in_place_index {in_place_index}: "
@@ -146,17 +144,16 @@ class Moves(BuilderBase):
         for port, item in named.items():
             need(item, (*first.dims[:axis], item.dims[axis], *first.dims[axis + 1 :]), port, first=first)
         dims = concatenated([item.dims for item in inputs], axis)
-        with self._undone_on_error():
-            y = self._result("concat", dims, result, data_type=first.data_type, strides=follow(dims, first))
-            need(y, dims, "output", **named)
-            self._append(
-                DescriptorType.OPERATION_CONCAT,
-                y.name,
-                axis=axis,
-                input=tuple(inputs),
-                inplace_index=in_place_index,
-                output=y,
-            )
+        y = self._result("concat", dims, result, data_type=first.data_type, strides=follow(dims, first))
+        need(y, dims, "output", **named)
+        self._append(
+            DescriptorType.OPERATION_CONCAT,
+            y.name,
+            axis=axis,
+            input=tuple(inputs),
+            inplace_index=in_place_index,
+            output=y,
+        )
         return y
 
     def paged_cache_load(
@@ -198,14 +195,15 @@ class Moves(BuilderBase):
         batch, pages = page_table.dims[0], page_table.dims[2]
         _, heads, size, d = container.dims
         s = pages * size if length is None else length
+        if s < 1:
+            raise GraphError(f"length= is {length}, 1 or more is needed", code="wrong-argument")
         need(page_table, (batch, 1, -(-s // size), 1), "page table", **tensors)
         need(sequence, (batch, 1, 1, 1), "sequence", **tensors)
         dims = (batch, heads, d, s) if transposed else (batch, heads, s, d)
         strides = (heads * s * d, s * d, 1, d) if transposed else (heads * s * d, s * d, d, 1)
-        with self._undone_on_error():
-            y = self._result("pages", dims, result, data_type=container.data_type, strides=strides)
-            need(y, dims, "y", **tensors)
-            self._append(DescriptorType.OPERATION_PAGED_CACHE_LOAD, y.name, y=y, **tensors)
+        y = self._result("pages", dims, result, data_type=container.data_type, strides=strides)
+        need(y, dims, "y", **tensors)
+        self._append(DescriptorType.OPERATION_PAGED_CACHE_LOAD, y.name, y=y, **tensors)
         return y
 
     def signal(self, mode: SignalMode, x: Tensor, flag: Tensor, value: int, **result: Any) -> Tensor:
@@ -228,10 +226,9 @@ class Moves(BuilderBase):
         check_types(SignalMode, mode=mode)
         check_types(Tensor, x=x, flag=flag)
         need(flag, (1,) * flag.rank, "flag", x=x)
-        with self._undone_on_error():
-            y = self._result("signal", x.dims, result, data_type=x.data_type, strides=x.strides)
-            need(y, x.dims, "y", x=x)
-            self._append(DescriptorType.OPERATION_SIGNAL, y.name, mode=mode, value=value, flag=flag, x=x, y=y)
+        y = self._result("signal", x.dims, result, data_type=x.data_type, strides=x.strides)
+        need(y, x.dims, "y", x=x)
+        self._append(DescriptorType.OPERATION_SIGNAL, y.name, mode=mode, value=value, flag=flag, x=x, y=y)
         return y
 
     def rng(
@@ -289,15 +286,20 @@ class Moves(BuilderBase):
             if wrong:
                 state = "needs" if kind is distribution else "has no"
                 raise GraphError(f"{distribution.name} {state} {', '.join(wrong)}", code="wrong-argument")
-        with self._undone_on_error():
-            y = self._result("rng", tuple(dims), result, data_type=DataType.FLOAT)
-            need(y, tuple(dims), "y")
-            self._append(
-                DescriptorType.OPERATION_RNG,
-                y.name,
-                y=y,
-                seed=seed,
-                offset=offset,
-                rng=Parameters(DescriptorType.RNG, {"distribution": distribution, **numbers[distribution]}),
-            )
+        y = self._result("rng", tuple(dims), result, data_type=DataType.FLOAT)
+        need(y, tuple(dims), "y")
+        self._append(
+            DescriptorType.OPERATION_RNG,
+            y.name,
+            y=y,
+            seed=seed,
+            offset=offset,
+            rng=Parameters(DescriptorType.RNG, {"distribution": distribution, **numbers[distribution]}),
+        )
         return y
+
+
+def _is_slice(part: object) -> bool:
+    return isinstance(part, builtins.slice) and all(
+        isinstance(end, int | None) for end in (part.start, part.stop, part.step)
+    )

@@ -9,7 +9,7 @@ from ...errors import GraphError
 from ...generated.enums import BnFinalizeStatsMode, DataType, DescriptorType, GenStatsMode, NormFwdPhase, NormMode
 from ..ir import Tensor
 from ..shapes import per_channel, statistics
-from .base import BuilderBase, Output, all_of, check_rank, check_types, follow, need, refuse
+from .base import BuilderBase, Output, all_of, check_rank, check_types, follow, need, refuse, with_checked_calls
 
 __all__ = ["BatchNormFinalized", "BatchNormWeights", "GenStats", "NormBackward", "NormForward", "Norms"]
 
@@ -63,6 +63,7 @@ class BatchNormWeights(NamedTuple):
     eq_bias: Tensor
 
 
+@with_checked_calls
 class Norms(BuilderBase):
     """Normalizations of x [n, c, ..].
 
@@ -140,47 +141,46 @@ class Norms(BuilderBase):
             alone = "running_mean" if running_var is None else "running_var"
             raise GraphError(f"{alone}= is given alone, running mean and variance come together", code="missing-field")
         like = follow(sets, x)
-        with self._undone_on_error():
-            y = self._result("norm", x.dims, result, strides=x.strides)
-            need(y, x.dims, "y", x=x)
-            item = NormForward(
-                y,
-                self._output(mean, f"{y.name}.mean", sets, strides=like),
-                self._output(inv_variance, f"{y.name}.inv_variance", sets, strides=like),
-                self._output(
-                    has_running if next_running_mean is None else next_running_mean,
-                    f"{y.name}.next_mean",
-                    sets,
-                    strides=like,
-                ),
-                self._output(
-                    has_running if next_running_var is None else next_running_var,
-                    f"{y.name}.next_var",
-                    sets,
-                    strides=like,
-                ),
-            )
-            need(running_mean, sets, "running mean", x=x)
-            need(running_var, sets, "running var", x=x)
-            self._append(
-                DescriptorType.OPERATION_NORM_FORWARD,
-                y.name,
-                mode=mode,
-                phase=NormFwdPhase.TRAINING if training else NormFwdPhase.INFERENCE,
-                x=x,
-                scale=scale,
-                bias=bias,
-                y=y,
-                mean=item.mean,
-                inv_variance=item.inv_variance,
-                epsilon=self._number(epsilon, "epsilon", x.rank),
-                exp_avg_factor=self._number(momentum, "momentum", x.rank),
-                input_running_mean=running_mean,
-                input_running_var=running_var,
-                output_running_mean=item.next_running_mean,
-                output_running_var=item.next_running_var,
-                peer_stat=tuple(peer_stats) or None,
-            )
+        y = self._result("norm", x.dims, result, strides=x.strides)
+        need(y, x.dims, "y", x=x)
+        item = NormForward(
+            y,
+            self._output(mean, f"{y.name}.mean", sets, strides=like),
+            self._output(inv_variance, f"{y.name}.inv_variance", sets, strides=like),
+            self._output(
+                has_running if next_running_mean is None else next_running_mean,
+                f"{y.name}.next_mean",
+                sets,
+                strides=like,
+            ),
+            self._output(
+                has_running if next_running_var is None else next_running_var,
+                f"{y.name}.next_var",
+                sets,
+                strides=like,
+            ),
+        )
+        need(running_mean, sets, "running mean", x=x)
+        need(running_var, sets, "running var", x=x)
+        self._append(
+            DescriptorType.OPERATION_NORM_FORWARD,
+            y.name,
+            mode=mode,
+            phase=NormFwdPhase.TRAINING if training else NormFwdPhase.INFERENCE,
+            x=x,
+            scale=scale,
+            bias=bias,
+            y=y,
+            mean=item.mean,
+            inv_variance=item.inv_variance,
+            epsilon=self._number(epsilon, "epsilon", x.rank),
+            exp_avg_factor=self._number(momentum, "momentum", x.rank),
+            input_running_mean=running_mean,
+            input_running_var=running_var,
+            output_running_mean=item.next_running_mean,
+            output_running_var=item.next_running_var,
+            peer_stat=tuple(peer_stats) or None,
+        )
         return item
 
     def norm_backward(
@@ -230,30 +230,29 @@ class Norms(BuilderBase):
         need(mean, sets, "mean", x=x)
         need(inv_variance, sets, "inverse variance", x=x)
         wants_bias = mode is not NormMode.RMS_NORM if dbias is None else dbias
-        with self._undone_on_error():
-            dx = self._result("dnorm", x.dims, result, strides=x.strides)
-            need(dx, x.dims, "dx", x=x)
-            gradient = self._output(dscale, f"{dx.name}.dscale", scale.dims, scale.data_type, scale.strides)
-            if gradient is None:
-                raise GraphError("cuDNN always writes dscale, dscale=False cannot be", code="missing-field")
-            item = NormBackward(
-                dx, gradient, self._output(wants_bias, f"{dx.name}.dbias", scale.dims, scale.data_type, scale.strides)
-            )
-            self._append(
-                DescriptorType.OPERATION_NORM_BACKWARD,
-                dx.name,
-                mode=mode,
-                x=x,
-                dy=dy,
-                scale=scale,
-                mean=mean,
-                inv_variance=inv_variance,
-                epsilon=self._number(epsilon, "epsilon", x.rank),
-                dscale=item.dscale,
-                dbias=item.dbias,
-                dx=dx,
-                peer_stat=tuple(peer_stats) or None,
-            )
+        dx = self._result("dnorm", x.dims, result, strides=x.strides)
+        need(dx, x.dims, "dx", x=x)
+        gradient = self._output(dscale, f"{dx.name}.dscale", scale.dims, scale.data_type, scale.strides)
+        if gradient is None:
+            raise GraphError("cuDNN always writes dscale, dscale=False cannot be", code="missing-field")
+        item = NormBackward(
+            dx, gradient, self._output(wants_bias, f"{dx.name}.dbias", scale.dims, scale.data_type, scale.strides)
+        )
+        self._append(
+            DescriptorType.OPERATION_NORM_BACKWARD,
+            dx.name,
+            mode=mode,
+            x=x,
+            dy=dy,
+            scale=scale,
+            mean=mean,
+            inv_variance=inv_variance,
+            epsilon=self._number(epsilon, "epsilon", x.rank),
+            dscale=item.dscale,
+            dbias=item.dbias,
+            dx=dx,
+            peer_stat=tuple(peer_stats) or None,
+        )
         return item
 
     def gen_stats(
@@ -278,22 +277,21 @@ class Norms(BuilderBase):
         """
         check_rank(2, x=x)
         dims = per_channel(x.dims)
-        with self._undone_on_error():
-            stem = name or self.free_name("stats")
-            made = [
-                self._output(wanted, f"{stem}.{port}", dims, strides=follow(dims, x))
-                for port, wanted in (("sum", sum), ("sqsum", sqsum))
-            ]
-            item = GenStats(*all_of(made, "gen_stats"))
-            self._append(
-                DescriptorType.OPERATION_GEN_STATS,
-                stem,
-                mode=GenStatsMode.SUM_SQSUM,
-                math_prec=self._compute(compute_type),
-                x=x,
-                sum=item.sum,
-                sqsum=item.sqsum,
-            )
+        stem = name or self.free_name("stats")
+        made = [
+            self._output(wanted, f"{stem}.{port}", dims, strides=follow(dims, x))
+            for port, wanted in (("sum", sum), ("sqsum", sqsum))
+        ]
+        item = GenStats(*all_of(made, "gen_stats"))
+        self._append(
+            DescriptorType.OPERATION_GEN_STATS,
+            stem,
+            mode=GenStatsMode.SUM_SQSUM,
+            math_prec=self._compute(compute_type),
+            x=x,
+            sum=item.sum,
+            sqsum=item.sqsum,
+        )
         return item
 
     def batch_norm_finalize(
@@ -346,35 +344,34 @@ class Norms(BuilderBase):
             alone = "running_mean" if running_var is None else "running_var"
             raise GraphError(f"{alone}= is given alone, running mean and variance come together", code="missing-field")
         mode = BnFinalizeStatsMode.TRAINING if training else BnFinalizeStatsMode.INFERENCE
-        with self._undone_on_error():
-            stem = name or self.free_name("bn_finalize")
-            made = {
-                port: self._output(
-                    outputs.pop(port, has_running if port.startswith("updated") else True),
-                    f"{stem}.{port}",
-                    dims,
-                    strides=sum.strides,
-                )
-                for port in BatchNormFinalized._fields
-            }
-            _no_others(outputs, BatchNormFinalized._fields)
-            all_of([item for port, item in made.items() if not port.startswith("updated")], "batch_norm_finalize")
-            self._append(
-                DescriptorType.OPERATION_BN_FINALIZE_STATISTICS,
-                stem,
-                stats_mode=mode,
-                math_prec=self._compute(compute_type),
-                y_sum=sum,
-                y_sq_sum=sqsum,
-                scale=scale,
-                bias=bias,
-                accum_count=self._number(accum_count, "accum_count", len(dims), data_type=DataType.INT64),
-                epsilon=self._number(epsilon, "epsilon", len(dims)),
-                exp_average_factor=self._number(momentum, "momentum", len(dims)),
-                prev_running_mean=running_mean,
-                prev_running_var=running_var,
-                **made,
+        stem = name or self.free_name("bn_finalize")
+        made = {
+            port: self._output(
+                outputs.pop(port, has_running if port.startswith("updated") else True),
+                f"{stem}.{port}",
+                dims,
+                strides=sum.strides,
             )
+            for port in BatchNormFinalized._fields
+        }
+        _no_others(outputs, BatchNormFinalized._fields)
+        all_of([item for port, item in made.items() if not port.startswith("updated")], "batch_norm_finalize")
+        self._append(
+            DescriptorType.OPERATION_BN_FINALIZE_STATISTICS,
+            stem,
+            stats_mode=mode,
+            math_prec=self._compute(compute_type),
+            y_sum=sum,
+            y_sq_sum=sqsum,
+            scale=scale,
+            bias=bias,
+            accum_count=self._number(accum_count, "accum_count", len(dims), data_type=DataType.INT64),
+            epsilon=self._number(epsilon, "epsilon", len(dims)),
+            exp_average_factor=self._number(momentum, "momentum", len(dims)),
+            prev_running_mean=running_mean,
+            prev_running_var=running_var,
+            **made,
+        )
         return BatchNormFinalized(**made)  # type: ignore[arg-type]
 
     def batch_norm_backward_weights(
@@ -414,31 +411,30 @@ class Norms(BuilderBase):
         dims = per_channel(x.dims)
         for port, item in (("mean", mean), ("inv std", inv_std), ("scale", scale)):
             need(item, dims, port, x=x)
-        with self._undone_on_error():
-            stem = name or self.free_name("bn_weights")
-            made = [
-                self._output(outputs.pop(port, True), f"{stem}.{port}", dims, strides=follow(dims, x))
-                for port in BatchNormWeights._fields
-            ]
-            _no_others(outputs, BatchNormWeights._fields)
-            written = BatchNormWeights(*all_of(made, "batch_norm_backward_weights"))
-            self._append(
-                DescriptorType.OPERATION_BN_BWD_WEIGHTS,
-                stem,
-                math_prec=self._compute(compute_type),
-                x=x,
-                dy=dy,
-                mean=mean,
-                invstd=inv_std,
-                bn_scale=scale,
-                **written._asdict(),
-            )
+        stem = name or self.free_name("bn_weights")
+        made = [
+            self._output(outputs.pop(port, True), f"{stem}.{port}", dims, strides=follow(dims, x))
+            for port in BatchNormWeights._fields
+        ]
+        _no_others(outputs, BatchNormWeights._fields)
+        written = BatchNormWeights(*all_of(made, "batch_norm_backward_weights"))
+        self._append(
+            DescriptorType.OPERATION_BN_BWD_WEIGHTS,
+            stem,
+            math_prec=self._compute(compute_type),
+            x=x,
+            dy=dy,
+            mean=mean,
+            invstd=inv_std,
+            bn_scale=scale,
+            **written._asdict(),
+        )
         return written
 
 
 def _check_norm(mode: NormMode, x: Tensor, sets: tuple[int, ...] | None, **parameters: Tensor | None) -> None:
     """Refuse parameters that are not spread over x, and sets that cannot be told."""
-    if sets is None or any(size % part for size, part in zip(x.dims, sets, strict=True)):
+    if sets is None or any(part < 1 or size % part for size, part in zip(x.dims, sets, strict=True)):
         needed = "groups= that divide the channels" if mode is NormMode.GROUP_NORM else f"{x.rank} dims"
         raise refuse(f"{mode.name} of {x.name!r} needs {needed}", x=x, **parameters)
     by_channel = mode in (NormMode.BATCH_NORM, NormMode.INSTANCE_NORM, NormMode.GROUP_NORM)

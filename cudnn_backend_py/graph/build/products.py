@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...errors import GraphError
 from ...generated.enums import DataType, PointwiseMode, ReduceTensorOp
-from ..ir import Matmul, Pointwise, Reduction, Tensor, pointwise_ports
+from ..ir import ACTIVATION_NUMBERS, Matmul, Pointwise, Reduction, Tensor, pointwise_ports
 from ..strides import channels_last
-from .base import BuilderBase, check_types
+from .base import BuilderBase, check_types, with_checked_calls
 
 __all__ = ["Products"]
 
 _COMPARES = ("CMP_", "LOGICAL_")
+_NUMBERS = (*ACTIVATION_NUMBERS, "alpha1", "alpha2")
 
 
+@with_checked_calls
 class Products(BuilderBase):
     """Matmul, elementwise operations and reductions."""
 
@@ -90,7 +93,7 @@ class Products(BuilderBase):
         Raises
         ------
         GraphError
-            ``pointwise-ports``, ``pointwise-not-broadcastable``, ``pointwise-axis``.
+            ``pointwise-ports``, ``pointwise-not-broadcastable``, ``pointwise-axis``, ``unknown-field``.
 
         Notes
         -----
@@ -117,6 +120,11 @@ class Products(BuilderBase):
             kind = DataType.BOOLEAN if boolean else self.compute_type
         ports: dict[str, Any] = {"x": x, "b": b, "t": t, "dy": dy}
         numbers = parameters or {}
+        if unknown := [name for name in numbers if name not in _NUMBERS]:
+            raise GraphError(
+                f"{mode.name} has no number {', '.join(unknown)}; numbers are {', '.join(_NUMBERS)}",
+                code="unknown-field",
+            )
 
         def make(y: Tensor) -> Pointwise:
             return Pointwise(name=y.name, mode=mode, compute_type=kind, axis=axis, **{**ports, writes: y, **numbers})

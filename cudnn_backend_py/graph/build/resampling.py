@@ -10,7 +10,7 @@ from ...errors import GraphError
 from ...generated.enums import DataType, DescriptorType, NanPropagation, PaddingMode, ResampleMode
 from ..ir import Parameters, Tensor
 from ..shapes import pooled_size
-from .base import BuilderBase, Output, check_rank, check_types, follow, need
+from .base import BuilderBase, Output, check_rank, check_types, follow, need, one_for_each, with_checked_calls
 
 __all__ = ["Resampled", "Resampling"]
 
@@ -28,6 +28,7 @@ class Resampled(NamedTuple):
     idx: Tensor | None
 
 
+@with_checked_calls
 class Resampling(BuilderBase):
     """Pooling over one to three spatial dims of x [n, c, sizes ..].
 
@@ -73,18 +74,17 @@ class Resampling(BuilderBase):
         check_rank(3, x=x)
         sides = _sides(x, window, stride, padding, post_padding)
         dims = _pooled(x.dims, sides)
-        with self._undone_on_error():
-            y = self._result("pool", dims, result, strides=follow(dims, x))
-            need(y, dims, "y", x=x)
-            made = self._output(idx, f"{y.name}.idx", dims, DataType.INT8, y.strides)
-            self._append(
-                DescriptorType.OPERATION_RESAMPLE_FWD,
-                y.name,
-                x=x,
-                y=y,
-                idx=made,
-                resample=self._resample(mode, sides, padding_mode, nan_propagation, compute_type),
-            )
+        y = self._result("pool", dims, result, strides=follow(dims, x))
+        need(y, dims, "y", x=x)
+        made = self._output(idx, f"{y.name}.idx", dims, DataType.INT8, y.strides)
+        self._append(
+            DescriptorType.OPERATION_RESAMPLE_FWD,
+            y.name,
+            x=x,
+            y=y,
+            idx=made,
+            resample=self._resample(mode, sides, padding_mode, nan_propagation, compute_type),
+        )
         return Resampled(y, made)
 
     def resample_backward(
@@ -125,7 +125,7 @@ class Resampling(BuilderBase):
         C: ``CUDNN_BACKEND_OPERATION_RESAMPLE_BWD_DESCRIPTOR``.
         """
         check_types(ResampleMode, mode=mode)
-        check_rank(3, dy=dy)
+        check_rank(3, dy=dy, **({} if x is None else {"x": x}))
         if mode is ResampleMode.MAXPOOL and idx is None and x is None:
             raise GraphError("the gradient of MAXPOOL needs idx=, or x= and y=", code="missing-field")
         sides = _sides(dy, window, stride, padding, post_padding)
@@ -133,24 +133,22 @@ class Resampling(BuilderBase):
             *dy.dims[:2],
             *(int((size - 1) * s + w - b - a) for size, w, s, b, a in zip(dy.dims[2:], *sides, strict=True)),
         )
-        out = result.get("out")
-        dims = x.dims if x is not None else out.dims if isinstance(out, Tensor) else tuple(result.get("dims", smallest))
+        dims = self._asked_dims(result, smallest) if x is None else x.dims
         need(idx, dy.dims, "idx", dy=dy)
         need(y, dy.dims, "y", dy=dy)
-        with self._undone_on_error():
-            dx = self._result("dpool", dims, result, strides=follow(dims, dy) if x is None else x.strides)
-            need(dx, dims, "dx", x=x)
-            need(dy, _pooled(dx.dims, sides), "dy", dx=dx)
-            self._append(
-                DescriptorType.OPERATION_RESAMPLE_BWD,
-                dx.name,
-                dy=dy,
-                dx=dx,
-                idx=idx,
-                x=x,
-                y=y,
-                resample=self._resample(mode, sides, padding_mode, nan_propagation, compute_type),
-            )
+        dx = self._result("dpool", dims, result, strides=follow(dims, dy) if x is None else x.strides)
+        need(dx, dims, "dx", x=x)
+        need(dy, _pooled(dx.dims, sides), "dy", dx=dx)
+        self._append(
+            DescriptorType.OPERATION_RESAMPLE_BWD,
+            dx.name,
+            dy=dy,
+            dx=dx,
+            idx=idx,
+            x=x,
+            y=y,
+            resample=self._resample(mode, sides, padding_mode, nan_propagation, compute_type),
+        )
         return dx
 
     def _resample(
@@ -181,7 +179,7 @@ def _sides(
     """Return window, stride and padding before and after, one number for each spatial dim."""
     spatial = x.rank - 2
     given = (window, window if stride is None else stride, padding, padding if post_padding is None else post_padding)
-    sides = [tuple(map(Fraction, [side] * spatial if isinstance(side, (int, Fraction)) else side)) for side in given]
+    sides = [tuple(map(Fraction, one_for_each(side, spatial))) for side in given]
     if any(len(side) != spatial for side in sides) or min((*sides[0], *sides[1])) <= 0:
         shown = ", ".join(f"{name} ({', '.join(map(str, side))})" for name, side in zip(_SIDES, sides, strict=True))
         raise GraphError(

@@ -43,13 +43,12 @@ class _Pool:
         self.propagates = given.get("nan_propagation") is NanPropagation.PROPAGATE_NAN
         names = ("window_dims", "strides", "pre_paddings", "post_paddings")
         self.window, self.strides, self.before, self.after = (
-            [Fraction(*part) if isinstance(part, tuple) else Fraction(part) for part in _list(given[name])]
-            for name in names
+            [Fraction(*part) if isinstance(part, tuple) else Fraction(part) for part in given[name]] for name in names
         )
         self.image, self.out = image[2:], out[2:]
         whole = all(part.denominator == 1 for side in (self.window, self.strides, self.before) for part in side)
         pairs = all(part == 2 for part in self.window)
-        if self.mode is _R.NEAREST or not (pairs if self.mode is _R.BILINEAR else whole):
+        if self.mode is _R.NEAREST or not (pairs if self.mode is _R.BILINEAR else whole) or min(self.window) < 1:
             raise GraphError(
                 f"resampling by {self.mode.name} of window {_text(self.window)}, stride {_text(self.strides)} "
                 "cannot be interpreted",
@@ -178,11 +177,6 @@ def run_resample_backward(run: Run, op: Operation) -> None:
 def _whole(places: Iterable[NDArray[Any]]) -> tuple[Any, ...]:
     """Return an index of places along the spatial dims, for all n and c; masks are places, too."""
     return (slice(None), slice(None), *np.ix_(*places))
-
-
-def _list(value: Any) -> list[Any]:
-    """Return the numbers of a field that has one for each spatial dim."""
-    return list(value) if isinstance(value, tuple) else [value]
 
 
 def _text(side: list[Fraction]) -> str:

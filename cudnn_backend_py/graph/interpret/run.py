@@ -80,9 +80,13 @@ class Run:
             handler(self, op)
         except GraphError:
             raise
-        except ValueError as error:
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            # an operation may have any tensors and numbers: that is for cuDNN to judge
+            said = str(error) if isinstance(error, ValueError) else f"{type(error).__name__} {error}".rstrip()
             raise GraphError(
-                f"the tensors of {op.name!r} do not fit each other: {error}", code="interpret-shape", where=str(op)
+                f"the tensors and numbers of {op.name!r} do not fit each other: {said}",
+                code="interpret-shape",
+                where=str(op),
             ) from error
 
     def subgraph(self, graph: Graph, source: int, target: int, values: Numbers) -> Numbers:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from ...errors import GraphError
@@ -39,7 +40,7 @@ def override(
     types: Mapping[str, str] | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> Graph:
-    """Return a graph with what was asked for: settings first, then data types, then dims.
+    """Return a graph with what was asked for: settings first, then data types, then dims. Else it stays as it is.
 
     Parameters
     ----------
@@ -57,7 +58,7 @@ def override(
     """
     graph = with_settings(graph, settings or {})
     graph = with_types(graph, types or {})
-    return with_dims(graph, dims or {})
+    return with_dims(graph, dims) if dims else graph
 
 
 # data types
@@ -112,6 +113,16 @@ def with_dims(graph: Graph, dims: Mapping[str, tuple[int, ...]]) -> Graph:
     return sizes.graph()
 
 
+@contextmanager
+def _naming(op: Op) -> Iterator[None]:
+    """Refuse an operation whose numbers no dims can follow from: any it may have, as that is for cuDNN to judge."""
+    try:
+        yield
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        headline = f"no dims can follow from the tensors and numbers of {op.name!r}: {error}"
+        raise GraphError(headline, code="override", where=str(op)) from error
+
+
 class _Sizes:
     """The dims of all tensors while some are changed."""
 
@@ -123,7 +134,9 @@ class _Sizes:
             (uid, axis): (uid, axis) for uid, tensor in self._tensors.items() for axis in range(tensor.rank)
         }
         for op in all_ops(graph):
-            for one, other in (*(_links(op, self._tensors) or ()), *_more_links(op)):
+            with _naming(op):
+                links = (*(_links(op, self._tensors) or ()), *_more_links(op))
+            for one, other in links:
                 if one in self._parent and other in self._parent and self._size(one) == self._size(other):
                     self._parent[self._root(one)] = self._root(other)
         self._fixed: dict[Axis, int] = {}
@@ -162,7 +175,9 @@ class _Sizes:
         for _ in range(_ROUNDS):
             changed = False
             for op in all_ops(self._graph):
-                for uid, dims in _follows(op, self._dims).items():
+                with _naming(op):
+                    following = _follows(op, self._dims)
+                for uid, dims in following.items():
                     if len(dims) != len(self._dims[uid]):
                         continue
                     for axis, size in enumerate(dims):
@@ -300,8 +315,7 @@ def _follows(op: Op, dims: Mapping[int, list[int]]) -> dict[int, tuple[int, ...]
 def _fractions(values: Any) -> list[Any]:
     from fractions import Fraction
 
-    found = values if isinstance(values, tuple) else (values,)
-    return [Fraction(*item) if isinstance(item, tuple) else item for item in found]
+    return [Fraction(*item) if isinstance(item, tuple) else item for item in values]
 
 
 def _scales_follow(op: Operation, dims: Mapping[int, list[int]]) -> dict[int, tuple[int, ...]]:
@@ -348,8 +362,7 @@ def with_settings(graph: Graph, settings: Mapping[str, str]) -> Graph:
             graph = _with_op(graph, op, _with_field(op, name, value))
         elif key in by_value:
             tensor = by_value[key]
-            number = _number(value)
-            held = int(number) if DATA_TYPES[tensor.data_type].kind == "integer" else number
+            held = _whole(value) if DATA_TYPES[tensor.data_type].kind == "integer" else _number(value)
             graph = replace_tensors(graph, {tensor.uid: dataclasses.replace(tensor, value=held)})
         else:
             options[key] = value
@@ -366,6 +379,13 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:
         raise _fault(f"{text!r} is no number") from None
+
+
+def _whole(text: str) -> int:
+    number = _number(text)
+    if not number.is_integer():
+        raise _fault(f"{text!r} is no whole number")
+    return int(number)
 
 
 _ALIASES = {
@@ -425,7 +445,7 @@ def _read_value(text: str, held: Any, annotation: str = "") -> Any:
             raise _fault(f"{text!r} is no {type(held).__name__}", f"known are {', '.join(members)}")
         return members[text.upper()]
     if isinstance(held, int):
-        return int(_number(text))
+        return _whole(text)
     if isinstance(held, float) or "float" in annotation:
         return _number(text)
     raise _fault(f"{held!r} cannot be set by a text")
@@ -487,7 +507,7 @@ def _change(options: dict[str, Any], key: str, text: str) -> None:
     """Set one option of attention; sizes that were equal stay so, and tensors lie without gaps again."""
     before = options[key]
     if key == "layout" or (key == "bias" and text):
-        options[key] = text if key == "layout" else tuple(int(_number(part)) for part in text.split(","))
+        options[key] = text if key == "layout" else tuple(_whole(part) for part in text.split(","))
     elif key in ("data_type", "output_type", "seed_type", "offset_type"):
         options[key] = find_type(text)
     elif (key == "scale" and text in ("tensor", "none")) or key == "alignment":
@@ -499,7 +519,7 @@ def _change(options: dict[str, Any], key: str, text: str) -> None:
     elif key in ("score_modifier",):
         raise _fault("a score modifier cannot be set by a text")
     else:
-        options[key] = None if text in ("none", "") else int(_number(text))
+        options[key] = None if text in ("none", "") else _whole(text)
     for same in _FOLLOWERS.get(key, ()):
         if options[same] == before:
             options[same] = options[key]

@@ -37,6 +37,7 @@ from ...graph.attention.recognize import read_attention
 from ...graph.data_types import BOOLEAN_TYPES, ELEMENT_BITS
 from ...graph.formats import decode, encode, from_128x4, is_integer, largest, to_128x4
 from ...graph.interpret import interpret
+from ...system.nearest import did_you_mean
 from ..inputs import known_values
 from .forward_pass import forward_results
 
@@ -178,15 +179,23 @@ def load_arrays(path: str | Path) -> dict[str, Numbers]:
     Raises
     ------
     UsageError
-        ``trial-data``: no such file, one that is not whole, or objects in it.
+        ``trial-data``: no such file, one that is not whole, or something else than numbers in it.
     """
+    if not Path(path).exists():
+        kinds = f"{', '.join(KINDS)}, or of an .npz file{did_you_mean(str(path), KINDS)}"
+        raise UsageError(f"{path} is no file; data are {kinds}", code="trial-data")
     try:
         with open(path, "rb") as file:
             held = np.load(file, allow_pickle=False)
             if isinstance(held, np.ndarray):
                 raise ValueError("it holds one array without a name")
-            return {name: held[name] for name in held.files}
-    except (OSError, ValueError, EOFError, BadZipFile, zlib.error) as error:
+            arrays = {name: held[name] for name in held.files}
+        if wrong := [
+            f"{name!r} holds {array.dtype}" for name, array in arrays.items() if array.dtype.kind not in "biuf"
+        ]:
+            raise ValueError(f"{', '.join(wrong)}, floats, integers or booleans are needed")
+        return arrays
+    except (OSError, ValueError, EOFError, MemoryError, BadZipFile, zlib.error) as error:
         raise UsageError(f"{path} is no .npz file of numbers: {error}", code="trial-data") from error
 
 

@@ -266,7 +266,8 @@ def run_graph(
     except NotSupported as error:
         return replace(base, state="refused", words=_words(error), seconds=clock.monotonic() - began)
     except CudnnStatusError as error:
-        return replace(base, state="failed", words=_words(error), seconds=clock.monotonic() - began)
+        failed: State = "refused" if error.refuses else "failed"
+        return replace(base, state=failed, words=_words(error), seconds=clock.monotonic() - began)
     base = replace(base, outputs=run.facts())
     found = run.run(proposed, configs) if live.is_live else run.would_run(proposed)
     ran = [item.state for item in found]

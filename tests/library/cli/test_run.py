@@ -19,6 +19,7 @@ from click.testing import CliRunner, Result
 from cudnn_backend_py import EnvironmentNotReady, Graph, GraphError, UsageError, save_graph
 from cudnn_backend_py.cli import run as run_module
 from cudnn_backend_py.cli.commands import main
+from cudnn_backend_py.graph.serial import graph_to_json
 from cudnn_backend_py.target import profiles
 from cudnn_backend_py.tuning.statistics import Timing
 from cudnn_backend_py.tuning.trial import ConfigTrial, Trial, run_graph
@@ -67,6 +68,19 @@ def test_a_described_gpu_says_what_would_be_run(matmul: Path) -> None:
     words = shlex.split(found["configs"][1]["reproduce"])
     assert words[:3] == ["cudnn-backend", "run", str(matmul)]
     assert run(*words[2:]).exit_code == 2
+
+
+def test_a_graph_that_cudnn_refuses_is_refused_as_it_is(tmp_path: Path) -> None:
+    """Nothing of it is mended before, and it is no failure."""
+    data = graph_to_json(BUILT["convolution forward"].make())
+    for one in data["tensors"]:
+        if one["dims"] == [4, 64, 28, 28]:
+            one["dims"][2] -= 1
+    path = tmp_path / "convolution.json"
+    path.write_text(json.dumps(data))
+    (found,) = trials(path, "--target", "h100")
+    assert (found["state"], "BAD_PARAM" in found["words"]) == ("refused", True)
+    assert run(path, "--target", "h100").exit_code == 1
 
 
 def test_without_a_gpu_nothing_is_judged(matmul: Path) -> None:

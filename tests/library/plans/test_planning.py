@@ -182,6 +182,9 @@ def test_a_plan_comes_back_with_its_evidence(cache: PlanCache, built: Plan, key:
     assert entry.size_bytes == (cache.folder / f"{key}.plan").stat().st_size
     listed = CliRunner().invoke(main, ["cache", "list", "--format", "json"], env={VARIABLE: str(cache.folder)})
     assert json.loads(listed.stdout) == {"folder": str(cache.folder), "plans": [asdict(entry)]}
+    shown = CliRunner().invoke(main, ["cache", "list"], env={VARIABLE: str(cache.folder), "COLUMNS": "120"}).stdout
+    assert {"sdpa_forward", built.tag, target.name, target.library.version_text} <= set(shown.split())
+    assert shown.endswith(f"1 plans in {cache.folder}\n")
     assert cache.clear() == 1
     assert cache.entries() == ()
 

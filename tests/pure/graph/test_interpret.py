@@ -17,6 +17,7 @@ from cudnn_backend_py.generated.enums import (
     DescriptorType,
     PointwiseMode,
     ReduceTensorOp,
+    ResampleMode,
     ReshapeMode,
     RngDistribution,
     SignalMode,
@@ -640,6 +641,76 @@ def test_tensors_that_do_not_fit_are_refused() -> None:
     refused("interpret-shape", "do not fit", lambda: moved(D.OPERATION_TRANSPOSE, x, y, numbers(2, 3), **wrong))
     right = {"permutation": (0, 1)}
     refused("interpret-shape", "'y' has dims", lambda: moved(D.OPERATION_TRANSPOSE, x, y, numbers(2, 3), **right))
+
+
+def odd_operation(make: Callable[[GraphBuilder], object], **odd: Any) -> Graph:
+    """Return the one operation that is made, with other numbers than any builder gives it."""
+    g = GraphBuilder()
+    make(g)
+    (op,) = g.graph().ops
+    assert isinstance(op, Operation)
+    fields = dict(op.fields)
+    for name, value in odd.items():
+        holder = next((key for key, held in fields.items() if isinstance(held, Parameters) and name in held.fields), "")
+        if holder:
+            fields[holder] = Parameters(fields[holder].kind, {**fields[holder].fields, name: value})
+        else:
+            fields[name] = value
+    return Graph((Operation(op.kind, op.name, fields),))
+
+
+def image_and_filter(g: GraphBuilder) -> object:
+    return g.convolution(g.tensor("x", (1, 2, 4, 4)), g.tensor("w", (2, 2, 3, 3)), virtual=False)
+
+
+def pool(g: GraphBuilder) -> object:
+    return g.resample(ResampleMode.MAXPOOL, g.tensor("x", (1, 2, 4, 4)), 2, virtual=False)
+
+
+@pytest.mark.parametrize(
+    ("make", "odd"),
+    [
+        (image_and_filter, {"pre_paddings": 1}),
+        (image_and_filter, {"filter_strides": (0, 0)}),
+        (image_and_filter, {"w": tensor("w", (2, 3, 3, 3))}),
+        (pool, {"window_dims": (-1, 2)}),
+        (pool, {"strides": 0}),
+        (lambda g: g.slice(g.tensor("x", (4,)), [slice(2)], virtual=False), {"start_indices": 7, "limit_indices": 9}),
+        (
+            lambda g: g.expand_band_matrix(
+                g.tensor("x", (1, 4, 3)), 4, lower_bandwidth=1, upper_bandwidth=1, virtual=False
+            ),
+            {"upper_bandwidth": 9},
+        ),
+        (
+            lambda g: g.block_scale_dequantize(g.tensor("x", (4, 64)), g.tensor("s", (4, 2)), 32, virtual=False),
+            {"block_size": 0},
+        ),
+        (
+            lambda g: g.paged_cache_load(
+                g.tensor("x", (3, 1, 2, 4)),
+                g.tensor("t", (1, 1, 2, 1), T.INT32),
+                g.tensor("n", (1, 1, 1, 1), T.INT32),
+                virtual=False,
+            ),
+            {"page_table": tensor("t", (1, 1, 2, 1))},
+        ),
+    ],
+)
+def test_operations_with_any_numbers_are_refused(make: Callable[[GraphBuilder], object], odd: dict[str, Any]) -> None:
+    """Graphs of files and logs may have any: what the header leaves open is for cuDNN to refuse."""
+    graph = odd_operation(make, **odd)
+    with pytest.raises(GraphError) as error:
+        interpret(graph, {item.name: np.ones(item.dims) for item in graph.variant_pack_tensors})
+    assert error.value.code in ("interpret-shape", "interpret-operation")
+
+
+def test_one_number_for_each_of_one_spatial_dim_is_a_tuple() -> None:
+    facts = {"comp_type": T.FLOAT, "spatial_dims": 1, "filter_strides": 2, "dilations": (1,)}
+    facts |= {"conv_mode": ConvolutionMode.CONVOLUTION, "pre_paddings": 0, "post_paddings": 0}
+    given = Parameters(D.CONVOLUTION, facts)
+    assert given.fields["filter_strides"] == (2,)
+    assert given == Parameters(D.CONVOLUTION, {**given.fields})
 
 
 def test_an_unknown_operation_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,14 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cudnn_backend_py import DataType, Graph
-from cudnn_backend_py.graph import Operation, attention
+from cudnn_backend_py import DataType, DescriptorType, Graph, Tensor
+from cudnn_backend_py.generated.enums import ConvolutionMode
+from cudnn_backend_py.graph import Operation, Parameters, attention
 from cudnn_backend_py.graph.interpret import interpret
 from cudnn_backend_py.graph.rewrite.override import find_type, override, scale_of
 from tests.support.built import BUILT
 from tests.support.interpreting import refused
 
 Dims = dict[str, tuple[int, ...]]
+NCHW: dict[str, Any] = {"dims": (3, 3, 3, 3), "strides": (27, 9, 3, 1), "data_type": DataType.HALF}
 
 FOLLOWING: list[tuple[str, Dims, dict[str, str], Dims]] = [
     ("convolution forward", {"x": (8, 64, 14, 14)}, {}, {"w": (64, 64, 3, 3), "relu_fwd": (8, 64, 14, 14)}),
@@ -44,6 +46,22 @@ def test_dims_follow_each_other(name: str, dims: Dims, settings: dict[str, str],
     assert {key: graph.tensor(key).dims for key in wanted} == wanted
     results = interpret(graph, make_inputs(graph))
     assert all(np.isfinite(values).any() for values in results.values())
+
+
+def test_a_graph_of_which_nothing_else_is_asked_stays_as_it_is() -> None:
+    """Dims that cuDNN refuses are for cuDNN to refuse, and not mended."""
+    x, w = (Tensor(**NCHW, name=name, uid=uid) for uid, name in enumerate("xw"))
+    y = Tensor(**NCHW, name="y", uid=2)  # 1 by 1 would fit
+    numbers = dict.fromkeys(("pre_paddings", "post_paddings"), (0, 0))
+    numbers |= dict.fromkeys(("filter_strides", "dilations"), (1, 1))
+    facts = {"comp_type": DataType.FLOAT, "conv_mode": ConvolutionMode.CROSS_CORRELATION, "spatial_dims": 2, **numbers}
+    fields = {"x": x, "w": w, "y": y, "convolution": Parameters(DescriptorType.CONVOLUTION, facts)}
+    graph = Graph(
+        (Operation(DescriptorType.OPERATION_CONVOLUTION_FORWARD, "conv", {**fields, "alpha": 1.0, "beta": 0.0}),)
+    )
+    assert override(graph) == graph
+    assert override(graph, types={"x": "bf16"}).tensor("y") == y
+    assert override(graph, settings={"conv.alpha": "2"}).tensor("y").dims == (3, 3, 1, 1)
 
 
 def test_strides_keep_their_order_and_offsets_their_number() -> None:
@@ -121,6 +139,9 @@ def test_attributes_and_numbers_are_set() -> None:
         ({"settings": {"conv.stride": "1,2,3"}}, "2 are needed"),
         ({"settings": {"relu_fwd.mode": "nope"}}, "no PointwiseMode"),
         ({"settings": {"causal": ""}}, "nothing called causal"),
+        ({"settings": {"conv.stride": "0"}}, "no dims can follow from the tensors and numbers of 'conv'"),
+        ({"settings": {"conv.stride": "1.5"}}, "'1.5' is no whole number"),
+        ({"settings": {"conv.stride": "nan"}}, "'nan' is no whole number"),
     ],
 )
 def test_what_cannot_be_is_refused(asked: dict[str, Any], match: str) -> None:

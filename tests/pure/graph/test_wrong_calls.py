@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from cudnn_backend_py import DataType, GraphBuilder, GraphError, PointwiseMode
 from cudnn_backend_py.generated.enums import MoeGroupedMatmulMode, NormMode, ReduceTensorOp, ResampleMode
+from tests.support.built import BUILT
 
 N, P, T = NormMode, PointwiseMode, DataType
 Call = Callable[[GraphBuilder], Any]
@@ -269,6 +272,82 @@ CALLS: dict[str, tuple[Call, str, str]] = {
         "dims-type",
         "tensor 'x' has strides 'NHWC', numbers, 'packed' or 'channels_last' are needed",
     ),
+    "no groups at all": (
+        lambda g: g.convolution_backward_filter(image(g), one(g, "dy", 2, 64, 6, 6), (3, 3), groups=0),
+        "wrong-argument",
+        "groups= is 0, 1 or more is needed",
+    ),
+    "a dilation of nothing": (
+        lambda g: g.convolution(image(g), one(g, "w", 64, 32, 3, 3), dilation=0),
+        "wrong-argument",
+        "dilation (0, 0) | strides and dilations above 0",
+    ),
+    "a padding as text": (
+        lambda g: g.convolution(image(g), one(g, "w", 64, 32, 3, 3), padding="same"),  # type: ignore[arg-type]
+        "wrong-field-type",
+        "padding= is 'same', int or a sequence of int is needed",
+    ),
+    "a stride of NumPy": (
+        lambda g: g.convolution(image(g), one(g, "w", 64, 32, 3, 3), stride=np.float32(2)),  # type: ignore[arg-type]
+        "wrong-field-type",
+        "stride= is a float32 [], int or a sequence of int is needed",
+    ),
+    "an array as gradient": (
+        lambda g: g.norm_backward(
+            N.RMS_NORM,
+            np.zeros((2, 8)),
+            one(g, "x", 2, 8),
+            one(g, "s", 1, 8),
+            epsilon=0.1,  # type: ignore[arg-type]
+        ),
+        "wrong-field-type",
+        "dy= is a ndarray [2, 8], Tensor is needed | data are given at execution",
+    ),
+    "a number as second result": (
+        lambda g: g.softmax(one(g, "x", 2, 8), stats=1),  # type: ignore[arg-type]
+        "wrong-field-type",
+        "stats= is 1, bool or Tensor or Mapping is needed",
+    ),
+    "no dims": (
+        lambda g: g.tensor("x", None),  # type: ignore[arg-type]
+        "wrong-field-type",
+        "dims= is None, a sequence of int is needed",
+    ),
+    "dims of text": (
+        lambda g: g.convolution_backward_data(one(g, "dy", 1, 4, 5), one(g, "w", 4, 4, 3), dims="147"),
+        "wrong-field-type",
+        "dims= is '147', a sequence of int is needed",
+    ),
+    "a slice of text": (
+        lambda g: g.slice(one(g, "a", 2, 8), [slice(0, 1), slice("b")]),
+        "wrong-field-type",
+        "slices= has slice(None, 'b', None)",
+    ),
+    "an input before the first": (
+        lambda g: g.concatenate([one(g, "a", 2, 8)], 0, in_place_index=-1),
+        "wrong-argument",
+        "in_place_index -1: there is no such axis or input",
+    ),
+    "blocks of nothing": (
+        lambda g: g.block_scale_dequantize(one(g, "x", 2, 64), one(g, "s", 2, 2), 0),
+        "operation-shape",
+        "fit no blocks of [0] in 'x'",
+    ),
+    "an image of another rank": (
+        lambda g: g.resample_backward(ResampleMode.MAXPOOL, one(g, "dy", 1, 2, 3, 3), 2, x=one(g, "x", 1, 2, 6)),
+        "operation-shape",
+        "x 'x' has 3 dims, 'dy' has 4",
+    ),
+    "a number that no activation has": (
+        lambda g: g.pointwise(P.RELU_FWD, one(g, "x", 2, 8), parameters={"slope": 0.1}),
+        "unknown-field",
+        "RELU_FWD has no number slope; numbers are relu_lower_clip",
+    ),
+    "a field of another operation": (
+        lambda g: g.sdpa_forward(*heads(g, *[(2, 4, 8, 64)] * 3), fields={"name": "o"}),
+        "unknown-field",
+        "has no field name",
+    ),
     "a type as text": (
         lambda g: g.tensor("x", (2, 3), "half"),  # type: ignore[arg-type]
         "data-type",
@@ -287,6 +366,37 @@ def test_the_error_says_what_is_wrong_and_needed(name: str) -> None:
     told = " ".join(caught.value.render().split())
     assert [part for part in words.split(" | ") if part not in told] == [], told
     assert g.ops == []
+
+
+JUNK: tuple[Any, ...] = (None, 0, -1, 1.5, "x", (), [None], {"dims": 3}, {"strides": "x"}, np.int64(1), np.ones(2))
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_one_wrong_argument_of_any_method_is_refused_and_leaves_nothing(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = getattr(GraphBuilder, BUILT[name].method)
+    calls: list[tuple[GraphBuilder, tuple[Any, ...], dict[str, Any]]] = []
+
+    def recorded(g: GraphBuilder, *args: Any, **options: Any) -> Any:
+        calls.append((g, args, options))
+        return method(g, *args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GraphBuilder, BUILT[name].method, recorded)
+        BUILT[name].make()
+    g, args, options = calls[-1]
+    options = {key: value for key, value in options.items() if key not in ("name", "out")}
+    parameters = inspect.signature(method).parameters.values()
+    keywords = [item.name for item in parameters if item.kind is item.KEYWORD_ONLY]
+    for place in (*range(len(args)), *keywords):
+        for junk in JUNK:
+            spoilt = [junk if number == place else value for number, value in enumerate(args)]
+            before = (*g._mark(), set(g._names), set(g._uids))
+            with contextlib.suppress(GraphError):
+                method(g, *spoilt, **(options | ({place: junk} if isinstance(place, str) else {})))
+                continue  # some junk is right somewhere
+            assert (*g._mark(), g._names, g._uids) == before, (place, junk)
 
 
 def test_an_option_that_no_result_has_is_named_with_those_it_has() -> None:

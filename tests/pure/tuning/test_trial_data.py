@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -204,10 +205,21 @@ def test_files_that_are_no_arrays_are_refused(tmp_path: Path) -> None:
     (tmp_path / "damaged.npz").write_bytes(whole[:200] + bytes(50) + whole[250:])
     np.savez(tmp_path / "objects.npz", a=np.array([None]))
     np.save(tmp_path / "one.npy", np.zeros(3))
-    for name in ("no.npz", "missing.npz", "short.npz", "damaged.npz", "objects.npz", "one.npy"):
+    np.savez(tmp_path / "texts.npz", a=np.array(["1"]))
+    np.savez(tmp_path / "complex.npz", a=np.array([1 + 1j]))
+    with zipfile.ZipFile(tmp_path / "endless.npz", "w") as file, file.open("a.npy", "w") as array:
+        np.lib.format.write_array_header_1_0(array, {"descr": "<f8", "fortran_order": False, "shape": (1 << 50,)})
+    files = sorted(path.name for path in tmp_path.glob("*.np?") if path.name != "whole.npz")
+    assert len(files) == 8
+    for name in (*files, "missing.npz"):
         with pytest.raises(UsageError, match="is no") as error:
             load_arrays(tmp_path / name)
         assert error.value.code == "trial-data", name
+
+
+def test_a_misspelt_kind_of_data_is_told_what_was_meant() -> None:
+    with pytest.raises(UsageError, match=r"hostle is no file; data are uniform, .*; did you mean hostile\?"):
+        load_arrays("hostle")
 
 
 def test_a_graph_is_one_word_of_a_command_line() -> None:

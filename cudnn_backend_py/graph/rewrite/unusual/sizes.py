@@ -85,6 +85,8 @@ def _pooled(op: Operation, image: Tensor) -> tuple[int, ...] | None:
     parts = [given.get(name, ()) for name in ("window_dims", "pre_paddings", "post_paddings", "strides")]
     if any(len(part) != image.rank - 2 or any(type(one) is not int for one in part) for part in parts):
         return None
+    if 0 in parts[-1]:
+        return None
     sizes = zip(image.dims[2:], *parts, strict=True)
     return (*image.dims[:2], *((size + low + high - window) // step + 1 for size, window, low, high, step in sizes))
 

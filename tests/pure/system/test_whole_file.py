@@ -1,0 +1,76 @@
+"""Files that a user names: whole, or as they were, where they are."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cudnn_backend_py import save_graph
+from cudnn_backend_py.cli.commands import main
+from cudnn_backend_py.system.whole_file import write_whole
+from tests.support.reporting import two_matmuls
+
+
+@contextmanager
+def room_for(size: int) -> Iterator[None]:
+    """Let no file of this process grow beyond a size: what a full disk does, to every user."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_where_there_is_no_room_the_file_stays_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "mine.txt"
+    path.write_text("mine")
+    with pytest.raises(OSError, match=r"mine\.txt") as error, room_for(1000):
+        write_whole(path, "x" * 5000)
+    assert error.value.filename == str(path)
+    assert path.read_text() == "mine"
+    with pytest.raises(OSError, match=r"other\.txt"), room_for(1000):
+        write_whole(tmp_path / "other.txt", "x" * 5000)
+    assert [item.name for item in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_a_command_without_room_says_which_file_and_leaves_it(tmp_path: Path) -> None:
+    graph, drawn = tmp_path / "graph.json", tmp_path / "graph.svg"
+    save_graph(two_matmuls(), graph)
+    words = ["draw", str(graph), "--output", str(drawn)]
+    assert CliRunner().invoke(main, words).exit_code == 0
+    whole = drawn.read_bytes()
+    with room_for(1000):
+        done = CliRunner().invoke(main, words)
+    assert done.exit_code == 2
+    assert f"system-error: the system refuses: [Errno 27] File too large: '{drawn}'" in done.stderr
+    assert drawn.read_bytes() == whole
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_file_keeps_its_permissions_and_a_link_its_place(tmp_path: Path) -> None:
+    path, link = tmp_path / "mine.txt", tmp_path / "link.txt"
+    path.write_text("mine")
+    path.chmod(0o640)
+    link.symlink_to(path)
+    write_whole(path, "new")
+    assert (path.read_text(), path.stat().st_mode & 0o777) == ("new", 0o640)
+    write_whole(link, b"newer")
+    assert link.is_symlink()
+    assert path.read_text() == "newer"
+    write_whole(os.devnull, "nothing")
+    assert not os.path.isfile(os.devnull)
+    write_whole(tmp_path / ("n" * 255), "long")
+    assert (tmp_path / ("n" * 255)).stat().st_mode & 0o777 == 0o666 & ~_umask()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
