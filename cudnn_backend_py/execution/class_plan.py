@@ -30,7 +30,7 @@ from ..graph.ir import Graph, Tensor
 from ..native.cuda import Memory, current_context, in_context, is_capturing, relaxed_capture
 from ..native.fast_call import Launch
 from ..native.launch import Launcher
-from ..native.prepare import MOST_CLEARED, MOST_RAGGED, THREADS, Prepare
+from ..native.prepare import MOST_CLEARED, MOST_RAGGED, READ, THREADS, TOKENS_OF_KV, TOKENS_OF_Q, Prepare
 from ..plans.build import build
 from ..plans.choice import Knobs
 from ..plans.engine import OperationGraph
@@ -273,7 +273,7 @@ class ClassPlan:
         (batch, max_q, max_kv), (cu_q, len_q, cu_kv, len_kv) = numbers, lengths
         ragged: list[Any] = []
         for name in self._ragged:
-            ragged += (places["ragged_" + name], multipliers[name], int(name in _OF_KEYS))
+            ragged += (places["ragged_" + name], multipliers[name], self._kind_of_offsets(name))
         return (
             *(batch, self.bounds.batch),
             *(cu_q, len_q, max_q, places["seq_len_q"]),
@@ -286,6 +286,16 @@ class ClassPlan:
             places.get("page_table", 0),
             *self._rows_to_clear(s, given, multipliers, in_words),
         )
+
+    def _kind_of_offsets(self, name: str) -> int:
+        """Return what the offsets of a tensor count.
+
+        Kernels for decoding read a row of Q for each sequence of the class, whether the call has it or not: where the
+        offset says, which for sequences without rows is the end of Q. So seen with 9.19.0 on an H200.
+        """
+        if name in _OF_KEYS:
+            return TOKENS_OF_KV
+        return READ if name == "q" and self.bounds.q == 1 and not self._backward else TOKENS_OF_Q
 
     def blocks(self, s: Sequences, batch: int) -> int:
         """Return how many blocks of that kernel are right for up to so many sequences."""

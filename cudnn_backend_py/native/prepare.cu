@@ -16,8 +16,12 @@ struct lengths {           /* of Q, or of K and V */
 struct offsets {          /* of one ragged tensor: where each sequence begins, in elements */
     void *out;            /* [bound + 1] */
     long long multiplier; /* elements from one token to the next, or from one sequence to the next */
-    long long is_kv;      /* counted in the tokens of K and V */
+    long long kind;       /* TOKENS_OF_Q, TOKENS_OF_KV, READ */
 };
+
+/* What offsets count. READ: tokens of Q, of which one is read of each sequence, also of those that have none: these begin
+ * at the last token, where they would begin behind the tensor. */
+enum { TOKENS_OF_Q, TOKENS_OF_KV, READ };
 
 struct rows {             /* of a tensor that the plan writes, in words of 4 bytes */
     unsigned *out;
@@ -77,8 +81,10 @@ extern "C" __global__ void cudnn_backend_py_prepare(const struct arguments a) {
 #pragma unroll 1
         for (int k = 0; k < count; k++) {
             const struct offsets *of = &a.offsets[k];
-            const int *cumulative = of->is_kv ? a.kv.cumulative : a.q.cumulative;
-            const long long offset = (cumulative ? cumulative[begin] : begin) * of->multiplier;
+            const int *cumulative = of->kind == TOKENS_OF_KV ? a.kv.cumulative : a.q.cumulative;
+            int token = cumulative ? cumulative[begin] : begin;
+            if (of->kind == READ && i < bound && token && token == (cumulative ? cumulative[batch] : batch)) token--;
+            const long long offset = token * of->multiplier;
             if (a.is_wide) ((long long *)of->out)[i] = offset;
             else ((int *)of->out)[i] = (int)offset;
         }

@@ -15,10 +15,11 @@ from pathlib import Path
 from .cuda import current_context, driver_error, driver_function, relaxed_capture, run_driver
 from .fast_call import Kernel
 
-__all__ = ["MOST_CLEARED", "MOST_RAGGED", "ROW", "THREADS", "Prepare"]
+__all__ = ["MOST_CLEARED", "MOST_RAGGED", "READ", "ROW", "THREADS", "TOKENS_OF_KV", "TOKENS_OF_Q", "Prepare"]
 
 MOST_RAGGED, MOST_CLEARED = 9, 4  # tensors of one launch, as in prepare.cu
 THREADS = 256  # of a block
+TOKENS_OF_Q, TOKENS_OF_KV, READ = range(3)  # what ragged offsets count, as in prepare.cu
 
 #: ``struct arguments`` of prepare.cu: 12 integers, 3 for each ragged tensor, 6 of the page table, 1 and 8 for each
 #: tensor with rows to clear.

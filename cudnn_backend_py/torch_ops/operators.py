@@ -268,8 +268,27 @@ def _run_backward(*arguments: Any) -> tuple[Any, ...]:
         gradients = dict(zip(("dq", "dk", "dv"), outputs, strict=False))
         gradients |= {"dbias": outputs[3] if arguments[-2] else None, "dsink": outputs[4] if arguments[-1] else None}
         named = dict(zip(TENSORS, rest, strict=False)) | {"do": d_o, "o": o, "stats": stats}
-        run(True, named, gradients, tuple(rest[_COUNT:-2]))
+        options, dbias = tuple(rest[_COUNT:-2]), gradients["dbias"]
+        if dbias is not None:
+            named["bias"] = _widen(named, Options(*options))
+            gradients["dbias"] = dbias if named["bias"].shape == dbias.shape else _dense(named["bias"])
+        run(True, named, gradients, options)
+        if gradients["dbias"] is not dbias:
+            dbias.copy_(gradients["dbias"].sum_to_size(dbias.shape))
     return outputs
+
+
+def _widen(named: dict[str, Any], options: Options) -> Any:
+    """Return the bias as one that no rows and no keys share: cuDNN writes its gradient so, whatever its dims say.
+
+    What lay behind such a gradient was lost with 9.19.0 on an H200. Of batches and heads cuDNN writes the sum.
+    """
+    bias, q, k = named["bias"], named["q"], named["k"]
+    rows, keys = (
+        (options.max_q or 1, options.max_kv or options.max_q or 1) if q.dim() == 3 else (q.shape[2], k.shape[2])
+    )
+    *shared, s_q, s_kv = bias.shape
+    return bias.expand(*shared, rows if s_q == 1 else s_q, keys if s_kv == 1 else s_kv)
 
 
 # gradients

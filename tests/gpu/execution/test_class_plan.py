@@ -97,6 +97,27 @@ def test_32_bit_offsets_are_as_right(gpu: Target, mode: Mode) -> None:
         check(call, backward=way)
 
 
+@pytest.mark.parametrize(
+    ("mode", "lens_q", "rows"), [("padded", [1, 1, 1], [0, 1, 2, 2, 3]), ("packed", [1, 1, 0], [0, 1, 1, 1, 2])]
+)
+def test_decoding_reads_rows_of_q_alone(gpu: Target, mode: Mode, lens_q: list[int], rows: list[int]) -> None:
+    """Its kernels read a row of each sequence of the class; those that the call does not have begin behind Q."""
+    held: list[Any] = []
+
+    def allocate(size: int) -> Any:
+        held.append(torch.empty(size, dtype=torch.uint8, device="cuda"))
+        return held[-1]
+
+    kind = KINDS["plain"]
+    plan = class_of(kind, gpu, backward=False, bounds=Bounds(4, 1, 128), workspace=allocate)
+    call = Call(kind, mode, lens_q, [100, 1, 50])
+    run(call, plan)
+    check(call, backward=False)
+    at = plan.tables["ragged_q"]
+    begins = held[-1][at : at + 8 * len(rows)].view(torch.int64).tolist()
+    assert begins == [row * call.multipliers["q"] for row in rows]
+
+
 def test_tables_that_stay_are_written_when_the_shape_changes(gpu: Target) -> None:
     """By one thread and several, on several streams, and beside a captured graph of another shape."""
     kind = KINDS["groups"]

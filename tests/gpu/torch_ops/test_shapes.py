@@ -124,6 +124,17 @@ def test_bias_and_its_gradient(policy: str, dims: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("dims", [(1, H, 0, 1), (3, H, 1, 0), (1, 1, 1, 1)], ids=["keys", "rows", "all"])
+def test_gradient_of_a_bias_that_rows_or_keys_share(policy: str, dims: tuple[int, ...]) -> None:
+    for s in (64, 200):
+        *inputs, d_o = make(3, s)
+        bias = torch.randn(*[dim or s for dim in dims], device="cuda", dtype=torch.half, requires_grad=True)
+        o = attention(*inputs, bias=bias, shapes=policy)
+        named = dict(zip(("q", "k", "v", "bias"), (*inputs, bias), strict=True))
+        check(named, [o, *torch.autograd.grad(o, list(named.values()), d_o)], d_o, Masks())
+
+
+@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("kv_heads", [H, 2])
 def test_sink_and_its_gradient(policy: str, kv_heads: int) -> None:
     *inputs, d_o = make(2, 140, kv_heads=kv_heads)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cudnn_backend_py.codegen.ptx import SOURCE
-from cudnn_backend_py.native.prepare import MOST_CLEARED, MOST_RAGGED, ROW, THREADS
+from cudnn_backend_py.native.prepare import MOST_CLEARED, MOST_RAGGED, READ, ROW, THREADS
 
 HOST = """
 #define __device__
@@ -61,7 +61,7 @@ class Case:
     def __init__(self, batch: int, bound: int, most: tuple[int, int], **lengths: Any) -> None:
         self.batch, self.bound, self.most, self.lengths = batch, bound, most, lengths
         self.out = {"q": fresh(bound), "kv": fresh(bound)}
-        self.offsets: list[tuple[Any, int, bool]] = []
+        self.offsets: list[tuple[Any, int, int]] = []
         self.is_wide = True
         self.table: tuple[Any, int, Any] | None = None  # block table, page size, page table
         self.rows: list[tuple[Any, tuple[int, ...]]] = []
@@ -72,8 +72,8 @@ class Case:
             given = (self.lengths.get(f"cu_{name}"), self.lengths.get(f"len_{name}"))
             row += [*map(place, given), most, place(self.out[name])]
         row += [self.is_wide, len(self.offsets)]
-        for out, multiplier, is_kv in self.offsets:
-            row += [place(out), multiplier, is_kv]
+        for out, multiplier, kind in self.offsets:
+            row += [place(out), multiplier, kind]
         row += [0] * (3 * (MOST_RAGGED - len(self.offsets)))
         if self.table is None:
             row += [0] * 6
@@ -109,6 +109,26 @@ def test_dense_tensors_beyond_32_bits(launch: Launch) -> None:
     np.testing.assert_array_equal(case.out["q"], [7, 7, 7, 0])
     np.testing.assert_array_equal(case.out["kv"], [9, 9, 9, 0])
     np.testing.assert_array_equal(q, np.array([0, 1, 2, 3, 3]) << 33)
+
+
+@pytest.mark.parametrize(
+    ("cu_q", "begin"),
+    [
+        (None, [0, 1, 2, 2, 2, 3]),
+        ([0, 1, 1, 2], [0, 1, 1, 1, 1, 2]),
+        ([0, 1, 1, 1], [0, 0, 0, 0, 0, 1]),
+        ([0, 0, 0, 0], [0, 0, 0, 0, 0, 0]),
+    ],
+    ids=["dense", "packed", "the first has the only row", "no rows"],
+)
+def test_what_is_read_of_each_sequence_begins_within_the_tensor(launch: Launch, cu_q: Any, begin: list[int]) -> None:
+    case = Case(3, 5, (1, 9), cu_q=None if cu_q is None else ints(*cu_q))
+    q, o = fresh(6, kind=np.int64), fresh(6, kind=np.int64)
+    case.offsets = [(q, 64, READ), (o, 64, False)]
+    launch(*case.row())
+    starts = cu_q or [0, 1, 2, 3]
+    np.testing.assert_array_equal(q, np.array(begin) * 64)
+    np.testing.assert_array_equal(o, np.array([*starts[:3], *[starts[3]] * 3]) * 64)
 
 
 def test_given_lengths_come_before_packed_ones(launch: Launch) -> None:
