@@ -168,14 +168,14 @@ def draw_points(figures: Mapping[str, Mapping[str, Mapping[str, float]]], path: 
     most = max((len(groups) for groups in figures.values()), default=1)
     figure = new_figure()(figsize=(max(8, 0.45 * most + 3), 5 * max(1, len(figures))), layout="constrained")
     figure.suptitle(title, fontsize=7)
+    names = dict.fromkeys(name for groups in figures.values() for points in groups.values() for name in points)
     for axes, (label, groups) in zip(
         figure.subplots(max(1, len(figures)), 1, squeeze=False)[:, 0], figures.items(), strict=False
     ):
-        names = list(dict.fromkeys(name for points in groups.values() for name in points))
-        for number, name in enumerate(names):
-            held = [(at, points[name]) for at, points in enumerate(groups.values()) if name in points]
-            marker = "os^vD*PXxp"[number % 10]
-            axes.plot(*zip(*held, strict=True), marker, markersize=4, label=name, alpha=0.8)
+        for number, name in enumerate(names):  # of one colour and marker on every axis
+            if held := [(at, points[name]) for at, points in enumerate(groups.values()) if name in points]:
+                style = f"C{number % 10}{'os^vD*PXxp'[number % 10]}"
+                axes.plot(*zip(*held, strict=True), style, markersize=4, label=name, alpha=0.8)
         axes.set_xticks(range(len(groups)), list(groups), rotation=90, fontsize=5)
         axes.set_ylabel(label)
         axes.grid(axis="y", linewidth=0.3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Self
@@ -52,7 +52,7 @@ class TimedPlans:
     target
         A described GPU, for which configs are named and nothing is built; None for the one here.
     configs
-        How many of the heuristics' engine configs are taken, the first ones.
+        How many of the heuristics' engine configs are taken: the first ones, of those that can be built.
     """
 
     def __init__(self, version: str | None, target: str | None = None, configs: int = 1) -> None:
@@ -156,14 +156,12 @@ class _Plans:
         if not found.configs:
             say(refused=nothing_selected(question, wanted, found).headline)
             return
-        configs = found.configs[:count]
         if not target.is_live:
-            say(configs=[{"tag": config.tag} for config in configs])
+            say(configs=[{"tag": config.tag} for config in found.configs[:count]])
             return
-        with ThreadPoolExecutor(len(configs)) as pool:
-            plans = [plan for plan in pool.map(_build_one, configs) if plan is not None]
+        plans = _build_first(found.configs, count)
         if not plans:
-            say(refused=f"{', '.join(config.tag for config in configs)} could not be built")
+            say(refused=f"none of {len(found.configs)} engine configs could be built")
             return
         self._stage = _open_stage(graph, target)
         self._plans = [(plan, self._stage.pack(plan)) for plan in plans]
@@ -193,6 +191,18 @@ def _open_stage(graph: Graph, target: Target) -> Stage:
         return Stage(graph, target)
     except UsageError:
         return Stage(graph, target, inputs=memory_of(graph, make_inputs(graph)))
+
+
+def _build_first(configs: Sequence[EngineConfig], count: int) -> list[Plan]:
+    """Return the plans of the first configs that can be built, several at a time."""
+    plans: list[Plan] = []
+    at = 0
+    with ThreadPoolExecutor(count) as pool:
+        while len(plans) < count and at < len(configs):
+            some = configs[at : at + count - len(plans)]
+            at += len(some)
+            plans += [plan for plan in pool.map(_build_one, some) if plan is not None]
+    return plans
 
 
 def _build_one(config: EngineConfig) -> Plan | None:

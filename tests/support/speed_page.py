@@ -67,7 +67,7 @@ def gaps(record: Record) -> Iterator[str]:
 
 def make_page() -> str:
     """Return the text of the page."""
-    grid, compared, classes, model = (read(name) for name in ("grid", "compare", "shape-classes", "model"))
+    compared, classes, model = (read(name) for name in ("compare", "shape-classes", "model"))
     shapes = len({row["shape"] for row in classes["rows"]})
     makers = list(model["makers"])
     return f"""# How fast attention is
@@ -87,11 +87,6 @@ rest ([record](../logs/compare-{ON}.json)).
 ![TFLOP/s by shape](compare.svg)
 
 {as_markdown(compared).rstrip()}
-
-More shapes, without other versions, as an earlier form of the same command measured them
-([record](../logs/grid-{ON}.json)):
-
-{as_markdown(grid).rstrip()}
 
 ## One plan for many shapes
 

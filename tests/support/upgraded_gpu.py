@@ -41,7 +41,13 @@ def all_graphs() -> dict[str, Graph]:
 
 def ratio(us: Us | None) -> float | None:
     """Return how much longer the new version takes."""
-    return None if us is None or us[0] is None or us[1] is None else round(us[1] / us[0], 3)
+    return None if us is None or us[0] is None or us[1] is None else us[1] / us[0]
+
+
+def rounded(name: str, ratios: Mapping[str, float | None]) -> float | None:
+    """Return a ratio for the record."""
+    found = ratios.get(name)
+    return None if found is None else round(found, 3)
 
 
 def flagged(ratios: Mapping[str, float | None]) -> list[str]:
@@ -73,8 +79,8 @@ def make_record(folder: Path, checked: Mapping[str, Any], seconds: float) -> dic
             "differs": [item["what"] for item in one["differences"]],
             "same code": one["same_code"],
             "times": one["times"],
-            "new / old": [first.get(one["graph"]), again.get(one["graph"])],
-            "old / old": same.get(one["graph"]),
+            "new / old": [rounded(one["graph"], ratios) for ratios in (first, again)],
+            "old / old": rounded(one["graph"], same),
         }
         for one in checked["changes"]
     }

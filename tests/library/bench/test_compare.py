@@ -15,7 +15,11 @@ from cudnn_backend_py.errors import EnvironmentNotReady, UsageError
 from cudnn_backend_py.graph import save_graph
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.attention.recognize import read_attention
-from cudnn_backend_py.tuning.timed_plans import BuiltPlans, TimedPlans
+from cudnn_backend_py.plans.build import shared_target
+from cudnn_backend_py.plans.engine import OperationGraph
+from cudnn_backend_py.plans.select import Selection, candidates
+from cudnn_backend_py.tuning.campaign.graphs import random_graph
+from cudnn_backend_py.tuning.timed_plans import BuiltPlans, TimedPlans, _build_first, _build_one
 from tests.support.child import OLDER, Finished, run_python
 from tests.support.logs import LOGS
 
@@ -186,6 +190,18 @@ def test_a_version_says_what_it_refuses_and_lives_on(tmp_path: Path) -> None:
         assert plans.facts["sm"] == 90
     with TimedPlans(None) as plans:
         assert plans.build(taken) == BuiltPlans(refused="no-gpu: there is no GPU in this process")
+
+
+def test_the_first_configs_are_those_that_can_be_built() -> None:
+    """The first config of this graph passes the check, and does not compile."""
+    target = shared_target("h100")
+    question = OperationGraph(random_graph(19, "pointwise", version=(9, 14, 0)), target)
+    configs = candidates(question, Selection()).configs[:3]
+    alone = [None if plan is None else plan.tag for plan in map(_build_one, configs)]
+    tags = [tag for tag in alone if tag is not None]
+    assert alone[0] is None
+    assert tags
+    assert [plan.tag for plan in _build_first(configs, 1)] == tags[:1]
 
 
 # how it is told

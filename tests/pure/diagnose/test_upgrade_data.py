@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +12,11 @@ import pytest
 from cudnn_backend_py.diagnose import Candidate, Outcome, Verdict
 from cudnn_backend_py.diagnose.report.ci import junit_xml
 from cudnn_backend_py.diagnose.report.tables import render_upgrade, table_text
-from cudnn_backend_py.diagnose.surveys.upgrade import SPEED_LIMIT, Change, Effect, Times, Upgrade
+from cudnn_backend_py.diagnose.surveys.upgrade import SLOWER, SPEED_LIMIT, Change, Effect, Times, Upgrade
 from cudnn_backend_py.plans.kernels import Kernel
 from tests.support.reporting import two_matmuls, verdict
 
+ROOT = Path(__file__).parents[3]
 KERNEL = Kernel("k", "a" * 64, 1024, 168)
 PLAN = Candidate("A", 2, {"CUDNN_KNOB_TYPE_TILE_M": 4}, "built", (), 0, kernels=(KERNEL,), build_s=0.3)
 
@@ -123,3 +125,16 @@ def test_text_json_and_junit_tell_the_same() -> None:
     xml = junit_xml(one.case("9.19.0", "9.28.0") for one in found.changes)
     assert (xml.count("<failure"), xml.count("<testcase")) == (6, 7)
     assert found.exit_code == 1
+
+
+def test_the_record_of_a_gpu_flags_what_its_times_say_and_skips_the_same_code() -> None:
+    data = json.loads((ROOT / "logs" / "upgrade-h200-cudnn-9.28.0.json").read_text(encoding="utf-8"))
+    assert len(data["changes"]) == sum(data["counts"].values()) == 56
+    timed = {name: one for name, one in data["changes"].items() if one["times"] is not None}
+    assert len(timed) == data["timed"] >= 40
+    for one in timed.values():
+        assert not one["same code"]
+        old, new = one["times"]["old_us"], one["times"]["new_us"]
+        assert ("time" in one["differs"]) is (None not in (old, new) and not 1 / SLOWER <= new / old <= SLOWER)
+    assert data["flagged"] == [name for name, one in timed.items() if "time" in one["differs"]]
+    assert data["same code, timed"] == []
