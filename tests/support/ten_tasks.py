@@ -173,7 +173,7 @@ GPU_TASKS = (
         page="docs/tutorials/torch.md",
         commands=("python attend.py",),
         files={"attend.py": "import torch\nfrom torch.nn.functional import scaled_dot_product_attention\n\nfrom cudnn"},
-        shows="torch's own differs by 0.0",  # of values up to 8 in bfloat16: two roundings of each are 0.0625
+        shows="torch's own differs by 0.0",  # from float32: two roundings of values up to 8 to bfloat16 are 0.0625
         trouble="the page had the call alone, of tensors that nobody has: it has a program now",
     ),
     Task(
