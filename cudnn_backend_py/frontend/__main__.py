@@ -16,7 +16,7 @@ import click
 from ..errors import CudnnBackendError
 from ..system.nearest import did_you_mean
 from .as_cudnn import SUBMODULES, describe_torch, for_children, install
-from .notebooks import run_notebook
+from .notebooks import read_cells, run_notebook
 
 __all__ = ["main", "start_of"]
 
@@ -70,6 +70,7 @@ def start_of(program: Sequence[str]) -> Callable[[], Any]:
     if not Path(first).exists():
         raise click.UsageError(f"there is no {first}")
     if first.endswith(".ipynb"):
+        read_cells(Path(first))  # what is no notebook is no program that fails
         return lambda: run_notebook(first, *rest)
     return lambda: _run_script(first, *rest)
 

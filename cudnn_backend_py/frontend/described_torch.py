@@ -103,6 +103,22 @@ def _size(value: Any) -> Any:
     return int(_as_cpu(value)) if known else value
 
 
+_start = threading.Thread.start
+
+
+def _start_with_cuda(self: threading.Thread) -> None:
+    """Start a thread that has the GPU, too: torch keeps what answers for it by thread."""
+    run = self.run
+
+    def run_with_cuda() -> None:
+        with _CudaAsMeta():
+            run()
+
+    if self.ident is None:  # else it was started before, which is the error that comes
+        self.run = run_with_cuda  # type: ignore[method-assign]
+    _start(self)
+
+
 def _bounds(index: Any) -> Any:
     """Return an index whose slices have numbers for bounds."""
     if isinstance(index, tuple):
@@ -481,3 +497,4 @@ def install(properties: Mapping[str, Any], cudnn_version: Callable[[], int]) -> 
     tensor.__dlpack__ = _tensor_dlpack
     tensor.__dlpack_device__ = _tensor_dlpack_device
     _CudaAsMeta().__enter__()
+    threading.Thread.start = _start_with_cuda  # type: ignore[method-assign]

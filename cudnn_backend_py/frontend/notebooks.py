@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ..errors import GraphError
 from ..system.strict import parse_json
 from .errors import FrontendUsageError
 
@@ -29,7 +30,7 @@ def read_cells(path: Path) -> list[str]:
     try:
         content = parse_json(path.read_text(encoding="utf-8"), str(path), code="notebook")
         cells = [_text(cell["source"]) for cell in content["cells"] if cell["cell_type"] == "code"]
-    except (OSError, UnicodeError, LookupError, TypeError) as error:
+    except (GraphError, OSError, UnicodeError, LookupError, TypeError) as error:
         raise FrontendUsageError(
             f"{path} is no notebook: {error}", code="notebook", fix="give an .ipynb file"
         ) from None

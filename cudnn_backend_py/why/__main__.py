@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -132,8 +133,9 @@ def _report(watches: list[Any], target: str | None, where: Path | None, form: st
         else:
             write_whole(where, text)
             print(f"why not cuDNN? {where}", file=sys.stderr)
-    except (CudnnBackendError, OSError) as error:  # the program's own ending matters more
-        print(f"why not cuDNN? There is no report: {error}", file=sys.stderr)
+    except (CudnnBackendError, OSError, ValueError) as error:  # the program's own ending matters more
+        with contextlib.suppress(OSError, ValueError):  # ValueError: the program closed its standard error
+            print(f"why not cuDNN? There is no report: {error}", file=sys.stderr)
 
 
 def read_command_line(arguments: Sequence[str] | None, name: str) -> Callable[[], None] | None:

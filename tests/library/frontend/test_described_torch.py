@@ -29,6 +29,40 @@ print("built", graph.get_workspace_size())
 """
 
 
+THREADS = """
+import threading, torch
+from concurrent.futures import ThreadPoolExecutor
+
+class Own(threading.Thread):
+    def run(self):
+        self.made = work(2)
+
+def work(rows):
+    x = torch.ones(rows, 3, device="cuda")
+    return (x @ x.mT).shape, x.is_cuda, x.sum().item()
+
+wanted = [((n, n), True, 3.0 * n) for n in (1, 2, 3)]
+with ThreadPoolExecutor(2) as pool:
+    assert list(pool.map(work, (1, 2, 3))) == wanted
+own = Own()
+own.start()
+own.join()
+assert own.made == wanted[1], own.made
+try:
+    own.start()
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def test_threads_of_the_program_have_the_gpu_too(tmp_path: Path) -> None:
+    path = tmp_path / "threads.py"
+    path.write_text(THREADS)
+    done = run_python(["-m", "cudnn_backend_py.frontend", "--target", "h100", str(path)])
+    assert done.code == 0, done.stderr
+    assert done.stdout == "threads can only be started once\n"
+
+
 @pytest.mark.parametrize(
     ("last", "end"),
     [

@@ -84,6 +84,19 @@ def test_torch_may_be_imported_late_or_not_at_all(tmp_path: Path) -> None:
     assert report["unseen"] == ["anything: the program did not import torch"]
 
 
+def test_a_program_that_closes_its_standard_error_ends_as_it_would_alone(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text("import sys\nprint('said')\nsys.stderr.close()\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "cudnn_backend_py.why", str(script)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout) == (0, "said\n")
+
+
 def test_processes_of_the_program_leave_the_report_alone(tmp_path: Path) -> None:
     program = f"""{CALL}
 import os, sys

@@ -10,6 +10,8 @@ import pytest
 
 from cudnn_backend_py import UsageError
 from cudnn_backend_py.frontend import FrontendHazardWarning, data_type, tensor
+from cudnn_backend_py.frontend.__main__ import start_of
+from cudnn_backend_py.frontend.errors import FrontendUsageError
 from cudnn_backend_py.frontend.notebooks import read_cells
 from cudnn_backend_py.graph.faults import find
 from tests.support.child import run_python
@@ -69,6 +71,8 @@ def test_a_file_that_is_none_is_told(tmp_path: Path, content: str) -> None:
         read_cells(path)
     error: Any = caught.value
     assert error.code == "notebook"
+    with pytest.raises(FrontendUsageError):  # before anything runs
+        start_of([str(path)])
 
 
 def test_text_is_not_run(tmp_path: Path) -> None:
