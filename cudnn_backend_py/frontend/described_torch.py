@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+from torch.utils._device import DeviceContext, _device_constructors
 
 __all__ = ["NumbersNeeded", "install"]
 
@@ -126,6 +127,12 @@ def _bounds(index: Any) -> Any:
     return _map(index, _size) if isinstance(index, slice) else index
 
 
+def _default_device() -> Any:
+    """Return the device of ``torch.set_default_device`` or of a ``with torch.device(...)``; None for neither."""
+    contexts = (mode.device for mode in _get_current_function_mode_stack() if isinstance(mode, DeviceContext))
+    return next(contexts, None)
+
+
 class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -145,6 +152,8 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
             func, args, kwargs, name = torch.Tensor.to, (args[0], CUDA), {}, "to"
         if name == "pin_memory":
             return args[0]
+        if func in _device_constructors() and kwargs.get("device") is None and _is_cuda(_default_device()):
+            kwargs["device"] = CUDA
         leaves = list(_leaves((args, kwargs)))
         touches_meta = any(
             _is_meta(leaf) or _is_cuda(leaf) or (isinstance(leaf, torch.device) and leaf == META) for leaf in leaves
@@ -194,7 +203,7 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
             args = (args[0], _bounds(args[1]), *args[2:])
         if name in ("tensor", "as_tensor"):
             result = torch.empty_like(shadow, device=META)
-        elif name in _fills and _is_meta(args[0]):
+        elif name in _fills and args and _is_meta(args[0]):
             result = args[0]
         elif name == "__setitem__":
             with contextlib.suppress(NotImplementedError, RuntimeError):

@@ -19,6 +19,13 @@ q, k = (torch.randn(8, 64, 64, dtype=torch.float16, device="cuda") for _ in rang
 assert q.is_cuda and q.device.type == "cuda"
 lengths = torch.arange(3, dtype=torch.int32, device="cuda") * 7
 assert lengths.cpu().tolist() == [0, 7, 14]
+with torch.device("cuda"):
+    assert torch.ones(3).is_cuda and torch.ones(2).tolist() == [1, 1]
+torch.set_default_device("cuda")
+assert torch.zeros(2, 3).device.type == "cuda" and torch.zeros(1, device="cpu").device.type == "cpu"
+torch.set_default_device(None)
+assert not torch.empty(2).is_cuda
+assert torch.nn.Linear(3, 4, device="cuda").weight.is_cuda
 handle = cudnn.create_handle()
 cudnn.set_stream(handle=handle, stream=torch.cuda.current_stream().cuda_stream)
 with cudnn.Graph(io_data_type=cudnn.data_type.HALF, intermediate_data_type=cudnn.data_type.FLOAT,
