@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, GraphError, PointwiseMode, attention
-from cudnn_backend_py.generated.enums import ResampleMode
+from cudnn_backend_py.generated.enums import NormMode, ResampleMode
 from cudnn_backend_py.graph import graph_from_json, graph_to_json
 from cudnn_backend_py.graph.attention import Use, find_hazards
 from cudnn_backend_py.graph.attention.recognize import read_attention
@@ -320,3 +320,52 @@ def test_windows_that_reach_further_behind_than_is_padded_before_are_wrong(
         g.resample(mode, x, window, **sides)
     found = {fault.code for fault in known_hazards(g.graph(), 90, (9, 19, 0), engine=1)}
     assert ("average-pool-padded-behind" in found) is wrong
+
+
+@pytest.mark.parametrize(
+    ("operand", "kind", "of_kind", "first", "wrong"),
+    [
+        ((4, 8, 5, 5), HALF, HALF, False, False),
+        ((4, 8, 5, 5), HALF, DataType.FLOAT, False, False),
+        ((4, 8, 5, 5), DataType.FLOAT, HALF, False, True),  # read as float32
+        ((4, 8, 5, 5), HALF, HALF, True, True),  # refused when it runs
+        ((1, 8, 1, 1), HALF, HALF, False, True),
+        ((1, 8, 1, 1), HALF, HALF, True, True),
+        ((4, 1, 5, 5), BF16, BF16, False, True),
+    ],
+)
+def test_what_is_added_to_a_batch_norm_is_read_as_a_whole_image(
+    operand: tuple[int, ...], kind: DataType, of_kind: DataType, first: bool, wrong: bool
+) -> None:
+    """Each as it was on an H200."""
+    g = GraphBuilder("norm", io_type=kind)
+    x = g.tensor("x", (4, 8, 5, 5), strides="channels_last")
+    scale, bias = (g.tensor(name, (1, 8, 1, 1), DataType.FLOAT) for name in ("scale", "bias"))
+    y = g.norm_forward(NormMode.BATCH_NORM, x, scale, bias, training=True).y
+    other = g.tensor("other", operand, of_kind, strides="channels_last")
+    y = g.pointwise(PointwiseMode.ADD, *((other, y) if first else (y, other)))
+    g.pointwise(PointwiseMode.RELU_FWD, y, virtual=False)
+    assert ("batch-norm-operand" in codes(g.graph(), 90, NEW, engine=0)) is wrong
+
+
+@pytest.mark.parametrize("operand", [(1, 8, 1, 1), (16, 8, 3, 3), (16, 1, 1, 1)], ids=str)
+def test_an_operand_beside_a_convolution_is_read_as_one_behind_it(operand: tuple[int, ...]) -> None:
+    """Of a comparison of other tensors, that selects between the gradient of a filter and a number."""
+    g = GraphBuilder("selected", io_type=BF16)
+    x, dy = g.tensor("x", (3, 8, 12, 4)), g.tensor("dy", (3, 16, 10, 2))
+    dw = g.convolution_backward_filter(x, dy, (3, 3))
+    mask = g.pointwise(PointwiseMode.CMP_GT, g.tensor("leaf", dw.dims), g.tensor("operand", operand))
+    g.pointwise(PointwiseMode.BINARY_SELECT, dw, g.scalar(0.125, rank=4), t=mask, virtual=False)
+    found = codes(g.graph(), 90, (9, 19, 0), engine=4)
+    assert ("convolution-operand-part-of-rows" in found) is (operand == (1, 8, 1, 1))
+
+
+@pytest.mark.parametrize("copy", [PointwiseMode.IDENTITY, PointwiseMode.ABS])
+@pytest.mark.parametrize("by", [PointwiseMode.MUL, PointwiseMode.ADD, PointwiseMode.MAX, PointwiseMode.SUB])
+def test_a_product_beside_its_copy_is_wrong_whatever_reads_both(by: PointwiseMode, copy: PointwiseMode) -> None:
+    g = GraphBuilder("copied", io_type=BF16)
+    z = g.matmul(g.tensor("a", (4, 64, 16)), g.tensor("b", (4, 16, 32)))
+    g.pointwise(by, g.pointwise(copy, z), z, virtual=False)
+    wrong = "matmul-beside-its-copy" in codes(g.graph(), 90, (9, 19, 0), engine=7)
+    assert wrong is (copy is PointwiseMode.IDENTITY)
+    assert "matmul-beside-its-copy" not in codes(g.graph(), 90, NEW, engine=7)
