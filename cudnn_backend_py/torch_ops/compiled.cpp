@@ -87,6 +87,7 @@ struct Plan {  // of one operator, thread and stream
   uint64_t copied = 0;         // the inputs that are copied first, as bits
   bool tokens_first = false;   // copies of [b, h, s, d] are [b, s, h, d] in memory
   int64_t token = 0, cost = 0;
+  bool is_backward = false;
   bool keeps_tables = false;   // what the kernel before it wrote stays: it need not run again with the same parameters
   bool is_prepared = false;    // whether it ran with those that are there
   PyObject* notice = nullptr;  // to be told of calls, if anything
@@ -321,20 +322,44 @@ Tensor copy_of(const Tensor& given, bool tokens_first) {
   return empty(given.sizes(), strides, given.scalar_type(), given).copy_(given);
 }
 
+// Allocate the outputs. Those of a backward pass lie in one memory: in a thread that waited until now, an allocation takes
+// as long as all that finds the plan.
+void make_outputs(const Plan& plan, const Slots& slots, const Tensor& like, Tensor* outputs) {
+  constexpr int64_t kAlignment = 512;  // bytes, as torch's allocator has it
+  c10::SmallVector<int64_t, 4> dims[kTensors], strides[kTensors];
+  int64_t places[kTensors], size = 0;
+  for (size_t index = 0; index < plan.outputs.size(); ++index) {
+    const Output& made = plan.outputs[index];
+    const auto item = c10::elementSize(made.type);
+    for (const Number& number : made.dims) dims[index].push_back(number.of(slots));
+    for (const Number& number : made.strides) strides[index].push_back(number.of(slots));
+    places[index] = size / int64_t(item);
+    const auto bytes = int64_t(at::detail::computeStorageNbytes(dims[index], strides[index], item));
+    size += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  Tensor whole;
+  if (plan.is_backward) whole = empty({size}, {1}, at::kByte, like);
+  for (size_t index = 0; index < plan.outputs.size(); ++index) {
+    const Output& made = plan.outputs[index];
+    Tensor& output = outputs[index];
+    if (whole.defined()) {
+      output = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(whole.storage()), device_keys,
+                                                        c10::scalarTypeToTypeMeta(made.type));
+      output.unsafeGetTensorImpl()->set_sizes_and_strides(dims[index], strides[index], places[index]);
+    } else {
+      output = empty(dims[index], strides[index], made.type, like);
+    }
+    if (made.filled) output.fill_(*made.filled);
+  }
+}
+
 // Allocate the outputs and launch; return 0 or the status that failed.
 int launch(Plan& plan, const Slots& slots, const Tensor* inputs, Tensor* outputs) {
   const c10::AutoGradMode without_gradients(false);
   const c10::DeviceGuard guard(inputs[0].device());
   Tensor copies[kTensors + 3];
   call* c = plan.target;
-  for (size_t index = 0; index < plan.outputs.size(); ++index) {
-    const Output& made = plan.outputs[index];
-    c10::SmallVector<int64_t, 5> dims, strides;
-    for (const Number& number : made.dims) dims.push_back(number.of(slots));
-    for (const Number& number : made.strides) strides.push_back(number.of(slots));
-    outputs[index] = empty(dims, strides, made.type, inputs[0]);
-    if (made.filled) outputs[index].fill_(*made.filled);
-  }
+  make_outputs(plan, slots, inputs[0], outputs);
   c10::DataPtr workspace;
   uint64_t addresses[kPieces];
   if (!plan.pieces.empty()) {
@@ -693,6 +718,7 @@ PyObject* learn(PyObject*, PyObject* const* arguments, Py_ssize_t given) {
   for (int index = 0; index < request.others; ++index)
     if (request.scalars[index].kind == Scalar::text) Py_INCREF(reinterpret_cast<PyObject*>(request.scalars[index].value));
   plan->owner = thread;
+  plan->is_backward = backward;
   plan->used = ++calls;
   std::vector<std::shared_ptr<Plan>> dropped;  // outlives the lock
   const std::lock_guard<std::mutex> locked(mutex);

@@ -362,6 +362,31 @@ def test_gradients_come_from_python_until_they_are_taught(
         torch.autograd.grad(o, q, d_o)
 
 
+def test_gradients_of_a_pass_lie_in_one_memory(
+    module: Any, launches: Launches, operator: int, tensors: Any, differentiable: Any
+) -> None:
+    """They are tensors of their own there, as aligned as torch's allocator has them, and last as long as one does."""
+    q, k = (x.detach().clone().requires_grad_() for x in tensors[:2])
+    v, d_o = tensors[2], torch.ones_like(q)
+    o, stats = differentiable(q, k, v)
+    row = ((0, INPUT, 0, 0), (4, OUTPUT, 0, 0), (5, OUTPUT, 1, 0))
+    rows_first = torch.empty(0), tuple(k.shape), (64, 4, 8, 1), 3.0
+    plan = describe(launches, (like(q), rows_first), row)
+    assert module.learn(plan, True, 0, operator, d_o, o.detach(), stats, q, k, v, *NUMBERS)
+    d_q, d_k = torch.autograd.grad(o, (q, k), d_o)
+    assert launches.asked == []
+    assert launches.seen[-1][0][4:] == [d_q.data_ptr(), d_k.data_ptr()]
+    assert d_k.data_ptr() - d_q.data_ptr() == 512 > d_q.nbytes
+    assert (d_q.stride(), d_k.stride(), d_k.dtype) == (q.stride(), (64, 4, 8, 1), torch.float32)
+    assert d_q.untyped_storage().data_ptr() == d_k.untyped_storage().data_ptr()
+    assert not d_q._is_view()
+    version = d_k._version
+    d_q.add_(1)
+    assert d_k._version == version
+    del d_q
+    assert (d_k == 3).all()
+
+
 def test_autograd_keeps_its_promises(launches: Launches, tensors: Any, differentiable: Any) -> None:
     q, k, v = tensors
     q.requires_grad_()
