@@ -322,7 +322,7 @@ Tensor copy_of(const Tensor& given, bool tokens_first) {
   return empty(given.sizes(), strides, given.scalar_type(), given).copy_(given);
 }
 
-// Allocate the outputs. Those of a backward pass lie in one memory: in a thread that waited until now, an allocation takes
+// Allocate the outputs. Those of a backward pass lie in one memory: in a thread that waited until now, three allocations take
 // as long as all that finds the plan.
 void make_outputs(const Plan& plan, const Slots& slots, const Tensor& like, Tensor* outputs) {
   constexpr int64_t kAlignment = 512;  // bytes, as torch's allocator has it
