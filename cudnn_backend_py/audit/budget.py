@@ -58,10 +58,10 @@ class Budget:
         """The seconds that count."""
         return self._passed if self._since is None else self._passed + self._clock() - self._since
 
-    def paid_at(self, kind: str) -> float:
-        """Return after how many seconds in all one more sample of a kind is paid for."""
-        known = _kinds.get(kind)
-        typical = known.seconds / known.count if known is not None and known.count else UNKNOWN_S
+    def paid_at(self, *kinds: str) -> float:
+        """Return after how many seconds in all one more sample of each of these kinds is paid for."""
+        known = [_kinds.get(kind) for kind in kinds]
+        typical = sum(one.seconds / one.count if one is not None and one.count else UNKNOWN_S for one in known)
         return (self.host_s + self.gpu_s + typical) / self.share
 
     def sample(self, kind: str) -> Sample:

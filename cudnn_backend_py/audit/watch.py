@@ -53,9 +53,10 @@ class _Pending:
 
 
 class _Check(Protocol):
-    """A call that is sampled: its account, what it is called with, and what checks its result."""
+    """A call that is sampled: its account and the kinds of its checks, its arguments, and what checks its result."""
 
     account: Sample
+    kinds: tuple[str, ...]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
@@ -72,7 +73,7 @@ class _Door:
     passed_on: int = 0  # to the original by the countdown, when that was set last
     calls: int = 0
     tried: int = 0  # calls that were read to be sampled, also those that cannot be
-    kind: str = ""  # of the last sample: what the next one will take
+    kinds: tuple[str, ...] = ("",)  # of checks of the last sample: what the next one will take
     paid_at: float = 0.0
 
     def count(self, passed_on: int) -> None:
@@ -206,7 +207,7 @@ class Watch:
             _inside.busy = False
             began = time.perf_counter()
         if found is not None:
-            door.kind = found.account.kind
+            door.kinds = found.kinds
             self.report.sampled[door.name] += 1
             try:
                 found.check(result)
@@ -214,7 +215,7 @@ class Watch:
                 self._lose(error)
         account = self._budget if found is None else found.account
         account.take(spent + time.perf_counter() - began)
-        door.paid_at = self._budget.paid_at(door.kind)
+        door.paid_at = self._budget.paid_at(*door.kinds)
         return result
 
     def _why_not(self, door: _Door, is_first: bool) -> str:
@@ -224,7 +225,7 @@ class Watch:
         self._settle()
         if len(self._pending) >= MOST_PENDING or (door.name == "frontend" and self._judging.is_full):
             return "checks of earlier ones were under way"
-        if not is_first and self._budget.elapsed_s < self._budget.paid_at(door.kind):
+        if not is_first and self._budget.elapsed_s < self._budget.paid_at(*door.kinds):
             return self._too_much
         return ""
 
@@ -303,7 +304,8 @@ class _Attention:
         self.o: Any = None
         self._d_o: Any = None
         self.args, self.kwargs, self._probed = self._probe(args, kwargs)
-        self.account = watch._budget.sample(f"{door}, gradients" if self._probed else door)
+        self.kinds = (door, f"{door}, backward")[: 1 + self._probed]
+        self.account = watch._budget.sample(door)
 
     def _probe(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
         """Return the arguments with Q, K and V as something gradients flow through, and whether they do."""
@@ -338,9 +340,11 @@ class _Attention:
     def see(self, gradients: tuple[Any, ...]) -> None:
         """Have the gradients of Q, K and V checked."""
         watch, call = self.watch, self.call
+        watch._settle()
         if self._d_o is None or self.o is None or len(watch._pending) >= MOST_PENDING:
             return
         began = time.perf_counter()
+        account = watch._budget.sample(self.kinds[-1])
         try:
             d_o = call.of_output(self._d_o).detach()
             found = dict(zip(("dq", "dk", "dv"), gradients, strict=True))
@@ -349,11 +353,11 @@ class _Attention:
             found = {name: x.detach() for name, x in found.items() if x is not None}
             tensors = {**call.named, "o": self.o, "do": d_o, **found}
             make = partial(check_backward, call.named, call.options, d_o, found)
-            watch.check(self.account, make, d_o.device.index, tensors, partial(self._case, True, tensors))
+            watch.check(account, make, d_o.device.index, tensors, partial(self._case, True, tensors))
         except Exception as error:
             watch._lose(error)
         finally:
-            self.account.take(time.perf_counter() - began)
+            account.take(time.perf_counter() - began)
             self.o = self._d_o = None
 
     def _case(
@@ -415,7 +419,7 @@ class _Launch:
         tensors = [x for x in self.graph.variant_pack_tensors if not x.by_value and not x.scratch]
         if sum(tensor.span_bytes for tensor in tensors) > MOST_CALL_BYTES >> 3:
             raise NotRead(f"its tensors have more than {MOST_CALL_BYTES >> 3} bytes")
-        self.watch, self.account = watch, watch._budget.sample("frontend")
+        self.watch, self.account, self.kinds = watch, watch._budget.sample("frontend"), ("frontend",)
         self.args, self.kwargs = args, kwargs
         with self.stream():
             self.take(written=False)

@@ -41,34 +41,32 @@ class Around:
     left: int = 0
 
 
-_wrappers: dict[int, tuple[Any, Any, list[Around]]] = {}  # by the id of an original: it, its wrapper, what is around
+_wrappers: dict[int, tuple[Any, Any]] = {}  # by the id of an original: it and its wrapper
 
 
 def _wrapper_of(original: Any, around: Around) -> Any:
     """Return a function that calls what is around its original: one for all times, since dynamo guards on functions."""
     if id(original) in _wrappers:
-        _, known, kept = _wrappers[id(original)]
-        kept[0] = around
+        _, known = _wrappers[id(original)]
+        known.__closure__[known.__code__.co_freevars.index("_around")].cell_contents = around
         return known
-    held = [around]
     parameters, passed, given, named = _signature_of(original)
     scope: dict[str, Any] = {}
     source = _MAKER.format(parameters=parameters, passed=passed, given=given, named=named)
     exec(compile(source, str(Path(__file__).with_name("<wrapper>")), "exec"), scope)  # a file of this package
     is_traced = getattr(torch.compiler, "is_dynamo_compiling", is_compiling)  # where it is not, the cheapest to ask
-    wrapper: Any = functools.wraps(original)(scope["make"](original, held, is_traced))
+    wrapper: Any = functools.wraps(original)(scope["make"](original, around, is_traced))
     if isinstance(original, FunctionType):
         wrapper.__defaults__, wrapper.__kwdefaults__ = original.__defaults__, original.__kwdefaults__
-    _wrappers[id(original)] = original, wrapper, held
+    _wrappers[id(original)] = original, wrapper
     return wrapper
 
 
 _MAKER = """
-def make(_original, _held, _is_traced):
+def make(_original, _around, _is_traced):
     def wrapper({parameters}):
         if _is_traced():
             return _original({passed})
-        _around = _held[0]
         if _around.left > 0:
             _around.left -= 1
             return _original({passed})

@@ -29,7 +29,7 @@ def qkv() -> list[Any]:
 @pytest.mark.parametrize(("every", "first"), [(1, 0), (7, 0), (7, 5), (1000, 3)])
 def test_all_calls_are_counted(every: int, first: int, tmp_path: Path) -> None:
     given = qkv()
-    with audit(folder=tmp_path, every=every, first=first) as report:
+    with audit(folder=tmp_path, every=every, first=first, cost=1e-12) as report:  # nothing more is ever paid for
         for _ in range(50):
             F.scaled_dot_product_attention(*given, is_causal=True)
     assert report.calls == 50
@@ -41,7 +41,7 @@ def test_all_calls_are_counted(every: int, first: int, tmp_path: Path) -> None:
 
 def test_a_pause_sees_and_pays_nothing(tmp_path: Path) -> None:
     report = AuditReport()
-    watch = Watch(1, 0.01, CaseFolder(tmp_path), report)
+    watch = Watch(1, 1e-12, CaseFolder(tmp_path), report)
     original = F.scaled_dot_product_attention
     watch.start()
     try:

@@ -59,6 +59,38 @@ def test_calls_are_counted_by_place_and_shape() -> None:
     assert next(one for one in report.findings if not one.call.causal).call.scale == 0.1
 
 
+def test_calls_that_differ_at_one_place_are_counted_apart() -> None:
+    """More shapes in turn than are looked for first, and each difference that torch's gates may see."""
+    given = {length: qkv(2, 4, length, 16) for length in range(8, 15)}
+    q, k, v = given[8]
+    ways: list[tuple[tuple[Any, ...], dict[str, Any]]] = [(one, {}) for one in given.values()]
+    ways += [((q, k, v), {"attn_mask": torch.zeros(1, 1, 8, 8)}), ((q, k, v), {"dropout_p": 0.5})]
+    ways += [((q.requires_grad_(), *given[8][1:]), {}), ((q.detach().half(), k.half(), v.half()), {})]
+    ways += [((q.detach().transpose(2, 3).contiguous().transpose(2, 3), k, v), {}), ((k, k, k), {}), ((k, k, v), {})]
+    ways[0] = ((q.detach(), k, v), {})
+
+    def run() -> None:
+        for _ in range(3):
+            for tensors, options in ways:
+                F.scaled_dot_product_attention(*tensors, **options)
+
+    report = watched(run)
+    assert sum(one.count for one in report.findings) == 3 * len(ways)
+    counts = sorted(one.count for one in report.findings)
+    assert counts == [3] * (len(ways) - 3) + [9]  # of tensors that are alike, the same or not
+
+
+def test_threads_of_one_number_keep_their_names() -> None:
+    def run() -> None:
+        for number in range(3):  # one after the other: the number of a thread that has ended is given again
+            thread = threading.Thread(target=attend, args=qkv(), name=f"worker {number}")
+            thread.start()
+            thread.join()
+
+    (one,) = watched(run).findings
+    assert (one.count, one.threads) == (3, ("worker 0", "worker 1", "worker 2"))
+
+
 def test_names_taken_before_and_in_the_block_are_seen_and_given_back() -> None:
     scope: dict[str, Any] = {}
     with why_not_cudnn(ask=False) as report:
