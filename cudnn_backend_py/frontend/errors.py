@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from ..target import Target
 
 __all__ = [
+    "EngineNotSupported",
     "FrontendIndexError",
+    "FrontendKeyError",
     "FrontendRuntimeError",
     "FrontendUsageError",
     "FrontendValueError",
@@ -89,6 +91,14 @@ class FrontendRuntimeError(_Telling, RuntimeError):
 
 class FrontendIndexError(_Telling, IndexError):
     """A plan that the graph does not have."""
+
+
+class FrontendKeyError(_Telling, KeyError):
+    """A name that no tensor of the graph has, or several have."""
+
+
+class EngineNotSupported(cudnnGraphNotSupportedError, FrontendRuntimeError):
+    """An engine that a program named, with these knobs; a ``RuntimeError``, too, as which older programs catch it."""
 
 
 class FrontendUsageError(_Telling, UsageError):

@@ -26,10 +26,10 @@ from .enums import (
     to_data_type,
 )
 from .errors import (
+    EngineNotSupported,
     FrontendRuntimeError,
     as_kind,
     attribute_not_set,
-    cudnnGraphNotSupportedError,
     invalid_value,
     kernel_not_offered,
     no_such_plan,
@@ -186,6 +186,8 @@ class pygraph(
             prepare(node, context)
         for item in self._created:
             fill_type(item, context)
+            if item.dim and len(item.dim) != len(item.stride):
+                item.validate()
         self._check_uids()
         self._validated = True
 
@@ -331,7 +333,7 @@ class pygraph(
                 if error.descriptor is not DescriptorType.ENGINECFG:
                     raise
                 fix = f"get_knobs_for_engine({engine_id}) says the ranges"
-                raise as_kind(cudnnGraphNotSupportedError, f"engine {engine_id}", error, fix) from error
+                raise as_kind(EngineNotSupported, f"engine {engine_id}", error, fix) from error
         return self
 
     def check_support(self) -> None:

@@ -19,7 +19,7 @@ from ..native.cuda import Memory
 from ..native.fast_call import LOOK_CLOSER, MappedCall, compiled_library
 from ..native.launch import Launcher, Overrides
 from ..plans.plan import Plan
-from .errors import FrontendRuntimeError, FrontendValueError, as_kind, status_as
+from .errors import FrontendKeyError, FrontendRuntimeError, FrontendValueError, as_kind, status_as
 from .handles import DescribedHandle
 from .tensors import tensor
 
@@ -82,7 +82,7 @@ class Runner:
         self._positions |= {
             source: self._positions[made.uid] for source, made in tensors.items() if made.uid in self._positions
         }
-        names = Counter(source.name for source in tensors)
+        self._names = names = Counter(source.name for source in tensors)
         self._positions |= {
             source.name: self._positions[made.uid]
             for source, made in tensors.items()
@@ -214,6 +214,7 @@ class Runner:
 
     def _check_described(self, pack: Mapping[Any, Any]) -> None:
         """Check what can be without a device: a buffer for each tensor, and of a kind that has an address."""
+        self._check_names(pack)
         given = set()
         for name, value in pack.items():
             at = self._positions.get(name, self._positions.get(name.uid) if type(name) is tensor else None)
@@ -272,6 +273,7 @@ class Runner:
         Buffers are looked at in the first variant packs of a plan only: a program that gives host memory does so
         from the start.
         """
+        self._check_names(pack)
         if 0 in key and (0 in key[1:] or self._has_workspace):
             self._refuse_missing({uid for uid, at in zip(self.launcher.uids, key[1:], strict=True) if not at})
         if self._packs_to_check:
@@ -279,6 +281,15 @@ class Runner:
             for name, value in pack.items():
                 if type(value) is not int and not getattr(value, "is_cuda", True):
                     self._check_host(name, value)
+
+    def _check_names(self, pack: Mapping[Any, Any]) -> None:
+        unknown = [name for name in pack if type(name) is str and name not in self._names]
+        if unknown:
+            raise FrontendKeyError(
+                f"the graph has no tensor {unknown[0]!r}",
+                code="unknown-buffer",
+                fix=f"its tensors are {', '.join(sorted(self._names)) or 'known by uid only'}",
+            )
 
     def _check_host(self, name: Any, value: Any) -> None:
         """Refuse a buffer in host memory for a tensor that is not by value."""

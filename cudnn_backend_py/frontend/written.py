@@ -52,7 +52,7 @@ class WrittenGraph:
         context = self.context
         made = UserTensor(
             dims,
-            pack_strides(dims) if stride is None else stride,
+            list(stride or ()) or pack_strides(dims),
             to_data_type(data_type) or (context.intermediate if is_virtual else context.io),
             is_virtual,
             is_pass_by_value,
@@ -60,7 +60,7 @@ class WrittenGraph:
             tensor_reordering.NONE if reordering_type is None else reordering_type,
             name or f"tensor_{len(self.record.by_name())}",
         )
-        made.stride_given = stride is not None
+        made.stride_given = bool(stride)
         made.set_ragged_offset_multiplier(ragged_offset_multiplier).set_alignment_value(alignment_value)
         if uid is not None and uid != -1:
             made.set_uid(uid)

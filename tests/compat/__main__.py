@@ -57,12 +57,19 @@ def run(files: tuple[str, ...], exclude: tuple[str, ...], tests: Path, path: Pat
 @click.option("--out", type=click.Path(path_type=Path), help="Write the comparison as JSON.")
 @click.option("--exceptions/--no-exceptions", default=True, help="Whether the kinds of exceptions have to be the same.")
 @click.option("--files", multiple=True, help="Compare this test file only; repeatable.")
-def compare(theirs: Path, ours: Path, out: Path | None, exceptions: bool, files: tuple[str, ...]) -> None:
+@click.option("--in-time", is_flag=True, help="Leave out what either run had no time for; how much is said.")
+def compare(
+    theirs: Path, ours: Path, out: Path | None, exceptions: bool, files: tuple[str, ...], in_time: bool
+) -> None:
     """Print where OURS is worse than THEIRS; exit status 1 if it is anywhere."""
     runs = [read_run(path) for path in (theirs, ours)]
     if files:
         runs = [(about, {key: row for key, row in rows.items() if row["file"] in files}) for about, rows in runs]
+    late = {key for _, rows in runs for key, row in rows.items() if in_time and row["outcome"] == "not run"}
+    runs = [(about, {key: row for key, row in rows.items() if key not in late}) for about, rows in runs]
     data = compare_runs(runs[0], runs[1], exceptions)
+    if late:
+        data["left out, of both, for want of time"] = len(late)
     print_comparison(data, Console(width=None if sys.stdout.isatty() else 160))
     if out:
         out.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")

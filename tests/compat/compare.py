@@ -32,11 +32,12 @@ def read_run(path: Path) -> Run:
         line = json.loads(text)
         if "run" in line:
             part = line["run"]
-            about = about or {name: value for name, value in part.items() if name != "sample"}
+            about = about or {name: value for name, value in part.items() if name not in ("sample", "part")}
         else:
             rows[line["id"]] = line
             if part.get("sample", 1) > 1:
-                about.setdefault("sampled", {})[line["file"]] = f"1 in {part['sample']}"
+                which = f", part {part['part']}" if part.get("part") else ""
+                about.setdefault("sampled", {})[line["file"]] = f"1 in {part['sample']}{which}"
     return about, rows
 
 

@@ -13,6 +13,7 @@ from ..tensors import tensor
 from .attention_node import AttentionNode, ScoreMod, port_name
 from .attention_rules import Kind, Request
 from .base import OpsBase
+from .infer import check_type
 
 __all__ = ["AttentionOps"]
 
@@ -104,12 +105,6 @@ def _dropout(dropout: Any, rng_dump: Any, *, backward: bool) -> tuple[float | No
         return probability, {"dropout_seed": parts[1], "dropout_offset": parts[2], "rng_dump": rng_dump}
     names = ("dropout_mask", "dropout_scale", "dropout_scale_inv") if backward else ("dropout_mask", "dropout_scale")
     return None, dict(zip(names, parts, strict=False))
-
-
-def _kind(value: Any) -> data_type:
-    if not isinstance(value, data_type):
-        raise TypeError(f"compute_data_type is {value!r}, a cudnn.data_type is needed")
-    return value
 
 
 class AttentionOps(OpsBase):
@@ -219,7 +214,7 @@ class AttentionOps(OpsBase):
             max_total_kv=_int("max_total_seq_len_kv", max_total_seq_len_kv),
             stats_log2=bool(stats_use_log2),
             implementation=attention_implementation(implementation),
-            compute=_kind(compute_data_type),
+            compute=check_type(compute_data_type),
             score_mod=score_mod,
             unfuse_fma=bool(unfuse_fma),
         )
@@ -302,7 +297,7 @@ class AttentionOps(OpsBase):
             max_total_q=None if max_total_seq_len_q is None else index(max_total_seq_len_q),
             max_total_kv=None if max_total_seq_len_kv is None else index(max_total_seq_len_kv),
             deterministic=bool(use_deterministic_algorithm),
-            compute=_kind(compute_data_type),
+            compute=check_type(compute_data_type),
             score_mod=score_mod,
             score_mod_bprop=score_mod_bprop,
         )
@@ -410,7 +405,7 @@ class AttentionOps(OpsBase):
             stats_log2=bool(stats_use_log2),
             implementation=attention_implementation(implementation),
             unfuse_fma=bool(unfuse_fma),
-            compute=_kind(compute_data_type),
+            compute=check_type(compute_data_type),
             score_mod=fn,
         )
         return self._forward(request, ("o", "stats", "amax_s", "amax_o"))
@@ -485,7 +480,7 @@ class AttentionOps(OpsBase):
             max_total_q=_int("max_total_seq_len_q", max_total_seq_len_q),
             max_total_kv=_int("max_total_seq_len_kv", max_total_seq_len_kv),
             implementation=attention_implementation(implementation),
-            compute=_kind(compute_data_type),
+            compute=check_type(compute_data_type),
             unfuse_fma=bool(unfuse_fma),
         )
         return self._forward(request, ("o", "stats", "amax_o"))
@@ -692,5 +687,5 @@ def _backward_fp8(
         max_total_q=_int("max_total_seq_len_q", totals[0]),
         max_total_kv=_int("max_total_seq_len_kv", totals[1]),
         deterministic=deterministic,
-        compute=_kind(compute),
+        compute=check_type(compute),
     )

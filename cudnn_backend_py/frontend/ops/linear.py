@@ -45,6 +45,13 @@ class _Matmul(OpNode):
                 fix="give both the same number of dims, at least 2",
             )
         batch = [max(pair) for pair in zip(a[:-2], b[:-2], strict=False)]
+        if len(a) == len(b) >= 2 and (
+            a[-1] != b[-2] or any(1 not in pair and len(set(pair)) > 1 for pair in zip(a[:-2], b[:-2], strict=True))
+        ):
+            raise attribute_not_set(
+                f"dims of the matmul {self.name!r} mismatch: A is {a}, B is {b}",
+                fix="give A [..., M, K] and B [..., K, N], the others the same or 1",
+            )
         if not c.dim:
             c.dim = [*batch, a[-2], b[-1]]
         fill(c, None, pack_strides(c.dim))

@@ -109,6 +109,40 @@ def test_a_described_device_still_says_which_buffers_are_missing() -> None:
         g.execute({1: 1024, c: 4096}, 0)
     with pytest.raises(ValueError, match="2"):
         g.execute({1: 1024, 2: 0.5, c: 4096}, 0)
+    with pytest.raises(KeyError, match="no tensor 'zz'"):
+        g.execute({"A": 1024, "B": 2048, "zz": 4096}, 0)
+
+
+def test_a_deserialized_graph_answers_about_its_plan_and_tensors() -> None:
+    g, c = matmul()
+    g.build()
+    again = new_graph()
+    again.deserialize(g.serialize())
+    assert again.get_execution_plan_count() == 1
+    assert again.get_behavior_notes() == g.get_behavior_notes()
+    assert again.get_plan_name_at_index(0) == g.get_plan_name_at_index(0)
+    assert again.query_tensor_attributes_of_uid(c.get_uid()).get_dim() == c.get_dim()
+
+
+def test_torch_dtypes_are_types_and_operations_come_before_the_operation_graph() -> None:
+    class half:  # as torch.float16 calls itself
+        def __str__(self) -> str:
+            return "torch.float16"
+
+    g = cudnn.pygraph(io_data_type=half(), compute_data_type=cudnn.data_type.FLOAT)
+    a = g.tensor([1, 64, 64], [])
+    assert (a.get_data_type(), a.get_stride()) == (cudnn.data_type.HALF, [4096, 64, 1])
+    g.matmul(a, a, compute_data_type=half()).set_output(True)
+    g.build_operation_graph()
+    with pytest.raises(RuntimeError, match="relu is added to a graph"):
+        g.relu(a)
+    wrong = new_graph()
+    x, y = (wrong.tensor(dim=[1, 64, k], stride=[64 * k, k, 1]) for k in (32, 64))
+    wrong.matmul(x, y)
+    with pytest.raises(ValueError, match="mismatch"):
+        wrong.validate()
+    with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="said by a program"):
+        raise cudnn.cudnnGraphNotSupportedError("said by a program")
 
 
 def test_modes_that_say_the_same_plan_give_it_once() -> None:

@@ -470,7 +470,15 @@ def _no_mode(m: Maker) -> Any:
     return m.g.reduction(m.rows(2, 8, 16), cudnn.reduction_mode.NOT_SET)
 
 
-@pytest.mark.parametrize("make", [_wrong_k, _wrong_batch, _wrong_rank, _wrong_axis, _no_mode])
+@pytest.mark.parametrize("make", [_wrong_k, _wrong_batch])
+def test_products_that_do_not_fit_are_refused_when_they_are_validated(make: Callable[[Maker], Any]) -> None:
+    m = Maker()
+    make(m).set_output(True)
+    with pytest.raises(ValueError, match="mismatch"):
+        m.g.validate()
+
+
+@pytest.mark.parametrize("make", [_wrong_rank, _wrong_axis, _no_mode])
 def test_what_validation_lets_through_is_refused_when_the_graph_is_built(make: Callable[[Maker], Any]) -> None:
     m = Maker()
     make(m).set_output(True)
