@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from ..errors import EnvironmentNotReady
 from ..info import start_record, write_record
 from ..system.child import module_command
 
@@ -34,7 +36,15 @@ def record_run(folder: Path, arguments: list[str]) -> tuple[Path, int]:
 
     The folder is made first, so that no run is made in vain. Tests add measured figures by appending JSON lines to the
     file named in ``CUDNN_BACKEND_FIGURES``.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``pytest-missing``.
     """
+    if importlib.util.find_spec("pytest") is None:
+        fix = "pip install 'cudnn-backend-py[test]'; the tests are in a checkout"
+        raise EnvironmentNotReady("pytest, which runs the tests, is not installed", code="pytest-missing", fix=fix)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         results, figures = Path(scratch) / "junit.xml", Path(scratch) / "figures.jsonl"

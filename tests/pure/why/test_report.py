@@ -101,6 +101,11 @@ def test_nothing_seen_is_said() -> None:
     assert str(WhyReport(machine=MACHINE, findings=())).startswith("why not cuDNN? no call of attention was seen\n")
 
 
+def test_a_torch_that_was_not_imported_has_no_version() -> None:
+    report = WhyReport(machine=Machine((0, 0, 0), None, None), findings=())
+    assert str(report).splitlines()[1] == "torch not imported, cuDNN none, no GPU"
+
+
 def test_the_room_does_without_torch() -> None:
     code = "import sys; sys.modules['torch'] = None\nfrom cudnn_backend_py.why import why_not_cudnn\n"
     code += "from cudnn_backend_py.errors import EnvironmentNotReady\ntry:\n    with why_not_cudnn(): pass\n"
