@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
-import random
 import math
+import random
 import time
 from itertools import pairwise
 from typing import Any
