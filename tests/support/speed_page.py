@@ -32,6 +32,12 @@ def figure_of(record: Record, *path: str) -> Any:
     return found
 
 
+def kept_rows(record: Record) -> str:
+    """Return which rows are of earlier runs."""
+    counts = [part["rows"] for part in record.get("resumed", ())]
+    return f" Of {len(record['rows'])} rows {counts[-1]} are of earlier runs, kept by `--resume`." if counts else ""
+
+
 def class_rows(record: Record) -> Iterator[str]:
     """Yield the row of each direction."""
     accepted = {item["name"]: item["value"] for item in record["accepted"]}
@@ -82,7 +88,7 @@ $ {compared["command"]}
 
 "ours, exact" is the plan of the shape, "ours, any" that of its [class](execution.md#any-shape), by the operators of
 this package for torch; "cuDNN" is the plan alone; the others are torch's backends. [compare.md](compare.md) has the
-rest ([record](../logs/compare-{ON}.json)).
+rest ([record](../logs/compare-{ON}.json)).{kept_rows(compared)}
 
 ![TFLOP/s by shape](compare.svg)
 
