@@ -13,7 +13,7 @@ from ..tensors import tensor
 from .attention_node import AttentionNode, ScoreMod, port_name
 from .attention_rules import Kind, Request
 from .base import OpsBase
-from .infer import check_type
+from .node import check_type
 
 __all__ = ["AttentionOps"]
 

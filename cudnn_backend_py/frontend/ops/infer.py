@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...graph.strides import channels_last
 from ...system.version import version_text
-from ..enums import data_type, scalar_type, to_data_type
+from ..enums import data_type, scalar_type
 from ..errors import attribute_not_set, not_supported
 from ..tensors import tensor
-from .node import Emitter, Node, fill_type
+from .node import Emitter, Node, check_type, fill_type
 
 if TYPE_CHECKING:
     from ..context import Context
@@ -74,22 +74,6 @@ class OpNode(Node):
 
 def _has_value(item: tensor) -> bool:
     return item.value is not None or item.scalar_type is scalar_type.COMPILE_TIME_CONST
-
-
-def check_type(value: Any) -> data_type:
-    """Return a data type argument, a ``cudnn.data_type`` or a torch dtype.
-
-    Raises
-    ------
-    TypeError
-        If it is something else.
-    """
-    if isinstance(value, data_type):
-        return value
-    try:
-        return to_data_type(value)
-    except TypeError:
-        raise TypeError(f"compute_data_type is {value!r}, a cudnn.data_type is needed") from None
 
 
 def require_version(to: Emitter, version: tuple[int, int], what: str) -> None:

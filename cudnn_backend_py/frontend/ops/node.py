@@ -10,7 +10,7 @@ from ...generated.enums import DataType, TensorReordering
 from ...graph import GraphBuilder
 from ...graph.faults import FaultWarning, known_hazards, warn_of
 from ...graph.ir import Graph, Tensor, packed_strides
-from ..enums import data_type
+from ..enums import data_type, to_data_type
 from ..errors import attribute_not_set
 from ..tensors import tensor as UserTensor
 
@@ -175,6 +175,22 @@ class Emitter:
                 fix="pygraph(compute_data_type=cudnn.data_type.FLOAT)",
             )
         return kind.backend
+
+
+def check_type(value: Any) -> data_type:
+    """Return a data type argument, a ``cudnn.data_type`` or a torch dtype.
+
+    Raises
+    ------
+    TypeError
+        If it is something else.
+    """
+    if isinstance(value, data_type):
+        return value
+    try:
+        return to_data_type(value)
+    except TypeError:
+        raise TypeError(f"compute_data_type is {value!r}, a cudnn.data_type is needed") from None
 
 
 def as_bits(value: float | None) -> str | None:

@@ -112,6 +112,15 @@ def _drawn(distribution: RngDistribution, **facts: Any) -> Graph:
 
 _FP8: dict[str, Any] = {"data_type": DataType.FP8_E4M3}
 
+
+def _dbias_shared(use: Use) -> bool:
+    """A backward pass that writes the gradient of a bias of one row or one key."""
+    p = use.problem
+    if not use.backward or not p.dbias or p.bias is None:
+        return False
+    return (p.bias[2] == 1 < p.seq_q) or (p.bias[3] == 1 < p.seq_kv)
+
+
 RANDOM_ATTENTION: tuple[Fault, ...] = (
     Fault(
         "backward-row-sums",
@@ -200,5 +209,25 @@ RANDOM_ATTENTION: tuple[Fault, ...] = (
         reproductions={"": Reproduction(True, _FP8 | {"head_dim": 128, "seq_kv": 192})},
         unlike=Reproduction(True, _FP8 | {"head_dim": 128, "seq_kv": 256}),
         cure=Reproduction(True, _FP8 | {"head_dim": 128, "seq_kv": 192, "padding": True}),
+    ),
+    Fault(
+        "dbias-of-shared-rows",
+        what="a backward pass with dbias, whose bias all rows or all keys share",
+        effect="dbias is written as if each row and key had its own, far behind its end: other tensors are overwritten",
+        fix="give bias and dbias all rows and keys, and sum dbias over those that share one",
+        source=_SOURCE,
+        evidence=(
+            "measured with 9.19.0 on sm_90: an illegal address by the graph of this shape and of a class of shapes, "
+            "rows shared and keys shared, where nothing is mapped behind dbias; Q, K, V or O changed in 12 of 212 "
+            "passes where something is"
+        ),
+        sm=(90,),
+        attention=_dbias_shared,
+        reproductions={
+            "": Reproduction(True, {"bias": (1, 2, 1, 128), "dbias": True}),
+            "keys": Reproduction(True, {"bias": (1, 2, 128, 1), "dbias": True}),
+        },
+        unlike=Reproduction(True, {"bias": (1, 1, 128, 128), "dbias": True}),
+        cure=Reproduction(True, {"bias": (1, 2, 128, 128), "dbias": True}),
     ),
 )
