@@ -124,7 +124,7 @@ def _heading(report: WhyReport) -> list[str]:
         first = "no call of attention was seen"
     else:
         verb = "would be computed" if report.target else "computed"
-        first = f"{calls} calls of attention, {taken} of them {verb} by cuDNN"
+        first = f"{calls} call{'s' * (calls != 1)} of attention, {taken} of them {verb} by cuDNN"
         gates = Counter[str]()
         for one in report.blocked:
             gates[one.blocker.gate if one.blocker else ""] += one.count

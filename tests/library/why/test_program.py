@@ -155,7 +155,7 @@ def test_a_module_and_both_other_forms(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "cudnn_backend_py.why", "--no-ask", "-m", "sample.run", "--x"]
     text = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=_with_root(), timeout=120)
     assert text.stdout == "['--x']\n"
-    assert text.stderr.startswith("why not cuDNN? 1 calls of attention, 0 of them computed by cuDNN")
+    assert text.stderr.startswith("why not cuDNN? 1 call of attention, 0 of them computed by cuDNN")
     page = tmp_path / "why.html"
     command[2:4] = ["cudnn_backend_py", "why", "--no-ask", "--output", str(page)]
     subprocess.run(command, check=True, capture_output=True, cwd=tmp_path, env=_with_root(), timeout=120)
