@@ -56,8 +56,8 @@ def _wrapper_of(original: Any, around: Around) -> Any:
     exec(compile(source, str(Path(__file__).with_name("<wrapper>")), "exec"), scope)  # a file of this package
     is_traced = getattr(torch.compiler, "is_dynamo_compiling", is_compiling)  # where it is not, the cheapest to ask
     wrapper: Any = functools.wraps(original)(scope["make"](original, around, is_traced))
-    if isinstance(original, FunctionType):
-        wrapper.__defaults__, wrapper.__kwdefaults__ = original.__defaults__, original.__kwdefaults__
+    if given != "args":
+        wrapper.__defaults__ = original.__defaults__
     _wrappers[id(original)] = original, wrapper
     return wrapper
 
@@ -78,30 +78,20 @@ def make(_original, _around, _is_traced):
 def _signature_of(original: Any) -> tuple[str, str, str, str]:
     """Return in Python a function's parameters, how they are passed on, and what is given: a tuple, and a dict.
 
-    Functions of Python are given theirs one by one: packing and unpacking them takes longer than all else.
+    A function of Python whose arguments all have places is given them one by one: packing and unpacking them takes
+    longer than all else. Names of arguments take longer still, where a call gives few of many.
     """
-    if not isinstance(original, FunctionType):
+    parameters = []
+    if isinstance(original, FunctionType):
+        parameters = list(inspect.signature(original, follow_wrapped=False).parameters.values())
+    if not parameters or any(one.kind is not one.POSITIONAL_OR_KEYWORD for one in parameters):
         return "*args, **kwargs", "*args, **kwargs", "args", "kwargs"
-    parameters: list[str] = []
-    given: list[str] = []
-    named: list[str] = []
-    for name, one in inspect.signature(original, follow_wrapped=False).parameters.items():
-        starred = "*" * (one.kind is one.VAR_POSITIONAL) + "**" * (one.kind is one.VAR_KEYWORD) + name
-        if one.kind is one.KEYWORD_ONLY:
-            parameters += ["*"] * (not named and not any(text[0] == "*" for text in parameters))
-            named.append(name)
-        elif one.kind is not one.VAR_KEYWORD:
-            given.append(starred)
-        parameters.append(starred + "=None" * (one.default is not one.empty))
-        if one.kind is one.POSITIONAL_ONLY:
-            parameters = [text for text in parameters if text != "/"] + ["/"]
-    rest = [text for text in parameters if text.startswith("**")]
-    passed = [*given, *(f"{name}={name}" for name in named), *rest]
+    passed = ", ".join(one.name for one in parameters)
     return (
-        ", ".join(parameters),
-        ", ".join(passed),
-        f"({''.join(f'{text}, ' for text in given)})",
-        f"{{{', '.join([*(f'{name!r}: {name}' for name in named), *rest])}}}",
+        ", ".join(one.name + "=None" * (one.default is not one.empty) for one in parameters),
+        passed,
+        f"({passed},)",
+        "{}",
     )
 
 
