@@ -14,6 +14,8 @@ CHROMIUM = @command -v chromium >/dev/null || command -v chromium-browser >/dev/
 MINUTES := 10
 SEED := 0
 AREAS :=
+# A test that does not end fails, and the others go on.
+HANGS := -o faulthandler_exit_on_timeout=true
 
 .PHONY: help demo test check test-pure test-library test-browser docs test-site test-gpu torture bench attention-table attention-page regen regen-check clean
 
@@ -45,14 +47,14 @@ check: $(ENV)/ready ## Lint, format, types
 
 # The targets without ## are parts of those with it, or for those who change this package: CONTRIBUTING.md.
 test-pure: $(ENV)/ready # Tests that load no library
-	$(BIN)/python -m pytest -q -n 2 tests/pure
+	$(BIN)/python -m pytest -q -n 2 $(HANGS) tests/pure
 
 test-library: $(ENV)/ready # Tests on the real cuDNN, without a GPU
-	CUDNN_BACKEND_REQUIRE=library $(BIN)/python -m pytest -q -n 2 tests/library
+	CUDNN_BACKEND_REQUIRE=library $(BIN)/python -m pytest -q -n 2 $(HANGS) tests/library
 
 test-browser: $(ENV)/ready # The report in a real browser
 	$(CHROMIUM)
-	CUDNN_BACKEND_REQUIRE=browser $(BIN)/python -m pytest -q tests/browser
+	CUDNN_BACKEND_REQUIRE=browser $(BIN)/python -m pytest -q $(HANGS) tests/browser
 
 docs: $(ENV)/docs ## Build the site, strictly, into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
@@ -65,7 +67,7 @@ $(ENV)/docs: $(ENV)/ready pyproject.toml
 
 test-site: docs # The built site in a real browser, and its search with answers of the real cuDNN
 	$(CHROMIUM)
-	CUDNN_BACKEND_REQUIRE=site $(BIN)/python -m pytest -q tests/site
+	CUDNN_BACKEND_REQUIRE=site $(BIN)/python -m pytest -q $(HANGS) tests/site
 
 test-gpu: ## Tests on a GPU, with a record under logs/ (uses the current environment)
 	$(PYTHON) -m cudnn_backend_py record logs

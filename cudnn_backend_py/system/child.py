@@ -10,6 +10,7 @@ import _thread
 import contextlib
 import errno
 import fcntl
+import functools
 import itertools
 import json
 import os
@@ -36,6 +37,7 @@ __all__ = [
     "call_command",
     "describe_ending",
     "loading_program",
+    "look_at",
     "module_command",
     "run_undisturbed",
     "script_command",
@@ -51,6 +53,7 @@ _LONGEST_BYTES = 64 << 20  # of a line
 _PIECE_BYTES = 1 << 18
 _SAID = 2000  # characters of what a child wrote to stderr that are kept
 _ALIVE_S = 1.0  # between two looks whether a silent child still lives
+_PAUSES_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05)  # between two looks at a child that is ending
 _PATIENCE_S = 5.0  # for a killed child to be gone, and of a child whose parent is gone
 _LONGEST_S = 1e6
 
@@ -134,6 +137,23 @@ def describe_ending(code: int) -> str:
         return f"signal {-code}"
 
 
+def look_at(process: subprocess.Popen[bytes]) -> int | None:
+    """Return how a process ended, as ``Popen.returncode`` says it, or None while it lives.
+
+    ``Popen.poll`` would also take its end from the system, and an exception of a signal's handler in it can leave its
+    lock held: whoever waits for the process then waits for ever.
+    """
+    if process.returncode is not None:
+        return process.returncode
+    try:
+        found = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:  # who ignores SIGCHLD is not told
+        return 0
+    if found is None:
+        return None
+    return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+
+
 # the parent's side
 
 _numbers = itertools.count(1)
@@ -185,7 +205,8 @@ class Child:
                     process_group=0,  # Ctrl-C is for the parent, which ends its children
                 )
             undo.pop_all()
-        self._release = weakref.finalize(self, _release, os.getpid(), self._process, self._socket, self._errors)
+        release = functools.partial(_release, os.getpid(), self._process, self._socket, self._errors)
+        self._release = weakref.finalize(self, run_undisturbed, release)  # also where no end() but the collector asks
         _children.difference_update([one for one in list(_children) if one() is None])
         _children.add(weakref.ref(self))
 
@@ -209,7 +230,7 @@ class Child:
     @property
     def usable(self) -> bool:
         """Whether it may be asked: alive, a child of this process, every question answered to the end."""
-        return self._may_be_asked() and self._process.poll() is None
+        return self._may_be_asked() and look_at(self._process) is None
 
     def _may_be_asked(self) -> bool:
         return self._release.alive and not self._asked and not self.ending
@@ -261,10 +282,13 @@ class Child:
         return text[-_SAID:].strip()
 
     def _how_it_ended(self, deadline: float) -> str:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            if (left := deadline - time.monotonic()) > 0:
-                return describe_ending(self._process.wait(left))
-        return TIMED_OUT
+        for pause in itertools.chain(_PAUSES_S, itertools.repeat(_PAUSES_S[-1])):
+            if (left := deadline - time.monotonic()) <= 0:
+                return TIMED_OUT
+            if (code := look_at(self._process)) is not None:
+                return describe_ending(code)
+            time.sleep(min(pause, left))
+        raise AssertionError  # the pauses never end
 
     def _exchange(self, unsent: bytes, deadline: float) -> Iterator[bytes]:
         """Send a line, and yield each line that comes until the process ends or the time is over."""
@@ -282,7 +306,7 @@ class Child:
                 raise _damaged(f"a line of more than {_LONGEST_BYTES} bytes", bytes(self._read[:_SAID]))
             waiting = select.poll()
             waiting.register(self._socket, select.POLLIN | (select.POLLOUT if unsent else 0))
-            if not waiting.poll(min(left, _ALIVE_S) * 1000) and self._process.poll() is None:
+            if not waiting.poll(min(left, _ALIVE_S) * 1000) and look_at(self._process) is None:
                 continue
             try:
                 unsent = unsent and unsent[self._socket.send(unsent, socket.MSG_NOSIGNAL) :]
@@ -294,7 +318,7 @@ class Child:
             except OSError as error:
                 if error.errno not in (errno.EAGAIN, errno.ECONNRESET):
                     raise
-                if error.errno == errno.ECONNRESET or self._process.poll() is not None:
+                if error.errno == errno.ECONNRESET or look_at(self._process) is not None:
                     return
             else:
                 if not piece:

@@ -14,17 +14,20 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import EnvironmentNotReady
+from ..system.child import look_at, run_undisturbed
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
 __all__ = ["announced_bytes", "download", "find_size", "index_versions"]
 
+_PAUSE_S = 0.1  # between two looks at pip
 _SIZE_UNITS = {"bytes": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 # Others would make pip do something else: look with another Python, fetch more, write elsewhere, be quiet.
 _PIP_SETTINGS = frozenset(
@@ -165,7 +168,8 @@ def _downloading(
         try:
             yield process, command, log
         finally:
-            process.kill()
+            run_undisturbed(process.kill)
+            run_undisturbed(process.wait)
 
 
 def download(requirement: str, staging: Path, bars: Progress, lock: int) -> Path:
@@ -175,10 +179,9 @@ def download(requirement: str, staging: Path, bars: Progress, lock: int) -> Path
     """
     task = bars.add_task(f"downloading {requirement}", total=None)
     with _downloading(requirement, staging, lock) as (process, command, log):
-        while process.poll() is None:
+        while look_at(process) is None:
             bars.update(task, completed=_largest_wheel_bytes(staging), total=announced_bytes(_read_log(log)))
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=0.1)
+            time.sleep(_PAUSE_S)
     wheels = list((staging / "wheel").glob("*.whl"))
     if process.returncode != 0 or len(wheels) != 1:
         raise EnvironmentNotReady(
@@ -199,9 +202,8 @@ def find_size(requirement: str, staging: Path) -> int | None:
     None if the index does not tell.
     """
     with _downloading(requirement, staging) as (process, _, log):
-        while (size_bytes := announced_bytes(_read_log(log))) is None and process.poll() is None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=0.1)
+        while (size_bytes := announced_bytes(_read_log(log))) is None and look_at(process) is None:
+            time.sleep(_PAUSE_S)
         return size_bytes or _largest_wheel_bytes(staging) or None
 
 

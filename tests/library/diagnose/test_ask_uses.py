@@ -17,7 +17,7 @@ from cudnn_backend_py.diagnose import Judge, Outcome, Question, judge, matrix, w
 from cudnn_backend_py.diagnose.fork import run_in_fork
 from cudnn_backend_py.system.child import module_command
 from examples import flash_forward, forum_two_matmul
-from tests.pure.system.test_child import Interruption, alarm, children, descriptors
+from tests.pure.system.test_child import Interruption, alarm, children, descriptors, settle
 from tests.support.child import ROOT, run_code
 from tests.torture.judge import expected, questions
 
@@ -61,8 +61,7 @@ def test_descriptors_and_processes_stay_as_many(one: Judge) -> None:
             interrupted += 1
     assert interrupted > 150
     one.ask(questions()[0])
-    while (descriptors(), len(children())) != before:
-        os.sched_yield()  # the last are being ended
+    settle(lambda: (descriptors(), len(children())), before)
     assert answers(questions(), one.ask) == right(questions())
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import json
 import os
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -45,6 +47,14 @@ def descriptors() -> int:
     """Return how many files are open, without those of garbage that earlier tests left."""
     gc.collect()
     return len(os.listdir("/proc/self/fd"))
+
+
+def settle(count: Callable[[], Any], before: Any) -> None:
+    """Wait, not for ever, until what is counted is as before."""
+    deadline = time.monotonic() + 30
+    while count() != before and time.monotonic() < deadline:
+        os.sched_yield()  # a thread that starts or ends one is at work
+    assert count() == before
 
 
 class Interruption(BaseException):
@@ -168,10 +178,50 @@ def test_nothing_is_left_of_a_start_or_an_end_that_was_interrupted() -> None:
                 child.end()
             except Interruption:
                 child = None  # type: ignore[assignment]
-    deadline = time.monotonic() + 30
-    while (descriptors(), children()) != (before, set()) and time.monotonic() < deadline:
-        os.sched_yield()  # a thread that starts or ends one is at work
-    assert (descriptors(), children()) == (before, set())
+    settle(lambda: (descriptors(), children()), (before, set()))
+
+
+@contextmanager
+def raising_after(calls: int) -> Iterator[None]:
+    """Raise when so many functions of C have returned in this thread: where a signal's handler would."""
+    left = itertools.count(calls, -1)
+
+    def profile(_frame: FrameType, event: str, _function: object) -> None:
+        if event == "c_return" and next(left) == 0:
+            sys.setprofile(None)
+            raise Interruption
+
+    sys.setprofile(profile)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+def test_nothing_is_left_wherever_a_look_at_a_child_is_interrupted() -> None:
+    start("honest").end()
+    before = descriptors(), children()
+    for calls in range(60):
+        child = start("honest")
+        os.kill(child._process.pid, signal.SIGKILL)
+        with suppress(Interruption), raising_after(calls):
+            assert list(child.ask({"word": "one"}, 60)) == []
+            assert not child.usable
+        child.end()
+        assert (descriptors(), children()) == before, calls
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_nothing_is_left_of_a_child_that_is_collected_while_a_handler_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    start("honest").end()
+    before = descriptors(), children()
+    monkeypatch.setattr(sys, "unraisablehook", lambda _what: None)  # Python tells it there
+    for calls in range(30):
+        child = start("honest")
+        with suppress(Interruption), raising_after(calls):
+            del child
+        # Each start of a process waits for those whose finalizer did not begin.
+        settle(lambda: subprocess.run("true", check=True) and (descriptors(), children()), before)
 
 
 def children() -> set[int]:
