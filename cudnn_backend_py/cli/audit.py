@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ..printable import printable
-from .options import GRAPH, with_format, with_target, with_versions
+from .options import GRAPH, Seconds, with_format, with_target, with_versions
 from .output import as_json, progress_line, write_report
 from .output import write as write_lines
 
@@ -29,7 +29,7 @@ def add_audit(main: click.Group) -> None:
     @click.option(
         "--limit",
         "limit_s",
-        type=float,
+        type=Seconds(),
         default=300.0,
         show_default=True,
         metavar="SECONDS",
@@ -38,7 +38,7 @@ def add_audit(main: click.Group) -> None:
     @click.option(
         "--reduce",
         "reduce_s",
-        type=float,
+        type=Seconds(),
         default=60.0,
         show_default=True,
         metavar="SECONDS",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,16 @@ from click.shell_completion import CompletionItem
 from .group import Choice, Option
 from .output import OutputFile
 
-__all__ = ["GRAPH", "InstalledVersion", "TargetName", "with_format", "with_modes", "with_target", "with_versions"]
+__all__ = [
+    "GRAPH",
+    "InstalledVersion",
+    "Seconds",
+    "TargetName",
+    "with_format",
+    "with_modes",
+    "with_target",
+    "with_versions",
+]
 
 # The format that the ending of a file stands for, where the command has it.
 _ENDINGS = {".json": "json", ".html": "html", ".xml": "junit", ".md": "markdown", ".svg": "svg", ".png": "png"}
@@ -37,6 +47,22 @@ class _GraphFile(_Word):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Let the shell complete a file."""
         return [CompletionItem(incomplete, type="file")]
+
+
+class Seconds(click.FloatRange):
+    """A time, 0 or more; nan, which is neither more nor less than any limit, is none."""
+
+    name = "number of seconds"
+
+    def __init__(self, *, more_than_0: bool = False) -> None:
+        super().__init__(min=0, min_open=more_than_0)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the seconds."""
+        seconds = super().convert(value, param, ctx)
+        if math.isnan(seconds):
+            self.fail(f"{value!r} is not a valid {self.name}.", param, ctx)
+        return seconds
 
 
 class TargetName(_Word):

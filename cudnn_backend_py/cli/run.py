@@ -23,7 +23,7 @@ from ..printable import printable
 from ..system.progress import progress_bar
 from ..system.strict import read_text
 from .graph_file import read_any_graphs
-from .options import GRAPH, with_format, with_target
+from .options import GRAPH, Seconds, with_format, with_target
 from .output import NOT_JUDGED, say, warn, write, write_report
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def add_run(main: click.Group, with_version: Callable[[Any], Any]) -> None:
     @click.option(
         "--limit",
         "limit_s",
-        type=click.FloatRange(min=0, min_open=True),
+        type=Seconds(more_than_0=True),
         default=600,
         show_default=True,
         metavar="SECONDS",

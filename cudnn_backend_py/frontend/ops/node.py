@@ -24,6 +24,7 @@ __all__ = [
     "Node",
     "as_bits",
     "broadcast_dims",
+    "check_type",
     "fill_type",
     "pack_strides",
     "prepare",

@@ -72,6 +72,8 @@ ERRORS = [
     ["explain", "good.json", "--format", "yaml"],
     ["explain", "good.json", "--output", "nowhere/out.txt"],
     ["explain", "good.json", "--limit", "long"],
+    ["explain", "good.json", "--limit", "nan"],
+    ["run", "good.json", "--limit", "-1"],
     ["explain", "good.json", "--cudnn", "9.19.0"],
     ["explain", "good.json", "--cudnn", "nine"],
     ["explain", "absent.json"],
