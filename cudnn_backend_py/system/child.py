@@ -53,7 +53,7 @@ _LONGEST_BYTES = 64 << 20  # of a line
 _PIECE_BYTES = 1 << 18
 _SAID = 2000  # characters of what a child wrote to stderr that are kept
 _ALIVE_S = 1.0  # between two looks whether a silent child still lives
-_PAUSES_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05)  # between two looks at a child that is ending
+_PAUSE_S = 0.002  # between two looks at a child that is ending
 _PATIENCE_S = 5.0  # for a killed child to be gone, and of a child whose parent is gone
 _LONGEST_S = 1e6
 
@@ -282,13 +282,11 @@ class Child:
         return text[-_SAID:].strip()
 
     def _how_it_ended(self, deadline: float) -> str:
-        for pause in itertools.chain(_PAUSES_S, itertools.repeat(_PAUSES_S[-1])):
-            if (left := deadline - time.monotonic()) <= 0:
-                return TIMED_OUT
+        while time.monotonic() < deadline:
             if (code := look_at(self._process)) is not None:
                 return describe_ending(code)
-            time.sleep(min(pause, left))
-        raise AssertionError  # the pauses never end
+            time.sleep(_PAUSE_S)
+        return TIMED_OUT
 
     def _exchange(self, unsent: bytes, deadline: float) -> Iterator[bytes]:
         """Send a line, and yield each line that comes until the process ends or the time is over."""
