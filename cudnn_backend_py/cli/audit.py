@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ..printable import printable
-from .options import GRAPH, Seconds, with_format, with_target, with_versions
+from .options import GRAPH, with_format, with_seconds, with_target, with_versions
 from .output import as_json, progress_line, write_report
 from .output import write as write_lines
 
@@ -26,24 +26,8 @@ def add_audit(main: click.Group) -> None:
     @click.argument("files", metavar="[FILE]...", nargs=-1, type=GRAPH)
     @with_versions("or the path of a library; all installed if not given")
     @with_target(other="what would be run there is said")
-    @click.option(
-        "--limit",
-        "limit_s",
-        type=Seconds(),
-        default=300.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="For each case.",
-    )
-    @click.option(
-        "--reduce",
-        "reduce_s",
-        type=Seconds(),
-        default=60.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="Of these, for the smallest form.",
-    )
+    @with_seconds("--limit", "limit_s", default=300.0, help="For each case.")
+    @with_seconds("--reduce", "reduce_s", default=60.0, help="Of these, for the smallest form.")
     @click.option("--write/--no-write", default=True, show_default=True, help="Write the reproduction beside the case.")
     @click.option("--folder", metavar="FOLDER", help="Where cases are listed from.")
     @with_format("text", "json")

@@ -17,10 +17,10 @@ from .output import OutputFile
 __all__ = [
     "GRAPH",
     "InstalledVersion",
-    "Seconds",
     "TargetName",
     "with_format",
     "with_modes",
+    "with_seconds",
     "with_target",
     "with_versions",
 ]
@@ -49,7 +49,7 @@ class _GraphFile(_Word):
         return [CompletionItem(incomplete, type="file")]
 
 
-class Seconds(click.FloatRange):
+class _Seconds(click.FloatRange):
     """A time, 0 or more; nan, which is neither more nor less than any limit, is none."""
 
     name = "number of seconds"
@@ -140,6 +140,13 @@ def with_versions(other: str) -> Callable[[Any], Any]:
         multiple=True,
         type=InstalledVersion(),
         help=f"Judge with this installed cuDNN; repeatable; {other}.",
+    )
+
+
+def with_seconds(*names: str, more_than_0: bool = False, **settings: Any) -> Callable[[Any], Any]:
+    """Return an option that takes a time."""
+    return click.option(
+        *names, type=_Seconds(more_than_0=more_than_0), show_default=True, metavar="SECONDS", **settings
     )
 
 

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from ..errors import CudnnStatusError, NotSupported
 from .group import Choice, Option
-from .options import Seconds, with_format, with_target, with_versions
+from .options import with_format, with_seconds, with_target, with_versions
 from .output import (
     NOT_JUDGED,
     OutputFile,
@@ -123,7 +123,7 @@ def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: 
     @main.command("tune")
     @with_version
     @click.argument("graph_file", metavar="GRAPH", type=click.Path(exists=True, dir_okay=False))
-    @click.option("--budget", type=Seconds(), default=30.0, show_default=True, metavar="SECONDS", help="For measuring.")
+    @with_seconds("--budget", default=30.0, help="For measuring.")
     @click.option("--engines", is_flag=True, help="Also engines and knob values heuristics do not propose.")
     @click.option("--max-candidates", default=32, show_default=True, help="The most configs that are timed.")
     @click.option("--output", cls=Option, old=["--json"], type=OutputFile(), help="Write the figures here, as JSON.")
@@ -166,14 +166,7 @@ def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: 
         "--configs", type=click.IntRange(1), default=2, show_default=True, help="Engine configs of a version."
     )
     @click.option("--rounds", type=click.IntRange(5), default=11, show_default=True, help="Of GPU times.")
-    @click.option(
-        "--limit",
-        type=Seconds(),
-        default=600.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="For all: nothing begins after it.",
-    )
+    @with_seconds("--limit", default=600.0, help="For all: nothing begins after it.")
     @with_format("text", "json", "markdown")
     @click.option("--plot", type=OutputFile(), help="Draw it here (needs matplotlib).")
     @click.option(

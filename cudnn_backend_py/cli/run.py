@@ -23,7 +23,7 @@ from ..printable import printable
 from ..system.progress import progress_bar
 from ..system.strict import read_text
 from .graph_file import read_any_graphs
-from .options import GRAPH, Seconds, with_format, with_target
+from .options import GRAPH, with_format, with_seconds, with_target
 from .output import NOT_JUDGED, say, warn, write, write_report
 
 if TYPE_CHECKING:
@@ -151,15 +151,7 @@ def add_run(main: click.Group, with_version: Callable[[Any], Any]) -> None:
     )
     @click.option("--time/--no-time", "timed", default=True, show_default=True, help="Time what is right.")
     @with_target(other="what would be run there is said")
-    @click.option(
-        "--limit",
-        "limit_s",
-        type=Seconds(more_than_0=True),
-        default=600,
-        show_default=True,
-        metavar="SECONDS",
-        help="For each graph.",
-    )
+    @with_seconds("--limit", "limit_s", more_than_0=True, default=600, help="For each graph.")
     @with_format("text", "json", "junit")
     @click.pass_context
     def run(ctx: click.Context, /, **params: Any) -> None:

@@ -18,7 +18,7 @@ from ..system.child import loading_program
 from ..system.strict import read_text
 from .graph_file import is_python, load_any_graphs, load_graph_file
 from .group import Command
-from .options import GRAPH, Seconds, with_format, with_modes, with_target, with_versions
+from .options import GRAPH, with_format, with_modes, with_seconds, with_target, with_versions
 from .output import NOT_JUDGED, OutputFile, as_json, console, keep_json, progress_line, say, warn, write, write_report
 from .wheels import ask_with_wheels, lacking_in, lacking_of, with_version, with_wheels
 
@@ -43,9 +43,7 @@ _BUILD = "Also build a plan: compilation can fail where the check passed."
 @click.option(
     "--execute", is_flag=True, help="Also build and run the plan once on zeroed memory, on this machine's GPU."
 )
-@click.option(
-    "--limit", "limit_s", type=Seconds(), default=600, show_default=True, metavar="SECONDS", help="For each answer."
-)
+@with_seconds("--limit", "limit_s", default=600, help="For each answer.")
 @click.option("--here", is_flag=True, help="Ask in this process, which a crash of cuDNN then ends.")
 @with_format("text", "json", "html", "junit", "github")
 @with_version
@@ -240,9 +238,7 @@ def show_lint(graph_file: str, style: str, output: str | None) -> None:
 @click.command("whatif", cls=Command)
 @click.argument("graph_file", metavar="GRAPH", type=GRAPH)
 @with_target("gpu")
-@click.option(
-    "--budget", "budget_s", type=Seconds(), default=1.5, show_default=True, metavar="SECONDS", help="For asking."
-)
+@with_seconds("--budget", "budget_s", default=1.5, help="For asking.")
 @with_modes
 @click.option("--build/--no-build", default=True, show_default=True, help=_BUILD)
 @with_format("text", "json", "html")
@@ -407,13 +403,7 @@ def show_since(
 @click.option("--time", "timed", is_flag=True, help="With --between, run what changed on the GPU of this machine.")
 @click.option("--update", "updated", is_flag=True, help="Write what is found into FILE.")
 @click.option("--fresh", is_flag=True, help="Ask again what earlier runs have answered.")
-@click.option(
-    "--limit",
-    "limit_s",
-    type=Seconds(),
-    metavar="SECONDS",
-    help="With --between, nothing begins after it.",
-)
+@with_seconds("--limit", "limit_s", help="With --between, nothing begins after it.")
 @with_format("text", "json", "junit", "github")
 @with_wheels
 def check_baseline(
