@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -103,15 +105,17 @@ def render_info(facts: Mapping[str, Any]) -> str:
 
 
 def start_record(kind: str, facts: Iterable[str] = ("cudnn_backend_py", "python", "cudnn")) -> dict[str, Any]:
-    """Return how every record of figures begins: schema, date, commit, machine, these facts of :func:`collect_info`.
+    """Return how every record of figures begins: schema, date, command, commit, machine, facts of :func:`collect_info`.
 
-    The commit is that of the working folder; ``CUDNN_BACKEND_COMMIT`` says it where the sources travel without git.
+    The command is the line that measures it again; of files outside the working folder it has the names alone. The
+    commit is that of the working folder; ``CUDNN_BACKEND_COMMIT`` says it where the sources travel without git.
     """
     known = collect_info()
     return {
         "schema": f"cudnn-backend-py/{kind}",
         "version": 1,
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "command": _command(sys.orig_argv[1:]),
         "commit": os.environ.get("CUDNN_BACKEND_COMMIT") or _commit(),
         "machine": platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
@@ -126,6 +130,12 @@ def write_record(record: Mapping[str, Any], path: Path | None) -> str:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text + "\n", encoding="utf-8")
     return text
+
+
+def _command(words: Sequence[str]) -> str:
+    """Return what was run, of the words that a Python was started with; folders of this machine are left out."""
+    named = [re.sub(r"(?<![^=])/.*/(?=[^/])", "", word) for word in words]
+    return shlex.join(named if named and named[0] == "cudnn-backend" else ["python", *named])
 
 
 def _commit() -> str:
