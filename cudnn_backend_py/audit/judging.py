@@ -22,7 +22,7 @@ import numpy as np
 
 from ..errors import CudnnBackendError, GraphError
 from ..graph.formats import is_integer
-from ..system.child import Child, Say, serve
+from ..system.child import ONE_THREAD, Child, Say, serve
 from ..tuning.campaign.one import expectation
 from ..tuning.trial.data import make_inputs
 from .case import Case, load_case
@@ -107,7 +107,8 @@ class Judging:
     def _judge(self, case: Case, path: Path) -> None:
         path.write_bytes(case.to_bytes())
         if self._child is None or not self._child.usable:
-            self._child = Child.start(f"{__name__}:{serve_judging.__name__}", {**os.environ, "CUDNN_BACKEND_AUDIT": ""})
+            environment = {**os.environ, **ONE_THREAD, "CUDNN_BACKEND_AUDIT": ""}
+            self._child = Child.start(f"{__name__}:{serve_judging.__name__}", environment)
         early: dict[str, Any] = {}
         for said in self._child.ask({"case": str(path), "seed": self._done}, LIMIT_S):
             if "why" in said:

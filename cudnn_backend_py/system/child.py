@@ -31,6 +31,7 @@ from typing import IO, Any, Protocol, Self, TypeVar
 from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
 
 __all__ = [
+    "ONE_THREAD",
     "TIMED_OUT",
     "Child",
     "Say",
@@ -44,6 +45,9 @@ __all__ = [
     "serve",
 ]
 
+# For a child that computes with NumPy beside others: threads of its products wait for each other by turning. That takes
+# cores from the others and, where these are busy, five times the processor time.
+ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 TIMED_OUT = "timed out"  # how a child ended whose time was over
 NOT_BEGUN = 70  # exit code of a child that did not come to the function it was started for
 

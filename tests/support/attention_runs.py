@@ -29,6 +29,7 @@ from cudnn_backend_py import (
 from cudnn_backend_py.graph.attention import Use, Version, find_hazards
 from cudnn_backend_py.graph.faults import Form
 from cudnn_backend_py.graph.formats import decode, encode, storage_type
+from cudnn_backend_py.system.child import ONE_THREAD
 from tests.support.attention_cases import Case, draw, expect, make_case
 
 __all__ = ["LIMITS", "Run", "run_case", "run_many"]
@@ -40,8 +41,6 @@ LIMITS = {
     DataType.FP8_E4M3: 0.06,
     DataType.FP8_E5M2: 0.11,
 }
-# Children fill the processors by themselves: threads of NumPy's products only wait for each other there.
-ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 Task = tuple[int, bool, bool | None, bool]  # number of the case, backward, fp8 (None: as drawn), with hazards
 SMALL = 0.01  # root mean square below which an error is measured against this instead
 

@@ -32,6 +32,7 @@ from cudnn_backend_py.graph.attention import Attention, sdpa_backward, sdpa_forw
 from cudnn_backend_py.graph.faults import FaultWarning, known_hazards
 from cudnn_backend_py.graph.formats import round_to
 from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.system.child import ONE_THREAD
 from cudnn_backend_py.tuning.campaign.one import ask, run
 
 __all__ = ["LEVELS", "Deep", "deep_cases", "run_deep"]
@@ -209,13 +210,12 @@ def run_many(cases: Iterable[Deep], workers: int = WORKERS, seconds: float = DAY
 
 def _in_children(cases: list[Deep], until: float) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     while len(found) < len(cases) and (seconds := until - time.monotonic()) > 0:
         left = json.dumps([astuple(case) for case in cases[len(found) :]])
         options = ["--cases", left, "--seconds", str(seconds)]
         child = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-m", "tests.support.deep_scores", *options],
-            env={**os.environ, **threads}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, **ONE_THREAD}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         try:
             said, errors = child.communicate(timeout=seconds + _LATE_S)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ...errors import CudnnBackendError
-from ...system.child import TIMED_OUT, Child
+from ...system.child import ONE_THREAD, TIMED_OUT, Child
 from .coverage import missing
 from .graphs import ATTENTION, FAMILIES
 
@@ -272,9 +272,7 @@ def _work(
 
 
 def _environment(options: Options, number: int) -> dict[str, str]:
-    environment = dict(os.environ)
-    threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    environment |= dict.fromkeys(threads, "1")
+    environment = {**os.environ, **ONE_THREAD}
     if options.target is None and options.gpus > 1:
         environment["CUDA_VISIBLE_DEVICES"] = str(number % options.gpus)
     return environment

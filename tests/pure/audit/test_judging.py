@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -83,6 +85,18 @@ def test_calls_are_judged_in_a_process_while_the_program_goes_on() -> None:
     assert [one.wrong for one in told] == [("y",)]
     assert judging.judged == 2
     assert judging.unjudged == {"ZeroDivisionError: integer division or modulo by zero": 1}
+
+
+def test_products_are_computed_by_one_thread() -> None:
+    """More of them would take cores from the program."""
+    judging = Judging(lambda _: None)
+    judging.add(lambda: attended(False, 1.0, (0, 0)))
+    while judging.waiting:
+        time.sleep(0.01)
+    assert judging._child is not None
+    environment = Path(f"/proc/{judging._child._process.pid}/environ").read_bytes().split(b"\0")
+    assert {b"OPENBLAS_NUM_THREADS=1", b"OMP_NUM_THREADS=1", b"MKL_NUM_THREADS=1"} <= set(environment)
+    judging.finish(60.0)
 
 
 def test_nan_is_told_even_where_the_interpreter_cannot_say(monkeypatch: pytest.MonkeyPatch) -> None:
