@@ -164,7 +164,8 @@ def cases_of_log(path: str) -> list[Case]:
         ``log-file``; ``compare-no-attention`` where no graph of the log is attention.
     """
     found: list[Case] = []
-    for number, item in enumerate(read_graphs(path), 1):
+    graphs = list(read_graphs(path))
+    for number, item in enumerate(graphs, 1):
         use = None if item.graph is None else read_attention(item.graph)
         if use is None:
             continue
@@ -175,7 +176,14 @@ def cases_of_log(path: str) -> list[Case]:
         name = shape.name if shape else f"b{p.batch} h{p.heads} s{seq} d{p.head_dim} {p.data_type.name.lower()}"
         found.append(Case(f"graph {number}: {name}", direction, shape, item.graph, why))
     if not found:
-        raise UsageError(f"{path} tells of no attention", code="compare-no-attention")
+        faults = [item.fault.headline for item in graphs if item.fault is not None]
+        raise UsageError(
+            f"{path} tells of no attention: of {len(graphs)} graphs that cuDNN logged there, none is",
+            code="compare-no-attention",
+            cause=f"{len(faults)} could not be rebuilt, the first: {faults[0]}" if faults else None,
+            fix="give the log that a program with attention writes with CUDNN_LOGLEVEL_DBG=3; "
+            "the plans of a graph file are timed by 'cudnn-backend tune'",
+        )
     return found
 
 

@@ -6,6 +6,7 @@ import ctypes
 import importlib
 import inspect
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -123,7 +124,8 @@ def torch_calls(
         context = partial(sdpa_kernel, getattr(SDPBackend, backend))
         call = partial(sdpa, q, k, v, is_causal=shape.causal, enable_gqa=bool(shape.kv_heads))
         try:
-            with context():
+            with context(), warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # of torch, why a backend is not for this problem
                 made = differentiate(call, (q, k, v), buffers, settled=False) if direction == "backward" else call
                 made()
         except RuntimeError:  # that backend does not support the problem, or this GPU

@@ -220,18 +220,23 @@ def write_report(text: str | bytes, output: str | None) -> None:
 
 
 def keep_json(output: str | None, style: str) -> Callable[[Callable[[], Any]], None]:
-    """Return what writes the JSON of an answer so far into `output`, whole or not at all, at most once a second."""
-    last = -1.0
+    """Return what writes the JSON of an answer so far into `output`, whole or not at all, for a tenth of the time.
+
+    At most once a second.
+    """
+    following = -1.0
 
     def keep(data: Callable[[], Any]) -> None:
-        nonlocal last
-        if style != "json" or output is None or time.monotonic() < last + 1:
+        nonlocal following
+        began = time.monotonic()
+        if style != "json" or output is None or began < following:
             return
         if os.path.exists(output) and not os.path.isfile(output):  # a pipe or a device gets the whole answer
             return
         with contextlib.suppress(OSError):  # a full disk may have room at the end
             write_whole(output, as_json(data()))
-        last = time.monotonic()
+        ended = time.monotonic()
+        following = ended + max(1.0, 9 * (ended - began))
 
     return keep
 

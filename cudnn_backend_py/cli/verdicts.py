@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from ..errors import GraphError
 from ..printable import printable
 from ..system.child import loading_program
 from ..system.strict import read_text
-from .graph_file import is_python, load_any_graphs, load_graph_file
+from .graph_file import is_python, load_graph_file, read_any_graphs
 from .group import Command
 from .options import GRAPH, with_format, with_modes, with_seconds, with_target, with_versions
 from .output import NOT_JUDGED, OutputFile, as_json, console, keep_json, progress_line, say, warn, write, write_report
@@ -483,17 +484,24 @@ def _check_upgrade(
     until = math.inf if limit_s is None else time.monotonic() + limit_s
     write_early = keep_json(output, style)
 
-    def keep(found: Upgrade) -> None:
-        write_early(found.to_dict)
+    def keep(so_far: Callable[[], Upgrade]) -> None:
+        write_early(lambda: so_far().to_dict())
 
     graphs: dict[str, Graph] = {}
     places: dict[str, str] = {}
+    faults: list[GraphError] = []
     for file in files:
-        for number, graph in load_any_graphs(file):
+        for number, graph in read_any_graphs(file):
+            if isinstance(graph, GraphError):
+                faults.append(graph)
+                warn(f"left out, as it could not be rebuilt: graph {number or 1} of {file}: {graph.headline}")
+                continue
             name = graph.name if number is None else f"{Path(file).name}:{number}"
             if name in graphs:
                 name = f"{file}:{name}"
             graphs[name], places[name] = graph, file
+    if faults and not graphs:
+        raise faults[0]
 
     def ask(wheels: dict[str, str]) -> Upgrade:
         return compare_versions(graphs, targets, *between, wheels=wheels, until=until, keep=keep)
@@ -516,7 +524,7 @@ def _check_upgrade(
         places,
         lambda: render_upgrade(found),
     )
-    raise SystemExit(found.exit_code)
+    raise SystemExit(found.exit_code or (NOT_JUDGED if faults else 0))
 
 
 def _report_check(

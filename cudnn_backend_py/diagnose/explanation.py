@@ -324,9 +324,13 @@ class _Question:
         loose: tuple[Reason, ...],
     ) -> Verdict:
         statuses: list[int] = []
+        fails: dict[str, tuple[Reason, ...]] = {}
         for index, config in survivors:
             if config.tag in self.skip:
                 candidates[index] = replace(candidates[index], state="crashed")
+                continue
+            if config.tag in fails:  # another mode proposed it before
+                candidates[index] = replace(candidates[index], state="build failed", reasons=fails[config.tag])
                 continue
             self.step(f"plan of {config.tag}")
             begun = time.perf_counter()
@@ -334,7 +338,8 @@ class _Question:
                 plan = build_plan(config)
             except CudnnStatusError as error:
                 statuses.append(int(error.status))
-                candidates[index] = replace(candidates[index], state="build failed", reasons=read_error(error))
+                fails[config.tag] = read_error(error)
+                candidates[index] = replace(candidates[index], state="build failed", reasons=fails[config.tag])
                 continue
             taken = time.perf_counter() - begun
             candidates[index] = replace(

@@ -29,7 +29,7 @@ from ..target import Profile, find_profile, open_target
 from ..target.environment import environment_fault_after_crash
 from ..versions.store import environment_for, require_installed
 from .causes.find import suspects
-from .explanation import CRASHED, cause_of, explain
+from .explanation import CRASHED, cause_of, control_graph, explain
 from .verdict import SCHEMA_VERSION, STAGES, Asked, Basis, Cause, Outcome, Stage, Verdict
 
 __all__ = ["CUDNN_TIMED_OUT", "DID_NOT_START", "FAULTS", "Judge", "Question", "judge", "library_identity"]
@@ -153,11 +153,16 @@ class Judge:
         Seconds a question may take.
     step
         Called with what cuDNN is asked next, in the thread that asks.
+    fresh
+        Whether no process builds plans for two questions, so that code can be compared: what NVRTC has compiled before
+        in a process changes the code of some kernels that it compiles later. Costs a fork, or with the GPU of this
+        machine a new process.
     """
 
-    def __init__(self, *, limit_s: float = 60.0, step: Callable[[str], object] = str) -> None:
+    def __init__(self, *, limit_s: float = 60.0, step: Callable[[str], object] = str, fresh: bool = False) -> None:
         self._limit_s = limit_s
         self._step = step
+        self._fresh = fresh
         # By version and what chose it, and whether they see a GPU.
         self._idle: dict[tuple[str | None, tuple[str | None, ...], bool], list[Child]] = {}
 
@@ -233,11 +238,11 @@ class Judge:
             child.end()
         child = child or Child.start(_SERVED, {**environment_for(question.version), **({} if sees_gpu else _NO_GPU)})
         try:
-            answer = _ask_child(child, question, skip, limit_s, self._step)
+            answer = _ask_child(child, question, skip, self._fresh, limit_s, self._step)
         except BaseException:
             child.end()
             raise
-        if child.usable:
+        if child.usable and not (self._fresh and question.build and sees_gpu):
             idle.append(child)
         else:
             child.end()
@@ -317,9 +322,14 @@ class _Described:
 
 
 def _ask_child(
-    child: Child, question: Question, skip: tuple[str, ...], limit_s: float, report: Callable[[str], object]
+    child: Child,
+    question: Question,
+    skip: tuple[str, ...],
+    fresh: bool,
+    limit_s: float,
+    report: Callable[[str], object],
 ) -> Verdict | _Described | _Ending:
-    asked = {**question.options(), "graph": _graph_text(question.graph), "skip": list(skip)}
+    asked = {**question.options(), "graph": _graph_text(question.graph), "skip": list(skip), "fresh": fresh}
     step = ""
     loaded = _NOTHING_LOADED
     verdict = device = None
@@ -344,26 +354,44 @@ def _ask_child(
 
 def serve_judge() -> None:
     """Answer the questions of a judge."""
-    serve(_answer)
+    serve(_answer, _wants_fork)
 
 
 _SERVED = f"{__name__}:{serve_judge.__name__}"
 
 
-def _answer(asked: Mapping[str, Any], say: Say) -> None:
+_prepared: set[str] = set()  # targets whose control graph was asked here: forks need not load and ask all that
+
+
+def _wants_fork(asked: Mapping[str, Any], say: Say) -> bool:
+    """Whether a forked process is to answer; a fork has no GPU."""
+    target = asked["target"]
+    if not (asked["fresh"] and asked["build"]) or target == GPU:
+        return False
+    if target not in _prepared:
+        explain(control_graph(), target, step=_stepping(say))
+        _prepared.add(target)
+    return True
+
+
+def _stepping(say: Say) -> Callable[[str], None]:
     def step(text: str) -> None:
         if (lib := loaded_library()) is None:
             say(step=text)
         else:
             say(step=text, loaded=_Loaded(version=lib.version, text=lib.version_text, path=lib.path))
 
+    return step
+
+
+def _answer(asked: Mapping[str, Any], say: Say) -> None:
     verdict = explain(
         _read_graph(asked["graph"]),
         None if asked["target"] == GPU else asked["target"],
         mode=asked["modes"],
         build=asked["build"],
         execute=asked["execute"],
-        step=step,
+        step=_stepping(say),
         skip=asked["skip"],
         causes=asked["causes"],
         shapes=asked["shapes"],

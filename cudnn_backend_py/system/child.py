@@ -435,11 +435,20 @@ class Say(Protocol):
     def __call__(self, **line: Any) -> None: ...
 
 
-def serve(answer: Callable[[dict[str, Any], Say], None]) -> None:
+def serve(
+    answer: Callable[[dict[str, Any], Say], None],
+    wants_fork: Callable[[dict[str, Any], Say], bool] = lambda _asked, _say: False,
+) -> None:
     """In a child: answer each question of the parent until there are no more.
 
     An exception is told to the parent, which raises it. Where the parent is gone, a question that takes more than its
     time ends the process.
+
+    Parameters
+    ----------
+    wants_fork
+        Says of a question whether a forked process is to answer it, of whose work nothing is left here. How that one
+        ends, this one does.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # what the parent ignores or blocks came along
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -452,17 +461,37 @@ def serve(answer: Callable[[dict[str, Any], Say], None]) -> None:
         for line in questions:
             question = json.loads(line)
             say = _sayer(answers, question["number"])
+            forked, told = -1, False
             signal.setitimer(signal.ITIMER_REAL, question["limit_s"] + _PATIENCE_S)
             try:
+                if wants_fork(question["asked"], say) and (forked := os.fork()):
+                    _follow(forked)
+                    continue
+                if forked == 0:  # which has no timer of its own
+                    signal.setitimer(signal.ITIMER_REAL, question["limit_s"] + _PATIENCE_S)
                 answer(question["asked"], say)
             except (BrokenPipeError, ConnectionResetError):  # nobody listens
                 return
             except Exception as error:
                 more = error.render() if isinstance(error, CudnnBackendError) else ""
                 say(failed=f"{type(error).__name__}: {error}", more=more)
+                told = True
             else:
                 say(done=True)
-            signal.setitimer(signal.ITIMER_REAL, 0)
+                told = True
+            finally:
+                if forked == 0:
+                    os._exit(not told)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _follow(forked: int) -> None:
+    """Wait for a forked process, and end as it did where it did not end well."""
+    code = os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1])
+    if code < 0:
+        os.kill(os.getpid(), -code)
+    elif code:
+        os._exit(code)
 
 
 def _sayer(answers: IO[bytes], number: int) -> Say:

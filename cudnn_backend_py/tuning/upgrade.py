@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import zip_longest
 from queue import SimpleQueue
 
 from ..diagnose.judges import GPU
-from ..diagnose.surveys.upgrade import Times, Upgrade
+from ..diagnose.surveys.upgrade import Change, Times, Upgrade
+from ..errors import CudnnBackendError
 from ..graph import Graph
 from ..graph.attention.recognize import read_attention
 from .timed_plans import TimedPlans
 from .trial.runner import Runner
 
-__all__ = ["time_changes"]
+__all__ = ["changes_to_time", "time_changes"]
 
 _TURNS, _ROUNDS = 6, 5  # of both versions, one after the other: the shortest median of each counts
 _MOST = 1 << 24  # elements of a tensor, up to which numbers are compared: the interpreter takes seconds for more
@@ -39,9 +39,9 @@ def time_changes(
     step: Callable[[str], object] = str,
     at_once: int = _AT_ONCE,
     until: float = math.inf,
-    keep: Callable[[Upgrade], object] = id,
+    keep: Callable[[Callable[[], Upgrade]], object] = id,
 ) -> Upgrade:
-    """Return a comparison with the times and numbers of what both versions support, but for plans of the same code.
+    """Return a comparison with the times and numbers of what both versions support, but for what is the same plan.
 
     Plans of several graphs are built at a time; then each graph is timed alone, by both versions in turns. Where one is
     more than 2.5 % faster, that is done again by other processes, and the shortest time of each version counts. Numbers
@@ -62,12 +62,10 @@ def time_changes(
         The time of ``time.monotonic()`` from which on nothing is begun: graphs that were not timed are named in the
         answer, numbers that were not compared are said to be so.
     keep
-        Called with the answer so far after each graph.
+        Called after each graph, with a function that returns the answer so far.
     """
     plans = {
-        one.graph: tuple("first" if plan is None else plan.tag for plan in one.plans)
-        for one in found.changes
-        if one.target == GPU and not one.same_code and one.old.supported and one.new.supported
+        one.graph: tuple("first" if plan is None else plan.tag for plan in one.plans) for one in changes_to_time(found)
     }
     wanted = list(plans)
     times: dict[str, Times] = {}
@@ -81,12 +79,21 @@ def time_changes(
 
     for name, us in _time_all(wanted, graphs, found.places, at_once, until, step):
         times[name] = Times(*us, _NOT_COMPARED, _NOT_COMPARED)
-        keep(so_far())
+        keep(so_far)
     timed = [name for name in times if _largest(graphs[name]) <= _MOST]
     for name, (old, new) in _run_all(timed, graphs, plans, found.places, at_once, until, step):
         times[name] = replace(times[name], old_state=old, new_state=new)
-        keep(so_far())
+        keep(so_far)
     return so_far()
+
+
+def changes_to_time(found: Upgrade) -> list[Change]:
+    """Return the changes of the GPU here whose plans are run: both versions have one, and not the same."""
+    return [
+        one
+        for one in found.changes
+        if one.target == GPU and one.old.supported and one.new.supported and not one.same_plan
+    ]
 
 
 def _time_all(
@@ -99,40 +106,41 @@ def _time_all(
 ) -> Iterator[tuple[str, Us]]:
     """Yield how long the first plans of both versions take, again whenever that is measured again.
 
-    What finds no room beside others is built again alone.
+    Plans are built by new processes each time: what NVRTC compiled before in a process changes its code. What finds no
+    room beside others is built again alone.
     """
-    alone, us = [], dict[str, Us]()
-    with ExitStack() as held, ThreadPoolExecutor(at_once) as pool:
-        old, new = versions
-        pairs = [(held.enter_context(TimedPlans(old)), held.enter_context(TimedPlans(new))) for _ in range(at_once)]
-        for again in range(_TIMES):
-            queues: list[list[str]] = [[] for _ in pairs]  # a graph has another pair each time
-            for number, name in enumerate(names):
-                if not again or _is_open(us.get(name)):
-                    queues[(number + again) % at_once].append(name)
-            for some in zip_longest(*queues):
-                if time.monotonic() >= until:
-                    return
-                begun = [(name, *pair) for name, pair in zip(some, pairs, strict=True) if name is not None]
-                built = list(pool.map(lambda one: _build_both(graphs[one[0]], *one[1:]), begun))
-                for (name, before, after), right in zip(begun, built, strict=True):
-                    step(name)
-                    if right:
-                        us[name] = _shorter(us.get(name, (None, None)), _time_both(before, after))
-                        yield name, us[name]
-                    elif not again:
-                        alone.append(name)
-    for name in alone:
-        if time.monotonic() >= until:
-            return
-        step(name)
-        with TimedPlans(versions[0]) as before, TimedPlans(versions[1]) as after:
-            yield name, _time_both(before, after) if _build_both(graphs[name], before, after) else (None, None)
+    us: dict[str, Us] = {}
+    with ThreadPoolExecutor(at_once) as pool:
+        for _ in range(_TIMES):
+            left = [name for name in names if name not in us or _is_open(us[name])]
+            for size in (at_once, 1):
+                crowded = []
+                for some in (left[at : at + size] for at in range(0, len(left), size)):
+                    if time.monotonic() >= until:
+                        return
+                    with ExitStack() as held:
+                        pairs = [_open_both(versions, held) for _ in some]
+                        built = list(pool.map(_build_both, [graphs[name] for name in some], pairs))
+                        for name, pair, both in zip(some, pairs, built, strict=True):
+                            if not both and size > 1:
+                                crowded.append(name)
+                                continue
+                            step(name)
+                            found = _time_both(*pair) if both else (None, None)
+                            us[name] = _shorter(us.get(name, found), found)
+                            yield name, us[name]
+                left = crowded
 
 
-def _is_open(us: Us | None) -> bool:
+def _open_both(versions: tuple[str | None, str | None], held: ExitStack) -> tuple[TimedPlans, TimedPlans]:
+    old, new = versions
+    return held.enter_context(TimedPlans(old)), held.enter_context(TimedPlans(new))
+
+
+def _is_open(us: Us) -> bool:
     """Whether a difference may be noise of one pair of processes, or more."""
-    return us is not None and us[0] is not None and us[1] is not None and not 1 / _OPEN <= us[1] / us[0] <= _OPEN
+    old, new = us
+    return old is not None and new is not None and not 1 / _OPEN <= new / old <= _OPEN
 
 
 def _shorter(us: Us, others: Us) -> Us:
@@ -163,8 +171,7 @@ def _run_all(
                 if time.monotonic() < until:
                     step(name)
                     old, new = (
-                        runner.run(graphs[name], configs=tag, time=False).state
-                        for runner, tag in zip(runners, plans[name], strict=True)
+                        _state(runner, graphs[name], tag) for runner, tag in zip(runners, plans[name], strict=True)
                     )
                 if time.monotonic() >= until:  # one of them may have been ended
                     return name, (_NOT_COMPARED, _NOT_COMPARED)
@@ -173,6 +180,13 @@ def _run_all(
             return name, (old, new)
 
         yield from pool.map(run, names)
+
+
+def _state(runner: Runner, graph: Graph, tag: str) -> str:
+    try:
+        return runner.run(graph, configs=tag, time=False).state
+    except CudnnBackendError:  # there are no numbers for such a graph, or no process
+        return _NOT_COMPARED
 
 
 def _largest(graph: Graph) -> int:
@@ -184,10 +198,11 @@ def _largest(graph: Graph) -> int:
     return max(found)
 
 
-def _build_both(graph: Graph, before: TimedPlans, after: TimedPlans) -> bool:
+def _build_both(graph: Graph, pair: Sequence[TimedPlans]) -> bool:
     """Build the first plan of both versions, and say whether there are two."""
     with ThreadPoolExecutor(2) as pool:
-        return all(pool.map(lambda one: one.build(graph).configs, (before, after)))
+        old, new = pool.map(lambda one: one.build(graph), pair)
+    return bool(old.configs and new.configs)
 
 
 def _time_both(before: TimedPlans, after: TimedPlans) -> Us:

@@ -64,6 +64,24 @@ def raising() -> None:
     serve(answer)
 
 
+def forking() -> None:
+    """Count the questions that are answered here; those of other words are answered by a forked process."""
+    count = 0
+
+    def answer(asked: Mapping[str, Any], say: Say) -> None:
+        nonlocal count
+        count += 1
+        say(count=count)
+        if asked["word"] == "raise":
+            raise KeyError("in a fork")
+        if asked["word"] == "exit":
+            raise SystemExit(3)
+        if asked["word"] == "die":
+            os.kill(os.getpid(), signal.SIGRTMIN + 3)
+
+    serve(answer, lambda asked, _say: asked["word"] != "here")
+
+
 def dead() -> None:
     raise SystemExit("no child today")
 

@@ -34,9 +34,10 @@ CODE = """
 import base64, json, sys
 from cudnn_backend_py import explain, load_graph
 plans = []
-verdict = explain(load_graph(sys.argv[1]), "h100", build=True, causes=False, plans=plans)
+modes = ("A", "B", "FALLBACK")
+verdict = explain(load_graph(sys.argv[1]), "h100", mode=modes, build=True, causes=False, plans=plans)
 kernels = json.loads(plans[0].json())["engine"]["payload"]["kernels"] if plans else []
-tags = [c.tag for c in verdict.candidates if c.state in ("supported", "built", "build failed")]
+tags = [(c.mode, c.tag) for c in verdict.candidates if c.state in ("supported", "built", "build failed")]
 print(json.dumps([verdict.outcome, tags, [k["cubin"] for k in kernels], [h for h in verdict.hazards]]))
 """
 

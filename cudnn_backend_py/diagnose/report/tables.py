@@ -18,7 +18,7 @@ from ..surveys.baseline import Checked
 from ..surveys.matrix import DEFAULT, Cell, Matrix
 from ..surveys.since import Since
 from ..surveys.upgrade import Difference, Effect, Upgrade
-from ..verdict import Verdict
+from ..verdict import Outcome, Verdict
 from .text import line, lines
 
 __all__ = ["render_check", "render_matrix", "render_remedies", "render_since", "render_upgrade", "table_text"]
@@ -201,12 +201,22 @@ def render_upgrade(found: Upgrade) -> Group:
         if one.same_code:
             parts.append(line("  the compiled code of the first plan is the same", "dim"))
         if (times := one.times) is not None and not {"time", "numbers"} & {item.what for item in one.differences}:
-            parts.append(line(f"  run by both: {times.old_state}, {times.old_us} us -> {times.new_us} us", "dim"))
+            old, new = ("no time" if us is None else f"{us:.1f} us" for us in (times.old_us, times.new_us))
+            parts.append(line(f"  run by both: {times.old_state}, {old} -> {new}", "dim"))
     counts = ", ".join(f"{count} {kind.value}" for kind, count in found.counts.items() if count)
     style = "green" if found.exit_code == 0 else "red" if found.exit_code == 1 else "yellow"
-    parts.append(line(f"cuDNN {found.old} -> {found.new}: {len(found.changes)} asked, {counts}", style))
+    old = _version(found.old, (one.old for one in found.changes))
+    new = _version(found.new, (one.new for one in found.changes))
+    parts.append(line(f"cuDNN {old} -> {new}: {len(found.changes)} asked, {counts}", style))
     parts += [lines(limit, 0, "dim") for limit in found.limits]
     return Group(*parts)
+
+
+def _version(name: str, verdicts: Iterable[Verdict]) -> str:
+    """Return the name of a version, and where that is `default` or 9.19 which one it was."""
+    whole = name.count(".") > 1
+    told = next((one.cudnn for one in verdicts if one.outcome is not Outcome.NOT_JUDGED and not whole), "")
+    return f"{name} ({told})" if told else name
 
 
 _EFFECTS = {Effect.CHANGED: "yellow", Effect.CODE_NOT_TOLD: "dim", Effect.NOT_JUDGED: "magenta"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
@@ -16,7 +17,7 @@ from ...plans.candidate import Candidate
 from ...printable import brief
 from ...system.progress import progress_bar
 from ...target import find_profile
-from ..judges import GPU, Judge, Question
+from ..judges import GPU, Judge, Question, library_identity
 from ..report.ci import Case
 from ..verdict import Outcome, Verdict
 from .matrix import _cores, _named, _places, _unique, places_of
@@ -32,6 +33,7 @@ SPEED_LIMIT = (
     "cuDNN's libraries its code is not compared"
 )
 SLOWER = 1.05  # how much longer a kernel has to take to be called slower, or the former one to be called slower
+_MODES = ("A", "B", "FALLBACK")  # whose lists of engine configs are compared
 _PASSED = ("supported", "built", "build failed", "crashed")
 
 
@@ -91,8 +93,17 @@ class Change:
     @property
     def same_code(self) -> bool | None:
         """Whether the first plans were compiled into the same code, None where that is not told."""
-        old, new = ([one.sha256 for one in plan.kernels] if plan and plan.kernels else None for plan in self.plans)
+        old, new = (
+            [(one.sha256, one.registers) for one in plan.kernels] if plan and plan.kernels else None
+            for plan in self.plans
+        )
         return None if old is None or new is None else old == new
+
+    @property
+    def same_plan(self) -> bool:
+        """Whether the first plans are told to be the same: code, knobs and workspace; engines may be counted anew."""
+        old, new = ((plan.knobs, plan.workspace_bytes) if plan else None for plan in self.plans)
+        return bool(self.same_code) and old == new
 
     @property
     def differences(self) -> tuple[Difference, ...]:
@@ -100,21 +111,21 @@ class Change:
         found = [Difference("verdict", self.old.outcome, self.new.outcome)]
         if not (self.old.supported or self.new.supported):
             found.append(Difference("reason", _reason(self.old), _reason(self.new)))
-        elif self.old.outcome is self.new.outcome:
-            found += self._differences_of_plans()
+        if self.old.outcome is self.new.outcome:
+            found += [Difference("configs", *_other_configs(self.old, self.new)), *self._differences_of_plans()]
         found.append(Difference("faults", _names(self.old.hazards), _names(self.new.hazards)))
         return tuple(item for item in found if item.old != item.new) + self._differences_of_times()
 
     def _differences_of_plans(self) -> list[Difference]:
         old, new = self.plans
-        found = [Difference("configs", _configs(self.old), _configs(self.new))]
-        if old is not None and new is not None:
-            found += [
-                Difference("first plan", old.tag, new.tag),
-                Difference("workspace", f"{old.workspace_bytes} bytes", f"{new.workspace_bytes} bytes"),
-            ]
-            if not self.same_code:
-                found.append(Difference("code", _code(old), _code(new)))
+        if old is None or new is None:
+            return []
+        found = [
+            Difference("first plan", old.tag, new.tag),
+            Difference("workspace", f"{old.workspace_bytes} bytes", f"{new.workspace_bytes} bytes"),
+        ]
+        if not self.same_code:
+            found.append(Difference("code", _code(old), _code(new)))
         return found
 
     def _differences_of_times(self) -> tuple[Difference, ...]:
@@ -208,7 +219,8 @@ class Upgrade:
     @property
     def counts(self) -> dict[Effect, int]:
         """How many came to what."""
-        return {kind: sum(one.effect is kind for one in self.changes) for kind in Effect}
+        found = Counter(one.effect for one in self.changes)
+        return {kind: found[kind] for kind in Effect}
 
     @property
     def exit_code(self) -> int:
@@ -259,7 +271,7 @@ def compare_versions(
     limit_s: float = 60.0,
     wheels: Mapping[str, str] | None = None,
     until: float = math.inf,
-    keep: Callable[[Upgrade], object] = id,
+    keep: Callable[[Callable[[], Upgrade]], object] = id,
 ) -> Upgrade:
     """Ask two cuDNN versions about graphs, build the first plan of each, and say what is not the same.
 
@@ -283,7 +295,7 @@ def compare_versions(
         The time of ``time.monotonic()`` from which on no question is begun: graphs that were not asked of both versions
         are named in the answer.
     keep
-        Called with the answer so far after each question.
+        Called after each question, with a function that returns the answer so far.
 
     Returns
     -------
@@ -310,7 +322,7 @@ def compare_versions(
         if target != GPU:
             find_profile(target)
     places = _places(places_of((old, new), wheels or {}))
-    if len(places) < 2 or places[old] == places[new]:
+    if len(places) < 2 or library_identity(places[old]) == library_identity(places[new]):
         raise UsageError(f"{old} and {new} are one version: nothing can have changed", code="upgrade-versions")
     pairs = [(graph, target) for target in chosen for graph in named]
     answers: dict[tuple[str, str, str], Verdict] = {}
@@ -329,20 +341,20 @@ def compare_versions(
         return _ask(judge.ask, question) if time.monotonic() < until else None
 
     with (
-        Judge(limit_s=limit_s) as judge,
+        Judge(limit_s=limit_s, fresh=True) as judge,
         progress_bar(2 * len(pairs), "asking cuDNN", shown=progress) as (step, _),
         ThreadPoolExecutor(workers or _cores()) as pool,
     ):
         asked = {
-            pool.submit(ask, Question(named[graph], target, places[version], build=True)): (graph, target, version)
+            pool.submit(ask, Question(named[graph], target, places[name], _MODES, build=True)): (graph, target, name)
             for graph, target in pairs
-            for version in (old, new)
+            for name in (old, new)
         }
         try:
             for future in as_completed(asked):
                 if (verdict := future.result()) is not None:
                     answers[asked[future]] = verdict
-                    keep(so_far())
+                    keep(so_far)
                 step(len(answers), "asking cuDNN")
         finally:
             for future in asked:
@@ -362,9 +374,28 @@ def _built(verdict: Verdict) -> Candidate | None:
     return next((item for item in verdict.candidates if item.state == "built"), None)
 
 
-def _configs(verdict: Verdict) -> str:
-    tags = [item.tag for item in verdict.candidates if item.state in _PASSED]
-    return ", ".join(dict.fromkeys(tags))
+def _configs(verdict: Verdict) -> dict[str, list[str]]:
+    """Return the lists of engine configs that passed, by heuristics mode."""
+    found: dict[str, list[str]] = {mode: [] for mode in verdict.modes}
+    for item in verdict.candidates:
+        if item.state in _PASSED:
+            found.setdefault(item.mode, []).append(item.tag)
+    return found
+
+
+def _other_configs(old: Verdict, new: Verdict) -> tuple[str, str]:
+    """Return the lists that are not the same as text; a list that is that of several modes once."""
+    olds, news = _configs(old), _configs(new)
+    modes: dict[tuple[tuple[str, ...], ...], list[str]] = {}
+    for mode in olds | news:
+        lists = tuple(tuple(side.get(mode, ())) for side in (olds, news))
+        if lists[0] != lists[1]:
+            modes.setdefault(lists, []).append(mode)
+    before, after = (
+        ", ".join(f"{'/'.join(names)} {tag}" for lists, names in modes.items() for tag in lists[side])
+        for side in (0, 1)
+    )
+    return before, after
 
 
 def _reason(verdict: Verdict) -> str:
@@ -389,7 +420,7 @@ def _facts(verdict: Verdict) -> dict[str, Any]:
         "stage": verdict.stage,
         "headline": _reason(verdict),
         "faults": list(verdict.hazards),
-        "configs": _configs(verdict).split(", ") if _configs(verdict) else [],
+        "configs": _configs(verdict),
         "plan": plan and plan.tag,
         "workspace_bytes": plan and plan.workspace_bytes,
         "kernels": None if plan is None or plan.kernels is None else [asdict(one) for one in plan.kernels],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from cudnn_backend_py.diagnose import Candidate, Question, Verdict, judge
@@ -40,9 +41,13 @@ def test_what_the_time_is_over_for_is_named_and_not_run() -> None:
     changes = tuple(Change(name, "gpu", hidden, hidden) for name in "ab")
     told: list[Upgrade] = []
     asked = Upgrade("old", "new", (None, None), changes)
-    none = time_changes(asked, dict.fromkeys("ab", graph), until=0.0, keep=told.append)
+
+    def keep(so_far: Callable[[], Upgrade]) -> None:
+        told.append(so_far())
+
+    none = time_changes(asked, dict.fromkeys("ab", graph), until=0.0, keep=keep)
     assert (none.changes, none.not_timed, told) == (changes, ("a", "b"), [])
-    found = time_changes(asked, dict.fromkeys("ab", graph), keep=told.append)
+    found = time_changes(asked, dict.fromkeys("ab", graph), keep=keep)
     assert [one.not_timed for one in told] == [("b",), (), (), ()]
     assert {one.times.old_state for one in told[1].changes if one.times} == {"not compared"}
     assert {one.times.old_state for one in found.changes if one.times} == {"right"}

@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+import warnings
+from contextlib import nullcontext
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from cudnn_backend_py.bench import compare
+from cudnn_backend_py.bench.contenders import torch_calls
+from cudnn_backend_py.bench.shapes import Shape
 from cudnn_backend_py.errors import EnvironmentNotReady, UsageError
 from cudnn_backend_py.graph import save_graph
 from cudnn_backend_py.graph.attention import sdpa_forward
@@ -60,8 +65,18 @@ def test_graphs_of_a_log_are_cases() -> None:
     assert [case.direction for case in cases] == ["forward", "backward"] * 3
     assert cases[2].name == "graph 3: b2 h4 s384 d64 causal bf16"
     assert all(case.shape is not None and not case.why_alone for case in cases)
-    with pytest.raises(UsageError, match="compare-no-attention"):
+    with pytest.raises(UsageError, match="of 1 graphs that cuDNN logged there, none is"):
         compare.cases_of(str(LOGS / "forum-9.1.1.log.gz"))
+
+
+def test_attention_that_could_not_be_rebuilt_is_named(tmp_path: Path) -> None:
+    log = tmp_path / "odd.log"
+    text = (LOGS / "torch-frontend-1.18.log").read_text(encoding="utf-8")
+    log.write_text(text.replace('"HALF"', '"HALFISH"'), encoding="utf-8")
+    with pytest.raises(UsageError, match="compare-no-attention") as caught:
+        compare.cases_of(str(log))
+    assert "1 could not be rebuilt, the first: " in str(caught.value.sections["cause"])
+    assert "HALFISH" in str(caught.value.sections["cause"])
 
 
 @pytest.mark.parametrize(
@@ -248,3 +263,27 @@ def test_absence_of_matplotlib_is_said_before_anything_is_measured(
         compare.run_command(compare.Comparison("--grid=little"), "text", tmp_path / "x.svg")
     with pytest.raises(EnvironmentNotReady, match="matplotlib-missing"):
         compare.draw(a_record(), tmp_path / "x.svg")
+
+
+def test_why_a_backend_of_torch_is_not_for_a_problem_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch warns of each reason before it raises; a stand-in for it, which has no GPU to refuse."""
+
+    class Tensor:
+        def detach(self) -> Tensor:
+            return self
+
+        clone = detach
+
+    def refuse(*_arguments: object, **_options: object) -> None:
+        warnings.warn("Flash attention kernel not used because:", UserWarning, stacklevel=1)
+        raise RuntimeError("No available kernel. Aborting execution.")
+
+    torch, attention = ModuleType("torch"), ModuleType("torch.nn.attention")
+    torch.nn = SimpleNamespace(functional=SimpleNamespace(scaled_dot_product_attention=refuse))  # type: ignore[attr-defined]
+    attention.SDPBackend = SimpleNamespace(FLASH_ATTENTION=1)  # type: ignore[attr-defined]
+    attention.sdpa_kernel = lambda _backend: nullcontext()  # type: ignore[attr-defined]
+    for module in (torch, attention):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not list(torch_calls(Shape(1, 1, 64, 64, True), "forward", dict.fromkeys("qkv", Tensor())))

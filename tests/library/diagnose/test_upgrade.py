@@ -14,6 +14,7 @@ from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.tuning.campaign.graphs import random_graph
 from examples import conv_bias_relu, flash_backward, forum_two_matmul
 from tests.support.child import OLDER, Finished, run_python
+from tests.support.logs import LOGS
 from tests.support.upgraded import find_others
 
 OLDEST = "9.14.0"
@@ -41,7 +42,8 @@ def test_verdicts_configs_plans_code_and_reasons_are_compared() -> None:
     assert "configs" in {item.what for item in by["forward"].differences}
     facts = by["forward"].to_dict()["old"]
     assert facts["cudnn"] == OLDER
-    assert facts["plan"] == facts["configs"][0]
+    assert list(facts["configs"]) == ["A", "B", "FALLBACK"]
+    assert facts["plan"] == facts["configs"]["A"][0]
     assert facts["kernels"][0]["registers"] >= 32
     assert facts["kernels"][0]["code_bytes"] > 4096
     assert facts["build_s"] > 0
@@ -55,6 +57,19 @@ def test_what_is_called_unchanged_is_the_same_byte_by_byte(tmp_path: Path) -> No
     assert len(found.changes) == len(FAMILIES)
     assert unchanged
     assert find_others({one.graph: graphs[one.graph] for one in unchanged}, OLDEST, OLDER, tmp_path) == []
+
+
+def test_code_is_that_of_a_process_that_compiled_nothing_before() -> None:
+    """NVRTC, that of cuDNN 9.28 and 12.9 beside 9.19, compiles the second of these into other code after the first."""
+    families = {"fusion": 910063, "norm backward": 910192}
+    graphs = {family: random_graph(seed, family, version=(9, 14, 0)) for family, seed in families.items()}
+    together = compare_versions(graphs, ["a100"], OLDER, "default", progress=False, workers=1)
+    for one in together.changes:
+        (alone,) = compare_versions(
+            {one.graph: graphs[one.graph]}, ["a100"], OLDER, "default", progress=False, workers=1
+        ).changes
+        assert (one.old.candidates, one.new.candidates) == (alone.old.candidates, alone.new.candidates)
+        assert None not in one.plans
 
 
 def test_command_compares_graphs_and_logs(tmp_path: Path) -> None:
@@ -80,7 +95,7 @@ def test_what_the_time_was_over_for_is_named_and_what_was_done_is_kept(tmp_path:
         "default",
         progress=False,
         workers=1,
-        keep=lambda so_far: told.append((len(so_far.changes), so_far.not_asked)),
+        keep=lambda so_far: told.append((len(so_far().changes), so_far().not_asked)),
     )
     assert told == [(0, ("a", "b")), (1, ("b",)), (1, ("b",)), (2, ())]
     assert (found.not_asked, found.left_out) == ((), [])
@@ -92,6 +107,24 @@ def test_what_the_time_was_over_for_is_named_and_what_was_done_is_kept(tmp_path:
     assert "1 graphs were not asked about: the time was over" in done.stderr
     data = json.loads(output.read_text())
     assert (data["changes"], data["not_asked"]) == ([], [graphs["a"].name])
+
+
+def test_graphs_of_a_log_that_cannot_be_rebuilt_are_left_out_and_named(tmp_path: Path) -> None:
+    text = (LOGS / "torch-frontend-1.18.log").read_text(encoding="utf-8")
+    _, second = (line for line in text.splitlines() if line.startswith('{"context"'))
+    odd = second.replace('"HALF"', '"HALFISH"')
+    log = tmp_path / "odd.log"
+    log.write_text(text.replace(second, odd), encoding="utf-8")
+    done = command("check", "--between", OLDEST, OLDER, "--target", "h100", "--format", "json", str(log))
+    assert "left out, as it could not be rebuilt: graph 2 of" in done.stderr
+    assert "HALFISH" in done.stderr
+    data = json.loads(done.stdout)
+    assert [one["graph"] for one in data["changes"]] == ["odd.log:1"]
+    assert done.code == (1 if data["counts"]["changed"] else 2)
+    log.write_text(odd + "\n", encoding="utf-8")
+    done = command("check", "--between", OLDEST, OLDER, "--target", "h100", str(log))
+    assert (done.code, done.stdout) == (2, "")
+    assert "HALFISH" in done.stderr
 
 
 @pytest.mark.parametrize(

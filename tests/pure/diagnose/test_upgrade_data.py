@@ -22,9 +22,8 @@ PLAN = Candidate("A", 2, {"CUDNN_KNOB_TYPE_TILE_M": 4}, "built", (), 0, kernels=
 
 
 def answer(outcome: Outcome = Outcome.SUPPORTED, *candidates: Candidate, **changes: Any) -> Verdict:
-    return verdict(
-        two_matmuls(), outcome, candidates=candidates or (PLAN,), hazards=changes.pop("hazards", ()), **changes
-    )
+    changes = {"hazards": (), "modes": ("A", "B", "FALLBACK"), **changes}
+    return verdict(two_matmuls(), outcome, candidates=candidates or (PLAN,), **changes)
 
 
 GOOD = answer()
@@ -44,6 +43,51 @@ def test_each_thing_that_differs_is_named_both_ways(what: str) -> None:
         change = Change("g", "h100", *pair)
         assert change.effect is Effect.CHANGED
         assert what in {item.what for item in change.differences}
+
+
+def test_lists_are_compared_mode_by_mode_and_told_once() -> None:
+    again = replace(PLAN, mode="B", state="supported")
+    other, last = replace(again, engine=5), replace(again, engine=5, mode="FALLBACK")
+    for pair, told in (
+        ((answer(Outcome.SUPPORTED, PLAN, again), answer(Outcome.SUPPORTED, PLAN)), ("B eng2_k40=4", "")),
+        (
+            (answer(Outcome.SUPPORTED, PLAN, again, other), answer(Outcome.SUPPORTED, PLAN, other, again)),
+            ("B eng2_k40=4, B eng5_k40=4", "B eng5_k40=4, B eng2_k40=4"),
+        ),
+        (
+            (answer(Outcome.SUPPORTED, PLAN, other, last), answer(Outcome.SUPPORTED, PLAN)),
+            ("B/FALLBACK eng5_k40=4", ""),
+        ),
+    ):
+        change = Change("g", "h100", *pair)
+        assert [(one.what, one.old, one.new) for one in change.differences] == [("configs", *told)]
+    assert change.to_dict()["old"]["configs"] == {"A": ["eng2_k40=4"], "B": ["eng5_k40=4"], "FALLBACK": ["eng5_k40=4"]}
+
+
+def test_lists_of_which_no_plan_builds_are_compared() -> None:
+    failed = replace(PLAN, state="build failed", kernels=None)
+    old = answer(Outcome.NOT_SUPPORTED, failed)
+    new = answer(Outcome.NOT_SUPPORTED, failed, replace(failed, engine=7))
+    assert [item.what for item in Change("g", "h100", old, new).differences] == ["configs"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "same_code", "same_plan"),
+    [
+        ({}, True, True),
+        ({"engine": 9}, True, True),
+        ({"knobs": {"CUDNN_KNOB_TYPE_SPLIT_K": 2}}, True, False),
+        ({"workspace_bytes": 16}, True, False),
+        ({"kernels": (replace(KERNEL, name="other"),)}, True, True),
+        ({"kernels": (replace(KERNEL, registers=96),)}, False, False),
+        ({"kernels": None}, None, False),
+    ],
+)
+def test_the_same_code_with_other_knobs_or_workspace_is_not_the_same_plan(
+    changes: dict[str, Any], same_code: bool | None, same_plan: bool
+) -> None:
+    change = Change("g", "h100", GOOD, answer(Outcome.SUPPORTED, replace(PLAN, **changes)))
+    assert (change.same_code, change.same_plan) == (same_code, same_plan)
 
 
 def test_time_to_build_is_told_and_is_no_difference() -> None:
@@ -125,6 +169,14 @@ def test_text_json_and_junit_tell_the_same() -> None:
     xml = junit_xml(one.case("9.19.0", "9.28.0") for one in found.changes)
     assert (xml.count("<failure"), xml.count("<testcase")) == (6, 7)
     assert found.exit_code == 1
+
+
+def test_text_names_the_versions_behind_names_and_rounds_times() -> None:
+    times = Times(14.08000010997057, None, "right", "right")
+    found = Upgrade("9.19", "default", (None, None), (Change("g", "gpu", GOOD, OTHER["workspace"], times),))
+    text = table_text(render_upgrade(found))
+    assert f"cuDNN 9.19 ({GOOD.cudnn}) -> default ({GOOD.cudnn}): 1 asked, 1 changed" in text
+    assert "run by both: right, 14.1 us -> no time" in text
 
 
 def test_the_record_of_a_gpu_flags_what_its_times_say_and_skips_the_same_code() -> None:

@@ -123,6 +123,21 @@ def test_an_exception_there_is_raised_here() -> None:
         assert child.usable
 
 
+def test_a_forked_process_leaves_nothing_behind_and_the_child_ends_as_it_did() -> None:
+    with start("forking") as child:
+        said = [ask(child, word) for word in ("here", "there", "there", "here")]
+        assert said == [[{"count": 1}], [{"count": 2}], [{"count": 2}], [{"count": 2}]]
+        with pytest.raises(CudnnBackendError, match="judging-failed: KeyError: 'in a fork'"):
+            ask(child, "raise")
+        assert ask(child, "there") == [{"count": 3}]
+        assert child.usable
+        ask(child, "die")
+        assert child.ending == describe_ending(-signal.SIGRTMIN - 3)
+    with start("forking") as child:
+        ask(child, "exit")
+        assert child.ending == "exit code 1"
+
+
 def test_a_child_that_does_not_begin_says_why() -> None:
     for name, words in (("dead", "no child today"), ("nobody", "has no attribute 'nobody'")):
         with start(name) as child:
