@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from ..system.seconds import Seconds
 from .group import Choice, Option
 from .output import OutputFile
 
@@ -47,22 +47,6 @@ class _GraphFile(_Word):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Let the shell complete a file."""
         return [CompletionItem(incomplete, type="file")]
-
-
-class _Seconds(click.FloatRange):
-    """A time, 0 or more; nan, which is neither more nor less than any limit, is none."""
-
-    name = "number of seconds"
-
-    def __init__(self, *, more_than_0: bool = False) -> None:
-        super().__init__(min=0, min_open=more_than_0)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the seconds."""
-        seconds = super().convert(value, param, ctx)
-        if math.isnan(seconds):
-            self.fail(f"{value!r} is not a valid {self.name}.", param, ctx)
-        return seconds
 
 
 class TargetName(_Word):
@@ -145,9 +129,7 @@ def with_versions(other: str) -> Callable[[Any], Any]:
 
 def with_seconds(*names: str, more_than_0: bool = False, **settings: Any) -> Callable[[Any], Any]:
     """Return an option that takes a time."""
-    return click.option(
-        *names, type=_Seconds(more_than_0=more_than_0), show_default=True, metavar="SECONDS", **settings
-    )
+    return click.option(*names, type=Seconds(more_than_0=more_than_0), show_default=True, metavar="SECONDS", **settings)
 
 
 def with_modes(function: Any) -> Any:

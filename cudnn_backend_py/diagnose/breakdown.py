@@ -21,7 +21,7 @@ __all__ = ["Breakdown", "ShapeGroup", "break_down"]
 
 @dataclass(frozen=True, slots=True)
 class ShapeGroup:
-    """Graphs of a log that differ in their sizes only: of attention in batch and lengths, of others in any dims.
+    """Graphs of one cuDNN that differ in their sizes only: of attention in batch and lengths, of others in any dims.
 
     ``graphs`` are their numbers in the log. ``advice`` says what would change, empty where one graph stands alone.
     """
@@ -74,9 +74,14 @@ class Breakdown:
         runs, plans = sum(item.executions for item in self.graphs), sum(item.plans for item in self.graphs)
         seconds = sum(map(_cost, self.graphs))
         heading = f"{_many(runs, 'execution')} of {_many(len(self.graphs), 'graph')}, {_many(plans, 'plan')}"
-        lines = [heading + f"; {seconds:.3f} s from graphs to their first runs" * (plans > 0), ""]
+        lines = [
+            heading + f"; {seconds:.3f} s from graphs to {self._until()}" * any(item.plan_s for item in self.graphs),
+            "",
+        ]
+        versions = len({item.version for item in self.graphs if item.version})
         for number, (item, faults) in enumerate(zip(self.graphs, self.faults, strict=True), 1):
-            lines.append(f"graph {number}, line {item.line}: {_title(item)}")
+            by = f", cuDNN {item.version}" if versions > 1 and item.version else ""
+            lines.append(f"graph {number}, line {item.line}{by}: {_title(item)}")
             made = f"made {_many(item.count, 'time')}, {_many(item.plans, 'plan')}{_times(item)}"
             lines.append(f"  {made}, executed {_many(item.executions, 'time')}")
             lines += [f"  known fault: {fault}" for fault in faults]
@@ -90,6 +95,10 @@ class Breakdown:
             if group.advice:
                 lines += [*[""] * (len(group.graphs) == 1), f"  what would change: {group.advice}"]
         return "\n".join(printable(line) for line in lines) + "\n"
+
+    def _until(self) -> str:
+        ran = {item.run_s is not None for item in self.graphs if item.plan_s}
+        return "their first runs" if ran == {True} else "their plans" if ran == {False} else "their first runs or plans"
 
 
 def break_down(source: Source) -> Breakdown:
@@ -165,11 +174,11 @@ def _class_of(graph: Graph) -> tuple[str, object]:
 
 
 def _groups(graphs: Sequence[LoggedGraph]) -> tuple[ShapeGroup, ...]:
-    found: dict[tuple[str, object], list[int]] = {}
+    found: dict[tuple[str, str, object], list[int]] = {}
     for number, item in enumerate(graphs, 1):
         if item.graph is not None:
-            found.setdefault(_class_of(item.graph), []).append(number)
-    return tuple(_group(name, tuple(numbers), graphs) for (name, _), numbers in found.items())
+            found.setdefault((item.version, *_class_of(item.graph)), []).append(number)
+    return tuple(_group(name, tuple(numbers), graphs) for (_, name, _), numbers in found.items())
 
 
 def _group(name: str, numbers: tuple[int, ...], graphs: Sequence[LoggedGraph]) -> ShapeGroup:

@@ -32,6 +32,7 @@ MAX_GRAPHS = 1000
 MAX_OPERATIONS = 50_000  # of all graphs that are kept
 CUDNN_LIMIT = 65_500  # characters: cuDNN cuts its own messages off at 64 KiB
 _MAX_REASONS = 100
+_KEPT = 60_000  # characters of the JSON of a graph that every message has which cuDNN cuts off
 
 _DEVICE = re.compile(
     r"^ *(deviceName|deviceVer|multiProcessorCount|driverVer|maxSharedMemoryPerBlockOptin|totalGlobalMem): "
@@ -228,11 +229,7 @@ class _GraphReader:
         if isinstance(item, Foreign):
             self._take_foreign(item)
             return
-        thread = self.threads.get((item.process, item.thread))
-        if thread is None:
-            thread = _Thread()
-            if (lost := self.threads.put((item.process, item.thread), thread)) is not None:
-                self._settle(lost)
+        thread = self._thread_of(item)
         if "deviceVer: " in item.text:
             self._take_device(item)
         if '"operationGraph"' in item.text:
@@ -243,16 +240,37 @@ class _GraphReader:
             self._take_reasons(item, thread)
         self._take_call(item, thread)
 
+    def _thread_of(self, item: LogRecord) -> _Thread:
+        """Return the thread of a record; the only one there is where the record, cut off, does not name it."""
+        if not (item.process or item.thread) and len(self.threads.items) == 1:
+            return next(iter(self.threads.items.values()))
+        thread = self.threads.get((item.process, item.thread))
+        if thread is None:
+            thread = _Thread()
+            if (lost := self.threads.put((item.process, item.thread), thread)) is not None:
+                self._settle(lost)
+        return thread
+
     # entries
 
     def _add(
-        self, record: LogRecord | Foreign, graph: Graph | GraphError, source: str, version: str | None = None
+        self,
+        record: LogRecord | Foreign,
+        graph: Graph | GraphError,
+        source: str,
+        version: str | None = None,
+        *,
+        mark: int | None = None,
+        made: bool = True,
     ) -> _Key:
-        """Count the graph, which may be known already, and return its key."""
+        """Return the key of a graph, which may be known already, and count it if it was made.
+
+        `mark` tells a fault from others of the same words.
+        """
         number = record.version if isinstance(record, LogRecord) else None
         said = _version_text(number) if version is None else version
         fault = graph if isinstance(graph, GraphError) else None
-        key = (said, source == "frontend", str(fault) if fault else graph)
+        key = (said, source == "frontend", graph if fault is None else str(fault) + f" {mark}" * (mark is not None))
         entry = self.graphs.get(key)
         if entry is None:
             process = getattr(record, "process", 0)
@@ -267,7 +285,7 @@ class _GraphReader:
                 process=process,
                 device=self.devices.get(process) or {},
             )
-        entry.count += 1
+        entry.count += made
         return key
 
     def _note_made(self, record: LogRecord, thread: _Thread, key: _Key) -> None:
@@ -278,8 +296,8 @@ class _GraphReader:
         self.latest.put(record.process, key)
 
     def _entry(self, record: LogRecord, thread: _Thread) -> LoggedGraph | None:
-        """Return the graph a record is about: the one its thread made last, or else its process."""
-        key = thread.graph or self.latest.get(record.process)
+        """Return the graph a record is about: the one its thread made last, or else its process, or nobody known."""
+        key = thread.graph or self.latest.get(record.process) or self.latest.get(0)
         return self.graphs.get(key) if key is not None else None
 
     def _settle(self, thread: _Thread) -> None:
@@ -312,11 +330,7 @@ class _GraphReader:
         text = line[line.index("{") :].rstrip("; \r") if "{" in line else ""
         data = _load(text)
         if not isinstance(data, dict):
-            self._add(
-                record,
-                _fault("the JSON of a graph is cut off: cuDNN ends its messages at 64 KiB, or the log is cut off"),
-                "json",
-            )
+            self._take_cut(record, thread, hash(text.partition('"tensors"')[2][:_KEPT]))
             return
         body = text.partition('"tensors"')[2].rpartition(_ENGINE_KEY)[0]
         logged = read_logged_choice(data.get("engine"))
@@ -328,14 +342,42 @@ class _GraphReader:
             key = self._find(record, thread, data)
         thread.graph = key
         entry = self.graphs[key]
-        executed = "Execute" in (record.function or "")
+        executed = self._run(record, entry)
         if executed:
-            entry.executions += 1
-            if entry.executions == 1:
-                entry.run_s = _seconds(entry.made_at, record.time)
             _add_values(entry, data)
         if logged is not None:
             _set_config(entry, LoggedConfig(*logged, state="executed" if executed else "named"))
+
+    def _take_cut(self, record: LogRecord, thread: _Thread, mark: int) -> None:
+        """Count a graph, or its run, whose JSON is cut off: `mark` is what is there of it."""
+        function = record.function or ""
+        if "EngineCfg" in function and self._entry(record, thread) is not None:
+            return
+        fault = _fault("the JSON of a graph is cut off: cuDNN ends its messages at 64 KiB, or the log is cut off")
+        if "FinalizeGraph" in function:
+            whole = thread.pending is not None and isinstance(thread.pending[1], Graph)
+            if whole:
+                self._settle(thread)
+            else:
+                thread.pending = None
+                self._note_made(record, thread, self._add(record, fault, "json", mark=mark))
+            if thread.graph is not None:
+                thread.texts.put(mark, thread.graph)
+            return
+        key = thread.texts.get(mark)
+        if key is None or key not in self.graphs:
+            key = self._add(record, fault, "json", mark=mark, made=False)
+        thread.graph = key
+        self._run(record, self.graphs[key])
+
+    def _run(self, record: LogRecord, entry: LoggedGraph) -> bool:
+        """Count a run, if the record is one."""
+        if "Execute" not in (record.function or ""):
+            return False
+        entry.executions += 1
+        if entry.executions == 1:
+            entry.run_s = _seconds(entry.made_at, record.time)
+        return True
 
     def _make(self, record: LogRecord, thread: _Thread, data: dict[str, Any], body: str) -> None:
         """Count an operation graph that was finalized, unless it is part of another one."""
@@ -394,7 +436,7 @@ class _GraphReader:
         entry = self._entry(record, thread)
         if entry is None:
             text = "the log has reasons of cuDNN, not the graph they are about"
-            key = self._add(record, _fault(text, "set CUDNN_LOGLEVEL_DBG=3"), "none")
+            key = self._add(record, _fault(text, "set CUDNN_LOGLEVEL_DBG=3"), "none", made=False)
             entry = self.graphs[key]
         for refusal in read_refusals("\n".join(lines)):
             config = thread.asked
@@ -436,7 +478,7 @@ class _GraphReader:
         if attribute.endswith("_OPERATION_GRAPH") and entry is None:
             text = f"the log has an operation graph at {value[:40]}, but not the calls that made it"
             self._note_made(
-                record, thread, self._add(record, _fault(text, "log from the start of the program"), "none")
+                record, thread, self._add(record, _fault(text, "log from the start of the program"), "none", made=False)
             )
         elif attribute.endswith("_MODE") and entry is not None:
             mode = _heur_mode(value)
@@ -479,16 +521,25 @@ class _GraphReader:
     def _take_plan(self, record: LogRecord, thread: _Thread, kind: DescriptorType) -> None:
         entry = self._entry(record, thread)
         engine = _ENGINE.search(record.text)
-        if entry is None or engine is None:
+        is_plan = kind is DescriptorType.EXECUTION_PLAN
+        is_cut = is_plan and not getattr(record, "whole", True) and "engine_id: " not in record.text
+        if engine is None and not is_cut:  # a plan that was loaded has an engine of -1
             return
-        knobs = {name: int(value) for name, value in _KNOB.findall(record.text)}
-        state = "planned" if kind is DescriptorType.EXECUTION_PLAN else "named"
-        if kind is DescriptorType.EXECUTION_PLAN:
+        if entry is None and is_plan:
+            text = "the log has a plan, not the graph it is of"
+            key = self._add(record, _fault(text, "log from the start of the program"), "none", made=False)
+            entry = self.graphs[key]
+        if entry is None:
+            return
+        if is_plan:
             entry.plans += 1
             if (took := _seconds(thread.made_at, record.time)) is not None and len(entry.plan_s) < MAX_GRAPHS:
                 entry.plan_s += (took,)
                 thread.planning = thread.graph or self.latest.get(record.process)
-        thread.asked = LoggedConfig(int(engine[1]), knobs, state)
+        if engine is None:
+            return
+        knobs = {name: int(value) for name, value in _KNOB.findall(record.text)}
+        thread.asked = LoggedConfig(int(engine[1]), knobs, "planned" if is_plan else "named")
         _set_config(entry, thread.asked)
 
 

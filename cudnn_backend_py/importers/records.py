@@ -178,11 +178,15 @@ def _read_mark(line: str) -> tuple[str, str, str] | None:
 def _pieces(source: Source) -> Iterator[str | bytes]:
     if isinstance(source, (str, os.PathLike)):
         opener = gzip.open if os.fspath(source).endswith(".gz") else open
+        begun = False
         try:
             with opener(source, "rb") as stream:
-                while piece := stream.read(_PIECE):
+                while piece := stream.read1(_PIECE):  # what there is: what is cut off has no more
+                    begun = True
                     yield piece
         except (OSError, EOFError, ValueError, zlib.error) as error:
+            if begun and isinstance(error, EOFError):  # a packed log that is cut off, as one that is not packed may be
+                return
             raise UsageError(f"the log {os.fspath(source)!r} cannot be read: {error}", code="log-file") from None
     elif hasattr(source, "read"):
         while data := source.read(_PIECE):
@@ -194,8 +198,12 @@ def _pieces(source: Source) -> Iterator[str | bytes]:
 def _lines(source: Source) -> Iterator[tuple[str, bool]]:
     """Yield each line without its end, and whether it was too long and is cut off."""
     decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-    rest, skipping = "", False
+    rest, skipping, begun = "", False, False
     for piece in _pieces(source):
+        if not begun and isinstance(piece, (bytes, bytearray)):
+            encoding = "utf-16" if piece.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+            decode = codecs.getincrementaldecoder(encoding)("replace").decode
+        begun = True
         text = decode(piece) if isinstance(piece, (bytes, bytearray)) else piece
         first, *others = text.split("\n")
         if not others:

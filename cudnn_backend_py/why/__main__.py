@@ -16,6 +16,7 @@ from ..frontend.__main__ import start_of
 from ..frontend.as_cudnn import describe_torch
 from ..system.after_import import after_import
 from ..system.nearest import did_you_mean
+from ..system.seconds import Seconds
 from ..system.whole_file import write_whole
 from ..target.profiles import find_profile
 from .calls import Machine
@@ -65,7 +66,12 @@ def _known_form(word: str | None) -> str | None:
 @click.option("--ask/--no-ask", default=True, show_default=True, help="Ask cuDNN itself about the graphs.")
 @click.option("--measure", is_flag=True, help="On a GPU: time each kind of call with each backend.")
 @click.option(
-    "--budget", default=60.0, show_default=True, metavar="SECONDS", help="For asking and measuring, after the program."
+    "--budget",
+    type=Seconds(),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="For asking and measuring, after the program.",
 )
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT|NOTEBOOK|-m MODULE [ARGUMENTS]...")
 def _command(

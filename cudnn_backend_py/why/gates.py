@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 SOURCE = "aten/src/ATen/native/transformers/cuda/sdp_utils.cpp"
+ARGUMENTS = "aten/src/ATen/native/transformers/attention.cpp"
 NESTED = "TORCH_CUDNN_SDPA_NESTED_TENSOR_ENABLED"
 ENABLED = "TORCH_CUDNN_SDPA_ENABLED"
 PREFERRED = "TORCH_CUDNN_SDPA_PREFERRED"
@@ -403,10 +404,12 @@ def default_order(machine: Machine) -> tuple[str, ...]:
         asked = version >= (2, 7, 0) and machine.says(PREFERRED) is True
         return first if asked and sm in (90, 100) else ORDER
     if version < (2, 10, 0):
-        return first if machine.says(PREFERRED) is not False and sm in (90, 100) and cudnn >= (9, 9, 0) else ORDER
+        built = (9, 8, 0) if machine.cuda == (12, 8) else cudnn  # what torch's wheels were compiled with counts
+        return first if machine.says(PREFERRED) is not False and sm in (90, 100) and built >= (9, 9, 0) else ORDER
     if machine.says(DEPRIORITIZED) is True:
         return ORDER
-    return first if cudnn > (9, 15, 0) and sm in (90, 100, 103) else ORDER
+    preferred = (90, 100, 103, 107) if version >= (2, 14, 0) and (machine.cuda or (0,)) >= (13, 0) else (90, 100, 103)
+    return first if cudnn > (9, 15, 0) and sm in preferred else ORDER
 
 
 def gate_of_words(words: tuple[str, ...]) -> str | None:
@@ -426,17 +429,20 @@ def find_blocker(call: Call, machine: Machine, answer: Answer | None = None) -> 
         What torch itself said of it, where it could be asked: it decides, and the table only names the gate.
     """
     answer = answer or Answer()
+    if (refused := _refused(call)) is not None:
+        return refused
     if answer.choice == "cudnn":
         return None
     if machine.live and machine.cudnn is None:
         return Blocker("build", "this torch was built without cuDNN (for ROCm, or without CUDA)", "a torch for CUDA")
     if call.kind != "sdpa":
-        return _other_kind(call)
+        return _other_kind(call, machine)
     if call.q.form == "jagged":
         return _jagged(call, machine, answer)
     gate = _first_gate(call, machine)
     if answer.cudnn is None:
-        return gate or _by_order(call, machine, answer)
+        ordered = _by_order(call, machine, answer)
+        return ordered if gate is None or (not gate.sure and ordered is not None and ordered.sure) else gate
     if answer.cudnn:
         return _by_order(call, machine, answer)
     told = gate_of_words(answer.words)
@@ -455,14 +461,35 @@ def find_blocker(call: Call, machine: Machine, answer: Answer | None = None) -> 
     return Blocker(gate.gate, gate.found, gate.cure, gate.source, True, answer.words)
 
 
+def _refused(call: Call) -> Blocker | None:
+    """Return why no backend on a GPU computes a call; None where one may."""
+    found, tensors = None, (call.q, call.k, call.v)
+    if call.kind != "sdpa" or any(one.form != "dense" or one.device != "cuda" or len(one.dims) != 4 for one in tensors):
+        return None
+    if call.mask is not None and call.mask.dtype not in ("bool", "float32", call.q.dtype):
+        found = f"the mask is {call.mask.dtype}, and torch wants bool, float32 or {call.q.dtype}, as q is"
+    elif not 0 <= call.dropout <= 1:
+        found = f"dropout_p={call.dropout:g} is no probability"
+    elif call.q.dims[3] != call.k.dims[3] and min(call.q.dims[3], call.k.dims[3]) >= 0:
+        found = f"q has head dim {call.q.dims[3]} and k {call.k.dims[3]}"
+    elif call.k.dims[2] != call.v.dims[2] and min(call.k.dims[2], call.v.dims[2]) >= 0:
+        found = f"k has length {call.k.dims[2]} and v {call.v.dims[2]}"
+    if found is None:
+        return None
+    return Blocker("arguments", f"no backend computes this call: {found}", "mend the call", ARGUMENTS)
+
+
 def _is_dense(call: Call) -> bool:
     return all(one.form == "dense" for one in (call.q, call.k, call.v))
 
 
 def _first_gate(call: Call, machine: Machine) -> Blocker | None:
+    if machine.torch >= (2, 4, 0) and machine.cudnn is not None and machine.cudnn < (9, 0, 0):
+        said = ".".join(map(str, machine.cudnn))
+        return Blocker("cudnn-version", f"cuDNN {said}: torch's attention by cuDNN needs 9.0", "a torch with cuDNN 9")
     found = [_first_gate_of(call, machine, release) for release in releases_of(machine.torch)]
     if not found:
-        return _before_2_5(machine)
+        return _before_2_5(call, machine)
     names = {one.gate if one else None for one in found}
     one = next((one for one in found if one is not None), None)
     if one is None or len(names) == 1:
@@ -470,12 +497,15 @@ def _first_gate(call: Call, machine: Machine) -> Blocker | None:
     return Blocker(one.gate, one.found, one.cure, one.source, False)
 
 
-def _before_2_5(machine: Machine) -> Blocker | None:
+def _before_2_5(call: Call, machine: Machine) -> Blocker | None:
     if machine.torch < (2, 4, 0):
         return Blocker("version", "torch before 2.4 gives no attention to cuDNN", "torch 2.5 or later")
-    if machine.says(ENABLED) is True:
-        return None
-    return Blocker("variable", f"torch 2.4 gives attention to cuDNN only where {ENABLED}=1", "torch 2.5 or later")
+    if machine.says(ENABLED) is not True:
+        return Blocker("variable", f"torch 2.4 gives attention to cuDNN only where {ENABLED}=1", "torch 2.5 or later")
+    if call.training:
+        return Blocker("gradients", "torch 2.4 gives cuDNN no inputs that require gradients", "torch 2.5 or later")
+    gate = _first_gate_of(call, machine, RELEASES[0])  # those of 2.4 were not read one by one
+    return None if gate is None else replace(gate, sure=False)
 
 
 def _first_gate_of(call: Call, machine: Machine, release: Release) -> Blocker | None:
@@ -520,7 +550,7 @@ def _ordered(order: tuple[str, ...], what: str, machine: Machine, sure: bool) ->
     return Blocker("order", f"torch asks {', '.join(order)} in this order: {what}", cure, sure=sure)
 
 
-def _other_kind(call: Call) -> Blocker | None:
+def _other_kind(call: Call, machine: Machine) -> Blocker | None:
     if call.kind == "flex":
         return Blocker(
             "flex",
@@ -531,6 +561,8 @@ def _other_kind(call: Call) -> Blocker | None:
     if call.kind == "varlen":
         if call.note == CUDNN_TAKES_PACKED:
             return None
+        if not call.note and machine.torch >= (2, 14, 0) and (off := _disabled(call, machine, RELEASES[-1])):
+            return Blocker("disabled", *off, "torch/nn/attention/varlen.py", sure=False)
         return Blocker(
             "varlen",
             call.note or "varlen_attn runs flash attention; whether this torch would ask cuDNN is not known here",
@@ -547,7 +579,7 @@ def _other_kind(call: Call) -> Blocker | None:
 
 
 def _jagged(call: Call, machine: Machine, answer: Answer) -> Blocker | None:
-    if not call.switches.cudnn:
+    if not call.switches.cudnn or call.q.device != "cuda":
         return _first_gate(call, machine)
     before = [name for name in ("flash", "efficient", "math") if getattr(call.switches, name)]
     if not before:
@@ -566,13 +598,15 @@ def find_others(call: Call, machine: Machine, first: Blocker) -> tuple[Blocker, 
     if first.source.startswith("torch/"):  # another function than scaled_dot_product_attention
         return ()
     found: dict[str, Blocker] = {}
+    if (gate := _first_gate(call, machine)) is not None and not gate.sure and gate.gate != first.gate:
+        found[gate.gate] = gate
     for release in releases_of(machine.torch)[-1:]:
         for name in release.gates:
             if name not in GATES or name == first.gate or (not _is_dense(call) and name in _DENSE):
                 continue
             with contextlib.suppress(IndexError, ValueError):  # of dims that an earlier gate refuses
                 if (seen := GATES[name](call, machine, release)) is not None:
-                    found[name] = Blocker(name, *seen)
+                    found.setdefault(name, Blocker(name, *seen))
     if first.gate != "order" and (last := _by_order(call, machine, Answer())) is not None:
         found["order"] = last
     return tuple(found.values())

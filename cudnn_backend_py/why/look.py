@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..diagnose.explanation import control_graph
 from ..diagnose.judges import Judge, Question
-from ..errors import CudnnBackendError, EnvironmentNotReady
+from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
 from ..system.version import version_numbers
 from ..target.profiles import find_profile
 from .ask_cudnn import Side, ask_cudnn
@@ -50,10 +50,12 @@ def why_not_cudnn(
     Raises
     ------
     UsageError
-        ``unknown-target``.
+        ``unknown-target``, ``why-option`` of a budget that is no number of seconds.
     EnvironmentNotReady
         ``why-without-torch``.
     """
+    if isinstance(budget_s, bool) or not isinstance(budget_s, (int, float)) or not budget_s >= 0:
+        raise UsageError(f"budget_s is {budget_s!r}, a number of seconds of 0 or more is needed", code="why-option")
     if target is not None:
         find_profile(target)
     try:
@@ -83,7 +85,7 @@ def fill(report: WhyReport, watch: Watch, *, ask: bool, measure: bool, budget_s:
     machine = read_machine()
     unseen = list(watch.unseen)
     if watch.lost:
-        unseen.append(f"{watch.lost} calls: {watch.lost_why}")
+        unseen.append(f"{watch.lost} call{'s' * (watch.lost != 1)}: {watch.lost_why}")
     with Judge(limit_s=max(budget_s, 1.0)) as judge:
         if report.target:
             machine = judged_for(
@@ -172,7 +174,8 @@ def make_findings(
 
                 times = measure_call(asked)
         findings[at] = replace(one, side=side, cured=cured, times=times)
-    said = (f"cuDNN's own answer to {left} kinds of calls: the time for asking was over",) if left and judge else ()
+    kinds = f"{left} kind{'s' * (left != 1)} of calls"
+    said = (f"cuDNN's own answer to {kinds}: the time for asking was over",) if left and judge else ()
     return tuple(findings), said
 
 

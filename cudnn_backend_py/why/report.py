@@ -153,7 +153,7 @@ def _facts(one: Finding) -> list[tuple[str, str]]:
         facts += [("torch's words", word) for word in one.blocker.words]
         facts += [("cure", one.blocker.cure)] if one.blocker.cure else []
         facts.append(("known from", one.blocker.source))
-    facts += [(f"and then ({gate.gate})", f"{gate.found}; {gate.cure}") for gate in one.also]
+    facts += [(f"and then ({gate.gate})", f"{gate}; {gate.cure}") for gate in one.also]
     facts += [("known fault of torch", fault) for fault in torch_faults(one.call)] if one.uses_cudnn else []
     if one.side is not None:
         facts += _side(one.side, one.cured)

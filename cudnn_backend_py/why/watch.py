@@ -112,6 +112,7 @@ class Watch:
                 wrapped.wrap(torch, name, _noting(self._note_encoder))
         wrapped.wrap_later("torch.nn.attention.flex_attention", "flex_attention", _noting_whole(self._note_flex))
         wrapped.wrap_later("torch.nn.attention.varlen", "varlen_attn", _noting_whole(self._note_varlen))
+        wrapped.later("torch.nn.attention.varlen", self._wrap_varlen_out)
         wrapped.later("torch._dynamo.output_graph", self._watch_compiler)
 
     def stop(self) -> None:
@@ -233,7 +234,7 @@ class Watch:
                 _inside.name,
                 frame.f_code.co_filename,
                 frame.f_lineno,
-                *(one.shape for one in (q, k, v)),
+                *(_key_of(one)[0] for one in (q, k, v)),
                 q.dtype,
             )
             row = self.rows.get(key)
@@ -263,6 +264,12 @@ class Watch:
         q, k, v = (*args, *(kwargs.get(name) for name in ("query", "key", "value")[len(args) :]))[:3]
         if isinstance(q, torch.Tensor):
             self._note_other("varlen", q, k, v, note=_varlen_note(q))
+
+    def _wrap_varlen_out(self) -> None:
+        varlen = sys.modules["torch.nn.attention.varlen"]
+        if hasattr(varlen, "varlen_attn_out"):  # older ones have none
+            around = _noting_whole(lambda args, kwargs: self._note_varlen(args[1:], kwargs))
+            self._wrapped.wrap(varlen, "varlen_attn_out", around)
 
     def _note_encoder(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if args and isinstance(args[0], torch.Tensor):
@@ -368,6 +375,8 @@ def _row_of_node(node: Any, state: _State) -> Row:
     given = [value(one) for one in node.args]
     named = {name: value(one) for name, one in node.kwargs.items()}
     kind = _kind_of(node)
+    if _name_of(node) == "_varlen_attn_out":
+        given = given[1:]
     q, k, v = (given[at] if at < len(given) else named[_NAMES[at]] for at in range(3))
     if kind == "sdpa":
         rest = [given[at] if at < len(given) else named.get(_NAMES[at], _DEFAULTS[at]) for at in range(3, 8)]
@@ -395,8 +404,12 @@ def _row_of_node(node: Any, state: _State) -> Row:
     return Row(call, place, Answer(), threading.current_thread().name, compiled=True)
 
 
+def _name_of(node: Any) -> str:
+    return str(getattr(node.target, "__name__", node.target)).removesuffix(".default")
+
+
 def _kind_of(node: Any) -> Kind:
-    name = getattr(node.target, "__name__", str(node.target))
+    name = _name_of(node)
     return "flex" if "flex_attention" in name else "varlen" if "varlen" in name else "sdpa"
 
 
@@ -412,7 +425,7 @@ def _attention_in(module: Any) -> Iterator[tuple[Any, _State]]:
     for node in module.graph.nodes:
         if node.op != "call_function":
             continue
-        name = getattr(node.target, "__name__", str(node.target)).removesuffix(".default")
+        name = _name_of(node)
         if name == "_enter_autocast":
             device, dtype, enabled = (*node.args, None, True)[:3]
             entered[node] = (device, autocast.get(device))
@@ -428,7 +441,7 @@ def _attention_in(module: Any) -> Iterator[tuple[Any, _State]]:
             grad = bool(node.args[0])
         elif name == "_sdpa_kernel":
             switches = _switched(switches, *node.args, **node.kwargs)
-        elif name in ("scaled_dot_product_attention", "flex_attention", "_varlen_attn"):
+        elif name in ("scaled_dot_product_attention", "flex_attention", "_varlen_attn", "_varlen_attn_out"):
             yield node, _State(grad, switches, dict(autocast))
 
 

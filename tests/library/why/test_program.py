@@ -166,6 +166,8 @@ def test_wrong_command_lines_are_said(tmp_path: Path) -> None:
     for arguments, said in (
         (["nowhere.py"], "there is no nowhere.py"),
         (["--target", "nothing", __file__], "nothing"),
+        (["--budget", "nan", __file__], "'nan' is not a valid number of seconds"),
+        (["--budget=-1", __file__], "-1"),
         (["--output", str(tmp_path / "no" / "why.txt"), __file__], printable(str(tmp_path / "no"))),
     ):
         command = [sys.executable, "-m", "cudnn_backend_py.why", *arguments]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import pickle
 import threading
 import warnings
@@ -10,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.why import WhyReport, why_not_cudnn
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the calls are torch's")
@@ -34,8 +37,15 @@ def qkv(*dims: int, **how: Any) -> tuple[Any, Any, Any]:
 def watched(run: Any, *args: Any) -> WhyReport:
     with why_not_cudnn(ask=False) as report:
         run(*args)
-    assert not any("calls:" in one for one in report.unseen), report.unseen
+    assert not any("call: " in one or "calls: " in one for one in report.unseen), report.unseen
     return report
+
+
+def test_a_budget_is_a_number_of_seconds() -> None:
+    for budget_s in (math.nan, -1.0, "60", True):
+        with pytest.raises(UsageError, match="number of seconds") as caught, why_not_cudnn(budget_s=budget_s):  # type: ignore[arg-type]
+            pass
+        assert caught.value.code == "why-option"
 
 
 def attend(q: Any, k: Any, v: Any) -> Any:
@@ -213,6 +223,20 @@ def test_layers_of_torch_are_seen_where_the_program_calls_them() -> None:
     assert fast.blocker.gate == "fast-path"
 
 
+def test_the_fast_path_takes_sequences_without_their_padding() -> None:
+    """An encoder makes nested tensors of them, which have no sizes."""
+    encoder = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(16, 4, batch_first=True), 2).eval()
+    x, padding = torch.randn(2, 6, 16), torch.zeros(2, 6, dtype=torch.bool)
+    padding[0, 4:] = True
+
+    def run() -> None:
+        with torch.no_grad():
+            encoder(x, src_key_padding_mask=padding)
+
+    (one,) = watched(run).findings
+    assert (one.call.kind, one.count, one.call.q.lengths) == ("encoder", 2, (4, 6))
+
+
 def test_flex_attention_is_one_call_whatever_it_compiles() -> None:
     from torch.nn.attention.flex_attention import flex_attention
 
@@ -231,6 +255,10 @@ def test_packed_sequences_are_seen_also_where_torch_refuses_them() -> None:
         varlen.varlen_attn(q, q, q, lengths, lengths, 7, 7)
     (one,) = report.findings
     assert (one.call.kind, one.blocker and one.blocker.gate) == ("varlen", "varlen")
+    with why_not_cudnn(ask=False) as report, contextlib.suppress(RuntimeError, NotImplementedError):
+        varlen.varlen_attn_out(torch.empty_like(q), q, q, q, lengths, lengths, 7, 7)
+    (one,) = report.findings
+    assert (one.call.kind, one.call.q.dims) == ("varlen", (12, 4, 16))
 
 
 def test_tracers_and_scripts_find_torch_as_it_is() -> None:

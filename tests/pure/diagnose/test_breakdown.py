@@ -133,6 +133,56 @@ def test_shapes_of_one_class_that_each_got_a_plan() -> None:
     assert group.plan_s == pytest.approx(2 * (26.325987 - 26.223864) + 26.263514 - 26.223864)
 
 
+LONG, LIMIT = 70_000, 65_536
+
+
+def _as_large(text: str) -> str:
+    """Return the log as if its graphs were large: cuDNN ends messages at 64 KiB, with neither time nor thread."""
+
+    def longer(found: re.Match[str]) -> str:
+        return found[1] + f"{found[2].count('dim')} " * LONG + found[2]
+
+    text = re.sub(r'("tensors":\[\{"name":")(.*)', longer, text)
+    for kind in ("OPERATIONGRAPH", "EXECUTION_PLAN"):
+        line = f"i!     descriptor: type=CUDNN_BACKEND_{kind}_DESCRIPTOR:"
+        text = text.replace(line, line + f"\ni!         one: type=int; val={'1' * LONG};")
+    records = re.split(r"(?m)^(?=[IWE]! CuDNN )", text)
+    return "".join(one if len(one) < LIMIT else one[:LIMIT] + "\n\n\n" for one in records)
+
+
+def test_graphs_too_large_for_cudnns_messages_are_counted() -> None:
+    """As of 201 operations with 9.24.1, deviceless: one graph and one plan, and eleven texts that were cut off."""
+    found = break_down(iter(_as_large(log_text(TORCH.name)).splitlines(keepends=True)))
+    assert [(one.count, one.plans, one.executions) for one in found.graphs] == [(1, 1, 1)] * 2
+    assert all(one.fault is not None and "64 KiB" in one.fault.headline for one in found.graphs)
+
+
+def test_a_plan_without_its_graph_is_counted() -> None:
+    """Another process wrote into the record of the graph."""
+    text = log_text(TORCH.name)
+    at = text.index("\n", text.index("descriptor: type=CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR"))
+    head = text.rindex("I! CuDNN", 0, at)
+    found = break_down(iter(text[head:].splitlines(keepends=True)))
+    assert [(one.count, one.plans) for one in found.graphs if one.fault is not None] == [(0, 1)]
+
+
+def test_cudnns_of_two_versions_share_no_plan() -> None:
+    text = log_text(TORCH.name)
+    other = text.replace("(v91900 ", "(v92000 ").replace('"cudnnVersion":91900', '"cudnnVersion":92000')
+    found = break_down(iter((text + other).splitlines(keepends=True)))
+    assert [(one.version, one.plans) for one in found.graphs] == [("9.19.0", 1)] * 2 + [("9.20.0", 1)] * 2
+    assert [len(group.graphs) for group in found.groups] == [1] * 4
+    assert "graph 3, line " in str(found)
+    assert ", cuDNN 9.20.0: attention forward" in str(found)
+
+
+def test_plans_that_never_ran_are_not_said_to() -> None:
+    text = log_text(TORCH.name)
+    found = break_down(iter(text[: text.index("function cudnnBackendExecute")].splitlines(keepends=True)))
+    assert [one.executions for one in found.graphs] == [0]
+    assert " s from graphs to their plans\n" in str(found)
+
+
 def test_plans_built_again_are_said() -> None:
     text = log_text(TORCH.name)
     found = break_down(iter((text + text).splitlines(keepends=True)))

@@ -57,6 +57,23 @@ def record(function: str, *lines: str, letter: str = "I", thread: int = 7) -> st
 # records
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
+def test_a_log_as_other_shells_write_it(tmp_path: Path, encoding: str) -> None:
+    """PowerShell's redirection writes UTF-16, and an editor a mark before UTF-8."""
+    path = tmp_path / "cudnn.log"
+    path.write_bytes(TORCH.replace("\n", "\r\n").encode(encoding))
+    assert [item.text for item in read_log(path)] == [item.text for item in records(TORCH)]
+
+
+def test_a_packed_log_that_is_cut_off_is_read_up_to_there(tmp_path: Path) -> None:
+    whole = (LOGS / "torch-training-9.19.0.log.gz").read_bytes()
+    path = tmp_path / "cudnn.log.gz"
+    path.write_bytes(whole[: len(whole) * 3 // 4])
+    found, want = list(read_log(path)), list(read_log(LOGS / "torch-training-9.19.0.log.gz"))
+    assert 25 < len(found) < len(want)
+    assert found[:-1] == want[: len(found) - 1]
+
+
 def test_records_have_what_the_file_says() -> None:
     (found,) = records(record("cudnnCreate", "status: type=cudnnStatus_t; val=CUDNN_STATUS_SUCCESS (0);", letter="W"))
     assert (found.severity, found.function, found.version) == (Severity.WARNING, "cudnnCreate", 91900)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py.why.calls import Call, Machine, Switches, TensorFacts
-from cudnn_backend_py.why.gates import find_blocker
+from cudnn_backend_py.why.calls import Answer, Call, Machine, Switches, TensorFacts
+from cudnn_backend_py.why.gates import CUDNN_TAKES_PACKED, find_blocker, find_others
 
 BHSD = (1, 16, 1024, 128)
 
@@ -265,6 +265,160 @@ REPORTS = (
         Machine((2, 8, 0), (9, 10, 2), 100, (12, 8), "B200"),
         "disabled",
     ),
+    Report(  # looked up later, and told to the table before it was changed: 7 of these and those below were wrong
+        "pytorch/pytorch#128207",
+        "A nightly torch of its time came with cuDNN 8.9, and says that it is too old.",
+        call(32, 8, 128, 64, dtype="float16", switches=Switches(flash=False, efficient=False, math=False)),
+        Machine((2, 5, 0), (8, 9, 7), 89, (12, 1)),
+        "cudnn-version",
+    ),
+    Report(
+        "pytorch/pytorch#128571",
+        "torch 2.4 with its variable set still gives cuDNN no inputs that require gradients.",
+        Call(**dict.fromkeys("qkv", tensor(2, 8, 1024, 64, requires_grad=True))),
+        Machine((2, 4, 1), (9, 1, 0), 90, environment={"TORCH_CUDNN_SDPA_ENABLED": "1"}),
+        "gradients",
+    ),
+    Report(
+        "pytorch/pytorch#139586",
+        "Grouped heads: torch 2.5.1 asks flash before cuDNN, although cuDNN has them, too.",
+        Call(q=tensor(4, 32, 512, 128), k=tensor(4, 8, 1024, 128), v=tensor(4, 8, 1024, 128), gqa=True),
+        replace(H100, torch=(2, 5, 1), cudnn=(9, 1, 0)),
+        "order",
+    ),
+    Report(
+        "pytorch/pytorch#150318",
+        "One token of q: cuDNN 9.8 has it, and torch 2.7 still keeps it away.",
+        Call(
+            q=tensor(1, 16, 1, 64),
+            k=tensor(1, 16, 2048, 64),
+            v=tensor(1, 16, 2048, 64),
+            switches=Switches(flash=False, efficient=False, math=False),
+        ),
+        replace(H100, torch=(2, 7, 0), cudnn=(9, 8, 0)),
+        "shapes",
+    ),
+    Report(
+        "pytorch/pytorch#165801",
+        "torch 2.9 for CUDA 12.8 runs on cuDNN 9.10, and was compiled with 9.8, which it holds for too old.",
+        call(1, 16, 4096, 128),
+        replace(H100, torch=(2, 9, 0), cudnn=(9, 10, 2), cuda=(12, 8)),
+        "order",
+    ),
+    Report(
+        "pytorch/pytorch#171895",
+        "Since torch 2.10 cuDNN up to 9.15 comes last again.",
+        call(1, 24, 261, 64),
+        replace(H100, torch=(2, 10, 0), cudnn=(9, 10, 2), cuda=(12, 8)),
+        "order",
+    ),
+    Report(
+        "Comfy-Org/ComfyUI#9299",
+        "Windows has no flash attention, and torch 2.8 asks the efficient kernel before cuDNN on a consumer GPU.",
+        call(1, 24, 4608, 128),
+        Machine((2, 8, 0), (9, 10, 2), 120, (12, 8)),
+        "order",
+    ),
+    Report(
+        "numz/ComfyUI-SeedVR2_VideoUpscaler#317",
+        "On a DGX Spark cuDNN is among the backends that may run, and not the first of them.",
+        call(1, 20, 4096, 128),
+        Machine((2, 9, 0), (9, 13, 0), 121, (13, 0)),
+        "order",
+    ),
+    Report(
+        "pytorch/pytorch#192799",
+        "On sm_89 cuDNN is faster than flash, which torch asks first.",
+        call(2, 16, 2048, 64, dtype="float16"),
+        Machine((2, 13, 0), (9, 20, 0), 89, (13, 0)),
+        "order",
+    ),
+    Report(
+        "pytorch/pytorch#176559",
+        "Heads of 6 on an A100: flash says yes, cuDNN no.",
+        call(2, 16, 64, 6, dtype="float16"),
+        Machine((2, 11, 0), (9, 19, 0), 80),
+        "shapes",
+    ),
+    Report(
+        "huggingface/transformers#45636",
+        "A model with heads of 320 is pinned to the efficient kernel, which does not group heads.",
+        Call(
+            q=tensor(1, 16, 4096, 320),
+            k=tensor(1, 8, 4096, 320),
+            v=tensor(1, 8, 4096, 320),
+            gqa=True,
+            switches=Switches(cudnn=False, flash=False, math=False),
+        ),
+        replace(H100, torch=(2, 11, 0), cudnn=(9, 19, 0)),
+        "disabled",
+    ),
+    Report(
+        "kyutai-labs/pocket-tts#264",
+        "After gradients that were no numbers the trainer switches cuDNN off.",
+        call(128, 16, 1024, 64, switches=Switches(cudnn=False)),
+        replace(H100, torch=(2, 12, 0), cudnn=(9, 20, 0)),
+        "disabled",
+    ),
+    Report(
+        "pytorch/torchtitan#4458",
+        "A server that embeds torch switches cuDNN off for the process, and packed sequences heed it.",
+        Call(
+            kind="varlen",
+            q=tensor(4096, 32, 128),
+            k=tensor(4096, 8, 128),
+            v=tensor(4096, 8, 128),
+            gqa=True,
+            switches=Switches(cudnn=False),
+        ),
+        Machine((2, 14, 0), (9, 24, 0), 100),
+        "disabled",
+    ),
+    Report(
+        "pytorch/pytorch#136270",
+        "Nested tensors in training: torch 2.5 gives none of them to cuDNN.",
+        nested("nested"),
+        replace(H100, torch=(2, 5, 0), cudnn=(9, 1, 0)),
+        "nested",
+    ),
+    Report(
+        "lucidrains/x-transformers#143",
+        "No kernel is left on a V100 with torch 2.0, which has none of cuDNN.",
+        call(1, 71, 2048, 64, dtype="float16"),
+        Machine((2, 0, 1), (8, 7, 0), 70),
+        "version",
+    ),
+    Report(
+        "intel/torch-xpu-ops#3229",
+        "sdpa_kernel(CUDNN_ATTENTION) on a GPU that is not NVIDIA's.",
+        Call(
+            **dict.fromkeys("qkv", tensor(2, 8, 128, 64, dtype="float16", device="xpu")),
+            switches=Switches(flash=False, efficient=False, math=False),
+        ),
+        Machine((2, 11, 0), None, None),
+        "device",
+    ),
+    Report(
+        "intel/torch-xpu-ops#3546",
+        "Jagged tensors on such a GPU: every backend refuses them, cuDNN since they are not on CUDA.",
+        Call(**dict.fromkeys("qkv", replace(nested("jagged").q, device="xpu"))),
+        Machine((2, 11, 0), None, None),
+        "device",
+    ),
+    Report(
+        "meta-pytorch/attention-gym#20",
+        "A learned bias inside flex_attention.",
+        call(2, 8, 512, 64, kind="flex"),
+        replace(H100, torch=(2, 5, 0)),
+        "flex",
+    ),
+    Report(
+        "pytorch/pytorch#96099",
+        "Biases in the fast path of nn.TransformerEncoderLayer, whose kernel is its own.",
+        call(2, 512, 512, kind="encoder"),
+        replace(H100, torch=(2, 13, 0), cudnn=(9, 20, 0)),
+        "fast-path",
+    ),
 )
 
 
@@ -277,14 +431,73 @@ def test_first_blocker_is_the_one_its_thread_found(report: Report) -> None:
     assert blocker.found
 
 
-def test_there_are_twenty_threads() -> None:
-    assert len({report.thread for report in REPORTS}) >= 20
+def test_there_are_forty_threads() -> None:
+    assert len({report.thread for report in REPORTS}) >= 40
 
 
 def test_where_a_thread_shows_cudnn_running_nothing_is_blamed() -> None:
     """meta-pytorch/torchtune#1652: on an H100 a Llama's first backward pass warns in cuDNN's name."""
     llama = call(4, 32, 2048, 128, causal=True)
     assert find_blocker(llama, replace(H100, torch=(2, 5, 0), cudnn=(9, 1, 0))) is None
+
+
+ONLY_CUDNN = Switches(flash=False, efficient=False, math=False)
+MASKED = tensor(64, 1, 512, 512, dtype="bool")
+RAN = {
+    "sgl-project/sglang#30090": (call(4, 16, 1024, 64, switches=ONLY_CUDNN), replace(H100, torch=(2, 11, 0))),
+    "sgl-project/sglang#33655": (call(1, 12, 8192, 128, switches=ONLY_CUDNN), Machine((2, 11, 0), (9, 19, 0), 100)),
+    "pytorch/pytorch#193893": (
+        Call(q=tensor(64, 14, 512, 64), k=tensor(64, 2, 512, 64), v=tensor(64, 2, 512, 64), mask=MASKED, gqa=True),
+        Machine((2, 11, 0), (9, 19, 0), 100, (12, 8)),
+    ),
+    "huggingface/trl#7181": (
+        call(1, 1, 704, 64, mask=tensor(1, 1, 704, 704, dtype="bool")),
+        replace(H100, torch=(2, 13, 0), cudnn=(9, 20, 0), cuda=(13, 0)),
+    ),
+    "pytorch/pytorch#191612": (
+        call(2, 4, 32, 16, dtype="float16", mask=tensor(32, 32, dtype="float32")),
+        replace(H100, torch=(2, 13, 0), cudnn=(9, 20, 0)),
+    ),
+    "pytorch/pytorch#162073": (call(), replace(H100, torch=(2, 9, 0), cudnn=(9, 13, 0), cuda=(13, 0))),
+    "pytorch/pytorch#192843": (call(), Machine((2, 14, 0), (9, 24, 0), 107, (13, 4))),
+    "pytorch/pytorch#187770": (
+        call(4096, 16, 64, kind="varlen", note=CUDNN_TAKES_PACKED),
+        replace(H100, torch=(2, 13, 0), cudnn=(9, 20, 0)),
+    ),
+}
+
+
+@pytest.mark.parametrize("thread", RAN)
+def test_where_cudnn_ran_nothing_is_blamed(thread: str) -> None:
+    """Threads about its results or its speed, not about why it did not run."""
+    assert find_blocker(*RAN[thread]) is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (call(mask=tensor(1024, 1024, dtype="float16")), "the mask is float16"),
+        (call(mask=tensor(1024, 1024, dtype="int64")), "the mask is int64"),
+        (call(dropout=2.0), "dropout_p=2"),
+        (replace(call(), k=tensor(1, 16, 1024, 64)), "q has head dim 128 and k 64"),
+        (replace(call(), v=tensor(1, 16, 512, 128)), "k has length 1024 and v 512"),
+    ],
+)
+def test_what_every_backend_refuses_is_not_said_to_run(wrong: Call, said: str) -> None:
+    blocker = find_blocker(wrong, replace(H100, torch=(2, 13, 0), cudnn=(9, 20, 0)), Answer("cudnn", True))
+    assert blocker is not None
+    assert blocker.gate == "arguments"
+    assert said in blocker.found
+
+
+def test_what_the_table_knows_goes_before_what_it_does_not() -> None:
+    """Between two versions that were read, one has the architecture and one not; the order is that of both."""
+    machine = Machine((2, 8, 0), (9, 10, 2), 120)
+    first = find_blocker(call(), machine)
+    assert first is not None
+    assert (first.gate, first.sure) == ("order", True)
+    also = {one.gate: one.sure for one in find_others(call(), machine, first)}
+    assert also == {"architecture": False}
 
 
 @pytest.mark.parametrize(
