@@ -79,9 +79,8 @@ def _describe_nvrtc(lib: Library) -> str:
 
 
 def _why_not_loaded(faults: Sequence[Fault]) -> str:
-    fault = faults[0]
-    said = fault.detail if fault.code == "cudnn-library-not-found" else f"{fault.headline}; {fault.detail}"
-    return f"not found; {said}".replace("\n", "; ")
+    fault = faults[0]  # which is told below with all of it
+    return "not found" if fault.code == "cudnn-library-not-found" else f"not loaded: {fault.headline}"
 
 
 def render_info(facts: Mapping[str, Any]) -> str:
@@ -95,7 +94,8 @@ def render_info(facts: Mapping[str, Any]) -> str:
         text = "nothing wrong"
         if fault:
             weight = f"no {fault['prevents']} before this is mended" if fault["prevents"] else "remark"
-            parts = (f"{fault['headline']} ({fault['code']})", fault["detail"], fault["repair"])
+            detail = "; ".join(fault["detail"].splitlines())
+            parts = (f"{fault['headline']} ({fault['code']})", detail, fault["repair"])
             text = f"{weight}: {'; '.join(' '.join(part.split()) for part in parts if part)}"
         lines.append(f"{'environment:':<26}{text}")
     return "".join(f"{printable(line)}\n" for line in lines)

@@ -36,6 +36,7 @@ from ..importers.graphs import read_graphs
 from ..info import start_record, write_record
 from ..native.libcudnn import library
 from ..plans.build import shared_target
+from ..system.table import UNFOLDED, WordTable, open_console
 from ..target import find_profile
 from ..tuning.statistics import Timing
 from ..tuning.timed_plans import BuiltPlans, TimedPlans
@@ -548,7 +549,7 @@ def _names(record: Mapping[str, Any]) -> list[str]:
 def grid_table(record: Mapping[str, Any], what: str = "gpu") -> Table:
     """Return the table of GPU times, or of host times."""
     names = _names(record)
-    table = Table(title=f"{'GPU' if what == 'gpu' else 'Host'} time of attention, microseconds")
+    table = WordTable(title=f"{'GPU' if what == 'gpu' else 'Host'} time of attention, microseconds")
     table.add_column("")
     table.add_column("")
     for name in names:
@@ -622,7 +623,7 @@ def _not_begun(record: Mapping[str, Any]) -> list[str]:
 
 def all_tables(record: Mapping[str, Any]) -> list[Table]:
     """Return the tables of GPU and host times, where there are any, and that of the plans."""
-    plans = Table("shape", "direction", "plans")
+    plans = WordTable("shape", "direction", "plans")
     for row in record["rows"]:
         plans.add_row(row["shape"], row["direction"], "\n".join(f"{a}: {b}" for a, b in row["plans"].items()))
     return [*(grid_table(record, what) for what in ("gpu", "host") if "described" not in record), plans]
@@ -630,7 +631,7 @@ def all_tables(record: Mapping[str, Any]) -> list[Table]:
 
 def as_text(record: Mapping[str, Any]) -> str:
     """Return tables, plans, versions, and the command line that compares again."""
-    console = Console(width=200, record=True, file=io.StringIO(), highlight=False)
+    console = Console(width=UNFOLDED, record=True, file=io.StringIO(), highlight=False)
     for table in all_tables(record):
         console.print(table)
     for line in (*_head_lines(record, bold="marked *"), *_notes(record, ""), f"again: {record['command']}"):
@@ -698,12 +699,12 @@ def run_command(
     earlier = None if resumed is None else read_record(resumed)
     if plot is not None:
         new_figure()
-    console = Console(stderr=True)
+    console = open_console(stderr=True)
     with console.status("") if console.is_terminal else nullcontext() as status:
         step = str if status is None else lambda text: status.update(f"comparing {text}")
         record = compare(wanted, step=step, earlier=earlier, keep=keep)
     for line in _not_begun(record):
-        console.print(f"{line}; --resume goes on with the record", markup=False, soft_wrap=True)
+        console.print(f"{line}; --resume goes on with the record")
     if plot is not None:
         draw(record, plot)
     if style == "json":

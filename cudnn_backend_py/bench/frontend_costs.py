@@ -19,11 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from .. import frontend as our_frontend
 from ..errors import CudnnBackendError
 from ..info import start_record, write_record
+from ..system.table import open_console
 from .contenders import Frontend, make_buffers, open_frontend
 from .shapes import DIRECTIONS, SMALL, Direction, Effort
 from .timing import fresh, host_times, microseconds, rotate, same
@@ -117,7 +116,7 @@ def run(options: argparse.Namespace) -> None:
     """Measure, print each ratio beside its limit, and write."""
     import torch
 
-    console = Console()
+    console = open_console()
     theirs, said = open_frontend(options.cudnn_frontend)
     if theirs is None:
         raise CudnnBackendError(f"cudnn-frontend: {said}", code="bench-frontend", fix="--cudnn-frontend FOLDER")
@@ -142,5 +141,5 @@ def run(options: argparse.Namespace) -> None:
     for name, part in record["ratios"].items():
         limit = LIMITS[name.partition(", ")[2] or name]
         word = "PASS" if part <= limit else "FAIL"
-        console.print(f"{word} {name}: {part} of cudnn-frontend's, limit {limit}", highlight=False)
+        console.print(f"{word} {name}: {part} of cudnn-frontend's, limit {limit}")
     print(write_record(record, options.output), file=sys.stderr if options.output else sys.stdout)

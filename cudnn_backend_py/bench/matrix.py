@@ -21,7 +21,7 @@ from ..generated.enums import DataType, PointwiseMode
 from ..graph import Graph, GraphBuilder
 from ..graph.attention import Attention, sdpa_backward, sdpa_forward
 from ..info import start_record, write_record
-from ..system.child import call_command
+from ..system.child import call_command, look_at
 from .graphs import two_matmuls
 
 __all__ = ["add_options", "run"]
@@ -90,7 +90,7 @@ def killed_and_resumed(targets: Sequence[str], versions: Sequence[str], total: i
         asked = ["--targets", *targets, "--versions", *versions, "--into", folder]
         command = call_command("cudnn_backend_py.bench.__main__:main", "matrix", *asked)
         child = subprocess.Popen(command)
-        while child.poll() is None and kept(cache) < total // 2:
+        while look_at(child) is None and kept(cache) < total // 2:
             time.sleep(0.02)
         child.kill()
         child.wait()

@@ -10,14 +10,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from rich.console import Console
-
 from ..execution.executable import Executable
 from ..graph.attention import Attention, sdpa_forward
 from ..graph.data_types import DATA_TYPES
 from ..info import start_record, write_record
 from ..native.fast_call import compiled_library
 from ..plans.build import build, shared_target
+from ..system.table import open_console
 from ..target import Target
 from .contenders import Frontend, c_loop, load_operators, open_frontend
 from .frontend_graph import build_ragged
@@ -97,8 +96,8 @@ def run(options: argparse.Namespace) -> None:
         "ragged": bench_ragged(shared_target(), frontend, effort),
     }
     record["accepted"] = judge(record, [item for item in ACCEPTED if item.name.startswith("host, ragged")])
-    console = Console(width=120)
+    console = open_console()
     console.print(ragged_table(record))
     for line in verdict_lines(record):
-        console.print(line, highlight=False, style="red" if line.startswith("FAIL") else None)
+        console.print(line, style="red" if line.startswith("FAIL") else None)
     write_record(record, options.output)

@@ -21,8 +21,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from .. import frontend as our_frontend
 from .. import torch_ops
 from ..errors import CudnnBackendError
@@ -35,6 +33,7 @@ from ..plans.choice import EngineChoice
 from ..plans.plan import Plan
 from ..system.child import script_command
 from ..system.progress import progress_bar
+from ..system.table import open_console
 from ..target import Target
 from ..torch_ops.operators import load_torch
 from ..tuning.search import autotune
@@ -245,7 +244,7 @@ def run_bench(
     EnvironmentNotReady
         ``torch-missing``, ``no-gpu``, ``matplotlib-missing``.
     """
-    console = Console()
+    console = open_console()
     effort = effort or (QUICK if quick else FULL)
     torch = load_torch()
     if plot is not None:
@@ -280,10 +279,10 @@ def run_bench(
     for table in bench_tables(record):
         console.print(table)
     for line in verdict_lines(record):
-        console.print(line, highlight=False, style="red" if line.startswith("FAIL") else None)
+        console.print(line, style="red" if line.startswith("FAIL") else None)
     if output is not None:
         write_record(record, output)
-        console.print(f"written to {output}", highlight=False)
+        console.print(f"written to {output}")
     if plot is not None:
         draw(record, plot)
     return Record(record, bench_tables)

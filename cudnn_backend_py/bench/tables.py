@@ -10,6 +10,7 @@ from rich.table import Table
 
 from ..errors import EnvironmentNotReady
 from ..printable import brief
+from ..system.table import WordTable
 from .shapes import DIRECTIONS
 
 __all__ = [
@@ -50,7 +51,7 @@ def bench_tables(record: Mapping[str, Any]) -> list[Table]:
 
 def host_table(record: Mapping[str, Any]) -> Table:
     """Return the table of host time per call."""
-    table = Table(title=f"Host time per call, microseconds ({record['host']['problem']})")
+    table = WordTable(title=f"Host time per call, microseconds ({record['host']['problem']})")
     table.add_column("")
     for direction in DIRECTIONS:
         table.add_column(direction, justify="right")
@@ -71,7 +72,7 @@ def _quartiles(timing: Mapping[str, float]) -> str:
 
 def ragged_table(record: Mapping[str, Any]) -> Table:
     """Return the table of host time per call of a ragged plan."""
-    table = Table(title="Host time per call of a ragged plan, microseconds")
+    table = WordTable(title="Host time per call of a ragged plan, microseconds")
     for name in ("", "median", "quartiles"):
         table.add_column(name, justify="right" if name else "left", style="dim" if name == "quartiles" else "")
     for name, timing in record["ragged"].items():
@@ -82,7 +83,7 @@ def ragged_table(record: Mapping[str, Any]) -> Table:
 def gpu_table(record: Mapping[str, Any]) -> Table:
     """Return the table of GPU times."""
     names = list(dict.fromkeys(name for row in record["gpu"] for name in row["us"]))
-    table = Table(title=f"GPU time, microseconds (TFLOP/s); matrix product {record['matrix_tflops']} TFLOP/s")
+    table = WordTable(title=f"GPU time, microseconds (TFLOP/s); matrix product {record['matrix_tflops']} TFLOP/s")
     table.add_column("")
     table.add_column("")
     for name in names:
@@ -100,7 +101,7 @@ def gpu_table(record: Mapping[str, Any]) -> Table:
 
 def fresh_table(record: Mapping[str, Any]) -> Table:
     """Return the table of fresh processes."""
-    table = Table(title="Fresh process to first result, milliseconds, importing torch left out")
+    table = WordTable(title="Fresh process to first result, milliseconds, importing torch left out")
     names = list(next(iter(record["fresh"].values()), ()))
     for name in ("", *names):
         table.add_column(name, justify="left" if not name else "right")

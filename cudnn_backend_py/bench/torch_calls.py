@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from .. import torch_ops
 from ..execution.executable import Executable
@@ -24,6 +23,7 @@ from ..graph.data_types import DATA_TYPES
 from ..info import start_record, write_record
 from ..native.fast_call import compiled_library
 from ..plans.build import build, shared_target
+from ..system.table import WordTable, open_console
 from ..torch_ops.compiled import STEP
 from .contenders import TORCH_BACKENDS, c_loop, load_operators, settle, torch_varlen
 from .judge import Accepted, judge, verdict_lines
@@ -217,7 +217,7 @@ ACCEPTED = tuple(
 def print_table(record: dict[str, Any], console: Console) -> None:
     """Print a row per problem and pass, a column per contender."""
     names = list(dict.fromkeys(name for row in record["us"].values() for name in row))
-    table = Table(title="Host time per call, microseconds")
+    table = WordTable(title="Host time per call, microseconds")
     for name in ("", *names):
         table.add_column(name, justify="right" if name else "left")
     for problem, row in record["us"].items():
@@ -244,7 +244,7 @@ def run(options: argparse.Namespace) -> None:
         "us": measure(effort),
     }
     record["accepted"] = judge(record, ACCEPTED)
-    print_table(record, Console())
+    print_table(record, open_console())
     for line in verdict_lines(record):
         print(line)
     if options.output is not None:

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
-from rich.table import Table
+from rich.table import Column
 from rich.text import Text
 
 from ..printable import printable
+from ..system.table import WordTable
 from .audit import add_audit
 from .draw import draw
 from .graph_file import load_graph_file
@@ -93,7 +94,7 @@ def list_targets(style: str, output: str | None) -> None:
     if style == "json":
         write_report(as_json([_facts_of(profile) for profile in list_profiles()]), output)
         return
-    table = Table("name", "GPU", "arch", "also called", "shared memory per block", "SMs")
+    table = WordTable("name", "GPU", "arch", "also called", "shared memory per block", "SMs")
     for profile in list_profiles():
         add_row(
             table,
@@ -129,7 +130,7 @@ def show_target(name: str, device_json: bool, style: str, output: str | None) ->
         write_report(as_json(_facts_of(profile) | sources), output)
         return
     title = Text(printable(f"{profile.title} ({profile.name})"))
-    table = Table("property", "value", "source", title=title)
+    table = WordTable("property", "value", "source", title=title)
     for key, value in profile.properties.items():
         add_row(table, key, str(value), profile.sources.get(key, ""))
     put_table(table, output, *(f"{key}: {text}" for key, text in profile.citations.items()))
@@ -203,7 +204,7 @@ def list_versions(style: str, output: str | None) -> None:
     if style == "json":
         write_report(as_json([_version_facts(item) for item in installed]), output)
         return
-    table = Table("version", "CUDA", "wheel", "MB", "path")
+    table = WordTable("version", "CUDA", "wheel", "MB", Column("path", no_wrap=True))
     for item in installed:
         add_row(table, item.version, item.cuda, item.flavor, f"{item.size_bytes / 1e6:.0f}", str(item.path))
     put_table(table, output)

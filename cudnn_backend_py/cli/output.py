@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..printable import printable, printable_lines
+from ..system.table import open_console
 from ..system.whole_file import write_whole
 from .group import Group
 
@@ -30,7 +30,6 @@ __all__ = [
     "OutputFile",
     "add_row",
     "as_json",
-    "console",
     "keep_json",
     "progress_line",
     "put_table",
@@ -158,16 +157,6 @@ def _as_ours(error: BaseException) -> CudnnBackendError:
 # What is printed
 
 
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError  # rich would exit with code 1, which is an answer here
-
-
-def console(*, stderr: bool = False) -> Console:
-    """Return what prints tables and styled text, none of which is looked at for markup."""
-    return _Console(stderr=stderr, highlight=False, markup=False, soft_wrap=True)
-
-
 def say(text: str) -> None:
     """Print lines of text."""
     click.echo(printable_lines(text))
@@ -184,11 +173,9 @@ def add_row(table: Table, *texts: str) -> None:
 
 
 def put_table(table: Table, output: str | None, *below: str) -> None:
-    """Print a table, of which nothing is cut off, and lines below it, or write them into a file."""
-    for column in table.columns:
-        column.overflow = "fold"
+    """Print a table and lines below it, or write them into a file."""
     if output is None:
-        console().print(table)
+        open_console().print(table)
         for line in below:
             say(printable(line))
     else:
@@ -244,7 +231,7 @@ def keep_json(output: str | None, style: str) -> Callable[[Callable[[], Any]], N
 @contextlib.contextmanager
 def progress_line(doing: str = "asking cuDNN") -> Iterator[Callable[[str], object]]:
     """Yield a function that shows on standard error, if that is a terminal, what is being done; it leaves no trace."""
-    shown = _Console(stderr=True)
+    shown = open_console(stderr=True)
     if not shown.is_terminal:
         yield str
         return

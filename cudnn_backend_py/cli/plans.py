@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Table
 
 from ..errors import CudnnStatusError, NotSupported
+from ..system.table import WordTable
 from .group import Choice, Option
 from .options import with_format, with_seconds, with_target, with_versions
 from .output import (
@@ -98,7 +98,7 @@ def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: 
         elif kept is None:
             write(f"{_OFF}\n", output)
         else:
-            table = Table("graph", "plan", "target", "cuDNN", "KB", "last used")
+            table = WordTable("graph", "plan", "target", "cuDNN", "KB", "last used")
             for entry in entries:
                 used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
                 kb = f"{entry.size_bytes / 1e3:.0f}"

@@ -6,7 +6,6 @@ import json
 import math
 import os
 import shlex
-import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -289,7 +288,7 @@ def _run_graph(runner: Runner, case: _Case, source: str, graph: Graph, step: Cal
 
 def _run_with(version: str, case: _Case, limit_s: float) -> Iterator[Trial]:
     """Yield the trials of a case with another cuDNN: what a process that loads it says."""
-    from ..system.child import call_command, describe_ending
+    from ..system.child import call_command, describe_ending, run_command
     from ..tuning.trial import Trial
     from ..versions.store import environment_for
 
@@ -300,11 +299,11 @@ def _run_with(version: str, case: _Case, limit_s: float) -> Iterator[Trial]:
     except CudnnBackendError as error:
         yield _unread(case, error)
         return
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = run_command(command, environment, captured=True)
     try:
         told = json.loads(done.stdout)["trials"]
     except (ValueError, KeyError, TypeError):
-        said = done.stderr.strip()[-2000:] or describe_ending(done.returncode)
+        said = done.stderr.decode(errors="replace").strip()[-2000:] or describe_ending(done.returncode)
         yield _unread(case, CudnnBackendError(f"with cuDNN {version}: {said}", code="answer-damaged"))
         return
     yield from map(Trial.from_dict, told)

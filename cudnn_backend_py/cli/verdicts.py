@@ -17,10 +17,11 @@ from ..errors import GraphError
 from ..printable import printable
 from ..system.child import loading_program
 from ..system.strict import read_text
+from ..system.table import open_console
 from .graph_file import is_python, load_graph_file, read_any_graphs
 from .group import Command
 from .options import GRAPH, with_format, with_modes, with_seconds, with_target, with_versions
-from .output import NOT_JUDGED, OutputFile, as_json, console, keep_json, progress_line, say, warn, write, write_report
+from .output import NOT_JUDGED, OutputFile, as_json, keep_json, progress_line, say, warn, write, write_report
 from .wheels import ask_with_wheels, lacking_in, lacking_of, with_version, with_wheels
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def explain(
         verdicts = ask_with_wheels(ask_children, lacking_of)
     if style == "text" and output is None:
         for verdict in verdicts:
-            console().print(render(verdict))
+            open_console().print(render(verdict))
     else:
         put = write if style == "text" else write_report
         put(_verdicts_as(style, verdicts, graph, graph_file), output)
@@ -291,7 +292,7 @@ def show_whatif(
     elif output is not None:
         write(table_text(render_remedies(verdict, graph, remedies)), output)
     else:
-        console().print(render_remedies(verdict, graph, remedies))
+        open_console().print(render_remedies(verdict, graph, remedies))
     raise SystemExit(0 if remedies or verdict.supported else verdict.exit_code)
 
 
@@ -344,7 +345,7 @@ def show_matrix(
     elif output is not None:
         write(table_text(render_matrix(answers)), output)
     else:
-        console().print(render_matrix(answers))
+        open_console().print(render_matrix(answers))
     raise SystemExit(answers.exit_code)
 
 
@@ -388,7 +389,7 @@ def show_since(
     elif output is not None:
         write(table_text(render_since(found)), output)
     else:
-        console().print(render_since(found))
+        open_console().print(render_since(found))
     raise SystemExit(found.exit_code)
 
 
@@ -548,7 +549,7 @@ def _report_check(
     elif output is not None:
         write(table_text(render()), output)
     else:
-        console().print(render())
+        open_console().print(render())
 
 
 @click.command("attention-table", cls=Command)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import click
 
 from ..printable import printable
-from ..system.child import call_command, describe_ending
+from ..system.child import call_command, describe_ending, run_command
 from .options import InstalledVersion
 from .output import NOT_JUDGED, warn
 
@@ -61,7 +60,7 @@ def _judge_in_child(ctx: click.Context, parameter: click.Parameter, value: str |
         "cudnn_backend_py.cli.commands:main", *_without_option(sys.argv[1:], _VERSION, whole=ctx.parent is None)
     )
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it was ignored, every exit code would read 0
-    child = subprocess.run(command, env=versions.child_environment(installed), check=False)
+    child = run_command(command, versions.child_environment(installed))
     if child.returncode in (0, 1, NOT_JUDGED, 130):
         raise SystemExit(child.returncode)
     from ..target.environment import environment_fault_after_crash

@@ -358,7 +358,8 @@ def _load(path: str | os.PathLike[str] | None) -> Library:
         "no libcudnn.so.9 can be loaded",
         code="cudnn-library-not-found",
         where="\n".join(map(str, places)),
-        fix="pip install 'cudnn-backend-py[jit-cu12]' (small), or [cu12], or cudnn-backend cudnn install VERSION,\n"
+        fix="pip install 'cudnn-backend-py[jit-cu12]' (small), or [cu12], or cudnn-backend cudnn install VERSION and,\n"
+        "as for each that cudnn-backend cudnn list names, ask it by --cudnn VERSION,\n"
         f"or set {LIBRARY_VARIABLE} to the path of libcudnn.so.9",
     )
 

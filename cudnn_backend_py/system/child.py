@@ -40,6 +40,7 @@ __all__ = [
     "loading_program",
     "look_at",
     "module_command",
+    "run_command",
     "run_undisturbed",
     "script_command",
     "serve",
@@ -156,6 +157,37 @@ def look_at(process: subprocess.Popen[bytes]) -> int | None:
     if found is None:
         return None
     return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+
+
+def run_command(
+    command: list[str], environment: Mapping[str, str], *, captured: bool = False
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a command to its end, as ``subprocess.run``. What ends this process (SIGTERM, SIGHUP) ends that one first.
+
+    For the main thread: no other may set handlers of signals.
+    """
+    passed: list[int] = []
+    streams = subprocess.PIPE if captured else None
+    with subprocess.Popen(command, env=dict(environment), stdout=streams, stderr=streams) as process:
+
+        def pass_on(number: int, _frame: object) -> None:
+            passed.append(number)
+            process.send_signal(number)
+
+        ours = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is signal.SIG_DFL]
+        try:
+            for one in ours:
+                signal.signal(one, pass_on)
+            output, errors = process.communicate()
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            for one in ours:
+                signal.signal(one, signal.SIG_DFL)
+    if passed:
+        signal.raise_signal(passed[0])
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
 # the parent's side

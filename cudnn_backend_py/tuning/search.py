@@ -381,14 +381,14 @@ def tune(graph: Graph, *, json_path: str | None = None, **options: Any) -> Tuned
     import json
     from pathlib import Path
 
-    from rich.console import Console
+    from ..system.table import open_console
 
     tuned = autotune(graph, **{"progress": True} | options)
     if json_path is not None:
         Path(json_path).write_text(json.dumps(tuned.evidence, indent=1) + "\n", encoding="utf-8")
-    console = Console(highlight=False)
+    console = open_console()
     console.print(evidence_table(tuned.evidence))
     same = tuned.evidence["winner"] == tuned.evidence["first"]
     verdict = "the heuristics' first choice stays" if same else f"{tuned.gain:.3f} x as fast as the first choice"
-    console.print(f"{tuned.evidence['winner']}: {verdict} ({tuned.evidence['rounds']} rounds)", markup=False)
+    console.print(f"{tuned.evidence['winner']}: {verdict} ({tuned.evidence['rounds']} rounds)")
     return tuned

@@ -120,11 +120,12 @@ _CHUNK = 1 << 22  # elements compared at once
 
 def evidence_table(evidence: Mapping[str, Any]) -> Table:
     """Return the candidates of a tuning as a table, fastest first."""
-    from rich.table import Table
     from rich.text import Text
 
+    from ..system.table import WordTable
+
     by = evidence["by"]
-    table = Table(title=f"{evidence['graph']} on {evidence['device']}, cuDNN {evidence['cudnn']}")
+    table = WordTable(title=f"{evidence['graph']} on {evidence['device']}, cuDNN {evidence['cudnn']}")
     for name in ("engine config", "mode", "cold us", "warm us", "workspace", "build s", "remark"):
         table.add_column(name, justify="right" if name[-2:] in ("us", " s") or name == "workspace" else "left")
     timed = [item for item in evidence["candidates"] if by in item]

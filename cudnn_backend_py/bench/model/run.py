@@ -26,11 +26,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from ...info import start_record, write_record
 from ...system.child import call_command
+from ...system.table import WordTable, open_console
 from ..contenders import load_operators
 from ..judge import Accepted, judge, verdict_lines
 from ..tables import draw_bars
@@ -159,7 +159,9 @@ ACCEPTED = tuple(_accepted())
 
 def model_table(record: Figures) -> Table:
     """Return the table of all makers."""
-    table = Table(title=f"A GPT of {record['parameters']} parameters: training and serving, milliseconds (tokens/s)")
+    table = WordTable(
+        title=f"A GPT of {record['parameters']} parameters: training and serving, milliseconds (tokens/s)"
+    )
     table.add_column("")
     for name in record["makers"]:
         table.add_column(name, justify="right")
@@ -382,10 +384,10 @@ def run(options: argparse.Namespace) -> None:
                 print(f"not measured: {maker}, {way}: {found['not measured']}")
     for maker, why in record["left_out"].items():
         print(f"left out: {maker}: {why}")
-    console = Console(width=200)
+    console = open_console()
     console.print(model_table(record))
     for line in verdict_lines(record):
-        console.print(line, highlight=False, style="red" if line.startswith("FAIL") else None)
+        console.print(line, style="red" if line.startswith("FAIL") else None)
     text = write_record(record, options.output)
     if options.output is None:
         print(text)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import unified_diff
 
-from rich import box
 from rich.console import Console, Group, RenderableType
-from rich.table import Column, Table
 from rich.text import Text
 
 from ...graph import Graph
 from ...printable import printable
+from ...system.table import UNFOLDED, WordTable
 from ..engines import ENGINES_ABSENT
 from ..remedies import Remedy
 from ..surveys.baseline import Checked
@@ -23,7 +22,7 @@ from .text import line, lines
 
 __all__ = ["render_check", "render_matrix", "render_remedies", "render_since", "render_upgrade", "table_text"]
 
-_BESIDE = 12  # versions in one table: so many are told apart in eighty columns
+_BESIDE = 8  # versions in one table: so many fit into eighty columns
 _STYLE = {"S": "green", "-": "red", "?": "yellow", "!": "bold magenta"}
 _MEANING = {"S": "supported", "-": "not supported", "?": "could not be judged", "!": "cuDNN crashed or hung"}
 
@@ -53,15 +52,14 @@ def _one_graph(matrix: Matrix, graph: str, everywhere: Collection[str]) -> list[
     tables: list[RenderableType] = [line(graph, "bold")]
     for first in range(0, len(matrix.versions), _BESIDE):
         part = slice(first, first + _BESIDE)
-        folded = (Column(line(name), overflow="fold", min_width=3) for name in matrix.versions[part])
-        table = Table(Column("target", no_wrap=True), *folded, box=box.SIMPLE)
+        table = WordTable("target", *map(printable, matrix.versions[part]))
         for target, row in rows.items():
             marks = (
                 Text(cell.letter + number.get((cell.letter, cell.headline), ""), _STYLE[cell.letter])
                 for cell in row[part]
             )
             table.add_row(line(target), *marks)
-        tables.append(table)
+        tables += [table, Text("")]
     told = (line(f"{one[0]}{number[one]:<3}", _STYLE[one[0]]).append(line(one[1])) for one in causes)
     cells = {(target, version): matrix.cells[graph, target, version] for target in rows for version in matrix.versions}
     return [*tables, *told, *_remarks(cells, everywhere)]
@@ -164,7 +162,7 @@ def render_since(since: Since) -> Group:
         lines.append(
             Text(f"not asked: {', '.join(since.not_asked)}; taken for granted: support begins and ends once", "dim")
         )
-    table = Table("version", "", "cause", box=box.SIMPLE)
+    table = WordTable("version", "", "cause")
     for version, cell in since.asked.items():
         table.add_row(line(version), Text(cell.outcome.value, _STYLE[cell.letter]), line(cell.headline))
     lacking = [version for version, cell in since.asked.items() if cell.cause == ENGINES_ABSENT]
@@ -178,7 +176,7 @@ def render_check(checked: Sequence[Checked]) -> Group:
     counts = f"{len(checked)} verdicts checked, {len(changed)} changed"
     if not changed:
         return Group(Text(counts, "green"))
-    table = Table("graph", "target", "cuDNN", "what changed", box=box.SIMPLE)
+    table = WordTable("graph", "target", "cuDNN", "what changed")
     for one in changed:
         table.add_row(*map(line, (one.name, one.target, one.version)), line(one.why, _STYLE[one.cell.letter]))
     return Group(table, Text(counts, "red"))
@@ -240,9 +238,9 @@ def _difference(item: Difference) -> list[Text]:
     return [lines(f"{sign} {', '.join(some)}", 4, style) for sign, style, some in told if some]
 
 
-def table_text(rendered: RenderableType, width: int = 160) -> str:
+def table_text(rendered: RenderableType, width: int = UNFOLDED) -> str:
     """Return it as plain text."""
-    console = Console(width=width, color_system=None, force_jupyter=False, highlight=False)
+    console = Console(width=width, color_system=None, force_jupyter=False, highlight=False, soft_wrap=True)
     with console.capture() as captured:
         console.print(rendered)
     return captured.get()

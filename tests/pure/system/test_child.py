@@ -20,6 +20,7 @@ import pytest
 
 from cudnn_backend_py import CudnnBackendError, EnvironmentNotReady, UsageError
 from cudnn_backend_py.cli.wheels import _without_option
+from cudnn_backend_py.system import child
 from cudnn_backend_py.system.child import (
     TIMED_OUT,
     Child,
@@ -399,3 +400,33 @@ def test_commands_are_of_this_python() -> None:
 )
 def test_the_version_is_not_asked_for_again_in_the_child(given: str, kept: str) -> None:
     assert _without_option(given.split(), "--cudnn") == kept.split()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_what_ends_a_process_ends_the_command_that_it_runs(number: int) -> None:
+    code = f"""
+import os, sys
+from {child.__name__} import run_command
+run_command([sys.executable, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(600)"], os.environ)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        inner = int(process.stdout.readline())
+        process.send_signal(number)
+        assert process.stdout.read() == ""  # until nobody holds it
+        assert process.wait(60) == -number
+    assert not Path(f"/proc/{inner}").exists()
+
+
+def test_an_interrupted_command_is_ended() -> None:
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise InterruptedError
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 1)
+    try:
+        with pytest.raises(InterruptedError):
+            child.run_command([sys.executable, "-c", "import time; time.sleep(600)"], os.environ)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -257,7 +257,7 @@ def test_table_is_sorted_by_time_with_the_refused_last() -> None:
     out.print(evidence_table(EVIDENCE))
     text = out.file.getvalue()  # type: ignore[attr-defined]
     lines = [line for line in text.splitlines() if "eng" in line and "engine" not in line]
-    assert [line.split()[1] for line in lines] == ["eng2", "eng1", "eng3"]
+    assert [line.split()[0] for line in lines] == ["eng2", "eng1", "eng3"]
     assert "8.00 ± 0.50" in lines[0]
     assert "winner" in lines[0]
     assert "first" in lines[1]
