@@ -319,7 +319,6 @@ class kernel_cache:
     def __init__(self) -> None:
         self._descriptor: Descriptor | None = None
         self._lock = threading.Lock()
-        self._seen = (0, "")
         self._dims: list[Any] | None = None
 
     def for_graph(self, operation_graph: Descriptor) -> Descriptor:
@@ -349,19 +348,26 @@ class kernel_cache:
     def size(self) -> int:
         """Return how many kernels it holds.
 
+        C: ``CUDNN_ATTR_KERNEL_CACHE_ENTRY_COUNT`` (since 9.27).
+
         Raises
         ------
         RuntimeError
-            If cuDNN's JSON of it cannot be read.
+            If no graph was built with it yet, or the loaded cuDNN is older.
         """
-        return 0 if self._descriptor is None else len(_kernels(self.serialize()))
+        return int(self._ask(Attr.KERNEL_CACHE_ENTRY_COUNT))
 
     def revision(self) -> int:
-        """Return a number that changes when the kernels do, in this process."""
-        content = "" if self._descriptor is None else self.serialize()
-        if content != self._seen[1]:
-            self._seen = (self._seen[0] + 1, content)
-        return self._seen[0]
+        """Return a number that grows when a kernel comes into the cache, is replaced or leaves it.
+
+        C: ``CUDNN_ATTR_KERNEL_CACHE_REVISION`` (since 9.27).
+
+        Raises
+        ------
+        RuntimeError
+            If no graph was built with it yet, or the loaded cuDNN is older.
+        """
+        return int(self._ask(Attr.KERNEL_CACHE_REVISION))
 
     def serialize(self) -> str:
         """Return the compiled kernels as JSON.
@@ -371,10 +377,13 @@ class kernel_cache:
         RuntimeError
             If no graph was built with it yet.
         """
+        return str(self._ask(Attr.KERNEL_CACHE_JSON_REPRESENTATION))
+
+    def _ask(self, attribute: Attr) -> Any:
         if self._descriptor is None:
             raise invalid_value("this kernel cache is empty", fix="build a graph with kernel_cache=, or deserialize()")
         with status_as(FrontendRuntimeError, "the kernel cache"):
-            return str(self._descriptor.get(Attr.KERNEL_CACHE_JSON_REPRESENTATION))
+            return self._descriptor.get(attribute)
 
     def deserialize(self, text: str) -> None:
         """Fill the cache, which must be new, with what :meth:`serialize` returned.
@@ -390,20 +399,6 @@ class kernel_cache:
             made = Descriptor(DescriptorType.KERNEL_CACHE, on=library())
             made.set(Attr.KERNEL_CACHE_JSON_REPRESENTATION, text)
             self._descriptor = made.finalize()
-
-
-def _kernels(text: str) -> list[Any]:
-    """Return the entries of a kernel cache's JSON, whichever key cuDNN keeps them under."""
-    try:
-        content = json.loads(text)
-    except ValueError as error:
-        raise invalid_value(f"cuDNN's JSON of the kernel cache cannot be read: {error}") from None
-    lists = (
-        [value for value in content.values() if isinstance(value, (list, dict))]
-        if isinstance(content, dict)
-        else [content]
-    )
-    return list(max(lists, key=len, default=[]))
 
 
 def create_kernel_cache() -> kernel_cache:

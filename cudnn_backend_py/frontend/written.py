@@ -161,8 +161,8 @@ class WrittenGraph:
         context = self.context
         return {
             "context": {
-                "io_data_type": str(context.io_data_type),
-                "compute_data_type": str(context.compute_data_type),
+                "io_data_type": str(context.io_data_type or None),
+                "compute_data_type": str(context.compute_data_type or None),
             },
             "nodes": [
                 {
@@ -178,7 +178,7 @@ class WrittenGraph:
                 name: {
                     "dim": item.get_dim(),
                     "stride": item.get_stride(),
-                    "dtype": str(item.data_type),
+                    "dtype": str(item.data_type or None),
                     "is_virtual": item.virtual,
                     "uid": item.uid,
                 }

@@ -23,7 +23,7 @@ against it and writes ``docs/frontend-names.md``.
 
 ``--fast`` leaves out the building of plans (NVRTC), most of the time, in the four large files. ``--sample N`` keeps
 one test in N, by a hash of its id, the same for both modules; ``--part`` says which of those N parts, and ``--seed``
-draws other problems.
+draws other problems. Files of several runs with one module become one for ``compare`` by ``cat``.
 
 On a GPU: the same without ``--target`` and ``--cudnn``. A machine without network needs, on ``PYTHONPATH`` or in
 site-packages: torch with its cuDNN, pytest, pytest-xdist with execnet, looseversion, click, rich, platformdirs, the
@@ -33,10 +33,11 @@ nvidia-cutlass-dsl and apache-tvm-ffi are not needed.
 
 Every test is seeded by its id, so that both runs see the same problems. One JSON line for each test::
 
-    {"id", "file", "outcome", "reason", "stage", "executes", "errors": [{"call", "type", "kind", "text"}],
+    {"id", "file", "outcome", "reason", "stage", "executes", "graphs", "errors": [{"call", "type", "kind", "text"}],
      "errors_in_all", "seconds"}
 
 ``outcome`` is passed, skipped, failed, crashed (the process died) or "not run" (the time limit of the file); ``stage``
-the last step in a graph's life that was entered; ``errors`` every exception that came out of a call of ``cudnn``,
-also where the test caught it; ``kind`` the base classes by which it can be caught.
+the last step in a graph's life that was entered; ``graphs`` what ``inspect`` tells of the first four graphs that were
+executed: nodes, ports, parameters, dims, strides, types and uids have to be the same; ``errors`` every exception that
+came out of a call of ``cudnn``, also where the test caught it; ``kind`` the base classes by which it can be caught.
 """

@@ -27,18 +27,28 @@ def read_run(path: Path) -> Run:
     """
     about: dict[str, Any] = {}
     rows: dict[str, Row] = {}
-    part: dict[str, Any] = {}
+    run: dict[str, Any] = {}
+    parts: dict[str, dict[int, set[int]]] = {}
     for text in path.read_text(encoding="utf-8").splitlines():
         line = json.loads(text)
         if "run" in line:
-            part = line["run"]
-            about = about or {name: value for name, value in part.items() if name not in ("sample", "part")}
+            run = line["run"]
+            about = about or {name: value for name, value in run.items() if name not in ("sample", "part")}
         else:
             rows[line["id"]] = line
-            if part.get("sample", 1) > 1:
-                which = f", part {part['part']}" if part.get("part") else ""
-                about.setdefault("sampled", {})[line["file"]] = f"1 in {part['sample']}{which}"
+            if run.get("sample", 1) > 1:
+                parts.setdefault(line["file"], {}).setdefault(run["sample"], set()).add(run.get("part", 0))
+    if parts:
+        about["sampled"] = {name: "; ".join(_sampled(*one) for one in of.items()) for name, of in parts.items()}
     return about, rows
+
+
+def _sampled(sample: int, parts: set[int]) -> str:
+    if parts == {0}:
+        return f"1 in {sample}"
+    if len(parts) == 1:
+        return f"1 in {sample}, part {min(parts)}"
+    return f"{len(parts)} in {sample}, parts {', '.join(map(str, sorted(parts)))}"
 
 
 def _kinds(row: Row) -> list[str]:
@@ -59,6 +69,8 @@ def differences(theirs: Row, ours: Row | None, exceptions: bool = True) -> list[
         found.append(f"failed with theirs, {now} with ours")
     if ours["executes"] < theirs["executes"] and not was == now == "passed":  # some tests retry when memory is short
         found.append(f"{theirs['executes']} executes with theirs, {ours['executes']} with ours")
+    if theirs["executes"] == ours["executes"] and first_difference(theirs.get("graphs"), ours.get("graphs")):
+        found.append("graphs differ")
     if (
         exceptions
         and not _better(theirs, ours)
@@ -66,6 +78,19 @@ def differences(theirs: Row, ours: Row | None, exceptions: bool = True) -> list[
     ):
         found.append("exceptions differ")
     return found
+
+
+def first_difference(theirs: Any, ours: Any, place: str = "") -> str:
+    """Return where two values of JSON differ first, and how; nothing where they do not, or where one is missing."""
+    if theirs is None or ours is None or theirs == ours:
+        return ""
+    if isinstance(theirs, Mapping) and isinstance(ours, Mapping) and theirs.keys() == ours.keys():
+        pairs = [(str(key), theirs[key], ours[key]) for key in theirs]
+    elif isinstance(theirs, list) and isinstance(ours, list) and len(theirs) == len(ours):
+        pairs = [(str(n), *pair) for n, pair in enumerate(zip(theirs, ours, strict=True))]
+    else:
+        return f"{place}: {json.dumps(theirs)[:300]} with theirs, {json.dumps(ours)[:300]} with ours"
+    return next(filter(None, (first_difference(one, other, f"{place}/{key}") for key, one, other in pairs)), "")
 
 
 def _counts(rows: Iterable[Row]) -> dict[str, int]:
@@ -82,6 +107,10 @@ def _better(theirs: Row, ours: Row | None) -> bool:
         return False
     passes = ours["outcome"] == "passed" and theirs["outcome"] != "passed"
     return bool(passes or ours["executes"] > theirs["executes"])
+
+
+def _has_graphs(row: Row | None) -> bool:
+    return bool(row and row.get("graphs"))
 
 
 def _brief(row: Row | None) -> dict[str, Any] | None:
@@ -111,10 +140,17 @@ def compare(theirs: Run, ours: Run, exceptions: bool = True) -> dict[str, Any]:
             "ours": _counts(right.values()),
             "worse": len(worse),
             "better": sum(_better(row, right.get(key)) for key, row in left.items()),
+            "graphs compared": sum(_has_graphs(row) and _has_graphs(right.get(key)) for key, row in left.items()),
             "only in ours": len(right.keys() - left.keys()),
             "ways": dict(Counter(way for found in worse.values() for way in found).most_common()),
             "worse ids": [
-                {"id": key, "ways": worse[key], "theirs": _brief(left[key]), "ours": _brief(right.get(key))}
+                {
+                    "id": key,
+                    "ways": worse[key],
+                    "theirs": _brief(left[key]),
+                    "ours": _brief(right.get(key)),
+                    "graphs": first_difference(left[key].get("graphs"), right.get(key, {}).get("graphs")),
+                }
                 for key in list(worse)[:MOST_IDS]
             ],
         }
@@ -123,6 +159,7 @@ def compare(theirs: Run, ours: Run, exceptions: bool = True) -> dict[str, Any]:
         "ours": _counts(ours[1].values()),
         "worse": sum(file["worse"] for file in files.values()),
         "better": sum(file["better"] for file in files.values()),
+        "graphs compared": sum(file["graphs compared"] for file in files.values()),
     }
     return {"theirs": theirs[0], "ours": ours[0], "exceptions compared": exceptions, "total": total, "files": files}
 

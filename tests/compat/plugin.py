@@ -146,6 +146,7 @@ class Sweep:
             "reason": "" if worst.passed else _reason(worst),
             "stage": recorder.stage,
             "executes": recorder.executes,
+            "graphs": recorder.graphs,
             "errors": recorder.errors,
             "errors_in_all": recorder.errors_in_all,
             "seconds": round(time.perf_counter() - self.started, 3),

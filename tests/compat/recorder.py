@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
+
+from cudnn_backend_py.frontend.enums import to_data_type
 
 __all__ = ["MOST_ERRORS", "STAGES", "Recorder"]
 
@@ -18,6 +20,7 @@ PRIVATE = ("_make_tensor", "_set_data_type", "_prepare_variant_pack_template")
 FUNCTIONS = ("create_device_properties", "create_kernel_cache")
 BASES = (ValueError, TypeError, AttributeError, LookupError, NotImplementedError, AssertionError, ImportError, OSError)
 MOST_ERRORS = 200
+MOST_GRAPHS = 4
 
 
 class Recorder:
@@ -48,6 +51,7 @@ class Recorder:
         """Forget the last test."""
         self.stage = ""
         self.executes = 0
+        self.graphs: list[Any] = []
         self.errors: list[dict[str, str]] = []
         self.errors_in_all = 0
         self.errors_since_execute = 0
@@ -84,6 +88,8 @@ class Recorder:
             return function(*args, **kwargs)
         self.stage, self.errors_since_execute = "execute", 0
         self.executes += 1
+        if len(self.graphs) < MOST_GRAPHS:
+            self.graphs.append(_picture(args[0]))
         if self.instead_of_execute is not None:
             return self.instead_of_execute()
         self._calls.executing = True
@@ -139,3 +145,23 @@ class Recorder:
         if isinstance(error, RuntimeError) and not isinstance(error, NotImplementedError):
             kinds.append("RuntimeError")
         return "+".join(kinds) or "other"
+
+
+def _picture(graph: Any) -> Any:
+    """Return what a graph says of itself, as plain data: its nodes with ports and parameters, its tensors."""
+    return _plain(graph.inspect()) if hasattr(graph, "inspect") else None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    text = str(value)
+    if value is None or isinstance(value, (bool, float)):
+        return value
+    if isinstance(value, int) and text.lstrip("-").isdigit():  # an enum of a program, too; enums of cudnn have names
+        return int(value)
+    if text.startswith("torch."):  # cudnn-frontend shows a type as it was given
+        return str(to_data_type(text))
+    return text if isinstance(value, str) or hasattr(value, "name") else type(value).__name__

@@ -185,7 +185,7 @@ def _gather(plan: Plan, files: Sequence[str], ending: str) -> tuple[list[dict[st
 
 def missing_row(test: str, file: str, reason: str, outcome: str = "not run") -> dict[str, Any]:
     """Return the row of a test which left none."""
-    row = {"id": test, "file": file, "outcome": outcome, "reason": reason, "stage": "", "executes": 0}
+    row = {"id": test, "file": file, "outcome": outcome, "reason": reason, "stage": "", "executes": 0, "graphs": []}
     return {**row, "errors": [], "errors_in_all": 0, "seconds": 0.0}
 
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.compat.__main__ import main
-from tests.compat.compare import MOST_IDS, compare, differences
+from tests.compat.compare import MOST_IDS, compare, differences, read_run
 from tests.compat.run import Plan, missing_row, run_files
 from tests.compat.scope import FILES, LARGE
 
@@ -79,6 +79,46 @@ def test_the_command_fails_where_ours_is_worse(tmp_path: Path, executes: int, st
     assert (written["theirs"]["cudnn"], written["total"]["worse"]) == ("9.19.0", 1 - executes)
 
 
+SHOWN = {"nodes": [{"name": "mm", "type": "MATMUL"}], "tensors": {"a": {"dim": [1, 8, 8], "uid": 1}}}
+OTHER = {**SHOWN, "tensors": {"a": {"dim": [1, 4, 8], "uid": 1}}}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "ways"),
+    [
+        ([SHOWN], [SHOWN], []),
+        ([SHOWN], [OTHER], ["graphs differ"]),
+        ([SHOWN], [None], []),
+        ([SHOWN, SHOWN], [SHOWN], ["graphs differ"]),
+        (None, [SHOWN], []),
+    ],
+)
+def test_graphs_that_are_executed_are_the_same(theirs: Any, ours: Any, ways: list[str]) -> None:
+    assert differences({**row(), "graphs": theirs}, {**row(), "graphs": ours}) == ways
+
+
+def test_the_comparison_says_where_graphs_differ() -> None:
+    left, right = ({"test_a.py::test": {**row(), "graphs": [shown]}} for shown in (SHOWN, OTHER))
+    data = compare(({}, left), ({}, right))
+    assert data["total"]["graphs compared"] == 1
+    shown = data["files"]["test_a.py"]["worse ids"][0]["graphs"]
+    assert shown == "/0/tensors/a/dim/1: 8 with theirs, 4 with ours"
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"), [([(32, 0)], "1 in 32"), ([(8, 3)], "1 in 8, part 3"), ([(8, 3), (8, 1)], "2 in 8, parts 1, 3")]
+)
+def test_runs_one_after_the_other_in_a_file_are_one(tmp_path: Path, parts: list[tuple[int, int]], said: str) -> None:
+    lines = []
+    for sample, part in parts:
+        one = {**row(f"test_a.py::test[{part}]")}
+        lines += [{"run": {"module": "cudnn", "sample": sample, "part": part}}, one]
+    (tmp_path / "runs").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    about, rows = read_run(tmp_path / "runs")
+    assert about == {"module": "cudnn", "sampled": {"test_a.py": said}}
+    assert len(rows) == len(parts)
+
+
 # The plugin, with our module as cudnn and a described GPU
 
 TESTS = """
@@ -101,6 +141,13 @@ def test_plans():
     made.validate()
     made.build_operation_graph()
     print(random.random())
+
+def test_executes():
+    made = graph()
+    a, b = (made.tensor(dim=[1, 64, 64], data_type=HALF, name=name) for name in "ab")
+    made.matmul(a, b, name="mm").set_output(True)
+    with pytest.raises(Exception):
+        made.execute({}, 0)
 
 def test_swallows():
     with pytest.raises(TypeError):
@@ -140,6 +187,7 @@ def test_every_test_has_one_line_even_one_that_kills_its_process(swept: list[dic
     rows = {line["id"].partition("::")[2]: line for line in swept[1:]}
     assert {name: line["outcome"] for name, line in rows.items()} == {
         "test_plans": "passed",
+        "test_executes": "passed",
         "test_swallows": "passed",
         "test_skips": "skipped",
         "test_fails": "failed",
@@ -156,6 +204,15 @@ def test_the_line_has_the_last_stage_and_what_a_test_caught(swept: list[dict[str
     caught = rows["test_swallows"]["errors"]
     assert [(error["call"], error["type"], error["kind"]) for error in caught] == [("matmul", "TypeError", "TypeError")]
     assert rows["test_swallows"]["errors_in_all"] == 1
+
+
+def test_the_line_has_the_graphs_that_were_executed(swept: list[dict[str, Any]]) -> None:
+    rows = {line["id"].partition("::")[2]: line for line in swept[1:]}
+    assert rows["test_plans"]["graphs"] == []
+    (shown,) = rows["test_executes"]["graphs"]
+    assert shown["nodes"][0]["outputs"] == {"C": "mm::C"}
+    assert shown["tensors"]["mm::C"]["dim"] == [1, 64, 64]
+    assert shown["tensors"]["a"]["dtype"] == "data_type.HALF"
 
 
 def test_a_file_that_cannot_be_run_leaves_a_line(tmp_path: Path) -> None:

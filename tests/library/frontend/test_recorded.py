@@ -57,6 +57,14 @@ def test_what_is_for_kernels_of_theirs_is_taken_and_changes_nothing() -> None:
     assert m.g.get_execution_plan_count() > 0
 
 
+def test_a_type_that_nobody_gave_is_shown_as_none() -> None:
+    shown = cudnn.pygraph()
+    shown.tensor(dim=[2, 2], name="x")
+    told = shown.inspect()
+    assert told["context"] == {"io_data_type": "None", "compute_data_type": "None"}
+    assert told["tensors"]["x"]["dtype"] == "None"
+
+
 def test_sizes_of_results_are_known_before_a_graph_is_checked() -> None:
     """As with 1.32: what follows from what is written is read, and nothing of it is set."""
     m = Maker(cudnn)
