@@ -248,6 +248,12 @@ class Record:
             item.uid = self._fresh_uid()
         return item
 
+    def move_last(self, item: tensor) -> None:
+        """List a tensor behind the others."""
+        if item in self.tensors:
+            del self.tensors[item]
+            self.tensors[item] = None
+
     def _fresh_uid(self, but: int = 0) -> int:
         given = {but, *(item.uid for item in self.tensors if item.uid_given)}
         while self._next_uid in given:
