@@ -277,16 +277,15 @@ def target_of(handle: Any, properties: device_properties | None) -> Target:
     TypeError
         If `handle` is no handle of this module.
     """
+    own = isinstance(handle, Handle)
+    described = None if own or handle is None else _described(handle)
     if properties is not None:
         return properties.target
-    if isinstance(handle, DescribedHandle):
-        return handle.target
+    if described is not None:
+        return described.target
     if handle is None and _default_target is not None:
         return _described_target(_default_target)
-    if handle is None:
-        handle = own_handle()
-    if not isinstance(handle, Handle):
-        raise TypeError(f"handle is {handle!r}, what cudnn.create_handle() returned is needed")
+    handle = handle if own else own_handle()
     return Target(_profile_of(handle.device), handle=handle, library=library())
 
 

@@ -190,6 +190,9 @@ def test_handles_are_those_of_this_module() -> None:
     for use in (cudnn.get_stream, cudnn.destroy_handle, lambda handle: cudnn.set_stream(handle, 0)):
         with pytest.raises(TypeError, match="create_handle"):
             use(1)
+    device = cudnn.create_device_properties(json.dumps(cudnn.create_handle().device._known))
+    with pytest.raises(TypeError, match="create_handle"):
+        cudnn.pygraph(device_property=device, handle=1)
     handle = cudnn.Handle(7, 0, 3)  # for a described GPU, where nothing runs on it
     assert isinstance(handle, cudnn.Handle)
     assert (handle.backend_handle, cudnn.get_stream(handle), handle.device.sm_version) == (7, 3, 90)
@@ -198,6 +201,21 @@ def test_handles_are_those_of_this_module() -> None:
     set_default_target(None)
     with pytest.raises(NotImplementedError, match="another cuDNN"):
         cudnn.Handle(7)
+
+
+def test_elementwise_operations_take_the_name_before_the_type_of_arithmetic_too() -> None:
+    m = Maker(cudnn)
+    x, half = m.t(2, 8, 16), cudnn.data_type.HALF
+    made = [
+        m.g.relu(x, 0.1, None, None, "one", half),
+        m.g.relu(x, 0.1, None, None, half, "two"),
+        m.g.swish(x, 0.5, "three"),
+        m.g.gen_index(x, 1, name="four"),
+    ]
+    assert [item.name for item in made] == [f"{name}::OUT_0" for name in ("one", "two", "three", "four")]
+    assert [node.compute_data_type for node in m.g.nodes] == [half, half, *[cudnn.data_type.FLOAT] * 2]
+    with pytest.raises(TypeError, match="compute_data_type is 'five'"):
+        m.g.relu(x, compute_data_type="five")
 
 
 def test_norms_take_the_phase_before_or_behind_the_tensors() -> None:
